@@ -1,0 +1,96 @@
+"""The table of element types: names, widths, and their NumPy representation. The only one in the project.
+
+Sub-byte integers occupy one byte in memory, as ml_dtypes stores them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import ml_dtypes
+import numpy as np
+
+Kind = Literal["float", "int", "uint", "bool"]
+
+
+@dataclass(frozen=True, slots=True)
+class DType:
+    """One element type. `bits` counts value bits; `size_bytes` is what an element occupies in memory."""
+
+    name: str
+    kind: Kind
+    bits: int
+
+    @property
+    def size_bytes(self) -> int:
+        return max(1, self.bits // 8)
+
+    @property
+    def numpy(self) -> np.dtype[Any]:
+        return _NUMPY[self.name]
+
+    @property
+    def is_float(self) -> bool:
+        return self.kind == "float"
+
+    @property
+    def is_integer(self) -> bool:
+        return self.kind in ("int", "uint")
+
+    def __str__(self) -> str:
+        return self.name
+
+
+f64 = DType("f64", "float", 64)
+f32 = DType("f32", "float", 32)
+f16 = DType("f16", "float", 16)
+bf16 = DType("bf16", "float", 16)
+f8e4m3 = DType("f8e4m3", "float", 8)
+f8e5m2 = DType("f8e5m2", "float", 8)
+i64 = DType("i64", "int", 64)
+i32 = DType("i32", "int", 32)
+i16 = DType("i16", "int", 16)
+i8 = DType("i8", "int", 8)
+i4 = DType("i4", "int", 4)
+u64 = DType("u64", "uint", 64)
+u32 = DType("u32", "uint", 32)
+u16 = DType("u16", "uint", 16)
+u8 = DType("u8", "uint", 8)
+u4 = DType("u4", "uint", 4)
+bool_ = DType("bool", "bool", 8)
+
+DTYPES: dict[str, DType] = {
+    d.name: d for d in (f64, f32, f16, bf16, f8e4m3, f8e5m2, i64, i32, i16, i8, i4, u64, u32, u16, u8, u4, bool_)
+}
+
+_NUMPY: dict[str, np.dtype[Any]] = {
+    "f64": np.dtype(np.float64),
+    "f32": np.dtype(np.float32),
+    "f16": np.dtype(np.float16),
+    "bf16": np.dtype(ml_dtypes.bfloat16),
+    "f8e4m3": np.dtype(ml_dtypes.float8_e4m3fn),
+    "f8e5m2": np.dtype(ml_dtypes.float8_e5m2),
+    "i64": np.dtype(np.int64),
+    "i32": np.dtype(np.int32),
+    "i16": np.dtype(np.int16),
+    "i8": np.dtype(np.int8),
+    "i4": np.dtype(ml_dtypes.int4),
+    "u64": np.dtype(np.uint64),
+    "u32": np.dtype(np.uint32),
+    "u16": np.dtype(np.uint16),
+    "u8": np.dtype(np.uint8),
+    "u4": np.dtype(ml_dtypes.uint4),
+    "bool": np.dtype(np.bool_),
+}
+_BY_NUMPY = {n: DTYPES[name] for name, n in _NUMPY.items()}
+
+
+def from_numpy(dtype: np.dtype[Any]) -> DType | None:
+    """Return the element type that NumPy calls `dtype`, or None when the language has none."""
+    return _BY_NUMPY.get(np.dtype(dtype))
+
+
+def compute_dtype(dtype: DType) -> DType:
+    """Return the type in which a clause over `dtype` is computed: f32 for the narrow floats, otherwise `dtype` itself."""
+    return f32 if dtype.is_float and dtype.bits < 32 else dtype

@@ -1,0 +1,285 @@
+"""Loop IR: what the code generators see. Integers, buffers and loops; no operator names, no sets.
+
+    function ::= "func" name "(" size* ")" "(" buffer* ")" "{" stmt* "}"
+    buffer   ::= name ":" dtype "[" index,* "]" space
+    stmt     ::= For | Store | Let | If | Alloc | Prefetch | Require
+    index    ::= Int | Var | Add | Mul | FloorDiv | Mod | Min | Max | ValueIndex        64-bit, division rounds towards minus infinity
+    expr     ::= Const | Load | IndexValue | Name | Unary | Binary | Compare | Select | Cast | Call | Fma
+
+Meaning. A function is executed in text order. Marks on loops (`kind`) change how a loop runs, never what it computes; whoever builds
+the IR has proven that they may:
+
+    serial    one iteration after the other
+    parallel  iterations may run at the same time on several threads; buffers allocated inside the body are private to the iteration
+    unroll    expanded by the emitter: `extent` copies, the ones outside [lo, hi) guarded or absent
+    vector    at most `extent` lanes evaluated together; lanes outside [lo, hi) are masked off. A store whose address does not depend on
+              the lane must have the form `a[..] = a[..] op e` (or Min/Max/Fma) and is a reduction over the lanes, combined in any order.
+
+Arithmetic. Floats are IEEE with round-to-nearest; `Fma` rounds once. Integers wrap; `//` and `%` floor, and `x // 0 == 0 == x % 0`.
+f16, bf16 and f8 buffers are loaded to f32 explicitly (`Cast(f32, Load)`): no arithmetic node has a narrow float type.
+`Select` evaluates only the chosen side (reads of the other side may be out of bounds). `and`/`or` are lazy too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from codegen.dtypes import DType
+
+# ---------------------------------------------------------------- index expressions (i64)
+
+
+@dataclass(frozen=True, slots=True)
+class Int:
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class Var:
+    """A loop variable or a size."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Add:
+    lhs: Index
+    rhs: Index
+
+
+@dataclass(frozen=True, slots=True)
+class Mul:
+    lhs: Index
+    rhs: Index
+
+
+@dataclass(frozen=True, slots=True)
+class FloorDiv:
+    """`lhs // rhs`, rhs > 0."""
+
+    lhs: Index
+    rhs: Index
+
+
+@dataclass(frozen=True, slots=True)
+class Mod:
+    """`lhs % rhs`, rhs > 0; the result is in [0, rhs)."""
+
+    lhs: Index
+    rhs: Index
+
+
+@dataclass(frozen=True, slots=True)
+class Min:
+    lhs: Index
+    rhs: Index
+
+
+@dataclass(frozen=True, slots=True)
+class Max:
+    lhs: Index
+    rhs: Index
+
+
+@dataclass(frozen=True, slots=True)
+class ValueIndex:
+    """A data-dependent index: the value of an integer expression, sign-extended (zero-extended if unsigned) to 64 bits."""
+
+    value: Expr
+
+
+Index: TypeAlias = Int | Var | Add | Mul | FloorDiv | Mod | Min | Max | ValueIndex
+
+# ---------------------------------------------------------------- values
+
+UnaryOp: TypeAlias = Literal["neg", "not", "bitnot", "abs"]
+BinaryOp: TypeAlias = Literal["+", "-", "*", "/", "//", "%", "min", "max", "and", "or", "bitand", "bitor", "bitxor", "shl", "shr"]
+CompareOp: TypeAlias = Literal["<", "<=", ">", ">=", "==", "!="]
+
+
+@dataclass(frozen=True, slots=True)
+class Const:
+    """A literal of `dtype`. Floats may be inf, -inf, nan; they are printed exactly (hexadecimal)."""
+
+    value: float | int | bool
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    buffer: str
+    index: tuple[Index, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class IndexValue:
+    """An index expression used as an i64 value."""
+
+    index: Index
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A value bound by `Let`."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unary:
+    op: UnaryOp
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    """Both sides have the same type. `/` is for floats, `//` and `%` floor on integers and floats; `min`/`max` propagate NaN."""
+
+    op: BinaryOp
+    lhs: Expr
+    rhs: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """Of type bool. Ordered comparison: false when either side is NaN, except `!=`, which is true."""
+
+    op: CompareOp
+    lhs: Expr
+    rhs: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Select:
+    cond: Expr
+    then: Expr
+    orelse: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """float→int truncates and saturates, NaN→0; int→int wraps, or saturates when `saturate`; float→float rounds to nearest even;
+    anything→bool is `!= 0`."""
+
+    dtype: DType
+    value: Expr
+    saturate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """An elementary function of floats: exp exp2 expm1 log log2 log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh
+    atanh erf floor ceil round (half to even) trunc pow fmod atan2 sigmoid isnan isinf."""
+
+    fn: str
+    args: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fma:
+    """`a * b + c` rounded once."""
+
+    a: Expr
+    b: Expr
+    c: Expr
+
+
+Expr: TypeAlias = Const | Load | IndexValue | Name | Unary | Binary | Compare | Select | Cast | Call | Fma
+
+# ---------------------------------------------------------------- statements
+
+LoopKind: TypeAlias = Literal["serial", "parallel", "unroll", "vector"]
+Space: TypeAlias = Literal["param", "heap", "stack", "registers"]
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """Row-major memory of `shape`. `align` is what the address of element 0 is known to be a multiple of, in bytes.
+
+    param      given by the caller; no two parameters overlap unless both are only read
+    heap       scratch; placed in the caller's workspace (one copy per thread when allocated inside a parallel loop)
+    stack      small scratch, of constant extents
+    registers  constant extents; every access has a constant address once unrolled, so the emitter keeps the elements as SSA values
+    """
+
+    name: str
+    dtype: DType
+    shape: tuple[Index, ...]
+    space: Space = "param"
+    align: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class For:
+    """Run `body` for `var` in [lo, hi). `extent` is a constant upper bound of hi - lo; required for unroll and vector."""
+
+    var: str
+    lo: Index
+    hi: Index
+    body: tuple[Stmt, ...]
+    kind: LoopKind = "serial"
+    extent: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    buffer: str
+    index: tuple[Index, ...]
+    value: Expr
+    stream: bool = False
+    """Non-temporal: the data is not read again soon."""
+
+
+@dataclass(frozen=True, slots=True)
+class Let:
+    """Bind `name` for the rest of the block."""
+
+    name: str
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class If:
+    cond: Expr
+    then: tuple[Stmt, ...]
+    orelse: tuple[Stmt, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Alloc:
+    """Make `buffer` (uninitialised) available for the rest of the block."""
+
+    buffer: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class Prefetch:
+    """Bring the cache line of an element near. Never faults, even outside the buffer. `locality` 3 = L1, 2 = L2, 1 = L3, 0 = once."""
+
+    buffer: str
+    index: tuple[Index, ...]
+    write: bool = False
+    locality: int = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Require:
+    """If `cond` is false the function returns `code` (> 0); what it has written so far is unspecified."""
+
+    cond: Expr
+    code: int
+
+
+Stmt: TypeAlias = For | Store | Let | If | Alloc | Prefetch | Require
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A kernel. `sizes` are 64-bit integers given at run time, `params` the caller's buffers, `written` the names it stores to."""
+
+    name: str
+    sizes: tuple[str, ...]
+    params: tuple[Buffer, ...]
+    body: tuple[Stmt, ...]
+    written: frozenset[str] = frozenset()

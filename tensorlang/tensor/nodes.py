@@ -1,0 +1,247 @@
+"""Tensor IR: one operator with its ranks, dtypes, attributes and callees resolved. This is what an operator *means*.
+
+    program    ::= sizes, params, results, definitions (in no particular order: data flow alone orders them)
+    definition ::= tensors share axes and pieces (more than one tensor when a clause defines several results at once)
+    piece      ::= guard over the axes, value
+
+Everything is said in *box coordinates*: a tensor of shape [S0, S1, …] is defined for axis k in 0..Sk by pieces whose guards are disjoint
+and cover the box (proven by `tensorlang.tensor.prove`). `s[t + 1, i] = s[t, i] * 2 for t in 0..T` becomes a piece over axes (t, i) with
+guard `t >= 1 and …` and value `s[t - 1, i] * 2`.
+
+Sizes stay symbolic (`Program.sizes`, integers >= 0 known at run time) or were replaced by integers. Indices are quasi-affine expressions of
+`polyhedral.expr`, or `Dynamic` when the data decides. What lies outside a padded read has become an `Select` (value), a `Min`/`Max`
+(clamp), arithmetic (wrap, reflect) or a condition of the reduction (skip), so a `Read` is always in bounds, which is proven, too.
+
+dtypes are concrete. f16, bf16 and f8 values are computed in f32: reading such a tensor yields f32 and the value of a piece is rounded
+once, when it is stored (rule T3). Casts to them are explicit `Cast` nodes, which round and yield f32 again when used in arithmetic.
+
+The text form is the language itself, without packs, generics and attributes: `show(program)` prints an `op` that `parse` and `check`
+turn into an equal program.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from codegen.dtypes import DType
+from polyhedral.expr import TRUE, Cond
+from polyhedral.expr import Expr as Affine
+from tensorlang.diagnostics import NOWHERE, Span
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    span: Span = field(default=NOWHERE, kw_only=True, compare=False, repr=False)
+
+
+# ---------------------------------------------------------------- scalar expressions
+
+
+@dataclass(frozen=True, slots=True)
+class Const(Node):
+    """`value` fits `dtype`; floats may be inf, -inf, nan."""
+
+    value: float | int | bool
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class IndexValue(Node):
+    """An index expression as an i64 value."""
+
+    index: Affine
+
+
+@dataclass(frozen=True, slots=True)
+class Dynamic(Node):
+    """A data-dependent index: an integer value, known to lie in [lo, hi) when those are given (declared, or proven by a clamp);
+    otherwise it is checked at run time against the extent of the axis it indexes."""
+
+    value: Expr
+    lo: Affine | None = None
+    hi: Affine | None = None
+
+
+Slot: TypeAlias = Affine | Dynamic
+
+
+@dataclass(frozen=True, slots=True)
+class Read(Node):
+    tensor: str
+    index: tuple[Slot, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Name(Node):
+    """Bound by `Let` or by a reducer's parameters."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unary(Node):
+    op: Literal["neg", "not", "bitnot", "abs"]
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Binary(Node):
+    """Both sides have one dtype. `/` on floats, `//` and `%` floor; `min`/`max` propagate NaN; `and`/`or` are lazy."""
+
+    op: Literal["+", "-", "*", "/", "//", "%", "min", "max", "and", "or", "bitand", "bitor", "bitxor", "shl", "shr"]
+    lhs: Expr
+    rhs: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Compare(Node):
+    op: Literal["<", "<=", ">", ">=", "==", "!="]
+    lhs: Expr
+    rhs: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Holds(Node):
+    """A condition over indices, as a bool value. Polyhedral analysis sees it, so it is a fact on the chosen side of a `Select`."""
+
+    cond: Cond
+
+
+@dataclass(frozen=True, slots=True)
+class Select(Node):
+    """Lazy: the side not chosen is not evaluated."""
+
+    cond: Expr
+    then: Expr
+    orelse: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Cast(Node):
+    dtype: DType
+    value: Expr
+    saturate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Node):
+    """An elementary function of floats: the names in codegen.loops.nodes.Call."""
+
+    fn: str
+    args: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Let(Node):
+    name: str
+    value: Expr
+    body: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class TupleOf(Node):
+    items: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Project(Node):
+    """Component `position` of a tuple value (a Reduce over a tuple reducer)."""
+
+    value: Expr
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Binder(Node):
+    """A reduction index ranging over [lo, hi); bounds may mention axes, sizes and earlier binders."""
+
+    name: str
+    lo: Affine
+    hi: Affine
+
+
+@dataclass(frozen=True, slots=True)
+class Reducer(Node):
+    """`combine` maps (left…, right…) (as `Name`s) to the new components. dtypes are those of the accumulator's components.
+
+    `identity` None: the range must be proven non-empty or an `init` given. `kind` names the shape the code generators know
+    ("sum" "prod" "min" "max" "any" "all") when `combine` is exactly that operation on one component, else None."""
+
+    name: str
+    left: tuple[str, ...]
+    right: tuple[str, ...]
+    dtypes: tuple[DType, ...]
+    combine: tuple[Expr, ...]
+    identity: tuple[Expr, ...] | None
+    commutative: bool = True
+    kind: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reduce(Node):
+    """Left fold of `body` (one expression a component, already lifted, in the accumulator's dtypes) over the points of `binders` that satisfy
+    `where` and, for filters that depend on data, `filter`; first binder outermost. Yields a tuple when the reducer has several
+    components, else a value; a reducer's `yield` has already been applied around it."""
+
+    reducer: Reducer
+    binders: tuple[Binder, ...]
+    body: tuple[Expr, ...]
+    where: Cond = TRUE
+    filter: Expr | None = None
+    init: tuple[Expr, ...] | None = None
+
+
+Expr: TypeAlias = (
+    Const | IndexValue | Read | Name | Unary | Binary | Compare | Holds | Select | Cast | Call | Let | TupleOf | Project | Reduce
+)
+
+# ---------------------------------------------------------------- programs
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor(Node):
+    """`shape` is over sizes. `grouping` tells how axes make up the dimensions the caller sees: (1, 2, 1) is a rank-3 array whose middle
+    dimension is the row-major product of two axes; () means one axis each. `declared_range`: for integer inputs, `in lo..hi`,
+    checked when the operator is entered."""
+
+    name: str
+    dtype: DType
+    shape: tuple[Affine, ...]
+    grouping: tuple[int, ...] = ()
+    declared_range: tuple[Affine, Affine] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Piece(Node):
+    """`guard` is over axes and sizes, the box itself not repeated. `otherwise` only remembers how it was written."""
+
+    value: Expr
+    guard: Cond = TRUE
+    otherwise: bool = field(default=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Definition(Node):
+    """`tensors` (usually one) of one shape, defined at axes by `pieces`; with several tensors the value of a piece is a tuple."""
+
+    tensors: tuple[Tensor, ...]
+    axes: tuple[str, ...]
+    pieces: tuple[Piece, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Program(Node):
+    """An operator, ready to be interpreted, analysed, scheduled, printed.
+
+    `context`: what is known of the sizes (where-conditions, attribute facts), checked at entry. `mode`: strict | reduce | fast (rule R2).
+    `extern`: name of the kernel that replaces the body on a target, or None.
+    Every name (tensors, axes, binders, lets, sizes) is unique in the program, except that definitions may share axis names."""
+
+    name: str
+    sizes: tuple[str, ...]
+    params: tuple[Tensor, ...]
+    results: tuple[str, ...]
+    definitions: tuple[Definition, ...]
+    context: Cond = TRUE
+    mode: Literal["strict", "reduce", "fast"] = "reduce"

@@ -1,0 +1,71 @@
+"""Graph IR: a model as kernels between values. Every kernel is one tensor-IR program; the graph knows nothing else about operators.
+
+    graph  ::= inputs, outputs, constants, nodes in topological order
+    node   ::= Kernel (a program bound to values) | View (the same elements in row-major order under another shape; no data moves)
+
+All shapes are static: a model with symbolic dimensions is specialised for the shapes it is run with before it becomes a graph. A value is
+defined once: as an input, as a constant, or by one node. `layout` of a value says how its memory is arranged (None: row-major); it is
+changed by the layout pass alone, and inputs and outputs of the graph are always row-major.
+
+`operator` and `attrs` of a kernel tell which library operator it came from: passes that know algebra (batch-norm folding, transposes
+that cancel) match on them; fusion and code generation look at the program only. A fused kernel has operator "" and lists its `members`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from codegen.dtypes import DType
+from tensorlang.schedule.layout import Layout
+from tensorlang.tensor.nodes import Program
+
+Attr: TypeAlias = int | float | bool | str | tuple[int, ...] | tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """`name` is the model's own name, any text; it never reaches generated code."""
+
+    name: str
+    dtype: DType
+    shape: tuple[int, ...]
+    layout: Layout | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """`inputs[k]` is bound to `program.params[k]`, `outputs[k]` to `program.results[k]`. `members`: names of the model's nodes it computes."""
+
+    name: str
+    program: Program
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    operator: str = ""
+    attrs: tuple[tuple[str, Attr], ...] = ()
+    members: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    name: str
+    input: str
+    output: str
+    members: tuple[str, ...] = ()
+
+
+Node: TypeAlias = Kernel | View
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Graph:
+    """`values` holds every value by name; `constants` the arrays of the constant ones."""
+
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    values: dict[str, Value]
+    constants: dict[str, np.ndarray[Any, Any]]
+    nodes: tuple[Node, ...]

@@ -1,0 +1,22 @@
+"""Storage layouts: where the element of a tensor lies in memory.
+
+    layout   (n, c, h, w) -> [n, c // 16, h + 1, w + 1, c % 16]   in a row-major block of shape [N, C/16, H+2, W+2, 16]
+
+A layout is an injective quasi-affine map from the elements of a tensor to the cells of a dense block. Cells that no element maps to hold
+`fill`. The identity (`None` where a layout is optional) is row-major order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from polyhedral.expr import Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """`dims[k]`, over the names in `axes`, is the index along storage dimension k; it lies in [0, shape[k])."""
+
+    axes: tuple[str, ...]
+    dims: tuple[Expr, ...]
+    shape: tuple[int, ...]

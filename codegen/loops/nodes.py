@@ -100,10 +100,23 @@ CompareOp: TypeAlias = Literal["<", "<=", ">", ">=", "==", "!="]
 
 @dataclass(frozen=True, slots=True)
 class Const:
-    """A literal of `dtype`. Floats may be inf, -inf, nan; they are printed exactly (hexadecimal)."""
+    """A literal of `dtype`. Floats may be inf, -inf, nan; they are printed exactly.
+
+    Equality is that of bits: 0.0 differs from -0.0, and nan equals nan, so that constants can be keys."""
 
     value: float | int | bool
     dtype: DType
+
+    @property
+    def bits(self) -> str:
+        """A text that two constants of one type share exactly when they are the same value."""
+        return float(self.value).hex() if self.dtype.is_float else str(int(self.value))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Const) and self.dtype == other.dtype and self.bits == other.bits
+
+    def __hash__(self) -> int:
+        return hash((self.dtype.name, self.bits))
 
 
 @dataclass(frozen=True, slots=True)

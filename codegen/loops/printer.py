@@ -1,0 +1,251 @@
+"""Loop IR as text for people. `parser.parse(show(f)) == f`.
+
+    func matmul(M, N)(a: f32[M, 8], b: f32[8, N], out c: f32[M, N] align 64) {
+        for i in 0 .. M parallel {
+            alloc acc: f32[16] registers
+            for j in 0 .. min(16, N - 16*i) vector 16 {
+                acc[j] = fma(a[i, 0], b[0, j], acc[j])
+            }
+        }
+    }
+
+`index(e)` is an index used as a value and `value(e)` a value used as an index. Literals carry their type: `1.0_f32`, `-0x1.8p+70_f64`,
+`inf_f32`, `7_i8`, `true`. A name that is not an identifier, or that is a word of the notation, stands in backticks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import assert_never
+
+from codegen.dtypes import DTYPES
+from codegen.loops.nodes import (
+    Add,
+    Alloc,
+    Binary,
+    BinaryOp,
+    Buffer,
+    Call,
+    Cast,
+    Compare,
+    Const,
+    Expr,
+    FloorDiv,
+    Fma,
+    For,
+    Function,
+    If,
+    Index,
+    IndexValue,
+    Int,
+    Let,
+    Load,
+    Max,
+    Min,
+    Mod,
+    Mul,
+    Name,
+    Prefetch,
+    Require,
+    Select,
+    Stmt,
+    Store,
+    Unary,
+    ValueIndex,
+    Var,
+)
+
+KEYWORDS = frozenset(
+    "func out for in serial parallel unroll vector alloc param heap stack registers align let if else prefetch write locality require "
+    "stream true false and or not min max abs fma select index value sat inf nan".split()
+)
+_RESERVED = KEYWORDS | DTYPES.keys()
+_SYMBOLS: dict[BinaryOp, str] = {"bitand": "&", "bitor": "|", "bitxor": "^", "shl": "<<", "shr": ">>"}
+_LEVELS: dict[BinaryOp, int] = {
+    "or": 1,
+    "and": 2,
+    "bitor": 5,
+    "bitxor": 6,
+    "bitand": 7,
+    "shl": 8,
+    "shr": 8,
+    "+": 9,
+    "-": 9,
+    "*": 10,
+    "/": 10,
+    "//": 10,
+    "%": 10,
+}
+_NOT, _COMPARE, _UNARY, _ATOM = 3, 4, 11, 12
+_SUM, _PRODUCT = 1, 2
+_INDENT = "    "
+
+
+def show(function: Function) -> str:
+    """Return `function` as text, with a newline at the end."""
+    sizes = ", ".join(map(_name, function.sizes))
+    params = ", ".join(("out " if p.name in function.written else "") + show_buffer(p) for p in function.params)
+    return f"func {_name(function.name)}({sizes})({params}) {_block(function.body, '')}\n"
+
+
+def show_stmt(s: Stmt, indent: str = "") -> str:
+    """Return `s` as text, its further lines indented by `indent`."""
+    match s:
+        case For(var, lo, hi, body, kind, extent):
+            mark = "" if kind == "serial" and extent is None else f" {kind}" if extent is None else f" {kind} {extent}"
+            return f"for {_name(var)} in {show_index(lo)} .. {show_index(hi)}{mark} {_block(body, indent)}"
+        case Store(buffer, index, value, stream):
+            return f"{_name(buffer)}{_subscript(index)} = {show_expr(value)}{' stream' if stream else ''}"
+        case Let(name, value):
+            return f"let {_name(name)} = {show_expr(value)}"
+        case If(cond, then, orelse):
+            tail = f" else {_block(orelse, indent)}" if orelse else ""
+            return f"if {show_expr(cond)} {_block(then, indent)}{tail}"
+        case Alloc(buffer):
+            return f"alloc {show_buffer(buffer)}"
+        case Prefetch(buffer_name, index, write, locality):
+            return f"prefetch {'write ' if write else ''}{_name(buffer_name)}{_subscript(index)} locality {locality}"
+        case Require(cond, code):
+            return f"require {show_expr(cond)} else {code}"
+        case _:
+            assert_never(s)
+
+
+def show_buffer(b: Buffer) -> str:
+    """Return the declaration of `b` as text."""
+    space = "" if b.space == "param" else f" {b.space}"
+    align = "" if b.align == 1 else f" align {b.align}"
+    return f"{_name(b.name)}: {b.dtype.name}{_subscript(b.shape)}{space}{align}"
+
+
+def show_index(e: Index) -> str:
+    """Return `e` as infix text with the fewest parentheses that keep its shape."""
+    return _index(e, _SUM)
+
+
+def show_expr(e: Expr) -> str:
+    """Return `e` as infix text with the fewest parentheses that keep its shape."""
+    return _expr(e, 0)
+
+
+def _block(body: Iterable[Stmt], indent: str) -> str:
+    inner = indent + _INDENT
+    lines = [f"{inner}{show_stmt(s, inner)}\n" for s in body]
+    return "{\n" + "".join(lines) + indent + "}" if lines else "{}"
+
+
+def _name(name: str) -> str:
+    plain = re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) is not None and name not in _RESERVED
+    return name if plain else f"`{name}`"
+
+
+def _subscript(index: tuple[Index, ...]) -> str:
+    return "[" + ", ".join(map(show_index, index)) + "]"
+
+
+# ---------------------------------------------------------------- index expressions
+
+
+def _index(e: Index, level: int) -> str:
+    """Return `e` as text, in parentheses when it binds less tightly than `level`."""
+    match e:
+        case Int(value):
+            return str(value)
+        case Var(name):
+            return _name(name)
+        case Add(lhs, rhs):
+            return _parens(_sum(lhs, rhs), level > _SUM)
+        case Mul(lhs, rhs):
+            return _parens(f"{_index(lhs, _PRODUCT)}*{_index(rhs, _ATOM)}", level > _PRODUCT)
+        case FloorDiv(lhs, rhs):
+            return _parens(f"{_index(lhs, _PRODUCT)} // {_index(rhs, _ATOM)}", level > _PRODUCT)
+        case Mod(lhs, rhs):
+            return _parens(f"{_index(lhs, _PRODUCT)} % {_index(rhs, _ATOM)}", level > _PRODUCT)
+        case Min(lhs, rhs):
+            return f"min({show_index(lhs)}, {show_index(rhs)})"
+        case Max(lhs, rhs):
+            return f"max({show_index(lhs)}, {show_index(rhs)})"
+        case ValueIndex(value):
+            return f"value({show_expr(value)})"
+        case _:
+            assert_never(e)
+
+
+def _sum(lhs: Index, rhs: Index) -> str:
+    """Return `lhs + rhs`; `x + -3`, `x + -16*y` and `x + -1*y` are written as differences, which the parser reads back the same way."""
+    left = _index(lhs, _SUM)
+    match rhs:
+        case Int(value) if value < 0:
+            return f"{left} - {-value}"
+        case Mul(Int(-1), Int() | Mul(Int(), _)):
+            return f"{left} + {_index(rhs, _PRODUCT)}"
+        case Mul(Int(-1), factor):
+            return f"{left} - {_index(factor, _PRODUCT)}"
+        case Mul(Int(scale), factor) if scale < 0:
+            return f"{left} - {-scale}*{_index(factor, _ATOM)}"
+        case _:
+            return f"{left} + {_index(rhs, _PRODUCT)}"
+
+
+# ---------------------------------------------------------------- values
+
+
+def _expr(e: Expr, level: int) -> str:
+    """Return `e` as text, in parentheses when it binds less tightly than `level`."""
+    match e:
+        case Const():
+            return _const(e)
+        case Load(buffer, index):
+            return f"{_name(buffer)}{_subscript(index)}"
+        case IndexValue(index_value):
+            return f"index({show_index(index_value)})"
+        case Name(name):
+            return _name(name)
+        case Unary("abs", value):
+            return f"abs({show_expr(value)})"
+        case Unary("not", value):
+            return _parens(f"not {_expr(value, _NOT)}", level > _NOT)
+        case Unary("neg", Const() as value):
+            return _parens(f"-({_const(value)})", level > _UNARY)
+        case Unary(op, value):
+            return _parens(f"{'-' if op == 'neg' else '~'}{_expr(value, _UNARY)}", level > _UNARY)
+        case Binary(("min" | "max") as fn, lhs, rhs):
+            return f"{fn}({show_expr(lhs)}, {show_expr(rhs)})"
+        case Binary(binary, lhs, rhs):
+            own = _LEVELS[binary]
+            return _parens(f"{_expr(lhs, own)} {_SYMBOLS.get(binary, binary)} {_expr(rhs, own + 1)}", level > own)
+        case Compare(compare, lhs, rhs):
+            return _parens(f"{_expr(lhs, _COMPARE + 1)} {compare} {_expr(rhs, _COMPARE + 1)}", level > _COMPARE)
+        case Select(cond, then, orelse):
+            return _call("select", (cond, then, orelse))
+        case Cast(dtype, value, saturate):
+            return f"{dtype.name}{'.sat' if saturate else ''}({show_expr(value)})"
+        case Call(fn, args):
+            return _call(_name(fn), args)
+        case Fma(a, b, c):
+            return _call("fma", (a, b, c))
+        case _:
+            assert_never(e)
+
+
+def _call(fn: str, args: tuple[Expr, ...]) -> str:
+    return f"{fn}({', '.join(map(show_expr, args))})"
+
+
+def _const(e: Const) -> str:
+    if e.dtype.kind == "bool":
+        return "true" if e.value else "false"
+    if not e.dtype.is_float:
+        return f"{int(e.value)}_{e.dtype.name}"
+    return f"{_float(float(e.value))}_{e.dtype.name}"
+
+
+def _float(value: float) -> str:
+    """Return a text that reads back as `value`: decimal where it is short, otherwise hexadecimal."""
+    decimal = repr(value)
+    return decimal if len(decimal) <= 9 else value.hex()
+
+
+def _parens(text: str, wanted: bool) -> str:
+    return f"({text})" if wanted else text

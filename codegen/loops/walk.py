@@ -1,0 +1,328 @@
+"""The child traversal of the loop IR, and what follows from it: free variables, accesses, substitution, fresh names.
+
+Every pass recurses through `map_index`, `map_expr` and `map_stmt`, which rebuild one node from its direct children and return the very
+same object when no child changed, or reads through `children` and `walk`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import TypeAlias, assert_never, overload
+
+from codegen.loops.nodes import (
+    Add,
+    Alloc,
+    Binary,
+    Buffer,
+    Call,
+    Cast,
+    Compare,
+    Const,
+    Expr,
+    FloorDiv,
+    Fma,
+    For,
+    Function,
+    If,
+    Index,
+    IndexValue,
+    Int,
+    Let,
+    Load,
+    Max,
+    Min,
+    Mod,
+    Mul,
+    Name,
+    Prefetch,
+    Require,
+    Select,
+    Stmt,
+    Store,
+    Unary,
+    ValueIndex,
+    Var,
+)
+
+Node: TypeAlias = Index | Expr | Stmt
+OnIndex: TypeAlias = Callable[[Index], Index]
+OnExpr: TypeAlias = Callable[[Expr], Expr]
+OnStmt: TypeAlias = Callable[[Stmt], Stmt]
+
+# ---------------------------------------------------------------- rebuilding
+
+
+def map_index(e: Index, index: OnIndex, expr: OnExpr) -> Index:
+    """Return `e` with `index` or `expr` applied to each direct child."""
+    match e:
+        case Int() | Var():
+            return e
+        case Add(lhs, rhs) | Mul(lhs, rhs) | FloorDiv(lhs, rhs) | Mod(lhs, rhs) | Min(lhs, rhs) | Max(lhs, rhs):
+            new_lhs, new_rhs = index(lhs), index(rhs)
+            return e if new_lhs is lhs and new_rhs is rhs else type(e)(new_lhs, new_rhs)
+        case ValueIndex(value):
+            new = expr(value)
+            return e if new is value else ValueIndex(new)
+        case _:
+            assert_never(e)
+
+
+def map_expr(e: Expr, index: OnIndex, expr: OnExpr) -> Expr:
+    """Return `e` with `index` or `expr` applied to each direct child."""
+    match e:
+        case Const() | Name():
+            return e
+        case Load(buffer, place):
+            new_place = _each(place, index)
+            return e if new_place is place else Load(buffer, new_place)
+        case IndexValue(value):
+            new_index = index(value)
+            return e if new_index is value else IndexValue(new_index)
+        case Unary(op, value):
+            new = expr(value)
+            return e if new is value else Unary(op, new)
+        case Binary(_, lhs, rhs) | Compare(_, lhs, rhs):
+            new_lhs, new_rhs = expr(lhs), expr(rhs)
+            return e if new_lhs is lhs and new_rhs is rhs else replace(e, lhs=new_lhs, rhs=new_rhs)
+        case Select(cond, then, orelse):
+            parts = (cond, then, orelse)
+            new_parts = _each(parts, expr)
+            return e if new_parts is parts else Select(*new_parts)
+        case Cast(dtype, value, saturate):
+            new = expr(value)
+            return e if new is value else Cast(dtype, new, saturate)
+        case Call(fn, args):
+            new_args = _each(args, expr)
+            return e if new_args is args else Call(fn, new_args)
+        case Fma(a, b, c):
+            parts = (a, b, c)
+            new_parts = _each(parts, expr)
+            return e if new_parts is parts else Fma(*new_parts)
+        case _:
+            assert_never(e)
+
+
+def map_stmt(s: Stmt, index: OnIndex, expr: OnExpr, stmt: OnStmt) -> Stmt:
+    """Return `s` with `index`, `expr` or `stmt` applied to each direct child."""
+    match s:
+        case For(lo=lo, hi=hi, body=body):
+            new_lo, new_hi, new_body = index(lo), index(hi), _each(body, stmt)
+            same = new_lo is lo and new_hi is hi and new_body is body
+            return s if same else replace(s, lo=new_lo, hi=new_hi, body=new_body)
+        case Store(index=place, value=value):
+            new_place, new_value = _each(place, index), expr(value)
+            return s if new_place is place and new_value is value else replace(s, index=new_place, value=new_value)
+        case Let(name, value):
+            new_value = expr(value)
+            return s if new_value is value else Let(name, new_value)
+        case If(cond, then, orelse):
+            new_cond, new_then, new_orelse = expr(cond), _each(then, stmt), _each(orelse, stmt)
+            return s if new_cond is cond and new_then is then and new_orelse is orelse else If(new_cond, new_then, new_orelse)
+        case Alloc(buffer):
+            shape = _each(buffer.shape, index)
+            return s if shape is buffer.shape else Alloc(replace(buffer, shape=shape))
+        case Prefetch(index=place):
+            new_place = _each(place, index)
+            return s if new_place is place else replace(s, index=new_place)
+        case Require(cond, code):
+            new_cond = expr(cond)
+            return s if new_cond is cond else Require(new_cond, code)
+        case _:
+            assert_never(s)
+
+
+@overload
+def _each(items: tuple[Index, ...], f: OnIndex) -> tuple[Index, ...]: ...
+@overload
+def _each(items: tuple[Expr, ...], f: OnExpr) -> tuple[Expr, ...]: ...
+@overload
+def _each(items: tuple[Stmt, ...], f: OnStmt) -> tuple[Stmt, ...]: ...
+def _each(items, f):  # type: ignore[no-untyped-def]  # the overloads type it
+    """Return `items` with `f` applied, the same tuple when nothing changed."""
+    new = tuple([f(item) for item in items])
+    return items if all(a is b for a, b in zip(new, items, strict=True)) else new
+
+
+# ---------------------------------------------------------------- reading
+
+
+def children(node: Node) -> tuple[Node, ...]:
+    """Return the direct children of `node` in the order in which they are evaluated."""
+    match node:
+        case Int() | Var() | Const() | Name():
+            return ()
+        case Add(lhs, rhs) | Mul(lhs, rhs) | FloorDiv(lhs, rhs) | Mod(lhs, rhs) | Min(lhs, rhs) | Max(lhs, rhs):
+            return (lhs, rhs)
+        case Load(index=place) | Prefetch(index=place):
+            return place
+        case ValueIndex(value) | Unary(_, value) | Cast(_, value) | Let(_, value):
+            return (value,)
+        case IndexValue(index):
+            return (index,)
+        case Binary(_, lhs, rhs) | Compare(_, lhs, rhs):
+            return (lhs, rhs)
+        case Select(cond, then, orelse):
+            return (cond, then, orelse)
+        case Call(_, args):
+            return args
+        case Fma(a, b, c):
+            return (a, b, c)
+        case For(lo=lo, hi=hi, body=body):
+            return (lo, hi, *body)
+        case Store(index=place, value=value):
+            return (*place, value)
+        case If(cond, then_block, else_block):
+            return (cond, *then_block, *else_block)
+        case Alloc(buffer):
+            return buffer.shape
+        case Require(cond, _):
+            return (cond,)
+        case _:
+            assert_never(node)
+
+
+def walk(*roots: Node) -> Iterator[Node]:
+    """Yield `roots` and everything below them, parents first, in text order."""
+    pending = list(reversed(roots))
+    while pending:
+        node = pending.pop()
+        yield node
+        pending.extend(reversed(children(node)))
+
+
+def free_vars(*roots: Node) -> frozenset[str]:
+    """Return the loop variables and sizes that `roots` use and do not bind themselves."""
+    found: set[str] = set()
+    for root in roots:
+        match root:
+            case Var(name):
+                found.add(name)
+            case For(var, lo, hi, body):
+                found |= free_vars(lo, hi) | (free_vars(*body) - {var})
+            case _:
+                found |= free_vars(*children(root))
+    return frozenset(found)
+
+
+def loads(*roots: Node) -> Iterator[Load]:
+    """Yield every read of a buffer below `roots`, in text order."""
+    return (node for node in walk(*roots) if isinstance(node, Load))
+
+
+def stores(*roots: Node) -> Iterator[Store]:
+    """Yield every write to a buffer below `roots`, in text order."""
+    return (node for node in walk(*roots) if isinstance(node, Store))
+
+
+def names(*roots: Node) -> frozenset[str]:
+    """Return the `Let` names that `roots` mention."""
+    return frozenset(node.name for node in walk(*roots) if isinstance(node, Name))
+
+
+def binders(*roots: Node) -> Iterator[str]:
+    """Yield the names that `roots` bind: loop variables, values and buffers, with repetitions."""
+    for node in walk(*roots):
+        match node:
+            case For(var=name) | Let(name=name) | Alloc(Buffer(name=name)):
+                yield name
+            case _:
+                pass
+
+
+# ---------------------------------------------------------------- substitution and names
+
+
+def substitute_index(e: Index, env: Mapping[str, Index]) -> Index:
+    """Return `e` with the variables in `env` replaced."""
+    if isinstance(e, Var):
+        return env.get(e.name, e)
+    return map_index(e, lambda child: substitute_index(child, env), lambda child: substitute_expr(child, env))
+
+
+def substitute_expr(e: Expr, env: Mapping[str, Index]) -> Expr:
+    """Return `e` with the variables in `env` replaced."""
+    return map_expr(e, lambda child: substitute_index(child, env), lambda child: substitute_expr(child, env))
+
+
+def substitute_stmt(s: Stmt, env: Mapping[str, Index]) -> Stmt:
+    """Return `s` with the variables in `env` replaced. No loop inside binds one of them or a variable of their replacements."""
+    return map_stmt(
+        s,
+        lambda child: substitute_index(child, env),
+        lambda child: substitute_expr(child, env),
+        lambda child: substitute_stmt(child, env),
+    )
+
+
+@overload
+def substitute(e: Index, env: Mapping[str, Index]) -> Index: ...
+@overload
+def substitute(e: Expr, env: Mapping[str, Index]) -> Expr: ...
+@overload
+def substitute(e: Stmt, env: Mapping[str, Index]) -> Stmt: ...
+def substitute(e: Node, env: Mapping[str, Index]) -> Node:
+    """Return `e` with the loop variables and sizes in `env` replaced."""
+    match e:
+        case Int() | Var() | Add() | Mul() | FloorDiv() | Mod() | Min() | Max() | ValueIndex():
+            return substitute_index(e, env)
+        case For() | Store() | Let() | If() | Alloc() | Prefetch() | Require():
+            return substitute_stmt(e, env)
+        case _:
+            return substitute_expr(e, env)
+
+
+def rename(block: tuple[Stmt, ...], new: Mapping[str, str]) -> tuple[Stmt, ...]:
+    """Return `block` with values, buffers and loop variables renamed, where they are bound and where they are used."""
+
+    def index(e: Index) -> Index:
+        match e:
+            case Var(name):
+                return Var(new.get(name, name))
+            case _:
+                return map_index(e, index, expr)
+
+    def expr(e: Expr) -> Expr:
+        match map_expr(e, index, expr):
+            case Name(name):
+                return Name(new.get(name, name))
+            case Load(buffer, place):
+                return Load(new.get(buffer, buffer), place)
+            case other:
+                return other
+
+    def stmt(s: Stmt) -> Stmt:
+        match map_stmt(s, index, expr, stmt):
+            case For(var=var) as loop:
+                return replace(loop, var=new.get(var, var))
+            case Let(name, value):
+                return Let(new.get(name, name), value)
+            case Alloc(buffer):
+                return Alloc(replace(buffer, name=new.get(buffer.name, buffer.name)))
+            case (Store(buffer=target) | Prefetch(buffer=target)) as access:
+                return replace(access, buffer=new.get(target, target))
+            case other:
+                return other
+
+    return tuple(stmt(s) for s in block) if new else block
+
+
+class Fresh:
+    """A supply of names that differ from all names taken so far."""
+
+    def __init__(self, taken: Iterable[str]) -> None:
+        self._taken = set(taken)
+
+    @staticmethod
+    def of(function: Function) -> Fresh:
+        """Return a supply for `function`: its sizes, parameters and everything bound inside are taken."""
+        return Fresh([*function.sizes, *(p.name for p in function.params), *binders(*function.body)])
+
+    def __call__(self, base: str) -> str:
+        """Return `base`, or `base_1`, `base_2`, …, whichever is the first that is free, and take it."""
+        name, count = base, 0
+        while name in self._taken:
+            count += 1
+            name = f"{base}_{count}"
+        self._taken.add(name)
+        return name

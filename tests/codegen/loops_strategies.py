@@ -1,0 +1,121 @@
+"""Hypothesis strategies for loop IR that is well formed as text; it need not mean anything."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import strategies as st
+
+from codegen.dtypes import DTYPES, DType, bool_
+from codegen.loops.nodes import (
+    Add,
+    Alloc,
+    Binary,
+    Buffer,
+    Call,
+    Cast,
+    Compare,
+    Const,
+    Expr,
+    FloorDiv,
+    Fma,
+    For,
+    Function,
+    If,
+    Index,
+    IndexValue,
+    Int,
+    Let,
+    Load,
+    Max,
+    Min,
+    Mod,
+    Mul,
+    Name,
+    Prefetch,
+    Require,
+    Select,
+    Stmt,
+    Store,
+    Unary,
+    ValueIndex,
+    Var,
+)
+
+names = st.sampled_from(["i", "jo", "N", "acc", "x_1", "for", "index", "f32", "min", "a.b", "inf", "out"])
+dtypes = st.sampled_from(list(DTYPES.values()))
+
+
+def _const(dtype: DType) -> st.SearchStrategy[Const]:
+    if dtype.is_float:
+        return st.floats().map(lambda value: Const(_round(value, dtype), dtype))
+    if dtype == bool_:
+        return st.booleans().map(lambda value: Const(value, dtype))
+    low = -(1 << (dtype.bits - 1)) if dtype.kind == "int" else 0
+    return st.integers(low, low + (1 << dtype.bits) - 1).map(lambda value: Const(value, dtype))
+
+
+def _round(value: float, dtype: DType) -> float:
+    with np.errstate(all="ignore"):
+        return float(np.float64(value).astype(dtype.numpy))
+
+
+consts = dtypes.flatmap(_const)
+ints = st.integers(-40, 40).map(Int)
+_BINARY = ["+", "-", "*", "/", "//", "%", "min", "max", "and", "or", "bitand", "bitor", "bitxor", "shl", "shr"]
+
+
+def index_trees(leaves: st.SearchStrategy[Index]) -> st.SearchStrategy[Index]:
+    """Trees of index arithmetic over `leaves`."""
+    return st.recursive(leaves, lambda e: st.one_of(*(st.builds(node, e, e) for node in (Add, Mul, FloorDiv, Mod, Min, Max))), max_leaves=6)
+
+
+simple_indices = index_trees(st.one_of(ints, names.map(Var)))
+
+
+def _expr_layer(e: st.SearchStrategy[Expr]) -> st.SearchStrategy[Expr]:
+    index = st.one_of(simple_indices, e.map(ValueIndex))
+    return st.one_of(
+        st.builds(Load, names, st.lists(index, max_size=2).map(tuple)),
+        st.builds(IndexValue, index),
+        st.builds(Unary, st.sampled_from(["neg", "not", "bitnot", "abs"]), e),
+        st.builds(Binary, st.sampled_from(_BINARY), e, e),
+        st.builds(Compare, st.sampled_from(["<", "<=", ">", ">=", "==", "!="]), e, e),
+        st.builds(Select, e, e, e),
+        st.builds(Cast, dtypes, e, st.booleans()),
+        st.builds(Call, st.sampled_from(["exp", "atan2"]), st.lists(e, max_size=2).map(tuple)),
+        st.builds(Fma, e, e, e),
+    )
+
+
+exprs = st.recursive(st.one_of(consts, names.map(Name)), _expr_layer, max_leaves=6)
+indices = index_trees(st.one_of(ints, names.map(Var), exprs.map(ValueIndex)))
+_subscripts = st.lists(indices, max_size=2).map(tuple)
+_spaces = st.sampled_from(["param", "heap", "stack", "registers"])
+_aligns = st.sampled_from([1, 64])
+_buffers = st.builds(Buffer, names, dtypes, _subscripts, _spaces, _aligns)
+_simple = st.one_of(
+    st.builds(Store, names, _subscripts, exprs, st.booleans()),
+    st.builds(Let, names, exprs),
+    st.builds(Alloc, _buffers),
+    st.builds(Prefetch, names, _subscripts, st.booleans(), st.integers(0, 3)),
+    st.builds(Require, exprs, st.integers(1, 9)),
+)
+_kinds = st.sampled_from(["serial", "parallel", "unroll", "vector"])
+
+
+def _stmt_layer(s: st.SearchStrategy[Stmt]) -> st.SearchStrategy[Stmt]:
+    block = st.lists(s, max_size=2).map(tuple)
+    extents = st.one_of(st.none(), st.integers(0, 16))
+    return st.one_of(st.builds(For, names, indices, indices, block, _kinds, extents), st.builds(If, exprs, block, block))
+
+
+stmts = st.recursive(_simple, _stmt_layer, max_leaves=3)
+
+
+@st.composite
+def functions(draw: st.DrawFn) -> Function:
+    """Any function, whether or not it verifies; `written` names parameters."""
+    params = tuple(draw(st.lists(_buffers, max_size=2, unique_by=lambda b: b.name)))
+    written = frozenset(b.name for b in params if draw(st.booleans()))
+    sizes = tuple(draw(st.lists(names, max_size=2)))
+    return Function(draw(names), sizes, params, tuple(draw(st.lists(stmts, max_size=3))), written)

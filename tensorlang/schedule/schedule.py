@@ -1,0 +1,140 @@
+"""A schedule as a value: the directives a person would write in a `.tl` file, built from Python or parsed, never edited in place.
+
+    Schedule("linear").tile("y", ("i", "j"), (8, 32), into=("io", "jo", "ii", "ji")).vectorize("ji")
+
+Both ways of writing give the same `Directive` nodes; `str(schedule)` prints them in the language. What each directive means, the loops
+before and after, and when it is refused stand in docs/schedules.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tensorlang.syntax import nodes as syntax
+from tensorlang.syntax.printer import show
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Directives for one operator on one target. Knob values have been put in their place."""
+
+    operator: str
+    target: str = "cpu"
+    directives: tuple[syntax.Directive, ...] = ()
+
+    def then(self, directive: syntax.Directive) -> Schedule:
+        """Return this schedule with one more directive at its end."""
+        return replace(self, directives=(*self.directives, directive))
+
+    def split(self, loop: str, by: int, into: Sequence[str]) -> Schedule:
+        return self.then(_directive("split", [loop], [("by", [by])], into))
+
+    def tile(self, tensor: str, loops: Sequence[str], by: Sequence[int], into: Sequence[str]) -> Schedule:
+        operand = syntax.Apply(tensor, tuple(syntax.Id(name) for name in loops))
+        sizes = syntax.TupleOf(tuple(syntax.Number(str(n)) for n in by))
+        return self.then(syntax.Directive("tile", (operand,), (syntax.Phrase("by", (sizes,)),), tuple(into)))
+
+    def order(self, *loops: str) -> Schedule:
+        return self.then(_directive("order", loops))
+
+    def fuse(self, outer: str, inner: str, into: str) -> Schedule:
+        return self.then(_directive("fuse", [outer, inner], [], [into]))
+
+    def distribute(self, tensor: str, at: str | None = None) -> Schedule:
+        return self.then(_directive("distribute", [tensor], [("at", [at])] if at else []))
+
+    def skew(self, loop: str, by: str, factor: int = 1) -> Schedule:
+        amount: syntax.Expr = syntax.Id(by)
+        if factor != 1:
+            amount = syntax.Binary("*", syntax.Number(str(factor)), amount)
+        return self.then(syntax.Directive("skew", (syntax.Id(loop),), (syntax.Phrase("by", (amount,)),)))
+
+    def shift(self, loop: str, by: int) -> Schedule:
+        return self.then(_directive("shift", [loop], [("by", [by])]))
+
+    def reverse(self, loop: str) -> Schedule:
+        return self.then(_directive("reverse", [loop]))
+
+    def peel(self, loop: str, by: int) -> Schedule:
+        return self.then(_directive("peel", [loop], [("by", [by])]))
+
+    def unroll(self, *loops: str) -> Schedule:
+        return self.then(_directive("unroll", loops))
+
+    def vectorize(self, *loops: str) -> Schedule:
+        return self.then(_directive("vectorize", loops))
+
+    def parallel(self, *loops: str) -> Schedule:
+        return self.then(_directive("parallel", loops))
+
+    def at(self, tensor: str, loop: str, of: str | None = None) -> Schedule:
+        """Compute `tensor` inside loop `loop`, of the stage `of` when the loop's name alone is not unique."""
+        return self.then(_directive("at", [tensor], [*([("in", [of])] if of else []), ("at", [loop])]))
+
+    def root(self, tensor: str) -> Schedule:
+        return self.then(_directive("root", [tensor]))
+
+    def inline(self, *tensors: str) -> Schedule:
+        return self.then(_directive("inline", tensors))
+
+    def store_at(self, tensor: str, loop: str) -> Schedule:
+        return self.then(_directive("store_at", [tensor], [("at", [loop])]))
+
+    def pack(self, tensor: str, as_: Sequence[str] = (), at: str | None = None) -> Schedule:
+        """Copy `tensor` into a buffer arranged as `as_` (loops of its reader or expressions over its axes), inside loop `at` or at the root."""
+        phrases: list[tuple[str, Sequence[object]]] = [("at", [at])] if at else []
+        if as_:
+            phrases.append(("as", [_layout(as_)]))
+        return self.then(_directive("pack", [tensor], phrases))
+
+    def layout(self, tensor: str, as_: Sequence[str]) -> Schedule:
+        return self.then(_directive("layout", [tensor], [("as", [_layout(as_)])]))
+
+    def fold(self, tensor: str, axis: str, by: int) -> Schedule:
+        return self.then(_directive("fold", [tensor], [("at", [axis]), ("by", [by])]))
+
+    def rfactor(self, loop: str) -> Schedule:
+        return self.then(_directive("rfactor", [loop]))
+
+    def __str__(self) -> str:
+        return show(syntax.Schedule(self.operator, self.target, (), self.directives))
+
+
+def _operand(value: object) -> syntax.Expr | syntax.Layout:
+    match value:
+        case int():
+            return syntax.Number(str(value))
+        case str():
+            return syntax.Id(value)
+        case syntax.Layout():
+            return value
+        case _:
+            raise TypeError(f"a directive's operand is a name or an integer, not {value!r}")
+
+
+def _directive(
+    name: str, operands: Sequence[object], phrases: Sequence[tuple[str, Sequence[object]]] = (), results: Sequence[str] = ()
+) -> syntax.Directive:
+    return syntax.Directive(
+        name,
+        tuple(_operand(o) for o in operands),
+        tuple(syntax.Phrase(preposition, tuple(_operand(o) for o in values)) for preposition, values in phrases),
+        tuple(results),
+    )
+
+
+def _layout(dims: Sequence[str]) -> syntax.Layout:
+    """Return the layout whose dimensions are written as `jo`, `c // 16`, `c % 16`, `h + 1`."""
+    return syntax.Layout(tuple(_dimension(text) for text in dims))
+
+
+def _dimension(text: str) -> syntax.Expr:
+    words = text.split()
+    match words:
+        case [name]:
+            return syntax.Id(name)
+        case [name, ("//" | "%" | "+" | "-" | "*") as op, number]:
+            return syntax.Binary(op, syntax.Id(name), syntax.Number(number))  # type: ignore[arg-type]
+        case _:
+            raise ValueError(f"`{text}` is no layout dimension: write a name, or `name op number`")

@@ -1,0 +1,245 @@
+"""From equations to statements: the normal form that scheduling and lowering share.
+
+    y[i, j] = b[j] + sum(k) x[i, k] * w[j, k]
+
+    y.0.acc.init   { [i, j] }        init     y.0.acc[i, j]      the reducer's identity
+    y.0.acc        { [i, j, k] }     update   y.0.acc[i, j]      reads x[i, k], w[j, k]
+    y.0            { [i, j] }        define   y[i, j]            reads y.0.acc[i, j], b[j]
+
+A statement is named after its tensor and piece; the accumulator of the first reduction of a piece is `acc`, then `acc1`, … A reduction
+that does not depend on every axis of its tensor is expected to have been lifted (`tensorlang.tensor.lift`). Tensors that one definition
+defines together are one tensor to the analysis, the first of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, assert_never
+
+from polyhedral.expr import TRUE, Cond
+from polyhedral.expr import Expr as Affine
+from polyhedral.model import Access, Scop, Statement
+from polyhedral.model import Tensor as Array
+from tensorlang.tensor import affine
+from tensorlang.tensor.nodes import (
+    Binary,
+    Call,
+    Cast,
+    Compare,
+    Const,
+    Definition,
+    Dynamic,
+    Expr,
+    Holds,
+    IndexValue,
+    Let,
+    Name,
+    Piece,
+    Program,
+    Project,
+    Read,
+    Reduce,
+    Select,
+    TupleOf,
+    Unary,
+)
+
+Phase: TypeAlias = Literal["init", "update", "define"]
+
+
+@dataclass(frozen=True, slots=True)
+class Accumulator:
+    """The running value of one reduction of one piece, a tensor over the definition's axes with one component per reducer component."""
+
+    name: str
+    reduce: Reduce
+    when: Cond
+    """Where the piece asks for the reduction's value."""
+
+
+@dataclass(frozen=True, slots=True)
+class StatementInfo:
+    """What a statement of the scop stands for. `accumulator` is None for a `define`."""
+
+    name: str
+    definition: Definition
+    piece: int
+    phase: Phase
+    iters: tuple[str, ...]
+    accumulator: Accumulator | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stages:
+    """A program as a scop. `statements` keeps the order in which the phases of a definition depend on each other."""
+
+    program: Program
+    scop: Scop
+    statements: dict[str, StatementInfo]
+    accumulators: dict[tuple[str, int], tuple[Accumulator, ...]]
+    """Per (first tensor of the definition, piece), in the order of their reductions in the piece's value."""
+
+    def of(self, definition: Definition) -> list[StatementInfo]:
+        return [s for s in self.statements.values() if s.definition is definition]
+
+
+def to_scop(program: Program) -> Stages:
+    """Return the statements, domains and accesses of `program`."""
+    primary = {t.name: d.tensors[0].name for d in program.definitions for t in d.tensors}
+    statements: list[Statement] = []
+    infos: dict[str, StatementInfo] = {}
+    accumulators: dict[tuple[str, int], tuple[Accumulator, ...]] = {}
+    arrays = [Array(p.name, p.shape) for p in program.params]
+    for definition in program.definitions:
+        name = definition.tensors[0].name
+        box = _box(definition)
+        arrays.append(Array(name, definition.tensors[0].shape))
+        for number, piece in enumerate(definition.pieces):
+            accs = _accumulators(f"{name}.{number}", piece)
+            accumulators[name, number] = accs
+            arrays += [Array(a.name, definition.tensors[0].shape) for a in accs]
+            domain = affine.conj(box, piece.guard)
+            cell = tuple(affine.to_expr(axis) for axis in definition.axes)
+            for acc in accs:
+                for info, statement in _reduction(definition, number, acc, domain, cell, primary):
+                    infos[info.name] = info
+                    statements.append(statement)
+            reads = (*_accesses(piece.value, primary, TRUE, {a.reduce: a.name for a in accs}, cell),)
+            statement = Statement(f"{name}.{number}", definition.axes, domain, Access(name, cell), reads)
+            infos[statement.name] = StatementInfo(statement.name, definition, number, "define", definition.axes)
+            statements.append(statement)
+    positive = [affine.compare(">=", size, 0) for size in program.sizes]
+    scop = Scop(
+        program.sizes,
+        affine.conj(*positive, program.context),
+        tuple(arrays),
+        frozenset(p.name for p in program.params),
+        tuple(statements),
+    )
+    return Stages(program, scop, infos, accumulators)
+
+
+def _box(definition: Definition) -> Cond:
+    shape = definition.tensors[0].shape
+    return affine.conj(*(affine.within(axis, 0, extent) for axis, extent in zip(definition.axes, shape, strict=True)))
+
+
+def _reduction(
+    definition: Definition, number: int, acc: Accumulator, domain: Cond, cell: tuple[Affine, ...], primary: dict[str, str]
+) -> Iterator[tuple[StatementInfo, Statement]]:
+    """Yield the statements that initialise and update `acc`."""
+    reduce = acc.reduce
+    init_name = f"{acc.name}.init"
+    init_reads = tuple(a for e in reduce.init or () for a in _accesses(e, primary, TRUE, {}, cell))
+    yield (
+        StatementInfo(init_name, definition, number, "init", definition.axes, acc),
+        Statement(init_name, definition.axes, domain, Access(acc.name, cell), init_reads, "init"),
+    )
+    iters = (*definition.axes, *(b.name for b in reduce.binders))
+    ranges = (affine.within(b.name, b.lo, b.hi) for b in reduce.binders)
+    inner = affine.conj(domain, acc.when, *ranges, reduce.where)
+    bodies = (*reduce.body, *(() if reduce.filter is None else (reduce.filter,)))
+    reads = tuple(a for e in bodies for a in _accesses(e, primary, TRUE, {}, cell))
+    yield (
+        StatementInfo(acc.name, definition, number, "update", iters, acc),
+        Statement(acc.name, iters, inner, Access(acc.name, cell), reads, "update", not reduce.reducer.commutative),
+    )
+
+
+def _accumulators(prefix: str, piece: Piece) -> tuple[Accumulator, ...]:
+    found: dict[Reduce, Cond] = {}
+    for reduce, when in _reductions(piece.value, TRUE):
+        found[reduce] = affine.disj(found[reduce], when) if reduce in found else when
+    return tuple(
+        Accumulator(f"{prefix}.acc{number or ''}", reduce, when) for number, (reduce, when) in enumerate(found.items())
+    )
+
+
+def facts(cond: Expr) -> tuple[Cond, Cond]:
+    """Return what index conditions are known where the value `cond` is true, and where it is false."""
+    match cond:
+        case Holds(holds):
+            return holds, affine.negate(holds)
+        case Unary("not", value):
+            yes, no = facts(value)
+            return no, yes
+        case Binary("and", lhs, rhs):
+            (a, _), (b, _) = facts(lhs), facts(rhs)
+            both_affine = _is_affine(lhs) and _is_affine(rhs)
+            return affine.conj(a, b), affine.negate(affine.conj(a, b)) if both_affine else TRUE
+        case Binary("or", lhs, rhs):
+            (a, na), (b, nb) = facts(lhs), facts(rhs)
+            both_affine = _is_affine(lhs) and _is_affine(rhs)
+            return affine.disj(a, b) if both_affine else TRUE, affine.conj(na, nb)
+        case _:
+            return TRUE, TRUE
+
+
+def _is_affine(cond: Expr) -> bool:
+    match cond:
+        case Holds():
+            return True
+        case Unary("not", value):
+            return _is_affine(value)
+        case Binary("and" | "or", lhs, rhs):
+            return _is_affine(lhs) and _is_affine(rhs)
+        case _:
+            return False
+
+
+def _reductions(e: Expr, when: Cond) -> Iterator[tuple[Reduce, Cond]]:
+    """Yield the outermost reductions in `e` with the condition under which each is asked for."""
+    if isinstance(e, Reduce):
+        yield e, when
+        return
+    for child, under in _children(e, when):
+        yield from _reductions(child, under)
+
+
+def _accesses(e: Expr, primary: dict[str, str], when: Cond, accs: dict[Reduce, str], cell: tuple[Affine, ...]) -> Iterator[Access]:
+    """Yield what evaluating `e` reads; the value of a reduction in `accs` is a read of its accumulator at `cell`."""
+    match e:
+        case Reduce() if e in accs:
+            yield Access(accs[e], cell, when)
+            return
+        case Reduce():
+            raise ValueError("a reduction inside a reduction's body has to be lifted before to_scop")
+        case Read(tensor, index):
+            yield Access(primary.get(tensor, tensor), tuple(None if isinstance(s, Dynamic) else s for s in index), when)
+        case _:
+            pass
+    for child, under in _children(e, when):
+        yield from _accesses(child, primary, under, accs, cell)
+
+
+def _children(e: Expr, when: Cond) -> Iterator[tuple[Expr, Cond]]:
+    """Yield the direct children of `e`, each with the index condition under which it is evaluated."""
+    match e:
+        case Const() | IndexValue() | Name() | Holds():
+            return
+        case Read(_, index):
+            yield from ((s.value, when) for s in index if isinstance(s, Dynamic))
+        case Unary(_, value) | Cast(_, value) | Project(value):
+            yield value, when
+        case Binary(("and" | "or") as op, lhs, rhs):
+            yield lhs, when
+            yes, no = facts(lhs)
+            yield rhs, affine.conj(when, yes if op == "and" else no)
+        case Binary(_, lhs, rhs) | Compare(_, lhs, rhs):
+            yield lhs, when
+            yield rhs, when
+        case Select(cond, then, orelse):
+            yes, no = facts(cond)
+            yield cond, when
+            yield then, affine.conj(when, yes)
+            yield orelse, affine.conj(when, no)
+        case Call(_, items) | TupleOf(items):
+            yield from ((item, when) for item in items)
+        case Let(_, value, body):
+            yield value, when
+            yield body, when
+        case Reduce(_, _, body, _, where, init):
+            yield from ((item, when) for item in (*body, *(init or ()), *(() if where is None else (where,))))
+        case _:
+            assert_never(e)

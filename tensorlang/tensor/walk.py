@@ -1,0 +1,614 @@
+"""The one traversal of the tensor IR, and what follows from it: substitution, renaming, reads, free names, dtypes, fresh names.
+
+`rebuild` applies functions to the parts of a node; every rewriting pass goes through it or through `map_children`. A reducer's `combine`
+and `identity` are closed expressions of their own (over `left` and `right` alone): no traversal of the surrounding expression enters them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeVar, assert_never
+
+from codegen.dtypes import DType, bool_, compute_dtype, i64
+from polyhedral.expr import TRUE, Cond
+from polyhedral.expr import Expr as Affine
+from polyhedral.expr import Name as AffineName
+from tensorlang.diagnostics import InternalError
+from tensorlang.tensor import affine
+from tensorlang.tensor.nodes import (
+    Binary,
+    Binder,
+    Call,
+    Cast,
+    Compare,
+    Const,
+    Definition,
+    Dynamic,
+    Expr,
+    Holds,
+    IndexValue,
+    Let,
+    Name,
+    Piece,
+    Program,
+    Project,
+    Read,
+    Reduce,
+    Select,
+    Slot,
+    Tensor,
+    TupleOf,
+    Unary,
+)
+
+T = TypeVar("T")
+OnExpr = Callable[[Expr], Expr]
+OnAffine = Callable[[Affine], Affine]
+OnCond = Callable[[Cond], Cond]
+
+
+def identity(part: T) -> T:
+    return part
+
+
+# ---------------------------------------------------------------- traversal
+
+
+def rebuild(e: Expr, on_expr: OnExpr, on_affine: OnAffine = identity, on_cond: OnCond = identity) -> Expr:
+    """Return `e` with its direct parts replaced: child expressions (also those in dynamic slots), index expressions, conditions."""
+    match e:
+        case Const() | Name():
+            return e
+        case IndexValue(index):
+            return replace(e, index=on_affine(index))
+        case Holds(cond):
+            return replace(e, cond=on_cond(cond))
+        case Read(_, index):
+            return replace(e, index=tuple(_rebuild_slot(s, on_expr, on_affine) for s in index))
+        case Unary(_, value) | Cast(_, value) | Project(value, _):
+            return replace(e, value=on_expr(value))
+        case Binary(_, lhs, rhs) | Compare(_, lhs, rhs):
+            return replace(e, lhs=on_expr(lhs), rhs=on_expr(rhs))
+        case Select(cond, then, orelse):
+            return replace(e, cond=on_expr(cond), then=on_expr(then), orelse=on_expr(orelse))
+        case Call(_, args):
+            return replace(e, args=tuple(map(on_expr, args)))
+        case TupleOf(items):
+            return replace(e, items=tuple(map(on_expr, items)))
+        case Let(_, value, body):
+            return replace(e, value=on_expr(value), body=on_expr(body))
+        case Reduce(_, binders, bodies, where, condition, init):
+            return replace(
+                e,
+                binders=tuple(replace(b, lo=on_affine(b.lo), hi=on_affine(b.hi)) for b in binders),
+                body=tuple(map(on_expr, bodies)),
+                where=on_cond(where),
+                filter=None if condition is None else on_expr(condition),
+                init=None if init is None else tuple(map(on_expr, init)),
+            )
+        case _:
+            assert_never(e)
+
+
+def _rebuild_slot(slot: Slot, on_expr: OnExpr, on_affine: OnAffine) -> Slot:
+    if not isinstance(slot, Dynamic):
+        return on_affine(slot)
+    lo = None if slot.lo is None else on_affine(slot.lo)
+    hi = None if slot.hi is None else on_affine(slot.hi)
+    return replace(slot, value=on_expr(slot.value), lo=lo, hi=hi)
+
+
+def map_children(f: OnExpr, e: Expr) -> Expr:
+    """Return `e` with `f` applied to each direct child."""
+    return rebuild(e, f)
+
+
+def children(e: Expr) -> tuple[Expr, ...]:
+    """Return the direct children of `e` in order of evaluation (dynamic indices and the parts of a reduction among them)."""
+    match e:
+        case Const() | Name() | IndexValue() | Holds():
+            return ()
+        case Read(_, index):
+            return tuple(s.value for s in index if isinstance(s, Dynamic))
+        case Unary(_, value) | Cast(_, value) | Project(value, _):
+            return (value,)
+        case Binary(_, lhs, rhs) | Compare(_, lhs, rhs):
+            return (lhs, rhs)
+        case Select(cond, then, orelse):
+            return (cond, then, orelse)
+        case Call(_, args):
+            return args
+        case TupleOf(items):
+            return items
+        case Let(_, value, body):
+            return (value, body)
+        case Reduce(_, _, bodies, _, condition, init):
+            return (*(init or ()), *(() if condition is None else (condition,)), *bodies)
+        case _:
+            assert_never(e)
+
+
+def nodes(e: Expr) -> Iterator[Expr]:
+    """Yield `e` and everything below it, parents first."""
+    yield e
+    for child in children(e):
+        yield from nodes(child)
+
+
+def reads(e: Expr) -> Iterator[Read]:
+    """Yield every read in `e`, in order of evaluation."""
+    return (n for n in nodes(e) if isinstance(n, Read))
+
+
+def reduces(e: Expr) -> Iterator[Reduce]:
+    """Yield every reduction in `e`, outer before inner."""
+    return (n for n in nodes(e) if isinstance(n, Reduce))
+
+
+def index_names(e: Expr) -> frozenset[str]:
+    """Return the axes, binders and sizes that `e` mentions free: in indices, bounds and conditions."""
+    direct: set[str] = set()
+
+    def on_affine(a: Affine) -> Affine:
+        direct.update(affine.names(a))
+        return a
+
+    def on_cond(c: Cond) -> Cond:
+        direct.update(affine.cond_names(c))
+        return c
+
+    rebuild(e, identity, on_affine, on_cond)
+    below = direct.union(*(index_names(c) for c in children(e)))
+    return frozenset(below - {b.name for b in e.binders}) if isinstance(e, Reduce) else frozenset(below)
+
+
+def value_names(e: Expr) -> frozenset[str]:
+    """Return the names of values (`Name`) that occur free in `e`."""
+    match e:
+        case Name(name):
+            return frozenset((name,))
+        case Let(name, value, body):
+            return value_names(value) | (value_names(body) - {name})
+        case _:
+            return frozenset[str]().union(*(value_names(c) for c in children(e)))
+
+
+def tensor_names(e: Expr) -> frozenset[str]:
+    """Return the tensors that `e` reads."""
+    return frozenset(r.tensor for r in reads(e))
+
+
+def bound_names(e: Expr) -> Iterator[str]:
+    """Yield the names that `e` binds: of binders and lets."""
+    for node in nodes(e):
+        match node:
+            case Let(name):
+                yield name
+            case Reduce(_, binders):
+                yield from (b.name for b in binders)
+
+
+# ---------------------------------------------------------------- fresh names
+
+
+@dataclass(slots=True)
+class Fresh:
+    """A supply of names that are not in `used`. Deterministic: `k` gives `k` if it is free, else `k_1`, `k_2`, …"""
+
+    used: set[str] = field(default_factory=set)
+
+    def __call__(self, wish: str) -> str:
+        name, n = wish, 0
+        while name in self.used:
+            n += 1
+            name = f"{wish}_{n}"
+        self.used.add(name)
+        return name
+
+
+def program_names(program: Program) -> set[str]:
+    """Return every name that `program` uses, of whatever kind."""
+    out = set(program.sizes) | {t.name for t in tensors(program)}
+    for definition in program.definitions:
+        out.update(definition.axes)
+        for piece in definition.pieces:
+            out.update(bound_names(piece.value))
+    return out
+
+
+def fresh_for(program: Program) -> Fresh:
+    """Return a supply of names that do not occur in `program`."""
+    return Fresh(program_names(program))
+
+
+# ---------------------------------------------------------------- substitution
+
+
+def substitute(e: Expr, to: Mapping[str, Affine]) -> Expr:
+    """Return `e` with axes, binders or sizes replaced by index expressions. Binders in the way get new names."""
+    if not to:
+        return e
+    if isinstance(e, Reduce):
+        e, to = _make_way(e, to, frozenset(n for value in to.values() for n in affine.names(value)))
+        if not to:
+            return e
+    return _substitute_parts(e, to)
+
+
+def _substitute_parts(e: Expr, to: Mapping[str, Affine]) -> Expr:
+    return rebuild(e, lambda c: substitute(c, to), lambda a: affine.substitute(a, to), lambda c: affine.substitute_cond(c, to))
+
+
+def _make_way(e: Reduce, to: Mapping[str, Affine], incoming: frozenset[str]) -> tuple[Reduce, Mapping[str, Affine]]:
+    """Return `e` with the binders renamed that would capture names of `incoming`, and `to` without the names that `e` binds."""
+    bound = {b.name for b in e.binders}
+    clashes = sorted(bound & incoming)
+    if clashes:
+        fresh = Fresh(set(bound | incoming | index_names(e) | set(to) | set(bound_names(e))))
+        e = rename_binders(e, {name: fresh(name) for name in clashes})
+        bound = {b.name for b in e.binders}
+    return e, {name: value for name, value in to.items() if name not in bound}
+
+
+def rename_binders(e: Reduce, to: Mapping[str, str]) -> Reduce:
+    """Return the same reduction with its own binders renamed; the new names must be free in it."""
+    mapping = {old: AffineName(new) for old, new in to.items()}
+    body = _substitute_parts(replace(e, binders=()), mapping)
+    assert isinstance(body, Reduce)
+    binders = tuple(
+        Binder(to.get(b.name, b.name), affine.substitute(b.lo, mapping), affine.substitute(b.hi, mapping), span=b.span) for b in e.binders
+    )
+    return replace(body, binders=binders)
+
+
+def substitute_names(e: Expr, to: Mapping[str, Expr]) -> Expr:
+    """Return `e` with values (`Name`) replaced by expressions. Binders and lets in the way get new names."""
+    if not to:
+        return e
+    match e:
+        case Name(name):
+            return to.get(name, e)
+        case Let(name, value, body):
+            inner = {n: v for n, v in to.items() if n != name}
+            if any(name in value_names(v) for v in inner.values()):
+                incoming = frozenset[str]().union(*map(value_names, inner.values()))
+                other = Fresh({name, *bound_names(body), *value_names(body), *inner, *incoming})(name)
+                name, body = other, substitute_names(body, {name: Name(other)})
+            return replace(e, name=name, value=substitute_names(value, to), body=substitute_names(body, inner))
+        case Reduce():
+            incoming = frozenset[str]().union(*(index_names(v) for v in to.values()))
+            e, _ = _make_way(e, {}, incoming)
+            return map_children(lambda c: substitute_names(c, to), e)
+        case _:
+            return map_children(lambda c: substitute_names(c, to), e)
+
+
+def refresh(e: Expr, fresh: Fresh) -> Expr:
+    """Return `e` with every binder and let renamed to names of `fresh`: a copy that may stand in the same program."""
+    match e:
+        case Let(name, value, body):
+            other = fresh(name)
+            return replace(e, name=other, value=refresh(value, fresh), body=refresh(substitute_names(body, {name: Name(other)}), fresh))
+        case Reduce(_, binders):
+            renamed = rename_binders(e, {b.name: fresh(b.name) for b in binders})
+            return map_children(lambda c: refresh(c, fresh), renamed)
+        case _:
+            return map_children(lambda c: refresh(c, fresh), e)
+
+
+def substitute_reads(e: Expr, f: Callable[[Read], Expr]) -> Expr:
+    """Return `e` with every read `r` replaced by `f(r)`; its dynamic indices have been treated already."""
+    done = map_children(lambda c: substitute_reads(c, f), e)
+    return f(done) if isinstance(done, Read) else done
+
+
+# ---------------------------------------------------------------- renaming
+
+
+def rename(e: Expr, to: Mapping[str, str]) -> Expr:
+    """Return `e` with names replaced wherever they occur: tensors, sizes, axes, and binders and lets together with their uses.
+
+    The new names must not occur in `e` unless they are renamed too."""
+    names = {old: AffineName(new) for old, new in to.items()}
+
+    def on_expr(e: Expr) -> Expr:
+        done = rebuild(e, on_expr, lambda a: affine.substitute(a, names), lambda c: affine.substitute_cond(c, names))
+        match done:
+            case Name(name):
+                return replace(done, name=to.get(name, name))
+            case Let(name):
+                return replace(done, name=to.get(name, name))
+            case Read(name):
+                return replace(done, tensor=to.get(name, name))
+            case Reduce(_, binders):
+                return replace(done, binders=tuple(replace(b, name=to.get(b.name, b.name)) for b in binders))
+            case _:
+                return done
+
+    return on_expr(e)
+
+
+def rename_tensor(tensor: Tensor, to: Mapping[str, str]) -> Tensor:
+    names = {old: AffineName(new) for old, new in to.items()}
+    declared = tensor.declared_range
+    return replace(
+        tensor,
+        name=to.get(tensor.name, tensor.name),
+        shape=tuple(affine.substitute(s, names) for s in tensor.shape),
+        declared_range=declared and (affine.substitute(declared[0], names), affine.substitute(declared[1], names)),
+    )
+
+
+def rename_program(program: Program, to: Mapping[str, str]) -> Program:
+    """Return `program` with names of every kind replaced (tensors, sizes, axes, binders, lets)."""
+    names = {old: AffineName(new) for old, new in to.items()}
+
+    def on_piece(piece: Piece) -> Piece:
+        return replace(piece, value=rename(piece.value, to), guard=affine.substitute_cond(piece.guard, names))
+
+    def on_definition(definition: Definition) -> Definition:
+        return replace(
+            definition,
+            tensors=tuple(rename_tensor(t, to) for t in definition.tensors),
+            axes=tuple(to.get(a, a) for a in definition.axes),
+            pieces=tuple(map(on_piece, definition.pieces)),
+        )
+
+    return replace(
+        program,
+        sizes=tuple(to.get(s, s) for s in program.sizes),
+        params=tuple(rename_tensor(t, to) for t in program.params),
+        results=tuple(to.get(r, r) for r in program.results),
+        definitions=tuple(map(on_definition, program.definitions)),
+        context=affine.substitute_cond(program.context, names),
+    )
+
+
+def substitute_sizes(program: Program, to: Mapping[str, Affine]) -> Program:
+    """Return `program` with sizes replaced by integers or expressions over other sizes; the replaced ones are no longer listed."""
+
+    def on_tensor(t: Tensor) -> Tensor:
+        declared = t.declared_range
+        shape = tuple(affine.substitute(s, to) for s in t.shape)
+        return replace(t, shape=shape, declared_range=declared and (affine.substitute(declared[0], to), affine.substitute(declared[1], to)))
+
+    def on_definition(d: Definition) -> Definition:
+        pieces = tuple(replace(p, value=substitute(p.value, to), guard=affine.substitute_cond(p.guard, to)) for p in d.pieces)
+        return replace(d, tensors=tuple(map(on_tensor, d.tensors)), pieces=pieces)
+
+    return replace(
+        program,
+        sizes=tuple(s for s in program.sizes if s not in to),
+        params=tuple(map(on_tensor, program.params)),
+        definitions=tuple(map(on_definition, program.definitions)),
+        context=affine.substitute_cond(program.context, to),
+    )
+
+
+# ---------------------------------------------------------------- programs
+
+
+def tensors(program: Program) -> Iterator[Tensor]:
+    """Yield parameters, then what definitions define, in order."""
+    yield from program.params
+    for definition in program.definitions:
+        yield from definition.tensors
+
+
+def tensor_table(program: Program) -> dict[str, Tensor]:
+    return {t.name: t for t in tensors(program)}
+
+
+def definers(program: Program) -> dict[str, Definition]:
+    """Return the definition of each tensor that is not a parameter."""
+    return {t.name: d for d in program.definitions for t in d.tensors}
+
+
+def definition_reads(definition: Definition) -> frozenset[str]:
+    """Return the tensors that the definition reads, itself perhaps among them."""
+    return frozenset[str]().union(*(tensor_names(p.value) for p in definition.pieces))
+
+
+def map_values(program: Program, f: OnExpr) -> Program:
+    """Return `program` with `f` applied to the value of every piece."""
+    return replace(program, definitions=tuple(map_pieces(d, f) for d in program.definitions))
+
+
+def map_pieces(definition: Definition, f: OnExpr) -> Definition:
+    return replace(definition, pieces=tuple(replace(p, value=f(p.value)) for p in definition.pieces))
+
+
+def components(program: Program) -> list[tuple[Definition, ...]]:
+    """Return the definitions grouped by mutual dependence, producers first; a group of one may still read itself."""
+    position = {t.name: i for i, d in enumerate(program.definitions) for t in d.tensors}
+    needs = [[position[t] for t in sorted(definition_reads(d)) if t in position] for d in program.definitions]
+    return [tuple(program.definitions[i] for i in sorted(group)) for group in strongly_connected(needs)]
+
+
+def strongly_connected(successors: list[list[int]]) -> list[list[int]]:
+    """Return the strongly connected components of a graph (Tarjan 1972), each after those it has edges to."""
+    index: dict[int, int] = {}
+    low: dict[int, int] = {}
+    stack: list[int] = []
+    out: list[list[int]] = []
+
+    def visit(v: int) -> None:
+        index[v] = low[v] = len(index)
+        stack.append(v)
+        for w in successors[v]:
+            if w not in index:
+                visit(w)
+                low[v] = min(low[v], low[w])
+            elif w in stack:
+                low[v] = min(low[v], index[w])
+        if low[v] == index[v]:
+            group = stack[stack.index(v) :]
+            del stack[stack.index(v) :]
+            out.append(group)
+
+    for v in range(len(successors)):
+        if v not in index:
+            visit(v)
+    return out
+
+
+# ---------------------------------------------------------------- dtypes
+
+Type = DType | tuple[DType, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Types:
+    """What `dtype_of` needs to know: dtypes as stored of tensors, dtypes of named values."""
+
+    tensors: Mapping[str, DType]
+    names: Mapping[str, Type] = field(default_factory=dict)
+
+    def bind(self, names: Iterable[str], types: Iterable[Type]) -> Types:
+        return Types(self.tensors, {**self.names, **dict(zip(names, types, strict=True))})
+
+
+def types_of(program: Program) -> Types:
+    return Types({t.name: t.dtype for t in tensors(program)})
+
+
+def dtype_of(e: Expr, types: Types) -> Type:
+    """Return the dtype in which the value of `e` is computed (f32 for the narrow floats), or the dtypes of a tuple."""
+    match e:
+        case Const(_, dtype):
+            return compute_dtype(dtype)
+        case IndexValue():
+            return i64
+        case Holds() | Compare():
+            return bool_
+        case Read(tensor):
+            return compute_dtype(types.tensors[tensor])
+        case Name(name):
+            return types.names[name]
+        case Unary(_, value):
+            return dtype_of(value, types)
+        case Binary(_, lhs):
+            return dtype_of(lhs, types)
+        case Select(_, then):
+            return dtype_of(then, types)
+        case Cast(dtype):
+            return compute_dtype(dtype)
+        case Call(fn, args):
+            return bool_ if fn in ("isnan", "isinf") else dtype_of(args[0], types)
+        case Let(name, value, body):
+            return dtype_of(body, types.bind([name], [dtype_of(value, types)]))
+        case TupleOf(items):
+            return tuple(scalar_dtype(item, types) for item in items)
+        case Project(value, position):
+            parts = dtype_of(value, types)
+            return parts[position] if isinstance(parts, tuple) else parts
+        case Reduce(reducer):
+            return reducer.dtypes[0] if len(reducer.dtypes) == 1 else reducer.dtypes
+        case _:
+            assert_never(e)
+
+
+def scalar_dtype(e: Expr, types: Types) -> DType:
+    """Return the dtype of an expression that is no tuple."""
+    dtype = dtype_of(e, types)
+    if isinstance(dtype, tuple):
+        raise InternalError("tensor", f"a tuple where one value is needed: {e}")
+    return dtype
+
+
+def shape_of(tensor: Tensor, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """Return the box of `tensor` (one extent an axis) for given sizes; a negative extent counts as zero."""
+    return tuple(max(0, int(affine.evaluate(s, sizes))) for s in tensor.shape)
+
+
+def caller_shape(tensor: Tensor, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """Return the shape the caller sees: axes multiplied together as `grouping` says."""
+    box = shape_of(tensor, sizes)
+    if not tensor.grouping:
+        return box
+    out, start = [], 0
+    for count in tensor.grouping:
+        size = 1
+        for extent in box[start : start + count]:
+            size *= extent
+        out.append(size)
+        start += count
+    return tuple(out)
+
+
+def box(definition: Definition) -> Cond:
+    """Return `0 <= axis < extent` for every axis of the definition."""
+    return affine.conj(*(affine.within(a, 0, s) for a, s in zip(definition.axes, definition.tensors[0].shape, strict=True)))
+
+
+def domain(definition: Definition, piece: Piece) -> Cond:
+    """Return where `piece` holds: box and guard."""
+    return affine.conj(box(definition), piece.guard)
+
+
+def binder_cond(e: Reduce) -> Cond:
+    """Return what holds of the binders of `e` inside its body: their ranges and `where`."""
+    return affine.conj(*(affine.within(b.name, b.lo, b.hi) for b in e.binders), e.where)
+
+
+def facts(e: Expr) -> Cond:
+    """Return the polyhedral part of a condition: what surely holds where `e` is true."""
+    match e:
+        case Holds(cond):
+            return cond
+        case Binary("and", lhs, rhs):
+            return affine.conj(facts(lhs), facts(rhs))
+        case Binary("or", lhs, rhs):
+            return affine.disj(facts(lhs), facts(rhs))
+        case Unary("not", value):
+            return negative_facts(value)
+        case _:
+            return TRUE
+
+
+def negative_facts(e: Expr) -> Cond:
+    """Return what surely holds where the condition `e` is false."""
+    match e:
+        case Holds(cond):
+            return affine.negate(cond)
+        case Binary("and", lhs, rhs):
+            return affine.disj(negative_facts(lhs), negative_facts(rhs))
+        case Binary("or", lhs, rhs):
+            return affine.conj(negative_facts(lhs), negative_facts(rhs))
+        case Unary("not", value):
+            return facts(value)
+        case _:
+            return TRUE
+
+
+def guarded_reads(e: Expr, known: Cond = TRUE) -> Iterator[tuple[Read, Cond]]:
+    """Yield every read in `e` with what is known where it is evaluated: `known`, ranges of the enclosing binders, their conditions,
+    and the conditions of selects and lazy `and`/`or`."""
+    match e:
+        case Read():
+            for child in children(e):
+                yield from guarded_reads(child, known)
+            yield e, known
+        case Select(cond, then, orelse):
+            yield from guarded_reads(cond, known)
+            yield from guarded_reads(then, affine.conj(known, facts(cond)))
+            yield from guarded_reads(orelse, affine.conj(known, negative_facts(cond)))
+        case Binary("and", lhs, rhs):
+            yield from guarded_reads(lhs, known)
+            yield from guarded_reads(rhs, affine.conj(known, facts(lhs)))
+        case Binary("or", lhs, rhs):
+            yield from guarded_reads(lhs, known)
+            yield from guarded_reads(rhs, affine.conj(known, negative_facts(lhs)))
+        case Reduce(_, _, bodies, _, condition, init):
+            for start in init or ():
+                yield from guarded_reads(start, known)
+            inside = affine.conj(known, binder_cond(e))
+            if condition is not None:
+                yield from guarded_reads(condition, inside)
+                inside = affine.conj(inside, facts(condition))
+            for body in bodies:
+                yield from guarded_reads(body, inside)
+        case _:
+            for child in children(e):
+                yield from guarded_reads(child, known)

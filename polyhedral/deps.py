@@ -1,0 +1,117 @@
+"""Dependences by composition of accesses: exact, because every cell has one writer or one reduction.
+
+    write   { S[i] -> A[x] }      read   { T[j] -> A[y] }
+    RAW     { S[i] -> T[j] : write(S[i]) = read(T[j]) }         define, init, and update to their readers; init to update
+    RED     { S[i] -> S'[j] : same cell, i != j }               updates among themselves, in no order unless `ordered`
+    WAW     { S[i] -> T[j] : both may write the cell }          only when an index depends on data
+
+All pairs on a cell count, not only the last writer: a reduction may be reordered afterwards.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import islpy as isl
+
+from polyhedral.expr import Cond
+from polyhedral.model import Access, Scop, Statement
+from polyhedral.nest import context_of
+from polyhedral.space import DT, Frame, universe_map
+
+Kind: TypeAlias = Literal["RAW", "WAR", "WAW", "RED"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Dep:
+    """`source` and `target` touch one cell of `tensor`. `hard`: the source must run first; otherwise the order is free but the two
+    may not run at once."""
+
+    kind: Kind
+    source: str
+    target: str
+    tensor: str
+    relation: isl.Map
+    hard: bool = True
+
+
+def dependences(scop: Scop) -> tuple[Dep, ...]:
+    """Return every dependence that is not empty."""
+    context = context_of(scop)
+    rank = {t.name: len(t.shape) for t in scop.tensors}
+    writes = [(s, access_map(scop, s, s.write)) for s in scop.statements]
+    result: list[Dep] = []
+    for target in scop.statements:
+        for access in target.reads:
+            assert len(access.index) == rank.get(access.tensor, len(access.index))
+            read = access_map(scop, target, access)
+            for source, write in writes:
+                if source.write.tensor == access.tensor:
+                    result.append(Dep("RAW", source.name, target.name, access.tensor, write.apply_range(read.reverse())))
+    for first, write in writes:
+        for second, other in writes:
+            if first.write.tensor == second.write.tensor:
+                result.extend(_between_writers(first, write, second, other))
+    kept = ((d, d.relation.intersect_params(context)) for d in result)
+    return tuple(d for d, relation in kept if not relation.is_empty())
+
+
+def _between_writers(first: Statement, write: isl.Map, second: Statement, other: isl.Map) -> list[Dep]:
+    pairs = write.apply_range(other.reverse())
+    tensor = first.write.tensor
+    if first.role == "init" and second.role == "update":
+        return [Dep("RAW", first.name, second.name, tensor, pairs)]
+    if first.role == "update" and second.role == "update":
+        return [_among_updates(first, second, pairs)]
+    if first.role == second.role == "define" and (None in first.write.index or None in second.write.index):
+        different = pairs if first.name != second.name else pairs.subtract(identity(pairs))
+        return [Dep("WAW", first.name, second.name, tensor, different, hard=False)]
+    return []
+
+
+def _among_updates(first: Statement, second: Statement, pairs: isl.Map) -> Dep:
+    if first.name != second.name:
+        return Dep("RED", first.name, second.name, first.write.tensor, pairs, hard=False)
+    if not first.ordered:
+        return Dep("RED", first.name, first.name, first.write.tensor, pairs.subtract(identity(pairs)), hard=False)
+    return Dep("RED", first.name, first.name, first.write.tensor, pairs.intersect(earlier(pairs)), hard=True)
+
+
+def identity(pairs: isl.Map) -> isl.Map:
+    return isl.Map.identity(pairs.get_space())
+
+
+def earlier(pairs: isl.Map) -> isl.Map:
+    """Return `{ [i] -> [j] : i is lexicographically before j }`."""
+    return isl.Map.lex_lt(pairs.get_space().domain())
+
+
+def access_map(scop: Scop, statement: Statement, access: Access) -> isl.Map:
+    """Return `{ S[i] -> [x] }` over the instances that make the access; an index of None is any coordinate of its axis."""
+    frame = Frame(scop.params, statement.iters)
+    shape = next((t.shape for t in scop.tensors if t.name == access.tensor), None)
+    relation = universe_map(scop.params, len(statement.iters), len(access.index))
+    for axis, index in enumerate(access.index):
+        if index is not None:
+            relation = relation.intersect(_axis_equals(frame, len(access.index), axis, frame.pw_aff(index)))
+        elif shape is not None:
+            extent = Frame(scop.params, statement.iters).pw_aff(shape[axis])
+            relation = relation.lower_bound_val(DT.out, axis, isl.Val(0)).intersect(_axis_below(frame, len(access.index), axis, extent))
+    return relation.intersect_domain(instances(scop, statement, access.when))
+
+
+def instances(scop: Scop, statement: Statement, when: Cond) -> isl.Set:
+    """Return the instances of `statement` at which `when` holds."""
+    frame = Frame(scop.params, statement.iters)
+    return frame.set(statement.domain).intersect(frame.set(when))
+
+
+def _axis_equals(frame: Frame, rank: int, axis: int, value: isl.PwAff) -> isl.Map:
+    one = isl.Map.from_pw_aff(value)
+    return one.insert_dims(DT.out, 1, rank - axis - 1).insert_dims(DT.out, 0, axis)
+
+
+def _axis_below(frame: Frame, rank: int, axis: int, value: isl.PwAff) -> isl.Map:
+    one = isl.Map.from_pw_aff(value).apply_range(isl.Map.lex_gt(Frame(frame.params, ("x",)).space))
+    return one.insert_dims(DT.out, 1, rank - axis - 1).insert_dims(DT.out, 0, axis)

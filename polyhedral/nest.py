@@ -1,0 +1,220 @@
+"""The loops around one placement of a statement: every transformation is an affine change of variables.
+
+    loops     names, outermost first
+    domain    { [loops] : ... }             the points the statement runs at
+    back      { [loops] -> [iters] }        which instance runs there
+    box       { [loops] : 0 <= inner < f }  what splits alone say about the loops: the whole tile, even where the domain cuts it
+
+`split` puts `x = f*xo + xi` and `0 <= xi < f` into all three; no division appears. Only `fuse` divides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import islpy as isl
+
+from polyhedral.errors import NestError
+from polyhedral.expr import Add, Cond, Expr, Floor, Int, Mod, Name, Scale
+from polyhedral.model import Scop, Statement
+from polyhedral.space import DT, Frame, integer, minus, names_in, plus
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Nest:
+    placement: str
+    statement: str
+    iters: tuple[str, ...]
+    loops: tuple[str, ...]
+    params: tuple[str, ...]
+    points: isl.Set
+    back: isl.MultiAff
+    box: isl.Set
+    context: isl.Set
+
+    @staticmethod
+    def identity(scop: Scop, statement: Statement, placement: str | None = None) -> Nest:
+        """Return the nest whose loops are the statement's iterators."""
+        frame = Frame(scop.params, statement.iters)
+        return Nest(
+            placement=placement or statement.name,
+            statement=statement.name,
+            iters=statement.iters,
+            loops=statement.iters,
+            params=scop.params,
+            points=frame.set(statement.domain),
+            back=frame.multi_aff(Name(i) for i in statement.iters),
+            box=frame.universe(),
+            context=context_of(scop),
+        )
+
+    @property
+    def frame(self) -> Frame:
+        return Frame(self.params, self.loops)
+
+    @property
+    def domain(self) -> Cond:
+        return self.frame.cond(self.points.gist_params(self.context))
+
+    def iter_exprs(self) -> dict[str, Expr]:
+        """Return each iterator as an expression over the loops."""
+        return {name: self.frame.expr(self.back.get_at(p)) for p, name in enumerate(self.iters)}
+
+    def extent(self, loop: str) -> int | None:
+        """Return how many values a split gave `loop`, or the constant width of its range, or None."""
+        position = self._position(loop)
+        for points in (self.box, self.points.intersect_params(self.context)):
+            low, high = points.dim_min_val(position), points.dim_max_val(position)
+            if low.is_int() and high.is_int():
+                return integer(high) - integer(low) + 1
+        return None
+
+    def range(self, loop: str) -> tuple[Expr, Expr] | None:
+        """Return [low, high) of `loop` over the whole domain in terms of the parameters, or None when it is not one expression."""
+        position = self._position(loop)
+        points = self.points.intersect_params(self.context)
+        if points.is_empty():
+            return Int(0), Int(0)
+        if not (points.dim_is_bounded(DT.set, position)):
+            return None
+        frame = Frame(self.params, ())
+        low = frame.piecewise(points.dim_min(position).gist_params(self.context))
+        high = frame.piecewise(points.dim_max(position).gist_params(self.context))
+        if low is None or high is None:
+            return None
+        return low, plus(high, Int(1))
+
+    # --- transformations --------------------------------------------------------------------------------------------
+
+    def split(self, loop: str, factor: int, outer: str, inner: str) -> Nest:
+        """Replace `loop` by `factor * outer + inner`, 0 <= inner < factor."""
+        self._position(loop)
+        if factor < 1:
+            raise NestError(f"the factor {factor} is not positive")
+        loops = tuple(n for name in self.loops for n in ((outer, inner) if name == loop else (name,)))
+        nest = self._substituted(loops, {loop: Add(Scale(factor, Name(outer)), Name(inner))})
+        return nest._bounded(inner, factor)
+
+    def fuse(self, outer: str, inner: str, name: str) -> Nest:
+        """Replace adjacent `outer`, `inner` by one loop that counts through both; the inner extent must be constant."""
+        position = self._position(outer)
+        if self.loops[position + 1 : position + 2] != (inner,):
+            raise NestError(f"`{inner}` is not the loop directly inside `{outer}`")
+        low, extent = self._constant_range(inner)
+        loops = (*self.loops[:position], name, *self.loops[position + 2 :])
+        outer_extent = self._box_extent(outer)
+        by: dict[str, Expr] = {outer: Floor(Name(name), extent), inner: Add(Mod(Name(name), extent), Int(low))}
+        nest = self._substituted(loops, by)
+        return nest._bounded(name, outer_extent * extent) if outer_extent else nest
+
+    def reorder(self, names: Sequence[str]) -> Nest:
+        """Return the nest with its loops in the order of `names`."""
+        if sorted(names) != sorted(self.loops):
+            raise NestError(f"the order {', '.join(names)} does not name the loops {', '.join(self.loops)}")
+        return self if tuple(names) == self.loops else self._substituted(tuple(names), {})
+
+    def skew(self, loop: str, by: str, factor: int = 1) -> Nest:
+        """Replace `loop` by `loop + factor * by` under the same name."""
+        self._position(loop)
+        self._position(by)
+        if loop == by:
+            raise NestError(f"`{loop}` cannot be skewed by itself")
+        return self._substituted(self.loops, {loop: Add(Name(loop), Scale(-factor, Name(by)))})
+
+    def shift(self, loop: str, constant: int) -> Nest:
+        """Replace `loop` by `loop + constant` under the same name."""
+        self._position(loop)
+        return self._substituted(self.loops, {loop: Add(Name(loop), Int(-constant))})
+
+    def reverse(self, loop: str) -> Nest:
+        """Run `loop` backwards over the same range (or over its negation when the range is not one affine expression)."""
+        span = self.range(loop)
+        mirror: Expr = Scale(-1, Name(loop))
+        if span is not None and _affine(span[0]) and _affine(span[1]):
+            mirror = minus(plus(plus(span[0], span[1]), Int(-1)), Name(loop))
+        return self._substituted(self.loops, {loop: mirror})
+
+    def rename(self, old: str, new: str) -> Nest:
+        self._position(old)
+        if new != old and new in self.loops:
+            raise NestError(f"there is a loop `{new}` already")
+        return replace(self, loops=tuple(new if n == old else n for n in self.loops))
+
+    def placed(self, placement: str) -> Nest:
+        """Return the same nest under another placement name."""
+        return replace(self, placement=placement)
+
+    def restrict(self, cond: Cond) -> Nest:
+        """Keep only the points where `cond` over the loops holds."""
+        return replace(self, points=self.points.intersect(self.frame.set(cond)))
+
+    def insert(self, position: int, name: str, value: Expr) -> Nest:
+        """Add a loop of one iteration at `position`, where it equals `value` over the loops outside it."""
+        if name in self.loops:
+            raise NestError(f"there is a loop `{name}` already")
+        if not names_in(value) <= set(self.loops[:position]) | set(self.params):
+            raise NestError(f"the value of `{name}` may use only the loops outside it")
+        loops = (*self.loops[:position], name, *self.loops[position:])
+        nest = self._substituted(loops, {})
+        only = nest.frame.pw_aff(Add(Name(name), Scale(-1, value))).zero_set()
+        return replace(nest, points=nest.points.intersect(only))
+
+    # --- helpers ----------------------------------------------------------------------------------------------------
+
+    def _position(self, loop: str) -> int:
+        if loop not in self.loops:
+            raise NestError(f"`{self.placement}` has no loop `{loop}`; its loops are {', '.join(self.loops) or 'none'}")
+        return self.loops.index(loop)
+
+    def _substituted(self, loops: tuple[str, ...], by: Mapping[str, Expr]) -> Nest:
+        if len(set(loops)) != len(loops):
+            twice = next(n for n in loops if loops.count(n) > 1)
+            raise NestError(f"two loops would be called `{twice}`")
+        change = Frame(self.params, loops).multi_aff(by.get(n, Name(n)) for n in self.loops)
+        return replace(
+            self,
+            loops=loops,
+            points=self.points.preimage_multi_aff(change),
+            back=self.back.pullback_multi_aff(change),
+            box=self.box.preimage_multi_aff(change),
+        )
+
+    def _bounded(self, loop: str, extent: int) -> Nest:
+        position = self.loops.index(loop)
+        zero, last = isl.Val(0), isl.Val(extent - 1)
+        return replace(
+            self,
+            points=self.points.lower_bound_val(DT.set, position, zero).upper_bound_val(DT.set, position, last),
+            box=self.box.lower_bound_val(DT.set, position, zero).upper_bound_val(DT.set, position, last),
+        )
+
+    def _box_extent(self, loop: str) -> int | None:
+        position = self.loops.index(loop)
+        low, high = self.box.dim_min_val(position), self.box.dim_max_val(position)
+        return integer(high) + 1 if low.is_zero() and high.is_int() else None
+
+    def _constant_range(self, loop: str) -> tuple[int, int]:
+        position = self.loops.index(loop)
+        for points in (self.box, self.points.intersect_params(self.context)):
+            low, high = points.dim_min_val(position), points.dim_max_val(position)
+            if low.is_int() and high.is_int():
+                return integer(low), integer(high) - integer(low) + 1
+        raise NestError(f"the extent of `{loop}` is not a constant")
+
+
+def context_of(scop: Scop) -> isl.Set:
+    """Return the parameter values that the scop is about: its context, sizes never negative."""
+    frame = Frame(scop.params, ())
+    context = frame.set(scop.context)
+    for position in range(len(scop.params)):
+        context = context.lower_bound_val(DT.param, position, isl.Val(0))
+    return context.params()
+
+
+def _affine(expr: Expr) -> bool:
+    try:
+        Frame(tuple(sorted(names_in(expr))), ()).aff(expr)
+    except ValueError:
+        return False
+    return True

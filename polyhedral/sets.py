@@ -1,0 +1,176 @@
+"""Proofs about integer sets, each under a limit of operations, each refutation with the smallest counter-example.
+
+Sizes take whatever values `context` or `given` allows; say `N >= 0` there. All expressions are over `params` and `iters`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from typing import ParamSpec
+
+import islpy as isl
+
+from polyhedral.expr import TRUE, And, Cond, Expr, Int, Name
+from polyhedral.space import DT, Frame, OperationLimit, all_of, fixed, integer, limited, negated, plus, smallest_point
+from polyhedral.verdict import Proven, Refuted, Unknown, Verdict
+
+P = ParamSpec("P")
+COUNT_LIMIT = 1_000_000
+
+
+def _within_limit(proof: Callable[P, Verdict]) -> Callable[P, Verdict]:
+    @wraps(proof)
+    def run(*args: P.args, **kwargs: P.kwargs) -> Verdict:
+        try:
+            with limited():
+                return proof(*args, **kwargs)
+        except OperationLimit as limit:
+            return Unknown(str(limit))
+
+    return run
+
+
+@_within_limit
+def implies(params: Sequence[str], iters: Sequence[str], given: Cond, claim: Cond) -> Verdict:
+    """Return whether `claim` holds at every integer point where `given` does."""
+    frame = Frame(tuple(params), tuple(iters))
+    conjuncts = claim.conds if isinstance(claim, And) else (claim,)
+    points = frame.set(given)
+    failing = [f for c in conjuncts if not (f := points.intersect(frame.set(negated(c)))).is_empty()]
+    if not failing:
+        return Proven()
+    worst = failing[0]
+    for other in failing[1:]:
+        worst = worst.union(other)
+    return _refuted(frame, worst)
+
+
+@_within_limit
+def disjoint(params: Sequence[str], iters: Sequence[str], context: Cond, a: Cond, b: Cond) -> Verdict:
+    """Return whether `a` and `b` never hold together; the witness is a common point."""
+    return _empty(Frame(tuple(params), tuple(iters)), context, a, b)
+
+
+@_within_limit
+def is_empty(params: Sequence[str], iters: Sequence[str], context: Cond, domain: Cond = TRUE) -> Verdict:
+    """Return whether no point satisfies both; the witness is a point that does."""
+    return _empty(Frame(tuple(params), tuple(iters)), context, domain)
+
+
+@_within_limit
+def covers(params: Sequence[str], iters: Sequence[str], context: Cond, box: Cond, pieces: Sequence[Cond]) -> Verdict:
+    """Return whether every point of `box` lies in one of `pieces`; the witness is a point that does not."""
+    frame = Frame(tuple(params), tuple(iters))
+    left = frame.set(context).intersect(frame.set(box))
+    for piece in pieces:
+        left = left.subtract(frame.set(piece))
+    return Proven() if left.is_empty() else _refuted(frame, left)
+
+
+def _empty(frame: Frame, *conds: Cond) -> Verdict:
+    points = frame.set(all_of(*conds))
+    return Proven() if points.is_empty() else _refuted(frame, points)
+
+
+def _refuted(frame: Frame, points: isl.Set) -> Refuted:
+    sizes, point = smallest_point(points)
+    return Refuted(dict(zip(frame.dims, point, strict=True)), dict(zip(frame.params, sizes, strict=True)))
+
+
+def simplify_cond(params: Sequence[str], iters: Sequence[str], cond: Cond, given: Cond) -> Cond:
+    """Return a condition that equals `cond` wherever `given` holds, and no larger."""
+    frame = Frame(tuple(params), tuple(iters))
+    return _or_input(cond, lambda: frame.cond(frame.set(cond).gist(frame.set(given))))
+
+
+def complement(params: Sequence[str], iters: Sequence[str], box: Cond, pieces: Sequence[Cond]) -> Cond:
+    """Return the condition of the points of `box` outside every piece."""
+    frame = Frame(tuple(params), tuple(iters))
+    left = frame.set(box)
+    for piece in pieces:
+        left = left.subtract(frame.set(piece))
+    return frame.cond(left)
+
+
+def bounds(params: Sequence[str], iters: Sequence[str], domain: Cond, expr: Expr) -> tuple[Expr | None, Expr | None]:
+    """Return the least and the greatest value of `expr` over `domain` in terms of the parameters; None where there is no bound, or where it
+    is not one minimum or maximum of affine expressions, or where isl gave up."""
+    frame = Frame(tuple(params), tuple(iters))
+    try:
+        with limited():
+            values = isl.Map.from_pw_aff(frame.pw_aff(expr)).intersect_domain(frame.set(domain)).range()
+            return _extreme(values, 0, isl.Set.dim_min), _extreme(values, 0, isl.Set.dim_max)
+    except OperationLimit:
+        return None, None
+
+
+def _extreme(points: isl.Set, position: int, which: Callable[[isl.Set, int], isl.PwAff]) -> Expr | None:
+    bounded = isl.Set.dim_has_any_lower_bound if which is isl.Set.dim_min else isl.Set.dim_has_any_upper_bound
+    if not bounded(points, DT.set, position) or points.is_empty():
+        return None
+    frame = Frame(tuple(points.get_dim_name(DT.param, p) for p in range(points.dim(DT.param))), ())
+    try:
+        pw = which(points, position)
+    except isl.Error as error:
+        if "maximal number of operations" in str(error):
+            raise
+        return None
+    return frame.piecewise(pw)
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """[low, high) of each dimension; `exact` when the set is the whole box."""
+
+    bounds: tuple[tuple[Expr, Expr], ...]
+    exact: bool
+
+
+def hull_box(params: Sequence[str], iters: Sequence[str], domain: Cond) -> Box | None:
+    """Return the smallest box around `domain`, or None when a side is unbounded or has no single expression."""
+    frame = Frame(tuple(params), tuple(iters))
+    try:
+        with limited():
+            return _hull_box(frame, frame.set(domain))
+    except OperationLimit:
+        return None
+
+
+def _hull_box(frame: Frame, points: isl.Set) -> Box | None:
+    sides: list[tuple[Expr, Expr]] = []
+    box = frame.universe()
+    for position, name in enumerate(frame.dims):
+        low = _extreme(points, position, isl.Set.dim_min)
+        high = _extreme(points, position, isl.Set.dim_max)
+        if low is None or high is None:
+            return None
+        sides.append((low, plus(high, Int(1))))
+        here = frame.pw_aff(Name(name))
+        box = box.intersect(here.ge_set(frame.pw_aff(low))).intersect(here.le_set(frame.pw_aff(high)))
+    within = box.intersect_params(points.params())
+    return Box(tuple(sides), bool(within.is_subset(points)))
+
+
+def count(params: Sequence[str], iters: Sequence[str], domain: Cond, sizes: Mapping[str, int]) -> int | None:
+    """Return how many points `domain` has at these sizes, or None when it is unbounded or its box holds over a million."""
+    frame = Frame(tuple(params), tuple(iters))
+    points = frame.set(all_of(domain, fixed(sizes)))
+    volume = 1
+    for position in range(len(frame.dims)):
+        low, high = points.dim_min_val(position), points.dim_max_val(position)
+        if points.is_empty():
+            return 0
+        if not (low.is_int() and high.is_int()):
+            return None
+        volume *= integer(high) - integer(low) + 1
+    return integer(points.count_val()) if volume <= COUNT_LIMIT else None
+
+
+def _or_input(cond: Cond, simplified: Callable[[], Cond]) -> Cond:
+    try:
+        with limited():
+            return simplified()
+    except OperationLimit:
+        return cond

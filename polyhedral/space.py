@@ -1,0 +1,637 @@
+"""Names to positions and back: neutral expressions and conditions as isl objects, and isl objects as expressions and conditions.
+
+A `Frame` names the parameters and the dimensions of a set. Inside isl a dimension is only a position, and a parameter is an identifier
+that is never parsed, so names may be anything.
+
+    Frame(("N",), ("i", "j")).set(i < N)        {[i, j] : i < N}
+    Frame(("N",), ("i", "j")).cond({[i, j] : i < N})        i < N
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from math import gcd, lcm
+from typing import TypeVar, assert_never
+
+import islpy as isl
+
+from polyhedral.expr import FALSE, Add, And, Compare, Cond, Expr, Floor, Int, Max, Min, Mod, Name, Not, Or, Scale
+
+DT = isl.dim_type
+CONTEXT = isl.DEFAULT_CONTEXT
+DEFAULT_LIMIT = 1_000_000
+T = TypeVar("T")
+
+
+class OperationLimit(Exception):
+    """isl needed more operations than it was given."""
+
+
+class Unbounded(Exception):
+    """A bound was asked for where there is none."""
+
+
+_limited = False
+
+
+@contextmanager
+def limited(operations: int = DEFAULT_LIMIT) -> Iterator[None]:
+    """Run isl under a limit of `operations`; raises `OperationLimit` past it. An outer limit stays in force."""
+    global _limited
+    if _limited:
+        yield
+        return
+    _limited = True
+    CONTEXT.reset_operations()
+    CONTEXT.set_max_operations(operations)
+    try:
+        yield
+    except isl.Error as error:
+        if "maximal number of operations" in str(error):
+            raise OperationLimit(f"gave up after {operations} steps of integer set arithmetic") from None
+        raise
+    finally:
+        CONTEXT.set_max_operations(0)
+        CONTEXT.reset_operations()
+        _limited = False
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """`constant + Σ factor * term`, where a term is a name, a floor division, or a minimum or maximum."""
+
+    terms: tuple[tuple[Expr, int], ...]
+    constant: int
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Which parameter and which dimension stands at which position."""
+
+    params: tuple[str, ...]
+    dims: tuple[str, ...]
+
+    @property
+    def space(self) -> isl.Space:
+        return _space(self.params, len(self.dims))
+
+    def universe(self) -> isl.Set:
+        return isl.Set.universe(self.space)
+
+    def empty(self) -> isl.Set:
+        return isl.Set.empty(self.space)
+
+    def aff(self, expr: Expr) -> isl.Aff:
+        """Return `expr` as one quasi-affine function; raises ValueError when it contains a minimum or maximum."""
+        return _aff(self, expr)
+
+    def pw_aff(self, expr: Expr) -> isl.PwAff:
+        return _pw_aff(self, expr)
+
+    def multi_aff(self, exprs: Iterable[Expr]) -> isl.MultiAff:
+        """Return `{ [dims] -> [exprs] }`."""
+        affs = [self.aff(e) for e in exprs]
+        result = isl.MultiAff.zero(_map_space(self.params, len(self.dims), len(affs)))
+        for position, aff in enumerate(affs):
+            result = result.set_aff(position, aff)
+        return result
+
+    def multi_pw_aff(self, exprs: Iterable[Expr]) -> isl.PwMultiAff:
+        """Return `{ [dims] -> [exprs] }` where expressions may be minima and maxima."""
+        affs = [self.pw_aff(e) for e in exprs]
+        result = isl.MultiPwAff.zero(_map_space(self.params, len(self.dims), len(affs)))
+        for position, aff in enumerate(affs):
+            result = result.set_pw_aff(position, aff)
+        return isl.PwMultiAff.from_multi_pw_aff(result)
+
+    def set(self, cond: Cond) -> isl.Set:
+        return _set(self, cond)
+
+    def cond(self, domain: isl.Set) -> Cond:
+        """Return the condition that holds exactly on `domain`."""
+        return cond_of(domain, self)
+
+    def expr(self, aff: isl.Aff) -> Expr:
+        return expr_of_aff(aff, self)
+
+    def piecewise(self, pw: isl.PwAff) -> Expr | None:
+        return expr_of(pw, self)
+
+    def position(self, dim: str) -> int:
+        return self.dims.index(dim)
+
+    def drop_dims(self) -> Frame:
+        return Frame(self.params, ())
+
+
+@lru_cache(maxsize=4096)
+def _space(params: tuple[str, ...], n: int) -> isl.Space:
+    space = isl.Space.set_alloc(CONTEXT, len(params), n)
+    for position, name in enumerate(params):
+        space = space.set_dim_name(DT.param, position, name)
+    return space
+
+
+@lru_cache(maxsize=4096)
+def _map_space(params: tuple[str, ...], n: int, m: int) -> isl.Space:
+    return _space(params, n).map_from_domain_and_range(_space(params, m))
+
+
+def universe_map(params: tuple[str, ...], n: int, m: int) -> isl.Map:
+    return isl.Map.universe(_map_space(params, n, m))
+
+
+@lru_cache(maxsize=4096)
+def _zero(params: tuple[str, ...], n: int) -> isl.Aff:
+    return isl.Aff.zero_on_domain(isl.LocalSpace.from_space(_space(params, n)))
+
+
+@lru_cache(maxsize=1 << 16)
+def linear(expr: Expr) -> Linear:
+    """Return `expr` as a sum of terms in order of first appearance; zero factors are dropped."""
+    terms: dict[Expr, int] = {}
+    constant = _collect(expr, 1, terms)
+    return Linear(tuple((t, f) for t, f in terms.items() if f), constant)
+
+
+def _collect(expr: Expr, factor: int, terms: dict[Expr, int]) -> int:
+    match expr:
+        case Int(value):
+            return factor * value
+        case Add(lhs, rhs):
+            return _collect(lhs, factor, terms) + _collect(rhs, factor, terms)
+        case Scale(by, value):
+            return _collect(value, factor * by, terms)
+        case Mod(value, divisor):
+            constant = _collect(value, factor, terms)
+            return constant + _collect(Floor(value, divisor), -factor * divisor, terms)
+        case Floor(value, 1):
+            return _collect(value, factor, terms)
+        case Name() | Floor() | Min() | Max():
+            terms[expr] = terms.get(expr, 0) + factor
+            return 0
+        case _:
+            assert_never(expr)
+
+
+def names_in(node: Expr | Cond) -> frozenset[str]:
+    """Return the names that `node` mentions."""
+    match node:
+        case Int():
+            return frozenset()
+        case Name(name):
+            return frozenset((name,))
+        case Add(lhs, rhs) | Min(lhs, rhs) | Max(lhs, rhs) | Compare(_, lhs, rhs):
+            return names_in(lhs) | names_in(rhs)
+        case Scale(_, value) | Floor(value, _) | Mod(value, _):
+            return names_in(value)
+        case And(conds) | Or(conds):
+            return frozenset().union(*(names_in(c) for c in conds))
+        case Not(cond):
+            return names_in(cond)
+        case _:
+            assert_never(node)
+
+
+def substitute(expr: Expr, by: Mapping[str, Expr]) -> Expr:
+    """Return `expr` with names replaced at once, kept in sum form."""
+    match expr:
+        case Int():
+            return expr
+        case Name(name):
+            return by.get(name, expr)
+        case Add(lhs, rhs):
+            return plus(substitute(lhs, by), substitute(rhs, by))
+        case Scale(factor, value):
+            return times(factor, substitute(value, by))
+        case Floor(value, divisor):
+            return floor_div(substitute(value, by), divisor)
+        case Mod(value, divisor):
+            return modulo(substitute(value, by), divisor)
+        case Min(lhs, rhs):
+            return minimum((substitute(lhs, by), substitute(rhs, by)))
+        case Max(lhs, rhs):
+            return maximum((substitute(lhs, by), substitute(rhs, by)))
+        case _:
+            assert_never(expr)
+
+
+def substitute_cond(cond: Cond, by: Mapping[str, Expr]) -> Cond:
+    match cond:
+        case Compare(op, lhs, rhs):
+            return Compare(op, substitute(lhs, by), substitute(rhs, by))
+        case And(conds):
+            return And(tuple(substitute_cond(c, by) for c in conds))
+        case Or(conds):
+            return Or(tuple(substitute_cond(c, by) for c in conds))
+        case Not(inner):
+            return Not(substitute_cond(inner, by))
+        case _:
+            assert_never(cond)
+
+
+@lru_cache(maxsize=1 << 15)
+def _aff(frame: Frame, expr: Expr) -> isl.Aff:
+    form = linear(expr)
+    return _aff_of_terms(frame, form.terms, form.constant)
+
+
+def _aff_of_terms(frame: Frame, terms: Iterable[tuple[Expr, int]], constant: int) -> isl.Aff:
+    result = _zero(frame.params, len(frame.dims)).set_constant_val(isl.Val(constant))
+    floors: list[tuple[Floor, int]] = []
+    for term, factor in terms:
+        match term:
+            case Name(name):
+                kind, position = _locate(frame, name)
+                result = result.set_coefficient_val(kind, position, isl.Val(factor))
+            case Floor():
+                floors.append((term, factor))
+            case _:
+                raise ValueError("a minimum or maximum is not one affine function")
+    for term, factor in floors:
+        inner = _aff(frame, term.value).scale_down_val(isl.Val(term.divisor)).floor()
+        result = result.add(inner.scale_val(isl.Val(factor)))
+    return result
+
+
+def _locate(frame: Frame, name: str) -> tuple[DT, int]:
+    if name in frame.dims:
+        return DT.in_, frame.dims.index(name)
+    if name in frame.params:
+        return DT.param, frame.params.index(name)
+    raise KeyError(f"`{name}` is neither a parameter nor an iterator here")
+
+
+@lru_cache(maxsize=1 << 14)
+def _pw_aff(frame: Frame, expr: Expr) -> isl.PwAff:
+    form = linear(expr)
+    plain = [(t, f) for t, f in form.terms if not _has_extremum(t)]
+    result = _aff_of_terms(frame, plain, form.constant).to_pw_aff()
+    for term, factor in form.terms:
+        match term:
+            case Min(lhs, rhs):
+                value = _pw_aff(frame, lhs).min(_pw_aff(frame, rhs))
+            case Max(lhs, rhs):
+                value = _pw_aff(frame, lhs).max(_pw_aff(frame, rhs))
+            case Floor(inner, divisor) if _has_extremum(term):
+                value = _pw_aff(frame, inner).scale_down_val(isl.Val(divisor)).floor()
+            case _:
+                continue
+        result = result.add(value.scale_val(isl.Val(factor)))
+    return result
+
+
+@lru_cache(maxsize=1 << 14)
+def _has_extremum(expr: Expr) -> bool:
+    match expr:
+        case Min() | Max():
+            return True
+        case Add(lhs, rhs):
+            return _has_extremum(lhs) or _has_extremum(rhs)
+        case Scale(_, value) | Floor(value, _) | Mod(value, _):
+            return _has_extremum(value)
+        case Int() | Name():
+            return False
+        case _:
+            assert_never(expr)
+
+
+@lru_cache(maxsize=1 << 14)
+def _set(frame: Frame, cond: Cond) -> isl.Set:
+    match cond:
+        case Compare("!=", lhs, rhs):
+            return _set(frame, Compare("<", lhs, rhs)).union(_set(frame, Compare(">", lhs, rhs)))
+        case Compare() if not (_has_extremum(cond.lhs) or _has_extremum(cond.rhs)):
+            return _halfspace(frame, cond).to_set()
+        case Compare(op, lhs, rhs):
+            return _PIECEWISE[op](_pw_aff(frame, lhs), _pw_aff(frame, rhs))
+        case And(conds):
+            return _conjunction(frame, conds)
+        case Or(conds):
+            result = frame.empty()
+            for inner in conds:
+                result = result.union(_set(frame, inner))
+            return result
+        case Not(inner):
+            return _set(frame, negated(inner))
+        case _:
+            assert_never(cond)
+
+
+def _conjunction(frame: Frame, conds: tuple[Cond, ...]) -> isl.Set:
+    simple = isl.BasicSet.universe(frame.space)
+    others: list[Cond] = []
+    for cond in conds:
+        if isinstance(cond, Compare) and cond.op != "!=" and not (_has_extremum(cond.lhs) or _has_extremum(cond.rhs)):
+            simple = simple.intersect(_halfspace(frame, cond))
+        else:
+            others.append(cond)
+    result = simple.to_set()
+    for other in others:
+        result = result.intersect(_set(frame, other))
+    return result
+
+
+def _halfspace(frame: Frame, cond: Compare) -> isl.BasicSet:
+    """Return the basic set of one comparison without minima, maxima, or inequality of values."""
+    form = linear(Add(cond.lhs, Scale(-1, cond.rhs)))
+    match cond.op:
+        case "==":
+            return _aff_of_terms(frame, form.terms, form.constant).zero_basic_set()
+        case ">=":
+            aff = _aff_of_terms(frame, form.terms, form.constant)
+        case ">":
+            aff = _aff_of_terms(frame, form.terms, form.constant - 1)
+        case "<=":
+            aff = _aff_of_terms(frame, ((t, -f) for t, f in form.terms), -form.constant)
+        case _:
+            aff = _aff_of_terms(frame, ((t, -f) for t, f in form.terms), -form.constant - 1)
+    return aff.ge_basic_set(_zero(frame.params, len(frame.dims)))
+
+
+_PIECEWISE: dict[str, Callable[[isl.PwAff, isl.PwAff], isl.Set]] = {
+    "<": lambda a, b: a.lt_set(b),
+    "<=": lambda a, b: a.le_set(b),
+    "==": lambda a, b: a.eq_set(b),
+    ">=": lambda a, b: a.ge_set(b),
+    ">": lambda a, b: a.gt_set(b),
+}
+
+_OPPOSITE = {"<": ">=", "<=": ">", "==": "!=", "!=": "==", ">=": "<", ">": "<="}
+
+
+def negated(cond: Cond) -> Cond:
+    """Return the condition that holds where `cond` does not, with negation pushed into the comparisons."""
+    match cond:
+        case Compare(op, lhs, rhs):
+            return Compare(_OPPOSITE[op], lhs, rhs)  # type: ignore[arg-type]
+        case And(conds):
+            return Or(tuple(negated(c) for c in conds))
+        case Or(conds):
+            return And(tuple(negated(c) for c in conds))
+        case Not(inner):
+            return inner
+        case _:
+            assert_never(cond)
+
+
+def all_of(*conds: Cond) -> Cond:
+    """Return the conjunction, flattened."""
+    flat: list[Cond] = []
+    for cond in conds:
+        flat.extend(cond.conds if isinstance(cond, And) else (cond,))
+    return flat[0] if len(flat) == 1 else And(tuple(flat))
+
+
+# --- from isl -------------------------------------------------------------------------------------------------------
+
+
+def integer(value: isl.Val) -> int:
+    return int(value.to_python())
+
+
+def plus(lhs: Expr, rhs: Expr) -> Expr:
+    return from_linear(*_sum(lhs, rhs, 1))
+
+
+def minus(lhs: Expr, rhs: Expr) -> Expr:
+    return from_linear(*_sum(lhs, rhs, -1))
+
+
+def _sum(lhs: Expr, rhs: Expr, sign: int) -> tuple[dict[Expr, int], int]:
+    terms: dict[Expr, int] = {}
+    constant = _collect(lhs, 1, terms) + _collect(rhs, sign, terms)
+    return terms, constant
+
+
+def times(factor: int, value: Expr) -> Expr:
+    terms: dict[Expr, int] = {}
+    constant = _collect(value, factor, terms)
+    return from_linear(terms, constant)
+
+
+def floor_div(value: Expr, divisor: int) -> Expr:
+    """Return `value // divisor` with whole multiples taken out."""
+    if divisor == 1:
+        return from_linear(dict(linear(value).terms), linear(value).constant)
+    form = linear(value)
+    whole = {t: f // divisor for t, f in form.terms if f % divisor == 0}
+    rest = {t: f for t, f in form.terms if f % divisor}
+    quotient, remainder = divmod(form.constant, divisor)
+    if not rest:
+        return from_linear(whole, quotient)
+    common = gcd(divisor, *rest.values())
+    if common > 1:
+        rest, remainder, divisor = {t: f // common for t, f in rest.items()}, remainder // common, divisor // common
+        if divisor == 1:
+            return plus(from_linear(whole, quotient), from_linear(rest, remainder))
+    whole[Floor(from_linear(rest, remainder), divisor)] = 1
+    return from_linear(whole, quotient)
+
+
+def modulo(value: Expr, divisor: int) -> Expr:
+    if isinstance(value, Int):
+        return Int(value.value % divisor)
+    return Mod(value, divisor)
+
+
+def minimum(values: Sequence[Expr]) -> Expr:
+    return _fold(Min, values)
+
+
+def maximum(values: Sequence[Expr]) -> Expr:
+    return _fold(Max, values)
+
+
+def _fold(node: Callable[[Expr, Expr], Expr], values: Sequence[Expr]) -> Expr:
+    constants = [v.value for v in values if isinstance(v, Int)]
+    others = list(dict.fromkeys(v for v in values if not isinstance(v, Int)))
+    if constants:
+        others.append(Int(min(constants) if node is Min else max(constants)))
+    result = others[0]
+    for value in others[1:]:
+        result = node(result, value)
+    return result
+
+
+def from_linear(terms: Mapping[Expr, int], constant: int) -> Expr:
+    """Return the sum as an expression: positive terms first, `x - d * (x // d)` as a remainder."""
+    terms = _with_remainders({t: f for t, f in terms.items() if f})
+    ordered = sorted(terms.items(), key=lambda item: item[1] < 0)
+    result: Expr | None = None
+    for term, factor in ordered:
+        part = term if factor == 1 else Scale(factor, term)
+        result = part if result is None else Add(result, part)
+    if result is None:
+        return Int(constant)
+    return Add(result, Int(constant)) if constant else result
+
+
+def _with_remainders(terms: dict[Expr, int]) -> dict[Expr, int]:
+    for term, factor in list(terms.items()):
+        if not isinstance(term, Floor) or factor % term.divisor:
+            continue
+        times_over = -factor // term.divisor
+        inner = linear(term.value)
+        if times_over and not inner.constant and all(terms.get(t) == times_over * f for t, f in inner.terms):
+            rest = {t: f for t, f in terms.items() if t != term and t not in dict(inner.terms)}
+            rest[Mod(term.value, term.divisor)] = times_over
+            return _with_remainders(rest)
+    return terms
+
+
+def expr_of_aff(aff: isl.Aff, frame: Frame) -> Expr:
+    """Return `aff` as an expression; it must be integral where it is used."""
+    denominator = integer(aff.get_denominator_val())
+    terms, constant = _scaled_terms(aff, frame, denominator)
+    return floor_div(from_linear(terms, constant), denominator) if denominator > 1 else from_linear(terms, constant)
+
+
+def _scaled_terms(aff: isl.Aff, frame: Frame, scale: int) -> tuple[dict[Expr, int], int]:
+    """Return the terms and the constant of `scale * aff`."""
+    scale_val = isl.Val(scale)
+    terms: dict[Expr, int] = {}
+    for kind, names in ((DT.in_, frame.dims), (DT.param, frame.params)):
+        for position, name in enumerate(names):
+            value = aff.get_coefficient_val(kind, position)
+            if not value.is_zero():
+                terms[Name(name)] = integer(value.mul(scale_val))
+    for position in range(aff.dim(DT.div)):
+        value = aff.get_coefficient_val(DT.div, position)
+        if not value.is_zero():
+            term = _floor_of(aff.get_div(position), frame)
+            for inner, factor in linear(term).terms:
+                terms[inner] = terms.get(inner, 0) + factor * integer(value.mul(scale_val))
+            if isinstance(term, Int):
+                raise AssertionError("a constant division should have been folded")
+    return terms, integer(aff.get_constant_val().mul(scale_val))
+
+
+def _floor_of(aff: isl.Aff, frame: Frame) -> Expr:
+    denominator = integer(aff.get_denominator_val())
+    terms, constant = _scaled_terms(aff, frame, denominator)
+    return Floor(from_linear(terms, constant), denominator)
+
+
+def expr_of(pw: isl.PwAff, frame: Frame) -> Expr | None:
+    """Return an expression equal to `pw` on its domain, or None when it is not one minimum or maximum of affine functions."""
+    pw = pw.coalesce()
+    pieces = pw.get_pieces()
+    if not pieces:
+        return None
+    if len(pieces) == 1:
+        return expr_of_aff(pieces[0][1].gist(pieces[0][0]), frame)
+    domain = pw.domain()
+    affs = _distinct([aff for _, aff in pieces])
+    for combine, node in ((isl.PwAff.max, maximum), (isl.PwAff.min, minimum)):
+        total = affs[0].to_pw_aff()
+        for aff in affs[1:]:
+            total = combine(total, aff.to_pw_aff())
+        if total.intersect_domain(domain).is_equal(pw):
+            return node([expr_of_aff(a, frame) for a in affs])
+    return None
+
+
+def _distinct(affs: Sequence[isl.Aff]) -> list[isl.Aff]:
+    result: list[isl.Aff] = []
+    for aff in affs:
+        if not any(aff.plain_is_equal(other) for other in result):
+            result.append(aff)
+    return result
+
+
+def cond_of(domain: isl.Set, frame: Frame) -> Cond:
+    domain = domain.coalesce().compute_divs()
+    pieces = tuple(And(tuple(basic_conds(b, frame))) for b in domain.get_basic_sets())
+    if not pieces:
+        return FALSE
+    flat = tuple(p.conds[0] if len(p.conds) == 1 else p for p in pieces)
+    return flat[0] if len(flat) == 1 else Or(flat)
+
+
+def basic_conds(basic: isl.BasicSet, frame: Frame) -> list[Cond]:
+    """Return the comparisons whose conjunction is `basic`."""
+    result: list[Cond] = []
+    for constraint in basic.get_constraints():
+        if constraint.is_div_constraint():
+            continue
+        terms, constant = constraint_terms(constraint, frame)
+        if not terms and (constant == 0 or (constant > 0 and not constraint.is_equality())):
+            continue
+        result.append(comparison(terms, constant, equality=bool(constraint.is_equality())))
+    return result
+
+
+def constraint_terms(constraint: isl.Constraint, frame: Frame) -> tuple[dict[Expr, int], int]:
+    aff = constraint.get_aff()
+    return _scaled_terms(aff, frame, integer(aff.get_denominator_val()))
+
+
+def comparison(terms: Mapping[Expr, int], constant: int, *, equality: bool = False) -> Compare:
+    """Return `terms + constant >= 0` (or `== 0`) as a comparison without negative terms."""
+    terms = _with_remainders(dict(terms))
+    positive = {t: f for t, f in terms.items() if f > 0}
+    negative = {t: -f for t, f in terms.items() if f < 0}
+    if equality:
+        if not positive:
+            positive, negative, constant = negative, positive, -constant
+        return Compare("==", from_linear(positive, max(constant, 0)), from_linear(negative, max(-constant, 0)))
+    if constant == -1 and negative:
+        return Compare("<", from_linear(negative, 0), from_linear(positive, 0))
+    if not negative:
+        return Compare(">=", from_linear(positive, 0), Int(-constant))
+    return Compare("<=", from_linear(negative, max(-constant, 0)), from_linear(positive, max(constant, 0)))
+
+
+# --- witnesses ------------------------------------------------------------------------------------------------------
+
+
+def smallest_point(domain: isl.Set) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return (parameters, point) of the lexicographically smallest element of a set that is not empty, parameters first and not negative
+    where possible. A set without a smallest element gives some element of small magnitude."""
+    n_params = domain.dim(DT.param)
+    flat = domain.move_dims(DT.set, 0, DT.param, 0, n_params)
+    nonnegative = flat
+    for position in range(n_params):
+        nonnegative = nonnegative.lower_bound_val(DT.set, position, isl.Val(0))
+    if not nonnegative.is_empty():
+        flat = nonnegative
+    values = _coordinates(_some_smallest(flat))
+    return values[:n_params], values[n_params:]
+
+
+def _some_smallest(flat: isl.Set) -> isl.Point:
+    if all(_bounded_below(flat, p) for p in range(flat.dim(DT.set))):
+        return flat.lexmin().sample_point()
+    for reach in (4, 32, 1024):
+        near = flat
+        for position in range(flat.dim(DT.set)):
+            near = near.lower_bound_val(DT.set, position, isl.Val(-reach)).upper_bound_val(DT.set, position, isl.Val(reach))
+        if not near.is_empty():
+            return near.lexmin().sample_point()
+    return flat.sample_point()
+
+
+def _bounded_below(flat: isl.Set, position: int) -> bool:
+    return bool(flat.dim_min_val(position).is_int())
+
+
+def _coordinates(point: isl.Point) -> tuple[int, ...]:
+    n = point.get_space().dim(DT.set)
+    return tuple(integer(point.get_coordinate_val(DT.set, p)) for p in range(n))
+
+
+def nonnegative(params: Sequence[str]) -> Cond:
+    """Return the condition that every size is at least 0."""
+    return And(tuple(Compare(">=", Name(p), Int(0)) for p in params))
+
+
+def fixed(sizes: Mapping[str, int]) -> Cond:
+    return And(tuple(Compare("==", Name(n), Int(v)) for n, v in sizes.items()))
+
+
+def common_denominator(values: Iterable[int]) -> int:
+    return lcm(*values)

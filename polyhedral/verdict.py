@@ -1,0 +1,31 @@
+"""What a proof comes back with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class Proven:
+    """The claim holds; `reason` may say by what argument."""
+
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Refuted:
+    """The claim fails at `point` for the sizes `params`: the lexicographically smallest case, sizes first."""
+
+    point: dict[str, int]
+    params: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Neither proven nor refuted within the limits."""
+
+    reason: str
+
+
+Verdict: TypeAlias = Proven | Refuted | Unknown

@@ -1,0 +1,160 @@
+"""Questions about a graph, and the one way to build a changed one.
+
+Passes are pure: they collect new nodes, values and constants and hand them to `rebuilt`, which sorts, drops what nothing defines any more
+and keeps the rest as it was.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from math import prod
+from typing import Any, assert_never
+
+import numpy as np
+
+from tensorlang.diagnostics import InternalError
+from tensorlang.graph.nodes import Graph, Kernel, Node, Value, View
+
+
+def reads(node: Node) -> tuple[str, ...]:
+    """Return the names of the values the node reads, in order, repetitions included."""
+    match node:
+        case Kernel():
+            return node.inputs
+        case View():
+            return (node.input,)
+        case _:
+            assert_never(node)
+
+
+def writes(node: Node) -> tuple[str, ...]:
+    """Return the names of the values the node defines, in order."""
+    match node:
+        case Kernel():
+            return node.outputs
+        case View():
+            return (node.output,)
+        case _:
+            assert_never(node)
+
+
+def with_reads(node: Node, names: Mapping[str, str]) -> Node:
+    """Return the node reading `names[v]` wherever it read `v`; values not in `names` stay."""
+    match node:
+        case Kernel():
+            return replace(node, inputs=tuple(names.get(v, v) for v in node.inputs))
+        case View():
+            return replace(node, input=names.get(node.input, node.input))
+        case _:
+            assert_never(node)
+
+
+def producers(graph: Graph) -> dict[str, Node]:
+    """Return the node that defines each value; inputs and constants are absent."""
+    return {name: node for node in graph.nodes for name in writes(node)}
+
+
+def consumers(graph: Graph) -> dict[str, list[Node]]:
+    """Return the nodes that read each value, once each, in order. Being an output of the graph is not counted."""
+    table: dict[str, list[Node]] = {name: [] for name in graph.values}
+    for node in graph.nodes:
+        for name in dict.fromkeys(reads(node)):
+            table[name].append(node)
+    return table
+
+
+def uses(graph: Graph) -> Counter[str]:
+    """Return how often each value is read by nodes or returned by the graph."""
+    return Counter([*graph.outputs, *(name for node in graph.nodes for name in reads(node))])
+
+
+def members(node: Node) -> tuple[str, ...]:
+    """Return the names of the model's nodes that `node` computes: its own when no pass has merged it with others."""
+    return node.members or (node.name,)
+
+
+def size_bytes(value: Value) -> int:
+    """Return how many bytes the memory of `value` takes, its layout's padding included."""
+    shape = value.shape if value.layout is None else value.layout.shape
+    return prod(shape) * value.dtype.size_bytes
+
+
+def rebuilt(
+    graph: Graph,
+    nodes: Iterable[Node],
+    *,
+    values: Iterable[Value] = (),
+    constants: Mapping[str, np.ndarray[Any, Any]] | None = None,
+    replaced: Mapping[str, str] | None = None,
+) -> Graph:
+    """Return the graph with `nodes` instead of its own, in topological order.
+
+    `values` and `constants` are added (or take the place of those of the same name). `replaced[v] = w` makes every reader of `v` read `w`,
+    through chains of replacements. An output that is replaced keeps its name: the definition of `w` is renamed when nothing forbids it, or a view is added.
+    Values and constants that nothing reads or defines are dropped; nodes are never dropped here.
+    """
+    table = dict(graph.values) | {value.name: value for value in values}
+    arrays = dict(graph.constants) | dict(constants or {})
+    final = _resolve(replaced or {})
+    body = [with_reads(node, final) for node in nodes]
+    body += [View(name=f"output {out}", input=final[out], output=out) for out in dict.fromkeys(graph.outputs) if out in final]
+    used = {*graph.inputs, *graph.outputs, *(n for node in body for n in (*reads(node), *writes(node)))}
+    return replace(
+        graph,
+        values={name: value for name, value in table.items() if name in used},
+        constants={name: array for name, array in arrays.items() if name in used},
+        nodes=sorted_nodes(graph.name, body),
+    )
+
+
+def sorted_nodes(graph_name: str, nodes: Iterable[Node]) -> tuple[Node, ...]:
+    """Return the nodes in a topological order that keeps the given one where it can (Kahn's algorithm, first ready first)."""
+    pending = list(nodes)
+    maker = {name: k for k, node in enumerate(pending) for name in writes(node)}
+    waits = [{maker[name] for name in reads(node) if name in maker} for node in pending]
+    order: list[int] = []
+    state = [0] * len(pending)
+    for root in range(len(pending)):
+        stack = [root]
+        while stack:
+            k = stack[-1]
+            if state[k] == 2:
+                stack.pop()
+                continue
+            missing = [d for d in sorted(waits[k]) if state[d] != 2]
+            if not missing:
+                state[k] = 2
+                order.append(k)
+                stack.pop()
+                continue
+            if state[k] == 1 and any(state[d] == 1 for d in missing):
+                raise InternalError("graph", f"the nodes of `{graph_name}` form a cycle through `{pending[k].name}`")
+            state[k] = 1
+            stack.extend(d for d in reversed(missing) if state[d] == 0)
+    return tuple(pending[k] for k in order)
+
+
+def fresh(taken: Iterable[str], stem: str) -> str:
+    """Return `stem`, or the first of `stem.1`, `stem.2`, … that is not taken."""
+    used = taken if isinstance(taken, (set, frozenset, dict)) else set(taken)
+    return next(name for name in _candidates(stem) if name not in used)
+
+
+def _candidates(stem: str) -> Iterator[str]:
+    yield stem
+    k = 0
+    while True:
+        k += 1
+        yield f"{stem}.{k}"
+
+
+def _resolve(replaced: Mapping[str, str]) -> dict[str, str]:
+    final = {}
+    for name in replaced:
+        last = name
+        while last in replaced:
+            last = replaced[last]
+        final[name] = last
+    return final

@@ -1,0 +1,158 @@
+"""The memory plan: where every value of a graph lives while it runs.
+
+    storage   a value's own memory, or that of the value it is a view of
+    place     Input k | Output k | Constant name | Arena offset
+    lifetime  [first, last]: from the node that defines a storage to the last node that reads it, views included, by position
+
+All that is neither given nor returned lives in one arena, whose size is known before the first run. Storages whose lifetimes meet never
+share a byte: a kernel may read its inputs as long as it writes, so an output may not take the place of an input of the same kernel.
+Offsets are assigned largest first, each to the tightest gap that is free during its lifetime, all multiples of `ALIGNMENT`. Scratch memory of
+kernels takes part with a lifetime of one node.
+
+`planned` expects every output of the graph to be the storage of a kernel's output (pass `outputs` sees to it).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import combinations
+from typing import TypeAlias
+
+from tensorlang.diagnostics import InternalError
+from tensorlang.graph.edit import reads, size_bytes, writes
+from tensorlang.graph.nodes import Graph, View
+
+ALIGNMENT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Arena:
+    offset: int
+
+
+Place: TypeAlias = Input | Output | Constant | Arena
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """Bytes needed during [first, last]."""
+
+    name: str
+    size_bytes: int
+    first: int
+    last: int
+
+    def meets(self, other: Storage) -> bool:
+        return self.first <= other.last and other.first <= self.last
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """`places` holds every value of the graph, `workspaces` the arena offset of each kernel's scratch memory."""
+
+    arena_bytes: int
+    places: dict[str, Place]
+    workspaces: dict[str, int]
+
+
+def planned(graph: Graph, workspaces: Mapping[str, int] | None = None) -> Plan:
+    """Return where each value lives; `workspaces[node]` is the scratch memory a kernel asks for, in bytes."""
+    roots = storages(graph)
+    fixed: dict[str, Place] = {name: Constant(name) for name in graph.constants}
+    fixed |= {name: Input(k) for k, name in enumerate(graph.inputs)}
+    for k, name in enumerate(graph.outputs):
+        if roots[name] in fixed:
+            raise InternalError("plan", f"output `{name}` is not the result of a kernel of its own")
+        fixed[roots[name]] = Output(k)
+    scratch = {name: size for name, size in (workspaces or {}).items() if size > 0}
+    moving = [*lifetimes(graph, roots, fixed), *_scratch(graph, scratch)]
+    offsets = assign(moving)
+    places = {name: fixed[root] if root in fixed else Arena(offsets[root]) for name, root in roots.items()}
+    size = max((offsets[s.name] + s.size_bytes for s in moving), default=0)
+    return Plan(_aligned(size), places, {name: offsets[f"scratch of {name}"] for name in scratch})
+
+
+def storages(graph: Graph) -> dict[str, str]:
+    """Return for each value the value whose memory it shares: the one at the start of its chain of views."""
+    roots = {name: name for name in graph.values}
+    for node in graph.nodes:
+        if isinstance(node, View):
+            roots[node.output] = roots[node.input]
+    return roots
+
+
+def lifetimes(graph: Graph, roots: Mapping[str, str], fixed: Mapping[str, Place]) -> list[Storage]:
+    """Return the storages that need room in the arena."""
+    first: dict[str, int] = {}
+    last: dict[str, int] = {}
+    for position, node in enumerate(graph.nodes):
+        for name in writes(node):
+            first.setdefault(roots[name], position)
+        for name in (*reads(node), *writes(node)):
+            last[roots[name]] = position
+    return [
+        Storage(root, size_bytes(graph.values[root]), first[root], last[root])
+        for root in dict.fromkeys(roots.values())
+        if root not in fixed
+    ]
+
+
+def assign(storages: list[Storage]) -> dict[str, int]:
+    """Return an offset for each storage such that those that meet do not overlap."""
+    offsets: dict[str, int] = {}
+    placed: list[Storage] = []
+    for storage in sorted(storages, key=lambda s: (-s.size_bytes, s.first, s.name)):
+        taken = sorted((offsets[s.name], offsets[s.name] + s.size_bytes) for s in placed if s.meets(storage))
+        offsets[storage.name] = _tightest(taken, storage.size_bytes)
+        placed.append(storage)
+    return offsets
+
+
+def lower_bound(storages: list[Storage]) -> int:
+    """Return the most bytes that live at one time: no plan can be smaller."""
+    moments = sorted({s.first for s in storages})
+    return max((sum(_aligned(s.size_bytes) for s in storages if s.first <= t <= s.last) for t in moments), default=0)
+
+
+def overlaps(storages: list[Storage], offsets: Mapping[str, int]) -> Iterator[tuple[str, str]]:
+    """Yield the pairs of storages that live at one time and share a byte: none, if the plan is right."""
+    for a, b in combinations(storages, 2):
+        lo, hi = offsets[a.name], offsets[b.name]
+        if a.meets(b) and lo < hi + b.size_bytes and hi < lo + a.size_bytes:
+            yield a.name, b.name
+
+
+def _tightest(taken: list[tuple[int, int]], size: int) -> int:
+    """Return the start of the smallest gap between the taken ranges that holds `size` bytes, or the end of them all."""
+    best: tuple[int, int] | None = None
+    end = 0
+    for start, stop in taken:
+        gap = start - end
+        if gap >= size and (best is None or gap < best[0]):
+            best = (gap, end)
+        end = max(end, _aligned(stop))
+    return end if best is None else best[1]
+
+
+def _scratch(graph: Graph, sizes: Mapping[str, int]) -> list[Storage]:
+    return [Storage(f"scratch of {n.name}", sizes[n.name], k, k) for k, n in enumerate(graph.nodes) if n.name in sizes]
+
+
+def _aligned(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT

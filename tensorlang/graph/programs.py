@@ -1,0 +1,167 @@
+"""What graph passes ask of a kernel's program, and the few programs they write themselves.
+
+Passes recognise programs by their structure, not by the name of the library operator, so that a user's operator is treated like one of
+the library. All questions are answered conservatively: None or False means "not recognised".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from math import prod
+
+from codegen.dtypes import DType
+from polyhedral.expr import TRUE, Int, Name
+from polyhedral.expr import Expr as Affine
+from tensorlang.graph.nodes import Value
+from tensorlang.tensor import walk
+from tensorlang.tensor.nodes import Binary, Definition, Dynamic, Expr, Piece, Program, Read, Reduce, Tensor
+
+
+def program_key(program: Program) -> str:
+    """Return a text that two programs share exactly when they are equal but for their names, signs of zero and NaN told apart."""
+    return repr(replace(program, name=""))
+
+
+def expressions(program: Program) -> Iterator[Expr]:
+    """Yield every expression of the program, parents first."""
+    for definition in program.definitions:
+        for piece in definition.pieces:
+            yield from walk.nodes(piece.value)
+
+
+# ---------------------------------------------------------------- questions
+
+
+def is_single(program: Program) -> bool:
+    """Tell whether the program is one definition of its one result by one expression."""
+    return (
+        len(program.definitions) == 1
+        and len(program.results) == 1
+        and program.definitions[0].tensors[0].name == program.results[0]
+        and len(program.definitions[0].tensors) == 1
+        and len(program.definitions[0].pieces) == 1
+        and program.definitions[0].pieces[0].guard == TRUE
+    )
+
+
+def single_value(program: Program) -> Expr | None:
+    """Return the expression of a program that is one."""
+    return program.definitions[0].pieces[0].value if is_single(program) else None
+
+
+def reduces(program: Program) -> bool:
+    return any(isinstance(e, Reduce) for e in expressions(program))
+
+
+def recurs(program: Program) -> bool:
+    """Tell whether some definition depends on itself, directly or through others (a recurrence)."""
+    groups = walk.components(program)
+    return any(len(group) > 1 or walk.definition_reads(group[0]) & {t.name for t in group[0].tensors} for group in groups)
+
+
+def is_pointwise(program: Program) -> bool:
+    """Tell whether every element of the results is a finite expression of elements of the parameters: no reduction, no recurrence."""
+    return not reduces(program) and not recurs(program) and all(t.declared_range is None for t in program.params)
+
+
+def same_box(a: Tensor, b: Tensor) -> bool:
+    return a.shape == b.shape and (a.grouping or (1,) * len(a.shape)) == (b.grouping or (1,) * len(b.shape))
+
+
+def reads_in_place(program: Program, param: str) -> bool:
+    """Tell whether each element of the one result reads the element of `param` at the same place and no other, and the boxes agree."""
+    if not is_single(program):
+        return False
+    definition = program.definitions[0]
+    axes = tuple(Name(axis) for axis in definition.axes)
+    tensor = param_named(program, param)
+    found = [e for e in expressions(program) if isinstance(e, Read) and e.tensor == param]
+    return bool(found) and same_box(tensor, definition.tensors[0]) and all(e.index == axes for e in found)
+
+
+def param_named(program: Program, name: str) -> Tensor:
+    return next(t for t in program.params if t.name == name)
+
+
+def permutation(program: Program) -> tuple[int, ...] | None:
+    """Return p when the program is `y[i0, i1, …] = x[j0, j1, …]` with `j[k] = i[p⁻¹[k]]`, as `numpy.transpose(x, p)`; grouped axes are not recognised."""
+    value = single_value(program)
+    if not isinstance(value, Read) or len(program.params) != 1:
+        return None
+    definition, source = program.definitions[0], program.params[0]
+    if not _ungrouped(source) or not _ungrouped(definition.tensors[0]) or definition.tensors[0].dtype != source.dtype:
+        return None
+    places = {axis: k for k, axis in enumerate(definition.axes)}
+    index = [places.get(slot.name) if isinstance(slot, Name) else None for slot in value.index]
+    if len(index) != len(places) or None in index or len(set(index)) != len(index):
+        return None
+    perm = tuple(index.index(k) for k in range(len(index)))
+    shape = tuple(source.shape[k] for k in perm)
+    return perm if shape == definition.tensors[0].shape else None
+
+
+def identity_source(program: Program) -> str | None:
+    """Return the parameter whose elements the program returns in the same row-major order, bit for bit, or None.
+
+    A transposition that moves only axes of extent one counts, and so does a change of grouping."""
+    value = single_value(program)
+    if not isinstance(value, Read):
+        return None
+    definition = program.definitions[0]
+    source = next((t for t in program.params if t.name == value.tensor), None)
+    if source is None or source.dtype != definition.tensors[0].dtype:
+        return None
+    if any(isinstance(slot, Dynamic) for slot in value.index):
+        return None
+    box = dict(zip(definition.axes, definition.tensors[0].shape, strict=True))
+    read = [(slot, n) for slot, n in zip(value.index, source.shape, strict=True) if n != Int(1)]
+    wanted = [(Name(axis), n) for axis, n in box.items() if n != Int(1)]
+    return source.name if read == wanted else None
+
+
+def _ungrouped(tensor: Tensor) -> bool:
+    return all(n == 1 for n in tensor.grouping)
+
+
+# ---------------------------------------------------------------- programs
+
+
+def tensor_of(name: str, value: Value) -> Tensor:
+    return Tensor(name, value.dtype, tuple(Int(n) for n in value.shape))
+
+
+def axes_of(rank: int) -> tuple[str, ...]:
+    return tuple(f"i{k}" for k in range(rank))
+
+
+def copy_program(dtype: DType, shape: tuple[int, ...]) -> Program:
+    """Return `y[i0, …] = x[i0, …]`: moves a value to other memory, or to another layout."""
+    return transpose_program(dtype, shape, tuple(range(len(shape))))
+
+
+def transpose_program(dtype: DType, shape: tuple[int, ...], perm: tuple[int, ...]) -> Program:
+    """Return `numpy.transpose(x, perm)` of an `x` of `shape`."""
+    axes = axes_of(len(shape))
+    index: tuple[Affine, ...] = tuple(Name(axes[perm.index(k)]) for k in range(len(shape)))
+    result = Tensor("y", dtype, tuple(Int(shape[k]) for k in perm))
+    source = Tensor("x", dtype, tuple(Int(n) for n in shape))
+    return _single("transpose" if perm != tuple(range(len(shape))) else "copy", (source,), result, axes, Read("x", index))
+
+
+def channel_program(op: str, dtype: DType, shape: tuple[int, ...], axis: int) -> Program:
+    """Return `y[…] = x[…] op b[i_axis]`: one number per channel."""
+    axes = axes_of(len(shape))
+    x = Tensor("x", dtype, tuple(Int(n) for n in shape))
+    b = Tensor("b", dtype, (Int(shape[axis]),))
+    here: tuple[Affine, ...] = tuple(Name(a) for a in axes)
+    value = Binary("+" if op == "+" else "*", Read("x", here), Read("b", (Name(axes[axis]),)))
+    return _single(f"channel_{'add' if op == '+' else 'mul'}", (x, b), replace(x, name="y"), axes, value)
+
+
+def elements(value: Value) -> int:
+    return prod(value.shape)
+
+
+def _single(name: str, params: tuple[Tensor, ...], result: Tensor, axes: tuple[str, ...], value: Expr) -> Program:
+    return Program(name, (), params, (result.name,), (Definition((result,), axes, (Piece(value),)),))

@@ -1,0 +1,112 @@
+"""The invariants of a graph. Every pass is followed by this check; what it finds is our mistake, not the user's.
+
+names       nodes have distinct names; a value is defined once, by the inputs, the constants, or one node, before it is read
+constants   arrays have the dtype and the shape their value declares
+kernels     inputs match the parameters and outputs the results of the program, in number, dtype and shape
+views       both sides hold the same number of elements of one dtype, in row-major order
+borders     inputs and outputs of the graph have no layout
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from itertools import islice
+from math import prod
+from typing import assert_never
+
+from tensorlang.diagnostics import InternalError
+from tensorlang.graph.edit import reads, writes
+from tensorlang.graph.nodes import Graph, Kernel, Node, Value, View
+from tensorlang.tensor import walk
+from tensorlang.tensor.nodes import Program, Tensor
+
+
+def verify(graph: Graph, stage: str = "graph") -> Graph:
+    """Return `graph`. Raises InternalError that names `stage` and lists the first problems if an invariant is broken."""
+    found = list(islice(problems(graph), 8))
+    if found:
+        raise InternalError(stage, f"graph `{graph.name}`: " + "; ".join(found))
+    return graph
+
+
+def problems(graph: Graph) -> Iterator[str]:
+    """Yield a sentence for each broken invariant."""
+    yield from _names(graph)
+    yield from _constants(graph)
+    for node in graph.nodes:
+        if all(name in graph.values for name in (*reads(node), *writes(node))):
+            yield from _node(graph, node)
+    for name in (*graph.inputs, *graph.outputs):
+        if name in graph.values and graph.values[name].layout is not None:
+            yield f"`{name}` is an input or output and must be row-major"
+
+
+def result_tensors(program: Program) -> tuple[Tensor, ...]:
+    """Return the tensors that the program returns, in the order of its results."""
+    table = walk.tensor_table(program)
+    return tuple(table[name] for name in program.results)
+
+
+def _names(graph: Graph) -> Iterator[str]:
+    for name, count in Counter(node.name for node in graph.nodes).items():
+        if count > 1:
+            yield f"{count} nodes are called `{name}`"
+    for key, value in graph.values.items():
+        if key != value.name:
+            yield f"`{value.name}` is listed as `{key}`"
+    defined = Counter([*graph.inputs, *graph.constants])
+    for node in graph.nodes:
+        for name in (*reads(node), *writes(node)):
+            if name not in graph.values:
+                yield f"node `{node.name}` mentions the unknown value `{name}`"
+        for name in reads(node):
+            if name not in defined:
+                yield f"node `{node.name}` reads `{name}` before it is defined"
+        defined.update(writes(node))
+    yield from (f"`{name}` is defined {count} times" for name, count in defined.items() if count > 1)
+    yield from (f"`{name}` is never defined" for name in (*graph.outputs, *graph.values) if name not in defined)
+
+
+def _constants(graph: Graph) -> Iterator[str]:
+    for name, array in graph.constants.items():
+        value = graph.values.get(name)
+        if value is None:
+            yield f"constant `{name}` is not among the values"
+        elif array.dtype != value.dtype.numpy:
+            yield f"constant `{name}` is declared {value.dtype} and holds {array.dtype}"
+        elif array.shape != (value.shape if value.layout is None else value.layout.shape):
+            yield f"constant `{name}` is declared {value.shape} and holds {array.shape}"
+
+
+def _node(graph: Graph, node: Node) -> Iterator[str]:
+    match node:
+        case Kernel(program=program):
+            if program.sizes:
+                yield f"kernel `{node.name}` still has the sizes {', '.join(program.sizes)}"
+            else:
+                yield from _bound(graph, node, "input", node.inputs, program.params)
+                yield from _bound(graph, node, "output", node.outputs, result_tensors(program))
+        case View():
+            source, result = graph.values[node.input], graph.values[node.output]
+            if source.dtype != result.dtype or prod(source.shape) != prod(result.shape):
+                yield f"view `{node.name}` turns {_type(source)} into {_type(result)}"
+            if source.layout is not None or result.layout is not None:
+                yield f"view `{node.name}` is of a value that is not row-major"
+        case _:
+            assert_never(node)
+
+
+def _bound(graph: Graph, node: Kernel, role: str, names: tuple[str, ...], tensors: tuple[Tensor, ...]) -> Iterator[str]:
+    if len(names) != len(tensors):
+        yield f"kernel `{node.name}` has {len(names)} {role}s for {len(tensors)} of its program"
+        return
+    for name, tensor in zip(names, tensors, strict=True):
+        value = graph.values[name]
+        shape = walk.caller_shape(tensor, {})
+        if value.dtype != tensor.dtype or value.shape != shape:
+            yield f"kernel `{node.name}` binds {role} `{name}` of {_type(value)} to `{tensor.name}` of {tensor.dtype}{list(shape)}"
+
+
+def _type(value: Value) -> str:
+    return f"{value.dtype}{list(value.shape)}"

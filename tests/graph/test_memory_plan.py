@@ -1,0 +1,78 @@
+"""The memory plan: values that live at one time never share a byte, and little is wasted."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from small_graphs import binary, graph, kernel, unary
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tensorlang.diagnostics import InternalError
+from tensorlang.graph.nodes import View
+from tensorlang.graph.passes.outputs import outputs
+from tensorlang.graph.plan import ALIGNMENT, Arena, Constant, Input, Output, Storage, assign, lower_bound, overlaps, planned
+from tensorlang.graph.verify import verify
+
+storages = st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 30), st.integers(0, 8)), max_size=40).map(
+    lambda rows: [Storage(f"v{k}", size, first, first + length) for k, (size, first, length) in enumerate(rows)]
+)
+
+
+@given(storages)
+def test_storages_that_live_at_one_time_never_overlap(items: list[Storage]) -> None:
+    offsets = assign(items)
+    assert list(overlaps(items, offsets)) == []
+    assert all(offset % ALIGNMENT == 0 for offset in offsets.values())
+
+
+@given(storages)
+def test_the_arena_is_never_larger_than_all_storages_together_nor_smaller_than_what_lives_at_once(items: list[Storage]) -> None:
+    offsets = assign(items)
+    size = max((offsets[s.name] + s.size_bytes for s in items), default=0)
+    assert size <= sum(s.size_bytes + ALIGNMENT - 1 for s in items)
+    assert size + ALIGNMENT > lower_bound(items)
+
+
+def test_a_chain_of_equal_values_takes_two_places() -> None:
+    nodes = [kernel(unary("exp", 16, 16), f"v{k}", f"v{k + 1}") for k in range(6)]
+    plan = planned(graph({"v0": (16, 16)}, nodes, ["v6"]))
+    assert plan.arena_bytes == 2 * 16 * 16 * 4
+    assert plan.places["v0"] == Input(0)
+    assert plan.places["v6"] == Output(0)
+
+
+def test_a_view_shares_the_memory_of_its_input_and_keeps_it_alive() -> None:
+    nodes = [
+        kernel(unary("exp", 16, 16), "x", "a"),
+        View("->256", "a", "flat"),
+        kernel(unary("exp", 16, 16), "x", "b"),
+        kernel(unary("exp", 256), "flat", "c"),
+        kernel(unary("exp", 16, 16), "b", "d"),
+    ]
+    plan = planned(graph({"x": (16, 16)}, nodes, ["c", "d"]))
+    assert plan.places["flat"] == plan.places["a"]
+    assert isinstance(plan.places["a"], Arena)
+    assert plan.places["a"] != plan.places["b"]
+
+
+def test_scratch_memory_of_a_kernel_lives_for_that_kernel_alone() -> None:
+    nodes = [kernel(unary("exp", 16, 16), f"v{k}", f"v{k + 1}") for k in range(4)]
+    plan = planned(graph({"v0": (16, 16)}, nodes, ["v4"]), {"exp v1": 4096, "exp v4": 4096})
+    assert plan.arena_bytes < 2 * 4096
+    assert set(plan.workspaces) == {"exp v1", "exp v4"}
+
+
+def test_an_output_that_is_an_input_is_copied_first() -> None:
+    g = graph({"x": (4,)}, [View("->2x2", "x", "y")], ["x", "y", "y"])
+    with pytest.raises(InternalError, match="not the result of a kernel"):
+        planned(g)
+    ready = verify(outputs(g))
+    plan = planned(ready)
+    assert [plan.places[name] for name in ready.outputs] == [Output(0), Output(1), Output(2)]
+
+
+def test_a_constant_is_where_it_was_put() -> None:
+    nodes = [kernel(binary("+", 4), "x w", "y")]
+    plan = planned(graph({"x": (4,)}, nodes, ["y"], {"w": np.ones(4, np.float32)}))
+    assert plan.places["w"] == Constant("w")

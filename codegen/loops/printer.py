@@ -56,10 +56,11 @@ from codegen.loops.nodes import (
     Var,
 )
 
-KEYWORDS = frozenset(
-    "func out for in serial parallel unroll vector alloc param heap stack registers align let if else prefetch write locality require "
-    "stream true false and or not min max abs fma select index value sat inf nan".split()
-)
+_WORDS = """
+    func out for in serial parallel unroll vector alloc param heap stack registers align let if else prefetch write locality
+    require stream true false and or not min max abs fma select index value sat inf nan
+"""
+KEYWORDS = frozenset(_WORDS.split())
 _RESERVED = KEYWORDS | DTYPES.keys()
 _SYMBOLS: dict[BinaryOp, str] = {"bitand": "&", "bitor": "|", "bitxor": "^", "shl": "<<", "shr": ">>"}
 _LEVELS: dict[BinaryOp, int] = {

@@ -1,0 +1,414 @@
+"""Finds what is wrong with a function before anybody runs or emits it.
+
+`verify` checks names and ranks, types, loop marks, memory spaces, and the rule for stores in vector loops, as nodes.py states them.
+It does not check bounds or races, which depend on sizes; `interp` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Never, assert_never
+
+from codegen.dtypes import DType, bool_, i64
+from codegen.errors import InternalError
+from codegen.loops.nodes import (
+    Add,
+    Alloc,
+    Binary,
+    Buffer,
+    Call,
+    Cast,
+    Compare,
+    Const,
+    Expr,
+    FloorDiv,
+    Fma,
+    For,
+    Function,
+    If,
+    Index,
+    IndexValue,
+    Int,
+    Let,
+    Load,
+    Max,
+    Min,
+    Mod,
+    Mul,
+    Name,
+    Prefetch,
+    Require,
+    Select,
+    Stmt,
+    Store,
+    Unary,
+    ValueIndex,
+    Var,
+)
+from codegen.loops.printer import show_buffer, show_expr, show_index, show_stmt
+from codegen.loops.walk import Node, free_vars, loads, walk
+
+ARITY: Mapping[str, int] = {
+    **dict.fromkeys(("exp", "exp2", "expm1", "log", "log2", "log1p", "sqrt", "rsqrt", "erf", "sigmoid", "isnan", "isinf"), 1),
+    **dict.fromkeys(("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh"), 1),
+    **dict.fromkeys(("floor", "ceil", "round", "trunc"), 1),
+    **dict.fromkeys(("pow", "fmod", "atan2"), 2),
+}
+"""How many arguments each elementary function takes."""
+
+_REDUCTIONS = frozenset(("+", "*", "min", "max", "and", "or", "bitand", "bitor", "bitxor"))
+
+
+@dataclass(frozen=True, slots=True)
+class Env:
+    """What is in scope: loop variables and sizes, `Let` values, buffers. `constant` are the loop variables that unrolling fixes."""
+
+    indices: frozenset[str] = frozenset()
+    values: Mapping[str, DType] = field(default_factory=dict)
+    buffers: Mapping[str, Buffer] = field(default_factory=dict)
+    constant: frozenset[str] = frozenset()
+
+    @staticmethod
+    def of(function: Function) -> Env:
+        """Return what is in scope at the start of the body of `function`."""
+        return Env(frozenset(function.sizes), {}, {p.name: p for p in function.params})
+
+    def with_index(self, name: str) -> Env:
+        return replace(self, indices=self.indices | {name})
+
+    def with_loop(self, loop: For) -> Env:
+        """Return what is in scope in the body of `loop`."""
+        env = self.with_index(loop.var)
+        unrolled = loop.kind in ("unroll", "vector") and self.is_constant(loop.lo)
+        return replace(env, constant=env.constant | {loop.var}) if unrolled else env
+
+    def is_constant(self, *index: Index) -> bool:
+        """Tell whether unrolling turns `index` into constants."""
+        return free_vars(*index) <= self.constant and not any(isinstance(node, ValueIndex) for node in walk(*index))
+
+    def with_value(self, name: str, dtype: DType) -> Env:
+        return replace(self, values={**self.values, name: dtype})
+
+    def with_buffer(self, buffer: Buffer) -> Env:
+        return replace(self, buffers={**self.buffers, buffer.name: buffer})
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.indices or name in self.values or name in self.buffers
+
+
+@dataclass(frozen=True, slots=True)
+class _Lane:
+    """What differs between the lanes of the vector loop around a statement: variables, values, and buffers allocated inside."""
+
+    vars: frozenset[str]
+    names: frozenset[str] = frozenset()
+    buffers: frozenset[str] = frozenset()
+
+    def varies(self, *nodes: Node) -> bool:
+        if not self.vars.isdisjoint(free_vars(*nodes)):
+            return True
+        return any(
+            (isinstance(node, Name) and node.name in self.names) or (isinstance(node, Load) and node.buffer in self.buffers)
+            for node in walk(*nodes)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """`Env`, and where in the loop nest we are."""
+
+    env: Env
+    written: frozenset[str]
+    lanes: tuple[_Lane, ...] = ()
+
+
+def verify(function: Function) -> None:
+    """Return if `function` keeps the rules of nodes.py; otherwise raise InternalError that says which one it breaks and where."""
+    params = [p.name for p in function.params]
+    seen: set[str] = set()
+    for name in [*function.sizes, *params]:
+        if name in seen:
+            _fail(f"`{name}` is declared twice in the header of `{function.name}`")
+        seen.add(name)
+    for name in sorted(function.written - set(params)):
+        _fail(f"`{name}` is marked as written but is no parameter of `{function.name}`")
+    sizes = Env(frozenset(function.sizes))
+    for param in function.params:
+        if param.space != "param":
+            _fail(f"parameter `{show_buffer(param)}` lies in {param.space}")
+        _check_buffer(param, sizes)
+    _check_block(function.body, _Scope(Env.of(function), function.written))
+
+
+# ---------------------------------------------------------------- types
+
+
+def dtype_of(e: Expr, env: Env) -> DType:
+    """Return the element type of `e`, which is taken to be well formed."""
+    match e:
+        case Const(_, dtype) | Cast(dtype, _):
+            return dtype
+        case Load(buffer, _):
+            return env.buffers[buffer].dtype
+        case IndexValue():
+            return i64
+        case Name(name):
+            return env.values[name]
+        case Compare() | Call("isnan" | "isinf", _):
+            return bool_
+        case Unary(_, value) | Binary(_, value, _) | Select(_, value, _) | Fma(value, _, _):
+            return dtype_of(value, env)
+        case Call(_, args):
+            return dtype_of(args[0], env)
+        case _:
+            assert_never(e)
+
+
+def check_expr(e: Expr, env: Env) -> DType:
+    """Return the element type of `e`; raise InternalError when some part of it is not well formed in `env`."""
+    match e:
+        case Const(_, dtype):
+            _check_const(e)
+            return dtype
+        case Load(buffer, index):
+            return _check_access(buffer, index, env).dtype
+        case IndexValue(index_value):
+            check_index(index_value, env)
+            return i64
+        case Name(name):
+            if name not in env.values:
+                _fail(f"value `{name}` is not bound")
+            return env.values[name]
+        case Unary(op, value):
+            return _check_operand(op, check_expr(value, env), e)
+        case Binary(binary, lhs, rhs):
+            return _check_operand(binary, _same(check_expr(lhs, env), check_expr(rhs, env), e), e)
+        case Compare(compare, lhs, rhs):
+            dtype = _same(check_expr(lhs, env), check_expr(rhs, env), e)
+            _check_operand("equal" if compare in ("==", "!=") else "order", dtype, e)
+            return bool_
+        case Select(cond, then, orelse):
+            _expect_bool(cond, env)
+            return _same(check_expr(then, env), check_expr(orelse, env), e)
+        case Cast(dtype, value, _):
+            check_expr(value, env)
+            return dtype
+        case Call(fn, args):
+            return _check_call(fn, [check_expr(arg, env) for arg in args], e)
+        case Fma(a, b, c):
+            dtype = _same(_same(check_expr(a, env), check_expr(b, env), e), check_expr(c, env), e)
+            return _check_operand("fma", dtype, e)
+        case _:
+            assert_never(e)
+
+
+def check_index(e: Index, env: Env) -> None:
+    """Raise InternalError when some part of the index expression `e` is not well formed in `env`."""
+    match e:
+        case Int():
+            return
+        case Var(name):
+            if name not in env.indices:
+                _fail(f"index variable `{name}` is not bound")
+        case FloorDiv(_, Int(divisor)) | Mod(_, Int(divisor)) if divisor <= 0:
+            _fail(f"division by {divisor} in `{show_index(e)}`")
+        case Add(lhs, rhs) | Mul(lhs, rhs) | FloorDiv(lhs, rhs) | Mod(lhs, rhs) | Min(lhs, rhs) | Max(lhs, rhs):
+            check_index(lhs, env)
+            check_index(rhs, env)
+        case ValueIndex(value):
+            dtype = check_expr(value, env)
+            if not dtype.is_integer:
+                _fail(f"index `{show_index(e)}` has type {dtype}")
+        case _:
+            assert_never(e)
+
+
+def _check_const(e: Const) -> None:
+    if e.dtype.is_float:
+        return
+    low = -(1 << (e.dtype.bits - 1)) if e.dtype.kind == "int" else 0
+    high = low + (1 << e.dtype.bits) - 1
+    valid = isinstance(e.value, bool) if e.dtype == bool_ else e.value == int(e.value) and low <= e.value <= high
+    if not valid:
+        _fail(f"{e.value} is no value of type {e.dtype}")
+
+
+def _check_operand(op: str, dtype: DType, e: Expr) -> DType:
+    """Return `dtype` if operation `op` takes values of that type."""
+    match op:
+        case "not" | "and" | "or":
+            valid = dtype == bool_
+        case "bitnot" | "shl" | "shr":
+            valid = dtype.is_integer
+        case "bitand" | "bitor" | "bitxor":
+            valid = not dtype.is_float
+        case "/" | "fma":
+            valid = dtype.is_float
+        case "equal":
+            valid = True
+        case "neg" | "abs" | "+" | "-" | "*" | "//" | "%" | "min" | "max" | "order":
+            valid = dtype.is_integer or dtype.is_float
+        case _:
+            _fail(f"unknown operation {op!r}")
+    if not valid:
+        _fail(f"`{show_expr(e)}` is not defined for {dtype}")
+    _check_wide(dtype, e)
+    return dtype
+
+
+def _check_wide(dtype: DType, e: Expr) -> None:
+    if dtype.is_float and dtype.bits < 32:
+        _fail(f"`{show_expr(e)}` computes in {dtype}; cast to f32 first")
+
+
+def _check_call(fn: str, args: list[DType], e: Expr) -> DType:
+    if fn not in ARITY:
+        _fail(f"unknown function `{fn}`")
+    if len(args) != ARITY[fn]:
+        _fail(f"`{fn}` takes {ARITY[fn]} arguments, not {len(args)}")
+    for dtype in args:
+        _same(args[0], dtype, e)
+        if not dtype.is_float:
+            _fail(f"`{show_expr(e)}` is not defined for {dtype}")
+        _check_wide(dtype, e)
+    return bool_ if fn in ("isnan", "isinf") else args[0]
+
+
+def _same(a: DType, b: DType, e: Expr) -> DType:
+    if a != b:
+        _fail(f"`{show_expr(e)}` mixes {a} and {b}")
+    return a
+
+
+def _expect_bool(cond: Expr, env: Env) -> None:
+    dtype = check_expr(cond, env)
+    if dtype != bool_:
+        _fail(f"the condition `{show_expr(cond)}` needs bool, not {dtype}")
+
+
+# ---------------------------------------------------------------- statements
+
+
+def _check_block(block: tuple[Stmt, ...], scope: _Scope) -> None:
+    for s in block:
+        scope = _check_stmt(s, scope)
+
+
+def _check_stmt(s: Stmt, scope: _Scope) -> _Scope:
+    """Return the scope of the rest of the block after `s`."""
+    env = scope.env
+    match s:
+        case For():
+            _check_for(s, scope)
+        case Store():
+            _check_store(s, scope)
+        case Let(name, value):
+            _check_new(name, env)
+            dtype = check_expr(value, env)
+            lanes = tuple(replace(lane, names=lane.names | {name}) if lane.varies(value) else lane for lane in scope.lanes)
+            return replace(scope, env=env.with_value(name, dtype), lanes=lanes)
+        case If(cond, then, orelse):
+            _expect_bool(cond, env)
+            _check_block(then, scope)
+            _check_block(orelse, scope)
+        case Alloc(buffer):
+            _check_new(buffer.name, env)
+            _check_buffer(buffer, env)
+            if buffer.space == "param":
+                _fail(f"`{show_stmt(s)}` allocates a parameter")
+            lanes = tuple(replace(lane, buffers=lane.buffers | {buffer.name}) for lane in scope.lanes)
+            return replace(scope, env=env.with_buffer(buffer), lanes=lanes)
+        case Prefetch(buffer_name, index, _, locality):
+            _check_access(buffer_name, index, env)
+            if not 0 <= locality <= 3:
+                _fail(f"`{show_stmt(s)}` has a locality outside 0 .. 3")
+        case Require(cond, code):
+            _expect_bool(cond, env)
+            if code <= 0:
+                _fail(f"`{show_stmt(s)}` returns a code that is not positive")
+        case _:
+            assert_never(s)
+    return scope
+
+
+def _check_for(loop: For, scope: _Scope) -> None:
+    env = scope.env
+    _check_new(loop.var, env)
+    check_index(loop.lo, env)
+    check_index(loop.hi, env)
+    header = f"for {loop.var} in {show_index(loop.lo)} .. {show_index(loop.hi)} {loop.kind}"
+    if loop.kind in ("unroll", "vector") and loop.extent is None:
+        _fail(f"`{header}` has no extent")
+    match loop:
+        case For(lo=Int(lo), hi=Int(hi), extent=int(extent)) if hi - lo > extent:
+            _fail(f"`{header}` runs more often than its extent {extent}")
+        case For(extent=int(extent)) if extent < 0:
+            _fail(f"`{header}` has the negative extent {extent}")
+        case _:
+            pass
+    lanes = tuple(replace(lane, vars=lane.vars | {loop.var}) if lane.varies(loop.lo, loop.hi) else lane for lane in scope.lanes)
+    if loop.kind == "vector":
+        lanes += (_Lane(frozenset((loop.var,))),)
+    _check_block(loop.body, replace(scope, env=env.with_loop(loop), lanes=lanes))
+
+
+def _check_store(s: Store, scope: _Scope) -> None:
+    buffer = _check_access(s.buffer, s.index, scope.env)
+    dtype = check_expr(s.value, scope.env)
+    if dtype != buffer.dtype:
+        _fail(f"`{show_stmt(s)}` stores {dtype} into {buffer.dtype}")
+    if buffer.space == "param" and buffer.name not in scope.written:
+        _fail(f"`{show_stmt(s)}` writes to a parameter that is not marked as written")
+    for lane in scope.lanes:
+        if s.buffer not in lane.buffers and not lane.varies(*s.index) and not is_reduction(s):
+            _fail(f"`{show_stmt(s)}` writes one address from all lanes and is no reduction")
+
+
+def is_reduction(s: Store) -> bool:
+    """Tell whether `s` has the form `a[..] = a[..] op e`, where `e` does not read that element."""
+    here = Load(s.buffer, s.index)
+    match s.value:
+        case Binary(op, lhs, rest) if lhs == here and (op in _REDUCTIONS or op == "-"):
+            return all(load != here for load in loads(rest))
+        case Binary(op, rest, rhs) if rhs == here and op in _REDUCTIONS:
+            return all(load != here for load in loads(rest))
+        case Fma(a, b, c) if c == here:
+            return all(load != here for load in loads(a, b))
+        case _:
+            return False
+
+
+# ---------------------------------------------------------------- names, buffers, accesses
+
+
+def _check_new(name: str, env: Env) -> None:
+    if name in env:
+        _fail(f"`{name}` shadows another `{name}`")
+
+
+def _check_buffer(buffer: Buffer, env: Env) -> None:
+    for extent in buffer.shape:
+        check_index(extent, env)
+        if buffer.space in ("registers", "stack") and not isinstance(extent, Int):
+            _fail(f"`{show_buffer(buffer)}` has an extent that is not constant")
+    if buffer.align < 1 or buffer.align & (buffer.align - 1):
+        _fail(f"the alignment of `{show_buffer(buffer)}` is no power of two")
+
+
+def _check_access(name: str, index: tuple[Index, ...], env: Env) -> Buffer:
+    if name not in env.buffers:
+        _fail(f"buffer `{name}` is not bound")
+    buffer = env.buffers[name]
+    if len(index) != len(buffer.shape):
+        _fail(f"`{name}` has rank {len(buffer.shape)} and is accessed with {len(index)} subscripts")
+    for e in index:
+        check_index(e, env)
+    if buffer.space == "registers" and not env.is_constant(*index):
+        place = ", ".join(map(show_index, index))
+        _fail(f"`{name}[{place}]` is in registers at an address that unrolling does not make constant")
+    return buffer
+
+
+def _fail(detail: str) -> Never:
+    raise InternalError("verify loops", detail)

@@ -76,6 +76,10 @@ class CompileError(Exception):
         return "\n\n".join(render(d) for d in self.diagnostics)
 
 
+class RunError(CompileError):
+    """A call is wrong: its arrays, sizes or data do not fit the operator. Codes R."""
+
+
 class InternalError(Exception):
     """The compiler is wrong: names the stage and shows what it was looking at."""
 

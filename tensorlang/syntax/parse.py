@@ -1,0 +1,510 @@
+"""Text to syntax tree.
+
+    load    a path → Source; a missing, unreadable or binary file is a diagnostic
+    parse   Source → File; raises CompileError with everything it found, at most one grammar mistake for each declaration
+
+grammar.lark is the grammar, scanner.py makes its tokens, `_Build` its nodes, mistakes.py its messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any, TypeVar
+
+import lark
+from lark.exceptions import UnexpectedToken
+
+from tensorlang.diagnostics import CompileError, Diagnostic, InternalError, Source, Span, error
+from tensorlang.syntax import mistakes, scanner
+from tensorlang.syntax.nodes import (
+    Apply,
+    Binary,
+    Broadcast,
+    Clause,
+    Compare,
+    Declaration,
+    Directive,
+    Each,
+    Expr,
+    File,
+    From,
+    Generic,
+    Id,
+    IfElse,
+    Index,
+    Keyword,
+    Knob,
+    Knobs,
+    Layout,
+    LetIn,
+    Member,
+    Node,
+    Number,
+    Operator,
+    Pack,
+    Param,
+    Phrase,
+    Range,
+    Reducer,
+    Reduction,
+    Role,
+    ScalarFunction,
+    Schedule,
+    Tactic,
+    Target,
+    TensorType,
+    Text,
+    TupleOf,
+    Unary,
+)
+from tensorlang.syntax.scanner import Chunk, Token
+
+MAX_BYTES = 4 << 20
+MAX_DEPTH = 100
+"""Levels of nodes within one clause: every pass recurses over the tree, and Python's stack is finite."""
+
+
+def load(path: str | Path) -> Source:
+    """Return the text of a file. Raises CompileError P020 to P024 when it is missing, a directory, too large, or no text."""
+    path = Path(path)
+    try:
+        if path.is_dir():
+            raise error("P021", f"`{path}` is a directory", help="name a `.tl` file")
+        size = path.stat().st_size
+        if size > MAX_BYTES:
+            raise error("P022", f"`{path}` is too large: {size} bytes", notes=(f"a file may have {MAX_BYTES} bytes",))
+        data = path.read_bytes()
+    except OSError as problem:
+        raise error("P020", f"cannot read `{path}`: {(problem.strerror or str(problem)).lower()}") from None
+    return decode(data, str(path))
+
+
+def decode(data: bytes, name: str) -> Source:
+    """Return bytes as a Source; `\\r\\n` and a byte order mark are accepted. Raises CompileError P023 when they are not UTF-8."""
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as problem:
+        good = data[: problem.start].decode("utf-8-sig")
+        source = Source(name, good + "\ufffd" + data[problem.start + 1 :].decode("utf-8", "replace"))
+        span = Span(source, len(good), len(good) + 1)
+        raise error("P023", f"`{name}` is not UTF-8", span, f"byte 0x{data[problem.start]:02x}", help="save the file as UTF-8") from None
+    return Source(name, text)
+
+
+def parse(source: Source) -> File:
+    """Return the syntax tree of a text. Raises CompileError with P codes; a mistake in one declaration does not hide those in others."""
+    _reject_binary(source)
+    found = scanner.scan(source)
+    diagnostics = list(found.diagnostics)
+    broken = [label.span for diagnostic in diagnostics for label in diagnostic.labels]
+    declarations: list[Declaration] = []
+    for lexemes in scanner.split(found.lexemes, source.text):
+        if all(token.type == "NEWLINE" for token in lexemes):
+            continue
+        try:
+            declarations.append(_declaration(source, lexemes))
+        except CompileError as problem:
+            # What a misread character leads to is no second mistake.
+            if not any(lexemes[0].start <= span.start < lexemes[-1].end for span in broken):
+                diagnostics += problem.diagnostics
+    if diagnostics:
+        raise CompileError(*sorted(diagnostics, key=_position))
+    return File(tuple(declarations), tuple(found.comments), span=Span(source, 0, len(source.text)))
+
+
+def parse_expr(source: Source) -> Expr:
+    """Return the tree of a single expression."""
+    prefix = "fn f() = "
+    file = parse(Source(source.name, f"{prefix}({source.text})"))
+    match file.declarations:
+        case (ScalarFunction(_, _, _, value),):
+            return value
+        case _:
+            raise InternalError("parse", f"not an expression: {source.text}")
+
+
+def _position(diagnostic: Diagnostic) -> int:
+    return diagnostic.labels[0].span.start if diagnostic.labels else 0
+
+
+def _reject_binary(source: Source) -> None:
+    position = source.text.find("\0")
+    if position >= 0:
+        raise error("P024", "this is not a text: it holds a NUL byte", Span(source, position, position + 1))
+
+
+def _declaration(source: Source, lexemes: list[Token]) -> Declaration:
+    unbalanced = scanner.match_brackets(source, lexemes)
+    if unbalanced is not None:
+        raise CompileError(unbalanced)
+    chunk = scanner.refine(lexemes)
+    misplaced = mistakes.before_parsing(source, chunk)
+    if misplaced:
+        raise CompileError(*misplaced)
+    declaration = _run(source, chunk)
+    _reject_deep(source, chunk, declaration)
+    return declaration
+
+
+def _run(source: Source, chunk: Chunk) -> Declaration:
+    parser = _parser().parse_interactive()
+    for position, token in enumerate(chunk.tokens):
+        try:
+            parser.feed_token(token)
+        except UnexpectedToken:
+            raise CompileError(mistakes.explain(source, chunk, position, _accepted(chunk.tokens[:position]))) from None
+    try:
+        declaration: Declaration = parser.feed_eof()
+    except UnexpectedToken:
+        raise CompileError(mistakes.explain(source, chunk, len(chunk.tokens), _accepted(chunk.tokens))) from None
+    return declaration
+
+
+def _accepted(tokens: Sequence[Token]) -> frozenset[str]:
+    """Return the terminals that may follow. A failed step has reduced already; parse again to know what was possible before it."""
+    parser = _parser().parse_interactive()
+    for token in tokens:
+        parser.feed_token(token)
+    return frozenset(parser.accepts())
+
+
+def _reject_deep(source: Source, chunk: Chunk, declaration: Declaration) -> None:
+    """Raise P014 when nodes nest too deeply. A node holds a token, so short clauses need no look."""
+    longest = length = 0
+    for token in chunk.tokens:
+        length = 0 if token.type == "NEWLINE" else length + 1
+        longest = max(longest, length)
+    if longest < MAX_DEPTH:
+        return
+    stack: list[tuple[object, int, Span]] = [(declaration, 0, declaration.span)]
+    while stack:
+        value, depth, span = stack.pop()
+        if isinstance(value, Node):
+            depth, span = depth + 1, value.span
+            if depth > MAX_DEPTH:
+                notes = (f"the limit is {MAX_DEPTH} levels; every operator of a chain is one",)
+                raise error("P014", "this is nested too deeply", span, notes=notes, help="name parts of it in clauses of their own")
+            stack.extend((getattr(value, name), depth, span) for name in value.__dataclass_fields__ if name not in ("span", "name_span"))
+        elif isinstance(value, tuple):
+            stack.extend((item, depth, span) for item in value)
+
+
+class _NoLexer(lark.lexer.Lexer):
+    """Tokens come from scanner.py and are fed one by one."""
+
+    def __init__(self, conf: object) -> None:
+        pass
+
+    def lex(self, *_: object) -> Any:
+        raise InternalError("parse", "the parser asked for a token of its own")
+
+
+@cache
+def _parser() -> lark.Lark:
+    """Return the tables of grammar.lark, built once (about 0.15 s)."""
+    grammar = resources.files(__package__).joinpath("grammar.lark").read_text("utf-8")
+    return lark.Lark(
+        grammar,
+        start="declaration",
+        parser="lalr",
+        lexer=_NoLexer,
+        keep_all_tokens=True,
+        maybe_placeholders=False,
+        transformer=_Build(),
+    )
+
+
+class _Part:
+    """A piece of a declaration that is no node of its own: what it is, its value, and where it ends."""
+
+    __slots__ = ("end", "kind", "value")
+
+    def __init__(self, kind: str, value: Any, children: Sequence[Any]) -> None:
+        self.kind, self.value, self.end = kind, value, _end(children[-1]) if children else 0
+
+
+N = TypeVar("N", bound=Node)
+
+
+def _end(child: Any) -> int:
+    end: int = child.end if isinstance(child, (Token, _Part)) else child.span.end
+    return end
+
+
+def _span(children: Sequence[Any]) -> Span:
+    first = children[0]
+    if isinstance(first, Token):
+        return Span(first.source, first.start, _end(children[-1]))
+    span: Span = first.span
+    return Span(span.source, span.start, _end(children[-1]))
+
+
+def _name(token: Token) -> str:
+    return token.value[1:-1] if token.value.startswith("`") else token.value
+
+
+def _names(children: Sequence[Any]) -> tuple[str, ...]:
+    return tuple(_name(child) for child in children if isinstance(child, Token) and child.type == "NAME")
+
+
+def _nodes(children: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple(child for child in children if isinstance(child, Node))
+
+
+def _parts(children: Sequence[Any]) -> dict[str, Any]:
+    return {child.kind: child.value for child in children if isinstance(child, _Part)}
+
+
+def _types(children: Sequence[Any]) -> set[str]:
+    return {child.type for child in children if isinstance(child, Token)}
+
+
+def _after(children: Sequence[Any], terminal: str) -> Any:
+    """Return the child that follows the first token of a type, or None."""
+    for i, child in enumerate(children):
+        if isinstance(child, Token) and child.type == terminal:
+            return children[i + 1]
+    return None
+
+
+_ESCAPES = {"n": "\n", "t": "\t", '"': '"', "\\": "\\"}
+
+
+def unescape(quoted: str) -> str:
+    """Return the value of a text literal."""
+    parts = quoted[1:-1].split("\\\\")
+    for escape, character in (('\\"', '"'), ("\\n", "\n"), ("\\t", "\t")):
+        parts = [part.replace(escape, character) for part in parts]
+    return "\\".join(parts)
+
+
+class _Build:
+    """One method for each rule or alias of grammar.lark: children to node. Tokens stay among the children, for spans."""
+
+    # ---- expressions
+
+    def number(self, c: list[Any]) -> Number:
+        return Number(c[0].value, span=_span(c))
+
+    def text(self, c: list[Any]) -> Text:
+        return Text(unescape(c[0].value), span=_span(c))
+
+    def id(self, c: list[Any]) -> Id:
+        return Id(_name(c[0]), span=_span(c))
+
+    def binary(self, c: list[Any]) -> Binary:
+        return Binary(c[1].value, c[0], c[2], span=_span(c))
+
+    def prefix(self, c: list[Any]) -> Unary:
+        return Unary(c[0].value, c[1], span=_span(c))
+
+    def compare(self, c: list[Any]) -> Compare:
+        return Compare(tuple(c[::2]), tuple(token.value for token in c[1::2]), span=_span(c))
+
+    def range(self, c: list[Any]) -> Range:
+        return Range(c[0], c[2], span=_span(c))
+
+    def member(self, c: list[Any]) -> Member:
+        return Member(c[0], c[2], span=_span(c))
+
+    member_pack = member
+
+    def pack(self, c: list[Any]) -> Pack:
+        return Pack(c[0], span=_span(c))
+
+    def let(self, c: list[Any]) -> LetIn:
+        return LetIn(_name(c[1]), c[3], c[5], span=_span(c))
+
+    def if_else(self, c: list[Any]) -> IfElse:
+        return IfElse(c[1], c[3], c[5], span=_span(c))
+
+    def parens(self, c: list[Any]) -> Node:
+        """`(e)` is `e` with the parentheses in its span; `(e..)`, `(a, b)` and `(a,)` are tuples."""
+        if len(c) == 3 and not isinstance(c[1], Pack):
+            return _with_span(c[1], _span(c))
+        return TupleOf(_nodes(c), span=_span(c))
+
+    def index(self, c: list[Any]) -> Index:
+        return Index(_name(c[0]), c[2].value, _after(c, "VBAR"), span=_span(c))
+
+    def slots(self, c: list[Any]) -> _Part:
+        return _Part("slots", _nodes(c), c)
+
+    def apply(self, c: list[Any]) -> Apply:
+        slots: tuple[Expr, ...] = _parts(c).get("slots", ())
+        return Apply(_name(c[0]), _nodes(c), slots, span=_span(c))
+
+    def keyword(self, c: list[Any]) -> Keyword:
+        return Keyword(_name(c[0]), c[2], span=_span(c))
+
+    def from_(self, c: list[Any]) -> From:
+        return From(c[1], span=_span(c))
+
+    def reduction(self, c: list[Any]) -> Reduction:
+        call: Apply = c[0]
+        return Reduction(call.name, call.slots, call.args, c[1], span=_span(c))  # type: ignore[arg-type]
+
+    # ---- operators, functions, reducers
+
+    def generic(self, c: list[Any]) -> Generic:
+        return Generic(_name(c[0]), _name(c[2]) if len(c) > 1 else None, span=_span(c))
+
+    def generics(self, c: list[Any]) -> _Part:
+        return _Part("generics", _nodes(c), c)
+
+    def params(self, c: list[Any]) -> _Part:
+        return _Part("params", _nodes(c), c)
+
+    def results(self, c: list[Any]) -> _Part:
+        return _Part("results", _nodes(c), c)
+
+    def tensor(self, c: list[Any]) -> Param:
+        return self._param("tensor", c, _after(c, "COLON"))
+
+    def attribute(self, c: list[Any]) -> Param:
+        token: Token = _after(c, "COLON")
+        return self._param("attr", c, Id(_name(token), span=_span([token])))
+
+    def size(self, c: list[Any]) -> Param:
+        return self._param("size", c, None)
+
+    def result(self, c: list[Any]) -> Param:
+        return self._param("tensor", c, _after(c, "COLON"))
+
+    def _param(self, kind: Any, c: list[Any], annotation: TensorType | Id | None) -> Param:
+        types = _types(c)
+        default = _after(c, "EQUAL")
+        return Param(
+            kind, _names(c)[0], annotation, "EACH" in types, "EXPAND" in types, _after(c, "IN"), default, span=_span(c)
+        )
+
+    def tensor_type(self, c: list[Any]) -> TensorType:
+        return TensorType(_name(c[0]), _nodes(c) if len(c) > 1 else None, span=_span(c))
+
+    def broadcast(self, c: list[Any]) -> Broadcast:
+        return Broadcast(c[1], span=_span(c))
+
+    def each(self, c: list[Any]) -> Each:
+        return Each(_name(c[1]), span=_span(c))
+
+    def where(self, c: list[Any]) -> _Part:
+        return _Part("where", _nodes(c), c)
+
+    def body(self, c: list[Any]) -> _Part:
+        return _Part("body", _nodes(c), c)
+
+    def clause(self, c: list[Any]) -> Clause:
+        targets = tuple(child for child in c if isinstance(child, Target))
+        tail: tuple[tuple[Expr, ...], bool] = _parts(c).get("tail", ((), False))
+        return Clause(targets, _after(c, "EQUAL"), *tail, span=_span(c))
+
+    def target(self, c: list[Any]) -> Target:
+        return Target(_name(c[0]), _parts(c).get("slots"), _after(c, "COLON"), span=_span(c))
+
+    def tail(self, c: list[Any]) -> _Part:
+        return _Part("tail", (_nodes(c), c[0].type == "OTHERWISE"), c)
+
+    def operator(self, c: list[Any]) -> Operator:
+        parts = _parts(c)
+        name: Token = _after(c, "OP")
+        return Operator(
+            _name(name),
+            parts.get("generics", ()),
+            parts.get("params", ()),
+            parts["results"],
+            parts.get("where", ()),
+            parts.get("body", ()),
+            "EXTERN" in _types(c),
+            name_span=_span([name]),
+            span=_span(c),
+        )
+
+    def formal(self, c: list[Any]) -> _Part:
+        return _Part("formal", (_name(c[0]), _name(c[2]) if len(c) > 1 else None), c)
+
+    def function(self, c: list[Any]) -> ScalarFunction:
+        formals = tuple(child.value for child in c if isinstance(child, _Part) and child.kind == "formal")
+        return ScalarFunction(_name(c[1]), _parts(c).get("generics", ()), formals, _after(c, "EQUAL"), span=_span(c))
+
+    def pattern(self, c: list[Any]) -> _Part:
+        return _Part("pattern", _names(c), c)
+
+    def lift(self, c: list[Any]) -> _Part:
+        index = _after(c, "AT")
+        return _Part("lift", (_name(c[1]), None if index is None else _name(index), c[-1]), c)
+
+    def yield_(self, c: list[Any]) -> _Part:
+        return _Part("yield", (c[1].value, c[-1]), c)
+
+    def reducer(self, c: list[Any]) -> Reducer:
+        parts = _parts(c)
+        left, right = (child.value for child in c if isinstance(child, _Part) and child.kind == "pattern")
+        return Reducer(
+            _names(c)[0],
+            parts.get("generics", ()),
+            left,
+            right,
+            _after(c, "FROM"),
+            _after(c, "EQUAL"),
+            "ORDERED" in _types(c),
+            parts.get("lift"),
+            parts.get("yield"),
+            span=_span(c),
+        )
+
+    # ---- schedules
+
+    def schedule(self, c: list[Any]) -> Schedule:
+        role = c[1] if isinstance(c[1], Role) else None
+        guards = tuple(child for child in c if isinstance(child, Node) and child is not role)
+        operator = _name(c[1]) if role is None else role.name
+        return Schedule(operator, _name(_after(c, "FOR")), guards, _parts(c)["directives"], role, span=_span(c))
+
+    def role(self, c: list[Any]) -> Role:
+        groups = tuple(child.value for child in c if isinstance(child, _Part))
+        return Role(_name(c[1]), groups, span=_span(c))
+
+    def role_group(self, c: list[Any]) -> _Part:
+        return _Part("group", tuple(child.value for child in c if isinstance(child, _Part)), c)
+
+    def role_name(self, c: list[Any]) -> _Part:
+        return _Part("name", _name(c[0]) + (".." if len(c) > 1 else ""), c)
+
+    def tactic(self, c: list[Any]) -> Tactic:
+        name, *params = _names(c)
+        return Tactic(name, tuple(params), _parts(c)["directives"], span=_span(c))
+
+    def directives(self, c: list[Any]) -> _Part:
+        return _Part("directives", _nodes(c), c)
+
+    def knobs(self, c: list[Any]) -> Knobs:
+        return Knobs(_nodes(c), span=_span(c))
+
+    def knob(self, c: list[Any]) -> Knob:
+        return Knob(_name(c[0]), _nodes(c), span=_span(c))
+
+    def call(self, c: list[Any]) -> Directive:
+        return Directive(_name(c[0]), _nodes(c), call=True, span=_span(c))
+
+    def directive_line(self, c: list[Any]) -> Directive:
+        phrases = tuple(child for child in c if isinstance(child, Phrase))
+        name, *results = _names(c)
+        return Directive(name, _parts(c).get("operands", ()), phrases, tuple(results), span=_span(c))
+
+    def phrase(self, c: list[Any]) -> Phrase:
+        return Phrase(c[0].value, c[1].value, span=_span(c))
+
+    def operands(self, c: list[Any]) -> _Part:
+        return _Part("operands", _nodes(c), c)
+
+    def layout(self, c: list[Any]) -> Layout:
+        return Layout(c[1].value, span=_span(c))
+
+
+def _with_span(node: N, span: Span) -> N:
+    """Return the node with another span. It was made a moment ago and nobody else has it yet."""
+    object.__setattr__(node, "span", span)
+    return node

@@ -1,0 +1,390 @@
+"""Text to tokens, one list for each declaration.
+
+    scan      text → lexemes (words, numbers, signs, brackets, line ends) and comments
+    split     lexemes → declarations: each starts at `op fn reducer schedule tactic extern ordered` outside brackets, or in the first
+              column even when a bracket was left open, so that one mistake does not hide the next declaration
+    match     every bracket has its partner, else a diagnostic at the opening one
+    refine    line ends become NEWLINE tokens or nothing, `..` becomes RANGE or EXPAND, words that are keywords in one place only get
+              their type
+
+A line end counts unless it lies inside `( [`, follows something that cannot end a clause (an operator, `,`, `=`, `in`, …) or precedes
+something that cannot start one (`for`, `otherwise`, `->`, `{`, `(`, an operator, …). The next lexeme is known here, which is why this is
+not left to a lexer that meets tokens one at a time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from tensorlang.diagnostics import Diagnostic, Label, Source, Span
+from tensorlang.syntax.nodes import Comment
+
+RESERVED = frozenset(
+    "op fn for in let if then else otherwise and or not attr size each where from broadcast extern knobs".split()
+)
+PREPOSITIONS = frozenset("by at as to with fold stages".split())
+"""Keywords in schedules only, after the first word of a directive; `in` and `:` introduce phrases too."""
+
+DECLARATION_WORDS = frozenset("op fn reducer schedule tactic extern ordered".split())
+_CONTEXTUAL = {"reducer": "REDUCER", "schedule": "SCHEDULE", "tactic": "TACTIC", "ordered": "ORDERED"}
+
+NAME = r"[A-Za-z_][A-Za-z_0-9]*"
+_PATTERN = re.compile(
+    rf"""
+      (?P<space>[ \t\r]+)
+    | (?P<newline>\n)
+    | (?P<comment>\#[^\n]*)
+    | (?P<name>{NAME}(?:\.[A-Za-z_0-9]+)*)
+    | (?P<quoted>`[^`\n]+`)
+    | (?P<number>[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?(?![A-Za-z_0-9]|\.(?!\.)))
+    | (?P<text>"(?:[^"\\\n]|\\[^\n])*")
+    | (?P<foreign>\*\*|&&|\|\||:=|[-+*/%]=|=>|<<|>>|===|!==)
+    | (?P<sign>->|\.\.|//|[<>=!]=|[-+*/%<>=,:;|(){{}}\[\]])
+    | (?P<bad_number>\.?[0-9][A-Za-z_0-9]*(?:\.(?!\.)[A-Za-z_0-9]*)*)
+    """,
+    re.VERBOSE,
+)
+_SIGNS = {
+    "->": "ARROW", "..": "RANGE", "//": "DIVIDE", "/": "DIVIDE", "%": "DIVIDE", "*": "TIMES", "+": "SIGN", "-": "SIGN",
+    "<": "COMPARE", ">": "COMPARE", "<=": "COMPARE", ">=": "COMPARE", "==": "COMPARE", "!=": "COMPARE",
+    "=": "EQUAL", ",": "COMMA", ":": "COLON", ";": "SEMICOLON", "|": "VBAR",
+    "(": "LPAR", ")": "RPAR", "[": "LSQB", "]": "RSQB", "{": "LBRACE", "}": "RBRACE",
+}  # fmt: skip
+_OPENING = {"(": ")", "[": "]", "{": "}"}
+_CLOSING = {")": "(", "]": "[", "}": "{"}
+
+_JOINS_NEXT = frozenset(
+    "SIGN TIMES DIVIDE COMPARE RANGE EQUAL COMMA COLON VBAR ARROW LPAR LSQB LBRACE SEMICOLON "
+    "IN THEN ELSE FOR IF LET AND OR NOT WHERE FROM ATTR SIZE EACH BROADCAST".split()
+)
+_JOINS_PREVIOUS = frozenset(
+    "SIGN TIMES DIVIDE COMPARE RANGE EQUAL COMMA ARROW LPAR LBRACE RBRACE FOR OTHERWISE WHERE THEN ELSE AND OR IN".split()
+)
+_STARTS_OPERAND = frozenset("NAME NUMBER LPAR SIGN".split())
+
+_FOREIGN = {
+    "**": "write a product, or call `pow(a, b)`",
+    "&&": "write `and`",
+    "||": "write `or`",
+    ":=": "write `=`",
+    "=>": "write `->` before results, `>=` to compare",
+    "<<": "call `shl(a, n)`",
+    ">>": "call `shr(a, n)`",
+    "===": "write `==`",
+    "!==": "write `!=`",
+}
+_STRAY = {
+    "!": "write `not a`, or `a != b`",
+    "&": "write `and` for conditions, `bitand(a, b)` for integers",
+    "^": "write `pow(a, b)`, or `bitxor(a, b)` for integers",
+    "~": "write `not a` for conditions, `bitnot(a)` for integers",
+    "?": "write `if c then a else b`",
+    "'": 'texts stand in double quotes: `"…"`',
+    ".": "a range is `a..b`; `d.0` and `p.e` are names of schedules",
+    "@": "a product of tensors is a sum: `y[i, j] = sum(k) a[i, k] * b[k, j]`",
+    "\u2212": "this is a minus sign from typesetting; write `-`",
+    "\u00d7": "write `*`",
+    "\u00b7": "write `*`",
+    "\u2264": "write `<=`",
+    "\u2265": "write `>=`",
+    "\u2260": "write `!=`",
+    "\u2192": "write `->`",
+    "\u2026": "write `..`",
+    "\u2211": "write `sum(k) …`",
+}
+
+
+@dataclass(slots=True)
+class Token:
+    """A terminal of grammar.lark. `value` is the text as written, `type` the terminal's name."""
+
+    type: str
+    value: str
+    start: int
+    end: int
+    source: Source
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """The tokens of one declaration."""
+
+    tokens: list[Token]
+    is_schedule: bool
+    is_reducer: bool
+
+
+@dataclass(slots=True)
+class Scan:
+    """What a text is made of. `lexemes` still holds line ends; a `diagnostics` entry is a place that is no lexeme at all."""
+
+    source: Source
+    lexemes: list[Token] = field(default_factory=list)
+    comments: list[Comment] = field(default_factory=list)
+    diagnostics: list[Diagnostic] = field(default_factory=list)
+
+
+def scan(source: Source) -> Scan:
+    """Return the lexemes and comments of a text, and a diagnostic for each place that is neither."""
+    found = Scan(source)
+    text, lexemes = source.text, found.lexemes
+    position, line_has_lexeme = 0, False
+    match_at = _PATTERN.match
+    while position < len(text):
+        match = match_at(text, position)
+        if match is None:
+            position = _stray(found, position)
+            continue
+        kind, value, end = match.lastgroup, match.group(), match.end()
+        if kind == "newline":
+            lexemes.append(Token("NEWLINE", value, position, end, source))
+            line_has_lexeme = False
+        elif kind == "comment":
+            found.comments.append(Comment(value.rstrip(), position, line_has_lexeme))
+        elif kind != "space":
+            line_has_lexeme = True
+            token = Token(_type(kind, value), value, position, end, source)
+            lexemes.append(token)
+            _complain(found, kind, token)
+        position = end
+    return found
+
+
+def _type(kind: str | None, value: str) -> str:
+    match kind:
+        case "sign":
+            return _SIGNS[value]
+        case "name" if value in RESERVED:
+            return value.upper()
+        case "name" | "quoted":
+            return "NAME"
+        case "text":
+            return "TEXT"
+        case "foreign":
+            return _FOREIGN_TYPES.get(value, "SIGN")
+        case _:
+            return "NUMBER"
+
+
+_FOREIGN_TYPES = {"**": "TIMES", "&&": "AND", "||": "OR", ":=": "EQUAL", "=>": "COMPARE", "===": "COMPARE", "!==": "COMPARE"} | {
+    f"{sign}=": "EQUAL" for sign in "+-*/%"
+}
+"""What a sign of another language stands for, so that the rest of the declaration can still be read."""
+
+
+def _complain(found: Scan, kind: str | None, token: Token) -> None:
+    span = Span(found.source, token.start, token.end)
+    if kind == "bad_number":
+        found.diagnostics.append(
+            Diagnostic("P002", f"`{token.value}` is not a number", (Label(span),), help=_number_help(token.value))
+        )
+    elif kind == "foreign":
+        hint = _FOREIGN.get(token.value, "a tensor's elements are defined once: give the result a name of its own, or write a reduction")
+        found.diagnostics.append(Diagnostic("P003", f"there is no operator `{token.value}`", (Label(span),), help=hint))
+
+
+def _number_help(text: str) -> str:
+    if text.startswith("."):
+        return f"write a digit before the dot: `0{text}`"
+    if "_" in text:
+        return f"write the digits without separators: `{text.replace('_', '')}`"
+    if re.fullmatch(r"[0-9]+\.([eE][0-9]+)?", text):
+        return f"write a digit after the dot: `{text.replace('.', '.0', 1)}`"
+    if re.match(r"0[xXbBoO]", text):
+        return "integers are written in decimal"
+    if re.match(r"[0-9]+[A-Za-z_]", text) and not re.match(r"[0-9]+[eE]", text):
+        return "a name starts with a letter, and a product needs its `*`; casts are calls: `f32(1)`"
+    return "numbers are written `12`, `2.5`, `1e-5`"
+
+
+def _stray(found: Scan, position: int) -> int:
+    """Report what stands at `position` and return where to go on."""
+    source, text, character = found.source, found.source.text, found.source.text[position]
+    if character == '"':
+        end = _line_end(text, position)
+        span = Span(source, position, end)
+        found.diagnostics.append(Diagnostic("P004", "this text is not closed", (Label(span, "no second `\"` on this line"),)))
+        found.lexemes.append(Token("TEXT", '""', position, end, source))
+        return end
+    if character == "`":
+        end = min(_line_end(text, position), position + 2 if text[position + 1 : position + 2] == "`" else len(text))
+        span = Span(source, position, end)
+        title = "a quoted name cannot be empty" if end == position + 2 else "this quoted name is not closed"
+        found.diagnostics.append(Diagnostic("P004", title, (Label(span),), help="quoted names stand between two backquotes on one line"))
+        found.lexemes.append(Token("NAME", "`?`", position, end, source))
+        return end
+    end = position + 1
+    while end < len(text) and _is_letter(character) and _is_letter(text[end]):
+        end += 1
+    span, word = Span(source, position, end), text[position:end]
+    if _is_letter(character):
+        title, hint = f"`{word}` is not a name", "names are made of `A-Z a-z 0-9 _`; any other name goes in backquotes"
+        hint = f"{hint}: `` `{word}` ``"
+        found.lexemes.append(Token("NAME", word, position, end, source))
+    else:
+        shown = word if word.isprintable() else f"U+{ord(word):04X}"
+        title, hint = f"the character `{shown}` has no meaning here", _STRAY.get(word)
+    found.diagnostics.append(Diagnostic("P001", title, (Label(span),), help=hint))
+    return end
+
+
+def _is_letter(character: str) -> bool:
+    return character.isalnum() or character == "_"
+
+
+def _line_end(text: str, position: int) -> int:
+    end = text.find("\n", position)
+    return len(text) if end < 0 else end
+
+
+def split(lexemes: list[Token], text: str) -> Iterator[list[Token]]:
+    """Yield the lexemes of each declaration; what stands before the first one is yielded as well."""
+    chunk: list[Token] = []
+    depth = 0
+    for position, token in enumerate(lexemes):
+        if token.value in DECLARATION_WORDS and _starts_declaration(lexemes, position, depth, text) and not _is_prefix(chunk):
+            yield chunk
+            chunk, depth = [], 0
+        chunk.append(token)
+        if token.value in _OPENING:
+            depth += 1
+        elif token.value in _CLOSING:
+            depth = max(0, depth - 1)
+    yield chunk
+
+
+def _is_prefix(chunk: list[Token]) -> bool:
+    """`extern op` and `ordered reducer` are one declaration."""
+    words = [token.value for token in chunk if token.type != "NEWLINE"]
+    return words in (["extern"], ["ordered"])
+
+
+def _starts_declaration(lexemes: list[Token], position: int, depth: int, text: str) -> bool:
+    token = lexemes[position]
+    following = lexemes[position + 1] if position + 1 < len(lexemes) else None
+    in_first_column = token.start == 0 or text[token.start - 1] == "\n"
+    if token.value in RESERVED and in_first_column:
+        return True
+    if following is None or not (following.type == "NAME" or following.value in RESERVED):
+        return depth == 0 and token.value in ("op", "extern")
+    return in_first_column or (depth == 0 and (position == 0 or lexemes[position - 1].value in ("\n", "}")))
+
+
+def match_brackets(source: Source, lexemes: list[Token]) -> Diagnostic | None:
+    """Return what is wrong with the brackets of a declaration, if anything is."""
+    stack: list[Token] = []
+    for token in lexemes:
+        if token.value in _OPENING and token.type != "TEXT":
+            stack.append(token)
+        elif token.value in _CLOSING and token.type != "TEXT":
+            if not stack:
+                span = Span(source, token.start, token.end)
+                return Diagnostic("P006", f"`{token.value}` closes nothing", (Label(span, f"no `{_CLOSING[token.value]}` is open here"),))
+            opening = stack.pop()
+            if _OPENING[opening.value] != token.value:
+                return _mismatch(source, opening, token)
+    return _unclosed(source, stack[-1]) if stack else None
+
+
+def _mismatch(source: Source, opening: Token, closing: Token) -> Diagnostic:
+    here = Label(Span(source, opening.start, opening.end), f"needs `{_OPENING[opening.value]}`")
+    there = Label(Span(source, closing.start, closing.end), "but this comes first")
+    return Diagnostic("P005", f"this `{opening.value}` is not closed", (here, there))
+
+
+def _unclosed(source: Source, opening: Token) -> Diagnostic:
+    here = Label(Span(source, opening.start, opening.end), f"no `{_OPENING[opening.value]}` follows")
+    return Diagnostic("P005", f"this `{opening.value}` is not closed", (here,))
+
+
+def refine(lexemes: list[Token]) -> Chunk:
+    """Return the tokens of one declaration as grammar.lark knows them."""
+    words = [token for token in lexemes[:8] if token.type != "NEWLINE"]
+    first = words[0].value if words else ""
+    head = words[1].value if first in ("ordered", "extern") and len(words) > 1 else first
+    is_schedule = first in ("schedule", "tactic")
+    tokens: list[Token] = []
+    brackets: list[str] = []
+    pending: Token | None = None
+    for token in lexemes:
+        if token.type == "NEWLINE":
+            pending = pending or token
+            continue
+        if pending is not None:
+            _line_break(tokens, pending, token, brackets)
+            pending = None
+        if is_schedule and token.type == "NAME" and token.value in PREPOSITIONS and _in_directive(tokens, brackets):
+            token.type = "PREPOSITION"
+        elif is_schedule and token.type == "LPAR" and _calls_tactic(tokens, token, brackets):
+            token.type = "CALL"
+        _end_expansion(tokens, token)
+        tokens.append(token)
+        if token.value in _OPENING and token.type != "TEXT":
+            brackets.append("set" if token.value == "{" and len(tokens) > 1 and tokens[-2].type == "IN" else token.value)
+        elif token.value in _CLOSING and token.type != "TEXT" and brackets:
+            brackets.pop()
+    if tokens and tokens[-1].type == "RANGE":
+        tokens[-1].type = "EXPAND"
+    is_reducer = head == "reducer"
+    _name_declaration(tokens)
+    if is_reducer:
+        _name_reducer_parts(tokens)
+    return Chunk(tokens, is_schedule, is_reducer)
+
+
+def _line_break(tokens: list[Token], newline: Token, following: Token, brackets: list[str]) -> None:
+    """Append a NEWLINE if the line end before `following` ends a clause."""
+    if not tokens or (brackets and brackets[-1] != "{"):
+        return
+    previous = tokens[-1]
+    if previous.type == "RANGE":
+        previous.type = "EXPAND"
+    if previous.type in _JOINS_NEXT or following.type in _JOINS_PREVIOUS or following.value in ("lift", "yield") and not brackets:
+        return
+    tokens.append(Token("NEWLINE", "\n", newline.start, newline.end, newline.source))
+
+
+def _end_expansion(tokens: list[Token], following: Token) -> None:
+    if tokens and tokens[-1].type == "RANGE" and following.type not in _STARTS_OPERAND:
+        tokens[-1].type = "EXPAND"
+
+
+def _in_directive(tokens: list[Token], brackets: list[str]) -> bool:
+    return brackets == ["{"] and bool(tokens) and tokens[-1].type not in ("NEWLINE", "LBRACE")
+
+
+def _calls_tactic(tokens: list[Token], parenthesis: Token, brackets: list[str]) -> bool:
+    if brackets != ["{"] or len(tokens) < 2:
+        return False
+    name, before = tokens[-1], tokens[-2]
+    return name.type == "NAME" and before.type in ("NEWLINE", "LBRACE") and name.end == parenthesis.start
+
+
+def _name_declaration(tokens: list[Token]) -> None:
+    """Mark the words that are keywords only where a declaration starts."""
+    for token in tokens[:2]:
+        if token.value not in _CONTEXTUAL:
+            break
+        token.type = _CONTEXTUAL[token.value]
+        if token.value == "schedule" and len(tokens) > 2 and tokens[1].value == "role" and tokens[2].type == "NAME":
+            tokens[1].type = "ROLE"
+        if token.value != "ordered":
+            break
+
+
+def _name_reducer_parts(tokens: list[Token]) -> None:
+    """Mark `lift v at i =` and `yield (…) =` after the combination of a reducer."""
+    depth, combines = 0, False
+    for position, token in enumerate(tokens):
+        if token.value in _OPENING:
+            depth += 1
+        elif token.value in _CLOSING:
+            depth -= 1
+        elif depth == 0 and token.type == "EQUAL":
+            combines = True
+        elif depth == 0 and combines and token.value in ("lift", "yield"):
+            token.type = token.value.upper()
+        elif depth == 0 and token.value == "at" and position >= 2 and tokens[position - 2].type == "LIFT":
+            token.type = "AT"

@@ -110,6 +110,10 @@ class Frame:
     def set(self, cond: Cond) -> isl.Set:
         return _set(self, cond)
 
+    def halfspace(self, terms: Mapping[Expr, int], constant: int) -> isl.BasicSet:
+        """Return `{ [dims] : terms + constant >= 0 }`."""
+        return _aff_of_terms(self, terms.items(), constant).ge_basic_set(_zero(self.params, len(self.dims)))
+
     def cond(self, domain: isl.Set) -> Cond:
         """Return the condition that holds exactly on `domain`."""
         return cond_of(domain, self)

@@ -1,0 +1,93 @@
+"""The loop program that scanning a schedule gives: plain data, nothing left to ask of isl.
+
+    for io in 0 .. M // 8 {
+        for ii in 0 .. 8 { C }
+    }
+    if M % 8 != 0 { ... }
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias, assert_never
+
+from polyhedral.evaluate import evaluate, holds
+from polyhedral.expr import Cond, Expr
+from polyhedral.model import Mark
+from polyhedral.text import show_cond, show_expr
+
+
+@dataclass(frozen=True, slots=True)
+class For:
+    """Run `body` for each value in [lo, hi); `extent` is hi - lo where that is a constant."""
+
+    name: str
+    lo: Expr
+    hi: Expr
+    mark: Mark
+    extent: int | None
+    body: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class If:
+    cond: Cond
+    body: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Execute the placed statement at the current loop values."""
+
+    placement: str
+
+
+Node: TypeAlias = For | If | Run
+
+
+def show(nodes: Sequence[Node]) -> str:
+    return "".join(f"{line}\n" for node in nodes for line in _lines(node, 0))
+
+
+def _lines(node: Node, depth: int) -> Iterator[str]:
+    indent = "    " * depth
+    match node:
+        case Run(placement):
+            yield f"{indent}{placement}"
+            return
+        case For(name, lo, hi, mark, _, body):
+            kind = "for" if mark == "serial" else mark
+            yield f"{indent}{kind} {name} in {show_expr(lo)} .. {show_expr(hi)} {{"
+        case If(cond, body):
+            yield f"{indent}if {show_cond(cond)} {{"
+        case _:
+            assert_never(node)
+    for child in body:
+        yield from _lines(child, depth + 1)
+    yield f"{indent}}}"
+
+
+def execute(nodes: Sequence[Node], sizes: Mapping[str, int]) -> Iterator[tuple[str, dict[str, int]]]:
+    """Return each execution in order: the placement and the values of the loops around it."""
+    yield from _execute(nodes, dict(sizes), {})
+
+
+def _execute(nodes: Sequence[Node], values: dict[str, int], loops: dict[str, int]) -> Iterator[tuple[str, dict[str, int]]]:
+    for node in nodes:
+        match node:
+            case Run(placement):
+                yield placement, dict(loops)
+            case For(name, lo, hi, _, _, body):
+                for value in range(evaluate(lo, values), evaluate(hi, values)):
+                    yield from _execute(body, {**values, name: value}, {**loops, name: value})
+            case If(cond, body):
+                if holds(cond, values):
+                    yield from _execute(body, values, loops)
+            case _:
+                assert_never(node)
+
+
+def count(nodes: Sequence[Node]) -> int:
+    """Return how many statement copies the program has."""
+    return sum(1 if isinstance(n, Run) else count(n.body) for n in nodes)

@@ -1,0 +1,384 @@
+"""Loops that visit exactly the points of a schedule, in its order.
+
+For the loop at depth `d` over the placements below it:
+
+    projection   { [l0 … ld] }         their domains with the inner loops projected out; the hull where they differ
+    context      { [l0 … ld-1] }       what the loops and guards around it enforce already
+    bounds       projection gist context: constraints on ld bound the loop, the others become a guard around it
+
+At a leaf the domain gist context must be everything, or becomes a guard; so an inexact hull costs a test and never a wrong point.
+
+Full tiles. For loops that are vectors or unrolled, each constraint of the domain is taken at its worst over the tile; what remains is a
+*cut* on its innermost other loop. There the loop is peeled at the cut, one constraint at a time: before (cut fails from below), main, after
+(cut fails from above). In the main part the context implies the constraint, so inner trip counts are constants. Sets are never subtracted.
+A parallel loop is not peeled: its body is guarded by the cut instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import islpy as isl
+
+from polyhedral.expr import Compare, Cond, Expr, Int, Name
+from polyhedral.loops import For, If, Node, Run
+from polyhedral.model import Leaf, Loop, Tree
+from polyhedral.nest import Nest, context_of
+from polyhedral.schedule import Schedule, placements_in, validate
+from polyhedral.space import (
+    DT,
+    Frame,
+    all_of,
+    basic_conds,
+    cond_of,
+    constraint_terms,
+    floor_div,
+    from_linear,
+    integer,
+    maximum,
+    minimum,
+    minus,
+)
+
+
+def scan(schedule: Schedule, *, sizes: Mapping[str, int] | None = None, separate: bool = True, max_separated: int = 3) -> tuple[Node, ...]:
+    """Return the loop program of `schedule`. `sizes` fixes parameters; `separate` splits full tiles from partial ones at no more than
+    `max_separated` loops around each statement. Raises `ScheduleError` when tree and nests do not fit together."""
+    validate(schedule)
+    scanner = _Scanner(schedule, sizes or {}, max_separated if separate else 0)
+    return scanner.sequence(schedule.tree, 0, scanner.context)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """A constraint `Σ coefficients + constant >= 0` on the loops up to `depth` that holds where tiles are full."""
+
+    depth: int
+    coefficients: tuple[tuple[str, int], ...]
+    constant: int
+    rises: bool
+    """Whether it holds from some value of the loop upwards."""
+
+
+class _Scanner:
+    def __init__(self, schedule: Schedule, sizes: Mapping[str, int], max_separated: int) -> None:
+        self.schedule = schedule
+        self.params = tuple(p for p in schedule.scop.params if p not in sizes)
+        self.context = _fix_sizes(isl.Set.universe(Frame(schedule.scop.params, ()).space).intersect_params(context_of(schedule.scop)),
+                                  schedule.scop.params, sizes)
+        self.domains = {name: self._domain(nest, sizes) for name, nest in schedule.nests.items()}
+        self.projections = {name: _projections(d, len(schedule.nests[name].loops)) for name, d in self.domains.items()}
+        self.cuts: dict[str, list[_Cut]] = {n: self._cuts(n, max_separated) if max_separated else [] for n in schedule.nests}
+
+    def _domain(self, nest: Nest, sizes: Mapping[str, int]) -> isl.Set:
+        return _fix_sizes(nest.points.intersect_params(nest.context), nest.params, sizes).coalesce()
+
+    # --- the tree ---------------------------------------------------------------------------------------------------
+
+    def sequence(self, nodes: Sequence[Tree], depth: int, context: isl.Set) -> tuple[Node, ...]:
+        result: list[Node] = []
+        for node in nodes:
+            match node:
+                case Leaf(placement):
+                    result += self._leaf(placement, context)
+                case Loop():
+                    result += self._loop(node, depth, context)
+        return tuple(result)
+
+    def _leaf(self, placement: str, context: isl.Set) -> tuple[Node, ...]:
+        domain = self.domains[placement]
+        guard = domain.gist(context)
+        if guard.plain_is_universe():
+            return (Run(placement),)
+        if domain.is_disjoint(context):
+            return ()
+        if context.is_subset(domain):
+            return (Run(placement),)
+        return (If(cond_of(guard, self._frame(placement)), (Run(placement),)),)
+
+    def _loop(self, node: Loop, depth: int, context: isl.Set) -> tuple[Node, ...]:
+        around = context.insert_dims(DT.set, depth, 1)
+        reached = [(p, self.projections[p][depth + 1]) for p in placements_in(node)]
+        live = [(p, points) for p, points in reached if not points.is_disjoint(around)]
+        if not live:
+            return ()
+        points = live[0][1]
+        for _, other in live[1:]:
+            points = points.union(other)
+        frame = Frame(self.params, self.schedule.nests[live[0][0]].loops[: depth + 1])
+        step = _Step(node, depth, around, points.coalesce(), frame)
+        cuts = [c for c in _merged(self.cuts[p] for p, _ in live) if c.depth == depth]
+        if node.mark == "parallel":
+            return self._guarded(step, cuts)
+        return self._peeled(step, cuts)
+
+    def _peeled(self, step: _Step, cuts: Sequence[_Cut]) -> tuple[Node, ...]:
+        """Return the loop in parts: those where some cut fails, around the one where all hold."""
+        before: list[Node] = []
+        after: list[Node] = []
+        region = isl.BasicSet.universe(step.frame.space)
+        for holds, fails, rises in self._splits(step, cuts):
+            rest = region.intersect(fails)
+            pinned = self._pinned(step, rest)
+            part = self._emit(step, rest, pinned)
+            if rises:
+                before += part
+            else:
+                after = [*part, *after]
+            region = region.intersect(holds)
+        return (*before, *self._emit(step, region, {}), *after)
+
+    def _guarded(self, step: _Step, cuts: Sequence[_Cut]) -> tuple[Node, ...]:
+        """Return the loop once, its body split by the cuts into guarded parts."""
+        splits = self._splits(step, cuts)
+        if not splits:
+            return self._emit(step, isl.BasicSet.universe(step.frame.space), {})
+
+        def body(context: isl.Set) -> tuple[Node, ...]:
+            result: list[Node] = []
+            region = isl.BasicSet.universe(step.frame.space)
+            parts = []
+            for holds, fails, _ in splits:
+                parts.append(region.intersect(fails))
+                region = region.intersect(holds)
+            for part in (region, *parts):
+                inside = context.intersect(part.to_set())
+                nodes = () if inside.is_empty() else self.sequence(step.node.body, step.depth + 1, inside)
+                if nodes:
+                    result.append(If(all_of(*basic_conds(part.to_set().gist(context).get_basic_sets()[0], step.frame)), nodes))
+            return tuple(result)
+
+        return self._emit(step, isl.BasicSet.universe(step.frame.space), {}, body)
+
+    def _splits(self, step: _Step, cuts: Sequence[_Cut]) -> list[tuple[isl.BasicSet, isl.BasicSet, bool]]:
+        """Return (holds, fails, rises) of each cut that separates something from something."""
+        here = step.points.intersect(step.around)
+        result = []
+        for cut in cuts:
+            holds = _halfspace(step.frame, cut.coefficients, cut.constant)
+            fails = _halfspace(step.frame, tuple((n, -f) for n, f in cut.coefficients), -cut.constant - 1)
+            full, partial = here.intersect(holds.to_set()), here.intersect(fails.to_set())
+            if not full.is_empty() and not partial.is_empty():
+                result.append((holds, fails, cut.rises))
+                here = full
+        return result
+
+    def _pinned(self, step: _Step, region: isl.BasicSet) -> dict[int, int]:
+        """Return the outer loops that can have only one value in `region`, though not around it."""
+        inside = step.points.intersect(step.around).intersect(region.to_set())
+        result = {}
+        for position in range(step.depth):
+            low, high = inside.dim_min_val(position), inside.dim_max_val(position)
+            if low.is_int() and low.eq(high) and not _is_constant(step.around, position):
+                result[position] = integer(low)
+        return result
+
+    def _emit(self, step: _Step, region: isl.BasicSet, pinned: Mapping[int, int], body: Callable[[isl.Set], tuple[Node, ...]] | None = None) -> list[Node]:
+        """Return the loop over the part of the points within `region`, under the guards that its bounds do not imply."""
+        around = step.around
+        for position, value in pinned.items():
+            around = around.fix_val(DT.set, position, isl.Val(value))
+        guards: list[Cond] = [Compare("==", Name(step.frame.dims[p]), Int(v)) for p, v in pinned.items()]
+        if region.to_set().intersect(around).is_disjoint(step.points):
+            return []
+        bounds = _bounds(step, region, around)
+        needed = [g for g in bounds.guards if not self._implied(g, step, bounds, around)]
+        inner = around.intersect(bounds.enforced)
+        for guard in needed:
+            inner = inner.intersect(guard.to_set())
+        nodes = body(inner) if body is not None else self.sequence(step.node.body, step.depth + 1, inner)
+        if not nodes:
+            return []
+        width = minus(bounds.high, bounds.low)
+        extent = width.value if isinstance(width, Int) else None
+        loop = For(step.node.name, bounds.low, bounds.high, step.node.mark, extent, nodes)
+        guards += [c for g in needed for c in basic_conds(g, step.frame)]
+        return [If(all_of(*guards), (loop,))] if guards else [loop]
+
+    def _implied(self, guard: isl.BasicSet, step: _Step, bounds: _Bounds, around: isl.Set) -> bool:
+        """Whether the loops from here inwards are empty anyway wherever `guard` fails."""
+        outside = around.intersect(bounds.enforced).subtract(guard.to_set())
+        for placement in placements_in(step.node):
+            domain = self.domains[placement]
+            n = domain.dim(DT.set)
+            inside = _basic(domain).drop_constraints_not_involving_dims(DT.set, step.depth, n - step.depth).remove_redundancies()
+            if not inside.is_disjoint(_basic(outside.insert_dims(DT.set, step.depth + 1, n - step.depth - 1))):
+                return False
+        return True
+
+    # --- full tiles -------------------------------------------------------------------------------------------------
+
+    def _frame(self, placement: str) -> Frame:
+        return Frame(self.params, self.schedule.nests[placement].loops)
+
+    def _cuts(self, placement: str, max_separated: int) -> list[_Cut]:
+        """Return the cuts of one placement at its innermost `max_separated` loops that have any."""
+        nest = self.schedule.nests[placement]
+        marks = [loop.mark for loop in self.schedule.places[placement].loops]
+        tile = {p: span for p, m in enumerate(marks) if m in ("vector", "unroll") and (span := self._span(nest, p)) is not None}
+        if not tile:
+            return []
+        found: dict[_Cut, None] = {}
+        for constraint in _basic(self.domains[placement]).get_constraints():
+            for cut in _worst_case(constraint, self._frame(placement), tile):
+                found[cut] = None
+        depths = sorted({c.depth for c in found}, reverse=True)[:max_separated]
+        return [c for c in found if c.depth in depths]
+
+    def _span(self, nest: Nest, position: int) -> tuple[int, int] | None:
+        """Return the least and greatest value of a loop over the whole tile."""
+        for points in (nest.box, self.domains[nest.placement]):
+            low, high = points.dim_min_val(position), points.dim_max_val(position)
+            if low.is_int() and high.is_int():
+                return integer(low), integer(high)
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One loop about to be emitted: the context around it and the points below it, both over its own dimension too."""
+
+    node: Loop
+    depth: int
+    around: isl.Set
+    points: isl.Set
+    frame: Frame
+
+
+@dataclass(frozen=True, slots=True)
+class _Bounds:
+    low: Expr
+    high: Expr
+    guards: list[isl.BasicSet]
+    enforced: isl.Set
+
+
+def _bounds(step: _Step, region: isl.BasicSet, around: isl.Set) -> _Bounds:
+    """Return the loop's bounds, the set they enforce, and the constraints on the loops around it that remain."""
+    hull = _basic(step.points).intersect(region)
+    context = _basic(around)
+    tight = _without_divs(hull.gist(context))
+    low, high = _sides(tight, step)
+    if not low or not high:
+        whole = _without_divs(hull)
+        wide_low, wide_high = _sides(whole, step)
+        low, high = low or wide_low, high or wide_high
+        tight = tight.intersect(whole)
+    if not low or not high:
+        return _piecewise_bounds(step)
+    on_loop = isl.BasicSet.universe(step.frame.space)
+    guards: list[isl.BasicSet] = []
+    for constraint in tight.get_constraints():
+        if constraint.involves_dims(DT.set, step.depth, 1):
+            on_loop = on_loop.add_constraint(constraint)
+        else:
+            guards.append(isl.BasicSet.from_constraint(constraint))
+    return _Bounds(maximum(low), minimum(high), guards, on_loop.to_set())
+
+
+def _sides(basic: isl.BasicSet, step: _Step) -> tuple[list[Expr], list[Expr]]:
+    """Return the lower bounds and the exclusive upper bounds of the loop."""
+    low: list[Expr] = []
+    high: list[Expr] = []
+    loop = Name(step.frame.dims[step.depth])
+    for constraint in basic.get_constraints():
+        terms, constant = constraint_terms(constraint, step.frame)
+        equality = bool(constraint.is_equality())
+        factor = terms.pop(loop, 0)
+        if factor == 0:
+            continue
+        for sign in (1, -1) if equality else (1,):
+            side = {t: sign * f for t, f in terms.items()}
+            if sign * factor > 0:
+                low.append(_at_least(side, sign * constant, sign * factor))
+            else:
+                high.append(_below(side, sign * constant, -sign * factor))
+    return low, high
+
+
+def _at_least(terms: Mapping[Expr, int], constant: int, factor: int) -> Expr:
+    """Return the least x with `factor * x + terms + constant >= 0`."""
+    return floor_div(from_linear({t: -f for t, f in terms.items()}, factor - 1 - constant), factor)
+
+
+def _below(terms: Mapping[Expr, int], constant: int, factor: int) -> Expr:
+    """Return one more than the greatest x with `terms + constant >= factor * x`."""
+    return floor_div(from_linear(terms, constant + factor), factor)
+
+
+def _piecewise_bounds(step: _Step) -> _Bounds:
+    """Return the minimum and maximum over the convex pieces of the points: right for unions whose hull is unbounded."""
+    lows: list[Expr] = []
+    highs: list[Expr] = []
+    for basic in step.points.get_basic_sets():
+        low, high = _sides(_without_divs(basic), step)
+        assert low and high, "a loop must be bounded"
+        lows.append(maximum(low))
+        highs.append(minimum(high))
+    return _Bounds(minimum(lows), maximum(highs), [], isl.Set.universe(step.frame.space))
+
+
+def _without_divs(basic: isl.BasicSet) -> isl.BasicSet:
+    return basic.remove_divs().remove_redundancies()
+
+
+def _basic(points: isl.Set) -> isl.BasicSet:
+    basics = points.get_basic_sets()
+    return basics[0] if len(basics) == 1 else points.simple_hull()
+
+
+def _projections(domain: isl.Set, n: int) -> list[isl.Set]:
+    """Return the projections on the first 0, 1, …, n dimensions, each from the next."""
+    result = [domain]
+    for position in range(n - 1, -1, -1):
+        result.append(result[-1].project_out(DT.set, position, 1).coalesce())
+    return result[::-1]
+
+
+def _fix_sizes(points: isl.Set, params: Sequence[str], sizes: Mapping[str, int]) -> isl.Set:
+    for position in reversed(range(len(params))):
+        if params[position] in sizes:
+            points = points.fix_val(DT.param, position, isl.Val(sizes[params[position]])).project_out(DT.param, position, 1)
+    return points
+
+
+def _is_constant(points: isl.Set, position: int) -> bool:
+    low, high = points.dim_min_val(position), points.dim_max_val(position)
+    return bool(low.is_int() and low.eq(high))
+
+
+def _merged(lists: Iterable[Sequence[_Cut]]) -> list[_Cut]:
+    return list(dict.fromkeys(cut for cuts in lists for cut in cuts))
+
+
+def _worst_case(constraint: isl.Constraint, frame: Frame, tile: Mapping[int, tuple[int, int]]) -> list[_Cut]:
+    """Return the constraint (an equality as two) with each tile loop at its worst value, where it involves a tile loop and another."""
+    terms, constant = constraint_terms(constraint, frame)
+    signs = (1, -1) if constraint.is_equality() else (1,)
+    inside = {frame.dims[p]: span for p, span in tile.items()}
+    cuts = (_cut_of({t: s * f for t, f in terms.items()}, s * constant, frame, inside) for s in signs)
+    return [c for c in cuts if c is not None]
+
+
+def _cut_of(terms: Mapping[Expr, int], constant: int, frame: Frame, inside: Mapping[str, tuple[int, int]]) -> _Cut | None:
+    rest: dict[str, int] = {}
+    involved = False
+    for term, factor in terms.items():
+        if not isinstance(term, Name):
+            return None
+        if term.name in inside:
+            low, high = inside[term.name]
+            constant += factor * (low if factor > 0 else high)
+            involved = True
+        else:
+            rest[term.name] = factor
+    depths = [p for p, name in enumerate(frame.dims) if name in rest]
+    if not involved or not depths:
+        return None
+    return _Cut(depths[-1], tuple(sorted(rest.items())), constant, rest[frame.dims[depths[-1]]] > 0)
+
+
+def _halfspace(frame: Frame, coefficients: Sequence[tuple[str, int]], constant: int) -> isl.BasicSet:
+    """Return `{ [dims] : Σ coefficients + constant >= 0 }`."""
+    return frame.halfspace({Name(n): f for n, f in coefficients}, constant)

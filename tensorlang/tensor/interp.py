@@ -1,0 +1,573 @@
+"""What a program computes: the oracle for schedules, code generators and ONNX rules. Written to be obvious.
+
+An expression is evaluated at many points at once: `Lanes` holds one array per index name, with one entry per point. A `Select`
+evaluates each side at the points that choose it; a reduction walks its binders in order, first one outermost, and combines from left to
+right. What is said of one point therefore never depends on how many are evaluated together.
+
+Definitions that (directly or not) depend on themselves are evaluated slab by slab along their first axis: the points whose operands are
+known already are stored, the others tried again, until all are stored or nothing moves: then some element depends on itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias, assert_never
+
+import numpy as np
+
+from codegen.dtypes import DType
+from polyhedral.expr import Expr as Affine
+from tensorlang.diagnostics import NOWHERE, Diagnostic, InternalError, Label, RunError, Span
+from tensorlang.tensor import affine, arith
+from tensorlang.tensor.arith import Array
+from tensorlang.tensor.nodes import (
+    Binary,
+    Binder,
+    Call,
+    Cast,
+    Compare,
+    Const,
+    Definition,
+    Dynamic,
+    Expr,
+    Holds,
+    IndexValue,
+    Let,
+    Name,
+    Piece,
+    Program,
+    Project,
+    Read,
+    Reduce,
+    Select,
+    Slot,
+    Tensor,
+    TupleOf,
+    Unary,
+)
+from tensorlang.tensor.walk import (
+    Type,
+    Types,
+    caller_shape,
+    components,
+    definition_reads,
+    dtype_of,
+    scalar_dtype,
+    shape_of,
+    tensor_table,
+    types_of,
+)
+
+Value: TypeAlias = "Array | tuple[Array, ...]"
+
+BATCH = 1 << 16
+"""How many points of a reduction are evaluated together."""
+
+
+def interpret(program: Program, sizes: Mapping[str, int], arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """Return the results of `program`, by name, in the dtypes and shapes the caller sees.
+
+    Raises RunError: R0101 a missing or unfit argument, R0102 sizes outside the context, R0103 a declared range, R0104 an index out of
+    bounds, R0105 an element that is undefined, defined twice, or depends on itself."""
+    evaluator = Evaluator(program, sizes, arrays)
+    evaluator.run()
+    return evaluator.results()
+
+
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """`count` points. `index`: the coordinates, integers where all points agree; `values`: named values, whose dtypes are in `types`;
+    `origin`: which element of the slab under evaluation each point belongs to."""
+
+    count: int
+    index: Mapping[str, Any]
+    values: Mapping[str, Value]
+    types: Types
+    origin: Array
+
+    def take(self, where: Array) -> Lanes:
+        """Return the points selected by a mask or by positions."""
+        index = {n: v if isinstance(v, int) else v[where] for n, v in self.index.items()}
+        values = {n: _map(lambda a: a[where], v) for n, v in self.values.items()}
+        origin = self.origin[where]
+        return Lanes(len(origin), index, values, self.types, origin)
+
+    def at(self, name: str, index: Any) -> Lanes:
+        return replace(self, index={**self.index, name: index})
+
+    def bind(self, name: str, value: Value, dtype: Type) -> Lanes:
+        return replace(self, values={**self.values, name: value}, types=self.types.bind([name], [dtype]))
+
+    def full(self, value: Any) -> Array:
+        """Return an index value as one entry per point."""
+        return np.broadcast_to(np.asarray(value, np.int64), (self.count,))
+
+
+def _map(f: Callable[[Array], Array], value: Value) -> Value:
+    return tuple(map(f, value)) if isinstance(value, tuple) else f(value)
+
+
+def _single(value: Value) -> Array:
+    if isinstance(value, tuple):
+        raise InternalError("interp", "a tuple where one value is needed")
+    return value
+
+
+@dataclass(slots=True)
+class Evaluator:
+    """The state of an evaluation: `arrays` carried values of each tensor, `defined` which elements of them are known (absent: all)."""
+
+    program: Program
+    sizes: Mapping[str, int]
+    inputs: Mapping[str, Array]
+    tensors: dict[str, Tensor] = field(init=False)
+    types: Types = field(init=False)
+    arrays: dict[str, Array] = field(init=False)
+    defined: dict[str, Array] = field(init=False)
+    _blocked: Array = field(init=False)
+    _missing: tuple[str, tuple[int, ...]] | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        self.tensors = tensor_table(self.program)
+        self.types = types_of(self.program)
+        self.sizes = {n: int(self.sizes[n]) for n in self.program.sizes if n in self.sizes}
+        _check_sizes(self.program, self.sizes)
+        self.arrays = {p.name: _argument(p, self.sizes, self.inputs) for p in self.program.params}
+        self.defined = {}
+        self._blocked = np.zeros(0, np.bool_)
+
+    # ------------------------------------------------ whole programs
+
+    def run(self) -> None:
+        """Define every tensor of the program."""
+        for group in components(self.program):
+            for definition in group:
+                self.declare(definition)
+            if len(group) > 1 or definition_reads(group[0]) & {t.name for t in group[0].tensors}:
+                self._recur(group)
+            else:
+                self._define(group[0], self._box(group[0]))
+            for tensor in (t for d in group for t in d.tensors):
+                del self.defined[tensor.name]
+
+    def results(self) -> dict[str, Array]:
+        """Return the results as the caller sees them."""
+        out = {}
+        for name in self.program.results:
+            tensor = self.tensors[name]
+            out[name] = arith.store(self.arrays[name], tensor.dtype).reshape(caller_shape(tensor, self.sizes))
+        return out
+
+    def declare(self, definition: Definition) -> None:
+        """Make room for the tensors of `definition`, with no element defined."""
+        for tensor in definition.tensors:
+            shape = shape_of(tensor, self.sizes)
+            self.arrays[tensor.name] = np.zeros(shape, arith.carrier(tensor.dtype))
+            self.defined[tensor.name] = np.zeros(shape, np.bool_)
+
+    # ------------------------------------------------ single elements, for replaying any order
+
+    def value(self, definition: Definition, point: tuple[int, ...]) -> tuple[Any, ...]:
+        """Return what `definition` gives at `point`, one value per tensor, carried. Raises RunError if that reads an undefined element."""
+        lanes = self._lanes(definition, np.array([point], np.int64).reshape(1, len(point)))
+        values, _ = self._elements(definition, lanes)
+        if self._blocked.any() and self._missing:
+            raise _error("R0105", f"`{_element(definition, point)}` is computed before `{_show(*self._missing)}`", definition.span)
+        return tuple(v[0] for v in values)
+
+    def store(self, definition: Definition, point: tuple[int, ...], values: tuple[Any, ...]) -> None:
+        """Define the element of `definition` at `point`."""
+        for tensor, value in zip(definition.tensors, values, strict=True):
+            self.arrays[tensor.name][point] = value
+            self.defined[tensor.name][point] = True
+
+    # ------------------------------------------------ definitions
+
+    def _box(self, definition: Definition) -> Array:
+        """Return the points of the box of `definition`, one row each, in row-major order."""
+        shape = shape_of(definition.tensors[0], self.sizes)
+        return np.indices(shape, np.int64).reshape(len(shape), -1).T if shape else np.zeros((1, 0), np.int64)
+
+    def _lanes(self, definition: Definition, points: Array) -> Lanes:
+        index = {axis: points[:, k] for k, axis in enumerate(definition.axes)}
+        self._blocked = np.zeros(len(points), np.bool_)
+        self._missing = None
+        return Lanes(len(points), {**self.sizes, **index}, {}, self.types, np.arange(len(points)))
+
+    def _define(self, definition: Definition, points: Array) -> Array:
+        """Store the elements at `points` whose operands are known; return the other points."""
+        if not len(points):
+            return points
+        values, covered = self._elements(definition, self._lanes(definition, points))
+        if not covered.all():
+            point = tuple(points[int(np.argmin(covered))].tolist())
+            raise _error("R0105", f"`{_element(definition, point)}` is not defined by any clause", definition.span)
+        ready = ~self._blocked
+        for tensor, value in zip(definition.tensors, values, strict=True):
+            self._assign(tensor, points[ready], value[ready])
+        return points[~ready]
+
+    def _assign(self, tensor: Tensor, points: Array, values: Array) -> None:
+        if len(points):
+            # A scalar tensor has the one point (), which NumPy does not take as an array of points.
+            at = tuple(points.T)
+            self.arrays[tensor.name][at] = values if at else values[0]
+            self.defined[tensor.name][at] = True
+
+    def _elements(self, definition: Definition, lanes: Lanes) -> tuple[tuple[Array, ...], Array]:
+        """Return the values at `lanes`, one array per tensor, and which points some piece defines."""
+        out = tuple(np.zeros(lanes.count, arith.carrier(t.dtype)) for t in definition.tensors)
+        covered = np.zeros(lanes.count, np.bool_)
+        for piece in definition.pieces:
+            here = np.broadcast_to(affine.holds(piece.guard, lanes.index), (lanes.count,))
+            if (here & covered).any():
+                point = tuple(int(lanes.full(lanes.index[a])[int(np.argmax(here & covered))]) for a in definition.axes)
+                raise _error("R0105", f"`{_element(definition, point)}` is defined twice", piece.span)
+            covered = covered | here
+            if here.any():
+                for values, result in zip(out, self._piece(definition, piece, lanes.take(here)), strict=True):
+                    values[here] = result
+        return out, covered
+
+    def _piece(self, definition: Definition, piece: Piece, lanes: Lanes) -> tuple[Array, ...]:
+        with np.errstate(all="ignore"):
+            value = self.evaluate(piece.value, lanes)
+            parts = value if isinstance(value, tuple) else (value,)
+            return tuple(arith.rounded(part, t.dtype) for part, t in zip(parts, definition.tensors, strict=True))
+
+    def _recur(self, group: tuple[Definition, ...]) -> None:
+        """Define tensors that depend on each other's elements."""
+        pending = {k: self._slabs(d) for k, d in enumerate(group)}
+        while any(pending.values()):
+            before = _count(pending)
+            for backward in (False, True):
+                for slab in sorted({s for slabs in pending.values() for s in slabs}, reverse=backward):
+                    self._settle(group, pending, slab)
+            if _count(pending) == before:
+                raise self._stuck(group, pending)
+
+    def _slabs(self, definition: Definition) -> dict[int, Array]:
+        """Return the points of the box by their first coordinate."""
+        points = self._box(definition)
+        if not points.shape[1]:
+            return {0: points}
+        if not len(points):
+            return {}
+        return dict(enumerate(np.split(points, shape_of(definition.tensors[0], self.sizes)[0])))
+
+    def _settle(self, group: tuple[Definition, ...], pending: dict[int, dict[int, Array]], slab: int) -> None:
+        """Define what can be defined in one slab of all definitions of `group`."""
+        moved = True
+        while moved:
+            moved = False
+            for k, definition in enumerate(group):
+                if slab in pending[k]:
+                    points = pending[k].pop(slab)
+                    rest = self._define(definition, points)
+                    moved = moved or len(rest) < len(points)
+                    if len(rest):
+                        pending[k][slab] = rest
+
+    def _stuck(self, group: tuple[Definition, ...], pending: dict[int, dict[int, Array]]) -> RunError:
+        """Return the error that shows a chain of elements, each needing the next, that closes."""
+        k = next(k for k, slabs in pending.items() if slabs)
+        chain: list[tuple[str, tuple[int, ...]]] = []
+        point = tuple(next(iter(pending[k].values()))[0].tolist())
+        name = group[k].tensors[0].name
+        definition = group[k]
+        while (name, point) not in chain:
+            chain.append((name, point))
+            self._elements(definition, self._lanes(definition, np.array([point], np.int64).reshape(1, len(point))))
+            if self._missing is None:
+                raise InternalError("interp", f"`{_show(name, point)}` is pending without a reason")
+            name, point = self._missing
+            definition = next(d for d in group if any(t.name == name for t in d.tensors))
+        cycle = [*chain[chain.index((name, point)) :], (name, point)]
+        text = " needs ".join(f"`{_show(*element)}`" for element in cycle[:6])
+        return _error("R0105", f"an element depends on itself: {text}", definition.span)
+
+    # ------------------------------------------------ expressions
+
+    def evaluate(self, e: Expr, lanes: Lanes) -> Value:
+        """Return the value of `e` at every point of `lanes`, carried."""
+        match e:
+            case Const(value, dtype):
+                return arith.constant(value, dtype, lanes.count)
+            case IndexValue(index):
+                return lanes.full(affine.evaluate(index, lanes.index))
+            case Holds(cond):
+                return np.broadcast_to(np.asarray(affine.holds(cond, lanes.index), np.bool_), (lanes.count,))
+            case Read():
+                return self._read(e, lanes)
+            case Name(name):
+                return lanes.values[name]
+            case Unary(op, value):
+                return arith.unary(op, self._one(value, lanes), scalar_dtype(value, lanes.types))
+            case Binary("and" | "or" as op, lhs, rhs):
+                return self._lazy(op, lhs, rhs, lanes)
+            case Binary(op, lhs, rhs):
+                return arith.binary(op, self._one(lhs, lanes), self._one(rhs, lanes), scalar_dtype(lhs, lanes.types))
+            case Compare(op, lhs, rhs):
+                return arith.compare(op, self._one(lhs, lanes), self._one(rhs, lanes))
+            case Select(cond, then, orelse):
+                chosen = self._one(cond, lanes)
+                return _merge(chosen, lambda: self.evaluate(then, lanes.take(chosen)), lambda: self.evaluate(orelse, lanes.take(~chosen)))
+            case Cast(dtype, value, saturate):
+                return arith.cast(self._one(value, lanes), scalar_dtype(value, lanes.types), dtype, saturate)
+            case Call(fn, args):
+                return arith.call(fn, [self._one(a, lanes) for a in args], scalar_dtype(args[0], lanes.types))
+            case Let(name, value, body):
+                return self.evaluate(body, lanes.bind(name, self.evaluate(value, lanes), dtype_of(value, lanes.types)))
+            case TupleOf(items):
+                return tuple(self._one(item, lanes) for item in items)
+            case Project(value, position):
+                parts = self.evaluate(value, lanes)
+                return parts[position] if isinstance(parts, tuple) else parts
+            case Reduce():
+                return self._reduce(e, lanes)
+            case _:
+                assert_never(e)
+
+    def _one(self, e: Expr, lanes: Lanes) -> Array:
+        return _single(self.evaluate(e, lanes))
+
+    def _lazy(self, op: str, lhs: Expr, rhs: Expr, lanes: Lanes) -> Array:
+        left = self._one(lhs, lanes)
+        undecided = left if op == "and" else ~left
+        out = left.copy()
+        if undecided.any():
+            out[undecided] = self._one(rhs, lanes.take(undecided))
+        return out
+
+    # ------------------------------------------------ reads
+
+    def _read(self, e: Read, lanes: Lanes) -> Array:
+        array = self.arrays[e.tensor]
+        if not lanes.count:
+            return np.zeros(0, array.dtype)
+        index = tuple(self._slot(s, lanes) for s in e.index)
+        inside = np.ones(lanes.count, np.bool_)
+        for k, (coordinate, extent) in enumerate(zip(index, array.shape, strict=True)):
+            fine = np.broadcast_to((coordinate >= 0) & (coordinate < extent), (lanes.count,))
+            self._check_bounds(e, k, coordinate, extent, fine, lanes)
+            inside = inside & fine
+        out = np.zeros(lanes.count, array.dtype)
+        at = tuple(np.broadcast_to(i, (lanes.count,))[inside] for i in index) if not inside.all() else index
+        out[inside] = array[at] if index else array[()]
+        if e.tensor in self.defined:
+            known = inside.copy()
+            known[inside] = self.defined[e.tensor][at]
+            self._block(e, index, lanes, ~known & inside)
+        return out
+
+    def _slot(self, slot: Slot, lanes: Lanes) -> Any:
+        if not isinstance(slot, Dynamic):
+            return affine.evaluate(slot, lanes.index)
+        value = self._one(slot.value, lanes)
+        if value.dtype == np.uint64:
+            value = np.minimum(value, np.uint64(np.iinfo(np.int64).max))
+        return value.astype(np.int64)
+
+    def _check_bounds(self, e: Read, k: int, coordinate: Any, extent: int, fine: Array, lanes: Lanes) -> None:
+        """Raise if a point whose operands are all known reads outside axis `k`."""
+        bad = ~fine & ~self._blocked[lanes.origin]
+        if not bad.any():
+            return
+        lane = int(np.argmax(bad))
+        value = int(lanes.full(coordinate)[lane])
+        place = ", ".join(f"{n}={int(lanes.full(v)[lane])}" for n, v in lanes.index.items() if n not in self.sizes)
+        title = f"index {value} is out of bounds for axis {k} of `{e.tensor}`, which has {extent} elements"
+        raise _error("R0104", title + (f" (at {place})" if place else ""), e.span)
+
+    def _block(self, e: Read, index: tuple[Any, ...], lanes: Lanes, missing: Array) -> None:
+        """Note that the elements which read an undefined element cannot be computed yet."""
+        if missing.any():
+            lane = int(np.argmax(missing))
+            if not self._blocked[lanes.origin[lane]]:
+                self._missing = (e.tensor, tuple(int(lanes.full(i)[lane]) for i in index))
+            self._blocked[lanes.origin[missing]] = True
+
+    # ------------------------------------------------ reductions
+
+    def _reduce(self, e: Reduce, lanes: Lanes) -> Value:
+        """Return the left fold of the body over the points, in order, that satisfy the conditions."""
+        start = e.init or e.reducer.identity
+        if start is None:
+            return self._fold_without_start(e, lanes)
+        total = tuple(_own(self._one(s, lanes)) for s in start)
+        for batch, owner in self._points(e, e.binders, lanes, np.arange(lanes.count)):
+            self._combine_batch(e, total, batch, owner)
+        return total if len(total) > 1 else total[0]
+
+    def _fold_without_start(self, e: Reduce, lanes: Lanes) -> Value:
+        """The first point's body starts the fold."""
+        total = tuple(np.zeros(lanes.count, arith.carrier(d)) for d in e.reducer.dtypes)
+        started = np.zeros(lanes.count, np.bool_)
+        for batch, owner in self._points(e, e.binders, lanes, np.arange(lanes.count)):
+            for step, positions in _steps(owner):
+                first = ~started[positions]
+                bodies = tuple(self._one(b, batch.take(step)) for b in e.body)
+                for values, body in zip(total, bodies, strict=True):
+                    values[positions[first]] = body[first]
+                started[positions] = True
+                if not first.all():
+                    self._combine(e, total, positions[~first], tuple(b[~first] for b in bodies))
+        if not (started | self._blocked[lanes.origin]).all():
+            raise _error("R0106", f"`{e.reducer.name}` over an empty range has no value", e.span)
+        return total if len(total) > 1 else total[0]
+
+    def _points(self, e: Reduce, binders: tuple[Binder, ...], lanes: Lanes, owner: Array) -> Iterator[tuple[Lanes, Array]]:
+        """Yield batches of points and, for each point, the position of the fold it belongs to. Batches follow the order of the fold, and
+        so do the points of one fold within a batch."""
+        if not lanes.count:
+            return
+        if not binders:
+            where = np.broadcast_to(np.asarray(affine.holds(e.where, lanes.index), np.bool_), (lanes.count,))
+            lanes, owner = (lanes, owner) if where.all() else (lanes.take(where), owner[where])
+            if e.filter is not None and lanes.count:
+                kept = self._one(e.filter, lanes)
+                lanes, owner = lanes.take(kept), owner[kept]
+            if lanes.count:
+                yield lanes, owner
+            return
+        binder, inner = binders[0], binders[1:]
+        lo, hi = self._bound(binder.lo, lanes), self._bound(binder.hi, lanes)
+        extents = np.maximum(hi - lo, 0)
+        if int(extents.sum()) * self._inner_extent(inner, binder, lanes, int(lo.min()), int(hi.max())) <= BATCH:
+            positions = np.repeat(np.arange(lanes.count), extents)
+            offsets = np.arange(len(positions)) - np.repeat(np.cumsum(extents) - extents, extents)
+            expanded = lanes.take(positions).at(binder.name, lo[positions] + offsets)
+            yield from self._points(e, inner, expanded, owner[positions])
+            return
+        for value in range(int(lo.min()), int(hi.max())):
+            here = (lo <= value) & (value < hi)
+            some = lanes if here.all() else lanes.take(here)
+            yield from self._points(e, inner, some.at(binder.name, value), owner if here.all() else owner[here])
+
+    def _bound(self, bound: Affine, lanes: Lanes) -> Array:
+        return lanes.full(affine.evaluate(bound, lanes.index))
+
+    def _inner_extent(self, inner: tuple[Binder, ...], binder: Binder, lanes: Lanes, lo: int, hi: int) -> int:
+        """Return about how many points the inner binders have for one point of `binder`."""
+        index: dict[str, Any] = {n: int(lanes.full(v).max()) for n, v in lanes.index.items()}
+        index[binder.name] = max(lo, hi - 1)
+        count = 1
+        for b in inner:
+            low, high = int(affine.evaluate(b.lo, index)), int(affine.evaluate(b.hi, index))
+            count *= max(1, high - low)
+            index[b.name] = max(low, high - 1)
+        return count
+
+    def _combine_batch(self, e: Reduce, total: tuple[Array, ...], batch: Lanes, owner: Array) -> None:
+        """Fold the bodies at `batch` into `total`."""
+        bodies = tuple(self._one(b, batch) for b in e.body)
+        folds, counts = np.unique(owner, return_counts=True)
+        if e.reducer.kind and len(bodies) == 1 and counts[0] > 1 and (counts == counts[0]).all():
+            rows = np.concatenate([total[0][folds][:, None], bodies[0].reshape(len(folds), -1)], axis=1)
+            result = arith.accumulate(e.reducer.kind, rows, e.reducer.dtypes[0])
+            if result is not None:
+                total[0][folds] = result
+                return
+        for step, positions in _steps(owner):
+            self._combine(e, total, positions, tuple(b[step] for b in bodies))
+
+    def _combine(self, e: Reduce, total: tuple[Array, ...], positions: Array, bodies: tuple[Array, ...]) -> None:
+        """Replace `total` at `positions` by its combination with `bodies`."""
+        reducer = e.reducer
+        left = tuple(t[positions] for t in total)
+        names = (*reducer.left, *reducer.right)
+        types = self.types.bind(names, (*reducer.dtypes, *reducer.dtypes))
+        values_of = dict(zip(names, (*left, *bodies), strict=True))
+        lanes = Lanes(len(positions), self.sizes, values_of, types, np.zeros(len(positions), np.int64))
+        results = [self._one(c, lanes) for c in reducer.combine]
+        for values, result in zip(total, results, strict=True):
+            values[positions] = result
+
+
+def _own(array: Array) -> Array:
+    return np.array(array)
+
+
+def _steps(owner: Array) -> Iterator[tuple[Array, Array]]:
+    """Yield (points, folds): first the first point of every fold, then the second, … `owner` does not decrease."""
+    first = np.concatenate([[True], owner[1:] != owner[:-1]])
+    starts = np.flatnonzero(first)
+    counts = np.diff(np.append(starts, len(owner)))
+    for step in range(int(counts.max())):
+        live = starts[counts > step] + step
+        yield live, owner[live]
+
+
+def _merge(chosen: Array, then: Callable[[], Value], orelse: Callable[[], Value]) -> Value:
+    """Return the points' values from the side each one chose; a side that no point chose is not evaluated."""
+    if chosen.all():
+        return then()
+    if not chosen.any():
+        return orelse()
+    yes, no = then(), orelse()
+    if isinstance(yes, tuple) and isinstance(no, tuple):
+        return tuple(_join(chosen, a, b) for a, b in zip(yes, no, strict=True))
+    return _join(chosen, _single(yes), _single(no))
+
+
+def _join(chosen: Array, yes: Array, no: Array) -> Array:
+    out = np.empty(len(chosen), yes.dtype)
+    out[chosen], out[~chosen] = yes, no
+    return out
+
+
+def _count(pending: dict[int, dict[int, Array]]) -> int:
+    return sum(len(points) for slabs in pending.values() for points in slabs.values())
+
+
+# ---------------------------------------------------------------- the call
+
+
+def _check_sizes(program: Program, sizes: Mapping[str, int]) -> None:
+    for size in program.sizes:
+        if size not in sizes:
+            raise _error("R0101", f"no value given for the size `{size}`", program.span)
+        if sizes[size] < 0:
+            raise _error("R0102", f"the size `{size}` is {sizes[size]}; sizes are not negative", program.span)
+    for cond in affine.conjuncts(program.context):
+        if not affine.holds(cond, sizes):
+            place = ", ".join(f"{n}={v}" for n, v in sizes.items())
+            raise _error("R0102", f"`{program.name}` requires {affine.show_cond(cond)}, which does not hold for {place}", program.span)
+
+
+def _argument(tensor: Tensor, sizes: Mapping[str, int], arrays: Mapping[str, Array]) -> Array:
+    """Return the array given for a parameter, carried, one axis per axis of its box."""
+    if tensor.name not in arrays:
+        raise _error("R0101", f"no array given for `{tensor.name}`", tensor.span)
+    array = np.asarray(arrays[tensor.name])
+    if array.dtype != tensor.dtype.numpy:
+        raise _error("R0101", f"`{tensor.name}` has elements of {array.dtype}, not {tensor.dtype}", tensor.span)
+    if array.shape != caller_shape(tensor, sizes):
+        raise _error("R0101", f"`{tensor.name}` has shape {array.shape}, not {caller_shape(tensor, sizes)}", tensor.span)
+    carried = arith.load(array, tensor.dtype).reshape(shape_of(tensor, sizes))
+    _check_declared(tensor, sizes, carried)
+    return carried
+
+
+def _check_declared(tensor: Tensor, sizes: Mapping[str, int], array: Array) -> None:
+    if tensor.declared_range is None:
+        return
+    lo, hi = (int(affine.evaluate(bound, sizes)) for bound in tensor.declared_range)
+    wide = array.astype(np.int64) if array.dtype != np.uint64 else np.minimum(array, np.uint64(2**63 - 1)).astype(np.int64)
+    bad = (wide < lo) | (wide >= hi)
+    if bad.any():
+        point = tuple(int(k) for k in np.argwhere(bad)[0])
+        raise _error("R0103", f"`{_show(tensor.name, point)}` is {int(array[point])}, outside its declared range {lo}..{hi}", tensor.span)
+
+
+def _show(name: str, point: tuple[int, ...]) -> str:
+    return f"{name}[{', '.join(map(str, point))}]" if point else name
+
+
+def _element(definition: Definition, point: tuple[int, ...]) -> str:
+    return _show(definition.tensors[0].name, point)
+
+
+def _error(code: str, title: str, span: Span) -> RunError:
+    return RunError(Diagnostic(code, title, () if span is NOWHERE else (Label(span),)))

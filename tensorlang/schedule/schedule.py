@@ -94,8 +94,8 @@ class Schedule:
     def fold(self, tensor: str, axis: str, by: int) -> Schedule:
         return self.then(_directive("fold", [tensor], [("at", [axis]), ("by", [by])]))
 
-    def rfactor(self, loop: str) -> Schedule:
-        return self.then(_directive("rfactor", [loop]))
+    def rfactor(self, binder: str, by: int) -> Schedule:
+        return self.then(_directive("rfactor", [binder], [("by", [by])]))
 
     def __str__(self) -> str:
         return show(syntax.Schedule(self.operator, self.target, (), self.directives))

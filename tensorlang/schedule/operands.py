@@ -1,0 +1,139 @@
+"""Reading the operands of directives: numbers, names, tile sizes, layouts, with a diagnostic for everything else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NoReturn
+
+from polyhedral.expr import Expr as Affine
+from tensorlang.diagnostics import error
+from tensorlang.syntax import nodes as syntax
+from tensorlang.syntax.printer import show
+from tensorlang.tensor import affine
+
+
+def bad(directive: syntax.Directive, why: str, help: str | None = None) -> NoReturn:
+    """Raise S0102: the directive is not written as its shape demands."""
+    raise error("S0102", f"`{directive.name}` cannot be read: {why}", directive.span, help=help or SHAPES.get(directive.name))
+
+
+SHAPES = {
+    "split": "write `split LOOP by FACTOR -> OUTER, INNER`",
+    "tile": "write `tile TENSOR (I, J) by (P, Q) -> IO, JO, II, JI`",
+    "order": "write `order LOOP, LOOP, …`, outermost first",
+    "fuse": "write `fuse OUTER, INNER -> LOOP`",
+    "distribute": "write `distribute TENSOR` or `distribute TENSOR at LOOP`",
+    "skew": "write `skew LOOP by OTHER` or `skew LOOP by 2*OTHER`",
+    "shift": "write `shift LOOP by NUMBER`",
+    "reverse": "write `reverse LOOP`",
+    "peel": "write `peel LOOP by COUNT`",
+    "unroll": "write `unroll LOOP, …`",
+    "vectorize": "write `vectorize LOOP`",
+    "parallel": "write `parallel LOOP, …`",
+    "at": "write `at TENSOR in READER at LOOP`, or `at TENSOR at LOOP` when the loop's name is unique",
+    "root": "write `root TENSOR`",
+    "inline": "write `inline TENSOR, …`",
+    "store_at": "write `store_at TENSOR at LOOP`",
+    "pack": "write `pack TENSOR as [DIM, …]` or `pack TENSOR at LOOP as [DIM, …]`",
+    "layout": "write `layout TENSOR as [DIM, …]`",
+    "fold": "write `fold TENSOR at AXIS by COUNT`",
+    "rfactor": "write `rfactor BINDER by COUNT`",
+    "prefetch": "write `prefetch TENSOR at LOOP by DISTANCE`",
+}
+
+
+def phrase(directive: syntax.Directive, preposition: str) -> tuple[syntax.Expr | syntax.Layout, ...] | None:
+    """Return the operands after `preposition`, or None when the directive has no such phrase."""
+    found = [p for p in directive.phrases if p.preposition == preposition]
+    if len(found) > 1:
+        bad(directive, f"`{preposition}` stands in it twice")
+    return found[0].operands if found else None
+
+
+def the(directive: syntax.Directive, preposition: str) -> syntax.Expr | syntax.Layout:
+    """Return the one operand after `preposition`."""
+    operands = phrase(directive, preposition)
+    if operands is None or len(operands) != 1:
+        bad(directive, f"it needs one operand after `{preposition}`")
+    return operands[0]
+
+
+def name(directive: syntax.Directive, operand: syntax.Expr | syntax.Layout) -> str:
+    match operand:
+        case syntax.Id(text):
+            return text
+        case _:
+            bad(directive, f"`{show(operand)}` is not a name")
+
+
+def names(directive: syntax.Directive, operands: Sequence[syntax.Expr | syntax.Layout], at_least: int = 1) -> list[str]:
+    if len(operands) < at_least:
+        bad(directive, f"it needs at least {at_least} operand{'s' if at_least > 1 else ''}")
+    return [name(directive, o) for o in operands]
+
+
+def number(directive: syntax.Directive, operand: syntax.Expr | syntax.Layout, knobs: Mapping[str, int]) -> int:
+    """Return the value of an integer expression over the knobs."""
+    match operand:
+        case syntax.Number(text) if not operand.is_float:
+            return int(text)
+        case syntax.Id(text) if text in knobs:
+            return knobs[text]
+        case syntax.Unary("-", value):
+            return -number(directive, value, knobs)
+        case syntax.Binary(("+" | "-" | "*" | "//" | "%") as op, lhs, rhs):
+            a, b = number(directive, lhs, knobs), number(directive, rhs, knobs)
+            if op in ("//", "%") and b == 0:
+                bad(directive, f"`{show(operand)}` divides by zero")
+            return {"+": a + b, "-": a - b, "*": a * b, "//": a // b if b else 0, "%": a % b if b else 0}[op]
+        case syntax.Id(text):
+            bad(directive, f"`{text}` is neither a number nor a knob", f"declare it: `knobs {text} in {{…}}`")
+        case _:
+            bad(directive, f"`{show(operand)}` is not an integer")
+
+
+def positive(directive: syntax.Directive, operand: syntax.Expr | syntax.Layout, knobs: Mapping[str, int]) -> int:
+    value = number(directive, operand, knobs)
+    if value < 1:
+        bad(directive, f"{value} is not positive")
+    return value
+
+
+def items(operand: syntax.Expr | syntax.Layout) -> tuple[syntax.Expr, ...]:
+    """Return the elements of a tuple, or the operand itself as the only one."""
+    match operand:
+        case syntax.TupleOf(parts):
+            return parts
+        case syntax.Layout(dims):
+            return dims
+        case _:
+            return (operand,)
+
+
+def dimension(directive: syntax.Directive, e: syntax.Expr, env: Mapping[str, Affine], knobs: Mapping[str, int]) -> Affine:
+    """Return a layout dimension as an expression over axes; `env` gives the meaning of axis and loop names."""
+    match e:
+        case syntax.Number():
+            return affine.to_expr(number(directive, e, knobs))
+        case syntax.Id(text) if text in env:
+            return env[text]
+        case syntax.Id(text) if text in knobs:
+            return affine.to_expr(knobs[text])
+        case syntax.Id(text):
+            bad(directive, f"`{text}` is neither an axis nor a loop here", f"known names: {', '.join(sorted(env)) or 'none'}")
+        case syntax.Binary("+", lhs, rhs):
+            return affine.add(dimension(directive, lhs, env, knobs), dimension(directive, rhs, env, knobs))
+        case syntax.Binary("-", lhs, rhs):
+            return affine.sub(dimension(directive, lhs, env, knobs), dimension(directive, rhs, env, knobs))
+        case syntax.Binary("//", lhs, rhs):
+            return affine.floor(dimension(directive, lhs, env, knobs), positive(directive, rhs, knobs))
+        case syntax.Binary("%", lhs, rhs):
+            return affine.mod(dimension(directive, lhs, env, knobs), positive(directive, rhs, knobs))
+        case syntax.Binary("*", lhs, rhs):
+            product = affine.mul(dimension(directive, lhs, env, knobs), dimension(directive, rhs, env, knobs))
+            if product is None:
+                bad(directive, f"`{show(e)}` multiplies two axes")
+            return product
+        case _:
+            bad(directive, f"`{show(e)}` is not a layout dimension")
+

@@ -1,0 +1,211 @@
+"""Copies of tensors: the rewriting behind `pack`.
+
+    before   y[n, f, p] = sum(c, r) (if 0 <= p + r - 1 < H then x[n, c, p + r - 1] else 0) * w[f, c, r]
+    after    x.pack[n, c, h] = if 0 <= h - 1 < H then x[n, c, h - 1] else 0             for a box that holds every p + r
+             y[n, f, p] = sum(c, r) x.pack[n, c, p + r] * w[f, c, r]
+
+Where every read of the tensor is padded in the same way, the copy holds the padding and its readers need no condition. Otherwise the copy
+is the tensor itself. How the copy is stored and where it is computed are decided by the schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from polyhedral.expr import Compare, Cond
+from polyhedral.expr import Expr as Affine
+from polyhedral.expr import Name as AffineName
+from tensorlang.tensor import affine
+from tensorlang.tensor.nodes import Binder, Definition, Dynamic, Expr, Holds, Piece, Program, Read, Reduce, Select, Tensor
+from tensorlang.tensor.walk import fresh_for, map_children, tensor_table
+
+Ranges = Mapping[str, tuple[Affine, Affine]]
+"""Name → [lo, hi)."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Padded:
+    """A read with the value it has outside; `fill` None: it never leaves the tensor."""
+
+    index: tuple[Affine, ...]
+    fill: Expr | None
+    ranges: Ranges
+
+
+def pack(program: Program, tensor: str) -> tuple[Program, str] | str:
+    """Return the program with a copy of `tensor` and the copy's name, or the reason why there is none to be made."""
+    table = tensor_table(program)
+    found = [r for d in program.definitions for p in d.pieces for r in _padded(p.value, tensor, table[tensor], _axes(d))]
+    if not found:
+        return f"no equation reads `{tensor}` at an index that is known at compile time"
+    fills = {r.fill for r in found}
+    fill = next(iter(fills)) if len(fills) == 1 else None
+    box = _box(table[tensor], found) if fill is not None else None
+    name = fresh_for(program)(f"{tensor}.pack")
+    source = table[tensor]
+    rank = len(source.shape)
+    axes = _names(program, tensor, rank)
+    if box is None:
+        lows: tuple[Affine, ...] = (affine.ZERO,) * rank
+        shape = source.shape
+    else:
+        lows = tuple(lo for lo, _ in box)
+        shape = tuple(affine.sub(hi, lo) for lo, hi in box)
+    index = tuple(affine.add(axis, lo) for axis, lo in zip(axes, lows, strict=True))
+    value: Expr = Read(tensor, index, span=source.span)
+    if box is not None and fill is not None:
+        inside = affine.conj(*(affine.within(i, 0, extent) for i, extent in zip(index, source.shape, strict=True)))
+        inside = affine.conj(*(c for c in affine.conjuncts(inside) if not _always(c, dict(zip(axes, ((affine.ZERO, s) for s in shape), strict=True)))))
+        value = Select(Holds(inside), value, fill)
+    copy = Definition((Tensor(name, source.dtype, shape, span=source.span),), axes, (Piece(value, span=source.span),), span=source.span)
+
+    def redirect(e: Expr) -> Expr:
+        match e:
+            case Select(Holds(cond), Read(t, idx), other) if t == tensor and box is not None and other == fill and _in_range(cond, idx, source):
+                return Read(name, _moved(idx, lows), span=e.span)
+            case Read(t, idx) if t == tensor and all(not isinstance(s, Dynamic) for s in idx):
+                return Read(name, _moved(idx, lows), span=e.span)
+            case _:
+                return map_children(redirect, e)
+
+    definitions = tuple(replace(d, pieces=tuple(replace(p, value=redirect(p.value)) for p in d.pieces)) for d in program.definitions)
+    first = next(k for k, (old, new) in enumerate(zip(program.definitions, definitions, strict=True)) if old != new)
+    return replace(program, definitions=(*definitions[:first], copy, *definitions[first:])), name
+
+
+def _axes(definition: Definition) -> dict[str, tuple[Affine, Affine]]:
+    return {a: (affine.ZERO, s) for a, s in zip(definition.axes, definition.tensors[0].shape, strict=True)}
+
+
+def _names(program: Program, tensor: str, rank: int) -> tuple[str, ...]:
+    """Return axis names for a copy: those of its definition, or of the names it is read by, or a0, a1, …"""
+    for d in program.definitions:
+        if d.tensors[0].name == tensor:
+            return d.axes
+    for d in program.definitions:
+        for p in d.pieces:
+            for e in _reads(p.value, tensor):
+                names = tuple(s.name if isinstance(s, AffineName) else f"a{k}" for k, s in enumerate(e.index))
+                if len(set(names)) == rank:
+                    return names
+    return tuple(f"a{k}" for k in range(rank))
+
+
+def _reads(e: Expr, tensor: str) -> list[Read]:
+    from_here = [e] if isinstance(e, Read) and e.tensor == tensor else []
+    out: list[Read] = list(from_here)
+
+    def visit(child: Expr) -> Expr:
+        out.extend(_reads(child, tensor))
+        return child
+
+    map_children(visit, e)
+    return out
+
+
+def _padded(e: Expr, tensor: str, source: Tensor, ranges: Ranges) -> list[_Padded]:
+    """Return every read of `tensor` in `e` at affine indices, with its fill value where it stands in an in-range `Select`."""
+    match e:
+        case Select(Holds(cond), Read(t, index), fill) if t == tensor and _in_range(cond, index, source):
+            return [_Padded(tuple(s for s in index if not isinstance(s, Dynamic)), fill, ranges)]
+        case Read(t, index) if t == tensor and all(not isinstance(s, Dynamic) for s in index):
+            return [_Padded(tuple(s for s in index if not isinstance(s, Dynamic)), None, ranges)]
+        case Reduce():
+            ranges = {**ranges, **_binders(e.binders)}
+        case _:
+            pass
+    out: list[_Padded] = []
+
+    def visit(child: Expr) -> Expr:
+        out.extend(_padded(child, tensor, source, ranges))
+        return child
+
+    map_children(visit, e)
+    return out
+
+
+def _binders(binders: tuple[Binder, ...]) -> dict[str, tuple[Affine, Affine]]:
+    return {b.name: (b.lo, b.hi) for b in binders}
+
+
+def _in_range(cond: Cond, index: tuple[Affine | Dynamic, ...], source: Tensor) -> bool:
+    """Tell whether `cond` says no more than that the index lies in the tensor."""
+    allowed: set[Cond] = set()
+    for slot, extent in zip(index, source.shape, strict=True):
+        if isinstance(slot, Dynamic):
+            return False
+        allowed |= {_canonical(c) for c in affine.conjuncts(affine.within(slot, 0, extent))}
+    return all(_canonical(c) in allowed for c in affine.conjuncts(cond))
+
+
+def _canonical(cond: Cond) -> Cond:
+    """Return an inequality as `0 <= e`."""
+    match cond:
+        case Compare("<=", lhs, rhs):
+            return Compare("<=", affine.ZERO, _sorted(affine.sub(rhs, lhs)))
+        case Compare(">=", lhs, rhs):
+            return Compare("<=", affine.ZERO, _sorted(affine.sub(lhs, rhs)))
+        case Compare("<", lhs, rhs):
+            return Compare("<=", affine.ZERO, _sorted(affine.sub(affine.sub(rhs, lhs), 1)))
+        case Compare(">", lhs, rhs):
+            return Compare("<=", affine.ZERO, _sorted(affine.sub(affine.sub(lhs, rhs), 1)))
+        case _:
+            return cond
+
+
+def _sorted(e: Affine) -> Affine:
+    coefficients, const = affine.terms(e)
+    return affine.from_terms(dict(sorted(coefficients.items(), key=lambda item: affine.show(item[0]))), const)
+
+
+def _moved(index: tuple[Affine | Dynamic, ...], lows: tuple[Affine, ...]) -> tuple[Affine | Dynamic, ...]:
+    return tuple(s if isinstance(s, Dynamic) else affine.sub(s, lo) for s, lo in zip(index, lows, strict=True))
+
+
+def interval(e: Affine, ranges: Ranges) -> tuple[Affine, Affine] | None:
+    """Return [lo, hi) of a linear expression over names with ranges; names without one stand for themselves."""
+    form = affine.affine_form(e)
+    if form is None:
+        return None
+    coefficients, const = form
+    low: Affine = affine.to_expr(const)
+    high: Affine = affine.to_expr(const)
+    for name, k in coefficients.items():
+        lo, hi = ranges.get(name, (AffineName(name), affine.add(AffineName(name), 1)))
+        last = affine.sub(hi, 1)
+        low = affine.add(low, affine.scale(k, lo if k > 0 else last))
+        high = affine.add(high, affine.scale(k, last if k > 0 else lo))
+    return low, affine.add(high, 1)
+
+
+def _always(cond: Cond, ranges: Ranges) -> bool:
+    match _canonical(cond):
+        case Compare("<=", _, e):
+            span = interval(e, ranges)
+            low = affine.constant(span[0]) if span else None
+            return low is not None and low >= 0
+        case _:
+            return False
+
+
+def _box(source: Tensor, found: list[_Padded]) -> list[tuple[Affine, Affine]] | None:
+    """Return, per axis, the range that the reads touch: the hull when all bounds are constant, the common one otherwise."""
+    out: list[tuple[Affine, Affine]] = []
+    for axis, extent in enumerate(source.shape):
+        spans = [interval(r.index[axis], r.ranges) for r in found]
+        if any(s is None for s in spans):
+            return None
+        lows, highs = [s[0] for s in spans if s], [s[1] for s in spans if s]
+        if len(set(lows)) == 1 and len(set(highs)) == 1:
+            lo, hi = lows[0], highs[0]
+        else:
+            los, his = [affine.constant(x) for x in lows], [affine.constant(x) for x in highs]
+            if any(x is None for x in (*los, *his)):
+                return None
+            lo, hi = affine.to_expr(min(x for x in los if x is not None)), affine.to_expr(max(x for x in his if x is not None))
+        unpadded = affine.constant(lo) is not None and affine.constant(affine.sub(hi, extent)) is not None
+        if unpadded and (affine.constant(lo) or 0) >= 0 and (affine.constant(affine.sub(hi, extent)) or 0) <= 0:
+            lo, hi = affine.ZERO, extent
+        out.append((lo, hi))
+    return out

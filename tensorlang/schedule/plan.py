@@ -1,0 +1,166 @@
+"""A schedule being applied: stages with their loops, then nests, a tree, and where each tensor lives.
+
+A stage is one definition (or several that refer to each other in a cycle and share loops). Its loops are named `tensor.loop`; to begin
+with they are the axes of the definition and the binders of its reductions, reductions innermost:
+
+    y[i, j] = b[j] + sum(k) x[i, k] * w[j, k]             stage y, loops y.i y.j y.k
+
+`trees` turns the loops of a stage into a tree. The statements of a stage stand in the order of their phases; a loop that only some of
+them have encloses just those:
+
+    order i, j, k                     order k, i, j
+    for i: for j:                     for i: for j: init
+        init                          for k: for i: for j: update
+        for k: update                 for i: for j: define
+        define
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from polyhedral.expr import Expr as Affine
+from polyhedral.expr import Name
+from polyhedral.model import Leaf, Loop, Mark, Tree
+from polyhedral.nest import Nest
+from polyhedral.schedule import Schedule as Placed
+from tensorlang.tensor import affine
+from tensorlang.tensor.nodes import Definition, Program
+from tensorlang.tensor.scop import StatementInfo, Stages
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One transformation of a nest and the loops that a nest must have for it to apply."""
+
+    loops: tuple[str, ...]
+    apply: Callable[[Nest], Nest]
+
+
+@dataclass(slots=True)
+class Stage:
+    """The loops of a stage while directives are applied to it. `loops` is the order outermost first.
+
+    `forward` says what a loop's variable is in terms of axes and binders; packed layouts are written in loops and stored in axes."""
+
+    name: str
+    definitions: tuple[Definition, ...]
+    statements: tuple[StatementInfo, ...]
+    loops: list[str]
+    owned: dict[str, set[str]]
+    """Loop → names of the statements that have it."""
+    extents: dict[str, int | None]
+    reductions: set[str]
+    forward: dict[str, Affine]
+    base: dict[str, tuple[Change, ...]]
+    """Statement → how its identity nest gets the names (and shared loops) of the stage."""
+    changes: list[Change] = field(default_factory=list)
+    marks: dict[str, Mark] = field(default_factory=dict)
+    inside: tuple[str, str] | None = None
+    """(consumer stage, loop) at which the stage is computed; None: at the root."""
+    distributed: str | None = None
+    """The loop from which inwards each piece gets loops of its own; "" means all loops."""
+    synthetic: bool = False
+    """Made by a directive (a packed copy): its loops are only named in full."""
+
+    def local(self, loop: str) -> str:
+        """Return the last part of a loop's full name."""
+        return loop.rsplit(".", 1)[-1]
+
+    def replace_loop(self, loop: str, by: Iterable[str]) -> None:
+        position = self.loops.index(loop)
+        self.loops[position : position + 1] = list(by)
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """The layout of a tensor as expressions over its axes with the shape of the block, and the modulus per axis where it is folded."""
+
+    dims: tuple[Affine, ...]
+    shape: tuple[Affine, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A program with every decision made: which points each statement runs at and in which order, and how tensors are stored.
+
+    `depth[t]`: how many loops around its first access privatise tensor t (0: one buffer for the whole kernel)."""
+
+    program: Program
+    stages: Stages
+    placed: Placed
+    layouts: Mapping[str, Storage]
+    folds: Mapping[str, tuple[tuple[int, int], ...]]
+    depth: Mapping[str, int]
+    prefetches: tuple[tuple[str, str, int], ...] = ()
+
+
+def full(stage: str, loop: str) -> str:
+    return f"{stage}.{loop}"
+
+
+def make_stage(stages: Stages, definition: Definition) -> Stage:
+    """Return the stage of one definition before any directive."""
+    name = definition.tensors[0].name
+    statements = tuple(stages.of(definition))
+    loops: list[str] = []
+    extents: dict[str, int | None] = {}
+    owned: dict[str, set[str]] = {}
+    reductions: set[str] = set()
+    for axis, extent in zip(definition.axes, definition.tensors[0].shape, strict=True):
+        loop = full(name, axis)
+        loops.append(loop)
+        extents[loop] = affine.constant(extent)
+        owned[loop] = {s.name for s in statements}
+    for s in statements:
+        if s.phase == "update" and s.accumulator is not None:
+            for binder in s.accumulator.reduce.binders:
+                loop = full(name, binder.name)
+                loops.append(loop)
+                extents[loop] = affine.difference(binder.hi, binder.lo)
+                owned[loop] = {s.name}
+                reductions.add(loop)
+    base = {s.name: tuple(_rename(i, full(name, i)) for i in s.iters) for s in statements}
+    forward: dict[str, Affine] = {loop: Name(loop.removeprefix(name + ".")) for loop in loops}
+    return Stage(name, (definition,), statements, loops, owned, extents, reductions, forward, base)
+
+
+def _rename(old: str, new: str) -> Change:
+    return Change((old,), lambda nest: nest.rename(old, new))
+
+
+def nest_of(stage: Stage, statement: StatementInfo, base: Nest, prefix: int = 0) -> Nest:
+    """Return `base` (loops: `prefix` outer ones, then the statement's own) after every change the stage asks for."""
+    nest = base
+    outer = nest.loops[:prefix]
+    for change in (*stage.base[statement.name], *stage.changes):
+        if all(loop in nest.loops for loop in change.loops):
+            nest = change.apply(nest)
+    own = [loop for loop in stage.loops if statement.name in stage.owned[loop]]
+    return nest.reorder((*outer, *own))
+
+
+def trees(
+    stage: Stage, statements: list[StatementInfo], loops: list[str], inside: Callable[[str, list[StatementInfo]], tuple[Tree, ...]]
+) -> tuple[Tree, ...]:
+    """Return the loops of `stage` around `statements`; `inside(loop, statements)` gives what else is computed in a loop, first."""
+    if not loops:
+        return tuple(Leaf(s.name) for s in statements)
+    loop, rest = loops[0], loops[1:]
+    if stage.distributed in ("", loop):
+        pieces = sorted({s.piece for s in statements})
+        if len(pieces) > 1:
+            return tuple(t for p in pieces for t in trees(stage, [s for s in statements if s.piece == p], loops, inside))
+    having = [k for k, s in enumerate(statements) if s.name in stage.owned[loop]]
+    if not having:
+        return trees(stage, statements, rest, inside)
+    first, last = having[0], having[-1]
+    before, within, after = statements[:first], statements[first : last + 1], statements[last + 1 :]
+    body = (*inside(loop, within), *trees(stage, within, rest, inside))
+    node = Loop(loop, body, stage.marks.get(loop, "serial"))
+    return (
+        *(trees(stage, before, rest, inside) if before else ()),
+        node,
+        *(trees(stage, after, rest, inside) if after else ()),
+    )

@@ -1,0 +1,65 @@
+"""Factor a reduction: partial results of interleaved subsets, then their combination.
+
+    before   y[i] = sum(k) x[i, k]                                                   rfactor k by 4
+    after    y.part[i, k.in] = sum(k.out in 0 .. ceildiv(K, 4), 4*k.out + k.in < K) x[i, 4*k.out + k.in]
+             y[i]            = sum(k.in in 0 .. 4) y.part[i, k.in]
+
+Regroups the reduction, so it asks for a reducer that is associative and commutative and has an identity, and for a program that is not
+`strict`. An initial value (`from`) joins the final combination, once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from polyhedral.expr import TRUE
+from polyhedral.expr import Name as AffineName
+from tensorlang.tensor import affine
+from tensorlang.tensor.nodes import Binder, Definition, Expr, Piece, Program, Read, Tensor
+from tensorlang.tensor.walk import fresh_for, map_children, reduces, substitute
+
+
+def rfactor(program: Program, binder: str, by: int) -> Program | str:
+    """Return the program with the reduction over `binder` factored by `by`, or the reason why it cannot be."""
+    found = [(d, p, r) for d in program.definitions for p in d.pieces for r in reduces(p.value) if any(b.name == binder for b in r.binders)]
+    if not found:
+        return f"there is no reduction over `{binder}`"
+    definition, piece, reduce = found[0]
+    if program.mode == "strict":
+        return "the operator is `strict`: its reductions keep their order"
+    if not reduce.reducer.commutative or reduce.reducer.identity is None:
+        return f"`{reduce.reducer.name}` is not commutative or has no identity"
+    if len(reduce.body) != 1 or len(definition.pieces) != 1 or piece.guard != TRUE:
+        return "only a reduction of one value in a tensor with a single unguarded equation can be factored"
+    fresh = fresh_for(program)
+    old = next(b for b in reduce.binders if b.name == binder)
+    outer, inner = fresh(f"{binder}.out"), fresh(f"{binder}.in")
+    k = affine.add(old.lo, affine.scale(by, AffineName(outer)), inner)
+    count = affine.ceil_div(affine.sub(old.hi, old.lo), by)
+    binders = tuple(Binder(outer, affine.ZERO, count) if b is old else b for b in reduce.binders)
+    to = {binder: k}
+    inside = affine.conj(affine.substitute_cond(reduce.where, to), affine.compare("<", k, old.hi))
+    partial = replace(
+        reduce,
+        binders=binders,
+        body=tuple(substitute(b, to) for b in reduce.body),
+        where=inside,
+        filter=None if reduce.filter is None else substitute(reduce.filter, to),
+        init=None,
+    )
+    name = fresh(f"{definition.tensors[0].name}.part")
+    axes = (*definition.axes, inner)
+    shape = (*definition.tensors[0].shape, affine.to_expr(by))
+    tensor = Tensor(name, reduce.reducer.dtypes[0], shape, span=reduce.span)
+    made = Definition((tensor,), axes, (Piece(partial, span=reduce.span),), span=reduce.span)
+    lane = fresh(f"{binder}.lane")
+    read = Read(name, (*(AffineName(a) for a in definition.axes), AffineName(lane)), span=reduce.span)
+    combined = replace(reduce, binders=(Binder(lane, affine.ZERO, affine.to_expr(by)),), body=(read,), where=TRUE, filter=None)
+
+    def swap(e: Expr) -> Expr:
+        return combined if e == reduce else map_children(swap, e)
+
+    new = replace(definition, pieces=(replace(piece, value=swap(piece.value)),))
+    at = program.definitions.index(definition)
+    return replace(program, definitions=(*program.definitions[:at], made, new, *program.definitions[at + 1 :]))
+

@@ -1,0 +1,25 @@
+"""The standard library: the operators of `ops/*.tl`, parsed and checked once."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+
+from tensorlang.check.module import Module, load_module
+from tensorlang.diagnostics import Source
+from tensorlang.syntax.nodes import File
+from tensorlang.syntax.parse import parse
+
+
+@cache
+def library() -> Module:
+    """Return every operator, function and schedule of the standard library as one module."""
+    parsed = [parse(source) for source in sources()]
+    return load_module(File(tuple(declaration for file in parsed for declaration in file.declarations)))
+
+
+def sources() -> tuple[Source, ...]:
+    """Return the library's files, in the order of their names."""
+    folder = files("stdlib") / "ops"
+    entries = sorted((entry for entry in folder.iterdir() if entry.name.endswith(".tl")), key=lambda entry: entry.name)
+    return tuple(Source(f"stdlib/ops/{entry.name}", entry.read_text("utf-8")) for entry in entries)

@@ -1,0 +1,241 @@
+"""Arithmetic on values, in one lane or many, with the meaning that the loop IR gives it.
+
+Integers wrap; quotients and remainders floor and are 0 when the divisor is 0; minima and maxima of floats propagate NaN.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from codegen.dtypes import bool_, f32, f64
+from codegen.llvm.builder import Builder
+from codegen.llvm.state import EmitError, same_lanes, splat
+from codegen.llvm.values import Literal, Value, bits_of, constant_text, literal, memory_type, of_lanes
+from codegen.loops.nodes import BinaryOp, CompareOp, UnaryOp
+
+_INT = {"+": "add", "-": "sub", "*": "mul", "and": "and", "or": "or", "bitand": "and", "bitor": "or", "bitxor": "xor"}
+_FLOAT = {"+": "fadd", "-": "fsub", "*": "fmul", "/": "fdiv"}
+_SIGNED = {"<": "slt", "<=": "sle", ">": "sgt", ">=": "sge", "==": "eq", "!=": "ne"}
+_UNSIGNED = {"<": "ult", "<=": "ule", ">": "ugt", ">=": "uge", "==": "eq", "!=": "ne"}
+_ORDERED = {"<": "olt", "<=": "ole", ">": "ogt", ">=": "oge", "==": "oeq", "!=": "une"}
+
+
+def constant(value: Value, number: float | int) -> str:
+    """Return `number` in the type of `value`."""
+    text = constant_text(number, value.dtype)
+    return f"splat ({of_lanes(memory_type(value.dtype) if value.dtype != bool_ else 'i1', 0)} {text})" if value.lanes else text
+
+
+def unary(b: Builder, op: UnaryOp, x: Value) -> Value:
+    """Return `op x`."""
+    match op:
+        case "neg":
+            text = f"fneg {x.typed}" if x.dtype.is_float else f"sub {x.type} {constant(x, 0)}, {x.text}"
+            return wrapped(b, Value(x.dtype, b.pure(text), x.lanes))
+        case "not":
+            return negated(b, x)
+        case "bitnot":
+            return wrapped(
+                b, Value(x.dtype, b.pure(f"xor {x.typed}, {constant(x, -1) if x.dtype != bool_ else constant(x, True)}"), x.lanes)
+            )
+        case "abs":
+            if x.dtype.is_float:
+                return intrinsic(b, "fabs", x)
+            if x.dtype.kind != "int":
+                return x
+            fn = b.declare(f"llvm.abs.{suffix(x)}", f"{x.type} @({x.type}, i1)")
+            return wrapped(b, Value(x.dtype, b.pure(f"call {x.type} {fn}({x.typed}, i1 false)"), x.lanes))
+        case _:
+            assert_never(op)
+
+
+def binary(b: Builder, op: BinaryOp, left: Value, right: Value) -> Value:
+    """Return `left op right`; both have the same type."""
+    if left.dtype != right.dtype:
+        raise EmitError(f"`{op}` of {left.dtype} and {right.dtype}: both sides must have the same type")
+    x, y = same_lanes(b, left, right) if left.lanes != right.lanes else (left, right)
+    if x.dtype.is_float:
+        if x.dtype not in (f32, f64):
+            raise EmitError(f"`{op}` of {x.dtype}: narrow floats are computed as f32")
+        return _float(b, op, x, y)
+    match op:
+        case "+" | "-" | "*" | "and" | "or" | "bitand" | "bitor" | "bitxor":
+            return wrapped(b, Value(x.dtype, b.pure(f"{_INT[op]} {x.typed}, {y.text}"), x.lanes))
+        case "min" | "max":
+            name = ("s" if x.dtype.kind == "int" else "u") + op
+            return intrinsic(b, name, x, y)
+        case "//" | "%":
+            return _divide(b, op, x, y)
+        case "shl" | "shr":
+            return _shift(b, op, x, y)
+        case "/":
+            raise EmitError(f"`/` of {x.dtype}: only floats divide exactly")
+        case _:
+            assert_never(op)
+
+
+def compare(b: Builder, op: CompareOp, left: Value, right: Value) -> Value:
+    """Return whether `left op right`, as bool."""
+    x, y = same_lanes(b, left, right)
+    if x.dtype.is_float:
+        text = f"fcmp {_ORDERED[op]} {x.typed}, {y.text}"
+    else:
+        text = f"icmp {(_SIGNED if x.dtype.kind == 'int' else _UNSIGNED)[op]} {x.typed}, {y.text}"
+    return Value(bool_, b.pure(text), x.lanes)
+
+
+def select(b: Builder, cond: Value, then: Value, orelse: Value) -> Value:
+    """Return `then` where `cond` holds and `orelse` elsewhere; both are evaluated."""
+    x, y = same_lanes(b, then, orelse)
+    if cond.lanes and not x.lanes:
+        x, y = splat(b, x, cond.lanes), splat(b, y, cond.lanes)
+    if x.text == y.text:
+        return x
+    return Value(x.dtype, b.pure(f"select {cond.typed}, {x.typed}, {y.typed}"), x.lanes)
+
+
+def fma(b: Builder, x: Value, y: Value, z: Value) -> Value:
+    """Return `x * y + z` rounded once."""
+    x, y, z = same_lanes(b, x, y, z)
+    return intrinsic(b, "fma", x, y, z)
+
+
+def negated(b: Builder, cond: Value) -> Value:
+    """Return `not cond`."""
+    if isinstance(cond, Literal):
+        return literal(not cond.number, bool_)
+    return Value(bool_, b.pure(f"xor {cond.typed}, {'splat (i1 true)' if cond.lanes else 'true'}"), cond.lanes)
+
+
+def intrinsic(b: Builder, name: str, *args: Value, flags: str = "") -> Value:
+    """Return the result of an LLVM intrinsic whose arguments and result have one type."""
+    kind = args[0].type
+    fn = b.declare(f"llvm.{name}.{suffix(args[0])}", f"{kind} @({', '.join([kind] * len(args))})")
+    return Value(args[0].dtype, b.pure(f"call {flags}{kind} {fn}({', '.join(a.typed for a in args)})"), args[0].lanes)
+
+
+def suffix(value: Value) -> str:
+    """Return how LLVM mangles the type in the name of an intrinsic."""
+    element = {"f32": "f32", "f64": "f64"}.get(value.dtype.name) or f"i{bits_of(value.dtype)}"
+    return f"v{value.lanes}{element}" if value.lanes else element
+
+
+def wrapped(b: Builder, x: Value) -> Value:
+    """Return `x` reduced to its value bits: 4-bit integers are computed in 8 bits."""
+    if x.dtype.bits != 4:
+        return x
+    if x.dtype.kind == "uint":
+        return Value(x.dtype, b.pure(f"and {x.typed}, {'splat (i8 15)' if x.lanes else '15'}"), x.lanes)
+    four = "splat (i8 4)" if x.lanes else "4"
+    high = b.pure(f"shl {x.typed}, {four}")
+    return Value(x.dtype, b.pure(f"ashr {x.type} {high}, {four}"), x.lanes)
+
+
+# ---------------------------------------------------------------- floats
+
+
+def _float(b: Builder, op: BinaryOp, x: Value, y: Value) -> Value:
+    match op:
+        case "+" | "-" | "*" | "/":
+            return Value(x.dtype, b.pure(f"{_FLOAT[op]} {x.typed}, {y.text}"), x.lanes)
+        case "min" | "max":
+            return extremum(b, op, x, y)
+        case "//" | "%":
+            return _float_divide(b, op, x, y)
+        case _:
+            raise EmitError(f"`{op}` of {x.dtype}: only integers have bits")
+
+
+def extremum(b: Builder, op: str, x: Value, y: Value) -> Value:
+    """Return the minimum or maximum, or NaN when either side is NaN.
+
+    `a > b ? a : b` is one instruction that gives `b` when a side is NaN: right when `a` is a number, and one blend away otherwise.
+    """
+    if _is_number(y):
+        x, y = y, x
+    order = "ogt" if op == "max" else "olt"
+    chosen = b.pure(f"fcmp {order} {x.typed}, {y.text}")
+    kind = of_lanes("i1", x.lanes)
+    best = b.pure(f"select {kind} {chosen}, {x.typed}, {y.typed}")
+    if _is_number(x):
+        return Value(x.dtype, best, x.lanes)
+    unordered = b.pure(f"fcmp uno {x.typed}, {x.text}")
+    return Value(x.dtype, b.pure(f"select {kind} {unordered}, {x.typed}, {x.type} {best}"), x.lanes)
+
+
+def _is_number(x: Value) -> bool:
+    """Return whether `x` is a constant other than NaN."""
+    return not x.text.startswith("%") and "0x7FF8" not in x.text and "0xFFF8" not in x.text and x.text != "poison"
+
+
+def _float_divide(b: Builder, op: BinaryOp, x: Value, y: Value) -> Value:
+    """Return the floored quotient or remainder. The remainder is exact and has the sign of `y`; the quotient is (x - remainder) / y."""
+    rest = Value(x.dtype, b.pure(f"frem {x.typed}, {y.text}"), x.lanes)
+    kind = of_lanes("i1", x.lanes)
+    zero = constant(x, 0.0)
+    nonzero = b.pure(f"fcmp une {rest.typed}, {zero}")
+    below = b.pure(f"xor {kind} {b.pure(f'fcmp olt {rest.typed}, {zero}')}, {b.pure(f'fcmp olt {y.typed}, {zero}')}")
+    adjust = b.pure(f"and {kind} {nonzero}, {below}")
+    moved = b.pure(f"fadd {rest.typed}, {y.text}")
+    signed = intrinsic(b, "copysign", rest, y)
+    settled = b.pure(f"select {kind} {nonzero}, {rest.typed}, {signed.typed}")
+    remainder = Value(x.dtype, b.pure(f"select {kind} {adjust}, {x.type} {moved}, {x.type} {settled}"), x.lanes)
+    if op == "%":
+        return remainder
+    exact = Value(x.dtype, b.pure(f"fdiv {x.typed}, {y.text}"), x.lanes)
+    difference = b.pure(f"fsub {x.typed}, {remainder.text}")
+    whole = intrinsic(b, "rint", Value(x.dtype, b.pure(f"fdiv {x.type} {difference}, {y.text}"), x.lanes))
+    quotient = intrinsic(b, "copysign", whole, exact)
+    is_zero = b.pure(f"fcmp oeq {y.typed}, {zero}")
+    return Value(x.dtype, b.pure(f"select {kind} {is_zero}, {exact.typed}, {quotient.typed}"), x.lanes)
+
+
+# ---------------------------------------------------------------- integers
+
+
+def _divide(b: Builder, op: BinaryOp, x: Value, y: Value) -> Value:
+    kind = of_lanes("i1", x.lanes)
+    zero, one = constant(x, 0), constant(x, 1)
+    signed = x.dtype.kind == "int"
+    bad = b.pure(f"icmp eq {y.typed}, {zero}")
+    minus = constant(x, -1)
+    unsafe = bad
+    if signed:
+        is_minus = b.pure(f"icmp eq {y.typed}, {minus}")
+        unsafe = b.pure(f"or {kind} {bad}, {is_minus}")
+    divisor = b.pure(f"select {kind} {unsafe}, {x.type} {one}, {y.typed}")
+    quotient = b.pure(f"{'sdiv' if signed else 'udiv'} {x.typed}, {divisor}")
+    product = b.pure(f"mul {x.type} {quotient}, {divisor}")
+    rest = b.pure(f"sub {x.typed}, {product}")
+    if signed:
+        inexact = b.pure(f"icmp ne {x.type} {rest}, {zero}")
+        opposite = b.pure(f"icmp slt {x.type} {b.pure(f'xor {x.type} {rest}, {divisor}')}, {zero}")
+        adjust = b.pure(f"and {kind} {inexact}, {opposite}")
+        if op == "//":
+            lower = b.pure(f"sub {x.type} {quotient}, {one}")
+            floored = b.pure(f"select {kind} {adjust}, {x.type} {lower}, {x.type} {quotient}")
+            opposite_x = b.pure(f"sub {x.type} {zero}, {x.text}")
+            quotient = b.pure(f"select {kind} {is_minus}, {x.type} {opposite_x}, {x.type} {floored}")
+        else:
+            upper = b.pure(f"add {x.type} {rest}, {divisor}")
+            floored = b.pure(f"select {kind} {adjust}, {x.type} {upper}, {x.type} {rest}")
+            rest = b.pure(f"select {kind} {is_minus}, {x.type} {zero}, {x.type} {floored}")
+    result = quotient if op == "//" else rest
+    return wrapped(b, Value(x.dtype, b.pure(f"select {kind} {bad}, {x.type} {zero}, {x.type} {result}"), x.lanes))
+
+
+def _shift(b: Builder, op: BinaryOp, x: Value, y: Value) -> Value:
+    """Return a shift; by as many bits as the type has or more, all of them are shifted out."""
+    bits = x.dtype.bits
+    kind = of_lanes("i1", x.lanes)
+    far = b.pure(f"icmp ugt {y.typed}, {constant(x, bits - 1) if bits > 4 else _byte(x, bits - 1)}")
+    last = constant(x, bits - 1) if bits > 4 else _byte(x, bits - 1)
+    amount = b.pure(f"select {kind} {far}, {x.type} {last}, {y.typed}")
+    if op == "shr" and x.dtype.kind == "int":
+        return Value(x.dtype, b.pure(f"ashr {x.typed}, {amount}"), x.lanes)
+    shifted = b.pure(f"{'shl' if op == 'shl' else 'lshr'} {x.typed}, {amount}")
+    return wrapped(b, Value(x.dtype, b.pure(f"select {kind} {far}, {x.type} {constant(x, 0)}, {x.type} {shifted}"), x.lanes))
+
+
+def _byte(x: Value, number: int) -> str:
+    return f"splat (i8 {number})" if x.lanes else str(number)

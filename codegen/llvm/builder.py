@@ -1,0 +1,194 @@
+"""Text of one LLVM function, written from nested regions.
+
+A region is the function's entry, the body of a loop, or one side of a branch. Everything that does not depend on the innermost region is
+written into the outermost one that has its operands: in front of the loop that is being written. That is how addresses leave loops.
+
+    entry:
+      %p = getelementptr ...        <- the hole of the entry region, written while the loop body is
+      br label %loop
+    loop:
+      ...
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from codegen.llvm.affine import Facts, Poly, number
+from codegen.llvm.target import Target
+
+Text = list["str | Text"]
+
+
+@dataclass(slots=True)
+class Region:
+    """`code` is its text so far, `hole` where an inner region may still place what it needs from here, `memo` what was computed here."""
+
+    depth: int
+    code: Text
+    hole: Text | None = None
+    memo: dict[str, str] = field(default_factory=dict)
+
+
+class Builder:
+    """Writes one function. `at` is the label of the block being written."""
+
+    def __init__(self, target: Target, declarations: dict[str, str], prefix: str = "v") -> None:
+        self.target = target
+        self.facts = Facts()
+        self.declarations = declarations
+        self.prologue: Text = []
+        self.regions = [Region(0, [])]
+        self.label = "entry"
+        self.aliases: dict[str, str] = {}
+        self._prefix = prefix
+        self._count = 0
+
+    # ------------------------------------------------------------ text
+
+    @property
+    def region(self) -> Region:
+        return self.regions[-1]
+
+    @property
+    def depth(self) -> int:
+        return len(self.regions) - 1
+
+    def fresh(self) -> str:
+        self._count += 1
+        return f"%{self._prefix}{self._count}"
+
+    def fresh_label(self, stem: str) -> str:
+        self._count += 1
+        return f"{stem}{self._count}"
+
+    def write(self, line: str) -> None:
+        self.region.code.append("  " + line)
+
+    def op(self, text: str) -> str:
+        """Write an instruction here and return its result."""
+        name = self.fresh()
+        self.write(f"{name} = {text}")
+        return name
+
+    def pure(self, text: str, depth: int | None = None) -> str:
+        """Return the result of an instruction without effects, written once per region; `depth` names an outer region to write it in."""
+        at = self.depth if depth is None else depth
+        for region in self.regions[: at + 1]:
+            known = region.memo.get(text)
+            if known is not None:
+                return known
+        name = self.fresh()
+        self._code(at).append(f"  {name} = {text}")
+        self.regions[at].memo[text] = name
+        return name
+
+    def _code(self, depth: int) -> Text:
+        region = self.regions[depth]
+        if depth == self.depth:
+            return region.code
+        assert region.hole is not None, "an inner region is open, so the outer one has a hole"
+        return region.hole
+
+    def start(self, label: str) -> None:
+        self.region.code.append(f"{label}:")
+        self.label = label
+
+    def open_hole(self) -> None:
+        """Mark the place where inner regions may put what belongs to this one; the branch into them follows."""
+        self.region.hole = []
+        self.region.code.append(self.region.hole)
+
+    def enter(self) -> Region:
+        region = Region(len(self.regions), [])
+        self.region.code.append(region.code)
+        self.regions.append(region)
+        return region
+
+    def leave(self) -> None:
+        self.regions.pop()
+
+    def declare(self, name: str, signature: str) -> str:
+        """Return `name`, declared once in the module. `signature` is `result (arguments)` with `@` where the name goes."""
+        self.declarations.setdefault(name, f"declare {signature.replace('@', '@' + name)}")
+        return f"@{name}"
+
+    def resolve(self, name: str) -> str:
+        while name in self.aliases:
+            name = self.aliases[name]
+        return name
+
+    def text(self) -> str:
+        """Return the blocks written so far, with every alias replaced."""
+        body = "\n".join(_flatten([*self.prologue, *self.regions[0].code]))
+        if not self.aliases:
+            return body
+        return _NAME.sub(lambda match: self.resolve(match.group()), body)
+
+    # ------------------------------------------------------------ index arithmetic
+
+    def index(self, poly: Poly) -> str:
+        """Return `poly` as an i64; each part is written in the outermost region that has its atoms."""
+        constant = poly.constant
+        if constant is not None:
+            return str(constant)
+        result, at = self._parts(poly)
+        if poly.offset:
+            result = self.pure(f"add nsw i64 {result}, {poly.offset}", at)
+        return result
+
+    def address(self, base: str, base_depth: int, element: str, poly: Poly) -> str:
+        """Return the address of element `poly` of the array at `base`; the constant part comes last so that it fits an address mode."""
+        pointer, at = base, base_depth
+        for depth, terms in _by_depth(poly, self.facts):
+            at = max(at, depth)
+            offset = self._sum(terms, at)
+            pointer = self.pure(f"getelementptr {element}, ptr {pointer}, i64 {offset}", at)
+        if poly.offset:
+            pointer = self.pure(f"getelementptr {element}, ptr {pointer}, i64 {poly.offset}")
+        return pointer
+
+    def _parts(self, poly: Poly) -> tuple[str, int]:
+        total, at = "", 0
+        for depth, terms in _by_depth(poly, self.facts):
+            at = max(at, depth)
+            part = self._sum(terms, at)
+            total = part if not total else self.pure(f"add nsw i64 {total}, {part}", at)
+        return total, at
+
+    def _sum(self, terms: Poly, depth: int) -> str:
+        total = ""
+        for monomial, coefficient in sorted(terms.terms.items()):
+            term = monomial[0]
+            for factor in monomial[1:]:
+                term = self.pure(f"mul nsw i64 {term}, {factor}", depth)
+            if coefficient != 1:
+                term = self.pure(f"mul nsw i64 {term}, {coefficient}", depth)
+            total = term if not total else self.pure(f"add nsw i64 {total}, {term}", depth)
+        return total
+
+    def poly_depth(self, poly: Poly) -> int:
+        return self.facts.depth(poly.atoms())
+
+
+_NAME = re.compile(r"%[A-Za-z]+[0-9]+\b")
+
+
+def _by_depth(poly: Poly, facts: Facts) -> list[tuple[int, Poly]]:
+    """Return the terms with atoms, grouped by the region they can be computed in, outermost first."""
+    groups: dict[int, Poly] = {}
+    for monomial, coefficient in poly.terms.items():
+        if monomial:
+            depth = facts.depth(monomial)
+            groups[depth] = groups.get(depth, number(0)) + Poly({monomial: coefficient})
+    return sorted(groups.items(), key=lambda item: item[0])
+
+
+def _flatten(text: Text) -> Iterator[str]:
+    for part in text:
+        if isinstance(part, str):
+            yield part
+        else:
+            yield from _flatten(part)

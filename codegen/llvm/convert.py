@@ -1,0 +1,219 @@
+"""Conversions between element types.
+
+Narrow floats are raw bits in integer registers. They widen to f32 exactly, and f32 narrows to the nearest, ties to even, by integer
+arithmetic (or one instruction for f16 where the machine has it). From f64 the value first becomes an f32 *rounded to odd*, which loses
+nothing that the second rounding needs (Boldo and Melquiond 2008).
+
+                exponent bits  mantissa bits  beyond the largest number
+    f16         5              10             inf
+    bf16        8              7              inf
+    f8e5m2      5              2              inf
+    f8e4m3      4              3              NaN (there is no inf; bits 0x7f)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from codegen.dtypes import DType, bool_, f32, f64, i8, i32, u8
+from codegen.llvm.arithmetic import constant, intrinsic, suffix
+from codegen.llvm.builder import Builder
+from codegen.llvm.values import Literal, Value, bits_of, integer_range, literal, of_lanes, scalar_type
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    exponent: int
+    mantissa: int
+    has_inf: bool
+
+    @property
+    def bias(self) -> int:
+        return (1 << (self.exponent - 1)) - 1
+
+
+FORMATS = {"f16": Format(5, 10, True), "bf16": Format(8, 7, True), "f8e5m2": Format(5, 2, True), "f8e4m3": Format(4, 3, False)}
+
+
+def cast(b: Builder, x: Value, to: DType, saturate: bool) -> Value:
+    """Return `x` converted to `to`."""
+    source = x.dtype
+    if source == to:
+        return x
+    if isinstance(x, Literal) and to in (f32, f64) and source.kind != "float":
+        return literal(float(x.number), to)
+    if source.is_float:
+        return _from_float(b, x, to)
+    if to.is_float:
+        wide = to if to in (f32, f64) else f32
+        return cast(b, _int_to_float(b, x, wide), to, False)
+    return _int_to_int(b, x, to, saturate)
+
+
+def _from_float(b: Builder, x: Value, to: DType) -> Value:
+    if x.dtype.name in FORMATS:
+        return cast(b, widen(b, x), to, False)
+    if to in (f32, f64):
+        return Value(to, b.pure(f"{'fpext' if to == f64 else 'fptrunc'} {x.typed} to {_type(to, x)}"), x.lanes)
+    if to.is_float:
+        return narrow(b, x if x.dtype == f32 else _round_to_odd(b, x), to)
+    if to == bool_:
+        return Value(bool_, b.pure(f"fcmp une {x.typed}, {constant(x, 0.0)}"), x.lanes)
+    return _float_to_int(b, x, to)
+
+
+def _float_to_int(b: Builder, x: Value, to: DType) -> Value:
+    signed = to.kind == "int"
+    register = Value(to, "", x.lanes)
+    fn = b.declare(f"llvm.fpto{'s' if signed else 'u'}i.sat.{suffix(register)}.{suffix(x)}", f"{register.type} @({x.type})")
+    result = Value(to, b.pure(f"call {register.type} {fn}({x.typed})"), x.lanes)
+    return result if to.bits != 4 else _clamped(b, Value(i8 if signed else u8, result.text, x.lanes), to, to)
+
+
+def _int_to_float(b: Builder, x: Value, to: DType) -> Value:
+    return Value(to, b.pure(f"{'sitofp' if x.dtype.kind == 'int' else 'uitofp'} {x.typed} to {_type(to, x)}"), x.lanes)
+
+
+def _int_to_int(b: Builder, x: Value, to: DType, saturate: bool) -> Value:
+    if to == bool_:
+        return Value(bool_, b.pure(f"icmp ne {x.typed}, {constant(x, 0)}"), x.lanes)
+    if saturate:
+        x = _clamped(b, x, x.dtype, to)
+    have, want = bits_of(x.dtype), bits_of(to)
+    text = x.text
+    if have < want:
+        text = b.pure(f"{'sext' if x.dtype.kind == 'int' else 'zext'} {x.typed} to {_type(to, x)}")
+    elif have > want:
+        text = b.pure(f"trunc {x.typed} to {_type(to, x)}")
+    result = Value(to, text, x.lanes)
+    return _four_bits(b, result) if to.bits == 4 and not saturate else result
+
+
+def _clamped(b: Builder, x: Value, result: DType, to: DType) -> Value:
+    """Return `x` limited to the range of `to`, in the type `result` of the same width."""
+    low, high = integer_range(to)
+    least, most = integer_range(x.dtype)
+    name = "s" if x.dtype.kind == "int" else "u"
+    if low > least:
+        x = intrinsic(b, f"{name}max", x, Value(x.dtype, constant(x, low), x.lanes))
+    if high < most:
+        x = intrinsic(b, f"{name}min", x, Value(x.dtype, constant(x, high), x.lanes))
+    return Value(result, x.text, x.lanes)
+
+
+def _four_bits(b: Builder, x: Value) -> Value:
+    if x.dtype.kind == "uint":
+        return Value(x.dtype, b.pure(f"and {x.typed}, {_byte(x, 15)}"), x.lanes)
+    high = b.pure(f"shl {x.typed}, {_byte(x, 4)}")
+    return Value(x.dtype, b.pure(f"ashr {x.type} {high}, {_byte(x, 4)}"), x.lanes)
+
+
+def _byte(x: Value, number: int) -> str:
+    return f"splat (i8 {number})" if x.lanes else str(number)
+
+
+# ---------------------------------------------------------------- narrow floats
+
+
+def widen(b: Builder, x: Value) -> Value:
+    """Return a narrow float as f32."""
+    name = x.dtype.name
+    if name == "f16" and b.target.has_f16:
+        half = b.pure(f"bitcast {x.typed} to {of_lanes('half', x.lanes)}")
+        return Value(f32, b.pure(f"fpext {of_lanes('half', x.lanes)} {half} to {_type(f32, x)}"), x.lanes)
+    bits = b.pure(f"zext {x.typed} to {_type(i32, x)}")
+    if name == "bf16":
+        return _float_of(b, _int_op(b, "shl", bits, 16, x), x)
+    shape = FORMATS[name]
+    width = shape.exponent + shape.mantissa + 1
+    sign = _int_op(b, "shl", _int_op(b, "and", bits, 1 << (width - 1), x), 32 - width, x)
+    magnitude = _int_op(b, "and", bits, (1 << (width - 1)) - 1, x)
+    shifted = _float_of(b, _int_op(b, "shl", magnitude, 23 - shape.mantissa, x), x)
+    # Multiplying by a power of two moves the exponent and makes subnormal numbers normal.
+    scaled = b.pure(f"fmul {shifted.typed}, {constant(shifted, 2.0 ** (127 - shape.bias))}")
+    number = b.pure(f"bitcast {shifted.type} {scaled} to {_type(i32, x)}")
+    limit = ((1 << shape.exponent) - 1) << shape.mantissa if shape.has_inf else 0x7F
+    special = b.pure(f"icmp uge {_type(i32, x)} {magnitude}, {_number(x, limit)}")
+    beyond = _int_op(b, "or", number, 0x7F800000 if shape.has_inf else 0x7FC00000, x)
+    chosen = b.pure(f"select {_type(bool_, x)} {special}, {_type(i32, x)} {beyond}, {_type(i32, x)} {number}")
+    return _float_of(b, b.pure(f"or {_type(i32, x)} {chosen}, {sign}"), x)
+
+
+def narrow(b: Builder, x: Value, to: DType) -> Value:
+    """Return an f32 rounded to a narrow float."""
+    if to.name == "f16" and b.target.has_f16:
+        half = b.pure(f"fptrunc {x.typed} to {of_lanes('half', x.lanes)}")
+        return Value(to, b.pure(f"bitcast {of_lanes('half', x.lanes)} {half} to {_type(to, x)}"), x.lanes)
+    shape = FORMATS[to.name]
+    kind = _type(i32, x)
+    flag = _type(bool_, x)
+    bits = b.pure(f"bitcast {x.typed} to {kind}")
+    magnitude = _int_op(b, "and", bits, 0x7FFFFFFF, x)
+    normal = _rounded(b, magnitude, shape, x)
+    result = normal
+    if shape.bias != 127:
+        tiny = b.pure(f"icmp ult {kind} {magnitude}, {_number(x, (128 - shape.bias) << 23)}")
+        result = b.pure(f"select {flag} {tiny}, {kind} {_subnormal(b, magnitude, shape, x)}, {kind} {normal}")
+    infinity = ((1 << shape.exponent) - 1) << shape.mantissa
+    most = infinity if shape.has_inf else 0x7F
+    over = b.pure(f"icmp ugt {kind} {result}, {_number(x, most)}")
+    if shape.bias != 127:
+        # The exponent may have wrapped around: compare the number itself with 2 to the power of the first exponent that does not exist.
+        huge = b.pure(f"icmp uge {kind} {magnitude}, {_number(x, (shape.bias + 2 + 127 - (0 if not shape.has_inf else 1)) << 23)}")
+        over = b.pure(f"or {flag} {over}, {huge}")
+    result = b.pure(f"select {flag} {over}, {kind} {_number(x, most)}, {kind} {result}")
+    nan = b.pure(f"icmp ugt {kind} {magnitude}, {_number(x, 0x7F800000)}")
+    quiet = infinity | 1 << (shape.mantissa - 1) if shape.has_inf else 0x7F
+    result = b.pure(f"select {flag} {nan}, {kind} {_number(x, quiet)}, {kind} {result}")
+    width = shape.exponent + shape.mantissa + 1
+    sign = _int_op(b, "and", _int_op(b, "lshr", bits, 32 - width, x), 1 << (width - 1), x)
+    joined = b.pure(f"or {kind} {result}, {sign}")
+    return Value(to, b.pure(f"trunc {kind} {joined} to {_type(to, x)}"), x.lanes)
+
+
+def _rounded(b: Builder, magnitude: str, shape: Format, x: Value) -> str:
+    """Return the bits of a normal result: the exponent moved, the mantissa rounded to even."""
+    drop = 23 - shape.mantissa
+    odd = _int_op(b, "and", _int_op(b, "lshr", magnitude, drop, x), 1, x)
+    moved = _int_op(b, "add", magnitude, ((shape.bias - 127) << 23) + (1 << (drop - 1)) - 1, x)
+    return _int_op(b, "lshr", b.pure(f"add {_type(i32, x)} {moved}, {odd}"), drop, x)
+
+
+def _subnormal(b: Builder, magnitude: str, shape: Format, x: Value) -> str:
+    """Return the bits of a subnormal result: adding a power of two lets the processor round at the right place."""
+    exponent = 127 - shape.bias + (23 - shape.mantissa) + 1
+    number = _float_of(b, magnitude, x)
+    total = b.pure(f"fadd {number.typed}, {constant(number, 2.0 ** (exponent - 127))}")
+    bits = b.pure(f"bitcast {number.type} {total} to {_type(i32, x)}")
+    return _int_op(b, "sub", bits, exponent << 23, x)
+
+
+def _round_to_odd(b: Builder, x: Value) -> Value:
+    """Return an f64 as f32: exact, or the neighbour with an odd mantissa."""
+    near = Value(f32, b.pure(f"fptrunc {x.typed} to {_type(f32, x)}"), x.lanes)
+    back = Value(f64, b.pure(f"fpext {near.typed} to {x.type}"), x.lanes)
+    bits = b.pure(f"bitcast {near.typed} to {_type(i32, x)}")
+    flag = _type(bool_, x)
+    inexact = b.pure(f"fcmp one {x.typed}, {back.text}")
+    even = b.pure(f"icmp eq {_type(i32, x)} {_int_op(b, 'and', bits, 1, x)}, {_number(x, 0)}")
+    larger = b.pure(f"fcmp ogt {x.type} {intrinsic(b, 'fabs', x).text}, {intrinsic(b, 'fabs', back).text}")
+    step = b.pure(f"select {flag} {larger}, {_type(i32, x)} {_number(x, 1)}, {_type(i32, x)} {_number(x, -1)}")
+    moved = b.pure(f"add {_type(i32, x)} {bits}, {step}")
+    adjust = b.pure(f"and {flag} {inexact}, {even}")
+    return _float_of(b, b.pure(f"select {flag} {adjust}, {_type(i32, x)} {moved}, {_type(i32, x)} {bits}"), x)
+
+
+def _type(dtype: DType, like: Value) -> str:
+    return of_lanes(scalar_type(dtype), like.lanes)
+
+
+def _number(like: Value, number: int) -> str:
+    return constant(Value(i32, "", like.lanes), number)
+
+
+def _int_op(b: Builder, op: str, text: str, number: int, like: Value) -> str:
+    return b.pure(f"{op} {_type(i32, like)} {text}, {_number(like, number)}")
+
+
+def _float_of(b: Builder, bits: str, like: Value) -> Value:
+    return Value(f32, b.pure(f"bitcast {_type(i32, like)} {bits} to {_type(f32, like)}"), like.lanes)

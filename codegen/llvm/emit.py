@@ -1,0 +1,591 @@
+"""From a loop-IR function to LLVM IR text.
+
+    i32 name(ptr args, ptr workspace)      args: one 8-byte slot per buffer (its address), then one per size
+                                           result: 0, or the code of the `Require` that failed
+
+The emitter, not LLVM, vectorizes, unrolls and keeps register buffers in SSA values: the body of a vector loop is evaluated once for all
+lanes, the body of an unrolled loop once per copy, and a serial loop carries the register cells that it changes.
+
+The kernel loads its arguments and calls an internal function whose parameters are `noalias`. The body of a parallel loop becomes another
+such function, run by the pool (`tl_parallel`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import assert_never
+
+from codegen.dtypes import bool_
+from codegen.llvm import arithmetic, memory, registers
+from codegen.llvm.affine import ONE, ZERO, Atom, Poly, number
+from codegen.llvm.builder import Builder, Text
+from codegen.llvm.expressions import address, any_lane, first_lanes, masked, poly, positive, read, row_major, value
+from codegen.llvm.lanes import needs_scalars, reduction
+from codegen.llvm.state import EmitError, Lanes, Memory, Registers, Scope, State, Storage, splat
+from codegen.llvm.target import Target
+from codegen.llvm.values import Literal, Value, constant_text, integer_range, memory_type, scalar_type
+from codegen.llvm.workspace import Plan, plan
+from codegen.loops.nodes import (
+    Alloc,
+    Buffer,
+    For,
+    Function,
+    If,
+    Let,
+    Load,
+    Prefetch,
+    Require,
+    Stmt,
+    Store,
+    Var,
+)
+from codegen.loops.walk import free_vars, names, stores, walk
+
+POOL_ENTRY = "tl_parallel"
+_LOOP = ", !llvm.loop !0"
+_METADATA = """!0 = distinct !{!0, !2, !3}
+!1 = !{i32 1}
+!2 = !{!"llvm.loop.unroll.disable"}
+!3 = !{!"llvm.loop.vectorize.enable", i1 false}
+"""
+
+
+def emit(function: Function, target: Target) -> str:
+    """Return the LLVM IR of `function` for `target`. Raises EmitError for what code generation does not do."""
+    module = Module(target, plan(function))
+    _kernel(module, function)
+    return module.text()
+
+
+@dataclass(slots=True)
+class Module:
+    """What has been written: declarations once each, and the text of functions."""
+
+    target: Target
+    plan: Plan
+    declarations: dict[str, str] = field(default_factory=dict)
+    functions: list[str] = field(default_factory=list)
+    outlined: int = 0
+
+    def text(self) -> str:
+        width = f'"prefer-vector-width"="{self.target.vector_bits}"' if self.target.is_x86 else ""
+        head = f'target triple = "{self.target.triple}"\n\n'
+        declared = "\n".join(self.declarations.values())
+        return f"{head}{declared}\n\n" + "\n".join(self.functions) + f"\nattributes #0 = {{ nounwind {width} }}\n{_METADATA}"
+
+
+@dataclass(slots=True)
+class Emitter:
+    """One function being written."""
+
+    module: Module
+    state: State
+    name: str
+    workspace: str = "%workspace"
+
+    @property
+    def b(self) -> Builder:
+        return self.state.builder
+
+
+# ---------------------------------------------------------------- functions
+
+
+def _kernel(module: Module, function: Function) -> None:
+    b = Builder(module.target, module.declarations)
+    emitter = Emitter(module, State(b), function.name)
+    sizes = {name: f"%n{i}.{_plain(name)}" for i, name in enumerate(function.sizes)}
+    scope = Scope(vars={name: b.facts.add(Atom(text, 0, i, lower=(ZERO,))) for i, (name, text) in enumerate(sizes.items())})
+    pointers = {buffer.name: f"%b{i}.{_plain(buffer.name)}" for i, buffer in enumerate(function.params)}
+    b.start("entry")
+    buffers: dict[str, Storage] = {}
+    for uid, buffer in enumerate(function.params):
+        shape = tuple(poly(emitter.state, extent, scope) for extent in buffer.shape)
+        buffers[buffer.name] = Memory(uid, buffer, pointers[buffer.name], 0, row_major(shape))
+    emitter.state.next_uid = len(buffers)
+    _block(emitter, function.body, replace(scope, buffers=buffers))
+    b.write("ret i32 0")
+    written = function.written | {s.buffer for s in stores(*function.body)}
+    params = [_pointer_parameter(p, pointers[p.name], p.name not in written) for p in function.params]
+    params += [f"i64 {text}" for text in sizes.values()] + ["ptr noalias align 64 %workspace"]
+    body = _quoted(function.name + ".body")
+    module.functions.append(f"define internal i32 @{body}({', '.join(params)}) #0 {{\n{_with_prologue(b)}\n}}\n")
+    module.functions.append(_entry(function, body))
+
+
+def _entry(function: Function, body: str) -> str:
+    lines = ["entry:"]
+    args = []
+    for slot in range(len(function.params) + len(function.sizes)):
+        kind = "ptr" if slot < len(function.params) else "i64"
+        lines.append(f"  %p{slot} = getelementptr i64, ptr %args, i64 {slot}")
+        lines.append(f"  %a{slot} = load {kind}, ptr %p{slot}, align 8")
+        args.append(f"{kind} %a{slot}")
+    lines.append(f"  %r = call i32 @{body}({', '.join([*args, 'ptr %workspace'])})")
+    lines.append("  ret i32 %r")
+    return f"define i32 @{_quoted(function.name)}(ptr %args, ptr %workspace) #0 {{\n" + "\n".join(lines) + "\n}\n"
+
+
+def _pointer_parameter(buffer: Buffer, text: str, read_only: bool) -> str:
+    align = buffer.align & -buffer.align
+    return f"ptr noalias {'readonly ' if read_only else ''}{f'align {align} ' if align > 1 else ''}{text}"
+
+
+def _with_prologue(b: Builder) -> str:
+    """Return the function's text with allocas first in its entry block."""
+    prologue = b.prologue
+    b.prologue = []
+    b.regions[0].code.insert(1, prologue)
+    return b.text()
+
+
+# ---------------------------------------------------------------- statements
+
+
+def _block(e: Emitter, block: tuple[Stmt, ...], scope: Scope) -> None:
+    for i, stmt in enumerate(block):
+        match stmt:
+            case Let(name, bound):
+                scope = replace(scope, lets={**scope.lets, name: value(e.state, bound, scope)})
+            case Alloc(buffer):
+                scope = replace(scope, buffers={**scope.buffers, buffer.name: _allocate(e, stmt, block[i + 1 :], scope)})
+            case For():
+                _loop(e, stmt, scope)
+            case Store():
+                _store(e, stmt, scope)
+            case If(cond, then, orelse):
+                _if(e, value(e.state, cond, scope), then, orelse, scope)
+            case Prefetch(name, index, write, locality):
+                storage = scope.buffers[name]
+                if isinstance(storage, Memory):
+                    memory.prefetch(e.state, storage, address(e.state, storage, index, scope), scope, write, locality)
+            case Require(cond, code):
+                _require(e, value(e.state, cond, scope), code, scope)
+            case _:
+                assert_never(stmt)
+
+
+def _allocate(e: Emitter, stmt: Alloc, rest: tuple[Stmt, ...], scope: Scope) -> Storage:
+    b, buffer = e.b, stmt.buffer
+    shape = tuple(poly(e.state, extent, scope) for extent in buffer.shape)
+    strides = row_major(shape)
+    uid = e.state.new_uid()
+    if buffer.space == "heap":
+        offset = poly(e.state, e.module.plan.offsets[id(stmt)], replace(scope, vars={**scope.vars, **_plan_vars(e, scope)}))
+        pointer = b.address(e.workspace, 0, "i8", offset)
+        return Memory(uid, replace(buffer, align=64), pointer, b.depth, strides)
+    count = 1
+    for extent in shape:
+        if extent.constant is None:
+            raise EmitError(f"`{buffer.name}` is in {buffer.space}, so its extents must be constant")
+        count *= extent.constant
+    if buffer.space == "registers":
+        private = scope.lanes.count if scope.lanes is not None else 0
+        granule = 1 if private else registers.granule(stmt, rest, count)
+        storage = Registers(uid, buffer, granule, count, strides, private)
+        e.state.cells[uid] = ["poison"] * -(-count // granule)
+        e.state.register_types[uid] = storage.cell_type
+        return storage
+    pointer = f"%stack{uid}"
+    align = max(buffer.align & -buffer.align, 64)
+    b.prologue.append(f"  {pointer} = alloca [{max(count, 1)} x {memory_type(buffer.dtype)}], align {align}")
+    return Memory(uid, replace(buffer, align=align), pointer, 0, strides)
+
+
+def _plan_vars(e: Emitter, scope: Scope) -> dict[str, Poly]:
+    return {"$thread": scope.vars["$thread"]} if "$thread" in scope.vars else {"$thread": ZERO}
+
+
+def _require(e: Emitter, cond: Value, code: int, scope: Scope) -> None:
+    b = e.b
+    if isinstance(cond, Literal) and cond.number:
+        return
+    text = cond.text
+    if cond.lanes:
+        failing = arithmetic.negated(b, cond)
+        bad = any_lane(b, failing.text if scope.mask is None else b.pure(f"and {failing.typed}, {scope.mask}"), cond.lanes)
+        text = b.pure(f"xor i1 {bad}, true")
+    elif scope.guard is not None:
+        text = b.pure(f"or i1 {text}, {b.pure(f'xor i1 {scope.guard}, true')}")
+    good, bad = b.fresh_label("ok"), b.fresh_label("fail")
+    b.write(f"br i1 {text}, label %{good}, label %{bad}")
+    b.start(bad)
+    b.write(f"ret i32 {code}")
+    b.start(good)
+
+
+# ---------------------------------------------------------------- stores
+
+
+def _store(e: Emitter, stmt: Store, scope: Scope) -> None:
+    storage = scope.buffers[stmt.buffer]
+    where = address(e.state, storage, stmt.index, scope)
+    private = isinstance(storage, Registers) and storage.private_lanes
+    if scope.lanes is not None and not private and memory.lane_stride(where, scope.lanes, e.b) == 0:
+        result = _reduced(e, stmt, storage, scope)
+    else:
+        result = value(e.state, stmt.value, scope)
+    if result.dtype != storage.dtype:
+        raise EmitError(f"a value of {result.dtype} is stored to `{stmt.buffer}`, which holds {storage.dtype}")
+    if isinstance(storage, Registers):
+        registers.write(e.state, storage, where, result, scope)
+    else:
+        memory.store(e.state, storage, where, result, scope, stmt.stream)
+
+
+def _reduced(e: Emitter, stmt: Store, storage: Storage, scope: Scope) -> Value:
+    """Return what a store means whose element all lanes share: the element combined with every lane that takes part."""
+    parts = reduction(stmt)
+    if parts is None:
+        return value(e.state, stmt.value, scope)
+    op, terms = parts
+    lanes = scope.lanes
+    assert lanes is not None
+    old = read(e.state, storage, stmt.index, scope)
+    if len(terms) == 2:
+        x, y = (value(e.state, t, scope) for t in terms)
+        term = arithmetic.binary(e.b, "*", x, y)
+    else:
+        term = value(e.state, terms[0], scope)
+    term = splat(e.b, term, lanes.count)
+    if scope.mask is not None:
+        identity = Value(term.dtype, _identity(op, term), lanes.count)
+        term = arithmetic.select(e.b, Value(bool_, scope.mask, lanes.count), term, identity)
+    total = _horizontal(e.b, op, term)
+    return arithmetic.binary(e.b, "+" if op == "fma" else op, old, total)  # type: ignore[arg-type]  # `op` is a BinaryOp here
+
+
+_COMBINES = {
+    "+": "add", "fma": "add", "-": "add", "*": "mul", "min": "min", "max": "max",
+    "and": "and", "or": "or", "bitand": "and", "bitor": "or", "bitxor": "xor",
+}  # fmt: skip
+
+
+def _horizontal(b: Builder, op: str, x: Value) -> Value:
+    """Return all lanes combined. Sums and products of floats are combined in whichever order is fastest."""
+    element = scalar_type(x.dtype)
+    suffix = arithmetic.suffix(x)
+    name = _COMBINES[op]
+    if x.dtype.is_float and name in ("add", "mul"):
+        start = constant_text(0.0 if name == "add" else 1.0, x.dtype)
+        fn = b.declare(f"llvm.vector.reduce.f{name}.{suffix}", f"{element} @({element}, {x.type})")
+        if name == "add":
+            start = constant_text(-0.0, x.dtype)
+        return Value(x.dtype, b.pure(f"call reassoc {element} {fn}({element} {start}, {x.typed})"))
+    if name in ("min", "max"):
+        return _halved(b, op, x)
+    fn = b.declare(f"llvm.vector.reduce.{name}.{suffix}", f"{element} @({x.type})")
+    return arithmetic.wrapped(b, Value(x.dtype, b.pure(f"call {element} {fn}({x.typed})")))
+
+
+def _halved(b: Builder, op: str, x: Value) -> Value:
+    """Combine the two halves until one element is left."""
+    while x.lanes > 1:
+        half = x.lanes // 2
+        parts = []
+        for start in (0, half):
+            order = ", ".join(f"i32 {start + i}" for i in range(half))
+            parts.append(Value(x.dtype, b.pure(f"shufflevector {x.typed}, {x.type} poison, <{half} x i32> <{order}>"), half))
+        x = arithmetic.binary(b, op, parts[0], parts[1])  # type: ignore[arg-type]  # min or max
+    return Value(x.dtype, b.pure(f"extractelement {x.typed}, i64 0"))
+
+
+def _identity(op: str, x: Value) -> str:
+    kind = x.dtype.kind
+    name = _COMBINES[op]
+    if kind == "bool":
+        return "splat (i1 true)" if name == "and" else "zeroinitializer"
+    if name in ("min", "max"):
+        if kind == "float":
+            return arithmetic.constant(x, float("inf") if name == "min" else float("-inf"))
+        low, high = integer_range(x.dtype)
+        return arithmetic.constant(x, high if name == "min" else low)
+    number_ = {"add": -0.0 if kind == "float" else 0, "mul": 1, "and": -1, "or": 0, "xor": 0}[name]
+    return arithmetic.constant(x, number_)
+
+
+# ---------------------------------------------------------------- branches
+
+
+def _if(e: Emitter, cond: Value, then: tuple[Stmt, ...], orelse: tuple[Stmt, ...], scope: Scope) -> None:
+    if isinstance(cond, Literal):
+        _block(e, then if cond.number else orelse, scope)
+        return
+    if not cond.lanes:
+        _fork(e, cond.text, lambda: _block(e, then, scope), (lambda: _block(e, orelse, scope)) if orelse else None)
+        return
+    for side, holds in ((then, cond), (orelse, arithmetic.negated(e.b, cond))):
+        if side:
+            inner = masked(e.state, holds, scope)
+            assert inner.guard is not None
+            # Inside, some lane takes part: what all lanes share may be read.
+            _fork(e, inner.guard, lambda side=side, inner=inner: _block(e, side, replace(inner, guard=None)), None)  # type: ignore[misc]
+
+
+def _fork(e: Emitter, cond: str, then: Callable[[], None], orelse: Callable[[], None] | None) -> None:
+    """Write a branch; register cells that differ afterwards are merged."""
+    b, state = e.b, e.state
+    yes, end = b.fresh_label("then"), b.fresh_label("end")
+    no = b.fresh_label("else") if orelse is not None else end
+    before = state.snapshot()
+    b.open_hole()
+    origin = b.label
+    b.write(f"br i1 {cond}, label %{yes}, label %{no}")
+    outcomes = [_side(e, yes, end, then)]
+    if orelse is None:
+        outcomes.append((origin, before))
+    else:
+        state.cells = {uid: list(cells) for uid, cells in before.items()}
+        outcomes.append(_side(e, no, end, orelse))
+    b.region.hole = None
+    b.start(end)
+    (label_a, cells_a), (label_b, cells_b) = outcomes
+    merged: dict[int, list[str]] = {}
+    for uid, cells in before.items():
+        kind = state.register_types[uid]
+        merged[uid] = [_phi(b, kind, cells_a[uid][i], label_a, cells_b[uid][i], label_b) for i in range(len(cells))]
+    state.cells = merged
+
+
+def _side(e: Emitter, label: str, end: str, body: Callable[[], None]) -> tuple[str, dict[int, list[str]]]:
+    b = e.b
+    b.enter()
+    b.start(label)
+    body()
+    last = b.label
+    b.write(f"br label %{end}")
+    b.leave()
+    return last, e.state.cells
+
+
+def _phi(b: Builder, kind: str, x: str, from_x: str, y: str, from_y: str) -> str:
+    x, y = b.resolve(x), b.resolve(y)
+    return x if x == y else b.op(f"phi {kind} [ {x}, %{from_x} ], [ {y}, %{from_y} ]")
+
+
+# ---------------------------------------------------------------- loops
+
+
+def _loop(e: Emitter, loop: For, scope: Scope) -> None:
+    lo, hi = poly(e.state, loop.lo, scope), poly(e.state, loop.hi, scope)
+    if e.b.facts.at_most(hi - lo, 0):
+        return
+    match loop.kind:
+        case "unroll":
+            _unroll(e, loop, lo, hi, scope)
+        case "vector":
+            _vector(e, loop, lo, hi, scope)
+        case "parallel" if not scope.parallel and scope.lanes is None and (hi - lo).constant != 1:
+            _parallel(e, loop, lo, hi, scope)
+        case "serial" | "parallel":
+            _serial(e, loop, lo, hi, scope)
+        case _:
+            assert_never(loop.kind)
+
+
+def _bind(scope: Scope, name: str, p: Poly) -> Scope:
+    return replace(scope, vars={**scope.vars, name: p})
+
+
+def _unroll(e: Emitter, loop: For, lo: Poly, hi: Poly, scope: Scope) -> None:
+    facts = e.b.facts
+    trips = (hi - lo).constant
+    extent = loop.extent if trips is None else trips
+    if extent is None:
+        raise EmitError(f"loop `{loop.var}` is unrolled, so it needs an extent")
+    for copy in range(extent):
+        here = lo + number(copy)
+        if facts.at_most(hi - here, 0):
+            return
+        inner = _bind(scope, loop.var, here)
+        if facts.at_least(hi - here, 1):
+            _block(e, loop.body, inner)
+        else:
+            _fork(e, positive(e.b, hi - here), lambda inner=inner: _block(e, loop.body, inner), None)  # type: ignore[misc]
+
+
+def _vector(e: Emitter, loop: For, lo: Poly, hi: Poly, scope: Scope) -> None:
+    b = e.b
+    trips = (hi - lo).constant
+    if loop.extent is None and trips is None:
+        raise EmitError(f"loop `{loop.var}` is a vector, so it needs an extent")
+    count = trips if trips is not None else loop.extent
+    assert count is not None
+    if count == 1 or scope.lanes is not None or needs_scalars(loop):
+        _one_by_one(e, loop, lo, hi, scope)
+        return
+    lanes = registers.lane_count(count)
+    atom = b.fresh()
+    b.facts.add(Atom(atom, b.depth, b.facts.next_rank(), lower=(ZERO,), upper=(number(count - 1), hi - lo - ONE)))
+    inner = replace(_bind(scope, loop.var, lo + Poly({(atom,): 1})), lanes=Lanes(atom, lanes))
+    if not b.facts.at_least(hi - lo, lanes):
+        inner = replace(inner, mask=first_lanes(b, hi - lo, lanes))
+    if not b.facts.at_least(hi - lo, 1):
+        inner = replace(inner, guard=positive(b, hi - lo))
+    _block(e, loop.body, inner)
+
+
+def _one_by_one(e: Emitter, loop: For, lo: Poly, hi: Poly, scope: Scope) -> None:
+    """Run a vector loop whose lanes cannot be evaluated together."""
+    touched = {s.buffer for s in stores(*loop.body)} | {n.buffer for n in walk(*loop.body) if isinstance(n, Load)}
+    in_registers = any(isinstance(scope.buffers.get(name), Registers) for name in touched)
+    if in_registers or (hi - lo).constant == 1:
+        _unroll(e, loop, lo, hi, scope)
+    else:
+        _serial(e, loop, lo, hi, scope)
+
+
+def _serial(e: Emitter, loop: For, lo: Poly, hi: Poly, scope: Scope) -> None:
+    b, state = e.b, e.state
+    if (hi - lo).constant == 1:
+        _block(e, loop.body, _bind(scope, loop.var, lo))
+        return
+    written = [scope.buffers[name] for name in dict.fromkeys(s.buffer for s in stores(*loop.body)) if name in scope.buffers]
+    for storage in written:
+        state.touch(storage.uid)
+    carried = [s for s in written if isinstance(s, Registers)]
+    before = {s.uid: list(state.cells[s.uid]) for s in carried}
+    start, stop = b.index(lo), b.index(hi)
+    head, end = b.fresh_label("loop"), b.fresh_label("end")
+    guarded = not b.facts.at_least(hi - lo, 1)
+    enters = positive(b, hi - lo) if guarded else ""
+    b.open_hole()
+    origin = b.label
+    b.write(f"br i1 {enters}, label %{head}, label %{end}" if guarded else f"br label %{head}")
+    region = b.enter()
+    b.start(head)
+    counter = b.fresh()
+    phis: Text = []
+    region.code.append(phis)
+    outer = list(state.cells)
+    names_ = {s.uid: [b.fresh() for _ in before[s.uid]] for s in carried}
+    for s in carried:
+        state.cells[s.uid] = list(names_[s.uid])
+    variable = b.facts.add(Atom(counter, b.depth, b.facts.next_rank(), lower=(lo,), upper=(hi - ONE,)))
+    _block(e, loop.body, _bind(scope, loop.var, variable))
+    following = b.op(f"add nsw i64 {counter}, 1")
+    again = b.op(f"icmp slt i64 {following}, {stop}")
+    b.write(f"br i1 {again}, label %{head}, label %{end}{_LOOP}")
+    latch = b.label
+    b.leave()
+    phis.append(f"  {counter} = phi i64 [ {start}, %{origin} ], [ {following}, %{latch} ]")
+    b.region.hole = None
+    b.start(end)
+    state.cells = {uid: state.cells[uid] for uid in outer}
+    for s in carried:
+        after = state.cells[s.uid]
+        for i, (old, name, new) in enumerate(zip(before[s.uid], names_[s.uid], after, strict=True)):
+            old, new = b.resolve(old), b.resolve(new)
+            if new in (name, old):
+                b.aliases[name] = old
+                after[i] = old
+                continue
+            phis.append(f"  {name} = phi {s.cell_type} [ {old}, %{origin} ], [ {new}, %{latch} ]")
+            after[i] = b.op(f"phi {s.cell_type} [ {old}, %{origin} ], [ {new}, %{latch} ]") if guarded else new
+
+
+# ---------------------------------------------------------------- parallel loops
+
+
+def _parallel(e: Emitter, loop: For, lo: Poly, hi: Poly, scope: Scope) -> None:
+    """Hand the iterations to the pool.
+
+    context   { status, workspace, what the body uses }
+    chunk     void (context, begin, end, thread)        loads the context and calls the body; a failure goes into the status
+    body      i32 (begin, end, thread, captures ...)    the loop itself
+    """
+    b = e.b
+    for s in {s.buffer for s in stores(*loop.body)} & scope.buffers.keys():
+        e.state.touch(scope.buffers[s].uid)
+    captures = _captures(e, loop, scope)
+    e.module.outlined += 1
+    name = f"{e.name}.p{e.module.outlined}"
+    _outline(e, name, loop, hi - lo, scope, captures)
+    slots = ["i64 0", f"ptr {e.workspace}", *captures]
+    context = b.fresh()
+    b.prologue.append(f"  {context} = alloca [{len(slots)} x i64], align 8")
+    for i, slot in enumerate(slots):
+        pointer = b.op(f"getelementptr i64, ptr {context}, i64 {i}")
+        b.write(f"store {slot}, ptr {pointer}, align 8")
+    pool = b.declare(POOL_ENTRY, "void @(ptr, ptr, i64, i64)")
+    b.write(f"call void {pool}(ptr @{_quoted(name)}, ptr {context}, i64 {b.index(lo)}, i64 {b.index(hi)})")
+    status = b.op(f"load i32, ptr {context}, align 8")
+    good, bad = b.fresh_label("ok"), b.fresh_label("fail")
+    failed = b.op(f"icmp eq i32 {status}, 0")
+    b.write(f"br i1 {failed}, label %{good}, label %{bad}")
+    b.start(bad)
+    b.write(f"ret i32 {status}")
+    b.start(good)
+
+
+def _captures(e: Emitter, loop: For, scope: Scope) -> list[str]:
+    """Return the typed registers of this function that the body of `loop` may use."""
+    used = names(*loop.body) | {n.buffer for n in walk(*loop.body) if isinstance(n, Load | Store | Prefetch)}
+    found: dict[str, str] = {}
+    plan_names = {v for i in e.module.plan.offsets.values() for v in free_vars(i)}
+    for name, p in scope.vars.items():
+        if name in used or name in plan_names or any(isinstance(n, Var) and n.name == name for n in walk(*loop.body)):
+            found.update(dict.fromkeys(sorted(p.atoms()), "i64"))
+    for name in sorted(used):
+        if name in scope.lets and scope.lets[name].text.startswith("%"):
+            found[scope.lets[name].text] = scope.lets[name].type
+        storage = scope.buffers.get(name)
+        if isinstance(storage, Memory):
+            found[storage.pointer] = "ptr"
+            found.update({a: "i64" for p in storage.strides for a in sorted(p.atoms())})
+        elif isinstance(storage, Registers):
+            raise EmitError(f"`{name}` is in registers and used in the parallel loop `{loop.var}`; only memory is shared by threads")
+    return [f"{kind} {text}" for text, kind in found.items()]
+
+
+def _outline(e: Emitter, name: str, loop: For, trips: Poly, scope: Scope, captures: list[str]) -> None:
+    module = e.module
+    b = Builder(module.target, module.declarations, prefix="v" + _letters(module.outlined))
+    inner = Emitter(module, State(b), name)
+    inner.state.next_uid = e.state.next_uid
+    for atom in e.b.facts.atoms.values():
+        b.facts.add(replace(atom, depth=0))
+    thread = b.facts.add(Atom("%thread", 0, b.facts.next_rank(), lower=(ZERO,)))
+    begin = b.facts.add(Atom("%begin", 0, b.facts.next_rank(), lower=tuple(a for a in (_low(e, loop, scope),) if a is not None)))
+    end = b.facts.add(Atom("%end", 0, b.facts.next_rank(), lower=(begin + ONE,), upper=(poly(e.state, loop.hi, scope),)))
+    buffers = {n: replace(s, depth=0) for n, s in scope.buffers.items() if isinstance(s, Memory)}
+    body_scope = replace(scope, vars={**scope.vars, "$thread": thread, "$begin": begin, "$end": end}, buffers=dict(buffers), parallel=True)
+    b.start("entry")
+    _serial(inner, replace(loop, lo=Var("$begin"), hi=Var("$end"), kind="serial"), begin, end, body_scope)
+    b.write("ret i32 0")
+    params = ["i64 %begin", "i64 %end", "i64 %thread", "ptr noalias align 64 %workspace"]
+    params += [c.replace("ptr ", "ptr noalias ", 1) if c.startswith("ptr ") else c for c in captures]
+    module.functions.append(f"define internal i32 @{_quoted(name + '.body')}({', '.join(params)}) #0 {{\n{_with_prologue(b)}\n}}\n")
+    module.functions.append(_chunk(name, captures))
+
+
+def _low(e: Emitter, loop: For, scope: Scope) -> Poly | None:
+    return poly(e.state, loop.lo, scope)
+
+
+def _chunk(name: str, captures: list[str]) -> str:
+    lines = ["entry:"]
+    args = ["i64 %begin", "i64 %end", "i64 %thread"]
+    for i, capture in enumerate(["ptr %workspace", *captures]):
+        kind = capture.rsplit(" ", 1)[0]
+        lines.append(f"  %p{i} = getelementptr i64, ptr %context, i64 {i + 1}")
+        lines.append(f"  %a{i} = load {kind}, ptr %p{i}, align 8")
+        args.append(f"{kind} %a{i}")
+    lines.append(f"  %r = call i32 @{_quoted(name + '.body')}({', '.join(args)})")
+    lines += ["  %ok = icmp eq i32 %r, 0", "  br i1 %ok, label %done, label %failed", "failed:"]
+    lines += ["  store atomic i32 %r, ptr %context monotonic, align 8", "  br label %done", "done:", "  ret void"]
+    return f"define internal void @{_quoted(name)}(ptr %context, i64 %begin, i64 %end, i64 %thread) #0 {{\n" + "\n".join(lines) + "\n}\n"
+
+
+def _letters(n: int) -> str:
+    return "".join(chr(ord("a") + int(d)) for d in str(n))
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_]", "_", name)
+
+
+def _quoted(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_.]+", name) else '"' + name.replace('"', "_").replace("\\", "_") + '"'

@@ -1,0 +1,427 @@
+"""Evaluation of index expressions and values.
+
+Inside a vector loop an expression is evaluated once for all lanes. What does not depend on the lane stays a scalar until a vector needs it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import assert_never
+
+from codegen.dtypes import bool_, i64
+from codegen.llvm import arithmetic, math, memory, registers
+from codegen.llvm.affine import ONE, ZERO, Atom, Poly, number
+from codegen.llvm.builder import Builder
+from codegen.llvm.convert import cast
+from codegen.llvm.memory import vector_index
+from codegen.llvm.state import EmitError, Memory, Registers, Scope, State, Storage, mask_and, same_lanes, splat
+from codegen.llvm.values import Literal, Value, integer_range, literal, of_lanes
+from codegen.loops.nodes import (
+    Add,
+    Binary,
+    Call,
+    Cast,
+    Compare,
+    CompareOp,
+    Const,
+    Expr,
+    FloorDiv,
+    Fma,
+    Index,
+    IndexValue,
+    Int,
+    Load,
+    Max,
+    Min,
+    Mod,
+    Mul,
+    Name,
+    Select,
+    Unary,
+    ValueIndex,
+    Var,
+)
+from codegen.loops.walk import Node, children, walk
+
+# ---------------------------------------------------------------- values
+
+
+def value(state: State, e: Expr, scope: Scope) -> Value:
+    """Return what `e` evaluates to."""
+    b = state.builder
+    match e:
+        case Const(number_, dtype):
+            return literal(number_, dtype)
+        case Load(buffer, index):
+            return read(state, scope.buffers[buffer], index, scope)
+        case IndexValue(index):
+            return _index_value(state, poly(state, index, scope), scope)
+        case Name(name):
+            return scope.lets[name]
+        case Unary(op, x):
+            return arithmetic.unary(b, op, value(state, x, scope))
+        case Binary("and" | "or" as op, lhs, rhs):
+            return _lazy(state, op, lhs, rhs, scope)
+        case Binary(op, lhs, rhs):
+            return arithmetic.binary(b, op, value(state, lhs, scope), value(state, rhs, scope))
+        case Compare(op, IndexValue(lhs), IndexValue(rhs)):
+            return _compare_indices(state, op, poly(state, lhs, scope), poly(state, rhs, scope), scope)
+        case Compare(op, lhs, rhs):
+            return arithmetic.compare(b, op, value(state, lhs, scope), value(state, rhs, scope))
+        case Select(cond, then, orelse):
+            return _select(state, value(state, cond, scope), then, orelse, scope)
+        case Cast(dtype, x, saturate):
+            return cast(b, value(state, x, scope), dtype, saturate)
+        case Call(fn, args):
+            return math.call(b, fn, same_lanes(b, *(value(state, a, scope) for a in args)))
+        case Fma(x, y, z):
+            return arithmetic.fma(b, value(state, x, scope), value(state, y, scope), value(state, z, scope))
+        case _:
+            assert_never(e)
+
+
+def read(state: State, storage: Storage, index: tuple[Index, ...], scope: Scope) -> Value:
+    """Return an element of a buffer, or one per lane."""
+    where = address(state, storage, index, scope)
+    if isinstance(storage, Registers):
+        return registers.read(state, storage, where, scope)
+    return memory.load(state, storage, where, scope)
+
+
+def address(state: State, storage: Storage, index: tuple[Index, ...], scope: Scope) -> Poly:
+    """Return the position of an element, counted in elements from the start of the buffer."""
+    total = ZERO
+    for i, stride in zip(index, storage.strides, strict=True):
+        total = total + poly(state, i, scope) * stride
+    return total
+
+
+def row_major(shape: tuple[Poly, ...]) -> tuple[Poly, ...]:
+    """Return the strides of a dense buffer of `shape`."""
+    strides = [ONE]
+    for extent in reversed(shape[1:]):
+        strides.append(strides[-1] * extent)
+    return tuple(reversed(strides[: len(shape)]))
+
+
+def _index_value(state: State, p: Poly, scope: Scope) -> Value:
+    b = state.builder
+    if scope.lanes is not None and memory.lane_stride(p, scope.lanes, b) != 0:
+        return Value(i64, vector_index(b, p, scope.lanes), scope.lanes.count)
+    constant = p.constant
+    return literal(constant, i64) if constant is not None else Value(i64, b.index(p))
+
+
+def _lazy(state: State, op: str, lhs: Expr, rhs: Expr, scope: Scope) -> Value:
+    """Return `lhs and rhs` (`or`), reading memory for `rhs` only where it decides."""
+    b = state.builder
+    left = value(state, lhs, scope)
+    if isinstance(left, Literal):
+        return left if bool(left.number) == (op == "or") else value(state, rhs, scope)
+    decides = left if op == "and" else arithmetic.negated(b, left)
+    right = value(state, rhs, _under(state, decides, scope) if _reads_memory(rhs, scope) else scope)
+    if isinstance(right, Literal):
+        return right if bool(right.number) == (op == "or") else left
+    # A select keeps a poisoned right side out when the left one decides.
+    known = literal(op == "or", bool_)
+    return arithmetic.select(b, left, right, known) if op == "and" else arithmetic.select(b, left, known, right)
+
+
+def _select(state: State, cond: Value, then: Expr, orelse: Expr, scope: Scope) -> Value:
+    b = state.builder
+    if isinstance(cond, Literal):
+        return value(state, then if cond.number else orelse, scope)
+    if not cond.lanes and (_is_heavy(then) or _is_heavy(orelse)):
+        return _branch(state, cond, then, orelse, scope)
+    x = value(state, then, _under(state, cond, scope) if _reads_memory(then, scope) else scope)
+    y = value(state, orelse, _under(state, arithmetic.negated(b, cond), scope) if _reads_memory(orelse, scope) else scope)
+    return arithmetic.select(b, cond, x, y)
+
+
+def _branch(state: State, cond: Value, then: Expr, orelse: Expr, scope: Scope) -> Value:
+    """Return the chosen side; the other one is jumped over."""
+    b = state.builder
+    yes, no, end = b.fresh_label("then"), b.fresh_label("else"), b.fresh_label("end")
+    b.open_hole()
+    b.write(f"br i1 {cond.text}, label %{yes}, label %{no}")
+    lanes = scope.lanes.count if scope.lanes is not None else 0
+    sides: list[tuple[Value, str]] = []
+    for label, side in ((yes, then), (no, orelse)):
+        b.enter()
+        b.start(label)
+        result = value(state, side, scope)
+        result = splat(b, result, lanes) if lanes else result
+        sides.append((result, b.label))
+        b.write(f"br label %{end}")
+        b.leave()
+    b.region.hole = None
+    b.start(end)
+    arms = ", ".join(f"[ {v.text}, %{label} ]" for v, label in sides)
+    first = sides[0][0]
+    return Value(first.dtype, b.op(f"phi {first.type} {arms}"), first.lanes)
+
+
+def _under(state: State, cond: Value, scope: Scope) -> Scope:
+    """Return the scope of what is evaluated only where `cond` holds."""
+    b = state.builder
+    if not cond.lanes:
+        return replace(scope, guard=_both(b, scope.guard, cond.text), vector_guard=_both(b, scope.vector_guard, cond.text))
+    return masked(state, cond, scope)
+
+
+def masked(state: State, cond: Value, scope: Scope) -> Scope:
+    """Return the scope of the lanes in which `cond` holds; it may be none of them."""
+    b = state.builder
+    mask = mask_and(b, scope.mask, cond.text, cond.lanes)
+    return replace(scope, mask=mask, guard=any_lane(b, mask, cond.lanes))
+
+
+def any_lane(b: Builder, mask: str, lanes: int) -> str:
+    """Return whether a lane takes part."""
+    kind = of_lanes("i1", lanes)
+    fn = b.declare(f"llvm.vector.reduce.or.v{lanes}i1", f"i1 @({kind})")
+    return b.pure(f"call i1 {fn}({kind} {mask})")
+
+
+def _both(b: Builder, guard: str | None, cond: str) -> str:
+    return cond if guard is None else b.pure(f"and i1 {guard}, {cond}")
+
+
+def _reads_memory(node: Node, scope: Scope) -> bool:
+    if isinstance(node, Load) and isinstance(scope.buffers[node.buffer], Memory):
+        return True
+    return any(_reads_memory(child, scope) for child in children(node))
+
+
+def _is_heavy(e: Expr) -> bool:
+    """Return whether a branch is cheaper than evaluating `e` for nothing."""
+    nodes = list(walk(e))
+    return len(nodes) > 24 or any(isinstance(n, Call) for n in nodes)
+
+
+# ---------------------------------------------------------------- comparisons of indices
+
+
+def _compare_indices(state: State, op: CompareOp, left: Poly, right: Poly, scope: Scope) -> Value:
+    """Return whether `left op right`, decided now when the bounds allow it."""
+    b = state.builder
+    match op:
+        case "<":
+            return _is_positive(state, right - left, scope)
+        case ">":
+            return _is_positive(state, left - right, scope)
+        case "<=":
+            return _is_positive(state, right - left + ONE, scope)
+        case ">=":
+            return _is_positive(state, left - right + ONE, scope)
+        case "==" | "!=":
+            difference = left - right
+            if difference.constant is not None:
+                return literal((difference.constant == 0) == (op == "=="), bool_)
+            if b.facts.at_least(difference, 1) or b.facts.at_most(difference, -1):
+                return literal(op == "!=", bool_)
+            return arithmetic.compare(b, op, _index_value(state, left, scope), _index_value(state, right, scope))
+        case _:
+            assert_never(op)
+
+
+def _is_positive(state: State, p: Poly, scope: Scope) -> Value:
+    b = state.builder
+    if b.facts.at_least(p, 1):
+        return literal(True, bool_)
+    if b.facts.at_most(p, 0):
+        return literal(False, bool_)
+    stride = memory.lane_stride(p, scope.lanes, b)
+    if stride == 0 or scope.lanes is None:
+        return Value(bool_, positive(b, p))
+    if stride not in (1, -1):
+        zero = Value(i64, "zeroinitializer", scope.lanes.count)
+        return arithmetic.compare(b, ">", _index_value(state, p, scope), zero)
+    rest = p - Poly({(scope.lanes.atom,): stride})
+    if stride == -1:
+        return Value(bool_, first_lanes(b, rest, scope.lanes.count), scope.lanes.count)
+    return arithmetic.negated(b, Value(bool_, first_lanes(b, ONE - rest, scope.lanes.count), scope.lanes.count))
+
+
+def positive(b: Builder, p: Poly) -> str:
+    """Return whether `p > 0`, for a `p` that all lanes share; computed as far out as possible."""
+    return b.pure(f"icmp sgt i64 {b.index(p)}, 0", b.poly_depth(p))
+
+
+def first_lanes(b: Builder, count: Poly, lanes: int) -> str:
+    """Return the mask of the lanes whose number is less than `count`."""
+    constant = count.constant
+    if constant is not None:
+        return "<" + ", ".join(f"i1 {'true' if i < constant else 'false'}" for i in range(lanes)) + ">"
+    at = b.poly_depth(count)
+    low = b.declare("llvm.smax.i64", "i64 @(i64, i64)")
+    high = b.declare("llvm.smin.i64", "i64 @(i64, i64)")
+    raised = b.pure(f"call i64 {low}(i64 {b.index(count)}, i64 0)", at)
+    limited = b.pure(f"call i64 {high}(i64 {raised}, i64 {lanes})", at)
+    short = b.pure(f"trunc i64 {limited} to i32", at)
+    vector = of_lanes("i32", lanes)
+    first = b.pure(f"insertelement {vector} poison, i32 {short}, i64 0", at)
+    limit = b.pure(f"shufflevector {vector} {first}, {vector} poison, {vector} zeroinitializer", at)
+    numbers = "<" + ", ".join(f"i32 {i}" for i in range(lanes)) + ">"
+    return b.pure(f"icmp ult {vector} {numbers}, {limit}", at)
+
+
+# ---------------------------------------------------------------- indices
+
+
+def poly(state: State, e: Index, scope: Scope) -> Poly:
+    """Return an index expression as a polynomial; operations that are not polynomial become atoms."""
+    match e:
+        case Int(n):
+            return number(n)
+        case Var(name):
+            return scope.vars[name]
+        case Add(lhs, rhs):
+            return poly(state, lhs, scope) + poly(state, rhs, scope)
+        case Mul(lhs, rhs):
+            return poly(state, lhs, scope) * poly(state, rhs, scope)
+        case FloorDiv(lhs, rhs):
+            return _floor_div(state, poly(state, lhs, scope), poly(state, rhs, scope), scope)
+        case Mod(lhs, rhs):
+            return _mod(state, poly(state, lhs, scope), poly(state, rhs, scope), scope)
+        case Min(lhs, rhs):
+            return _extremum(state, "smin", poly(state, lhs, scope), poly(state, rhs, scope), scope)
+        case Max(lhs, rhs):
+            return _extremum(state, "smax", poly(state, lhs, scope), poly(state, rhs, scope), scope)
+        case ValueIndex(e):
+            return _loaded(state, value(state, e, scope))
+        case _:
+            assert_never(e)
+
+
+def _floor_div(state: State, x: Poly, y: Poly, scope: Scope) -> Poly:
+    facts = state.builder.facts
+    divisor = y.constant
+    if divisor == 0:
+        return ZERO
+    if divisor is None:
+        whole, rest = _divided(x, y)
+        if rest.constant == 0 or (facts.at_least(rest, 0) and facts.at_least(y - rest, 1)):
+            return whole
+        return whole + _quotient(state, rest, y, scope)
+    whole, rest = x.divided(divisor)
+    if facts.at_least(rest, 0) and facts.at_most(rest, divisor - 1):
+        return whole
+    return whole + _quotient(state, rest, y, scope)
+
+
+def _divided(x: Poly, y: Poly) -> tuple[Poly, Poly]:
+    """Return (q, r) with x == q * y + r, taking q as far as `y` is a single atom that divides terms of `x`."""
+    if len(y.terms) == 1:
+        ((monomial, coefficient),) = y.terms.items()
+        parts = x.split(monomial[0]) if len(monomial) == 1 and coefficient == 1 else None
+        if parts is not None:
+            return parts
+    return ZERO, x
+
+
+def _quotient(state: State, x: Poly, y: Poly, scope: Scope) -> Poly:
+    """Return the atom for `x // y`."""
+    b = state.builder
+    if x.constant is not None and y.constant is not None:
+        return number(x.constant // y.constant)
+    low = b.facts.lower(x)
+    high = b.facts.lower(x.scaled(-1))
+    divisor = y.constant
+    if _varies(state, x, scope) or _varies(state, y, scope):
+        name, depth, lanes = _vector_quotient(state, x, y, low is not None and low >= 0, scope)
+    else:
+        depth = max(b.poly_depth(x), b.poly_depth(y))
+        name = _scalar_quotient(b, b.index(x), _divisor(b, y), low is not None and low >= 0, depth)
+        lanes = 0
+    lower = (number(low // divisor),) if low is not None and divisor else (ZERO,) if low is not None and low >= 0 else ()
+    upper = (number(-high // divisor),) if high is not None and divisor else ()
+    return _atom(state, name, depth, lower, upper, (x, divisor) if divisor else None, lanes)
+
+
+def _divisor(b: Builder, y: Poly) -> str:
+    """Return `y`, at least 1: the division may run before the loop that would have been skipped."""
+    text = b.index(y)
+    if b.facts.at_least(y, 1):
+        return text
+    fn = b.declare("llvm.smax.i64", "i64 @(i64, i64)")
+    return b.pure(f"call i64 {fn}(i64 {text}, i64 1)", b.poly_depth(y))
+
+
+def _scalar_quotient(b: Builder, x: str, y: str, is_natural: bool, depth: int) -> str:
+    if is_natural:
+        return b.pure(f"udiv i64 {x}, {y}", depth)
+    quotient = b.pure(f"sdiv i64 {x}, {y}", depth)
+    rest = b.pure(f"srem i64 {x}, {y}", depth)
+    below = b.pure(f"icmp slt i64 {rest}, 0", depth)
+    less = b.pure(f"sext i1 {below} to i64", depth)
+    return b.pure(f"add nsw i64 {quotient}, {less}", depth)
+
+
+def _vector_quotient(state: State, x: Poly, y: Poly, is_natural: bool, scope: Scope) -> tuple[str, int, int]:
+    assert scope.lanes is not None
+    b = state.builder
+    left = Value(i64, vector_index(b, x, scope.lanes), scope.lanes.count)
+    right = Value(i64, vector_index(b, y, scope.lanes), scope.lanes.count)
+    if is_natural and b.facts.at_least(y, 1):
+        return b.pure(f"udiv {left.typed}, {right.text}"), b.depth, scope.lanes.count
+    return arithmetic.binary(b, "//", left, right).text, b.depth, scope.lanes.count
+
+
+def _mod(state: State, x: Poly, y: Poly, scope: Scope) -> Poly:
+    facts = state.builder.facts
+    divisor = y.constant
+    if divisor == 0:
+        return ZERO
+    rest = x.divided(divisor)[1] if divisor is not None else _divided(x, y)[1]
+    if facts.at_least(rest, 0) and facts.at_least(y - rest, 1):
+        return rest
+    return rest - _quotient(state, rest, y, scope) * y
+
+
+def _extremum(state: State, name: str, x: Poly, y: Poly, scope: Scope) -> Poly:
+    b = state.builder
+    difference = y - x if name == "smin" else x - y
+    if b.facts.at_least(difference, 0):
+        return x
+    if b.facts.at_most(difference, 0):
+        return y
+    if _varies(state, x, scope) or _varies(state, y, scope):
+        assert scope.lanes is not None
+        lanes = scope.lanes.count
+        left, right = (Value(i64, vector_index(b, p, scope.lanes), lanes) for p in (x, y))
+        return _atom(state, arithmetic.intrinsic(b, name, left, right).text, b.depth, (), (), None, lanes)
+    depth = max(b.poly_depth(x), b.poly_depth(y))
+    fn = b.declare(f"llvm.{name}.i64", "i64 @(i64, i64)")
+    text = b.pure(f"call i64 {fn}(i64 {b.index(x)}, i64 {b.index(y)})", depth)
+    facts = b.facts
+    if text not in facts.atoms:
+        is_min = name == "smin"
+        facts.add(Atom(text, depth, facts.next_rank(), (x, y), (x, y), "some" if is_min else "every", "every" if is_min else "some"))
+    return Poly({(text,): 1})
+
+
+def _loaded(state: State, v: Value) -> Poly:
+    b = state.builder
+    if isinstance(v, Literal):
+        return number(int(v.number))
+    wide = cast(b, v, i64, False)
+    if wide.text.startswith("%"):
+        low = () if v.dtype.kind == "int" else (ZERO,)
+        high = () if v.dtype.bits > 32 else (number(integer_range(v.dtype)[1]),)
+        low = (number(integer_range(v.dtype)[0]),) if v.dtype.bits <= 32 else low
+        return _atom(state, wide.text, b.depth, low, high, None, wide.lanes)
+    raise EmitError(f"an index of the constant value {wide.text}")
+
+
+def _atom(
+    state: State, name: str, depth: int, lower: tuple[Poly, ...], upper: tuple[Poly, ...], floor: tuple[Poly, int] | None, lanes: int
+) -> Poly:
+    facts = state.builder.facts
+    if name not in facts.atoms:
+        facts.add(Atom(name, depth, facts.next_rank(), lower, upper, floor=floor, lanes=lanes))
+    return Poly({(name,): 1})
+
+
+def _varies(state: State, p: Poly, scope: Scope) -> bool:
+    return scope.lanes is not None and memory.lane_stride(p, scope.lanes, state.builder) != 0

@@ -1,0 +1,104 @@
+"""From LLVM IR text to objects, and from objects to callable addresses. The only user of LLVM's code generator.
+
+The emitter has already vectorized, unrolled and promoted to registers, so no mid-level pass runs: LLVM selects instructions, schedules
+them and allocates registers. Objects of many kernels load together, in about a millisecond.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from functools import cache
+
+import llvmlite.binding as llvm
+
+from codegen.llvm.target import Target, TargetError, runs_here
+
+_LOCK = threading.Lock()
+_count = 0
+
+
+class CompileError(Exception):
+    """LLVM refused the text; the message is LLVM's. The fault is the emitter's."""
+
+
+def compile_object(ir_text: str, target: Target) -> bytes:
+    """Return the object file for LLVM IR text."""
+    return bytes(_machine(target).emit_object(_parsed(ir_text)))
+
+
+def assembly(ir_text: str, target: Target) -> str:
+    """Return the assembly that `compile_object` encodes."""
+    return str(_machine(target).emit_assembly(_parsed(ir_text)))
+
+
+class Library:
+    """Loaded code. It stays in memory as long as this object does."""
+
+    def __init__(self, name: str, tracker: object) -> None:
+        self._name = name
+        self._trackers = [tracker]
+        self._addresses: dict[str, int] = {}
+
+    def address(self, symbol: str) -> int:
+        """Return the address of a function in one of the objects. Raises KeyError when there is none."""
+        if symbol not in self._addresses:
+            try:
+                tracker = _linker().lookup(self._name, symbol)
+            except RuntimeError as error:
+                raise KeyError(f"no `{symbol}` in the loaded objects: {error}") from None
+            self._trackers.append(tracker)
+            self._addresses[symbol] = tracker[symbol]
+        return self._addresses[symbol]
+
+
+def load(objects: Sequence[bytes], imports: Mapping[str, int] | None = None) -> Library:
+    """Return the objects linked together. They may call each other, the C library, and `imports` (addresses by name)."""
+    global _count
+    builder = llvm.JITLibraryBuilder()
+    for data in objects:
+        builder.add_object_img(data)
+    for symbol, address in (imports or {}).items():
+        builder.import_symbol(symbol, address)
+    builder.add_current_process()
+    with _LOCK:
+        _count += 1
+        name = f"library{_count}"
+        return Library(name, builder.link(_linker(), name))
+
+
+def _parsed(ir_text: str) -> llvm.ModuleRef:
+    _initialise()
+    try:
+        module = llvm.parse_assembly(ir_text)
+        module.verify()
+    except RuntimeError as error:
+        raise CompileError(str(error)) from None
+    return module
+
+
+@cache
+def _initialise() -> None:
+    for step in (llvm.initialize_all_targets, llvm.initialize_all_asmprinters, llvm.initialize_native_asmparser):
+        step()
+
+
+@cache
+def _machine(target: Target) -> llvm.TargetMachine:
+    _initialise()
+    return llvm.Target.from_triple(target.triple).create_target_machine(
+        cpu=target.cpu, features=target.features, opt=3, reloc="pic", codemodel="small"
+    )
+
+
+@cache
+def _linker() -> llvm.LLJIT:
+    _initialise()
+    host_machine = llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(reloc="pic", jit=True)
+    return llvm.create_lljit_compiler(host_machine, use_jit_link=False, suppress_errors=False)
+
+
+def check_runs_here(target: Target) -> None:
+    """Raise TargetError when this machine lacks features of `target`."""
+    if not runs_here(target):
+        raise TargetError(f"code for `{target.name}` does not run on this machine")

@@ -1,0 +1,310 @@
+"""Reads and writes of memory, by the distance between neighbouring lanes.
+
+    0            one scalar, shared by all lanes
+    1, -1        one vector access (reversed)
+    otherwise    one scalar access per lane, or a masked gather or scatter
+
+A masked access touches only the lanes in the mask. An access that all lanes share, under a condition that may be false, goes to a spare
+place instead of the buffer, so that nothing outside the buffer is touched and no branch is needed.
+"""
+
+from __future__ import annotations
+
+from math import gcd
+
+from codegen.dtypes import DType, bool_
+from codegen.llvm.affine import Poly, number
+from codegen.llvm.builder import Builder
+from codegen.llvm.state import EmitError, Lanes, Memory, Scope, State
+from codegen.llvm.values import Value, memory_type, of_lanes
+
+SPARE_BYTES = 2048
+SPARE = f"@tl.spare = internal constant [{SPARE_BYTES} x i8] zeroinitializer, align 64"
+
+
+def lane_stride(poly: Poly, lanes: Lanes | None, b: Builder) -> int | None:
+    """Return the distance between lanes: 0 when they share the address, None when it is no constant."""
+    if lanes is None:
+        return 0
+    atoms = poly.atoms()
+    if any(b.facts.atoms[a].lanes for a in atoms if a != lanes.atom):
+        return None
+    if lanes.atom not in atoms:
+        return 0
+    parts = poly.split(lanes.atom)
+    return None if parts is None else parts[0].constant
+
+
+def load(state: State, memory: Memory, poly: Poly, scope: Scope) -> Value:
+    """Return element `poly` of the buffer, or one element per lane."""
+    key = f"load {memory.uid}.{state.versions.get(memory.uid, 0)} {sorted(poly.terms.items())} {scope.mask} {scope.guard} {scope.vector_guard}"
+    for region in state.builder.regions:
+        if key in region.memo:
+            return _remembered(memory.dtype, region.memo[key])
+    value = _load(state.builder, memory, poly, scope)
+    state.builder.region.memo[key] = f"{value.lanes} {value.text}"
+    return value
+
+
+def store(state: State, memory: Memory, poly: Poly, value: Value, scope: Scope, stream: bool) -> None:
+    """Write `value` to element `poly`, or one value per lane to theirs."""
+    b = state.builder
+    stride = lane_stride(poly, scope.lanes, b)
+    state.touch(memory.uid)
+    if stride == 0:
+        if value.lanes:
+            raise EmitError(f"the lanes write different values to one element of `{memory.buffer.name}`, and not as a reduction")
+        _store_shared(b, memory, poly, value, scope)
+        return
+    assert scope.lanes is not None
+    lanes = scope.lanes.count
+    if value.lanes == 0:
+        value = Value(value.dtype, _splat(b, value, lanes), lanes)
+    stored = _to_memory(b, value)
+    if stride in (1, -1):
+        _store_contiguous(b, memory, poly, stored, scope, stride, stream)
+    elif scope.mask is None:
+        element = memory_type(memory.dtype)
+        for lane in range(lanes):
+            part = b.pure(f"extractelement {of_lanes(element, lanes)} {stored}, i64 {lane}")
+            pointer = _lane_pointer(b, memory, poly, scope.lanes, lane)
+            b.write(f"store {element} {part}, ptr {pointer}, align {_align(memory, number(1))}")
+    else:
+        _scatter(b, memory, poly, stored, scope)
+    if stride == 1 and scope.mask is None:
+        key = f"load {memory.uid}.{state.versions[memory.uid]} {sorted(poly.terms.items())} None None None"
+        b.region.memo[key] = f"{lanes} {value.text}"
+
+
+def prefetch(state: State, memory: Memory, poly: Poly, scope: Scope, write: bool, locality: int) -> None:
+    """Ask for the cache lines of the elements."""
+    b = state.builder
+    fn = b.declare("llvm.prefetch.p0", "void @(ptr, i32, i32, i32)")
+    per_line = max(1, 64 // memory.dtype.size_bytes)
+    stride = lane_stride(poly, scope.lanes, b)
+    count = 1 if stride == 0 or scope.lanes is None else scope.lanes.count
+    for lane in range(0, count, per_line if stride in (1, -1) else 1):
+        pointer = _lane_pointer(b, memory, poly, scope.lanes, lane) if scope.lanes else _pointer(b, memory, poly)
+        b.write(f"call void {fn}(ptr {pointer}, i32 {int(write)}, i32 {locality}, i32 1)")
+
+
+# ---------------------------------------------------------------- reading
+
+
+def _load(b: Builder, memory: Memory, poly: Poly, scope: Scope) -> Value:
+    stride = lane_stride(poly, scope.lanes, b)
+    element = memory_type(memory.dtype)
+    if stride == 0:
+        pointer = _guarded(b, _pointer(b, memory, poly), scope.guard)
+        return _from_memory(b, memory.dtype, b.op(f"load {element}, ptr {pointer}, align {_align(memory, poly)}"), 0)
+    assert scope.lanes is not None
+    lanes = scope.lanes.count
+    if stride in (1, -1):
+        text = _load_contiguous(b, memory, poly, scope, stride)
+    elif scope.mask is None:
+        text = "poison"
+        for lane in range(lanes):
+            pointer = _guarded(b, _lane_pointer(b, memory, poly, scope.lanes, lane), scope.vector_guard)
+            part = b.op(f"load {element}, ptr {pointer}, align {_align(memory, number(1))}")
+            text = b.op(f"insertelement {of_lanes(element, lanes)} {text}, {element} {part}, i64 {lane}")
+    else:
+        text = _gather(b, memory, poly, scope)
+    return _from_memory(b, memory.dtype, text, lanes)
+
+
+def _load_contiguous(b: Builder, memory: Memory, poly: Poly, scope: Scope, stride: int) -> str:
+    assert scope.lanes is not None
+    lanes = scope.lanes.count
+    element = memory_type(memory.dtype)
+    vector = of_lanes(element, lanes)
+    first = _first(poly, scope.lanes, stride)
+    pointer = _guarded(b, _pointer(b, memory, first), scope.vector_guard)
+    align = _align(memory, first)
+    if scope.mask is None:
+        text = b.op(f"load {vector}, ptr {pointer}, align {align}")
+    else:
+        mask = scope.mask if stride == 1 else _reversed(b, "i1", scope.mask, lanes)
+        fn = b.declare(f"llvm.masked.load.v{lanes}{_suffix(element)}.p0", f"{vector} @(ptr, i32, <{lanes} x i1>, {vector})")
+        text = b.op(f"call {vector} {fn}(ptr {pointer}, i32 {align}, <{lanes} x i1> {mask}, {vector} zeroinitializer)")
+    return text if stride == 1 else _reversed(b, element, text, lanes)
+
+
+def _gather(b: Builder, memory: Memory, poly: Poly, scope: Scope) -> str:
+    assert scope.lanes is not None
+    lanes = scope.lanes.count
+    element = memory_type(memory.dtype)
+    vector = of_lanes(element, lanes)
+    fn = b.declare(
+        f"llvm.masked.gather.v{lanes}{_suffix(element)}.v{lanes}p0", f"{vector} @(<{lanes} x ptr>, i32, <{lanes} x i1>, {vector})"
+    )
+    pointers = _pointers(b, memory, poly, scope.lanes)
+    align = _align(memory, number(1))
+    return b.op(f"call {vector} {fn}(<{lanes} x ptr> {pointers}, i32 {align}, <{lanes} x i1> {scope.mask}, {vector} zeroinitializer)")
+
+
+# ---------------------------------------------------------------- writing
+
+
+def _store_shared(b: Builder, memory: Memory, poly: Poly, value: Value, scope: Scope) -> None:
+    pointer = _pointer(b, memory, poly)
+    if scope.guard is not None:
+        spare = "%tl.sink"
+        line = f"  {spare} = alloca i64, align 8"
+        if line not in b.prologue:
+            b.prologue.append(line)
+        pointer = b.pure(f"select i1 {scope.guard}, ptr {pointer}, ptr {spare}")
+    b.write(f"store {memory_type(memory.dtype)} {_to_memory(b, value)}, ptr {pointer}, align {_align(memory, poly)}")
+
+
+def _store_contiguous(b: Builder, memory: Memory, poly: Poly, stored: str, scope: Scope, stride: int, stream: bool) -> None:
+    assert scope.lanes is not None
+    lanes = scope.lanes.count
+    element = memory_type(memory.dtype)
+    vector = of_lanes(element, lanes)
+    first = _first(poly, scope.lanes, stride)
+    pointer = _pointer(b, memory, first)
+    align = _align(memory, first)
+    mask = scope.mask
+    if stride == -1:
+        stored = _reversed(b, element, stored, lanes)
+        mask = None if mask is None else _reversed(b, "i1", mask, lanes)
+    if mask is None:
+        hint = ", !nontemporal !1" if stream and align % (lanes * memory.dtype.size_bytes) == 0 else ""
+        b.write(f"store {vector} {stored}, ptr {pointer}, align {align}{hint}")
+        return
+    fn = b.declare(f"llvm.masked.store.v{lanes}{_suffix(element)}.p0", f"void @({vector}, ptr, i32, <{lanes} x i1>)")
+    b.write(f"call void {fn}({vector} {stored}, ptr {pointer}, i32 {align}, <{lanes} x i1> {mask})")
+
+
+def _scatter(b: Builder, memory: Memory, poly: Poly, stored: str, scope: Scope) -> None:
+    assert scope.lanes is not None
+    lanes = scope.lanes.count
+    element = memory_type(memory.dtype)
+    vector = of_lanes(element, lanes)
+    fn = b.declare(f"llvm.masked.scatter.v{lanes}{_suffix(element)}.v{lanes}p0", f"void @({vector}, <{lanes} x ptr>, i32, <{lanes} x i1>)")
+    pointers = _pointers(b, memory, poly, scope.lanes)
+    align = _align(memory, number(1))
+    b.write(f"call void {fn}({vector} {stored}, <{lanes} x ptr> {pointers}, i32 {align}, <{lanes} x i1> {scope.mask})")
+
+
+# ---------------------------------------------------------------- addresses
+
+
+def vector_index(b: Builder, poly: Poly, lanes: Lanes) -> str:
+    """Return `poly` as one i64 per lane."""
+    vector = of_lanes("i64", lanes.count)
+    uniform: dict[tuple[str, ...], int] = {}
+    total = ""
+    for monomial, coefficient in sorted(poly.terms.items()):
+        varying = [a for a in monomial if a == lanes.atom or b.facts.atoms[a].lanes]
+        if not varying:
+            uniform[monomial] = coefficient
+            continue
+        rest = Poly({tuple(a for a in monomial if a not in varying): coefficient})
+        term = _numbers(lanes.count) if varying[0] == lanes.atom else varying[0]
+        for atom in varying[1:]:
+            term = b.pure(f"mul {vector} {term}, {_numbers(lanes.count) if atom == lanes.atom else atom}")
+        if rest.constant != 1:
+            term = b.pure(f"mul {vector} {term}, {_splat_index(b, rest, lanes.count)}")
+        total = b.pure(f"add {vector} {total}, {term}") if total else term
+    base = Poly(uniform)
+    if not total:
+        return _splat_index(b, base, lanes.count)
+    return total if base.constant == 0 else b.pure(f"add {vector} {total}, {_splat_index(b, base, lanes.count)}")
+
+
+def _numbers(lanes: int) -> str:
+    return "<" + ", ".join(f"i64 {i}" for i in range(lanes)) + ">"
+
+
+def _splat_index(b: Builder, poly: Poly, lanes: int) -> str:
+    text = b.index(poly)
+    return _splat_text(b, "i64", text, lanes)
+
+
+def _splat(b: Builder, value: Value, lanes: int) -> str:
+    return _splat_text(b, "i1" if value.dtype == bool_ else memory_type(value.dtype), value.text, lanes)
+
+
+def _splat_text(b: Builder, element: str, text: str, lanes: int) -> str:
+    if not text.startswith("%"):
+        return f"splat ({element} {text})"
+    vector = of_lanes(element, lanes)
+    first = b.pure(f"insertelement {vector} poison, {element} {text}, i64 0")
+    return b.pure(f"shufflevector {vector} {first}, {vector} poison, <{lanes} x i32> zeroinitializer")
+
+
+def _pointer(b: Builder, memory: Memory, poly: Poly) -> str:
+    return b.address(memory.pointer, memory.depth, memory_type(memory.dtype), poly)
+
+
+def _pointers(b: Builder, memory: Memory, poly: Poly, lanes: Lanes) -> str:
+    index = vector_index(b, poly, lanes)
+    return b.pure(f"getelementptr {memory_type(memory.dtype)}, ptr {memory.pointer}, <{lanes.count} x i64> {index}")
+
+
+def _lane_pointer(b: Builder, memory: Memory, poly: Poly, lanes: Lanes, lane: int) -> str:
+    """Return the address for one lane."""
+    parts = poly.split(lanes.atom)
+    if parts is not None and not any(b.facts.atoms[a].lanes for a in parts[0].atoms() | parts[1].atoms()):
+        return _pointer(b, memory, parts[0].scaled(lane) + parts[1])
+    index = b.pure(f"extractelement <{lanes.count} x i64> {vector_index(b, poly, lanes)}, i64 {lane}")
+    return b.pure(f"getelementptr {memory_type(memory.dtype)}, ptr {memory.pointer}, i64 {index}")
+
+
+def _first(poly: Poly, lanes: Lanes, stride: int) -> Poly:
+    """Return the lowest address of a contiguous access."""
+    parts = poly.split(lanes.atom)
+    assert parts is not None
+    return parts[1] if stride == 1 else parts[1] - number(lanes.count - 1)
+
+
+def _guarded(b: Builder, pointer: str, guard: str | None) -> str:
+    if guard is None:
+        return pointer
+    b.declarations.setdefault("tl.spare", SPARE)
+    return b.pure(f"select i1 {guard}, ptr {pointer}, ptr @tl.spare")
+
+
+def _align(memory: Memory, poly: Poly) -> int:
+    """Return the greatest power of two that divides the address of element `poly`."""
+    factor = gcd(memory.buffer.align, poly.multiple_of() * memory.dtype.size_bytes)
+    return factor & -factor
+
+
+def _reversed(b: Builder, element: str, text: str, lanes: int) -> str:
+    vector = of_lanes(element, lanes)
+    order = "<" + ", ".join(f"i32 {i}" for i in reversed(range(lanes))) + ">"
+    return b.pure(f"shufflevector {vector} {text}, {vector} poison, <{lanes} x i32> {order}")
+
+
+def _suffix(element: str) -> str:
+    return {"float": "f32", "double": "f64"}.get(element, element)
+
+
+# ---------------------------------------------------------------- representation
+
+
+def _remembered(dtype: DType, memo: str) -> Value:
+    lanes, text = memo.split(" ", 1)
+    return Value(dtype, text, int(lanes))
+
+
+def _from_memory(b: Builder, dtype: DType, text: str, lanes: int) -> Value:
+    if dtype == bool_:
+        zero = "zeroinitializer" if lanes else "0"
+        text = b.pure(f"icmp ne {of_lanes('i8', lanes)} {text}, {zero}")
+    elif dtype.bits == 4:
+        vector = of_lanes("i8", lanes)
+        four = "splat (i8 4)" if lanes else "4"
+        high = b.pure(f"shl {vector} {text}, {four}")
+        text = b.pure(f"{'ashr' if dtype.kind == 'int' else 'lshr'} {vector} {high}, {four}")
+    return Value(dtype, text, lanes)
+
+
+def _to_memory(b: Builder, value: Value) -> str:
+    if value.dtype.bits == 4:
+        return b.pure(f"and {value.typed}, {'splat (i8 15)' if value.lanes else '15'}")
+    if value.dtype != bool_:
+        return value.text
+    return b.pure(f"zext {value.typed} to {of_lanes('i8', value.lanes)}")

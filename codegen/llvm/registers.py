@@ -1,0 +1,231 @@
+"""Buffers in registers: every element is part of an SSA value.
+
+A buffer is cut into cells of `granule` consecutive elements, chosen so that the vector accesses of the code that uses it are whole cells:
+
+    acc [14][32], read and written 16 lanes at a time   ->   28 cells of <16 x float>
+
+Accesses that do not fit the cells are still right, only slower: they are put together from single elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import gcd
+
+from codegen.llvm.affine import ONE, ZERO, Poly, atom_poly, number
+from codegen.llvm.builder import Builder
+from codegen.llvm.memory import lane_stride
+from codegen.llvm.state import EmitError, Registers, Scope, State, splat
+from codegen.llvm.values import Value, of_lanes, scalar_type
+from codegen.loops.nodes import Add, Alloc, Expr, For, Index, Int, Load, Mul, Store, Var
+from codegen.loops.walk import Node, children
+
+
+def read(state: State, storage: Registers, poly: Poly, scope: Scope) -> Value:
+    """Return element `poly`, or one element per lane."""
+    b = state.builder
+    stride, offset = _place(b, storage, poly, scope)
+    cells = state.cells[storage.uid]
+    if storage.private_lanes:
+        return Value(storage.dtype, cells[offset], storage.private_lanes)
+    if stride == 0:
+        return Value(storage.dtype, _element(b, storage, cells, offset))
+    assert scope.lanes is not None
+    lanes = scope.lanes.count
+    return Value(storage.dtype, _gathered(b, storage, cells, [offset + stride * i for i in range(lanes)]), lanes)
+
+
+def write(state: State, storage: Registers, poly: Poly, value: Value, scope: Scope) -> None:
+    """Make `value` the element `poly`, or one element per lane, where the mask allows it."""
+    b = state.builder
+    stride, offset = _place(b, storage, poly, scope)
+    cells = state.cells[storage.uid]
+    if storage.private_lanes:
+        cells[offset] = _masked(b, splat(b, value, storage.private_lanes), cells[offset], scope)
+        return
+    if stride == 0:
+        if value.lanes:
+            raise EmitError(f"the lanes write different values to one element of `{storage.buffer.name}`, and not as a reduction")
+        _put(b, storage, cells, offset, _guarded(b, value, storage, cells, offset, scope))
+        return
+    assert scope.lanes is not None
+    lanes = scope.lanes.count
+    places = [offset + stride * i for i in range(lanes)]
+    new = splat(b, value, lanes)
+    if scope.mask is not None:
+        new = Value(new.dtype, _masked(b, new, _gathered(b, storage, cells, places), scope), lanes)
+    _scattered(b, storage, cells, places, new)
+
+
+def granule(buffer: Alloc, block: tuple[Node, ...], count: int) -> int:
+    """Return how many elements belong in one cell, from the vector accesses in the statements that follow the allocation."""
+    result = 0
+    for lanes, steps in _vector_accesses(buffer.buffer.name, block, buffer.buffer.shape):
+        result = gcd(result, lanes, steps)
+    return max(result, 1) if count > 1 else 1
+
+
+def lane_count(extent: int) -> int:
+    """Return the number of lanes used for a vector loop: the next power of two."""
+    return 1 << (extent - 1).bit_length()
+
+
+# ---------------------------------------------------------------- cells
+
+
+def _place(b: Builder, storage: Registers, poly: Poly, scope: Scope) -> tuple[int, int]:
+    """Return (distance between lanes, offset of the first one)."""
+    stride = lane_stride(poly, scope.lanes, b)
+    if stride is not None:
+        base = poly if stride == 0 or scope.lanes is None else poly - Poly({(scope.lanes.atom,): stride})
+        offset = base.constant
+        if offset is not None and (stride == 0 or not storage.private_lanes):
+            return stride, offset
+    raise EmitError(f"`{storage.buffer.name}` is in registers, so its index must be a constant once unrolled; it is {poly!r}")
+
+
+def _element(b: Builder, storage: Registers, cells: list[str], place: int) -> str:
+    cell, lane = divmod(place, storage.granule)
+    if storage.granule == 1:
+        return cells[cell]
+    return b.pure(f"extractelement {storage.cell_type} {cells[cell]}, i64 {lane}")
+
+
+def _put(b: Builder, storage: Registers, cells: list[str], place: int, value: Value) -> None:
+    cell, lane = divmod(place, storage.granule)
+    if storage.granule == 1:
+        cells[cell] = value.text
+    else:
+        cells[cell] = b.pure(f"insertelement {storage.cell_type} {cells[cell]}, {value.typed}, i64 {lane}")
+
+
+def _gathered(b: Builder, storage: Registers, cells: list[str], places: list[int]) -> str:
+    """Return the elements at `places` as a vector; those beyond the buffer are poison."""
+    whole = _whole_cells(storage, places)
+    if whole is not None:
+        return _joined(b, storage, [cells[c] for c in whole])
+    text = "poison"
+    element = scalar_type(storage.dtype)
+    for lane, place in enumerate(places):
+        if 0 <= place < len(cells) * storage.granule:
+            part = _element(b, storage, cells, place)
+            text = b.pure(f"insertelement {of_lanes(element, len(places))} {text}, {element} {part}, i64 {lane}")
+    return text
+
+
+def _scattered(b: Builder, storage: Registers, cells: list[str], places: list[int], value: Value) -> None:
+    whole = _whole_cells(storage, places)
+    if whole is not None and len(whole) == 1:
+        cells[whole[0]] = value.text
+        return
+    if whole is not None:
+        for i, cell in enumerate(whole):
+            order = ", ".join(f"i32 {i * storage.granule + lane}" for lane in range(storage.granule))
+            cells[cell] = b.pure(f"shufflevector {value.typed}, {value.type} poison, <{storage.granule} x i32> <{order}>")
+        return
+    for lane, place in enumerate(places):
+        if 0 <= place < len(cells) * storage.granule:
+            part = b.pure(f"extractelement {value.typed}, i64 {lane}")
+            _put(b, storage, cells, place, Value(value.dtype, part))
+
+
+def _whole_cells(storage: Registers, places: list[int]) -> list[int] | None:
+    """Return the cells that `places` are, in order, or None when they are not whole cells."""
+    size = storage.granule
+    first = places[0]
+    if size == 1 or first % size or len(places) % size or places != list(range(first, first + len(places))):
+        return None
+    whole = list(range(first // size, first // size + len(places) // size))
+    return whole if whole[-1] < -(-storage.count // size) else None
+
+
+def _joined(b: Builder, storage: Registers, parts: list[str]) -> str:
+    """Return the concatenation of a power of two of cells."""
+    lanes = storage.granule
+    element = scalar_type(storage.dtype)
+    while len(parts) > 1:
+        order = ", ".join(f"i32 {i}" for i in range(2 * lanes))
+        kind = of_lanes(element, lanes)
+        parts = [
+            b.pure(f"shufflevector {kind} {parts[i]}, {kind} {parts[i + 1]}, <{2 * lanes} x i32> <{order}>")
+            for i in range(0, len(parts), 2)
+        ]
+        lanes *= 2
+    return parts[0]
+
+
+def _masked(b: Builder, value: Value, old: str, scope: Scope) -> str:
+    if scope.mask is None or old == "poison":
+        return value.text
+    return b.pure(f"select <{value.lanes} x i1> {scope.mask}, {value.typed}, {value.type} {old}")
+
+
+def _guarded(b: Builder, value: Value, storage: Registers, cells: list[str], place: int, scope: Scope) -> Value:
+    if scope.guard is None:
+        return value
+    old = _element(b, storage, cells, place)
+    return Value(value.dtype, b.pure(f"select i1 {scope.guard}, {value.typed}, {value.type} {old}"))
+
+
+# ---------------------------------------------------------------- choosing the granule
+
+
+def _vector_accesses(name: str, block: tuple[Node, ...], shape: tuple[Index, ...]) -> Iterator[tuple[int, int]]:
+    """Yield (lanes, what the address of the first lane is a multiple of) for every access to `name` with neighbouring lanes."""
+    for node in block:
+        yield from _accesses_below(node, name, shape, {}, None)
+
+
+def _accesses_below(
+    node: Node, name: str, shape: tuple[Index, ...], known: dict[str, Poly], vector: tuple[str, int] | None
+) -> Iterator[tuple[int, int]]:
+    match node:
+        case For(var, lo, hi, _, kind, extent):
+            low = _poly(lo, known)
+            known = {**known, var: atom_poly(var) + low if low is not None and low.constant is not None else atom_poly(var)}
+            if kind == "vector" and extent is not None:
+                vector = (var, lane_count(_trips(lo, hi, extent, known)))
+        case Load(buffer, index) | Store(buffer, index) if buffer == name and vector is not None:
+            found = _neighbours(index, shape, known, vector)
+            if found is not None:
+                yield found
+        case _:
+            pass
+    for child in children(node):
+        yield from _accesses_below(child, name, shape, known, vector)
+
+
+def _trips(lo: Index, hi: Index, extent: int, known: dict[str, Poly]) -> int:
+    first, last = _poly(lo, known), _poly(hi, known)
+    count = None if first is None or last is None else (last - first).constant
+    return extent if count is None else max(1, min(extent, count))
+
+
+def _neighbours(
+    index: tuple[Index, ...], shape: tuple[Index, ...], known: dict[str, Poly], vector: tuple[str, int]
+) -> tuple[int, int] | None:
+    address = ZERO
+    for i, extent in zip(index, shape, strict=True):
+        here, size = _poly(i, known), _poly(extent, known)
+        if here is None or size is None:
+            return None
+        address = address * size + here
+    parts = address.split(vector[0])
+    if parts is None or parts[0] != ONE:
+        return None
+    return vector[1], parts[1].multiple_of()
+
+
+def _poly(index: Index | Expr, known: dict[str, Poly]) -> Poly | None:
+    match index:
+        case Int(value):
+            return number(value)
+        case Var(name):
+            return known.get(name) or atom_poly(name)
+        case Add(lhs, rhs) | Mul(lhs, rhs):
+            left, right = _poly(lhs, known), _poly(rhs, known)
+            if left is None or right is None:
+                return None
+            return left + right if isinstance(index, Add) else left * right
+        case _:
+            return None

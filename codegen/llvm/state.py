@@ -1,0 +1,129 @@
+"""What emission carries along: the scope of a statement, where buffers live, and the state of one function."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from codegen.dtypes import DType
+from codegen.llvm.affine import Poly
+from codegen.llvm.builder import Builder
+from codegen.llvm.values import Value, of_lanes, scalar_type
+from codegen.loops.nodes import Buffer
+
+
+class EmitError(Exception):
+    """The loop IR asks for something that code generation does not do; the message says what."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """A buffer at an address. `pointer` is defined at region `depth`; `strides` are row-major, in elements."""
+
+    uid: int
+    buffer: Buffer
+    pointer: str
+    depth: int
+    strides: tuple[Poly, ...]
+
+    @property
+    def dtype(self) -> DType:
+        return self.buffer.dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Registers:
+    """A buffer in SSA values, `granule` consecutive elements in each; inside a vector loop every lane has its own (`private_lanes`)."""
+
+    uid: int
+    buffer: Buffer
+    granule: int
+    count: int
+    strides: tuple[Poly, ...]
+    private_lanes: int = 0
+
+    @property
+    def dtype(self) -> DType:
+        return self.buffer.dtype
+
+    @property
+    def cell_type(self) -> str:
+        lanes = self.private_lanes or (self.granule if self.granule > 1 else 0)
+        return of_lanes(scalar_type(self.dtype), lanes)
+
+
+Storage = Memory | Registers
+
+
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """The vector loop being emitted: `atom` stands for the lane number, 0 .. count - 1."""
+
+    atom: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The meaning of names, and under which conditions code runs.
+
+    mask          lanes that take part (a vector of i1), None for all
+    guard         a uniform i1: when it is false nothing runs, so what all lanes share must not be read; None for true
+    vector_guard  the same for reads that `mask` does not already prevent
+    """
+
+    vars: dict[str, Poly] = field(default_factory=dict)
+    lets: dict[str, Value] = field(default_factory=dict)
+    buffers: dict[str, Storage] = field(default_factory=dict)
+    lanes: Lanes | None = None
+    mask: str | None = None
+    guard: str | None = None
+    vector_guard: str | None = None
+    parallel: bool = False
+
+
+class State:
+    """One function being written. `cells` are the current values of buffers in registers, `versions` count the writes to memory."""
+
+    def __init__(self, builder: Builder) -> None:
+        self.builder = builder
+        self.cells: dict[int, list[str]] = {}
+        self.register_types: dict[int, str] = {}
+        self.versions: dict[int, int] = {}
+        self.next_uid = 0
+        self._version = 0
+
+    def new_uid(self) -> int:
+        self.next_uid += 1
+        return self.next_uid - 1
+
+    def touch(self, uid: int) -> None:
+        """Note that the buffer may have changed."""
+        self._version += 1
+        self.versions[uid] = self._version
+
+    def snapshot(self) -> dict[int, list[str]]:
+        return {uid: list(cells) for uid, cells in self.cells.items()}
+
+
+def splat(b: Builder, value: Value, lanes: int) -> Value:
+    """Return `value` with `lanes` lanes."""
+    if value.lanes == lanes:
+        return value
+    assert value.lanes == 0, "only what all lanes share is copied to them"
+    element = scalar_type(value.dtype)
+    if not value.text.startswith("%"):
+        return Value(value.dtype, "poison" if value.text == "poison" else f"splat ({element} {value.text})", lanes)
+    vector = of_lanes(element, lanes)
+    first = b.pure(f"insertelement {vector} poison, {element} {value.text}, i64 0")
+    return Value(value.dtype, b.pure(f"shufflevector {vector} {first}, {vector} poison, <{lanes} x i32> zeroinitializer"), lanes)
+
+
+def same_lanes(b: Builder, *values: Value) -> tuple[Value, ...]:
+    """Return the values with as many lanes as the widest of them."""
+    lanes = max(v.lanes for v in values)
+    return tuple(splat(b, v, lanes) for v in values)
+
+
+def mask_and(b: Builder, left: str | None, right: str, lanes: int) -> str:
+    """Return the conjunction of two masks, None standing for all lanes."""
+    return right if left is None else b.pure(f"and {of_lanes('i1', lanes)} {left}, {right}")

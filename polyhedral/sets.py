@@ -13,8 +13,24 @@ from typing import ParamSpec
 import islpy as isl
 
 from polyhedral.expr import TRUE, And, Cond, Expr, Int, Name
+from polyhedral.recurrence import Edge, well_founded
 from polyhedral.space import DT, Frame, OperationLimit, all_of, fixed, integer, limited, negated, plus, smallest_point
 from polyhedral.verdict import Proven, Refuted, Unknown, Verdict
+
+__all__ = [
+    "Box",
+    "Edge",
+    "bounds",
+    "complement",
+    "count",
+    "covers",
+    "disjoint",
+    "hull_box",
+    "implies",
+    "is_empty",
+    "simplify_cond",
+    "well_founded",
+]
 
 P = ParamSpec("P")
 COUNT_LIMIT = 1_000_000

@@ -15,10 +15,12 @@ class Proven:
 
 @dataclass(frozen=True, slots=True)
 class Refuted:
-    """The claim fails at `point` for the sizes `params`: the lexicographically smallest case, sizes first."""
+    """The claim fails at `point` for the sizes `params`: the lexicographically smallest case, sizes first. `via` lists the elements of a cycle
+    of dependences, each after what it depends on, where that is what was found."""
 
     point: dict[str, int]
     params: dict[str, int]
+    via: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

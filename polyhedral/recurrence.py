@@ -1,0 +1,273 @@
+"""Whether elements of tensors that are defined through each other ever depend on themselves.
+
+    edge      { dst[x] -> src[y] : dst[x] is computed from src[y] }
+    ranking   integer vectors r_T(x) with r_src(y) < r_dst(x) lexicographically along every edge; then no cycle exists
+
+The ranking is built one component at a time, within each strongly connected group of tensors. A component gives every tensor a small
+linear form of its axes plus a constant so that no edge rises; the pairs on which it falls are settled, the groups are recomputed from what
+is left, and the next component follows. A component that never rises can do no harm, so the order of trial does not matter (the greedy
+argument of Feautrier's multi-dimensional schedules, 1992). What cannot be ranked is searched for a cycle of a few steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import NamedTuple
+
+import islpy as isl
+
+from polyhedral.expr import Cond, Expr, Name
+from polyhedral.space import DT, Frame, OperationLimit, from_linear, integer, limited, nonnegative, smallest_point
+from polyhedral.text import show_expr
+from polyhedral.verdict import Proven, Refuted, Unknown, Verdict
+
+MAX_CYCLE = 4
+MAX_TRIALS = 4000
+Form = tuple[int, ...]
+
+
+class Edge(NamedTuple):
+    """`target[target_axes]` is computed from `source[index]` for all values of `extra` where `condition` holds. An index of None is any
+    coordinate."""
+
+    source: str
+    index: Sequence[Expr | None]
+    target: str
+    target_axes: Sequence[str]
+    extra: Sequence[str]
+    condition: Cond
+
+
+@dataclass(frozen=True, slots=True)
+class _Pairs:
+    """`{ dst[x] -> src[y] }` that are not settled yet."""
+
+    source: str
+    target: str
+    relation: isl.Map
+    certain: bool
+    """Whether every pair is really read; false when an index depends on data."""
+
+
+def well_founded(
+    params: Sequence[str],
+    context: Cond,
+    nodes: Mapping[str, tuple[Sequence[str], Cond]],
+    edges: Sequence[Edge | tuple[str, Sequence[Expr | None], str, Sequence[str], Sequence[str], Cond]],
+) -> Verdict:
+    """Return whether no element depends on itself: proven with the ranking found, or refuted with a cycle of elements."""
+    try:
+        with limited():
+            return _Proof(tuple(params), context, nodes).decide([Edge(*e) for e in edges])
+    except OperationLimit as limit:
+        return Unknown(str(limit))
+
+
+class _Proof:
+    def __init__(self, params: tuple[str, ...], context: Cond, nodes: Mapping[str, tuple[Sequence[str], Cond]]) -> None:
+        self.params = params
+        self.axes = {name: tuple(axes) for name, (axes, _) in nodes.items()}
+        frame = Frame(params, ())
+        self.context = frame.set(context).intersect(frame.set(nonnegative(params))).params()
+        self.domains = {
+            name: Frame(params, tuple(axes)).set(domain).intersect_params(self.context) for name, (axes, domain) in nodes.items()
+        }
+        self.ranking: dict[str, list[str]] = {name: [] for name in nodes}
+        self.trials = 0
+
+    def decide(self, edges: Sequence[Edge]) -> Verdict:
+        pairs = [p for p in map(self._pairs, edges) if not p.relation.is_empty()]
+        for group in _groups(pairs):
+            stuck = self._rank(group)
+            if stuck:
+                return self._cycle(stuck)
+        ranks = "; ".join(f"{name} by ({', '.join(r)})" for name, r in self.ranking.items() if r)
+        return Proven(ranks or "no tensor depends on itself")
+
+    def _pairs(self, edge: Edge) -> _Pairs:
+        """Return the pairs of an edge, the extra iterators projected out."""
+        frame = Frame(self.params, (*edge.target_axes, *edge.extra))
+        n, rank = len(edge.target_axes), len(edge.index)
+        relation = isl.Map.universe(frame.space.map_from_domain_and_range(Frame(self.params, ("",) * rank).space))
+        for axis, index in enumerate(edge.index):
+            if index is not None:
+                one = isl.Map.from_pw_aff(frame.pw_aff(index))
+                relation = relation.intersect(one.insert_dims(DT.out, 1, rank - axis - 1).insert_dims(DT.out, 0, axis))
+        relation = relation.intersect_domain(frame.set(edge.condition)).project_out(DT.in_, n, len(edge.extra))
+        relation = relation.intersect_domain(self.domains[edge.target]).intersect_range(self.domains[edge.source])
+        return _Pairs(edge.source, edge.target, relation, None not in edge.index)
+
+    # --- ranking ----------------------------------------------------------------------------------------------------
+
+    def _rank(self, pairs: list[_Pairs]) -> list[_Pairs]:
+        """Settle the pairs of one group component by component; return what is left when no component helps."""
+        found = self._component(pairs)
+        if found is None:
+            return pairs
+        forms, offsets = found
+        for name, form in forms.items():
+            self.ranking[name].append(show_expr(from_linear({Name(a): f for a, f in zip(self.axes[name], form, strict=True)}, offsets[name])))
+        left = [self._level(p, forms, offsets) for p in pairs]
+        for group in _groups([p for p in left if not p.relation.is_empty()]):
+            stuck = self._rank(group)
+            if stuck:
+                return stuck
+        return []
+
+    def _component(self, pairs: list[_Pairs]) -> tuple[dict[str, Form], dict[str, int]] | None:
+        """Return a form and an offset for each tensor such that no pair rises and some pair falls, or None."""
+        names = list(dict.fromkeys(n for p in pairs for n in (p.target, p.source)))
+        memo: dict[tuple[int, Form, Form], int | None] = {}
+
+        def fall(index: int, forms: Mapping[str, Form]) -> int | None:
+            pair = pairs[index]
+            key = (index, forms[pair.target], forms[pair.source])
+            if key not in memo:
+                self.trials += 1
+                memo[key] = self._least_fall(pair, key[1], key[2])
+            return memo[key]
+
+        def search(position: int, forms: dict[str, Form]) -> Iterator[dict[str, Form]]:
+            if position == len(names):
+                yield dict(forms)
+                return
+            for form in self._forms(names[position], forms):
+                if self.trials > MAX_TRIALS:
+                    return
+                forms[names[position]] = form
+                known = [k for k, p in enumerate(pairs) if names[position] in (p.target, p.source) and p.target in forms and p.source in forms]
+                if all(fall(k, forms) is not None for k in known):
+                    yield from search(position + 1, forms)
+                del forms[names[position]]
+
+        for forms in search(0, {}):
+            falls = [fall(k, forms) for k in range(len(pairs))]
+            offsets = _offsets(names, pairs, [f for f in falls if f is not None])
+            if offsets is not None and self._progress(pairs, forms, offsets):
+                return forms, offsets
+        return None
+
+    def _forms(self, name: str, chosen: Mapping[str, Form]) -> Iterator[Form]:
+        """Return the candidate forms of a tensor's axes, simple ones first; the same axes as already chosen tensors before others."""
+        axes = self.axes[name]
+        likely: list[Form] = []
+        for other, form in chosen.items():
+            by_name = dict(zip(self.axes[other], form, strict=True))
+            likely.append(tuple(by_name.get(a, 0) for a in axes))
+            if len(form) == len(axes):
+                likely.append(form)
+        yield from dict.fromkeys([*likely, *_small_forms(len(axes))])
+
+    def _least_fall(self, pair: _Pairs, target: Form, source: Form) -> int | None:
+        """Return the least value of target form - source form over the pairs, or None when it is unbounded."""
+        both = pair.relation.wrap().flatten()
+        least = both.min_val(self._difference(pair, target, source, 0))
+        return integer(least) if least.is_int() else None
+
+    def _difference(self, pair: _Pairs, target: Form, source: Form, offset: int) -> isl.Aff:
+        dims = (*(f"x{k}" for k in range(len(target))), *(f"y{k}" for k in range(len(source))))
+        terms = {Name(d): f for d, f in zip(dims, (*target, *(-f for f in source)), strict=True)}
+        return Frame(self.params, dims).aff(from_linear(terms, offset))
+
+    def _progress(self, pairs: list[_Pairs], forms: Mapping[str, Form], offsets: Mapping[str, int]) -> bool:
+        return any(not self._level(p, forms, offsets).relation.is_equal(p.relation) for p in pairs)
+
+    def _level(self, pair: _Pairs, forms: Mapping[str, Form], offsets: Mapping[str, int]) -> _Pairs:
+        """Return the pairs on which the component neither rises nor falls."""
+        offset = offsets[pair.target] - offsets[pair.source]
+        aff = self._difference(pair, forms[pair.target], forms[pair.source], offset)
+        level = pair.relation.wrap().flatten().intersect(aff.zero_basic_set().to_set())
+        n = len(forms[pair.target])
+        as_map = isl.Map.from_range(level).move_dims(DT.in_, 0, DT.out, 0, n)
+        return _Pairs(pair.source, pair.target, as_map, pair.certain)
+
+    # --- cycles -----------------------------------------------------------------------------------------------------
+
+    def _cycle(self, pairs: list[_Pairs]) -> Verdict:
+        """Return the shortest cycle of at most `MAX_CYCLE` dependences among `pairs` as evidence, or Unknown."""
+        paths: list[list[_Pairs]] = [[p] for p in pairs]
+        for _ in range(MAX_CYCLE):
+            for path in paths:
+                if path[0].target == path[-1].source and all(p.certain for p in path):
+                    found = self._closed(path)
+                    if found is not None:
+                        return found
+            paths = [[*path, p] for path in paths for p in pairs if p.target == path[-1].source][:200]
+        names = ", ".join(f"`{n}`" for n in dict.fromkeys(p.target for p in pairs))
+        return Unknown(f"no order of the elements of {names} was found, and no element that depends on itself")
+
+    def _closed(self, path: Sequence[_Pairs]) -> Refuted | None:
+        around = path[0].relation
+        for step in path[1:]:
+            around = around.apply_range(step.relation)
+        fixed = around.intersect(isl.Map.identity(around.get_space())).domain()
+        if fixed.is_empty():
+            return None
+        sizes, start = smallest_point(fixed)
+        names = self.axes[path[0].target]
+        via = [(path[0].target, start)]
+        here = _single(fixed, sizes, start)
+        home = here
+        for k, step in enumerate(path[:-1]):
+            reach = step.relation.intersect_domain(here).range()
+            back = home
+            for later in reversed(path[k + 1 :]):
+                back = later.relation.intersect_range(back).domain()
+            _, point = smallest_point(reach.intersect(back))
+            here = _single(reach, sizes, point)
+            via.append((step.source, point))
+        return Refuted(dict(zip(names, start, strict=True)), dict(zip(self.params, sizes, strict=True)), tuple(via))
+
+
+def _single(like: isl.Set, sizes: Sequence[int], point: Sequence[int]) -> isl.Set:
+    result = isl.Set.universe(like.get_space())
+    for position, value in enumerate(sizes):
+        result = result.fix_val(DT.param, position, isl.Val(value))
+    for position, value in enumerate(point):
+        result = result.fix_val(DT.set, position, isl.Val(value))
+    return result
+
+
+def _small_forms(rank: int) -> Iterator[Form]:
+    """Return linear forms with small factors: one axis, sums and differences of two, all axes, none."""
+    unit = [tuple(int(k == a) for k in range(rank)) for a in range(rank)]
+    for u in unit:
+        yield u
+    for u in unit:
+        yield tuple(-x for x in u)
+    for u, v in combinations(unit, 2):
+        for f, g in ((1, 1), (1, -1), (-1, 1), (-1, -1), (2, 1), (1, 2), (2, -1), (-1, 2), (-2, 1), (1, -2)):
+            yield tuple(f * x + g * y for x, y in zip(u, v, strict=True))
+    if rank > 2:
+        yield (1,) * rank
+        yield (-1,) * rank
+    yield (0,) * rank
+
+
+def _offsets(names: Sequence[str], pairs: Sequence[_Pairs], falls: Sequence[int]) -> dict[str, int] | None:
+    """Return offsets with `fall + offset[target] - offset[source] >= 0` for each pair (Bellman–Ford), or None when there are none."""
+    offsets = dict.fromkeys(names, 0)
+    for _ in range(len(names) + 1):
+        changed = False
+        for pair, fall in zip(pairs, falls, strict=True):
+            if offsets[pair.source] > offsets[pair.target] + fall:
+                offsets[pair.source] = offsets[pair.target] + fall
+                changed = True
+        if not changed:
+            return offsets
+    return None
+
+
+def _groups(pairs: Sequence[_Pairs]) -> list[list[_Pairs]]:
+    """Return the pairs within each strongly connected group of tensors; pairs between groups need no ranking."""
+    reach = {n: {n} for p in pairs for n in (p.source, p.target)}
+    for _ in reach:
+        for p in pairs:
+            reach[p.target] |= reach[p.source]
+    groups: dict[frozenset[str], list[_Pairs]] = {}
+    for p in pairs:
+        if p.target in reach[p.source]:
+            groups.setdefault(frozenset(n for n in reach if n in reach[p.target] and p.target in reach[n]), []).append(p)
+    return list(groups.values())

@@ -92,7 +92,7 @@ def rebuilt(
     """Return the graph with `nodes` instead of its own, in topological order.
 
     `values` and `constants` are added (or take the place of those of the same name). `replaced[v] = w` makes every reader of `v` read `w`,
-    through chains of replacements. An output that is replaced keeps its name: the definition of `w` is renamed when nothing forbids it, or a view is added.
+    through chains of replacements. An output that is replaced keeps its name: it becomes a view of `w`.
     Values and constants that nothing reads or defines are dropped; nodes are never dropped here.
     """
     table = dict(graph.values) | {value.name: value for value in values}

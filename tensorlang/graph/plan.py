@@ -6,8 +6,8 @@
 
 All that is neither given nor returned lives in one arena, whose size is known before the first run. Storages whose lifetimes meet never
 share a byte: a kernel may read its inputs as long as it writes, so an output may not take the place of an input of the same kernel.
-Offsets are assigned largest first, each to the tightest gap that is free during its lifetime, all multiples of `ALIGNMENT`. Scratch memory of
-kernels takes part with a lifetime of one node.
+Offsets are assigned largest first, each to the tightest gap that is free during its lifetime, all multiples of `ALIGNMENT`. Scratch
+memory of kernels takes part with a lifetime of one node.
 
 `planned` expects every output of the graph to be the storage of a kernel's output (pass `outputs` sees to it).
 """

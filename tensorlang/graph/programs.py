@@ -15,7 +15,7 @@ from polyhedral.expr import TRUE, Int, Name
 from polyhedral.expr import Expr as Affine
 from tensorlang.graph.nodes import Value
 from tensorlang.tensor import walk
-from tensorlang.tensor.nodes import Binary, Definition, Dynamic, Expr, Piece, Program, Read, Reduce, Tensor
+from tensorlang.tensor.nodes import Binary, Cast, Definition, Dynamic, Expr, Piece, Program, Read, Reduce, Select, Tensor
 
 
 def program_key(program: Program) -> str:
@@ -65,6 +65,23 @@ def is_pointwise(program: Program) -> bool:
     return not reduces(program) and not recurs(program) and all(t.declared_range is None for t in program.params)
 
 
+def is_contraction(program: Program) -> bool:
+    """Tell whether some reduction of the program sums products that read two tensors: matrix products, convolutions."""
+    return any(
+        isinstance(e, Reduce) and e.reducer.kind == "sum" and any(_is_product(body) for body in e.body) for e in expressions(program)
+    )
+
+
+def _is_product(e: Expr) -> bool:
+    match e:
+        case Binary(op="*", lhs=lhs, rhs=rhs):
+            return lhs != rhs and bool(walk.tensor_names(lhs)) and bool(walk.tensor_names(rhs))
+        case Cast(value=value) | Select(then=value):
+            return _is_product(value)
+        case _:
+            return False
+
+
 def same_box(a: Tensor, b: Tensor) -> bool:
     return a.shape == b.shape and (a.grouping or (1,) * len(a.shape)) == (b.grouping or (1,) * len(b.shape))
 
@@ -74,7 +91,7 @@ def reads_in_place(program: Program, param: str) -> bool:
     if not is_single(program):
         return False
     definition = program.definitions[0]
-    axes = tuple(Name(axis) for axis in definition.axes)
+    axes = here(definition.axes)
     tensor = param_named(program, param)
     found = [e for e in expressions(program) if isinstance(e, Read) and e.tensor == param]
     return bool(found) and same_box(tensor, definition.tensors[0]) and all(e.index == axes for e in found)
@@ -85,7 +102,7 @@ def param_named(program: Program, name: str) -> Tensor:
 
 
 def permutation(program: Program) -> tuple[int, ...] | None:
-    """Return p when the program is `y[i0, i1, …] = x[j0, j1, …]` with `j[k] = i[p⁻¹[k]]`, as `numpy.transpose(x, p)`; grouped axes are not recognised."""
+    """Return p when the program is `numpy.transpose(x, p)`: axis k of the result is axis p[k] of x. Grouped axes are not recognised."""
     value = single_value(program)
     if not isinstance(value, Read) or len(program.params) != 1:
         return None
@@ -106,6 +123,8 @@ def identity_source(program: Program) -> str | None:
 
     A transposition that moves only axes of extent one counts, and so does a change of grouping."""
     value = single_value(program)
+    while isinstance(value, Cast) and value.dtype == program.definitions[0].tensors[0].dtype:
+        value = value.value
     if not isinstance(value, Read):
         return None
     definition = program.definitions[0]
@@ -146,7 +165,7 @@ def transpose_program(dtype: DType, shape: tuple[int, ...], perm: tuple[int, ...
     index: tuple[Affine, ...] = tuple(Name(axes[perm.index(k)]) for k in range(len(shape)))
     result = Tensor("y", dtype, tuple(Int(shape[k]) for k in perm))
     source = Tensor("x", dtype, tuple(Int(n) for n in shape))
-    return _single("transpose" if perm != tuple(range(len(shape))) else "copy", (source,), result, axes, Read("x", index))
+    return single("transpose" if perm != tuple(range(len(shape))) else "copy", (source,), result, axes, Read("x", index))
 
 
 def channel_program(op: str, dtype: DType, shape: tuple[int, ...], axis: int) -> Program:
@@ -154,14 +173,19 @@ def channel_program(op: str, dtype: DType, shape: tuple[int, ...], axis: int) ->
     axes = axes_of(len(shape))
     x = Tensor("x", dtype, tuple(Int(n) for n in shape))
     b = Tensor("b", dtype, (Int(shape[axis]),))
-    here: tuple[Affine, ...] = tuple(Name(a) for a in axes)
-    value = Binary("+" if op == "+" else "*", Read("x", here), Read("b", (Name(axes[axis]),)))
-    return _single(f"channel_{'add' if op == '+' else 'mul'}", (x, b), replace(x, name="y"), axes, value)
+    value = Binary("+" if op == "+" else "*", Read("x", here(axes)), Read("b", (Name(axes[axis]),)))
+    return single(f"channel_{'add' if op == '+' else 'mul'}", (x, b), replace(x, name="y"), axes, value)
 
 
 def elements(value: Value) -> int:
     return prod(value.shape)
 
 
-def _single(name: str, params: tuple[Tensor, ...], result: Tensor, axes: tuple[str, ...], value: Expr) -> Program:
+def here(axes: tuple[str, ...]) -> tuple[Affine, ...]:
+    """Return the index that reads a tensor at the place being defined."""
+    return tuple(Name(axis) for axis in axes)
+
+
+def single(name: str, params: tuple[Tensor, ...], result: Tensor, axes: tuple[str, ...], value: Expr) -> Program:
+    """Return the program that defines `result` by `value` at every point of its box."""
     return Program(name, (), params, (result.name,), (Definition((result,), axes, (Piece(value),)),))

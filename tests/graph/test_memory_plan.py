@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from small_graphs import binary, graph, kernel, unary
 from hypothesis import given
 from hypothesis import strategies as st
+from small_graphs import binary, graph, kernel, unary
 
 from tensorlang.diagnostics import InternalError
 from tensorlang.graph.nodes import View

@@ -39,7 +39,7 @@ def cse(graph: Graph) -> Graph:
 def digest(array: np.ndarray[Any, Any]) -> str:
     """Return a hash of dtype, shape and bits."""
     state = sha256(f"{array.dtype.name}{array.shape}".encode())
-    state.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+    state.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     return state.hexdigest()
 
 

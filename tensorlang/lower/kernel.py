@@ -1,0 +1,344 @@
+"""From a plan to a loop-IR function: scan the schedule, give tensors buffers, write out each statement at its loop point.
+
+    for jo, io:                         registers y_0_acc[8, 32]
+        y.0.acc.init          →         for ii unroll, ji vector: y_0_acc[ii, ji] = 0
+        for k: y.0.acc        →         for k: for ii unroll, ji vector: y_0_acc[ii, ji] = fma(x[..], w[..], y_0_acc[ii, ji])
+        y.0                   →         for ii unroll, ji vector: y[8*io + ii, 32*jo + ji] = b[..] + y_0_acc[ii, ji]
+
+A reduction over the lanes of a vector loop gets one partial result per lane; whoever reads the accumulator combines them first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from codegen.dtypes import DType, compute_dtype, i64
+from codegen.loops import nodes as loops
+from polyhedral import loops as scanned
+from polyhedral.expr import Name as AffineName
+from polyhedral.scan import scan
+from tensorlang.diagnostics import InternalError, error
+from tensorlang.lower.index import to_bool, to_index
+from tensorlang.lower.memory import Home, homes, lane_loop
+from tensorlang.lower.names import Names
+from tensorlang.lower.value import Point, components, value
+from tensorlang.schedule.plan import Plan
+from tensorlang.tensor import affine
+from tensorlang.tensor import nodes as tensor
+from tensorlang.tensor.scop import Accumulator, StatementInfo
+from tensorlang.tensor.walk import tensor_table
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """What a run-time check was about: the tensor whose values are indices, and what they index."""
+
+    tensor: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """`params`: tensor names in the order of the function's parameters. Code k of the function means `requirements[k - 1]` failed."""
+
+    function: loops.Function
+    params: tuple[str, ...]
+    requirements: tuple[Requirement, ...]
+
+
+@dataclass(slots=True)
+class _Kernel:
+    plan: Plan
+    names: Names
+    homes: dict[str, Home]
+    dtypes: Mapping[str, DType]
+    requirements: list[Requirement] = field(default_factory=list)
+
+    def loop(self, name: str) -> loops.Index:
+        kind = "size" if name in self.plan.program.sizes else "loop"
+        return loops.Var(self.names.of(kind, name))
+
+
+def lower(plan: Plan, symbol: str) -> Lowered:
+    """Return the function that runs `plan`, called `symbol`."""
+    names = Names()
+    table = tensor_table(plan.program)
+    for size in plan.program.sizes:
+        names.of("size", size)
+    found = homes(plan, names)
+    kernel = _Kernel(plan, names, found, {t.name: t.dtype for t in table.values()})
+    body: list[loops.Stmt] = [*_entry_checks(kernel)]
+    body += _allocations(kernel, ())
+    body += _block(kernel, scan(plan.placed), ())
+    params = (*(p.name for p in plan.program.params), *plan.program.results)
+    buffers = tuple(found[p].buffers[0] for p in params)
+    written = frozenset(found[r].buffers[0].name for r in plan.program.results)
+    sizes = tuple(names.of("size", s) for s in plan.program.sizes)
+    return Lowered(loops.Function(symbol, sizes, buffers, tuple(body), written), params, tuple(kernel.requirements))
+
+
+# ---------------------------------------------------------------- structure
+
+
+def _block(kernel: _Kernel, nodes: tuple[scanned.Node, ...], open_loops: tuple[str, ...]) -> list[loops.Stmt]:
+    out: list[loops.Stmt] = []
+    for node in nodes:
+        match node:
+            case scanned.Run(placement):
+                out += _statement(kernel, placement)
+            case scanned.If(cond, body):
+                out.append(loops.If(to_bool(cond, kernel.loop), tuple(_block(kernel, body, open_loops))))
+            case scanned.For(name, lo, hi, mark, extent, body):
+                inner = (*open_loops, name)
+                stmts = (*_allocations(kernel, inner), *_block(kernel, body, inner))
+                var = kernel.names.of("loop", name)
+                if mark in ("unroll", "vector"):
+                    extent = _declared_extent(kernel, name) if extent is None else extent
+                    if extent is None:
+                        raise InternalError("lower", f"the {mark} loop `{name}` has no constant extent")
+                out.append(loops.For(var, to_index(lo, kernel.loop), to_index(hi, kernel.loop), stmts, mark, extent))
+    return out
+
+
+def _declared_extent(kernel: _Kernel, loop: str) -> int | None:
+    extents = [n.extent(loop) for n in kernel.plan.placed.nests.values() if loop in n.loops]
+    known = [e for e in extents if e is not None]
+    return max(known) if known else None
+
+
+def _allocations(kernel: _Kernel, open_loops: tuple[str, ...]) -> list[loops.Stmt]:
+    return [
+        loops.Alloc(buffer)
+        for home in kernel.homes.values()
+        if home.chain == open_loops
+        for buffer in home.buffers
+        if buffer.space != "param"
+    ]
+
+
+def _entry_checks(kernel: _Kernel) -> list[loops.Stmt]:
+    """Return loops that check every element of the inputs declared `in lo..hi`."""
+    out: list[loops.Stmt] = []
+    for param in kernel.plan.program.params:
+        if param.declared_range is None:
+            continue
+        lo, hi = param.declared_range
+        home = kernel.homes[param.name]
+        variables = {axis: kernel.names.fresh(f"{param.name}_{axis}") for axis in home.axes}
+        index = tuple(to_index(affine.substitute(d, {a: AffineName(v) for a, v in variables.items()}), _sized(kernel)) for d in home.dims)
+        element = loops.Cast(i64, loops.Load(home.buffers[0].name, index))
+        bounds = [loops.IndexValue(to_index(e, kernel.loop)) for e in (lo, hi)]
+        inside = loops.Binary("and", loops.Compare(">=", element, bounds[0]), loops.Compare("<", element, bounds[1]))
+        code = _code(kernel, param.name, f"lie in {affine.show(lo)}..{affine.show(hi)}")
+        stmt: loops.Stmt = loops.Require(inside, code)
+        for axis, extent in reversed(list(zip(home.axes, param.shape, strict=True))):
+            stmt = loops.For(variables[axis], loops.Int(0), to_index(extent, kernel.loop), (stmt,))
+        out.append(stmt)
+    return out
+
+
+def _sized(kernel: _Kernel):  # type: ignore[no-untyped-def]  # the Names callable of lower.index
+    return lambda name: kernel.loop(name) if name in kernel.plan.program.sizes else loops.Var(name)
+
+
+def _code(kernel: _Kernel, name: str, text: str) -> int:
+    requirement = Requirement(name, text)
+    if requirement not in kernel.requirements:
+        kernel.requirements.append(requirement)
+    return kernel.requirements.index(requirement) + 1
+
+
+# ---------------------------------------------------------------- statements
+
+
+def _statement(kernel: _Kernel, placement: str) -> list[loops.Stmt]:
+    plan = kernel.plan
+    nest = plan.placed.nests[placement]
+    info = plan.stages.statements[nest.statement]
+    iters = nest.iter_exprs()
+    lane = lane_loop(plan, placement, plan.placed.statements[nest.statement]) if info.phase == "update" else None
+    point = Point(
+        iters=iters,
+        names=kernel.loop,
+        dtypes=kernel.dtypes,
+        element=lambda name, slots, at: _element(kernel, name, slots, at),
+        reductions={},
+        fresh=kernel.names.fresh,
+    )
+    match info.phase:
+        case "init":
+            return _init(kernel, info, point)
+        case "update":
+            return _update(kernel, info, point, lane.name if lane else None)
+        case "define":
+            return _define(kernel, info, point)
+
+
+def _element(kernel: _Kernel, name: str, slots: tuple[tensor.Slot, ...], point: Point) -> loops.Load:
+    """Return the load of an element, with a run-time check before it for an index that nothing is known about."""
+    home = kernel.homes[name]
+    extents = dict(zip(home.axes, tensor_table(kernel.plan.program)[name].shape, strict=True))
+    parts: dict[str, loops.Index] = {}
+    for axis, slot in zip(home.axes, slots, strict=True):
+        if isinstance(slot, tensor.Dynamic):
+            computed = value(slot.value, point)
+            index: loops.Index = loops.ValueIndex(computed)
+            if slot.lo is None or slot.hi is None:
+                at = loops.Cast(i64, computed)
+                bound = loops.IndexValue(to_index(extents[axis], kernel.loop))
+                inside = loops.Binary("and", loops.Compare(">=", at, loops.Const(0, i64)), loops.Compare("<", at, bound))
+                if not point.conditional:
+                    point.before.append(loops.Require(inside, _code(kernel, name, f"is read at data-dependent indices that lie in 0..{affine.show(extents[axis])}")))
+        else:
+            index = point.index(slot)
+        parts[axis] = index
+    names = lambda n: parts[n] if n in parts else kernel.loop(n)  # noqa: E731
+    return loops.Load(home.buffers[0].name, tuple(to_index(d, names) for d in home.dims))
+
+
+def _cell(kernel: _Kernel, home: Home, axes: tuple[str, ...], point: Point) -> tuple[loops.Index, ...]:
+    """Return the address of a tensor's element at the statement's own axes."""
+    parts = {h: point.index(AffineName(a)) for h, a in zip(home.axes, axes, strict=True)}
+    names = lambda n: parts[n] if n in parts else kernel.loop(n)  # noqa: E731
+    return tuple(to_index(d, names) for d in home.dims)
+
+
+def _identity(acc: Accumulator) -> tuple[tensor.Expr, ...]:
+    reduce = acc.reduce
+    identity = reduce.reducer.identity
+    if identity is None:
+        raise InternalError("lower", f"`{reduce.reducer.name}` has no identity and no initial value")
+    return identity
+
+
+def _init(kernel: _Kernel, info: StatementInfo, point: Point) -> list[loops.Stmt]:
+    acc = info.accumulator
+    assert acc is not None
+    home = kernel.homes[acc.name]
+    cell = _cell(kernel, home, info.definition.axes, point)
+    if home.lanes:
+        values = [value(e, point) for e in _identity(acc)]
+        lane = kernel.names.fresh("lane")
+        stores = tuple(loops.Store(b.name, (*cell, loops.Var(lane)), v) for b, v in zip(home.buffers, values, strict=True))
+        return [*point.before, loops.For(lane, loops.Int(0), loops.Int(home.lanes), stores, "vector", home.lanes)]
+    values = [value(e, point) for e in (acc.reduce.init or _identity(acc))]
+    return [*point.before, *(loops.Store(b.name, cell, v) for b, v in zip(home.buffers, values, strict=True))]
+
+
+def _update(kernel: _Kernel, info: StatementInfo, point: Point, lane: str | None) -> list[loops.Stmt]:
+    acc = info.accumulator
+    assert acc is not None
+    home = kernel.homes[acc.name]
+    reducer = acc.reduce.reducer
+    cell = _cell(kernel, home, info.definition.axes, point)
+    if lane is not None:
+        if len(home.buffers) != 1 or reducer.kind is None:
+            raise error("S0301", f"a reduction with `{reducer.name}` cannot be spread over vector lanes yet", acc.reduce.span, help="vectorize another loop")
+        cell = (*cell, kernel.loop(lane))
+    olds = tuple(loops.Load(b.name, cell) for b in home.buffers)
+    stmts = _combine(kernel, reducer, olds, acc.reduce.body, point, home, cell)
+    if acc.reduce.filter is not None:
+        test = Point(point.iters, point.names, point.dtypes, point.element, {}, point.fresh)
+        cond = value(acc.reduce.filter, test)
+        return [*test.before, loops.If(cond, tuple([*point.before, *stmts]))]
+    return [*point.before, *stmts]
+
+
+def _combine(
+    kernel: _Kernel,
+    reducer: tensor.Reducer,
+    olds: tuple[loops.Expr, ...],
+    body: tuple[tensor.Expr, ...],
+    point: Point,
+    home: Home,
+    cell: tuple[loops.Index, ...],
+) -> list[loops.Stmt]:
+    """Return the stores of the combination of `olds` with the values of `body`."""
+    if reducer.kind is not None and len(olds) == 1:
+        return [loops.Store(home.buffers[0].name, cell, _combined(kernel, reducer, olds[0], body[0], point))]
+    new: list[loops.Expr] = []
+    for k, e in enumerate(body):
+        name = kernel.names.fresh(f"new{k}")
+        point.before.append(loops.Let(name, value(e, point)))
+        new.append(loops.Name(name))
+    old: list[loops.Expr] = []
+    for k, e_old in enumerate(olds):
+        name = kernel.names.fresh(f"old{k}")
+        point.before.append(loops.Let(name, e_old))
+        old.append(loops.Name(name))
+    point.values.update(zip(reducer.left, old, strict=True))
+    point.values.update(zip(reducer.right, new, strict=True))
+    results: list[loops.Expr] = []
+    for k, e in enumerate(reducer.combine):
+        name = kernel.names.fresh(f"both{k}")
+        results.append(loops.Name(name))
+        combined = value(e, point)
+        point.before.append(loops.Let(name, combined))
+    return [loops.Store(b.name, cell, v) for b, v in zip(home.buffers, results, strict=True)]
+
+
+_OPERATION: dict[str, loops.BinaryOp] = {"sum": "+", "prod": "*", "min": "min", "max": "max", "any": "or", "all": "and"}
+
+
+def _combined(kernel: _Kernel, reducer: tensor.Reducer, old: loops.Expr, body: tensor.Expr, point: Point) -> loops.Expr:
+    assert reducer.kind is not None
+    is_float = compute_dtype(reducer.dtypes[0]).is_float
+    if reducer.kind == "sum" and is_float and kernel.plan.program.mode != "strict" and isinstance(body, tensor.Binary) and body.op == "*":
+        return loops.Fma(value(body.lhs, point), value(body.rhs, point), old)
+    return loops.Binary(_OPERATION[reducer.kind], old, value(body, point))
+
+
+def _define(kernel: _Kernel, info: StatementInfo, point: Point) -> list[loops.Stmt]:
+    definition = info.definition
+    primary = definition.tensors[0].name
+    accs = kernel.plan.stages.accumulators[primary, info.piece]
+    before: list[loops.Stmt] = []
+    reductions: dict[tensor.Reduce, tuple[loops.Expr, ...]] = {}
+    for acc in accs:
+        home = kernel.homes[acc.name]
+        cell = _cell(kernel, home, definition.axes, point)
+        if home.lanes:
+            made, result = _across_lanes(kernel, acc, home, cell, point)
+            before += made
+            reductions[acc.reduce] = (result,)
+        else:
+            reductions[acc.reduce] = tuple(loops.Load(b.name, cell) for b in home.buffers)
+    point.reductions = reductions
+    results = components(definition.pieces[info.piece].value, point)
+    stores: list[loops.Stmt] = []
+    for made_tensor, result in zip(definition.tensors, results, strict=True):
+        home = kernel.homes[made_tensor.name]
+        narrow = compute_dtype(made_tensor.dtype) != made_tensor.dtype
+        stored = loops.Cast(made_tensor.dtype, result) if narrow else result
+        stores.append(loops.Store(home.buffers[0].name, _cell(kernel, home, definition.axes, point), stored))
+    if len(stores) > 1:
+        stores = _all_before_storing(kernel, stores, point)
+    return [*before, *point.before, *stores]
+
+
+def _all_before_storing(kernel: _Kernel, stores: list[loops.Stmt], point: Point) -> list[loops.Stmt]:
+    out: list[loops.Stmt] = []
+    for store in stores:
+        assert isinstance(store, loops.Store)
+        name = kernel.names.fresh("result")
+        point.before.append(loops.Let(name, store.value))
+        out.append(loops.Store(store.buffer, store.index, loops.Name(name)))
+    return out
+
+
+def _across_lanes(
+    kernel: _Kernel, acc: Accumulator, home: Home, cell: tuple[loops.Index, ...], point: Point
+) -> tuple[list[loops.Stmt], loops.Expr]:
+    """Return statements that combine the partial results of all lanes, and where the result is."""
+    reducer = acc.reduce.reducer
+    assert reducer.kind is not None
+    dtype = home.buffers[0].dtype
+    total = loops.Buffer(kernel.names.fresh("total"), dtype, (), "registers", dtype.size_bytes)
+    start = value((acc.reduce.init or _identity(acc))[0], point)
+    lane = kernel.names.fresh("lane")
+    partial = loops.Load(home.buffers[0].name, (*cell, loops.Var(lane)))
+    combined = loops.Binary(_OPERATION[reducer.kind], loops.Load(total.name, ()), partial)
+    loop = loops.For(lane, loops.Int(0), loops.Int(home.lanes), (loops.Store(total.name, (), combined),), "vector", home.lanes)
+    return [loops.Alloc(total), loops.Store(total.name, (), start), loop], loops.Load(total.name, ())
+

@@ -1,0 +1,160 @@
+"""Where tensors live: one buffer per tensor (per component for the accumulator of a tuple reducer), and how its elements are addressed.
+
+    parameter, result   the caller's block, in its layout
+    local at the root   a heap block of the whole tensor
+    local in loops      the box of elements that one iteration touches; an element is addressed relative to the box's origin
+
+A local of constant extents whose elements are addressed by unrolled and vector loops alone lives in registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from codegen.dtypes import DType
+from codegen.loops import nodes as loops
+from polyhedral.expr import Expr as Affine
+from polyhedral.model import Loop, Statement
+from polyhedral.region import footprint
+from tensorlang.lower.index import to_index
+from tensorlang.lower.names import Names
+from tensorlang.schedule.plan import Plan
+from tensorlang.tensor import affine
+from tensorlang.tensor.walk import tensor_table
+
+REGISTER_ELEMENTS = 2048
+STACK_BYTES = 32 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """The buffers of one tensor. `dims`, over `axes` and the loops outside, address an element; `chain` are the loops that privatise it.
+    `lanes`: extent of an additional last dimension, one slot per vector lane, or 0."""
+
+    tensor: str
+    buffers: tuple[loops.Buffer, ...]
+    axes: tuple[str, ...]
+    dims: tuple[Affine, ...]
+    chain: tuple[str, ...]
+    lanes: int = 0
+
+
+def homes(plan: Plan, names: Names) -> dict[str, Home]:
+    """Return the home of every tensor and accumulator of the plan."""
+    table = tensor_table(plan.program)
+    axes_of = {t.name: d.axes for d in plan.program.definitions for t in d.tensors}
+    out: dict[str, Home] = {}
+    size = lambda n: loops.Var(names.of("size", n))  # noqa: E731
+    for tensor in (*plan.program.params, *(table[r] for r in plan.program.results)):
+        axes = axes_of.get(tensor.name) or tuple(f"a{k}" for k in range(len(tensor.shape)))
+        storage = plan.layouts.get(tensor.name)
+        dims = storage.dims if storage else tuple(affine.to_expr(a) for a in axes)
+        shape = storage.shape if storage else tensor.shape
+        buffer = loops.Buffer(names.of("tensor", tensor.name), tensor.dtype, tuple(to_index(s, size) for s in shape), "param", 64 if storage else tensor.dtype.size_bytes)
+        out[tensor.name] = Home(tensor.name, (buffer,), axes, dims, ())
+    for definition in plan.program.definitions:
+        primary = definition.tensors[0].name
+        for tensor in definition.tensors:
+            if tensor.name not in out:
+                out[tensor.name] = _local(plan, names, tensor.name, primary, definition.axes, (tensor.dtype,))
+        for number in range(len(definition.pieces)):
+            for acc in plan.stages.accumulators[primary, number]:
+                out[acc.name] = _local(plan, names, acc.name, acc.name, definition.axes, acc.reduce.reducer.dtypes)
+    return out
+
+
+def _local(plan: Plan, names: Names, tensor: str, array: str, axes: tuple[str, ...], dtypes: tuple[DType, ...]) -> Home:
+    touching = list(_touching(plan, array))
+    depth = plan.depth[array]
+    chain = tuple(loop.name for loop in plan.placed.places[touching[0]].loops[:depth])
+    lanes = _lanes(plan, array)
+    storage = plan.layouts.get(tensor)
+    size = lambda n: loops.Var(names.of("size", n))  # noqa: E731
+    if storage is not None:
+        dims, shape = storage.dims, storage.shape
+    else:
+        box = footprint(plan.placed, array, touching, depth)
+        dims = tuple(affine.sub(axis, origin) for axis, origin in zip(axes, box.origin, strict=True))
+        shape = tuple(affine.to_expr(e) for e in box.extent)
+        for axis, modulus in plan.folds.get(tensor, ()):
+            dims = tuple(affine.mod(affine.to_expr(axes[k]), modulus) if k == axis else d for k, d in enumerate(dims))
+            shape = tuple(affine.to_expr(modulus) if k == axis else s for k, s in enumerate(shape))
+    if lanes:
+        shape = (*shape, affine.to_expr(lanes))
+    space, align = _space(plan, array, touching, depth, dims, shape, dtypes, storage is not None)
+    count = len(dtypes)
+    buffers = tuple(
+        loops.Buffer(names.fresh(tensor if count == 1 else f"{tensor}.{k}"), dtype, tuple(to_index(s, size) for s in shape), space, align)
+        for k, dtype in enumerate(dtypes)
+    )
+    return Home(tensor, buffers, axes, dims, chain, lanes)
+
+
+def _touching(plan: Plan, array: str) -> Iterator[str]:
+    for placement in plan.placed.places:
+        statement = plan.placed.statements[plan.placed.nests[placement].statement]
+        if statement.write.tensor == array or any(a.tensor == array for a in statement.reads):
+            yield placement
+
+
+def _lanes(plan: Plan, array: str) -> int:
+    """Return the extent of the vector loop over which updates of accumulator `array` are spread, or 0."""
+    for placement in _touching(plan, array):
+        nest = plan.placed.nests[placement]
+        statement = plan.placed.statements[nest.statement]
+        if statement.role == "update" and statement.write.tensor == array:
+            lane = lane_loop(plan, placement, statement)
+            if lane is not None:
+                return nest.extent(lane.name) or 0
+    return 0
+
+
+def lane_loop(plan: Plan, placement: str, statement: Statement) -> Loop | None:
+    """Return the vector loop around an update that its own cell does not depend on: a reduction over lanes."""
+    nest = plan.placed.nests[placement]
+    exprs = nest.iter_exprs()
+    mentioned: set[str] = set()
+    for slot in statement.write.index:
+        if slot is not None:
+            mentioned |= set(affine.names(affine.substitute(slot, exprs)))
+    return next((loop for loop in plan.placed.places[placement].loops if loop.mark == "vector" and loop.name not in mentioned), None)
+
+
+def _space(
+    plan: Plan,
+    array: str,
+    touching: list[str],
+    depth: int,
+    dims: tuple[Affine, ...],
+    shape: tuple[Affine, ...],
+    dtypes: tuple[DType, ...],
+    stored: bool,
+) -> tuple[loops.Space, int]:
+    extents = [affine.constant(s) for s in shape]
+    if any(e is None for e in extents):
+        return "heap", 64
+    count = 1
+    for extent in extents:
+        count *= extent or 0
+    if count <= REGISTER_ELEMENTS and not stored and _addressed_at_compile_time(plan, array, touching, depth):
+        return "registers", 64
+    return ("stack" if count * max(d.size_bytes for d in dtypes) <= STACK_BYTES else "heap"), 64
+
+
+def _addressed_at_compile_time(plan: Plan, array: str, touching: list[str], depth: int) -> bool:
+    """Tell whether, inside the loops that privatise `array`, only unrolled and vector loops take part in addressing it."""
+    for placement in touching:
+        nest = plan.placed.nests[placement]
+        statement = plan.placed.statements[nest.statement]
+        exprs = nest.iter_exprs()
+        marks = {loop.name: loop.mark for loop in plan.placed.places[placement].loops[depth:]}
+        for access in (statement.write, *statement.reads):
+            if access.tensor != array:
+                continue
+            for slot in access.index:
+                if slot is None:
+                    return False
+                if any(marks.get(n) in ("serial", "parallel") for n in affine.names(affine.substitute(slot, exprs))):
+                    return False
+    return True

@@ -1,0 +1,32 @@
+"""Names that are safe in generated code: letters, digits and underscores, unique in a kernel, the user's own where possible."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class Names:
+    """Maps names of any spelling to safe ones, deterministically."""
+
+    given: dict[tuple[str, str], str] = field(default_factory=dict)
+    used: set[str] = field(default_factory=set)
+
+    def of(self, kind: str, name: str) -> str:
+        """Return the safe name for `name` of `kind` (loop, tensor, size…): the same one each time."""
+        key = (kind, name)
+        if key not in self.given:
+            self.given[key] = self.fresh(name)
+        return self.given[key]
+
+    def fresh(self, wish: str) -> str:
+        base = re.sub(r"[^A-Za-z0-9_]", "_", wish)[:48] or "t"
+        if base[0].isdigit():
+            base = f"t{base}"
+        name, n = base, 0
+        while name in self.used:
+            n += 1
+            name = f"{base}_{n}"
+        self.used.add(name)
+        return name

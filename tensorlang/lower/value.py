@@ -1,0 +1,136 @@
+"""Scalar expressions of the tensor IR as those of the loop IR, at one loop point.
+
+Reads become loads from the tensor's home; reductions have been computed by then and become loads of their accumulators. Elements of narrow
+float tensors are widened when loaded. A `Let` becomes a statement before the one at hand, unless it stands on a side of a `Select`, which
+may not be evaluated: there its value takes its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from codegen.dtypes import DType, compute_dtype, f32
+from codegen.loops import nodes as loops
+from polyhedral.expr import Expr as Affine
+from tensorlang.lower.index import Names as IndexNames
+from tensorlang.lower.index import to_bool, to_index
+from tensorlang.tensor import affine
+from tensorlang.tensor import nodes as tensor
+
+
+@dataclass(slots=True)
+class Point:
+    """Where a statement runs: what its iterators are in terms of loops, how tensors are loaded, what stands for reductions.
+
+    `before` collects statements that have to run first."""
+
+    iters: Mapping[str, Affine]
+    names: IndexNames
+    dtypes: Mapping[str, DType]
+    element: Callable[[str, tuple[tensor.Slot, ...], Point], loops.Load]
+    reductions: Mapping[tensor.Reduce, tuple[loops.Expr, ...]]
+    fresh: Callable[[str], str]
+    values: dict[str, loops.Expr] = field(default_factory=dict)
+    before: list[loops.Stmt] = field(default_factory=list)
+    conditional: bool = False
+
+    def index(self, e: Affine) -> loops.Index:
+        return to_index(affine.substitute(e, self.iters), self.names)
+
+
+def value(e: tensor.Expr, point: Point) -> loops.Expr:
+    """Return the loop-IR expression for `e`, which is no tuple."""
+    match e:
+        case tensor.Const(v, dtype):
+            return loops.Const(v, compute_dtype(dtype))
+        case tensor.IndexValue(index):
+            return loops.IndexValue(point.index(index))
+        case tensor.Read(name, index):
+            load = point.element(name, index, point)
+            dtype = point.dtypes[name]
+            return load if compute_dtype(dtype) == dtype else loops.Cast(f32, load)
+        case tensor.Name(name):
+            return point.values[name]
+        case tensor.Unary(op, operand):
+            return loops.Unary(op, value(operand, point))
+        case tensor.Binary(("and" | "or") as op, lhs, rhs):
+            return loops.Binary(op, value(lhs, point), _maybe(rhs, point))
+        case tensor.Binary(op, lhs, rhs):
+            return loops.Binary(op, value(lhs, point), value(rhs, point))
+        case tensor.Compare(op, lhs, rhs):
+            return loops.Compare(op, value(lhs, point), value(rhs, point))
+        case tensor.Holds(cond):
+            return to_bool(affine.substitute_cond(cond, point.iters), point.names)
+        case tensor.Select(cond, then, orelse):
+            return loops.Select(value(cond, point), _maybe(then, point), _maybe(orelse, point))
+        case tensor.Cast(dtype, operand, saturate):
+            cast = loops.Cast(dtype, value(operand, point), saturate)
+            return cast if compute_dtype(dtype) == dtype else loops.Cast(f32, cast)
+        case tensor.Call(fn, args):
+            return loops.Call(fn, tuple(value(a, point) for a in args))
+        case tensor.Let(name, bound, body):
+            _bind(name, bound, point)
+            return value(body, point)
+        case tensor.Project(inner, position):
+            return components(inner, point)[position]
+        case tensor.Reduce():
+            return point.reductions[e][0]
+        case tensor.TupleOf():
+            raise TypeError("a tuple has components, not a value")
+        case _:
+            assert_never(e)
+
+
+def components(e: tensor.Expr, point: Point) -> tuple[loops.Expr, ...]:
+    """Return the components of a tuple, or the one value of anything else."""
+    match e:
+        case tensor.TupleOf(items):
+            return tuple(value(i, point) for i in items)
+        case tensor.Reduce():
+            return point.reductions[e]
+        case tensor.Let(name, bound, body):
+            _bind(name, bound, point)
+            return components(body, point)
+        case tensor.Select(cond, then, orelse) if _is_tuple(then, point):
+            test = value(cond, point)
+            outer, point.conditional = point.conditional, True
+            pairs = zip(components(then, point), components(orelse, point), strict=True)
+            chosen = tuple(loops.Select(test, a, b) for a, b in pairs)
+            point.conditional = outer
+            return chosen
+        case _:
+            return (value(e, point),)
+
+
+def _is_tuple(e: tensor.Expr, point: Point) -> bool:
+    match e:
+        case tensor.TupleOf():
+            return True
+        case tensor.Reduce(reducer):
+            return len(reducer.dtypes) > 1
+        case tensor.Let(_, _, body):
+            return _is_tuple(body, point)
+        case tensor.Select(_, then):
+            return _is_tuple(then, point)
+        case _:
+            return False
+
+
+def _maybe(e: tensor.Expr, point: Point) -> loops.Expr:
+    """Return the expression for something that may not be evaluated."""
+    outer, point.conditional = point.conditional, True
+    result = value(e, point)
+    point.conditional = outer
+    return result
+
+
+def _bind(name: str, bound: tensor.Expr, point: Point) -> None:
+    result = value(bound, point)
+    if point.conditional or isinstance(result, loops.Const | loops.Name):
+        point.values[name] = result
+        return
+    safe = point.fresh(name)
+    point.before.append(loops.Let(safe, result))
+    point.values[name] = loops.Name(safe)

@@ -1,0 +1,132 @@
+"""Prove a plan, or say in the user's words why it is refused.
+
+The final schedule is checked once (`polyhedral.legality`). A refusal names the directive that made the schedule illegal for good: the last
+one whose removal, with all that follow, leaves a legal schedule. Storage that is folded is proven apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from polyhedral.legality import Instance, Violation, check, suggest_skew
+from polyhedral.verdict import Proven, Unknown
+from tensorlang.diagnostics import CompileError, Diagnostic, Label
+from tensorlang.schedule.apply import apply
+from tensorlang.schedule.plan import Plan, Storage
+from tensorlang.schedule.schedule import Schedule
+from tensorlang.tensor.nodes import Program
+
+LIMIT = 2_000_000
+
+
+def proven(program: Program, schedule: Schedule, layouts: Mapping[str, Storage] | None = None, knobs: Mapping[str, int] | None = None) -> Plan:
+    """Return the plan of `schedule` once it is proven to compute what `program` says.
+
+    Raises CompileError: S03xx with the two instances when it is refuted, S0400 when the proof does not end within its limit."""
+    plan = apply(program, schedule, layouts, knobs)
+    verdict = verdict_of(plan)
+    match verdict:
+        case Proven():
+            return plan
+        case Unknown(reason):
+            raise CompileError(
+                Diagnostic("S0400", f"cannot decide whether this schedule of `{program.name}` is legal: {reason}", (), (), "use fewer nested tiles, or static sizes")
+            )
+        case Violation():
+            raise CompileError(_refusal(program, schedule, layouts, knobs, plan, verdict))
+
+
+def verdict_of(plan: Plan) -> Proven | Violation | Unknown:
+    return check(plan.placed, storage=plan.depth, limit=LIMIT)
+
+
+def _refusal(
+    program: Program,
+    schedule: Schedule,
+    layouts: Mapping[str, Storage] | None,
+    knobs: Mapping[str, int] | None,
+    plan: Plan,
+    violation: Violation,
+) -> Diagnostic:
+    count, final = _blame(program, schedule, layouts, knobs, violation)
+    blamed = schedule.directives[count - 1] if count else None
+    labels = [Label(blamed.span)] if blamed is not None else []
+    source = plan.stages.statements.get(final.source.statement)
+    target = plan.stages.statements.get(final.target.statement)
+    if target is not None:
+        labels.append(Label(target.definition.span, f"{_at(final.target)} is computed here"))
+    code, title = _TITLES[final.kind]
+    notes = _notes(final)
+    if source is not None and source is not target:
+        labels.append(Label(source.definition.span, f"{_at(final.source)} is computed here"))
+    where = f" of `{program.name}`" if blamed is None else ""
+    return Diagnostic(code, title + where, tuple(labels), tuple(notes), _help(plan, final, blamed is None))
+
+
+def _blame(
+    program: Program,
+    schedule: Schedule,
+    layouts: Mapping[str, Storage] | None,
+    knobs: Mapping[str, int] | None,
+    violation: Violation,
+) -> tuple[int, Violation]:
+    """Return how many directives it takes to be illegal for good, and the violation they make."""
+    last = violation
+    for count in range(len(schedule.directives), 0, -1):
+        shorter = replace(schedule, directives=schedule.directives[: count - 1])
+        try:
+            verdict = verdict_of(apply(program, shorter, layouts, knobs))
+        except CompileError:
+            return count, last
+        if not isinstance(verdict, Violation):
+            return count, last
+        last = verdict
+    return 0, last
+
+
+_TITLES = {
+    "order": ("S0301", "this order runs a read before the write it depends on"),
+    "race": ("S0302", "two iterations that run at the same time touch one element"),
+    "lane": ("S0303", "two lanes of one vector touch one element"),
+    "missing": ("S0304", "an element is read that nothing computes here"),
+    "repeated": ("S0305", "an element is computed twice"),
+    "outside": ("S0306", "an iteration runs that the operator does not have"),
+    "uninitialised": ("S0307", "an element is read before it is computed"),
+}
+
+
+def _at(instance: Instance) -> str:
+    point = ", ".join(f"{k}={v}" for k, v in instance.iters.items())
+    return f"`{instance.statement}` at ({point})" if point else f"`{instance.statement}`"
+
+
+def _notes(violation: Violation) -> list[str]:
+    name, cell = violation.cell
+    element = f"{name}[{', '.join('?' if c is None else str(c) for c in cell)}]"
+    sizes = ", ".join(f"{k} = {v}" for k, v in violation.params.items())
+    first = f"{_at(violation.source)} and {_at(violation.target)} share the element {element}" + (f", with {sizes}" if sizes else "")
+    notes = [first]
+    if violation.kind == "order":
+        notes.append(f"the first has to run before the second, but runs {_when(violation.source)}, the second {_when(violation.target)}")
+    elif violation.kind in ("race", "lane") and violation.loop:
+        notes.append(f"loop `{violation.loop}` gives them to different {'threads' if violation.kind == 'race' else 'lanes'}")
+    return notes
+
+
+def _when(instance: Instance) -> str:
+    return "at " + ", ".join(f"{k}={v}" for k, v in instance.loops.items()) if instance.loops else "outside all loops"
+
+
+def _help(plan: Plan, violation: Violation, derived: bool) -> str | None:
+    dep = violation.dep
+    if violation.kind in ("race", "lane") and dep is not None and dep.kind == "RED":
+        return f"it is a reduction: parallelise or vectorize another loop, or `rfactor` the reduction; loop `{violation.loop}` combines into one element"
+    if violation.kind == "order":
+        found = suggest_skew(plan.placed, violation)
+        if found is not None:
+            loop, by, factor = found
+            return f"`skew {loop} by {by if factor == 1 else f'{factor}*{by}'}` first makes this order legal"
+    if violation.kind in ("race", "lane"):
+        return f"leave loop `{violation.loop}` serial, or mark a loop that carries no dependence"
+    return None

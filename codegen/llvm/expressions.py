@@ -288,8 +288,8 @@ def poly(state: State, e: Index, scope: Scope) -> Poly:
             return _extremum(state, "smin", poly(state, lhs, scope), poly(state, rhs, scope), scope)
         case Max(lhs, rhs):
             return _extremum(state, "smax", poly(state, lhs, scope), poly(state, rhs, scope), scope)
-        case ValueIndex(e):
-            return _loaded(state, value(state, e, scope))
+        case ValueIndex(inner):
+            return _loaded(state, value(state, inner, scope))
         case _:
             assert_never(e)
 

@@ -1,0 +1,5 @@
+"""The pool."""
+
+
+def pool_imports() -> dict[str, int]:
+    return {}

@@ -1,0 +1,120 @@
+"""Small kernels: compiled code computes what the interpreter computes."""
+
+import numpy as np
+import pytest
+from llvm_run import LEVELS, check, values
+
+ADD = """
+func add(N)(x: f32[N], y: f32[N], out z: f32[N]) {
+    for io in 0 .. (N + 15) // 16 {
+        for i in 16*io .. min(16*io + 16, N) vector 16 { z[i] = x[i] + y[i] }
+    }
+}"""
+
+
+@pytest.mark.parametrize("n", [0, 1, 15, 16, 17, 100])
+def test_a_masked_tail_completes_a_vector_loop(n: int) -> None:
+    check(ADD, {"N": n}, x=values("f32", n), y=values("f32", n, 1), z=np.zeros(n, np.float32))
+
+
+MATMUL = """
+func matmul(M, N, K)(a: f32[M, K], b: f32[K, N], out c: f32[M, N]) {
+    for io in 0 .. (M + 3) // 4 {
+        for jo in 0 .. (N + 31) // 32 {
+            alloc acc: f32[4, 32] registers
+            for i in 0 .. 4 unroll 4 { for jr in 0 .. 2 unroll 2 { for j in 0 .. 16 vector 16 { acc[i, 16*jr + j] = 0.0_f32 } } }
+            for k in 0 .. K {
+                for i in 0 .. min(4, M - 4*io) unroll 4 {
+                    for jr in 0 .. 2 unroll 2 {
+                        for j in 0 .. min(16, N - 32*jo - 16*jr) vector 16 {
+                            acc[i, 16*jr + j] = fma(a[4*io + i, k], b[k, 32*jo + 16*jr + j], acc[i, 16*jr + j])
+                        }
+                    }
+                }
+            }
+            for i in 0 .. min(4, M - 4*io) unroll 4 {
+                for jr in 0 .. 2 unroll 2 {
+                    for j in 0 .. min(16, N - 32*jo - 16*jr) vector 16 { c[4*io + i, 32*jo + 16*jr + j] = acc[i, 16*jr + j] }
+                }
+            }
+        }
+    }
+}"""
+
+
+@pytest.mark.parametrize("shape", [(0, 3, 4), (1, 1, 1), (4, 32, 5), (5, 33, 3), (7, 50, 0), (6, 15, 2)])
+def test_a_product_with_register_tiles_and_odd_sizes(shape: tuple[int, int, int]) -> None:
+    m, n, k = shape
+    a, b = values("f32", m * k).reshape(m, k), values("f32", k * n, 1).reshape(k, n)
+    check(MATMUL, {"M": m, "N": n, "K": k}, targets=LEVELS[-2:], a=a, b=b, c=np.full((m, n), 7, np.float32))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "for i in 0 .. 16 vector 16 { y[i] = x[15 - i] }",
+        "for i in 0 .. 11 vector 11 { y[i] = x[15 - i] }",
+        "for i in 0 .. 11 vector 11 { y[15 - i] = x[i] }",
+        "for i in 0 .. 8 vector 8 { y[i] = x[2*i] }",
+        "for i in 0 .. 5 vector 8 { y[i] = x[3*i] }",
+        "for i in 0 .. 8 vector 8 { y[2*i] = x[i] }",
+        "for i in 0 .. 5 vector 8 { y[3*i] = x[i] }",
+        "for i in 0 .. 16 vector 16 { y[i] = x[i // 3] }",
+        "for i in 0 .. 16 vector 16 { y[i] = x[i % 5] }",
+        "for i in 0 .. 7 vector 7 { y[2*i + i // 4] = x[(i*i) % 16] }",
+        "for i in 0 .. 16 vector 16 { y[i] = x[value(p[i])] }",
+        "for i in 0 .. 13 vector 16 { y[value(p[i])] = x[i] }",
+        "for i in 0 .. 16 vector 16 { y[i] = x[min(i + 3, 15)] }",
+        "for i in 0 .. 16 vector 16 { y[i] = x[max(7, i)] + x[2] }",
+        "for i in 0 .. 16 vector 16 { if i_ok[i] { y[i] = x[i] } else { y[i] = 2.0_f32 } }",
+        "for i in 0 .. 16 vector 16 { if index(i) < index(N) { y[i] = x[i] + x[N] } }",
+        "for i in 0 .. 16 vector 16 { y[i] = select(index(i) >= index(N), x[i - N], x[0]) }",
+        "for i in 0 .. 16 vector 16 { y[i] = select(index(N) > index(100), x[i + N], 1.0_f32) }",
+        "for i in 0 .. 16 { y[i] = select(index(N) > index(100), x[i + 50], 1.0_f32) }",
+        "for i in 0 .. 16 vector 16 { y[i] = select(index(N) > index(3), exp(x[i]), log(x[i + 50])) }",
+        "for i in 0 .. 16 vector 16 { if index(i) * index(2) > index(100) { y[i] = x[100] } }",
+        "for i in 0 .. 16 vector 16 { y[3] = y[3] + x[i] * 0.0_f32 }",
+        "for i in 2 .. N vector 16 { y[3] = max(y[3], x[i]) }",
+        "for i in N .. N vector 16 { y[40] = y[40] + x[i] }",
+        "for i in 0 .. 16 vector 16 { for k in 0 .. N { y[i] = x[k] } }",
+        "for i in 0 .. 16 vector 16 { for k in 0 .. i { y[i] = y[i] + x[k] } }",
+        "for i in 0 .. 4 vector 4 { for k in 0 .. 4 vector 4 { y[4*i + k] = x[4*k + i] } }",
+        "for i in 0 .. 16 vector 16 { alloc t: f32[2] registers t[0] = x[i] t[1] = t[0] + 1.0_f32 y[i] = t[1] * t[0] }",
+        "for i in 0 .. 16 vector 16 { alloc t: f32[2] stack t[0] = x[i] y[i] = t[0] }",
+        "alloc t: f32[16] registers for i in 0 .. 16 vector 16 { t[i] = x[i] } for i in 0 .. 16 unroll 16 { y[i] = t[15 - i] }",
+        "alloc t: f32[16] registers for i in 0 .. 16 unroll 16 { t[i] = x[i] } for i in 0 .. 8 vector 8 { y[i] = t[i + 3] }",
+        "alloc t: f32[32] registers for i in 0 .. 32 vector 32 { t[i] = 1.0_f32 } for o in 0 .. 4 unroll 4 { for i in 0 .. 8 vector 8 { t[8*o + i] = x[i] + t[8*o + i] } } for i in 0 .. 16 vector 16 { y[i] = t[i + 16] }",
+        "alloc t: f32[1] registers t[0] = 0.0_f32 for k in 0 .. N { for j in 0 .. 2 { t[0] = t[0] + x[k] } } y[0] = t[0]",
+        "alloc t: f32[2] registers t[0] = 0.0_f32 t[1] = 3.0_f32 for k in 0 .. N { if x[k] > 0.0_f32 { t[0] = t[1] } else { t[1] = x[k] } } y[0] = t[0] y[1] = t[1]",
+        "alloc t: f32[2] registers t[0] = 1.0_f32 t[1] = 2.0_f32 for k in 0 .. N { let s = t[0] t[0] = t[1] t[1] = s } y[0] = t[0] y[1] = t[1]",
+        "alloc t: f32[16] heap for i in 0 .. 16 { t[i] = x[i] } for i in 0 .. 16 vector 16 { y[i] = t[15 - i] }",
+        "for o in 0 .. 4 unroll 4 { if index(o) < index(N) { y[o] = x[o] } }",
+        "for o in N .. 8 unroll 8 { y[o] = x[o] }",
+        "prefetch x[3] locality 3 for i in 0 .. 16 vector 16 { prefetch write y[2*i] locality 2 y[i] = 1.0_f32 }",
+        "for i in 0 .. 16 vector 16 { y[i] = f32(index(i * N)) }",
+        "for i in 0 .. 16 vector 16 { y[i] = x[i] stream }",
+        "for i in 0 .. 3 { for k in i .. 4 { y[4*i + k] = f32(index((k - i) // 2 + (i - k) // 2 + (i - 3) % 4)) } }",
+        "y[0] = x[0] + 1.0_f32 y[0] = y[0] * 2.0_f32 y[1] = y[0]",
+    ],
+)
+def test_statement(body: str) -> None:
+    text = f"func f(N)(x: f32[64], p: i32[16], i_ok: bool[16], out y: f32[64]) {{ {body} }}"
+    permutation = np.random.default_rng(3).permutation(16).astype(np.int32)
+    check(text, {"N": 5}, rtol=1e-6 if "exp" in body else 0.0, x=values("f32", 64), p=permutation, i_ok=values("bool", 16), y=np.zeros(64, np.float32))
+
+
+@pytest.mark.parametrize("n", [3, 16, 40])
+@pytest.mark.parametrize("op", ["+", "*", "min", "max"])
+@pytest.mark.parametrize("dtype", ["f32", "i32", "u8"])
+def test_lanes_combine_into_one_element(dtype: str, op: str, n: int) -> None:
+    combine = f"{op}(s[0], x[i])" if op in ("min", "max") else f"s[0] {op} x[i]"
+    text = f"""func reduce(N)(x: {dtype}[N], out s: {dtype}[1]) {{
+        for io in 0 .. (N + 7) // 8 {{ for i in 8*io .. min(8*io + 8, N) vector 8 {{ s[0] = {combine} }} }} }}"""
+    x = (np.random.default_rng(1).integers(1, 3, n)).astype(values(dtype, 1).dtype)
+    check(text, {"N": n}, x=x, s=np.ones(1, x.dtype))
+
+
+def test_requirements_return_their_code() -> None:
+    text = "func f(N)(x: f32[4], out y: f32[4]) { require index(N) < index(5) else 7 require x[0] > 0.0_f32 else 9 y[0] = 1.0_f32 }"
+    for n, first in ((9, 1.0), (3, -1.0), (3, 1.0)):
+        check(text, {"N": n}, x=np.full(4, first, np.float32), y=np.zeros(4, np.float32))

@@ -132,6 +132,17 @@ def run(function: Function, sizes: Mapping[str, int], arrays: Mapping[str, Array
     return 0
 
 
+def evaluate(e: Expr) -> Value:
+    """Return the value of `e`, which mentions no variables, names or buffers."""
+    with np.errstate(all="ignore"):
+        return _Machine().value(e, _Scope({}, {}, {}))
+
+
+def evaluate_index(e: Index, variables: Mapping[str, int]) -> int:
+    """Return the value of `e`, which reads no memory."""
+    return _Machine().index(e, _Scope(dict(variables), {}, {}))
+
+
 class _Machine:
     """Executes statements; remembers the parallel loops that are running and counts allocations."""
 

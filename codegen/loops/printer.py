@@ -245,7 +245,7 @@ def _const(e: Const) -> str:
 def _float(value: float) -> str:
     """Return a text that reads back as `value`: decimal where it is short, otherwise hexadecimal."""
     decimal = repr(value)
-    return decimal if len(decimal) <= 9 else value.hex()
+    return decimal if len(decimal) <= 9 else re.sub(r"\.?0*p", "p", value.hex())
 
 
 def _parens(text: str, wanted: bool) -> str:

@@ -119,3 +119,72 @@ def functions(draw: st.DrawFn) -> Function:
     written = frozenset(b.name for b in params if draw(st.booleans()))
     sizes = tuple(draw(st.lists(names, max_size=2)))
     return Function(draw(names), sizes, params, tuple(draw(st.lists(stmts, max_size=3))), written)
+
+
+# ---------------------------------------------------------------- functions that run
+
+
+@st.composite
+def small_index(draw: st.DrawFn, scope: tuple[str, ...]) -> Index:
+    """Index arithmetic over `scope` whose divisors are positive."""
+    divisors = st.sampled_from([1, 2, 3, 4, 8, 32]).map(Int)
+    leaves: st.SearchStrategy[Index] = st.one_of(st.integers(-9, 9).map(Int), st.sampled_from(scope).map(Var))
+
+    def layer(e: st.SearchStrategy[Index]) -> st.SearchStrategy[Index]:
+        return st.one_of(
+            st.builds(Add, e, e),
+            st.builds(Mul, st.sampled_from([-1, 2, 3, 4, 32]).map(Int), e),
+            st.builds(Mul, e, e),
+            st.builds(FloorDiv, e, divisors),
+            st.builds(Mod, e, divisors),
+            st.builds(Min, e, e),
+            st.builds(Max, e, e),
+        )
+
+    return draw(st.recursive(leaves, layer, max_leaves=5))
+
+
+def _cell(e: Index) -> tuple[Index, ...]:
+    return (Mod(e, Int(8)),)
+
+
+@st.composite
+def _running_block(draw: st.DrawFn, scope: tuple[str, ...], values: tuple[str, ...], depth: int) -> tuple[Stmt, ...]:
+    index = small_index(scope)
+    numbers = st.sampled_from([0.0, -0.0, 1.0, 0.1, float("inf")]).map(lambda v: Const(_round(v, DTYPES["f32"]), DTYPES["f32"]))
+    order = st.builds(
+        Compare, st.sampled_from(["<", "<=", ">", ">=", "==", "!="]), st.builds(IndexValue, index), st.builds(IndexValue, index)
+    )
+    leaves: st.SearchStrategy[Expr] = st.one_of(numbers, index.map(lambda e: Load("a", _cell(e))), index.map(lambda e: Load("c", _cell(e))))
+    body: list[Stmt] = []
+    for _ in range(draw(st.integers(1, 2))):
+        known = st.one_of(leaves, *[st.just(Name(name)) for name in values])
+        value = st.one_of(
+            known,
+            st.builds(Binary, st.sampled_from(["+", "-", "*", "/"]), known, known),
+            st.builds(Select, order, known, known),
+            st.builds(Cast, st.just(DTYPES["f32"]), st.builds(IndexValue, index)),
+        )
+        match draw(st.sampled_from(["store", "let", "if", "for", "for"] if depth else ["store", "let"])):
+            case "store":
+                body.append(Store("c", _cell(draw(index)), draw(value)))
+            case "let":
+                name = f"x{depth}_{len(values)}"
+                body.append(Let(name, draw(value)))
+                values = (*values, name)
+            case "if":
+                then = draw(_running_block(scope, values, depth - 1))
+                body.append(If(draw(order), then, draw(_running_block(scope, values, depth - 1))))
+            case _:
+                var = f"i{depth}"
+                lo, hi = draw(st.one_of(st.integers(0, 2).map(Int), index)), draw(index)
+                inner = draw(_running_block((*scope, var), values, depth - 1))
+                body.append(For(var, Max(Int(-2), lo), Min(Int(4), hi), inner))
+    return tuple(body)
+
+
+@st.composite
+def running_functions(draw: st.DrawFn) -> Function:
+    """Functions of a size N >= 0 that read a and change c, both of eight f32, at places within bounds."""
+    params = (Buffer("a", DTYPES["f32"], (Int(8),)), Buffer("c", DTYPES["f32"], (Int(8),)), Buffer("n", DTYPES["f32"], (Var("N"),)))
+    return Function("f", ("N",), params, draw(_running_block(("N",), (), 3)), frozenset(("c",)))

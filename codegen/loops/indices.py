@@ -1,0 +1,483 @@
+"""The algebra of index expressions: canonical form, ranges, and what follows from them.
+
+    before   ((32*io + ii) // 32 + jo*4 - jo) % 8        where 0 <= ii < 32
+    after    (io + 3*jo) % 8
+
+An index is a polynomial: a sum of products of *atoms* with integer coefficients. Atoms are variables and those `//`, `%`, `min`, `max`
+and data-dependent indices that cannot be resolved further. Terms are printed largest coefficient first, differences last. Arithmetic
+is that of the integers: no index computation overflows, as nodes.py demands.
+
+`//` and `%` are resolved by splitting off multiples of the divisor and bounding what remains; `min` and `max` by bounding the
+difference. Bounds come from intervals of the variables and, where those do not decide, from the symbolic bounds of the loops around
+(`i <= N - 1`), which are put in for the variables from the innermost loop outwards.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import TypeAlias, assert_never
+
+from codegen.loops.nodes import (
+    Add,
+    Cast,
+    Expr,
+    FloorDiv,
+    Index,
+    Int,
+    Max,
+    Min,
+    Mod,
+    Mul,
+    ValueIndex,
+    Var,
+)
+from codegen.loops.printer import show_index
+
+Range: TypeAlias = tuple[int | None, int | None]
+"""Inclusive; None is unbounded."""
+
+Ranges: TypeAlias = Mapping[str, Range]
+
+Monomial: TypeAlias = tuple[Index, ...]
+Poly: TypeAlias = Mapping[Monomial, int]
+"""Coefficients (not zero) of products of atoms; the empty product is the constant. Never changed once built."""
+
+_Interval: TypeAlias = tuple[float, float]
+"""Integers, or infinities."""
+
+_EVERYTHING: _Interval = (-math.inf, math.inf)
+_DEPTH = 8
+
+
+def simplify_index(e: Index, ranges: Ranges) -> Index:
+    """Return the canonical form of `e`, which is equal to `e` wherever every variable lies within `ranges`."""
+    return Algebra.of(ranges).simplify(e)
+
+
+def affine(e: Index) -> tuple[dict[Index, int], int] | None:
+    """Return the coefficient of each atom of `e`, and the constant; None when `e` multiplies atoms with each other."""
+    poly = Algebra.of({}).poly(e)
+    if any(len(monomial) > 1 for monomial in poly):
+        return None
+    return {monomial[0]: scale for monomial, scale in poly.items() if monomial}, poly.get((), 0)
+
+
+def range_of(e: Index, ranges: Ranges) -> Range:
+    """Return inclusive bounds of `e` wherever every variable lies within `ranges`; None where there is none."""
+    return Algebra.of(ranges).range_of(e)
+
+
+@dataclass(slots=True)
+class Algebra:
+    """Index arithmetic within one scope of variables.
+
+    `intervals`  what each variable lies in
+    `bounds`     symbolic lower and upper bounds (inclusive) of loop variables, outermost loop first
+    `facts`      polynomials that are known not to be negative
+    `value`      what is done to the values inside data-dependent indices
+    """
+
+    intervals: Mapping[str, _Interval]
+    bounds: Mapping[str, tuple[Poly, Poly]] = field(default_factory=dict)
+    facts: tuple[Poly, ...] = ()
+    value: Callable[[Expr], Expr] = lambda e: e
+    _polys: dict[Index, Poly] = field(default_factory=dict)
+    _texts: dict[Index, str] = field(default_factory=dict)
+    _intervals: dict[Monomial, _Interval] = field(default_factory=dict)
+
+    @staticmethod
+    def of(ranges: Ranges) -> Algebra:
+        return Algebra({name: (_low(lo), _high(hi)) for name, (lo, hi) in ranges.items()})
+
+    # ------------------------------------------------------------ scopes
+
+    def with_loop(self, var: str, lo: Index, hi: Index, extent: int | None = None) -> Algebra:
+        """Return the algebra inside a loop over `var` in [lo, hi) that runs at most `extent` times."""
+        low, high = self.poly(lo), _sum(self.poly(hi), {(): -1})
+        first, last = self.interval(low), self.interval(high)
+        most = last[1] if extent is None else min(last[1], first[1] + extent - 1)
+        intervals = {**self.intervals, var: (first[0], most)}
+        bounds = {**self.bounds, var: (low, high)}
+        return Algebra(intervals, bounds, (*self.facts, _sum(high, low, -1)), self.value, {}, self._texts)
+
+    def with_fact(self, fact: Poly) -> Algebra:
+        """Return the algebra where `fact >= 0` is known."""
+        intervals = dict(self.intervals)
+        match [(m, c) for m, c in fact.items() if m]:
+            case [((Var(name),), 1)]:
+                lo, hi = intervals.get(name, _EVERYTHING)
+                intervals[name] = (max(lo, -fact.get((), 0)), hi)
+            case [((Var(name),), -1)]:
+                lo, hi = intervals.get(name, _EVERYTHING)
+                intervals[name] = (lo, min(hi, fact.get((), 0)))
+            case _:
+                pass
+        return Algebra(intervals, self.bounds, (*self.facts, fact), self.value, {}, self._texts)
+
+    # ------------------------------------------------------------ canonical form
+
+    def simplify(self, e: Index) -> Index:
+        """Return the canonical form of `e`; `e` itself when it has that form already."""
+        if isinstance(e, Int | Var):
+            return e
+        simple = self.index(self.poly(e))
+        return e if simple == e else simple
+
+    def poly(self, e: Index) -> Poly:
+        """Return `e` as a polynomial of irreducible atoms."""
+        known = self._polys.get(e)
+        if known is None:
+            known = self._polys[e] = self._poly(e)
+        return known
+
+    def _poly(self, e: Index) -> Poly:
+        match e:
+            case Int(value):
+                return _constant(value)
+            case Var():
+                return {(e,): 1}
+            case Add(lhs, rhs):
+                return self._recombined(_sum(self.poly(lhs), self.poly(rhs)))
+            case Mul(lhs, rhs):
+                return self._product(self.poly(lhs), self.poly(rhs))
+            case FloorDiv(lhs, rhs):
+                return self.divided(self.poly(lhs), self.poly(rhs))
+            case Mod(lhs, rhs):
+                return self.remainder(self.poly(lhs), self.poly(rhs))
+            case Min(lhs, rhs) | Max(lhs, rhs):
+                return self._extreme(type(e), [self.poly(lhs), self.poly(rhs)])
+            case ValueIndex(value_expr):
+                return {(ValueIndex(self.value(value_expr)),): 1}
+            case _:
+                assert_never(e)
+
+    def index(self, poly: Poly) -> Index:
+        """Return `poly` as an index expression, in canonical order."""
+        if len(poly) == 1:
+            [(monomial, scale)] = poly.items()
+            return _term(monomial, scale)
+        terms = sorted(((m, c) for m, c in poly.items() if m), key=self._order)
+        constant = poly.get((), 0)
+        if terms and terms[0][1] < 0 and constant > 0:
+            parts = [Int(constant), *(_term(m, c) for m, c in terms)]
+        else:
+            parts = [*(_term(m, c) for m, c in terms), *([Int(constant)] if constant else [])]
+        return reduce(Add, parts) if parts else Int(0)
+
+    def _order(self, term: tuple[Monomial, int]) -> tuple[bool, int, int, list[str]]:
+        monomial, scale = term
+        return (scale < 0, -len(monomial), -abs(scale), [self._text(atom) for atom in monomial])
+
+    def _text(self, e: Index) -> str:
+        if isinstance(e, Var):
+            return e.name
+        text = self._texts.get(e)
+        if text is None:
+            text = self._texts[e] = show_index(e)
+        return text
+
+    # ------------------------------------------------------------ arithmetic
+
+    def _product(self, a: Poly, b: Poly) -> Poly:
+        result: dict[Monomial, int] = {}
+        for first, scale in a.items():
+            for second, factor in b.items():
+                both = tuple(sorted((*first, *second), key=self._text)) if first and second else first or second
+                result[both] = result.get(both, 0) + scale * factor
+        return _nonzero(result)
+
+    def _recombined(self, poly: Poly) -> Poly:
+        """Return `poly` with q*(p // q) + p % q replaced by p."""
+        for monomial, scale in poly.items():
+            match monomial:
+                case (Mod(value, Int(divisor)),) if poly.get((FloorDiv(value, Int(divisor)),)) == scale * divisor:
+                    rest = {m: c for m, c in poly.items() if m not in (monomial, (FloorDiv(value, Int(divisor)),))}
+                    return self._recombined(_sum(rest, self.poly(value), scale))
+                case _:
+                    pass
+        return poly
+
+    def divided(self, value: Poly, divisor: Poly) -> Poly:
+        """Return `value // divisor`."""
+        exact, rest = self._split(value, divisor)
+        if not rest or self._within(rest, divisor):
+            return exact
+        q = _int(divisor)
+        if q is None or q <= 0:
+            return _sum(exact, {(FloorDiv(self.index(rest), self.index(divisor)),): 1})
+        block = self._block(rest, q)
+        if block is not None:
+            return _sum(exact, _constant(block))
+        # floor((g*s + c) / (g*q)) = floor((s + floor(c / g)) / q)
+        g = math.gcd(q, *(c for m, c in rest.items() if m))
+        rest, q = _nonzero({m: c // g for m, c in rest.items()}), q // g
+        match [m for m in rest if m]:
+            case [(FloorDiv(inner, Int(p)),) as monomial] if rest[monomial] == 1 and p > 0:
+                nested = _sum(self.poly(inner), _constant(rest.get((), 0) * p))
+                return _sum(exact, self.divided(nested, _constant(p * q)))
+            case _:
+                return _sum(exact, {(FloorDiv(self.index(rest), Int(q)),): 1})
+
+    def remainder(self, value: Poly, divisor: Poly) -> Poly:
+        """Return `value % divisor`."""
+        q = _int(divisor)
+        if q is not None and q > 0:
+            value = self._without_inner_mods(value, q)
+        _, rest = self._split(value, divisor)
+        if not rest or self._within(rest, divisor):
+            return rest
+        if q is None or q <= 0:
+            return {(Mod(self.index(rest), self.index(divisor)),): 1}
+        block = self._block(rest, q)
+        if block is not None:
+            return _sum(rest, _constant(-block * q))
+        # (g*s + c) mod (g*q) = g*((s + floor(c / g)) mod q) + c mod g
+        g = math.gcd(q, *(c for m, c in rest.items() if m))
+        if g > 1:
+            inner = self.remainder(_nonzero({m: c // g for m, c in rest.items()}), _constant(q // g))
+            return _sum(_constant(rest.get((), 0) % g), inner, g)
+        return {(Mod(self.index({m: _residue(c, q) if m else c for m, c in rest.items()}), Int(q)),): 1}
+
+    def _without_inner_mods(self, value: Poly, q: int) -> Poly:
+        """Return a polynomial with the same remainder by `q`: c*(x % m) counts as c*x when q divides c*m."""
+        for monomial, scale in value.items():
+            match monomial:
+                case (Mod(inner, Int(m)),) if m > 0 and scale * m % q == 0:
+                    rest = {other: c for other, c in value.items() if other != monomial}
+                    return self._without_inner_mods(_sum(rest, self.poly(inner), scale), q)
+                case _:
+                    pass
+        return value
+
+    def _split(self, value: Poly, divisor: Poly) -> tuple[Poly, Poly]:
+        """Return (exact, rest) with value = exact * divisor + rest, moving as many whole terms as possible into `exact`."""
+        if len(divisor) != 1:
+            return {}, value
+        [(unit, q)] = divisor.items()
+        if q <= 0:
+            return {}, value
+        exact: dict[Monomial, int] = {}
+        rest: dict[Monomial, int] = {}
+        for monomial, scale in value.items():
+            quotient = _quotient(monomial, unit)
+            if quotient is not None and (scale % q == 0 or not monomial):
+                exact[quotient] = exact.get(quotient, 0) + scale // q
+                scale %= q
+            if scale:
+                rest[monomial] = scale
+        return _nonzero(exact), rest
+
+    def _within(self, rest: Poly, divisor: Poly) -> bool:
+        """Tell whether 0 <= rest < divisor is certain."""
+        return self.nonnegative(rest) and self.nonnegative(_sum(_sum(divisor, rest, -1), {(): -1}))
+
+    def _block(self, rest: Poly, q: int) -> int | None:
+        """Return k if k*q <= rest < (k + 1)*q is certain."""
+        lo, hi = self.interval(rest)
+        if math.isinf(lo) or math.isinf(hi) or lo // q != hi // q:
+            return None
+        return int(lo // q)
+
+    def _extreme(self, node: type[Min] | type[Max], operands: list[Poly]) -> Poly:
+        """Return the least or greatest of `operands`, without those that never decide."""
+        flat = [part for operand in operands for part in self._operands(node, operand)]
+        kept: list[Poly] = []
+        for candidate in flat:
+            if any(self._decides(node, other, candidate) for other in kept):
+                continue
+            kept = [*(other for other in kept if not self._decides(node, candidate, other)), candidate]
+        if len(kept) == 1:
+            return kept[0]
+        parts = sorted((self.index(poly) for poly in kept), key=lambda e: (not isinstance(e, Int), self._text(e)))
+        return {(reduce(node, parts),): 1}
+
+    def _operands(self, node: type[Min] | type[Max], poly: Poly) -> list[Poly]:
+        match list(poly.items()):
+            case [((Min(lhs, rhs) | Max(lhs, rhs) as atom,), 1)] if isinstance(atom, node):
+                return [*self._operands(node, self.poly(lhs)), *self._operands(node, self.poly(rhs))]
+            case _:
+                return [poly]
+
+    def _decides(self, node: type[Min] | type[Max], winner: Poly, loser: Poly) -> bool:
+        difference = _sum(loser, winner, -1) if node is Min else _sum(winner, loser, -1)
+        return self.nonnegative(difference)
+
+    # ------------------------------------------------------------ bounds
+
+    def range_of(self, e: Index) -> Range:
+        """Return inclusive bounds of `e`."""
+        lo, hi = self.interval(self.poly(e))
+        return (None if math.isinf(lo) else int(lo)), (None if math.isinf(hi) else int(hi))
+
+    def nonnegative(self, poly: Poly, depth: int = _DEPTH) -> bool:
+        """Tell whether `poly >= 0` is certain."""
+        if self.interval(poly)[0] >= 0:
+            return True
+        for fact in self.facts:
+            if any(monomial in fact for monomial in poly if monomial) and self.interval(_sum(poly, fact, -1))[0] >= 0:
+                return True
+        return depth > 0 and self._nonnegative_when_bounded(poly, depth - 1)
+
+    def _nonnegative_when_bounded(self, poly: Poly, depth: int) -> bool:
+        """Replace one atom of `poly` by a bound that makes the sum no larger, and ask again."""
+        for monomial, scale in poly.items():
+            match monomial:
+                case (Min(lhs, rhs),) | (Max(lhs, rhs),):
+                    rest = {m: c for m, c in poly.items() if m != monomial}
+                    # scale*min is at least scale*side for either side if scale < 0, and equals one of them otherwise.
+                    some = any if isinstance(monomial[0], Min) == (scale < 0) else all
+                    return some(self.nonnegative(_sum(rest, self.poly(side), scale), depth) for side in (lhs, rhs))
+                case _:
+                    pass
+        for name, (low, high) in reversed(list(self.bounds.items())):
+            scale = poly.get((Var(name),), 0)
+            if scale:
+                rest = {m: c for m, c in poly.items() if m != (Var(name),)}
+                return self.nonnegative(_sum(rest, low if scale > 0 else high, scale), depth)
+        for monomial, scale in poly.items():
+            match monomial:
+                case (FloorDiv(value, Int(q)),) if q > 0 and scale % q == 0:
+                    # value - q + 1 <= q*(value // q) <= value
+                    bound = self.poly(value) if scale < 0 else _sum(self.poly(value), _constant(1 - q))
+                    rest = {m: c for m, c in poly.items() if m != monomial}
+                    return self.nonnegative(_sum(rest, bound, scale // q), depth)
+                case _:
+                    pass
+        return False
+
+    def interval(self, poly: Poly) -> _Interval:
+        """Return bounds of `poly` from the intervals of its atoms alone."""
+        lo: float = 0
+        hi: float = 0
+        for monomial, scale in poly.items():
+            first, last = self._product_interval(monomial)
+            lo, hi = (lo + scale * first, hi + scale * last) if scale > 0 else (lo + scale * last, hi + scale * first)
+        return lo, hi
+
+    def _product_interval(self, monomial: Monomial) -> _Interval:
+        match monomial:
+            case ():
+                return 1, 1
+            case (Var(name),):
+                return self.intervals.get(name, _EVERYTHING)
+        known = self._intervals.get(monomial)
+        if known is None:
+            known = self._intervals[monomial] = reduce(_times, map(self._atom_interval, monomial))
+        return known
+
+    def _atom_interval(self, atom: Index) -> _Interval:
+        match atom:
+            case Var(name):
+                return self.intervals.get(name, _EVERYTHING)
+            case FloorDiv(value, divisor):
+                return _divided(self.interval(self.poly(value)), self.interval(self.poly(divisor)))
+            case Mod(value, divisor):
+                lo, hi = self.interval(self.poly(value))
+                below = self.interval(self.poly(divisor))[1] - 1
+                return (0, min(hi, below) if lo >= 0 else below)
+            case Min(lhs, rhs):
+                a, b = self.interval(self.poly(lhs)), self.interval(self.poly(rhs))
+                return min(a[0], b[0]), min(a[1], b[1])
+            case Max(lhs, rhs):
+                a, b = self.interval(self.poly(lhs)), self.interval(self.poly(rhs))
+                return max(a[0], b[0]), max(a[1], b[1])
+            case ValueIndex(Cast(dtype, _)) if dtype.is_integer:
+                low = -(1 << (dtype.bits - 1)) if dtype.kind == "int" else 0
+                return low, low + (1 << dtype.bits) - 1
+            case _:
+                return _EVERYTHING
+
+
+# ---------------------------------------------------------------- polynomials
+
+
+def _constant(value: int) -> Poly:
+    return {(): value} if value else {}
+
+
+def _int(poly: Poly) -> int | None:
+    """Return the value of a constant polynomial."""
+    if not poly:
+        return 0
+    return poly.get(()) if len(poly) == 1 else None
+
+
+def _sum(a: Poly, b: Poly, scale: int = 1) -> Poly:
+    """Return `a + scale*b`."""
+    result = dict(a)
+    for monomial, factor in b.items():
+        total = result.get(monomial, 0) + scale * factor
+        if total:
+            result[monomial] = total
+        else:
+            result.pop(monomial, None)
+    return result
+
+
+def difference(a: Poly, b: Poly) -> Poly:
+    """Return `a - b`."""
+    return _sum(a, b, -1)
+
+
+def _nonzero(poly: dict[Monomial, int]) -> Poly:
+    return {monomial: scale for monomial, scale in poly.items() if scale}
+
+
+def _quotient(monomial: Monomial, unit: Monomial) -> Monomial | None:
+    """Return the product of the atoms of `monomial` without those of `unit`; None if one is missing."""
+    left = list(monomial)
+    for atom in unit:
+        if atom not in left:
+            return None
+        left.remove(atom)
+    return tuple(left)
+
+
+def _residue(scale: int, q: int) -> int:
+    """Return what `scale` is modulo `q`, as close to zero as possible."""
+    residue = scale % q
+    return residue - q if 2 * residue > q else residue
+
+
+def _term(monomial: Monomial, scale: int) -> Index:
+    if not monomial:
+        return Int(scale)
+    factors: Iterable[Index] = monomial if scale == 1 else (Int(scale), *monomial)
+    if scale not in (1, -1) or len(monomial) == 1:
+        return reduce(Mul, factors)
+    return Mul(Int(-1), reduce(Mul, monomial)) if scale == -1 else reduce(Mul, monomial)
+
+
+# ---------------------------------------------------------------- intervals
+
+
+def _low(bound: int | None) -> float:
+    return -math.inf if bound is None else bound
+
+
+def _high(bound: int | None) -> float:
+    return math.inf if bound is None else bound
+
+
+def _times(a: _Interval, b: _Interval) -> _Interval:
+    corners = [0 if x == 0 or y == 0 else x * y for x in a for y in b]
+    return min(corners), max(corners)
+
+
+def _divided(value: _Interval, divisor: _Interval) -> _Interval:
+    """Return bounds of `value // divisor`, where the divisor is at least one."""
+    least, most = max(divisor[0], 1), max(divisor[1], 1)
+    lo = _floor(value[0], least if value[0] < 0 else most)
+    hi = _floor(value[1], most if value[1] < 0 else least)
+    return lo, hi
+
+
+def _floor(value: float, divisor: float) -> float:
+    if math.isinf(value):
+        return value
+    if math.isinf(divisor):
+        return 0 if value >= 0 else -1
+    return value // divisor

@@ -1,0 +1,343 @@
+"""Simplifies a function without changing a bit of its results.
+
+    before   for io in 0 .. (N + 31) // 32 {
+                 for ii in 0 .. min(32, N - 32*io) {
+                     for u in 0 .. 1 unroll 1 {
+                         let x = a[(32*io + ii) // 32, (32*io + ii) % 32 + u]
+                         if index(32*io + ii) < index(N) { c[32*io + ii] = f32(bf16(1.5_f32)) * 1.0_f32 }
+    after    for io in 0 .. (N + 31) // 32 {
+                 for ii in 0 .. min(32, N - 32*io) {
+                     c[32*io + ii] = 1.5_f32
+
+Indices get the canonical form of `indices`, with the ranges that the loops and conditions around imply. Values are folded where the
+arithmetic of `interp` gives the result exactly; floats keep every rounding (`x + 0.0` stays: it turns -0.0 into 0.0), and operations
+that make a NaN are left to the machine. Gone are branches that are never taken, loops that never run, loops that run once, values that
+nobody uses and local buffers that nobody reads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import assert_never
+
+from codegen.dtypes import bool_, i64
+from codegen.loops import interp
+from codegen.loops.indices import Algebra, Poly, Range, affine, difference, range_of, simplify_index
+from codegen.loops.nodes import (
+    Add,
+    Alloc,
+    Binary,
+    Call,
+    Cast,
+    Compare,
+    Const,
+    Expr,
+    Fma,
+    For,
+    Function,
+    If,
+    Index,
+    IndexValue,
+    Int,
+    Let,
+    Load,
+    Mul,
+    Name,
+    Prefetch,
+    Require,
+    Select,
+    Stmt,
+    Store,
+    Unary,
+    ValueIndex,
+    Var,
+)
+from codegen.loops.walk import Fresh, binders, map_expr, rename, substitute, substitute_stmt, walk
+
+__all__ = ["affine", "range_of", "simplify", "simplify_index", "substitute"]
+
+_TRUE, _FALSE = Const(True, bool_), Const(False, bool_)
+_EXACT_CALLS = frozenset(("floor", "ceil", "trunc", "round", "sqrt", "isnan", "isinf"))
+_NEGATED: Mapping[str, str] = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
+
+
+def simplify(function: Function, sizes: Mapping[str, Range] | None = None) -> Function:
+    """Return a function that does the same as `function` whenever `sizes` lie in the given ranges.
+
+    A size that is the extent of a parameter is known not to be negative."""
+    ranges: dict[str, Range] = {e.name: (0, None) for p in function.params for e in p.shape if isinstance(e, Var)}
+    simplifier = _Simplifier(Fresh.of(function), Counter(binders(*function.body)))
+    algebra = Algebra.of({**ranges, **(sizes or {})})
+    return replace(function, body=simplifier.block(function.body, algebra))
+
+
+class _Simplifier:
+    """Rewrites statements under the algebra of their scope."""
+
+    def __init__(self, fresh: Fresh, bound: Counter[str]) -> None:
+        self._fresh = fresh
+        self._bound = bound
+
+    def block(self, body: tuple[Stmt, ...], algebra: Algebra) -> tuple[Stmt, ...]:
+        values = _Values(algebra)
+        return _live([new for s in body for new in self.stmt(s, values)])
+
+    def stmt(self, s: Stmt, values: _Values) -> tuple[Stmt, ...]:
+        """Return what becomes of `s`: nothing, one statement, or the statements of a block that is dissolved."""
+        match s:
+            case For():
+                return self.loop(s, values)
+            case Store(index=index, value=value):
+                return (replace(s, index=values.indices(index), value=values.expr(value)),)
+            case Let(name, value):
+                return (Let(name, values.expr(value)),)
+            case If(cond, then, orelse):
+                return self.choice(values.expr(cond), then, orelse, values)
+            case Alloc(buffer):
+                return (Alloc(replace(buffer, shape=values.indices(buffer.shape))),)
+            case Prefetch(index=index):
+                return (replace(s, index=values.indices(index)),)
+            case Require(cond, code):
+                simple = values.expr(cond)
+                return () if simple == _TRUE else (Require(simple, code),)
+            case _:
+                assert_never(s)
+
+    def loop(self, loop: For, values: _Values) -> tuple[Stmt, ...]:
+        algebra = values.algebra
+        lo, hi = values.index(loop.lo), values.index(loop.hi)
+        trips = difference(algebra.poly(hi), algebra.poly(lo))
+        if algebra.nonnegative({m: -c for m, c in trips.items()}):
+            return ()
+        if trips == {(): 1} or algebra.interval(trips) == (1, 1):
+            body = tuple(substitute_stmt(s, {loop.var: lo}) for s in self.unshared(loop.body))
+            return tuple(new for s in body for new in self.stmt(s, values))
+        body = self.block(loop.body, values.algebra.with_loop(loop.var, lo, hi, loop.extent))
+        return (replace(loop, lo=lo, hi=hi, body=body),) if body else ()
+
+    def choice(self, cond: Expr, then: tuple[Stmt, ...], orelse: tuple[Stmt, ...], values: _Values) -> tuple[Stmt, ...]:
+        if cond in (_TRUE, _FALSE):
+            return tuple(new for s in self.unshared(then if cond == _TRUE else orelse) for new in self.stmt(s, values))
+        then = self.block(then, values.assuming(cond, True))
+        orelse = self.block(orelse, values.assuming(cond, False))
+        return (If(cond, then, orelse),) if then or orelse else ()
+
+    def unshared(self, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        """Return `body` with new names for what other blocks bind by the same name, so that it can join the block around."""
+        shared = [name for name in dict.fromkeys(binders(*body)) if self._bound[name] > 1]
+        return rename(body, {name: self._fresh(name) for name in shared})
+
+
+class _Values:
+    """Rewrites values and indices under one algebra."""
+
+    def __init__(self, algebra: Algebra) -> None:
+        self.algebra = replace(algebra, value=self.expr)
+
+    def index(self, e: Index) -> Index:
+        match self.algebra.simplify(e):
+            case ValueIndex(IndexValue(inner)):
+                return inner
+            case ValueIndex(Const(value, _)):
+                return Int(int(value))
+            case simple:
+                return simple
+
+    def indices(self, index: tuple[Index, ...]) -> tuple[Index, ...]:
+        return tuple([self.index(e) for e in index])
+
+    def expr(self, e: Expr) -> Expr:
+        """Return a value equal to `e`, bit for bit."""
+        match e:
+            case Const() | Name():
+                return e
+            case Select(cond, then, orelse):
+                return self._select(self.expr(cond), then, orelse)
+        match map_expr(e, self.index, self.expr):
+            case IndexValue(Int(value)):
+                return Const(value, i64)
+            case IndexValue(ValueIndex(value)) if isinstance(value, Const):
+                return Const(int(value.value), i64)
+            case Unary(_, Const()) | Binary(_, Const(), Const()) | Compare(_, Const(), Const()) | Cast(_, Const()) as constant:
+                return _folded(constant)
+            case Fma(Const(), Const(), Const()) as constant:
+                return _folded(constant)
+            case Call(fn, args) as constant if fn in _EXACT_CALLS and all(isinstance(arg, Const) for arg in args):
+                return _folded(constant)
+            case Binary("and" | "or" as op, lhs, rhs) as logic:
+                return _logic(op, lhs, rhs) or logic
+            case Binary() as binary:
+                return self._binary(binary)
+            case Compare() as comparison:
+                return self._compare(comparison)
+            case Cast(dtype, IndexValue() as value) if dtype == i64:
+                return value
+            case other:
+                return other
+
+    def assuming(self, cond: Expr, truth: bool) -> Algebra:
+        """Return the algebra where `cond` is known to be `truth`."""
+        algebra = self.algebra
+        for fact in self._facts(cond, truth):
+            algebra = algebra.with_fact(fact)
+        return algebra
+
+    def _facts(self, cond: Expr, truth: bool) -> list[Poly]:
+        match cond:
+            case Binary("and", lhs, rhs) if truth:
+                return [*self._facts(lhs, truth), *self._facts(rhs, truth)]
+            case Binary("or", lhs, rhs) if not truth:
+                return [*self._facts(lhs, truth), *self._facts(rhs, truth)]
+            case Unary("not", value):
+                return self._facts(value, not truth)
+            case Compare(op, lhs, rhs):
+                a, b = _as_index(lhs), _as_index(rhs)
+                return [] if a is None or b is None else self._order(op if truth else _NEGATED[op], a, b)
+            case _:
+                return []
+
+    def _order(self, op: str, a: Index, b: Index) -> list[Poly]:
+        """Return what is not negative when `a op b`."""
+        p, q = self.algebra.poly(a), self.algebra.poly(b)
+        match op:
+            case "<":
+                return [difference(difference(q, p), {(): 1})]
+            case "<=":
+                return [difference(q, p)]
+            case ">":
+                return [difference(difference(p, q), {(): 1})]
+            case ">=":
+                return [difference(p, q)]
+            case "==":
+                return [difference(p, q), difference(q, p)]
+            case _:
+                return []
+
+    def _select(self, cond: Expr, then: Expr, orelse: Expr) -> Expr:
+        if cond in (_TRUE, _FALSE):
+            return self.expr(then if cond == _TRUE else orelse)
+        first = _Values(self.assuming(cond, True)).expr(then)
+        second = _Values(self.assuming(cond, False)).expr(orelse)
+        return first if first == second else Select(cond, first, second)
+
+    def _binary(self, e: Binary) -> Expr:
+        a, b = _as_index(e.lhs), _as_index(e.rhs)
+        if a is not None and b is not None:
+            match e.op:
+                case "+":
+                    return self.expr(IndexValue(Add(a, b)))
+                case "-":
+                    return self.expr(IndexValue(Add(a, Mul(Int(-1), b))))
+                case "*":
+                    return self.expr(IndexValue(Mul(a, b)))
+                case _:
+                    return e
+        return _without_identity(e)
+
+    def _compare(self, e: Compare) -> Expr:
+        a, b = _as_index(e.lhs), _as_index(e.rhs)
+        if a is None or b is None:
+            return e
+        if self._certain(e.op, a, b):
+            return _TRUE
+        return _FALSE if self._certain(_NEGATED[e.op], a, b) else e
+
+    def _certain(self, op: str, a: Index, b: Index) -> bool:
+        if op == "!=":
+            return any(self.algebra.nonnegative(p) for way in ("<", ">") for p in self._order(way, a, b))
+        return all(self.algebra.nonnegative(p) for p in self._order(op, a, b))
+
+
+def _as_index(e: Expr) -> Index | None:
+    """Return the index whose value `e` is."""
+    match e:
+        case IndexValue(index):
+            return index
+        case Const(value, dtype) if dtype == i64:
+            return Int(int(value))
+        case _:
+            return None
+
+
+def _folded(e: Expr) -> Expr:
+    """Return the constant that `e`, an operation on constants, evaluates to; `e` itself when that is NaN."""
+    result = interp.evaluate(e)
+    scalar = float(result.scalar) if result.dtype.is_float else result.scalar
+    return e if isinstance(scalar, float) and math.isnan(scalar) else Const(scalar, result.dtype)
+
+
+def _logic(op: str, lhs: Expr, rhs: Expr) -> Expr | None:
+    """Return what a lazy `and` or `or` with a constant side amounts to."""
+    neutral, absorbing = (_TRUE, _FALSE) if op == "and" else (_FALSE, _TRUE)
+    if lhs == neutral:
+        return rhs
+    if rhs == neutral:
+        return lhs
+    return absorbing if absorbing in (lhs, rhs) else None
+
+
+def _without_identity(e: Binary) -> Expr:
+    """Return `e` without an operand that leaves every bit of the other one as it is."""
+    match e:
+        case Binary("+", x, Const(value, dtype) as zero) | Binary("+", Const(value, dtype) as zero, x) if value == 0:
+            return e if dtype.is_float and zero == Const(0.0, dtype) else x
+        case Binary("-", x, Const(value, dtype) as zero) if value == 0:
+            return e if dtype.is_float and zero == Const(-0.0, dtype) else x
+        case Binary("*", x, Const(1)) | Binary("*", Const(1), x) | Binary("/", x, Const(1)):
+            return x
+        case Binary("//", x, Const(1, dtype)) if dtype.is_integer:
+            return x
+        case _:
+            return e
+
+
+# ---------------------------------------------------------------- what is dead
+
+
+def _live(block: list[Stmt]) -> tuple[Stmt, ...]:
+    """Return `block` without values that the rest does not use and without local buffers that the rest does not read."""
+    if not any(isinstance(s, Let | Alloc) for s in block):
+        return tuple(block)
+    kept: tuple[Stmt, ...] = ()
+    used, read = _mentioned(kept)
+    for s in reversed(block):
+        match s:
+            case Let(name, _) if name not in used:
+                continue
+            case Alloc(buffer) if buffer.name not in read:
+                kept = _without_writes(kept, buffer.name)
+                used, read = _mentioned(kept)
+                continue
+            case _:
+                kept = (s, *kept)
+                more_used, more_read = _mentioned((s,))
+                used |= more_used
+                read |= more_read
+    return kept
+
+
+def _mentioned(block: tuple[Stmt, ...]) -> tuple[set[str], set[str]]:
+    """Return the values that `block` uses and the buffers that it reads."""
+    nodes = list(walk(*block))
+    return {node.name for node in nodes if isinstance(node, Name)}, {node.buffer for node in nodes if isinstance(node, Load)}
+
+
+def _without_writes(block: tuple[Stmt, ...], buffer: str) -> tuple[Stmt, ...]:
+    """Return `block` without the stores to `buffer`, and without what is dead then."""
+    kept: list[Stmt] = []
+    for s in block:
+        match s:
+            case Store(buffer=name) | Prefetch(buffer=name) if name == buffer:
+                continue
+            case For(body=body):
+                rest = _without_writes(body, buffer)
+                kept.extend((replace(s, body=rest),) if rest else ())
+            case If(cond, then, orelse):
+                then, orelse = _without_writes(then, buffer), _without_writes(orelse, buffer)
+                kept.extend((If(cond, then, orelse),) if then or orelse else ())
+            case _:
+                kept.append(s)
+    return _live(kept)

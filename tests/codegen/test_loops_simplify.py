@@ -1,0 +1,129 @@
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from loops_golden import cases, check, read
+from loops_strategies import running_functions, small_index
+
+from codegen.loops.interp import evaluate_index, run
+from codegen.loops.nodes import FloorDiv, Function, Index, Int, Mod, Var
+from codegen.loops.parser import parse, parse_expr, parse_index
+from codegen.loops.printer import show, show_expr, show_index
+from codegen.loops.simplify import affine, range_of, simplify, simplify_index, substitute
+from codegen.loops.verify import verify
+
+RANGES = {"ii": (0, 31), "io": (0, None), "r": (0, 5), "k": (1, 9), "N": (0, None), "q": (1, None), "s": (-4, 4)}
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("(32*io + ii) // 32", "io"),
+        ("(32*io + ii) % 32", "ii"),
+        ("(32*io + ii + 32) // 32", "io + 1"),
+        ("(k*q*x + r) // q", "k*x + r // q"),
+        ("(k*q*x + r) % q", "r % q"),
+        ("((32*io + ii) // 32 + jo*4 - jo) % 8", "(3*jo + io) % 8"),
+        ("x // 4 // 8", "x // 32"),
+        ("(x // 4 + 1) // 8", "(x + 4) // 32"),
+        ("(4*x + 6) // 8", "(x + 1) // 2"),
+        ("(6*x + 4) % 8", "2*((2 - x) % 4)"),
+        ("x % 8 % 4", "x % 4"),
+        ("32*((2*io + ii) // 32) + (2*io + ii) % 32", "2*io + ii"),
+        ("min(min(16, N), 20)", "min(16, N)"),
+        ("min(x, x + 1)", "x"),
+        ("max(0, N)", "N"),
+        ("max(s, max(7, r))", "7"),
+        ("3 - x*2 + N - (x - 1)", "N - 3*x + 4"),
+        ("15 - ii", "15 - ii"),
+        ("(x + y)*(x - y)", "x*x - y*y"),
+        ("ii // 64 + ii % 64", "ii"),
+        ("(s + 4) // 9", "0"),
+        ("s // 8", "s // 8"),
+        ("x*0", "0"),
+    ],
+)
+def test_indices_reach_their_canonical_form(before: str, after: str) -> None:
+    assert show_index(simplify_index(parse_index(before), RANGES)) == after
+
+
+@settings(max_examples=300, deadline=None)
+@given(small_index(("ii", "r", "s", "N")), st.integers(0, 31), st.integers(0, 5), st.integers(-4, 4), st.integers(0, 99))
+def test_simplified_indices_have_the_same_value_within_the_ranges(e: Index, ii: int, r: int, s: int, n: int) -> None:
+    point = {"ii": ii, "r": r, "s": s, "N": n}
+    simple, value = simplify_index(e, RANGES), evaluate_index(e, point)
+    assert evaluate_index(simple, point) == value
+    lo, hi = range_of(e, RANGES)
+    assert (lo is None or lo <= value) and (hi is None or value <= hi)
+
+
+@settings(max_examples=150, deadline=None)
+@given(small_index(("ii", "s")), st.integers(-50, 50), st.integers(-50, 50))
+def test_affine_forms_have_the_same_value(e: Index, ii: int, s: int) -> None:
+    form = affine(e)
+    point = {"ii": ii, "s": s}
+    if form is not None:
+        coefficients, constant = form
+        total = sum(scale * evaluate_index(atom, point) for atom, scale in coefficients.items()) + constant
+        assert total == evaluate_index(e, point)
+
+
+def test_the_affine_form_names_its_atoms() -> None:
+    atoms = affine(parse_index("4*i - j + 3 + i // 8"))
+    assert atoms == ({Var("i"): 4, Var("j"): -1, FloorDiv(Var("i"), Int(8)): 1}, 3)
+    assert affine(parse_index("i*j")) is None
+    assert affine(parse_index("2*(i % 4)")) == ({Mod(Var("i"), Int(4)): 2}, 0)
+
+
+def test_ranges_are_tight_for_correlated_terms() -> None:
+    assert range_of(parse_index("ii + s - ii"), RANGES) == (-4, 4)
+    assert range_of(parse_index("min(16, N)"), RANGES) == (0, 16)
+    assert range_of(parse_index("N // 4"), RANGES) == (0, None)
+
+
+def test_substitution_reaches_indices_inside_values() -> None:
+    assert show_expr(substitute(parse_expr("a[i + value(k[i])] + f32(index(i))"), {"i": parse_index("4*j")})) == (
+        "a[4*j + value(k[4*j])] + f32(index(4*j))"
+    )
+
+
+@pytest.mark.parametrize("path", cases("simplify"), ids=lambda path: path.stem)
+def test_simplification_by_example(path: Path) -> None:
+    function = parse(read(path)[1]["loops"])
+    verify(function)
+    simple = simplify(function)
+    verify(simple)
+    check(path, simplified=show(simple))
+    assert simplify(simple) == simple
+
+
+@settings(max_examples=120, deadline=None)
+@given(running_functions(), st.integers(0, 5))
+def test_simplified_functions_compute_the_same_bits(function: Function, n: int) -> None:
+    verify(function)
+    simple = simplify(function)
+    verify(simple)
+    results = []
+    for f in (function, simple):
+        arrays = {name: np.linspace(-2, 3, size, dtype=np.float32) for name, size in (("a", 8), ("c", 8), ("n", n))}
+        assert run(f, {"N": n}, arrays) == 0
+        results.append(arrays["c"])
+    before, after = results
+    assert np.array_equal(before, after, equal_nan=True)
+    assert np.array_equal(np.signbit(before[~np.isnan(before)]), np.signbit(after[~np.isnan(after)]))
+
+
+def test_a_known_size_is_put_to_use() -> None:
+    function = parse("func f(N)(out c: f32[N]) { for i in 0 .. min(16, N) { c[i] = 0.0_f32 } }")
+    assert "0 .. 16" in show(simplify(function, {"N": (16, None)}))
+
+
+def test_simplification_of_a_kernel_takes_milliseconds() -> None:
+    function = parse(read(next(path for path in cases("simplify") if path.stem == "simplify_tile"))[1]["loops"])
+    start = time.perf_counter()
+    for _ in range(20):
+        simplify(function)
+    assert (time.perf_counter() - start) / 20 < 0.05

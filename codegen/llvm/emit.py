@@ -543,7 +543,7 @@ def _captures(e: Emitter, loop: For, scope: Scope) -> list[str]:
 def _outline(e: Emitter, name: str, loop: For, trips: Poly, scope: Scope, captures: list[str]) -> None:
     module = e.module
     b = Builder(module.target, module.declarations, prefix="v" + _letters(module.outlined))
-    inner = Emitter(module, State(b), name)
+    inner = Emitter(module, State(b), name, "%scratch")
     inner.state.next_uid = e.state.next_uid
     for atom in e.b.facts.atoms.values():
         b.facts.add(replace(atom, depth=0))
@@ -555,7 +555,7 @@ def _outline(e: Emitter, name: str, loop: For, trips: Poly, scope: Scope, captur
     b.start("entry")
     _serial(inner, replace(loop, lo=Var("$begin"), hi=Var("$end"), kind="serial"), begin, end, body_scope)
     b.write("ret i32 0")
-    params = ["i64 %begin", "i64 %end", "i64 %thread", "ptr noalias align 64 %workspace"]
+    params = ["i64 %begin", "i64 %end", "i64 %thread", "ptr noalias align 64 %scratch"]
     params += [c.replace("ptr ", "ptr noalias ", 1) if c.startswith("ptr ") else c for c in captures]
     module.functions.append(f"define internal i32 @{_quoted(name + '.body')}({', '.join(params)}) #0 {{\n{_with_prologue(b)}\n}}\n")
     module.functions.append(_chunk(name, captures))

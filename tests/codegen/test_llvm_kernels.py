@@ -118,3 +118,29 @@ def test_requirements_return_their_code() -> None:
     text = "func f(N)(x: f32[4], out y: f32[4]) { require index(N) < index(5) else 7 require x[0] > 0.0_f32 else 9 y[0] = 1.0_f32 }"
     for n, first in ((9, 1.0), (3, -1.0), (3, 1.0)):
         check(text, {"N": n}, x=np.full(4, first, np.float32), y=np.zeros(4, np.float32))
+
+
+PARALLEL = """
+func f(N, M)(x: f32[N, M], out y: f32[N, M], out total: f32[N]) {
+    let scale = 2.0_f32 + x[0, 0]
+    alloc shared: f32[M] heap
+    for j in 0 .. M { shared[j] = scale * f32(index(j)) }
+    for i in 0 .. N parallel {
+        alloc row: f32[M] heap
+        alloc sum: f32[1] registers
+        sum[0] = 0.0_f32
+        for j in 0 .. M { row[j] = x[i, j] * scale + shared[j] }
+        for j in 0 .. M { y[i, j] = row[M - 1 - j] sum[0] = sum[0] + row[j] }
+        require index(i) < index(40) else 3
+        total[i] = sum[0]
+    }
+}"""
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 7, 40, 41])
+def test_a_parallel_loop_gives_each_thread_its_own_scratch(n: int) -> None:
+    m = 9
+    x = values("f32", n * m).reshape(n, m)
+    if n == 0:
+        return
+    check(PARALLEL, {"N": n, "M": m}, targets=LEVELS[-1:], x=x, y=np.zeros_like(x), total=np.zeros(n, np.float32))

@@ -11,7 +11,7 @@ A loop may be parallel when no pair at its level differs in it; lanes of a vecto
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -56,14 +56,19 @@ Verdict: TypeAlias = Proven | Violation | Unknown
 
 
 def check(
-    schedule: Schedule, deps: Sequence[Dep] | None = None, *, storage: Storage | None = None, limit: int = DEFAULT_LIMIT
+    schedule: Schedule,
+    deps: Sequence[Dep] | None = None,
+    *,
+    storage: Storage | None = None,
+    outputs: Collection[str] | None = None,
+    limit: int = DEFAULT_LIMIT,
 ) -> Verdict:
     """Return whether the schedule computes what the scop says. `storage[t]` is how many of the outermost loops around the placements of
-    tensor `t` own a private copy of it. Raises `ScheduleError` when tree and nests do not fit together."""
+    tensor `t` own a private copy of it. Tensors outside `outputs` need only hold what is read (by default all must be complete). Raises `ScheduleError` when tree and nests do not fit together."""
     validate(schedule)
     try:
         with limited(limit):
-            checker = _Checker(schedule, tuple(deps) if deps is not None else dependences(schedule.scop), storage or {})
+            checker = _Checker(schedule, tuple(deps) if deps is not None else dependences(schedule.scop), storage or {}, outputs)
             return checker.first() or Proven()
     except OperationLimit as error:
         return Unknown(str(error))
@@ -109,7 +114,10 @@ def _loops(tree: Iterable[Tree], depth: int) -> list[tuple[Loop, int]]:
 class _Checker:
     """The relations of one schedule, computed once."""
 
-    def __init__(self, schedule: Schedule, deps: tuple[Dep, ...], storage: Storage) -> None:
+    def __init__(
+        self, schedule: Schedule, deps: tuple[Dep, ...], storage: Storage, outputs: Collection[str] | None = None
+    ) -> None:
+        self.outputs = outputs
         self.schedule = schedule
         self.deps = deps
         self.storage = storage
@@ -120,6 +128,10 @@ class _Checker:
 
     def depth(self, tensor: str) -> int:
         return self.storage.get(tensor, 0)
+
+    def complete(self, tensor: str) -> bool:
+        """Whether every element of the tensor has to be computed."""
+        return self.depth(tensor) == 0 and (self.outputs is None or tensor in self.outputs)
 
     def nests(self, statement: str) -> list[Nest]:
         return self.schedule.placements(statement)
@@ -152,7 +164,7 @@ class _Checker:
         outside = run.subtract(domain)
         if not outside.is_empty():
             return self._single("outside", name, outside)
-        if self.depth(statement.write.tensor) == 0:
+        if self.complete(statement.write.tensor):
             left = domain.subtract(run)
             if not left.is_empty():
                 return self._single("missing", name, left)
@@ -180,7 +192,7 @@ class _Checker:
     def _order_fault(self, index: int, dep: Dep) -> Violation | None:
         repeated = self.repeats[dep.source] is not None
         targets = self.nests(dep.target)
-        if repeated or self.depth(dep.tensor) > 0:
+        if repeated or not self.complete(dep.tensor):
             for target in targets:
                 found = self._unserved(dep, target.placement, earlier_only=repeated)
                 if found is not None:

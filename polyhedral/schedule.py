@@ -15,7 +15,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import assert_never
 
+import islpy as isl
+
 from polyhedral.errors import ScheduleError
+from polyhedral.expr import Expr, Int, Name
 from polyhedral.model import Leaf, Loop, Mark, Scop, Statement, Tree
 from polyhedral.nest import Nest
 
@@ -55,6 +58,17 @@ class Schedule:
         if first == second:
             return len(a) - 1
         return next(k for k, (x, y) in enumerate(zip(a, b, strict=False)) if x != y)
+
+    def time(self, placement: str) -> isl.Map:
+        """Return `{ [loops] -> [position, loop, position, …] }` over the placement's points, padded to one length for all placements."""
+        nest, path = self.nests[placement], self.places[placement].path
+        depth = max(len(p.path) for p in self.places.values())
+        values: list[Expr] = [Int(path[0])]
+        for name, position in zip(nest.loops, path[1:], strict=True):
+            values += [Name(name), Int(position)]
+        values += [Int(0)] * (2 * depth - 1 - len(values))
+        points = nest.points.intersect_params(nest.context)
+        return isl.Map.from_multi_aff(nest.frame.multi_aff(values)).intersect_domain(points)
 
     def before(self, first: str, second: str) -> bool:
         """Whether `first` comes textually before `second`."""

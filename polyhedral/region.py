@@ -1,0 +1,270 @@
+"""Which cells a part of the loop tree touches, and nests that compute just those.
+
+    need        { [outer loops] -> A[x] }      cells that consumers touch below the first `depth` loops, the inner loops projected out
+    place_at    { [outer loops, i] : write(i) in need(outer loops) }
+    footprint   A[origin + y], 0 <= y < extent     of the whole tile (splits without the domain), so that extents stay constant
+
+A producer placed this way runs once for each iteration of the outer loops; its own loops count from the origin of the footprint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import islpy as isl
+
+from polyhedral.deps import access_map
+from polyhedral.errors import NestError
+from polyhedral.expr import TRUE, Add, Expr, Int, Name
+from polyhedral.model import Access, Statement
+from polyhedral.nest import Nest
+from polyhedral.schedule import Schedule
+from polyhedral.space import DT, Frame, integer, linear, plus
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """The cells `origin + y`, 0 <= y < extent: origins over the outer loops and parameters. `exact`: the whole tile touches every one."""
+
+    origin: tuple[Expr, ...]
+    extent: tuple[int | Expr, ...]
+    exact: bool
+
+
+def place_at(
+    schedule: Schedule,
+    statements: Sequence[str],
+    tensor: str,
+    consumers: Sequence[str],
+    depth: int,
+    names: Mapping[str, Mapping[str, str]] | None = None,
+) -> tuple[Nest, ...]:
+    """Return nests that compute what the `consumers` (placements) touch of `tensor` within each iteration of their first `depth` loops.
+    Loops are those `depth` loops, then one for each iterator of the statement, called `names[statement][iter]`, or the iterator's name, or
+    `statement.iter` where that is taken. Raises `NestError` when the consumers do not share the loops."""
+    outer = _outer_loops(schedule, consumers, depth)
+    need = _need(schedule, tensor, consumers, depth)
+    box = footprint(schedule, tensor, consumers, depth)
+    return tuple(_at(schedule, schedule.statements[s], need, outer, box, (names or {}).get(s, {})) for s in statements)
+
+
+def _outer_loops(schedule: Schedule, placements: Sequence[str], depth: int) -> tuple[str, ...]:
+    if not placements:
+        raise NestError("there is no consumer to compute it for")
+    first = placements[0]
+    for other in placements:
+        if min(schedule.shared(first, other), len(schedule.nests[other].loops)) < depth:
+            raise NestError(f"`{first}` and `{other}` do not share {depth} loops")
+    return schedule.nests[first].loops[:depth]
+
+
+def _need(schedule: Schedule, tensor: str, placements: Sequence[str], depth: int) -> isl.Map:
+    """Return `{ [outer loops] -> [x] }`: convex where possible, which may be more than is touched."""
+    total: isl.Map | None = None
+    for name in placements:
+        nest = schedule.nests[name]
+        points = nest.points.intersect_params(nest.context)
+        for relation in _accesses(schedule, nest, tensor):
+            touched = relation.intersect_domain(points).project_out(DT.in_, depth, len(nest.loops) - depth)
+            total = touched if total is None else total.union(touched)
+    if total is None:
+        raise NestError(f"no consumer touches `{tensor}`")
+    total = total.coalesce()
+    if len(total.get_basic_maps()) == 1 and not _has_divs(total):
+        return total
+    hull = isl.Map.from_basic_map(total.simple_hull().remove_divs())
+    bounded = all(hull.range().dim_is_bounded(DT.set, p) for p in range(total.dim(DT.out)))
+    return hull if bounded else total
+
+
+def _has_divs(relation: isl.Map) -> bool:
+    return any(b.dim(DT.div) > 0 for b in relation.get_basic_maps())
+
+
+def _accesses(schedule: Schedule, nest: Nest, tensor: str) -> list[isl.Map]:
+    """Return `{ [loops] -> [x] }` of each access of the placement to `tensor`, without its domain."""
+    statement = schedule.statements[nest.statement]
+    return [access_map(schedule.scop, statement, a).preimage_domain_multi_aff(nest.back) for a in _touching(statement, tensor)]
+
+
+def _touching(statement: Statement, tensor: str) -> list[Access]:
+    return [a for a in (statement.write, *statement.reads) if a.tensor == tensor]
+
+
+def _at(
+    schedule: Schedule, statement: Statement, need: isl.Map, outer: tuple[str, ...], box: Footprint, names: Mapping[str, str]
+) -> Nest:
+    scop = schedule.scop
+    base = Nest.identity(scop, statement)
+    n = len(outer)
+    write = access_map(scop, statement, statement.write)
+    points = need.apply_range(write.reverse()).wrap().flatten()
+    inner = tuple(_fresh(names.get(i, i), statement.name, outer, names) for i in statement.iters)
+    loops = (*outer, *inner)
+    frame = Frame(scop.params, loops)
+    starts = _origins(statement, box)
+    change = frame.multi_aff([*(Name(o) for o in outer), *(Add(Name(x), starts[i][0]) for i, x in zip(statement.iters, inner, strict=True))])
+    own = points.preimage_multi_aff(change)
+    bounds = frame.universe()
+    for k, iterator in enumerate(statement.iters):
+        extent = starts[iterator][1]
+        if isinstance(extent, int):
+            bounds = bounds.lower_bound_val(DT.set, n + k, isl.Val(0)).upper_bound_val(DT.set, n + k, isl.Val(extent - 1))
+    back = frame.multi_aff(Add(Name(x), starts[i][0]) for i, x in zip(statement.iters, inner, strict=True))
+    return replace(base, loops=loops, points=own.coalesce(), back=back, box=bounds)
+
+
+def _fresh(name: str, statement: str, outer: tuple[str, ...], names: Mapping[str, str]) -> str:
+    if name in outer and name not in names.values():
+        return f"{statement}.{name}"
+    return name
+
+
+def _origins(statement: Statement, box: Footprint) -> dict[str, tuple[Expr, int | Expr | None]]:
+    """Return where each iterator starts and how far it goes, for iterators that are coordinates of the written cell plus a constant."""
+    result: dict[str, tuple[Expr, int | Expr | None]] = {i: (Int(0), None) for i in statement.iters}
+    for axis, index in enumerate(statement.write.index):
+        if index is None:
+            continue
+        form = linear(index)
+        match form.terms:
+            case ((Name(name), 1),) if name in result and result[name][1] is None:
+                result[name] = (plus(box.origin[axis], Int(-form.constant)), box.extent[axis])
+            case _:
+                pass
+    return result
+
+
+# --- footprints -----------------------------------------------------------------------------------------------------
+
+
+def footprint(schedule: Schedule, tensor: str, placements: Sequence[str], depth: int) -> Footprint:
+    """Return the box of cells of `tensor` that the placements touch within one iteration of their first `depth` loops. An axis with no
+    affine origin is taken whole."""
+    outer = _outer_loops(schedule, placements, depth)
+    frame = Frame(schedule.scop.params, outer)
+    tile = _touched(schedule, tensor, placements, depth, clipped=False)
+    clipped = _touched(schedule, tensor, placements, depth, clipped=True)
+    shape = next(t.shape for t in schedule.scop.tensors if t.name == tensor)
+    context = schedule.nests[placements[0]].context
+    sides = []
+    for axis, whole in enumerate(shape):
+        options = [s for relation in (tile, clipped) if (s := _side(relation.intersect_params(context), axis, frame, context)) is not None]
+        constant = [s for s in options if isinstance(s[1], int)]
+        sides.append(min(constant, key=lambda s: s[1]) if constant else options[0] if options else (Int(0), _constant(whole)))
+    origin, extent = tuple(s[0] for s in sides), tuple(s[1] for s in sides)
+    return Footprint(origin, extent, _fills(tile, frame, origin, extent))
+
+
+def _touched(schedule: Schedule, tensor: str, placements: Sequence[str], depth: int, *, clipped: bool) -> isl.Map:
+    """Return `{ [outer loops] -> [x] }` touched at the points of the domain, or over the whole tile."""
+    total: isl.Map | None = None
+    for name in placements:
+        nest = schedule.nests[name]
+        points = nest.points.intersect_params(nest.context) if clipped else _whole_tile(nest, depth)
+        for access in _touching(schedule.statements[nest.statement], tensor):
+            relation = _access(schedule, nest, access, clipped=clipped)
+            touched = relation.intersect_domain(points).project_out(DT.in_, depth, len(nest.loops) - depth)
+            total = touched if total is None else total.union(touched)
+    if total is None:
+        raise NestError(f"no placement touches `{tensor}`")
+    return total.coalesce()
+
+
+def _access(schedule: Schedule, nest: Nest, access: Access, *, clipped: bool) -> isl.Map:
+    """Return `{ [loops] -> [x] }`, without the statement's domain unless `clipped`."""
+    statement = schedule.statements[nest.statement]
+    if not clipped:
+        statement, access = replace(statement, domain=TRUE), replace(access, when=TRUE)
+    return access_map(schedule.scop, statement, access).preimage_domain_multi_aff(nest.back)
+
+
+def _whole_tile(nest: Nest, depth: int) -> isl.Set:
+    """Return what splits say about the loops, and for inner loops that are not from splits their range over the whole domain."""
+    tile = nest.box
+    for position in range(depth, len(nest.loops)):
+        low, high = tile.dim_min_val(position), tile.dim_max_val(position)
+        if low.is_int() and high.is_int():
+            continue
+        span = nest.range(nest.loops[position])
+        if span is None:
+            return nest.points.intersect_params(nest.context)
+        loop = nest.frame.pw_aff(Name(nest.loops[position]))
+        tile = tile.intersect(loop.ge_set(nest.frame.pw_aff(span[0]))).intersect(loop.lt_set(nest.frame.pw_aff(span[1])))
+    return tile
+
+
+def _side(touched: isl.Map, axis: int, frame: Frame, context: isl.Set) -> tuple[Expr, int | Expr] | None:
+    """Return origin and extent along one axis, or None when the origin is not one affine function of the outer loops."""
+    rank = touched.dim(DT.out)
+    line = touched.project_out(DT.out, axis + 1, rank - axis - 1).project_out(DT.out, 0, axis)
+    values = line.wrap().flatten()
+    if values.is_empty():
+        return Int(0), 0
+    try:
+        low, high = _ends(line)
+    except isl.Error as error:
+        if "maximal number of operations" in str(error):
+            raise
+        return None
+    origin = _one_piece(low, frame, context)
+    if origin is None:
+        return None
+    start = frame.pw_aff(origin)
+    width = isl.Map.from_pw_aff(high.sub(start)).range()
+    greatest = width.dim_max_val(0)
+    if greatest.is_int():
+        return origin, integer(greatest) + 1
+    if not width.dim_has_any_upper_bound(DT.set, 0):
+        return None
+    extent = Frame(frame.params, ()).piecewise(width.dim_max(0).gist_params(context))
+    return None if extent is None else (origin, plus(extent, Int(1)))
+
+
+def _ends(line: isl.Map) -> tuple[isl.PwAff, isl.PwAff]:
+    return line.lexmin_pw_multi_aff().get_at(0), line.lexmax_pw_multi_aff().get_at(0)
+
+
+def _one_piece(pw: isl.PwAff, frame: Frame, context: isl.Set) -> Expr | None:
+    """Return `pw` when it is one affine function on its domain."""
+    pieces = pw.coalesce().get_pieces()
+    affs = [aff.gist(domain) for domain, aff in pieces]
+    for candidate in affs:
+        everywhere = candidate.to_pw_aff().intersect_domain(pw.domain())
+        if len(affs) == 1 or everywhere.is_equal(pw):
+            return frame.expr(candidate.gist(isl.Set.universe(candidate.get_domain_space()).intersect_params(context)))
+    return None
+
+
+def _constant(expr: Expr) -> int | Expr:
+    form = linear(expr)
+    return expr if form.terms else form.constant
+
+
+def _fills(tile: isl.Map, frame: Frame, origin: tuple[Expr, ...], extent: tuple[int | Expr, ...]) -> bool:
+    """Whether the whole tile touches every cell of the box."""
+    rank = len(origin)
+    box = isl.Map.universe(tile.get_space())
+    for axis in range(rank):
+        low, size = frame.pw_aff(origin[axis]), extent[axis]
+        high = low.add(frame.pw_aff(Int(size) if isinstance(size, int) else size))
+        for bound, order in ((low, isl.Map.lex_le), (high, isl.Map.lex_gt)):
+            line = isl.Map.from_pw_aff(bound).apply_range(order(Frame(frame.params, ("x",)).space))
+            box = box.intersect(line.insert_dims(DT.out, 1, rank - axis - 1).insert_dims(DT.out, 0, axis))
+    return bool(box.intersect_domain(tile.domain()).is_subset(tile))
+
+
+# --- sliding windows ------------------------------------------------------------------------------------------------
+
+
+def slide(nest: Nest, loop: str) -> Nest:
+    """Return the nest without the instances that an earlier iteration of `loop` (the loops outside it equal) has computed already. Its tensor
+    must then be stored outside `loop`."""
+    position = nest._position(loop)
+    back = isl.Map.from_multi_aff(nest.back)
+    again = back.apply_range(back.reverse()).intersect_domain(nest.points).intersect_range(nest.points)
+    for level in range(position):
+        again = again.equate(DT.in_, level, DT.out, level)
+    again = again.order_lt(DT.in_, position, DT.out, position)
+    return replace(nest, points=nest.points.subtract(again.range()).coalesce())

@@ -368,27 +368,38 @@ class Algebra:
             known = self._intervals[monomial] = reduce(_times, map(self._atom_interval, monomial))
         return known
 
-    def _atom_interval(self, atom: Index) -> _Interval:
-        match atom:
+    def _atom_interval(self, e: Index) -> _Interval:
+        """Return bounds of `e` by its structure. Atoms are canonical inside, so nothing is gained by simplifying again, and a fact
+        about an atom may be consulted while that very atom is being simplified."""
+        match e:
+            case Int(value):
+                return value, value
             case Var(name):
                 return self.intervals.get(name, _EVERYTHING)
-            case FloorDiv(value, divisor):
-                return _divided(self.interval(self.poly(value)), self.interval(self.poly(divisor)))
-            case Mod(value, divisor):
-                lo, hi = self.interval(self.poly(value))
-                below = self.interval(self.poly(divisor))[1] - 1
+            case Add(lhs, rhs):
+                a, b = self._atom_interval(lhs), self._atom_interval(rhs)
+                return a[0] + b[0], a[1] + b[1]
+            case Mul(lhs, rhs):
+                return _times(self._atom_interval(lhs), self._atom_interval(rhs))
+            case FloorDiv(lhs, rhs):
+                return _divided(self._atom_interval(lhs), self._atom_interval(rhs))
+            case Mod(lhs, rhs):
+                lo, hi = self._atom_interval(lhs)
+                below = self._atom_interval(rhs)[1] - 1
                 return (0, min(hi, below) if lo >= 0 else below)
             case Min(lhs, rhs):
-                a, b = self.interval(self.poly(lhs)), self.interval(self.poly(rhs))
+                a, b = self._atom_interval(lhs), self._atom_interval(rhs)
                 return min(a[0], b[0]), min(a[1], b[1])
             case Max(lhs, rhs):
-                a, b = self.interval(self.poly(lhs)), self.interval(self.poly(rhs))
+                a, b = self._atom_interval(lhs), self._atom_interval(rhs)
                 return max(a[0], b[0]), max(a[1], b[1])
             case ValueIndex(Cast(dtype, _)) if dtype.is_integer:
                 low = -(1 << (dtype.bits - 1)) if dtype.kind == "int" else 0
                 return low, low + (1 << dtype.bits) - 1
-            case _:
+            case ValueIndex():
                 return _EVERYTHING
+            case _:
+                assert_never(e)
 
 
 # ---------------------------------------------------------------- polynomials

@@ -169,25 +169,26 @@ def _is_number(x: Value) -> bool:
 
 
 def _float_divide(b: Builder, op: BinaryOp, x: Value, y: Value) -> Value:
-    """Return the floored quotient or remainder. The remainder is exact and has the sign of `y`; the quotient is (x - remainder) / y."""
-    rest = Value(x.dtype, b.pure(f"frem {x.typed}, {y.text}"), x.lanes)
+    """Return the floored quotient or remainder as NumPy defines them: from the exact remainder of the division towards zero."""
     kind = of_lanes("i1", x.lanes)
     zero = constant(x, 0.0)
-    nonzero = b.pure(f"fcmp une {rest.typed}, {zero}")
-    below = b.pure(f"xor {kind} {b.pure(f'fcmp olt {rest.typed}, {zero}')}, {b.pure(f'fcmp olt {y.typed}, {zero}')}")
-    adjust = b.pure(f"and {kind} {nonzero}, {below}")
-    moved = b.pure(f"fadd {rest.typed}, {y.text}")
-    signed = intrinsic(b, "copysign", rest, y)
-    settled = b.pure(f"select {kind} {nonzero}, {rest.typed}, {signed.typed}")
-    remainder = Value(x.dtype, b.pure(f"select {kind} {adjust}, {x.type} {moved}, {x.type} {settled}"), x.lanes)
+    rest = Value(x.dtype, b.pure(f"frem {x.typed}, {y.text}"), x.lanes)
+    inexact = b.pure(f"fcmp une {rest.typed}, {zero}")
+    opposite = b.pure(f"xor {kind} {b.pure(f'fcmp olt {rest.typed}, {zero}')}, {b.pure(f'fcmp olt {y.typed}, {zero}')}")
+    adjust = b.pure(f"and {kind} {inexact}, {opposite}")
     if op == "%":
-        return remainder
+        moved = b.pure(f"fadd {rest.typed}, {y.text}")
+        nothing = intrinsic(b, "copysign", Value(x.dtype, zero, x.lanes), y)
+        settled = b.pure(f"select {kind} {inexact}, {rest.typed}, {nothing.typed}")
+        return Value(x.dtype, b.pure(f"select {kind} {adjust}, {x.type} {moved}, {x.type} {settled}"), x.lanes)
+    towards_zero = b.pure(f"fdiv {x.type} {b.pure(f'fsub {x.typed}, {rest.text}')}, {y.text}")
+    lower = b.pure(f"fsub {x.type} {towards_zero}, {constant(x, 1.0)}")
+    quotient = b.pure(f"select {kind} {adjust}, {x.type} {lower}, {x.type} {towards_zero}")
+    # The subtraction above rounded, so the quotient may lie a little beside the whole number that it stands for.
+    whole = intrinsic(b, "rint", Value(x.dtype, quotient, x.lanes))
     exact = Value(x.dtype, b.pure(f"fdiv {x.typed}, {y.text}"), x.lanes)
-    difference = b.pure(f"fsub {x.typed}, {remainder.text}")
-    whole = intrinsic(b, "rint", Value(x.dtype, b.pure(f"fdiv {x.type} {difference}, {y.text}"), x.lanes))
-    quotient = intrinsic(b, "copysign", whole, exact)
     is_zero = b.pure(f"fcmp oeq {y.typed}, {zero}")
-    return Value(x.dtype, b.pure(f"select {kind} {is_zero}, {exact.typed}, {quotient.typed}"), x.lanes)
+    return Value(x.dtype, b.pure(f"select {kind} {is_zero}, {exact.typed}, {whole.typed}"), x.lanes)
 
 
 # ---------------------------------------------------------------- integers

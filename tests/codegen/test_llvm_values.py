@@ -1,0 +1,133 @@
+"""Arithmetic, comparison and conversion: one lane or eight, compiled code agrees with the interpreter bit for bit, zeros' signs aside."""
+
+import numpy as np
+import pytest
+from llvm_run import LEVELS, check, values
+
+from codegen.dtypes import DTYPES, DType
+
+INTEGERS = [d.name for d in DTYPES.values() if d.is_integer]
+TARGETS = [LEVELS[-1], LEVELS[0]]
+NAN, INF = float("nan"), float("inf")
+
+
+def samples(name: str, seed: int) -> np.ndarray:
+    """Return 61 values of a type: its special ones in an order that pairs them, and random ones."""
+    kind = DTYPES[name]
+    random = np.random.default_rng(seed)
+    if kind.kind == "bool":
+        return random.integers(0, 2, 61).astype(bool)
+    if kind.is_float:
+        special = [0.0, -0.0, 1.0, -1.0, 2.5, -2.5, 3.5, 0.5, INF, -INF, NAN, 1e-45, 3e38, -7.0, 7.0, 2.0]
+        wide = np.array([random.choice(special) for _ in range(40)] + list(random.standard_normal(21) * 5))
+        with np.errstate(all="ignore"):
+            return wide.astype(kind.numpy)
+    low, high = _limits(kind)
+    special = [0, 1, high, low, high - 1, 3, 7, max(low, -1), max(low, -3), 2]
+    chosen = [special[i] for i in random.integers(0, len(special), 61)]
+    return np.array(chosen, np.int64 if low < 0 else np.uint64).astype(_storage(kind)).astype(kind.numpy)
+
+
+def _limits(kind: DType) -> tuple[int, int]:
+    return (-(1 << (kind.bits - 1)), (1 << (kind.bits - 1)) - 1) if kind.kind == "int" else (0, (1 << kind.bits) - 1)
+
+
+def _storage(kind: DType) -> type:
+    return np.int8 if kind.bits == 4 else kind.numpy.type
+
+
+def binary(dtype: str, expression: str, result: str | None = None) -> None:
+    """Check `expression` of x[i] and y[i], in lanes and one at a time."""
+    text = f"""func f()(x: {dtype}[61], y: {dtype}[61], out z: {result or dtype}[61]) {{
+        for io in 0 .. 6 {{ for j in 0 .. min(8, 45 - 8*io) vector 8 {{ let i = index(8*io + j) z[8*io + j] = {expression.replace("[i]", "[8*io + j]")} }} }}
+        for i in 45 .. 61 {{ z[i] = {expression} }} }}"""
+    kind = DTYPES[result or dtype].numpy
+    check(text, targets=TARGETS, x=samples(dtype, 1), y=samples(dtype, 2), z=np.zeros(61, kind))
+
+
+@pytest.mark.parametrize("op", ["+", "-", "*", "//", "%", "min", "max", "&", "|", "^", "<<", ">>"])
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_integers(dtype: str, op: str) -> None:
+    binary(dtype, f"{op}(x[i], y[i])" if op[0] == "m" else f"x[i] {op} y[i]")
+
+
+@pytest.mark.parametrize("op", ["+", "-", "*", "/", "//", "%", "min", "max"])
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_floats(dtype: str, op: str) -> None:
+    binary(dtype, f"{op}(x[i], y[i])" if op[0] == "m" else f"x[i] {op} y[i]")
+
+
+@pytest.mark.parametrize("expression", ["max(x[i], 0.0_f32)", "min(1.5_f32, x[i])", "max(x[i], nan_f32)", "x[i] // 0.75_f32", "fma(x[i], y[i], x[i])"])
+def test_float_expressions_with_constants(expression: str) -> None:
+    binary("f32", expression)
+
+
+@pytest.mark.parametrize("divisor", [1, 3, 4, -1, -5, 0])
+@pytest.mark.parametrize("op", ["//", "%"])
+def test_division_by_a_constant(op: str, divisor: int) -> None:
+    binary("i32", f"x[i] {op} {divisor}_i32" if divisor >= 0 else f"x[i] {op} -{-divisor}_i32")
+
+
+@pytest.mark.parametrize("op", ["<", "<=", ">", ">=", "==", "!="])
+@pytest.mark.parametrize("dtype", ["f32", "f64", "i32", "u8", "i4", "u64"])
+def test_comparisons(dtype: str, op: str) -> None:
+    binary(dtype, f"x[i] {op} y[i]", "bool")
+
+
+@pytest.mark.parametrize("expression", ["not x[i]", "x[i] and y[i]", "x[i] or y[i]", "x[i] == y[i]", "select(x[i], y[i], not y[i])", "x[i] & y[i]", "x[i] ^ y[i]"])
+def test_truth_values(expression: str) -> None:
+    binary("bool", expression)
+
+
+@pytest.mark.parametrize("expression", ["-x[i]", "abs(x[i])"])
+@pytest.mark.parametrize("dtype", ["f32", "f64", "i32", "i8", "i4", "u8", "u4"])
+def test_signs(dtype: str, expression: str) -> None:
+    binary(dtype, expression)
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_complement(dtype: str) -> None:
+    binary(dtype, "~x[i]")
+
+
+@pytest.mark.parametrize("source", list(DTYPES))
+@pytest.mark.parametrize("target", list(DTYPES))
+def test_conversion(source: str, target: str) -> None:
+    binary(source, f"{target}(x[i])", target)
+
+
+@pytest.mark.parametrize("source", ["i64", "i32", "u32", "i8", "u8", "u64", "i4"])
+@pytest.mark.parametrize("target", ["i8", "u8", "i4", "u4", "i32", "u16", "i64", "u64"])
+def test_saturating_conversion(source: str, target: str) -> None:
+    binary(source, f"{target}.sat(x[i])", target)
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "f8e4m3", "f8e5m2"])
+@pytest.mark.parametrize("source", ["f32", "f64"])
+def test_narrow_floats_round_like_the_reference_for_every_exponent(source: str, dtype: str) -> None:
+    kind, wide = DTYPES[dtype].numpy, DTYPES[source].numpy
+    bits = np.arange(1 << (8 * kind.itemsize), dtype=f"u{kind.itemsize}")[:: max(1, kind.itemsize**7)]
+    exact = bits.view(kind).astype(np.float64)
+    random = np.random.default_rng(5)
+    scales = 2.0 ** random.integers(-145, 127, 2000)
+    near = exact[np.isfinite(exact)]
+    half = (near[1:] + near[:-1]) / 2
+    x = np.concatenate([exact, half, np.nextafter(half, INF), np.nextafter(half, -INF), random.standard_normal(2000) * scales])
+    with np.errstate(all="ignore"):
+        x = x.astype(wide)
+    n = len(x)
+    text = f"""func f()(x: {source}[{n}], out z: {dtype}[{n}], out w: f32[{n}]) {{
+        for io in 0 .. {n // 16} {{ for j in 0 .. 16 vector 16 {{ z[16*io + j] = {dtype}(x[16*io + j]) w[16*io + j] = f32(z[16*io + j]) }} }}
+        for i in {n // 16 * 16} .. {n} {{ z[i] = {dtype}(x[i]) w[i] = f32(z[i]) }} }}"""
+    check(text, targets=TARGETS, x=x, z=np.zeros(n, kind), w=np.zeros(n, np.float32))
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "f8e4m3", "f8e5m2", "i4", "u4", "bool", "i64"])
+def test_every_type_moves_through_memory_and_registers(dtype: str) -> None:
+    text = f"""func f()(x: {dtype}[24], out y: {dtype}[24]) {{
+        alloc r: {dtype}[8] registers alloc s: {dtype}[8] stack
+        for o in 0 .. 3 {{
+            for i in 0 .. 8 vector 8 {{ r[i] = x[8*o + i] }}
+            for i in 0 .. 8 vector 8 {{ s[i] = r[i] }}
+            for i in 0 .. 5 vector 8 {{ y[8*o + i] = s[i] }} }} }}"""
+    check(text, targets=TARGETS, x=values(dtype, 24), y=np.zeros(24, DTYPES[dtype].numpy))

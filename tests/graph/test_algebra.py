@@ -16,6 +16,7 @@ from tensorlang.graph.nodes import Graph, Kernel, Value, View
 from tensorlang.graph.passes.dce import dce
 from tensorlang.graph.passes.fold import fold
 from tensorlang.graph.passes.identities import identities, lossless
+from tensorlang.graph.passes.literals import literals
 from tensorlang.graph.passes.scales import scales
 from tensorlang.graph.programs import channel_program, copy_program, transpose_program
 from tensorlang.graph.verify import verify
@@ -185,3 +186,18 @@ def test_strict_programs_are_not_regrouped() -> None:
     nodes = [kernel(strict, "x w", "t"), kernel(channel_program("*", f32, (2, 5), 1), "t g", "y")]
     g = graph({"x": (2, 3)}, nodes, ["y"], {"w": random(3, 5), "g": random(5)})
     assert scales(g).nodes == g.nodes
+
+
+@pytest.mark.parametrize(
+    ("op", "value", "gone"),
+    [("*", 1.0, True), ("/", 1.0, True), ("-", 0.0, True), ("+", -0.0, True), ("+", 0.0, False), ("-", -0.0, False), ("*", 2.0, False)],
+)
+def test_a_constant_of_one_value_becomes_a_literal_and_goes_where_no_bit_changes(op: Any, value: float, gone: bool) -> None:
+    nodes = [kernel(single("op", [tensor("x", 3), tensor("c", 1)], tensor("y", 3), "i", Binary(op, at("x", "i"), at("c", 0))), "x c", "y")]
+    g = graph({"x": (3,)}, nodes, ["y"], {"c": np.array([value], np.float32)})
+    done = settle(literals(g))
+    assert done.constants == {}
+    assert [n for n in done.nodes if isinstance(n, Kernel)] == [] if gone else len(done.nodes) == 1
+    x = np.array([-0.0, 0.0, np.nan], np.float32)
+    if not gone:
+        np.testing.assert_array_equal(np.signbit(run(done, {"x": x})["y"]), np.signbit(run(g, {"x": x})["y"]))

@@ -5,7 +5,8 @@
 
 `a` and `c` are read off the second program, whichever operator it came from: batch normalisation, multiplication, addition, subtraction,
 division by constants that depend on one dimension of `t`. Products are regrouped, so results differ in the last bits; programs in `strict`
-mode are left alone, and so are values that others read. Without a bias in the first program, `c` remains as an addition, which fusion makes part of it.
+mode are left alone, and so are values that others read. Without a bias in the first program, `c` remains as an addition, which fusion makes
+part of it.
 """
 
 from __future__ import annotations

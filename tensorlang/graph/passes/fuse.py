@@ -1,0 +1,248 @@
+"""Fusion: one kernel for an anchor, what is done to its result element by element, and what is cheap to do to its inputs.
+
+    before   t = conv(x, w, b)    u = t + skip    y = relu(u)    z = transpose(q)    s = matmul(p, z)
+    after    y = kernel(x, w, b, skip)                           s = kernel(p, q)
+
+A group is at most one anchor (a program that reduces: contraction, convolution, pooling, softmax, normalisation) with an *epilogue* and a
+*prologue* of pointwise programs. Its program is composed from those of its members, so code generation sees one operator and nothing else.
+
+    epilogue   pointwise kernels that read the anchor's result in place, together with each other: the longest run that leaves one value
+               that others read. All inner values vanish. Later anchors choose first: in a residual block the other branch is ready by then.
+    prologue   pointwise kernels all of whose readers are in one group, when reading them again costs less than storing them:
+                 before pointwise readers      anything read in place; movements; cheap programs
+                 before a contraction          transposes alone: arithmetic would be repeated for every use of the element
+                 before any other reduction    movements and cheap programs
+
+A value that is read outside its group, or returned by the graph, is materialised. Views stay nodes of their own: they cost nothing.
+Programs that recur, return several results, or choose elements by data are not fused with what reads them out of place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from math import prod
+
+from tensorlang.graph.compose import composed
+from tensorlang.graph.edit import consumers, members, rebuilt
+from tensorlang.graph.nodes import Graph, Kernel, Node
+from tensorlang.graph.programs import (
+    expressions,
+    is_contraction,
+    is_pointwise,
+    is_single,
+    permutation,
+    reads_in_place,
+    recurs,
+    reduces,
+    single_value,
+)
+from tensorlang.tensor.nodes import Binary, Call, Dynamic, Program, Read, Select, Unary
+
+LARGEST_GROUP = 24
+CHEAP_OPERATIONS = 6
+
+
+def fuse(graph: Graph) -> Graph:
+    """Return the graph with each group of kernels as one kernel."""
+    merged: list[Node] = []
+    grouping = groups(graph)
+    of = {node.name: group for group in grouping for node in group}
+    for node in graph.nodes:
+        group = of.get(node.name)
+        if group is None or len(group) == 1:
+            merged.append(node)
+        elif node is group[-1]:
+            merged.append(_one_kernel(graph, group))
+    return rebuilt(graph, merged)
+
+
+def groups(graph: Graph) -> list[tuple[Kernel, ...]]:
+    """Return the groups of kernels that become one, each in topological order; the last member defines the group's only result."""
+    facts = _Facts.of(graph)
+    assigned: dict[str, list[Kernel]] = {}
+    for node in reversed(facts.kernels):
+        if facts.kind[node.name].anchor and node.name not in assigned:
+            _claim([node, *_epilogue(facts, node, assigned)], assigned)
+    for node in reversed(facts.kernels):
+        if node.name in assigned:
+            continue
+        target = _prologue_of(facts, node, assigned)
+        _claim([node], assigned) if target is None else _join(node, target, assigned)
+    order = {node.name: k for k, node in enumerate(facts.kernels)}
+    distinct = {id(group): sorted(group, key=lambda n: order[n.name]) for group in assigned.values()}
+    return sorted((tuple(group) for group in distinct.values()), key=lambda group: order[group[-1].name])
+
+
+# ---------------------------------------------------------------- what is known of each kernel
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What fusion needs to know of a program."""
+
+    anchor: bool
+    pointwise: bool
+    contraction: bool
+    movement: bool
+    transpose: bool
+    operations: int
+    in_place: frozenset[str] = field(default_factory=frozenset)
+
+    @property
+    def cheap(self) -> bool:
+        return self.movement or (self.pointwise and self.operations <= CHEAP_OPERATIONS)
+
+
+def kind_of(program: Program) -> Kind:
+    """Return the kind of a program."""
+    value = single_value(program)
+    fusible = len(program.results) == 1 and not recurs(program)
+    pointwise = fusible and is_pointwise(program) and is_single(program)
+    indices = [slot for e in expressions(program) if isinstance(e, Read) for slot in e.index]
+    movement = pointwise and isinstance(value, Read) and not any(isinstance(slot, Dynamic) for slot in indices)
+    return Kind(
+        anchor=fusible and reduces(program),
+        pointwise=pointwise,
+        contraction=fusible and is_contraction(program),
+        movement=movement,
+        transpose=permutation(program) is not None,
+        operations=sum(_cost(e) for e in expressions(program)),
+        in_place=frozenset(p.name for p in program.params if reads_in_place(program, p.name)) if pointwise else frozenset(),
+    )
+
+
+def _cost(e: object) -> int:
+    match e:
+        case Call():
+            return 4 * CHEAP_OPERATIONS
+        case Binary(op="/" | "//" | "%"):
+            return 3
+        case Binary() | Unary() | Select():
+            return 1
+        case Read(index=index) if any(isinstance(slot, Dynamic) for slot in index):
+            return 4 * CHEAP_OPERATIONS
+        case _:
+            return 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    graph: Graph
+    kernels: tuple[Kernel, ...]
+    kind: dict[str, Kind]
+    readers: dict[str, list[Node]]
+    returned: frozenset[str]
+
+    @staticmethod
+    def of(graph: Graph) -> _Facts:
+        kernels = tuple(node for node in graph.nodes if isinstance(node, Kernel))
+        known: dict[int, Kind] = {}
+        kinds = {}
+        for node in kernels:
+            kinds[node.name] = known[id(node.program)] = known.get(id(node.program)) or kind_of(node.program)
+        return _Facts(graph, kernels, kinds, consumers(graph), frozenset(graph.outputs))
+
+    def escapes(self, value: str, inside: Iterable[str]) -> bool:
+        """Tell whether `value` is returned, or read by a node that is not `inside`."""
+        names = set(inside)
+        return value in self.returned or any(node.name not in names for node in self.readers[value])
+
+    def reads_in_place(self, node: Kernel, values: set[str]) -> bool:
+        """Tell whether the pointwise kernel reads those of its inputs that are in `values` in place, and reads one at all."""
+        bound = [(p.name, v) for p, v in zip(node.program.params, node.inputs, strict=True) if v in values]
+        return bool(bound) and all(param in self.kind[node.name].in_place for param, _ in bound)
+
+
+# ---------------------------------------------------------------- epilogue
+
+
+def _epilogue(facts: _Facts, anchor: Kernel, assigned: dict[str, list[Kernel]]) -> list[Kernel]:
+    """Return the longest run of pointwise kernels after `anchor` that leaves one value which others read."""
+    inner = {anchor.outputs[0]}
+    shape = facts.graph.values[anchor.outputs[0]].shape
+    run: list[Kernel] = []
+    best = 0
+    names = {anchor.name}
+    for node in _after(facts, anchor):
+        if node.name in assigned or not facts.kind[node.name].pointwise or not facts.reads_in_place(node, inner):
+            continue
+        if facts.graph.values[node.outputs[0]].shape != shape or len(run) + 1 >= LARGEST_GROUP:
+            continue
+        run.append(node)
+        names.add(node.name)
+        inner.add(node.outputs[0])
+        if sum(facts.escapes(value, names) for value in inner) == 1 and facts.escapes(node.outputs[0], names):
+            best = len(run)
+    return run[:best]
+
+
+def _after(facts: _Facts, anchor: Kernel) -> list[Kernel]:
+    """Return the kernels reached from `anchor` through pointwise kernels, in topological order."""
+    order = {node.name: k for k, node in enumerate(facts.kernels)}
+    found: dict[str, Kernel] = {}
+    pending = list(facts.readers[anchor.outputs[0]])
+    while pending and len(found) < 4 * LARGEST_GROUP:
+        node = pending.pop()
+        if isinstance(node, Kernel) and node.name not in found and facts.kind[node.name].pointwise:
+            found[node.name] = node
+            pending += facts.readers[node.outputs[0]]
+    return sorted(found.values(), key=lambda node: order[node.name])
+
+
+# ---------------------------------------------------------------- prologue
+
+
+def _prologue_of(facts: _Facts, node: Kernel, assigned: dict[str, list[Kernel]]) -> list[Kernel] | None:
+    """Return the group that `node` may join because all its readers are in it and it suits them all."""
+    if not facts.kind[node.name].pointwise or node.outputs[0] in facts.returned:
+        return None
+    readers = facts.readers[node.outputs[0]]
+    homes = {id(assigned[r.name]): assigned[r.name] for r in readers if r.name in assigned}
+    if len(homes) != 1 or not all(isinstance(r, Kernel) and r.name in assigned for r in readers):
+        return None
+    group = next(iter(homes.values()))
+    if len(group) >= LARGEST_GROUP or not all(_suits(facts, node, r) for r in readers if isinstance(r, Kernel)):
+        return None
+    return group
+
+
+def _suits(facts: _Facts, node: Kernel, reader: Kernel) -> bool:
+    """Tell whether `reader` may compute the elements of `node` where it reads them."""
+    kind, wanted = facts.kind[node.name], facts.kind[reader.name]
+    if wanted.contraction:
+        return kind.transpose
+    if wanted.anchor:
+        return kind.cheap
+    if not wanted.pointwise:
+        return False
+    if facts.reads_in_place(reader, {node.outputs[0]}):
+        return True
+    grows = prod(facts.graph.values[reader.outputs[0]].shape) > prod(facts.graph.values[node.outputs[0]].shape)
+    return kind.movement or kind.cheap or not grows
+
+
+# ---------------------------------------------------------------- groups
+
+
+def _claim(nodes: list[Kernel], assigned: dict[str, list[Kernel]]) -> None:
+    group = list(nodes)
+    assigned |= {node.name: group for node in nodes}
+
+
+def _join(node: Kernel, group: list[Kernel], assigned: dict[str, list[Kernel]]) -> None:
+    group.append(node)
+    assigned[node.name] = group
+
+
+def _one_kernel(graph: Graph, group: tuple[Kernel, ...]) -> Kernel:
+    program, inputs = composed(graph, group)
+    last = group[-1]
+    return replace(
+        last,
+        program=program,
+        inputs=inputs,
+        operator="",
+        attrs=(),
+        members=tuple(name for node in group for name in members(node)),
+    )

@@ -1,12 +1,11 @@
 """Arithmetic on the index expressions of `polyhedral.expr`: constructors that fold, substitution, evaluation, text.
 
-The constructors return a canonical sum: terms in order of first appearance (positive before negative), one per name or non-linear
-part, the constant last.
+The constructors return a canonical sum: one term per name, in alphabetical order, then one per non-linear part, the constant last.
 
     add(2*p, r, -1, p)  ->  3*p + r - 1        floor(2*i + 5, 2)  ->  i + 2        mod(4*i + j, 4)  ->  j % 4
 
-So two expressions built here that differ by a constant are recognised as such (`difference`), and building is idempotent: rebuilding
-a canonical expression gives it back.
+Two expressions built here that differ by a constant are recognised as such (`difference`), and building is idempotent: rebuilding a
+canonical expression gives it back.
 """
 
 from __future__ import annotations
@@ -53,12 +52,16 @@ def _collect(e: Expr, factor: int, out: Terms) -> int:
 
 
 def from_terms(coefficients: Terms, const: int = 0) -> Expr:
-    """Return the canonical sum with these coefficients (positive ones first, which reads better); the inverse of `terms`."""
-    ordered = sorted(coefficients.items(), key=lambda item: item[1] < 0)
-    parts: list[Expr] = [atom if k == 1 else Scale(k, atom) for atom, k in ordered if k]
+    """Return the canonical sum with these coefficients; the inverse of `terms`."""
+    ordered = sorted(((atom, k) for atom, k in coefficients.items() if k), key=lambda item: _order(item[0]))
+    parts: list[Expr] = [atom if k == 1 else Scale(k, atom) for atom, k in ordered]
     if const or not parts:
         parts.append(Int(const))
     return reduce(Add, parts)
+
+
+def _order(atom: Expr) -> tuple[int, str]:
+    return (0, atom.name) if isinstance(atom, Name) else (1, repr(atom))
 
 
 def affine_form(e: Expr) -> tuple[dict[str, int], int] | None:
@@ -140,11 +143,7 @@ def floor(e: Expr, divisor: int) -> Expr:
     rest = {atom: k for atom, k in coefficients.items() if k % divisor}
     if not rest:
         return from_terms(whole, const // divisor)
-    match list(rest.items()), const % divisor:
-        case [(Floor(value, inner), 1)], 0:
-            part = Floor(value, inner * divisor)
-        case _, remainder:
-            part = Floor(from_terms(rest, remainder), divisor)
+    part = Floor(from_terms(rest, const % divisor), divisor)
     return from_terms({**whole, part: whole.get(part, 0) + 1}, const // divisor)
 
 
@@ -155,7 +154,7 @@ def ceil_div(e: Expr, divisor: int) -> Expr:
 def mod(e: Expr, divisor: int) -> Expr:
     """Return `e % divisor`, divisor > 0."""
     coefficients, const = terms(e)
-    rest = {atom: k for atom, k in coefficients.items() if k % divisor}
+    rest = {atom: k % divisor for atom, k in coefficients.items() if k % divisor}
     if not rest:
         return Int(const % divisor)
     return Mod(from_terms(rest, const % divisor), divisor)
@@ -180,7 +179,7 @@ def _extreme(kind: type[Min] | type[Max], first_wins: Callable[[int], bool], par
                 break
         else:
             kept.append(part)
-    return reduce(kind, kept)
+    return reduce(kind, sorted(kept, key=repr))
 
 
 def clamp(e: Expr, lo: Expr, hi: Expr) -> Expr:

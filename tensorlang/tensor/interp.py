@@ -16,7 +16,6 @@ from typing import Any, TypeAlias, assert_never
 
 import numpy as np
 
-from codegen.dtypes import DType
 from polyhedral.expr import Expr as Affine
 from tensorlang.diagnostics import NOWHERE, Diagnostic, InternalError, Label, RunError, Span
 from tensorlang.tensor import affine, arith

@@ -582,33 +582,40 @@ def negative_facts(e: Expr) -> Cond:
             return TRUE
 
 
-def guarded_reads(e: Expr, known: Cond = TRUE) -> Iterator[tuple[Read, Cond]]:
-    """Yield every read in `e` with what is known where it is evaluated: `known`, ranges of the enclosing binders, their conditions,
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """A node where it stands: what is known there, and the axes and binders in scope."""
+
+    node: Expr
+    known: Cond
+    scope: tuple[str, ...]
+
+
+def visits(e: Expr, known: Cond = TRUE, scope: tuple[str, ...] = ()) -> Iterator[Visit]:
+    """Yield every node in `e` with what is known where it is evaluated: `known`, the ranges of the enclosing binders, their conditions,
     and the conditions of selects and lazy `and`/`or`."""
+    yield Visit(e, known, scope)
     match e:
-        case Read():
-            for child in children(e):
-                yield from guarded_reads(child, known)
-            yield e, known
         case Select(cond, then, orelse):
-            yield from guarded_reads(cond, known)
-            yield from guarded_reads(then, affine.conj(known, facts(cond)))
-            yield from guarded_reads(orelse, affine.conj(known, negative_facts(cond)))
+            yield from visits(cond, known, scope)
+            yield from visits(then, affine.conj(known, facts(cond)), scope)
+            yield from visits(orelse, affine.conj(known, negative_facts(cond)), scope)
         case Binary("and", lhs, rhs):
-            yield from guarded_reads(lhs, known)
-            yield from guarded_reads(rhs, affine.conj(known, facts(lhs)))
+            yield from visits(lhs, known, scope)
+            yield from visits(rhs, affine.conj(known, facts(lhs)), scope)
         case Binary("or", lhs, rhs):
-            yield from guarded_reads(lhs, known)
-            yield from guarded_reads(rhs, affine.conj(known, negative_facts(lhs)))
-        case Reduce(_, _, bodies, _, condition, init):
+            yield from visits(lhs, known, scope)
+            yield from visits(rhs, affine.conj(known, negative_facts(lhs)), scope)
+        case Reduce(_, binders, bodies, _, condition, init):
             for start in init or ():
-                yield from guarded_reads(start, known)
+                yield from visits(start, known, scope)
             inside = affine.conj(known, binder_cond(e))
+            within = (*scope, *(b.name for b in binders))
             if condition is not None:
-                yield from guarded_reads(condition, inside)
+                yield from visits(condition, inside, within)
                 inside = affine.conj(inside, facts(condition))
             for body in bodies:
-                yield from guarded_reads(body, inside)
+                yield from visits(body, inside, within)
         case _:
             for child in children(e):
-                yield from guarded_reads(child, known)
+                yield from visits(child, known, scope)

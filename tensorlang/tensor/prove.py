@@ -1,0 +1,278 @@
+"""Proofs that a program means something: every read in bounds, every element defined once and not through itself, no empty reduction.
+
+    T0301  a read can leave its tensor                 T0304  an element depends on itself
+    T0302  an element is defined twice                 T0305  a declared range does not fit the axis it indexes
+    T0303  an element is not defined                   T0306  a reduction without identity can be empty
+                                                       T0307  neither proven nor refuted
+
+Every refutation comes with concrete indices and sizes, the smallest there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from polyhedral.expr import TRUE, Compare, Cond
+from polyhedral.expr import Expr as Affine
+from polyhedral.expr import Name as AffineName
+from polyhedral.recurrence import Edge, well_founded
+from polyhedral.sets import covers, disjoint, implies
+from polyhedral.verdict import Proven, Refuted, Unknown
+from tensorlang.diagnostics import NOWHERE, CompileError, Diagnostic, Label, Span
+from tensorlang.tensor import affine
+from tensorlang.tensor.nodes import Definition, Dynamic, Program, Read, Reduce, Tensor
+from tensorlang.tensor.walk import binder_cond, box, components, definition_reads, reads, tensor_table, visits
+
+
+def prove(program: Program) -> None:
+    """Raise CompileError with everything about `program` that is refuted or that could not be proven."""
+    prover = Prover(program)
+    for definition in program.definitions:
+        prover.pieces(definition)
+        prover.values(definition)
+    if not prover.problems:
+        for group in components(program):
+            prover.order(group)
+    if prover.problems:
+        raise CompileError(*prover.problems)
+
+
+def reads_are_in_bounds(program: Program, definition: Definition) -> bool:
+    """Tell whether every read of `definition`, which need not stand in `program`, is proven to be in bounds."""
+    prover = Prover(program)
+    prover.values(definition)
+    return not prover.problems
+
+
+def run_time_checks(program: Program) -> tuple[Read, ...]:
+    """Return the reads with a data-dependent index of no known range: they are checked when the operator runs."""
+    found = (r for d in program.definitions for p in d.pieces for r in reads(p.value))
+    return tuple(r for r in found if any(isinstance(s, Dynamic) and (s.lo is None or s.hi is None) for s in r.index))
+
+
+@dataclass(slots=True)
+class Prover:
+    """Collects the problems of one program."""
+
+    program: Program
+    problems: list[Diagnostic] = field(default_factory=list)
+    tensors: dict[str, Tensor] = field(init=False)
+    context: Cond = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.tensors = tensor_table(self.program)
+        positive = (affine.compare(">=", size, 0) for size in self.program.sizes)
+        self.context = affine.conj(self.program.context, *positive)
+
+    # ------------------------------------------------ each element once
+
+    def pieces(self, definition: Definition) -> None:
+        """Check that the pieces are disjoint and cover the box."""
+        pieces, inside = definition.pieces, box(definition)
+        name, sizes, axes = definition.tensors[0].name, self.program.sizes, definition.axes
+        if len(pieces) == 1 and pieces[0].guard == TRUE:
+            return
+        for i, first in enumerate(pieces):
+            for second in pieces[i + 1 :]:
+                given = affine.conj(self.context, inside)
+                match disjoint(sizes, axes, given, first.guard, second.guard):
+                    case Refuted(point, params):
+                        labels = (Label(second.span, "defines it again"), Label(first.span, "defines it"))
+                        title = f"`{_element(name, axes, point)}` is defined twice{_when(params)}"
+                        self._problem("T0302", title, labels, help="guard one of the clauses with `for`, or end with `otherwise`")
+                    case Unknown(reason):
+                        self._unknown(f"that the clauses of `{name}` do not overlap", second.span, reason)
+                    case Proven():
+                        pass
+        match covers(sizes, axes, self.context, inside, [p.guard for p in pieces]):
+            case Refuted(point, params):
+                misses = tuple(Label(p.span, "does not define it") for p in pieces)
+                title = f"`{_element(name, axes, point)}` is not defined{_when(params)}"
+                self._problem("T0303", title, misses, help=f"add a clause for it, or `{_element(name, axes, None)} = … otherwise`")
+            case Unknown(reason):
+                self._unknown(f"that the clauses of `{name}` cover it", definition.span, reason)
+            case Proven():
+                pass
+
+    # ------------------------------------------------ reads and reductions
+
+    def values(self, definition: Definition) -> None:
+        """Check the reads and reductions of every piece."""
+        for piece in definition.pieces:
+            known = affine.conj(self.context, box(definition), piece.guard)
+            for visit in visits(piece.value, known, definition.axes):
+                match visit.node:
+                    case Read():
+                        self._read(visit.node, visit.known, visit.scope)
+                    case Reduce():
+                        self._non_empty(visit.node, visit.known, visit.scope)
+                    case _:
+                        pass
+
+    def _read(self, read: Read, known: Cond, scope: Sequence[str]) -> None:
+        tensor = self.tensors[read.tensor]
+        for k, (slot, extent) in enumerate(zip(read.index, tensor.shape, strict=True)):
+            if isinstance(slot, Dynamic):
+                self._dynamic(read, k, slot, extent, known, scope)
+            elif not _is_plain(slot, extent, known):
+                self._in_bounds(read, k, slot, extent, known, scope)
+
+    def _in_bounds(self, read: Read, k: int, slot: Affine, extent: Affine, known: Cond, scope: Sequence[str]) -> None:
+        claim = affine.within(slot, 0, extent)
+        match implies(self.program.sizes, scope, known, claim):
+            case Refuted(point, params):
+                value, limit = affine.evaluate(slot, {**point, **params}), affine.evaluate(extent, params)
+                title = f"`{read.tensor}` is read outside its bounds{_when(params)}"
+                label = f"axis {k} is {value} here{_at(point)}, but has {limit} element{'s' if limit != 1 else ''}"
+                help = "say what lies outside: `| 0`, `| clamp`, `| wrap`, `| reflect` or `| skip` at the end of the bracket"
+                self._problem("T0301", title, (Label(read.span, label),), help=help)
+            case Unknown(reason):
+                self._unknown(f"that axis {k} of this read stays within `{read.tensor}`", read.span, reason)
+            case Proven():
+                pass
+
+    def _dynamic(self, read: Read, k: int, slot: Dynamic, extent: Affine, known: Cond, scope: Sequence[str]) -> None:
+        if slot.lo is None or slot.hi is None:
+            return
+        claim = affine.disj(
+            affine.compare(">=", slot.lo, slot.hi), affine.conj(affine.compare(">=", slot.lo, 0), affine.compare("<=", slot.hi, extent))
+        )
+        if claim == TRUE:
+            return
+        match implies(self.program.sizes, scope, known, claim):
+            case Refuted(point, params):
+                values = {**point, **params}
+                lo, hi, limit = (affine.evaluate(e, values) for e in (slot.lo, slot.hi, extent))
+                declared = f"{affine.show(slot.lo)}..{affine.show(slot.hi)}"
+                title = f"the range {declared} of an index does not fit axis {k} of `{read.tensor}`{_when(params)}"
+                label = f"the index may be anything in {lo}..{hi}, the axis has 0..{limit}"
+                self._problem(
+                    "T0305", title, (Label(read.span, label),), help=f"declare the range 0..{affine.show(extent)}, or add `| clamp`"
+                )
+            case Unknown(reason):
+                self._unknown(f"that the range of this index fits axis {k} of `{read.tensor}`", read.span, reason)
+            case Proven():
+                pass
+
+    def _non_empty(self, reduce: Reduce, known: Cond, scope: Sequence[str]) -> None:
+        """Check that a reduction that needs a first element has one."""
+        if reduce.reducer.identity is not None or reduce.init is not None:
+            return
+        help = "give it a start value: `from value` after the binders"
+        if reduce.filter is not None:
+            title = f"`{reduce.reducer.name}` has no identity, and the data decides whether its range is empty"
+            self._problem("T0306", title, (Label(reduce.span),), help=help)
+            return
+        chosen = _first_point(reduce)
+        claim = affine.substitute_cond(binder_cond(reduce), chosen)
+        match implies(self.program.sizes, scope, known, claim):
+            case Refuted(point, params):
+                title = f"`{reduce.reducer.name}` has no identity, but its range can be empty{_when(params)}"
+                self._problem("T0306", title, (Label(reduce.span, f"empty{_at(point)}" if point else "empty"),), help=help)
+            case Unknown(reason):
+                self._unknown("that this reduction is not empty", reduce.span, reason)
+            case Proven():
+                pass
+
+    # ------------------------------------------------ no element through itself
+
+    def order(self, group: tuple[Definition, ...]) -> None:
+        """Check that the elements of mutually dependent definitions have a well-founded order."""
+        names = {t.name: d.tensors[0].name for d in group for t in d.tensors}
+        if len(group) == 1 and not definition_reads(group[0]) & set(names):
+            return
+        edges = [e for d in group for e in self._edges(d, names)]
+        nodes = {d.tensors[0].name: (d.axes, box(d)) for d in group}
+        span = group[0].pieces[0].span
+        match well_founded(self.program.sizes, self.context, nodes, edges):
+            case Refuted(_, params, via):
+                elements = [_show(name, point) for name, point in via]
+                label = " needs ".join(f"`{e}`" for e in [*reversed(elements), elements[-1]])
+                self._problem("T0304", f"`{elements[-1]}` depends on itself{_when(params)}", (Label(span, label),))
+            case Unknown(reason):
+                help = "let one axis of the tensor count the steps, and read only earlier ones: `axis - 1`"
+                self._problem(
+                    "T0307",
+                    f"cannot prove that no element of `{group[0].tensors[0].name}` depends on itself",
+                    (Label(span),),
+                    (reason,),
+                    help,
+                )
+            case Proven():
+                pass
+
+    def _edges(self, definition: Definition, primary: Mapping[str, str]) -> Iterator[Edge]:
+        """Yield the reads of `definition` inside its group; several tensors of one definition count as the first."""
+        target = definition.tensors[0].name
+        for piece in definition.pieces:
+            known = affine.conj(self.context, box(definition), piece.guard)
+            for visit in visits(piece.value, known, definition.axes):
+                read = visit.node
+                if isinstance(read, Read) and read.tensor in primary:
+                    index = [None if isinstance(s, Dynamic) else s for s in read.index]
+                    yield Edge(primary[read.tensor], index, target, definition.axes, visit.scope[len(definition.axes) :], visit.known)
+
+    # ------------------------------------------------ problems
+
+    def _problem(self, code: str, title: str, labels: tuple[Label, ...], notes: tuple[str, ...] = (), help: str | None = None) -> None:
+        self.problems.append(Diagnostic(code, title, tuple(x for x in labels if x.span is not NOWHERE), notes, help))
+
+    def _unknown(self, what: str, span: Span, reason: str) -> None:
+        help = "state what is known of the sizes with `where`, or use simpler indices"
+        self._problem("T0307", f"cannot prove {what}", (Label(span),), (reason,), help)
+
+
+def _is_plain(slot: Affine, extent: Affine, known: Cond) -> bool:
+    """Tell whether `slot` is an index whose range is the axis itself, as most reads have: no proof is needed then."""
+    if not isinstance(slot, AffineName):
+        return False
+    facts = affine.conjuncts(known)
+    return affine.compare(">=", slot, 0) in facts and affine.compare("<", slot, extent) in facts
+
+
+def _first_point(reduce: Reduce) -> dict[str, Affine]:
+    """Return, for each binder, the least value that the conditions on it allow: their greatest lower bound."""
+    chosen: dict[str, Affine] = {}
+    later = [b.name for b in reduce.binders]
+    for binder in reduce.binders:
+        lowest = [affine.substitute(binder.lo, chosen)]
+        later.remove(binder.name)
+        for cond in affine.conjuncts(affine.substitute_cond(reduce.where, chosen)):
+            lowest += [b for b in _lower_bounds(binder.name, cond) if not set(later) & set(affine.names(b))]
+        chosen[binder.name] = affine.maximum(*lowest)
+    return chosen
+
+
+def _lower_bounds(name: str, cond: Cond) -> Iterator[Affine]:
+    """Yield `b` when `cond` says `name >= b`."""
+    if not isinstance(cond, Compare) or cond.op == "!=":
+        return
+    flipped = cond.op in ("<", "<=")
+    lhs, rhs = (cond.rhs, cond.lhs) if flipped else (cond.lhs, cond.rhs)
+    strict = cond.op in ("<", ">")
+    for low, sign in ((affine.sub(lhs, rhs), 1),) if cond.op != "==" else ((affine.sub(lhs, rhs), 1), (affine.sub(rhs, lhs), 1)):
+        coefficients, const = affine.terms(low)
+        k = coefficients.pop(AffineName(name), 0) * sign
+        if k > 0 and name not in affine.names(affine.from_terms(coefficients)):
+            # k*name + rest - strict >= 0
+            yield affine.ceil_div(affine.neg(affine.from_terms(coefficients, const - strict)), k)
+
+
+# ---------------------------------------------------------------- text
+
+
+def _show(name: str, point: tuple[int, ...]) -> str:
+    return f"{name}[{', '.join(map(str, point))}]" if point else name
+
+
+def _element(name: str, axes: Sequence[str], point: Mapping[str, int] | None) -> str:
+    return f"{name}[{', '.join(axes if point is None else (str(point[a]) for a in axes))}]" if axes else name
+
+
+def _when(sizes: Mapping[str, int]) -> str:
+    return f" when {', '.join(f'{n}={v}' for n, v in sizes.items())}" if sizes else ""
+
+
+def _at(point: Mapping[str, int]) -> str:
+    return f" at {', '.join(f'{n}={v}' for n, v in point.items())}" if point else ""

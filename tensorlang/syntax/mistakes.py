@@ -1,19 +1,417 @@
-"""What a reader should have written: unexpected tokens to diagnostics."""
+"""What a reader should have written: unexpected tokens to diagnostics.
+
+The parser tells which terminals may follow at the point where it stopped. Together with the tokens before it that is enough to name the
+mistake: `explain` asks each of `_EXPLANATIONS` in turn and takes the first answer.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
 from tensorlang.diagnostics import Diagnostic, Label, Source, Span
-from tensorlang.syntax.scanner import Chunk
+from tensorlang.syntax.scanner import RESERVED, Chunk, Token
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_OPERATORS = _words("SIGN TIMES DIVIDE COMPARE AND OR NOT")
+_STARTS_OPERAND = _words("NAME NUMBER TEXT LPAR LSQB LET IF NOT")
+_ENDS = _words("NEWLINE $END RBRACE RPAR RSQB")
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where the parser stopped: the token it could not use, the one before, and what it could have used."""
+
+    source: Source
+    tokens: list[Token]
+    position: int
+    accepted: frozenset[str]
+    is_schedule: bool
+
+    @property
+    def token(self) -> Token:
+        if self.position < len(self.tokens):
+            return self.tokens[self.position]
+        end = self.tokens[-1].end
+        return Token("$END", "", end, end, self.source)
+
+    @property
+    def previous(self) -> Token:
+        return self.tokens[self.position - 1] if self.position else self.token
+
+    @property
+    def needs_operand(self) -> bool:
+        return "NUMBER" in self.accepted
+
+    @property
+    def has_operand(self) -> bool:
+        """An expression is complete as far as it goes."""
+        return not self.needs_operand and bool(self.accepted & {"SIGN", "TIMES", "DIVIDE"})
+
+    @property
+    def span(self) -> Span:
+        return self.at(self.token)
+
+    def at(self, token: Token) -> Span:
+        between = self.source.text[self.previous.end : token.start] if self.position and token is self.token else ""
+        if token.type in ("NEWLINE", "$END") or (token.type in _ENDS and "\n" in between):
+            return Span(self.source, self.previous.end, self.previous.end)
+        return Span(self.source, token.start, token.end)
+
+    def statement(self) -> list[Token]:
+        """The tokens of this clause or directive, up to here."""
+        start = self.position
+        while start > 0 and self.tokens[start - 1].type not in ("NEWLINE", "LBRACE"):
+            start -= 1
+        return self.tokens[start : self.position]
+
+    def brackets(self) -> list[int]:
+        """The positions of the brackets that are open here, outermost first."""
+        stack: list[int] = []
+        for position, token in enumerate(self.tokens[: self.position]):
+            if token.type in ("LPAR", "LSQB", "LBRACE", "CALL"):
+                stack.append(position)
+            elif token.type in ("RPAR", "RSQB", "RBRACE") and stack:
+                stack.pop()
+        return stack
+
+    def inside(self) -> str:
+        """The type of the innermost open bracket, or nothing."""
+        stack = self.brackets()
+        return self.tokens[stack[-1]].type if stack else ""
+
+    @property
+    def is_clause_level(self) -> bool:
+        return not self.is_schedule and self.inside() == "LBRACE"
+
+    def word(self) -> str:
+        """What the declaration is called: `operator `f``."""
+        names = {"op": "operator", "fn": "function"}
+        words = [t for t in self.tokens[:4] if t.type not in ("EXTERN", "ORDERED")]
+        kind = names.get(words[0].value, words[0].value)
+        return f"{kind} `{words[1].value}`" if len(words) > 1 and words[1].type == "NAME" else f"this {kind}"
 
 
 def before_parsing(source: Source, chunk: Chunk) -> list[Diagnostic]:
     """Return mistakes that the grammar alone would report badly."""
-    return []
+    found: list[Diagnostic] = []
+    if not _starts_well(chunk.tokens[0]):
+        found.append(_no_declaration(source, chunk.tokens[0]))
+        return found
+    for token in chunk.tokens:
+        if token.type == "NAME" and "." in token.value and not token.value.startswith("`") and not chunk.is_schedule:
+            help = f"only schedules have dotted names; a foreign name is written in backquotes: `` `{token.value}` ``"
+            found.append(Diagnostic("P015", f"the name `{token.value}` has a dot", (Label(_span(source, token)),), help=help))
+        elif token.type == "TEXT":
+            found += _bad_escapes(source, token)
+    return found
+
+
+def missing_body(source: Source, chunk: Chunk) -> Diagnostic:
+    """Return the diagnostic for an operator that ends after its results."""
+    place = _Place(source, chunk.tokens, len(chunk.tokens), frozenset(), chunk.is_schedule)
+    label = Label(place.span, "`{` expected")
+    help = "write its clauses in braces; only an `extern op` may go without"
+    return Diagnostic("P012", f"{place.word()} has no body", (label,), help=help)
 
 
 def explain(source: Source, chunk: Chunk, position: int, accepted: frozenset[str]) -> Diagnostic:
     """Return the diagnostic for the token at `position`, which is none of `accepted`."""
-    tokens = chunk.tokens
-    end = position == len(tokens)
-    token = tokens[-1] if end else tokens[position]
-    return Diagnostic("P099", f"unexpected `{token.value}`", (Label(Span(source, token.start, token.end)),), notes=(" ".join(sorted(accepted)),))
+    place = _Place(source, chunk.tokens, position, accepted, chunk.is_schedule)
+    for explanation in _EXPLANATIONS:
+        diagnostic = explanation(place)
+        if diagnostic is not None:
+            return diagnostic
+    return _unexpected(place)
+
+
+def _span(source: Source, token: Token) -> Span:
+    return Span(source, token.start, token.end)
+
+
+def _starts_well(token: Token) -> bool:
+    return token.type in ("OP", "FN", "EXTERN", "REDUCER", "ORDERED", "SCHEDULE", "TACTIC")
+
+
+def _no_declaration(source: Source, token: Token) -> Diagnostic:
+    title = f"`{token.value}` starts no declaration"
+    foreign = {"def": "op", "func": "fn", "function": "fn", "kernel": "op", "operator": "op", "reduce": "reducer"}
+    help = "a file holds `op`, `fn`, `reducer`, `schedule` and `tactic` declarations"
+    if token.value in foreign:
+        help = f"write `{foreign[token.value]}`"
+    elif token.value in ("import", "include", "use"):
+        help = "nothing is imported: the library's operators are known everywhere"
+    return Diagnostic("P013", title, (Label(_span(source, token)),), help=help)
+
+
+def _bad_escapes(source: Source, token: Token) -> list[Diagnostic]:
+    found = []
+    for match in re.finditer(r"\\(.)", token.value):
+        if match.group(1) not in 'nt"\\':
+            span = Span(source, token.start + match.start(), token.start + match.end())
+            help = 'texts know `\\n`, `\\t`, `\\"` and `\\\\`'
+            found.append(Diagnostic("P030", f"`{match.group()}` means nothing in a text", (Label(span),), help=help))
+    return found
+
+
+# ---------------------------------------------------------------- explanations, most telling first
+
+
+def _semicolon(p: _Place) -> Diagnostic | None:
+    if p.token.type != "SEMICOLON":
+        return None
+    return Diagnostic("P003", "there is no operator `;`", (Label(p.span),), help="the end of a line ends a clause")
+
+
+def _reserved(p: _Place) -> Diagnostic | None:
+    """A keyword stands where only a name, or a name among others, can stand."""
+    if p.token.type == "COLON" and p.previous.value in RESERVED and "NAME" in p.accepted:
+        return _reserved_word(p, p.previous)
+    if "NAME" not in p.accepted or p.token.value not in RESERVED:
+        return None
+    word = p.token.value
+    if p.previous.type in ("LBRACE", "NEWLINE") and word in ("for", "if", "let"):
+        help = "a clause says what an element is, as in `y[i] = x[i]`; its indices run over the declared shape by themselves"
+        return Diagnostic("P031", f"`{word}` starts no clause", (Label(p.span),), help=help)
+    joins = ("for", "in", "then", "else", "otherwise", "and", "or", "where", "if", "let", "not")
+    if p.needs_operand and word in joins:
+        return None
+    if "ATTR" in p.accepted and word == "op":
+        return None
+    return _reserved_word(p, p.token)
+
+
+def _reserved_word(p: _Place, token: Token) -> Diagnostic:
+    help = f"choose another name, or write `` `{token.value}` ``"
+    return Diagnostic("P007", f"`{token.value}` is a reserved word", (Label(p.at(token), "a name is expected here"),), help=help)
+
+
+def _preposition(p: _Place) -> Diagnostic | None:
+    if p.token.type != "PREPOSITION" or "NAME" not in p.accepted:
+        return None
+    word = p.token.value
+    help = f"the loop or tensor called so is written `` `{word}` ``"
+    if p.previous.type == "COMMA":
+        return Diagnostic("P007", f"`{word}` is a reserved word in schedules", (Label(p.span, "a name is expected here"),), help=help)
+    return Diagnostic("P027", f"`{p.previous.value}` has no operand", (Label(p.at(p.previous)),), help=help)
+
+
+def _equality(p: _Place) -> Diagnostic | None:
+    if p.token.value == "==" and "EQUAL" in p.accepted:
+        return Diagnostic("P028", "a definition has a single `=`", (Label(p.span),), help="`==` compares, `=` defines")
+    if p.token.type == "EQUAL" and "COMPARE" in p.accepted:
+        return Diagnostic("P028", "`=` defines, it does not compare", (Label(p.span),), help="write `==`")
+    return None
+
+
+def _results(p: _Place) -> Diagnostic | None:
+    if "ARROW" in p.accepted and p.tokens[0].type in ("OP", "EXTERN"):
+        return Diagnostic("P018", f"{p.word()} has no results", (Label(p.span, "`->` expected"),), help="write `-> (y: T[…])`")
+    if p.previous.type == "ARROW" and "LPAR" in p.accepted:
+        return Diagnostic("P018", "results stand in parentheses", (Label(p.span),), help="write `-> (y: T[…])`")
+    if p.token.type in ("ATTR", "SIZE") and "EACH" in p.accepted:
+        help = "a result's sizes follow from the parameters; an attribute is a parameter"
+        return Diagnostic("P018", f"a result cannot be `{p.token.value}`", (Label(p.span),), help=help)
+    return None
+
+
+def _parameters(p: _Place) -> Diagnostic | None:
+    if "COLON" in p.accepted and not p.is_schedule and p.inside() == "LPAR" and p.previous.type in ("NAME", "EXPAND"):
+        name = p.tokens[p.position - (2 if p.previous.type == "EXPAND" else 1)]
+        return Diagnostic("P019", f"`{name.value}` has no type", (Label(p.at(name)),), help=f"write `{name.value}: f32[N]`, for example")
+    if p.previous.type == "COLON" and p.accepted <= {"NAME", "FN"} and not p.is_schedule:
+        return Diagnostic("P019", "a type is expected here", (Label(p.span),), help="types are names with dimensions: `f32`, `T[M, N]`")
+    if "LPAR" in p.accepted and p.position <= 6 and p.tokens[0].type in ("OP", "FN", "EXTERN") and not p.needs_operand:
+        return Diagnostic("P019", f"{p.word()} has no parameters", (Label(p.span, "`(` expected"),), help="write `()` where there are none")
+    return None
+
+
+def _round_indices(p: _Place) -> Diagnostic | None:
+    if p.is_clause_level and p.token.type == "LPAR" and "LSQB" in p.accepted and "EQUAL" in p.accepted:
+        name = p.previous.value
+        return Diagnostic("P032", "indices stand in square brackets", (Label(p.span),), help=f"write `{name}[…] = …`")
+    return None
+
+
+def _definition(p: _Place) -> Diagnostic | None:
+    if "EQUAL" not in p.accepted or p.inside() not in ("", "LBRACE") or p.is_schedule:
+        return None
+    if not p.is_clause_level and p.tokens[0].type not in ("FN", "REDUCER", "ORDERED"):
+        return None
+    return Diagnostic("P008", "`=` is missing", (Label(p.span, "expected here"),), help="a definition is written `y[i] = …`, `fn f(x) = …`")
+
+
+def _ranges(p: _Place) -> Diagnostic | None:
+    span, kind = p.span, p.token.type
+    if p.previous.type == "RANGE" or (kind == "EXPAND" and "RANGE" in p.accepted):
+        dots = p.previous if p.previous.type == "RANGE" else p.token
+        return Diagnostic("P011", "a range has no end", (Label(p.at(dots)),), help="write `lo..hi`; `hi` is excluded")
+    if kind in ("RANGE", "EXPAND") and p.previous.type == "IN":
+        return Diagnostic("P011", "a range has no start", (Label(span),), help="write `0..hi`; `hi` is excluded")
+    if "RANGE" in p.accepted:
+        return Diagnostic("P011", "`in` asks for a range", (Label(span, "`..` expected"),), help="write `i in 0..N`; `N` is excluded")
+    if kind == "RANGE":
+        help = "a range follows `in`, as in `i in 0..N`; a pack ends its argument, as in `x[d.., i]`"
+        return Diagnostic("P011", "a range stands where a value is expected", (Label(span),), help=help)
+    if kind == "EXPAND":
+        help = "`..` repeats a whole argument: put what it repeats in parentheses, as in `x[(p + lo)..]`"
+        return Diagnostic("P011", "`..` repeats only a name, a call or a parenthesis that is a whole argument", (Label(span),), help=help)
+    return None
+
+
+def _conditionals(p: _Place) -> Diagnostic | None:
+    for word in ("then", "else"):
+        if word.upper() in p.accepted:
+            opening = next(t for t in reversed(p.tokens[: p.position]) if t.type == "IF")
+            label, second = Label(p.at(opening), "this `if`"), Label(p.span, f"`{word}` expected")
+            return Diagnostic("P016", f"an `if` has no `{word}`", (second, label), help="write `if c then a else b`")
+    let = next((i for i in range(p.position - 1, -1, -1) if p.tokens[i].type == "LET"), None)
+    if let is not None and "IN" in p.accepted and p.token.type in _ENDS and all(t.type != "IN" for t in p.tokens[let : p.position]):
+        label, second = Label(p.at(p.tokens[let]), "this `let`"), Label(p.span, "`in` expected")
+        return Diagnostic("P016", "a `let` has no `in`", (second, label), help="write `let m = e in …`")
+    if p.needs_operand and p.token.type in ("IF", "LET", "NOT"):
+        word = p.token.value
+        return Diagnostic("P026", f"`{word}` as an operand needs parentheses", (Label(p.span),), help=f"write `({word} …)`")
+    if p.has_operand and p.token.type == "IF":
+        help = "write `if c then a else b`; a clause's condition follows `for`"
+        return Diagnostic("P026", "`if` comes first", (Label(p.span),), help=help)
+    return None
+
+
+def _mode(p: _Place) -> Diagnostic | None:
+    if p.inside() == "LSQB":
+        inner = [t.type for t in p.tokens[p.brackets()[-1] : p.position]]
+        if "VBAR" in inner and p.token.type in ("COMMA", "VBAR"):
+            help = "one mode stands last in the brackets, for all dimensions; mixed cases use `clamp(i, lo, hi)`, `wrap(i, n)` in the slot"
+            return Diagnostic("P017", "a read has one mode", (Label(p.span),), help=help)
+    if p.token.type != "VBAR":
+        return None
+    if p.inside() == "LSQB" and p.has_operand:
+        return Diagnostic("P017", "only a read has a mode", (Label(p.span),), help="what is defined lies inside the tensor: drop the mode")
+    if p.inside() == "LSQB":
+        return Diagnostic("P009", "`|` has nothing before it", (Label(p.span),))
+    help = "conditions are joined by `or`, bits by `bitor(a, b)`; `x[i | 0]` says what a read gives outside its tensor"
+    return Diagnostic("P017", "`|` belongs into the brackets of a read", (Label(p.span),), help=help)
+
+
+def _operand(p: _Place) -> Diagnostic | None:
+    is_line = p.is_schedule and p.inside() == "LBRACE" and p.previous.type == "NAME"
+    if not p.needs_operand or is_line:
+        return None
+    previous, kind = p.previous, p.token.type
+    if previous.type in _OPERATORS:
+        return Diagnostic("P009", f"`{previous.value}` has no right operand", (Label(p.at(previous)),))
+    if kind in _OPERATORS:
+        return Diagnostic("P009", f"`{p.token.value}` has no left operand", (Label(p.span),))
+    if previous.type == "COMMA":
+        return Diagnostic("P009", "nothing follows this comma", (Label(p.at(previous)),))
+    if kind == "COMMA":
+        return Diagnostic("P009", "nothing stands before this comma", (Label(p.span),))
+    if kind in _ENDS or kind in ("FOR", "IN", "THEN", "ELSE", "OTHERWISE", "WHERE", "EQUAL", "COLON", "LBRACE"):
+        after = "a bracket" if previous.type == "LBRACE" else f"`{previous.value}`"
+        return Diagnostic("P009", f"an expression is missing after {after}", (Label(p.span, "expected here"),))
+    return None
+
+
+def _juxtaposition(p: _Place) -> Diagnostic | None:
+    if not p.has_operand or p.token.type not in _STARTS_OPERAND or (p.is_schedule and p.inside() == "LBRACE"):
+        return None
+    token, before = p.token, p.previous
+    if token.type == "LSQB" and before.type in ("RSQB", "RPAR"):
+        help = "all indices stand in one bracket: `x[i, j]`" if before.type == "RSQB" else "give it a name first: only names are indexed"
+        return Diagnostic("P010", "only a name can be indexed", (Label(p.span),), help=help)
+    if p.is_clause_level and token.type == "NAME" and token.value in ("where", "when", "while", "until", "unless", "with"):
+        return Diagnostic("P010", f"`{token.value}` has no meaning here", (Label(p.span),), help="conditions of a clause follow `for`")
+    help = "write `*` for a product" if before.type == "NUMBER" or token.type == "LPAR" else "write an operator, or begin a new line"
+    if p.inside() in ("LPAR", "LSQB", "CALL") and before.type != "NUMBER":
+        help = "write an operator or a comma"
+    return Diagnostic("P010", f"`{token.value}` follows an expression that is complete", (Label(p.span),), help=help)
+
+
+def _body(p: _Place) -> Diagnostic | None:
+    if "LBRACE" not in p.accepted:
+        return None
+    if p.previous.type == "IN":
+        return Diagnostic("P027", "the choices of a knob stand in braces", (Label(p.span),), help="write `knobs n in {8, 16}`")
+    label = Label(p.span, "`{` expected")
+    if p.token.type == "ARROW":
+        return Diagnostic("P018", "results are listed once", (Label(p.span),), help="write `-> (y: T[M], z: T[N])`")
+    help = "write `{` before its first line and `}` after its last"
+    return Diagnostic("P012", f"the body of {p.word()} stands in braces", (label,), help=help)
+
+
+def _after_declaration(p: _Place) -> Diagnostic | None:
+    if "$END" not in p.accepted or p.inside():
+        return None
+    following = p.position + (p.token.type == "NEWLINE")
+    token = p.tokens[following] if following < len(p.tokens) else p.token
+    if p.token.type != "NEWLINE" and p.previous.type != "RBRACE":
+        return None
+    help = f"{p.word()} ends before it; clauses stand inside the braces of an operator"
+    return Diagnostic("P013", f"`{token.value}` stands outside every declaration", (Label(p.at(token)),), help=help)
+
+
+def _list(p: _Place) -> Diagnostic | None:
+    if "COMMA" in p.accepted and p.token.type == "NAME" and not p.is_schedule:
+        return Diagnostic("P010", f"a comma is missing before `{p.token.value}`", (Label(p.span),))
+    if p.previous.type == "COMMA":
+        return Diagnostic("P009", "nothing follows this comma", (Label(p.at(p.previous)),))
+    return None
+
+
+def _directive(p: _Place) -> Diagnostic | None:
+    if not p.is_schedule or p.inside() != "LBRACE":
+        return None
+    statement = p.statement()
+    help = "a directive is written `NAME operands (by|at|in|as|with|to|fold|stages operands) -> names`"
+    if not statement:
+        return Diagnostic("P027", f"`{p.token.value}` starts no directive", (Label(p.span),), help=help)
+    if p.token.type in ("NEWLINE", "$END", "RBRACE"):
+        return Diagnostic("P027", f"`{p.previous.value}` has no operand", (Label(p.at(p.previous)),), help=help)
+    if any(t.type == "CALL" for t in statement):
+        help = f"a tactic call ends with its `)`; an operand in parentheses follows a space: `{statement[0].value} (i, j)`"
+    return Diagnostic("P027", f"`{p.token.value}` does not belong into this directive", (Label(p.span),), help=help)
+
+
+_EXPLANATIONS: tuple[Callable[[_Place], Diagnostic | None], ...] = (
+    _semicolon,
+    _results,
+    _reserved,
+    _preposition,
+    _equality,
+    _mode,
+    _ranges,
+    _parameters,
+    _round_indices,
+    _definition,
+    _conditionals,
+    _operand,
+    _juxtaposition,
+    _body,
+    _after_declaration,
+    _directive,
+    _list,
+)
+
+_WORDS = {
+    "NAME": "a name", "NUMBER": "a number", "TEXT": "a text", "NEWLINE": "a new line", "$END": "the end",
+    "LPAR": "`(`", "RPAR": "`)`", "LSQB": "`[`", "RSQB": "`]`", "LBRACE": "`{`", "RBRACE": "`}`", "COMMA": "`,`", "COLON": "`:`",
+    "EQUAL": "`=`", "ARROW": "`->`", "SEMICOLON": "`;`", "EXPAND": "`..`", "RANGE": "`..`", "VBAR": "`|`",
+}  # fmt: skip
+_QUIET = _words("SIGN TIMES DIVIDE COMPARE AND OR CALL")
+"""Operators may follow everywhere; naming them helps nobody."""
+
+
+def _unexpected(p: _Place) -> Diagnostic:
+    words = sorted(_WORDS.get(t, f"`{t.lower()}`") for t in p.accepted - _QUIET)
+    if len(words) == 1:
+        return Diagnostic("P029", f"{words[0]} is missing", (Label(p.span, "expected here"),))
+    ends = {"NEWLINE": "this line ends too early", "$END": "the text ends too early"}
+    found = ends.get(p.token.type, f"`{p.token.value}` is not expected here")
+    listed = " or ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
+    return Diagnostic("P029", found, (Label(p.span),), notes=(f"possible here: {listed}",))

@@ -8,11 +8,12 @@ grammar.lark is the grammar, scanner.py makes its tokens, `_Build` its nodes, mi
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import lark
 from lark.exceptions import UnexpectedToken
@@ -145,6 +146,8 @@ def _declaration(source: Source, lexemes: list[Token]) -> Declaration:
     if misplaced:
         raise CompileError(*misplaced)
     declaration = _run(source, chunk)
+    if isinstance(declaration, Operator) and not declaration.extern and chunk.tokens[-1].type != "RBRACE":
+        raise CompileError(mistakes.missing_body(source, chunk))
     _reject_deep(source, chunk, declaration)
     return declaration
 
@@ -153,11 +156,11 @@ def _run(source: Source, chunk: Chunk) -> Declaration:
     parser = _parser().parse_interactive()
     for position, token in enumerate(chunk.tokens):
         try:
-            parser.feed_token(token)
+            parser.feed_token(cast(lark.Token, token))
         except UnexpectedToken:
             raise CompileError(mistakes.explain(source, chunk, position, _accepted(chunk.tokens[:position]))) from None
     try:
-        declaration: Declaration = parser.feed_eof()
+        declaration: Declaration = parser.feed_eof()  # type: ignore[no-untyped-call]
     except UnexpectedToken:
         raise CompileError(mistakes.explain(source, chunk, len(chunk.tokens), _accepted(chunk.tokens))) from None
     return declaration
@@ -167,8 +170,9 @@ def _accepted(tokens: Sequence[Token]) -> frozenset[str]:
     """Return the terminals that may follow. A failed step has reduced already; parse again to know what was possible before it."""
     parser = _parser().parse_interactive()
     for token in tokens:
-        parser.feed_token(token)
-    return frozenset(parser.accepts())
+        parser.feed_token(cast(lark.Token, token))
+    accepted: set[str] = parser.accepts()  # type: ignore[no-untyped-call]
+    return frozenset(accepted)
 
 
 def _reject_deep(source: Source, chunk: Chunk, declaration: Declaration) -> None:
@@ -273,12 +277,8 @@ def _after(children: Sequence[Any], terminal: str) -> Any:
 _ESCAPES = {"n": "\n", "t": "\t", '"': '"', "\\": "\\"}
 
 
-def unescape(quoted: str) -> str:
-    """Return the value of a text literal."""
-    parts = quoted[1:-1].split("\\\\")
-    for escape, character in (('\\"', '"'), ("\\n", "\n"), ("\\t", "\t")):
-        parts = [part.replace(escape, character) for part in parts]
-    return "\\".join(parts)
+def _unescape(quoted: str) -> str:
+    return re.sub(r"\\(.)", lambda match: _ESCAPES[match.group(1)], quoted[1:-1])
 
 
 class _Build:
@@ -290,7 +290,7 @@ class _Build:
         return Number(c[0].value, span=_span(c))
 
     def text(self, c: list[Any]) -> Text:
-        return Text(unescape(c[0].value), span=_span(c))
+        return Text(_unescape(c[0].value), span=_span(c))
 
     def id(self, c: list[Any]) -> Id:
         return Id(_name(c[0]), span=_span(c))
@@ -324,7 +324,8 @@ class _Build:
     def parens(self, c: list[Any]) -> Node:
         """`(e)` is `e` with the parentheses in its span; `(e..)`, `(a, b)` and `(a,)` are tuples."""
         if len(c) == 3 and not isinstance(c[1], Pack):
-            return _with_span(c[1], _span(c))
+            node: Node = _with_span(c[1], _span(c))
+            return node
         return TupleOf(_nodes(c), span=_span(c))
 
     def index(self, c: list[Any]) -> Index:
@@ -345,7 +346,7 @@ class _Build:
 
     def reduction(self, c: list[Any]) -> Reduction:
         call: Apply = c[0]
-        return Reduction(call.name, call.slots, call.args, c[1], span=_span(c))  # type: ignore[arg-type]
+        return Reduction(call.name, call.slots, call.args, c[1], span=_span(c))
 
     # ---- operators, functions, reducers
 
@@ -377,9 +378,7 @@ class _Build:
     def _param(self, kind: Any, c: list[Any], annotation: TensorType | Id | None) -> Param:
         types = _types(c)
         default = _after(c, "EQUAL")
-        return Param(
-            kind, _names(c)[0], annotation, "EACH" in types, "EXPAND" in types, _after(c, "IN"), default, span=_span(c)
-        )
+        return Param(kind, _names(c)[0], annotation, "EACH" in types, "EXPAND" in types, _after(c, "IN"), default, span=_span(c))
 
     def tensor_type(self, c: list[Any]) -> TensorType:
         return TensorType(_name(c[0]), _nodes(c) if len(c) > 1 else None, span=_span(c))
@@ -459,7 +458,7 @@ class _Build:
 
     def schedule(self, c: list[Any]) -> Schedule:
         role = c[1] if isinstance(c[1], Role) else None
-        guards = tuple(child for child in c if isinstance(child, Node) and child is not role)
+        guards: tuple[Any, ...] = tuple(child for child in c if isinstance(child, Node) and child is not role)
         operator = _name(c[1]) if role is None else role.name
         return Schedule(operator, _name(_after(c, "FOR")), guards, _parts(c)["directives"], role, span=_span(c))
 

@@ -21,13 +21,16 @@ from dataclasses import dataclass, field
 from tensorlang.diagnostics import Diagnostic, Label, Source, Span
 from tensorlang.syntax.nodes import Comment
 
-RESERVED = frozenset(
-    "op fn for in let if then else otherwise and or not attr size each where from broadcast extern knobs".split()
-)
-PREPOSITIONS = frozenset("by at as to with fold stages".split())
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+RESERVED = _words("op fn for in let if then else otherwise and or not attr size each where from broadcast extern knobs")
+PREPOSITIONS = _words("by at as to with fold stages")
 """Keywords in schedules only, after the first word of a directive; `in` and `:` introduce phrases too."""
 
-DECLARATION_WORDS = frozenset("op fn reducer schedule tactic extern ordered".split())
+DECLARATION_WORDS = _words("op fn reducer schedule tactic extern ordered")
 _CONTEXTUAL = {"reducer": "REDUCER", "schedule": "SCHEDULE", "tactic": "TACTIC", "ordered": "ORDERED"}
 
 NAME = r"[A-Za-z_][A-Za-z_0-9]*"
@@ -55,14 +58,12 @@ _SIGNS = {
 _OPENING = {"(": ")", "[": "]", "{": "}"}
 _CLOSING = {")": "(", "]": "[", "}": "{"}
 
-_JOINS_NEXT = frozenset(
-    "SIGN TIMES DIVIDE COMPARE RANGE EQUAL COMMA COLON VBAR ARROW LPAR LSQB LBRACE SEMICOLON "
-    "IN THEN ELSE FOR IF LET AND OR NOT WHERE FROM ATTR SIZE EACH BROADCAST".split()
+_JOINS_NEXT = _words(
+    "SIGN TIMES DIVIDE COMPARE RANGE EQUAL COMMA COLON VBAR ARROW LPAR LSQB LBRACE SEMICOLON IN THEN ELSE FOR IF LET "
+    "AND OR NOT WHERE FROM ATTR SIZE EACH BROADCAST"
 )
-_JOINS_PREVIOUS = frozenset(
-    "SIGN TIMES DIVIDE COMPARE RANGE EQUAL COMMA ARROW LPAR LBRACE RBRACE FOR OTHERWISE WHERE THEN ELSE AND OR IN".split()
-)
-_STARTS_OPERAND = frozenset("NAME NUMBER LPAR SIGN".split())
+JOINS_PREVIOUS = _words("SIGN TIMES DIVIDE COMPARE RANGE EQUAL COMMA ARROW LPAR LBRACE RBRACE FOR OTHERWISE WHERE THEN ELSE AND OR IN")
+_STARTS_OPERAND = _words("NAME NUMBER LPAR SIGN")
 
 _FOREIGN = {
     "**": "write a product, or call `pow(a, b)`",
@@ -137,7 +138,7 @@ def scan(source: Source) -> Scan:
         if match is None:
             position = _stray(found, position)
             continue
-        kind, value, end = match.lastgroup, match.group(), match.end()
+        kind, value, end = match.lastgroup or "", match.group(), match.end()
         if kind == "newline":
             lexemes.append(Token("NEWLINE", value, position, end, source))
             line_has_lexeme = False
@@ -152,7 +153,7 @@ def scan(source: Source) -> Scan:
     return found
 
 
-def _type(kind: str | None, value: str) -> str:
+def _type(kind: str, value: str) -> str:
     match kind:
         case "sign":
             return _SIGNS[value]
@@ -174,12 +175,10 @@ _FOREIGN_TYPES = {"**": "TIMES", "&&": "AND", "||": "OR", ":=": "EQUAL", "=>": "
 """What a sign of another language stands for, so that the rest of the declaration can still be read."""
 
 
-def _complain(found: Scan, kind: str | None, token: Token) -> None:
+def _complain(found: Scan, kind: str, token: Token) -> None:
     span = Span(found.source, token.start, token.end)
     if kind == "bad_number":
-        found.diagnostics.append(
-            Diagnostic("P002", f"`{token.value}` is not a number", (Label(span),), help=_number_help(token.value))
-        )
+        found.diagnostics.append(Diagnostic("P002", f"`{token.value}` is not a number", (Label(span),), help=_number_help(token.value)))
     elif kind == "foreign":
         hint = _FOREIGN.get(token.value, "a tensor's elements are defined once: give the result a name of its own, or write a reduction")
         found.diagnostics.append(Diagnostic("P003", f"there is no operator `{token.value}`", (Label(span),), help=hint))
@@ -205,7 +204,7 @@ def _stray(found: Scan, position: int) -> int:
     if character == '"':
         end = _line_end(text, position)
         span = Span(source, position, end)
-        found.diagnostics.append(Diagnostic("P004", "this text is not closed", (Label(span, "no second `\"` on this line"),)))
+        found.diagnostics.append(Diagnostic("P004", "this text is not closed", (Label(span, 'no second `"` on this line'),)))
         found.lexemes.append(Token("TEXT", '""', position, end, source))
         return end
     if character == "`":
@@ -219,6 +218,7 @@ def _stray(found: Scan, position: int) -> int:
     while end < len(text) and _is_letter(character) and _is_letter(text[end]):
         end += 1
     span, word = Span(source, position, end), text[position:end]
+    hint: str | None
     if _is_letter(character):
         title, hint = f"`{word}` is not a name", "names are made of `A-Z a-z 0-9 _`; any other name goes in backquotes"
         hint = f"{hint}: `` `{word}` ``"
@@ -279,7 +279,7 @@ def match_brackets(source: Source, lexemes: list[Token]) -> Diagnostic | None:
         if token.value in _OPENING and token.type != "TEXT":
             stack.append(token)
         elif token.value in _CLOSING and token.type != "TEXT":
-            if not stack:
+            if not stack or (stack[-1].value == "{" and all(_OPENING[o.value] != token.value for o in stack)):
                 span = Span(source, token.start, token.end)
                 return Diagnostic("P006", f"`{token.value}` closes nothing", (Label(span, f"no `{_CLOSING[token.value]}` is open here"),))
             opening = stack.pop()
@@ -341,7 +341,7 @@ def _line_break(tokens: list[Token], newline: Token, following: Token, brackets:
     previous = tokens[-1]
     if previous.type == "RANGE":
         previous.type = "EXPAND"
-    if previous.type in _JOINS_NEXT or following.type in _JOINS_PREVIOUS or following.value in ("lift", "yield") and not brackets:
+    if previous.type in _JOINS_NEXT or following.type in JOINS_PREVIOUS or (following.value in ("lift", "yield") and not brackets):
         return
     tokens.append(Token("NEWLINE", "\n", newline.start, newline.end, newline.source))
 

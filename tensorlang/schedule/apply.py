@@ -8,12 +8,12 @@ the reader needs. Nothing is proven here: `tensorlang.schedule.check` proves the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from polyhedral.errors import NestError
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
-from polyhedral.model import Leaf, Loop, Mark, Tree
+from polyhedral.model import Mark, Statement, Tree
 from polyhedral.nest import Nest
 from polyhedral.region import place_at
 from polyhedral.schedule import Schedule as Placed
@@ -47,6 +47,7 @@ class _State:
     folds: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     stored_at: dict[str, str] = field(default_factory=dict)
     prefetches: list[tuple[str, str, int]] = field(default_factory=list)
+    scop_statements: tuple[Statement, ...] = ()
 
 
 def apply(program: Program, schedule: Schedule, layouts: Mapping[str, Storage] | None = None, knobs: Mapping[str, int] | None = None) -> Plan:
@@ -66,6 +67,7 @@ def apply(program: Program, schedule: Schedule, layouts: Mapping[str, Storage] |
     state.layouts.update(layouts or {})
     state.program = lift(state.program)
     stages = to_scop(state.program)
+    state.scop_statements = stages.scop.statements
     for group in components(state.program):
         stage = make_stage(stages, group[0]) if len(group) == 1 else shared_stage(stages, group)
         state.stages[stage.name] = stage
@@ -390,7 +392,7 @@ def _reader_names(state: _State, copy: Stage, reader: Stage) -> dict[str, Affine
     axes = copy.definitions[0].axes
     out: dict[str, Affine] = {}
     to: dict[str, Affine] = {}
-    for statement in state_statements(state, reader):
+    for statement in _statements_of(state, reader):
         for access in statement.reads:
             if access.tensor == copy.name:
                 for axis, slot in zip(axes, access.index, strict=True):
@@ -402,10 +404,9 @@ def _reader_names(state: _State, copy: Stage, reader: Stage) -> dict[str, Affine
     return out
 
 
-def state_statements(state: _State, stage: Stage) -> list[object]:
-    scop = to_scop(state.program).scop
+def _statements_of(state: _State, stage: Stage) -> list[Statement]:
     names = {s.name for s in stage.statements}
-    return [s for s in scop.statements if s.name in names]
+    return [s for s in state.scop_statements if s.name in names]
 
 
 def _storage(
@@ -554,68 +555,76 @@ def _place(state: _State, stages: Stages) -> Plan:
     """Build the nests of every stage, readers before what they read, and the tree."""
     scop = stages.scop
     statements = {s.name: s for s in scop.statements}
-    nests: dict[str, Nest] = {}
-    depth: dict[str, int] = {}
     order = list(state.stages.values())
-    for stage in reversed(order):
-        for info in reversed(stage.statements):
-            if stage.inside is None:
-                nests[info.name] = nest_of(stage, info, Nest.identity(scop, statements[info.name]))
-            else:
-                base, prefix = _region(state, stages, stage, info, nests)
-                nests[info.name] = nest_of(stage, info, base, prefix)
-
-    def inside(loop: str, within: list[StatementInfo]) -> tuple[Tree, ...]:
-        out: list[Tree] = []
-        for stage in order:
-            if stage.inside is not None and stage.inside[1] == loop and _feeds(stage, within, statements, order):
-                out += trees(stage, list(stage.statements), list(stage.loops), inside)
-        return tuple(out)
-
-    tree = tuple(t for stage in order if stage.inside is None for t in trees(stage, list(stage.statements), list(stage.loops), inside))
-    placed = Placed(scop, nests, tree)
-    for array in scop.tensors:
-        if array.name not in scop.inputs and array.name not in state.program.results:
-            depth[array.name] = _depth(placed, array.name, state.stored_at.get(array.name))
+    nests: dict[str, Nest] = {}
+    for stage in _readers_first(order, statements):
+        if stage.inside is None:
+            nests |= {s.name: nest_of(stage, s, Nest.identity(scop, statements[s.name])) for s in stage.statements}
+        else:
+            nests |= _region(stage, Placed(scop, nests, _tree(order, statements, nests)), statements)
+    placed = Placed(scop, nests, _tree(order, statements, nests))
+    depth = {
+        array.name: _depth(placed, array.name, state.stored_at.get(array.name))
+        for array in scop.tensors
+        if array.name not in scop.inputs and array.name not in state.program.results
+    }
     folds = {t: tuple(f) for t, f in state.folds.items()}
     return Plan(state.program, stages, placed, state.layouts, folds, depth, tuple(state.prefetches))
 
 
-def _feeds(stage: Stage, within: list[StatementInfo], statements: Mapping[str, object], order: list[Stage]) -> bool:
-    """Tell whether statements in `within`, or stages computed inside the same loop, read what `stage` defines."""
+def _readers_first(order: list[Stage], statements: Mapping[str, Statement]) -> list[Stage]:
+    """Return the stages so that one computed inside another comes after every reader of it that is placed inside the same loop."""
+    return [s for s in order if s.inside is None] + [s for s in reversed(order) if s.inside is not None]
+
+
+def _tree(order: list[Stage], statements: Mapping[str, Statement], nests: Mapping[str, Nest]) -> tuple[Tree, ...]:
+    """Return the tree of the stages that have nests so far."""
+    present = [stage for stage in order if all(s.name in nests for s in stage.statements)]
+
+    def inside(loop: str, within: list[StatementInfo]) -> tuple[Tree, ...]:
+        out: list[Tree] = []
+        for stage in present:
+            if stage.inside is not None and stage.inside[1] == loop and _feeds(stage, within, statements, present):
+                out += trees(stage, list(stage.statements), list(stage.loops), inside)
+        return tuple(out)
+
+    return tuple(t for stage in present if stage.inside is None for t in trees(stage, list(stage.statements), list(stage.loops), inside))
+
+
+def _made(stage: Stage) -> set[str]:
+    return {t.name for d in stage.definitions for t in d.tensors}
+
+
+def _feeds(stage: Stage, within: list[StatementInfo], statements: Mapping[str, Statement], order: list[Stage]) -> bool:
+    """Tell whether statements in `within`, or stages computed for them in the same loop or deeper, read what `stage` defines."""
     readers = {s.name for s in within}
-    changed = True
-    while changed:
-        changed = False
+    grown = True
+    while grown:
+        grown = False
         for other in order:
-            if other is not stage and other.inside is not None and other.inside == stage.inside:
-                made = {t.name for d in other.definitions for t in d.tensors}
-                mine = {s.name for s in other.statements}
-                if not mine <= readers and any(a.tensor in made for r in readers for a in statements[r].reads):  # type: ignore[attr-defined]
-                    readers |= mine
-                    changed = True
-    made = {t.name for d in stage.definitions for t in d.tensors}
-    return any(a.tensor in made for r in readers for a in statements[r].reads)  # type: ignore[attr-defined]
+            mine = {s.name for s in other.statements}
+            if other is stage or other.inside is None or mine <= readers:
+                continue
+            if any(a.tensor in _made(other) for r in readers for a in statements[r].reads):
+                readers |= mine
+                grown = True
+    return any(a.tensor in _made(stage) for r in readers for a in statements[r].reads)
 
 
-def _region(state: _State, stages: Stages, stage: Stage, info: StatementInfo, nests: dict[str, Nest]) -> tuple[Nest, int]:
-    """Return the nest of a statement over the region that its readers need, under the outer loops it shares with them."""
+def _region(stage: Stage, schedule: Placed, statements: Mapping[str, Statement]) -> dict[str, Nest]:
+    """Return the nests of a stage over the region that its readers need, under the outer loops it shares with them."""
     assert stage.inside is not None
     consumer, loop = stage.inside
-    statements = {s.name: s for s in stages.scop.statements}
-    statement = statements[info.name]
-    target = statement.write.tensor
-    readers = [name for name, nest in nests.items() if any(a.tensor == target for a in statements[nest.statement].reads)]
-    if info.phase == "init" and info.accumulator is not None:
-        readers.append(info.accumulator.name)
-    outside = [r for r in readers if loop not in nests[r].loops]
+    made = _made(stage)
+    readers = [p for p in schedule.places if any(a.tensor in made for a in statements[schedule.nests[p].statement].reads)]
+    outside = [r for r in readers if loop not in schedule.nests[r].loops]
     if outside or not readers:
-        reader = statements[outside[0]].name if outside else consumer
-        raise error("S0208", f"`{stage.name}` is read by `{reader}`, which does not run inside loop `{loop}`")
-    depth = nests[readers[0]].loops.index(loop) + 1
-    if stage.changes or stage.forward:
-        pass
-    return place_at(stages.scop, statement, [nests[r] for r in dict.fromkeys(readers)], depth), depth
+        where = f"`{outside[0]}`, which does not run inside loop `{loop}`, reads it" if outside else f"nothing in `{consumer}` reads it"
+        raise error("S0208", f"`{stage.name}` cannot be computed at `{loop}`: {where}", stage.definitions[0].span)
+    depth = schedule.nests[readers[0]].loops.index(loop) + 1
+    names = {s.name: {i: full(stage.name, i) for i in s.iters} for s in stage.statements}
+    found = place_at(schedule, [s.name for s in stage.statements], stage.definitions[0].tensors[0].name, readers, depth, names)
+    return {s.name: nest_of(stage, s, nest, depth) for s, nest in zip(stage.statements, found, strict=True)}
 
 
 def _depth(placed: Placed, tensor: str, stored_at: str | None) -> int:
@@ -631,19 +640,3 @@ def _depth(placed: Placed, tensor: str, stored_at: str | None) -> int:
     loops = placed.places[touching[0]].loops[:common]
     names = [loop.name for loop in loops]
     return names.index(stored_at) + 1 if stored_at in names else 0
-
-
-def leaves(tree: tuple[Tree, ...]) -> list[str]:
-    """Return the placements of a tree in textual order."""
-    out: list[str] = []
-    for node in tree:
-        match node:
-            case Leaf(placement):
-                out.append(placement)
-            case Loop(_, body, _):
-                out += leaves(body)
-    return out
-
-
-def with_knobs(schedule: Schedule, directives: tuple[syntax.Directive, ...]) -> Schedule:
-    return replace(schedule, directives=directives)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from polyhedral.legality import Instance, Violation, check, suggest_skew
+from polyhedral.legality import Instance, Violation, check
 from polyhedral.verdict import Proven, Unknown
 from tensorlang.diagnostics import CompileError, Diagnostic, Label
 from tensorlang.schedule.apply import apply
@@ -122,11 +122,6 @@ def _help(plan: Plan, violation: Violation, derived: bool) -> str | None:
     dep = violation.dep
     if violation.kind in ("race", "lane") and dep is not None and dep.kind == "RED":
         return f"it is a reduction: parallelise or vectorize another loop, or `rfactor` the reduction; loop `{violation.loop}` combines into one element"
-    if violation.kind == "order":
-        found = suggest_skew(plan.placed, violation)
-        if found is not None:
-            loop, by, factor = found
-            return f"`skew {loop} by {by if factor == 1 else f'{factor}*{by}'}` first makes this order legal"
     if violation.kind in ("race", "lane"):
         return f"leave loop `{violation.loop}` serial, or mark a loop that carries no dependence"
     return None

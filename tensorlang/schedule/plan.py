@@ -131,10 +131,12 @@ def _rename(old: str, new: str) -> Change:
 
 
 def nest_of(stage: Stage, statement: StatementInfo, base: Nest, prefix: int = 0) -> Nest:
-    """Return `base` (loops: `prefix` outer ones, then the statement's own) after every change the stage asks for."""
+    """Return `base` after every change the stage asks for: the identity nest, or one whose first `prefix` loops are another stage's and
+    whose own loops have their names already."""
     nest = base
     outer = nest.loops[:prefix]
-    for change in (*stage.base[statement.name], *stage.changes):
+    named = () if prefix else stage.base[statement.name]
+    for change in (*named, *stage.changes):
         if all(loop in nest.loops for loop in change.loops):
             nest = change.apply(nest)
     own = [loop for loop in stage.loops if statement.name in stage.owned[loop]]

@@ -1,0 +1,384 @@
+"""A schedule for a program that nobody scheduled, chosen without search from the shape of its equations.
+
+    contraction     y = f(sum(k) x * w): a register tile of rows by vectors of columns, w packed in the order the tile reads it
+    rows            several tensors that agree on their leading axes (softmax, layer norm): computed row by row, rows in parallel
+    recurrence      in an order that the dependences allow, serial
+    anything else   vectors along the axis that walks memory in unit steps, the outermost axis in parallel
+
+What comes out is an ordinary schedule: it prints in the language, can be pasted and edited, and is proven like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from codegen.dtypes import compute_dtype
+from polyhedral.expr import Name as AffineName
+from tensorlang.schedule.machine import Machine
+from tensorlang.schedule.plan import Storage
+from tensorlang.schedule.schedule import Schedule
+from tensorlang.schedule.shape import Contraction, block_of, contraction, extents, innermost_axis, unit_stride, work
+from tensorlang.tensor import affine
+from tensorlang.tensor.lift import lift
+from tensorlang.tensor.nodes import Definition, Dynamic, Program
+from tensorlang.tensor.walk import components, reads, reduces, tensor_table
+
+PARALLEL_WORK = 40_000
+"""Scalar operations below which waking other threads costs more than it saves."""
+
+
+@dataclass(slots=True)
+class _Deriver:
+    program: Program
+    machine: Machine
+    layouts: Mapping[str, Storage]
+    constants: frozenset[str]
+    schedule: Schedule
+    axes: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    parallel: bool = False
+
+    def add(self, schedule: Schedule) -> None:
+        self.schedule = schedule
+
+
+def derive(
+    program: Program, machine: Machine, layouts: Mapping[str, Storage] | None = None, constants: frozenset[str] = frozenset()
+) -> Schedule:
+    """Return a schedule for `program` on `machine`. Inputs in `constants` are stored as `wanted_layouts` says, if anywhere."""
+    program = lift(program)
+    d = _Deriver(program, machine, layouts or {}, constants, Schedule(program.name))
+    d.axes = {t.name: x.axes for x in program.definitions for t in x.tensors}
+    d.axes |= {p.name: tuple(f"a{k}" for k in range(len(p.shape))) for p in program.params}
+    d.parallel = machine.threads > 1 and work(program) >= PARALLEL_WORK
+    rows = _row_depth(program)
+    if rows:
+        _rows(d, rows)
+        return d.schedule
+    for group in components(program):
+        if len(group) > 1 or _reads_itself(group[0]):
+            continue
+        _one(d, group[0])
+    return d.schedule
+
+
+def _reads_itself(definition: Definition) -> bool:
+    own = {t.name for t in definition.tensors}
+    return any(r.tensor in own for p in definition.pieces for r in reads(p.value))
+
+
+def _one(d: _Deriver, definition: Definition) -> None:
+    """Schedule one definition at the root."""
+    if not definition.axes:
+        _reduction_lanes(d, definition)
+        return
+    if len(definition.pieces) > 1:
+        d.add(d.schedule.distribute(definition.tensors[0].name))
+        _pointwise(d, definition)
+        return
+    axis = _vector_axis(d, definition)
+    found = contraction(definition, axis) if axis in definition.axes else None
+    if found is not None:
+        _contraction(d, definition, found, axis)
+    else:
+        _pointwise(d, definition)
+
+
+# ---------------------------------------------------------------- one tensor
+
+
+def _candidates(definition: Definition) -> Iterator[str]:
+    yield from reversed(definition.axes)
+    for piece in definition.pieces:
+        for reduce in reduces(piece.value):
+            yield from (b.name for b in reversed(reduce.binders))
+
+
+def _vector_axis(d: _Deriver, definition: Definition) -> str:
+    """Return the axis or binder along which most accesses are contiguous; writing counts most."""
+    name = definition.tensors[0].name
+    sizes = extents(definition)
+    best, best_score = definition.axes[-1] if definition.axes else "", -1.0
+    for candidate in _candidates(definition):
+        score = 0.0
+        if candidate in definition.axes and unit_stride(tuple(AffineName(a) for a in definition.axes), d.layouts.get(name), definition.axes, candidate):
+            score += 2.0
+        for piece in definition.pieces:
+            for read in reads(piece.value):
+                if unit_stride(read.index, d.layouts.get(read.tensor), d.axes[read.tensor], candidate):
+                    score += 1.5
+        extent = sizes.get(candidate)
+        if extent is not None and extent < 4:
+            score *= 0.25
+        if candidate not in definition.axes and not _spreadable(d, definition):
+            continue
+        if score > best_score:
+            best, best_score = candidate, score
+    return best
+
+
+def _spreadable(d: _Deriver, definition: Definition) -> bool:
+    found = [r for p in definition.pieces for r in reduces(p.value)]
+    simple = all(r.reducer.kind is not None and r.reducer.kind in ("sum", "prod", "min", "max") and len(r.body) == 1 for r in found)
+    return bool(found) and simple and d.program.mode != "strict" and len(definition.pieces) == 1
+
+
+def _pointwise(d: _Deriver, definition: Definition) -> None:
+    name = definition.tensors[0].name
+    axis = _vector_axis(d, definition)
+    sizes = extents(definition)
+    has_dynamic = any(isinstance(s, Dynamic) for p in definition.pieces for r in reads(p.value) for s in r.index)
+    if axis in definition.axes:
+        lanes = block_of(d.layouts.get(name), axis) or d.machine.lanes(compute_dtype(definition.tensors[0].dtype))
+        others = [a for a in definition.axes if a != axis]
+        binders = [b.name for p in definition.pieces for r in reduces(p.value) for b in r.binders]
+        if not has_dynamic and (sizes[axis] is None or (sizes[axis] or 0) >= 2):
+            outer, inner = f"{axis}_o", f"{axis}_v"
+            d.add(d.schedule.split(f"{name}.{axis}", lanes, (outer, inner)))
+            # A blocked layout keeps other axes between a block and its lanes.
+            blocked = block_of(d.layouts.get(name), axis) is not None
+            order = _with_outer(definition.axes, axis, outer) if blocked else [*others, outer]
+            if len(definition.pieces) == 1 or not binders:
+                d.add(_order(d.schedule, name, [*order, *(binders if len(definition.pieces) == 1 else []), inner]))
+            d.add(d.schedule.vectorize(f"{name}.{inner}"))
+            _parallel(d, name, order, {**sizes, outer: -(-(sizes[axis] or 64) // lanes)})
+        else:
+            _parallel(d, name, list(definition.axes), sizes)
+    else:
+        _reduction_lanes(d, definition)
+        _parallel(d, name, list(definition.axes), sizes)
+
+
+def _with_outer(axes: tuple[str, ...], axis: str, outer: str) -> list[str]:
+    return [outer if a == axis else a for a in axes]
+
+
+def _order(schedule: Schedule, stage: str, loops: list[str]) -> Schedule:
+    return schedule.order(*(f"{stage}.{loop}" for loop in loops)) if len(loops) > 1 else schedule
+
+
+def _parallel(d: _Deriver, stage: str, loops: list[str], sizes: Mapping[str, int | None]) -> None:
+    """Mark the outermost loop that has work for every thread; fuse down to it where the loops outside are short."""
+    if not d.parallel or not loops:
+        return
+    chosen = next((k for k, loop in enumerate(loops) if (sizes.get(loop) or 64) >= 2 * d.machine.threads), None)
+    if chosen is None:
+        chosen = max(range(len(loops)), key=lambda k: sizes.get(loops[k]) or 64)
+    d.add(d.schedule.parallel(f"{stage}.{loops[chosen]}"))
+
+
+def _reduction_lanes(d: _Deriver, definition: Definition) -> None:
+    """Spread the innermost binder of each reduction over vector lanes where its operands are contiguous along it."""
+    name = definition.tensors[0].name
+    if not _spreadable(d, definition):
+        return
+    for piece in definition.pieces:
+        for reduce in reduces(piece.value):
+            if not reduce.binders:
+                continue
+            binder = reduce.binders[-1]
+            lanes = d.machine.lanes(compute_dtype(reduce.reducer.dtypes[0]))
+            extent = affine.difference(binder.hi, binder.lo)
+            if extent is not None and extent < lanes:
+                continue
+            contiguous = [unit_stride(r.index, d.layouts.get(r.tensor), d.axes[r.tensor], binder.name) for b in reduce.body for r in reads(b)]
+            if contiguous and all(contiguous):
+                outer, inner = f"{binder.name}_o", f"{binder.name}_v"
+                d.add(d.schedule.split(f"{name}.{binder.name}", lanes, (outer, inner)).vectorize(f"{name}.{inner}"))
+
+
+# ---------------------------------------------------------------- rows
+
+
+def _row_depth(program: Program) -> int:
+    """Return how many leading axes all definitions share, each read at the reader's own point along them; 0 when it is not such a program."""
+    definitions = program.definitions
+    if len(definitions) < 2 or any(len(d.pieces) != 1 for d in definitions):
+        return 0
+    if any(len(group) > 1 or _reads_itself(group[0]) for group in components(program)):
+        return 0
+    made = {t.name: d for d in definitions for t in d.tensors}
+    depth = min(len(d.axes) for d in definitions)
+    last = [d for d in definitions if d.tensors[0].name in program.results]
+    if len(last) != 1 or any(t.name in program.results for d in definitions if d is not last[0] for t in d.tensors):
+        return 0
+    for definition in definitions:
+        for read in reads(definition.pieces[0].value):
+            if read.tensor in made:
+                same = 0
+                for axis, slot in zip(definition.axes, read.index, strict=False):
+                    if not (isinstance(slot, AffineName) and slot.name == axis):
+                        break
+                    same += 1
+                depth = min(depth, same)
+    shapes = {tuple(d.tensors[0].shape[:depth]) for d in definitions}
+    return depth if depth and len(shapes) == 1 else 0
+
+
+def _rows(d: _Deriver, depth: int) -> None:
+    program = d.program
+    result = next(x for x in program.definitions if x.tensors[0].name in program.results)
+    name = result.tensors[0].name
+    loop = result.axes[depth - 1]
+    for definition in program.definitions:
+        own = definition.tensors[0].name
+        if definition is not result:
+            d.add(d.schedule.at(own, f"{name}.{loop}"))
+        _row_vectors(d, definition, depth)
+    sizes = extents(result)
+    _parallel(d, name, list(result.axes[:depth]), sizes)
+
+
+def _row_vectors(d: _Deriver, definition: Definition, depth: int) -> None:
+    name = definition.tensors[0].name
+    inner_axes = definition.axes[depth:]
+    _reduction_lanes(d, definition) if not inner_axes else None
+    if inner_axes:
+        axis = inner_axes[-1]
+        found = [r for r in reduces(definition.pieces[0].value)]
+        lanes = d.machine.lanes(compute_dtype(definition.tensors[0].dtype))
+        extent = extents(definition)[axis]
+        if extent is not None and extent < 4:
+            return
+        outer, inner = f"{axis}_o", f"{axis}_v"
+        d.add(d.schedule.split(f"{name}.{axis}", lanes, (outer, inner)))
+        binders = [b.name for r in found for b in r.binders]
+        if binders:
+            d.add(_order(d.schedule, name, [*inner_axes[:-1], outer, *binders, inner]))
+        d.add(d.schedule.vectorize(f"{name}.{inner}"))
+
+
+# ---------------------------------------------------------------- contractions
+
+
+def tile_sizes(rows: int | None, columns: int | None, lanes: int, registers: int) -> tuple[int, int]:
+    """Return (rows, vectors of columns) of the register tile with the least estimated time over the whole iteration space.
+
+    A tile of m x v needs m*v accumulators, v operand vectors and one broadcast. Its time per step is the larger of its multiply-adds (two a
+    cycle) and its loads (two a cycle), at least the latency of a multiply-add (four cycles)."""
+    best, best_cost = (1, 1), float("inf")
+    for v in range(1, 5):
+        if columns is not None and v > 1 and (v - 1) * lanes >= columns:
+            continue
+        for m in range(1, registers):
+            if m * v + v + 1 > registers - 1 or (rows is not None and m > rows):
+                break
+            cost = _covered(rows or 840, m, v) * -(-(columns or 1 << 20) // (v * lanes))
+            if cost < best_cost * 0.995:
+                best, best_cost = (m, v), cost
+    return best
+
+
+def _covered(rows: int, m: int, v: int) -> float:
+    """Return the cycles of one k-step over all rows in tiles of m, the last one smaller."""
+    full, rest = divmod(rows, m)
+    return full * _step(m, v) + (_step(rest, v) if rest else 0.0)
+
+
+def _step(m: int, v: int) -> float:
+    return max(4.0, m * v / 2, (m + v) / 2) + 0.15 * v
+
+
+def _contraction(d: _Deriver, definition: Definition, c: Contraction, axis: str) -> None:
+    name = definition.tensors[0].name
+    sizes = extents(definition)
+    lanes = block_of(d.layouts.get(name), axis) or d.machine.lanes(compute_dtype(c.reduce.reducer.dtypes[0]))
+    row = c.rows[-1] if c.rows else None
+    m, v = tile_sizes(sizes[row] if row else 1, sizes[axis], lanes, d.machine.vector_registers)
+    s = d.schedule
+    s = s.split(f"{name}.{axis}", lanes * v, (f"{axis}_o", f"{axis}_t")).split(f"{name}.{axis}_t", lanes, (f"{axis}_u", f"{axis}_v"))
+    tile = [f"{axis}_u", f"{axis}_v"]
+    if row is not None:
+        s = s.split(f"{name}.{row}", m, (f"{row}_o", f"{row}_t"))
+        tile = [f"{row}_t", *tile]
+    inner: list[str] = []
+    ordered_inner = list(c.inner)
+    channel = _blocked_binder(d, c)
+    if channel is not None:
+        binder, block = channel
+        s = s.split(f"{name}.{binder}", block, (f"{binder}_o", f"{binder}_i"))
+        ordered_inner = [f"{binder}_o", *(b for b in c.inner if b != binder), f"{binder}_i"]
+    inner += ordered_inner
+    columns = [*(j for j in c.columns if j != axis), f"{axis}_o"]
+    rows_outer = [*(i for i in c.rows if i != row), *([f"{row}_o"] if row else [])]
+    outer = [*c.batch, *columns, *rows_outer]
+    s = s.order(*(f"{name}.{loop}" for loop in (*outer, *inner, *tile)))
+    unrolled = [loop for loop in tile[:-1] if not (loop == f"{axis}_u" and v == 1) and not (row and loop == f"{row}_t" and m == 1)]
+    if unrolled:
+        s = s.unroll(*(f"{name}.{loop}" for loop in unrolled))
+    s = s.vectorize(f"{name}.{tile[-1]}")
+    s = _packs(d, s, definition, c, axis, lanes * v, inner)
+    d.add(s)
+    trips = {**sizes, f"{axis}_o": -(-(sizes[axis] or 64) // (lanes * v))}
+    if row is not None:
+        trips[f"{row}_o"] = -(-(sizes[row] or 64) // m)
+    _parallel(d, name, outer, trips)
+
+
+def _blocked_binder(d: _Deriver, c: Contraction) -> tuple[str, int] | None:
+    """Return the binder along which x is stored in blocks, with the block."""
+    storage = d.layouts.get(c.x)
+    axis = innermost_axis(storage) if storage is not None else None
+    if storage is None or axis is None:
+        return None
+    slot = c.x_read.index[d.axes[c.x].index(axis)]
+    block = block_of(storage, axis)
+    if block is None or not isinstance(slot, AffineName) or slot.name not in c.inner:
+        return None
+    return slot.name, block
+
+
+def packed_dims(c: Contraction, axis: str, width: int, inner: list[str], axes: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the layout of w that the register tile reads in order, over `axes` of w: `[j // 32, k, j % 32]`."""
+    to = {s.name: a for s, a in zip(c.w_read.index, axes, strict=True) if isinstance(s, AffineName)}
+    dims = [to[n] for n in (*c.batch, *(j for j in c.columns if j != axis)) if n in to]
+    dims.append(f"{to[axis]} // {width}")
+    for loop in inner:
+        base = loop.removesuffix("_o") if loop.endswith("_o") else loop.removesuffix("_i")
+        if loop in to:
+            dims.append(to[loop])
+        elif base in to:
+            dims.append(f"{to[base]} // {_BLOCK}" if loop.endswith("_o") else f"{to[base]} % {_BLOCK}")
+    dims.append(f"{to[axis]} % {width}")
+    return tuple(dims)
+
+
+_BLOCK = 16
+
+
+def _packs(d: _Deriver, s: Schedule, definition: Definition, c: Contraction, axis: str, width: int, inner: list[str]) -> Schedule:
+    """Pack w in tile order and x where it is padded. A constant w is stored that way by whoever compiles."""
+    sizes = extents(definition)
+    if c.padded:
+        storage = d.layouts.get(c.x)
+        if storage is not None and block_of(storage, innermost_axis(storage) or "") is not None:
+            s = s.pack(c.x, _blocked_dims(d, c, storage))
+        else:
+            s = s.pack(c.x)
+    if c.w in d.layouts:
+        return s
+    rows = 1
+    for r in c.rows:
+        rows *= sizes[r] or 64
+    contiguous = unit_stride(c.w_read.index, None, None, axis)
+    if rows >= (64 if contiguous else 4) and c.w in tensor_table(d.program):
+        names = tuple(slot.name for slot in c.w_read.index if isinstance(slot, AffineName))
+        at = f"{definition.tensors[0].name}.{c.batch[-1]}" if c.batch and any(n in c.batch for n in names) else None
+        dims = packed_dims(c, axis, width, inner, names)
+        if at is not None:
+            dims = tuple(dim for dim in dims if dim not in c.batch)
+        s = s.pack(c.w, dims, at)
+    return s
+
+
+def _blocked_dims(d: _Deriver, c: Contraction, storage: Storage) -> tuple[str, ...]:
+    axis = innermost_axis(storage)
+    axes = tuple(s.name if isinstance(s, AffineName) else f"a{k}" for k, s in enumerate(c.x_read.index))
+    own = d.axes[c.x]
+    block = block_of(storage, axis or "") or 1
+    out: list[str] = []
+    for name, old in zip(axes, own, strict=True):
+        out.append(f"{name} // {block}" if old == axis else name)
+    out.append(f"{axes[own.index(axis or '')]} % {block}")
+    return tuple(out)
+

@@ -1,0 +1,20 @@
+"""What a schedule has to know of the machine: lanes, registers, threads. Integers only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from codegen.dtypes import DType
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    vector_bytes: int = 64
+    vector_registers: int = 32
+    threads: int = 1
+    l1_bytes: int = 32 * 1024
+    l2_bytes: int = 1024 * 1024
+
+    def lanes(self, dtype: DType) -> int:
+        """Return how many elements of `dtype`, at least 32 bits wide when computed with, a vector register holds."""
+        return max(1, self.vector_bytes // max(4, dtype.size_bytes))

@@ -1,0 +1,162 @@
+"""What an equation looks like to a schedule: which names each operand is indexed by, and which of them walk memory in unit steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from polyhedral.expr import Expr as Affine
+from polyhedral.expr import Mod
+from polyhedral.expr import Name as AffineName
+from tensorlang.schedule.plan import Storage
+from tensorlang.tensor import affine
+from tensorlang.tensor.nodes import Binary, Cast, Definition, Dynamic, Expr, Program, Read, Reduce, Select
+from tensorlang.tensor.walk import index_names, reads, reduces
+
+
+@dataclass(frozen=True, slots=True)
+class Contraction:
+    """`y[batch, rows, columns] = f(sum(inner) x[batch, rows, inner] * w[batch, columns, inner])`.
+
+    `x` and `w` are the names of tensors; a name is in `rows` when only x is indexed by it, and so on. `padded`: x is read with padding."""
+
+    x: str
+    w: str
+    batch: tuple[str, ...]
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    inner: tuple[str, ...]
+    x_read: Read
+    w_read: Read
+    padded: bool
+    reduce: Reduce
+
+
+def contraction(definition: Definition, vector_axis: str) -> Contraction | None:
+    """Return the definition as a contraction whose `columns` hold `vector_axis`, or None when it has another shape."""
+    if len(definition.pieces) != 1 or len(definition.tensors) != 1:
+        return None
+    found = [r for r in reduces(definition.pieces[0].value)]
+    if len(found) != 1:
+        return None
+    reduce = found[0]
+    if reduce.reducer.kind != "sum" or reduce.filter is not None or len(reduce.body) != 1:
+        return None
+    match reduce.body[0]:
+        case Binary("*", lhs, rhs):
+            pass
+        case _:
+            return None
+    a, b = _operand(lhs), _operand(rhs)
+    if a is None or b is None or any(isinstance(s, Dynamic) for read, _ in (a, b) for s in read.index):
+        return None
+    (x, x_padded), (w, w_padded) = (a, b) if vector_axis in index_names(b[0]) else (b, a)
+    in_x, in_w = index_names(x), index_names(w)
+    if vector_axis not in in_w or vector_axis in in_x or w_padded or not all(isinstance(s, AffineName) for s in w.index):
+        return None
+    axes = definition.axes
+    binders = tuple(b.name for b in reduce.binders)
+    return Contraction(
+        x.tensor,
+        w.tensor,
+        tuple(n for n in axes if (n in in_x) == (n in in_w)),
+        tuple(n for n in axes if n in in_x and n not in in_w),
+        tuple(n for n in axes if n in in_w and n not in in_x),
+        binders,
+        x,
+        w,
+        x_padded,
+        reduce,
+    )
+
+
+def _operand(e: Expr) -> tuple[Read, bool] | None:
+    """Return the read that an operand of a product is, and whether padding surrounds it."""
+    match e:
+        case Read():
+            return e, False
+        case Cast(_, value):
+            return _operand(value)
+        case Select(_, Read() as read, orelse) if not any(True for _ in reads(orelse)):
+            return read, True
+        case _:
+            return None
+
+
+def extents(definition: Definition) -> dict[str, int | None]:
+    """Return the constant extents of axes and binders (None where they are not constant or do not start at 0)."""
+    out = {a: affine.constant(s) for a, s in zip(definition.axes, definition.tensors[0].shape, strict=True)}
+    for piece in definition.pieces:
+        for reduce in reduces(piece.value):
+            for b in reduce.binders:
+                out[b.name] = affine.difference(b.hi, b.lo) if affine.constant(b.lo) == 0 else None
+    return out
+
+
+def unit_stride(read_index: tuple[Affine | Dynamic, ...], storage: Storage | None, axes: tuple[str, ...] | None, name: str) -> bool:
+    """Tell whether stepping `name` by one steps the address by one: it is the last storage dimension's only index, with factor one."""
+    if not read_index or any(isinstance(s, Dynamic) for s in read_index[-1:]):
+        return False
+    if storage is None or axes is None:
+        last = read_index[-1]
+        if isinstance(last, Dynamic):
+            return False
+        form = affine.affine_form(last)
+        others = [s for s in read_index[:-1] if not isinstance(s, Dynamic)]
+        return form is not None and form[0].get(name) == 1 and all(name not in set(affine.names(o)) for o in others)
+    axis = innermost_axis(storage)
+    if axis is None or axis not in axes:
+        return False
+    slot = read_index[axes.index(axis)]
+    return isinstance(slot, AffineName) and slot.name == name
+
+
+def innermost_axis(storage: Storage) -> str | None:
+    """Return the axis that the last storage dimension walks along (`c` in `[…, c % 16]`)."""
+    match storage.dims[-1]:
+        case AffineName(name) | Mod(AffineName(name), _):
+            return name
+        case _:
+            return None
+
+
+def block_of(storage: Storage | None, axis: str) -> int | None:
+    """Return 16 where the layout ends in `axis % 16`."""
+    if storage is None:
+        return None
+    match storage.dims[-1]:
+        case Mod(AffineName(name), divisor) if name == axis:
+            return divisor
+        case _:
+            return None
+
+
+def work(program: Program) -> int:
+    """Return about how many scalar operations the program takes; a name without constant extent counts as 64."""
+    total = 0
+    for definition in program.definitions:
+        sizes = extents(definition)
+        points = 1
+        for axis in definition.axes:
+            points *= sizes[axis] or 64
+        for piece in definition.pieces:
+            inner = 1
+            for reduce in reduces(piece.value):
+                product = 1
+                for b in reduce.binders:
+                    product *= sizes.get(b.name) or 64
+                inner += product
+            total += points * inner
+    return total
+
+
+def readers(program: Program) -> Mapping[str, list[str]]:
+    """Return, per tensor, the definitions (by first tensor) that read it."""
+    out: dict[str, list[str]] = {}
+    for definition in program.definitions:
+        for piece in definition.pieces:
+            for read in reads(piece.value):
+                names = out.setdefault(read.tensor, [])
+                if definition.tensors[0].name not in names:
+                    names.append(definition.tensors[0].name)
+    return out

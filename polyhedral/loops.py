@@ -1,9 +1,9 @@
 """The loop program that scanning a schedule gives: plain data, nothing left to ask of isl.
 
-    for io in 0 .. M // 8 {
-        for ii in 0 .. 8 { C }
-    }
-    if M % 8 != 0 { ... }
+for io in 0 .. M // 8 {
+    for ii in 0 .. 8 { C }
+}
+if M % 8 != 0 { ... }
 """
 
 from __future__ import annotations

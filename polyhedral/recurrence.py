@@ -29,11 +29,11 @@ Form = tuple[int, ...]
 
 
 class Edge(NamedTuple):
-    """`target[target_axes]` is computed from `source[index]` for all values of `extra` where `condition` holds. An index of None is any
+    """`target[target_axes]` is computed from `source[indices]` for all values of `extra` where `condition` holds. An index of None is any
     coordinate."""
 
     source: str
-    index: Sequence[Expr | None]
+    indices: Sequence[Expr | None]
     target: str
     target_axes: Sequence[str]
     extra: Sequence[str]
@@ -89,15 +89,15 @@ class _Proof:
     def _pairs(self, edge: Edge) -> _Pairs:
         """Return the pairs of an edge, the extra iterators projected out."""
         frame = Frame(self.params, (*edge.target_axes, *edge.extra))
-        n, rank = len(edge.target_axes), len(edge.index)
+        n, rank = len(edge.target_axes), len(edge.indices)
         relation = isl.Map.universe(frame.space.map_from_domain_and_range(Frame(self.params, ("",) * rank).space))
-        for axis, index in enumerate(edge.index):
+        for axis, index in enumerate(edge.indices):
             if index is not None:
                 one = isl.Map.from_pw_aff(frame.pw_aff(index))
                 relation = relation.intersect(one.insert_dims(DT.out, 1, rank - axis - 1).insert_dims(DT.out, 0, axis))
         relation = relation.intersect_domain(frame.set(edge.condition)).project_out(DT.in_, n, len(edge.extra))
         relation = relation.intersect_domain(self.domains[edge.target]).intersect_range(self.domains[edge.source])
-        return _Pairs(edge.source, edge.target, relation, None not in edge.index)
+        return _Pairs(edge.source, edge.target, relation, None not in edge.indices)
 
     # --- ranking ----------------------------------------------------------------------------------------------------
 
@@ -108,7 +108,9 @@ class _Proof:
             return pairs
         forms, offsets = found
         for name, form in forms.items():
-            self.ranking[name].append(show_expr(from_linear({Name(a): f for a, f in zip(self.axes[name], form, strict=True)}, offsets[name])))
+            self.ranking[name].append(
+                show_expr(from_linear({Name(a): f for a, f in zip(self.axes[name], form, strict=True)}, offsets[name]))
+            )
         left = [self._level(p, forms, offsets) for p in pairs]
         for group in _groups([p for p in left if not p.relation.is_empty()]):
             stuck = self._rank(group)
@@ -137,7 +139,9 @@ class _Proof:
                 if self.trials > MAX_TRIALS:
                     return
                 forms[names[position]] = form
-                known = [k for k, p in enumerate(pairs) if names[position] in (p.target, p.source) and p.target in forms and p.source in forms]
+                known = [
+                    k for k, p in enumerate(pairs) if names[position] in (p.target, p.source) and p.target in forms and p.source in forms
+                ]
                 if all(fall(k, forms) is not None for k in known):
                     yield from search(position + 1, forms)
                 del forms[names[position]]
@@ -168,7 +172,7 @@ class _Proof:
 
     def _difference(self, pair: _Pairs, target: Form, source: Form, offset: int) -> isl.Aff:
         dims = (*(f"x{k}" for k in range(len(target))), *(f"y{k}" for k in range(len(source))))
-        terms = {Name(d): f for d, f in zip(dims, (*target, *(-f for f in source)), strict=True)}
+        terms: dict[Expr, int] = {Name(d): f for d, f in zip(dims, (*target, *(-f for f in source)), strict=True)}
         return Frame(self.params, dims).aff(from_linear(terms, offset))
 
     def _progress(self, pairs: list[_Pairs], forms: Mapping[str, Form], offsets: Mapping[str, int]) -> bool:

@@ -92,9 +92,7 @@ def _touching(statement: Statement, tensor: str) -> list[Access]:
     return [a for a in (statement.write, *statement.reads) if a.tensor == tensor]
 
 
-def _at(
-    schedule: Schedule, statement: Statement, need: isl.Map, outer: tuple[str, ...], box: Footprint, names: Mapping[str, str]
-) -> Nest:
+def _at(schedule: Schedule, statement: Statement, need: isl.Map, outer: tuple[str, ...], box: Footprint, names: Mapping[str, str]) -> Nest:
     scop = schedule.scop
     base = Nest.identity(scop, statement)
     n = len(outer)
@@ -104,7 +102,9 @@ def _at(
     loops = (*outer, *inner)
     frame = Frame(scop.params, loops)
     starts = _origins(statement, box)
-    change = frame.multi_aff([*(Name(o) for o in outer), *(Add(Name(x), starts[i][0]) for i, x in zip(statement.iters, inner, strict=True))])
+    change = frame.multi_aff(
+        [*(Name(o) for o in outer), *(Add(Name(x), starts[i][0]) for i, x in zip(statement.iters, inner, strict=True))]
+    )
     own = points.preimage_multi_aff(change)
     bounds = frame.universe()
     for k, iterator in enumerate(statement.iters):
@@ -151,10 +151,18 @@ def footprint(schedule: Schedule, tensor: str, placements: Sequence[str], depth:
     sides = []
     for axis, whole in enumerate(shape):
         options = [s for relation in (tile, clipped) if (s := _side(relation.intersect_params(context), axis, frame, context)) is not None]
-        constant = [s for s in options if isinstance(s[1], int)]
-        sides.append(min(constant, key=lambda s: s[1]) if constant else options[0] if options else (Int(0), _constant(whole)))
+        sides.append(_smallest(options) if options else (Int(0), _constant(whole)))
     origin, extent = tuple(s[0] for s in sides), tuple(s[1] for s in sides)
     return Footprint(origin, extent, _fills(tile, frame, origin, extent))
+
+
+def _smallest(sides: Sequence[tuple[Expr, int | Expr]]) -> tuple[Expr, int | Expr]:
+    """Return the side of least constant extent, or the first when none is constant."""
+    best = sides[0]
+    for side in sides[1:]:
+        if isinstance(side[1], int) and (not isinstance(best[1], int) or side[1] < best[1]):
+            best = side
+    return best
 
 
 def _touched(schedule: Schedule, tensor: str, placements: Sequence[str], depth: int, *, clipped: bool) -> isl.Map:

@@ -65,8 +65,9 @@ class _Scanner:
     def __init__(self, schedule: Schedule, sizes: Mapping[str, int], max_separated: int) -> None:
         self.schedule = schedule
         self.params = tuple(p for p in schedule.scop.params if p not in sizes)
-        self.context = _fix_sizes(isl.Set.universe(Frame(schedule.scop.params, ()).space).intersect_params(context_of(schedule.scop)),
-                                  schedule.scop.params, sizes)
+        self.context = _fix_sizes(
+            isl.Set.universe(Frame(schedule.scop.params, ()).space).intersect_params(context_of(schedule.scop)), schedule.scop.params, sizes
+        )
         self.domains = {name: self._domain(nest, sizes) for name, nest in schedule.nests.items()}
         self.projections = {name: _projections(d, len(schedule.nests[name].loops)) for name, d in self.domains.items()}
         self.cuts: dict[str, list[_Cut]] = {n: self._cuts(n, max_separated) if max_separated else [] for n in schedule.nests}
@@ -133,7 +134,7 @@ class _Scanner:
         """Return the loop once, its body split by the cuts into guarded parts."""
         splits = self._splits(step, cuts)
         if not splits:
-            return self._emit(step, isl.BasicSet.universe(step.frame.space), {})
+            return tuple(self._emit(step, isl.BasicSet.universe(step.frame.space), {}))
 
         def body(context: isl.Set) -> tuple[Node, ...]:
             result: list[Node] = []
@@ -149,7 +150,7 @@ class _Scanner:
                     result.append(If(all_of(*basic_conds(part.to_set().gist(context).get_basic_sets()[0], step.frame)), nodes))
             return tuple(result)
 
-        return self._emit(step, isl.BasicSet.universe(step.frame.space), {}, body)
+        return tuple(self._emit(step, isl.BasicSet.universe(step.frame.space), {}, body))
 
     def _splits(self, step: _Step, cuts: Sequence[_Cut]) -> list[tuple[isl.BasicSet, isl.BasicSet, bool]]:
         """Return (holds, fails, rises) of each cut that separates something from something."""
@@ -174,7 +175,9 @@ class _Scanner:
                 result[position] = integer(low)
         return result
 
-    def _emit(self, step: _Step, region: isl.BasicSet, pinned: Mapping[int, int], body: Callable[[isl.Set], tuple[Node, ...]] | None = None) -> list[Node]:
+    def _emit(
+        self, step: _Step, region: isl.BasicSet, pinned: Mapping[int, int], body: Callable[[isl.Set], tuple[Node, ...]] | None = None
+    ) -> list[Node]:
         """Return the loop over the part of the points within `region`, under the guards that its bounds do not imply."""
         around = step.around
         for position, value in pinned.items():

@@ -1,11 +1,11 @@
 """A schedule: a tree of loops whose leaves are placements, and the nest of each placement.
 
-    parallel io {
-        jo {
-            C.init
-            vector ji { C }
-        }
+parallel io {
+    jo {
+        C.init
+        vector ji { C }
     }
+}
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ def _extreme(points: isl.Set, position: int, which: Callable[[isl.Set, int], isl
     bounded = isl.Set.dim_has_any_lower_bound if which is isl.Set.dim_min else isl.Set.dim_has_any_upper_bound
     if not bounded(points, DT.set, position) or points.is_empty():
         return None
-    frame = Frame(tuple(points.get_dim_name(DT.param, p) for p in range(points.dim(DT.param))), ())
+    frame = Frame(tuple(str(points.get_dim_name(DT.param, p)) for p in range(points.dim(DT.param))), ())
     try:
         pw = which(points, position)
     except isl.Error as error:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from math import gcd, lcm
+from math import gcd
 from typing import TypeVar, assert_never
 
 import islpy as isl
@@ -452,7 +452,7 @@ def maximum(values: Sequence[Expr]) -> Expr:
 
 def _fold(node: Callable[[Expr, Expr], Expr], values: Sequence[Expr]) -> Expr:
     constants = [v.value for v in values if isinstance(v, Int)]
-    others = list(dict.fromkeys(v for v in values if not isinstance(v, Int)))
+    others: list[Expr] = list(dict.fromkeys(v for v in values if not isinstance(v, Int)))
     if constants:
         others.append(Int(min(constants) if node is Min else max(constants)))
     result = others[0]
@@ -635,7 +635,3 @@ def nonnegative(params: Sequence[str]) -> Cond:
 
 def fixed(sizes: Mapping[str, int]) -> Cond:
     return And(tuple(Compare("==", Name(n), Int(v)) for n, v in sizes.items()))
-
-
-def common_denominator(values: Iterable[int]) -> int:
-    return lcm(*values)

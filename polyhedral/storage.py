@@ -89,9 +89,7 @@ def fold_factor(schedule: Schedule, tensor: str, axis: int, storage: Storage | N
         return None
 
 
-def injective(
-    params: Sequence[str], axes: Sequence[str], domain: Cond, exprs: Sequence[Expr]
-) -> Proven | Collision | Unknown:
+def injective(params: Sequence[str], axes: Sequence[str], domain: Cond, exprs: Sequence[Expr]) -> Proven | Collision | Unknown:
     """Return whether `exprs` give every element of `domain` its own cell."""
     frame = Frame(tuple(params), tuple(axes))
     try:

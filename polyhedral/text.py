@@ -1,6 +1,6 @@
 """Expressions and conditions as text for people.
 
-    8*io + ii    (i + 7) // 8    i % 4    min(8, N - 8*io)    i < N and j != 0
+8*io + ii    (i + 7) // 8    i % 4    min(8, N - 8*io)    i < N and j != 0
 """
 
 from __future__ import annotations

@@ -1,0 +1,123 @@
+"""What would make a schedule legal, or tilable: found by trying, returned only when proven.
+
+permutable      loops along which every dependence has distance >= 0: they can be tiled and interchanged
+suggest_skew    loop' = loop + factor * by, so that a backwards distance becomes forwards
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from polyhedral.deps import Dep, dependences
+from polyhedral.errors import NestError
+from polyhedral.expr import Name
+from polyhedral.nest import Nest
+from polyhedral.order import Checker, Storage, Violation, check, distance
+from polyhedral.schedule import Schedule, placements_in
+from polyhedral.space import DT, Frame, OperationLimit, from_linear, limited, linear, names_in
+from polyhedral.verdict import Proven
+
+MAX_FACTOR = 4
+MAX_TRIALS = 16
+
+
+def permutable(schedule: Schedule, placement: str, deps: Sequence[Dep] | None = None) -> tuple[str, ...]:
+    """Return the longest run of the placement's loops that can be tiled: along each, no dependence that the loops outside the run leave
+    points backwards."""
+    checker = Checker(schedule, tuple(deps) if deps is not None else dependences(schedule.scop), {})
+    loops = schedule.nests[placement].loops
+    best: tuple[str, ...] = ()
+    for start in range(len(loops)):
+        end = start
+        while end < len(loops) and _never_backwards(checker, placement, start, end):
+            end += 1
+        if end - start > len(best):
+            best = loops[start:end]
+    return best
+
+
+def _never_backwards(checker: Checker, placement: str, start: int, level: int) -> bool:
+    schedule = checker.schedule
+    together = [p for p in schedule.places if schedule.shared(placement, p) > level]
+    for index, dep in enumerate(checker.deps):
+        if not dep.hard:
+            continue
+        for source in (n.placement for n in checker.nests(dep.source) if n.placement in together):
+            for target in (n.placement for n in checker.nests(dep.target) if n.placement in together):
+                pairs = checker.placed(index, dep, source, target)
+                for outer in range(start):
+                    pairs = pairs.equate(DT.in_, outer, DT.out, outer)
+                if not pairs.order_gt(DT.in_, level, DT.out, level).is_empty():
+                    return False
+    return True
+
+
+def suggest_skew(schedule: Schedule, violation: Violation, storage: Storage | None = None) -> tuple[str, str, int] | None:
+    """Return (loop, by, factor) such that skewing `loop` by `factor * by` makes the schedule legal: loops of the schedule as it is, or the
+    iterators of the statement to be skewed before they are split. None when no such skew was found."""
+    if violation.kind != "order" or violation.loop is None:
+        return None
+    try:
+        with limited():
+            if violation.loop not in violation.source.iters:
+                return _skew_of_iterators(schedule, violation) or _skew_of_loops(schedule, violation.loop, storage)
+            return _skew_of_loops(schedule, violation.loop, storage)
+    except OperationLimit:
+        return None
+
+
+def _skew_of_loops(schedule: Schedule, loop: str, storage: Storage | None) -> tuple[str, str, int] | None:
+    deps = dependences(schedule.scop)
+    affected = [p for node in schedule.tree for p in placements_in(node) if loop in schedule.nests[p].loops]
+    common = [n for n in schedule.nests[affected[0]].loops if n != loop and all(n in schedule.nests[p].loops for p in affected)]
+    for by, factor in _candidates(common):
+        try:
+            nests = {p: n.skew(loop, by, factor) if p in affected else n for p, n in schedule.nests.items()}
+        except NestError:
+            continue
+        if isinstance(check(replace(schedule, nests=nests), deps, storage=storage), Proven):
+            return loop, by, factor
+    return None
+
+
+def _candidates(names: Sequence[str]) -> Iterator[tuple[str, int]]:
+    tried = [(n, f) for f in range(1, MAX_FACTOR + 1) for n in names]
+    yield from tried[:MAX_TRIALS]
+
+
+def _skew_of_iterators(schedule: Schedule, violation: Violation) -> tuple[str, str, int] | None:
+    """Return a skew of the violated loop's iterator after which every distance of the statement on itself is nonnegative along both."""
+    statement = violation.source.statement
+    if statement != violation.target.statement:
+        return None
+    nest = schedule.placements(statement)[0]
+    relations = [d for d in dependences(schedule.scop) if d.hard and d.source == d.target == statement]
+    for iterator in _iterators_of(nest, violation.loop):
+        for other in nest.iters:
+            factor = None if other == iterator else _least_factor(nest, relations, iterator, other)
+            if factor is not None:
+                return iterator, other, factor
+    return None
+
+
+def _iterators_of(nest: Nest, loop: str | None) -> list[str]:
+    return [name for name, expr in nest.iter_exprs().items() if loop in names_in(expr) and linear(expr).terms]
+
+
+def _least_factor(nest: Nest, deps: Sequence[Dep], iterator: str, by: str) -> int | None:
+    """Return the least factor up to `MAX_FACTOR` with distance(iterator) + factor * distance(by) >= 0 <= distance(by), or None."""
+    b = nest.iters.index(by)
+    if any((low := distance(d.relation, b)[0]) is None or low < 0 for d in deps):
+        return None
+    for factor in range(1, MAX_FACTOR + 1):
+        change: Mapping[str, int] = {iterator: 1, by: factor}
+        if all(_never_negative(d, nest, change) for d in deps):
+            return factor
+    return None
+
+
+def _never_negative(dep: Dep, nest: Nest, weights: Mapping[str, int]) -> bool:
+    along = Frame(nest.params, nest.iters).aff(from_linear({Name(n): f for n, f in weights.items()}, 0))
+    low = dep.relation.deltas().min_val(along)
+    return bool(low.is_int() and low.is_nonneg())

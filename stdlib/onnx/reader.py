@@ -1,0 +1,344 @@
+"""From a file, bytes or a ModelProto to a `Model`: everything checked that does not need to know what operators mean.
+
+    bytes ─protobuf→ ModelProto ─names, types, versions, attributes against the operators' definitions→ Model
+
+Whatever is wrong becomes a Refusal; several are collected where they do not depend on one another.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable
+from graphlib import CycleError, TopologicalSorter
+from math import isnan
+from pathlib import Path
+from typing import Any, TypeVar
+
+import onnx
+from google.protobuf.message import DecodeError
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, ValueInfoProto
+
+from stdlib.onnx.model import Array, Attribute, Declared, Dim, Model, Node
+from stdlib.onnx.problems import Refusal, Unsupported, quoted
+from stdlib.onnx.tensors import element_type, read_tensor
+from tensorlang.diagnostics import CompileError, Diagnostic
+
+NEWEST_OPSET = onnx.defs.onnx_opset_version()
+_KIND = {
+    AttributeProto.INT: ("i", 1),
+    AttributeProto.FLOAT: ("f", 1),
+    AttributeProto.STRING: ("s", 1),
+    AttributeProto.TENSOR: ("t", 1),
+    AttributeProto.INTS: ("ints", 0),
+    AttributeProto.FLOATS: ("floats", 0),
+    AttributeProto.STRINGS: ("strings", 0),
+}
+T = TypeVar("T")
+
+
+def read(source: str | os.PathLike[str] | bytes | ModelProto) -> Model:
+    """Return the model in `source`: a path, the bytes of a file, or a ModelProto. Raises CompileError (O001 to O007, O010)."""
+    try:
+        proto, folder = _proto(source)
+        return _Reader(proto, folder).model()
+    except Refusal as refusal:
+        raise CompileError(refusal.diagnostic) from refusal
+    except Unsupported as missing:
+        raise CompileError(Diagnostic("O010", f"not supported yet: {missing}")) from missing
+    except (UnicodeDecodeError, DecodeError) as problem:
+        raise CompileError(Diagnostic("O001", "the model holds text that is not UTF-8", (), (str(problem)[:200],))) from problem
+
+
+def _proto(source: str | os.PathLike[str] | bytes | ModelProto) -> tuple[ModelProto, Path | None]:
+    if isinstance(source, ModelProto):
+        return source, None
+    if isinstance(source, bytes):
+        return _parsed(source), None
+    path = Path(source)
+    try:
+        return _parsed(path.read_bytes()), path.parent
+    except (OSError, ValueError) as problem:
+        raise Refusal("O001", f"cannot read {quoted(str(source))}", str(problem)) from problem
+
+
+def _parsed(data: bytes) -> ModelProto:
+    proto = ModelProto()
+    try:
+        proto.ParseFromString(data)
+    except (DecodeError, RecursionError) as problem:
+        raise Refusal("O001", "this is not an ONNX model", str(problem), help="the file may be truncated") from problem
+    return proto
+
+
+class _Reader:
+    def __init__(self, proto: ModelProto, folder: Path | None) -> None:
+        self.proto, self.folder = proto, folder
+        self.problems: list[Diagnostic] = []
+        self.missing: list[str] = []
+
+    def model(self) -> Model:
+        versions = _versions(self.proto)
+        graph = self.proto.graph
+        initializers = self._initializers(graph)
+        inputs = [self._collect(lambda v=v: self._declared(v, "input")) for v in graph.input]
+        outputs = [self._collect(lambda v=v: self._declared(v, "output")) for v in graph.output]
+        labels = _labels(graph.node)
+        nodes = [self._collect(lambda n=n, label=label: self._node(n, label, versions)) for n, label in zip(graph.node, labels, strict=True)]
+        if not graph.output:
+            self.problems.append(Diagnostic("O002", "the model has no outputs"))
+        self._stop()
+        model = Model(
+            graph.name,
+            tuple(i for i in inputs if i is not None and i.name not in initializers),
+            tuple(o for o in outputs if o is not None),
+            initializers,
+            tuple(n for n in nodes if n is not None),
+        )
+        self._check_names(model, [v.name for v in graph.input])
+        self._stop()
+        return Model(model.name, model.inputs, model.outputs, initializers, _sorted(model))
+
+    def _collect(self, f: Callable[[], T]) -> T | None:
+        try:
+            return f()
+        except Refusal as refusal:
+            self.problems.append(refusal.diagnostic)
+        except Unsupported as missing:
+            self.missing.append(str(missing))
+        return None
+
+    def _stop(self) -> None:
+        if self.missing:
+            self.problems.append(Diagnostic("O010", "this model needs what is not supported yet", (), tuple(dict.fromkeys(self.missing))))
+        if self.problems:
+            raise CompileError(*self.problems)
+
+    def _initializers(self, graph: GraphProto) -> dict[str, Array]:
+        if graph.sparse_initializer:
+            self.missing.append("sparse initializers")
+        arrays: dict[str, Array] = {}
+        for tensor in graph.initializer:
+            what = f"initializer {quoted(tensor.name)}"
+            array = self._collect(lambda t=tensor, what=what: read_tensor(t, self.folder, what))
+            if not tensor.name:
+                self.problems.append(Diagnostic("O002", "an initializer has no name"))
+            elif tensor.name in arrays:
+                self.problems.append(Diagnostic("O002", f"two initializers are called {quoted(tensor.name)}"))
+            elif array is not None:
+                arrays[tensor.name] = array
+        for value in graph.input:
+            if value.name in arrays:
+                self._collect(lambda v=value: self._agrees(v, arrays[v.name]))
+        return arrays
+
+    def _agrees(self, value: ValueInfoProto, array: Array) -> None:
+        declared = self._declared(value, "input")
+        dims = declared.dims
+        wrong_type = declared.dtype is not None and declared.dtype.numpy != array.dtype
+        wrong_shape = dims is not None and (
+            len(dims) != array.ndim or any(isinstance(d, int) and d != n for d, n in zip(dims, array.shape, strict=True))
+        )
+        if wrong_type or wrong_shape:
+            raise Refusal(
+                "O003",
+                f"{quoted(value.name)} is declared {declared.dtype}{list(dims or ())} and its initializer is {array.dtype}{list(array.shape)}",
+            )
+
+    def _declared(self, value: ValueInfoProto, role: str) -> Declared:
+        if not value.name:
+            raise Refusal("O002", f"an {role} of the model has no name")
+        what = f"{role} {quoted(value.name)}"
+        kind = value.type.WhichOneof("value")
+        if kind is None:
+            if role == "output":
+                return Declared(value.name, None, None)
+            raise Refusal("O003", f"{what} has no type")
+        if kind != "tensor_type":
+            raise Unsupported(f"{what} is a {kind.removesuffix('_type').replace('_', ' ')}, not a tensor")
+        tensor = value.type.tensor_type
+        dtype = element_type(tensor.elem_type, what)
+        if not tensor.HasField("shape"):
+            return Declared(value.name, dtype, None)
+        return Declared(value.name, dtype, tuple(_dim(d, what) for d in tensor.shape.dim))
+
+    # ---- nodes
+
+    def _node(self, node: NodeProto, label: str, versions: dict[str, int]) -> Node:
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        if not node.op_type:
+            raise Refusal("O002", f"node {quoted(label)} has no operator")
+        if any((("" if f.domain == "ai.onnx" else f.domain), f.name) == (domain, node.op_type) for f in self.proto.functions):
+            raise Unsupported(f"node {quoted(label)} calls the function {quoted(node.op_type)} of the model")
+        if domain not in versions:
+            raise Refusal("O006", f"node {quoted(label)} is of the domain {quoted(domain or 'ai.onnx')}, for which the model imports no version")
+        schema = _schema(node.op_type, domain, versions[domain])
+        if schema is None:
+            if domain in ("", "ai.onnx.ml", "ai.onnx.training", "ai.onnx.preview.training"):
+                raise Refusal("O007", f"node {quoted(label)}: ONNX has no operator {quoted(node.op_type)} in version {versions[domain]}")
+            raise Unsupported(f"node {quoted(label)}: operator {quoted(node.op_type)} of the domain {quoted(domain)}")
+        attributes = self._attributes(node, label, schema)
+        _check_arity(node, label, schema)
+        return Node(label, domain, node.op_type, versions[domain], schema.since_version, tuple(node.input), tuple(node.output), attributes)
+
+    def _attributes(self, node: NodeProto, label: str, schema: Any) -> dict[str, Attribute]:
+        found: dict[str, Attribute] = {}
+        for attribute in node.attribute:
+            what = f"attribute {quoted(attribute.name)} of node {quoted(label)}"
+            if attribute.name in found:
+                raise Refusal("O005", f"{what} is given twice")
+            if attribute.name not in schema.attributes:
+                raise Refusal("O005", f"{what} does not exist", f"{node.op_type} has {', '.join(sorted(schema.attributes)) or 'no attributes'}")
+            if attribute.ref_attr_name:
+                raise Refusal("O005", f"{what} refers to an attribute of a function, outside of one")
+            found[attribute.name] = self._attribute(attribute, what, int(schema.attributes[attribute.name].type.value))
+        for name, declared in schema.attributes.items():
+            if declared.required and name not in found:
+                raise Refusal("O005", f"node {quoted(label)} lacks the attribute {quoted(name)}, which {node.op_type} requires")
+        return found
+
+    def _attribute(self, attribute: AttributeProto, what: str, declared: int) -> Attribute:
+        kinds = AttributeProto.AttributeType
+        kind = attribute.type or declared
+        if kind != declared:
+            raise Refusal("O005", f"{what} is {_kind_name(kind)} and must be {_kind_name(declared)}")
+        if kind not in _KIND:
+            raise Unsupported(f"{what} is {_kind_name(kind)}")
+        filled = [f for f in ("f", "i", "s", "t", "g") if attribute.HasField(f)]
+        filled += [f for f in ("floats", "ints", "strings", "tensors", "graphs") if len(getattr(attribute, f))]
+        field, count = _KIND[kind]
+        if any(f != field for f in filled) or (count and not filled):
+            raise Refusal("O005", f"{what} is marked {kinds.Name(kind)} and holds {', '.join(filled) or 'nothing'}")
+        match kind:
+            case AttributeProto.TENSOR:
+                return read_tensor(attribute.t, self.folder, what)
+            case AttributeProto.STRING:
+                return _text(attribute.s, what)
+            case AttributeProto.STRINGS:
+                return tuple(_text(s, what) for s in attribute.strings)
+            case AttributeProto.INT:
+                return int(attribute.i)
+            case AttributeProto.INTS:
+                return tuple(int(i) for i in attribute.ints)
+            case AttributeProto.FLOAT:
+                return _real(attribute.f, what)
+            case _:
+                return tuple(_real(f, what) for f in attribute.floats)
+
+    # ---- names
+
+    def _check_names(self, model: Model, input_names: list[str]) -> None:
+        defined = Counter([*dict.fromkeys([*input_names, *model.initializers]), *(o for n in model.nodes for o in n.outputs if o)])
+        repeated = [name for name, count in Counter(input_names).items() if count > 1]
+        repeated += [name for name, count in Counter(o.name for o in model.outputs).items() if count > 1]
+        repeated += [name for name, count in defined.items() if count > 1]
+        for name in repeated:
+            self.problems.append(Diagnostic("O002", f"{quoted(name)} is defined more than once"))
+        for node in model.nodes:
+            for name in node.inputs:
+                if name and name not in defined:
+                    self.problems.append(Diagnostic("O002", f"node {quoted(node.label)} reads {quoted(name)}, which nothing defines"))
+        for output in model.outputs:
+            if output.name not in defined:
+                self.problems.append(Diagnostic("O002", f"output {quoted(output.name)} is never computed"))
+
+
+def _versions(proto: ModelProto) -> dict[str, int]:
+    """Return the version of each domain the model imports."""
+    if not proto.HasField("ir_version") or not proto.HasField("graph"):
+        raise Refusal("O001", "this is not an ONNX model", help="a model has an ir_version and a graph; the file may be empty or truncated")
+    if not 0 < proto.ir_version <= onnx.IR_VERSION:
+        raise Refusal("O006", f"the model has the IR version {proto.ir_version}", f"this importer knows 1 to {onnx.IR_VERSION}")
+    versions: dict[str, int] = {} if proto.opset_import or proto.ir_version >= 3 else {"": 1}
+    for entry in proto.opset_import:
+        domain = "" if entry.domain == "ai.onnx" else entry.domain
+        if versions.setdefault(domain, entry.version) != entry.version:
+            raise Refusal("O006", f"the model imports two versions of the domain {quoted(domain or 'ai.onnx')}")
+        if entry.version < 1 or (domain == "" and entry.version > NEWEST_OPSET):
+            raise Refusal("O006", f"the model needs version {entry.version} of the operators", f"this importer knows 1 to {NEWEST_OPSET}")
+    if not versions:
+        raise Refusal("O006", "the model does not say which version of the operators it uses", help="it lacks an opset_import")
+    return versions
+
+
+def _dim(dim: Any, what: str) -> Dim:
+    match dim.WhichOneof("value"):
+        case "dim_value":
+            if dim.dim_value < 0:
+                raise Refusal("O003", f"{what} has the negative dimension {dim.dim_value}")
+            return int(dim.dim_value)
+        case "dim_param":
+            return str(dim.dim_param) or None
+        case _:
+            return None
+
+
+def _labels(nodes: Iterable[NodeProto]) -> list[str]:
+    """Return a distinct name for each node: its own where it has one that is not taken."""
+    taken: set[str] = set()
+    labels = []
+    for position, node in enumerate(nodes):
+        label = node.name if node.name and node.name not in taken else f"{node.op_type}_{position}"
+        while label in taken:
+            label += "'"
+        taken.add(label)
+        labels.append(label)
+    return labels
+
+
+def _schema(op: str, domain: str, version: int) -> Any:
+    try:
+        return onnx.defs.get_schema(op, version, domain)
+    except onnx.defs.SchemaError:
+        return None
+
+
+def _check_arity(node: NodeProto, label: str, schema: Any) -> None:
+    for what, count, low, high in (
+        ("inputs", len(node.input), schema.min_input, schema.max_input),
+        ("outputs", len(node.output), schema.min_output, schema.max_output),
+    ):
+        if not low <= count <= high:
+            raise Refusal("O007", f"node {quoted(label)} has {count} {what}", f"{node.op_type} has {low} to {high}" if low != high else f"{node.op_type} has {low}")
+    required = min(schema.min_input, len(node.input))
+    for k in range(required):
+        if not node.input[k] and not _optional(schema, k):
+            raise Refusal("O002", f"input {k} of node {quoted(label)} has no name, and {node.op_type} requires it")
+
+
+def _optional(schema: Any, k: int) -> bool:
+    formal = schema.inputs[min(k, len(schema.inputs) - 1)]
+    return bool(formal.option == onnx.defs.OpSchema.FormalParameterOption.Optional)
+
+
+def _kind_name(kind: int) -> str:
+    names = {v: k for k, v in AttributeProto.AttributeType.items()}
+    return f"of type {names.get(kind, str(kind))}"
+
+
+def _text(data: bytes, what: str) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as problem:
+        raise Refusal("O005", f"{what} is not UTF-8") from problem
+
+
+def _real(value: float, what: str) -> float:
+    if isnan(value):
+        raise Refusal("O005", f"{what} is not a number")
+    return float(value)
+
+
+def _sorted(model: Model) -> tuple[Node, ...]:
+    """Return the nodes so that each comes after those it reads. Raises O002 on a cycle."""
+    maker = {output: k for k, node in enumerate(model.nodes) for output in node.outputs if output}
+    reads = [[maker[name] for name in node.inputs if name in maker] for node in model.nodes]
+    if all(other < k for k, others in enumerate(reads) for other in others):
+        return model.nodes
+    try:
+        order = list(TopologicalSorter(dict(enumerate(reads))).static_order())
+    except CycleError as problem:
+        cycle = [model.nodes[k].label for k in problem.args[1]]
+        shown = " → ".join(quoted(label) for label in cycle[:6]) + (" → …" if len(cycle) > 6 else "")
+        raise Refusal("O002", "the nodes of the model depend on each other in a cycle", shown) from problem
+    return tuple(model.nodes[k] for k in order)

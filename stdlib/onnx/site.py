@@ -1,0 +1,283 @@
+"""One node of a model as its rule sees it, and the graph that grows from it.
+
+A rule reads arguments and attributes from its `Site`, and says with `op`, `view` and `constant` what the node becomes:
+
+    def leaky_relu(n: Site) -> Value:
+        return n.op("map_with", n.arg(0), f="leaky_relu", a=n.real("alpha", 0.01))
+
+Shapes and types of results are those of the operator's program: the language infers them. An operator whose arguments are all constant and
+small is evaluated at once, which is how shape arithmetic folds away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from math import prod
+from typing import TypeAlias
+
+import numpy as np
+
+from codegen.dtypes import DType, from_numpy
+from stdlib.library import library
+from stdlib.onnx.model import Array, Node
+from stdlib.onnx.problems import Refusal, Unsupported, quoted
+from stdlib.onnx.tensors import check_size
+from tensorlang.check.instantiate import ArgType, instantiate
+from tensorlang.diagnostics import CompileError
+from tensorlang.graph.nodes import Attr, Kernel, Value, View
+from tensorlang.graph.nodes import Node as GraphNode
+from tensorlang.graph.verify import outer_shape, result_tensors
+from tensorlang.tensor.interp import interpret
+from tensorlang.tensor.nodes import Program
+
+FOLDED_ELEMENTS = 1 << 12
+"""Operators on constants are evaluated at import when their results have no more elements than this; larger ones wait for the compiler."""
+
+Type: TypeAlias = tuple[DType, tuple[int, ...]]
+Result: TypeAlias = "Value | tuple[Value | None, ...]"
+Rule: TypeAlias = "Callable[[Site], Result]"
+
+
+@lru_cache(maxsize=8192)
+def program(operator: str, args: tuple[Type | None, ...], attrs: tuple[tuple[str, Attr], ...]) -> Program:
+    """Return the library operator for arguments of these types and shapes. Raises CompileError when they do not fit it."""
+    types = tuple(None if a is None else ArgType(*a) for a in args)
+    return instantiate(library(), operator, types, dict(attrs), {})
+
+
+class Builder:
+    """The graph under construction. `taken` holds every name that a value or node may not get."""
+
+    def __init__(self, taken: set[str]) -> None:
+        self.values: dict[str, Value] = {}
+        self.constants: dict[str, Array] = {}
+        self.nodes: list[GraphNode] = []
+        self.taken = taken
+        self.labels: set[str] = set()
+
+    def fresh(self, stem: str) -> str:
+        name, number = stem, 0
+        while name in self.taken:
+            number += 1
+            name = f"{stem}.{number}"
+        self.taken.add(name)
+        return name
+
+    def label(self, stem: str) -> str:
+        """Return a name for another graph node made of the model's node `stem`."""
+        name, number = stem, 1
+        while name in self.labels:
+            number += 1
+            name = f"{stem} ({number})"
+        self.labels.add(name)
+        return name
+
+    def value(self, name: str, dtype: DType, shape: tuple[int, ...]) -> Value:
+        check_size(dtype, shape, f"value {quoted(name)}")
+        value = Value(name, dtype, shape)
+        self.values[name] = value
+        return value
+
+    def constant(self, name: str, array: Array) -> Value:
+        dtype = from_numpy(array.dtype)
+        if dtype is None:
+            raise Unsupported(f"constants of type {array.dtype}")
+        self.constants[name] = array
+        return self.value(name, dtype, array.shape)
+
+
+class Site:
+    """A node of the model: its arguments, its attributes, and the means to say what becomes of it."""
+
+    def __init__(self, builder: Builder, node: Node, inputs: Sequence[Value | None]) -> None:
+        self.builder, self.node, self.inputs = builder, node, tuple(inputs)
+
+    # ---- arguments
+
+    def arg(self, k: int) -> Value:
+        """Return argument `k`, which must be there."""
+        value = self.maybe(k)
+        if value is None:
+            raise Refusal("O007", f"node {quoted(self.node.label)} lacks its input {k}, which {self.node.op} requires")
+        return value
+
+    def maybe(self, k: int) -> Value | None:
+        return self.inputs[k] if k < len(self.inputs) else None
+
+    def args(self) -> tuple[Value, ...]:
+        return tuple(self.arg(k) for k in range(len(self.inputs)))
+
+    def wants(self, k: int) -> bool:
+        """Tell whether the model gives output `k` a name."""
+        return k < len(self.node.outputs) and self.node.outputs[k] != ""
+
+    def known(self, k: int) -> Array:
+        """Return the elements of argument `k`, which must be constant."""
+        value = self.arg(k)
+        array = self.builder.constants.get(value.name)
+        if array is None:
+            raise Refusal(
+                "O013",
+                f"input {k} ({quoted(value.name)}) of node {quoted(self.node.label)} must be known when the model is imported",
+                f"{self.node.op} takes a shape, axes or sizes from it, and here they depend on the data",
+            )
+        return array
+
+    def known_or_none(self, k: int) -> Array | None:
+        return None if self.maybe(k) is None else self.known(k)
+
+    def is_known(self, k: int) -> bool:
+        value = self.maybe(k)
+        return value is not None and value.name in self.builder.constants
+
+    def array(self, value: Value) -> Array | None:
+        return self.builder.constants.get(value.name)
+
+    def known_ints(self, k: int) -> tuple[int, ...] | None:
+        """Return argument `k` as integers (one, or a vector of them), or None when it is absent."""
+        array = self.known_or_none(k)
+        if array is None:
+            return None
+        if array.ndim > 1 or array.dtype.kind not in "iu":
+            raise self.wrong(f"input {k} must be a vector of integers, not {array.dtype}{list(array.shape)}")
+        return tuple(int(v) for v in array.reshape(-1))
+
+    # ---- attributes
+
+    def has(self, name: str) -> bool:
+        return name in self.node.attributes
+
+    def integer(self, name: str, default: int, low: int | None = None, high: int | None = None) -> int:
+        value = self.node.attributes.get(name, default)
+        assert isinstance(value, int)
+        if (low is not None and value < low) or (high is not None and value > high):
+            bounds = f"{'…' if low is None else low} to {'…' if high is None else high}"
+            raise Refusal("O005", f"attribute {quoted(name)} of node {quoted(self.node.label)} is {value} and must lie in {bounds}")
+        return value
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        return self.integer(name, int(default)) != 0
+
+    def real(self, name: str, default: float) -> float:
+        value = self.node.attributes.get(name, default)
+        assert isinstance(value, float)
+        return value
+
+    def text(self, name: str, default: str, choices: Sequence[str] = ()) -> str:
+        value = self.node.attributes.get(name, default)
+        assert isinstance(value, str)
+        if choices and value not in choices:
+            raise Refusal(
+                "O005", f"attribute {quoted(name)} of node {quoted(self.node.label)} is {quoted(value)}", f"it must be one of {', '.join(choices)}"
+            )
+        return value
+
+    def integers(self, name: str, default: Sequence[int] | None = None, low: int | None = None, count: int | None = None) -> tuple[int, ...]:
+        """Return a list attribute; `count` is how many elements it must have, `low` the least each may be."""
+        value = self.node.attributes.get(name, default)
+        if value is None:
+            raise Refusal("O005", f"node {quoted(self.node.label)} lacks the attribute {quoted(name)}")
+        found = tuple(int(v) for v in value)  # type: ignore[arg-type, union-attr]
+        if count is not None and len(found) != count:
+            raise Refusal("O005", f"attribute {quoted(name)} of node {quoted(self.node.label)} has {len(found)} elements and must have {count}")
+        if low is not None and any(v < low for v in found):
+            raise Refusal("O005", f"attribute {quoted(name)} of node {quoted(self.node.label)} holds {min(found)}, less than {low}")
+        return found
+
+    def axis(self, name: str, default: int, rank: int, *, end: bool = False) -> int:
+        """Return an axis attribute counted from the front. `end`: one past the last axis is allowed."""
+        return self.axis_of(self.integer(name, default), rank, end=end)
+
+    def axis_of(self, axis: int, rank: int, *, end: bool = False) -> int:
+        if not -rank <= axis < rank + end:
+            raise Refusal("O005", f"node {quoted(self.node.label)} has the axis {axis}, but its value has {rank} dimensions")
+        return axis + rank if axis < 0 else axis
+
+    def axes_of(self, axes: Sequence[int], rank: int) -> tuple[int, ...]:
+        """Return distinct axes counted from the front, in their order."""
+        found = tuple(self.axis_of(axis, rank) for axis in axes)
+        if len(set(found)) != len(found):
+            raise Refusal("O005", f"node {quoted(self.node.label)} names an axis twice", f"its axes are {list(axes)}")
+        return found
+
+    # ---- results
+
+    def op(self, operator: str, *args: Value | None, **attrs: Attr) -> Value:
+        """Return the only result of a library operator."""
+        (result,) = self.ops(operator, *args, **attrs)
+        return result
+
+    def ops(self, operator: str, *args: Value | None, **attrs: Attr) -> tuple[Value, ...]:
+        """Return the results of a library operator. Raises Refusal O012 when the arguments do not fit it."""
+        frozen = tuple(attrs.items())
+        try:
+            found = program(operator, tuple(None if a is None else (a.dtype, a.shape) for a in args), frozen)
+        except CompileError as problem:
+            raise self._misfit(operator, args, problem) from problem
+        return self.apply(found, [a for a in args if a is not None], operator, frozen)
+
+    def apply(self, found: Program, inputs: Sequence[Value], operator: str = "", attrs: tuple[tuple[str, Attr], ...] = ()) -> tuple[Value, ...]:
+        """Return the results of a program for these inputs."""
+        results = [(t.dtype, self._shape(outer_shape(t), t.name)) for t in result_tensors(found)]
+        for dtype, shape in results:
+            check_size(dtype, shape, f"a result of node {quoted(self.node.label)}")
+        if self._foldable(inputs, results):
+            return self._evaluated(found, inputs)
+        outputs = tuple(self.builder.value(self._fresh(), dtype, shape) for dtype, shape in results)
+        label = self.builder.label(self.node.label)
+        self.builder.nodes.append(
+            Kernel(label, found, tuple(v.name for v in inputs), tuple(v.name for v in outputs), operator, attrs, (self.node.label,))
+        )
+        return outputs
+
+    def view(self, x: Value, shape: Sequence[int]) -> Value:
+        """Return the elements of `x`, in row-major order, under another shape."""
+        if prod(shape) != prod(x.shape) or any(extent < 0 for extent in shape):
+            raise self.wrong(f"{prod(x.shape)} elements of the shape {list(x.shape)} do not fill the shape {list(shape)}")
+        if tuple(shape) == x.shape:
+            return x
+        array = self.array(x)
+        if array is not None:
+            return self.constant(array.reshape(tuple(shape)))
+        result = self.builder.value(self._fresh(), x.dtype, tuple(shape))
+        self.builder.nodes.append(View(self.builder.label(self.node.label), x.name, result.name, (self.node.label,)))
+        return result
+
+    def constant(self, array: Array) -> Value:
+        return self.builder.constant(self._fresh(), array)
+
+    def wrong(self, what: str) -> Refusal:
+        """Return the refusal of values that do not fit this node."""
+        return Refusal("O012", f"node {quoted(self.node.label)} ({self.node.op}): {what}")
+
+    def unsupported(self, what: str) -> Unsupported:
+        return Unsupported(f"node {quoted(self.node.label)}: {self.node.op} with {what}")
+
+    def _fresh(self) -> str:
+        return self.builder.fresh(next((o for o in self.node.outputs if o), self.node.label) + ".part")
+
+    def _foldable(self, inputs: Sequence[Value], results: Sequence[Type]) -> bool:
+        return (
+            all(v.name in self.builder.constants for v in inputs)
+            and sum(prod(shape) for _, shape in results) <= FOLDED_ELEMENTS
+            and sum(prod(v.shape) for v in inputs) <= 4 * FOLDED_ELEMENTS
+        )
+
+    def _evaluated(self, found: Program, inputs: Sequence[Value]) -> tuple[Value, ...]:
+        arrays = {tensor.name: self.builder.constants[value.name] for tensor, value in zip(found.params, inputs, strict=True)}
+        try:
+            results = interpret(found, {}, arrays)
+        except CompileError as problem:
+            raise self._misfit(found.name, inputs, problem) from problem
+        return tuple(self.constant(np.asarray(results[name])) for name in found.results)
+
+    def _shape(self, shape: tuple[int, ...] | None, name: str) -> tuple[int, ...]:
+        if shape is None:
+            raise self.wrong(f"the shape of `{name}` is not known")
+        return shape
+
+    def _misfit(self, operator: str, args: Sequence[Value | None], problem: CompileError) -> Refusal:
+        given = ", ".join("nothing" if a is None else f"{quoted(a.name)}: {a.dtype}{list(a.shape)}" for a in args)
+        notes = [note for d in problem.diagnostics for note in (d.title, *d.notes)]
+        return Refusal("O012", f"the inputs of node {quoted(self.node.label)} do not fit {self.node.op}", f"they are {given}", *notes)

@@ -1,0 +1,25 @@
+"""Which rule serves which operator in which versions: one table, put together from the modules of this folder."""
+
+from __future__ import annotations
+
+from stdlib.onnx.model import Node
+from stdlib.onnx.problems import Unsupported, quoted
+from stdlib.onnx.site import Rule
+from stdlib.onnx.table import contract, elementwise, indexing, moving, normalise, pooling, reducing, shapes
+from stdlib.onnx.table.entry import Entry
+
+TABLE: dict[str, tuple[Entry, ...]] = {}
+for _module in (elementwise, contract, pooling, normalise, reducing, moving, indexing, shapes):
+    for _entry in _module.RULES:
+        TABLE[_entry.op] = (*TABLE.get(_entry.op, ()), _entry)
+
+
+def rule_for(node: Node) -> Rule:
+    """Return the rule for a node. Raises Unsupported when there is none for its operator or version."""
+    for entry in TABLE.get(node.op, ()) if node.domain == "" else ():
+        if entry.first <= node.since <= entry.last:
+            return entry.rule
+    if node.op in TABLE and node.domain == "":
+        known = ", ".join(f"{e.first} to {e.last}" for e in TABLE[node.op])
+        raise Unsupported(f"node {quoted(node.label)}: version {node.since} of {node.op} (known: {known})")
+    raise Unsupported(f"node {quoted(node.label)}: operator {node.op}")

@@ -1,0 +1,215 @@
+"""Elementwise operators: arithmetic, comparisons, logic, activations, casts."""
+
+from __future__ import annotations
+
+from functools import reduce
+
+import numpy as np
+
+from codegen.dtypes import DTYPES, DType
+from stdlib.onnx.site import Rule, Site, Value
+from stdlib.onnx.table.entry import Entry
+from stdlib.onnx.tensors import element_type
+
+
+def unary(f: str) -> Rule:
+    return lambda n: n.op("map", n.arg(0), f=f)
+
+
+def plain(operator: str) -> Rule:
+    return lambda n: n.op(operator, *n.args())
+
+
+def binary(operator: str) -> Rule:
+    """Two operands that broadcast as in NumPy or, before version 7, where the attributes `broadcast` and `axis` say."""
+
+    def rule(n: Site) -> Value:
+        a, b = n.arg(0), n.arg(1)
+        if n.node.since < 7 and n.flag("broadcast"):
+            axis = n.axis("axis", -1, len(a.shape)) if n.has("axis") else len(a.shape) - len(b.shape)
+            if axis < 0 or axis + len(b.shape) > len(a.shape):
+                raise n.wrong(f"an operand of the shape {list(b.shape)} does not fit {list(a.shape)} at axis {axis}")
+            b = n.view(b, b.shape + (1,) * (len(a.shape) - axis - len(b.shape)))
+        return n.op(operator, a, b)
+
+    return rule
+
+
+def by_kind(floats: str, integers: str) -> Rule:
+    rules = binary(floats), binary(integers)
+    return lambda n: rules[0 if n.arg(0).dtype.is_float else 1](n)
+
+
+def chain(operator: str) -> Rule:
+    return lambda n: reduce(lambda a, b: n.op(operator, a, b), n.args())
+
+
+def mean(n: Site) -> Value:
+    total = reduce(lambda a, b: n.op("add", a, b), n.args())
+    return n.op("div", total, n.constant(np.asarray(len(n.inputs), total.dtype.numpy)))
+
+
+def power(n: Site) -> Value:
+    """Integers are raised in f64; the result has the type of the base."""
+    a, b = n.arg(0), n.arg(1)
+    if a.dtype.is_float:
+        return n.op("power", a, cast(n, b, a.dtype))
+    wide = DTYPES["f64"]
+    return cast(n, n.op("power", cast(n, a, wide), cast(n, b, wide)), a.dtype)
+
+
+def mod(n: Site) -> Value:
+    if n.arg(0).dtype.is_float:
+        if not n.flag("fmod"):
+            raise n.wrong("floats need fmod = 1")
+        return n.op("remainder", n.arg(0), n.arg(1))
+    return n.op("remainder_int" if n.flag("fmod") else "mod_int", n.arg(0), n.arg(1))
+
+
+def shift(n: Site) -> Value:
+    left = n.text("direction", "", ("LEFT", "RIGHT")) == "LEFT"
+    return n.op("shift_left" if left else "shift_right", n.arg(0), n.arg(1))
+
+
+def with_alpha(f: str, alpha: float) -> Rule:
+    return lambda n: n.op("map_with", n.arg(0), f=f, a=n.real("alpha", alpha))
+
+
+def with_two(f: str, first: tuple[str, float], second: tuple[str, float]) -> Rule:
+    return lambda n: n.op("map_with_two", n.arg(0), f=f, a=n.real(*first), b=n.real(*second))
+
+
+def gelu(n: Site) -> Value:
+    exact = n.text("approximate", "none", ("none", "tanh")) == "none"
+    return n.op("map", n.arg(0), f="gelu" if exact else "gelu_tanh")
+
+
+def prelu(n: Site) -> Value:
+    """Before version 7 the slope is one number, or one a channel."""
+    x, slope = n.arg(0), n.arg(1)
+    if n.node.since < 7 and len(slope.shape) == 1 and len(x.shape) > 1:
+        slope = n.view(slope, slope.shape + (1,) * (len(x.shape) - 2))
+    return n.op("prelu", x, slope)
+
+
+def clip_attributes(n: Site) -> Value:
+    return n.op("clip", n.arg(0), lo=n.real("min", -float("inf")), hi=n.real("max", float("inf")))
+
+
+def clip(n: Site) -> Value:
+    x = n.arg(0)
+    bounds = [n.maybe(1), n.maybe(2)]
+    if any(b is not None and (b.shape not in ((), (1,)) or b.dtype != x.dtype) for b in bounds):
+        raise n.wrong("the bounds must be scalars of the type of the input")
+    if x.dtype.is_float and all(b is None or n.array(b) is not None for b in bounds):
+        lo, hi = (default if b is None else _number(n, b) for b, default in zip(bounds, (-float("inf"), float("inf")), strict=True))
+        return n.op("clip", x, lo=lo, hi=hi)
+    for operator, bound in zip(("maximum", "minimum"), bounds, strict=True):
+        x = x if bound is None else n.op(operator, x, n.view(bound, ()))
+    return x
+
+
+def _number(n: Site, value: Value) -> float:
+    array = n.array(value)
+    assert array is not None
+    return float(array.reshape(()))
+
+
+def is_inf(n: Site) -> Value:
+    return n.op("is_inf", n.arg(0), positive=n.flag("detect_positive", True), negative=n.flag("detect_negative", True))
+
+
+def cast(n: Site, x: Value, dtype: DType) -> Value:
+    return x if x.dtype == dtype else n.op(f"cast_{dtype.name}", x)
+
+
+def cast_to(n: Site) -> Value:
+    number = n.integer("to", 0) if n.node.since >= 6 else 0
+    if n.node.since < 6:
+        raise n.unsupported("a type given by name")
+    target = element_type(number, "the result")
+    x = n.arg(0)
+    if target.bits == 8 and target.is_float and x.dtype != target and not n.flag("saturate", True):
+        raise n.unsupported("saturate = 0")
+    if target.bits == 8 and target.is_float and x.dtype != target:
+        raise n.unsupported(f"the target {target}")
+    return cast(n, x, target)
+
+
+def cast_like(n: Site) -> Value:
+    return cast(n, n.arg(0), n.arg(1).dtype)
+
+
+def identity(n: Site) -> Value:
+    return n.arg(0)
+
+
+def dropout(n: Site) -> tuple[Value | None, ...]:
+    """In inference the input itself, and a mask of ones."""
+    if n.node.since >= 12 and n.maybe(2) is not None and bool(np.any(n.known(2))) and not _keeps_all(n):
+        raise n.unsupported("training_mode = 1")
+    if n.node.since < 7 and not n.flag("is_test") and n.wants(1):
+        raise n.unsupported("is_test = 0")
+    x = n.arg(0)
+    dtype = DTYPES["bool"] if n.node.since >= 10 else x.dtype
+    return x, n.constant(np.broadcast_to(np.ones((), dtype.numpy), x.shape)) if n.wants(1) else None
+
+
+def _keeps_all(n: Site) -> bool:
+    return n.is_known(1) and not np.any(n.known(1))
+
+
+def constant_of(value: float) -> Rule:
+    return lambda n: n.constant(np.asarray(value, np.float32))
+
+
+UNARY = {
+    "Abs": "abs", "Neg": "negate", "Exp": "exp", "Log": "log", "Sqrt": "sqrt", "Reciprocal": "reciprocal", "Floor": "floor", "Ceil": "ceil",
+    "Round": "round", "Sign": "sign", "Erf": "erf", "Sin": "sin", "Cos": "cos", "Tan": "tangent", "Asin": "asin", "Acos": "acos",
+    "Atan": "atan", "Sinh": "sinh", "Cosh": "cosh", "Tanh": "tanh", "Asinh": "asinh", "Acosh": "acosh", "Atanh": "atanh",
+    "Relu": "relu", "Sigmoid": "sigmoid", "Softplus": "softplus", "Softsign": "softsign", "HardSwish": "hard_swish", "Mish": "mish",
+}  # fmt: skip
+COMPARISONS = {"Equal": "equal", "Less": "less", "LessOrEqual": "less_equal", "Greater": "greater", "GreaterOrEqual": "greater_equal"}
+
+RULES = (
+    *(Entry(op, 1, 24, unary(f)) for op, f in UNARY.items()),
+    *(Entry(op, 1, 19, binary(operator)) for op, operator in COMPARISONS.items()),
+    Entry("Add", 1, 14, binary("add")),
+    Entry("Sub", 1, 14, binary("sub")),
+    Entry("Mul", 1, 14, binary("mul")),
+    Entry("Div", 1, 14, by_kind("div", "div_int")),
+    Entry("Pow", 7, 15, power),
+    Entry("Mod", 10, 13, mod),
+    Entry("Sum", 6, 13, chain("add")),
+    Entry("Mean", 6, 13, mean),
+    Entry("Max", 6, 13, chain("maximum")),
+    Entry("Min", 6, 13, chain("minimum")),
+    Entry("PRelu", 1, 16, prelu),
+    Entry("Gelu", 20, 20, gelu),
+    Entry("LeakyRelu", 1, 16, with_alpha("leaky_relu", 0.01)),
+    Entry("Elu", 1, 22, with_alpha("elu", 1.0)),
+    Entry("Celu", 12, 12, with_alpha("celu", 1.0)),
+    Entry("ThresholdedRelu", 10, 22, with_alpha("thresholded_relu", 1.0)),
+    Entry("Swish", 24, 24, with_alpha("swish", 1.0)),
+    Entry("Selu", 6, 22, with_two("selu", ("alpha", 1.67326319217681884765625), ("gamma", 1.05070102214813232421875))),
+    Entry("HardSigmoid", 6, 22, with_two("hard_sigmoid", ("alpha", 0.2), ("beta", 0.5))),
+    Entry("Shrink", 9, 9, with_two("soft_shrink", ("bias", 0.0), ("lambd", 0.5))),
+    Entry("Clip", 1, 6, clip_attributes),
+    Entry("Clip", 11, 13, clip),
+    Entry("Where", 9, 16, plain("select")),
+    Entry("And", 1, 7, binary("logical_and")),
+    Entry("Or", 1, 7, binary("logical_or")),
+    Entry("Xor", 1, 7, binary("logical_xor")),
+    Entry("Not", 1, 1, plain("logical_not")),
+    Entry("BitwiseAnd", 18, 18, plain("bitwise_and")),
+    Entry("BitwiseOr", 18, 18, plain("bitwise_or")),
+    Entry("BitwiseXor", 18, 18, plain("bitwise_xor")),
+    Entry("BitwiseNot", 18, 18, plain("bitwise_not")),
+    Entry("BitShift", 11, 11, shift),
+    Entry("IsNaN", 9, 20, plain("is_nan")),
+    Entry("IsInf", 10, 20, is_inf),
+    Entry("Cast", 6, 25, cast_to),
+    Entry("CastLike", 15, 25, cast_like),
+    Entry("Identity", 1, 25, identity),
+    Entry("Dropout", 1, 22, dropout),
+)

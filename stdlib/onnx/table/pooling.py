@@ -1,0 +1,78 @@
+"""Pooling: windows that slide, and windows that are everything."""
+
+from __future__ import annotations
+
+from stdlib.onnx.site import Site, Value
+from stdlib.onnx.table.entry import Entry
+from stdlib.onnx.table.reducing import reduced
+from stdlib.onnx.table.windows import pads, spatial
+
+Ints = tuple[int, ...]
+
+
+def _window(n: Site) -> tuple[Ints, Ints, Ints, Ints, Ints, Ints]:
+    """Return kernel, stride, dilation, lo, hi, and what ceil_mode adds after hi."""
+    x = n.arg(0)
+    rank = spatial(n, x)
+    kernel = n.integers("kernel_shape", low=1, count=rank)
+    stride = n.integers("strides", (1,) * rank, low=1, count=rank)
+    dilation = n.integers("dilations", (1,) * rank, low=1, count=rank)
+    lo, hi = pads(n, x.shape[2:], kernel, stride, dilation)
+    extra = (0,) * rank
+    if n.flag("ceil_mode"):
+        extra = tuple(_ceiling(*one) for one in zip(x.shape[2:], kernel, stride, dilation, lo, hi, strict=True))
+    return kernel, stride, dilation, lo, hi, extra
+
+
+def _ceiling(h: int, kernel: int, stride: int, dilation: int, lo: int, hi: int) -> int:
+    """Return the extra padding that makes room for one more window, if that window starts inside the input or its left padding."""
+    left = (h + lo + hi - dilation * (kernel - 1) - 1) % stride
+    if left == 0:
+        return 0
+    next_start = h + lo + hi - dilation * (kernel - 1) - 1 - left + stride
+    return stride - left if next_start < h + lo else 0
+
+
+def max_pool(n: Site) -> tuple[Value | None, ...]:
+    kernel, stride, dilation, lo, hi, extra = _window(n)
+    if not n.wants(1):
+        return (n.op("max_pool", n.arg(0), kernel=kernel, stride=stride, dilation=dilation, lo=lo, hi=hi, extra=extra),)
+    operator = "max_pool_at_columns" if n.integer("storage_order", 0, 0, 1) else "max_pool_at"
+    return n.ops(operator, n.arg(0), kernel=kernel, stride=stride, dilation=dilation, lo=lo, hi=hi, extra=extra)
+
+
+def average_pool(n: Site) -> Value:
+    kernel, stride, dilation, lo, hi, extra = _window(n)
+    x = n.arg(0)
+    include = n.flag("count_include_pad")
+    unpadded = not any((*lo, *hi))
+    if not any(extra) and (include or unpadded):
+        return n.op("average_pool", x, kernel=kernel, stride=stride, dilation=dilation, lo=lo, hi=hi)
+    none = (0,) * len(kernel)
+    before, after = (lo, hi) if include else (none, none)
+    return n.op(
+        "average_pool_counted", x, kernel=kernel, stride=stride, dilation=dilation, lo=lo, hi=hi, extra=extra, before=before, after=after
+    )
+
+
+def lp_pool(n: Site) -> Value:
+    kernel, stride, dilation, lo, hi, extra = _window(n)
+    p = n.integer("p", 2, low=1) if n.node.since >= 2 else int(n.real("p", 2.0))
+    return n.op("lp_pool", n.arg(0), kernel=kernel, stride=stride, dilation=dilation, lo=lo, hi=hi, extra=extra, p=float(p))
+
+
+def global_average(n: Site) -> Value:
+    return reduced(n, "reduce_mean", n.arg(0), tuple(range(2, spatial(n, n.arg(0)) + 2)), keep=True)
+
+
+def global_max(n: Site) -> Value:
+    return reduced(n, "reduce_max", n.arg(0), tuple(range(2, spatial(n, n.arg(0)) + 2)), keep=True)
+
+
+RULES = (
+    Entry("MaxPool", 1, 22, max_pool),
+    Entry("AveragePool", 1, 22, average_pool),
+    Entry("LpPool", 2, 22, lp_pool),
+    Entry("GlobalAveragePool", 1, 22, global_average),
+    Entry("GlobalMaxPool", 1, 22, global_max),
+)

@@ -1,0 +1,159 @@
+"""Tensors of a model file, read without trusting them.
+
+A tensor says its type, its shape, and its elements, the latter in one of several fields or in a file beside the model. All of it may lie:
+shapes may be negative or huge, the number of elements may differ from the shape, a path may lead out of the model's folder.
+"""
+
+from __future__ import annotations
+
+import os
+from math import prod
+from pathlib import Path
+
+import numpy as np
+from onnx import TensorProto, numpy_helper
+
+from codegen.dtypes import DTYPES, DType
+from stdlib.onnx.model import Array
+from stdlib.onnx.problems import Refusal, Unsupported, quoted
+
+LIMIT_BYTES = 1 << 36
+"""No single value may be larger: 64 GiB."""
+
+ELEMENT_TYPES: dict[int, DType] = {
+    TensorProto.DOUBLE: DTYPES["f64"],
+    TensorProto.FLOAT: DTYPES["f32"],
+    TensorProto.FLOAT16: DTYPES["f16"],
+    TensorProto.BFLOAT16: DTYPES["bf16"],
+    TensorProto.FLOAT8E4M3FN: DTYPES["f8e4m3"],
+    TensorProto.FLOAT8E5M2: DTYPES["f8e5m2"],
+    TensorProto.INT64: DTYPES["i64"],
+    TensorProto.INT32: DTYPES["i32"],
+    TensorProto.INT16: DTYPES["i16"],
+    TensorProto.INT8: DTYPES["i8"],
+    TensorProto.INT4: DTYPES["i4"],
+    TensorProto.UINT64: DTYPES["u64"],
+    TensorProto.UINT32: DTYPES["u32"],
+    TensorProto.UINT16: DTYPES["u16"],
+    TensorProto.UINT8: DTYPES["u8"],
+    TensorProto.UINT4: DTYPES["u4"],
+    TensorProto.BOOL: DTYPES["bool"],
+}
+_NAMES = {number: name for name, number in TensorProto.DataType.items()}
+_TYPED_FIELDS = ("float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data")
+_FIELD = {
+    "f64": "double_data",
+    "f32": "float_data",
+    "i64": "int64_data",
+    "u64": "uint64_data",
+    "u32": "uint64_data",
+}
+
+
+def element_type(number: int, what: str) -> DType:
+    """Return the element type that ONNX numbers so. Raises Refusal when there is none, Unsupported when the language has none."""
+    if number in ELEMENT_TYPES:
+        return ELEMENT_TYPES[number]
+    if number in (0, None) or number not in _NAMES:
+        raise Refusal("O003", f"{what} has the element type number {number}, which ONNX does not define")
+    raise Unsupported(f"{what} has elements of type {_NAMES[number].lower()}")
+
+
+def read_tensor(tensor: TensorProto, folder: Path | None, what: str) -> Array:
+    """Return the elements of a tensor. `folder` is where external data may lie; None forbids it."""
+    dtype = element_type(tensor.data_type, what)
+    shape = tuple(tensor.dims)
+    if any(extent < 0 for extent in shape):
+        raise Refusal("O003", f"{what} has the negative dimension {min(shape)}", f"its shape is {list(shape)}")
+    check_size(dtype, shape, what)
+    if tensor.HasField("segment"):
+        raise Unsupported(f"{what} is stored in segments")
+    fields = [name for name in _TYPED_FIELDS if len(getattr(tensor, name))]
+    if tensor.data_location == TensorProto.EXTERNAL:
+        if fields or tensor.HasField("raw_data"):
+            raise Refusal("O003", f"{what} stores elements both inside and outside of the model file")
+        return _from_bytes(_external(tensor, dtype, shape, folder, what), dtype, shape, what)
+    if tensor.external_data:
+        raise Refusal("O004", f"{what} names external data but is not marked as external")
+    if tensor.HasField("raw_data"):
+        if fields:
+            raise Refusal("O003", f"{what} stores its elements twice, in raw_data and in {fields[0]}")
+        return _from_bytes(tensor.raw_data, dtype, shape, what)
+    return _from_fields(tensor, dtype, shape, fields, what)
+
+
+def check_size(dtype: DType, shape: tuple[int, ...], what: str) -> None:
+    """Raise O014 when a value of this shape is too large to exist."""
+    if prod(shape) * dtype.size_bytes > LIMIT_BYTES or any(extent >= 1 << 48 for extent in shape):
+        raise Refusal("O014", f"{what} is too large", f"{dtype}{list(shape)} takes more than {LIMIT_BYTES >> 30} GiB")
+
+
+def _from_bytes(data: bytes, dtype: DType, shape: tuple[int, ...], what: str) -> Array:
+    count = prod(shape)
+    packed = dtype.bits < 8
+    expected = (count * dtype.bits + 7) // 8 if packed else count * dtype.size_bytes
+    if len(data) != expected:
+        raise Refusal("O003", f"{what} stores {len(data)} bytes where {dtype}{list(shape)} takes {expected}")
+    if packed:
+        return _unpacked(np.frombuffer(data, np.uint8), dtype, count).reshape(shape)
+    if dtype.kind == "bool":
+        return (np.frombuffer(data, np.uint8) != 0).reshape(shape)
+    return np.frombuffer(data, dtype.numpy.newbyteorder("<") if dtype.numpy.kind in "iuf" else dtype.numpy).astype(dtype.numpy).reshape(shape)
+
+
+def _unpacked(data: Array, dtype: DType, count: int) -> Array:
+    halves = np.stack([data & 15, data >> 4], axis=-1).reshape(-1)[:count].astype(np.int8)
+    return (np.where(halves > 7, halves - 16, halves) if dtype.kind == "int" else halves).astype(dtype.numpy)
+
+
+def _from_fields(tensor: TensorProto, dtype: DType, shape: tuple[int, ...], fields: list[str], what: str) -> Array:
+    wanted = _FIELD.get(dtype.name, "int32_data")
+    if any(name != wanted for name in fields):
+        raise Refusal("O003", f"{what} is declared {dtype} and stores its elements in {next(n for n in fields if n != wanted)}")
+    stored, count = len(getattr(tensor, wanted)), prod(shape)
+    expected = (count + 1) // 2 if dtype.bits < 8 else count
+    if stored != expected:
+        raise Refusal("O003", f"{what} stores {stored} elements where its shape {list(shape)} has {count}")
+    try:
+        array = numpy_helper.to_array(tensor)
+    except (ValueError, TypeError, OverflowError) as problem:
+        raise Refusal("O003", f"{what} cannot be read", str(problem)) from problem
+    return np.asarray(array, dtype.numpy).reshape(shape)
+
+
+def _external(tensor: TensorProto, dtype: DType, shape: tuple[int, ...], folder: Path | None, what: str) -> bytes:
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    location = entries.get("location", "")
+    if folder is None:
+        raise Refusal("O004", f"{what} is stored in {quoted(location)}, and the model was not read from a folder", help="load the model by its path")
+    path = _inside(folder, location, what)
+    size = path.stat().st_size
+    offset = _number(entries.get("offset", "0"), "offset", what)
+    expected = (prod(shape) * dtype.bits + 7) // 8 if dtype.bits < 8 else prod(shape) * dtype.size_bytes
+    length = _number(entries["length"], "length", what) if "length" in entries else expected
+    if length != expected:
+        raise Refusal("O003", f"{what} has {length} bytes of external data where {dtype}{list(shape)} takes {expected}")
+    if offset + length > size:
+        raise Refusal("O004", f"{what} lies past the end of {quoted(location)}", f"it needs {offset + length} bytes and the file has {size}")
+    with path.open("rb") as file:
+        file.seek(offset)
+        return file.read(length)
+
+
+def _inside(folder: Path, location: str, what: str) -> Path:
+    """Return the file that `location` names, which must be a regular file in `folder`, links resolved."""
+    if not location or "\0" in location:
+        raise Refusal("O004", f"{what} has external data without a location")
+    root = Path(os.path.realpath(folder))
+    path = Path(os.path.realpath(root / location))
+    if Path(location).is_absolute() or "\\" in location or not path.is_relative_to(root):
+        raise Refusal("O004", f"{what} is stored in {quoted(location)}, outside of the model's folder")
+    if not path.is_file():
+        raise Refusal("O004", f"{what} is stored in {quoted(location)}, which is not a file")
+    return path
+
+
+def _number(text: str, key: str, what: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        raise Refusal("O004", f"{what} has external data with the {key} {quoted(text)}", help=f"the {key} is a count of bytes")
+    return int(text)

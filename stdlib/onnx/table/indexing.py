@@ -1,0 +1,97 @@
+"""Operators whose indices are data."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from codegen.dtypes import DTYPES
+from stdlib.onnx.site import Site, Value
+from stdlib.onnx.table.elementwise import cast
+from stdlib.onnx.table.entry import Entry
+
+
+def gather(n: Site) -> Value:
+    x, ids = n.arg(0), n.arg(1)
+    axis = n.axis("axis", 0, len(x.shape))
+    return n.op("gather", x, _checked(n, ids, x.shape[axis]), axis=axis)
+
+
+def gather_elements(n: Site) -> Value:
+    x, ids = n.arg(0), n.arg(1)
+    axis = n.axis("axis", 0, len(x.shape))
+    if len(ids.shape) != len(x.shape):
+        raise n.wrong(f"indices of the shape {list(ids.shape)} for values of the shape {list(x.shape)}")
+    return n.op("gather_elements", x, _checked(n, ids, x.shape[axis]), axis=axis)
+
+
+def gather_nd(n: Site) -> Value:
+    x, ids = n.arg(0), n.arg(1)
+    batch = n.integer("batch_dims", 0, low=0)
+    depth = ids.shape[-1] if ids.shape else 0
+    if not ids.shape or not x.shape or depth < 1 or batch + depth > len(x.shape) or batch >= len(ids.shape) or x.shape[:batch] != ids.shape[:batch]:
+        raise n.wrong(f"indices of the shape {list(ids.shape)} for values of the shape {list(x.shape)}, {batch} axes shared")
+    return n.op("gather_nd", x, ids, batch=batch, depth=depth)
+
+
+def _checked(n: Site, ids: Value, extent: int) -> Value:
+    """Return the indices. Those that are known are checked here, so that the model never fails on them when it runs."""
+    array = n.array(ids)
+    if array is not None and array.size and array.dtype.kind in "iu" and not -extent <= int(array.min()) <= int(array.max()) < extent:
+        raise n.wrong(f"indices from {array.min()} to {array.max()} into {extent} elements")
+    return ids
+
+
+def one_hot(n: Site) -> Value:
+    ids, values = n.arg(0), n.arg(2)
+    depth = n.known(1)
+    if depth.size != 1 or int(depth.reshape(())) < 0 or values.shape != (2,):
+        raise n.wrong("the depth must be one number and the values two")
+    axis = n.axis_of(n.integer("axis", -1), len(ids.shape) + 1)
+    return n.op("one_hot", cast(n, ids, DTYPES["i64"]), values, axis=axis, depth=int(depth.reshape(())))
+
+
+_REDUCTIONS = {"none": "", "add": "_add", "mul": "_mul", "max": "_max", "min": "_min"}
+
+
+def scatter_elements(n: Site) -> Value:
+    x, ids, updates = n.args()
+    axis = n.axis("axis", 0, len(x.shape))
+    how = _REDUCTIONS[n.text("reduction", "none", tuple(_REDUCTIONS))]
+    if ids.shape != updates.shape or len(ids.shape) != len(x.shape):
+        raise n.wrong(f"indices of the shape {list(ids.shape)}, updates of {list(updates.shape)}, values of {list(x.shape)}")
+    if prod(ids.shape) == 0:
+        return x
+    return n.op(f"scatter_elements{how}", x, _checked(n, ids, x.shape[axis]), updates, axis=axis)
+
+
+def scatter_nd(n: Site) -> Value:
+    x, ids, updates = n.args()
+    how = _REDUCTIONS[n.text("reduction", "none", tuple(_REDUCTIONS))]
+    depth = ids.shape[-1] if ids.shape else 0
+    if not ids.shape or not 1 <= depth <= len(x.shape) or updates.shape != ids.shape[:-1] + x.shape[depth:]:
+        raise n.wrong(f"indices of the shape {list(ids.shape)}, updates of {list(updates.shape)}, values of {list(x.shape)}")
+    if prod(ids.shape) == 0:
+        return x
+    return n.op(f"scatter_nd{how}", x, ids, updates, depth=depth)
+
+
+def non_zero(n: Site) -> Value:
+    """The shape of the result depends on the data, so the data must be known."""
+    array = n.known(0)
+    if array.size > 1 << 20:
+        raise n.unsupported("a large constant")
+    return n.constant(np.asarray(np.nonzero(np.atleast_1d(array)), np.int64))
+
+
+RULES = (
+    Entry("Gather", 1, 13, gather),
+    Entry("GatherElements", 11, 13, gather_elements),
+    Entry("GatherND", 11, 13, gather_nd),
+    Entry("OneHot", 9, 11, one_hot),
+    Entry("Scatter", 9, 11, scatter_elements),
+    Entry("ScatterElements", 11, 18, scatter_elements),
+    Entry("ScatterND", 11, 18, scatter_nd),
+    Entry("NonZero", 9, 13, non_zero),
+)

@@ -1,0 +1,265 @@
+"""Operators that move elements: most become views, the others one kernel."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from stdlib.onnx.site import Site, Value
+from stdlib.onnx.table.entry import Entry
+
+
+def reshape(n: Site) -> Value:
+    """0 keeps a dimension (unless `allowzero`), -1 takes what is left."""
+    x = n.arg(0)
+    wanted = n.integers("shape") if n.node.since < 5 else n.known_ints(1)
+    assert wanted is not None
+    if not n.flag("allowzero"):
+        if any(extent == 0 and k >= len(x.shape) for k, extent in enumerate(wanted)):
+            raise n.wrong(f"the shape {list(wanted)} keeps a dimension that {list(x.shape)} does not have")
+        wanted = tuple(x.shape[k] if extent == 0 else extent for k, extent in enumerate(wanted))
+    if any(extent < -1 for extent in wanted) or wanted.count(-1) > 1:
+        raise n.wrong(f"{list(wanted)} is not a shape")
+    if -1 in wanted:
+        rest = -prod(wanted)
+        if rest == 0 or prod(x.shape) % rest:
+            raise n.wrong(f"the elements of the shape {list(x.shape)} do not fill {list(wanted)}")
+        wanted = tuple(prod(x.shape) // rest if extent == -1 else extent for extent in wanted)
+    return n.view(x, wanted)
+
+
+def flatten(n: Site) -> Value:
+    x = n.arg(0)
+    axis = n.axis("axis", 1, len(x.shape), end=True)
+    return n.view(x, (prod(x.shape[:axis]), prod(x.shape[axis:])))
+
+
+def _axes(n: Site, since_input: int) -> tuple[int, ...] | None:
+    if n.node.since >= since_input:
+        return n.known_ints(1)
+    return n.integers("axes") if n.has("axes") else None
+
+
+def squeeze(n: Site) -> Value:
+    x = n.arg(0)
+    axes = _axes(n, 13)
+    gone = n.axes_of(axes, len(x.shape)) if axes is not None else tuple(k for k, extent in enumerate(x.shape) if extent == 1)
+    if any(x.shape[k] != 1 for k in gone):
+        raise n.wrong(f"the axes {list(gone)} of the shape {list(x.shape)} are not all of extent 1")
+    return n.view(x, tuple(extent for k, extent in enumerate(x.shape) if k not in gone))
+
+
+def unsqueeze(n: Site) -> Value:
+    x = n.arg(0)
+    axes = _axes(n, 13) or ()
+    rank = len(x.shape) + len(axes)
+    new, rest = n.axes_of(axes, rank), iter(x.shape)
+    return n.view(x, tuple(1 if k in new else next(rest) for k in range(rank)))
+
+
+def transpose(n: Site) -> Value:
+    x = n.arg(0)
+    rank = len(x.shape)
+    perm = n.integers("perm", tuple(reversed(range(rank))), count=rank)
+    if sorted(perm) != list(range(rank)):
+        raise n.wrong(f"{list(perm)} is not an order of {rank} axes")
+    return transposed(n, x, perm)
+
+
+def transposed(n: Site, x: Value, perm: tuple[int, ...]) -> Value:
+    """Return `x` with its axes in another order: a view when only axes of extent one move."""
+    moving = [k for k in perm if x.shape[k] != 1]
+    if moving == sorted(moving):
+        return n.view(x, tuple(x.shape[k] for k in perm))
+    return n.op("transpose", x, perm=perm)
+
+
+def concat(n: Site) -> Value:
+    parts = n.args()
+    rank = len(parts[0].shape)
+    axis = n.axis("axis", 1, rank) if n.node.since < 4 else n.axis("axis", 0, rank)
+    for part in parts:
+        if len(part.shape) != rank or any(a != b for k, (a, b) in enumerate(zip(part.shape, parts[0].shape, strict=True)) if k != axis):
+            raise n.wrong(f"values of the shapes {list(parts[0].shape)} and {list(part.shape)} cannot be joined along axis {axis}")
+    return joined(n, parts, axis)
+
+
+def joined(n: Site, parts: tuple[Value, ...], axis: int) -> Value:
+    if any(part.dtype != parts[0].dtype for part in parts):
+        raise n.wrong(f"the values have the types {', '.join(sorted({str(p.dtype) for p in parts}))}")
+    full = tuple(part for part in parts if part.shape[axis]) or parts[:1]
+    return full[0] if len(full) == 1 else n.op("concat", *full, axis=axis)
+
+
+def split(n: Site) -> tuple[Value | None, ...]:
+    """The sizes are an attribute (2, 11), an input (13), or equal, as `num_outputs` says (18)."""
+    x = n.arg(0)
+    axis = n.axis("axis", 0, len(x.shape))
+    total, count = x.shape[axis], len(n.node.outputs)
+    sizes: tuple[int, ...] | None
+    if n.node.since >= 13:
+        sizes = n.known_ints(1)
+    else:
+        sizes = n.integers("split") if n.has("split") else None
+    if sizes is None:
+        count = n.integer("num_outputs", count, low=1)
+        part = -(-total // count)
+        sizes = tuple(max(0, min(part, total - k * part)) for k in range(count))
+    if sum(sizes) != total or any(size < 0 for size in sizes):
+        raise n.wrong(f"parts of {list(sizes)} do not add up to the {total} elements along axis {axis}")
+    before = [sum(sizes[:k]) for k in range(len(sizes))]
+    return tuple(
+        cut(n, x, axis, start, size) if n.wants(k) else None for k, (start, size) in enumerate(zip(before, sizes, strict=True))
+    )
+
+
+def cut(n: Site, x: Value, axis: int, start: int, size: int) -> Value:
+    """Return `size` neighbouring elements along one axis."""
+    if size == x.shape[axis]:
+        return x
+    zeros, ones = [0] * len(x.shape), (1,) * len(x.shape)
+    zeros[axis] = start
+    return n.op("slice", x, start=tuple(zeros), step=ones, length=(*x.shape[:axis], size, *x.shape[axis + 1 :]))
+
+
+def slice_(n: Site) -> Value:
+    x = n.arg(0)
+    rank = len(x.shape)
+    if n.node.since < 10:
+        starts, ends = n.integers("starts"), n.integers("ends")
+        axes, steps = (n.integers("axes") if n.has("axes") else None), None
+    else:
+        starts, ends, axes, steps = n.known_ints(1) or (), n.known_ints(2) or (), n.known_ints(3), n.known_ints(4)
+    axes = n.axes_of(axes if axes is not None else tuple(range(len(starts))), rank)
+    steps = steps or (1,) * len(axes)
+    if not len(starts) == len(ends) == len(axes) == len(steps):
+        raise n.wrong(f"{len(starts)} starts, {len(ends)} ends, {len(axes)} axes and {len(steps)} steps")
+    start, step, length = [0] * rank, [1] * rank, list(x.shape)
+    for axis, first, last, by in zip(axes, starts, ends, steps, strict=True):
+        if by == 0:
+            raise n.wrong("a step is 0")
+        found = range(*slice(first, last if not (by < 0 and last < -x.shape[axis]) else None, by).indices(x.shape[axis]))
+        start[axis], step[axis], length[axis] = (found.start if len(found) else 0), by, len(found)
+    if length == list(x.shape) and all(by == 1 or extent < 2 for by, extent in zip(step, length, strict=True)):
+        return x
+    if any(extent == 0 for extent in length):
+        return n.constant(np.zeros(length, x.dtype.numpy))
+    step = [by if extent > 1 else 1 for by, extent in zip(step, length, strict=True)]
+    return n.op("slice", x, start=tuple(start), step=tuple(step), length=tuple(length))
+
+
+def expand(n: Site) -> Value:
+    x = n.arg(0)
+    wanted = n.known_ints(1) or ()
+    rank = max(len(x.shape), len(wanted))
+    source = (1,) * (rank - len(x.shape)) + x.shape
+    target = (1,) * (rank - len(wanted)) + wanted
+    if any(a != b and a != 1 and b != 1 for a, b in zip(source, target, strict=True)) or any(extent < 0 for extent in target):
+        raise n.wrong(f"the shape {list(x.shape)} cannot be expanded to {list(wanted)}")
+    return repeated(n, n.view(x, source), tuple(b if a == 1 else 1 for a, b in zip(source, target, strict=True)))
+
+
+def tile(n: Site) -> Value:
+    x = n.arg(0)
+    times = n.known_ints(1) or ()
+    if len(times) != len(x.shape) or any(t < 0 for t in times):
+        raise n.wrong(f"{list(times)} does not say how often to repeat the axes of {list(x.shape)}")
+    return repeated(n, x, times)
+
+
+def repeated(n: Site, x: Value, times: tuple[int, ...]) -> Value:
+    array = n.array(x)
+    if all(t == 1 for t in times):
+        return x
+    if array is not None and array.size == 1:
+        return n.constant(np.broadcast_to(array, tuple(a * b for a, b in zip(x.shape, times, strict=True))))
+    if prod(x.shape) * prod(times) == 0:
+        return n.constant(np.zeros(tuple(a * b for a, b in zip(x.shape, times, strict=True)), x.dtype.numpy))
+    return n.op("tile", x, times=times)
+
+
+def pad(n: Site) -> Value:
+    x = n.arg(0)
+    rank = len(x.shape)
+    mode = n.text("mode", "constant", ("constant", "edge", "reflect", "wrap"))
+    if n.node.since < 11:
+        given = n.integers("pads" if n.node.since > 1 else "paddings")
+    else:
+        given = n.known_ints(1) or ()
+    axes = n.axes_of(n.known_ints(3) or (), rank) if n.node.since >= 18 and n.maybe(3) is not None else tuple(range(rank))
+    if len(given) != 2 * len(axes):
+        raise n.wrong(f"{len(given)} numbers for the padding of {len(axes)} axes")
+    lo, hi = [0] * rank, [0] * rank
+    for k, axis in enumerate(axes):
+        lo[axis], hi[axis] = given[k], given[k + len(axes)]
+    if any(extent + a + b < 0 for extent, a, b in zip(x.shape, lo, hi, strict=True)):
+        raise n.wrong(f"the padding {list(given)} leaves less than nothing of the shape {list(x.shape)}")
+    if not any((*lo, *hi)):
+        return x
+    if mode != "constant":
+        if any(extent == 0 for extent in x.shape):
+            raise n.wrong("there is nothing to repeat in an empty value")
+        return n.op(f"pad_{mode}", x, lo=tuple(lo), hi=tuple(hi))
+    if n.node.since < 11:
+        value: Value | None = n.constant(np.asarray(n.real("value", 0.0), x.dtype.numpy))
+    else:
+        value = n.maybe(2)
+    if value is None:
+        value = n.constant(np.zeros((), x.dtype.numpy))
+    if prod(value.shape) != 1 or value.dtype != x.dtype:
+        raise n.wrong(f"the fill must be one {x.dtype}, not {value.dtype}{list(value.shape)}")
+    return n.op("pad", x, n.view(value, ()), lo=tuple(lo), hi=tuple(hi))
+
+
+def trilu(n: Site) -> Value:
+    x = n.arg(0)
+    if len(x.shape) < 2:
+        raise n.wrong("the input must be a matrix, or several")
+    k = n.known_ints(1) or (0,)
+    if len(k) != 1:
+        raise n.wrong("the diagonal must be one integer")
+    bound = sum(x.shape[-2:])
+    return n.op("triangle_upper" if n.flag("upper", True) else "triangle_lower", x, k=max(-bound, min(bound, k[0])))
+
+
+def depth_to_space(n: Site) -> Value:
+    x = n.arg(0)
+    size = n.integer("blocksize", 1, low=1)
+    if len(x.shape) != 4 or x.shape[1] % (size * size):
+        raise n.wrong(f"blocks of {size} do not fit the shape {list(x.shape)}")
+    batch, channels, height, width = x.shape
+    depth = channels // (size * size)
+    if n.text("mode", "DCR", ("DCR", "CRD")) == "DCR":
+        parts, perm = (batch, size, size, depth, height, width), (0, 3, 4, 1, 5, 2)
+    else:
+        parts, perm = (batch, depth, size, size, height, width), (0, 1, 4, 2, 5, 3)
+    return n.view(transposed(n, n.view(x, parts), perm), (batch, depth, height * size, width * size))
+
+
+def space_to_depth(n: Site) -> Value:
+    x = n.arg(0)
+    size = n.integer("blocksize", 1, low=1)
+    if len(x.shape) != 4 or x.shape[2] % size or x.shape[3] % size:
+        raise n.wrong(f"blocks of {size} do not fit the shape {list(x.shape)}")
+    batch, channels, height, width = x.shape
+    parts = n.view(x, (batch, channels, height // size, size, width // size, size))
+    return n.view(transposed(n, parts, (0, 3, 5, 1, 2, 4)), (batch, channels * size * size, height // size, width // size))
+
+
+RULES = (
+    Entry("Reshape", 1, 25, reshape),
+    Entry("Flatten", 1, 25, flatten),
+    Entry("Squeeze", 1, 25, squeeze),
+    Entry("Unsqueeze", 1, 25, unsqueeze),
+    Entry("Transpose", 1, 25, transpose),
+    Entry("Concat", 1, 13, concat),
+    Entry("Split", 2, 18, split),
+    Entry("Slice", 1, 13, slice_),
+    Entry("Expand", 8, 13, expand),
+    Entry("Tile", 6, 13, tile),
+    Entry("Pad", 2, 25, pad),
+    Entry("Trilu", 14, 14, trilu),
+    Entry("DepthToSpace", 1, 13, depth_to_space),
+    Entry("SpaceToDepth", 1, 13, space_to_depth),
+)

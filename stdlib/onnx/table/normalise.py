@@ -1,0 +1,126 @@
+"""Normalisations and softmax."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from stdlib.onnx.site import Rule, Site, Value
+from stdlib.onnx.table.elementwise import cast
+from stdlib.onnx.table.entry import Entry
+from stdlib.onnx.table.windows import spatial
+
+
+def batch_norm(n: Site) -> tuple[Value | None, ...]:
+    """In inference: the statistics are inputs. Before version 7 `is_test`, from 14 on `training_mode` says so."""
+    if n.flag("training_mode"):
+        raise n.unsupported("training_mode = 1")
+    if n.node.since < 7 and not n.flag("is_test") or (n.node.since < 9 and not n.integer("spatial", 1)):
+        raise n.unsupported("is_test = 0" if n.node.since < 7 else "spatial = 0")
+    if any(n.wants(k) for k in range(1, 5)):
+        raise n.unsupported("statistics as outputs")
+    x = n.arg(0)
+    if len(x.shape) < 2:
+        raise n.wrong(f"the input needs a batch and channels, not the shape {list(x.shape)}")
+    scale, bias, mean, var = (cast(n, n.arg(k), x.dtype) for k in range(1, 5))
+    return (n.op("batch_norm", x, scale, bias, mean, var, eps=n.real("epsilon", 1e-5)),)
+
+
+def layer_norm(n: Site) -> tuple[Value | None, ...]:
+    x, g, b = n.arg(0), n.arg(1), n.maybe(2)
+    axis = n.axis("axis", -1, len(x.shape))
+    eps = n.real("epsilon", 1e-5)
+    if n.integer("stash_type", 1) != 1:
+        raise n.unsupported("stash_type other than 1")
+    if not (n.wants(1) or n.wants(2)):
+        return (n.op("layer_norm", x, g, b, axis=axis, eps=eps),)
+    y, mean, inv = n.ops("layer_norm_statistics", x, g, b, axis=axis, eps=eps)
+    kept = x.shape[:axis] + (1,) * (len(x.shape) - axis)
+    return y, n.view(mean, kept), n.view(inv, kept)
+
+
+def rms_norm(n: Site) -> Value:
+    x = n.arg(0)
+    return n.op("rms_norm", x, n.arg(1), axis=n.axis("axis", -1, len(x.shape)), eps=n.real("epsilon", 1e-5))
+
+
+def instance_norm(n: Site) -> Value:
+    spatial(n, n.arg(0))
+    return n.op("instance_norm", n.arg(0), n.arg(1), n.arg(2), eps=n.real("epsilon", 1e-5))
+
+
+def group_norm(n: Site) -> Value:
+    """Version 18 has a scale and bias a group, version 21 one a channel."""
+    x, g, b = n.arg(0), n.arg(1), n.arg(2)
+    groups = n.integer("num_groups", 1, low=1)
+    if len(x.shape) < 2 or x.shape[1] % groups:
+        raise n.wrong(f"{groups} groups do not fit the shape {list(x.shape)}")
+    operator = "group_norm" if n.node.since >= 21 else "group_norm_by_group"
+    return n.op(operator, x, g, b, groups=groups, eps=n.real("epsilon", 1e-5))
+
+
+def lrn(n: Site) -> Value:
+    size = n.integer("size", 1, low=1)
+    attrs = {"width": size, "lo": (size - 1) // 2, "alpha": n.real("alpha", 0.0001), "beta": n.real("beta", 0.75), "bias": n.real("bias", 1.0)}
+    if len(n.arg(0).shape) < 2:
+        raise n.wrong(f"the input needs a batch and channels, not the shape {list(n.arg(0).shape)}")
+    return n.op("lrn", n.arg(0), **attrs)
+
+
+def lp_norm(n: Site) -> Value:
+    x = n.arg(0)
+    axis = n.axis("axis", -1, len(x.shape))
+    return n.op("l1_normalise" if n.integer("p", 2, 1, 2) == 1 else "l2_normalise", x, axis=axis)
+
+
+def mean_variance(n: Site) -> Value:
+    x = n.arg(0)
+    rank = len(x.shape)
+    axes = sorted(n.axes_of(n.integers("axes", (0, 2, 3)), rank))
+    rest = [k for k in range(rank) if k not in axes]
+    perm = (*rest, *axes)
+    moved = n.op("transpose", x, perm=perm) if perm != tuple(range(rank)) else x
+    y = n.op("standardise", moved, axis=len(rest), eps=1e-9)
+    return n.op("transpose", y, perm=tuple(perm.index(k) for k in range(rank))) if moved is not x else y
+
+
+def softmax(operator: str) -> Rule:
+    """From version 13 on along one axis; before, over all axes from `axis` on as if they were one."""
+
+    def rule(n: Site) -> Value:
+        x = n.arg(0)
+        if n.node.since >= 13:
+            axis = n.axis("axis", -1, len(x.shape))
+            return n.op(operator, x, axis=axis)
+        axis = n.axis("axis", 1, len(x.shape), end=True)
+        flat = n.view(x, (prod(x.shape[:axis]), prod(x.shape[axis:])))
+        return n.view(n.op(operator, flat, axis=1), x.shape)
+
+    return rule
+
+
+def hardmax(n: Site) -> Value:
+    x = n.arg(0)
+    old = n.node.since < 13
+    axis = n.axis("axis", 1 if old else -1, len(x.shape), end=old)
+    flat = n.view(x, (prod(x.shape[:axis]), prod(x.shape[axis:]))) if old else x
+    along = 1 if old else axis
+    best = n.op("arg_max", flat, axis=along)
+    hot = n.constant(np.asarray([0, 1], x.dtype.numpy))
+    return n.view(n.op("one_hot", best, hot, axis=along, depth=flat.shape[along]), x.shape)
+
+
+RULES = (
+    Entry("BatchNormalization", 1, 15, batch_norm),
+    Entry("LayerNormalization", 17, 17, layer_norm),
+    Entry("RMSNormalization", 23, 23, rms_norm),
+    Entry("InstanceNormalization", 6, 22, instance_norm),
+    Entry("GroupNormalization", 18, 21, group_norm),
+    Entry("LRN", 1, 13, lrn),
+    Entry("LpNormalization", 1, 22, lp_norm),
+    Entry("MeanVarianceNormalization", 9, 13, mean_variance),
+    Entry("Softmax", 1, 13, softmax("softmax")),
+    Entry("LogSoftmax", 1, 13, softmax("log_softmax")),
+    Entry("Hardmax", 1, 13, hardmax),
+)

@@ -1,0 +1,75 @@
+"""Values that are known at import: constants, shapes, ranges."""
+
+from __future__ import annotations
+
+from math import ceil
+
+import numpy as np
+
+from codegen.dtypes import DTYPES
+from stdlib.onnx.problems import Refusal
+from stdlib.onnx.site import Site, Value
+from stdlib.onnx.table.entry import Entry
+from stdlib.onnx.tensors import check_size, element_type
+
+
+def constant(n: Site) -> Value:
+    given = n.node.attributes
+    if len(given) != 1:
+        raise n.wrong(f"exactly one attribute gives the value, not {len(given)}")
+    ((name, value),) = given.items()
+    match name:
+        case "value":
+            return n.constant(np.asarray(value))
+        case "value_int" | "value_ints":
+            return n.constant(np.asarray(value, np.int64))
+        case "value_float" | "value_floats":
+            return n.constant(np.asarray(value, np.float32))
+        case _:
+            raise n.unsupported(f"the attribute {name}")
+
+
+def constant_of_shape(n: Site) -> Value:
+    shape = n.known_ints(0) or ()
+    fill = n.node.attributes.get("value", np.zeros(1, np.float32))
+    if not isinstance(fill, np.ndarray) or fill.size != 1 or any(extent < 0 for extent in shape):
+        raise n.wrong(f"one value and a shape are needed, not the shape {list(shape)} and {fill}")
+    check_size(n.constant(fill).dtype, shape, "the constant")
+    return n.constant(np.broadcast_to(fill.reshape(()), shape))
+
+
+def shape(n: Site) -> Value:
+    dims = n.arg(0).shape
+    start, end = n.integer("start", 0), n.integer("end", len(dims))
+    return n.constant(np.asarray(dims[start:end], np.int64))
+
+
+def range_(n: Site) -> Value:
+    start, limit, delta = (n.known(k).reshape(-1) for k in range(3))
+    if not start.size == limit.size == delta.size == 1 or delta[0] == 0 or not np.all(np.isfinite(np.asarray([start, limit, delta], np.float64))):
+        raise n.wrong("start, limit and a delta other than 0 are needed, one number each")
+    first, last, by = start[0].item(), limit[0].item(), delta[0].item()
+    count = max(0, ceil((last - first) / by) if isinstance(by, float) else -((first - last) // by))
+    check_size(n.arg(0).dtype, (count,), "the range")
+    if count > 1 << 24:
+        raise Refusal("O014", f"a range of {count} elements is too large to be stored in the program")
+    return n.constant((start[0] + np.arange(count).astype(start.dtype) * delta[0]).astype(start.dtype))
+
+
+def eye_like(n: Site) -> Value:
+    x = n.arg(0)
+    if len(x.shape) != 2:
+        raise n.wrong("the input must have two dimensions")
+    dtype = element_type(n.integer("dtype", 0), "the result") if n.has("dtype") else x.dtype
+    check_size(DTYPES["f64"], x.shape, "the result")
+    k = max(-sum(x.shape), min(sum(x.shape), n.integer("k", 0)))
+    return n.constant(np.eye(*x.shape, k=k).astype(dtype.numpy))
+
+
+RULES = (
+    Entry("Constant", 1, 25, constant),
+    Entry("ConstantOfShape", 9, 25, constant_of_shape),
+    Entry("Shape", 1, 25, shape),
+    Entry("Range", 11, 11, range_),
+    Entry("EyeLike", 9, 22, eye_like),
+)

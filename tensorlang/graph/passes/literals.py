@@ -67,6 +67,11 @@ def neutral(e: Expr) -> Expr:
             return other
 
 
+def _zero(c: Const) -> float:
+    """Return what adding to anything of the type of `c` changes no bit."""
+    return 0.0 if c.dtype.is_integer else -0.0
+
+
 def _is(c: Const, value: float) -> bool:
     """Tell whether a constant is `value`, the sign of zero included."""
     return float(c.value) == value and copysign(1.0, c.value) == copysign(1.0, value)

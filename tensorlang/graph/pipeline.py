@@ -1,0 +1,75 @@
+"""The order of graph passes. Every step is verified; a broken invariant names the step.
+
+    merge       dce, cse, fold                  what is computed twice, never used, or known now
+    algebra     literals, identities, scales    what changes nothing, or can be part of something else; until nothing changes
+    fuse        groups become one kernel
+    layout      values that kernels want in blocks are kept in blocks
+    outputs     every output gets memory of its own
+
+`dump(step, graph)` sees the graph after every step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+from tensorlang.graph.nodes import Graph, Kernel
+from tensorlang.graph.passes.cse import cse
+from tensorlang.graph.passes.dce import dce
+from tensorlang.graph.passes.fold import fold
+from tensorlang.graph.passes.fuse import fuse
+from tensorlang.graph.passes.identities import identities
+from tensorlang.graph.passes.layout import Wishes, layout
+from tensorlang.graph.passes.literals import literals
+from tensorlang.graph.passes.outputs import outputs
+from tensorlang.graph.passes.scales import scales
+from tensorlang.graph.verify import verify
+from tensorlang.schedule.layout import Layout
+
+Pass: TypeAlias = Callable[[Graph], Graph]
+Dump: TypeAlias = Callable[[str, Graph], None]
+
+MERGE: tuple[Pass, ...] = (dce, cse, fold)
+ALGEBRA: tuple[Pass, ...] = (literals, identities, scales, dce, fold, cse)
+ROUNDS = 8
+
+
+def silent(step: str, graph: Graph) -> None:
+    """Do nothing with a graph: the default of `dump`."""
+
+
+def no_wishes(graph: Graph, kernel: Kernel) -> Mapping[str, Layout]:
+    """Return that a kernel takes everything in row-major order."""
+    return {}
+
+
+def optimise(graph: Graph, wishes: Wishes = no_wishes, dump: Dump = silent) -> Graph:
+    """Return a graph that computes the same with fewer, larger kernels, ready to be planned."""
+
+    def step(transform: Pass, before: Graph) -> Graph:
+        name = transform.__name__
+        after = verify(transform(before), name)
+        dump(name, after)
+        return after
+
+    verify(graph, "import")
+    dump("import", graph)
+    for transform in MERGE:
+        graph = step(transform, graph)
+    graph = _settled(graph, step)
+    graph = step(dce, step(fuse, graph))
+    graph = verify(layout(graph, wishes), "layout")
+    dump("layout", graph)
+    return step(dce, step(outputs, graph))
+
+
+def _settled(graph: Graph, step: Callable[[Pass, Graph], Graph]) -> Graph:
+    """Return the graph after rounds of algebra, stopping when a round leaves the nodes as they were."""
+    for _ in range(ROUNDS):
+        before = graph.nodes
+        for transform in ALGEBRA:
+            graph = step(transform, graph)
+        if graph.nodes == before:
+            break
+    return graph

@@ -1,0 +1,88 @@
+"""The layout pass: blocked chains, copies only at borders, constants laid out at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from small_graphs import binary, conv1x1, graph, kernel, unary
+from test_fuse import grouped_conv
+
+from polyhedral.expr import Floor, Mod, Name
+from tensorlang.graph.nodes import Graph, Kernel, View
+from tensorlang.graph.passes.layout import layout, layouts_of, over_axes, over_dims
+from tensorlang.graph.verify import verify
+from tensorlang.schedule.layout import Layout
+
+C = Name("c")
+
+
+def blocked(n: int, c: int, p: int) -> Layout:
+    return Layout(("n", "c", "p"), (Name("n"), Floor(C, 4), Name("p"), Mod(C, 4)), (n, -(-c // 4), p, 4))
+
+
+def wishes(graph: Graph, node: Kernel) -> Mapping[str, Layout]:
+    """Convolutions want everything in blocks of four channels, and their weights transposed."""
+    if node.operator != "conv":
+        return {}
+    x, y, w = (graph.values[v].shape for v in (node.inputs[0], node.outputs[0], node.inputs[1]))
+    turned = Layout(("f", "c"), (Name("c"), Name("f")), w[::-1])
+    return {"x": blocked(*x), "y": blocked(*y), "w": turned}
+
+
+def names(g: Graph) -> list[str]:
+    return [n.name for n in g.nodes]
+
+
+def chain() -> Graph:
+    arrays = {
+        "w": np.arange(32, dtype=np.float32).reshape(4, 8),
+        "v": np.ones((8, 4), np.float32),
+        "b": np.ones(4, np.float32),
+        "d": np.ones(8, np.float32),
+    }
+    nodes = [
+        kernel(conv1x1(1, 8, 4, 6), "x w b", "t"),
+        kernel(unary("relu", 1, 4, 6), "t", "u"),
+        kernel(conv1x1(1, 4, 8, 6), "u v d", "s"),
+        kernel(binary("+", 1, 8, 6), "s s", "y"),
+    ]
+    return graph({"x": (1, 8, 6)}, nodes, ["y"], arrays)
+
+
+def test_a_chain_of_convolutions_stays_in_blocks_and_copies_stand_at_the_borders_alone() -> None:
+    done = verify(layout(chain(), wishes))
+    assert names(done) == ["lay out x laid out", "conv t", "relu u", "conv s", "lay out s laid out", "add y"]
+    assert done.values["u"].layout is not None
+    assert done.values["u"].layout == done.values["t"].layout
+    assert done.values["y"].layout is None
+
+
+def test_constants_are_laid_out_now() -> None:
+    done = layout(chain(), wishes)
+    conv = next(n for n in done.nodes if n.name == "conv t")
+    assert isinstance(conv, Kernel)
+    weight = conv.inputs[1]
+    np.testing.assert_array_equal(done.constants[weight], chain().constants["w"].T)
+    assert set(layouts_of(done, conv)) == {"x", "y", "w"}
+
+
+def test_without_wishes_nothing_changes() -> None:
+    g = chain()
+    assert layout(g, lambda graph, node: {}).nodes == g.nodes
+
+
+def test_a_view_reads_row_major() -> None:
+    nodes = [kernel(conv1x1(1, 8, 4, 6), "x w b", "t"), View("->24", "t", "f"), kernel(unary("relu", 24), "f", "y")]
+    arrays = {"w": np.ones((4, 8), np.float32), "b": np.ones(4, np.float32)}
+    done = verify(layout(graph({"x": (1, 8, 6)}, nodes, ["y"], arrays), wishes))
+    assert names(done) == ["lay out x laid out", "conv t", "lay out t laid out", "->24", "relu y"]
+
+
+def test_a_layout_over_groups_of_axes_is_one_over_dimensions_and_back() -> None:
+    tensor = grouped_conv(2, 1, 5, 2, 4).params[0]
+    over = Layout(("n", "g", "c", "p"), (Name("n"), Name("g"), Floor(C, 4), Name("p"), Mod(C, 4)), (2, 1, 2, 4, 4))
+    dims = over_dims(over, tensor)
+    assert len(dims.axes) == 3
+    back = over_axes(dims, tensor)
+    assert [str(d) for d in back.dims[2:]] == [str(d).replace("'c'", "'a2'").replace("'p'", "'a3'") for d in over.dims[2:]]

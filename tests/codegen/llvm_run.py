@@ -36,7 +36,9 @@ def run_native(function: Function, sizes: Mapping[str, int], arrays: Mapping[str
     return int(_ENTRY(library.address(function.name))(ctypes.addressof(arguments), base))
 
 
-def check(text: str, sizes: Mapping[str, int] | None = None, *, targets: list[Target] | None = None, rtol: float = 0.0, **arrays: np.ndarray) -> dict[str, np.ndarray]:
+def check(
+    text: str, sizes: Mapping[str, int] | None = None, *, targets: list[Target] | None = None, rtol: float = 0.0, **arrays: np.ndarray
+) -> dict[str, np.ndarray]:
     """Compile and interpret `text` on copies of `arrays`; assert that results agree, and return them."""
     function = parse(text)
     verify(function)
@@ -56,7 +58,10 @@ def assert_same(actual: np.ndarray, expected: np.ndarray, rtol: float, what: str
     if rtol:
         np.testing.assert_allclose(actual, expected, rtol=rtol, atol=rtol, err_msg=what)
     else:
-        wide = [a.astype(np.float64) if a.dtype.kind in "fV" or a.dtype.name in ("bfloat16", "float8_e4m3fn", "float8_e5m2") else a for a in (actual, expected)]
+        wide = [
+            a.astype(np.float64) if a.dtype.kind in "fV" or a.dtype.name in ("bfloat16", "float8_e4m3fn", "float8_e5m2") else a
+            for a in (actual, expected)
+        ]
         np.testing.assert_array_equal(*wide, err_msg=what)
 
 

@@ -57,7 +57,9 @@ def test_floats(dtype: str, op: str) -> None:
     binary(dtype, f"{op}(x[i], y[i])" if op[0] == "m" else f"x[i] {op} y[i]")
 
 
-@pytest.mark.parametrize("expression", ["max(x[i], 0.0_f32)", "min(1.5_f32, x[i])", "max(x[i], nan_f32)", "x[i] // 0.75_f32", "fma(x[i], y[i], x[i])"])
+@pytest.mark.parametrize(
+    "expression", ["max(x[i], 0.0_f32)", "min(1.5_f32, x[i])", "max(x[i], nan_f32)", "x[i] // 0.75_f32", "fma(x[i], y[i], x[i])"]
+)
 def test_float_expressions_with_constants(expression: str) -> None:
     binary("f32", expression)
 
@@ -74,7 +76,10 @@ def test_comparisons(dtype: str, op: str) -> None:
     binary(dtype, f"x[i] {op} y[i]", "bool")
 
 
-@pytest.mark.parametrize("expression", ["not x[i]", "x[i] and y[i]", "x[i] or y[i]", "x[i] == y[i]", "select(x[i], y[i], not y[i])", "x[i] & y[i]", "x[i] ^ y[i]"])
+@pytest.mark.parametrize(
+    "expression",
+    ["not x[i]", "x[i] and y[i]", "x[i] or y[i]", "x[i] == y[i]", "select(x[i], y[i], not y[i])", "x[i] & y[i]", "x[i] ^ y[i]"],
+)
 def test_truth_values(expression: str) -> None:
     binary("bool", expression)
 

@@ -1,0 +1,160 @@
+"""Elementary functions: the error of the f32 ones in units in the last place, their special values, and f64 against the C library."""
+
+import math
+
+import numpy as np
+import pytest
+from llvm_run import LEVELS, run_native
+
+from codegen.llvm.target import Target
+from codegen.loops.parser import parse
+
+INF, NAN = float("inf"), float("nan")
+SPECIAL = [
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    INF,
+    -INF,
+    NAN,
+    1e-45,
+    -1e-45,
+    1e-39,
+    3.4e38,
+    -3.4e38,
+    88.8,
+    89.5,
+    -87.5,
+    -100.0,
+    -103.5,
+    -105.0,
+    0.5,
+    1e-20,
+]
+TARGETS = [LEVELS[-1], LEVELS[-2], LEVELS[0]]
+
+UNARY = {
+    # name: (reference in f64, arguments, largest error in ulp)
+    "exp": (np.exp, [(-104, 89)], 1.05),
+    "exp2": (np.exp2, [(-150, 128)], 1.2),
+    "expm1": (np.expm1, [(-18, 89), (-0.5, 0.5), (-1e-3, 1e-3)], 1.5),
+    "log": (np.log, [(0, 3), (0.9, 1.1), (1e-39, 1e-37), (1, 1e30)], 0.9),
+    "log2": (np.log2, [(0, 3), (0.9, 1.1), (1e-39, 1e-37), (1, 1e30)], 1.8),
+    "log1p": (np.log1p, [(-1, 3), (-0.1, 0.1), (-1e-6, 1e-6), (1, 1e30)], 1.65),
+    "tanh": (np.tanh, [(-10, 10), (-0.6, 0.6), (-1e-3, 1e-3)], 1.45),
+    "erf": (np.vectorize(math.erf), [(-4, 4), (-1, 1), (-1e-3, 1e-3)], 1.35),
+    "sigmoid": (lambda x: np.where(x < 0, np.exp(np.minimum(x, 0)) / (1 + np.exp(np.minimum(x, 0))), 1 / (1 + np.exp(-np.maximum(x, 0)))), [(-105, 20), (-1, 1)], 2.25),
+    "sin": (np.sin, [(-10, 10), (-1e6, 1e6), (-1e10, 1e10)], 1.6),
+    "cos": (np.cos, [(-10, 10), (-1e6, 1e6), (-1e10, 1e10)], 1.6),
+    "sqrt": (np.sqrt, [(0, 1e30)], 0.51),
+    "rsqrt": (lambda x: 1 / np.sqrt(x), [(0, 1e30)], 1.5),
+    "tan": (np.tan, [(-3, 3)], 1.1),
+    "asin": (np.arcsin, [(-1, 1)], 1.1),
+    "acos": (np.arccos, [(-1, 1)], 1.1),
+    "atan": (np.arctan, [(-9, 9)], 1.1),
+    "sinh": (np.sinh, [(-80, 80)], 1.6),
+    "cosh": (np.cosh, [(-80, 80)], 1.6),
+    "asinh": (np.arcsinh, [(-9, 9)], 1.6),
+    "acosh": (np.arccosh, [(1, 9)], 1.7),
+    "atanh": (np.arctanh, [(-1, 1)], 1.6),
+    "floor": (np.floor, [(-9, 9)], 0.0),
+    "ceil": (np.ceil, [(-9, 9)], 0.0),
+    "round": (np.rint, [(-9, 9)], 0.0),
+    "trunc": (np.trunc, [(-9, 9)], 0.0),
+}  # fmt: skip
+BINARY = {
+    "pow": (np.power, [(0, 20), (-20, 20)], 0.51),
+    "fmod": (np.fmod, [(-99, 99), (-9, 9)], 0.0),
+    "atan2": (np.arctan2, [(-9, 9), (-9, 9)], 1.1),
+}
+
+
+def evaluate(fn: str, arrays: list[np.ndarray], target: Target, result: str | None = None) -> np.ndarray:
+    """Return `fn` of the arrays: sixteen lanes at a time, and the last few elements one by one."""
+    n = len(arrays[0])
+    dtype = "f32" if arrays[0].dtype == np.float32 else "f64"
+    params = ", ".join(f"x{i}: {dtype}[{n}]" for i in range(len(arrays)))
+    vector = ", ".join(f"x{i}[16*io + j]" for i in range(len(arrays)))
+    single = ", ".join(f"x{i}[j]" for i in range(len(arrays)))
+    text = f"""func f()({params}, out y: {result or dtype}[{n}]) {{
+        for io in 0 .. {n // 16} {{ for j in 0 .. 16 vector 16 {{ y[16*io + j] = {fn}({vector}) }} }}
+        for j in {n // 16 * 16} .. {n} {{ y[j] = {fn}({single}) }} }}"""
+    y = np.zeros(n, bool if result else arrays[0].dtype)
+    given = {f"x{i}": a for i, a in enumerate(arrays)}
+    assert run_native(parse(text), {}, {**given, "y": y}, target) == 0
+    return y
+
+
+def ulps(actual: np.ndarray, exact: np.ndarray) -> float:
+    """Return the largest error of `actual` (f32), in units of the last place of the exact result."""
+    with np.errstate(all="ignore"):
+        finite = np.isfinite(exact.astype(np.float32))
+    size = np.abs(exact[finite])
+    with np.errstate(all="ignore"):
+        unit = np.maximum(2.0 ** (np.floor(np.log2(np.where(size > 0, size, 1))) - 23), 2.0**-149)
+    return float(np.max(np.abs(actual[finite].astype(np.float64) - exact[finite]) / unit, initial=0))
+
+
+def arguments(ranges: list[tuple[float, float]], count: int = 20003) -> np.ndarray:
+    random = np.random.default_rng(7)
+    return np.concatenate([random.uniform(low, high, count) for low, high in ranges]).astype(np.float32)
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
+@pytest.mark.parametrize("fn", UNARY)
+def test_error_of_f32_functions(fn: str, target: Target) -> None:
+    reference, ranges, limit = UNARY[fn]
+    x = arguments(ranges)
+    with np.errstate(all="ignore"):
+        exact = reference(x.astype(np.float64))
+    error = ulps(evaluate(fn, [x], target), exact)
+    assert error <= limit
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
+@pytest.mark.parametrize("fn", BINARY)
+def test_error_of_f32_functions_of_two_arguments(fn: str, target: Target) -> None:
+    reference, ranges, limit = BINARY[fn]
+    random = np.random.default_rng(8)
+    x, y = (random.uniform(low, high, 5003).astype(np.float32) for low, high in ranges)
+    with np.errstate(all="ignore"):
+        exact = reference(x.astype(np.float64), y.astype(np.float64))
+    assert ulps(evaluate(fn, [x, y], target), exact) <= limit
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
+@pytest.mark.parametrize("fn", UNARY)
+def test_special_arguments(fn: str, target: Target) -> None:
+    x = np.array(SPECIAL, np.float32)
+    with np.errstate(all="ignore"):
+        expected = UNARY[fn][0](x.astype(np.float64)).astype(np.float32)
+    actual = evaluate(fn, [x], target)
+    np.testing.assert_allclose(actual, expected, rtol=1e-6, atol=2e-45)
+
+
+@pytest.mark.parametrize("target", TARGETS[::2], ids=lambda t: t.name)
+def test_powers_of_special_numbers(target: Target) -> None:
+    numbers = [0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5, 3.0, -3.0, 2.5, -2.5, INF, -INF, NAN, 1e-45, 3e38, -1e30]
+    x, y = (a.ravel().astype(np.float32) for a in np.meshgrid(numbers, numbers))
+    with np.errstate(all="ignore"):
+        expected = np.power(x.astype(np.float64), y.astype(np.float64)).astype(np.float32)
+    np.testing.assert_allclose(evaluate("pow", [x, y], target), expected, rtol=1e-6, atol=2e-45)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("fn", ["isnan", "isinf"])
+def test_classification(fn: str, dtype: type) -> None:
+    x = np.array(SPECIAL, dtype)
+    np.testing.assert_array_equal(evaluate(fn, [x], TARGETS[0], "bool"), getattr(np, fn)(x))
+
+
+@pytest.mark.parametrize("fn", [*UNARY, *BINARY])
+def test_f64_functions_are_those_of_the_c_library(fn: str) -> None:
+    reference, ranges, _ = (UNARY | BINARY)[fn]
+    arity = 2 if fn in BINARY else 1
+    random = np.random.default_rng(9)
+    low, high = ranges[0]
+    arrays = [random.uniform(low, high, 35) for _ in range(arity)]
+    with np.errstate(all="ignore"):
+        np.testing.assert_allclose(evaluate(fn, arrays, TARGETS[0]), reference(*arrays), rtol=4e-16 * 4)

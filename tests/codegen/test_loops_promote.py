@@ -1,0 +1,99 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+from loops_golden import cases, check, read
+
+from codegen.loops.interp import run
+from codegen.loops.nodes import Function
+from codegen.loops.parser import parse
+from codegen.loops.printer import show
+from codegen.loops.promote import drop_stack_to_registers, promote_accumulators
+from codegen.loops.simplify import simplify
+from codegen.loops.verify import verify
+
+
+def promote(function: Function) -> Function:
+    return drop_stack_to_registers(promote_accumulators(simplify(function)))
+
+
+@pytest.mark.parametrize("path", cases("promote"), ids=lambda path: path.stem)
+def test_promotion_by_example(path: Path) -> None:
+    function = parse(read(path)[1]["loops"])
+    verify(function)
+    promoted = promote(function)
+    verify(promoted)
+    check(path, promoted=show(promoted))
+    assert promote(promoted) == promoted
+
+
+@pytest.mark.parametrize("path", cases("promote"), ids=lambda path: path.stem)
+@pytest.mark.parametrize("size", [0, 1, 5, 21])
+def test_promotion_keeps_results(path: Path, size: int) -> None:
+    function = parse(read(path)[1]["loops"])
+    sizes = {name: max(size - 1, 0) if name == "m" else size for name in function.sizes}
+    results = []
+    for f in (function, promote(function)):
+        arrays = {}
+        for p in f.params:
+            shape = tuple(e.value if hasattr(e, "value") else sizes[e.name] for e in p.shape)
+            arrays[p.name] = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
+        assert run(f, sizes, arrays) == 0
+        results.append(arrays["c"])
+    assert np.array_equal(*results)
+
+
+def _body(body: str) -> Function:
+    return parse(f"func f(N, m)(a: f32[N, N], k: i32[N], out c: f32[N, 64]) {{ {body} }}")
+
+
+REFUSED = {
+    "the address moves with the loop": "for i in 0 .. N { c[i, 0] = c[i, 0] + a[0, i] }",
+    "a serial loop inside moves the address": "for i in 0 .. N { for j in 0 .. 8 { c[0, j] = c[0, j] + a[0, i] } }",
+    "another address of the same buffer is read": "for i in 0 .. N { c[0, 0] = c[0, 0] + c[1, i] }",
+    "the address is read from memory": "for i in 0 .. N { c[value(k[0]), 0] = c[value(k[0]), 0] + a[0, i] }",
+    "the access is conditional": "for i in 0 .. N { if a[0, i] > 0.0_f32 { c[0, 0] = c[0, 0] + a[0, i] } }",
+    "the edge moves with the loop": ("for i in 0 .. N { for j in 0 .. min(16, i) vector 16 { c[0, j] = c[0, j] + a[0, i] } }"),
+    "nothing is accumulated": "for i in 0 .. N { c[0, 0] = a[0, i] }",
+    "the tile does not fit": (
+        "for i in 0 .. N { for u in 0 .. 64 unroll 64 { for j in 0 .. 64 vector 64 { c[u, j] = c[u, j] + a[0, i] } } }"
+    ),
+    "two register elements would be one memory element": (
+        "for i in 0 .. N { for u in 0 .. 4 unroll 4 { for j in 0 .. 4 vector 4 { c[0, u + j] = c[0, u + j] + a[0, i] } } }"
+    ),
+}
+
+
+@pytest.mark.parametrize("body", REFUSED.values(), ids=REFUSED.keys())
+def test_promotion_is_refused_when(body: str) -> None:
+    function = simplify(_body(body))
+    verify(function)
+    assert promote_accumulators(function) == function
+
+
+def test_memory_that_an_empty_loop_does_not_touch_stays_untouched() -> None:
+    function = parse("func f(N, m)(a: f32[N], out c: f32[3]) { for k in 0 .. N { c[m] = c[m] + a[k] } }")
+    promoted = promote(function)
+    assert "registers" in show(promoted)
+    run(promoted, {"N": 0, "m": 99}, {"a": np.zeros(0, np.float32), "c": np.zeros(3, np.float32)})
+
+
+def test_a_loop_whose_iterations_may_touch_nothing_leaves_promotion_to_the_loop_inside() -> None:
+    function = _body("for i in 0 .. N { for j in 0 .. min(i, m) { c[m, 0] = c[m, 0] + a[0, i] } }")
+    text = show(promote(function))
+    assert "for i in 0 .. N {\n        if 0_i64 < index(min(i, m)) {\n            alloc c_acc: f32[] registers" in text
+
+
+def test_accesses_in_several_nests_share_one_tile() -> None:
+    function = _body("""
+        for i in 0 .. N {
+            for p in 0 .. 16 vector 16 { c[m, p] = c[m, p]*2.0_f32 }
+            for q in 0 .. 16 vector 16 { c[m, q] = c[m, q] + a[0, i] }
+        }""")
+    text = show(promote(function))
+    assert "c_acc[p] = c_acc[p] * 2.0_f32" in text and "c_acc[q] = c_acc[q] + a[0, i]" in text
+
+
+def test_scratch_that_is_private_to_a_lane_and_indexed_by_it_stays_on_the_stack() -> None:
+    function = _body("for j in 0 .. 8 vector 8 { alloc t: f32[8] stack t[j] = 1.0_f32 c[j, 0] = t[j] }")
+    assert drop_stack_to_registers(function) == function

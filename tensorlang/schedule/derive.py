@@ -382,3 +382,114 @@ def _blocked_dims(d: _Deriver, c: Contraction, storage: Storage) -> tuple[str, .
     out.append(f"{axes[own.index(axis or '')]} % {block}")
     return tuple(out)
 
+
+
+# ---------------------------------------------------------------- what the caller could store differently
+
+
+def wanted_storage(
+    program: Program, machine: Machine, layouts: Mapping[str, Storage], constants: frozenset[str]
+) -> dict[str, Storage]:
+    """Return how the derived schedule would like tensors to be stored that are not in `layouts` yet: results and inputs of
+    convolutions and pooling in blocks of channels, constant operands of contractions in the order the register tile reads them."""
+    program = lift(program)
+    d = _Deriver(program, machine, layouts, constants, Schedule(program.name))
+    d.axes = {t.name: x.axes for x in program.definitions for t in x.tensors}
+    d.axes |= {p.name: tuple(f"a{k}" for k in range(len(p.shape))) for p in program.params}
+    out: dict[str, Storage] = {}
+    if _row_depth(program):
+        return out
+    for definition in program.definitions:
+        if len(definition.pieces) == 1 and len(definition.axes) > 0:
+            out |= _channels(d, definition)
+    d.layouts = {**layouts, **out}
+    for definition in program.definitions:
+        if len(definition.pieces) != 1 or not definition.axes or _reads_itself(definition):
+            continue
+        axis = _vector_axis(d, definition)
+        c = contraction(definition, axis) if axis in definition.axes else None
+        if c is not None and c.w in constants and c.w not in layouts:
+            out[c.w] = _packed_storage(d, definition, c, axis)
+    return out
+
+
+def _packed_storage(d: _Deriver, definition: Definition, c: Contraction, axis: str) -> Storage:
+    sizes = extents(definition)
+    row = c.rows[-1] if c.rows else None
+    lanes = block_of(d.layouts.get(definition.tensors[0].name), axis) or d.machine.lanes(compute_dtype(c.reduce.reducer.dtypes[0]))
+    _, v = tile_sizes(sizes[row] if row else 1, sizes[axis], lanes, d.machine.vector_registers)
+    width = lanes * v
+    own = d.axes[c.w]
+    to = {s.name: a for s, a in zip(c.w_read.index, own, strict=True) if isinstance(s, AffineName)}
+    shape = dict(zip(own, tensor_table(d.program)[c.w].shape, strict=True))
+    channel = _blocked_binder(d, c)
+    loops = list(c.inner)
+    dims = [AffineName(to[n]) for n in (*c.batch, *(j for j in c.columns if j != axis)) if n in to]
+    extents_of = [shape[x.name] for x in dims]
+    out = [*dims, affine.floor(AffineName(to[axis]), width)]
+    extents_of.append(affine.ceil_div(shape[to[axis]], width))
+    if channel is not None and channel[0] in to:
+        binder, block = channel
+        out.append(affine.floor(AffineName(to[binder]), block))
+        extents_of.append(affine.ceil_div(shape[to[binder]], block))
+        loops = [b for b in loops if b != binder]
+    for b in loops:
+        if b in to:
+            out.append(AffineName(to[b]))
+            extents_of.append(shape[to[b]])
+    if channel is not None and channel[0] in to:
+        out.append(affine.mod(AffineName(to[channel[0]]), channel[1]))
+        extents_of.append(affine.to_expr(channel[1]))
+    out.append(affine.mod(AffineName(to[axis]), width))
+    extents_of.append(affine.to_expr(width))
+    return Storage(tuple(out), tuple(extents_of))
+
+
+def _channels(d: _Deriver, definition: Definition) -> dict[str, Storage]:
+    """Return blocked storage for the result and the windowed input of a convolution or a pooling."""
+    name = definition.tensors[0].name
+    found = [r for p in definition.pieces for r in reduces(p.value)]
+    if len(found) != 1 or len(definition.axes) < 4 or name not in d.program.results or name in d.layouts:
+        return {}
+    sizes = extents(definition)
+    lanes = d.machine.lanes(compute_dtype(found[0].reducer.dtypes[0]))
+    windowed = [r for b in found[0].body for r in reads(b) if any(not isinstance(s, AffineName | Dynamic) for s in r.index) or len(r.index) >= 4]
+    if not windowed:
+        return {}
+    out: dict[str, Storage] = {}
+    column = _channel_axis(definition, d.constants, sizes, lanes)
+    if column is None:
+        return {}
+    out[name] = _blocked_storage(definition.axes, definition.tensors[0].shape, definition.axes.index(column), lanes)
+    for read in windowed:
+        if read.tensor in d.layouts or read.tensor in d.constants or read.tensor not in {p.name for p in d.program.params}:
+            continue
+        binders = {b.name for b in found[0].binders}
+        for k, slot in enumerate(read.index):
+            extent = affine.constant(tensor_table(d.program)[read.tensor].shape[k])
+            if isinstance(slot, AffineName) and (slot.name == column or slot.name in binders) and extent is not None and extent >= lanes:
+                out[read.tensor] = _blocked_storage(d.axes[read.tensor], tensor_table(d.program)[read.tensor].shape, k, lanes)
+                break
+    return out
+
+
+def _channel_axis(definition: Definition, constants: frozenset[str], sizes: Mapping[str, int | None], lanes: int) -> str | None:
+    """Return the axis to keep in blocks: one that constant weights alone are indexed by, else one that every operand is indexed by."""
+    for axis in definition.axes[1:]:
+        c = contraction(definition, axis)
+        if c is not None and c.w in constants and (sizes[axis] or 0) >= lanes and axis in c.columns:
+            return axis
+    plain = [a for a in definition.axes[1:] if (sizes[a] or 0) >= lanes and _plain_everywhere(definition, a)]
+    return plain[0] if plain else None
+
+
+def _plain_everywhere(definition: Definition, axis: str) -> bool:
+    """Tell whether every read of a reduction's body uses `axis` as an index of its own."""
+    bodies = [b for p in definition.pieces for r in reduces(p.value) for b in r.body]
+    return all(any(isinstance(s, AffineName) and s.name == axis for s in read.index) for b in bodies for read in reads(b))
+
+
+def _blocked_storage(axes: tuple[str, ...], shape: tuple[object, ...], axis: int, block: int) -> Storage:
+    outer = [affine.floor(AffineName(a), block) if k == axis else AffineName(a) for k, a in enumerate(axes)]
+    extents_of = [affine.ceil_div(s, block) if k == axis else s for k, s in enumerate(shape)]  # type: ignore[arg-type]
+    return Storage((*outer, affine.mod(AffineName(axes[axis]), block)), (*extents_of, affine.to_expr(block)))  # type: ignore[arg-type]

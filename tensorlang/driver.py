@@ -1,0 +1,268 @@
+"""The pipeline of one kernel, on a page.
+
+    program ─lift, derive or given→ schedule ─apply, prove→ plan ─lower→ loops ─simplify, promote→ loops ─emit→ LLVM IR ─→ object
+
+Every step is verified. What was compiled before comes from the cache: its key is the program, the schedule, the layouts, the target and
+the compiler, so a hit skips everything from scheduling on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from functools import cache
+from itertools import permutations, product
+from pathlib import Path
+
+from codegen.llvm.cache import Cache, cache_key
+from codegen.llvm.emit import emit
+from codegen.llvm.jit import assembly, compile_object
+from codegen.llvm.target import Target
+from codegen.llvm.workspace import workspace_bytes
+from codegen.loops.nodes import Function
+from codegen.loops.parser import parse as parse_loops
+from codegen.loops.printer import show as show_loops
+from codegen.loops.promote import promote_accumulators
+from codegen.loops.simplify import simplify
+from codegen.loops.verify import verify
+from polyhedral.schedule import show as show_tree
+from tensorlang.diagnostics import CompileError
+from tensorlang.lower.kernel import Lowered, Requirement, lower
+from tensorlang.schedule.check import proven
+from tensorlang.schedule.derive import derive, wanted_storage
+from tensorlang.schedule.layout import Layout
+from tensorlang.schedule.machine import Machine
+from tensorlang.schedule.plan import Plan, Storage, make_stage
+from tensorlang.schedule.schedule import Schedule
+from tensorlang.schedule.storage import to_layout, to_storage
+from tensorlang.tensor.lift import lift
+from tensorlang.tensor.nodes import Program
+from tensorlang.tensor.scop import to_scop
+from tensorlang.tensor.walk import components, definition_reads
+
+Dump = Callable[[str, str], None]
+"""Called with the name of a stage and its text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """A compiled kernel. ABI: `i32 symbol(ptr slots, ptr workspace)`, slots are the buffers of `params` in order, then `sizes` as i64.
+    A result k > 0 means that `requirements[k - 1]` failed. `schedule` and `loops` are texts for people."""
+
+    symbol: str
+    object: bytes = field(repr=False)
+    params: tuple[str, ...]
+    sizes: tuple[str, ...]
+    requirements: tuple[Requirement, ...]
+    schedule: str
+    loops: str
+    times_ms: Mapping[str, float]
+    cached: bool = False
+
+    def workspace_bytes(self, threads: int, sizes: Mapping[str, int] | None = None) -> int:
+        return workspace_bytes(parse_loops(self.loops), threads, sizes)
+
+
+def machine_of(target: Target, threads: int) -> Machine:
+    return Machine(target.vector_bits // 8, target.vector_registers, threads)
+
+
+def compile_kernel(
+    program: Program,
+    target: Target,
+    *,
+    schedule: Schedule | None = None,
+    knobs: Mapping[str, int] | None = None,
+    layouts: Mapping[str, Layout] | None = None,
+    constants: frozenset[str] = frozenset(),
+    threads: int = 1,
+    store: Cache | None = None,
+    dump: Dump | None = None,
+) -> Artifact:
+    """Return native code for `program`. Without a schedule one is derived. `layouts`: how the caller stores inputs and results that are
+    not row-major; `constants`: inputs that never change. Raises CompileError when the schedule cannot be read or is refused."""
+    key = _key(program, target, schedule, knobs, layouts, constants, threads)
+    found = store.get(key) if store is not None and dump is None else None
+    if found is not None:
+        return _unpack(found)
+    symbol = f"tl_{key[:24]}"
+    clock = _Clock()
+    scheduled = plan_kernel(program, machine_of(target, threads), schedule, knobs, layouts, constants, dump)
+    clock("schedule")
+    lowered = loops_of(scheduled.plan, symbol, dump)
+    clock("loops")
+    text = emit(lowered.function, target)
+    clock("emit")
+    if dump is not None:
+        dump("llvm", text)
+        dump("asm", assembly(text, target))
+    code = compile_object(text, target)
+    clock("llvm")
+    sizes = lowered.function.sizes
+    artifact = Artifact(
+        symbol, code, lowered.params, sizes, lowered.requirements, str(scheduled.schedule), show_loops(lowered.function), clock.times
+    )
+    if store is not None:
+        store.put(key, _pack(artifact))
+    return artifact
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduled:
+    schedule: Schedule
+    plan: Plan
+
+
+def plan_kernel(
+    program: Program,
+    machine: Machine,
+    schedule: Schedule | None = None,
+    knobs: Mapping[str, int] | None = None,
+    layouts: Mapping[str, Layout] | None = None,
+    constants: frozenset[str] = frozenset(),
+    dump: Dump | None = None,
+) -> Scheduled:
+    """Return the proven plan of `schedule`, or of the first derived schedule that is legal."""
+    stored = {name: to_storage(program, name, layout) for name, layout in (layouts or {}).items()}
+    if schedule is not None:
+        result = Scheduled(schedule, proven(program, schedule, stored, knobs))
+    else:
+        result = _first_legal(program, derive(program, machine, stored, constants), stored)
+    if dump is not None:
+        dump("schedule", f"{result.schedule}\n\n{show_tree(result.plan.placed)}")
+    return result
+
+
+def loops_of(plan: Plan, symbol: str, dump: Dump | None = None) -> Lowered:
+    """Return the verified, simplified loop-IR function of a plan."""
+    lowered = lower(plan, symbol)
+    function: Function = promote_accumulators(simplify(lowered.function))
+    verify(function)
+    if dump is not None:
+        dump("loops", show_loops(function))
+    return replace(lowered, function=function)
+
+
+def wanted_layouts(
+    program: Program,
+    target: Target,
+    constants: frozenset[str] = frozenset(),
+    layouts: Mapping[str, Layout] | None = None,
+    threads: int = 1,
+) -> dict[str, Layout]:
+    """Return the layouts that the derived schedule would like for inputs and results not in `layouts`; nobody has to grant them."""
+    stored: dict[str, Storage] = {name: to_storage(program, name, layout) for name, layout in (layouts or {}).items()}
+    wanted = wanted_storage(program, machine_of(target, threads), stored, constants)
+    found = {name: to_layout(program, name, storage) for name, storage in wanted.items()}
+    return {name: layout for name, layout in found.items() if layout is not None}
+
+
+def _first_legal(program: Program, derived: Schedule, stored: Mapping[str, Storage]) -> Scheduled:
+    """Return the derived schedule, with the loops of recurrences reversed or permuted until the dependences allow the order."""
+    refused: CompileError | None = None
+    for schedule in _orders(program, derived):
+        try:
+            return Scheduled(schedule, proven(program, schedule, stored))
+        except CompileError as refusal:
+            refused = refused or refusal
+    assert refused is not None
+    raise refused
+
+
+def _orders(program: Program, derived: Schedule) -> Iterator[Schedule]:
+    yield derived
+    lifted = lift(program)
+    stages = to_scop(lifted)
+    recurrent = [g[0] for g in components(lifted) if len(g) == 1 and g[0].tensors[0].name in definition_reads(g[0])]
+    for definition in recurrent:
+        loops = [f"{definition.tensors[0].name}.{a}" for a in definition.axes]
+        for signs in product((False, True), repeat=len(loops)):
+            reversed_ = [loop for loop, sign in zip(loops, signs, strict=True) if sign]
+            turned = derived
+            for loop in reversed_:
+                turned = turned.reverse(loop)
+            for order in permutations(loops) if len(loops) <= 3 else [tuple(loops)]:
+                if reversed_ or list(order) != loops:
+                    yield turned.order(*order) if list(order) != loops else turned
+        make_stage(stages, definition)
+
+
+# ---------------------------------------------------------------- the cache
+
+
+@cache
+def compiler_digest() -> str:
+    """Return a digest of the compiler's own source, so that no kernel outlives the compiler that made it."""
+    digest = hashlib.sha256()
+    root = Path(__file__).parent.parent
+    for package in ("codegen", "polyhedral", "tensorlang"):
+        for path in sorted((root / package).rglob("*.py")):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _key(
+    program: Program,
+    target: Target,
+    schedule: Schedule | None,
+    knobs: Mapping[str, int] | None,
+    layouts: Mapping[str, Layout] | None,
+    constants: frozenset[str],
+    threads: int,
+) -> str:
+    parts = [
+        compiler_digest(),
+        repr(program),
+        repr(schedule.directives) if schedule is not None else "derived",
+        repr(sorted((knobs or {}).items())),
+        repr(sorted((layouts or {}).items(), key=lambda item: item[0])),
+        repr(sorted(constants)),
+        str(threads),
+    ]
+    return cache_key(parts, target)
+
+
+def _pack(artifact: Artifact) -> bytes:
+    head = {
+        "symbol": artifact.symbol,
+        "params": artifact.params,
+        "sizes": artifact.sizes,
+        "requirements": [asdict(r) for r in artifact.requirements],
+        "schedule": artifact.schedule,
+        "loops": artifact.loops,
+        "times_ms": dict(artifact.times_ms),
+    }
+    text = json.dumps(head).encode()
+    return len(text).to_bytes(8, "little") + text + artifact.object
+
+
+def _unpack(data: bytes) -> Artifact:
+    size = int.from_bytes(data[:8], "little")
+    head = json.loads(data[8 : 8 + size])
+    return Artifact(
+        head["symbol"],
+        data[8 + size :],
+        tuple(head["params"]),
+        tuple(head["sizes"]),
+        tuple(Requirement(**r) for r in head["requirements"]),
+        head["schedule"],
+        head["loops"],
+        head["times_ms"],
+        cached=True,
+    )
+
+
+@dataclass(slots=True)
+class _Clock:
+    """Milliseconds per stage."""
+
+    times: dict[str, float] = field(default_factory=dict)
+    last: float = field(default_factory=time.perf_counter)
+
+    def __call__(self, stage: str) -> None:
+        now = time.perf_counter()
+        self.times[stage] = (now - self.last) * 1e3
+        self.last = now

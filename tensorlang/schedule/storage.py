@@ -1,0 +1,117 @@
+"""Layouts as the caller sees a tensor, and as a schedule sees it.
+
+A caller speaks of the dimensions of an array; the tensor IR splits composite dimensions into axes (`grouping`). Here one becomes the other:
+
+    array   [n, c, h, w]       c // 16, c % 16
+    axes    [n, g, f, p, q]    (64*g + f) // 16, (64*g + f) % 16       with 64 = extent of f
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+from polyhedral.expr import Expr as Affine
+from polyhedral.expr import Name
+from tensorlang.schedule.layout import Layout
+from tensorlang.schedule.plan import Storage
+from tensorlang.tensor import affine
+from tensorlang.tensor.nodes import Program, Tensor
+from tensorlang.tensor.walk import definers, tensor_table
+
+
+def axis_names(program: Program, tensor: str) -> tuple[str, ...]:
+    """Return the names that a schedule uses for the axes of `tensor`: its definition's, or a0, a1, … for a parameter."""
+    definition = definers(program).get(tensor)
+    return definition.axes if definition else tuple(f"a{k}" for k in range(len(tensor_table(program)[tensor].shape)))
+
+
+def groups(tensor: Tensor) -> list[tuple[int, ...]]:
+    """Return, per dimension of the caller's array, the axes it is made of."""
+    axes = iter(range(len(tensor.shape)))
+    return [tuple(islice(axes, n)) for n in (tensor.grouping or (1,) * len(tensor.shape))]
+
+
+def to_storage(program: Program, tensor: str, layout: Layout) -> Storage:
+    """Return the caller's layout of `tensor` over its axes."""
+    found = tensor_table(program)[tensor]
+    names = axis_names(program, tensor)
+    to = {d: _linear(found, names, members) for d, members in zip(layout.axes, groups(found), strict=True)}
+    dims = tuple(_normal(affine.substitute(d, to), dict(zip(names, found.shape, strict=True))) for d in layout.dims)
+    return Storage(dims, tuple(affine.to_expr(s) for s in layout.shape))
+
+
+def _linear(tensor: Tensor, names: tuple[str, ...], members: tuple[int, ...]) -> Affine:
+    """Return the row-major index over the axes of one dimension, leaving out axes of extent one."""
+    total: Affine = affine.ZERO
+    step = 1
+    for k in reversed(members):
+        extent = affine.constant(tensor.shape[k])
+        if extent != 1:
+            total = affine.add(total, affine.scale(step, Name(names[k])))
+        step *= extent or 1
+    return total
+
+
+def _normal(e: Affine, extents: dict[str, Affine]) -> Affine:
+    """Return `e` with divisions that the extents decide carried out."""
+    match e:
+        case affine.Mod(value, divisor):
+            if _below(value, divisor, extents):
+                return value
+        case affine.Floor(value, divisor):
+            if _below(value, divisor, extents):
+                return affine.ZERO
+        case _:
+            pass
+    return e
+
+
+def _below(value: Affine, divisor: int, extents: dict[str, Affine]) -> bool:
+    form = affine.affine_form(value)
+    if form is None or any(k < 0 for k in form[0].values()):
+        return False
+    total = form[1]
+    for name, k in form[0].items():
+        extent = affine.constant(extents[name])
+        if extent is None:
+            return False
+        total += k * (extent - 1)
+    return 0 <= form[1] and total < divisor
+
+
+def to_layout(program: Program, tensor: str, storage: Storage) -> Layout | None:
+    """Return the storage of `tensor` as a layout of the caller's array, or None when its shape is not static."""
+    found = tensor_table(program)[tensor]
+    names = axis_names(program, tensor)
+    dims = groups(found)
+    visible = tuple(f"a{k}" for k in range(len(dims)))
+    to: dict[str, Affine] = {}
+    for name, members in zip(visible, dims, strict=True):
+        to |= dict(_split(found, names, members, Name(name)))
+    shape = [affine.constant(s) for s in storage.shape]
+    if any(s is None for s in shape):
+        return None
+    return Layout(visible, tuple(affine.substitute(d, to) for d in storage.dims), tuple(s for s in shape if s is not None))
+
+
+def _split(tensor: Tensor, names: tuple[str, ...], members: tuple[int, ...], whole: Affine) -> Iterator[tuple[str, Affine]]:
+    """Yield what each axis of a dimension is, in terms of the index along the dimension."""
+    step = 1
+    for position, k in reversed(list(enumerate(members))):
+        extent = affine.constant(tensor.shape[k]) or 1
+        outer_is_one = all(affine.constant(tensor.shape[m]) == 1 for m in members[:position])
+        index = affine.floor(whole, step)
+        if extent == 1 and len(members) > 1:
+            yield names[k], affine.ZERO
+        else:
+            yield names[k], index if outer_is_one else affine.mod(index, extent)
+        step *= extent
+
+
+def blocked(rank: int, axis: int, block: int, shape: tuple[int, ...]) -> Layout:
+    """Return the layout that keeps the order of dimensions but moves `block` elements of `axis` innermost (NCHW16c)."""
+    names = tuple(f"a{k}" for k in range(rank))
+    outer = tuple(affine.floor(Name(n), block) if k == axis else Name(n) for k, n in enumerate(names))
+    extents = tuple(-(-s // block) if k == axis else s for k, s in enumerate(shape))
+    return Layout(names, (*outer, affine.mod(Name(names[axis]), block)), (*extents, block))

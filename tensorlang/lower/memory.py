@@ -75,11 +75,13 @@ def _local(plan: Plan, names: Names, tensor: str, array: str, axes: tuple[str, .
         dims, shape = storage.dims, storage.shape
     else:
         box = footprint(plan.placed, array, touching, depth)
-        dims = tuple(affine.sub(axis, origin) for axis, origin in zip(axes, box.origin, strict=True))
-        shape = tuple(affine.to_expr(e) for e in box.extent)
+        cell = [(affine.sub(axis, origin), affine.to_expr(extent)) for axis, origin, extent in zip(axes, box.origin, box.extent, strict=True)]
         for axis, modulus in plan.folds.get(tensor, ()):
-            dims = tuple(affine.mod(affine.to_expr(axes[k]), modulus) if k == axis else d for k, d in enumerate(dims))
-            shape = tuple(affine.to_expr(modulus) if k == axis else s for k, s in enumerate(shape))
+            cell[axis] = (affine.mod(affine.to_expr(axes[axis]), modulus), affine.to_expr(modulus))
+        last = _vector_axis(plan, array, touching)
+        if last is not None:
+            cell.append(cell.pop(last))
+        dims, shape = tuple(d for d, _ in cell), tuple(s for _, s in cell)
     if lanes:
         shape = (*shape, affine.to_expr(lanes))
     space, align = _space(plan, array, touching, depth, dims, shape, dtypes, storage is not None)
@@ -89,6 +91,21 @@ def _local(plan: Plan, names: Names, tensor: str, array: str, axes: tuple[str, .
         for k, dtype in enumerate(dtypes)
     )
     return Home(tensor, buffers, axes, dims, chain, lanes)
+
+
+def _vector_axis(plan: Plan, array: str, touching: list[str]) -> int | None:
+    """Return the axis of `array` that vector loops run along, so that it can be stored innermost."""
+    for placement in touching:
+        nest = plan.placed.nests[placement]
+        statement = plan.placed.statements[nest.statement]
+        exprs = nest.iter_exprs()
+        vectors = {loop.name for loop in plan.placed.places[placement].loops if loop.mark == "vector"}
+        for access in (statement.write, *statement.reads):
+            if access.tensor == array:
+                for axis, slot in enumerate(access.index):
+                    if slot is not None and vectors & set(affine.names(affine.substitute(slot, exprs))):
+                        return axis
+    return None
 
 
 def _touching(plan: Plan, array: str) -> Iterator[str]:

@@ -20,7 +20,7 @@ import islpy as isl
 from polyhedral.deps import Dep, dependences
 from polyhedral.evaluate import evaluate
 from polyhedral.model import Access, Leaf, Loop, Mark, Tree
-from polyhedral.nest import Nest
+from polyhedral.nest import Nest, context_of
 from polyhedral.schedule import Schedule, placements_in, validate
 from polyhedral.space import DEFAULT_LIMIT, DT, OperationLimit, integer, limited, smallest_point
 from polyhedral.verdict import Proven, Unknown
@@ -155,9 +155,9 @@ class Checker:
     def _instances_fault(self, name: str) -> Violation | None:
         statement = self.schedule.statements[name]
         nests = self.nests(name)
-        domain = Nest.identity(self.schedule.scop, statement).points.intersect_params(nests[0].context)
-        run = self.back[nests[0].placement].range()
-        for nest in nests[1:]:
+        domain = Nest.identity(self.schedule.scop, statement).points.intersect_params(context_of(self.schedule.scop))
+        run = isl.Set.empty(domain.get_space())
+        for nest in nests:
             run = run.union(self.back[nest.placement].range())
         outside = run.subtract(domain)
         if not outside.is_empty():

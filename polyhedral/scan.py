@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import islpy as isl
 
-from polyhedral.expr import Compare, Cond, Expr, Int, Name
+from polyhedral.expr import And, Compare, Cond, Expr, Int, Name
 from polyhedral.loops import For, If, Node, Run
 from polyhedral.model import Leaf, Loop, Tree
 from polyhedral.nest import Nest, context_of
@@ -39,6 +39,7 @@ from polyhedral.space import (
     maximum,
     minimum,
     minus,
+    names_in,
 )
 
 
@@ -48,6 +49,9 @@ def scan(schedule: Schedule, *, sizes: Mapping[str, int] | None = None, separate
     validate(schedule)
     scanner = _Scanner(schedule, sizes or {}, max_separated if separate else 0)
     return scanner.sequence(schedule.tree, 0, scanner.context)
+
+
+MAX_PIECES = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +112,12 @@ class _Scanner:
         for _, other in live[1:]:
             points = points.union(other)
         frame = Frame(self.params, self.schedule.nests[live[0][0]].loops[: depth + 1])
-        step = _Step(node, depth, around, points.coalesce(), frame)
         cuts = [c for c in _merged(self.cuts[p] for p, _ in live) if c.depth == depth]
         if node.mark == "parallel":
-            return self._guarded(step, cuts)
-        return self._peeled(step, cuts)
+            return self._guarded(_Step(node, depth, around, points.coalesce(), frame), cuts)
+        parts = _in_order(points.intersect(around).coalesce(), depth)
+        steps = [_Step(node, depth, around, part, frame) for part in parts]
+        return tuple(found for step in steps for found in self._peeled(step, cuts))
 
     def _peeled(self, step: _Step, cuts: Sequence[_Cut]) -> tuple[Node, ...]:
         """Return the loop in parts: those where some cut fails, around the one where all hold."""
@@ -182,7 +187,6 @@ class _Scanner:
         around = step.around
         for position, value in pinned.items():
             around = around.fix_val(DT.set, position, isl.Val(value))
-        guards: list[Cond] = [Compare("==", Name(step.frame.dims[p]), Int(v)) for p, v in pinned.items()]
         if region.to_set().intersect(around).is_disjoint(step.points):
             return []
         bounds = _bounds(step, region, around)
@@ -193,10 +197,13 @@ class _Scanner:
         nodes = body(inner) if body is not None else self.sequence(step.node.body, step.depth + 1, inner)
         if not nodes:
             return []
+        guards: list[Cond] = [Compare("==", Name(step.frame.dims[p]), Int(v)) for p, v in pinned.items()]
+        guards += [c for g in needed for c in basic_conds(g, step.frame)]
+        nodes, hoisted = _hoisted(nodes, step.node.name)
+        guards += hoisted
         width = minus(bounds.high, bounds.low)
         extent = width.value if isinstance(width, Int) else None
         loop = For(step.node.name, bounds.low, bounds.high, step.node.mark, extent, nodes)
-        guards += [c for g in needed for c in basic_conds(g, step.frame)]
         return [If(all_of(*guards), (loop,))] if guards else [loop]
 
     def _implied(self, guard: isl.BasicSet, step: _Step, bounds: _Bounds, around: isl.Set) -> bool:
@@ -278,6 +285,41 @@ def _bounds(step: _Step, region: isl.BasicSet, around: isl.Set) -> _Bounds:
         else:
             guards.append(isl.BasicSet.from_constraint(constraint))
     return _Bounds(maximum(low), minimum(high), guards, on_loop.to_set())
+
+
+def _in_order(points: isl.Set, depth: int) -> list[isl.Set]:
+    """Return convex pieces of a union, each all before the next along the loop at `depth` wherever the outer loops agree; the union itself
+    when its pieces have no such order or are many."""
+    if points.n_basic_set() == 1:
+        return [points]
+    pieces = [b.to_set() for b in points.make_disjoint().coalesce().get_basic_sets()]
+    if len(pieces) > MAX_PIECES:
+        return [points]
+    result: list[isl.Set] = []
+    while pieces:
+        first = next((p for p in pieces if not any(_reaches_past(p, q, depth) for q in pieces if q is not p)), None)
+        if first is None:
+            return [points]
+        result.append(first)
+        pieces.remove(first)
+    return result
+
+
+def _reaches_past(first: isl.Set, second: isl.Set, depth: int) -> bool:
+    """Whether `first` has a point after one of `second` along the loop at `depth`, the outer loops equal."""
+    a, b = (isl.Map.from_range(s).move_dims(DT.in_, 0, DT.out, 0, depth) for s in (first, second))
+    return not a.reverse().apply_range(b).order_gt(DT.in_, 0, DT.out, 0).is_empty()
+
+
+def _hoisted(nodes: tuple[Node, ...], loop: str) -> tuple[tuple[Node, ...], list[Cond]]:
+    """Return a loop's body without the conditions of its only guard that do not involve the loop, and those conditions."""
+    if len(nodes) != 1 or not isinstance(nodes[0], If):
+        return nodes, []
+    guard = nodes[0]
+    conds = guard.cond.conds if isinstance(guard.cond, And) else (guard.cond,)
+    outside = [c for c in conds if loop not in names_in(c)]
+    inside = [c for c in conds if loop in names_in(c)]
+    return ((If(all_of(*inside), guard.body),) if inside else guard.body), outside
 
 
 def _sides(basic: isl.BasicSet, step: _Step) -> tuple[list[Expr], list[Expr]]:

@@ -583,11 +583,11 @@ def comparison(terms: Mapping[Expr, int], constant: int, *, equality: bool = Fal
         if not positive:
             positive, negative, constant = negative, positive, -constant
         return Compare("==", from_linear(positive, max(constant, 0)), from_linear(negative, max(-constant, 0)))
-    if constant == -1 and negative:
-        return Compare("<", from_linear(negative, 0), from_linear(positive, 0))
     if not negative:
         return Compare(">=", from_linear(positive, 0), Int(-constant))
-    return Compare("<=", from_linear(negative, max(-constant, 0)), from_linear(positive, max(constant, 0)))
+    if constant < 0:
+        return Compare("<", from_linear(negative, 0), from_linear(positive, constant + 1))
+    return Compare("<=", from_linear(negative, 0), from_linear(positive, constant))
 
 
 # --- witnesses ------------------------------------------------------------------------------------------------------

@@ -100,7 +100,15 @@ def test_a_product_with_register_tiles_and_odd_sizes(shape: tuple[int, int, int]
 def test_statement(body: str) -> None:
     text = f"func f(N)(x: f32[64], p: i32[16], i_ok: bool[16], out y: f32[64]) {{ {body} }}"
     permutation = np.random.default_rng(3).permutation(16).astype(np.int32)
-    check(text, {"N": 5}, rtol=1e-6 if "exp" in body else 0.0, x=values("f32", 64), p=permutation, i_ok=values("bool", 16), y=np.zeros(64, np.float32))
+    check(
+        text,
+        {"N": 5},
+        rtol=1e-6 if "exp" in body else 0.0,
+        x=values("f32", 64),
+        p=permutation,
+        i_ok=values("bool", 16),
+        y=np.zeros(64, np.float32),
+    )
 
 
 @pytest.mark.parametrize("n", [3, 16, 40])

@@ -1,0 +1,376 @@
+"""Everything around a kernel: targets, guard pages, the pool, forks, the cache, programs, and calls from Python."""
+
+import ctypes
+import mmap
+import multiprocessing
+import os
+import re
+import subprocess
+import sys
+import textwrap
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from llvm_run import LEVELS, check, native, run_native, values
+
+from codegen.dtypes import f32, i32
+from codegen.llvm import pool
+from codegen.llvm.cache import Cache, cache_key
+from codegen.llvm.call import ArgumentError, Callable, Port
+from codegen.llvm.emit import emit
+from codegen.llvm.jit import CompileError, assembly, compile_object, load
+from codegen.llvm.program import KernelCall, Program, Slot, emit_program, failed_call
+from codegen.llvm.state import EmitError
+from codegen.llvm.target import TargetError, host, named
+from codegen.loops.parser import parse
+
+SCALE = "func scale(N)(x: f32[N], out y: f32[N]) { for io in 0 .. (N + 15) // 16 { for i in 16*io .. min(16*io + 16, N) vector 16 { y[i] = x[i] * 2.0_f32 } } }"
+ROWS = """func rows(N)(x: f32[N, 64], out y: f32[N]) {
+    for i in 0 .. N parallel {
+        alloc s: f32[1] registers
+        s[0] = 0.0_f32
+        for j in 0 .. 64 { s[0] = s[0] + x[i, j] }
+        y[i] = s[0]
+    }
+}"""
+
+# ---------------------------------------------------------------- targets
+
+
+@pytest.mark.parametrize("name", ["x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64", "host"])
+def test_every_target_gets_an_object(name: str) -> None:
+    data = compile_object(emit(parse(SCALE), named(name)), named(name))
+    machine = int.from_bytes(data[18:20], "little")
+    assert data[:4] == b"\x7fELF" and machine == (183 if name == "aarch64" else 62)
+
+
+@pytest.mark.parametrize(("name", "register"), [("x86-64", "xmm"), ("x86-64-v3", "ymm"), ("x86-64-v4", "zmm")])
+def test_a_level_uses_its_registers_and_no_others(name: str, register: str) -> None:
+    text = assembly(
+        emit(
+            parse(
+                "func f()(x: f32[64], out y: f32[64]) { for o in 0 .. 4 { for i in 0 .. 16 vector 16 { y[16*o + i] = x[16*o + i] * 2.0_f32 } } }"
+            ),
+            named(name),
+        ),
+        named(name),
+    )
+    wider = {"xmm": ("ymm", "zmm"), "ymm": ("zmm",), "zmm": ()}[register]
+    assert register in text and not any(r in text for r in wider)
+
+
+def test_an_unknown_target_is_named_in_the_error() -> None:
+    with pytest.raises(TargetError, match="unknown target `riscv`; known are host, x86-64"):
+        named("riscv")
+
+
+TILE = """func tile(K)(a: f32[{m}, K], b: f32[K, {n}], out c: f32[{m}, {n}]) {{
+    alloc acc: f32[{m}, {n}] registers
+    for i in 0 .. {m} unroll {{ for r in 0 .. {v} unroll {{ for j in 0 .. 16 vector 16 {{ acc[i, 16*r + j] = 0.0_f32 }} }} }}
+    for k in 0 .. K {{ for i in 0 .. {m} unroll {{ for r in 0 .. {v} unroll {{ for j in 0 .. 16 vector 16 {{
+        acc[i, 16*r + j] = fma(a[i, k], b[k, 16*r + j], acc[i, 16*r + j]) }} }} }} }}
+    for i in 0 .. {m} unroll {{ for r in 0 .. {v} unroll {{ for j in 0 .. 16 vector 16 {{ c[i, 16*r + j] = acc[i, 16*r + j] }} }} }}
+}}"""
+
+
+@pytest.mark.parametrize("name", ["x86-64-v4", "host"])
+@pytest.mark.parametrize(("m", "v"), [(14, 2), (12, 2), (8, 3), (6, 4)])
+def test_accumulators_of_a_tile_stay_in_registers(m: int, v: int, name: str) -> None:
+    if named(name).vector_bits != 512:
+        assert name == "host"
+        return
+    text = assembly(emit(parse(TILE.format(m=m, v=v, n=16 * v)), named(name)), named(name))
+    assert text.count("vfmadd") == m * v
+    assert not [line for line in text.splitlines() if "zmm" in line and "(%rsp)" in line]
+
+
+# ---------------------------------------------------------------- memory
+
+
+class Guarded:
+    """An array that ends, or starts, at a page that must not be touched."""
+
+    def __init__(self, array: np.ndarray, at_end: bool) -> None:
+        page = mmap.PAGESIZE
+        inner = -(-max(array.nbytes, 1) // page) * page
+        self.map = mmap.mmap(-1, inner + 2 * page)
+        base = ctypes.addressof(ctypes.c_char.from_buffer(self.map))
+        libc = ctypes.CDLL(None, use_errno=True)
+        for start in (base, base + page + inner):
+            assert libc.mprotect(ctypes.c_void_p(start), ctypes.c_size_t(page), 0) == 0
+        offset = page + (inner - array.nbytes if at_end else 0)
+        self.array = np.frombuffer(self.map, array.dtype, array.size, offset).reshape(array.shape)
+        self.array[...] = array
+
+
+@pytest.mark.parametrize("at_end", [True, False])
+@pytest.mark.parametrize("n", [1, 5, 15, 16, 17, 31])
+@pytest.mark.parametrize(
+    "body",
+    [
+        "y[i] = x[i] + 1.0_f32",
+        "y[i] = x[N - 1 - i]",
+        "y[N - 1 - i] = x[i]",
+        "y[i] = x[(i * 3) % N]",
+        "y[i] = select(index(i) >= index(2), x[i - 2], 0.0_f32)",
+        "y[i] = select(index(i) < index(N) - index(3), x[i + 3], 0.0_f32)",
+        "if index(i) < index(N - 2) { y[i + 2] = x[i + 2] }",
+        "y[i] = select(index(N) > index(20), x[20], 0.0_f32)",
+        "y[i] = select(x[i] > 100.0_f32, x[N + 100], 0.0_f32)",
+    ],
+)
+def test_nothing_outside_the_arrays_is_touched(body: str, n: int, at_end: bool) -> None:
+    lane = re.sub(r"\bi\b", "(16*io + l)", body)
+    loops = f"for io in 0 .. (N + 15) // 16 {{ for l in 0 .. min(16, N - 16*io) vector 16 {{ {lane} }} }}"
+    function = parse(f"func f(N)(x: f32[N], out y: f32[N]) {{ {loops} }}")
+    for target in LEVELS:
+        x, y = Guarded(values("f32", n), at_end), Guarded(np.zeros(n, np.float32), at_end)
+        assert run_native(function, {"N": n}, {"x": x.array, "y": y.array}, target) == 0
+
+
+def test_an_empty_vector_loop_reads_nothing_that_its_lanes_share() -> None:
+    text = "func f(N)(x: f32[N], out y: f32[64]) { for o in 0 .. 2 unroll 2 { for i in 16*o .. min(16*o + 16, N) vector 16 { y[i] = x[16*o] y[63] = y[63] + x[i] } } }"
+    x = Guarded(np.arange(16, dtype=np.float32), True)
+    check(text, {"N": 16}, x=x.array, y=np.zeros(64, np.float32))
+    assert run_native(parse(text), {"N": 16}, {"x": x.array, "y": np.zeros(64, np.float32)}, host()) == 0
+
+
+def test_errors_name_what_is_not_supported() -> None:
+    with pytest.raises(EmitError, match="`t` is in registers, so its index must be a constant once unrolled"):
+        emit(parse("func f()(x: f32[4], out y: f32[4]) { alloc t: f32[4] registers for i in 0 .. 4 { t[i] = x[i] } }"), host())
+    with pytest.raises(CompileError):
+        compile_object("define nonsense", host())
+
+
+# ---------------------------------------------------------------- threads
+
+
+@pytest.fixture
+def all_threads():
+    before = pool.threads()
+    yield
+    pool.set_threads(before)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 64])
+def test_the_result_does_not_depend_on_the_number_of_threads(threads: int, all_threads: None) -> None:
+    used = pool.set_threads(threads)
+    assert 1 <= used <= pool.available_threads() and pool.threads() == used
+    x = np.arange(100 * 64, dtype=np.float32).reshape(100, 64) % 7
+    y = np.zeros(100, np.float32)
+    for _ in range(50):
+        y[:] = 0
+        assert run_native(parse(ROWS), {"N": 100}, {"x": x, "y": y}, host(), used) == 0
+        np.testing.assert_array_equal(y, x.sum(1))
+
+
+def test_python_threads_may_run_kernels_at_once() -> None:
+    native(parse(ROWS), host())
+    wrong = []
+
+    def work(seed: int) -> None:
+        x = (values("f32", 64 * 33, seed) > 0).astype(np.float32).reshape(33, 64)
+        for _ in range(100):
+            y = np.zeros(33, np.float32)
+            run_native(parse(ROWS), {"N": 33}, {"x": x, "y": y}, host())
+            if not np.array_equal(y, x.sum(1)):
+                wrong.append(seed)
+
+    workers = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert not wrong
+
+
+def test_a_forked_child_runs_parallel_loops_and_so_does_its_parent() -> None:
+    x, y = np.ones((40, 64), np.float32), np.zeros(40, np.float32)
+    run_native(parse(ROWS), {"N": 40}, {"x": x, "y": y}, host())
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        y[:] = 0
+        run_native(parse(ROWS), {"N": 40}, {"x": x, "y": y}, host())
+        os.write(writer, b"1" if (y == 64).all() else b"0")
+        os._exit(0)
+    os.close(writer)
+    assert os.read(reader, 1) == b"1"
+    assert os.waitpid(child, 0)[1] == 0
+    y[:] = 0
+    run_native(parse(ROWS), {"N": 40}, {"x": x, "y": y}, host())
+    assert (y == 64).all()
+
+
+def test_the_interpreter_exits_cleanly_with_workers_running() -> None:
+    script = f"""
+        import sys; sys.path[:0] = {[str(Path(__file__).parent), str(Path(__file__).parents[2])]!r}
+        import numpy as np
+        from llvm_run import run_native
+        from codegen.llvm.target import host
+        from codegen.loops.parser import parse
+        y = np.zeros(40, np.float32)
+        run_native(parse({ROWS!r}), {{"N": 40}}, {{"x": np.ones((40, 64), np.float32), "y": y}}, host())
+        print(y.sum())
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout.strip()) == (0, "2560.0"), done.stderr
+
+
+# ---------------------------------------------------------------- programs and calls
+
+
+def test_a_program_runs_its_calls_in_order_over_one_arena() -> None:
+    add = parse("func add()(x: f32[8], y: f32[8], out z: f32[8]) { for i in 0 .. 8 vector 8 { z[i] = x[i] + y[i] } }")
+    calls = (
+        KernelCall("scale", (Slot(1), Slot(2, 64)), (8,)),
+        KernelCall("add", (Slot(1), Slot(2, 64), Slot(2, 128))),
+        KernelCall("scale", (Slot(2, 128), Slot(0)), (8,)),
+    )
+    program = Program(calls)
+    texts = [emit(parse(SCALE), host()), emit(add, host()), emit_program(program, host()), emit_program(program, host(), timed=True)]
+    library = load([compile_object(text, host()) for text in texts])
+    x, z, arena, times = np.arange(8, dtype=np.float32), np.zeros(8, np.float32), np.zeros(64, np.float32), np.full(3, -1, np.int64)
+    bases = (ctypes.c_void_p * 3)(z.ctypes.data, x.ctypes.data, arena.ctypes.data)
+    assert ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(library.address("run"))(ctypes.addressof(bases)) == 0
+    np.testing.assert_array_equal(z, 6 * x)
+    z[:] = 0
+    timed = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)(library.address("run_timed"))
+    assert timed(ctypes.addressof(bases), times.ctypes.data) == 0
+    np.testing.assert_array_equal(z, 6 * x)
+    assert (times >= 0).all() and times.sum() < 10**9
+
+
+def test_a_program_says_which_call_failed() -> None:
+    checked = parse("func checked()(x: f32[1], out y: f32[1]) { require x[0] > 0.0_f32 else 5 y[0] = x[0] }")
+    program = Program((KernelCall("checked", (Slot(0), Slot(1))), KernelCall("checked", (Slot(2), Slot(1)))))
+    library = load([compile_object(emit(checked, host()), host()), compile_object(emit_program(program, host()), host())])
+    good, bad, out = np.ones(1, np.float32), -np.ones(1, np.float32), np.zeros(1, np.float32)
+    bases = (ctypes.c_void_p * 3)(good.ctypes.data, out.ctypes.data, bad.ctypes.data)
+    result = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(library.address("run"))(ctypes.addressof(bases))
+    assert failed_call(result) == (1, 5)
+
+
+def test_two_libraries_may_define_the_same_symbol() -> None:
+    first, second = (load([compile_object(emit(parse(f"func f()(out y: i32[1]) {{ y[0] = {n}_i32 }}"), host()), host())]) for n in (1, 2))
+    assert first.address("f") != second.address("f")
+    with pytest.raises(KeyError, match="no `g` in the loaded objects"):
+        first.address("g")
+
+
+@pytest.fixture(scope="module")
+def adder() -> Callable:
+    function = parse(
+        "func add()(x: f32[2, 3], y: f32[2, 3], out z: f32[2, 3]) { for i in 0 .. 2 { for j in 0 .. 3 { z[i, j] = x[i, j] + y[i, j] } } }"
+    )
+    program = Program((KernelCall("add", (Slot(1), Slot(2), Slot(0))),))
+    library = load([compile_object(emit(function, host()), host()), compile_object(emit_program(program, host()), host())])
+    callable_ = Callable(library.address("run"), [Port("x", f32, (2, 3)), Port("y", f32, (2, 3))], [Port("z", f32, (2, 3))])
+    callable_.keep = library
+    return callable_
+
+
+def test_a_callable_takes_and_returns_arrays(adder: Callable) -> None:
+    x, y = values("f32", 6).reshape(2, 3), values("f32", 6, 1).reshape(2, 3)
+    first, second = adder(x, y), adder(y, y)
+    np.testing.assert_array_equal(first, x + y)
+    np.testing.assert_array_equal(second, y + y)
+
+
+def test_a_callable_accepts_arrays_that_are_not_dense(adder: Callable) -> None:
+    x = values("f32", 24).reshape(4, 6)[::2, ::2]
+    np.testing.assert_array_equal(adder(x, x.T.copy().T), x + x)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ((np.zeros((2, 3), np.float32),), "2 arrays are expected, 1 given"),
+        ((np.zeros((2, 3), np.float32), np.zeros((2, 3))), "`y` must have element type float32, not float64"),
+        ((np.zeros((2, 4), np.float32), np.zeros((2, 3), np.float32)), r"`x` must have shape \(2, 3\), not \(2, 4\)"),
+        (([1.0], np.zeros((2, 3), np.float32)), "`x` must be a NumPy array, not list"),
+    ],
+)
+def test_a_callable_says_which_argument_does_not_fit(adder: Callable, arrays: tuple, message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        adder(*arrays)
+
+
+def test_the_failure_of_a_kernel_becomes_the_exception_asked_for() -> None:
+    function = parse("func f()(x: i32[1], out y: i32[1]) { require x[0] > 0_i32 else 4 y[0] = x[0] }")
+    program = Program((KernelCall("f", (Slot(1), Slot(0))),))
+    library = load([compile_object(emit(function, host()), host()), compile_object(emit_program(program, host()), host())])
+    positive = Callable(
+        library.address("run"), [Port("x", i32, (1,))], [Port("y", i32, (1,))], failure=lambda code: ValueError(f"code {code}")
+    )
+    assert positive(np.ones(1, np.int32)) == 1
+    with pytest.raises(ValueError, match="code 4"):
+        positive(np.zeros(1, np.int32))
+
+
+# ---------------------------------------------------------------- cache
+
+
+def test_the_cache_returns_what_was_stored(tmp_path: Path) -> None:
+    store = Cache(tmp_path)
+    key = cache_key(["a", b"b"], host())
+    assert store.get(key) is None
+    assert store.put(key, b"object") is None
+    assert Cache(tmp_path).get(key) == b"object"
+
+
+def test_keys_differ_by_parts_order_and_target() -> None:
+    keys = {
+        cache_key(["ab", "c"], host()),
+        cache_key(["a", "bc"], host()),
+        cache_key(["c", "ab"], host()),
+        cache_key(["ab", "c"], named("aarch64")),
+    }
+    assert len(keys) == 4
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda d: d[:-1], lambda d: d[:10], lambda d: b"", lambda d: d[:-1] + bytes([d[-1] ^ 1]), lambda d: b"x" + d[1:]]
+)
+def test_a_damaged_entry_is_a_miss_and_can_be_replaced(tmp_path: Path, damage) -> None:
+    store = Cache(tmp_path)
+    store.put("k" * 64, b"object")
+    (path,) = tmp_path.glob("*/*.o")
+    path.write_bytes(damage(path.read_bytes()))
+    assert store.get("k" * 64) is None
+    store.put("k" * 64, b"object")
+    assert store.get("k" * 64) == b"object"
+
+
+def test_a_directory_that_cannot_be_written_is_reported_once(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    store = Cache(tmp_path / "file")
+    assert "cannot write to the cache in" in (store.put("k" * 64, b"1") or "")
+    assert store.put("k" * 64, b"1") is None
+    assert store.get("k" * 64) is None
+
+
+def test_the_environment_chooses_the_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TENSORLANG_CACHE", str(tmp_path / "here"))
+    assert Cache().directory == tmp_path / "here"
+
+
+def _hammer(directory: Path, seed: int) -> None:
+    store = Cache(directory)
+    for i in range(150):
+        store.put("k" * 64, bytes([i % 251]) * 5000)
+        found = store.get("k" * 64)
+        if found is None or found != bytes([found[0]]) * 5000:
+            raise SystemExit(1)
+
+
+def test_processes_that_race_for_an_entry_see_whole_ones(tmp_path: Path) -> None:
+    workers = [multiprocessing.get_context("spawn").Process(target=_hammer, args=(tmp_path, seed)) for seed in range(2)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert [worker.exitcode for worker in workers] == [0, 0]
+    assert not list(tmp_path.glob("*/.new-*"))

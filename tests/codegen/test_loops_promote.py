@@ -2,7 +2,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from loops_golden import cases, check, read
+from loops_strategies import running_functions
 
 from codegen.loops.interp import run
 from codegen.loops.nodes import Function
@@ -41,6 +44,18 @@ def test_promotion_keeps_results(path: Path, size: int) -> None:
         assert run(f, sizes, arrays) == 0
         results.append(arrays["c"])
     assert np.array_equal(*results)
+
+
+@settings(max_examples=60, deadline=None)
+@given(running_functions(), st.integers(0, 5))
+def test_promotion_keeps_the_results_of_any_function(function: Function, n: int) -> None:
+    results = []
+    for f in (function, promote(function)):
+        verify(f)
+        arrays = {name: np.linspace(-2, 3, size, dtype=np.float32) for name, size in (("a", 8), ("c", 8), ("n", n))}
+        assert run(f, {"N": n}, arrays) == 0
+        results.append(arrays["c"])
+    assert np.array_equal(*results, equal_nan=True)
 
 
 def _body(body: str) -> Function:

@@ -27,6 +27,7 @@ from tensorlang.schedule.schedule import Schedule
 from tensorlang.syntax import nodes as syntax
 from tensorlang.tensor import affine
 from tensorlang.tensor.compose import inline
+from tensorlang.tensor.flatten import flatten
 from tensorlang.tensor.lift import lift
 from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.scop import StatementInfo, Stages, to_scop
@@ -48,13 +49,15 @@ class _State:
     stored_at: dict[str, str] = field(default_factory=dict)
     prefetches: list[tuple[str, str, int]] = field(default_factory=list)
     scop_statements: tuple[Statement, ...] = ()
+    kept: frozenset[str] = frozenset()
+    """Tensors that the caller stores in a layout."""
 
 
 def apply(program: Program, schedule: Schedule, layouts: Mapping[str, Storage] | None = None, knobs: Mapping[str, int] | None = None) -> Plan:
     """Return the plan that `schedule` describes for `program`. `layouts`: how parameters and results are stored by the caller.
 
     Raises CompileError S01xx for directives that cannot be read or name what is not there, S02xx for ones that make no sense here."""
-    state = _State(lift(program), knobs or {})
+    state = _State(lift(program), knobs or {}, kept=frozenset(layouts or {}))
     for directive in schedule.directives:
         if directive.name not in _TABLE:
             known = ", ".join(sorted(_TABLE))
@@ -155,7 +158,12 @@ def _rfactor_rewrite(state: _State, directive: syntax.Directive) -> None:
     state.program = made
 
 
+def _flatten_rewrite(state: _State, directive: syntax.Directive) -> None:
+    state.program = flatten(state.program, state.kept)
+
+
 _REWRITES: dict[str, Callable[[_State, syntax.Directive], None]] = {
+    "flatten": _flatten_rewrite,
     "inline": _inline,
     "pack": _pack_rewrite,
     "rfactor": _rfactor_rewrite,
@@ -543,6 +551,7 @@ _TABLE: dict[str, Callable[[_State, syntax.Directive], None]] = {
     "layout": _layout,
     "fold": _fold,
     "prefetch": _prefetch,
+    "flatten": _done,
     "inline": _done,
     "rfactor": _done,
 }

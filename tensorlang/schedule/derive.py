@@ -11,7 +11,7 @@ What comes out is an ordinary schedule: it prints in the language, can be pasted
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from codegen.dtypes import compute_dtype
 from polyhedral.expr import Name as AffineName
@@ -20,6 +20,7 @@ from tensorlang.schedule.plan import Storage
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.shape import Contraction, block_of, contraction, extents, innermost_axis, unit_stride, work
 from tensorlang.tensor import affine
+from tensorlang.tensor.flatten import flatten
 from tensorlang.tensor.lift import lift
 from tensorlang.tensor.nodes import Definition, Dynamic, Program
 from tensorlang.tensor.walk import components, reads, reduces, tensor_table
@@ -35,7 +36,7 @@ class _Deriver:
     layouts: Mapping[str, Storage]
     constants: frozenset[str]
     schedule: Schedule
-    axes: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    axes: dict[str, tuple[str, ...]]
     parallel: bool = False
 
     def add(self, schedule: Schedule) -> None:
@@ -46,10 +47,10 @@ def derive(
     program: Program, machine: Machine, layouts: Mapping[str, Storage] | None = None, constants: frozenset[str] = frozenset()
 ) -> Schedule:
     """Return a schedule for `program` on `machine`. Inputs in `constants` are stored as `wanted_layouts` says, if anywhere."""
-    program = lift(program)
-    d = _Deriver(program, machine, layouts or {}, constants, Schedule(program.name))
-    d.axes = {t.name: x.axes for x in program.definitions for t in x.tensors}
-    d.axes |= {p.name: tuple(f"a{k}" for k in range(len(p.shape))) for p in program.params}
+    lifted = lift(program)
+    program = flatten(lifted, frozenset(layouts or {}))
+    schedule = Schedule(program.name)
+    d = _deriver(program, machine, layouts or {}, constants, schedule if program == lifted else schedule.flatten())
     d.parallel = machine.threads > 1 and work(program) >= PARALLEL_WORK
     rows = _row_depth(program)
     if rows:
@@ -60,6 +61,14 @@ def derive(
             continue
         _one(d, group[0])
     return d.schedule
+
+
+def _deriver(
+    program: Program, machine: Machine, layouts: Mapping[str, Storage], constants: frozenset[str], schedule: Schedule
+) -> _Deriver:
+    axes = {t.name: x.axes for x in program.definitions for t in x.tensors}
+    axes |= {p.name: tuple(f"a{k}" for k in range(len(p.shape))) for p in program.params}
+    return _Deriver(program, machine, layouts, constants, schedule, axes)
 
 
 def _reads_itself(definition: Definition) -> bool:
@@ -76,9 +85,9 @@ def _one(d: _Deriver, definition: Definition) -> None:
         d.add(d.schedule.distribute(definition.tensors[0].name))
         _pointwise(d, definition)
         return
-    axis = _vector_axis(d, definition)
-    found = contraction(definition, axis) if axis in definition.axes else None
-    if found is not None:
+    axis = _stored_axis(d, definition)
+    found = contraction(definition, axis) if axis is not None else None
+    if found is not None and axis is not None:
         _contraction(d, definition, found, axis)
     else:
         _pointwise(d, definition)
@@ -94,6 +103,13 @@ def _candidates(definition: Definition) -> Iterator[str]:
             yield from (b.name for b in reversed(reduce.binders))
 
 
+def _stored_axis(d: _Deriver, definition: Definition) -> str | None:
+    """Return the axis along which the result is contiguous."""
+    storage = d.layouts.get(definition.tensors[0].name)
+    point = tuple(AffineName(a) for a in definition.axes)
+    return next((a for a in reversed(definition.axes) if unit_stride(point, storage, definition.axes, a)), None)
+
+
 def _vector_axis(d: _Deriver, definition: Definition) -> str:
     """Return the axis or binder along which most accesses are contiguous; writing counts most."""
     name = definition.tensors[0].name
@@ -106,7 +122,8 @@ def _vector_axis(d: _Deriver, definition: Definition) -> str:
         for piece in definition.pieces:
             for read in reads(piece.value):
                 if unit_stride(read.index, d.layouts.get(read.tensor), d.axes[read.tensor], candidate):
-                    score += 1.5
+                    # What a reduction reads, it reads for every point of its binders.
+                    score += 4.0 if any(read in set(reads(b)) for r in reduces(piece.value) for b in r.body) else 1.5
         extent = sizes.get(candidate)
         if extent is not None and extent < 4:
             score *= 0.25
@@ -393,9 +410,7 @@ def wanted_storage(
     """Return how the derived schedule would like tensors to be stored that are not in `layouts` yet: results and inputs of
     convolutions and pooling in blocks of channels, constant operands of contractions in the order the register tile reads them."""
     program = lift(program)
-    d = _Deriver(program, machine, layouts, constants, Schedule(program.name))
-    d.axes = {t.name: x.axes for x in program.definitions for t in x.tensors}
-    d.axes |= {p.name: tuple(f"a{k}" for k in range(len(p.shape))) for p in program.params}
+    d = _deriver(program, machine, layouts, constants, Schedule(program.name))
     out: dict[str, Storage] = {}
     if _row_depth(program):
         return out
@@ -406,9 +421,9 @@ def wanted_storage(
     for definition in program.definitions:
         if len(definition.pieces) != 1 or not definition.axes or _reads_itself(definition):
             continue
-        axis = _vector_axis(d, definition)
-        c = contraction(definition, axis) if axis in definition.axes else None
-        if c is not None and c.w in constants and c.w not in layouts:
+        axis = _stored_axis(d, definition)
+        c = contraction(definition, axis) if axis is not None else None
+        if c is not None and axis is not None and c.w in constants and c.w not in layouts:
             out[c.w] = _packed_storage(d, definition, c, axis)
     return out
 

@@ -32,6 +32,7 @@ SHAPES = {
     "parallel": "write `parallel LOOP, …`",
     "at": "write `at TENSOR in READER at LOOP`, or `at TENSOR at LOOP` when the loop's name is unique",
     "root": "write `root TENSOR`",
+    "flatten": "write `flatten` alone, before the directives that name loops",
     "inline": "write `inline TENSOR, …`",
     "store_at": "write `store_at TENSOR at LOOP`",
     "pack": "write `pack TENSOR as [DIM, …]` or `pack TENSOR at LOOP as [DIM, …]`",

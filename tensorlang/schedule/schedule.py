@@ -94,6 +94,10 @@ class Schedule:
     def fold(self, tensor: str, axis: str, by: int) -> Schedule:
         return self.then(_directive("fold", [tensor], [("at", [axis]), ("by", [by])]))
 
+    def flatten(self) -> Schedule:
+        """Merge neighbouring axes that every access walks together; later directives name the merged axes (`h_w`)."""
+        return self.then(_directive("flatten", []))
+
     def rfactor(self, binder: str, by: int) -> Schedule:
         return self.then(_directive("rfactor", [binder], [("by", [by])]))
 

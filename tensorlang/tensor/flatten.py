@@ -1,0 +1,194 @@
+"""Merge neighbouring axes that every access walks together.
+
+    before   y[n, c, h, w] = max(x[n, c, h, w] + b[c], 0)              after   y[n, c, h_w] = max(x[n, c, h_w] + b[c], 0)
+
+Two neighbouring dimensions of a tensor merge when every read of them is by two names that occur nowhere else and walk them whole. In
+row-major order the merged dimension is the same memory, so only loops change: one long loop in place of two short ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from polyhedral.expr import Expr as Affine
+from polyhedral.expr import Name as AffineName
+from tensorlang.tensor import affine
+from tensorlang.tensor.nodes import Binder, Definition, Dynamic, Expr, Program, Read, Reduce, Tensor
+from tensorlang.tensor.walk import fresh_for, index_names, map_children, reads, reduces, tensor_table
+
+Dims = tuple[str, int]
+"""A tensor and the first of two neighbouring dimensions."""
+Vars = tuple[int, str, str]
+"""Number of a definition and two neighbouring axes or binders of it."""
+
+
+def flatten(program: Program, keep: frozenset[str] = frozenset()) -> Program:
+    """Return `program` with such axes merged until none are left. Tensors in `keep` are not row-major and stay as they are."""
+    while True:
+        merged = _merge_one(program, keep)
+        if merged is None:
+            return program
+        program = merged
+
+
+def _pairs(definition: Definition) -> Iterator[tuple[str, str, Affine, Affine]]:
+    """Yield neighbouring axes and neighbouring binders with their extents."""
+    shape = definition.tensors[0].shape
+    for k in range(len(shape) - 1):
+        yield definition.axes[k], definition.axes[k + 1], shape[k], shape[k + 1]
+    for piece in definition.pieces:
+        for reduce in reduces(piece.value):
+            for a, b in zip(reduce.binders, reduce.binders[1:], strict=False):
+                if affine.constant(a.lo) == 0 and affine.constant(b.lo) == 0:
+                    yield a.name, b.name, a.hi, b.hi
+
+
+def _merge_one(program: Program, keep: frozenset[str]) -> Program | None:
+    table = tensor_table(program)
+    dims: set[Dims] = {(t.name, k) for t in table.values() if t.name not in keep for k in range(len(t.shape) - 1)}
+    dims = {d for d in dims if affine.mul(*table[d[0]].shape[d[1] : d[1] + 2]) is not None}
+    variables: dict[Vars, tuple[Affine, Affine]] = {
+        (n, u, v): (a, b) for n, definition in enumerate(program.definitions) for u, v, a, b in _pairs(definition)
+    }
+    joins: set[tuple[Dims, Vars]] = set()
+    live = set(variables)
+    for n, definition in enumerate(program.definitions):
+        for tensor in definition.tensors:
+            for k in range(len(definition.axes) - 1):
+                joins.add(((tensor.name, k), (n, definition.axes[k], definition.axes[k + 1])))
+        counted: dict[str, int] = {}
+        for piece in definition.pieces:
+            for name in affine.cond_names(piece.guard):
+                counted[name] = -1_000_000
+            _count(piece.value, counted)
+        together: dict[Vars, int] = {}
+        for piece in definition.pieces:
+            for read in reads(piece.value):
+                for k, (a, b) in enumerate(zip(read.index, read.index[1:], strict=False)):
+                    pair = (n, a.name, b.name) if isinstance(a, AffineName) and isinstance(b, AffineName) else None
+                    if pair is not None and pair in variables and variables[pair] == tuple(table[read.tensor].shape[k : k + 2]):
+                        joins.add(((read.tensor, k), pair))
+                        together[pair] = together.get(pair, 0) + 1
+                    else:
+                        dims.discard((read.tensor, k))
+        alone = {v for v in live if v[0] == n and any(counted.get(name, 0) != together.get(v, 0) for name in v[1:])}
+        live -= alone
+    return _apply(program, table, _stable(dims, live, joins), joins)
+
+
+def _count(e: Expr, counted: dict[str, int]) -> None:
+    """Count, per name, the places where it is used: slots of reads, index values, conditions, bounds."""
+    match e:
+        case Read(_, index):
+            for slot in index:
+                if isinstance(slot, Dynamic):
+                    _count(slot.value, counted)
+                else:
+                    for name in affine.names(slot):
+                        counted[name] = counted.get(name, 0) + 1
+            return
+        case Reduce():
+            for binder in e.binders:
+                for name in (*affine.names(binder.lo), *affine.names(binder.hi)):
+                    counted[name] = counted.get(name, 0) + 1
+            for name in affine.cond_names(e.where):
+                counted[name] = counted.get(name, 0) + 1
+        case _:
+            own = index_names(e)
+            for child in _children(e):
+                own -= index_names(child)
+            for name in own:
+                counted[name] = counted.get(name, 0) + 1
+    for child in _children(e):
+        _count(child, counted)
+
+
+def _children(e: Expr) -> list[Expr]:
+    out: list[Expr] = []
+
+    def visit(child: Expr) -> Expr:
+        out.append(child)
+        return child
+
+    map_children(visit, e)
+    return out
+
+
+def _stable(dims: set[Dims], live: set[Vars], joins: set[tuple[Dims, Vars]]) -> set[tuple[Dims, Vars]]:
+    """Return the joins whose both sides can merge: the greatest set in which no side is joined to one that cannot."""
+    while True:
+        bad = {(d, v) for d, v in joins if d not in dims or v not in live}
+        gone_dims = {d for d, _ in bad} & dims
+        gone_vars = {v for _, v in bad} & live
+        if not gone_dims and not gone_vars:
+            return {(d, v) for d, v in joins if d in dims and v in live}
+        dims = dims - gone_dims
+        live = live - gone_vars
+
+
+def _apply(
+    program: Program, table: dict[str, Tensor], good: set[tuple[Dims, Vars]], joins: set[tuple[Dims, Vars]]
+) -> Program | None:
+    if not good:
+        return None
+    seed = min(good)
+    dims, variables = {seed[0]}, {seed[1]}
+    grown = True
+    while grown:
+        grown = False
+        for d, v in good:
+            if (d in dims) != (v in variables):
+                dims.add(d)
+                variables.add(v)
+                grown = True
+    by_tensor = dict(sorted(dims))
+    if len(by_tensor) != len(dims):
+        return None
+    fresh = fresh_for(program)
+    names = {(n, u, v): fresh(f"{u}_{v}") for n, u, v in sorted(variables)}
+
+    def shaped(tensor: Tensor) -> Tensor:
+        k = by_tensor.get(tensor.name)
+        if k is None:
+            return tensor
+        merged = affine.mul(tensor.shape[k], tensor.shape[k + 1])
+        assert merged is not None
+        return replace(tensor, shape=(*tensor.shape[:k], merged, *tensor.shape[k + 2 :]), grouping=())
+
+    definitions = []
+    for n, definition in enumerate(program.definitions):
+        mine = {(u, v): name for (m, u, v), name in names.items() if m == n}
+        axes = _joined(definition.axes, mine)
+        pieces = tuple(replace(p, value=_rewrite(p.value, by_tensor, mine)) for p in definition.pieces)
+        definitions.append(replace(definition, tensors=tuple(map(shaped, definition.tensors)), axes=axes, pieces=pieces))
+    return replace(program, params=tuple(map(shaped, program.params)), definitions=tuple(definitions))
+
+
+def _joined(names: tuple[str, ...], merged: dict[tuple[str, str], str]) -> tuple[str, ...]:
+    for k in range(len(names) - 1):
+        if (names[k], names[k + 1]) in merged:
+            return (*names[:k], merged[names[k], names[k + 1]], *names[k + 2 :])
+    return names
+
+
+def _rewrite(e: Expr, dims: dict[str, int], merged: dict[tuple[str, str], str]) -> Expr:
+    e = map_children(lambda child: _rewrite(child, dims, merged), e)
+    match e:
+        case Read(tensor, index) if tensor in dims:
+            k = dims[tensor]
+            a, b = index[k], index[k + 1]
+            assert isinstance(a, AffineName) and isinstance(b, AffineName)
+            return replace(e, index=(*index[:k], AffineName(merged[a.name, b.name]), *index[k + 2 :]))
+        case Reduce():
+            binders = list(e.binders)
+            for k in range(len(binders) - 1):
+                name = merged.get((binders[k].name, binders[k + 1].name))
+                if name is not None:
+                    product = affine.mul(binders[k].hi, binders[k + 1].hi)
+                    assert product is not None
+                    binders[k : k + 2] = [Binder(name, affine.ZERO, product)]
+                    break
+            return replace(e, binders=tuple(binders))
+        case _:
+            return e

@@ -5,11 +5,11 @@ from __future__ import annotations
 from stdlib.onnx.model import Node
 from stdlib.onnx.problems import Unsupported, quoted
 from stdlib.onnx.site import Rule
-from stdlib.onnx.table import contract, elementwise, indexing, moving, normalise, pooling, reducing, shapes
+from stdlib.onnx.table import contract, einsum, elementwise, indexing, moving, normalise, pooling, quantised, recurrent, reducing, resizing, shapes
 from stdlib.onnx.table.entry import Entry
 
 TABLE: dict[str, tuple[Entry, ...]] = {}
-for _module in (elementwise, contract, pooling, normalise, reducing, moving, indexing, shapes):
+for _module in (elementwise, contract, einsum, pooling, normalise, reducing, moving, indexing, resizing, recurrent, quantised, shapes):
     for _entry in _module.RULES:
         TABLE[_entry.op] = (*TABLE.get(_entry.op, ()), _entry)
 

@@ -77,6 +77,15 @@ def scatter_nd(n: Site) -> Value:
     return n.op(f"scatter_nd{how}", x, ids, updates, depth=depth)
 
 
+def top_k(n: Site) -> tuple[Value, ...]:
+    x = n.arg(0)
+    axis = n.axis("axis", -1, len(x.shape))
+    count = (n.integer("k", 0),) if n.node.since < 10 else n.known_ints(1) or ()
+    if len(count) != 1 or not 0 <= count[0] <= x.shape[axis]:
+        raise n.wrong(f"{list(count)} elements are asked for of {x.shape[axis]}")
+    return n.ops("top_largest" if n.flag("largest", True) else "top_smallest", x, axis=axis, count=count[0])
+
+
 def non_zero(n: Site) -> Value:
     """The shape of the result depends on the data, so the data must be known."""
     array = n.known(0)
@@ -93,5 +102,6 @@ RULES = (
     Entry("Scatter", 9, 11, scatter_elements),
     Entry("ScatterElements", 11, 18, scatter_elements),
     Entry("ScatterND", 11, 18, scatter_nd),
+    Entry("TopK", 1, 24, top_k),
     Entry("NonZero", 9, 13, non_zero),
 )

@@ -1,0 +1,81 @@
+"""Einsum: the equation is already a program of the language, with other commas.
+
+    bij,bjk->bik      op einsum[T: num](a: T[B, I, J], b: T[B, J, K]) -> (y: T[B, I, K]) { y[b, i, k] = sum(j) a[b, i, j] * b[b, j, k] }
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from stdlib.library import library
+from stdlib.onnx.site import Site, Value
+from stdlib.onnx.table.entry import Entry
+from tensorlang.check.instantiate import ArgType, instantiate
+from tensorlang.check.module import Module, load_module
+from tensorlang.diagnostics import Source
+from tensorlang.syntax.parse import parse
+
+
+def einsum(n: Site) -> Value:
+    equation = n.text("equation", "").replace(" ", "")
+    operands = n.args()
+    terms, result = _letters(n, equation, operands)
+    extents: dict[str, int] = {}
+    for term, operand in zip(terms, operands, strict=True):
+        for letter, extent in zip(term, operand.shape, strict=True):
+            if extents.setdefault(letter, extent) != extent:
+                raise n.unsupported(f"the index {letter} over {extents[letter]} and {extent} elements")
+    types = tuple(ArgType(operand.dtype, operand.shape) for operand in operands)
+    return n.apply(instantiate(_module(terms, result), "einsum", types, {}, {}), operands, "einsum", (("equation", equation),))[0]
+
+
+def _letters(n: Site, equation: str, operands: tuple[Value, ...]) -> tuple[tuple[str, ...], str]:
+    """Return the indices of every operand and of the result, `...` spelt out in capitals that the equation does not use."""
+    left, arrow, right = equation.partition("->")
+    terms = left.split(",")
+    if len(terms) != len(operands):
+        raise n.wrong(f"the equation `{equation}` has {len(terms)} terms for {len(operands)} operands")
+    plain = equation.replace("...", "").replace("->", "").replace(",", "")
+    if plain and not (plain.isascii() and plain.isalpha()):
+        raise n.wrong(f"`{equation}` is not an equation")
+    spare = [c for c in "ZYXWVUTSRQPONMLKJIHGFEDCBA" if c not in plain]
+    ranks = [len(x.shape) - len(t.replace("...", "")) for t, x in zip(terms, operands, strict=True)]
+    if any(r < 0 or ("..." not in t and r) for t, r in zip(terms, ranks, strict=True)) or max(ranks, default=0) > len(spare):
+        raise n.wrong(f"the equation `{equation}` does not fit operands of {', '.join(str(len(x.shape)) for x in operands)} dimensions")
+    ellipsis = "".join(reversed(spare[: max(ranks, default=0)]))
+    spelt = tuple(t.replace("...", ellipsis[len(ellipsis) - r :]) for t, r in zip(terms, ranks, strict=True))
+    if not arrow:
+        once = sorted(c for c in plain if plain.count(c) == 1)
+        return spelt, ellipsis + "".join(once)
+    result = right.replace("...", ellipsis)
+    if len(set(result)) != len(result) or not set(result) <= set("".join(spelt)):
+        raise n.wrong(f"the result of `{equation}` names an index twice, or one that no operand has")
+    return spelt, result
+
+
+@lru_cache(maxsize=256)
+def _module(terms: tuple[str, ...], result: str) -> Module:
+    return load_module(parse(Source("einsum.tl", program(terms, result))), (library(),))
+
+
+def program(terms: tuple[str, ...], result: str) -> str:
+    """Return the operator that an equation says, as text."""
+    operands = [f"x{k}" for k in range(len(terms))]
+    params = ", ".join(f"{x}: T[{', '.join(map(_size, term))}]" for x, term in zip(operands, terms, strict=True))
+    reads = " * ".join(f"{x}[{', '.join(map(_index, term))}]" for x, term in zip(operands, terms, strict=True))
+    summed = [c for c in dict.fromkeys("".join(terms)) if c not in result]
+    binders = ", ".join(f"{_index(c)} in 0..{_size(c)}" for c in summed)
+    value = f"sum({binders}) {reads}" if summed else reads
+    target = f"y[{', '.join(map(_index, result))}]"
+    return f"op einsum[T: num]({params}) -> (y: T[{', '.join(map(_size, result))}]) {{\n    {target} = {value}\n}}\n"
+
+
+def _size(letter: str) -> str:
+    return f"N_{letter}"
+
+
+def _index(letter: str) -> str:
+    return f"i_{letter}"
+
+
+RULES = (Entry("Einsum", 12, 12, einsum),)

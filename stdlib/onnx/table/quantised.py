@@ -1,0 +1,131 @@
+"""Quantised operators."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from codegen.dtypes import DTYPES, DType
+from stdlib.onnx.site import Site, Value
+from stdlib.onnx.table.contract import pads
+from stdlib.onnx.table.entry import Entry
+from stdlib.onnx.table.windows import spatial
+from stdlib.onnx.tensors import element_type
+
+
+def _parameter(n: Site, x: Value, value: Value) -> Value:
+    """Return a scale or zero point in a shape that broadcasts against `x`: one number, one an index of `axis`, or blocks along it."""
+    if value.shape in ((), (1,)):
+        return n.view(value, ())
+    if n.integer("block_size", 0, low=0):
+        raise n.unsupported("block_size")
+    axis = n.axis("axis", 1, len(x.shape))
+    if value.shape != (x.shape[axis],):
+        raise n.wrong(f"a scale or zero point of the shape {list(value.shape)} for the shape {list(x.shape)} along axis {axis}")
+    return n.view(value, value.shape + (1,) * (len(x.shape) - axis - 1))
+
+
+def _integer(n: Site, dtype: DType) -> DType:
+    if not dtype.is_integer:
+        raise n.unsupported(f"the type {dtype}")
+    return dtype
+
+
+def quantise(n: Site) -> Value:
+    x, scale, zero = n.arg(0), n.arg(1), n.maybe(2)
+    if not x.dtype.is_float or scale.dtype != x.dtype:
+        raise n.unsupported(f"values of {x.dtype} and a scale of {scale.dtype}")
+    if zero is None:
+        number = n.integer("output_dtype", 0)
+        dtype = element_type(number, "the result") if number else DTYPES["u8"]
+        zero = n.constant(np.zeros((), _integer(n, dtype).numpy))
+    _integer(n, zero.dtype)
+    return n.op("quantise", x, _parameter(n, x, scale), _parameter(n, x, zero))
+
+
+def dequantise(n: Site) -> Value:
+    x, scale, zero = n.arg(0), n.arg(1), n.maybe(2)
+    _integer(n, x.dtype)
+    if zero is None:
+        zero = n.constant(np.zeros((), x.dtype.numpy))
+    return n.op("dequantise", x, _parameter(n, x, scale), _parameter(n, x, zero))
+
+
+def dynamic_quantise(n: Site) -> tuple[Value, Value, Value]:
+    x = n.arg(0)
+    scale, zero = n.ops("dynamic_scale", n.view(x, (int(np.prod(x.shape)),)))
+    return n.op("quantise", x, scale, zero), scale, zero
+
+
+def _zero(n: Site, k: int, x: Value) -> Value:
+    value = n.maybe(k)
+    return n.constant(np.zeros((), x.dtype.numpy)) if value is None else value
+
+
+def matmul_integer(n: Site) -> Value:
+    return _integer_product(n, n.arg(0), n.arg(1), _zero(n, 2, n.arg(0)), _zero(n, 3, n.arg(1)))
+
+
+def _integer_product(n: Site, a: Value, b: Value, az: Value, bz: Value) -> Value:
+    if not a.shape or not b.shape:
+        raise n.wrong("a scalar cannot be multiplied as a matrix")
+    row, column = len(a.shape) == 1, len(b.shape) == 1
+    left = n.view(a, (1, *a.shape)) if row else a
+    right = n.view(b, (*b.shape, 1)) if column else b
+    az, bz = (n.view(z, (1,)) if z.shape == () else z for z in (az, bz))
+    if len(az.shape) > 1 or len(bz.shape) > 1:
+        raise n.unsupported("zero points of more than one dimension")
+    y = n.op("matmul_integer", left, right, az, bz)
+    return n.view(y, y.shape[:-2] + (() if row else y.shape[-2:-1]) + (() if column else y.shape[-1:]))
+
+
+def qlinear_matmul(n: Site) -> Value:
+    a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = n.args()
+    if any(len(s.shape) > 1 for s in (a_scale, b_scale, y_scale)) or a_scale.dtype != DTYPES["f32"]:
+        raise n.unsupported("scales of more than one dimension, or not f32")
+    s = _integer_product(n, a, b, a_zero, b_zero)
+    rows = n.view(a_scale, (*a_scale.shape, 1)) if a_scale.shape not in ((), (1,)) else n.view(a_scale, ())
+    scale = n.op("div", n.op("mul", rows, b_scale), y_scale)
+    return n.op("requantise", s, scale, n.view(y_zero, ()) if y_zero.shape == (1,) else y_zero)
+
+
+def conv_integer(n: Site) -> Value:
+    return _integer_conv(n, n.arg(0), n.arg(1), _zero(n, 2, n.arg(0)), _zero(n, 3, n.arg(1)))
+
+
+def _integer_conv(n: Site, x: Value, w: Value, xz: Value, wz: Value) -> Value:
+    rank = spatial(n, x)
+    group = n.integer("group", 1, low=1)
+    if len(w.shape) != len(x.shape) or x.shape[1] != w.shape[1] * group or w.shape[0] % group:
+        raise n.wrong(f"{x.shape[1]} channels in {group} groups do not fit a kernel of the shape {list(w.shape)}")
+    kernel = n.integers("kernel_shape", w.shape[2:], low=1, count=rank)
+    stride = n.integers("strides", (1,) * rank, low=1, count=rank)
+    dilation = n.integers("dilations", (1,) * rank, low=1, count=rank)
+    lo, hi = pads(n, x.shape[2:], kernel, stride, dilation)
+    if wz.shape in ((), (1,)):
+        array = n.array(wz)
+        if array is None:
+            raise n.unsupported("a zero point of the kernel that is not constant")
+        wz = n.constant(np.full((w.shape[0],), array.reshape(())))
+    return n.op("conv_integer", x, w, n.view(xz, ()), wz, group=group, stride=stride, dilation=dilation, lo=lo, hi=hi)
+
+
+def qlinear_conv(n: Site) -> Value:
+    x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = (n.arg(k) for k in range(8))
+    s = _integer_conv(n, x, w, x_zero, w_zero)
+    bias = n.maybe(8)
+    if bias is not None:
+        s = n.op("add", s, n.view(bias, bias.shape + (1,) * (len(s.shape) - 2)))
+    scale = n.op("div", n.op("mul", w_scale, x_scale), y_scale)
+    scale = n.view(scale, scale.shape + (1,) * (len(s.shape) - 2)) if scale.shape not in ((), (1,)) else n.view(scale, ())
+    return n.op("requantise", s, scale, n.view(y_zero, ()))
+
+
+RULES = (
+    Entry("QuantizeLinear", 10, 25, quantise),
+    Entry("DequantizeLinear", 10, 25, dequantise),
+    Entry("DynamicQuantizeLinear", 11, 11, dynamic_quantise),
+    Entry("MatMulInteger", 10, 10, matmul_integer),
+    Entry("ConvInteger", 10, 10, conv_integer),
+    Entry("QLinearMatMul", 10, 21, qlinear_matmul),
+    Entry("QLinearConv", 10, 10, qlinear_conv),
+)

@@ -1,0 +1,151 @@
+"""LSTM, GRU, RNN: each direction is one operator; the backward one reads its sequences reversed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from codegen.dtypes import DTYPES
+from stdlib.onnx.site import Attr, Rule, Site, Value
+from stdlib.onnx.table.elementwise import cast
+from stdlib.onnx.table.entry import Entry
+from stdlib.onnx.table.moving import cut, joined, transposed
+
+_FUNCTIONS = {"sigmoid": "sigmoid", "tanh": "tanh", "relu": "relu", "softsign": "softsign", "softplus": "softplus", "affine": "identity"}
+
+
+def _layer(gates: int, states: int, per_direction: int) -> Rule:
+    """Return the rule of a layer with so many gates, states and activations a direction."""
+
+    def rule(n: Site) -> tuple[Value | None, ...]:
+        x = n.arg(0)
+        batch_first = n.integer("layout", 0, 0, 1) == 1
+        if len(x.shape) != 3:
+            raise n.wrong(f"the input needs steps, a batch and features, not the shape {list(x.shape)}")
+        if batch_first:
+            x = transposed(n, x, (1, 0, 2))
+        direction = n.text("direction", "forward", ("forward", "reverse", "bidirectional"))
+        count = 2 if direction == "bidirectional" else 1
+        size = n.integer("hidden_size", n.arg(2).shape[-1] if n.arg(2).shape else 0, low=1)
+        if n.arg(1).shape != (count, gates * size, x.shape[2]) or n.arg(2).shape != (count, gates * size, size):
+            raise n.wrong(f"weights of the shapes {list(n.arg(1).shape)} and {list(n.arg(2).shape)} for {size} units in {count} directions")
+        if n.has("clip"):
+            raise n.unsupported("clip")
+        names = _activations(n, count * per_direction, per_direction)
+        found = [_direction(n, x, d, size, (direction == "reverse") != (d == 1), names, per_direction, batch_first) for d in range(count)]
+        return _assembled(n, found, states, batch_first)
+
+    return rule
+
+
+def _activations(n: Site, wanted: int, per_direction: int) -> tuple[str, ...]:
+    default = {1: ("Tanh",), 2: ("Sigmoid", "Tanh"), 3: ("Sigmoid", "Tanh", "Tanh")}[per_direction]
+    given = n.node.attributes.get("activations", default * (wanted // per_direction))
+    names = tuple(str(name).lower() for name in given)  # type: ignore[union-attr]
+    if len(names) != wanted:
+        raise n.wrong(f"{len(names)} activations for {wanted}")
+    if n.has("activation_alpha") or n.has("activation_beta"):
+        raise n.unsupported("parameters of activations")
+    for name in names:
+        if name not in _FUNCTIONS or name == "affine":
+            raise n.unsupported(f"the activation {name}")
+    return tuple(_FUNCTIONS[name] for name in names)
+
+
+def _direction(
+    n: Site, x: Value, d: int, size: int, backward: bool, names: Sequence[str], per_direction: int, batch_first: bool
+) -> tuple[Value, ...]:
+    steps, batch, _ = x.shape
+    lengths = n.maybe(4) or n.constant(np.full((batch,), steps, np.int32))
+    source = n.op("reverse_sequence", x, cast(n, lengths, DTYPES["i64"])) if backward else x
+    own = names[d * per_direction : (d + 1) * per_direction]
+    y, *states = _CELLS[n.node.op](n, source, d, size, lengths, own, batch_first)
+    return (n.op("reverse_sequence", y, cast(n, lengths, DTYPES["i64"])) if backward else y, *states)
+
+
+def _weights(n: Site, k: int, d: int) -> Value:
+    value = n.arg(k)
+    return n.view(cut(n, value, 0, d, 1), value.shape[1:])
+
+
+def _bias(n: Site, d: int, width: int) -> tuple[Value, Value]:
+    """Return the biases of the input and of the recurrence."""
+    if n.maybe(3) is None:
+        zero = n.constant(np.zeros(width, n.arg(0).dtype.numpy))
+        return zero, zero
+    both = _weights(n, 3, d)
+    if both.shape != (2 * width,):
+        raise n.wrong(f"a bias of the shape {list(n.arg(3).shape)} for {width} gate units")
+    return cut(n, both, 0, 0, width), cut(n, both, 0, width, width)
+
+
+def _state(n: Site, k: int, d: int, batch: int, size: int, batch_first: bool) -> Value:
+    value = n.maybe(k)
+    if value is None:
+        return n.constant(np.zeros((batch, size), n.arg(0).dtype.numpy))
+    if len(value.shape) != 3:
+        raise n.wrong(f"a state of the shape {list(value.shape)}")
+    if batch_first:
+        value = transposed(n, value, (1, 0, 2))
+    return n.view(cut(n, value, 0, d, 1), value.shape[1:])
+
+
+def _lstm(n: Site, x: Value, d: int, size: int, lengths: Value, names: Sequence[str], batch_first: bool) -> tuple[Value, ...]:
+    if n.flag("input_forget"):
+        raise n.unsupported("input_forget = 1")
+    batch = x.shape[1]
+    first, second = _bias(n, d, 4 * size)
+    bias = n.op("add", first, second) if n.maybe(3) is not None else first
+    h0, c0 = (_state(n, k, d, batch, size, batch_first) for k in (5, 6))
+    peep = _weights(n, 7, d) if n.maybe(7) is not None else n.constant(np.zeros(3 * size, x.dtype.numpy))
+    attrs: dict[str, Attr] = dict(zip("fgh", names, strict=True))
+    return n.ops("lstm", x, _weights(n, 1, d), _weights(n, 2, d), bias, h0, c0, lengths, peep, **attrs)
+
+
+def _gru(n: Site, x: Value, d: int, size: int, lengths: Value, names: Sequence[str], batch_first: bool) -> tuple[Value, ...]:
+    first, second = _bias(n, d, 3 * size)
+    operator = "gru_reset_after" if n.flag("linear_before_reset") else "gru"
+    h0 = _state(n, 5, d, x.shape[1], size, batch_first)
+    attrs: dict[str, Attr] = dict(zip("fg", names, strict=True))
+    return n.ops(operator, x, _weights(n, 1, d), _weights(n, 2, d), first, second, h0, lengths, **attrs)
+
+
+def _rnn(n: Site, x: Value, d: int, size: int, lengths: Value, names: Sequence[str], batch_first: bool) -> tuple[Value, ...]:
+    first, second = _bias(n, d, size)
+    bias = n.op("add", first, second) if n.maybe(3) is not None else first
+    h0 = _state(n, 5, d, x.shape[1], size, batch_first)
+    return n.ops("rnn", x, _weights(n, 1, d), _weights(n, 2, d), bias, h0, lengths, f=names[0])
+
+
+_CELLS = {"LSTM": _lstm, "GRU": _gru, "RNN": _rnn}
+
+
+def _assembled(n: Site, found: Sequence[tuple[Value, ...]], states: int, batch_first: bool) -> tuple[Value | None, ...]:
+    """Return Y [L, D, B, H] and the last states [D, B, H] from those of the directions; with batch first [B, L, D, H] and [B, D, H]."""
+    steps, batch, size = found[0][0].shape
+    y = joined(n, tuple(n.view(one[0], (steps, 1, batch, size)) for one in found), 1)
+    last = [joined(n, tuple(n.view(one[k], (1, batch, size)) for one in found), 0) for k in range(1, states + 1)]
+    if batch_first:
+        y = transposed(n, y, (2, 0, 1, 3))
+        last = [transposed(n, value, (1, 0, 2)) for value in last]
+    return (y, *last)
+
+
+def reverse_sequence(n: Site) -> Value:
+    x = n.arg(0)
+    batch_axis, time_axis = n.integer("batch_axis", 1, 0, 1), n.integer("time_axis", 0, 0, 1)
+    if len(x.shape) < 2 or batch_axis == time_axis:
+        raise n.wrong("one axis of steps and one of sequences are needed")
+    swap = (1, 0, *range(2, len(x.shape)))
+    if time_axis == 0:
+        return n.op("reverse_sequence", x, n.arg(1))
+    return transposed(n, n.op("reverse_sequence", transposed(n, x, swap), n.arg(1)), swap)
+
+
+RULES = (
+    Entry("LSTM", 7, 22, _layer(4, 2, 3)),
+    Entry("GRU", 7, 22, _layer(3, 1, 2)),
+    Entry("RNN", 7, 22, _layer(1, 1, 1)),
+    Entry("ReverseSequence", 10, 10, reverse_sequence),
+)

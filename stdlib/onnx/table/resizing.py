@@ -1,0 +1,165 @@
+"""Resize and Upsample: one axis at a time, as weighted sums whose positions and weights are known at import.
+
+    y[…, o, …] = sum(s) x[…, at[o, s], …] * w[o, s]        S = 1 nearest, 2 linear, 4 cubic, more with antialiasing
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil, floor
+
+import numpy as np
+
+from codegen.dtypes import DTYPES
+from stdlib.onnx.model import Array
+from stdlib.onnx.site import Site, Value
+from stdlib.onnx.table.elementwise import cast
+from stdlib.onnx.table.entry import Entry
+
+_MODES = ("nearest", "linear", "cubic")
+_PLACES = (
+    "half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric", "tf_half_pixel_for_nn", "tf_crop_and_resize",
+)  # fmt: skip
+
+
+def upsample(n: Site) -> Value:
+    x = n.arg(0)
+    if n.node.since >= 9:
+        scales = [float(s) for s in n.known(1).reshape(-1)]
+    else:
+        scales = [float(s) for s in n.node.attributes["scales"]]  # type: ignore[union-attr, arg-type]
+    mode = n.text("mode", "nearest", _MODES[:2])
+    _check_scales(n, scales, len(x.shape))
+    for axis, scale in enumerate(scales):
+        x = _resized(n, x, axis, scale, floor(x.shape[axis] * scale), mode, "asymmetric", "floor", (0.0, 1.0))
+    return x
+
+
+def resize(n: Site) -> Value:
+    x = n.arg(0)
+    old = n.node.since < 11
+    at = (1, None) if old else (2, 3)
+    mode = n.text("mode", "nearest", _MODES)
+    place = "asymmetric" if old else n.text("coordinate_transformation_mode", "half_pixel", _PLACES)
+    rounding = "floor" if old else n.text("nearest_mode", "round_prefer_floor", ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil"))
+    axes = n.axes_of(n.integers("axes"), len(x.shape)) if n.has("axes") else tuple(range(len(x.shape)))
+    region = _region(n, len(axes)) if place == "tf_crop_and_resize" else [(0.0, 1.0)] * len(axes)
+    scales, sizes = _extents(n, x, axes, at)
+    if x.dtype.is_float and x.dtype.bits < 32 and mode != "nearest":
+        raise n.unsupported(f"elements of type {x.dtype}")
+    narrow = x.dtype
+    if not narrow.is_float and mode != "nearest":
+        x = cast(n, x, DTYPES["f32"])
+    for axis, scale, size, crop in zip(axes, scales, sizes, region, strict=True):
+        x = _resized(n, x, axis, scale, size, mode, place, rounding, crop)
+    return cast(n, x, narrow)
+
+
+def _region(n: Site, count: int) -> list[tuple[float, float]]:
+    roi = n.known_or_none(1)
+    if roi is None or roi.size != 2 * count:
+        raise n.wrong(f"a region of {2 * count} numbers is needed")
+    flat = [float(v) for v in roi.reshape(-1)]
+    return list(zip(flat[:count], flat[count:], strict=True))
+
+
+def _extents(n: Site, x: Value, axes: Sequence[int], at: tuple[int, int | None]) -> tuple[list[float], list[int]]:
+    """Return the scale and the new extent of each axis."""
+    sizes = n.known_ints(at[1]) if at[1] is not None else None
+    if sizes is None:
+        scales = [float(s) for s in n.known(at[0]).reshape(-1)]
+        _check_scales(n, scales, len(axes))
+        return scales, [floor(x.shape[axis] * scale) for axis, scale in zip(axes, scales, strict=True)]
+    if len(sizes) != len(axes) or any(size < 1 for size in sizes) or any(x.shape[axis] == 0 for axis in axes):
+        raise n.wrong(f"the sizes {list(sizes)} do not fit the shape {list(x.shape)}")
+    ratios = [size / x.shape[axis] for axis, size in zip(axes, sizes, strict=True)]
+    policy = n.text("keep_aspect_ratio_policy", "stretch", ("stretch", "not_larger", "not_smaller"))
+    if policy == "stretch":
+        return ratios, list(sizes)
+    ratio = min(ratios) if policy == "not_larger" else max(ratios)
+    return [ratio] * len(axes), [floor(ratio * x.shape[axis] + 0.5) for axis in axes]
+
+
+def _check_scales(n: Site, scales: Sequence[float], count: int) -> None:
+    if len(scales) != count or not all(0 < scale < 1e6 for scale in scales):
+        raise n.wrong(f"the scales {list(scales)} do not fit {count} axes")
+
+
+def _resized(n: Site, x: Value, axis: int, scale: float, size: int, mode: str, place: str, rounding: str, crop: tuple[float, float]) -> Value:
+    extent = x.shape[axis]
+    if size == extent and scale == 1 and place != "tf_crop_and_resize":
+        return x
+    if extent == 0 or size == 0:
+        raise n.wrong(f"axis {axis} cannot be resized from {extent} to {size} elements")
+    where = _sources(np.arange(size, dtype=np.float64), extent, size, scale, place, crop)
+    if mode == "nearest":
+        at, weights = _nearest(where, rounding)[:, None], np.ones((size, 1))
+    else:
+        at, weights = _weighted(where, scale, extent, mode, n)
+    outside = (where < 0) | (where > extent - 1)
+    at = np.clip(at, 0, extent - 1).astype(np.int64)
+    if place == "tf_crop_and_resize" and outside.any():
+        raise n.unsupported("tf_crop_and_resize beyond the input")
+    if mode == "nearest":
+        return n.op("gather", x, n.constant(at[:, 0]), axis=axis)
+    return n.op("interpolate", x, n.constant(at), n.constant(weights.astype(x.dtype.numpy)), axis=axis)
+
+
+def _sources(out: Array, extent: int, size: int, scale: float, place: str, crop: tuple[float, float]) -> Array:
+    """Return where in the input each output element lies."""
+    exact = extent * scale
+    match place:
+        case "align_corners":
+            return out * ((extent - 1) / (size - 1)) if size > 1 else out * 0
+        case "asymmetric":
+            return out / scale
+        case "tf_half_pixel_for_nn":
+            return (out + 0.5) / scale
+        case "pytorch_half_pixel":
+            return (out + 0.5) / scale - 0.5 if size > 1 else out * 0
+        case "half_pixel_symmetric":
+            return extent / 2 * (1 - size / exact) + (out + 0.5) / scale - 0.5
+        case "tf_crop_and_resize":
+            start, end = crop
+            middle = 0.5 * (start + end) * (extent - 1)
+            return start * (extent - 1) + out * ((end - start) * (extent - 1) / (size - 1)) if size > 1 else out * 0 + middle
+        case _:
+            return (out + 0.5) / scale - 0.5
+
+
+def _nearest(where: Array, rounding: str) -> Array:
+    match rounding:
+        case "floor":
+            return np.floor(where)
+        case "ceil":
+            return np.ceil(where)
+        case "round_prefer_ceil":
+            return np.floor(where + 0.5)
+        case _:
+            return np.ceil(where - 0.5)
+
+
+def _weighted(where: Array, scale: float, extent: int, mode: str, n: Site) -> tuple[Array, Array]:
+    """Return the positions and weights of the elements that make up each output element; rows of weights sum to one."""
+    shrink = min(1.0, scale) if n.flag("antialias") else 1.0
+    radius = (1 if mode == "linear" else 2) / shrink
+    reach = ceil(radius)
+    base = np.floor(where)[:, None]
+    at = base + np.arange(1 - reach, reach + 1)[None, :]
+    distance = np.abs(where[:, None] - at) * shrink
+    weights = np.maximum(0, 1 - distance) if mode == "linear" else _cubic(distance, n.real("cubic_coeff_a", -0.75))
+    if n.flag("exclude_outside") or (n.flag("antialias") and mode == "linear"):
+        weights = np.where((at < 0) | (at > extent - 1), 0, weights)
+    return at, weights / weights.sum(axis=1, keepdims=True)
+
+
+def _cubic(distance: Array, a: float) -> Array:
+    near = ((a + 2) * distance - (a + 3)) * distance * distance + 1
+    far = ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a
+    return np.where(distance <= 1, near, np.where(distance < 2, far, 0))
+
+
+RULES = (
+    Entry("Upsample", 7, 9, upsample),
+    Entry("Resize", 10, 19, resize),
+)

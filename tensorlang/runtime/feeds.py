@@ -1,0 +1,93 @@
+"""What a caller hands over, as arrays that native code can read: checked, and copied only when their memory is not row-major.
+
+R0201  an input is missing         R0202  there is no such input      R0203  the dtype differs
+R0204  the shape differs           R0205  not an array
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+import numpy as np
+
+from codegen.dtypes import DType, from_numpy
+from tensorlang.diagnostics import Diagnostic, RunError
+from tensorlang.graph.nodes import Value
+
+Array = np.ndarray[Any, Any]
+
+
+def as_array(value: object, name: str) -> Array:
+    """Return `value` as an array: NumPy's own, what speaks DLPack (without a copy when it is in host memory), numbers and nested lists."""
+    if isinstance(value, np.ndarray):
+        return value
+    if hasattr(value, "__dlpack__"):
+        try:
+            return np.from_dlpack(value)
+        except (BufferError, RuntimeError, TypeError, ValueError) as problem:
+            raise RunError(Diagnostic("R0205", f"`{name}` cannot be read as an array", notes=(str(problem),))) from None
+    try:
+        array = np.asarray(value)
+    except ValueError as problem:
+        raise RunError(Diagnostic("R0205", f"`{name}` cannot be read as an array", notes=(str(problem),))) from None
+    if from_numpy(array.dtype) is None:
+        raise RunError(Diagnostic("R0205", f"`{name}` is no array of numbers but {_article(value)}"))
+    return array
+
+
+def checked(feeds: Mapping[str, object], inputs: Sequence[Value]) -> list[Array]:
+    """Return the arrays of `feeds` in the order of `inputs`, row-major in memory. Raises RunError with everything that does not fit."""
+    problems = list(_names(feeds, inputs))
+    arrays: list[Array] = []
+    for value in inputs:
+        if value.name in feeds:
+            try:
+                array = as_array(feeds[value.name], value.name)
+            except RunError as problem:
+                problems += problem.diagnostics
+                continue
+            problems += _fits(array, value)
+            arrays.append(array)
+    if problems:
+        raise RunError(*problems)
+    return [row_major(array) for array in arrays]
+
+
+def row_major(array: Array) -> Array:
+    """Return the array itself when its elements lie in row-major order in native byte order, or a copy that does."""
+    if array.flags.c_contiguous and array.dtype.isnative:
+        return array
+    return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
+
+
+def _names(feeds: Mapping[str, object], inputs: Sequence[Value]) -> Iterator[Diagnostic]:
+    known = [value.name for value in inputs]
+    for name in feeds:
+        if name not in known:
+            close = get_close_matches(str(name), known, 1)
+            notes = (f"the inputs are {', '.join(f'`{n}`' for n in known)}" if known else "there are no inputs",)
+            yield Diagnostic("R0202", f"there is no input `{name}`", notes=notes, help=f"did you mean `{close[0]}`?" if close else None)
+    for value in inputs:
+        if value.name not in feeds:
+            yield Diagnostic("R0201", f"input `{value.name}` is missing", notes=(f"it is {describe(value.dtype, value.shape)}",))
+
+
+def _fits(array: Array, value: Value) -> Iterator[Diagnostic]:
+    dtype = from_numpy(array.dtype.newbyteorder("="))
+    given = f"the array is {array.dtype.name if dtype is None else dtype}{list(array.shape)}"
+    if dtype != value.dtype:
+        help = f"convert it: `array.astype({value.dtype.numpy.name!r})`"
+        yield Diagnostic("R0203", f"input `{value.name}` must be {value.dtype}", notes=(given,), help=help)
+    if array.shape != value.shape:
+        yield Diagnostic("R0204", f"input `{value.name}` must have the shape {list(value.shape)}", notes=(given,))
+
+
+def describe(dtype: DType, shape: tuple[int, ...]) -> str:
+    return f"{dtype}{list(shape)}"
+
+
+def _article(value: object) -> str:
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeiou' else 'a'} `{name}`"

@@ -1,0 +1,136 @@
+"""A compiled model: called with named arrays, it returns named arrays.
+
+A model whose inputs leave dimensions open is compiled for each combination of shapes it meets, once each. What was compiled is kept on
+disk, kernel by kernel, so that another process finds it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tensorlang.diagnostics import CompileError, RunError
+from tensorlang.graph.edit import members
+from tensorlang.graph.nodes import Graph, Value
+from tensorlang.graph.pipeline import optimise
+from tensorlang.runtime.executable import Executable, Progress, Toolchain, build, quiet, timed
+from tensorlang.runtime.feeds import as_array, checked
+
+Array = np.ndarray[Any, Any]
+Shapes = Mapping[str, tuple[int, ...]]
+
+OPEN_SHAPES = "O011"
+"""The code of an importer's complaint that a shape is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Specialised:
+    """The model for one combination of input shapes. `outputs` are the model's names, in order."""
+
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    executable: Executable
+
+    def run(self, feeds: Mapping[str, object]) -> dict[str, Array]:
+        results = self.executable(checked(feeds, self.inputs))
+        return dict(zip((value.name for value in self.outputs), results, strict=True))
+
+
+class CompiledModel:
+    """A model ready to run. `run` may be called from several threads; runs of one model follow one another."""
+
+    def __init__(
+        self, load: Callable[[Shapes | None], Graph], toolchain: Toolchain, *, shapes: Shapes | None = None, progress: Progress = quiet
+    ) -> None:
+        """`load(shapes)` returns the model's graph for given input shapes, or for its own when they are all known.
+
+        Raises CompileError for what the model does that is not supported."""
+        self._load, self._toolchain, self._progress = load, toolchain, progress
+        self._made: dict[tuple[tuple[str, tuple[int, ...]], ...], Specialised] = {}
+        self._lock = threading.Lock()
+        self._static: Specialised | None = None
+        try:
+            self._static = self._specialise(load(shapes))
+        except CompileError as problem:
+            if shapes is not None or not _only_shapes_are_open(problem):
+                raise
+            self._open = problem
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        """The inputs: name, dtype, shape. Raises RunError while shapes are open."""
+        return self._known().inputs
+
+    @property
+    def outputs(self) -> tuple[Value, ...]:
+        """The outputs: name, dtype, shape. Raises RunError while shapes are open."""
+        return self._known().outputs
+
+    def run(self, feeds: Mapping[str, object]) -> dict[str, Array]:
+        """Return the outputs by name, in new arrays. `feeds` has an array for every input; memory that is not row-major is copied.
+
+        Raises RunError: R0201 to R0205 for arrays that do not fit, R0206 when an index or a size in the data is out of range."""
+        found = self._static
+        return (found if found is not None else self._for(feeds)).run(feeds)
+
+    def explain(self, feeds: Mapping[str, object] | None = None) -> str:
+        """Return the kernels in the order they run, what each computes, and how the memory is laid out; with `feeds` also their times."""
+        found = self._known() if feeds is None or self._static is not None else self._for(feeds)
+        return _explain(found, feeds)
+
+    def _known(self) -> Specialised:
+        if self._static is not None:
+            return self._static
+        if not self._made:
+            raise RunError(*self._open.diagnostics)
+        return next(reversed(self._made.values()))
+
+    def _for(self, feeds: Mapping[str, object]) -> Specialised:
+        shapes = {name: as_array(value, name).shape for name, value in feeds.items()}
+        key = tuple(sorted(shapes.items()))
+        with self._lock:
+            if key not in self._made:
+                self._made[key] = self._specialise(self._load(shapes))
+            return self._made[key]
+
+    def _specialise(self, graph: Graph) -> Specialised:
+        done = optimise(graph, self._toolchain.wishes)
+        executable = build(done, self._toolchain, self._progress)
+        return Specialised(
+            tuple(graph.values[name] for name in graph.inputs),
+            tuple(graph.values[name] for name in graph.outputs),
+            executable,
+        )
+
+
+def _only_shapes_are_open(problem: CompileError) -> bool:
+    return bool(problem.diagnostics) and all(d.code == OPEN_SHAPES for d in problem.diagnostics)
+
+
+def _explain(found: Specialised, feeds: Mapping[str, object] | None) -> str:
+    executable = found.executable
+    times = timed(executable, checked(feeds, found.inputs)) if feeds is not None else None
+    graph = executable.graph
+    lines = [
+        f"model `{graph.name}`: {len(executable.kernels)} kernels ({len({a.symbol for a in executable.artifacts})} distinct), "
+        f"{_size(executable.constants.nbytes)} of constants, {_size(executable.plan.arena_bytes)} for values in between",
+    ]
+    for k, kernel in enumerate(executable.kernels):
+        result = graph.values[kernel.outputs[0]]
+        time = f"{times[k] * 1e6:10.1f} us  " if times is not None else ""
+        lines.append(f"{k:4}  {time}{kernel.program.name}: {result.dtype}{list(result.shape)}  =  {' + '.join(members(kernel))}")
+    if times is not None:
+        lines.append(f"      {sum(times) * 1e6:10.1f} us  in all")
+    return "\n".join(lines)
+
+
+def _size(count: int) -> str:
+    for unit in ("bytes", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.3g} {unit}"
+        count = count // 1024 if unit == "bytes" else -(-count // 1024)
+    return f"{count} GiB"

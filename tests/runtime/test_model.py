@@ -1,0 +1,142 @@
+"""Compiled models compute what the interpreter says, and refuse what they cannot run with."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import numpy as np
+import pytest
+
+sys.path.append(str(Path(__file__).parent.parent / "graph"))
+
+from small_graphs import add_row, binary, graph, kernel, matmul, softmax, unary
+from test_algebra import random, run
+
+from codegen.dtypes import f32
+from tensorlang.diagnostics import CompileError, Diagnostic, RunError
+from tensorlang.graph.nodes import Graph, View
+from tensorlang.graph.programs import transpose_program
+from tensorlang.runtime.model import CompiledModel
+from tensorlang.runtime.toolchain import toolchain
+
+
+def attention(m: int, n: int) -> Graph:
+    """softmax(x wᵀ + b) returned, and its product with x."""
+    arrays = {"w": random(n, m, seed=1), "b": random(n, seed=2)}
+    nodes = [
+        kernel(transpose_program(f32, (n, m), (1, 0)), "w", "wt"),
+        kernel(matmul(m, n, m), "x wt", "t"),
+        kernel(add_row(m, n), "t b", "u"),
+        kernel(softmax(m, n), "u", "p"),
+        kernel(transpose_program(f32, (m, n), (1, 0)), "p", "pt"),
+        kernel(matmul(n, m, m), "pt x", "v"),
+        View(f"->{n * m}", "v", "flat"),
+        kernel(unary("relu", n * m), "flat", "y"),
+    ]
+    return graph({"x": (m, m)}, nodes, ["p", "y", "x"], arrays)
+
+
+def compiled(g: Graph, **options: Any) -> CompiledModel:
+    return CompiledModel(lambda shapes: g, toolchain(threads=1), **options)
+
+
+@pytest.mark.parametrize(("m", "n"), [(4, 8), (17, 33), (1, 1)])
+def test_a_model_computes_what_its_graph_says(m: int, n: int) -> None:
+    g = attention(m, n)
+    x = random(m, m, seed=5)
+    got = compiled(g).run({"x": x})
+    want = run(g, {"x": x})
+    assert list(got) == ["p", "y", "x"]
+    for name in want:
+        np.testing.assert_allclose(got[name], want[name], rtol=1e-5, atol=1e-5, strict=True)
+
+
+def test_results_of_one_run_are_not_changed_by_the_next() -> None:
+    model = compiled(graph({"x": (8,)}, [kernel(unary("relu", 8), "x", "y")], ["y"]))
+    first = model.run({"x": np.full(8, 1, np.float32)})["y"]
+    second = model.run({"x": np.full(8, 2, np.float32)})["y"]
+    assert first.tolist() == [1] * 8
+    assert second.tolist() == [2] * 8
+
+
+def test_memory_in_any_order_will_do() -> None:
+    g = graph({"x": (6, 4)}, [kernel(unary("relu", 6, 4), "x", "y")], ["y"])
+    model, x = compiled(g), random(4, 6).T
+    np.testing.assert_array_equal(model.run({"x": x})["y"], np.maximum(x, 0))
+    wide = random(12, 8)[::2, ::-2]
+    np.testing.assert_array_equal(model.run({"x": wide})["y"], np.maximum(wide, 0))
+
+
+def test_runs_from_several_threads_do_not_mix() -> None:
+    model = compiled(attention(9, 5))
+    feeds = [{"x": random(9, 9, seed=k)} for k in range(4)]
+    want = [model.run(feed) for feed in feeds]
+    wrong: list[int] = []
+
+    def repeat(k: int) -> None:
+        for _ in range(20):
+            got = model.run(feeds[k])
+            if not all(np.array_equal(got[name], want[k][name]) for name in got):
+                wrong.append(k)
+
+    workers = [Thread(target=repeat, args=(k,)) for k in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert wrong == []
+
+
+X = np.zeros((2, 3), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("feeds", "codes"),
+    [
+        ({}, ["R0201", "R0201"]),
+        ({"x": X, "y": X, "z": X}, ["R0202"]),
+        ({"x": X.astype(np.float64), "y": X}, ["R0203"]),
+        ({"x": X.T, "y": X}, ["R0204"]),
+        ({"x": "text", "y": X}, ["R0205"]),
+        ({"x": [[1, 2], [3]], "y": X}, ["R0205"]),
+        ({"X": X, "y": X.T}, ["R0202", "R0201", "R0204"]),
+    ],
+)
+def test_feeds_that_do_not_fit_are_refused_all_at_once(feeds: dict[str, Any], codes: list[str]) -> None:
+    model = compiled(graph({"x": (2, 3), "y": (2, 3)}, [kernel(binary("+", 2, 3), "x y", "z")], ["z"]))
+    with pytest.raises(RunError) as refused:
+        model.run(feeds)
+    assert [d.code for d in refused.value.diagnostics] == codes
+
+
+def test_a_misspelt_input_is_named() -> None:
+    model = compiled(graph({"image": (2,)}, [kernel(unary("relu", 2), "image", "z")], ["z"]))
+    with pytest.raises(RunError, match="did you mean `image`"):
+        model.run({"imag": np.zeros(2, np.float32)})
+
+
+def test_open_shapes_are_compiled_for_what_comes_once_each() -> None:
+    asked: list[Any] = []
+
+    def load(shapes: Any) -> Graph:
+        asked.append(shapes)
+        if shapes is None:
+            raise CompileError(Diagnostic("O011", "input `x` leaves a dimension open"))
+        return graph(shapes, [kernel(unary("relu", *shapes["x"]), "x", "y")], ["y"])
+
+    model = CompiledModel(load, toolchain(threads=1))
+    for n in (3, 5, 3):
+        x = random(n)
+        np.testing.assert_array_equal(model.run({"x": x})["y"], np.maximum(x, 0))
+    assert asked == [None, {"x": (3,)}, {"x": (5,)}]
+
+
+def test_equal_kernels_are_compiled_once_and_explained_one_by_one() -> None:
+    nodes = [kernel(matmul(4, 4, 4), "x w", "a"), kernel(matmul(4, 4, 4), "a v", "b"), kernel(matmul(4, 4, 4), "b w", "y")]
+    model = compiled(graph({"x": (4, 4), "w": (4, 4), "v": (4, 4)}, nodes, ["y"]))
+    text = model.explain({name: random(4, 4) for name in "xwv"})
+    assert "3 kernels (1 distinct)" in text
+    assert len(text.splitlines()) == 5

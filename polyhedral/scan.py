@@ -292,8 +292,9 @@ def _in_order(points: isl.Set, depth: int) -> list[isl.Set]:
     when its pieces have no such order or are many."""
     if points.n_basic_set() == 1:
         return [points]
-    pieces = [b.to_set() for b in points.make_disjoint().coalesce().get_basic_sets()]
-    if len(pieces) > MAX_PIECES:
+    basics = points.make_disjoint().coalesce().get_basic_sets()
+    pieces = [b.to_set() for b in basics]
+    if len(pieces) > MAX_PIECES or any(b.dim(DT.div) for b in basics):  # With divisions, bounds and guards alone would overlap.
         return [points]
     result: list[isl.Set] = []
     while pieces:

@@ -9,22 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from polyhedral_programs import (
-    BLUR,
     HEAT,
     MATMUL,
-    H,
-    K,
-    M,
     N,
-    W,
-    alone,
     box,
     executed,
     i,
     in_sequence,
     instances,
     j,
-    k,
     le,
     lt,
     nest,
@@ -40,7 +33,7 @@ from polyhedral.errors import NestError
 from polyhedral.evaluate import evaluate, holds
 from polyhedral.expr import TRUE, Add, And, Compare, Cond, Int, Name, Not, Or, Scale
 from polyhedral.loops import For, If, Node
-from polyhedral.model import Access, Leaf, Loop, Mark, Scop, Statement, Tensor, Tree
+from polyhedral.model import Access, Leaf, Mark, Scop, Statement, Tensor, Tree
 from polyhedral.nest import Nest
 from polyhedral.scan import scan
 from polyhedral.schedule import Schedule
@@ -284,7 +277,7 @@ def transformed(draw: st.DrawFn, n: Nest) -> Nest:
                     n = n.reverse(loop)
                 case "shift":
                     n = n.shift(loop, draw(_constants))
-                case "fuse":
+                case "fuse" if len(n.loops) > 1:
                     n = n.fuse(n.loops[0], n.loops[1], f"f{step}")
                 case _:
                     pass

@@ -1,6 +1,6 @@
 """The order of graph passes. Every step is verified; a broken invariant names the step.
 
-    merge       dce, cse, fold                  what is computed twice, never used, or known now
+    merge       dce, tidy, cse, fold            what is computed twice, never used, or known now
     algebra     literals, identities, scales    what changes nothing, or can be part of something else; until nothing changes
     fuse        groups become one kernel
     layout      values that kernels want in blocks are kept in blocks
@@ -24,13 +24,14 @@ from tensorlang.graph.passes.layout import Wishes, layout
 from tensorlang.graph.passes.literals import literals
 from tensorlang.graph.passes.outputs import outputs
 from tensorlang.graph.passes.scales import scales
+from tensorlang.graph.passes.tidy import tidy
 from tensorlang.graph.verify import verify
 from tensorlang.schedule.layout import Layout
 
 Pass: TypeAlias = Callable[[Graph], Graph]
 Dump: TypeAlias = Callable[[str, Graph], None]
 
-MERGE: tuple[Pass, ...] = (dce, cse, fold)
+MERGE: tuple[Pass, ...] = (dce, tidy, cse, fold)
 ALGEBRA: tuple[Pass, ...] = (literals, identities, scales, dce, fold, cse)
 ROUNDS = 8
 

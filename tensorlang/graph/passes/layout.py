@@ -4,9 +4,9 @@
     after    t = conv(x, w') blocked    u = ... blocked      v = conv(u, k')         output v, row-major          w', k' laid out now
 
 `wishes(graph, kernel)` says how a kernel would like its parameters and its result, by the names of its program. Constants are laid out at
-compile time. A result gets the layout its kernel wishes; kernels without wishes whose elements come from places near by (pointwise, pooling)
-take over the layout of what they read. Where a reader wants another order than a value has, one copy is inserted for all of them. Graph
-inputs and outputs, views, and kernels that nobody asked stay row-major.
+compile time. A result gets the layout its kernel wishes; kernels without wishes whose elements come from places near by (pointwise,
+pooling) take over the layout of what they read. Where a reader wants another order than a value has, one copy is inserted for all of them.
+Graph inputs and outputs, views, and kernels that nobody asked stay row-major.
 
 A layout speaks of the axes of a program, which may divide a dimension of the value (groups of channels): `over_dims` and `over_axes`
 translate.

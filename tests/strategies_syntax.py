@@ -44,7 +44,28 @@ from tensorlang.syntax.nodes import (
 )
 
 PLAIN = ["x", "y", "i", "k", "N", "sum", "max", "f32", "_", "m1", "role", "inside", "ordering"]
-AWKWARD = ["p.m", "d.0", "for", "in", "op", "at", "by", "lift", "yield", "schedule", "reducer", "tactic", "extern", "a b", "α", "#", "1x", '"', "a..b", "{"]
+AWKWARD = [
+    "p.m",
+    "d.0",
+    "for",
+    "in",
+    "op",
+    "at",
+    "by",
+    "lift",
+    "yield",
+    "schedule",
+    "reducer",
+    "tactic",
+    "extern",
+    "a b",
+    "α",
+    "#",
+    "1x",
+    '"',
+    "a..b",
+    "{",
+]
 
 names = st.sampled_from(PLAIN) | st.sampled_from(PLAIN + AWKWARD)
 numbers = st.sampled_from(["0", "1", "2.5", "1e-5", "3.0E+7", "128"]).map(Number)
@@ -122,7 +143,14 @@ clauses = (
     | st.builds(Clause, some(targets, 1, 1), exprs, st.just(()), st.just(True))
 )
 operators = st.builds(
-    Operator, names, generics, some(tensors | attributes | sizes), some(results, 1, 2), some(items(small), most=2), some(clauses), st.booleans()
+    Operator,
+    names,
+    generics,
+    some(tensors | attributes | sizes),
+    some(results, 1, 2),
+    some(items(small), most=2),
+    some(clauses),
+    st.booleans(),
 )
 functions = st.builds(ScalarFunction, names, generics, some(st.tuples(names, maybe(names))), exprs)
 patterns = some(names, 1)

@@ -75,14 +75,12 @@ def test_what_the_depth_limit_admits_can_be_shown_and_compared():
     assert parse(Source("t.tl", text)) == parse(Source("t.tl", text))
 
 
-soup = st.lists(
-    st.sampled_from(
-        "op fn for in let if then else otherwise and or not attr size each where from broadcast extern knobs reducer ordered schedule "
-        "tactic role lift yield by at x y N sum f32 0 1 2.5 .5 1. 1e .. ... ( ) [ ] { } , : ; = == -> + - * / // % < <= | || ** ` `a` `` "
-        '" "t" # \n \n\n \t \\ @ é \u2212 \u00a0 \x0c \x7f 🙂'.split(" ")
-    ),
-    max_size=40,
+WORDS = (
+    "op fn for in let if then else otherwise and or not attr size each where from broadcast extern knobs reducer ordered schedule "
+    "tactic role lift yield by at x y N sum f32 0 1 2.5 .5 1. 1e .. ... ( ) [ ] { } , : ; = == -> + - * / // % < <= | || ** ` `a` `` "
+    '" "t" # \n \n\n \t \\ @ é \u2212 \u00a0 \x0c \x7f 🙂'
 )
+soup = st.lists(st.sampled_from(WORDS.split(" ")), max_size=40)
 
 
 @settings(max_examples=400, deadline=None)
@@ -96,7 +94,9 @@ def test_any_text_is_read_or_explained(text):
 def test_any_damage_to_a_program_is_read_or_explained(data):
     text = data.draw(st.sampled_from(PROGRAMS)).read_text("utf-8")
     start = data.draw(st.integers(0, len(text) - 1))
-    explained_or_read(text[:start] + data.draw(st.sampled_from(["", " ", "(", ")", "}", "\n", "=", "..", ",", "x", "1"])) + text[start + 1 :])
+    explained_or_read(
+        text[:start] + data.draw(st.sampled_from(["", " ", "(", ")", "}", "\n", "=", "..", ",", "x", "1"])) + text[start + 1 :]
+    )
 
 
 def explained_or_read(text: str) -> None:
@@ -135,7 +135,8 @@ def test_bytes_that_are_no_utf8_are_pointed_at():
     with pytest.raises(CompileError) as problem:
         decode(b"fn f(x) = x\nfn g(x) = \xff", "t.tl")
     assert str(problem.value) == (
-        "error[P023]: `t.tl` is not UTF-8\n --> t.tl:2:11\n  |\n2 | fn g(x) = \ufffd\n  |           ^ byte 0xff\n  = help: save the file as UTF-8"
+        "error[P023]: `t.tl` is not UTF-8\n --> t.tl:2:11\n  |\n2 | fn g(x) = \ufffd\n  |           ^ byte 0xff\n"
+        "  = help: save the file as UTF-8"
     )
 
 

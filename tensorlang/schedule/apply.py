@@ -26,7 +26,7 @@ from tensorlang.schedule.rfactor import rfactor
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.syntax import nodes as syntax
 from tensorlang.tensor import affine
-from tensorlang.tensor.compose import inline
+from tensorlang.tensor.compose import can_inline, eliminate_dead, inline
 from tensorlang.tensor.flatten import flatten
 from tensorlang.tensor.lift import lift
 from tensorlang.tensor.nodes import Program
@@ -133,10 +133,9 @@ def _inline(state: _State, directive: syntax.Directive) -> None:
         if definition is None or name in state.program.results:
             why = "a result has to be stored" if name in state.program.results else "it is no tensor defined here"
             raise error("S0202", f"`{name}` cannot be inlined: {why}", directive.span)
-        try:
-            state.program = inline(state.program, name)
-        except ValueError as refused:
-            raise error("S0202", f"`{name}` cannot be inlined: {refused}", directive.span) from None
+        if not can_inline(definition):
+            raise error("S0202", f"`{name}` cannot be inlined: it is a reduction, a recurrence or one of several results", directive.span)
+        state.program = eliminate_dead(inline(state.program, name))
 
 
 def _pack_rewrite(state: _State, directive: syntax.Directive) -> None:

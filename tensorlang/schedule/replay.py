@@ -1,0 +1,113 @@
+"""Run a refused schedule all the same, slowly and watched, to show what it would have computed.
+
+The inputs are small integers, so that every order of a sum gives the same value and a difference is the schedule's doing. Elements that
+nobody has written yet hold 99. Lanes of a vector are run as threads, because lanes, too, run at the same time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from codegen.errors import InternalError as LoopError
+from codegen.loops.interp import run
+from codegen.loops.nodes import For, Function, If, Stmt
+from polyhedral.legality import Violation
+from tensorlang.diagnostics import CompileError
+from tensorlang.lower.kernel import lower
+from tensorlang.schedule.apply import apply
+from tensorlang.schedule.check import verdict_of
+from tensorlang.schedule.plan import Storage
+from tensorlang.schedule.schedule import Schedule
+from tensorlang.tensor.interp import interpret
+from tensorlang.tensor.nodes import Program
+from tensorlang.tensor.walk import shape_of, tensor_table
+
+STALE = 99
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The first element that comes out different."""
+
+    tensor: str
+    index: tuple[int, ...]
+    expected: float
+    got: float
+
+    def __str__(self) -> str:
+        at = ", ".join(map(str, self.index))
+        return f"`{self.tensor}[{at}]` comes out as {self.got:g}; the operator says {self.expected:g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Hazard:
+    """What the watched run ran into: a race, a read of memory that was never written, a read out of bounds."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def replay(
+    program: Program, schedule: Schedule, layouts: Mapping[str, Storage] | None = None, knobs: Mapping[str, int] | None = None, seed: int = 7
+) -> Difference | Hazard | None:
+    """Return what goes wrong when the refused `schedule` is run at the sizes of its refutation; None when it is not refuted or when these
+    inputs happen to hide it."""
+    plan = apply(program, schedule, layouts, knobs)
+    violation = verdict_of(plan)
+    if not isinstance(violation, Violation):
+        return None
+    sizes = {s: violation.params.get(s, 1) for s in program.sizes}
+    rng = np.random.default_rng(seed)
+    inputs = {p.name: rng.integers(-4, 5, shape_of(p, sizes)).astype(p.dtype.numpy) for p in program.params}
+    expected = interpret(program, sizes, inputs)
+    try:
+        lowered = lower(plan, "replay")
+    except CompileError as refused:
+        return Hazard(str(refused))
+    function = _lanes_as_threads(lowered.function)
+    table = tensor_table(program)
+    arrays: dict[str, np.ndarray[Any, Any]] = {}
+    names: dict[str, str] = {}
+    for buffer, name in zip(function.params, lowered.params, strict=True):
+        names[buffer.name] = name
+        shape = shape_of(table[name], sizes)
+        arrays[buffer.name] = inputs[name] if name in inputs else np.full(shape, STALE, table[name].dtype.numpy)
+    try:
+        run(function, dict(zip(function.sizes, (sizes[s] for s in program.sizes), strict=True)), arrays)
+    except LoopError as fault:
+        return Hazard(str(fault))
+    return _first_difference({names[b]: a for b, a in arrays.items() if names[b] in expected}, expected)
+
+
+def _first_difference(got: Mapping[str, np.ndarray[Any, Any]], expected: Mapping[str, np.ndarray[Any, Any]]) -> Difference | None:
+    for name, want in expected.items():
+        have = got[name].reshape(want.shape)
+        wrong = np.argwhere(~((have == want) | ((have != have) & (want != want))))
+        if len(wrong):
+            index = tuple(int(i) for i in wrong[0])
+            return Difference(name, index, float(want[index]), float(have[index]))
+    return None
+
+
+def _lanes_as_threads(function: Function) -> Function:
+    return replace(function, body=tuple(_threads(function.body)))
+
+
+def _threads(body: Iterable[Stmt]) -> list[Stmt]:
+    out: list[Stmt] = []
+    for stmt in body:
+        match stmt:
+            case For():
+                kind = "parallel" if stmt.kind == "vector" else stmt.kind
+                out.append(replace(stmt, kind=kind, body=tuple(_threads(stmt.body))))
+            case If():
+                out.append(replace(stmt, then=tuple(_threads(stmt.then)), orelse=tuple(_threads(stmt.orelse))))
+            case _:
+                out.append(stmt)
+    return out

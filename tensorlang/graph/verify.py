@@ -18,7 +18,7 @@ from typing import assert_never
 from tensorlang.diagnostics import InternalError
 from tensorlang.graph.edit import reads, writes
 from tensorlang.graph.nodes import Graph, Kernel, Node, Value, View
-from tensorlang.tensor import walk
+from tensorlang.tensor import affine, walk
 from tensorlang.tensor.nodes import Program, Tensor
 
 
@@ -46,6 +46,12 @@ def result_tensors(program: Program) -> tuple[Tensor, ...]:
     """Return the tensors that the program returns, in the order of its results."""
     table = walk.tensor_table(program)
     return tuple(table[name] for name in program.results)
+
+
+def outer_shape(tensor: Tensor) -> tuple[int, ...] | None:
+    """Return the shape the caller sees, groups of axes multiplied, or None when it depends on a size."""
+    static = all(affine.constant(extent) is not None for extent in tensor.shape)
+    return walk.caller_shape(tensor, {}) if static else None
 
 
 def _names(graph: Graph) -> Iterator[str]:

@@ -1,0 +1,543 @@
+"""Arithmetic on checked values: what meets what, and which type comes out (rules T1 to T6)."""
+
+from __future__ import annotations
+
+import math
+from typing import assert_never
+
+import numpy as np
+
+from codegen.dtypes import DType, bool_, compute_dtype, f32, i64
+from polyhedral import expr as px
+from tensorlang.check import affine
+from tensorlang.check.problems import error
+from tensorlang.check.types import limits
+from tensorlang.check.values import Choice, Cnd, Fn, Idx, Limit, Num, Packed, Str, Tensor, Tup, Val, Value
+from tensorlang.diagnostics import Span
+from tensorlang.tensor import nodes as ir
+
+ARITHMETIC = frozenset(("+", "-", "*", "/", "//", "%", "min", "max"))
+_BITS = frozenset(("bitand", "bitor", "bitxor", "shl", "shr"))
+
+
+# ---------------------------------------------------------------- giving a value a type
+
+
+def coerce(value: Value, dtype: DType | None, span: Span) -> ir.Expr:
+    """Return `value` as an expression of language type `dtype` (None: whatever it is). Numbers take the type; nothing is promoted."""
+    match value:
+        case Num(number):
+            return _const(number, dtype, span)
+        case Limit(highest):
+            target = dtype or f32
+            return ir.Const(limits(target)[1 if highest else 0], compute_dtype(target), span=span)
+        case Choice(cond, then, orelse):
+            return ir.Select(cond, coerce(then, dtype, span), coerce(orelse, dtype, span), span=span)
+        case Val(expr, own):
+            if own is None or dtype is None or own == dtype:
+                return expr
+            raise mixed(own, dtype, span)
+        case Idx(expr):
+            return _index_value(expr, dtype, span)
+        case Cnd(cond):
+            if dtype is not None and dtype != bool_:
+                raise error(
+                    "T013",
+                    f"a condition stands where a number of type `{dtype}` is needed",
+                    span,
+                    "this is true or false",
+                    help=f"choose numbers with it: `if … then 1 else 0`, or cast: `{dtype}(…)`",
+                )
+            return ir.Holds(cond, span=span)
+        case _:
+            raise not_scalar(value, span)
+
+
+def _const(number: int | float | bool, dtype: DType | None, span: Span) -> ir.Const:
+    target = dtype or f32
+    if target == bool_:
+        if number not in (0, 1):
+            raise error("T011", f"{number} is no truth value", span, "of type `bool`", help="write `true`, `false` or a comparison")
+        return ir.Const(bool(number), bool_, span=span)
+    if target.is_float:
+        return float_const(number, target, span)
+    low, high = limits(target)
+    if isinstance(number, float) and not number.is_integer():
+        raise error(
+            "T011",
+            f"{number} is not a value of type `{target}`",
+            span,
+            f"a number takes the type of what it meets: `{target}`",
+            help="cast the other side to a float type: `f32(…)`, or round the number",
+        )
+    if not low <= number <= high:
+        raise error(
+            "T011", f"{int(number)} is outside type `{target}`", span, f"`{target}` holds {low} to {high}", help="cast to a wider type first: `i32(…)`"
+        )
+    return ir.Const(int(number), target, span=span)
+
+
+def float_const(number: int | float | bool, dtype: DType, span: Span) -> ir.Const:
+    """Return a number in the type in which `dtype` is computed, rounded to nearest even. Raises T011 when it is too large."""
+    target = compute_dtype(dtype)
+    try:
+        exact = float(number)
+    except OverflowError:
+        exact = math.inf
+    largest = float(np.finfo(target.numpy).max)
+    if (math.isinf(exact) and not (isinstance(number, float) and math.isinf(number))) or largest < abs(exact) < math.inf:
+        raise error("T011", f"this number is too large for `{target}`", span, f"`{target}` goes up to {largest}", help="write `inf` if infinity is meant, or compute in `f64`")
+    return ir.Const(float(target.numpy.type(exact)), target, span=span)
+
+
+def _index_value(expr: px.Expr, dtype: DType | None, span: Span) -> ir.Expr:
+    if dtype is None or dtype == i64:
+        return ir.IndexValue(expr, span=span)
+    if (number := affine.constant(expr)) is not None:
+        return _const(number, dtype, span)
+    raise error(
+        "T012",
+        f"an index is an `i64`, but `{dtype}` is needed here",
+        span,
+        "index or size used as a value",
+        help=f"cast it: `{dtype}(…)`",
+    )
+
+
+def mixed(a: DType, b: DType, span: Span) -> Exception:
+    return error(
+        "T010",
+        f"types `{a}` and `{b}` meet, and nothing is promoted",
+        span,
+        f"one side is `{a}`, the other `{b}`",
+        help=f"cast one side: `{b}(…)` or `{a}(…)`",
+    )
+
+
+def not_scalar(value: Value, span: Span) -> Exception:
+    match value:
+        case Tensor(name):
+            return error(
+                "T016",
+                f"`{name}` is a whole tensor, and arithmetic is on elements",
+                span,
+                "an element is needed here",
+                help=f"index it: `{name}[…]`; a bare name is only an operator's argument",
+            )
+        case Tup(items):
+            return error("T015", f"a tuple of {len(items)} stands where one value is needed", span, "a tuple", help="take one component with the reducer's `yield`, or give as many results as components: `a[i], b[i] = …`")
+        case Packed():
+            return error("T030", "a pack stands where one value is needed", span, "a pack", help="expand it with `..` as in `x[d..]`, or fold it: `prod(d..)`")
+        case Str():
+            return error("T013", "a text stands where a number is needed", span, "a text", help="texts can only be compared: `mode == \"edge\"`")
+        case Fn(name):
+            return error("T013", f"`{name}` is a function, not a value", span, "a function", help=f"call it: `{name}(…)`")
+        case Num() | Idx() | Cnd() | Val() | Limit() | Choice():
+            return error("T013", "this has no value", span)
+        case _:
+            assert_never(value)
+
+
+def dtype_of(value: Value) -> DType | None:
+    """Return the language type of a value; None when it takes the type of what it meets."""
+    match value:
+        case Val(_, dtype):
+            return dtype
+        case Idx():
+            return i64
+        case Cnd():
+            return bool_
+        case _:
+            return None
+
+
+def truth(value: Value, span: Span) -> bool | px.Cond | ir.Expr:
+    """Return a condition: decided, over indices, or computed."""
+    match value:
+        case Num(number) if number in (0, 1):
+            return bool(number)
+        case Cnd(cond):
+            return True if cond == px.TRUE else False if cond == px.FALSE else cond
+        case Val(expr, dtype) if dtype is None or dtype == bool_:
+            return expr
+        case Choice():
+            return coerce(value, bool_, span)
+        case Val(_, dtype):
+            what = f"a value of type `{dtype}`"
+        case Num(number):
+            what = f"the number {number}"
+        case Idx():
+            what = "an index"
+        case _:
+            raise not_scalar(value, span)
+    raise error("T013", f"{what} stands where a condition is needed", span, "neither true nor false", help="compare it: `… != 0`")
+
+
+def truth_expr(value: Value, span: Span) -> ir.Expr:
+    """Return a condition as a bool expression."""
+    match truth(value, span):
+        case bool(known):
+            return ir.Const(known, bool_, span=span)
+        case px.Compare() | px.And() | px.Or() | px.Not() as cond:
+            return ir.Holds(cond, span=span)
+        case computed:
+            return computed
+
+
+# ---------------------------------------------------------------- binary operations
+
+
+def binary(op: str, a: Value, b: Value, span: Span) -> Value:
+    """Return `a op b` for arithmetic, `min`, `max` and bit operations."""
+    for side in (a, b):
+        if isinstance(side, Tup | Packed | Str | Fn | Tensor):
+            raise not_scalar(side, span)
+    match a, b:
+        case Num(x), Num(y):
+            return Num(_fold(op, x, y, span))
+        case (Idx() | Num(), Idx() | Num()):
+            return _indices(op, a, b, span)
+        case (Choice(cond, then, orelse), Num() | Limit()):
+            return Choice(cond, binary(op, then, b, span), binary(op, orelse, b, span))
+        case (Num() | Limit(), Choice(cond, then, orelse)):
+            return Choice(cond, binary(op, a, then, span), binary(op, a, orelse, span))
+        case (Num() | Limit() | Choice(), Num() | Limit() | Choice()):
+            raise error("T017", "this has no type: only numbers meet here", span, "which type?", help="cast one side: `f32(…)`")
+        case _:
+            return _values(op, a, b, span)
+
+
+def _fold(op: str, x: int | float | bool, y: int | float | bool, span: Span) -> int | float:
+    if op in ("/", "//", "%") and y == 0:
+        raise error("T018", "a number is divided by zero", span, f"`{x} {op} {y}`", help="change the divisor")
+    try:
+        match op:
+            case "+":
+                return x + y
+            case "-":
+                return x - y
+            case "*":
+                return x * y
+            case "/":
+                return x // y if isinstance(x, int) and isinstance(y, int) and x % y == 0 else x / y
+            case "//":
+                return x // y
+            case "%":
+                return x % y
+            case "min":
+                return min(x, y)
+            case "max":
+                return max(x, y)
+            case "bitand" | "bitor" | "bitxor" if isinstance(x, int) and isinstance(y, int):
+                return {"bitand": x & y, "bitor": x | y, "bitxor": x ^ y}[op]
+            case "shl" | "shr" if isinstance(x, int) and isinstance(y, int) and 0 <= y < 64:
+                return x << y if op == "shl" else x >> y
+            case _:
+                raise undefined(op, "these numbers", span)
+    except OverflowError:
+        raise error("T011", "this number is too large", span, "overflows a float", help="write a smaller number") from None
+
+
+def undefined(op: str, what: str, span: Span) -> Exception:
+    help_text = {"/": "`//` divides integers (floor); cast for an exact quotient: `f32(a) / f32(b)`"}.get(op, "cast it first: `i32(…)` or `f32(…)`")
+    return error("T014", f"`{op}` is not defined for {what}", span, "here", help=help_text)
+
+
+def _affine(value: Value) -> px.Expr | None:
+    match value:
+        case Idx(expr):
+            return expr
+        case Num(number) if isinstance(number, int) or number.is_integer():
+            return px.Int(int(number))
+        case _:
+            return None
+
+
+def _indices(op: str, a: Value, b: Value, span: Span) -> Value:
+    x, y = _affine(a), _affine(b)
+    if x is None or y is None:
+        raise error("T012", "an index meets a number that is not whole", span, "an index is an `i64`", help="cast it: `f32(i)`")
+    size = all(isinstance(v, Num) or (isinstance(v, Idx) and v.size) for v in (a, b))
+    match op:
+        case "+":
+            return Idx(affine.add(x, y), size)
+        case "-":
+            return Idx(affine.sub(x, y), size)
+        case "*":
+            product = affine.times(x, y)
+            return Idx(product, size) if product is not None else _general(op, x, y, span)
+        case "//" | "%":
+            return _index_division(op, x, y, size, span)
+        case "min":
+            return Idx(affine.minimum(x, y), size)
+        case "max":
+            return Idx(affine.maximum(x, y), size)
+        case "/":
+            raise undefined(op, "indices", span)
+        case _:
+            return _general(op, x, y, span)
+
+
+def _index_division(op: str, x: px.Expr, y: px.Expr, size: bool, span: Span) -> Value:
+    divisor = affine.constant(y)
+    if divisor is None:
+        return _general(op, x, y, span)
+    if divisor == 0:
+        raise error("T018", "an index is divided by zero", span, f"`{op} 0`", help="change the divisor")
+    if op == "//":
+        return Idx(affine.floordiv(x if divisor > 0 else affine.scale(-1, x), abs(divisor)), size)
+    if divisor > 0:
+        return Idx(affine.mod(x, divisor), size)
+    return Idx(affine.scale(-1, affine.mod(affine.scale(-1, x), -divisor)), size)
+
+
+def _general(op: str, x: px.Expr, y: px.Expr, span: Span) -> Val:
+    """Return an operation that is no index expression as an i64 value; `factors` are the names that stand in its way."""
+    return Val(
+        ir.Binary(op, ir.IndexValue(x, span=span), ir.IndexValue(y, span=span), span=span),  # type: ignore[arg-type]
+        i64,
+        factors=affine.names(x) | affine.names(y),
+    )
+
+
+def _values(op: str, a: Value, b: Value, span: Span) -> Value:
+    dtype = meeting_type(a, b, span)
+    if dtype is not None:
+        _require_defined(op, dtype, span)
+    lhs, rhs = _operand(a, dtype, span), _operand(b, dtype, span)
+    lo, hi = _interval(op, a, b) if dtype == i64 else (None, None)
+    factors = (a.factors if isinstance(a, Val) else frozenset()) | (b.factors if isinstance(b, Val) else frozenset())
+    return Val(ir.Binary(op, lhs, rhs, span=span), dtype, lo, hi, factors)  # type: ignore[arg-type]
+
+
+def _operand(value: Value, dtype: DType | None, span: Span) -> ir.Expr:
+    if isinstance(value, Idx) and dtype is not None and dtype.is_integer and dtype != i64:
+        return ir.Cast(dtype, ir.IndexValue(value.expr, span=span), span=span)
+    return coerce(value, dtype, span)
+
+
+def meeting_type(a: Value, b: Value, span: Span) -> DType | None:
+    """Return the one type of two values that meet; numbers take the other's, sizes that of an integer. Raises T010 or T012."""
+    x, y = dtype_of(a), dtype_of(b)
+    if isinstance(a, Idx) and isinstance(b, Val):
+        return _index_meets(a, b, span)
+    if isinstance(b, Idx) and isinstance(a, Val):
+        return _index_meets(b, a, span)
+    if x is not None and y is not None and x != y:
+        raise mixed(x, y, span)
+    return x if x is not None else y
+
+
+def _index_meets(index: Idx, value: Val, span: Span) -> DType | None:
+    dtype = value.dtype
+    if dtype is None or dtype == i64:
+        return i64
+    if dtype.is_integer and index.size:
+        return dtype
+    if affine.constant(index.expr) is not None:
+        return dtype
+    raise error(
+        "T012",
+        f"an index is an `i64` and meets a `{dtype}`",
+        span,
+        "nothing is promoted",
+        help=f"cast the index: `{dtype}(…)`" if dtype.is_float else f"cast the index: `{dtype}(…)`, or the value: `i64(…)`",
+    )
+
+
+def _require_defined(op: str, dtype: DType, span: Span) -> None:
+    if op in _BITS:
+        if not (dtype.is_integer or (dtype == bool_ and op.startswith("bit"))):
+            raise undefined(op, f"`{dtype}`", span)
+    elif dtype == bool_:
+        raise error("T014", f"`{op}` is not defined for `bool`", span, "here", help="use `and`, `or`, `not`, or cast: `i32(…)`")
+    elif op == "/" and not dtype.is_float:
+        raise undefined(op, f"`{dtype}`", span)
+
+
+def _interval(op: str, a: Value, b: Value) -> tuple[px.Expr | None, px.Expr | None]:
+    """Return [lo, hi) of an i64 operation, where it is simple."""
+    (alo, ahi), (blo, bhi) = interval(a), interval(b)
+    match op:
+        case "+":
+            return _plus(alo, blo), None if ahi is None or bhi is None else affine.sub(affine.add(ahi, bhi), affine.ONE)
+        case "-":
+            return (
+                None if alo is None or bhi is None else affine.add(affine.sub(alo, bhi), affine.ONE),
+                None if ahi is None or blo is None else affine.sub(ahi, blo),
+            )
+        case "max":
+            lo = alo if blo is None else blo if alo is None else affine.larger(alo, blo)
+            return lo, None if ahi is None or bhi is None else affine.larger(ahi, bhi)
+        case "min":
+            hi = ahi if bhi is None else bhi if ahi is None else affine.minimum(ahi, bhi)
+            return (None if alo is None or blo is None else _smaller(alo, blo)), hi
+        case "%" if (divisor := _affine(b)) is not None and affine.surely_nonnegative(affine.sub(divisor, affine.ONE), {}):
+            return affine.ZERO, divisor
+        case _:
+            return None, None
+
+
+def _plus(a: px.Expr | None, b: px.Expr | None) -> px.Expr | None:
+    return None if a is None or b is None else affine.add(a, b)
+
+
+def _smaller(a: px.Expr, b: px.Expr) -> px.Expr:
+    return b if affine.larger(a, b) == a else a if affine.larger(a, b) == b else affine.minimum(a, b)
+
+
+def interval(value: Value) -> tuple[px.Expr | None, px.Expr | None]:
+    """Return what is known of an integer value: it lies in [lo, hi)."""
+    match value:
+        case Val(_, _, lo, hi):
+            return lo, hi
+        case Num() | Idx():
+            point = _affine(value)
+            return (None, None) if point is None else (point, affine.add(point, affine.ONE))
+        case _:
+            return None, None
+
+
+# ---------------------------------------------------------------- comparison and logic
+
+
+def compare(op: str, a: Value, b: Value, span: Span) -> Value:
+    """Return `a op b` for a comparison."""
+    match a, b:
+        case Str(x), Str(y) if op in ("==", "!="):
+            return Num((x == y) == (op == "=="))
+        case Num(x), Num(y):
+            return Num({"<": x < y, "<=": x <= y, ">": x > y, ">=": x >= y, "==": x == y, "!=": x != y}[op])
+        case (Idx() | Num(), Idx() | Num()) if (left := _affine(a)) is not None and (right := _affine(b)) is not None:
+            return Cnd(affine.compare(op, left, right))  # type: ignore[arg-type]
+        case (Choice(cond, then, orelse), Num() | Limit()):
+            return Choice(cond, compare(op, then, b, span), compare(op, orelse, b, span))
+        case (Num() | Limit(), Choice(cond, then, orelse)):
+            return Choice(cond, compare(op, a, then, span), compare(op, a, orelse, span))
+        case _:
+            return _compare_values(op, a, b, span)
+
+
+def _compare_values(op: str, a: Value, b: Value, span: Span) -> Value:
+    for side in (a, b):
+        if isinstance(side, Tup | Packed | Str | Fn | Tensor):
+            raise not_scalar(side, span)
+    x, y = dtype_of(a), dtype_of(b)
+    if isinstance(a, Idx) and y is not None and y.is_integer:
+        return Val(ir.Compare(op, ir.IndexValue(a.expr, span=span), _widened(b, span), span=span), bool_)  # type: ignore[arg-type]
+    if isinstance(b, Idx) and x is not None and x.is_integer:
+        return Val(ir.Compare(op, _widened(a, span), ir.IndexValue(b.expr, span=span), span=span), bool_)  # type: ignore[arg-type]
+    if x is None and y is None and not isinstance(a, Val) and not isinstance(b, Val):
+        raise error("T017", "this has no type: only numbers meet here", span, "which type?", help="cast one side: `f32(…)`")
+    dtype = meeting_type(a, b, span)
+    return Val(ir.Compare(op, coerce(a, dtype, span), coerce(b, dtype, span), span=span), bool_)  # type: ignore[arg-type]
+
+
+def _widened(value: Value, span: Span) -> ir.Expr:
+    dtype = dtype_of(value)
+    expr = coerce(value, dtype, span)
+    return expr if dtype == i64 else ir.Cast(i64, expr, span=span)
+
+
+def logic(op: str, a: Value, b: Value, span: Span) -> Value:
+    """Return `a and b` or `a or b`, over indices where both sides are."""
+    x, y = truth(a, span), truth(b, span)
+    decides = op == "or"
+    for known, other, side in ((x, y, b), (y, x, a)):
+        if isinstance(known, bool):
+            return Num(decides) if known == decides else Num(other) if isinstance(other, bool) else side
+    if isinstance(x, px.Compare | px.And | px.Or | px.Not) and isinstance(y, px.Compare | px.And | px.Or | px.Not):
+        return Cnd(affine.conj(x, y) if op == "and" else affine.disj(x, y))
+    return Val(ir.Binary(op, truth_expr(a, span), truth_expr(b, span), span=span), bool_)  # type: ignore[arg-type]
+
+
+def negation(value: Value, span: Span) -> Value:
+    """Return `not value`."""
+    match truth(value, span):
+        case bool(known):
+            return Num(not known)
+        case px.Compare() | px.And() | px.Or() | px.Not() as cond:
+            return Cnd(affine.negate(cond))
+        case computed:
+            return Val(ir.Unary("not", computed, span=span), bool_)
+
+
+def minus(value: Value, span: Span) -> Value:
+    """Return `-value`."""
+    match value:
+        case Num(number):
+            return Num(-number)
+        case Idx(expr, size):
+            return Idx(affine.scale(-1, expr), size)
+        case Limit(highest):
+            return Limit(not highest)
+        case Choice(cond, then, orelse):
+            return Choice(cond, minus(then, span), minus(orelse, span))
+        case Val(expr, dtype):
+            if dtype == bool_:
+                raise undefined("-", "`bool`", span)
+            return Val(ir.Unary("neg", expr, span=span), dtype, factors=value.factors)
+        case Cnd():
+            raise undefined("-", "`bool`", span)
+        case _:
+            raise not_scalar(value, span)
+
+
+def choose(cond: Value, then: Value, orelse: Value, span: Span) -> Value:
+    """Return `if cond then then else orelse` of values that are both needed."""
+    if isinstance(then, Tup) or isinstance(orelse, Tup):
+        if not (isinstance(then, Tup) and isinstance(orelse, Tup) and len(then.items) == len(orelse.items)):
+            raise error("T015", "the two sides of `if` have different numbers of components", span, "here", help="give both sides the same components")
+        return Tup(tuple(choose(cond, a, b, span) for a, b in zip(then.items, orelse.items, strict=True)))
+    test = truth_expr(cond, span)
+    if isinstance(then, Num | Limit | Choice) and isinstance(orelse, Num | Limit | Choice):
+        return then if then == orelse else Choice(test, then, orelse)
+    if isinstance(then, Cnd | Num) and isinstance(orelse, Cnd | Num):
+        return Val(ir.Select(test, coerce(then, bool_, span), coerce(orelse, bool_, span), span=span), bool_)
+    dtype = meeting_type(then, orelse, span)
+    (tlo, thi), (elo, ehi) = interval(then), interval(orelse)
+    lo = None if tlo is None or elo is None else _smaller(tlo, elo)
+    hi = None if thi is None or ehi is None else affine.larger(thi, ehi)
+    return Val(ir.Select(test, _operand(then, dtype, span), _operand(orelse, dtype, span), span=span), dtype, lo, hi)
+
+
+def cast(value: Value, dtype: DType, span: Span, saturate: bool = False) -> Value:
+    """Return `dtype(value)`. Casting to a narrow float rounds even a value of that type, which was computed in f32."""
+    match value:
+        case Num(number) if dtype.is_float or dtype == bool_ or isinstance(number, int) or number.is_integer():
+            if dtype == bool_:
+                return Val(ir.Const(bool(number), bool_, span=span), bool_)
+            return _cast_number(number, dtype, span, saturate)
+        case Num(number):
+            return _cast_number(math.trunc(number) if math.isfinite(number) else number, dtype, span, saturate)
+        case Limit() | Choice():
+            return Val(coerce(value, dtype, span), dtype)
+        case Idx(expr) if dtype == i64:
+            return Val(ir.IndexValue(expr, span=span), i64, expr, affine.add(expr, affine.ONE))
+        case Idx(expr):
+            return Val(ir.Cast(dtype, ir.IndexValue(expr, span=span), saturate, span=span), dtype)
+        case Cnd(cond):
+            held = ir.Holds(cond, span=span)
+            return Val(held if dtype == bool_ else ir.Cast(dtype, held, span=span), dtype)
+        case Val(expr, own):
+            lo, hi = (value.lo, value.hi) if dtype == i64 else (None, None)
+            if own == dtype and compute_dtype(dtype) == dtype:
+                return value
+            if own is not None and compute_dtype(own) == dtype:
+                return Val(expr, dtype)
+            return Val(ir.Cast(dtype, expr, saturate, span=span), dtype, lo, hi)
+        case _:
+            raise not_scalar(value, span)
+
+
+def _cast_number(number: int | float | bool, dtype: DType, span: Span, saturate: bool) -> Val:
+    if dtype.is_float:
+        const: ir.Expr = float_const(number, dtype, span)
+        return Val(const if compute_dtype(dtype) == dtype else ir.Cast(dtype, const, span=span), dtype)
+    low, high = limits(dtype)
+    if isinstance(number, float):
+        number = 0 if math.isnan(number) else int(max(low, min(high, number)))
+    whole = int(number)
+    if saturate:
+        whole = int(max(low, min(high, whole)))
+    return Val(ir.Const(whole, dtype, span=span) if low <= whole <= high else ir.Cast(dtype, ir.Const(whole, i64, span=span), span=span), dtype)

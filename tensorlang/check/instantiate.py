@@ -1,0 +1,111 @@
+"""One operator for given argument types: from syntax to tensor IR."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from codegen.dtypes import DType
+from polyhedral import expr as px
+from tensorlang.check import affine
+from tensorlang.check.bindings import Arg
+from tensorlang.check.body import elaborate
+from tensorlang.check.inline import inline
+from tensorlang.check.module import Module
+from tensorlang.check.problems import NeedsStatic, did_you_mean, error
+from tensorlang.check.signature import Given, TensorArg, bind
+from tensorlang.diagnostics import CompileError
+from tensorlang.syntax import nodes as sx
+from tensorlang.tensor import nodes as ir
+
+
+@dataclass(frozen=True, slots=True)
+class ArgType:
+    """The type of a tensor argument. A dimension given by name is a size that the caller knows only at run time."""
+
+    dtype: DType
+    shape: tuple[int | str, ...]
+
+
+def instantiate(
+    module: Module,
+    operator: str,
+    args: Sequence[ArgType | tuple[ArgType, ...] | None],
+    attrs: Mapping[str, object] | None = None,
+    sizes: Mapping[str, int | str | tuple[int | str, ...]] | None = None,
+    *,
+    symbolic: bool = False,
+) -> ir.Program:
+    """Return `operator` for arguments of these types, in the order of its tensor parameters (a tuple for an `each` parameter, None for
+    an optional one left out). With `symbolic`, sizes stay named after the operator's size variables, except those that must be numbers
+    (rule P8). Nothing is proven here: see `tensorlang.tensor.prove`.
+
+    Raises CompileError: R1xx where the call does not fit the operator, T1xx where the operator itself is wrong."""
+    declaration = module.operators.get(operator)
+    if declaration is None:
+        raise error("R105", f"there is no operator `{operator}`", help=did_you_mean(operator, module.operators, None))
+    given = Given(_tensors(declaration, args), dict(attrs or {}), {n: _size(s) for n, s in (sizes or {}).items()}, named=symbolic)
+    return specialise(module, declaration, given)
+
+
+def specialise(module: Module, operator: sx.Operator, given: Given) -> ir.Program:
+    """Return the operator for a binding; sizes that must be numbers become numbers where the arguments tell them."""
+    static: frozenset[str] = frozenset()
+    while True:
+        try:
+            return elaborate(module, bind(module, operator, _with_static(given, static)), inline)
+        except NeedsStatic as need:
+            if not given.named or need.sizes <= static:
+                raise must_be_known(operator, need) from None
+            static |= need.sizes
+        except RecursionError:
+            raise too_deep(operator) from None
+
+
+def _with_static(given: Given, static: frozenset[str]) -> Given:
+    return Given(given.tensors, given.attrs, given.sizes, given.named, static, given.checks_ranges)
+
+
+def must_be_known(operator: sx.Operator, need: NeedsStatic) -> CompileError:
+    names = ", ".join(f"`{n}`" for n in sorted(need.sizes))
+    return error(
+        "R112",
+        f"`{operator.name}`: {names} must be known when compiling",
+        need.span,
+        f"{need.what}, so no index expression says it",
+        help="pass arguments of known size, or make it an `attr`",
+    )
+
+
+def too_deep(operator: sx.Operator) -> CompileError:
+    return error("T053", f"`{operator.name}` nests too deeply to be checked", operator.name_span, "declared here", help="split the expression: define tensors for parts of it")
+
+
+def _tensors(operator: sx.Operator, args: Sequence[ArgType | tuple[ArgType, ...] | None]) -> dict[str, TensorArg]:
+    params = [p for p in operator.params if p.kind == "tensor"]
+    if len(args) > len(params):
+        raise error("R105", f"`{operator.name}` takes {len(params)} tensor{'s' * (len(params) != 1)} and is given {len(args)}", operator.name_span, "declared here", help=f"they are {', '.join(p.name for p in params) or 'none'}")
+    out: dict[str, TensorArg] = {}
+    for param, arg in zip(params, args, strict=False):
+        if param.each != isinstance(arg, tuple):
+            wanted = "takes any number of tensors: pass a tuple" if param.each else "is one tensor, not several"
+            if arg is None and not param.each:
+                continue
+            raise error("R105", f"`{operator.name}`: `{param.name}` {wanted}", param.span, "declared here", help="pass `(a, b)`" if param.each else "pass one tensor")
+        out[param.name] = tuple(_arg(a) for a in arg) if isinstance(arg, tuple) else None if arg is None else _arg(arg)
+    return out
+
+
+def _arg(arg: ArgType) -> Arg:
+    return Arg(arg.dtype, tuple((_extent(d),) for d in arg.shape))
+
+
+def _extent(dim: int | str) -> px.Expr:
+    return px.Name(dim) if isinstance(dim, str) else px.Int(int(dim))
+
+
+def _size(given: int | str | tuple[int | str, ...] | list[int | str]) -> px.Expr | tuple[px.Expr, ...]:
+    return tuple(_extent(d) for d in given) if isinstance(given, tuple | list) else _extent(given)
+
+
+__all__ = ["ArgType", "affine", "instantiate", "specialise"]

@@ -1,0 +1,200 @@
+"""The names of a file and of the libraries it sees.
+
+A library's operator, function, reducer, schedule or tactic may be used from any file that loads it; a file's own name wins over a
+library's. What is resolved here is what needs no types: duplicates, calls and reductions of things that do not exist, recursion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import TypeVar, assert_never
+
+from codegen.dtypes import DTYPES
+from tensorlang.check.problems import did_you_mean, error, labelled
+from tensorlang.check.types import BUILTINS, CLASSES
+from tensorlang.check.walk import descendants
+from tensorlang.diagnostics import CompileError, Diagnostic, Source
+from tensorlang.syntax import nodes as sx
+from tensorlang.syntax.parse import parse
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """`own` names the operators that the file itself declares; the mappings hold the libraries' as well."""
+
+    operators: Mapping[str, sx.Operator]
+    functions: Mapping[str, sx.ScalarFunction]
+    reducers: Mapping[str, sx.Reducer]
+    schedules: tuple[sx.Schedule, ...]
+    tactics: Mapping[str, sx.Tactic]
+    own: frozenset[str] = frozenset()
+    own_reducers: frozenset[str] = frozenset()
+
+
+V = TypeVar("V")
+
+
+@cache
+def prelude() -> Module:
+    """Return the library that every file sees."""
+    text = files("tensorlang").joinpath("prelude.tl").read_text("utf-8")
+    return load_module(parse(Source("prelude.tl", text)), ())
+
+
+def load_module(file: sx.File, libraries: Sequence[Module] | None = None) -> Module:
+    """Return the names of `file` over those of `libraries` (the prelude unless told otherwise).
+
+    Raises CompileError with T001 (unknown name), T002 (declared twice), T003 (recursion), one diagnostic a mistake."""
+    seen = (prelude(),) if libraries is None else tuple(libraries)
+    problems: list[Diagnostic] = list(_duplicates(file.declarations))
+    own = _collect(file.declarations)
+    module = Module(
+        _merged(*(m.operators for m in seen), own.operators),
+        _merged(*(m.functions for m in seen), own.functions),
+        _merged(*(m.reducers for m in seen), own.reducers),
+        own.schedules + tuple(s for m in seen for s in m.schedules),
+        _merged(*(m.tactics for m in seen), own.tactics),
+        frozenset(own.operators),
+        frozenset(own.reducers),
+    )
+    for declaration in file.declarations:
+        problems += _unknown_names(module, declaration)
+    problems += _cycles(own.functions, "function")
+    problems += _cycles(own.operators, "operator")
+    if problems:
+        raise CompileError(*problems)
+    return module
+
+
+def _merged(*maps: Mapping[str, V]) -> dict[str, V]:
+    return {name: value for m in maps for name, value in m.items()}
+
+
+def _collect(declarations: Iterable[sx.Declaration]) -> Module:
+    operators: dict[str, sx.Operator] = {}
+    functions: dict[str, sx.ScalarFunction] = {}
+    reducers: dict[str, sx.Reducer] = {}
+    schedules: list[sx.Schedule] = []
+    tactics: dict[str, sx.Tactic] = {}
+    for declaration in declarations:
+        match declaration:
+            case sx.Operator():
+                operators.setdefault(declaration.name, declaration)
+            case sx.ScalarFunction():
+                functions.setdefault(declaration.name, declaration)
+            case sx.Reducer():
+                reducers.setdefault(declaration.name, declaration)
+            case sx.Schedule():
+                schedules.append(declaration)
+            case sx.Tactic():
+                tactics.setdefault(declaration.name, declaration)
+            case _:
+                assert_never(declaration)
+    return Module(operators, functions, reducers, tuple(schedules), tactics)
+
+
+def _duplicates(declarations: Iterable[sx.Declaration]) -> Iterable[Diagnostic]:
+    first: dict[tuple[str, str], sx.Node] = {}
+    for declaration in declarations:
+        if isinstance(declaration, sx.Schedule):
+            continue
+        space = {"Reducer": "reducer", "Tactic": "tactic"}.get(type(declaration).__name__, "operator or function")
+        key = (space, declaration.name)
+        if key in first:
+            yield labelled(
+                "T002",
+                f"`{declaration.name}` is declared twice",
+                [(declaration.span, "declared again here"), (first[key].span, "first declared here")],
+                help="rename one of them, or delete it",
+            ).diagnostics[0]
+        else:
+            first[key] = declaration
+
+
+def _unknown_names(module: Module, declaration: sx.Declaration) -> Iterable[Diagnostic]:
+    if isinstance(declaration, sx.Schedule | sx.Tactic):
+        return
+    local = {g.name for g in declaration.generics}
+    if isinstance(declaration, sx.Operator):
+        local |= {p.name for p in declaration.params if p.kind == "attr"}
+        yield from _unknown_types(declaration)
+    elif isinstance(declaration, sx.ScalarFunction):
+        local |= {name for name, _ in declaration.params}
+    callable_names = set(module.operators) | set(module.functions) | BUILTINS | set(DTYPES) | local
+    for node in descendants(declaration):
+        if isinstance(node, sx.Apply) and node.name not in callable_names:
+            yield error(
+                "T001",
+                f"there is no operator or function `{node.name}`",
+                node.span,
+                "called here",
+                help=did_you_mean(node.name, callable_names, f"declare `fn {node.name}(…) = …` or `op {node.name}(…)`"),
+            ).diagnostics[0]
+        elif isinstance(node, sx.Reduction) and node.reducer not in module.reducers:
+            yield error(
+                "T001",
+                f"there is no reducer `{node.reducer}`",
+                node.span,
+                "used here",
+                help=did_you_mean(node.reducer, module.reducers, f"declare `reducer {node.reducer} a b from … = …`"),
+            ).diagnostics[0]
+
+
+def _unknown_types(operator: sx.Operator) -> Iterable[Diagnostic]:
+    generics = {g.name for g in operator.generics}
+    known = set(DTYPES) | set(CLASSES) | generics
+    for generic in operator.generics:
+        if generic.bound is not None and generic.bound not in CLASSES and generic.bound not in DTYPES:
+            yield error(
+                "T004",
+                f"there is no type class `{generic.bound}`",
+                generic.span,
+                "asked for here",
+                help=did_you_mean(generic.bound, set(CLASSES) | set(DTYPES), "the classes are " + ", ".join(sorted(CLASSES))),
+            ).diagnostics[0]
+    for node in descendants(operator):
+        if isinstance(node, sx.TensorType) and node.dtype not in known:
+            yield error(
+                "T004",
+                f"there is no element type `{node.dtype}`",
+                node.span,
+                "used here",
+                help=did_you_mean(node.dtype, known, f"declare it: `op {operator.name}[{node.dtype}](…)`"),
+            ).diagnostics[0]
+
+
+def _cycles(declarations: Mapping[str, sx.Operator] | Mapping[str, sx.ScalarFunction], what: str) -> Iterable[Diagnostic]:
+    """Yield one diagnostic a declaration that calls itself, directly or through others."""
+    calls = {
+        name: {n.name for n in descendants(d) if isinstance(n, sx.Apply) and n.name in declarations} for name, d in declarations.items()
+    }
+    reported: set[str] = set()
+    for name, declaration in declarations.items():
+        path = _path_to_itself(name, calls)
+        if path is not None and not reported & set(path):
+            reported |= set(path)
+            yield error(
+                "T003",
+                f"{what} `{name}` calls itself",
+                declaration.name_span if isinstance(declaration, sx.Operator) and declaration.name_span.end else declaration.span,
+                "declared here",
+                notes=(" → ".join(f"`{p}`" for p in (*path, name)),),
+                help=f"{what}s are inlined, so they cannot recurse; say a recurrence with an index: `s[t + 1] = f(s[t]) for t in 0..n`",
+            ).diagnostics[0]
+
+
+def _path_to_itself(start: str, calls: Mapping[str, set[str]]) -> tuple[str, ...] | None:
+    pending: list[tuple[str, ...]] = [(start,)]
+    visited: set[str] = set()
+    while pending:
+        path = pending.pop(0)
+        for callee in sorted(calls[path[-1]]):
+            if callee == start:
+                return path
+            if callee not in visited:
+                visited.add(callee)
+                pending.append((*path, callee))
+    return None

@@ -1,0 +1,166 @@
+"""Which range an index has (rule B1): where it stands plainly between brackets, it ranges over that dimension.
+
+    sum(k) x[i, k] * w[j, k]      k in 0..K, from the second dimension of x and of w
+    sum(k) x[k + 1]               not plain: the range must be written
+
+Plain places in padded reads count only if there is no other: the reader of a padded tensor may leave it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from polyhedral import expr as px
+from tensorlang.check import affine
+from tensorlang.check.problems import NeedsStatic, error, labelled
+from tensorlang.check.reads import show
+from tensorlang.check.scope import Context, Scope, expand
+from tensorlang.check.values import Idx, Num, Packed, Str, Tensor, Value
+from tensorlang.check.walk import children
+from tensorlang.diagnostics import CompileError, Span
+from tensorlang.syntax import nodes as sx
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One plain place of an index: a dimension of `tensor` of that size."""
+
+    index: str
+    size: px.Expr
+    tensor: str
+    span: Span
+    padded: bool
+
+
+def places(ctx: Context, scope: Scope, node: sx.Node, known: frozenset[str] | None = None) -> Iterator[Place]:
+    """Yield the plain places of every index in an expression. `known`: the local tensors whose boxes may be used (None: all)."""
+    match node:
+        case sx.Index(name, slots, mode):
+            yield from _read_places(ctx, scope, node, known)
+            for slot, at in _expanded(scope, slots):
+                yield from places(ctx, at, slot, known)
+            if mode is not None:
+                yield from places(ctx, scope, mode, known)
+        case sx.Pack():
+            for inner, at in _expanded(scope, (node,)):
+                yield from places(ctx, at, inner, known)
+        case sx.Reduction(_, _, binders, _):
+            inside = replace(scope, values={**scope.values, **{n: _placeholder(scope, n, pack) for n, pack, _ in bound_names(scope, binders)}})
+            for child in children(node):
+                yield from places(ctx, inside, child, known)
+        case sx.LetIn(name, value, body):
+            yield from places(ctx, scope, value, known)
+            yield from places(ctx, scope.bind({name: Str(name)}), body, known)
+        case _:
+            for child in children(node):
+                yield from places(ctx, scope, child, known)
+
+
+def _expanded(scope: Scope, items: Iterable[sx.Node]) -> list[tuple[sx.Node, Scope]]:
+    """Expand what can be expanded; mistakes are reported when the expression itself is checked."""
+    try:
+        return list(expand(scope, items))
+    except CompileError:
+        return []
+
+
+def _placeholder(scope: Scope, name: str, pack: bool) -> Idx | Packed:
+    if not pack:
+        return Idx(px.Name("?" + name))
+    return Packed(tuple(Idx(px.Name(f"?{name}.{p}")) for p in range(scope.lengths.get(name, 0))))
+
+
+def bound_names(scope: Scope, binders: Iterable[sx.Node]) -> Iterator[tuple[str, bool, sx.Range | None]]:
+    """Yield (name, is a pack, range) of the indices that a list of binders introduces; the rest are conditions."""
+    for binder in binders:
+        match binder:
+            case sx.Id(name) if name not in scope.values:
+                yield name, False, None
+            case sx.Pack(sx.Id(name)) if name not in scope.values:
+                yield name, True, None
+            case sx.Member(sx.Id(name), range_) if name not in scope.values:
+                yield name, False, range_
+            case sx.Member(sx.Pack(sx.Id(name)), range_) | sx.Pack(sx.Member(sx.Id(name), range_)) if name not in scope.values:
+                yield name, True, range_
+            case _:
+                pass
+
+
+def _read_places(ctx: Context, scope: Scope, node: sx.Index, known: frozenset[str] | None) -> Iterator[Place]:
+    tensor = scope.values.get(node.name) or ctx.tensors.get(node.name)
+    if not isinstance(tensor, Tensor) or (known is not None and node.name in ctx.local_names and node.name not in known):
+        return
+    slots = _expanded(scope, node.slots)
+    if len(slots) != len(tensor.dims):
+        return
+    for dim, (slot, at) in zip(tensor.dims, slots, strict=True):
+        if isinstance(slot, sx.TupleOf):
+            parts = _expanded(at, slot.items)
+            pairs = list(zip(parts, dim.sizes, strict=True)) if dim.composite and len(parts) == len(dim.sizes) else []
+        else:
+            pairs = [((slot, at), dim.sizes[0])] if not dim.composite else []
+            if dim.composite and (whole := _product(dim.sizes)) is not None:
+                pairs = [((slot, at), whole)]
+        for (inner, inside), size in pairs:
+            index = plain(ctx, inside, inner, size)
+            if index is not None:
+                yield Place(index, size, node.name, inner.span, node.mode is not None)
+
+
+def _product(sizes: tuple[px.Expr, ...]) -> px.Expr | None:
+    out: px.Expr | None = affine.ONE
+    for size in sizes:
+        out = None if out is None else affine.times(out, size)
+    return out
+
+
+def plain(ctx: Context, scope: Scope, node: sx.Node, size: px.Expr) -> str | None:
+    """Return the unique name of the index that a slot consists of; `size - 1 - i` runs over the same range as `i`."""
+    match node:
+        case sx.Id(name):
+            value = scope.values.get(name)
+        case sx.Index(name, (sx.Id(position),), None) if isinstance(pack := scope.values.get(name), Packed):
+            at = scope.values.get(position)
+            inside = isinstance(at, Num) and isinstance(at.value, int) and 0 <= at.value < len(pack.items)
+            value = pack.items[int(at.value)] if inside and isinstance(at, Num) else None
+        case sx.IfElse(cond, then, orelse) if isinstance(chosen := _quiet(ctx, scope, cond), Num):
+            return plain(ctx, scope, then if chosen.value else orelse, size)
+        case sx.Binary("-", _, rhs) if isinstance(rhs, sx.Id | sx.Binary | sx.Number):
+            value = _quiet(ctx, scope, node)
+            mirrored = affine.sub(affine.sub(size, affine.ONE), value.expr) if isinstance(value, Idx) else None
+            return mirrored.name if isinstance(mirrored, px.Name) and mirrored != size else None
+        case _:
+            return None
+    return value.expr.name if isinstance(value, Idx) and isinstance(value.expr, px.Name) else None
+
+
+def _quiet(ctx: Context, scope: Scope, node: sx.Node) -> Value | None:
+    """Return a value, or None where there is a mistake: it is reported when the expression itself is checked."""
+    try:
+        return ctx.value(replace(scope, indexing=True), node)
+    except (CompileError, NeedsStatic):
+        return None
+
+
+def agreed(found: list[Place], name: str, span: Span, what: str) -> tuple[px.Expr, px.Expr]:
+    """Return the range that the plain places of an index agree on. Raises T021 (none) and T022 (they disagree)."""
+    counted = [p for p in found if not p.padded] or found
+    if not counted:
+        raise error(
+            "T021",
+            f"the range of {what} `{name}` cannot be told",
+            span,
+            "it stands plainly in no bracket",
+            help=f"write its range: `{name} in 0..n`",
+        )
+    first = counted[0]
+    for other in counted[1:]:
+        if other.size != first.size:
+            raise labelled(
+                "T022",
+                f"`{name}` indexes dimensions of different sizes",
+                [(first.span, f"`{first.tensor}` has {show(first.size)} here"), (other.span, f"`{other.tensor}` has {show(other.size)} here")],
+                help=f"make the sizes equal, or write the range: `{name} in 0..{show(first.size)}`",
+            )
+    return affine.ZERO, first.size

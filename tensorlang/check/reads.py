@@ -1,0 +1,261 @@
+"""Reading an element: slots against dimensions, what lies outside, data-dependent indices.
+
+    x[i - 1 | 0]         if i - 1 >= 0 then x[i - 1] else 0
+    x[i - 1 | clamp]     x[max(i - 1, 0)]
+    x[i + 1 | wrap]      x[(i + 1) % 8]
+    x[i - 1 | reflect]   x[min(max(i - 1, 1 - i), …)]
+    sum(r) x[i - r | skip]   the reduction runs over i - r >= 0 only
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from codegen.dtypes import DType, bool_, compute_dtype, i64
+from polyhedral import expr as px
+from tensorlang.check import affine, arith
+from tensorlang.check.problems import NeedsStatic, did_you_mean, error
+from tensorlang.check.scope import Context, Scope, expand
+from tensorlang.check.values import Choice, Cnd, Dim, Idx, Num, Packed, Tensor, Val, Value
+from tensorlang.diagnostics import Span
+from tensorlang.syntax import nodes as sx
+from tensorlang.tensor import nodes as ir
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One axis of a read: where (None when nothing is stored), at what, of which extent."""
+
+    axis: int | None
+    at: Idx | Val
+    size: px.Expr
+    span: Span
+
+
+def find_tensor(ctx: Context, scope: Scope, name: str, span: Span) -> Tensor:
+    """Return the tensor of that name. Raises T005 (there is none), T007 (its box is not known)."""
+    found = scope.values.get(name)
+    if isinstance(found, Tensor):
+        return found
+    if found is None and name in ctx.tensors:
+        return ctx.tensors[name]
+    if name in ctx.local_names:
+        raise error("T007", f"the shape of `{name}` cannot be told", span, "read here", help=f"give the ranges of its indices: `{name}[i] = … for i in 0..n`")
+    if found is not None:
+        kind = "a pack" if isinstance(found, Packed) else "an index or a number"
+        raise error("T008", f"`{name}` is {kind}, not a tensor", span, "indexed here", help=f"write `{name}..`, or index a pack by a position of its own" if isinstance(found, Packed) else None)
+    known = [*ctx.tensors, *ctx.local_names, *(n for n, v in scope.values.items() if isinstance(v, Tensor))]
+    raise error("T005", f"there is no tensor `{name}`", span, "read here", help=did_you_mean(name, known, f"define it: `{name}[…] = …`, or make it a parameter"))
+
+
+def read(ctx: Context, scope: Scope, node: sx.Index) -> Value:
+    """Return the value of `name[slots | mode]`."""
+    tensor = find_tensor(ctx, scope, node.name, node.span)
+    inner = replace(scope, indexing=True)
+    slots = list(expand(inner, node.slots))
+    check_rank(tensor, len(slots), node.span)
+    entries = [entry for dim, (slot, at) in zip(tensor.dims, slots, strict=True) for entry in _entries(ctx, at, dim, slot)]
+    if tensor.constant is not None:
+        return tensor.constant
+    return element(ctx, scope, tensor, entries, node)
+
+
+def check_rank(tensor: Tensor, count: int, span: Span) -> None:
+    if len(tensor.dims) != count:
+        raise error(
+            "T032",
+            f"`{tensor.name}` has {len(tensor.dims)} dimensions and is given {count} indices",
+            span,
+            f"shape [{show_dims(tensor)}]",
+            help="write one index a dimension, or a pack `d..` for several",
+        )
+
+
+def show_dims(tensor: Tensor) -> str:
+    return ", ".join(show(d.sizes[0]) if not d.composite else f"({', '.join(show(s) for s in d.sizes)})" for d in tensor.dims)
+
+
+def show(e: px.Expr) -> str:
+    """Return an index expression as the language writes it."""
+    match e:
+        case px.Int(value):
+            return str(value)
+        case px.Name(name):
+            return name
+        case px.Add(lhs, rhs):
+            text = show(rhs)
+            return f"{show(lhs)} - {text[1:]}" if text.startswith("-") else f"{show(lhs)} + {text}"
+        case px.Scale(factor, value):
+            inner = f"({show(value)})" if isinstance(value, px.Add) else show(value)
+            return f"-{inner}" if factor == -1 else f"{factor}*{inner}"
+        case px.Floor(value, divisor):
+            return f"({show(value)}) // {divisor}"
+        case px.Mod(value, divisor):
+            return f"({show(value)}) % {divisor}"
+        case px.Min(lhs, rhs):
+            return f"min({show(lhs)}, {show(rhs)})"
+        case px.Max(lhs, rhs):
+            return f"max({show(lhs)}, {show(rhs)})"
+
+
+def _entries(ctx: Context, scope: Scope, dim: Dim, slot: sx.Node) -> list[Entry]:
+    if isinstance(slot, sx.TupleOf):
+        parts = list(expand(scope, slot.items))
+        if not dim.composite or len(parts) != len(dim.sizes):
+            what = f"has {len(dim.sizes)} components" if dim.composite else "is not composite"
+            raise error("T033", f"a tuple of {len(parts)} indices for a dimension that {what}", slot.span, "indexed here", help="index it by as many indices as it was declared with, or by one plain index")
+        at = [_index(ctx, s, ctx.value(s, n), n.span) for n, s in parts]
+        return [Entry(axis, i, size, n.span) for axis, i, size, (n, _) in zip(dim.axes, at, dim.sizes, parts, strict=True)]
+    index = _index(ctx, scope, ctx.value(scope, slot), slot.span)
+    if not dim.composite:
+        return [Entry(dim.axes[0], index, dim.sizes[0], slot.span)]
+    return [Entry(axis, i, size, slot.span) for axis, i, size in zip(dim.axes, _digits(ctx, index, dim.sizes, slot.span), dim.sizes, strict=True)]
+
+
+def _digits(ctx: Context, index: Idx | Val, sizes: tuple[px.Expr, ...], span: Span) -> list[Idx | Val]:
+    """Return the components of a row-major index."""
+    out: list[Idx | Val] = []
+    rest: Idx | Val = index
+    for position in reversed(range(len(sizes))):
+        if position == 0 or all(affine.constant(s) == 1 for s in sizes[:position]):
+            out = [*[Idx(affine.ZERO) for _ in range(position)], rest, *out]
+            break
+        size = sizes[position]
+        if affine.constant(size) == 1:
+            out.insert(0, Idx(affine.ZERO))
+            continue
+        out.insert(0, _index(ctx, None, arith.binary("%", rest, Idx(size, True), span), span))
+        rest = _index(ctx, None, arith.binary("//", rest, Idx(size, True), span), span)
+    return out
+
+
+def _index(ctx: Context, scope: Scope | None, value: Value, span: Span) -> Idx | Val:
+    """Return a slot's value as an index expression or as an integer computed from data. Raises NeedsStatic (rule P8)."""
+    match value:
+        case Num(number) if isinstance(number, bool | int) or number.is_integer():
+            return Idx(px.Int(int(number)), True)
+        case Idx():
+            return value
+        case Val(_, dtype, _, _, factors) if dtype is None or dtype.is_integer:
+            if factors & ctx.sizes:
+                raise NeedsStatic(factors & ctx.sizes, span, "multiplies or divides an index")
+            return value
+        case Choice():
+            return Val(arith.coerce(value, i64, span), i64)
+        case Val(_, dtype):
+            what = f"of type `{dtype}`"
+        case Num(number):
+            what = f"{number}"
+        case Cnd():
+            what = "a condition"
+        case _:
+            raise arith.not_scalar(value, span)
+    raise error("T019", f"an index is a whole number, and this is {what}", span, "used as an index", help="cast it: `i64(…)`")
+
+
+def element(ctx: Context, scope: Scope, tensor: Tensor, entries: list[Entry], node: sx.Index) -> Value:
+    """Return the read with what its mode says about the outside."""
+    mode = node.mode
+    word = mode.name if isinstance(mode, sx.Id) else None
+    if mode is None or (word in ("clamp", "wrap", "reflect") and word not in scope.values):
+        placed = [e if word is None else replace(e, at=_brought_in(ctx, scope, e, word)) for e in entries]
+        return _plain(ctx, scope, tensor, placed, node.span)
+    inside = _inside(scope, entries, node.span)
+    guarded = [replace(e, at=_known_inside(e)) for e in entries]
+    value = _plain(ctx, scope, tensor, guarded, node.span)
+    if word == "skip" and "skip" not in scope.values:
+        if scope.skips is None:
+            raise error("T020", "`skip` drops a term of a reduction, but there is no reduction around this read", mode.span, "here", help="give a value for what lies outside: `| 0`")
+        scope.skips.append(inside)
+        return value
+    outside = ctx.value(replace(scope, indexing=False), mode)
+    if isinstance(inside, Num) and inside.value:
+        return value
+    return arith.choose(inside, value, outside, node.span)
+
+
+def _inside(scope: Scope, entries: list[Entry], span: Span) -> Value:
+    """Return the condition that every index lies in its extent."""
+    out: Value = Num(True)
+    for entry in entries:
+        match entry.at:
+            case Idx(at):
+                out = arith.logic("and", out, Cnd(affine.in_box(at, entry.size, scope.ranges)), span)
+            case Val():
+                below = arith.compare(">=", entry.at, Num(0), span)
+                above = arith.compare("<", entry.at, Idx(entry.size, True), span)
+                out = arith.logic("and", out, arith.logic("and", below, above, span), span)
+    return out
+
+
+def _known_inside(entry: Entry) -> Idx | Val:
+    return entry.at if isinstance(entry.at, Idx) else replace(entry.at, lo=affine.ZERO, hi=entry.size)
+
+
+def _brought_in(ctx: Context, scope: Scope, entry: Entry, word: str) -> Idx | Val:
+    """Return the index that `clamp`, `wrap` or `reflect` reads instead."""
+    if isinstance(entry.at, Idx) and affine.in_box(entry.at.expr, entry.size, scope.ranges) == px.TRUE:
+        return entry.at
+    return bring_in(ctx, entry.at, entry.size, word, entry.span)
+
+
+def bring_in(ctx: Context, at: Idx | Val, size: px.Expr, word: str, span: Span) -> Idx | Val:
+    """Return `at` brought into [0, size)."""
+    extent, zero = Idx(size, True), Num(0)
+    last = arith.binary("-", extent, Num(1), span)
+    match word:
+        case "clamp":
+            out = arith.binary("max", arith.binary("min", at, last, span), zero, span)
+        case "wrap":
+            out = arith.binary("%", at, extent, span)
+        case _:
+            out = _reflected(at, last, span)
+    index = _index(ctx, None, out, span)
+    return index if isinstance(index, Idx) else replace(index, lo=affine.ZERO, hi=size)
+
+
+def _reflected(at: Idx | Val, last: Value, span: Span) -> Value:
+    """Return `at` mirrored at 0 and at `last`, as often as needed; once where the size is symbolic."""
+    period = arith.binary("*", Num(2), last, span)
+    number = affine.constant(period.expr) if isinstance(period, Idx) else None
+    if number is not None and number <= 0:
+        return Num(0)
+    if isinstance(at, Val) or number is not None:
+        within = arith.binary("%", at, period, span)
+        return arith.binary("min", within, arith.binary("-", period, within, span), span)
+    positive = arith.binary("max", at, arith.minus(at, span), span)
+    return arith.binary("min", positive, arith.binary("-", period, positive, span), span)
+
+
+def _plain(ctx: Context, scope: Scope, tensor: Tensor, entries: list[Entry], span: Span) -> Val:
+    index: list[ir.Slot] = [px.Int(0)] * tensor.rank
+    for entry in entries:
+        if entry.axis is not None:
+            index[entry.axis] = entry.at.expr if isinstance(entry.at, Idx) else dynamic(entry.at)
+    dtype = tensor.dtype if tensor.dtype is not None else ctx.element_type(tensor.name)
+    return typed_read(scope, ir.Read(tensor.name, tuple(index), span=span), dtype, tensor)
+
+
+def dynamic(value: Val) -> ir.Dynamic:
+    return ir.Dynamic(value.expr, value.lo, value.hi, span=value.expr.span)
+
+
+def typed_read(scope: Scope, expr: ir.Expr, dtype: DType | None, tensor: Tensor) -> Val:
+    """Return the read as a value: integers inside brackets are widened to i64, declared ranges are remembered."""
+    if scope.indexing and dtype is not None and dtype.is_integer:
+        wide = expr if dtype == i64 else ir.Cast(i64, expr, span=expr.span)
+        return refine(scope, Val(wide, i64, tensor.lo, tensor.hi))
+    keep = dtype == i64
+    return refine(scope, Val(expr, dtype, tensor.lo if keep else None, tensor.hi if keep else None))
+
+
+def refine(scope: Scope, value: Val) -> Val:
+    """Return the value with what conditions around it say."""
+    known = scope.refined.get(value.expr)
+    if known is None:
+        return value
+    lo, hi = known
+    return replace(value, lo=lo if lo is not None else value.lo, hi=hi if hi is not None else value.hi)
+
+
+__all__ = ["bool_", "bring_in", "check_rank", "compute_dtype", "dynamic", "element", "find_tensor", "read", "refine", "show", "show_dims"]

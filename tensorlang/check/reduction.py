@@ -1,0 +1,346 @@
+"""Reductions: binders and their ranges, conditions, the reducer made concrete for its types."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from codegen.dtypes import DTYPES, DType, bool_, compute_dtype, f32
+from polyhedral import expr as px
+from tensorlang.check import affine, arith
+from tensorlang.check.problems import NeedsStatic, did_you_mean, error
+from tensorlang.check.ranges import agreed, bound_names, places
+from tensorlang.check.scope import Context, Scope, expand_pack, no_shadowing
+from tensorlang.check.values import Cnd, Idx, Num, Packed, Tup, Val, Value
+from tensorlang.check.walk import uses
+from tensorlang.diagnostics import Span
+from tensorlang.syntax import nodes as sx
+from tensorlang.tensor import nodes as ir
+from tensorlang.tensor.walk import refresh
+
+
+@dataclass(frozen=True, slots=True)
+class Binders:
+    """What the parentheses of a reduction say."""
+
+    scope: Scope
+    binders: tuple[ir.Binder, ...]
+    conditions: tuple[sx.Node, ...]
+    init: sx.Node | None
+
+
+def reduction(ctx: Context, scope: Scope, node: sx.Reduction) -> Value:
+    """Return the value of `R[acc](binders) body`: one component, several, or what the reducer yields."""
+    reducer = ctx.module.reducers[node.reducer]
+    parts = _binders(ctx, scope, node)
+    skips: list[Value] = []
+    inside = replace(parts.scope, skips=skips, indexing=False)
+    where, filters = _conditions(ctx, inside, parts.conditions)
+    body = ctx.value(inside, node.body)
+    for skip in skips:
+        where, filters = _add(skip, where, filters, node.span)
+    filter_ = None
+    for condition in filters:
+        filter_ = condition if filter_ is None else ir.Binary("and", filter_, condition, span=node.span)
+    init = None if parts.init is None else ctx.value(replace(scope, indexing=False), parts.init)
+    return _reduced(ctx, scope, node, reducer, Terms(parts, body, init, where, filter_))
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    parts: Binders
+    body: Value
+    init: Value | None
+    where: px.Cond
+    filter: ir.Expr | None
+
+
+def _reduced(ctx: Context, scope: Scope, node: sx.Reduction, reducer: sx.Reducer, terms: Terms) -> Value:
+    if isinstance(terms.body, Tup) and (len(reducer.left) == 1 or reducer.lift is not None):
+        return _componentwise(ctx, scope, node, reducer, terms)
+    lifted = _lift(ctx, reducer, terms.body, _position(terms.parts.binders, node.span), node.span)
+    init = None if terms.init is None else _lift(ctx, reducer, terms.init, Num(0), node.span)
+    langs = _component_types(reducer, terms.body, lifted, node.span)
+    accs = _accumulators(ctx, scope, node, langs)
+    body = tuple(_accumulated(v, lang, acc, node.span) for v, lang, acc in zip(lifted, langs, accs, strict=True))
+    start = None
+    if init is not None:
+        start = tuple(_accumulated(v, lang, acc, node.span) for v, lang, acc in zip(init, langs, accs, strict=True))
+    made = make_reducer(ctx, reducer, accs)
+    reduce = ir.Reduce(made, terms.parts.binders, body, terms.where, terms.filter, start, span=node.span)
+    results = tuple(acc if node.acc or lang is None else lang for lang, acc in zip(langs, accs, strict=True))
+    return _result(ctx, scope, reducer, reduce, results, node.span)
+
+
+def _componentwise(ctx: Context, scope: Scope, node: sx.Reduction, reducer: sx.Reducer, terms: Terms) -> Value:
+    """A reducer of one value acts on each component of a tuple by itself."""
+    assert isinstance(terms.body, Tup)
+    out = []
+    for position, item in enumerate(terms.body.items):
+        init = terms.init.items[position] if isinstance(terms.init, Tup) and position < len(terms.init.items) else terms.init
+        value = _reduced(ctx, scope, node, reducer, replace(terms, body=item, init=init))
+        if position and isinstance(value, Val):
+            value = replace(value, expr=refresh(value.expr, ctx.names))
+        out.append(value)
+    return Tup(tuple(out))
+
+
+
+# ---------------------------------------------------------------- binders
+
+
+def _binders(ctx: Context, scope: Scope, node: sx.Reduction) -> Binders:
+    inner, conditions, init = scope, [], None
+    pending: list[tuple[str, str, sx.Range | None, Scope, Span]] = []
+    for binder in node.binders:
+        if isinstance(binder, sx.From):
+            init = binder.value
+            continue
+        bound = next(iter(bound_names(inner, (binder,))), None)
+        if bound is None:
+            _refuse_hiding(ctx, inner, binder)
+            conditions.append(binder)
+            continue
+        name, pack, range_ = bound
+        if name in ctx.local_names or name in ctx.tensors:
+            no_shadowing(inner.bind({name: ctx.tensors.get(name, Num(0))}), name, binder.span, "reduction index")
+        inner, added = _bind(ctx, inner, name, pack, range_, binder)
+        pending += added
+    if not pending:
+        raise error("T023", "this reduction has no index to run over", node.span, "nothing to reduce", help=f"name one: `{node.reducer}(k) …`")
+    return Binders(*_with_ranges(ctx, inner, pending, node), tuple(conditions), init)
+
+
+def _refuse_hiding(ctx: Context, scope: Scope, binder: sx.Node) -> None:
+    """A bare name among the binders that means something already is a mistake, not a condition."""
+    name = binder.name if isinstance(binder, sx.Id) else binder.value.name if isinstance(binder, sx.Pack) and isinstance(binder.value, sx.Id) else None
+    if name is not None:
+        no_shadowing(scope, name, binder.span, "reduction index")
+
+
+def _bind(
+    ctx: Context, scope: Scope, name: str, pack: bool, range_: sx.Range | None, binder: sx.Node
+) -> tuple[Scope, list[tuple[str, str, sx.Range | None, Scope, Span]]]:
+    if not pack:
+        unique = ctx.names(name)
+        return scope.bind({name: Idx(px.Name(unique))}), [(name, unique, range_, scope, binder.span)]
+    length = scope.lengths.get(name)
+    if length is None:
+        raise unknown_length(name, binder.span)
+    uniques = [ctx.names(f"{name}.{p}") for p in range(length)]
+    added = []
+    for position, unique in enumerate(uniques):
+        at = scope
+        if range_ is not None:
+            packs = [n for n, v in scope.values.items() if isinstance(v, Packed) and position < len(v.items)]
+            at = scope.at(packs, position)
+        added.append((f"{name}.{position}", unique, range_, at, binder.span))
+    return scope.bind({name: Packed(tuple(Idx(px.Name(u)) for u in uniques))}), added
+
+
+def unknown_length(name: str, span: Span) -> Exception:
+    return error(
+        "T034",
+        f"it cannot be told how many dimensions `{name}..` stands for",
+        span,
+        "a pack of unknown length",
+        help=f"use `{name}..` alone in one read or beside packs whose length is known, or write the indices out",
+    )
+
+
+def _with_ranges(
+    ctx: Context, scope: Scope, pending: list[tuple[str, str, sx.Range | None, Scope, Span]], node: sx.Reduction
+) -> tuple[Scope, tuple[ir.Binder, ...]]:
+    found = None
+    binders: list[ir.Binder] = []
+    for name, unique, range_, at, span in pending:
+        if range_ is not None:
+            earlier = at.bind({})
+            lo, hi = bound(ctx, earlier, range_.lo), bound(ctx, earlier, range_.hi)
+        else:
+            if found is None:
+                found = list(places(ctx, scope, node.body))
+                found += [p for b in node.binders for p in places(ctx, scope, b)]
+            lo, hi = agreed([p for p in found if p.index == unique], name, span, "reduction index")
+        binders.append(ir.Binder(unique, lo, hi, span=span))
+        scope = scope.bounded({unique: (lo, hi)})
+    return scope, tuple(binders)
+
+
+def bound(ctx: Context, scope: Scope, node: sx.Node) -> px.Expr:
+    """Return a bound of a range as an index expression. Raises T024 when it is none."""
+    match ctx.value(scope, node):
+        case Idx(at):
+            return at
+        case Num(number) if isinstance(number, bool | int) or number.is_integer():
+            return px.Int(int(number))
+        case Val(_, _, _, _, factors) if factors & ctx.sizes:
+            raise NeedsStatic(factors & ctx.sizes, node.span, "multiplies or divides in a range")
+        case other:
+            what = "is computed from data" if isinstance(other, Val) else "is not a whole number"
+            raise error("T024", f"this bound of a range {what}", node.span, "not an index expression", help="bounds are sums of sizes and indices with whole factors; filter instead: `sum(k, k < n[i]) …`")
+
+
+def _position(binders: tuple[ir.Binder, ...], span: Span) -> Value:
+    """Return the row-major position of a term."""
+    out: Value = Num(0)
+    for binder in binders:
+        extent = Idx(affine.sub(binder.hi, binder.lo))
+        here = Idx(affine.sub(px.Name(binder.name), binder.lo)) if len(binders) > 1 else Idx(px.Name(binder.name))
+        out = arith.binary("+", arith.binary("*", out, extent, span), here, span)
+    return out
+
+
+def _conditions(ctx: Context, scope: Scope, nodes: tuple[sx.Node, ...]) -> tuple[px.Cond, list[ir.Expr]]:
+    where: px.Cond = px.TRUE
+    filters: list[ir.Expr] = []
+    for node in nodes:
+        where, filters = _add(condition(ctx, scope, node), where, filters, node.span)
+    return where, filters
+
+
+def condition(ctx: Context, scope: Scope, node: sx.Node) -> Value:
+    """Return a condition, `c..` expanded to a conjunction."""
+    if not isinstance(node, sx.Pack):
+        return ctx.value(scope, node)
+    out: Value = Num(True)
+    for inner, at in expand_pack(scope, node):
+        out = arith.logic("and", out, ctx.value(at, inner), node.span)
+    return out
+
+
+def _add(value: Value, where: px.Cond, filters: list[ir.Expr], span: Span) -> tuple[px.Cond, list[ir.Expr]]:
+    match arith.truth(value, span):
+        case bool(known):
+            return (where if known else px.FALSE), filters
+        case px.Compare() | px.And() | px.Or() | px.Not() as cond:
+            return affine.conj(where, cond), filters
+        case computed:
+            return where, [*filters, computed]
+
+
+# ---------------------------------------------------------------- types and the reducer itself
+
+
+def _lift(ctx: Context, reducer: sx.Reducer, body: Value, position: Value, span: Span) -> tuple[Value, ...]:
+    if reducer.lift is not None:
+        value_name, index_name, lifted = reducer.lift
+        names = {value_name: body} | ({index_name: position} if index_name else {})
+        body = ctx.value(Scope(names), lifted)
+    items = body.items if isinstance(body, Tup) else (body,)
+    if len(items) != len(reducer.left):
+        raise error(
+            "T025",
+            f"reducer `{reducer.name}` combines {len(reducer.left)} components and is given {len(items)}",
+            span,
+            "reduced here",
+            help=f"give it a tuple: `{reducer.name}(k) ({', '.join(reducer.left)})`" if len(reducer.left) > 1 else "give it one value",
+        )
+    return items
+
+
+def _component_types(reducer: sx.Reducer, body: Value, lifted: tuple[Value, ...], span: Span) -> list[DType | None]:
+    """Return the language type of each component; numbers take the type of the body."""
+    fallback = next((d for d in (arith.dtype_of(v) for v in (body, *lifted)) if d is not None), None)
+    if isinstance(body, Tup):
+        fallback = next((d for v in body.items if (d := arith.dtype_of(v)) is not None), None)
+    out: list[DType | None] = []
+    for value in lifted:
+        own = arith.dtype_of(value)
+        numeric = isinstance(value, Num) and isinstance(value.value, bool)
+        out.append(bool_ if numeric else own if own is not None or isinstance(value, Val) else fallback)
+    if all(d is None for d in out) and not any(isinstance(v, Val) for v in lifted):
+        raise error("T017", "the terms of this reduction have no type: they are only numbers", span, "which type?", help="cast the body: `i64(1)`, or name the accumulator: `sum[i64](k) …`")
+    return out
+
+
+def _accumulators(ctx: Context, scope: Scope, node: sx.Reduction, langs: list[DType | None]) -> tuple[DType, ...]:
+    if not node.acc:
+        return tuple(compute_dtype(lang) if lang is not None else f32 for lang in langs)
+    if len(node.acc) not in (1, len(langs)):
+        raise error("T025", f"{len(node.acc)} accumulator types for {len(langs)} components", node.span, "here", help="give one type, or one a component")
+    named = [type_named(ctx, scope, acc) for acc in node.acc]
+    return tuple(named * len(langs) if len(named) == 1 else named)
+
+
+def type_named(ctx: Context, scope: Scope, node: sx.Node) -> DType:
+    """Return the element type that an expression names."""
+    name = node.name if isinstance(node, sx.Id) else ""
+    if name in ctx.dtypes:
+        return ctx.dtypes[name]
+    if name in DTYPES:
+        return DTYPES[name]
+    raise error("T004", f"there is no element type `{name}`", node.span, "here", help=did_you_mean(name, [*DTYPES, *ctx.dtypes], "the types are " + ", ".join(DTYPES)))
+
+
+def _accumulated(value: Value, lang: DType | None, acc: DType, span: Span) -> ir.Expr:
+    if lang is None:
+        return arith.coerce(value, None, span)
+    expr = arith.coerce(value, lang, span) if isinstance(value, Val | Cnd | Idx) else arith.coerce(value, acc, span)
+    have = compute_dtype(lang) if isinstance(value, Val | Cnd | Idx) else acc
+    return expr if have == acc or (compute_dtype(acc) == have and have != lang) else ir.Cast(acc, expr, span=span)
+
+
+def make_reducer(ctx: Context, reducer: sx.Reducer, dtypes: tuple[DType, ...]) -> ir.Reducer:
+    """Return the reducer for components of these types."""
+    generics = {g.name: dtypes[min(p, len(dtypes) - 1)] for p, g in enumerate(reducer.generics)}
+    inner = replace_dtypes(ctx, generics)
+    names = {name: Val(ir.Name(name), dtype) for side in (reducer.left, reducer.right) for name, dtype in zip(side, dtypes, strict=True)}
+    combined = inner.value(Scope(names), reducer.combine)
+    items = combined.items if isinstance(combined, Tup) else (combined,)
+    if len(items) != len(dtypes):
+        raise error("T025", f"reducer `{reducer.name}` combines {len(dtypes)} components into {len(items)}", reducer.combine.span, "here", help="give as many as the operands have")
+    combine = tuple(arith.coerce(v, d, reducer.combine.span) for v, d in zip(items, dtypes, strict=True))
+    identity = _identity(inner, reducer, dtypes)
+    kind = _kind(reducer, combine)
+    return ir.Reducer(reducer.name, reducer.left, reducer.right, dtypes, combine, identity, not reducer.ordered, kind)
+
+
+def replace_dtypes(ctx: Context, dtypes: dict[str, DType]) -> Context:
+    return replace(ctx, dtypes=dtypes)
+
+
+def _identity(ctx: Context, reducer: sx.Reducer, dtypes: tuple[DType, ...]) -> tuple[ir.Expr, ...] | None:
+    if isinstance(reducer.identity, sx.Id) and reducer.identity.name == "none":
+        return None
+    value = ctx.value(Scope({}), reducer.identity)
+    items = value.items if isinstance(value, Tup) else (value,)
+    if len(items) != len(dtypes):
+        raise error("T025", f"reducer `{reducer.name}` has {len(dtypes)} components and an identity of {len(items)}", reducer.identity.span, "here", help="give one identity a component, or `from none`")
+    return tuple(arith.coerce(v, d, reducer.identity.span) for v, d in zip(items, dtypes, strict=True))
+
+
+_KINDS = {"+": "sum", "*": "prod", "min": "min", "max": "max", "or": "any", "and": "all"}
+
+
+def _kind(reducer: sx.Reducer, combine: tuple[ir.Expr, ...]) -> str | None:
+    """Return the shape that the code generators know, when the reducer is exactly that operation."""
+    match combine:
+        case (ir.Binary(op, ir.Name(a), ir.Name(b)),) if {a, b} == {reducer.left[0], reducer.right[0]} and not reducer.ordered:
+            return _KINDS.get(op)
+        case _:
+            return None
+
+
+def _result(ctx: Context, scope: Scope, reducer: sx.Reducer, reduce: ir.Reduce, langs: tuple[DType, ...], span: Span) -> Value:
+    if len(reduce.body) == 1:
+        value: Value = Val(reduce, langs[0])
+        if reducer.project is None:
+            return value
+        return ctx.value(Scope({reducer.project[0][0]: value}), reducer.project[1])
+    if reducer.project is None:
+        return Tup(tuple(Val(ir.Project(reduce, p, span=span), d) for p, d in enumerate(langs)), reduce)
+    names, yielded = reducer.project
+    if len(names) != len(langs):
+        raise error("T025", f"`yield` of reducer `{reducer.name}` names {len(names)} of {len(langs)} components", yielded.span, "here", help="name every component")
+    mentioned = sum(uses(yielded, name) for name in names)
+    source: ir.Expr = reduce if mentioned <= 1 else ir.Name(ctx.names(f"{reducer.name}_parts"), span=span)
+    values = {name: Val(ir.Project(source, p, span=span), d) for p, (name, d) in enumerate(zip(names, langs, strict=True))}
+    out = ctx.value(Scope(values), yielded)
+    if isinstance(source, ir.Name):
+        if not isinstance(out, Val):
+            raise error("T025", f"`yield` of reducer `{reducer.name}` must give one value", yielded.span, "here", help="yield one component, or none at all to get the tuple")
+        return replace(out, expr=ir.Let(source.name, reduce, out.expr, span=span))
+    return out
+
+
+__all__ = ["bound", "condition", "make_reducer", "reduction", "type_named", "unknown_length"]

@@ -1,0 +1,148 @@
+"""Names in scope, and what the checker of one operator remembers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from codegen.dtypes import DTYPES, DType
+from polyhedral import expr as px
+from tensorlang.check.module import Module
+from tensorlang.check.problems import did_you_mean, error
+from tensorlang.check.types import CONSTANTS, LIMITS
+from tensorlang.check.values import Idx, Num, Packed, Tensor, Value
+from tensorlang.check.walk import repeated_names
+from tensorlang.diagnostics import Span
+from tensorlang.syntax import nodes as sx
+from tensorlang.tensor import nodes as ir
+from tensorlang.tensor.walk import Fresh
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What names mean at one place.
+
+    `ranges`: of indices by their unique names. `refined`: what is known of a value on this side of a condition. `skips`: conditions that
+    reads with `skip` have put on the nearest reduction. `owner`: the tensor being defined. `positions`: where each pack stands inside
+    `e..`. `copies`: the packs that `for each` runs over, and the position."""
+
+    values: Mapping[str, Value]
+    ranges: Mapping[str, tuple[px.Expr, px.Expr]] = field(default_factory=dict)
+    refined: Mapping[ir.Expr, tuple[px.Expr | None, px.Expr | None]] = field(default_factory=dict)
+    skips: list[Value] | None = None
+    owner: str = ""
+    positions: Mapping[str, int] = field(default_factory=dict)
+    copies: tuple[Mapping[str, Packed], int] | None = None
+    lengths: Mapping[str, int] = field(default_factory=dict)
+    """How many positions each pack of indices of this clause has."""
+    indexing: bool = False
+    """Inside the brackets of a read, where integers are widened to i64 as they are read."""
+
+    def bind(self, names: Mapping[str, Value]) -> Scope:
+        return replace(self, values={**self.values, **names})
+
+    def bounded(self, ranges: Mapping[str, tuple[px.Expr, px.Expr]]) -> Scope:
+        return replace(self, ranges={**self.ranges, **ranges})
+
+    def at(self, names: Iterable[str], position: int) -> Scope:
+        """Return the scope in which the named packs stand for their element at `position`."""
+        values, positions = dict(self.values), dict(self.positions)
+        for name in names:
+            pack = self.values[name]
+            if isinstance(pack, Packed):
+                values[name], positions[name] = pack.items[position], position
+        return replace(self, values=values, positions=positions)
+
+
+@dataclass
+class Context:
+    """What is remembered while one operator is checked."""
+
+    module: Module
+    operator: sx.Operator
+    dtypes: dict[str, DType]
+    names: Fresh
+    """Names for the binders and lets of the definition at hand."""
+    evaluate: Callable[[Context, Scope, sx.Node], Value]
+    """`scalar.value`, for the modules that it calls."""
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    element_type: Callable[[str], DType | None] = lambda name: None
+    """The type of a local tensor whose type is not declared; None while it is being inferred."""
+    local_names: frozenset[str] = frozenset()
+    """Tensors that the body defines, known or not yet."""
+    sizes: frozenset[str] = frozenset()
+    """Sizes that stay symbolic."""
+
+    def value(self, scope: Scope, node: sx.Node) -> Value:
+        return self.evaluate(self, scope, node)
+
+
+def expand(scope: Scope, items: Iterable[sx.Node]) -> Iterator[tuple[sx.Node, Scope]]:
+    """Yield every item with the scope to read it in, `e..` once per position."""
+    for item in items:
+        if isinstance(item, sx.Pack):
+            yield from expand_pack(scope, item)
+        else:
+            yield item, scope
+
+
+def expand_pack(scope: Scope, pack: sx.Pack) -> Iterator[tuple[sx.Node, Scope]]:
+    """Yield the repeated expression with one scope a position. Raises T030 (nothing to repeat) and T031 (lengths differ)."""
+    names = packs_of(scope, pack)
+    if not names:
+        raise nothing_to_repeat(scope, pack)
+    lengths = {name: len(value.items) for name in names if isinstance(value := scope.values[name], Packed)}
+    if len(set(lengths.values())) > 1:
+        raise error(
+            "T031",
+            "the packs of this expansion have different lengths",
+            pack.span,
+            ", ".join(f"`{name}` has {length}" for name, length in lengths.items()),
+            help="expand packs of one length together, or index one by the other's position: `d[pos(e)]`",
+        )
+    for position in range(next(iter(lengths.values()))):
+        yield pack.value, scope.at(names, position)
+
+
+def nothing_to_repeat(scope: Scope, pack: sx.Pack) -> Exception:
+    packs = [name for name, value in scope.values.items() if isinstance(value, Packed)]
+    unknown = [n.name for n in repeated_names(pack.value) if n.name not in scope.values]
+    if unknown:
+        return unbound(unknown[0], scope, pack.span)
+    return error(
+        "T030",
+        "`..` repeats an expression for every position of its packs, but this one has no pack",
+        pack.span,
+        "nothing to repeat",
+        help=f"the packs here are {', '.join(f'`{p}`' for p in sorted(packs))}" if packs else "delete the `..`",
+    )
+
+
+def packs_of(scope: Scope, pack: sx.Pack) -> list[str]:
+    """Return the packs that an expansion runs over."""
+    return list(dict.fromkeys(n.name for n in repeated_names(pack.value) if isinstance(scope.values.get(n.name), Packed)))
+
+
+def unbound(name: str, scope: Scope, span: Span) -> Exception:
+    """Return T005 for a name that nothing binds here."""
+    known = [*scope.values, *CONSTANTS, *LIMITS, *DTYPES]
+    return error(
+        "T005",
+        f"`{name}` is not bound here",
+        span,
+        "neither an index on the left of `=`, a reduction index, a size, an attribute nor a tensor",
+        help=did_you_mean(name, known, f"bind it: on the left of `=`, in `for {name} in 0..…`, or in a reduction `sum({name}) …`"),
+    )
+
+
+def no_shadowing(scope: Scope, name: str, span: Span, what: str) -> None:
+    """Raise T006 when `name` already means something here (rule S4)."""
+    if name in scope.values:
+        kind = {Idx: "an index or a size", Num: "an attribute", Tensor: "a tensor", Packed: "a pack"}.get(type(scope.values[name]), "a value")
+        raise error(
+            "T006",
+            f"{what} `{name}` would hide another `{name}`",
+            span,
+            f"`{name}` is already {kind} here",
+            help=f"give this {what} another name",
+        )

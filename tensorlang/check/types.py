@@ -1,0 +1,60 @@
+"""Type classes and the words of the language that are neither indices nor tensors."""
+
+from __future__ import annotations
+
+from codegen.dtypes import DTYPES, DType
+
+ELEMENTARY = frozenset(
+    (
+        "exp exp2 expm1 log log2 log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf floor ceil round trunc "
+        "pow fmod atan2 sigmoid isnan isinf"
+    ).split()
+)
+"""Functions of floats that the code generators know."""
+
+ARITY = {"pow": 2, "fmod": 2, "atan2": 2}
+
+FOLDS = frozenset(("sum", "prod", "min", "max"))
+INDEX_WORDS = frozenset(("rank", "pos", "before", "linear", "clamp", "wrap", "reflect"))
+BITS = frozenset(("bitand", "bitor", "bitxor", "shl", "shr"))
+BUILTINS = ELEMENTARY | FOLDS | INDEX_WORDS | BITS | frozenset(("abs", "bitnot", "sat"))
+
+CONSTANTS: dict[str, float | bool] = {
+    "inf": float("inf"),
+    "nan": float("nan"),
+    "pi": 3.141592653589793,
+    "true": True,
+    "false": False,
+}
+LIMITS = {"lowest": False, "highest": True, "minint": False, "maxint": True}
+
+_INT8 = ("i8", "u8")
+CLASSES: dict[str, frozenset[str]] = {
+    "float": frozenset(d.name for d in DTYPES.values() if d.is_float),
+    "int": frozenset(d.name for d in DTYPES.values() if d.is_integer),
+    "signed": frozenset(d.name for d in DTYPES.values() if d.kind == "int"),
+    "unsigned": frozenset(d.name for d in DTYPES.values() if d.kind == "uint"),
+    "int8": frozenset(_INT8),
+    "num": frozenset(d.name for d in DTYPES.values() if d.kind != "bool"),
+    "any": frozenset(DTYPES),
+}
+REPRESENTATIVE = {"float": "f32", "int": "i32", "signed": "i32", "unsigned": "u32", "int8": "i8", "num": "f32", "any": "f32"}
+"""The type with which an operator over a class is checked where it is defined."""
+
+
+def belongs(dtype: DType, bound: str | None) -> bool:
+    """Return whether `dtype` is in the class, or is the type, named `bound` (None: every type)."""
+    if bound is None:
+        return True
+    return dtype.name in CLASSES[bound] if bound in CLASSES else dtype.name == bound
+
+
+def limits(dtype: DType) -> tuple[float | int, float | int]:
+    """Return the smallest and the largest value of a type."""
+    if dtype.kind == "bool":
+        return 0, 1
+    if dtype.is_float:
+        return float("-inf"), float("inf")
+    if dtype.kind == "uint":
+        return 0, 2**dtype.bits - 1
+    return -(2 ** (dtype.bits - 1)), 2 ** (dtype.bits - 1) - 1

@@ -1,0 +1,59 @@
+"""Walking the syntax tree: children of a node, names it mentions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields
+from functools import cache
+
+from tensorlang.syntax import nodes as sx
+
+
+@cache
+def _field_names(kind: type[sx.Node]) -> tuple[str, ...]:
+    return tuple(f.name for f in fields(kind) if f.name != "span" and not f.name.endswith("_span"))
+
+
+def children(node: sx.Node) -> Iterator[sx.Node]:
+    """Yield the nodes directly below, in text order."""
+    for name in _field_names(type(node)):
+        yield from _nodes(getattr(node, name))
+
+
+def _nodes(value: object) -> Iterator[sx.Node]:
+    if isinstance(value, sx.Node):
+        yield value
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from _nodes(item)
+
+
+def descendants(node: sx.Node) -> Iterator[sx.Node]:
+    """Yield the node and everything below it, parents first."""
+    yield node
+    for child in children(node):
+        yield from descendants(child)
+
+
+def repeated_names(node: sx.Node) -> Iterator[sx.Id]:
+    """Yield the names that `node..` may repeat: those outside nested packs and outside `rank(…)` and `before(…)`."""
+    match node:
+        case sx.Pack():
+            return
+        case sx.Apply("rank" | "before"):
+            return
+        case sx.Id():
+            yield node
+        case sx.Index(_, slots, mode):
+            for slot in slots:
+                yield from repeated_names(slot)
+            if mode is not None:
+                yield from repeated_names(mode)
+        case _:
+            for child in children(node):
+                yield from repeated_names(child)
+
+
+def uses(node: sx.Node, name: str) -> int:
+    """Return how often `name` is mentioned as an identifier or called."""
+    return sum(1 for n in descendants(node) if isinstance(n, sx.Id | sx.Apply | sx.Index) and n.name == name)

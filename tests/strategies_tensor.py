@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from codegen.dtypes import DType, bf16, f16, f32, f64, i8, i32, i64
+from codegen.dtypes import DType, bf16, compute_dtype, f16, f32, f64, i8, i32, i64
 from polyhedral.expr import TRUE, Cond, Int
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as N
@@ -81,9 +81,7 @@ def definition(result: Tensor, axes: tuple[str, ...], *pieces: Piece | Expr) -> 
 
 def matmul(dtype: DType = f32) -> Program:
     a, b, y = tensor("a", dtype, "M", "K"), tensor("b", dtype, "K", "N"), tensor("y", dtype, "M", "N")
-    value = total(
-        Binary("*", read("a", "i", "k"), read("b", "k", "j")), f32 if dtype.is_float and dtype.bits < 32 else dtype, ("k", 0, N("K"))
-    )
+    value = total(Binary("*", read("a", "i", "k"), read("b", "k", "j")), compute_dtype(dtype), ("k", 0, N("K")))
     return verify(Program("matmul", ("M", "K", "N"), (a, b), ("y",), (definition(y, ("i", "j"), value),)))
 
 
@@ -195,7 +193,7 @@ class _Builder:
 
     @property
     def computed(self) -> DType:
-        return f32 if self.dtype.is_float and self.dtype.bits < 32 else self.dtype
+        return compute_dtype(self.dtype)
 
     def fresh(self, letter: str) -> str:
         self.count += 1

@@ -1,0 +1,596 @@
+"""Several programs as one, and programs made smaller, with every result the same bit for bit.
+
+    compose              programs that feed each other become one program
+    inline, inline_all   t[i] = x[i] + 1;  y[i] = t[i - 1] * 2      ->   y[i] = (x[i - 1] + 1) * 2
+    eliminate_dead       definitions that no result needs go
+    simplify             literals are folded, decided selects resolved, casts that change nothing dropped
+    common_subexpressions    f(x) * f(x)   ->   let v = f(x) in v * v
+
+What is inlined keeps its roundings: the value of a tensor of a narrow float type is cast to that type where the tensor is read.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from codegen.dtypes import DType, bool_, compute_dtype, i64
+from polyhedral.expr import FALSE, TRUE, Cond, Int
+from polyhedral.expr import Expr as Affine
+from polyhedral.expr import Name as AffineName
+from polyhedral.sets import implies
+from polyhedral.verdict import Proven
+from tensorlang.diagnostics import InternalError
+from tensorlang.tensor import affine, arith
+from tensorlang.tensor.nodes import (
+    Binary,
+    Call,
+    Cast,
+    Compare,
+    Const,
+    Definition,
+    Dynamic,
+    Expr,
+    Holds,
+    IndexValue,
+    Let,
+    Name,
+    Program,
+    Read,
+    Reduce,
+    Select,
+    Slot,
+    Tensor,
+    TupleOf,
+    Unary,
+)
+from tensorlang.tensor.walk import (
+    Fresh,
+    Types,
+    binder_cond,
+    box,
+    children,
+    definers,
+    definition_reads,
+    facts,
+    fresh_for,
+    index_names,
+    map_children,
+    map_values,
+    negative_facts,
+    nodes,
+    program_names,
+    reads,
+    reduces,
+    refresh,
+    rename_program,
+    scalar_dtype,
+    substitute,
+    substitute_reads,
+    substitute_sizes,
+    tensor_table,
+    types_of,
+    value_names,
+)
+
+# ---------------------------------------------------------------- inlining
+
+
+def can_inline(definition: Definition) -> bool:
+    """Tell whether the value of `definition` may be written in place of its reads: one tensor, no reduction, not through itself."""
+    return (
+        len(definition.tensors) == 1
+        and definition.tensors[0].name not in definition_reads(definition)
+        and not any(True for p in definition.pieces for _ in reduces(p.value))
+    )
+
+
+def inline(program: Program, tensor: str) -> Program:
+    """Return `program` with the reads of `tensor` replaced by its value, as far as an index from data allows it.
+
+    The definition stays if something still needs it. Raises InternalError for what `can_inline` refuses."""
+    definition = definers(program)[tensor]
+    if not can_inline(definition):
+        raise InternalError("inline", f"`{tensor}` cannot be inlined")
+    fresh = fresh_for(program)
+
+    def on_read(read: Read) -> Expr:
+        return (value_at(definition, read.index, fresh) if read.tensor == tensor else None) or read
+
+    others = [d if d is definition else _map_pieces(d, lambda e: substitute_reads(e, on_read)) for d in program.definitions]
+    inlined = replace(program, definitions=tuple(others))
+    needed = tensor in program.results or any(tensor in definition_reads(d) for d in others)
+    return inlined if needed else replace(inlined, definitions=tuple(d for d in others if d is not definition))
+
+
+def _map_pieces(definition: Definition, f: Callable[[Expr], Expr]) -> Definition:
+    return replace(definition, pieces=tuple(replace(p, value=f(p.value)) for p in definition.pieces))
+
+
+def value_at(definition: Definition, index: Sequence[Slot], fresh: Fresh) -> Expr | None:
+    """Return what the one tensor of `definition` holds at `index`, or None where an index from data stands in the way."""
+    at = dict(zip(definition.axes, index, strict=True))
+    fixed = {a: s for a, s in at.items() if not isinstance(s, Dynamic)}
+    moving = {a: s for a, s in at.items() if isinstance(s, Dynamic)}
+    value: Expr | None = None
+    for piece in reversed(definition.pieces):
+        if set(affine.cond_names(piece.guard)) & set(moving):
+            return None
+        here = _with_dynamic(piece.value, moving)
+        if here is None:
+            return None
+        here = substitute(refresh(here, fresh), fixed)
+        guard = affine.substitute_cond(piece.guard, fixed)
+        # Pieces cover the box, so the last one needs no condition.
+        value = here if value is None or guard == TRUE else value if guard == FALSE else Select(Holds(guard), here, value, span=here.span)
+    dtype = definition.tensors[0].dtype
+    return value if value is None or compute_dtype(dtype) == dtype else Cast(dtype, value, span=value.span)
+
+
+def _with_dynamic(e: Expr, moving: Mapping[str, Dynamic]) -> Expr | None:
+    """Return `e` with axes replaced by indices from data, which is possible where an axis is all of an index of a read."""
+    if not moving:
+        return e
+
+    def on_read(read: Read) -> Expr:
+        return replace(read, index=tuple(moving.get(s.name, s) if isinstance(s, AffineName) else s for s in read.index))
+
+    out = substitute_reads(e, on_read)
+    brought = frozenset[str]().union(*(index_names(s.value) | _range_names(s) for s in moving.values()))
+    left = index_names(out) & set(moving)
+    return None if left - brought or left & brought else out
+
+
+def _range_names(slot: Dynamic) -> frozenset[str]:
+    return frozenset(n for b in (slot.lo, slot.hi) if b is not None for n in affine.names(b))
+
+
+def inline_all(program: Program, cost_rule: Callable[[Definition, int], bool]) -> Program:
+    """Return `program` with every definition inlined that can be and for which `cost_rule(definition, number of reads)` says yes.
+
+    Results stay, but their readers may still compute them anew."""
+    for definition in program.definitions:
+        name = definition.tensors[0].name
+        current = definers(program)[name]
+        uses = sum(r.tensor == name for d in program.definitions for p in d.pieces for r in reads(p.value))
+        if uses and can_inline(current) and cost_rule(current, uses):
+            program = inline(program, name)
+    return program
+
+
+# ---------------------------------------------------------------- dead definitions
+
+
+def eliminate_dead(program: Program) -> Program:
+    """Return `program` without the definitions that no result needs; the parameters stay, being the caller's."""
+    defined_by = definers(program)
+    needed: set[str] = set()
+    pending = list(program.results)
+    while pending:
+        name = pending.pop()
+        if name in defined_by and name not in needed:
+            needed |= {t.name for t in defined_by[name].tensors}
+            pending += sorted(definition_reads(defined_by[name]))
+    return replace(program, definitions=tuple(d for d in program.definitions if d.tensors[0].name in needed))
+
+
+# ---------------------------------------------------------------- simplification
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where an expression stands: what is known there, and the names in scope."""
+
+    types: Types
+    sizes: tuple[str, ...]
+    scope: tuple[str, ...]
+    known: Cond
+
+    def under(self, cond: Cond) -> _Place:
+        return replace(self, known=affine.conj(self.known, cond))
+
+    def decides(self, cond: Cond) -> bool:
+        """Tell whether `cond` is known to hold."""
+        if all(c in affine.conjuncts(self.known) for c in affine.conjuncts(cond)):
+            return True
+        return isinstance(implies(self.sizes, self.scope, self.known, cond), Proven)
+
+
+def simplify(program: Program) -> Program:
+    """Return an equal program with nothing in it that is known already."""
+    types = types_of(program)
+    context = affine.conj(program.context, *(affine.compare(">=", s, 0) for s in program.sizes))
+
+    def on_definition(definition: Definition) -> Definition:
+        inside = _Place(types, program.sizes, definition.axes, affine.conj(context, box(definition)))
+        live = [p for p in definition.pieces if p.guard != FALSE] or list(definition.pieces[:1])
+        return replace(definition, pieces=tuple(replace(p, value=_simplified(p.value, inside.under(p.guard))) for p in live))
+
+    return replace(program, definitions=tuple(map(on_definition, program.definitions)))
+
+
+def _simplified(e: Expr, place: _Place) -> Expr:
+    match e:
+        case Select(cond, then, orelse):
+            return _select(e, _simplified(cond, place), then, orelse, place)
+        case Binary("and" | "or" as op, lhs, rhs):
+            left = _simplified(lhs, place)
+            return _logic(e, op, left, _simplified(rhs, place.under(facts(left) if op == "and" else negative_facts(left))))
+        case Holds(cond):
+            return Const(True, bool_, span=e.span) if place.decides(cond) else Const(False, bool_, span=e.span) if cond == FALSE else e
+        case Reduce():
+            inner = replace(place.under(binder_cond(e)), scope=(*place.scope, *(b.name for b in e.binders)))
+            return replace(
+                e,
+                body=tuple(_simplified(b, inner) for b in e.body),
+                filter=None if e.filter is None else _simplified(e.filter, inner),
+                init=None if e.init is None else tuple(_simplified(i, place) for i in e.init),
+            )
+        case Let(name, value, body):
+            done = _simplified(value, place)
+            types = place.types.bind([name], [_type(done, place)])
+            return replace(e, value=done, body=_simplified(body, replace(place, types=types)))
+        case _:
+            return _local(map_children(lambda c: _simplified(c, place), e), place.types)
+
+
+def _type(e: Expr, place: _Place) -> DType | tuple[DType, ...]:
+    if isinstance(e, Reduce) and len(e.reducer.dtypes) > 1:
+        return e.reducer.dtypes
+    return tuple(scalar_dtype(i, place.types) for i in e.items) if isinstance(e, TupleOf) else scalar_dtype(e, place.types)
+
+
+def _select(e: Select, cond: Expr, then: Expr, orelse: Expr, place: _Place) -> Expr:
+    if isinstance(cond, Const):
+        return _simplified(then if cond.value else orelse, place)
+    if isinstance(cond, Holds) and place.decides(affine.negate(cond.cond)):
+        return _simplified(orelse, place)
+    yes = _simplified(then, place.under(facts(cond)))
+    no = _simplified(orelse, place.under(negative_facts(cond)))
+    return yes if yes == no and not _tricky(yes) else replace(e, cond=cond, then=yes, orelse=no)
+
+
+def _tricky(e: Expr) -> bool:
+    """Tell whether equality of nodes does not mean equality of bits: 0.0 == -0.0, and nothing equals nan."""
+    return any(isinstance(n, Const) and n.dtype.is_float and (n.value == 0 or n.value != n.value) for n in nodes(e))
+
+
+def _logic(e: Expr, op: str, left: Expr, right: Expr) -> Expr:
+    neutral = op == "and"
+    if isinstance(left, Const):
+        return right if bool(left.value) == neutral else left
+    if isinstance(right, Const) and bool(right.value) == neutral:
+        return left
+    return replace(e, lhs=left, rhs=right) if isinstance(e, Binary) else e
+
+
+def _local(e: Expr, types: Types) -> Expr:
+    """Return `e`, whose children are simple already, made simpler by itself."""
+    folded = _folded(e, types)
+    if folded is not None:
+        return folded
+    match e:
+        case Binary("+" | "-", x, Const(0, dtype)) | Binary("+", Const(0, dtype), x) if dtype.is_integer:
+            return x
+        case Binary("-", x, Const(0.0 as zero, dtype)) if dtype.is_float and not np.signbit(zero):
+            return x
+        case Binary("+", x, Const(0.0 as zero, dtype)) | Binary("+", Const(0.0 as zero, dtype), x) if dtype.is_float and np.signbit(zero):
+            return x
+        case Binary("*", x, Const(1, _)) | Binary("*", Const(1, _), x) | Binary("/", x, Const(1, _)):
+            return x
+        case Unary("not", Unary("not", x)):
+            return x
+        case Unary("not", Holds(cond)):
+            return Holds(affine.negate(cond), span=e.span)
+        case Cast(dtype, value, saturate):
+            return _cast(e, dtype, value, saturate, types)
+        case _:
+            return e
+
+
+def _cast(e: Cast, dtype: DType, value: Expr, saturate: bool, types: Types) -> Expr:
+    """Drop a cast to the type that the value has, and one in between that changes no value."""
+    source = scalar_dtype(value, types)
+    if dtype == source:
+        return value
+    if isinstance(value, Cast):
+        if value.dtype == dtype and compute_dtype(dtype) != dtype:
+            return value
+        inner = scalar_dtype(value.value, types)
+        if _embeds(inner, value.dtype):
+            return _cast(replace(e, value=value.value), dtype, value.value, saturate, types)
+    return e
+
+
+_EXACT_BITS = {"f64": 53, "f32": 24, "f16": 11, "bf16": 8}
+
+
+def _embeds(source: DType, target: DType) -> bool:
+    """Tell whether every value of `source` is a value of `target`."""
+    if source == target:
+        return True
+    if source.is_float:
+        return source.name == "f32" and target.name == "f64"
+    if source == bool_:
+        return target != bool_
+    if target.is_float:
+        return source.bits <= _EXACT_BITS.get(target.name, 0)
+    low, high = arith.integer_range(source)
+    least, most = arith.integer_range(target)
+    return target.is_integer and least <= low and high <= most
+
+
+def _folded(e: Expr, types: Types) -> Const | None:
+    """Return the value of an operation on literals."""
+    operands = children(e)
+    if not operands or not all(isinstance(c, Const) for c in operands):
+        return None
+    values = [arith.constant(c.value, c.dtype, 1) for c in operands if isinstance(c, Const)]
+    dtypes = [c.dtype for c in operands if isinstance(c, Const)]
+    with np.errstate(all="ignore"):
+        match e:
+            case Unary(op):
+                out = arith.unary(op, values[0], dtypes[0])
+            case Binary(op):
+                out = arith.binary(op, values[0], values[1], dtypes[0])
+            case Compare(op):
+                out = arith.compare(op, values[0], values[1])
+            case Cast(dtype, _, saturate):
+                out = arith.cast(values[0], dtypes[0], dtype, saturate)
+            case Call(fn):
+                out = arith.call(fn, values, dtypes[0])
+            case _:
+                return None
+    return Const(out[0].item(), scalar_dtype(e, types), span=e.span)
+
+
+# ---------------------------------------------------------------- common subexpressions
+
+
+def common_subexpressions(program: Program) -> Program:
+    """Return `program` with what a piece or the body of a reduction computes several times computed once."""
+    fresh = fresh_for(program)
+    return map_values(program, lambda e: _shared(e, fresh))
+
+
+def _shared(e: Expr, fresh: Fresh) -> Expr:
+    """Bind repeated operations of `e`, largest first; then do the same inside its reductions."""
+    if isinstance(e, TupleOf | Reduce) or _tricky(e):
+        return _shared_inside(e, fresh)
+    counts = Counter(n for n in _same_scope(e) if _worth(n))
+    surely = set(_unconditional(e))
+    repeated = [n for n, count in counts.items() if count > 1 and n in surely and not value_names(n)]
+    if not repeated:
+        return _shared_inside(e, fresh)
+    largest = max(repeated, key=lambda n: sum(1 for _ in nodes(n)))
+    name = fresh("v")
+    return Let(name, _shared(largest, fresh), _shared(_replaced(e, largest, Name(name)), fresh), span=e.span)
+
+
+def _shared_inside(e: Expr, fresh: Fresh) -> Expr:
+    if isinstance(e, Reduce):
+        return replace(e, body=tuple(_shared(b, fresh) for b in e.body))
+    return map_children(lambda c: _shared_inside(c, fresh), e)
+
+
+def _worth(e: Expr) -> bool:
+    return isinstance(e, Binary | Unary | Call | Cast | Select | Read) and not any(isinstance(n, Reduce | Let) for n in nodes(e))
+
+
+def _same_scope(e: Expr) -> Iterator[Expr]:
+    """Yield the nodes of `e` that see the same indices and values as `e` does."""
+    yield e
+    if not isinstance(e, Reduce | Let):
+        for child in children(e):
+            yield from _same_scope(child)
+
+
+def _unconditional(e: Expr) -> Iterator[Expr]:
+    """Yield the nodes that are evaluated whenever `e` is."""
+    yield e
+    match e:
+        case Select(cond):
+            yield from _unconditional(cond)
+        case Binary("and" | "or", lhs):
+            yield from _unconditional(lhs)
+        case Reduce() | Let():
+            return
+        case _:
+            for child in children(e):
+                yield from _unconditional(child)
+
+
+def _replaced(e: Expr, old: Expr, new: Expr) -> Expr:
+    if e == old:
+        return new
+    return e if isinstance(e, Reduce | Let) else map_children(lambda c: _replaced(c, old, new), e)
+
+
+# ---------------------------------------------------------------- composition
+
+
+Part = tuple[Program, Mapping[str, str], Mapping[str, str]]
+"""A program, the value bound to each of its parameters, and the value that each of its results becomes."""
+
+
+def compose(name: str, parts: Sequence[Part], params: Sequence[str], results: Sequence[str]) -> Program:
+    """Return one program with parameters `params` and results `results` (names of values) that does what `parts` do, in order.
+
+    A size of a part is replaced by the extent of the value that binds it; extents that must agree and do not obviously become part of the
+    context. A value that is made with one grouping of axes and read with another is indexed anew, which needs constant extents.
+    Raises InternalError when a value is bound twice, unknown, or of another type or element order."""
+    state = _Composition(Fresh(set(params) | set(results)), frozenset(params))
+    for part in parts:
+        state.add(*part)
+    missing = [v for v in (*params, *results) if v not in state.values]
+    if missing:
+        raise InternalError("compose", f"nothing gives {', '.join(missing)}")
+    inputs = tuple(state.values[p] for p in params)
+    modes = {p.mode for p, _, _ in parts}
+    mode = modes.pop() if len(modes) == 1 else "strict"
+    program = Program(name, tuple(state.sizes), inputs, tuple(state.values[r].name for r in results), tuple(state.definitions), mode=mode)
+    return replace(program, context=affine.conj(*state.context))
+
+
+@dataclass(slots=True)
+class _Composition:
+    """What has been put together so far: `values` gives the tensor that holds each value."""
+
+    fresh: Fresh
+    params: frozenset[str]
+    sizes: list[str] = field(default_factory=list)
+    values: dict[str, Tensor] = field(default_factory=dict)
+    definitions: list[Definition] = field(default_factory=list)
+    context: list[Cond] = field(default_factory=list)
+    equal: set[tuple[Affine, Affine]] = field(default_factory=set)
+    """Extents that the context makes equal though they do not look it."""
+
+    def add(self, program: Program, inputs: Mapping[str, str], outputs: Mapping[str, str]) -> None:
+        """Append a program whose parameters and results are bound to values."""
+        wishes = {r: v for r, v in outputs.items() if v not in self.values}
+        names = {n: v for n, v in wishes.items() if n not in self.params}
+        names |= {n: self.fresh(n) for n in sorted(program_names(program)) if n not in names}
+        bound = {names[p]: v for p, v in inputs.items()}
+        program = rename_program(program, names)
+        program = self._unify(program, bound)
+        self.sizes += program.sizes
+        self.context.append(program.context)
+        to = {p.name: self._bind(p, bound[p.name]) for p in program.params}
+        shapes = {p.name: p.shape for p in program.params}
+
+        def on_read(read: Read) -> Expr:
+            if read.tensor not in to:
+                return read
+            tensor = to[read.tensor]
+            return replace(read, tensor=tensor.name, index=reindexed(read.index, shapes[read.tensor], tensor.shape, self.equal))
+
+        self.definitions += map_values(program, lambda e: substitute_reads(e, on_read)).definitions
+        made = tensor_table(program)
+        for result, value in outputs.items():
+            if value in self.values:
+                raise InternalError("compose", f"`{value}` is given twice")
+            self.values[value] = made[names[result]]
+
+    def _unify(self, program: Program, bound: Mapping[str, str]) -> Program:
+        """Return `program` with its sizes replaced by the extents of the values that are bound to its parameters."""
+        found: dict[str, Affine] = {}
+        for param in program.params:
+            value = self.values.get(bound[param.name])
+            for mine, theirs in _extents(param, value) if value else ():
+                if isinstance(mine, AffineName) and mine.name in program.sizes and mine.name not in found:
+                    found[mine.name] = theirs
+                else:
+                    extent = affine.substitute(mine, found)
+                    self.equal.add((extent, theirs))
+                    self.context.append(affine.compare("==", extent, theirs))
+        return substitute_sizes(program, found)
+
+    def _bind(self, param: Tensor, value: str) -> Tensor:
+        """Return the tensor that holds `value`, which becomes a parameter of the whole when nothing gives it yet."""
+        held = self.values.setdefault(value, replace(param, name=value))
+        if value not in self.params and held.name == value and not any(t is held for d in self.definitions for t in d.tensors):
+            raise InternalError("compose", f"nothing gives `{value}`")
+        if held.dtype != param.dtype:
+            raise InternalError("compose", f"`{value}` of {held.dtype} for a parameter of {param.dtype}")
+        if param.declared_range != held.declared_range and param.declared_range is not None:
+            raise InternalError("compose", f"not supported yet: a declared range for `{value}`, which has another or none")
+        return held
+
+
+def _extents(param: Tensor, value: Tensor) -> Iterator[tuple[Affine, Affine]]:
+    """Yield pairs of extents of a parameter and the value bound to it that must agree."""
+    groups, held = _dimensions(param), _dimensions(value)
+    if len(groups) != len(held):
+        return
+    for mine, theirs in zip(groups, held, strict=True):
+        if len(mine) == len(theirs):
+            yield from zip(mine, theirs, strict=True)
+        elif len(mine) == 1:
+            yield mine[0], Int(_product(theirs))
+
+
+def _dimensions(tensor: Tensor) -> list[tuple[Affine, ...]]:
+    """Return the extents of the axes that make up each dimension the caller sees."""
+    out, start = [], 0
+    for count in tensor.grouping or (1,) * len(tensor.shape):
+        out.append(tensor.shape[start : start + count])
+        start += count
+    return out
+
+
+def _product(extents: Sequence[Affine]) -> int:
+    out = 1
+    for extent in extents:
+        number = affine.constant(extent)
+        if number is None:
+            raise InternalError("compose", f"not supported yet: a dimension regrouped whose extent {affine.show(extent)} is not constant")
+        out *= number
+    return out
+
+
+# ---------------------------------------------------------------- reshaping
+
+
+def reindexed(
+    index: Sequence[Slot], source: Sequence[Affine], target: Sequence[Affine], equal: Set[tuple[Affine, Affine]] = frozenset()
+) -> tuple[Slot, ...]:
+    """Return the index into a box of shape `target` of the element that `index` names in a box of shape `source`, both row-major.
+
+    Axes of equal extent (`equal` lists pairs that are so by assumption) correspond; between them, axes of constant extents are numbered
+    through and split anew."""
+    out: list[Slot] = []
+    i = j = 0
+    while i < len(source) or j < len(target):
+        if i < len(source) and j < len(target) and (affine.same(source[i], target[j]) or (source[i], target[j]) in equal):
+            out.append(index[i])
+            i, j = i + 1, j + 1
+        elif i < len(source) and affine.constant(source[i]) == 1:
+            i += 1
+        elif j < len(target) and affine.constant(target[j]) == 1:
+            out.append(affine.ZERO)
+            j += 1
+        else:
+            k, n = _matching(source, target, i, j)
+            out += _renumbered(index[i:k], source[i:k], target[j:n])
+            i, j = k, n
+    return tuple(out)
+
+
+def _matching(source: Sequence[Affine], target: Sequence[Affine], i: int, j: int) -> tuple[int, int]:
+    """Return ends of the shortest runs of axes from `i` and `j` that have the same number of elements."""
+    k, n = i + 1, j + 1
+    while k <= len(source) and n <= len(target):
+        mine, theirs = _product(source[i:k]), _product(target[j:n])
+        if mine == theirs:
+            return k, n
+        k, n = (k + 1, n) if mine < theirs else (k, n + 1)
+    raise InternalError("compose", f"shapes [{', '.join(map(affine.show, source))}] and [{', '.join(map(affine.show, target))}] do not fit")
+
+
+def _renumbered(index: Sequence[Slot], source: Sequence[Affine], target: Sequence[Affine]) -> list[Slot]:
+    """Return the coordinates in `target` of the element with row-major coordinates `index` in `source`."""
+    extents, strides = [_product([t]) for t in target], _strides(target)
+    steps = list(zip(index, _strides(source), strict=True))
+    affine_steps = [affine.scale(k, s) for s, k in steps if not isinstance(s, Dynamic)]
+    moving = [(s, k) for s, k in steps if isinstance(s, Dynamic)]
+    fixed = affine.add(*affine_steps)
+    if not moving:
+        return [
+            affine.mod(affine.floor(fixed, k), e) if p else affine.floor(fixed, k)
+            for p, (k, e) in enumerate(zip(strides, extents, strict=True))
+        ]
+    position: Expr = IndexValue(fixed)
+    for slot, k in moving:
+        position = Binary("+", position, Binary("*", Cast(i64, slot.value), Const(k, i64)))
+    digits = [Binary("%", Binary("//", position, Const(k, i64)), Const(e, i64)) for k, e in zip(strides, extents, strict=True)]
+    known = all(s.lo is not None and s.hi is not None for s, _ in moving)
+    # Without a known range the first digit keeps what is out of bounds out of bounds.
+    digits[0] = digits[0] if known else Binary("//", position, Const(strides[0], i64))
+    return [Dynamic(d, affine.ZERO, Int(e)) if known or p else Dynamic(d) for p, (d, e) in enumerate(zip(digits, extents, strict=True))]
+
+
+def _strides(extents: Sequence[Affine]) -> list[int]:
+    return [_product(extents[k + 1 :]) for k in range(len(extents))]

@@ -1,0 +1,387 @@
+"""Tensor IR as text: the language itself, an operator without packs, generics and attributes.
+
+    op conv(x: f32[C, H, W], w: f32[F, C, 3, 3]) -> (y: f32[F, H, W]) {
+        y[f, p, q] = sum(c in 0..C, r in 0..3, s in 0..3) (if p + r >= 1 then x[c, p + r - 1, q + s] else 0.0) * w[f, c, r, s]
+    }
+
+Reducers that are not those of the prelude are printed before the operator. Literals are exact. What the language leaves to inference is
+inferred back: the type of a literal from its partner, the box of a local tensor from the `for` ranges of its clauses.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from codegen.dtypes import DType, bool_, compute_dtype, i64
+from polyhedral.expr import FALSE, TRUE, Cond, Int, Or
+from polyhedral.expr import Expr as Affine
+from tensorlang.tensor import affine, arith
+from tensorlang.tensor.affine import quoted
+from tensorlang.tensor.nodes import (
+    Binary,
+    Call,
+    Cast,
+    Compare,
+    Const,
+    Definition,
+    Dynamic,
+    Expr,
+    Holds,
+    IndexValue,
+    Let,
+    Name,
+    Piece,
+    Program,
+    Project,
+    Read,
+    Reduce,
+    Reducer,
+    Select,
+    Slot,
+    Tensor,
+    TupleOf,
+    Unary,
+)
+from tensorlang.tensor.walk import map_children, nodes, tensor_table
+
+LOOSE, OR, AND, NOT, COMPARE, SUM, TERM, PRODUCT, UNARY, ATOM = range(10)
+_BINARY = {"+": SUM, "-": SUM, "*": PRODUCT, "/": PRODUCT, "//": PRODUCT, "%": PRODUCT, "and": AND, "or": OR}
+
+
+def show(program: Program) -> str:
+    """Return `program` as an `op` of the language, after the reducers that it needs."""
+    printer = _Printer(program)
+    operator = printer.operator()
+    return "\n".join([*printer.declarations, operator])
+
+
+def show_expr(e: Expr, program: Program) -> str:
+    """Return an expression of `program` as the language writes it."""
+    return _Printer(program).text(e)
+
+
+@dataclass(slots=True)
+class _Printer:
+    program: Program
+    declarations: list[str] = field(default_factory=list)
+    tensors: dict[str, Tensor] = field(init=False)
+    names: dict[str, DType | None] = field(default_factory=dict)
+    """The language types of named values."""
+    reducers: dict[tuple[Reducer, tuple[str, str]], str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.tensors = tensor_table(self.program)
+
+    # ------------------------------------------------ declarations
+
+    def operator(self) -> str:
+        program = self.program
+        bare = {s.name for p in program.params for s in p.shape if not isinstance(s, Int) and hasattr(s, "name")}
+        parameters = [f"size {quoted(s)}" for s in program.sizes if s not in bare]
+        parameters += [f"{quoted(p.name)}: {self.type(p)}{_range(p)}" for p in program.params]
+        results = [f"{quoted(r)}: {self.type(self.tensors[r])}" for r in program.results]
+        where = "" if program.context == TRUE else " where " + ", ".join(affine.show_cond(c) for c in affine.conjuncts(program.context))
+        clauses = [f"    {line}" for d in program.definitions for line in self.definition(d)]
+        header = f"op {quoted(program.name)}({', '.join(parameters)}) -> ({', '.join(results)}){where} {{"
+        return "\n".join([header, *clauses, "}"]) + "\n"
+
+    def type(self, tensor: Tensor) -> str:
+        dims, start = [], 0
+        for count in tensor.grouping or (1,) * len(tensor.shape):
+            part = ", ".join(affine.show(s) for s in tensor.shape[start : start + count])
+            dims.append(part if count == 1 else f"({part})")
+            start += count
+        return f"{tensor.dtype}[{', '.join(dims)}]" if tensor.shape else str(tensor.dtype)
+
+    def definition(self, definition: Definition) -> list[str]:
+        slots = ", ".join(quoted(a) for a in definition.axes)
+        targets = ", ".join(quoted(t.name) + (f"[{self._grouped(t, definition.axes)}]" if slots else "") for t in definition.tensors)
+        return [f"{targets} = {self.value(definition, p)}{self.tail(definition, p)}" for p in definition.pieces]
+
+    def _grouped(self, tensor: Tensor, axes: tuple[str, ...]) -> str:
+        out, start = [], 0
+        for count in tensor.grouping or (1,) * len(axes):
+            part = ", ".join(quoted(a) for a in axes[start : start + count])
+            out.append(part if count == 1 else f"({part})")
+            start += count
+        return ", ".join(out)
+
+    def value(self, definition: Definition, piece: Piece) -> str:
+        """Return the value of a clause, cast where the language could not tell the tensor's type."""
+        if len(definition.tensors) > 1:
+            return self.text(piece.value)
+        dtype, found = definition.tensors[0].dtype, self.lang(piece.value)
+        local = definition.tensors[0].name not in self.program.results
+        plain = found == dtype or (found is None and not local)
+        return self.text(piece.value) if plain else f"{dtype}({self.text(piece.value)})"
+
+    def tail(self, definition: Definition, piece: Piece) -> str:
+        if piece.otherwise:
+            return " otherwise"
+        conds = [_condition(c) for c in affine.conjuncts(piece.guard) if c != TRUE]
+        if not all(t.name in self.program.results for t in definition.tensors):
+            shape = definition.tensors[0].shape
+            conds = [f"{quoted(a)} in 0..{_bound(s)}" for a, s in zip(definition.axes, shape, strict=True)] + conds
+        return f" for {', '.join(conds)}" if conds else ""
+
+    # ------------------------------------------------ types as the language sees them
+
+    def lang(self, e: Expr) -> DType | None:
+        """Return the element type the language gives `e` (f16 for what is read from f16), None for a literal."""
+        match e:
+            case Const(_, dtype):
+                return bool_ if dtype == bool_ else None
+            case IndexValue():
+                return i64
+            case Holds() | Compare():
+                return bool_
+            case Read(tensor):
+                return self.tensors[tensor].dtype
+            case Name(name):
+                return self.names.get(name)
+            case Unary(_, value) | Project(value):
+                return self.lang(value)
+            case Binary(_, lhs, rhs) | Select(_, lhs, rhs):
+                return self.join(self.lang(lhs), self.lang(rhs))
+            case Cast(dtype):
+                return dtype
+            case Call(fn, args):
+                return bool_ if fn in ("isnan", "isinf") else self.join(*map(self.lang, args))
+            case Let(name, value, body):
+                self.names[name] = self.lang(value)
+                return self.lang(body)
+            case TupleOf(items):
+                return self.lang(items[0])
+            case Reduce(reducer, _, bodies):
+                found = self.lang(bodies[0])
+                return found if found is not None and compute_dtype(found) == reducer.dtypes[0] else reducer.dtypes[0]
+            case _:
+                assert_never(e)
+
+    def join(self, *langs: DType | None) -> DType | None:
+        """Return the common type of operands; differing ones are printed as casts to the type they are computed in."""
+        known = {d for d in langs if d is not None}
+        return known.pop() if len(known) == 1 else compute_dtype(known.pop()) if known else None
+
+    def operands(self, *items: Expr) -> list[Expr]:
+        """Return the operands with casts where the language would see different types or no type at all."""
+        langs = [self.lang(i) for i in items]
+        known = {d for d in langs if d is not None}
+        if len(items) > 1 and not known and all(isinstance(i, Const) for i in items):
+            first = items[0]
+            return [Cast(first.dtype, first), *items[1:]] if isinstance(first, Const) else list(items)
+        if len(known) < 2:
+            return list(items)
+        return [i if d is None or compute_dtype(d) == d else Cast(compute_dtype(d), i) for i, d in zip(items, langs, strict=True)]
+
+    # ------------------------------------------------ expressions
+
+    def at(self, level: int, e: Expr) -> str:
+        """Return `e` for a place that takes `level` or tighter."""
+        text = self.text(e)
+        return text if _level(e) >= level else f"({text})"
+
+    def text(self, e: Expr) -> str:
+        match e:
+            case Const(value, dtype):
+                return literal(value, dtype)
+            case IndexValue(index):
+                return f"i64({affine.show(index)})"
+            case Holds(cond):
+                return affine.show_cond(cond)
+            case Read(tensor, index):
+                return self.read(tensor, index)
+            case Name(name):
+                return quoted(name)
+            case Unary("neg", value):
+                return f"-{self.at(ATOM, value)}"
+            case Unary("not", value):
+                return f"not {self.at(NOT, value)}"
+            case Unary(op, value):
+                return f"{op}({self.text(value)})"
+            case Binary(op, lhs, rhs):
+                return self.binary(op, *self.operands(lhs, rhs))
+            case Compare(op, lhs, rhs):
+                left, right = self.operands(lhs, rhs)
+                return f"{self.at(SUM, left)} {op} {self.at(SUM, right)}"
+            case Select(cond, then, orelse):
+                yes, no = self.operands(then, orelse)
+                return f"if {self.at(OR, cond)} then {self.at(OR, yes)} else {self.at(OR, no)}"
+            case Cast(dtype, IndexValue(index), False):
+                return f"{dtype}({affine.show(index)})"
+            case Cast(dtype, value, saturate):
+                return f"sat[{dtype}]({self.text(value)})" if saturate else f"{dtype}({self.text(value)})"
+            case Call(fn, args):
+                return f"{fn}({', '.join(map(self.text, args))})"
+            case Let(name, value, body):
+                self.names[name] = self.lang(value)
+                whole = self.yielded(name, value, body)
+                return whole or f"let {quoted(name)} = {self.at(SUM, value)} in {self.at(OR, body)}"
+            case TupleOf(items):
+                return f"({', '.join(map(self.text, items))})"
+            case Project(Reduce() as reduce, position):
+                return self.reduce(reduce, (reduce.reducer.left[position], ""))
+            case Project(value, position):
+                return f"project({self.text(value)}, {position})"
+            case Reduce():
+                return self.reduce(e)
+            case _:
+                assert_never(e)
+
+    def binary(self, op: str, lhs: Expr, rhs: Expr) -> str:
+        if op not in _BINARY:
+            return f"{op}({self.text(lhs)}, {self.text(rhs)})"
+        level = _BINARY[op]
+        after = {SUM: TERM, PRODUCT: UNARY, AND: NOT, OR: AND}[level]
+        return f"{self.at(level, lhs)} {op} {self.at(after, rhs)}"
+
+    def read(self, tensor: str, index: tuple[Slot, ...]) -> str:
+        slots = [self.text(s.value) if isinstance(s, Dynamic) else affine.show(s) for s in index]
+        out, start = [], 0
+        for count in self.tensors[tensor].grouping or (1,) * len(slots):
+            part = ", ".join(slots[start : start + count])
+            out.append(part if count == 1 else f"({part})")
+            start += count
+        return f"{quoted(tensor)}[{', '.join(out)}]" if slots else quoted(tensor)
+
+    # ------------------------------------------------ reductions
+
+    def reduce(self, e: Reduce, project: tuple[str, str] = ("", "")) -> str:
+        binders = [f"{quoted(b.name)} in {_bound(b.lo)}..{_bound(b.hi)}" for b in e.binders]
+        binders += [_condition(c) for c in affine.conjuncts(e.where) if c != TRUE]
+        if e.filter is not None:
+            binders.append(self.at(COMPARE, e.filter))
+        if e.init is not None:
+            binders.append(f"from {self.text(e.init[0]) if len(e.init) == 1 else self.text(TupleOf(e.init))}")
+        untyped = [d for b, d in zip(e.body, e.reducer.dtypes, strict=True) if self.lang(b) is None]
+        acc = f"[{', '.join(map(str, e.reducer.dtypes))}]" if untyped else ""
+        return f"{self.reducer(e.reducer, project)}{acc}({', '.join(binders)}) {self.body(e)}"
+
+    def body(self, e: Reduce) -> str:
+        if len(e.body) > 1:
+            return self.text(TupleOf(e.body))
+        body = e.body[0]
+        if isinstance(body, Reduce):
+            return self.text(body)
+        return " * ".join(self.at(ATOM, f) for f in self.operands(*_factors(body)))
+
+    def yielded(self, name: str, value: Expr, body: Expr) -> str | None:
+        """Return `let t = reduction in f(t.0, t.1)` as a reduction whose reducer yields f, if `body` uses nothing else."""
+        if not isinstance(value, Reduce) or len(value.reducer.dtypes) == 1:
+            return None
+        closed = (Const, Unary, Binary, Compare, Select, Cast, Call, Project, Name)
+        if not all(isinstance(n, closed) for n in nodes(body)) or any(isinstance(n, Name) and n.name != name for n in nodes(body)):
+            return None
+        return self.reduce(value, (self.text(_opened(body, name, value.reducer)), "yield"))
+
+    def reducer(self, reducer: Reducer, project: tuple[str, str]) -> str:
+        """Return the name under which the text knows `reducer`, declared before the operator if the prelude does not have it."""
+        if _in_prelude(reducer):
+            return reducer.name
+        key = (reducer, project)
+        if key not in self.reducers:
+            taken = set(self.reducers.values())
+            names = [reducer.name, *(f"{reducer.name}_{n}" for n in range(1, len(taken) + 2))]
+            self.reducers[key] = next(n for n in names if n not in taken)
+            self.declare(reducer, self.reducers[key], project[0])
+        return quoted(self.reducers[key])
+
+    def declare(self, reducer: Reducer, name: str, project: str) -> None:
+        self.names.update(dict(zip((*reducer.left, *reducer.right), (*reducer.dtypes, *reducer.dtypes), strict=True)))
+        left, right = _pattern(reducer.left), _pattern(reducer.right)
+        start = "none" if reducer.identity is None else self.components(reducer.identity)
+        ordered = "" if reducer.commutative else "ordered "
+        tail = f"\n    yield {left} = {project}" if project else ""
+        self.declarations.append(
+            f"{ordered}reducer {quoted(name)} {left} {right} from {start} = {self.components(reducer.combine)}{tail}\n"
+        )
+
+    def components(self, items: tuple[Expr, ...]) -> str:
+        return self.text(items[0]) if len(items) == 1 else self.text(TupleOf(items))
+
+
+def literal(value: float | int | bool, dtype: DType) -> str:
+    """Return a constant exactly."""
+    if dtype == bool_:
+        return "true" if value else "false"
+    if not dtype.is_float:
+        return str(int(value))
+    if math.isnan(value):
+        return "nan"
+    return ("-inf" if value < 0 else "inf") if math.isinf(value) else repr(float(value))
+
+
+def _level(e: Expr) -> int:
+    match e:
+        case Select() | Let():
+            return LOOSE
+        case Binary(op) if op in _BINARY:
+            return _BINARY[op]
+        case Unary("not"):
+            return NOT
+        case Compare():
+            return COMPARE
+        case Holds(cond):
+            return ATOM if cond in (TRUE, FALSE) else OR if isinstance(cond, Or) else AND
+        case Reduce() | Project(Reduce()):
+            return TERM
+        case Unary("neg"):
+            return UNARY
+        case Const(value, dtype) if dtype != bool_ and (value < 0 or (value == 0 and math.copysign(1, value) < 0)):
+            return UNARY
+        case _:
+            return ATOM
+
+
+def _factors(e: Expr) -> tuple[Expr, ...]:
+    """Return the factors of a product from left to right; anything else is one factor."""
+    return (*_factors(e.lhs), e.rhs) if isinstance(e, Binary) and e.op == "*" else (e,)
+
+
+def _bound(e: Affine) -> str:
+    return affine.show(e)
+
+
+def _condition(cond: Cond) -> str:
+    return affine.show_cond(cond)
+
+
+def _range(tensor: Tensor) -> str:
+    return "" if tensor.declared_range is None else f" in {_bound(tensor.declared_range[0])}..{_bound(tensor.declared_range[1])}"
+
+
+def _pattern(names: tuple[str, ...]) -> str:
+    return names[0] if len(names) == 1 else f"({', '.join(names)})"
+
+
+def _opened(e: Expr, name: str, reducer: Reducer) -> Expr:
+    """Return `e` with the components of the tuple `name` by the names that the reducer gives them."""
+    match e:
+        case Project(Name(n), position) if n == name:
+            return Name(reducer.left[position])
+        case _:
+            return map_children(lambda c: _opened(c, name, reducer), e)
+
+
+def _in_prelude(reducer: Reducer) -> bool:
+    """Tell whether the prelude declares just this reducer."""
+    if reducer.kind is None or reducer.kind != reducer.name or (reducer.left, reducer.right) != (("a",), ("b",)):
+        return False
+    dtype = reducer.dtypes[0]
+    return reducer.identity == (Const(_identity(reducer.kind, dtype), dtype),)
+
+
+def _identity(kind: str, dtype: DType) -> float | int | bool:
+    match kind:
+        case "any" | "all":
+            return kind == "all"
+        case "sum" | "prod":
+            number = int(kind == "prod")
+            return float(number) if dtype.is_float else number
+        case _:
+            if dtype.is_float:
+                return math.inf if kind == "min" else -math.inf
+            low, high = arith.integer_range(dtype)
+            return high if kind == "min" else low

@@ -1,0 +1,256 @@
+"""Passes on programs keep every result bit for bit; composed programs do what their parts do one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from strategies_tensor import Case, cases, conv, definition, heat, matmul, padded, read, softmax, tensor, total
+
+from codegen.dtypes import f16, f32, f64, i8, i32, i64
+from polyhedral.expr import FALSE, TRUE, Int
+from polyhedral.expr import Name as N
+from tensorlang.diagnostics import InternalError
+from tensorlang.tensor import affine
+from tensorlang.tensor.compose import can_inline, common_subexpressions, compose, eliminate_dead, inline, inline_all, reindexed, simplify
+from tensorlang.tensor.interp import interpret
+from tensorlang.tensor.lift import lift
+from tensorlang.tensor.nodes import Binary, Call, Cast, Const, Definition, Dynamic, Expr, Holds, Let, Piece, Program, Read, Select, Unary
+from tensorlang.tensor.prove import prove
+from tensorlang.tensor.verify import verify
+
+rng = np.random.default_rng(3)
+X = read("x", "i")
+
+
+def one(value: Expr, dtype=f32) -> Program:
+    return verify(Program("p", ("n",), (tensor("x", dtype, "n"),), ("y",), (definition(tensor("y", dtype, "n"), ("i",), value),)))
+
+
+def value(program: Program) -> Expr:
+    return program.definitions[-1].pieces[0].value
+
+
+def same_bits(before: Program, after: Program, case: Case) -> None:
+    verify(after)
+    old, new = interpret(before, case.sizes, case.arrays), interpret(after, case.sizes, case.arrays)
+    assert {n: a.tobytes() for n, a in old.items()} == {n: a.tobytes() for n, a in new.items()}
+
+
+PASSES: dict[str, Callable[[Program], Program]] = {
+    "inline": lambda p: inline_all(p, lambda d, uses: True),
+    "dead": eliminate_dead,
+    "simplify": simplify,
+    "common": common_subexpressions,
+    "lift": lift,
+    "all": lambda p: common_subexpressions(simplify(eliminate_dead(inline_all(p, lambda d, uses: uses < 3)))),
+}
+
+
+@pytest.mark.parametrize("name", PASSES)
+@given(case=cases())
+@settings(max_examples=60, deadline=None)
+def test_a_pass_keeps_every_bit(name: str, case: Case) -> None:
+    after = PASSES[name](case.program)
+    same_bits(case.program, after, case)
+    prove(after)
+
+
+# ---------------------------------------------------------------- inlining
+
+
+def chain(t: Definition, value: Expr, dtype=f32) -> Program:
+    return verify(Program("p", ("n",), (tensor("x", dtype, "n"),), ("y",), (t, definition(tensor("y", dtype, "n"), ("i",), value))))
+
+
+def test_inlining_puts_the_value_at_the_index_of_each_read() -> None:
+    t = definition(tensor("t", f32, "n"), ("j",), Binary("+", read("x", "j"), Const(1.0, f32)))
+    back = affine.sub(affine.sub("n", 1), "i")
+    assert inline(chain(t, read("t", back)), "t") == one(Binary("+", read("x", back), Const(1.0, f32)))
+
+
+def test_pieces_become_a_select_and_narrow_types_a_cast() -> None:
+    first = affine.compare("<", "j", 2)
+    t = definition(tensor("t", f16, "n"), ("j",), Piece(read("x", "j"), first), Piece(Const(0.0, f32), affine.negate(first)))
+    inlined = inline(chain(t, read("t", "i"), f16), "t")
+    assert value(inlined) == Cast(f16, Select(Holds(affine.compare("<", "i", 2)), X, Const(0.0, f32)))
+
+
+def test_a_recurrence_and_a_reduction_are_not_inlined() -> None:
+    assert not can_inline(heat().definitions[0]) and not can_inline(matmul().definitions[0])
+    with pytest.raises(InternalError):
+        inline(heat(), "s")
+
+
+def test_an_index_from_data_is_inlined_where_it_is_a_whole_index() -> None:
+    params = (tensor("x", f32, "n"), tensor("ids", i64, "n"))
+    at = Dynamic(read("ids", "i"), Int(0), N("n"))
+    plain = definition(tensor("t", f32, "n"), ("j",), Unary("neg", read("x", "j")))
+    shifted = definition(tensor("t", f32, "n"), ("j",), padded("x", (N("n"),), (affine.add("j", 1),), Const(0.0, f32)))
+    y = definition(tensor("y", f32, "n"), ("i",), Read("t", (at,)))
+    assert value(inline(Program("p", ("n",), params, ("y",), (plain, y)), "t")) == Unary("neg", Read("x", (at,)))
+    kept = Program("p", ("n",), params, ("y",), (shifted, y))
+    assert inline(kept, "t") == kept
+
+
+def test_definitions_that_nothing_needs_go() -> None:
+    unused = definition(tensor("t", f32, "n"), ("j",), read("x", "j"))
+    assert eliminate_dead(chain(unused, X)) == one(X)
+
+
+# ---------------------------------------------------------------- simplification
+
+ZERO, ONE = Const(0.0, f32), Const(1.0, f32)
+FIRST = Holds(affine.compare("<", "i", 1))
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (Binary("+", Const(1.0, f32), Const(2.0, f32)), Const(3.0, f32)),
+        (Binary("*", X, ONE), X),
+        (Binary("+", X, ZERO), Binary("+", X, ZERO)),
+        (Binary("+", X, Const(-0.0, f32)), X),
+        (Binary("-", X, ZERO), X),
+        (Binary("*", X, ZERO), Binary("*", X, ZERO)),
+        (Select(Holds(affine.compare("<", "i", "n")), X, ONE), X),
+        (Select(Holds(affine.compare("<", "i", 0)), X, ONE), ONE),
+        (Select(Holds(FALSE), X, ONE), ONE),
+        (Select(Unary("not", Holds(TRUE)), X, ONE), ONE),
+        (Select(Holds(affine.compare("<", "i", 1)), X, X), X),
+        (
+            Select(Holds(affine.compare("<", "i", 1)), ZERO, Const(-0.0, f32)),
+            Select(Holds(affine.compare("<", "i", 1)), ZERO, Const(-0.0, f32)),
+        ),
+        (Cast(f32, X), X),
+        (Cast(f32, Cast(f64, X)), X),
+        (Cast(f16, Cast(f16, X)), Cast(f16, X)),
+        (Cast(f32, Cast(f16, X)), Cast(f16, X)),
+        (Cast(f32, Cast(i32, X)), Cast(f32, Cast(i32, X))),
+        (Call("sqrt", (Const(4.0, f32),)), Const(2.0, f32)),
+    ],
+)
+def test_what_is_known_is_simplified_and_what_is_not_stays(before: Expr, after: Expr) -> None:
+    assert repr(value(simplify(one(before)))) == repr(after)
+
+
+def test_exact_integer_casts_in_between_go() -> None:
+    through = Cast(f32, Cast(i32, read("b", "i")))
+    program = Program("p", ("n",), (tensor("b", i8, "n"),), ("y",), (definition(tensor("y", f32, "n"), ("i",), through),))
+    assert value(simplify(program)) == Cast(f32, read("b", "i"))
+
+
+def test_a_padded_read_that_never_leaves_loses_its_padding() -> None:
+    inner = affine.conj(affine.compare(">=", "i", 1), affine.compare("<", "i", affine.sub("n", 1)))
+    shifted = padded("x", (N("n"),), (affine.sub("i", 1),), ZERO)
+    y = definition(tensor("y", f32, "n"), ("i",), Piece(shifted, inner), Piece(ZERO, affine.negate(inner)))
+    program = Program("p", ("n",), (tensor("x", f32, "n"),), ("y",), (y,))
+    assert value(simplify(program)) == read("x", affine.sub("i", 1))
+
+
+# ---------------------------------------------------------------- common subexpressions
+
+
+def test_a_repeated_operation_is_bound_once() -> None:
+    e = Call("exp", (X,))
+    shared = value(common_subexpressions(one(Binary("*", e, e))))
+    assert isinstance(shared, Let) and shared.value == e
+
+
+def test_what_only_a_side_of_a_select_computes_stays_there() -> None:
+    risky = Call("exp", (read("x", affine.sub("i", 1)),))
+    guarded = Select(Holds(affine.compare(">=", "i", 1)), Binary("*", risky, risky), ONE)
+    assert value(common_subexpressions(one(guarded))) == guarded
+
+
+# ---------------------------------------------------------------- composition
+
+
+def scaled() -> Program:
+    d = definition(tensor("y", f32, "M", "N"), ("i", "j"), Binary("*", read("x", "i", "j"), Const(2.0, f32)))
+    return verify(Program("scaled", ("M", "N"), (tensor("x", f32, "M", "N"),), ("y",), (d,)))
+
+
+def test_programs_are_connected_by_value_names() -> None:
+    parts = [(matmul(), {"a": "A", "b": "B"}, {"y": "P"}), (softmax(), {"x": "P"}, {"y": "S"}), (scaled(), {"x": "S"}, {"y": "R"})]
+    whole = verify(compose("chain", parts, ["A", "B"], ["R"]))
+    prove(whole)
+    a, b = rng.standard_normal((4, 5), dtype=np.float32), rng.standard_normal((5, 6), dtype=np.float32)
+    p = interpret(matmul(), {"M": 4, "K": 5, "N": 6}, {"a": a, "b": b})["y"]
+    s = interpret(softmax(), {"M": 4, "N": 6}, {"x": p})["y"]
+    got = interpret(whole, {"M": 4, "K": 5, "N": 6}, {"A": a, "B": b})
+    assert list(got) == ["R"] and (got["R"] == s * np.float32(2)).all()
+
+
+def test_a_value_read_with_another_grouping_of_axes_is_indexed_anew() -> None:
+    grouped = replace(tensor("y", f32, 2, 3, "n"), grouping=(2, 1))
+    split = definition(
+        grouped, ("g", "c", "i"), Binary("+", read("x", "i"), Cast(f32, Select(Holds(affine.compare("<", "g", 1)), ONE, ZERO)))
+    )
+    make = verify(Program("make", ("n",), (tensor("x", f32, "n"),), ("y",), (split,)))
+    parts = [(make, {"x": "X"}, {"y": "V"}), (scaled(), {"x": "V"}, {"y": "R"})]
+    whole = verify(compose("regroup", parts, ["X"], ["R"]))
+    prove(whole)
+    x = rng.standard_normal(4, dtype=np.float32)
+    v = interpret(make, {"n": 4}, {"x": x})["y"]
+    assert v.shape == (6, 4)
+    assert (interpret(whole, {"n": 4}, {"X": x})["R"] == v * np.float32(2)).all()
+
+
+def test_one_value_may_be_read_by_several_programs_and_sizes_must_agree() -> None:
+    parts = [(scaled(), {"x": "X"}, {"y": "P"}), (matmul(), {"a": "P", "b": "X"}, {"y": "R"})]
+    whole = verify(compose("square", parts, ["X"], ["R", "P"]))
+    assert whole.context == affine.compare("==", "N", "M")
+    x = rng.standard_normal((3, 3), dtype=np.float32)
+    got = interpret(whole, {"M": 3, "N": 3}, {"X": x})
+    assert set(got) == {"R", "P"}
+    np.testing.assert_allclose(got["R"], 2 * x @ x, rtol=1e-5)
+
+
+def test_composing_what_does_not_fit_is_refused() -> None:
+    with pytest.raises(InternalError, match="nothing gives"):
+        compose("p", [(scaled(), {"x": "X"}, {"y": "P"})], ["X"], ["Q"])
+    with pytest.raises(InternalError, match="of f32 for a parameter of f16"):
+        compose("p", [(scaled(), {"x": "X"}, {"y": "P"}), (matmul(f16), {"a": "P", "b": "P"}, {"y": "R"})], ["X"], ["R"])
+
+
+def test_a_convolution_composes_with_itself() -> None:
+    whole = compose("twice", [(conv(), {"x": "X", "w": "W"}, {"y": "P"}), (conv(), {"x": "P", "w": "W"}, {"y": "R"})], ["X", "W"], ["R"])
+    x, w = rng.standard_normal((2, 4, 4), dtype=np.float32), rng.standard_normal((2, 2, 3, 3), dtype=np.float32)
+    sizes = {"C": 2, "H": 4, "W": 4, "F": 2}
+    once = interpret(conv(), sizes, {"x": x, "w": w})["y"]
+    named = {n: {"C": 2, "H": 4, "F": 2}.get(n[0], 4) for n in whole.sizes}
+    assert (interpret(whole, named, {"X": x, "W": w})["R"] == interpret(conv(), sizes, {"x": once, "w": w})["y"]).all()
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [((2, 6), (12,)), ((12,), (2, 6)), ((4, 3), (2, 6)), ((1, 5), (5,)), ((5,), (5, 1)), ((2, 3, 5), (6, 5)), ((3, 1, 4), (3, 4))],
+)
+def test_a_new_index_names_the_same_element_in_row_major_order(source: tuple[int, ...], target: tuple[int, ...]) -> None:
+    names = [f"i{k}" for k in range(len(source))]
+    index = reindexed([N(n) for n in names], [Int(s) for s in source], [Int(t) for t in target])
+    for point in np.ndindex(*source):
+        env = dict(zip(names, point, strict=True))
+        there = tuple(int(affine.evaluate(s, env)) for s in index if not isinstance(s, Dynamic))
+        assert np.ravel_multi_index(there, target) == np.ravel_multi_index(point, source)
+
+
+def test_an_index_from_data_survives_a_reshape() -> None:
+    index = reindexed([Dynamic(read("ids", "i"), Int(0), Int(12))], [Int(12)], [Int(3), Int(4)])
+    pick = Read("x", index)
+    params = (tensor("x", f32, 3, 4), tensor("ids", i64, "n"))
+    program = verify(Program("p", ("n",), params, ("y",), (definition(tensor("y", f32, "n"), ("i",), pick),)))
+    prove(program)
+    x = rng.standard_normal((3, 4), dtype=np.float32)
+    ids = np.array([0, 11, 5])
+    assert (interpret(program, {"n": 3}, {"x": x, "ids": ids})["y"] == x.ravel()[ids]).all()
+
+
+def test_sums_are_kept_where_they_stand_by_every_pass() -> None:
+    program = one(total(Binary("*", read("x", "k"), X), f32, ("k", 0, N("n"))))
+    for after in PASSES.values():
+        assert interpret(after(program), {"n": 2}, {"x": np.array([1, 2], np.float32)})["y"].tolist() == [3, 6]

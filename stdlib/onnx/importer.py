@@ -16,12 +16,12 @@ import numpy as np
 from onnx import ModelProto
 
 from codegen.dtypes import DType
-from stdlib.onnx.model import Declared, Model, Node
+from stdlib.onnx.model import Array, Declared, Model, Node
 from stdlib.onnx.problems import Refusal, Unsupported, quoted
 from stdlib.onnx.reader import read
 from stdlib.onnx.site import Builder, Result, Site
 from stdlib.onnx.table import rule_for
-from tensorlang.diagnostics import CompileError, Diagnostic
+from tensorlang.diagnostics import CompileError, Diagnostic, error
 from tensorlang.graph.edit import reads, writes
 from tensorlang.graph.nodes import Graph, Kernel, Value, View
 from tensorlang.graph.nodes import Node as GraphNode
@@ -42,9 +42,26 @@ class Importer:
             case _:
                 return False
 
-    def load(self, source: str | os.PathLike[str] | bytes | ModelProto, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Graph:
-        """Return the model as a graph. `shapes` gives the shapes of inputs that the model leaves open. Raises CompileError."""
-        return to_graph(read(source), shapes or {})
+    def load(
+        self,
+        source: str | os.PathLike[str] | bytes | ModelProto,
+        shapes: Mapping[str, tuple[int, ...]] | None = None,
+        known: Mapping[str, Array] | None = None,
+    ) -> Graph:
+        """Return the model as a graph. `shapes` gives the shapes of inputs that the model leaves open; `known` the elements of inputs that
+        are fixed for good, which are inputs no longer (a shape to reshape to, for example). Raises CompileError."""
+        return to_graph(with_known(read(source), known or {}), shapes or {})
+
+
+def with_known(model: Model, known: Mapping[str, Array]) -> Model:
+    """Return the model with some of its inputs fixed. Raises O011 when they are no inputs, or do not have these elements."""
+    inputs = {i.name: i for i in model.inputs}
+    for name, array in known.items():
+        declared = inputs.get(name)
+        if declared is None or declared.dtype is None or declared.dtype.numpy != array.dtype:
+            raise error("O011", f"{quoted(name)} cannot be fixed to {array.dtype}{list(array.shape)}", notes=("there is no such input",))
+    kept = tuple(i for i in model.inputs if i.name not in known)
+    return replace(model, inputs=kept, initializers={**model.initializers, **known})
 
 
 def to_graph(model: Model, shapes: Mapping[str, tuple[int, ...]]) -> Graph:

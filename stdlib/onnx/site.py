@@ -27,23 +27,39 @@ from tensorlang.check.instantiate import ArgType, instantiate
 from tensorlang.diagnostics import CompileError
 from tensorlang.graph.nodes import Attr, Kernel, Value, View
 from tensorlang.graph.nodes import Node as GraphNode
-from tensorlang.graph.verify import outer_shape, result_tensors
+from tensorlang.graph.verify import result_tensors
 from tensorlang.tensor.interp import interpret
 from tensorlang.tensor.nodes import Program
+from tensorlang.tensor.walk import caller_shape
 
 FOLDED_ELEMENTS = 1 << 12
 """Operators on constants are evaluated at import when their results have no more elements than this; larger ones wait for the compiler."""
 
 Type: TypeAlias = tuple[DType, tuple[int, ...]]
+Argument: TypeAlias = "Value | tuple[Value, ...] | None"
 Result: TypeAlias = "Value | tuple[Value | None, ...]"
 Rule: TypeAlias = "Callable[[Site], Result]"
 
 
 @lru_cache(maxsize=8192)
-def program(operator: str, args: tuple[Type | None, ...], attrs: tuple[tuple[str, Attr], ...]) -> Program:
+def program(operator: str, args: tuple[ArgType | tuple[ArgType, ...] | None, ...], attrs: tuple[tuple[str, Attr], ...]) -> Program:
     """Return the library operator for arguments of these types and shapes. Raises CompileError when they do not fit it."""
-    types = tuple(None if a is None else ArgType(*a) for a in args)
-    return instantiate(library(), operator, types, dict(attrs), {})
+    return instantiate(library(), operator, args, dict(attrs))
+
+
+def _argument_type(argument: Argument) -> ArgType | tuple[ArgType, ...] | None:
+    match argument:
+        case None:
+            return None
+        case Value():
+            return ArgType(argument.dtype, argument.shape)
+        case _:
+            return tuple(ArgType(part.dtype, part.shape) for part in argument)
+
+
+def _flat(arguments: Sequence[Argument]) -> list[Value]:
+    """Return the values that are there, those of a tuple one after the other."""
+    return [v for a in arguments if a is not None for v in ((a,) if isinstance(a, Value) else a)]
 
 
 class Builder:
@@ -203,23 +219,23 @@ class Site:
 
     # ---- results
 
-    def op(self, operator: str, *args: Value | None, **attrs: Attr) -> Value:
+    def op(self, operator: str, *args: Argument, **attrs: Attr) -> Value:
         """Return the only result of a library operator."""
         (result,) = self.ops(operator, *args, **attrs)
         return result
 
-    def ops(self, operator: str, *args: Value | None, **attrs: Attr) -> tuple[Value, ...]:
+    def ops(self, operator: str, *args: Argument, **attrs: Attr) -> tuple[Value, ...]:
         """Return the results of a library operator. Raises Refusal O012 when the arguments do not fit it."""
         frozen = tuple(attrs.items())
         try:
-            found = program(operator, tuple(None if a is None else (a.dtype, a.shape) for a in args), frozen)
+            found = program(operator, tuple(_argument_type(a) for a in args), frozen)
         except CompileError as problem:
-            raise self._misfit(operator, args, problem) from problem
-        return self.apply(found, [a for a in args if a is not None], operator, frozen)
+            raise self._misfit(args, problem) from problem
+        return self.apply(found, _flat(args), operator, frozen)
 
     def apply(self, found: Program, inputs: Sequence[Value], operator: str = "", attrs: tuple[tuple[str, Attr], ...] = ()) -> tuple[Value, ...]:
         """Return the results of a program for these inputs."""
-        results = [(t.dtype, self._shape(outer_shape(t), t.name)) for t in result_tensors(found)]
+        results = [(t.dtype, caller_shape(t, {})) for t in result_tensors(found)]
         for dtype, shape in results:
             check_size(dtype, shape, f"a result of node {quoted(self.node.label)}")
         if self._foldable(inputs, results):
@@ -269,15 +285,10 @@ class Site:
         try:
             results = interpret(found, {}, arrays)
         except CompileError as problem:
-            raise self._misfit(found.name, inputs, problem) from problem
+            raise self._misfit(inputs, problem) from problem
         return tuple(self.constant(np.asarray(results[name])) for name in found.results)
 
-    def _shape(self, shape: tuple[int, ...] | None, name: str) -> tuple[int, ...]:
-        if shape is None:
-            raise self.wrong(f"the shape of `{name}` is not known")
-        return shape
-
-    def _misfit(self, operator: str, args: Sequence[Value | None], problem: CompileError) -> Refusal:
-        given = ", ".join("nothing" if a is None else f"{quoted(a.name)}: {a.dtype}{list(a.shape)}" for a in args)
+    def _misfit(self, args: Sequence[Argument], problem: CompileError) -> Refusal:
+        given = ", ".join(f"{quoted(a.name)}: {a.dtype}{list(a.shape)}" for a in _flat(args))
         notes = [note for d in problem.diagnostics for note in (d.title, *d.notes)]
         return Refusal("O012", f"the inputs of node {quoted(self.node.label)} do not fit {self.node.op}", f"they are {given}", *notes)

@@ -89,7 +89,7 @@ def joined(n: Site, parts: tuple[Value, ...], axis: int) -> Value:
     if any(part.dtype != parts[0].dtype for part in parts):
         raise n.wrong(f"the values have the types {', '.join(sorted({str(p.dtype) for p in parts}))}")
     full = tuple(part for part in parts if part.shape[axis]) or parts[:1]
-    return full[0] if len(full) == 1 else n.op("concat", *full, axis=axis)
+    return full[0] if len(full) == 1 else n.op("concat", full, axis=axis)
 
 
 def split(n: Site) -> tuple[Value | None, ...]:

@@ -1,0 +1,67 @@
+"""Running imported graphs through the interpreter, and the cases of onnx's own suite."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+from onnx import ModelProto
+from onnx.backend.test.case.test_case import TestCase
+from onnx.backend.test.loader import load_model_tests
+
+from stdlib.onnx import Importer
+from tensorlang.diagnostics import CompileError
+from tensorlang.graph.nodes import Graph, Kernel, View
+from tensorlang.graph.verify import verify
+from tensorlang.tensor.interp import interpret
+
+Array = np.ndarray[Any, Any]
+
+
+def evaluate(graph: Graph, feeds: Mapping[str, Array]) -> list[Array]:
+    """Return the outputs of a graph, every kernel interpreted."""
+    values: dict[str, Array] = {**graph.constants, **{name: feeds[name] for name in graph.inputs}}
+    for node in graph.nodes:
+        match node:
+            case Kernel(program=program, inputs=inputs, outputs=outputs):
+                arrays = {tensor.name: values[name] for tensor, name in zip(program.params, inputs, strict=True)}
+                results = interpret(program, {}, arrays)
+                for name, result in zip(outputs, program.results, strict=True):
+                    values[name] = np.asarray(results[result])
+            case View(input=source, output=result):
+                values[result] = values[source].reshape(graph.values[result].shape)
+    return [values[name] for name in graph.outputs]
+
+
+def run(model: ModelProto, inputs: Sequence[Array]) -> list[Array]:
+    """Return what a model computes. Inputs from which shapes are taken are fixed at import when the importer asks for it."""
+    feeds = {value.name: np.asarray(array) for value, array in zip(model.graph.input, inputs, strict=False)}
+    try:
+        graph = Importer().load(model, {name: array.shape for name, array in feeds.items()})
+    except CompileError as problem:
+        if not any(d.code == "O013" for d in problem.diagnostics):
+            raise
+        known = {name: array for name, array in feeds.items() if array.ndim <= 1}
+        graph = Importer().load(model, {n: a.shape for n, a in feeds.items() if n not in known}, known)
+    return evaluate(verify(graph), feeds)
+
+
+@cache
+def suite() -> dict[str, TestCase]:
+    """Return the node cases of the onnx package by name, those that only expand others left out."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return {case.name: case for case in load_model_tests(kind="node") if "_expanded" not in case.name}
+
+
+def close(actual: Array, expected: Array, case: TestCase) -> bool:
+    """Tell whether a result is what the suite asks for: type, shape, and elements within the tolerance of the case."""
+    if actual.dtype != expected.dtype or actual.shape != expected.shape:
+        return False
+    if actual.dtype.kind in "biu" or actual.dtype.name.startswith(("int", "uint")):
+        return bool(np.array_equal(actual, expected))
+    wide = [np.asarray(a, np.float64) for a in (actual, expected)]
+    return bool(np.allclose(*wide, rtol=case.rtol, atol=case.atol, equal_nan=True))

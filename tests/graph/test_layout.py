@@ -6,11 +6,10 @@ from collections.abc import Mapping
 
 import numpy as np
 from small_graphs import binary, conv1x1, graph, kernel, unary
-from test_fuse import grouped_conv
 
 from polyhedral.expr import Floor, Mod, Name
 from tensorlang.graph.nodes import Graph, Kernel, View
-from tensorlang.graph.passes.layout import layout, layouts_of, over_axes, over_dims
+from tensorlang.graph.passes.layout import layout, layouts_of
 from tensorlang.graph.verify import verify
 from tensorlang.schedule.layout import Layout
 
@@ -77,12 +76,3 @@ def test_a_view_reads_row_major() -> None:
     arrays = {"w": np.ones((4, 8), np.float32), "b": np.ones(4, np.float32)}
     done = verify(layout(graph({"x": (1, 8, 6)}, nodes, ["y"], arrays), wishes))
     assert names(done) == ["lay out x laid out", "conv t", "lay out t laid out", "->24", "relu y"]
-
-
-def test_a_layout_over_groups_of_axes_is_one_over_dimensions_and_back() -> None:
-    tensor = grouped_conv(2, 1, 5, 2, 4).params[0]
-    over = Layout(("n", "g", "c", "p"), (Name("n"), Name("g"), Floor(C, 4), Name("p"), Mod(C, 4)), (2, 1, 2, 4, 4))
-    dims = over_dims(over, tensor)
-    assert len(dims.axes) == 3
-    back = over_axes(dims, tensor)
-    assert [str(d) for d in back.dims[2:]] == [str(d).replace("'c'", "'a2'").replace("'p'", "'a3'") for d in over.dims[2:]]

@@ -7,9 +7,6 @@
 compile time. A result gets the layout its kernel wishes; kernels without wishes whose elements come from places near by (pointwise,
 pooling) take over the layout of what they read. Where a reader wants another order than a value has, one copy is inserted for all of them.
 Graph inputs and outputs, views, and kernels that nobody asked stay row-major.
-
-A layout speaks of the axes of a program, which may divide a dimension of the value (groups of channels): `over_dims` and `over_axes`
-translate.
 """
 
 from __future__ import annotations
@@ -20,15 +17,15 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from polyhedral.expr import Expr, Floor, Int, Mod, Name
+from polyhedral.expr import Expr, Floor, Mod, Name
 from tensorlang.graph.edit import fresh, rebuilt
 from tensorlang.graph.nodes import Graph, Kernel, Node, Value, View
 from tensorlang.graph.programs import copy_program, is_contraction, recurs, reduces
 from tensorlang.graph.relayout import relaid
 from tensorlang.graph.verify import result_tensors
 from tensorlang.schedule.layout import Layout
-from tensorlang.tensor import affine, walk
-from tensorlang.tensor.nodes import Program, Tensor
+from tensorlang.tensor import affine
+from tensorlang.tensor.nodes import Program
 
 Wishes: TypeAlias = Callable[[Graph, Kernel], Mapping[str, Layout]]
 Array = np.ndarray[Any, Any]
@@ -47,9 +44,10 @@ def layout(graph: Graph, wishes: Wishes) -> Graph:
 
 
 def layouts_of(graph: Graph, kernel: Kernel) -> dict[str, Layout]:
-    """Return the layouts of the kernel's parameters and results over the axes of its program; row-major ones are absent."""
-    pairs = [*zip(kernel.program.params, kernel.inputs, strict=True), *zip(result_tensors(kernel.program), kernel.outputs, strict=True)]
-    return {t.name: over_axes(found, t) for t, v in pairs if (found := graph.values[v].layout) is not None}
+    """Return the layouts of the kernel's parameters and results by the names of its program; row-major ones are absent."""
+    names = (*(p.name for p in kernel.program.params), *kernel.program.results)
+    pairs = zip(names, (*kernel.inputs, *kernel.outputs), strict=True)
+    return {name: found for name, v in pairs if (found := graph.values[v].layout) is not None}
 
 
 @dataclass(slots=True)
@@ -78,9 +76,9 @@ class _State:
 
 def _kernel(state: _State, node: Kernel, wished: Mapping[str, Layout]) -> None:
     graph, program = state.graph, node.program
-    wanted = {v: over_dims(wished[p.name], p) for p, v in zip(program.params, node.inputs, strict=True) if p.name in wished}
+    wanted = {v: named_alike(wished[p.name]) for p, v in zip(program.params, node.inputs, strict=True) if p.name in wished}
     results: dict[str, Layout | None] = {
-        v: over_dims(wished[t.name], t) if t.name in wished and v not in graph.outputs else None
+        v: named_alike(wished[t.name]) if t.name in wished and v not in graph.outputs else None
         for t, v in zip(result_tensors(program), node.outputs, strict=True)
     }
     spread = None if wished or len(node.outputs) != 1 or not _keeps_layouts(program) else _common(state, node)
@@ -116,7 +114,7 @@ def _common(state: _State, node: Kernel) -> Layout | None:
     return None
 
 
-# ---------------------------------------------------------------- layouts of other shapes, and over other axes
+# ---------------------------------------------------------------- layouts
 
 
 def retargeted(layout: Layout, shape: tuple[int, ...]) -> Layout | None:
@@ -140,38 +138,7 @@ def _extent(e: Expr, extents: Mapping[str, int]) -> int | None:
             return None
 
 
-def _dims(tensor: Tensor) -> list[tuple[int, ...]]:
-    out, at = [], 0
-    for count in tensor.grouping or (1,) * len(tensor.shape):
-        out.append(tuple(range(at, at + count)))
-        at += count
-    return out
-
-
-def over_dims(layout: Layout, tensor: Tensor) -> Layout:
-    """Return a layout over the axes of `tensor` as one over the dimensions that the caller sees."""
-    box = walk.shape_of(tensor, {})
-    to: dict[str, Expr] = {}
-    names = []
-    for d, group in enumerate(_dims(tensor)):
-        names.append(f"d{d}")
-        inner = 1
-        for k in reversed(group):
-            outermost = all(box[j] == 1 for j in group if j < k)
-            quotient = affine.floor(Name(f"d{d}"), inner) if inner > 1 else Name(f"d{d}")
-            to[layout.axes[k]] = Int(0) if box[k] == 1 and len(group) > 1 else quotient if outermost else affine.mod(quotient, box[k])
-            inner *= box[k]
-    return Layout(tuple(names), tuple(affine.substitute(e, to) for e in layout.dims), layout.shape)
-
-
-def over_axes(layout: Layout, tensor: Tensor) -> Layout:
-    """Return a layout over the dimensions that the caller sees as one over the axes of `tensor`."""
-    box = walk.shape_of(tensor, {})
-    to: dict[str, Expr] = {}
-    names = tuple(f"a{k}" for k in range(len(box)))
-    for d, group in enumerate(_dims(tensor)):
-        position: Expr = Int(0)
-        for k in group:
-            position = affine.add(affine.scale(box[k], position), Int(0) if box[k] == 1 and len(group) > 1 else Name(names[k]))
-        to[layout.axes[d]] = position
-    return Layout(names, tuple(affine.substitute(e, to) for e in layout.dims), layout.shape)
+def named_alike(layout: Layout) -> Layout:
+    """Return the same layout with its axes called d0, d1, …, so that equal layouts are equal."""
+    to: dict[str, Expr] = {axis: Name(f"d{k}") for k, axis in enumerate(layout.axes)}
+    return Layout(tuple(f"d{k}" for k in range(len(layout.axes))), tuple(affine.substitute(e, to) for e in layout.dims), layout.shape)

@@ -220,14 +220,21 @@ def names(*roots: Node) -> frozenset[str]:
     return frozenset(node.name for node in walk(*roots) if isinstance(node, Name))
 
 
-def binders(*roots: Node) -> Iterator[str]:
-    """Yield the names that `roots` bind: loop variables, values and buffers, with repetitions."""
-    for node in walk(*roots):
-        match node:
-            case For(var=name) | Let(name=name) | Alloc(Buffer(name=name)):
+def binders(*block: Stmt) -> Iterator[str]:
+    """Yield the names that `block` binds: loop variables, values and buffers, in text order, with repetitions."""
+    for s in block:
+        match s:
+            case For(var=name, body=body):
                 yield name
-            case _:
+                yield from binders(*body)
+            case Let(name=name) | Alloc(Buffer(name=name)):
+                yield name
+            case If(_, then, orelse):
+                yield from binders(*then, *orelse)
+            case Store() | Prefetch() | Require():
                 pass
+            case _:
+                assert_never(s)
 
 
 # ---------------------------------------------------------------- substitution and names

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
+from tensorlang.diagnostics import Source
 from tensorlang.syntax.nodes import (
     Apply,
     Binary,
@@ -42,6 +43,7 @@ from tensorlang.syntax.nodes import (
     TupleOf,
     Unary,
 )
+from tensorlang.syntax.scanner import scan
 
 PLAIN = ["x", "y", "i", "k", "N", "sum", "max", "f32", "_", "m1", "role", "inside", "ordering"]
 AWKWARD = [
@@ -188,10 +190,16 @@ files = some(declarations, 0, 3).map(File)
 
 @st.composite
 def scattered(draw, text: str) -> str:
-    """Return a canonical text with comments, empty lines and blanks put where lines end and where commas stand."""
-    noise = st.sampled_from(["", "", "", "  # first", "\n\n", "\n# own line\n", "\n\n# apart\n\n", "   # two  "])
-    lines = []
-    for line in text.split("\n"):
-        extra = draw(noise)
-        lines.append(line + extra + ("\n" if "#" in extra and not extra.endswith("\n") else ""))
-    return draw(st.sampled_from(["", "# top\n", "\n\n"])) + "\n".join(lines)
+    """Return a canonical text with comments, empty lines and blanks put where lines end and, now and then, after commas and brackets."""
+    at_line_end = st.sampled_from(["", "", "", "  # first", "\n\n", "\n# own line\n", "\n\n# apart\n\n", "   # two  "])
+    anywhere = st.sampled_from(["", "", "", "", " # inside\n", "\n\n", "\n  # alone\n", "  "])
+    pieces, end = [draw(st.sampled_from(["", "# top\n", "\n\n"]))], 0
+    for token in scan(Source("", text)).lexemes:
+        if token.type == "NEWLINE":
+            extra = draw(at_line_end)
+            pieces += [text[end : token.start], extra, "\n"]
+        else:
+            extra = draw(anywhere) if token.type in ("COMMA", "LPAR", "LSQB") else ""
+            pieces += [text[end : token.end], extra]
+        end = token.end
+    return "".join([*pieces, text[end:]])

@@ -42,15 +42,28 @@ class Poly:
         return " + ".join("*".join((str(c), *m)) for m, c in sorted(self.terms.items())) or "0"
 
     def __add__(self, other: Poly) -> Poly:
+        if not other.terms:
+            return self
+        if not self.terms:
+            return other
         terms = dict(self.terms)
         for m, c in other.terms.items():
             terms[m] = terms.get(m, 0) + c
         return Poly(terms)
 
     def __sub__(self, other: Poly) -> Poly:
-        return self + other.scaled(-1)
+        if not other.terms:
+            return self
+        terms = dict(self.terms)
+        for m, c in other.terms.items():
+            terms[m] = terms.get(m, 0) - c
+        return Poly(terms)
 
     def __mul__(self, other: Poly) -> Poly:
+        if other.constant is not None:
+            return self.scaled(other.offset)
+        if self.constant is not None:
+            return other.scaled(self.offset)
         terms: dict[Monomial, int] = {}
         for m, c in self.terms.items():
             for n, d in other.terms.items():
@@ -59,14 +72,15 @@ class Poly:
         return Poly(terms)
 
     def scaled(self, factor: int) -> Poly:
+        if factor == 1:
+            return self
         return Poly({m: c * factor for m, c in self.terms.items()})
 
     @property
     def constant(self) -> int | None:
         """The value, when there are no atoms."""
-        if not self.terms:
-            return 0
-        return self.terms.get(()) if len(self.terms) == 1 else None
+        count = len(self.terms)
+        return 0 if count == 0 else self.terms.get(()) if count == 1 else None
 
     @property
     def offset(self) -> int:
@@ -90,7 +104,7 @@ class Poly:
         return Poly(factor), Poly(rest)
 
     def divided(self, divisor: int) -> tuple[Poly, Poly]:
-        """Return (q, r) with self == divisor * q + r, where r has the terms that `divisor` does not divide and an offset in [0, divisor)."""
+        """Return (q, r) with self == divisor * q + r: r has the terms that `divisor` does not divide, and an offset in [0, divisor)."""
         quotient: dict[Monomial, int] = {}
         rest: dict[Monomial, int] = {}
         for m, c in self.terms.items():

@@ -98,7 +98,7 @@ class Callable:
         for result in results:
             block[slot] = _address(id(result) + _OFFSET).value if _OFFSET > 0 else result.ctypes.data
             slot += 1
-        kept = None
+        kept: list[Array] = []  # copies live until the native code is done
         for array, (dtype, shape, _) in zip(arrays, inputs, strict=True):
             try:
                 fits = array.dtype is dtype and array.shape == shape and array.flags.c_contiguous
@@ -106,7 +106,7 @@ class Callable:
                 fits = False
             if not fits or _OFFSET < 0:
                 array = self._fitted(array, slot - len(results))
-                kept = (kept, array)
+                kept.append(array)
             block[slot] = _address(id(array) + _OFFSET).value if _OFFSET > 0 else array.ctypes.data
             slot += 1
         code = self._entry(base)

@@ -68,6 +68,13 @@ class Module:
     declarations: dict[str, str] = field(default_factory=dict)
     functions: list[str] = field(default_factory=list)
     outlined: int = 0
+    scalar: dict[int, bool] = field(default_factory=dict)
+    """The answers of `needs_scalars`, by the identity of the loop; unrolled copies ask again."""
+
+    def runs_one_by_one(self, loop: For) -> bool:
+        if id(loop) not in self.scalar:
+            self.scalar[id(loop)] = needs_scalars(loop)
+        return self.scalar[id(loop)]
 
     def text(self) -> str:
         width = f'"prefer-vector-width"="{self.target.vector_bits}"' if self.target.is_x86 else ""
@@ -413,7 +420,7 @@ def _vector(e: Emitter, loop: For, lo: Poly, hi: Poly, scope: Scope) -> None:
         raise EmitError(f"loop `{loop.var}` is a vector, so it needs an extent")
     count = trips if trips is not None else loop.extent
     assert count is not None
-    if count == 1 or scope.lanes is not None or needs_scalars(loop):
+    if count == 1 or scope.lanes is not None or e.module.runs_one_by_one(loop):
         _one_by_one(e, loop, lo, hi, scope)
         return
     lanes = registers.lane_count(count)

@@ -186,45 +186,54 @@ _EXPM1 = (
 _EXP2 = (0.6931472028559711, 0.24022647913498987, 0.05550332469693882, 0.00961843736641755, 0.0013398874866612717, 0.00015353360629751997)
 
 
-def _reduced_exp(t: Lane, x: Value) -> tuple[Value, Value]:
-    """Return (n, r) with x = n ln(2) + r."""
+def _reduced_exp(t: Lane, x: Value) -> tuple[Value, Value, Value]:
+    """Return (n as f32, n as i32, r) with x = n ln(2) + r."""
     n, whole = t.nearest(t.mul(x, _LOG2E))
-    return whole, t.mad(n, -_LN2_LOW, t.mad(n, -_LN2_HIGH, x))
+    return n, whole, t.mad(n, -_LN2_LOW, t.mad(n, -_LN2_HIGH, x))
 
 
 def _exp_part(t: Lane, r: Value) -> Value:
     return t.add(t.mad(t.mul(r, r), t.poly(r, _EXP), r), 1.0)
 
 
-def _scaled(t: Lane, x: Value, n: Value) -> Value:
-    """Return x * 2^n for x near 1 and -252 <= n <= 252, in two steps so that a subnormal result is rounded once."""
-    half = t.op("ashr", n, 1)
+def _scaled(t: Lane, x: Value, n: Value, whole: Value) -> Value:
+    """Return x * 2^n for x near 1 and -252 <= n <= 252 (also given as i32), rounded once when the result is subnormal."""
+    if _has_scalef(t):
+        fn = t.b.declare("llvm.x86.avx512.mask.scalef.ps.512", f"{x.type} @({x.type}, {x.type}, {x.type}, i16, i32)")
+        return Value(f32, t.b.pure(f"call {x.type} {fn}({x.typed}, {n.typed}, {x.type} undef, i16 -1, i32 4)"), t.lanes)
+    half = t.op("ashr", whole, 1)
     first = t.float(t.op("add", t.bits(x), t.op("shl", half, 23)))
-    return t.mul(first, t.power_of_two(t.op("sub", n, half)))
+    return t.mul(first, t.power_of_two(t.op("sub", whole, half)))
+
+
+def _has_scalef(t: Lane) -> bool:
+    return t.lanes == 16 and t.b.target.vector_bits == 512
 
 
 def _exp(t: Lane, x: Value) -> Value:
     limited = t.at_most(t.at_least(x, -104.0), 89.0)
-    n, r = _reduced_exp(t, limited)
-    return _scaled(t, _exp_part(t, r), n)
+    n, whole, r = _reduced_exp(t, limited)
+    return _scaled(t, _exp_part(t, r), n, whole)
 
 
 def _small_exp(t: Lane, x: Value) -> Value:
     """Return e^x for -80 <= x <= 80."""
-    n, r = _reduced_exp(t, x)
-    return t.float(t.op("add", t.bits(_exp_part(t, r)), t.op("shl", n, 23)))
+    n, whole, r = _reduced_exp(t, x)
+    if _has_scalef(t):
+        return _scaled(t, _exp_part(t, r), n, whole)
+    return t.float(t.op("add", t.bits(_exp_part(t, r)), t.op("shl", whole, 23)))
 
 
 def _exp2(t: Lane, x: Value) -> Value:
     limited = t.at_most(t.at_least(x, -151.0), 129.0)
     whole, n = t.nearest(limited)
     r = t.sub(limited, whole)
-    return _scaled(t, t.mad(r, t.poly(r, _EXP2), 1.0), n)
+    return _scaled(t, t.mad(r, t.poly(r, _EXP2), 1.0), whole, n)
 
 
 def _expm1(t: Lane, x: Value) -> Value:
     limited = t.at_most(t.at_least(x, -20.0), 89.0)
-    n, r = _reduced_exp(t, limited)
+    _, n, r = _reduced_exp(t, limited)
     q = t.mad(t.mul(r, r), t.poly(r, _EXPM1), r)
     half = t.power_of_two(t.op("sub", n, 1))
     scaled = t.mad(q, half, t.sub(half, 0.5))

@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from llvm_run import LEVELS, check, values
 
 ADD = """
@@ -152,3 +154,28 @@ def test_a_parallel_loop_gives_each_thread_its_own_scratch(n: int) -> None:
     if n == 0:
         return
     check(PARALLEL, {"N": n, "M": m}, targets=LEVELS[-1:], x=x, y=np.zeros_like(x), total=np.zeros(n, np.float32))
+
+
+def _index_text(draw: st.DrawFn, depth: int) -> str:
+    """Return index arithmetic over a lane `i`, a loop variable `k`, an unrolled variable `u` and a size `N`."""
+    if depth == 0 or draw(st.integers(0, 3)) == 0:
+        return draw(st.sampled_from(["i", "k", "u", "N", "3", "16", "5", "value(p[k])", "value(p[i])"]))
+    left, right = _index_text(draw, depth - 1), _index_text(draw, depth - 1)
+    operation = draw(
+        st.sampled_from(
+            ["({} + {})", "({} - {})", "({} * {})", "({} // %)", "({} %% %)", "min({}, {})", "max({}, {})", "({} // N)", "({} %% N)"]
+        )
+    )
+    return operation.replace("%%", "\0").replace("%", draw(st.sampled_from(["2", "4", "7", "16"]))).replace("\0", "%").format(left, right)
+
+
+@settings(max_examples=50, deadline=None, derandomize=True)
+@given(st.data(), st.integers(1, 20))
+def test_index_arithmetic_means_the_same_in_lanes_and_loops(data: st.DataObject, n: int) -> None:
+    e = data.draw(st.composite(lambda draw: _index_text(draw, 4))())
+    text = f"""func f(N)(p: i32[16], out y: i64[4, 2, 16], out z: i64[4, 2, 16]) {{
+        for k in 0 .. 4 {{ for u in 0 .. 2 unroll 2 {{
+            for i in 0 .. 16 vector 16 {{ y[k, u, i] = index({e}) }}
+            for i in 0 .. min(16, N) vector 16 {{ z[k, u, i] = select(index({e}) > index(3), index({e}), 1_i64) }} }} }} }}"""
+    cells = np.zeros((4, 2, 16), np.int64)
+    check(text, {"N": n}, targets=LEVELS[-1:], p=np.arange(-5, 11, dtype=np.int32), y=cells, z=cells.copy())

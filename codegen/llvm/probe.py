@@ -1,0 +1,185 @@
+"""What this machine can do, measured: multiply-adds per second and bytes per second. Kernels are judged against these figures.
+
+The probes are loop IR like any kernel: independent chains of `fma` in registers, sums over an array, copies of one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from codegen.dtypes import DType, f32
+from codegen.llvm import pool
+from codegen.llvm.emit import emit
+from codegen.llvm.jit import Library, compile_object, load
+from codegen.llvm.target import Target, host
+from codegen.loops.nodes import (
+    Add,
+    Alloc,
+    Binary,
+    Buffer,
+    Const,
+    Expr,
+    FloorDiv,
+    Fma,
+    For,
+    Function,
+    Index,
+    Int,
+    Load,
+    Mul,
+    Stmt,
+    Store,
+    Var,
+)
+
+Array = np.ndarray[Any, Any]
+
+_CHAINS = {16: 12, 32: 24}
+"""Independent accumulators for so many vector registers: enough to hide the latency of two units, and two operands beside them."""
+_STEPS = 4096
+
+
+def fma_flops(dtype: DType, *, threads: int = 1, seconds: float = 0.05) -> float:
+    """Return how many floating-point operations per second `threads` threads reach with fused multiply-adds of `dtype` (f32 or f64)."""
+    target = host()
+    chains = _CHAINS[target.vector_registers]
+    data = np.full(threads * 64, 0.5, dtype.numpy)
+    run = _entry(_fma_kernel(dtype, target, chains, threads), [data], target)
+    flops = 2.0 * chains * target.lanes(dtype) * _STEPS * threads
+    return flops / _best(run, seconds, threads)
+
+
+def read_bandwidth(size_bytes: int, *, seconds: float = 0.05) -> float:
+    """Return the bytes per second at which one thread sums an array of `size_bytes`, again and again."""
+    data, total = _aligned(_floats(size_bytes)), _aligned(128)
+    run = _entry(_read_kernel(data.size), [data, total], host())
+    return data.nbytes * _rounds(data.size) / _best(run, seconds, 1)
+
+
+def copy_bandwidth(size_bytes: int, *, stream: bool = False, seconds: float = 0.05) -> float:
+    """Return the bytes per second, read plus written, at which one thread copies an array of `size_bytes`. `stream` bypasses the caches."""
+    data, copy = _aligned(_floats(size_bytes)), _aligned(_floats(size_bytes))
+    run = _entry(_copy_kernel(data.size, stream), [data, copy], host())
+    return 2.0 * data.nbytes * _rounds(data.size) / _best(run, seconds, 1)
+
+
+def _best(run: Callable[[], None], seconds: float, threads: int) -> float:
+    """Return the shortest time of one call: anything longer was disturbed."""
+    before = pool.threads()
+    pool.set_threads(threads)
+    try:
+        run()
+        best, end = float("inf"), time.perf_counter() + seconds
+        while time.perf_counter() < end:
+            start = time.perf_counter()
+            run()
+            best = min(best, time.perf_counter() - start)
+    finally:
+        pool.set_threads(before)
+    return best
+
+
+def _entry(function: Function, arrays: list[Array], target: Target) -> Callable[[], None]:
+    library = _library(function, target)
+    entry = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)(library.address(function.name))
+    block = (ctypes.c_int64 * len(arrays))(*(a.ctypes.data for a in arrays))
+    address = ctypes.addressof(block)
+
+    def run() -> None:
+        entry(address, None)
+
+    run.keep = (block, arrays, library)  # type: ignore[attr-defined]  # the closure must not outlive what it points to
+    return run
+
+
+@cache
+def _library(function: Function, target: Target) -> Library:
+    return load([compile_object(emit(function, target), target)], pool.pool_imports())
+
+
+# ---------------------------------------------------------------- kernels
+
+
+def _fma_kernel(dtype: DType, target: Target, chains: int, threads: int) -> Function:
+    lanes = target.lanes(dtype)
+    chain, lane, thread = Var("chain"), Var("lane"), Var("thread")
+
+    def over_chains(statement: Stmt) -> Stmt:
+        return For("chain", Int(0), Int(chains), (For("lane", Int(0), Int(lanes), (statement,), "vector", lanes),), "unroll", chains)
+
+    def acc() -> Load:
+        return Load("acc", (chain, lane))
+
+    own = Load("data", (Mul(Int(64), thread),))
+    body: tuple[Stmt, ...] = (
+        Alloc(Buffer("acc", dtype, (Int(chains), Int(lanes)), "registers")),
+        over_chains(Store("acc", (chain, lane), Const(1.0, dtype))),
+        For("step", Int(0), Int(_STEPS), (over_chains(Store("acc", (chain, lane), Fma(acc(), own, own))),)),
+        For("chain", Int(0), Int(chains), (_add_up(dtype, thread, chain, lane, lanes),), "unroll", chains),
+    )
+    loop = For("thread", Int(0), Int(threads), body, "parallel")
+    return Function(f"fma_{dtype}_{threads}", (), (Buffer("data", dtype, (Int(64 * threads),)),), (loop,), frozenset({"data"}))
+
+
+def _add_up(dtype: DType, thread: Var, chain: Var, lane: Var, lanes: int) -> Stmt:
+    """Return a loop that uses an accumulator in a way that changes the data by nothing: it multiplies it by zero."""
+    place = (Add(Mul(Int(64), thread), Int(63)),)
+    term = Binary("*", Load("acc", (chain, lane)), Const(0.0, dtype))
+    return For("lane", Int(0), Int(lanes), (Store("data", place, Binary("+", Load("data", place), term)),), "vector", lanes)
+
+
+def _read_kernel(count: int) -> Function:
+    return _blocks("read", count, "total", lambda at: Binary("+", Load("total", at), Load("data", _place())), stream=False)
+
+
+def _copy_kernel(count: int, stream: bool) -> Function:
+    return _blocks("copy", count, None, lambda at: Load("data", _place()), stream)
+
+
+def _place() -> tuple[Index, ...]:
+    return (Add(Add(Mul(Int(128), Var("block")), Mul(Int(16), Var("part"))), Var("lane")),)
+
+
+def _blocks(name: str, count: int, registers: str | None, value: Callable[[tuple[Index, ...]], Expr], stream: bool) -> Function:
+    """Return a kernel over 128 elements at a time, eight vectors of sixteen; results go to registers or to a second array."""
+    here: tuple[Index, ...] = (Add(Mul(Int(16), Var("part")), Var("lane")),)
+
+    def over_block(statement: Stmt) -> Stmt:
+        return For("part", Int(0), Int(8), (For("lane", Int(0), Int(16), (statement,), "vector", 16),), "unroll", 8)
+
+    store = Store("total", here, value(here)) if registers else Store("result", _place(), value(here), stream)
+    once = For("block", Int(0), FloorDiv(Int(count), Int(128)), (over_block(store),))
+    loop = For("round", Int(0), Int(_rounds(count)), (once,))
+    size = Int(128) if registers else Int(count)
+    params = (_buffer("data", Int(count)), _buffer("result", size))
+    body: tuple[Stmt, ...] = (loop,)
+    if registers:
+        clear = over_block(Store("total", here, Const(0.0, params[0].dtype)))
+        keep = over_block(Store("result", here, Load("total", here)))
+        body = (Alloc(Buffer("total", params[0].dtype, (Int(128),), "registers")), clear, loop, keep)
+    return Function(f"{name}_{count}_{int(stream)}", (), params, body, frozenset({"result"}))
+
+
+def _buffer(name: str, extent: Index) -> Buffer:
+    return Buffer(name, f32, (extent,), align=64)
+
+
+def _rounds(count: int) -> int:
+    """Return how often one call goes over the array, so that the call itself does not count."""
+    return max(1, (1 << 20) // count)
+
+
+def _floats(size_bytes: int) -> int:
+    return max(1, size_bytes // 512) * 128
+
+
+def _aligned(count: int) -> Array:
+    raw = np.zeros(count + 16, np.float32)
+    start = (-raw.ctypes.data // 4) % 16
+    return raw[start : start + count]

@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from polyhedral.deps import dependences
 from polyhedral.errors import NestError
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
+from polyhedral.legality import distances
 from polyhedral.model import Mark, Statement, Tree
 from polyhedral.nest import Nest
 from polyhedral.region import place_at
@@ -576,6 +578,7 @@ def _place(state: _State, stages: Stages) -> Plan:
         for array in scop.tensors
         if array.name not in scop.inputs and array.name not in state.program.results
     }
+    depth |= _kept_across(placed, depth, {t.name for s in order if _recurs(s) for d in s.definitions for t in d.tensors})
     folds = {t: tuple(f) for t, f in state.folds.items()}
     return Plan(state.program, stages, placed, state.layouts, folds, depth, tuple(state.prefetches))
 
@@ -633,6 +636,25 @@ def _region(stage: Stage, schedule: Placed, statements: Mapping[str, Statement])
     names = {s.name: {i: full(stage.name, i) for i in s.iters} for s in stage.statements}
     found = place_at(schedule, [s.name for s in stage.statements], stage.definitions[0].tensors[0].name, readers, depth, names)
     return {s.name: nest_of(stage, s, nest, depth) for s, nest in zip(stage.statements, found, strict=True)}
+
+
+def _recurs(stage: Stage) -> bool:
+    return any(_made(stage) & set(definition_reads(d)) for d in stage.definitions)
+
+
+def _kept_across(placed: Placed, depth: Mapping[str, int], recurrent: set[str]) -> dict[str, int]:
+    """Return the depths of tensors whose values are read in a later iteration of a loop that would make them private."""
+    candidates = {t for t in recurrent if depth.get(t, 0) > 0}
+    if not candidates:
+        return {}
+    out: dict[str, int] = {}
+    for dep in dependences(placed.scop):
+        if dep.tensor in candidates and dep.kind == "RAW":
+            loops = [loop.name for loop in placed.places[dep.target].loops[: depth[dep.tensor]]]
+            for _, ranges in distances(placed, [dep], loops):
+                crossing = next((k for k, (low, high) in enumerate(ranges) if low != 0 or high != 0), len(ranges))
+                out[dep.tensor] = min(out.get(dep.tensor, len(loops)), crossing)
+    return out
 
 
 def _depth(placed: Placed, tensor: str, stored_at: str | None) -> int:

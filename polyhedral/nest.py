@@ -80,10 +80,8 @@ class Nest:
             return None
         frame = Frame(self.params, ())
         low = frame.piecewise(points.dim_min(position).gist_params(self.context))
-        high = frame.piecewise(points.dim_max(position).gist_params(self.context))
-        if low is None or high is None:
-            return None
-        return low, plus(high, Int(1))
+        high = frame.piecewise(points.dim_max(position).add_constant_val(isl.Val(1)).gist_params(self.context))
+        return None if low is None or high is None else (low, high)
 
     # --- transformations --------------------------------------------------------------------------------------------
 

@@ -64,7 +64,8 @@ def check(
     limit: int = DEFAULT_LIMIT,
 ) -> Verdict:
     """Return whether the schedule computes what the scop says. `storage[t]` is how many of the outermost loops around the placements of
-    tensor `t` own a private copy of it. Tensors outside `outputs` need only hold what is read (by default all must be complete). Raises `ScheduleError` when tree and nests do not fit together."""
+    tensor `t` own a private copy of it. Tensors outside `outputs` need only hold what is read (by default all must be complete).
+    Raises `ScheduleError` when tree and nests do not fit together."""
     validate(schedule)
     try:
         with limited(limit):

@@ -189,15 +189,23 @@ def _access(schedule: Schedule, nest: Nest, access: Access, *, clipped: bool) ->
 
 
 def _whole_tile(nest: Nest, depth: int) -> isl.Set:
-    """Return what splits say about the loops, and for inner loops that are not from splits their range over the whole domain."""
+    """Return what splits say about the loops, and for inner loops that are not from splits the range they have over the whole domain:
+    constants where there are any, else in terms of the parameters."""
     tile = nest.box
+    points = nest.points.intersect_params(nest.context)
     for position in range(depth, len(nest.loops)):
-        low, high = tile.dim_min_val(position), tile.dim_max_val(position)
+        if tile.dim_min_val(position).is_int() and tile.dim_max_val(position).is_int():
+            continue
+        low, high = points.dim_min_val(position), points.dim_max_val(position)
+        if low.is_int():
+            tile = tile.lower_bound_val(DT.set, position, low)
+        if high.is_int():
+            tile = tile.upper_bound_val(DT.set, position, high)
         if low.is_int() and high.is_int():
             continue
         span = nest.range(nest.loops[position])
         if span is None:
-            return nest.points.intersect_params(nest.context)
+            return points
         loop = nest.frame.pw_aff(Name(nest.loops[position]))
         tile = tile.intersect(loop.ge_set(nest.frame.pw_aff(span[0]))).intersect(loop.lt_set(nest.frame.pw_aff(span[1])))
     return tile
@@ -267,8 +275,8 @@ def _fills(tile: isl.Map, frame: Frame, origin: tuple[Expr, ...], extent: tuple[
 
 
 def slide(nest: Nest, loop: str) -> Nest:
-    """Return the nest without the instances that an earlier iteration of `loop` (the loops outside it equal) has computed already. Its tensor
-    must then be stored outside `loop`."""
+    """Return the nest without the instances that an earlier iteration of `loop` has computed already, the loops outside it equal.
+    Its tensor must then be stored outside `loop`."""
     position = nest._position(loop)
     back = isl.Map.from_multi_aff(nest.back)
     again = back.apply_range(back.reverse()).intersect_domain(nest.points).intersect_range(nest.points)

@@ -12,9 +12,9 @@ from typing import ParamSpec
 
 import islpy as isl
 
-from polyhedral.expr import TRUE, And, Cond, Expr, Int, Name
+from polyhedral.expr import TRUE, And, Cond, Expr, Name
 from polyhedral.recurrence import Edge, well_founded
-from polyhedral.space import DT, Frame, OperationLimit, all_of, fixed, integer, limited, negated, plus, smallest_point
+from polyhedral.space import DT, Frame, OperationLimit, all_of, fixed, integer, limited, negated, smallest_point
 from polyhedral.verdict import Proven, Refuted, Unknown, Verdict
 
 __all__ = [
@@ -122,7 +122,7 @@ def bounds(params: Sequence[str], iters: Sequence[str], domain: Cond, expr: Expr
         return None, None
 
 
-def _extreme(points: isl.Set, position: int, which: Callable[[isl.Set, int], isl.PwAff]) -> Expr | None:
+def _extreme(points: isl.Set, position: int, which: Callable[[isl.Set, int], isl.PwAff], offset: int = 0) -> Expr | None:
     bounded = isl.Set.dim_has_any_lower_bound if which is isl.Set.dim_min else isl.Set.dim_has_any_upper_bound
     if not bounded(points, DT.set, position) or points.is_empty():
         return None
@@ -133,7 +133,7 @@ def _extreme(points: isl.Set, position: int, which: Callable[[isl.Set, int], isl
         if "maximal number of operations" in str(error):
             raise
         return None
-    return frame.piecewise(pw)
+    return frame.piecewise(pw.add_constant_val(isl.Val(offset)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,12 +159,12 @@ def _hull_box(frame: Frame, points: isl.Set) -> Box | None:
     box = frame.universe()
     for position, name in enumerate(frame.dims):
         low = _extreme(points, position, isl.Set.dim_min)
-        high = _extreme(points, position, isl.Set.dim_max)
+        high = _extreme(points, position, isl.Set.dim_max, offset=1)
         if low is None or high is None:
             return None
-        sides.append((low, plus(high, Int(1))))
+        sides.append((low, high))
         here = frame.pw_aff(Name(name))
-        box = box.intersect(here.ge_set(frame.pw_aff(low))).intersect(here.le_set(frame.pw_aff(high)))
+        box = box.intersect(here.ge_set(frame.pw_aff(low))).intersect(here.lt_set(frame.pw_aff(high)))
     within = box.intersect_params(points.params())
     return Box(tuple(sides), bool(within.is_subset(points)))
 

@@ -15,8 +15,8 @@ class Proven:
 
 @dataclass(frozen=True, slots=True)
 class Refuted:
-    """The claim fails at `point` for the sizes `params`: the lexicographically smallest case, sizes first. `via` lists the elements of a cycle
-    of dependences, each after what it depends on, where that is what was found."""
+    """The claim fails at `point` for the sizes `params`: the lexicographically smallest case, sizes first. `via` lists the elements
+    of a cycle of dependences, each followed by one that it depends on, where a cycle is what was found."""
 
     point: dict[str, int]
     params: dict[str, int]

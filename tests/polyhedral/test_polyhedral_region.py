@@ -1,0 +1,221 @@
+"""Footprints cover what is touched with constant extents; storage maps are accepted exactly when no live value is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from polyhedral_programs import (
+    BLUR,
+    HEAT,
+    MATMUL,
+    M,
+    N,
+    box,
+    i,
+    in_sequence,
+    j,
+    le,
+    lt,
+    nest,
+    plus,
+    t,
+    timeline,
+    under,
+    x,
+    y,
+)
+
+from polyhedral.errors import NestError
+from polyhedral.evaluate import evaluate, holds
+from polyhedral.expr import TRUE, Add, And, Expr, Floor, Int, Mod, Name, Scale
+from polyhedral.model import Access, Leaf, Mark, Scop, Statement, Tensor
+from polyhedral.region import Footprint, footprint, place_at, slide
+from polyhedral.schedule import Schedule
+from polyhedral.storage import Cells, Clobber, Collision, fold_factor, injective, validate
+from polyhedral.text import show_expr
+from polyhedral.verdict import Proven
+
+
+def texts(found: Footprint) -> tuple[list[str], list[str]]:
+    return [show_expr(e) for e in found.origin], [str(e) if isinstance(e, int) else show_expr(e) for e in found.extent]
+
+
+def tiled_blur() -> Schedule:
+    consumer = nest(BLUR, "by").split("y", 8, "yo", "yi").split("x", 16, "xo", "xi").reorder(["yo", "xo", "yi", "xi"])
+    return in_sequence(BLUR, nest(BLUR, "bx"), consumer)
+
+
+def test_the_footprint_of_a_stencil_tile_has_its_halo() -> None:
+    found = footprint(tiled_blur(), "bx", ["by"], 2)
+    assert texts(found) == (["8*yo", "16*xo"], ["10", "16"]) and found.exact
+
+
+def test_the_footprint_of_the_whole_nest_is_the_tensor() -> None:
+    assert texts(footprint(tiled_blur(), "in", ["bx"], 0)) == (["0", "0"], ["H + 2", "W + 2"])
+
+
+def test_the_footprints_of_a_matmul_tile() -> None:
+    c = nest(MATMUL, "C").split("i", 4, "io", "ii").split("k", 8, "ko", "ki").reorder(["io", "ko", "j", "ii", "ki"])
+    schedule = in_sequence(MATMUL, nest(MATMUL, "C.init"), c)
+    assert texts(footprint(schedule, "A", ["C"], 2)) == (["4*io", "8*ko"], ["4", "8"])
+    assert texts(footprint(schedule, "B", ["C"], 2)) == (["8*ko", "0"], ["8", "N"])
+    assert texts(footprint(schedule, "C", ["C"], 5)) == (["4*io + ii", "j"], ["1", "1"])
+
+
+def test_padding_as_a_domain_keeps_the_footprint_constant() -> None:
+    r = Name("r")
+    at = plus(Add(i, r), -1)
+    domain = And((box(i=N, r=Int(3)), le(Int(0), at), lt(at, N)))
+    statement = Statement("S", ("i", "r"), domain, Access("o", (i, r)), (Access("x", (at,)),))
+    scop = Scop(("N",), TRUE, (Tensor("x", (N,)), Tensor("o", (N, Int(3)))), frozenset({"x"}), (statement,))
+    schedule = in_sequence(scop, nest(scop, "S").split("i", 8, "io", "ii").reorder(["io", "r", "ii"]))
+    assert texts(footprint(schedule, "x", ["S"], 1)) == (["8*io - 1"], ["10"])
+
+
+def test_a_data_dependent_axis_is_taken_whole() -> None:
+    statement = Statement("S", ("i", "j"), box(i=N, j=M), Access("o", (i, j)), (Access("x", (None, j)),))
+    scop = Scop(("N", "M"), TRUE, (Tensor("x", (N, M)), Tensor("o", (N, M))), frozenset({"x"}), (statement,))
+    schedule = in_sequence(scop, nest(scop, "S").split("j", 4, "jo", "ji").reorder(["jo", "i", "ji"]))
+    assert texts(footprint(schedule, "x", ["S"], 2)) == (["0", "4*jo"], ["N", "4"])
+
+
+def test_a_producer_placed_at_a_tile_counts_from_its_origin() -> None:
+    (producer,) = place_at(tiled_blur(), ["bx"], "bx", ["by"], 2)
+    assert producer.loops == ("yo", "xo", "y", "x")
+    assert {n: show_expr(e) for n, e in producer.iter_exprs().items()} == {"y": "8*yo + y", "x": "16*xo + x"}
+    assert (producer.extent("y"), producer.extent("x")) == (10, 16)
+
+
+def test_placing_at_loops_that_consumers_do_not_share_is_refused() -> None:
+    with pytest.raises(NestError, match="do not share 1 loops"):
+        place_at(tiled_blur(), ["bx"], "bx", ["by", "bx"], 1)
+
+
+# --- storage --------------------------------------------------------------------------------------------------------
+
+
+def fused_heat() -> Schedule:
+    nests = {"edge": nest(HEAT, "edge"), "step": nest(HEAT, "step")}
+    return Schedule(HEAT, nests, under(["t"], (*under(["i"], (Leaf("edge"),)), *under(["i"], (Leaf("step"),)))))
+
+
+def test_a_stencil_in_time_needs_two_planes() -> None:
+    assert fold_factor(fused_heat(), "A", 0) == 2
+    axes = {"A": ("t", "i")}
+    assert isinstance(validate(fused_heat(), {"A": Cells((t, i), (2, None))}, axes=axes), Proven)
+    lost = validate(fused_heat(), {"A": Cells((t, i), (1, None))}, axes=axes)
+    assert isinstance(lost, Clobber) and (lost.params, lost.lost, lost.by) == ({"T": 1, "N": 3}, ("A", (0, 0)), ("A", (1, 0)))
+
+
+def test_an_output_may_not_be_folded_over_its_own_values() -> None:
+    assert isinstance(validate(fused_heat(), {"A": Cells((t, i), (2, None))}, axes={"A": ("t", "i")}, outputs=["A"]), Clobber)
+
+
+def test_a_sliding_window_of_a_blur_needs_three_rows() -> None:
+    schedule = sliding_blur({})
+    assert fold_factor(schedule, "bx", 0) == 3
+    verdicts = [validate(schedule, {"bx": Cells((y, x), (m, None))}, axes={"bx": ("y", "x")}) for m in (2, 3, 4)]
+    assert [type(v) for v in verdicts] == [Clobber, Proven, Proven]
+
+
+def sliding_blur(marks: Mapping[str, Mark]) -> Schedule:
+    consumer = nest(BLUR, "by")
+    (producer,) = place_at(in_sequence(BLUR, nest(BLUR, "bx"), consumer), ["bx"], "bx", ["by"], 1, {"bx": {"y": "py", "x": "px"}})
+    tree = under(["y"], (*under(["py", "px"], (Leaf("bx"),)), *under(["x"], (Leaf("by"),))), marks)
+    return Schedule(BLUR, {"bx": slide(producer, "y"), "by": consumer}, tree)
+
+
+def test_a_fold_is_refused_when_parallel_iterations_share_it() -> None:
+    schedule = sliding_blur({"y": "parallel"})
+    assert isinstance(validate(schedule, {"bx": Cells((y, x), (3, None))}, axes={"bx": ("y", "x")}), Clobber)
+    assert isinstance(validate(schedule, {"bx": Cells((y, x), (3, None))}, axes={"bx": ("y", "x")}, storage={"bx": 1}), Proven)
+
+
+def shifted_copy(offset: int) -> Scop:
+    at = plus(i, offset)
+    read = Access("x", (at,), And((le(Int(0), at), lt(at, N))))
+    statement = Statement("y", ("i",), box(i=N), Access("y", (i,)), (read,))
+    return Scop(("N",), TRUE, (Tensor("x", (N,)), Tensor("y", (N,))), frozenset({"x"}), (statement,))
+
+
+@pytest.mark.parametrize(("offset", "safe"), [(0, True), (1, True), (-1, False)])
+def test_a_result_may_take_the_place_of_what_it_reads_if_nothing_later_does(offset: int, safe: bool) -> None:
+    scop = shifted_copy(offset)
+    maps = {"x": Cells((i,), (None,), "memory"), "y": Cells((i,), (None,), "memory")}
+    verdict = validate(in_sequence(scop, nest(scop, "y")), maps, axes={"x": ("i",), "y": ("i",)})
+    assert isinstance(verdict, Proven) == safe
+
+
+def test_layouts_that_merge_elements_are_refused() -> None:
+    assert isinstance(injective(["N"], ["i"], box(i=N), [Floor(i, 4), Mod(i, 4)]), Proven)
+    assert injective(["N"], ["i"], box(i=N), [Floor(i, 4)]) == Collision({"N": 2}, (0,), (1,))
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.integers(1, 4),
+    st.sampled_from(["none", "reverse", "split"]),
+    st.lists(st.integers(-3, 0), min_size=1, max_size=3),
+    st.booleans(),
+)
+def test_folds_of_a_recurrence_are_judged_as_memory_shows(modulus: int, order: str, offsets: list[int], reader: bool) -> None:
+    reads = tuple(Access("y", (plus(i, d),), le(Int(0), plus(i, d))) for d in offsets if d < 0)
+    statements = [Statement("y", ("i",), box(i=N), Access("y", (i,)), reads)]
+    if reader:
+        late = tuple(Access("y", (plus(i, d),), le(Int(0), plus(i, d))) for d in offsets)
+        statements.append(Statement("z", ("i",), box(i=N), Access("z", (i,)), late))
+    scop = Scop(("N",), TRUE, (Tensor("y", (N,)), Tensor("z", (N,))), frozenset(), tuple(statements))
+    nests = {s.name: nest(scop, s.name) for s in statements}
+    if order == "split":
+        nests = {n: v.split("i", 2, "io", "i") for n, v in nests.items()}
+    if order == "reverse" and reads:
+        return
+    loops_of = ("io", "i") if order == "split" else ("i",)
+    schedule = Schedule(scop, nests, under(loops_of, tuple(Leaf(n) for n in nests)))
+    verdict = validate(schedule, {"y": Cells((i,), (modulus,))}, axes={"y": ("i",)})
+    assert isinstance(verdict, Proven) == all(memory_is_right(schedule, n, modulus) for n in range(9))
+
+
+def memory_is_right(schedule: Schedule, n: int, modulus: int) -> bool:
+    """Whether every read finds the element it asks for when `y[i]` lives in cell `i % modulus`."""
+    memory: dict[int, int] = {}
+    for placement, point in timeline(schedule, {"N": n}):
+        at = {"N": n, **dict(zip(schedule.nests[placement].loops, point, strict=True))}
+        at |= {name: evaluate(e, at) for name, e in schedule.nests[placement].iter_exprs().items()}
+        statement = schedule.statements[schedule.nests[placement].statement]
+        for access in statement.reads:
+            if holds(access.when, at):
+                element = evaluate(_only(access), at)
+                if memory.get(element % modulus) != element:
+                    return False
+        if statement.write.tensor == "y":
+            element = evaluate(_only(statement.write), at)
+            memory[element % modulus] = element
+    return True
+
+
+def _only(access: Access) -> Expr:
+    (index,) = access.index
+    assert index is not None
+    return index
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 5), st.integers(1, 3), st.integers(-2, 2), st.integers(0, 2), st.integers(0, 2))
+def test_footprints_hold_every_touched_cell(factor: int, stride: int, shift: int, reach: int, depth: int) -> None:
+    r = Name("r")
+    index = plus(Add(Scale(stride, i), r), shift)
+    statement = Statement("S", ("i", "r"), box(i=N, r=Int(reach + 1)), Access("o", (i, r)), (Access("x", (index,)),))
+    scop = Scop(("N",), TRUE, (Tensor("x", (Scale(99, N),)), Tensor("o", (N, N))), frozenset({"x"}), (statement,))
+    schedule = in_sequence(scop, nest(scop, "S").split("i", factor, "io", "ii"))
+    found = footprint(schedule, "x", ["S"], depth)
+    for n, io, ii, rr in product(range(1, 7), range(6), range(factor), range(reach + 1)):
+        at = {"N": n, "io": io, "ii": ii, "r": rr, "i": factor * io + ii}
+        if at["i"] < n:
+            offset = evaluate(index, at) - evaluate(found.origin[0], at)
+            extent = found.extent[0]
+            assert 0 <= offset < (extent if isinstance(extent, int) else evaluate(extent, at))

@@ -226,15 +226,24 @@ def _wrap(text: str, indent: int, hang: int, first: int = 0) -> list[str]:
     """Return the text cut where a line may end, so that it fits after `indent` columns; later lines begin with `hang` spaces.
 
     The first line is not cut before `first`."""
-    lines: list[str] = []
     room = WIDTH - indent
-    while len(text) > room:
-        cut = _best_cut(text, room, hang if lines else first)
-        if cut is None:
-            break
-        lines.append(text[:cut].rstrip())
-        text = " " * hang + text[cut:].lstrip()
-    return [*lines, text]
+    if len(text) <= room:
+        return [text]
+    lines: list[str] = []
+    for part in _branches(text):
+        rest = " " * hang + part if lines else part
+        while len(rest) > room and (cut := _best_cut(rest, room, hang if lines else first)) is not None:
+            lines.append(rest[:cut].rstrip())
+            rest = " " * hang + rest[cut:].lstrip()
+        lines.append(rest)
+    return lines
+
+
+def _branches(text: str) -> list[str]:
+    """Return the text cut before each `else` that stands outside of brackets."""
+    tokens = _tokens(text)
+    cuts = [token.start for token, depth in zip(tokens, _depths(tokens), strict=True) if depth == 0 and token.type == "ELSE"]
+    return [text[a:b].rstrip() for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
 
 
 _LOOSE = {"FOR": 0, "OTHERWISE": 0, "LIFT": 0, "YIELD": 0, "ARROW": 0, "THEN": 1, "ELSE": 1, "OR": 2, "AND": 3, "COMPARE": 4, "SIGN": 5}
@@ -255,7 +264,7 @@ def _best_cut(text: str, room: int, start: int) -> int | None:
 
 
 def _may_break(before: str, after: scanner.Token, depth: int) -> bool:
-    if after.type == "VBAR" or before == "EQUAL" or before in ("SIGN", "TIMES", "DIVIDE", "COMPARE"):
+    if after.type == "VBAR" or before == "EQUAL" or before in ("SIGN", "TIMES", "DIVIDE", "COMPARE", "ARROW"):
         return False
     return depth > 0 or before == "COMMA" or after.type in scanner.JOINS_PREVIOUS or after.value in ("lift", "yield")
 

@@ -258,7 +258,7 @@ class _Words:
                 return f"{left} {op} {self._factor(rhs)}", _PRODUCT
             case Binary(op, lhs, rhs):
                 level = _BINARY[op]
-                return f"{self.expr(lhs, level)} {op} {self.expr(rhs, level + 1)}", level
+                return f"{self._term(op, lhs, level)} {op} {self._term(op, rhs, level + 1)}", level
             case Compare(items, ops):
                 rest = (f" {op} {self.expr(item, _SUM)}" for op, item in zip(ops, items[1:], strict=True))
                 return self.expr(items[0], _SUM) + "".join(rest), _COMPARISON
@@ -272,6 +272,14 @@ class _Words:
                 return self.item(node), _ATOM
             case _:
                 assert_never(node)
+
+    def _term(self, op: str, node: Expr, level: int) -> str:
+        """Return an operand; in a sum a product of names and numbers has no blanks: `p*stride + r`."""
+        match node:
+            case Binary("*", Id() | Number() as lhs, Id() | Number() as rhs) if op in ("+", "-"):
+                return f"{self.expr(lhs)}*{self.expr(rhs)}"
+            case _:
+                return self.expr(node, level)
 
     def _accumulator(self, slots: tuple[Expr, ...]) -> str:
         return f"[{self.items(slots)}]" if slots else ""

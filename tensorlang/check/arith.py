@@ -42,7 +42,7 @@ def coerce(value: Value, dtype: DType | None, span: Span) -> ir.Expr:
         case Cnd(cond):
             if dtype is not None and dtype != bool_:
                 raise error(
-                    "T013",
+                    "T0113",
                     f"a condition stands where a number of type `{dtype}` is needed",
                     span,
                     "this is true or false",
@@ -57,14 +57,14 @@ def _const(number: int | float | bool, dtype: DType | None, span: Span) -> ir.Co
     target = dtype or f32
     if target == bool_:
         if number not in (0, 1):
-            raise error("T011", f"{number} is no truth value", span, "of type `bool`", help="write `true`, `false` or a comparison")
+            raise error("T0111", f"{number} is no truth value", span, "of type `bool`", help="write `true`, `false` or a comparison")
         return ir.Const(bool(number), bool_, span=span)
     if target.is_float:
         return float_const(number, target, span)
     low, high = limits(target)
     if isinstance(number, float) and not number.is_integer():
         raise error(
-            "T011",
+            "T0111",
             f"{number} is not a value of type `{target}`",
             span,
             f"a number takes the type of what it meets: `{target}`",
@@ -72,13 +72,13 @@ def _const(number: int | float | bool, dtype: DType | None, span: Span) -> ir.Co
         )
     if not low <= number <= high:
         raise error(
-            "T011", f"{int(number)} is outside type `{target}`", span, f"`{target}` holds {low} to {high}", help="cast to a wider type first: `i32(…)`"
+            "T0111", f"{int(number)} is outside type `{target}`", span, f"`{target}` holds {low} to {high}", help="cast to a wider type first: `i32(…)`"
         )
     return ir.Const(int(number), target, span=span)
 
 
 def float_const(number: int | float | bool, dtype: DType, span: Span) -> ir.Const:
-    """Return a number in the type in which `dtype` is computed, rounded to nearest even. Raises T011 when it is too large."""
+    """Return a number in the type in which `dtype` is computed, rounded to nearest even. Raises T0111 when it is too large."""
     target = compute_dtype(dtype)
     try:
         exact = float(number)
@@ -86,7 +86,7 @@ def float_const(number: int | float | bool, dtype: DType, span: Span) -> ir.Cons
         exact = math.inf
     largest = float(np.finfo(target.numpy).max)
     if (math.isinf(exact) and not (isinstance(number, float) and math.isinf(number))) or largest < abs(exact) < math.inf:
-        raise error("T011", f"this number is too large for `{target}`", span, f"`{target}` goes up to {largest}", help="write `inf` if infinity is meant, or compute in `f64`")
+        raise error("T0111", f"this number is too large for `{target}`", span, f"`{target}` goes up to {largest}", help="write `inf` if infinity is meant, or compute in `f64`")
     return ir.Const(float(target.numpy.type(exact)), target, span=span)
 
 
@@ -96,7 +96,7 @@ def _index_value(expr: px.Expr, dtype: DType | None, span: Span) -> ir.Expr:
     if (number := affine.constant(expr)) is not None:
         return _const(number, dtype, span)
     raise error(
-        "T012",
+        "T0112",
         f"an index is an `i64`, but `{dtype}` is needed here",
         span,
         "index or size used as a value",
@@ -106,7 +106,7 @@ def _index_value(expr: px.Expr, dtype: DType | None, span: Span) -> ir.Expr:
 
 def mixed(a: DType, b: DType, span: Span) -> Exception:
     return error(
-        "T010",
+        "T0110",
         f"types `{a}` and `{b}` meet, and nothing is promoted",
         span,
         f"one side is `{a}`, the other `{b}`",
@@ -118,22 +118,22 @@ def not_scalar(value: Value, span: Span) -> Exception:
     match value:
         case Tensor(name):
             return error(
-                "T016",
+                "T0116",
                 f"`{name}` is a whole tensor, and arithmetic is on elements",
                 span,
                 "an element is needed here",
                 help=f"index it: `{name}[…]`; a bare name is only an operator's argument",
             )
         case Tup(items):
-            return error("T015", f"a tuple of {len(items)} stands where one value is needed", span, "a tuple", help="take one component with the reducer's `yield`, or give as many results as components: `a[i], b[i] = …`")
+            return error("T0115", f"a tuple of {len(items)} stands where one value is needed", span, "a tuple", help="take one component with the reducer's `yield`, or give as many results as components: `a[i], b[i] = …`")
         case Packed():
-            return error("T030", "a pack stands where one value is needed", span, "a pack", help="expand it with `..` as in `x[d..]`, or fold it: `prod(d..)`")
+            return error("T0130", "a pack stands where one value is needed", span, "a pack", help="expand it with `..` as in `x[d..]`, or fold it: `prod(d..)`")
         case Str():
-            return error("T013", "a text stands where a number is needed", span, "a text", help="texts can only be compared: `mode == \"edge\"`")
+            return error("T0113", "a text stands where a number is needed", span, "a text", help="texts can only be compared: `mode == \"edge\"`")
         case Fn(name):
-            return error("T013", f"`{name}` is a function, not a value", span, "a function", help=f"call it: `{name}(…)`")
+            return error("T0113", f"`{name}` is a function, not a value", span, "a function", help=f"call it: `{name}(…)`")
         case Num() | Idx() | Cnd() | Val() | Limit() | Choice():
-            return error("T013", "this has no value", span)
+            return error("T0113", "this has no value", span)
         case _:
             assert_never(value)
 
@@ -170,7 +170,7 @@ def truth(value: Value, span: Span) -> bool | px.Cond | ir.Expr:
             what = "an index"
         case _:
             raise not_scalar(value, span)
-    raise error("T013", f"{what} stands where a condition is needed", span, "neither true nor false", help="compare it: `… != 0`")
+    raise error("T0113", f"{what} stands where a condition is needed", span, "neither true nor false", help="compare it: `… != 0`")
 
 
 def truth_expr(value: Value, span: Span) -> ir.Expr:
@@ -202,14 +202,14 @@ def binary(op: str, a: Value, b: Value, span: Span) -> Value:
         case (Num() | Limit(), Choice(cond, then, orelse)):
             return Choice(cond, binary(op, a, then, span), binary(op, a, orelse, span))
         case (Num() | Limit() | Choice(), Num() | Limit() | Choice()):
-            raise error("T017", "this has no type: only numbers meet here", span, "which type?", help="cast one side: `f32(…)`")
+            raise error("T0117", "this has no type: only numbers meet here", span, "which type?", help="cast one side: `f32(…)`")
         case _:
             return _values(op, a, b, span)
 
 
 def _fold(op: str, x: int | float | bool, y: int | float | bool, span: Span) -> int | float:
     if op in ("/", "//", "%") and y == 0:
-        raise error("T018", "a number is divided by zero", span, f"`{x} {op} {y}`", help="change the divisor")
+        raise error("T0118", "a number is divided by zero", span, f"`{x} {op} {y}`", help="change the divisor")
     try:
         match op:
             case "+":
@@ -235,12 +235,12 @@ def _fold(op: str, x: int | float | bool, y: int | float | bool, span: Span) -> 
             case _:
                 raise undefined(op, "these numbers", span)
     except OverflowError:
-        raise error("T011", "this number is too large", span, "overflows a float", help="write a smaller number") from None
+        raise error("T0111", "this number is too large", span, "overflows a float", help="write a smaller number") from None
 
 
 def undefined(op: str, what: str, span: Span) -> Exception:
     help_text = {"/": "`//` divides integers (floor); cast for an exact quotient: `f32(a) / f32(b)`"}.get(op, "cast it first: `i32(…)` or `f32(…)`")
-    return error("T014", f"`{op}` is not defined for {what}", span, "here", help=help_text)
+    return error("T0114", f"`{op}` is not defined for {what}", span, "here", help=help_text)
 
 
 def _affine(value: Value) -> px.Expr | None:
@@ -256,7 +256,7 @@ def _affine(value: Value) -> px.Expr | None:
 def _indices(op: str, a: Value, b: Value, span: Span) -> Value:
     x, y = _affine(a), _affine(b)
     if x is None or y is None:
-        raise error("T012", "an index meets a number that is not whole", span, "an index is an `i64`", help="cast it: `f32(i)`")
+        raise error("T0112", "an index meets a number that is not whole", span, "an index is an `i64`", help="cast it: `f32(i)`")
     size = all(isinstance(v, Num) or (isinstance(v, Idx) and v.size) for v in (a, b))
     match op:
         case "+":
@@ -283,7 +283,7 @@ def _index_division(op: str, x: px.Expr, y: px.Expr, size: bool, span: Span) -> 
     if divisor is None:
         return _general(op, x, y, span)
     if divisor == 0:
-        raise error("T018", "an index is divided by zero", span, f"`{op} 0`", help="change the divisor")
+        raise error("T0118", "an index is divided by zero", span, f"`{op} 0`", help="change the divisor")
     if op == "//":
         return Idx(affine.floordiv(x if divisor > 0 else affine.scale(-1, x), abs(divisor)), size)
     if divisor > 0:
@@ -317,7 +317,7 @@ def _operand(value: Value, dtype: DType | None, span: Span) -> ir.Expr:
 
 
 def meeting_type(a: Value, b: Value, span: Span) -> DType | None:
-    """Return the one type of two values that meet; numbers take the other's, sizes that of an integer. Raises T010 or T012."""
+    """Return the one type of two values that meet; numbers take the other's, sizes that of an integer. Raises T0110 or T0112."""
     x, y = dtype_of(a), dtype_of(b)
     if isinstance(a, Idx) and isinstance(b, Val):
         return _index_meets(a, b, span)
@@ -337,7 +337,7 @@ def _index_meets(index: Idx, value: Val, span: Span) -> DType | None:
     if affine.constant(index.expr) is not None:
         return dtype
     raise error(
-        "T012",
+        "T0112",
         f"an index is an `i64` and meets a `{dtype}`",
         span,
         "nothing is promoted",
@@ -350,7 +350,7 @@ def _require_defined(op: str, dtype: DType, span: Span) -> None:
         if not (dtype.is_integer or (dtype == bool_ and op.startswith("bit"))):
             raise undefined(op, f"`{dtype}`", span)
     elif dtype == bool_:
-        raise error("T014", f"`{op}` is not defined for `bool`", span, "here", help="use `and`, `or`, `not`, or cast: `i32(…)`")
+        raise error("T0114", f"`{op}` is not defined for `bool`", span, "here", help="use `and`, `or`, `not`, or cast: `i32(…)`")
     elif op == "/" and not dtype.is_float:
         raise undefined(op, f"`{dtype}`", span)
 
@@ -428,7 +428,7 @@ def _compare_values(op: str, a: Value, b: Value, span: Span) -> Value:
     if isinstance(b, Idx) and x is not None and x.is_integer:
         return Val(ir.Compare(op, _widened(a, span), ir.IndexValue(b.expr, span=span), span=span), bool_)  # type: ignore[arg-type]
     if x is None and y is None and not isinstance(a, Val) and not isinstance(b, Val):
-        raise error("T017", "this has no type: only numbers meet here", span, "which type?", help="cast one side: `f32(…)`")
+        raise error("T0117", "this has no type: only numbers meet here", span, "which type?", help="cast one side: `f32(…)`")
     dtype = meeting_type(a, b, span)
     return Val(ir.Compare(op, coerce(a, dtype, span), coerce(b, dtype, span), span=span), bool_)  # type: ignore[arg-type]
 
@@ -487,7 +487,7 @@ def choose(cond: Value, then: Value, orelse: Value, span: Span) -> Value:
     """Return `if cond then then else orelse` of values that are both needed."""
     if isinstance(then, Tup) or isinstance(orelse, Tup):
         if not (isinstance(then, Tup) and isinstance(orelse, Tup) and len(then.items) == len(orelse.items)):
-            raise error("T015", "the two sides of `if` have different numbers of components", span, "here", help="give both sides the same components")
+            raise error("T0115", "the two sides of `if` have different numbers of components", span, "here", help="give both sides the same components")
         return Tup(tuple(choose(cond, a, b, span) for a, b in zip(then.items, orelse.items, strict=True)))
     test = truth_expr(cond, span)
     if isinstance(then, Num | Limit | Choice) and isinstance(orelse, Num | Limit | Choice):

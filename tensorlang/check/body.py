@@ -63,6 +63,8 @@ class Body:
     inlined: list[ir.Definition] = field(default_factory=list)
     context: px.Cond = px.TRUE
     problems: list[Diagnostic] = field(default_factory=list)
+    lengths: tuple[int, Lengths] | None = None
+    """The lengths of packs, for so many known tensors."""
     cyclic: frozenset[str] = frozenset()
     """Locals that need themselves, directly or through others: they tell ranges only where nothing else does."""
 
@@ -117,7 +119,7 @@ def _equations(body: Body, base: Scope, number: int, clause: sx.Clause) -> Itera
     binding = body.binding
     for target in clause.targets:
         if target.name in binding.params:
-            raise error("T041", f"`{target.name}` is a parameter and cannot be defined", target.span, "defined here", help="define a result or a tensor of another name")
+            raise error("T0141", f"`{target.name}` is a parameter and cannot be defined", target.span, "defined here", help="define a result or a tensor of another name")
         if target.name in binding.values and target.name != "_":
             no_shadowing(base, target.name, target.span, "tensor")
     outer = frozenset(n for n, v in base.values.items() if isinstance(v, Packed))
@@ -128,7 +130,7 @@ def _equations(body: Body, base: Scope, number: int, clause: sx.Clause) -> Itera
         return
     group = {**binding.params, **binding.results}.get(each.name)
     if not isinstance(group, tuple):
-        raise error("T042", f"`{each.name}` is not declared with `each`", each.span, "repeated over here", help=f"declare it so: `each {each.name}: T[…]`")
+        raise error("T0142", f"`{each.name}` is not declared with `each`", each.span, "repeated over here", help=f"declare it so: `each {each.name}: T[…]`")
     copies = {n: v for n, v in base.values.items() if n in binding.each_sizes and isinstance(v, Packed) and len(v.items) == len(group)}
     for position in range(len(group)):
         members = {n: g[position] for n, g in {**binding.params, **binding.results}.items() if isinstance(g, tuple) and len(g) == len(group)}
@@ -151,7 +153,7 @@ def _check_results(body: Body) -> None:
         result = body.binding.results[param.name]
         for tensor in result if isinstance(result, tuple) else (result,):
             if tensor.name not in defined:
-                raise error("T043", f"result `{tensor.name}` is never defined", param.span, "declared here", help=f"add an equation `{param.name}[…] = …`")
+                raise error("T0143", f"result `{tensor.name}` is never defined", param.span, "declared here", help=f"add an equation `{param.name}[…] = …`")
 
 
 def called(body: Body, equation: Equation) -> sx.Apply | None:
@@ -169,30 +171,24 @@ def called(body: Body, equation: Equation) -> sx.Apply | None:
 
 def lengths_of(body: Body, equation: Equation) -> dict[str, int]:
     """Return the length of every pack of indices of an equation that can be told."""
-    lengths = Lengths()
-    for name, pack in equation.scope.values.items():
-        if isinstance(pack, Packed):
-            lengths.fix(name, len(pack.items))
-    constrain(lengths, equation.packs, equation.clause, _known_patterns(body, equation))
-    lengths.solve()
+    if body.lengths is None or body.lengths[0] != len(body.ctx.tensors):
+        body.lengths = (len(body.ctx.tensors), _all_lengths(body))
+    lengths = body.lengths[1]
     return {name: n for name in equation.packs.own if (n := lengths.get(f"{equation.packs.prefix}/{name}")) is not None}
 
 
-def _known_patterns(body: Body, equation: Equation) -> dict[str, Pattern]:
-    """Return the patterns of tensors; a tensor whose rank is known by now is as good as one with a pattern."""
-    out = dict(body.patterns)
-    for name, tensor in body.ctx.tensors.items():
-        pattern = out.get(name)
-        if pattern is None or any(isinstance(p, str) and "/" in p and not p.startswith(equation.packs.prefix + "/") for p in pattern):
-            out[name] = body.binding.patterns.get(name) or _local_pattern(pattern, tensor)
-    return {n: p for n, p in out.items() if not any(isinstance(k, str) and "/" in k and not k.startswith(equation.packs.prefix + "/") for k in p)}
-
-
-def _local_pattern(pattern: Pattern | None, tensor: Tensor) -> Pattern:
-    packs = [] if pattern is None else [p for p in pattern if p is not None]
-    if pattern is not None and len(packs) == 1:
-        return tuple(len(tensor.dims) - len(pattern) + 1 if p is not None else None for p in pattern)
-    return (None,) * len(tensor.dims)
+def _all_lengths(body: Body) -> Lengths:
+    """Return what all equations together say of the lengths of packs."""
+    lengths = Lengths()
+    patterns = {n: (None,) * len(t.dims) for n, t in body.ctx.tensors.items()} | body.patterns
+    for equation in body.equations:
+        for name, pack in equation.scope.values.items():
+            if isinstance(pack, Packed) and name in equation.packs.outer:
+                lengths.fix(name, len(pack.items))
+    for equation in body.equations:
+        constrain(lengths, equation.packs, equation.clause, patterns)
+    lengths.solve()
+    return lengths
 
 
 def index_names(equation: Equation) -> dict[str, bool]:
@@ -374,7 +370,7 @@ def _box(body: Body, name: str, known: frozenset[str], partial: bool) -> Tensor 
         if extents is None:
             extents, composite, shape = [[] for _ in uppers], flags, groups
         if groups != shape:
-            raise labelled("T032", f"`{name}` is defined with different numbers of indices", [(target.span, "here"), (equations[0].clause.targets[0].span, "and here")], help="use the same number of indices in every equation")
+            raise labelled("T0132", f"`{name}` is defined with different numbers of indices", [(target.span, "here"), (equations[0].clause.targets[0].span, "and here")], help="use the same number of indices in every equation")
         for axis, upper in enumerate(uppers):
             extents[axis].append(upper)
     assert extents is not None
@@ -429,7 +425,7 @@ def _upper(at: px.Expr, ranges: Mapping[str, tuple[px.Expr, px.Expr]]) -> px.Exp
 
 
 def _coordinate(body: Body, scope: Scope, slot: sx.Node) -> px.Expr:
-    """Return a slot of the left side as an index expression. Raises T044 when data decides it."""
+    """Return a slot of the left side as an index expression. Raises T0144 when data decides it."""
     match value(body.ctx, replace(scope, indexing=True), slot):
         case Idx(at):
             return at
@@ -440,7 +436,7 @@ def _coordinate(body: Body, scope: Scope, slot: sx.Node) -> px.Expr:
             if factors:
                 raise body.binding.needs_static(factors, slot.span, "multiplies an index")
             raise error(
-                "T044",
+                "T0144",
                 "the left side must be an index expression",
                 slot.span,
                 "data decides where this writes" if not isinstance(other, Num) else "not a whole number",
@@ -469,8 +465,8 @@ def _explain_stuck(body: Body, pending: Sequence[str], calls: Sequence[Equation]
             if missing is not None:
                 agreed([], missing.lstrip("?"), equation.clause.targets[0].span, "index")
     if calls:
-        raise error("T045", "an operator call is part of a cycle", calls[0].span, "needs a tensor that needs its result", help="a recurrence must be written out in equations: a callee works on whole tensors")
-    raise error("T007", f"the shape of `{pending[0]}` cannot be told", body.of(pending[0])[0].span, "defined here", help="write the ranges of its indices: `for i in 0..n`")
+        raise error("T0145", "an operator call is part of a cycle", calls[0].span, "needs a tensor that needs its result", help="a recurrence must be written out in equations: a callee works on whole tensors")
+    raise error("T0107", f"the shape of `{pending[0]}` cannot be told", body.of(pending[0])[0].span, "defined here", help="write the ranges of its indices: `for i in 0..n`")
 
 
 # ---------------------------------------------------------------- types
@@ -490,7 +486,7 @@ def _element_type(body: Body, name: str) -> DType | None:
     if found is not None:
         body.types[name] = found
     elif not body.inferring:
-        raise error("T017", f"the element type of `{name}` cannot be told", body.of(name)[0].span, "only numbers are assigned", help=f"cast one: `{name}[…] = f32(0)`")
+        raise error("T0117", f"the element type of `{name}` cannot be told", body.of(name)[0].span, "only numbers are assigned", help=f"cast one: `{name}[…] = f32(0)`")
     return found
 
 
@@ -576,7 +572,7 @@ def _slots(body: Body, equation: Equation, opened: Opened, tensor: Tensor, axes:
         inner = list(expand(at, slot.items)) if isinstance(slot, sx.TupleOf) else [(slot, at)]
         if len(inner) != len(dim.sizes):
             if isinstance(slot, sx.TupleOf):
-                raise error("T033", f"a tuple of {len(inner)} indices for a dimension of {len(dim.sizes)}", slot.span, "on the left", help="use as many indices as the dimension was declared with")
+                raise error("T0133", f"a tuple of {len(inner)} indices for a dimension of {len(dim.sizes)}", slot.span, "on the left", help="use as many indices as the dimension was declared with")
             out.append(_whole_composite(body, at, slot, dim, axes, len(out)))
             out += [Slot("", affine.ZERO, slot.span)] * (len(dim.sizes) - 1)
             continue
@@ -586,13 +582,14 @@ def _slots(body: Body, equation: Equation, opened: Opened, tensor: Tensor, axes:
 
 
 def _whole_composite(body: Body, scope: Scope, slot: sx.Node, dim: Dim, axes: tuple[str, ...], first: int) -> Slot:
-    raise error("T033", "a composite dimension on the left is indexed by a tuple", slot.span, "one index for several sizes", help=f"write `({', '.join('ijkl'[: len(dim.sizes)])})`")
+    raise error("T0133", "a composite dimension on the left is indexed by a tuple", slot.span, "one index for several sizes", help=f"write `({', '.join('ijkl'[: len(dim.sizes)])})`")
 
 
 def _index_ranges(
     body: Body, equation: Equation, opened: Opened, tensor: Tensor, slots: list[Slot], extents: Mapping[str, px.Expr]
 ) -> dict[str, tuple[px.Expr, px.Expr]]:
-    """Return the range of every index: written, or agreed by all its plain places, the left side among them. None in `otherwise`."""
+    """Return the range of every index: written, that of a declared dimension on the left, or agreed by all plain places on the right.
+    In `otherwise` only written ones count."""
     if not equation.is_plain:
         return dict(opened.explicit)
     out = dict(opened.explicit)
@@ -603,13 +600,13 @@ def _index_ranges(
     for name in open_names:
         left = [Place(name, extents[s.axis], tensor.name, s.span, False) for s in slots if s.plain and s.at == px.Name(name)]
         right: list[Place] = []
-        for tier, known in enumerate(tiers):
+        for tier, known in enumerate(() if left and tensor.declared else tiers):
             if tier == len(found):
                 found.append(_found(body, equation, opened, known))
             right = [p for p in found[tier] if p.index == name]
-            if right or (left and tensor.declared):
+            if right:
                 break
-        out[name] = agreed(left + right if tensor.declared or not right else right, name.lstrip("?"), equation.clause.targets[0].span, "index")
+        out[name] = agreed(left if left and (tensor.declared or not right) else right, name.lstrip("?"), equation.clause.targets[0].span, "index")
     return out
 
 
@@ -624,7 +621,7 @@ def _check_determined(equation: Equation, opened: Opened, solution: Solution) ->
     if missing is not None:
         name = missing.lstrip("?")
         raise error(
-            "T046",
+            "T0146",
             f"index `{name}` is not on the left, so each element would be defined many times",
             equation.clause.targets[0].span,
             f"`{name}` is missing here",
@@ -663,7 +660,7 @@ def _tail_condition(body: Body, scope: Scope, node: sx.Node) -> px.Cond:
         case px.Compare() | px.And() | px.Or() | px.Not() as cond:
             return cond
         case _:
-            raise error("T047", "the guard of an equation depends on data", node.span, "decided only at run time", help="choose the value instead: `y[i] = if … then … else …`")
+            raise error("T0147", "the guard of an equation depends on data", node.span, "decided only at run time", help="choose the value instead: `y[i] = if … then … else …`")
 
 
 # ---------------------------------------------------------------- definitions
@@ -688,12 +685,12 @@ def _definitions(body: Body) -> list[ir.Definition]:
 
 def _definition(body: Body, first: Equation) -> ir.Definition:
     if "" in first.tensors:
-        raise error("T048", "`_` discards a result of an operator, not of an expression", first.clause.targets[0].span, "here", help="give it a name")
+        raise error("T0148", "`_` discards a result of an operator, not of an expression", first.clause.targets[0].span, "here", help="give it a name")
     group = first.tensors
     equations = [e for e in body.equations if set(e.tensors) & set(group)]
     for equation in equations:
         if equation.tensors != group or called(body, equation):
-            raise labelled("T048", f"{' and '.join(f'`{t}`' for t in group)} are defined together here and apart there", [(first.span, "together"), (equation.span, "differently")], help="define them together in every equation, or apart in every one")
+            raise labelled("T0148", f"{' and '.join(f'`{t}`' for t in group)} are defined together here and apart there", [(first.span, "together"), (equation.span, "differently")], help="define them together in every equation, or apart in every one")
     tensors = [body.ctx.tensors[name] for name in group]
     _check_same_shape(first, tensors)
     axes = _axes(body, equations, tensors[0])
@@ -703,7 +700,7 @@ def _definition(body: Body, first: Equation) -> ir.Definition:
     pieces = []
     rest = [e for e in equations if not e.is_plain]
     if len(rest) > 1:
-        raise labelled("T049", f"`{group[0]}` has two `otherwise`", [(rest[0].span, "one"), (rest[1].span, "another")], help="give one of them a guard")
+        raise labelled("T0149", f"`{group[0]}` has two `otherwise`", [(rest[0].span, "one"), (rest[1].span, "another")], help="give one of them a guard")
     for equation, made in zip(equations, plain, strict=True):
         if made is None:
             written = _piece(body, equation, group, axes)
@@ -715,7 +712,7 @@ def _definition(body: Body, first: Equation) -> ir.Definition:
 def _check_same_shape(first: Equation, tensors: list[Tensor]) -> None:
     for tensor in tensors[1:]:
         if _axis_sizes(tensor) != _axis_sizes(tensors[0]):
-            raise error("T048", f"`{tensors[0].name}` and `{tensor.name}` are defined together but have different shapes", first.span, "defined together", help="define them in equations of their own")
+            raise error("T0148", f"`{tensors[0].name}` and `{tensor.name}` are defined together but have different shapes", first.span, "defined together", help="define them in equations of their own")
 
 
 def _stored(body: Body, tensor: Tensor) -> DType:
@@ -758,7 +755,7 @@ def _piece(body: Body, equation: Equation, group: tuple[str, ...], axes: tuple[s
     solved = _solved(body, equation, group[0], axes)
     for other in group[1:]:
         if _solved(body, equation, other, axes) != solved:
-            raise error("T048", "tensors defined together must have the same indices on the left", equation.span, "here", help="define them in equations of their own")
+            raise error("T0148", "tensors defined together must have the same indices on the left", equation.span, "here", help="define them in equations of their own")
     computed = value(body.ctx, replace(solved.scope, owner=group[0]), equation.clause.value)
     return ir.Piece(_stored_value(body, equation, group, computed), solved.guard, span=equation.span)
 
@@ -767,7 +764,7 @@ def _stored_value(body: Body, equation: Equation, group: tuple[str, ...], comput
     items = computed.items if isinstance(computed, Tup) else (computed,)
     if len(items) != len(group):
         raise error(
-            "T015",
+            "T0115",
             f"{len(group)} tensors are defined by {len(items)} value{'s' * (len(items) != 1)}",
             equation.span,
             "here",
@@ -787,7 +784,7 @@ def _assigned(name: str, wanted: DType | None, item: Value, equation: Equation) 
     have = arith.dtype_of(item)
     if have is not None and wanted is not None and have != wanted and not isinstance(item, Idx):
         raise error(
-            "T050",
+            "T0150",
             f"`{name}` holds `{wanted}` and is given `{have}`",
             equation.span,
             f"this is `{have}`",

@@ -68,7 +68,7 @@ def _callee(body: Body, equation: Equation, node: sx.Apply, prefix: str, before:
 
 def _at_call(problem: Diagnostic, node: sx.Apply, operator: sx.Operator) -> Diagnostic:
     """Return the problem of a callee as one of the call."""
-    code = "T060" if problem.code.startswith("R") else problem.code
+    code = "T0160" if problem.code.startswith("R") else problem.code
     return replace(problem, code=code, labels=(Label(node.span, f"in this call of `{operator.name}`"), *problem.labels))
 
 
@@ -102,12 +102,12 @@ def _arguments(
         else:
             pairs.append((param, positional.pop(0)))
     if positional:
-        raise error("T061", f"`{operator.name}` takes {len(operator.params)} arguments and is given {len(node.args)}", node.span, "called here", help=f"its parameters are {', '.join(params)}")
+        raise error("T0161", f"`{operator.name}` takes {len(operator.params)} arguments and is given {len(node.args)}", node.span, "called here", help=f"its parameters are {', '.join(params)}")
     for keyword in (a for a in node.args if isinstance(a, sx.Keyword)):
         if keyword.name not in params:
-            raise error("T061", f"`{operator.name}` has no parameter `{keyword.name}`", keyword.span, "given here", help=f"its parameters are {', '.join(params)}")
+            raise error("T0161", f"`{operator.name}` has no parameter `{keyword.name}`", keyword.span, "given here", help=f"its parameters are {', '.join(params)}")
         if any(p.name == keyword.name for p, _ in pairs):
-            raise error("T061", f"`{keyword.name}` is given twice", keyword.span, "again here", help="delete one")
+            raise error("T0161", f"`{keyword.name}` is given twice", keyword.span, "again here", help="delete one")
         pairs.append((params[keyword.name], keyword.value))
     for param, argument in pairs:
         _argument(body, equation, param, argument, prefix, before, contexts, out)
@@ -164,14 +164,14 @@ def _tensor(body: Body, equation: Equation, node: sx.Node, name: str, before: li
         case sx.Apply(callee) if callee in body.ctx.module.operators:
             nested, inner = _callee(body, equation, node, name, before)
             if len(nested.results) != 1:
-                raise error("T061", f"`{callee}` has {len(nested.results)} results; only one can be an argument", node.span, "nested call", help="name its results in an equation of their own: `a, b = …`")
+                raise error("T0161", f"`{callee}` has {len(nested.results)} results; only one can be an argument", node.span, "nested call", help="name its results in an equation of their own: `a, b = …`")
             results = {nested.results[0].name: name}
             contexts += [*inner, nested.program.context]
             before += _renamed(body, nested, results, name)
             return _result_tensors(nested, results)[0]
         case _:
             pass
-    raise error("T062", "an operator's argument is a whole tensor", node.span, "not a tensor's name", help="define a tensor first: `t[i] = …`, then pass `t`")
+    raise error("T0162", "an operator's argument is a whole tensor", node.span, "not a tensor's name", help="define a tensor first: `t[i] = …`, then pass `t`")
 
 
 def _constant(body: Body, scope: Scope, param: sx.Param, node: sx.Node) -> object:
@@ -199,7 +199,7 @@ def _known(found: Value, span: Span) -> object:
         case Idx(e):
             raise NeedsStatic(affine.names(e), span, "is an attribute of a call")
         case _:
-            raise error("T063", "an attribute is a constant of the compilation", span, "computed at run time", help="pass a number, an attribute or a size")
+            raise error("T0163", "an attribute is a constant of the compilation", span, "computed at run time", help="pass a number, an attribute or a size")
 
 
 def _sizes(body: Body, scope: Scope, param: sx.Param, node: sx.Node) -> px.Expr | tuple[px.Expr, ...]:
@@ -216,7 +216,7 @@ def _extent(found: Value, span: Span) -> px.Expr:
         case Idx(e):
             return e
         case _:
-            raise error("T063", "a size is known when the operator is entered", span, "computed from data", help="pass a number, a size or an expression of sizes")
+            raise error("T0163", "a size is known when the operator is entered", span, "computed from data", help="pass a number, a size or an expression of sizes")
 
 
 # ---------------------------------------------------------------- names
@@ -226,7 +226,7 @@ def _result_names(body: Body, equation: Equation, node: sx.Apply, callee: tuple[
     found = cast(Callee, callee)
     if len(found.results) != len(equation.tensors):
         raise error(
-            "T061",
+            "T0161",
             f"`{node.name}` has {len(found.results)} result{'s' * (len(found.results) != 1)}, and {len(equation.tensors)} {'are' if len(equation.tensors) != 1 else 'is'} named",
             equation.span,
             "called here",
@@ -297,7 +297,7 @@ def _row_major(slots: Sequence[ir.Slot], sizes: Sequence[px.Expr], span: Span) -
     out: px.Expr = affine.ZERO
     for slot, size in zip(slots, sizes, strict=True):
         if isinstance(slot, ir.Dynamic):
-            raise error("T064", "not supported yet: a data-dependent read of a parameter whose argument has a composite dimension", span, help="pass a tensor of the declared dimensions")
+            raise error("T0164", "not supported yet: a data-dependent read of a parameter whose argument has a composite dimension", span, help="pass a tensor of the declared dimensions")
         product = affine.times(out, size)
         if product is None:
             raise NeedsStatic(affine.names(size), span, "is a factor of a composite dimension")
@@ -333,7 +333,7 @@ def _enter(body: Body, equation: Equation, name: str, tensor: Tensor) -> None:
     same = [d.sizes for d in declared.dims] == [d.sizes for d in tensor.dims]
     if not same or declared.dtype != tensor.dtype:
         raise labelled(
-            "T065",
+            "T0165",
             f"`{name}` is declared `{declared.dtype}[{show_dims(declared)}]`, and the call gives `{tensor.dtype}[{show_dims(tensor)}]`",
             [(equation.span, "assigned here")],
             help="change the declaration, or name the call's result otherwise and copy it element by element",

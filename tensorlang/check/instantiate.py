@@ -40,10 +40,10 @@ def instantiate(
     an optional one left out). With `symbolic`, sizes stay named after the operator's size variables, except those that must be numbers
     (rule P8). Nothing is proven here: see `tensorlang.tensor.prove`.
 
-    Raises CompileError: R1xx where the call does not fit the operator, T1xx where the operator itself is wrong."""
+    Raises CompileError: R02xx where the call does not fit the operator, T01xx where the operator itself is wrong."""
     declaration = module.operators.get(operator)
     if declaration is None:
-        raise error("R105", f"there is no operator `{operator}`", help=did_you_mean(operator, module.operators, None))
+        raise error("R0205", f"there is no operator `{operator}`", help=did_you_mean(operator, module.operators, None))
     given = Given(_tensors(declaration, args), dict(attrs or {}), {n: _size(s) for n, s in (sizes or {}).items()}, named=symbolic)
     return specialise(module, declaration, given)
 
@@ -69,7 +69,7 @@ def _with_static(given: Given, static: frozenset[str]) -> Given:
 def must_be_known(operator: sx.Operator, need: NeedsStatic) -> CompileError:
     names = ", ".join(f"`{n}`" for n in sorted(need.sizes))
     return error(
-        "R112",
+        "R0212",
         f"`{operator.name}`: {names} must be known when compiling",
         need.span,
         f"{need.what}, so no index expression says it",
@@ -78,20 +78,20 @@ def must_be_known(operator: sx.Operator, need: NeedsStatic) -> CompileError:
 
 
 def too_deep(operator: sx.Operator) -> CompileError:
-    return error("T053", f"`{operator.name}` nests too deeply to be checked", operator.name_span, "declared here", help="split the expression: define tensors for parts of it")
+    return error("T0153", f"`{operator.name}` nests too deeply to be checked", operator.name_span, "declared here", help="split the expression: define tensors for parts of it")
 
 
 def _tensors(operator: sx.Operator, args: Sequence[ArgType | tuple[ArgType, ...] | None]) -> dict[str, TensorArg]:
     params = [p for p in operator.params if p.kind == "tensor"]
     if len(args) > len(params):
-        raise error("R105", f"`{operator.name}` takes {len(params)} tensor{'s' * (len(params) != 1)} and is given {len(args)}", operator.name_span, "declared here", help=f"they are {', '.join(p.name for p in params) or 'none'}")
+        raise error("R0205", f"`{operator.name}` takes {len(params)} tensor{'s' * (len(params) != 1)} and is given {len(args)}", operator.name_span, "declared here", help=f"they are {', '.join(p.name for p in params) or 'none'}")
     out: dict[str, TensorArg] = {}
     for param, arg in zip(params, args, strict=False):
         if param.each != isinstance(arg, tuple):
             wanted = "takes any number of tensors: pass a tuple" if param.each else "is one tensor, not several"
             if arg is None and not param.each:
                 continue
-            raise error("R105", f"`{operator.name}`: `{param.name}` {wanted}", param.span, "declared here", help="pass `(a, b)`" if param.each else "pass one tensor")
+            raise error("R0205", f"`{operator.name}`: `{param.name}` {wanted}", param.span, "declared here", help="pass `(a, b)`" if param.each else "pass one tensor")
         out[param.name] = tuple(_arg(a) for a in arg) if isinstance(arg, tuple) else None if arg is None else _arg(arg)
     return out
 

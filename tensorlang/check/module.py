@@ -47,7 +47,7 @@ def prelude() -> Module:
 def load_module(file: sx.File, libraries: Sequence[Module] | None = None) -> Module:
     """Return the names of `file` over those of `libraries` (the prelude unless told otherwise).
 
-    Raises CompileError with T001 (unknown name), T002 (declared twice), T003 (recursion), one diagnostic a mistake."""
+    Raises CompileError with T0101 (unknown name), T0102 (declared twice), T0103 (recursion), one diagnostic a mistake."""
     seen = (prelude(),) if libraries is None else tuple(libraries)
     problems: list[Diagnostic] = list(_duplicates(file.declarations))
     own = _collect(file.declarations)
@@ -105,7 +105,7 @@ def _duplicates(declarations: Iterable[sx.Declaration]) -> Iterable[Diagnostic]:
         key = (space, declaration.name)
         if key in first:
             yield labelled(
-                "T002",
+                "T0102",
                 f"`{declaration.name}` is declared twice",
                 [(declaration.span, "declared again here"), (first[key].span, "first declared here")],
                 help="rename one of them, or delete it",
@@ -127,7 +127,7 @@ def _unknown_names(module: Module, declaration: sx.Declaration) -> Iterable[Diag
     for node in descendants(declaration):
         if isinstance(node, sx.Apply) and node.name not in callable_names:
             yield error(
-                "T001",
+                "T0101",
                 f"there is no operator or function `{node.name}`",
                 node.span,
                 "called here",
@@ -135,7 +135,7 @@ def _unknown_names(module: Module, declaration: sx.Declaration) -> Iterable[Diag
             ).diagnostics[0]
         elif isinstance(node, sx.Reduction) and node.reducer not in module.reducers:
             yield error(
-                "T001",
+                "T0101",
                 f"there is no reducer `{node.reducer}`",
                 node.span,
                 "used here",
@@ -149,7 +149,7 @@ def _unknown_types(operator: sx.Operator) -> Iterable[Diagnostic]:
     for generic in operator.generics:
         if generic.bound is not None and generic.bound not in CLASSES and generic.bound not in DTYPES:
             yield error(
-                "T004",
+                "T0104",
                 f"there is no type class `{generic.bound}`",
                 generic.span,
                 "asked for here",
@@ -158,7 +158,7 @@ def _unknown_types(operator: sx.Operator) -> Iterable[Diagnostic]:
     for node in descendants(operator):
         if isinstance(node, sx.TensorType) and node.dtype not in known:
             yield error(
-                "T004",
+                "T0104",
                 f"there is no element type `{node.dtype}`",
                 node.span,
                 "used here",
@@ -177,7 +177,7 @@ def _cycles(declarations: Mapping[str, sx.Operator] | Mapping[str, sx.ScalarFunc
         if path is not None and not reported & set(path):
             reported |= set(path)
             yield error(
-                "T003",
+                "T0103",
                 f"{what} `{name}` calls itself",
                 declaration.name_span if isinstance(declaration, sx.Operator) and declaration.name_span.end else declaration.span,
                 "declared here",

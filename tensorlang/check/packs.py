@@ -77,7 +77,7 @@ class Lengths:
                 pass
 
     def solve(self) -> None:
-        """Draw every conclusion; raise T032 where counts contradict one another."""
+        """Draw every conclusion; raise T0132 where counts contradict one another."""
         changed = True
         while changed:
             changed = False
@@ -90,7 +90,7 @@ class Lengths:
         if not unknown or (len(unknown) == 1 and rest < 0):
             if rest != 0:
                 raise error(
-                    "T032",
+                    "T0132",
                     "the number of indices differs from the number of dimensions",
                     span,
                     f"{'too many' if rest < 0 else 'too few'} indices by {abs(rest)}",
@@ -109,7 +109,7 @@ class Lengths:
 
 def mismatch(what: str, first: int, second: int, span: Span) -> Exception:
     return error(
-        "T031",
+        "T0131",
         f"pack `{what.rsplit('/', 1)[-1]}` would have to stand for {first} and for {second} dimensions",
         span,
         "lengths disagree here",

@@ -3,7 +3,7 @@
     sum(k) x[i, k] * w[j, k]      k in 0..K, from the second dimension of x and of w
     sum(k) x[k + 1]               not plain: the range must be written
 
-Plain places in padded reads count only if there is no other: the reader of a padded tensor may leave it.
+Plain places in padded reads, and under conditions on the index, count only if there is no other: there it may leave the tensor.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tensorlang.check.problems import NeedsStatic, error, labelled
 from tensorlang.check.reads import show
 from tensorlang.check.scope import Context, Scope, expand
 from tensorlang.check.values import Idx, Num, Packed, Str, Tensor, Value
-from tensorlang.check.walk import children
+from tensorlang.check.walk import children, descendants
 from tensorlang.diagnostics import CompileError, Span
 from tensorlang.syntax import nodes as sx
 
@@ -46,15 +46,40 @@ def places(ctx: Context, scope: Scope, node: sx.Node, known: frozenset[str] | No
             for inner, at in _expanded(scope, (node,)):
                 yield from places(ctx, at, inner, known)
         case sx.Reduction(_, _, binders, _):
-            inside = replace(scope, values={**scope.values, **{n: _placeholder(scope, n, pack) for n, pack, _ in bound_names(scope, binders)}})
+            introduced = list(bound_names(scope, binders))
+            inside = replace(scope, values={**scope.values, **{n: _placeholder(scope, n, pack) for n, pack, _ in introduced}})
+            guarded = _conditioned(inside, (b for b in binders if not isinstance(b, sx.From) and next(bound_names(scope, (b,)), None) is None))
             for child in children(node):
-                yield from places(ctx, inside, child, known)
+                yield from _weakened(places(ctx, inside, child, known), guarded)
+        case sx.IfElse(cond, then, orelse):
+            yield from places(ctx, scope, cond, known)
+            guarded = _conditioned(scope, (cond,))
+            yield from _weakened(places(ctx, scope, then, known), guarded)
+            yield from _weakened(places(ctx, scope, orelse, known), guarded)
         case sx.LetIn(name, value, body):
             yield from places(ctx, scope, value, known)
             yield from places(ctx, scope.bind({name: Str(name)}), body, known)
         case _:
             for child in children(node):
                 yield from places(ctx, scope, child, known)
+
+
+def _weakened(found: Iterator[Place], guarded: frozenset[str]) -> Iterator[Place]:
+    """Places of an index under a condition on it are like those of padded reads: the condition may keep it inside."""
+    return (replace(p, padded=True) if p.index in guarded else p for p in found)
+
+
+def _conditioned(scope: Scope, conds: Iterable[sx.Node]) -> frozenset[str]:
+    """Return the unique names of the indices that conditions mention."""
+    out = set()
+    for cond in conds:
+        for node in descendants(cond):
+            if isinstance(node, sx.Id):
+                value = scope.values.get(node.name)
+                for item in value.items if isinstance(value, Packed) else (value,):
+                    if isinstance(item, Idx) and isinstance(item.expr, px.Name):
+                        out.add(item.expr.name)
+    return frozenset(out)
 
 
 def _expanded(scope: Scope, items: Iterable[sx.Node]) -> list[tuple[sx.Node, Scope]]:
@@ -144,11 +169,11 @@ def _quiet(ctx: Context, scope: Scope, node: sx.Node) -> Value | None:
 
 
 def agreed(found: list[Place], name: str, span: Span, what: str) -> tuple[px.Expr, px.Expr]:
-    """Return the range that the plain places of an index agree on. Raises T021 (none) and T022 (they disagree)."""
+    """Return the range that the plain places of an index agree on. Raises T0121 (none) and T0122 (they disagree)."""
     counted = [p for p in found if not p.padded] or found
     if not counted:
         raise error(
-            "T021",
+            "T0121",
             f"the range of {what} `{name}` cannot be told",
             span,
             "it stands plainly in no bracket",
@@ -158,7 +183,7 @@ def agreed(found: list[Place], name: str, span: Span, what: str) -> tuple[px.Exp
     for other in counted[1:]:
         if other.size != first.size:
             raise labelled(
-                "T022",
+                "T0122",
                 f"`{name}` indexes dimensions of different sizes",
                 [(first.span, f"`{first.tensor}` has {show(first.size)} here"), (other.span, f"`{other.tensor}` has {show(other.size)} here")],
                 help=f"make the sizes equal, or write the range: `{name} in 0..{show(first.size)}`",

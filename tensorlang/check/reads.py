@@ -33,19 +33,19 @@ class Entry:
 
 
 def find_tensor(ctx: Context, scope: Scope, name: str, span: Span) -> Tensor:
-    """Return the tensor of that name. Raises T005 (there is none), T007 (its box is not known)."""
+    """Return the tensor of that name. Raises T0105 (there is none), T0107 (its box is not known)."""
     found = scope.values.get(name)
     if isinstance(found, Tensor):
         return found
     if found is None and name in ctx.tensors:
         return ctx.tensors[name]
     if name in ctx.local_names:
-        raise error("T007", f"the shape of `{name}` cannot be told", span, "read here", help=f"give the ranges of its indices: `{name}[i] = … for i in 0..n`")
+        raise error("T0107", f"the shape of `{name}` cannot be told", span, "read here", help=f"give the ranges of its indices: `{name}[i] = … for i in 0..n`")
     if found is not None:
         kind = "a pack" if isinstance(found, Packed) else "an index or a number"
-        raise error("T008", f"`{name}` is {kind}, not a tensor", span, "indexed here", help=f"write `{name}..`, or index a pack by a position of its own" if isinstance(found, Packed) else None)
+        raise error("T0108", f"`{name}` is {kind}, not a tensor", span, "indexed here", help=f"write `{name}..`, or index a pack by a position of its own" if isinstance(found, Packed) else None)
     known = [*ctx.tensors, *ctx.local_names, *(n for n, v in scope.values.items() if isinstance(v, Tensor))]
-    raise error("T005", f"there is no tensor `{name}`", span, "read here", help=did_you_mean(name, known, f"define it: `{name}[…] = …`, or make it a parameter"))
+    raise error("T0105", f"there is no tensor `{name}`", span, "read here", help=did_you_mean(name, known, f"define it: `{name}[…] = …`, or make it a parameter"))
 
 
 def read(ctx: Context, scope: Scope, node: sx.Index) -> Value:
@@ -63,7 +63,7 @@ def read(ctx: Context, scope: Scope, node: sx.Index) -> Value:
 def check_rank(tensor: Tensor, count: int, span: Span) -> None:
     if len(tensor.dims) != count:
         raise error(
-            "T032",
+            "T0132",
             f"`{tensor.name}` has {len(tensor.dims)} dimensions and is given {count} indices",
             span,
             f"shape [{show_dims(tensor)}]",
@@ -103,7 +103,7 @@ def _entries(ctx: Context, scope: Scope, dim: Dim, slot: sx.Node) -> list[Entry]
         parts = list(expand(scope, slot.items))
         if not dim.composite or len(parts) != len(dim.sizes):
             what = f"has {len(dim.sizes)} components" if dim.composite else "is not composite"
-            raise error("T033", f"a tuple of {len(parts)} indices for a dimension that {what}", slot.span, "indexed here", help="index it by as many indices as it was declared with, or by one plain index")
+            raise error("T0133", f"a tuple of {len(parts)} indices for a dimension that {what}", slot.span, "indexed here", help="index it by as many indices as it was declared with, or by one plain index")
         at = [_index(ctx, s, ctx.value(s, n), n.span) for n, s in parts]
         return [Entry(axis, i, size, n.span) for axis, i, size, (n, _) in zip(dim.axes, at, dim.sizes, parts, strict=True)]
     index = _index(ctx, scope, ctx.value(scope, slot), slot.span)
@@ -150,7 +150,7 @@ def _index(ctx: Context, scope: Scope | None, value: Value, span: Span) -> Idx |
             what = "a condition"
         case _:
             raise arith.not_scalar(value, span)
-    raise error("T019", f"an index is a whole number, and this is {what}", span, "used as an index", help="cast it: `i64(…)`")
+    raise error("T0119", f"an index is a whole number, and this is {what}", span, "used as an index", help="cast it: `i64(…)`")
 
 
 def element(ctx: Context, scope: Scope, tensor: Tensor, entries: list[Entry], node: sx.Index) -> Value:
@@ -165,7 +165,7 @@ def element(ctx: Context, scope: Scope, tensor: Tensor, entries: list[Entry], no
     value = _plain(ctx, scope, tensor, guarded, node.span)
     if word == "skip" and "skip" not in scope.values:
         if scope.skips is None:
-            raise error("T020", "`skip` drops a term of a reduction, but there is no reduction around this read", mode.span, "here", help="give a value for what lies outside: `| 0`")
+            raise error("T0120", "`skip` drops a term of a reduction, but there is no reduction around this read", mode.span, "here", help="give a value for what lies outside: `| 0`")
         scope.skips.append(inside)
         return value
     outside = ctx.value(replace(scope, indexing=False), mode)

@@ -105,9 +105,17 @@ def _binders(ctx: Context, scope: Scope, node: sx.Reduction) -> Binders:
             no_shadowing(inner.bind({name: ctx.tensors.get(name, Num(0))}), name, binder.span, "reduction index")
         inner, added = _bind(ctx, inner, name, pack, range_, binder)
         pending += added
+    if not pending and any(isinstance(b, sx.Pack) or (isinstance(b, sx.Member) and isinstance(b.value, sx.Pack)) for b in node.binders):
+        return _one_term(ctx, inner, conditions, init)
     if not pending:
-        raise error("T023", "this reduction has no index to run over", node.span, "nothing to reduce", help=f"name one: `{node.reducer}(k) …`")
+        raise error("T0123", "this reduction has no index to run over", node.span, "nothing to reduce", help=f"name one: `{node.reducer}(k) …`")
     return Binders(*_with_ranges(ctx, inner, pending, node), tuple(conditions), init)
+
+
+def _one_term(ctx: Context, scope: Scope, conditions: list[sx.Node], init: sx.Node | None) -> Binders:
+    """A reduction over packs of length 0 has exactly one term."""
+    name = ctx.names("unit")
+    return Binders(scope.bounded({name: (affine.ZERO, affine.ONE)}), (ir.Binder(name, affine.ZERO, affine.ONE),), tuple(conditions), init)
 
 
 def _refuse_hiding(ctx: Context, scope: Scope, binder: sx.Node) -> None:
@@ -139,7 +147,7 @@ def _bind(
 
 def unknown_length(name: str, span: Span) -> Exception:
     return error(
-        "T034",
+        "T0134",
         f"it cannot be told how many dimensions `{name}..` stands for",
         span,
         "a pack of unknown length",
@@ -167,7 +175,7 @@ def _with_ranges(
 
 
 def bound(ctx: Context, scope: Scope, node: sx.Node) -> px.Expr:
-    """Return a bound of a range as an index expression. Raises T024 when it is none."""
+    """Return a bound of a range as an index expression. Raises T0124 when it is none."""
     match ctx.value(scope, node):
         case Idx(at):
             return at
@@ -177,7 +185,7 @@ def bound(ctx: Context, scope: Scope, node: sx.Node) -> px.Expr:
             raise NeedsStatic(factors & ctx.sizes, node.span, "multiplies or divides in a range")
         case other:
             what = "is computed from data" if isinstance(other, Val) else "is not a whole number"
-            raise error("T024", f"this bound of a range {what}", node.span, "not an index expression", help="bounds are sums of sizes and indices with whole factors; filter instead: `sum(k, k < n[i]) …`")
+            raise error("T0124", f"this bound of a range {what}", node.span, "not an index expression", help="bounds are sums of sizes and indices with whole factors; filter instead: `sum(k, k < n[i]) …`")
 
 
 def _position(binders: tuple[ir.Binder, ...], span: Span) -> Value:
@@ -229,7 +237,7 @@ def _lift(ctx: Context, reducer: sx.Reducer, body: Value, position: Value, span:
     items = body.items if isinstance(body, Tup) else (body,)
     if len(items) != len(reducer.left):
         raise error(
-            "T025",
+            "T0125",
             f"reducer `{reducer.name}` combines {len(reducer.left)} components and is given {len(items)}",
             span,
             "reduced here",
@@ -249,7 +257,7 @@ def _component_types(reducer: sx.Reducer, body: Value, lifted: tuple[Value, ...]
         numeric = isinstance(value, Num) and isinstance(value.value, bool)
         out.append(bool_ if numeric else own if own is not None or isinstance(value, Val) else fallback)
     if all(d is None for d in out) and not any(isinstance(v, Val) for v in lifted):
-        raise error("T017", "the terms of this reduction have no type: they are only numbers", span, "which type?", help="cast the body: `i64(1)`, or name the accumulator: `sum[i64](k) …`")
+        raise error("T0117", "the terms of this reduction have no type: they are only numbers", span, "which type?", help="cast the body: `i64(1)`, or name the accumulator: `sum[i64](k) …`")
     return out
 
 
@@ -257,7 +265,7 @@ def _accumulators(ctx: Context, scope: Scope, node: sx.Reduction, langs: list[DT
     if not node.acc:
         return tuple(compute_dtype(lang) if lang is not None else f32 for lang in langs)
     if len(node.acc) not in (1, len(langs)):
-        raise error("T025", f"{len(node.acc)} accumulator types for {len(langs)} components", node.span, "here", help="give one type, or one a component")
+        raise error("T0125", f"{len(node.acc)} accumulator types for {len(langs)} components", node.span, "here", help="give one type, or one a component")
     named = [type_named(ctx, scope, acc) for acc in node.acc]
     return tuple(named * len(langs) if len(named) == 1 else named)
 
@@ -269,7 +277,7 @@ def type_named(ctx: Context, scope: Scope, node: sx.Node) -> DType:
         return ctx.dtypes[name]
     if name in DTYPES:
         return DTYPES[name]
-    raise error("T004", f"there is no element type `{name}`", node.span, "here", help=did_you_mean(name, [*DTYPES, *ctx.dtypes], "the types are " + ", ".join(DTYPES)))
+    raise error("T0104", f"there is no element type `{name}`", node.span, "here", help=did_you_mean(name, [*DTYPES, *ctx.dtypes], "the types are " + ", ".join(DTYPES)))
 
 
 def _accumulated(value: Value, lang: DType | None, acc: DType, span: Span) -> ir.Expr:
@@ -288,7 +296,7 @@ def make_reducer(ctx: Context, reducer: sx.Reducer, dtypes: tuple[DType, ...]) -
     combined = inner.value(Scope(names), reducer.combine)
     items = combined.items if isinstance(combined, Tup) else (combined,)
     if len(items) != len(dtypes):
-        raise error("T025", f"reducer `{reducer.name}` combines {len(dtypes)} components into {len(items)}", reducer.combine.span, "here", help="give as many as the operands have")
+        raise error("T0125", f"reducer `{reducer.name}` combines {len(dtypes)} components into {len(items)}", reducer.combine.span, "here", help="give as many as the operands have")
     combine = tuple(arith.coerce(v, d, reducer.combine.span) for v, d in zip(items, dtypes, strict=True))
     identity = _identity(inner, reducer, dtypes)
     kind = _kind(reducer, combine)
@@ -305,7 +313,7 @@ def _identity(ctx: Context, reducer: sx.Reducer, dtypes: tuple[DType, ...]) -> t
     value = ctx.value(Scope({}), reducer.identity)
     items = value.items if isinstance(value, Tup) else (value,)
     if len(items) != len(dtypes):
-        raise error("T025", f"reducer `{reducer.name}` has {len(dtypes)} components and an identity of {len(items)}", reducer.identity.span, "here", help="give one identity a component, or `from none`")
+        raise error("T0125", f"reducer `{reducer.name}` has {len(dtypes)} components and an identity of {len(items)}", reducer.identity.span, "here", help="give one identity a component, or `from none`")
     return tuple(arith.coerce(v, d, reducer.identity.span) for v, d in zip(items, dtypes, strict=True))
 
 
@@ -331,14 +339,14 @@ def _result(ctx: Context, scope: Scope, reducer: sx.Reducer, reduce: ir.Reduce, 
         return Tup(tuple(Val(ir.Project(reduce, p, span=span), d) for p, d in enumerate(langs)), reduce)
     names, yielded = reducer.project
     if len(names) != len(langs):
-        raise error("T025", f"`yield` of reducer `{reducer.name}` names {len(names)} of {len(langs)} components", yielded.span, "here", help="name every component")
+        raise error("T0125", f"`yield` of reducer `{reducer.name}` names {len(names)} of {len(langs)} components", yielded.span, "here", help="name every component")
     mentioned = sum(uses(yielded, name) for name in names)
     source: ir.Expr = reduce if mentioned <= 1 else ir.Name(ctx.names(f"{reducer.name}_parts"), span=span)
     values = {name: Val(ir.Project(source, p, span=span), d) for p, (name, d) in enumerate(zip(names, langs, strict=True))}
     out = ctx.value(Scope(values), yielded)
     if isinstance(source, ir.Name):
         if not isinstance(out, Val):
-            raise error("T025", f"`yield` of reducer `{reducer.name}` must give one value", yielded.span, "here", help="yield one component, or none at all to get the tuple")
+            raise error("T0125", f"`yield` of reducer `{reducer.name}` must give one value", yielded.span, "here", help="yield one component, or none at all to get the tuple")
         return replace(out, expr=ir.Let(source.name, reduce, out.expr, span=span))
     return out
 

@@ -59,7 +59,7 @@ def value(ctx: Context, scope: Scope, node: sx.Node) -> Value:
         case sx.Pack():
             return condition(ctx, scope, node)
         case _:
-            raise error("T026", "this cannot stand in an expression", node.span, "here", help="write a number, a read `x[i]`, a call or arithmetic")
+            raise error("T0126", "this cannot stand in an expression", node.span, "here", help="write a number, a read `x[i]`, a call or arithmetic")
 
 
 def _number(node: sx.Number) -> Num:
@@ -67,7 +67,7 @@ def _number(node: sx.Number) -> Num:
         return Num(int(node.text))
     number = float(node.text)
     if math.isinf(number):
-        raise error("T011", f"{node.text} is too large for any type", node.span, "overflows `f64`", help="write `inf` if infinity is meant")
+        raise error("T0111", f"{node.text} is too large for any type", node.span, "overflows `f64`", help="write `inf` if infinity is meant")
     return Num(number)
 
 
@@ -101,9 +101,9 @@ def _indexed(ctx: Context, scope: Scope, node: sx.Index) -> Value:
         return read(ctx, scope, node)
     position = value(ctx, scope, node.slots[0]) if len(node.slots) == 1 else None
     if not isinstance(position, Num) or not isinstance(position.value, int):
-        raise error("T035", f"pack `{node.name}` is indexed by a position known now", node.span, "here", help=f"`{node.name}[0]`, `{node.name}[perm]..` with an attribute `perm`, or `{node.name}[pos(d)]..`")
+        raise error("T0135", f"pack `{node.name}` is indexed by a position known now", node.span, "here", help=f"`{node.name}[0]`, `{node.name}[perm]..` with an attribute `perm`, or `{node.name}[pos(d)]..`")
     if not 0 <= position.value < len(pack.items):
-        raise error("T035", f"pack `{node.name}` has {len(pack.items)} positions, and {position.value} is none of them", node.span, "out of range", help="positions count from 0")
+        raise error("T0135", f"pack `{node.name}` has {len(pack.items)} positions, and {position.value} is none of them", node.span, "out of range", help="positions count from 0")
     return pack.items[position.value]
 
 
@@ -242,7 +242,7 @@ def _apply(ctx: Context, scope: Scope, node: sx.Apply) -> Value:
         (argument,) = _arguments(ctx, scope, node, 1)
         return arith.cast(argument, ctx.dtypes.get(name) or DTYPES[name], node.span)
     if found is not None:
-        raise error("T027", f"`{name}` is not a function", node.span, "called here", help=f"index it: `{name}[…]`" if isinstance(found, Tensor) else "write `*` for a product")
+        raise error("T0127", f"`{name}` is not a function", node.span, "called here", help=f"index it: `{name}[…]`" if isinstance(found, Tensor) else "write `*` for a product")
     return _call(ctx, scope, name, node)
 
 
@@ -253,23 +253,23 @@ def _call(ctx: Context, scope: Scope, name: str, node: sx.Apply) -> Value:
         return _builtin(ctx, scope, name, node)
     if name in ctx.module.operators:
         raise error(
-            "T028",
+            "T0128",
             f"`{name}` is an operator, and operators work on whole tensors",
             node.span,
             "called inside an expression",
             help=f"call it in an equation of its own: `t = {name}(…)`, then read `t[…]`",
         )
     known = [*ctx.module.functions, *ctx.module.operators, *BUILTINS, *DTYPES]
-    raise error("T001", f"there is no operator or function `{name}`", node.span, "called here", help=did_you_mean(name, known, f"declare `fn {name}(…) = …`"))
+    raise error("T0101", f"there is no operator or function `{name}`", node.span, "called here", help=did_you_mean(name, known, f"declare `fn {name}(…) = …`"))
 
 
 def _arguments(ctx: Context, scope: Scope, node: sx.Apply, count: int | None) -> list[Value]:
     for argument in node.args:
         if isinstance(argument, sx.Keyword):
-            raise error("T029", f"`{node.name}` takes no named arguments", argument.span, "here", help="give it by position")
+            raise error("T0129", f"`{node.name}` takes no named arguments", argument.span, "here", help="give it by position")
     out = [value(ctx, at, item) for item, at in expand(scope, node.args)]
     if count is not None and len(out) != count:
-        raise error("T029", f"`{node.name}` takes {count} argument{'s' * (count != 1)} and is given {len(out)}", node.span, "called here", help=f"give exactly {count}")
+        raise error("T0129", f"`{node.name}` takes {count} argument{'s' * (count != 1)} and is given {len(out)}", node.span, "called here", help=f"give exactly {count}")
     return out
 
 
@@ -277,7 +277,7 @@ def _inlined(ctx: Context, scope: Scope, function: sx.ScalarFunction, node: sx.A
     arguments = _arguments(ctx, scope, node, None)
     if len(arguments) != len(function.params):
         raise error(
-            "T029",
+            "T0129",
             f"`{function.name}` takes {len(function.params)} argument{'s' * (len(function.params) != 1)} and is given {len(arguments)}",
             node.span,
             "called here",
@@ -301,7 +301,7 @@ def _parameter_types(ctx: Context, function: sx.ScalarFunction, arguments: list[
         dtype = arith.dtype_of(argument)
         if type_ in bounds and dtype is not None:
             if not belongs(dtype, bounds[type_]):
-                raise error("T036", f"`{function.name}` takes `{bounds[type_]}`, and this is `{dtype}`", span, "called here", help="cast the argument")
+                raise error("T0136", f"`{function.name}` takes `{bounds[type_]}`, and this is `{dtype}`", span, "called here", help="cast the argument")
             if out.setdefault(type_, dtype) != dtype:
                 raise arith.mixed(out[type_], dtype, span)
     return out
@@ -314,10 +314,10 @@ def _typed(argument: Value, type_: str | None, dtypes: dict[str, DType], functio
     if dtype is None:
         if any(g.name == type_ for g in function.generics):
             return argument
-        raise error("T004", f"there is no element type `{type_}`", function.span, f"parameter type of `{function.name}`", help=did_you_mean(type_, DTYPES, f"declare it: `fn {function.name}[{type_}](…)`"))
+        raise error("T0104", f"there is no element type `{type_}`", function.span, f"parameter type of `{function.name}`", help=did_you_mean(type_, DTYPES, f"declare it: `fn {function.name}[{type_}](…)`"))
     own = arith.dtype_of(argument)
     if own is not None and own != dtype:
-        raise error("T036", f"`{function.name}` takes `{dtype}`, and this is `{own}`", span, "called here", help=f"cast the argument: `{dtype}(…)`")
+        raise error("T0136", f"`{function.name}` takes `{dtype}`, and this is `{own}`", span, "called here", help=f"cast the argument: `{dtype}(…)`")
     if isinstance(argument, Val | Idx | Cnd | Tup):
         return argument
     return Val(arith.coerce(argument, dtype, span), dtype)
@@ -332,7 +332,7 @@ def _builtin(ctx: Context, scope: Scope, name: str, node: sx.Apply) -> Value:
     if name == "sat":
         (argument,) = _arguments(ctx, scope, node, 1)
         if len(node.slots) != 1:
-            raise error("T029", "`sat` needs the type to saturate to", node.span, "here", help="`sat[i8](x)`")
+            raise error("T0129", "`sat` needs the type to saturate to", node.span, "here", help="`sat[i8](x)`")
         return arith.cast(argument, type_named(ctx, scope, node.slots[0]), node.span, saturate=True)
     if name in FOLDS:
         return _fold(name, _arguments(ctx, scope, node, None), node.span)
@@ -362,7 +362,7 @@ def _brought_in(ctx: Context, name: str, at: Value, extent: Value, span: Span) -
     if isinstance(extent, Num):
         extent = Idx(px.Int(int(extent.value)), True)
     if not isinstance(at, Idx | Val) or not isinstance(extent, Idx):
-        raise error("T019", f"`{name}(i, n)` takes an index and a size", span, "here", help=f"`x[{name}(i + 1, N)]`")
+        raise error("T0119", f"`{name}(i, n)` takes an index and a size", span, "here", help=f"`x[{name}(i + 1, N)]`")
     return bring_in(ctx, at, extent.expr, name, span)
 
 
@@ -371,7 +371,7 @@ def _fold(name: str, items: list[Value], span: Span) -> Value:
     if not items:
         if name in empty:
             return empty[name]
-        raise error("T029", f"`{name}` of nothing has no value", span, "no arguments", help="give at least one")
+        raise error("T0129", f"`{name}` of nothing has no value", span, "no arguments", help="give at least one")
     op = {"sum": "+", "prod": "*"}.get(name, name)
     out = items[0]
     for item in items[1:]:
@@ -382,7 +382,7 @@ def _fold(name: str, items: list[Value], span: Span) -> Value:
 def _linear(items: list[Value], span: Span) -> Value:
     """Return the row-major position: `linear(i.., N..)`."""
     if len(items) % 2:
-        raise error("T029", "`linear` takes as many sizes as indices", span, f"{len(items)} arguments", help="`linear(i.., N..)`")
+        raise error("T0129", "`linear` takes as many sizes as indices", span, f"{len(items)} arguments", help="`linear(i.., N..)`")
     half = len(items) // 2
     out: Value = Num(0)
     for index, size in zip(items[:half], items[half:], strict=True):
@@ -395,15 +395,15 @@ def _pack_word(ctx: Context, scope: Scope, name: str, node: sx.Apply) -> Value:
     if isinstance(argument, sx.Pack):
         argument = argument.value
     if not isinstance(argument, sx.Id):
-        raise error("T029", f"`{name}` takes the name of a pack", node.span, "here", help=f"`{name}(D)`")
+        raise error("T0129", f"`{name}` takes the name of a pack", node.span, "here", help=f"`{name}(D)`")
     if name == "before":
         if scope.copies is None or argument.name not in scope.copies[0]:
-            raise error("T037", f"`before({argument.name})` needs `for each` around it", node.span, "no copies here", help=f"`y[before({argument.name}) + j] = x[j]   for each x`")
+            raise error("T0137", f"`before({argument.name})` needs `for each` around it", node.span, "no copies here", help=f"`y[before({argument.name}) + j] = x[j]   for each x`")
         packs, position = scope.copies
         return _fold("sum", list(packs[argument.name].items[:position]), node.span)
     if name == "pos":
         if argument.name not in scope.positions:
-            raise error("T037", f"`pos({argument.name})` needs an expansion of `{argument.name}` around it", node.span, "no position here", help=f"`(… pos({argument.name}) …)..`")
+            raise error("T0137", f"`pos({argument.name})` needs an expansion of `{argument.name}` around it", node.span, "no position here", help=f"`(… pos({argument.name}) …)..`")
         return Num(scope.positions[argument.name])
     pack = scope.values.get(argument.name)
     if isinstance(pack, Packed):
@@ -411,7 +411,7 @@ def _pack_word(ctx: Context, scope: Scope, name: str, node: sx.Apply) -> Value:
     if isinstance(pack, Tensor):
         return Num(len(pack.dims))
     if argument.name in scope.positions or pack is not None:
-        raise error("T037", f"`rank({argument.name})` needs a pack or a tensor", node.span, "here", help="ask outside the expansion")
+        raise error("T0137", f"`rank({argument.name})` needs a pack or a tensor", node.span, "here", help="ask outside the expansion")
     raise unbound(argument.name, scope, node.span)
 
 
@@ -429,11 +429,11 @@ def _elementary(name: str, items: list[Value], span: Span) -> Value:
     for item in items[1:]:
         dtype = arith.meeting_type(items[0], item, span)
     if any(isinstance(v, Idx) for v in items):
-        raise error("T012", f"`{name}` is a function of floats, and an index is an `i64`", span, "called here", help=f"cast it: `{name}(f32(i))`")
+        raise error("T0112", f"`{name}` is a function of floats, and an index is an `i64`", span, "called here", help=f"cast it: `{name}(f32(i))`")
     if all(isinstance(v, Num | Limit | Choice) for v in items):
-        raise error("T017", "this has no type: only numbers meet here", span, "which type?", help="cast one: `f32(…)`")
+        raise error("T0117", "this has no type: only numbers meet here", span, "which type?", help="cast one: `f32(…)`")
     if dtype is not None and not dtype.is_float:
-        raise error("T014", f"`{name}` is not defined for `{dtype}`", span, "a function of floats", help=f"cast the argument: `{name}(f32(…))`")
+        raise error("T0114", f"`{name}` is not defined for `{dtype}`", span, "a function of floats", help=f"cast the argument: `{name}(f32(…))`")
     call = ir.Call(name, tuple(arith.coerce(v, dtype, span) for v in items), span=span)
     return Val(call, bool_ if name in ("isnan", "isinf") else dtype)
 
@@ -445,7 +445,7 @@ def _known_elementary(name: str, numbers: list[int | float | bool], span: Span) 
         if name in _FUNCTIONS:
             return Num(_FUNCTIONS[name](numbers[0]))
     except (ValueError, OverflowError, ZeroDivisionError, TypeError):
-        raise error("T018", f"`{name}` of {', '.join(map(str, numbers))} is no number", span, "outside its domain", help="change the argument") from None
+        raise error("T0118", f"`{name}` of {', '.join(map(str, numbers))} is no number", span, "outside its domain", help="change the argument") from None
     dtype = f64
     call = ir.Call(name, tuple(ir.Const(float(n), f64, span=span) for n in numbers), span=span)
     return Val(call, bool_ if name in ("isnan", "isinf") else dtype)

@@ -87,14 +87,14 @@ def expand(scope: Scope, items: Iterable[sx.Node]) -> Iterator[tuple[sx.Node, Sc
 
 
 def expand_pack(scope: Scope, pack: sx.Pack) -> Iterator[tuple[sx.Node, Scope]]:
-    """Yield the repeated expression with one scope a position. Raises T030 (nothing to repeat) and T031 (lengths differ)."""
+    """Yield the repeated expression with one scope a position. Raises T0130 (nothing to repeat) and T0131 (lengths differ)."""
     names = packs_of(scope, pack)
     if not names:
         raise nothing_to_repeat(scope, pack)
     lengths = {name: len(value.items) for name in names if isinstance(value := scope.values[name], Packed)}
     if len(set(lengths.values())) > 1:
         raise error(
-            "T031",
+            "T0131",
             "the packs of this expansion have different lengths",
             pack.span,
             ", ".join(f"`{name}` has {length}" for name, length in lengths.items()),
@@ -110,7 +110,7 @@ def nothing_to_repeat(scope: Scope, pack: sx.Pack) -> Exception:
     if unknown:
         return unbound(unknown[0], scope, pack.span)
     return error(
-        "T030",
+        "T0130",
         "`..` repeats an expression for every position of its packs, but this one has no pack",
         pack.span,
         "nothing to repeat",
@@ -124,10 +124,10 @@ def packs_of(scope: Scope, pack: sx.Pack) -> list[str]:
 
 
 def unbound(name: str, scope: Scope, span: Span) -> Exception:
-    """Return T005 for a name that nothing binds here."""
+    """Return T0105 for a name that nothing binds here."""
     known = [*scope.values, *CONSTANTS, *LIMITS, *DTYPES]
     return error(
-        "T005",
+        "T0105",
         f"`{name}` is not bound here",
         span,
         "neither an index on the left of `=`, a reduction index, a size, an attribute nor a tensor",
@@ -136,11 +136,11 @@ def unbound(name: str, scope: Scope, span: Span) -> Exception:
 
 
 def no_shadowing(scope: Scope, name: str, span: Span, what: str) -> None:
-    """Raise T006 when `name` already means something here (rule S4)."""
+    """Raise T0106 when `name` already means something here (rule S4)."""
     if name in scope.values:
         kind = {Idx: "an index or a size", Num: "an attribute", Tensor: "a tensor", Packed: "a pack"}.get(type(scope.values[name]), "a value")
         raise error(
-            "T006",
+            "T0106",
             f"{what} `{name}` would hide another `{name}`",
             span,
             f"`{name}` is already {kind} here",

@@ -70,7 +70,7 @@ class Binder:
         found = self.lengths.get(name)
         if found is None:
             raise error(
-                "R110",
+                "R0210",
                 f"`{self.operator.name}`: it cannot be told how many dimensions `{name}..` stands for",
                 self.operator.name_span,
                 "in this operator",
@@ -95,7 +95,7 @@ class Binder:
 
 
 def bind(module: Module, operator: sx.Operator, given: Given) -> Binding:
-    """Return what the operator's parameters stand for. Raises CompileError with R1xx codes."""
+    """Return what the operator's parameters stand for. Raises CompileError with R02xx codes."""
     binder = Binder(module, operator, given)
     binder.packs = frozenset(n for n, pack in dimension_names(operator) if pack) | {p.name for p in operator.params if p.pack}
     binder.each_sizes = frozenset(d.name for p in operator.params if isinstance(p.type, sx.TensorType) for d in p.type.dims or () if isinstance(d, sx.Each))
@@ -122,7 +122,7 @@ def _element_types(b: Binder) -> None:
         if wanted is not None:
             dtype = wanted if isinstance(wanted, DType) else DTYPES.get(str(wanted))
             if dtype is None or not belongs(dtype, bound):
-                raise error("R104", f"`{b.operator.name}`: {wanted!r} is no type for `{name}`", b.operator.name_span, help=f"`{name}` is {bound or 'any element type'}")
+                raise error("R0204", f"`{b.operator.name}`: {wanted!r} is no type for `{name}`", b.operator.name_span, help=f"`{name}` is {bound or 'any element type'}")
             b.dtypes[name] = dtype
     for param in _tensor_params(b.operator):
         for arg in _args_of(b, param):
@@ -132,22 +132,22 @@ def _element_types(b: Binder) -> None:
         if name not in b.dtypes:
             default = next((p.default for p in _tensor_params(b.operator) if isinstance(p.type, sx.TensorType) and p.type.dtype == name), None)
             if default is None:
-                raise error("R104", f"`{b.operator.name}`: no argument tells the type `{name}`", b.operator.name_span, "in this operator", help=f"pass it as an attribute: `{name}=\"f32\"`")
+                raise error("R0204", f"`{b.operator.name}`: no argument tells the type `{name}`", b.operator.name_span, "in this operator", help=f"pass it as an attribute: `{name}=\"f32\"`")
             b.dtypes[name] = DTYPES["f32"]
 
 
 def _element_type(b: Binder, param: sx.Param, wanted: str, have: DType, bounds: Mapping[str, str | None]) -> None:
     if wanted in bounds:
         if not belongs(have, bounds[wanted]):
-            raise error("R104", f"`{b.operator.name}`: `{param.name}` is `{have}`, but `{wanted}` is {bounds[wanted]}", param.span, f"declared `{wanted}: {bounds[wanted]}`", help="convert the argument")
+            raise error("R0204", f"`{b.operator.name}`: `{param.name}` is `{have}`, but `{wanted}` is {bounds[wanted]}", param.span, f"declared `{wanted}: {bounds[wanted]}`", help="convert the argument")
         known = b.dtypes.setdefault(wanted, have)
         if known != have:
-            raise error("R104", f"`{b.operator.name}`: `{param.name}` is `{have}`, but `{wanted}` is `{known}` already", param.span, f"all `{wanted}` are one type", help=f"convert it to `{known}`")
+            raise error("R0204", f"`{b.operator.name}`: `{param.name}` is `{have}`, but `{wanted}` is `{known}` already", param.span, f"all `{wanted}` are one type", help=f"convert it to `{known}`")
     elif wanted in CLASSES and wanted not in DTYPES:
         if not belongs(have, wanted):
-            raise error("R104", f"`{b.operator.name}`: `{param.name}` is `{have}`, but must be {wanted}", param.span, "declared here", help="convert the argument")
+            raise error("R0204", f"`{b.operator.name}`: `{param.name}` is `{have}`, but must be {wanted}", param.span, "declared here", help="convert the argument")
     elif DTYPES.get(wanted) != have:
-        raise error("R104", f"`{b.operator.name}`: `{param.name}` is `{have}`, but must be `{wanted}`", param.span, "declared here", help=f"convert it to `{wanted}`")
+        raise error("R0204", f"`{b.operator.name}`: `{param.name}` is `{have}`, but must be `{wanted}`", param.span, "declared here", help=f"convert it to `{wanted}`")
 
 
 def _tensor_params(operator: sx.Operator) -> list[sx.Param]:
@@ -168,7 +168,7 @@ def _attributes(b: Binder) -> None:
     for name in b.given.attrs:
         if name not in known:
             raise error(
-                "R106",
+                "R0206",
                 f"`{b.operator.name}` has no attribute `{name}`",
                 b.operator.name_span,
                 "declared here",
@@ -180,7 +180,7 @@ def _attributes(b: Binder) -> None:
         elif param.default is not None:
             b.attrs[name] = _default(b, param)
         else:
-            raise error("R105", f"`{b.operator.name}` needs attribute `{name}`", param.span, "declared without a default", help=f"pass it: `{name}=…`")
+            raise error("R0205", f"`{b.operator.name}` needs attribute `{name}`", param.span, "declared without a default", help=f"pass it: `{name}=…`")
         found = b.attrs[name]
         if param.pack and isinstance(found, Packed):
             b.lengths.fix(name, len(found.items), param.span)
@@ -219,14 +219,14 @@ def _scalar_attribute(b: Binder, param: sx.Param, given: object) -> Value:
         case "fn", str():
             if item in b.module.functions or item in ELEMENTARY:
                 return Fn(item)
-            raise error("R107", f"`{b.operator.name}`: there is no function `{item}` for `{param.name}`", param.span, "declared here", help=did_you_mean(item, [*b.module.functions, *ELEMENTARY], "name a scalar function"))
+            raise error("R0207", f"`{b.operator.name}`: there is no function `{item}` for `{param.name}`", param.span, "declared here", help=did_you_mean(item, [*b.module.functions, *ELEMENTARY], "name a scalar function"))
         case ("float", int() | float()) if not isinstance(item, bool):
             return Num(float(item))
         case (dtype, int() | float()) if dtype in DTYPES or dtype in b.dtypes or dtype in CLASSES:
             return Num(item)
         case _:
             what = type(item).__name__
-            raise error("R107", f"`{b.operator.name}`: attribute `{param.name}` is {kind}, and {given!r} is {what}", param.span, f"declared `{kind}`", help=f"pass {_example(kind)}")
+            raise error("R0207", f"`{b.operator.name}`: attribute `{param.name}` is {kind}, and {given!r} is {what}", param.span, f"declared `{kind}`", help=f"pass {_example(kind)}")
 
 
 def _example(kind: str) -> str:
@@ -250,7 +250,7 @@ def _check_attribute_ranges(b: Binder) -> None:
             held = value(b.ctx(), b.scope().bind({param.name: item}), inside)
             if isinstance(held, Num) and not held.value:
                 lo, hi = (_text(value(b.ctx(), b.scope(), side)) for side in (param.range.lo, param.range.hi))
-                raise error("R108", f"`{b.operator.name}`: attribute `{param.name}` is outside {lo}..{hi}", param.span, "declared here", help=f"pass a value from {lo} on and below {hi}")
+                raise error("R0208", f"`{b.operator.name}`: attribute `{param.name}` is outside {lo}..{hi}", param.span, "declared here", help=f"pass a value from {lo} on and below {hi}")
 
 
 def _text(found: Value) -> str:
@@ -300,7 +300,7 @@ def _lengths_from_where(b: Binder) -> None:
             found = value(b.ctx(), scope, other)
             if isinstance(found, Num) and isinstance(found.value, int):
                 if found.value < 0:
-                    raise error("R109", f"`{b.operator.name}`: `rank({pack})` would be {found.value}", cond.span, "required here", help="count axes from 0; a negative axis is `rank + axis`")
+                    raise error("R0209", f"`{b.operator.name}`: `rank({pack})` would be {found.value}", cond.span, "required here", help="count axes from 0; a negative axis is `rank + axis`")
                 b.lengths.fix(pack, found.value, cond.span)
 
 
@@ -332,7 +332,7 @@ def _count(b: Binder, param: sx.Param, arg: Arg) -> None:
 def wrong_rank(b: Binder, param: sx.Param, arg: Arg) -> Exception:
     assert isinstance(param.type, sx.TensorType)
     return error(
-        "R101",
+        "R0201",
         f"`{b.operator.name}`: `{param.name}` has {len(arg.dims)} dimension{'s' * (len(arg.dims) != 1)}, which does not fit its declaration",
         param.span,
         f"given shape [{_shape(arg)}]",
@@ -421,7 +421,7 @@ def expected(b: Binder, param: sx.Param, copy: int) -> list[Expected]:
             case sx.Pack(node):
                 key = next(iter(_names(b).mentioned(inner)), None)
                 if key is None:
-                    raise error("T030", "`..` repeats an expression for every position of its packs, but this one has no pack", inner.span, "nothing to repeat", help="name a pack, or delete the `..`")
+                    raise error("T0130", "`..` repeats an expression for every position of its packs, but this one has no pack", inner.span, "nothing to repeat", help="name a pack, or delete the `..`")
                 out += [Expected(node, k, broadcast) for k in range(b.length(key))]
             case sx.Each(name):
                 out.append(Expected(sx.Id(name, span=inner.span), copy, broadcast))
@@ -456,7 +456,7 @@ def _match_shapes(b: Binder) -> None:
             _meet_one(b, m)
     for m in pending:
         if not _meet(b, m, last=True):
-            raise error("R110", f"`{b.operator.name}`: a dimension of `{m.param.name}` does not tell its sizes", m.param.span, f"given shape [{_shape(m.arg)}]", help="at most one factor of a composite dimension may be unknown")
+            raise error("R0210", f"`{b.operator.name}`: a dimension of `{m.param.name}` does not tell its sizes", m.param.span, f"given shape [{_shape(m.arg)}]", help="at most one factor of a composite dimension may be unknown")
 
 
 def _is_one(m: Met) -> bool:
@@ -532,7 +532,7 @@ def _unify(b: Binder, m: Met, key: str, size: px.Expr) -> None:
 def disagree(b: Binder, m: Met, key: str, known: px.Expr, size: px.Expr) -> Exception:
     other, shape = b.sources.get(key, ("an attribute", ""))
     return error(
-        "R102",
+        "R0202",
         f"`{b.operator.name}`: `{other}` gives {key} = {show(known)}, `{m.param.name}` gives {key} = {show(size)}",
         m.param.span,
         f"declared with {key.split('.')[0]}",
@@ -561,7 +561,7 @@ def _meet_composite(b: Binder, m: Met, items: Sequence[sx.Node]) -> bool:
         raise NeedsStatic(frozenset(n for s in (*m.sizes, *(s for s in sizes if s is not None)) for n in affine.names(s)), m.param.span, "is a factor of a composite dimension")
     if not unknown:
         if known_product != whole and (affine.constant(known_product) is not None and affine.constant(whole) is not None):
-            raise error("R103", f"`{b.operator.name}`: a dimension of `{m.param.name}` has {show(whole)} elements and should have {show(known_product)}", m.param.span, f"given shape [{_shape(m.arg)}]", help="change the argument, or the attributes it depends on")
+            raise error("R0203", f"`{b.operator.name}`: a dimension of `{m.param.name}` has {show(whole)} elements and should have {show(known_product)}", m.param.span, f"given shape [{_shape(m.arg)}]", help="change the argument, or the attributes it depends on")
         return True
     node, position = parts[unknown[0]]
     assert isinstance(node, sx.Id)
@@ -579,7 +579,7 @@ def _quotient(b: Binder, m: Met, whole: px.Expr, divisor: px.Expr, name: str) ->
     if affine.mod(whole, d) == affine.ZERO:
         return affine.floordiv(whole, d)
     if affine.constant(whole) is not None:
-        raise error("R103", f"`{b.operator.name}`: {show(whole)} elements of `{m.param.name}` do not divide into {d} equal parts", m.param.span, f"given shape [{_shape(m.arg)}]", help=f"make the dimension a multiple of {d}")
+        raise error("R0203", f"`{b.operator.name}`: {show(whole)} elements of `{m.param.name}` do not divide into {d} equal parts", m.param.span, f"given shape [{_shape(m.arg)}]", help=f"make the dimension a multiple of {d}")
     if not b.given.checks_ranges:
         raise NeedsStatic(affine.names(whole), m.param.span, f"must be a multiple of {d}")
     b.invented.append(name)
@@ -592,7 +592,7 @@ def _parts(b: Binder, items: Sequence[sx.Node]) -> list[tuple[sx.Node, int | Non
         if isinstance(item, sx.Pack):
             key = next(iter(_names(b).mentioned(item)), None)
             if key is None:
-                raise error("T030", "`..` repeats an expression for every position of its packs, but this one has no pack", item.span, "nothing to repeat", help="name a pack, or delete the `..`")
+                raise error("T0130", "`..` repeats an expression for every position of its packs, but this one has no pack", item.span, "nothing to repeat", help="name a pack, or delete the `..`")
             out += [(item.value, k) for k in range(b.length(key))]
         else:
             out.append((item, None))
@@ -621,7 +621,7 @@ def _evaluate(b: Binder, scope: Scope, node: sx.Node, position: int | None) -> p
         case Val(_, _, _, _, factors):
             raise NeedsStatic(factors, node.span, "is a factor of a size")
         case _:
-            raise error("T051", "a size is a whole number", node.span, "not whole", help="use `//` to divide sizes")
+            raise error("T0151", "a size is a whole number", node.span, "not whole", help="use `//` to divide sizes")
 
 
 def _indexed(node: sx.Node, name: str) -> bool:
@@ -646,7 +646,7 @@ def _meet_expression(b: Binder, m: Met, last: bool) -> bool:
     if want == whole:
         return True
     if affine.constant(want) is not None and affine.constant(whole) is not None:
-        raise error("R103", f"`{b.operator.name}`: a dimension of `{m.param.name}` is {show(whole)} and should be {show(want)}", m.param.span, f"given shape [{_shape(m.arg)}]", help="change the argument, or the sizes it depends on")
+        raise error("R0203", f"`{b.operator.name}`: a dimension of `{m.param.name}` is {show(whole)} and should be {show(want)}", m.param.span, f"given shape [{_shape(m.arg)}]", help="change the argument, or the sizes it depends on")
     b.context = affine.conj(b.context, affine.compare("==", want, whole))
     return True
 
@@ -663,7 +663,7 @@ def _size_parameters(b: Binder) -> None:
             if given is None:
                 b.sizes.setdefault(param.name, px.Name(param.name))
             elif isinstance(given, tuple):
-                raise error("R107", f"`{b.operator.name}`: size `{param.name}` is one number", param.span, "declared here", help="pass a whole number")
+                raise error("R0207", f"`{b.operator.name}`: size `{param.name}` is one number", param.span, "declared here", help="pass a whole number")
             else:
                 b.sizes[param.name] = given
             continue
@@ -675,7 +675,7 @@ def _size_parameters(b: Binder) -> None:
     for name in b.given.sizes:
         if not any(p.kind == "size" and p.name == name for p in b.operator.params):
             known = [p.name for p in b.operator.params if p.kind == "size"]
-            raise error("R106", f"`{b.operator.name}` has no size `{name}`", b.operator.name_span, "declared here", help=did_you_mean(name, known, f"its sizes are {', '.join(known) or 'none'}"))
+            raise error("R0206", f"`{b.operator.name}` has no size `{name}`", b.operator.name_span, "declared here", help=did_you_mean(name, known, f"its sizes are {', '.join(known) or 'none'}"))
 
 
 def _name_sizes(b: Binder) -> None:
@@ -707,11 +707,11 @@ def _condition(b: Binder, node: sx.Node, found: Value) -> None:
         case True:
             return
         case False:
-            raise error("R109", f"`{b.operator.name}`: a condition on its parameters does not hold", node.span, "required here", help="change the arguments or attributes that it mentions")
+            raise error("R0209", f"`{b.operator.name}`: a condition on its parameters does not hold", node.span, "required here", help="change the arguments or attributes that it mentions")
         case px.Compare() | px.And() | px.Or() | px.Not() as cond:
             b.context = affine.conj(b.context, cond)
         case _:
-            raise error("T047", "a condition on parameters depends on data", node.span, "decided only at run time", help="`where` speaks of sizes and attributes")
+            raise error("T0147", "a condition on parameters depends on data", node.span, "decided only at run time", help="`where` speaks of sizes and attributes")
 
 
 # ---------------------------------------------------------------- the result
@@ -763,10 +763,10 @@ def _parameter(b: Binder, values: Mapping[str, Value], param: sx.Param, out: lis
     args = _args_of(b, param)
     if not args and not param.each:
         if param.default is None:
-            raise error("R105", f"`{b.operator.name}` needs argument `{param.name}`", param.span, "declared without a default", help="pass it")
+            raise error("R0205", f"`{b.operator.name}` needs argument `{param.name}`", param.span, "declared without a default", help="pass it")
         constant = value(b.ctx(), Scope(values), param.default)
         if not isinstance(constant, Num):
-            raise error("T052", f"the default of `{param.name}` must be a number", param.span, "declared here", help="`= 0`")
+            raise error("T0152", f"the default of `{param.name}` must be a number", param.span, "declared here", help="`= 0`")
         dims = tuple(Dim(_sizes(b, values, e), tuple(None for _ in _sizes(b, values, e)), isinstance(e.node, sx.TupleOf)) for e in expected(b, param, 0))
         return Tensor(param.name, _dtype(b, param, None), dims, 0, constant)
     tensors = []
@@ -785,7 +785,7 @@ def _dtype(b: Binder, param: sx.Param, arg: Arg | None) -> DType:
         return DTYPES[name]
     if arg is not None:
         return arg.dtype
-    raise error("T004", f"the element type of `{param.name}` cannot be told", param.span, "declared here", help="name a type or a generic")
+    raise error("T0104", f"the element type of `{param.name}` cannot be told", param.span, "declared here", help="name a type or a generic")
 
 
 def _sizes(b: Binder, values: Mapping[str, Value], e: Expected) -> tuple[px.Expr, ...]:
@@ -800,7 +800,7 @@ def _size(b: Binder, scope: Scope, node: sx.Node, position: int | None) -> px.Ex
     found = _evaluate(b, scope, node, position)
     if found is None:
         names = sorted({n.name for n in descendants(node) if isinstance(n, sx.Id) and n.name not in scope.values})
-        raise error("R110", f"`{b.operator.name}`: the size `{', '.join(names)}` is not known", node.span, "no argument tells it", help=f"pass an argument that has it, or declare `size {names[0] if names else 'n'}`")
+        raise error("R0210", f"`{b.operator.name}`: the size `{', '.join(names)}` is not known", node.span, "no argument tells it", help=f"pass an argument that has it, or declare `size {names[0] if names else 'n'}`")
     return found
 
 
@@ -841,7 +841,7 @@ def _result(b: Binder, values: Mapping[str, Value], param: sx.Param) -> Tensor |
     if param.each:
         each = next((d.name for d in _dims(param) if isinstance(d, sx.Each)), None)
         if each is None:
-            raise error("T042", f"`each {param.name}` needs a dimension `each N`", param.span, "declared here", help="write which dimension differs")
+            raise error("T0142", f"`each {param.name}` needs a dimension `each N`", param.span, "declared here", help="write which dimension differs")
         copies = b.length(each)
     tensors = []
     for copy in range(copies):
@@ -860,7 +860,7 @@ def _check_extents(b: Binder, param: sx.Param, sizes: Sequence[px.Expr]) -> None
     for size in sizes:
         number = affine.constant(size)
         if number is not None and number < 0:
-            raise error("R111", f"`{b.operator.name}`: `{param.name}` would have a dimension of {number} elements", param.span, "declared here", help="change the arguments or attributes that its shape depends on")
+            raise error("R0211", f"`{b.operator.name}`: `{param.name}` would have a dimension of {number} elements", param.span, "declared here", help="change the arguments or attributes that its shape depends on")
         if number is None and not affine.surely_nonnegative(size, {}):
             b.context = affine.conj(b.context, affine.compare(">=", size, affine.ZERO))
 

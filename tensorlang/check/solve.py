@@ -42,7 +42,7 @@ class Solution:
 def solve(slots: Sequence[Slot], unknown: frozenset[str], extents: Mapping[str, px.Expr]) -> Solution:
     """Return the indices as functions of the axes. `extents`: of the indices that start at 0, where known.
 
-    Raises T040 where the left side does not determine its indices by whole factors."""
+    Raises T0140 where the left side does not determine its indices by whole factors."""
     out = Solution()
     pending = sorted(slots, key=lambda s: not isinstance(s.at, px.Name))
     while pending:
@@ -120,7 +120,7 @@ def _require_digit(slot: Slot, factor: int, terms: Sequence[tuple[int, str]], ex
 
 def not_solvable(slot: Slot, why: str) -> Exception:
     return error(
-        "T040",
+        "T0140",
         "the left side does not tell its indices",
         slot.span,
         why,

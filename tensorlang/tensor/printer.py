@@ -17,6 +17,7 @@ from typing import assert_never
 from codegen.dtypes import DType, bool_, compute_dtype, i64
 from polyhedral.expr import FALSE, TRUE, Cond, Int, Or
 from polyhedral.expr import Expr as Affine
+from polyhedral.expr import Name as AffineName
 from tensorlang.tensor import affine, arith
 from tensorlang.tensor.affine import quoted
 from tensorlang.tensor.nodes import (
@@ -44,7 +45,7 @@ from tensorlang.tensor.nodes import (
     TupleOf,
     Unary,
 )
-from tensorlang.tensor.walk import map_children, nodes, tensor_table
+from tensorlang.tensor.walk import map_children, nodes, reads, tensor_table
 
 LOOSE, OR, AND, NOT, COMPARE, SUM, TERM, PRODUCT, UNARY, ATOM = range(10)
 _BINARY = {"+": SUM, "-": SUM, "*": PRODUCT, "/": PRODUCT, "//": PRODUCT, "%": PRODUCT, "and": AND, "or": OR}
@@ -69,6 +70,8 @@ class _Printer:
     tensors: dict[str, Tensor] = field(init=False)
     names: dict[str, DType | None] = field(default_factory=dict)
     """The language types of named values."""
+    tuples: dict[str, Reduce] = field(default_factory=dict)
+    """Named values that are the components of a reduction."""
     reducers: dict[tuple[Reducer, tuple[str, str]], str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -112,19 +115,28 @@ class _Printer:
         """Return the value of a clause, cast where the language could not tell the tensor's type."""
         if len(definition.tensors) > 1:
             return self.text(piece.value)
-        dtype, found = definition.tensors[0].dtype, self.lang(piece.value)
-        local = definition.tensors[0].name not in self.program.results
-        plain = found == dtype or (found is None and not local)
-        return self.text(piece.value) if plain else f"{dtype}({self.text(piece.value)})"
+        tensor, found = definition.tensors[0], self.lang(piece.value)
+        if tensor.name in self.program.results:
+            plain = found in (tensor.dtype, None)
+        else:
+            # A local has the type of its value; a narrow float is rounded only where a cast says so.
+            rounded = isinstance(piece.value, Cast) and piece.value.dtype == tensor.dtype
+            plain = found == tensor.dtype and (rounded or compute_dtype(tensor.dtype) == tensor.dtype)
+        return self.text(piece.value) if plain else f"{tensor.dtype}({self.text(piece.value)})"
 
     def tail(self, definition: Definition, piece: Piece) -> str:
         if piece.otherwise:
             return " otherwise"
         conds = [_condition(c) for c in affine.conjuncts(piece.guard) if c != TRUE]
-        if not all(t.name in self.program.results for t in definition.tensors):
-            shape = definition.tensors[0].shape
-            conds = [f"{quoted(a)} in 0..{_bound(s)}" for a, s in zip(definition.axes, shape, strict=True)] + conds
+        local = not all(t.name in self.program.results for t in definition.tensors)
+        ranges = zip(definition.axes, definition.tensors[0].shape, strict=True)
+        conds = [f"{quoted(a)} in 0..{_bound(s)}" for a, s in ranges if local or self.is_ambiguous(a, s, piece.value)] + conds
         return f" for {', '.join(conds)}" if conds else ""
+
+    def is_ambiguous(self, axis: str, extent: Affine, value: Expr) -> bool:
+        """Tell whether `axis` also indexes a dimension of another extent, so that its range cannot be inferred."""
+        places = ((s, e) for r in reads(value) for s, e in zip(r.index, self.tensors[r.tensor].shape, strict=True))
+        return any(s == AffineName(axis) and not affine.same(e, extent) for s, e in places)
 
     # ------------------------------------------------ types as the language sees them
 
@@ -141,37 +153,56 @@ class _Printer:
                 return self.tensors[tensor].dtype
             case Name(name):
                 return self.names.get(name)
-            case Unary(_, value) | Project(value):
+            case Unary(_, value):
+                return self.lang(value)
+            case Project(Reduce() as reduce, position):
+                return self.component(reduce, position)
+            case Project(Name(name), position) if name in self.tuples:
+                return self.component(self.tuples[name], position)
+            case Project(value):
                 return self.lang(value)
             case Binary(_, lhs, rhs) | Select(_, lhs, rhs):
-                return self.join(self.lang(lhs), self.lang(rhs))
+                return self.join(lhs, rhs)
             case Cast(dtype):
                 return dtype
             case Call(fn, args):
-                return bool_ if fn in ("isnan", "isinf") else self.join(*map(self.lang, args))
+                return bool_ if fn in ("isnan", "isinf") else self.join(*args)
             case Let(name, value, body):
-                self.names[name] = self.lang(value)
+                self.bind(name, value)
                 return self.lang(body)
             case TupleOf(items):
                 return self.lang(items[0])
-            case Reduce(reducer, _, bodies):
-                found = self.lang(bodies[0])
-                return found if found is not None and compute_dtype(found) == reducer.dtypes[0] else reducer.dtypes[0]
+            case Reduce():
+                return self.component(e, 0)
             case _:
                 assert_never(e)
 
-    def join(self, *langs: DType | None) -> DType | None:
-        """Return the common type of operands; differing ones are printed as casts to the type they are computed in."""
-        known = {d for d in langs if d is not None}
-        return known.pop() if len(known) == 1 else compute_dtype(known.pop()) if known else None
+    def component(self, reduce: Reduce, position: int) -> DType:
+        """Return the type of a component of a reduction: that of the body where it is computed in the accumulator's type."""
+        acc, found = reduce.reducer.dtypes[position], self.lang(reduce.body[position])
+        return found if found is not None and compute_dtype(found) == acc else acc
+
+    def bind(self, name: str, value: Expr) -> None:
+        self.names[name] = self.lang(value)
+        if isinstance(value, Reduce):
+            self.tuples[name] = value
+
+    def join(self, *items: Expr) -> DType | None:
+        """Return the type of an operation on `items`, printed as `operands` says."""
+        known = {d for d in map(self.lang, items) if d is not None}
+        if len(known) == 1:
+            return known.pop()
+        if known:
+            return compute_dtype(known.pop())
+        return items[0].dtype if isinstance(items[0], Const) else None
 
     def operands(self, *items: Expr) -> list[Expr]:
         """Return the operands with casts where the language would see different types or no type at all."""
         langs = [self.lang(i) for i in items]
         known = {d for d in langs if d is not None}
-        if len(items) > 1 and not known and all(isinstance(i, Const) for i in items):
-            first = items[0]
-            return [Cast(first.dtype, first), *items[1:]] if isinstance(first, Const) else list(items)
+        first = items[0]
+        if not known and isinstance(first, Const):
+            return [Cast(first.dtype, first), *items[1:]]
         if len(known) < 2:
             return list(items)
         return [i if d is None or compute_dtype(d) == d else Cast(compute_dtype(d), i) for i, d in zip(items, langs, strict=True)]
@@ -214,9 +245,9 @@ class _Printer:
             case Cast(dtype, value, saturate):
                 return f"sat[{dtype}]({self.text(value)})" if saturate else f"{dtype}({self.text(value)})"
             case Call(fn, args):
-                return f"{fn}({', '.join(map(self.text, args))})"
+                return f"{fn}({', '.join(map(self.text, self.operands(*args)))})"
             case Let(name, value, body):
-                self.names[name] = self.lang(value)
+                self.bind(name, value)
                 whole = self.yielded(name, value, body)
                 return whole or f"let {quoted(name)} = {self.at(SUM, value)} in {self.at(OR, body)}"
             case TupleOf(items):
@@ -255,17 +286,17 @@ class _Printer:
             binders.append(self.at(COMPARE, e.filter))
         if e.init is not None:
             binders.append(f"from {self.text(e.init[0]) if len(e.init) == 1 else self.text(TupleOf(e.init))}")
-        untyped = [d for b, d in zip(e.body, e.reducer.dtypes, strict=True) if self.lang(b) is None]
-        acc = f"[{', '.join(map(str, e.reducer.dtypes))}]" if untyped else ""
-        return f"{self.reducer(e.reducer, project)}{acc}({', '.join(binders)}) {self.body(e)}"
+        return f"{self.reducer(e.reducer, project)}({', '.join(binders)}) {self.body(e)}"
 
     def body(self, e: Reduce) -> str:
-        if len(e.body) > 1:
-            return self.text(TupleOf(e.body))
-        body = e.body[0]
+        typed = tuple(Cast(d, b) if self.lang(b) is None else b for b, d in zip(e.body, e.reducer.dtypes, strict=True))
+        if len(typed) > 1:
+            return self.text(TupleOf(typed))
+        body = typed[0]
         if isinstance(body, Reduce):
             return self.text(body)
-        return " * ".join(self.at(ATOM, f) for f in self.operands(*_factors(body)))
+        factors = _factors(body)
+        return " * ".join(self.at(ATOM, f) for f in (self.operands(*factors) if len(factors) > 1 else factors))
 
     def yielded(self, name: str, value: Expr, body: Expr) -> str | None:
         """Return `let t = reduction in f(t.0, t.1)` as a reduction whose reducer yields f, if `body` uses nothing else."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 from hypothesis import strategies as st
 
@@ -124,8 +126,8 @@ def functions(draw: st.DrawFn) -> Function:
 # ---------------------------------------------------------------- functions that run
 
 
-@st.composite
-def small_index(draw: st.DrawFn, scope: tuple[str, ...]) -> Index:
+@cache
+def small_index(scope: tuple[str, ...]) -> st.SearchStrategy[Index]:
     """Index arithmetic over `scope` whose divisors are positive."""
     divisors = st.sampled_from([1, 2, 3, 4, 8, 32]).map(Int)
     leaves: st.SearchStrategy[Index] = st.one_of(st.integers(-9, 9).map(Int), st.sampled_from(scope).map(Var))
@@ -141,30 +143,39 @@ def small_index(draw: st.DrawFn, scope: tuple[str, ...]) -> Index:
             st.builds(Max, e, e),
         )
 
-    return draw(st.recursive(leaves, layer, max_leaves=5))
+    return st.recursive(leaves, layer, max_leaves=5)
 
 
 def _cell(e: Index) -> tuple[Index, ...]:
     return (Mod(e, Int(8)),)
 
 
+@cache
+def _order(scope: tuple[str, ...]) -> st.SearchStrategy[Expr]:
+    side = small_index(scope).map(IndexValue)
+    return st.builds(Compare, st.sampled_from(["<", "<=", ">", ">=", "==", "!="]), side, side)
+
+
+@cache
+def _value(scope: tuple[str, ...], values: tuple[str, ...]) -> st.SearchStrategy[Expr]:
+    index = small_index(scope)
+    numbers = st.sampled_from([0.0, -0.0, 1.0, 0.1, float("inf")]).map(lambda v: Const(_round(v, DTYPES["f32"]), DTYPES["f32"]))
+    reads = [index.map(lambda e, name=name: Load(name, _cell(e))) for name in ("a", "c")]
+    known = st.one_of(numbers, *reads, *[st.just(Name(name)) for name in values])
+    return st.one_of(
+        known,
+        st.builds(Binary, st.sampled_from(["+", "-", "*", "/"]), known, known),
+        st.builds(Select, _order(scope), known, known),
+        st.builds(Cast, st.just(DTYPES["f32"]), index.map(IndexValue)),
+    )
+
+
 @st.composite
 def _running_block(draw: st.DrawFn, scope: tuple[str, ...], values: tuple[str, ...], depth: int) -> tuple[Stmt, ...]:
     index = small_index(scope)
-    numbers = st.sampled_from([0.0, -0.0, 1.0, 0.1, float("inf")]).map(lambda v: Const(_round(v, DTYPES["f32"]), DTYPES["f32"]))
-    order = st.builds(
-        Compare, st.sampled_from(["<", "<=", ">", ">=", "==", "!="]), st.builds(IndexValue, index), st.builds(IndexValue, index)
-    )
-    leaves: st.SearchStrategy[Expr] = st.one_of(numbers, index.map(lambda e: Load("a", _cell(e))), index.map(lambda e: Load("c", _cell(e))))
     body: list[Stmt] = []
     for _ in range(draw(st.integers(1, 2))):
-        known = st.one_of(leaves, *[st.just(Name(name)) for name in values])
-        value = st.one_of(
-            known,
-            st.builds(Binary, st.sampled_from(["+", "-", "*", "/"]), known, known),
-            st.builds(Select, order, known, known),
-            st.builds(Cast, st.just(DTYPES["f32"]), st.builds(IndexValue, index)),
-        )
+        value = _value(scope, values)
         match draw(st.sampled_from(["store", "let", "if", "for", "for"] if depth else ["store", "let"])):
             case "store":
                 body.append(Store("c", _cell(draw(index)), draw(value)))
@@ -174,7 +185,7 @@ def _running_block(draw: st.DrawFn, scope: tuple[str, ...], values: tuple[str, .
                 values = (*values, name)
             case "if":
                 then = draw(_running_block(scope, values, depth - 1))
-                body.append(If(draw(order), then, draw(_running_block(scope, values, depth - 1))))
+                body.append(If(draw(_order(scope)), then, draw(_running_block(scope, values, depth - 1))))
             case _:
                 var = f"i{depth}"
                 lo, hi = draw(st.one_of(st.integers(0, 2).map(Int), index)), draw(index)

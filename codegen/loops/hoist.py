@@ -1,0 +1,88 @@
+"""Compute once, before a loop, what every iteration would compute anew.
+
+    before   for e in 0 .. 768 { y[m, e] = (x[m, e] - mean[]) / sqrt(v[] + eps) }
+    after    let h = sqrt(v[] + eps)
+             for e in 0 .. 768 { y[m, e] = (x[m, e] - mean[]) / h }
+
+Only expressions with a division or an elementary function in them move, since a value kept across a loop costs a register. An expression
+moves when it mentions neither the loop's variable nor anything the body binds or stores to, when it is evaluated in every iteration, and
+when the loop is known to run at all, so that nothing is read or divided that was not before. Parallel loops are left alone: their bodies
+become functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from codegen.loops.nodes import Binary, Call, Expr, For, Function, If, Int, Let, Load, Name, Select, Stmt, Store
+from codegen.loops.walk import Fresh, binders, free_vars, map_expr, names, stores, walk
+
+_DIVISIONS = ("/", "//", "%")
+
+
+def hoist(function: Function) -> Function:
+    """Return `function` with such expressions bound before the outermost loop they do not depend on."""
+    fresh = Fresh({*names(*function.body), *binders(*function.body), *(p.name for p in function.params), *function.sizes})
+    return replace(function, body=_block(function.body, fresh))
+
+
+def _block(body: Iterable[Stmt], fresh: Fresh) -> tuple[Stmt, ...]:
+    out: list[Stmt] = []
+    for stmt in body:
+        match stmt:
+            case For():
+                loop = replace(stmt, body=_block(stmt.body, fresh))
+                out.append(_hoisted(loop, fresh, out) if stmt.kind != "parallel" and _runs(loop) else loop)
+            case If():
+                out.append(replace(stmt, then=_block(stmt.then, fresh), orelse=_block(stmt.orelse, fresh)))
+            case _:
+                out.append(stmt)
+    return tuple(out)
+
+
+def _runs(loop: For) -> bool:
+    return isinstance(loop.lo, Int) and isinstance(loop.hi, Int) and loop.lo.value < loop.hi.value
+
+
+def _hoisted(loop: For, fresh: Fresh, before: list[Stmt]) -> For:
+    """Return `loop` without its invariant expressions, whose bindings are appended to `before`."""
+    bound = {loop.var, *binders(*loop.body)}
+    written = {s.buffer for s in stores(*loop.body)}
+    known: dict[Expr, Name] = {}
+
+    def movable(e: Expr) -> bool:
+        if not _expensive(e) or free_vars(e) & bound:
+            return False
+        parts = list(walk(e))
+        return not any(isinstance(p, Name) and p.name in bound or isinstance(p, Load) and p.buffer in written | bound for p in parts)
+
+    def rewrite(e: Expr) -> Expr:
+        if movable(e):
+            if e not in known:
+                known[e] = Name(fresh("invariant"))
+                before.append(Let(known[e].name, e))
+            return known[e]
+        match e:
+            case Select(cond, then, orelse):
+                return replace(e, cond=rewrite(cond), then=then, orelse=orelse)
+            case Binary("and" | "or", lhs, rhs):
+                return replace(e, lhs=rewrite(lhs), rhs=rhs)
+            case _:
+                return map_expr(e, lambda index: index, rewrite)
+
+    def statement(s: Stmt) -> Stmt:
+        match s:
+            case Store():
+                return replace(s, value=rewrite(s.value))
+            case Let():
+                return replace(s, value=rewrite(s.value))
+            case _:
+                return s
+
+    return replace(loop, body=tuple(statement(s) for s in loop.body))
+
+
+def _expensive(e: Expr) -> bool:
+    return any(isinstance(p, Call) or (isinstance(p, Binary) and p.op in _DIVISIONS) for p in walk(e))
+

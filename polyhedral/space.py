@@ -432,7 +432,8 @@ def floor_div(value: Expr, divisor: int) -> Expr:
         rest, remainder, divisor = {t: f // common for t, f in rest.items()}, remainder // common, divisor // common
         if divisor == 1:
             return plus(from_linear(whole, quotient), from_linear(rest, remainder))
-    whole[Floor(from_linear(rest, remainder), divisor)] = 1
+    term = Floor(from_linear(rest, remainder), divisor)
+    whole[term] = whole.get(term, 0) + 1
     return from_linear(whole, quotient)
 
 

@@ -312,3 +312,10 @@ def test_random_fused_trees_interleave_their_statements_in_order(data: st.DataOb
     loops_of = nests["S0"].loops
     inner: tuple[Tree, ...] = tuple(node for s in statements for node in under(loops_of[shared:], (Leaf(s.name),), {"j": "vector"}))
     check_scan(Schedule(scop, nests, under(loops_of[:shared], inner, {"i": "unroll"})), {"N": data.draw(st.integers(0, 6))})
+
+
+def test_pieces_that_only_divisions_tell_apart_stay_in_one_loop() -> None:
+    scop = one(("N",), ("i", "j"), And((box(i=N, j=Int(5)), Compare("!=", j, N))))
+    fused_loops = nest(scop, "S").fuse("i", "j", "f").split("f", 1, "fo", "fi")
+    for n in range(7):
+        check_scan(in_sequence(scop, fused_loops), {"N": n})

@@ -322,3 +322,7 @@ def test_peeling_keeps_every_instance_once() -> None:
     parts = [whole.restrict(lt(i, Int(2))).placed("head"), whole.restrict(le(Int(2), i)).placed("tail")]
     points = [p for part in parts for p in points_of(part, {"N": 5})]
     assert sorted(points) == instances(scop, scop.statements[0], {"N": 5}, reach=8)
+
+
+def test_dividing_a_remainder_keeps_its_value() -> None:
+    assert [evaluate(floor_div(Mod(i, 2), 2), {"i": v}) for v in (-3, 0, 1)] == [0, 0, 0]

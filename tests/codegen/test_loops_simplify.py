@@ -56,6 +56,7 @@ def test_simplified_indices_have_the_same_value_within_the_ranges(e: Index, ii: 
     point = {"ii": ii, "r": r, "s": s, "N": n}
     simple, value = simplify_index(e, RANGES), evaluate_index(e, point)
     assert evaluate_index(simple, point) == value
+    assert simplify_index(simple, RANGES) == simple
     lo, hi = range_of(e, RANGES)
     assert (lo is None or lo <= value) and (hi is None or value <= hi)
 

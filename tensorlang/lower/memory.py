@@ -154,7 +154,7 @@ def _space(
     count = 1
     for extent in extents:
         count *= extent or 0
-    if count <= REGISTER_ELEMENTS and not stored and _addressed_at_compile_time(plan, array, touching, depth):
+    if count == 1 or count <= REGISTER_ELEMENTS and not stored and _addressed_at_compile_time(plan, array, touching, depth):
         return "registers", 64
     return ("stack" if count * max(d.size_bytes for d in dtypes) <= STACK_BYTES else "heap"), 64
 

@@ -23,7 +23,7 @@ from tensorlang.tensor import affine
 from tensorlang.tensor.flatten import flatten
 from tensorlang.tensor.lift import lift
 from tensorlang.tensor.nodes import Definition, Dynamic, Program
-from tensorlang.tensor.walk import components, reads, reduces, tensor_table
+from tensorlang.tensor.walk import components, index_names, reads, reduces, tensor_table
 
 PARALLEL_WORK = 40_000
 """Scalar operations below which waking other threads costs more than it saves."""
@@ -155,6 +155,11 @@ def _pointwise(d: _Deriver, definition: Definition) -> None:
             # A blocked layout keeps other axes between a block and its lanes.
             blocked = block_of(d.layouts.get(name), axis) is not None
             order = _with_outer(definition.axes, axis, outer) if blocked else [*others, outer]
+            crossing = _crossing_axis(d, definition, axis)
+            if crossing is not None and not blocked:
+                d.add(d.schedule.split(f"{name}.{crossing}", lanes, (f"{crossing}_o", f"{crossing}_i")))
+                order = [*(f"{a}_o" if a == crossing else a for a in order), f"{crossing}_i"]
+                sizes = {**sizes, f"{crossing}_o": -(-(sizes[crossing] or 64) // lanes)}
             if len(definition.pieces) == 1 or not binders:
                 d.add(_order(d.schedule, name, [*order, *(binders if len(definition.pieces) == 1 else []), inner]))
             d.add(d.schedule.vectorize(f"{name}.{inner}"))
@@ -164,6 +169,19 @@ def _pointwise(d: _Deriver, definition: Definition) -> None:
     else:
         _reduction_lanes(d, definition)
         _parallel(d, name, list(definition.axes), sizes)
+
+
+def _crossing_axis(d: _Deriver, definition: Definition, axis: str) -> str | None:
+    """Return the axis along which some read is contiguous while the store is contiguous along `axis`: a transposition, done in squares
+    so that the lines it touches are used whole."""
+    if any(True for p in definition.pieces for _ in reduces(p.value)) or len(definition.pieces) > 1:
+        return None
+    sizes = extents(definition)
+    for read in reads(definition.pieces[0].value):
+        for other in definition.axes:
+            if other != axis and unit_stride(read.index, d.layouts.get(read.tensor), d.axes[read.tensor], other) and (sizes[other] or 64) >= 8:
+                return other
+    return None
 
 
 def _with_outer(axes: tuple[str, ...], axis: str, outer: str) -> list[str]:
@@ -198,7 +216,8 @@ def _reduction_lanes(d: _Deriver, definition: Definition) -> None:
             extent = affine.difference(binder.hi, binder.lo)
             if extent is not None and extent < lanes:
                 continue
-            contiguous = [unit_stride(r.index, d.layouts.get(r.tensor), d.axes[r.tensor], binder.name) for b in reduce.body for r in reads(b)]
+            along = [r for b in reduce.body for r in reads(b) if binder.name in index_names(r)]
+            contiguous = [unit_stride(r.index, d.layouts.get(r.tensor), d.axes[r.tensor], binder.name) for r in along]
             if contiguous and all(contiguous):
                 outer, inner = f"{binder.name}_o", f"{binder.name}_v"
                 d.add(d.schedule.split(f"{name}.{binder.name}", lanes, (outer, inner)).vectorize(f"{name}.{inner}"))

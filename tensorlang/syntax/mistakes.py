@@ -20,6 +20,7 @@ def _words(text: str) -> frozenset[str]:
 
 _OPERATORS = _words("SIGN TIMES DIVIDE COMPARE AND OR NOT")
 _STARTS_OPERAND = _words("NAME NUMBER TEXT LPAR LSQB LET IF NOT")
+_STATEMENTS = _words("return var const def while int float double auto yield print assert pass")
 _ENDS = _words("NEWLINE $END RBRACE RPAR RSQB")
 
 
@@ -178,6 +179,9 @@ def _reserved(p: _Place) -> Diagnostic | None:
     if p.previous.type in ("LBRACE", "NEWLINE") and word in ("for", "if", "let"):
         help = "a clause says what an element is, as in `y[i] = x[i]`; its indices run over the declared shape by themselves"
         return Diagnostic("P031", f"`{word}` starts no clause", (Label(p.span),), help=help)
+    following = p.tokens[p.position + 1].type if p.position + 1 < len(p.tokens) else ""
+    if word == "from" or (word == "for" and following == "NAME" and not p.needs_operand):
+        return None
     joins = ("for", "in", "then", "else", "otherwise", "and", "or", "where", "if", "let", "not")
     if p.needs_operand and word in joins:
         return None
@@ -217,13 +221,20 @@ def _results(p: _Place) -> Diagnostic | None:
     if p.token.type in ("ATTR", "SIZE") and "EACH" in p.accepted:
         help = "a result's sizes follow from the parameters; an attribute is a parameter"
         return Diagnostic("P018", f"a result cannot be `{p.token.value}`", (Label(p.span),), help=help)
+    if p.previous.type == "LPAR" and p.accepted == {"NAME", "EACH"} and p.token.type == "RPAR":
+        return Diagnostic("P018", f"{p.word()} has no results", (Label(p.span, "a result expected"),), help="write `-> (y: T[…])`")
+    in_results = any(token.type == "ARROW" for token in p.tokens[: p.position]) and p.inside() == "LPAR"
+    if in_results and p.token.type == "EQUAL" and p.tokens[0].type in ("OP", "EXTERN"):
+        help = "clauses define it; only parameters have defaults"
+        return Diagnostic("P018", "a result has no default", (Label(p.span),), help=help)
     return None
 
 
 def _parameters(p: _Place) -> Diagnostic | None:
     if "COLON" in p.accepted and not p.is_schedule and p.inside() == "LPAR" and p.previous.type in ("NAME", "EXPAND"):
         name = p.tokens[p.position - (2 if p.previous.type == "EXPAND" else 1)]
-        return Diagnostic("P019", f"`{name.value}` has no type", (Label(p.at(name)),), help=f"write `{name.value}: f32[N]`, for example")
+        example = "int" if p.tokens[p.position - 2].type == "ATTR" else "f32[N]"
+        return Diagnostic("P019", f"`{name.value}` has no type", (Label(p.at(name)),), help=f"write `{name.value}: {example}`, for example")
     if p.previous.type == "COLON" and p.accepted <= {"NAME", "FN"} and not p.is_schedule:
         return Diagnostic("P019", "a type is expected here", (Label(p.span),), help="types are names with dimensions: `f32`, `T[M, N]`")
     if "LPAR" in p.accepted and p.position <= 6 and p.tokens[0].type in ("OP", "FN", "EXTERN") and not p.needs_operand:
@@ -243,11 +254,20 @@ def _definition(p: _Place) -> Diagnostic | None:
         return None
     if not p.is_clause_level and p.tokens[0].type not in ("FN", "REDUCER", "ORDERED"):
         return None
+    if p.token.type == "ARROW":
+        help = "write `fn f(x) = …`; its type follows from the value"
+        return Diagnostic("P008", "a function states no result", (Label(p.span, "`=` expected"),), help=help)
+    if p.previous.value in _STATEMENTS and p.token.type == "NAME":
+        help = "a clause says what an element is, as in `y[i] = x[i]`; a tensor is declared by defining it"
+        return Diagnostic("P031", f"`{p.previous.value}` starts no clause", (Label(p.at(p.previous)),), help=help)
     return Diagnostic("P008", "`=` is missing", (Label(p.span, "expected here"),), help="a definition is written `y[i] = …`, `fn f(x) = …`")
 
 
 def _ranges(p: _Place) -> Diagnostic | None:
     span, kind = p.span, p.token.type
+    if kind == "COLON" and p.inside() == "LSQB":
+        help = "an index names one element; clauses run over all of them: `y[i, j] = x[i, j]`"
+        return Diagnostic("P011", "there are no slices", (Label(span),), help=help)
     if p.previous.type == "RANGE" or (kind == "EXPAND" and "RANGE" in p.accepted):
         dots = p.previous if p.previous.type == "RANGE" else p.token
         return Diagnostic("P011", "a range has no end", (Label(p.at(dots)),), help="write `lo..hi`; `hi` is excluded")
@@ -313,12 +333,19 @@ def _operand(p: _Place) -> Diagnostic | None:
     if kind == "COMMA":
         return Diagnostic("P009", "nothing stands before this comma", (Label(p.span),))
     if kind in _ENDS or kind in ("FOR", "IN", "THEN", "ELSE", "OTHERWISE", "WHERE", "EQUAL", "COLON", "LBRACE"):
-        after = "a bracket" if previous.type == "LBRACE" else f"`{previous.value}`"
-        return Diagnostic("P009", f"an expression is missing after {after}", (Label(p.span, "expected here"),))
+        return Diagnostic("P009", f"an expression is missing after `{previous.value}`", (Label(p.span, "expected here"),))
     return None
 
 
 def _juxtaposition(p: _Place) -> Diagnostic | None:
+    if p.has_operand and p.token.type == "COMMA":
+        binds = any(token.type == "LET" for token in p.statement())
+        help = (
+            "a `let` binds one name: write `let a = e in let b = …`"
+            if binds
+            else "a clause has one value; the next clause begins on a new line"
+        )
+        return Diagnostic("P010", "`,` follows an expression that is complete", (Label(p.span),), help=help)
     if not p.has_operand or p.token.type not in _STARTS_OPERAND or (p.is_schedule and p.inside() == "LBRACE"):
         return None
     token, before = p.token, p.previous
@@ -373,7 +400,9 @@ def _directive(p: _Place) -> Diagnostic | None:
         return Diagnostic("P027", f"`{p.token.value}` starts no directive", (Label(p.span),), help=help)
     if p.token.type in ("NEWLINE", "$END", "RBRACE"):
         return Diagnostic("P027", f"`{p.previous.value}` has no operand", (Label(p.at(p.previous)),), help=help)
-    if any(t.type == "CALL" for t in statement):
+    if any(t.type == "ARROW" for t in statement):
+        help = "names stand after `->`, with commas between them; the next directive begins on a new line"
+    elif any(t.type == "CALL" for t in statement):
         help = f"a tactic call ends with its `)`; an operand in parentheses follows a space: `{statement[0].value} (i, j)`"
     return Diagnostic("P027", f"`{p.token.value}` does not belong into this directive", (Label(p.span),), help=help)
 

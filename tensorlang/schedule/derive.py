@@ -18,12 +18,12 @@ from polyhedral.expr import Name as AffineName
 from tensorlang.schedule.machine import Machine
 from tensorlang.schedule.plan import Storage
 from tensorlang.schedule.schedule import Schedule
-from tensorlang.schedule.shape import Contraction, block_of, contraction, extents, innermost_axis, unit_stride, work
+from tensorlang.schedule.shape import Contraction, block_of, contraction, extents, innermost_axis, readers, unit_stride, work
 from tensorlang.tensor import affine
 from tensorlang.tensor.flatten import flatten
 from tensorlang.tensor.lift import lift
 from tensorlang.tensor.nodes import Definition, Dynamic, Program
-from tensorlang.tensor.walk import components, index_names, reads, reduces, tensor_table
+from tensorlang.tensor.walk import components, definition_reads, index_names, reads, reduces, tensor_table
 
 PARALLEL_WORK = 40_000
 """Scalar operations below which waking other threads costs more than it saves."""
@@ -52,14 +52,11 @@ def derive(
     schedule = Schedule(program.name)
     d = _deriver(program, machine, layouts or {}, constants, schedule if program == lifted else schedule.flatten())
     d.parallel = machine.threads > 1 and work(program) >= PARALLEL_WORK
-    rows = _row_depth(program)
-    if rows:
-        _rows(d, rows)
-        return d.schedule
-    for group in components(program):
-        if len(group) > 1 or _reads_itself(group[0]):
-            continue
-        _one(d, group[0])
+    for cluster in _clusters(program):
+        if len(cluster.members) > 1:
+            _rows(d, cluster)
+        elif not _recurs(program, cluster.head):
+            _one(d, cluster.head)
     return d.schedule
 
 
@@ -226,43 +223,77 @@ def _reduction_lanes(d: _Deriver, definition: Definition) -> None:
 # ---------------------------------------------------------------- rows
 
 
-def _row_depth(program: Program) -> int:
-    """Return how many leading axes all definitions share, each read at the reader's own point along them; 0 when it is not such a program."""
-    definitions = program.definitions
-    if len(definitions) < 2 or any(len(d.pieces) != 1 for d in definitions):
-        return 0
-    if any(len(group) > 1 or _reads_itself(group[0]) for group in components(program)):
-        return 0
-    made = {t.name: d for d in definitions for t in d.tensors}
-    depth = min(len(d.axes) for d in definitions)
-    last = [d for d in definitions if d.tensors[0].name in program.results]
-    if len(last) != 1 or any(t.name in program.results for d in definitions if d is not last[0] for t in d.tensors):
-        return 0
-    for definition in definitions:
-        for read in reads(definition.pieces[0].value):
-            if read.tensor in made:
+@dataclass(frozen=True, slots=True)
+class _Cluster:
+    """Definitions computed together: `head`, and `members` (it among them) that agree with it on `depth` leading axes."""
+
+    head: Definition
+    members: tuple[Definition, ...]
+    depth: int
+
+
+def _clusters(program: Program) -> list[_Cluster]:
+    """Return the definitions, each in one cluster. A tensor joins the cluster that holds all its readers when they read it at their own
+    point along at least one leading axis; contractions, recurrences and tensors in pieces stay by themselves."""
+    alone = {d.tensors[0].name for d in program.definitions if len(d.pieces) != 1 or _recurs(program, d) or _is_product(d)}
+    readers_of = readers(program)
+    taken: set[str] = set()
+    out: list[_Cluster] = []
+    for head in reversed(program.definitions):
+        name = head.tensors[0].name
+        if name in taken:
+            continue
+        members, depth = [head], len(head.axes)
+        for candidate in reversed(program.definitions) if name not in alone else ():
+            made = candidate.tensors[0].name
+            inside = {m.tensors[0].name for m in members}
+            if made in taken or made in alone or made in inside or made in program.results or len(candidate.tensors) > 1:
+                continue
+            if not readers_of.get(made) or not set(readers_of[made]) <= inside:
+                continue
+            shared = min(depth, len(candidate.axes), *(_agreement(m, candidate) for m in members if made in definition_reads(m)))
+            if shared and candidate.tensors[0].shape[:shared] == head.tensors[0].shape[:shared]:
+                members.append(candidate)
+                depth = shared
+        taken |= {m.tensors[0].name for m in members}
+        out.append(_Cluster(head, tuple(reversed(members)), depth))
+    return list(reversed(out))
+
+
+def _recurs(program: Program, definition: Definition) -> bool:
+    group = next(g for g in components(program) if definition in g)
+    return len(group) > 1 or _reads_itself(definition)
+
+
+def _is_product(definition: Definition) -> bool:
+    """Tell whether a reduction in the definition multiplies two tensors that vary along different axes: work for a register tile."""
+    return any(contraction(definition, axis) is not None for axis in definition.axes)
+
+
+def _agreement(reader: Definition, read: Definition) -> int:
+    """Return along how many leading axes `reader` reads `read` at its own point."""
+    depth = len(read.axes)
+    for piece in reader.pieces:
+        for r in reads(piece.value):
+            if r.tensor == read.tensors[0].name:
                 same = 0
-                for axis, slot in zip(definition.axes, read.index, strict=False):
+                for axis, slot in zip(reader.axes, r.index, strict=False):
                     if not (isinstance(slot, AffineName) and slot.name == axis):
                         break
                     same += 1
                 depth = min(depth, same)
-    shapes = {tuple(d.tensors[0].shape[:depth]) for d in definitions}
-    return depth if depth and len(shapes) == 1 else 0
+    return depth
 
 
-def _rows(d: _Deriver, depth: int) -> None:
-    program = d.program
-    result = next(x for x in program.definitions if x.tensors[0].name in program.results)
-    name = result.tensors[0].name
-    loop = result.axes[depth - 1]
-    for definition in program.definitions:
-        own = definition.tensors[0].name
-        if definition is not result:
-            d.add(d.schedule.at(own, f"{name}.{loop}"))
+def _rows(d: _Deriver, cluster: _Cluster) -> None:
+    head, depth = cluster.head, cluster.depth
+    name = head.tensors[0].name
+    loop = head.axes[depth - 1]
+    for definition in cluster.members:
+        if definition is not head:
+            d.add(d.schedule.at(definition.tensors[0].name, f"{name}.{loop}"))
         _row_vectors(d, definition, depth)
-    sizes = extents(result)
-    _parallel(d, name, list(result.axes[:depth]), sizes)
+    _parallel(d, name, list(head.axes[:depth]), extents(head))
 
 
 def _row_vectors(d: _Deriver, definition: Definition, depth: int) -> None:
@@ -431,8 +462,6 @@ def wanted_storage(
     program = lift(program)
     d = _deriver(program, machine, layouts, constants, Schedule(program.name))
     out: dict[str, Storage] = {}
-    if _row_depth(program):
-        return out
     for definition in program.definitions:
         if len(definition.pieces) == 1 and len(definition.axes) > 0:
             out |= _channels(d, definition)

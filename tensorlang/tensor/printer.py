@@ -94,7 +94,7 @@ class _Printer:
         dims, start = [], 0
         for count in tensor.grouping or (1,) * len(tensor.shape):
             part = ", ".join(affine.show(s) for s in tensor.shape[start : start + count])
-            dims.append(part if count == 1 else f"({part})")
+            dims.append("1" if count == 0 else part if count == 1 else f"({part})")
             start += count
         return f"{tensor.dtype}[{', '.join(dims)}]" if tensor.shape else str(tensor.dtype)
 
@@ -107,7 +107,7 @@ class _Printer:
         out, start = [], 0
         for count in tensor.grouping or (1,) * len(axes):
             part = ", ".join(quoted(a) for a in axes[start : start + count])
-            out.append(part if count == 1 else f"({part})")
+            out.append("0" if count == 0 else part if count == 1 else f"({part})")
             start += count
         return ", ".join(out)
 
@@ -273,7 +273,7 @@ class _Printer:
         out, start = [], 0
         for count in self.tensors[tensor].grouping or (1,) * len(slots):
             part = ", ".join(slots[start : start + count])
-            out.append(part if count == 1 else f"({part})")
+            out.append("0" if count == 0 else part if count == 1 else f"({part})")
             start += count
         return f"{quoted(tensor)}[{', '.join(out)}]" if slots else quoted(tensor)
 

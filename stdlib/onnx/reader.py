@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from graphlib import CycleError, TopologicalSorter
 from math import isnan
 from pathlib import Path
 from typing import Any, TypeVar
 
 import onnx
+from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, ValueInfoProto
 
@@ -41,13 +42,10 @@ def read(source: str | os.PathLike[str] | bytes | ModelProto) -> Model:
     """Return the model in `source`: a path, the bytes of a file, or a ModelProto. Raises CompileError (O001 to O007, O010)."""
     try:
         proto, folder = _proto(source)
+        _check_text(proto)
         return _Reader(proto, folder).model()
     except Refusal as refusal:
         raise CompileError(refusal.diagnostic) from refusal
-    except Unsupported as missing:
-        raise CompileError(Diagnostic("O010", f"not supported yet: {missing}")) from missing
-    except (UnicodeDecodeError, DecodeError) as problem:
-        raise CompileError(Diagnostic("O001", "the model holds text that is not UTF-8", (), (str(problem)[:200],))) from problem
 
 
 def _proto(source: str | os.PathLike[str] | bytes | ModelProto) -> tuple[ModelProto, Path | None]:
@@ -69,6 +67,19 @@ def _parsed(data: bytes) -> ModelProto:
     except (DecodeError, RecursionError) as problem:
         raise Refusal("O001", "this is not an ONNX model", str(problem), help="the file may be truncated") from problem
     return proto
+
+
+def _check_text(proto: ModelProto) -> None:
+    """Refuse text that is not UTF-8, which protobuf hands out as bytes, wherever it stands."""
+    pending: list[Any] = [proto]
+    while pending:
+        for field, content in pending.pop().ListFields():
+            several = isinstance(content, Sequence) and not isinstance(content, str | bytes)
+            items = content if several else (content,)
+            if field.type == FieldDescriptor.TYPE_MESSAGE:
+                pending.extend(items)
+            elif field.type == FieldDescriptor.TYPE_STRING and not all(isinstance(item, str) for item in items):
+                raise Refusal("O001", f"the {field.name} of a {field.containing_type.name} is not UTF-8")
 
 
 class _Reader:

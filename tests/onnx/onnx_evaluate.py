@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto
+from onnx import ModelProto, TensorProto, numpy_helper
 from onnx.backend.test.case.test_case import TestCase
 from onnx.backend.test.loader import load_model_tests
 
@@ -38,7 +38,7 @@ def evaluate(graph: Graph, feeds: Mapping[str, Array]) -> list[Array]:
 
 def run(model: ModelProto, inputs: Sequence[Array]) -> list[Array]:
     """Return what a model computes. Inputs from which shapes are taken are fixed at import when the importer asks for it."""
-    feeds = {value.name: np.asarray(array) for value, array in zip(model.graph.input, inputs, strict=False)}
+    feeds = {value.name: as_array(array) for value, array in zip(model.graph.input, inputs, strict=False)}
     try:
         graph = Importer().load(model, {name: array.shape for name, array in feeds.items()})
     except CompileError as problem:
@@ -49,6 +49,11 @@ def run(model: ModelProto, inputs: Sequence[Array]) -> list[Array]:
     return evaluate(verify(graph), feeds)
 
 
+def as_array(value: Any) -> Array:
+    """Return an input or output of a case: the suite keeps types that NumPy lacks as TensorProto."""
+    return numpy_helper.to_array(value) if isinstance(value, TensorProto) else np.asarray(value)
+
+
 @cache
 def suite() -> dict[str, TestCase]:
     """Return the node cases of the onnx package by name, those that only expand others left out."""
@@ -57,8 +62,9 @@ def suite() -> dict[str, TestCase]:
         return {case.name: case for case in load_model_tests(kind="node") if "_expanded" not in case.name}
 
 
-def close(actual: Array, expected: Array, case: TestCase) -> bool:
+def close(actual: Array, expected: Any, case: TestCase) -> bool:
     """Tell whether a result is what the suite asks for: type, shape, and elements within the tolerance of the case."""
+    expected = as_array(expected)
     if actual.dtype != expected.dtype or actual.shape != expected.shape:
         return False
     if actual.dtype.kind in "biu" or actual.dtype.name.startswith(("int", "uint")):

@@ -502,7 +502,7 @@ def test_symbolic_dimensions_are_given_by_the_caller() -> None:
         assert caught.value.diagnostics[0].code == "O011"
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@settings(max_examples=500, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(st.data())
 def test_a_damaged_file_is_imported_or_refused(data: st.DataObject) -> None:
     content = bytearray(sound().SerializeToString())

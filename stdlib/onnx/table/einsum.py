@@ -78,4 +78,4 @@ def _index(letter: str) -> str:
     return f"i_{letter}"
 
 
-RULES = (Entry("Einsum", 12, 12, einsum),)
+RULES = (Entry("Einsum", 12, 28, einsum),)

@@ -60,15 +60,15 @@ def power(n: Site) -> Value:
 
 def mod(n: Site) -> Value:
     if n.arg(0).dtype.is_float:
-        if not n.flag("fmod"):
+        if not n.flag("fmod") and n.node.since < 28:
             raise n.wrong("floats need fmod = 1")
-        return n.op("remainder", n.arg(0), n.arg(1))
+        return n.op("remainder" if n.flag("fmod") else "mod", n.arg(0), n.arg(1))
     return n.op("remainder_int" if n.flag("fmod") else "mod_int", n.arg(0), n.arg(1))
 
 
 def shift(n: Site) -> Value:
     left = n.text("direction", "", ("LEFT", "RIGHT")) == "LEFT"
-    return n.op("shift_left" if left else "shift_right", n.arg(0), n.arg(1))
+    return n.op("shift_left" if left else "shift_right", n.arg(0), n.arg(1), bits=n.arg(0).dtype.bits)
 
 
 def with_alpha(f: str, alpha: float) -> Rule:
@@ -120,24 +120,26 @@ def is_inf(n: Site) -> Value:
 
 
 def cast(n: Site, x: Value, dtype: DType) -> Value:
-    return x if x.dtype == dtype else n.op(f"cast_{dtype.name}", x)
+    """Return `x` in another type. Floats become the narrowest integers by way of i32: out of range, only the low bits count."""
+    if x.dtype == dtype:
+        return x
+    if x.dtype.is_float and dtype.is_integer and dtype.bits < 8:
+        x = n.op("cast_i32", x)
+    return n.op(f"cast_{dtype.name}", x)
+
+
+def _cast_as_asked(n: Site, x: Value, dtype: DType) -> Value:
+    if dtype.bits == 8 and dtype.is_float and x.dtype != dtype and n.flag("saturate", True):
+        return n.op(f"saturate_{dtype.name}", x)
+    return cast(n, x, dtype)
 
 
 def cast_to(n: Site) -> Value:
-    number = n.integer("to", 0) if n.node.since >= 6 else 0
-    if n.node.since < 6:
-        raise n.unsupported("a type given by name")
-    target = element_type(number, "the result")
-    x = n.arg(0)
-    if target.bits == 8 and target.is_float and x.dtype != target and not n.flag("saturate", True):
-        raise n.unsupported("saturate = 0")
-    if target.bits == 8 and target.is_float and x.dtype != target:
-        raise n.unsupported(f"the target {target}")
-    return cast(n, x, target)
+    return _cast_as_asked(n, n.arg(0), element_type(n.integer("to", 0), "the result"))
 
 
 def cast_like(n: Site) -> Value:
-    return cast(n, n.arg(0), n.arg(1).dtype)
+    return _cast_as_asked(n, n.arg(0), n.arg(1).dtype)
 
 
 def identity(n: Site) -> Value:
@@ -164,7 +166,7 @@ def constant_of(value: float) -> Rule:
 
 
 UNARY = {
-    "Abs": "abs", "Neg": "negate", "Exp": "exp", "Log": "log", "Sqrt": "sqrt", "Reciprocal": "reciprocal", "Floor": "floor", "Ceil": "ceil",
+    "Abs": "magnitude", "Neg": "negate", "Exp": "exp", "Log": "log", "Sqrt": "sqrt", "Reciprocal": "reciprocal", "Floor": "floor", "Ceil": "ceil",
     "Round": "round", "Sign": "sign", "Erf": "erf", "Sin": "sin", "Cos": "cos", "Tan": "tangent", "Asin": "asin", "Acos": "acos",
     "Atan": "atan", "Sinh": "sinh", "Cosh": "cosh", "Tanh": "tanh", "Asinh": "asinh", "Acosh": "acosh", "Atanh": "atanh",
     "Relu": "relu", "Sigmoid": "sigmoid", "Softplus": "softplus", "Softsign": "softsign", "HardSwish": "hard_swish", "Mish": "mish",
@@ -179,7 +181,7 @@ RULES = (
     Entry("Mul", 1, 14, binary("mul")),
     Entry("Div", 1, 14, by_kind("div", "div_int")),
     Entry("Pow", 7, 15, power),
-    Entry("Mod", 10, 13, mod),
+    Entry("Mod", 10, 28, mod),
     Entry("Sum", 6, 13, chain("add")),
     Entry("Mean", 6, 13, mean),
     Entry("Max", 6, 13, chain("maximum")),
@@ -188,7 +190,7 @@ RULES = (
     Entry("Gelu", 20, 20, gelu),
     Entry("LeakyRelu", 1, 16, with_alpha("leaky_relu", 0.01)),
     Entry("Elu", 1, 22, with_alpha("elu", 1.0)),
-    Entry("Celu", 12, 12, with_alpha("celu", 1.0)),
+    Entry("Celu", 12, 28, with_alpha("celu", 1.0)),
     Entry("ThresholdedRelu", 10, 22, with_alpha("thresholded_relu", 1.0)),
     Entry("Swish", 24, 24, with_alpha("swish", 1.0)),
     Entry("Selu", 6, 22, with_two("selu", ("alpha", 1.67326319217681884765625), ("gamma", 1.05070102214813232421875))),
@@ -205,11 +207,11 @@ RULES = (
     Entry("BitwiseOr", 18, 18, plain("bitwise_or")),
     Entry("BitwiseXor", 18, 18, plain("bitwise_xor")),
     Entry("BitwiseNot", 18, 18, plain("bitwise_not")),
-    Entry("BitShift", 11, 11, shift),
+    Entry("BitShift", 11, 28, shift),
     Entry("IsNaN", 9, 20, plain("is_nan")),
     Entry("IsInf", 10, 20, is_inf),
-    Entry("Cast", 6, 25, cast_to),
-    Entry("CastLike", 15, 25, cast_like),
+    Entry("Cast", 6, 28, cast_to),
+    Entry("CastLike", 15, 28, cast_like),
     Entry("Identity", 1, 25, identity),
     Entry("Dropout", 1, 22, dropout),
 )

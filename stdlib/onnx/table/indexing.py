@@ -98,7 +98,7 @@ RULES = (
     Entry("Gather", 1, 13, gather),
     Entry("GatherElements", 11, 13, gather_elements),
     Entry("GatherND", 11, 13, gather_nd),
-    Entry("OneHot", 9, 11, one_hot),
+    Entry("OneHot", 9, 28, one_hot),
     Entry("Scatter", 9, 11, scatter_elements),
     Entry("ScatterElements", 11, 18, scatter_elements),
     Entry("ScatterND", 11, 18, scatter_nd),

@@ -244,7 +244,8 @@ def space_to_depth(n: Site) -> Value:
         raise n.wrong(f"blocks of {size} do not fit the shape {list(x.shape)}")
     batch, channels, height, width = x.shape
     parts = n.view(x, (batch, channels, height // size, size, width // size, size))
-    return n.view(transposed(n, parts, (0, 3, 5, 1, 2, 4)), (batch, channels * size * size, height // size, width // size))
+    by_depth = n.text("mode", "DCR", ("DCR", "CRD")) == "DCR"
+    return n.view(transposed(n, parts, (0, 3, 5, 1, 2, 4) if by_depth else (0, 1, 3, 5, 2, 4)), (batch, channels * size * size, height // size, width // size))
 
 
 RULES = (
@@ -260,6 +261,6 @@ RULES = (
     Entry("Tile", 6, 13, tile),
     Entry("Pad", 2, 25, pad),
     Entry("Trilu", 14, 14, trilu),
-    Entry("DepthToSpace", 1, 13, depth_to_space),
-    Entry("SpaceToDepth", 1, 13, space_to_depth),
+    Entry("DepthToSpace", 1, 28, depth_to_space),
+    Entry("SpaceToDepth", 1, 28, space_to_depth),
 )

@@ -121,8 +121,8 @@ def qlinear_conv(n: Site) -> Value:
 
 
 RULES = (
-    Entry("QuantizeLinear", 10, 25, quantise),
-    Entry("DequantizeLinear", 10, 25, dequantise),
+    Entry("QuantizeLinear", 10, 28, quantise),
+    Entry("DequantizeLinear", 10, 28, dequantise),
     Entry("DynamicQuantizeLinear", 11, 11, dynamic_quantise),
     Entry("MatMulInteger", 10, 10, matmul_integer),
     Entry("ConvInteger", 10, 10, conv_integer),

@@ -147,5 +147,5 @@ RULES = (
     Entry("LSTM", 7, 22, _layer(4, 2, 3)),
     Entry("GRU", 7, 22, _layer(3, 1, 2)),
     Entry("RNN", 7, 22, _layer(1, 1, 1)),
-    Entry("ReverseSequence", 10, 10, reverse_sequence),
+    Entry("ReverseSequence", 10, 28, reverse_sequence),
 )

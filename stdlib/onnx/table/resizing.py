@@ -50,8 +50,16 @@ def resize(n: Site) -> Value:
     narrow = x.dtype
     if not narrow.is_float and mode != "nearest":
         x = cast(n, x, DTYPES["f32"])
+    outside = np.zeros((), np.bool_)
     for axis, scale, size, crop in zip(axes, scales, sizes, region, strict=True):
+        if place == "tf_crop_and_resize":
+            where = _sources(np.arange(size, dtype=np.float64), x.shape[axis], size, scale, place, crop)
+            beyond = (where < 0) | (where > x.shape[axis] - 1)
+            outside = outside | beyond.reshape((-1,) + (1,) * (len(x.shape) - axis - 1))
         x = _resized(n, x, axis, scale, size, mode, place, rounding, crop)
+    if outside.any():
+        fill = n.constant(np.asarray(n.real("extrapolation_value", 0.0), x.dtype.numpy))
+        x = n.op("select", n.constant(outside), fill, x)
     return cast(n, x, narrow)
 
 
@@ -96,10 +104,7 @@ def _resized(n: Site, x: Value, axis: int, scale: float, size: int, mode: str, p
         at, weights = _nearest(where, rounding)[:, None], np.ones((size, 1))
     else:
         at, weights = _weighted(where, scale, extent, mode, n)
-    outside = (where < 0) | (where > extent - 1)
     at = np.clip(at, 0, extent - 1).astype(np.int64)
-    if place == "tf_crop_and_resize" and outside.any():
-        raise n.unsupported("tf_crop_and_resize beyond the input")
     if mode == "nearest":
         return n.op("gather", x, n.constant(at[:, 0]), axis=axis)
     return n.op("interpolate", x, n.constant(at), n.constant(weights.astype(x.dtype.numpy)), axis=axis)
@@ -110,7 +115,7 @@ def _sources(out: Array, extent: int, size: int, scale: float, place: str, crop:
     exact = extent * scale
     match place:
         case "align_corners":
-            return out * ((extent - 1) / (size - 1)) if size > 1 else out * 0
+            return out * ((extent - 1) / (exact - 1)) if exact != 1 else out * 0
         case "asymmetric":
             return out / scale
         case "tf_half_pixel_for_nn":
@@ -148,7 +153,7 @@ def _weighted(where: Array, scale: float, extent: int, mode: str, n: Site) -> tu
     at = base + np.arange(1 - reach, reach + 1)[None, :]
     distance = np.abs(where[:, None] - at) * shrink
     weights = np.maximum(0, 1 - distance) if mode == "linear" else _cubic(distance, n.real("cubic_coeff_a", -0.75))
-    if n.flag("exclude_outside") or (n.flag("antialias") and mode == "linear"):
+    if n.flag("exclude_outside"):
         weights = np.where((at < 0) | (at > extent - 1), 0, weights)
     return at, weights / weights.sum(axis=1, keepdims=True)
 

@@ -70,6 +70,6 @@ RULES = (
     Entry("Constant", 1, 25, constant),
     Entry("ConstantOfShape", 9, 25, constant_of_shape),
     Entry("Shape", 1, 25, shape),
-    Entry("Range", 11, 11, range_),
+    Entry("Range", 11, 28, range_),
     Entry("EyeLike", 9, 22, eye_like),
 )

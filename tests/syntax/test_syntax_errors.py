@@ -159,7 +159,7 @@ def test_three_thousand_lines_parse_in_a_moment():
     parse(Source("t.tl", "fn f(x) = x"))
     start = time.process_time()
     parse(Source("t.tl", text))
-    assert time.process_time() - start < 2.0  # 0.3 s on an idle machine
+    assert time.process_time() - start < 1.0  # about 0.3 s on the machine this was written on
 
 
 # ---------------------------------------------------------------- docs/errors.md

@@ -24,12 +24,18 @@ Text = list["str | Text"]
 
 @dataclass(slots=True)
 class Region:
-    """`code` is its text so far, `hole` where an inner region may still place what it needs from here, `memo` what was computed here."""
+    """`code` is its text so far, `hole` where an inner region may still place what it needs from here, `memo` what was computed here.
+
+    preheader  for the body of a loop, the place just before its first iteration, as long as that iteration is sure to get here
+    constant   the buffers that exist outside the loop and that it does not write to
+    """
 
     depth: int
     code: Text
     hole: Text | None = None
     memo: dict[str, str] = field(default_factory=dict)
+    preheader: Text | None = None
+    constant: frozenset[int] = frozenset()
 
 
 class Builder:
@@ -85,6 +91,27 @@ class Builder:
         self.regions[at].memo[text] = name
         return name
 
+    def loads_early(self, buffer: int, depth: int) -> bool:
+        """Return whether a load here, from `buffer` at an address known in region `depth`, belongs before the loop around it.
+
+        So it is for what the first iteration is sure to load and no iteration changes: a few such values, so that they stay in registers."""
+        place = self.region.preheader
+        return place is not None and depth < self.depth and buffer in self.region.constant and len(place) < _HOISTED
+
+    def read(self, text: str, early: bool) -> str:
+        """Return the result of a load, written here or before the loop around."""
+        place = self.region.preheader
+        if not early or place is None:
+            return self.op(text)
+        name = self.fresh()
+        place.append(f"  {name} = {text}")
+        return name
+
+    def may_return_here(self) -> None:
+        """Note that the code that follows may not be reached: nothing is loaded early from now on."""
+        for region in self.regions:
+            region.preheader = None
+
     def _code(self, depth: int) -> Text:
         region = self.regions[depth]
         if depth == self.depth:
@@ -139,15 +166,17 @@ class Builder:
             result = self.pure(f"add nsw i64 {result}, {poly.offset}", at)
         return result
 
-    def address(self, base: str, base_depth: int, element: str, poly: Poly) -> str:
-        """Return the address of element `poly` of the array at `base`; the constant part comes last so that it fits an address mode."""
+    def address(self, base: str, base_depth: int, element: str, poly: Poly, early: bool = False) -> str:
+        """Return the address of element `poly` of the array at `base`; the constant part comes last so that it fits an address mode.
+
+        With `early` the address is not computed here but, like its parts, as far out as possible."""
         pointer, at = base, base_depth
         for depth, terms in _by_depth(poly, self.facts):
             at = max(at, depth)
             offset = self._sum(terms, at)
             pointer = self.pure(f"getelementptr {element}, ptr {pointer}, i64 {offset}", at)
         if poly.offset:
-            pointer = self.pure(f"getelementptr {element}, ptr {pointer}, i64 {poly.offset}")
+            pointer = self.pure(f"getelementptr {element}, ptr {pointer}, i64 {poly.offset}", at if early else None)
         return pointer
 
     def _parts(self, poly: Poly) -> tuple[str, int]:
@@ -173,6 +202,7 @@ class Builder:
         return self.facts.depth(poly.atoms())
 
 
+_HOISTED = 6
 _NAME = re.compile(r"%[A-Za-z]+[0-9]+\b")
 
 

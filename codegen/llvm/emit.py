@@ -216,6 +216,7 @@ def _require(e: Emitter, cond: Value, code: int, scope: Scope) -> None:
         text = b.pure(f"xor i1 {bad}, true")
     elif scope.guard is not None:
         text = b.pure(f"or i1 {text}, {b.pure(f'xor i1 {scope.guard}, true')}")
+    b.may_return_here()
     good, bad = b.fresh_label("ok"), b.fresh_label("fail")
     b.write(f"br i1 {text}, label %{good}, label %{bad}")
     b.start(bad)
@@ -459,9 +460,18 @@ def _serial(e: Emitter, loop: For, lo: Poly, hi: Poly, scope: Scope) -> None:
     guarded = not b.facts.at_least(hi - lo, 1)
     enters = positive(b, hi - lo) if guarded else ""
     b.open_hole()
+    skipped = b.label
+    if guarded:
+        first = b.fresh_label("first")
+        b.write(f"br i1 {enters}, label %{first}, label %{end}")
+        b.start(first)
     origin = b.label
-    b.write(f"br i1 {enters}, label %{head}, label %{end}" if guarded else f"br label %{head}")
+    preheader: Text = []
+    b.region.code.append(preheader)
+    b.write(f"br label %{head}")
     region = b.enter()
+    region.preheader = preheader
+    region.constant = frozenset(s.uid for s in scope.buffers.values()) - frozenset(s.uid for s in written)
     b.start(head)
     counter = b.fresh()
     phis: Text = []
@@ -490,7 +500,7 @@ def _serial(e: Emitter, loop: For, lo: Poly, hi: Poly, scope: Scope) -> None:
                 after[i] = old
                 continue
             phis.append(f"  {name} = phi {s.cell_type} [ {old}, %{origin} ], [ {new}, %{latch} ]")
-            after[i] = b.op(f"phi {s.cell_type} [ {old}, %{origin} ], [ {new}, %{latch} ]") if guarded else new
+            after[i] = b.op(f"phi {s.cell_type} [ {old}, %{skipped} ], [ {new}, %{latch} ]") if guarded else new
 
 
 # ---------------------------------------------------------------- parallel loops
@@ -518,6 +528,7 @@ def _parallel(e: Emitter, loop: For, lo: Poly, hi: Poly, scope: Scope) -> None:
         b.write(f"store {slot}, ptr {pointer}, align 8")
     pool = b.declare(POOL_ENTRY, "void @(ptr, ptr, i64, i64)")
     b.write(f"call void {pool}(ptr @{_quoted(name)}, ptr {context}, i64 {b.index(lo)}, i64 {b.index(hi)})")
+    b.may_return_here()
     status = b.op(f"load i32, ptr {context}, align 8")
     good, bad = b.fresh_label("ok"), b.fresh_label("fail")
     failed = b.op(f"icmp eq i32 {status}, 0")

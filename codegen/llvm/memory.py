@@ -37,7 +37,8 @@ def lane_stride(poly: Poly, lanes: Lanes | None, b: Builder) -> int | None:
 
 def load(state: State, memory: Memory, poly: Poly, scope: Scope) -> Value:
     """Return element `poly` of the buffer, or one element per lane."""
-    key = f"load {memory.uid}.{state.versions.get(memory.uid, 0)} {sorted(poly.terms.items())} {scope.mask} {scope.guard} {scope.vector_guard}"
+    condition = f"{scope.mask} {scope.guard} {scope.vector_guard}"
+    key = f"load {memory.uid}.{state.versions.get(memory.uid, 0)} {sorted(poly.terms.items())} {condition}"
     for region in state.builder.regions:
         if key in region.memo:
             return _remembered(memory.dtype, region.memo[key])
@@ -95,8 +96,10 @@ def _load(b: Builder, memory: Memory, poly: Poly, scope: Scope) -> Value:
     stride = lane_stride(poly, scope.lanes, b)
     element = memory_type(memory.dtype)
     if stride == 0:
-        pointer = _guarded(b, _pointer(b, memory, poly), scope.guard)
-        return _from_memory(b, memory.dtype, b.op(f"load {element}, ptr {pointer}, align {_align(memory, poly)}"), 0)
+        early = scope.guard is None and scope.mask is None and b.loads_early(memory.uid, _depth(b, memory, poly))
+        pointer = _guarded(b, _pointer(b, memory, poly, early), scope.guard)
+        text = b.read(f"load {element}, ptr {pointer}, align {_align(memory, poly)}", early)
+        return _from_memory(b, memory.dtype, text, 0)
     assert scope.lanes is not None
     lanes = scope.lanes.count
     if stride in (1, -1):
@@ -118,10 +121,12 @@ def _load_contiguous(b: Builder, memory: Memory, poly: Poly, scope: Scope, strid
     element = memory_type(memory.dtype)
     vector = of_lanes(element, lanes)
     first = _first(poly, scope.lanes, stride)
-    pointer = _guarded(b, _pointer(b, memory, first), scope.vector_guard)
+    conditional = scope.mask is not None or scope.guard is not None or scope.vector_guard is not None
+    early = not conditional and b.loads_early(memory.uid, _depth(b, memory, first))
+    pointer = _guarded(b, _pointer(b, memory, first, early), scope.vector_guard)
     align = _align(memory, first)
     if scope.mask is None:
-        text = b.op(f"load {vector}, ptr {pointer}, align {align}")
+        text = b.read(f"load {vector}, ptr {pointer}, align {align}", early)
     else:
         mask = scope.mask if stride == 1 else _reversed(b, "i1", scope.mask, lanes)
         fn = b.declare(f"llvm.masked.load.v{lanes}{_suffix(element)}.p0", f"{vector} @(ptr, i32, <{lanes} x i1>, {vector})")
@@ -234,8 +239,12 @@ def _splat_text(b: Builder, element: str, text: str, lanes: int) -> str:
     return b.pure(f"shufflevector {vector} {first}, {vector} poison, <{lanes} x i32> zeroinitializer")
 
 
-def _pointer(b: Builder, memory: Memory, poly: Poly) -> str:
-    return b.address(memory.pointer, memory.depth, memory_type(memory.dtype), poly)
+def _pointer(b: Builder, memory: Memory, poly: Poly, early: bool = False) -> str:
+    return b.address(memory.pointer, memory.depth, memory_type(memory.dtype), poly, early)
+
+
+def _depth(b: Builder, memory: Memory, poly: Poly) -> int:
+    return max(memory.depth, b.poly_depth(poly))
 
 
 def _pointers(b: Builder, memory: Memory, poly: Poly, lanes: Lanes) -> str:

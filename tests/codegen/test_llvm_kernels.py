@@ -6,6 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from llvm_run import LEVELS, check, values
 
+from codegen.llvm.emit import emit
+from codegen.llvm.target import host
+from codegen.loops.parser import parse
+
 ADD = """
 func add(N)(x: f32[N], y: f32[N], out z: f32[N]) {
     for io in 0 .. (N + 15) // 16 {
@@ -179,3 +183,22 @@ def test_index_arithmetic_means_the_same_in_lanes_and_loops(data: st.DataObject,
             for i in 0 .. min(16, N) vector 16 {{ z[k, u, i] = select(index({e}) > index(3), index({e}), 1_i64) }} }} }} }}"""
     cells = np.zeros((4, 2, 16), np.int64)
     check(text, {"N": n}, targets=LEVELS[-1:], p=np.arange(-5, 11, dtype=np.int32), y=cells, z=cells.copy())
+
+
+def test_what_a_loop_does_not_change_is_loaded_before_it() -> None:
+    text = """func f(N)(x: f32[8, N], s: f32[9], out y: f32[8, N], out c: f32[8]) {
+        for r in 0 .. 8 { for j in 0 .. N { y[r, j] = x[r, j] * s[r + 1] + c[r] c[r] = c[r] + s[2] } } }"""
+    for n in (0, 1, 5):
+        x = values("f32", 8 * n).reshape(8, n)
+        check(text, {"N": n}, targets=LEVELS[-1:], x=x, s=values("f32", 9), y=np.zeros_like(x), c=np.zeros(8, np.float32))
+    inner = emit(parse(text), host()).split("\nloop")[2].split("\nend")[0]
+    assert inner.count("load float") == 2 and inner.count("store float") == 2
+
+
+def test_nothing_is_loaded_before_a_loop_that_may_not_reach_it() -> None:
+    text = """func f(N)(x: f32[N], s: f32[1], out y: f32[8]) {
+        for j in 0 .. 4 { require index(j) < index(N) else 2 y[j] = x[N - 1] } for j in 0 .. 4 { if index(N) > index(9) { y[j] = x[9] } } }"""
+    for n in (0, 3, 4):
+        check(text, {"N": n}, targets=LEVELS[-1:], x=values("f32", n), s=values("f32", 1), y=np.zeros(8, np.float32))
+    fail = emit(parse(text), host()).index("fail")
+    assert "load float" not in emit(parse(text), host())[: fail]

@@ -13,14 +13,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from codegen.dtypes import DType, compute_dtype, i64
+from codegen.dtypes import DType, bool_, compute_dtype, i64
 from codegen.loops import nodes as loops
 from polyhedral import loops as scanned
 from polyhedral.expr import Name as AffineName
 from polyhedral.scan import scan
 from tensorlang.diagnostics import InternalError, error
 from tensorlang.lower.index import to_bool, to_index
-from tensorlang.lower.memory import Home, homes, lane_loop
+from tensorlang.lower.memory import Home, homes, is_flagged, lane_loop
 from tensorlang.lower.names import Names
 from tensorlang.lower.value import Point, components, value
 from tensorlang.schedule.plan import Plan
@@ -204,12 +204,31 @@ def _cell(kernel: _Kernel, home: Home, axes: tuple[str, ...], point: Point) -> t
     return tuple(to_index(d, names) for d in home.dims)
 
 
-def _identity(acc: Accumulator) -> tuple[tensor.Expr, ...]:
+def _start(acc: Accumulator) -> tuple[tensor.Expr, ...]:
+    """Return what an accumulator holds before its first update. Without identity and initial value that is never seen: `min` and `max`
+    start from their limit, others from zeros, with the flag that `is_flagged` speaks of unset."""
     reduce = acc.reduce
-    identity = reduce.reducer.identity
-    if identity is None:
-        raise InternalError("lower", f"`{reduce.reducer.name}` has no identity and no initial value")
-    return identity
+    if reduce.init is not None:
+        return reduce.init
+    return _neutral(reduce.reducer)
+
+
+def _neutral(reducer: tensor.Reducer) -> tuple[tensor.Expr, ...]:
+    if reducer.identity is not None:
+        return reducer.identity
+    dtypes = [compute_dtype(t) for t in reducer.dtypes]
+    if reducer.kind in ("min", "max"):
+        return (tensor.Const(extreme(dtypes[0], highest=reducer.kind == "min"), dtypes[0]),)
+    return tuple(tensor.Const(False if t == bool_ else 0.0 if t.is_float else 0, t) for t in dtypes)
+
+
+def extreme(dtype: DType, *, highest: bool) -> float | int:
+    """Return the greatest or least value of `dtype`."""
+    if dtype.is_float:
+        return float("inf") if highest else float("-inf")
+    if dtype.kind == "int":
+        return (1 << (dtype.bits - 1)) - 1 if highest else -(1 << (dtype.bits - 1))
+    return (1 << dtype.bits) - 1 if highest else 0
 
 
 def _init(kernel: _Kernel, info: StatementInfo, point: Point) -> list[loops.Stmt]:
@@ -218,11 +237,13 @@ def _init(kernel: _Kernel, info: StatementInfo, point: Point) -> list[loops.Stmt
     home = kernel.homes[acc.name]
     cell = _cell(kernel, home, info.definition.axes, point)
     if home.lanes:
-        values = [value(e, point) for e in _identity(acc)]
+        values = [value(e, point) for e in _neutral(acc.reduce.reducer)]
         lane = kernel.names.fresh("lane")
         stores = tuple(loops.Store(b.name, (*cell, loops.Var(lane)), v) for b, v in zip(home.buffers, values, strict=True))
         return [*point.before, loops.For(lane, loops.Int(0), loops.Int(home.lanes), stores, "vector", home.lanes)]
-    values = [value(e, point) for e in (acc.reduce.init or _identity(acc))]
+    values = [value(e, point) for e in _start(acc)]
+    if is_flagged(acc):
+        values.append(loops.Const(False, bool_))
     return [*point.before, *(loops.Store(b.name, cell, v) for b, v in zip(home.buffers, values, strict=True))]
 
 
@@ -237,7 +258,7 @@ def _update(kernel: _Kernel, info: StatementInfo, point: Point, lane: str | None
             raise error("S0301", f"a reduction with `{reducer.name}` cannot be spread over vector lanes yet", acc.reduce.span, help="vectorize another loop")
         cell = (*cell, kernel.loop(lane))
     olds = tuple(loops.Load(b.name, cell) for b in home.buffers)
-    stmts = _combine(kernel, reducer, olds, acc.reduce.body, point, home, cell)
+    stmts = _combine(kernel, reducer, olds, acc.reduce.body, point, home, cell, is_flagged(acc))
     if acc.reduce.filter is not None:
         test = Point(point.iters, point.names, point.dtypes, point.element, {}, point.fresh)
         cond = value(acc.reduce.filter, test)
@@ -253,8 +274,9 @@ def _combine(
     point: Point,
     home: Home,
     cell: tuple[loops.Index, ...],
+    flagged: bool,
 ) -> list[loops.Stmt]:
-    """Return the stores of the combination of `olds` with the values of `body`."""
+    """Return the stores of the combination of `olds` with the values of `body`; the first value is taken as it is where a flag says so."""
     if reducer.kind is not None and len(olds) == 1:
         return [loops.Store(home.buffers[0].name, cell, _combined(kernel, reducer, olds[0], body[0], point))]
     new: list[loops.Expr] = []
@@ -274,7 +296,11 @@ def _combine(
         name = kernel.names.fresh(f"both{k}")
         results.append(loops.Name(name))
         combined = value(e, point)
+        if flagged:
+            combined = loops.Select(old[-1], combined, new[k])
         point.before.append(loops.Let(name, combined))
+    if flagged:
+        results.append(loops.Const(True, bool_))
     return [loops.Store(b.name, cell, v) for b, v in zip(home.buffers, results, strict=True)]
 
 
@@ -303,7 +329,7 @@ def _define(kernel: _Kernel, info: StatementInfo, point: Point) -> list[loops.St
             before += made
             reductions[acc.reduce] = (result,)
         else:
-            reductions[acc.reduce] = tuple(loops.Load(b.name, cell) for b in home.buffers)
+            reductions[acc.reduce] = tuple(loops.Load(b.name, cell) for b in home.buffers[: len(acc.reduce.reducer.dtypes)])
     point.reductions = reductions
     results = components(definition.pieces[info.piece].value, point)
     stores: list[loops.Stmt] = []
@@ -335,7 +361,7 @@ def _across_lanes(
     assert reducer.kind is not None
     dtype = home.buffers[0].dtype
     total = loops.Buffer(kernel.names.fresh("total"), dtype, (), "registers", dtype.size_bytes)
-    start = value((acc.reduce.init or _identity(acc))[0], point)
+    start = value(_start(acc)[0], point)
     lane = kernel.names.fresh("lane")
     partial = loops.Load(home.buffers[0].name, (*cell, loops.Var(lane)))
     combined = loops.Binary(_OPERATION[reducer.kind], loops.Load(total.name, ()), partial)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from codegen.dtypes import DType
+from codegen.dtypes import DType, bool_
 from codegen.loops import nodes as loops
 from polyhedral.expr import Expr as Affine
 from polyhedral.model import Loop, Statement
@@ -21,6 +21,7 @@ from tensorlang.lower.index import to_index
 from tensorlang.lower.names import Names
 from tensorlang.schedule.plan import Plan
 from tensorlang.tensor import affine
+from tensorlang.tensor.scop import Accumulator
 from tensorlang.tensor.walk import tensor_table
 
 REGISTER_ELEMENTS = 2048
@@ -38,6 +39,12 @@ class Home:
     dims: tuple[Affine, ...]
     chain: tuple[str, ...]
     lanes: int = 0
+
+
+def is_flagged(acc: Accumulator) -> bool:
+    """Tell whether an accumulator needs a flag that says whether it holds a value yet: a last buffer of type bool."""
+    reducer = acc.reduce.reducer
+    return reducer.identity is None and acc.reduce.init is None and reducer.kind not in ("min", "max")
 
 
 def homes(plan: Plan, names: Names) -> dict[str, Home]:
@@ -60,7 +67,8 @@ def homes(plan: Plan, names: Names) -> dict[str, Home]:
                 out[tensor.name] = _local(plan, names, tensor.name, primary, definition.axes, (tensor.dtype,))
         for number in range(len(definition.pieces)):
             for acc in plan.stages.accumulators[primary, number]:
-                out[acc.name] = _local(plan, names, acc.name, acc.name, definition.axes, acc.reduce.reducer.dtypes)
+                flag = (bool_,) if is_flagged(acc) else ()
+                out[acc.name] = _local(plan, names, acc.name, acc.name, definition.axes, (*acc.reduce.reducer.dtypes, *flag))
     return out
 
 

@@ -94,7 +94,7 @@ class Builder:
     def loads_early(self, buffer: int, depth: int) -> bool:
         """Return whether a load here, from `buffer` at an address known in region `depth`, belongs before the loop around it.
 
-        So it is for what the first iteration is sure to load and no iteration changes: a few such values, so that they stay in registers."""
+        So it is for what the first iteration is sure to load and no iteration changes: a few such values, to keep them in registers."""
         place = self.region.preheader
         return place is not None and depth < self.depth and buffer in self.region.constant and len(place) < _HOISTED
 

@@ -361,11 +361,21 @@ def _scalar_quotient(b: Builder, x: str, y: str, is_natural: bool, depth: int) -
 def _vector_quotient(state: State, x: Poly, y: Poly, is_natural: bool, scope: Scope) -> tuple[str, int, int]:
     assert scope.lanes is not None
     b = state.builder
-    left = Value(i64, vector_index(b, x, scope.lanes), scope.lanes.count)
-    right = Value(i64, vector_index(b, y, scope.lanes), scope.lanes.count)
+    lanes = scope.lanes.count
+    left = Value(i64, vector_index(b, x, scope.lanes), lanes)
+    if is_natural and y.constant is not None and b.facts.at_most(x, _MOST_I32):
+        # A 32-bit division by a constant is a multiplication in all lanes; a 64-bit one is done lane by lane.
+        narrow, wide = of_lanes("i32", lanes), of_lanes("i64", lanes)
+        dividend = b.pure(f"trunc {left.typed} to {narrow}")
+        quotient = b.pure(f"udiv {narrow} {dividend}, splat (i32 {y.constant})")
+        return b.pure(f"zext {narrow} {quotient} to {wide}"), b.depth, lanes
+    right = Value(i64, vector_index(b, y, scope.lanes), lanes)
     if is_natural and b.facts.at_least(y, 1):
-        return b.pure(f"udiv {left.typed}, {right.text}"), b.depth, scope.lanes.count
-    return arithmetic.binary(b, "//", left, right).text, b.depth, scope.lanes.count
+        return b.pure(f"udiv {left.typed}, {right.text}"), b.depth, lanes
+    return arithmetic.binary(b, "//", left, right).text, b.depth, lanes
+
+
+_MOST_I32 = 2**31 - 1
 
 
 def _mod(state: State, x: Poly, y: Poly, scope: Scope) -> Poly:

@@ -35,7 +35,32 @@ from codegen.llvm.values import Value, of_lanes, scalar_type
 from codegen.loops.nodes import CompareOp
 
 _INTRINSIC = {"sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "round": "rint", "trunc": "trunc"}
-_LIBM = frozenset("exp exp2 expm1 log log2 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf pow fmod atan2".split())
+_LIBM = frozenset(
+    [
+        "exp",
+        "exp2",
+        "expm1",
+        "log",
+        "log2",
+        "log1p",
+        "sin",
+        "cos",
+        "tan",
+        "asin",
+        "acos",
+        "atan",
+        "sinh",
+        "cosh",
+        "tanh",
+        "asinh",
+        "acosh",
+        "atanh",
+        "erf",
+        "pow",
+        "fmod",
+        "atan2",
+    ]
+)
 INF, NAN = float("inf"), float("nan")
 
 

@@ -10,7 +10,6 @@ buffers is compiled in. A result other than 0 is `call << 16 | code`: which call
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from codegen.llvm.target import Target

@@ -89,10 +89,17 @@ def test_a_product_with_register_tiles_and_odd_sizes(shape: tuple[int, int, int]
         "for i in 0 .. 16 vector 16 { alloc t: f32[2] stack t[0] = x[i] y[i] = t[0] }",
         "alloc t: f32[16] registers for i in 0 .. 16 vector 16 { t[i] = x[i] } for i in 0 .. 16 unroll 16 { y[i] = t[15 - i] }",
         "alloc t: f32[16] registers for i in 0 .. 16 unroll 16 { t[i] = x[i] } for i in 0 .. 8 vector 8 { y[i] = t[i + 3] }",
-        "alloc t: f32[32] registers for i in 0 .. 32 vector 32 { t[i] = 1.0_f32 } for o in 0 .. 4 unroll 4 { for i in 0 .. 8 vector 8 { t[8*o + i] = x[i] + t[8*o + i] } } for i in 0 .. 16 vector 16 { y[i] = t[i + 16] }",
+        """alloc t: f32[32] registers
+        for i in 0 .. 32 vector 32 { t[i] = 1.0_f32 }
+        for o in 0 .. 4 unroll 4 { for i in 0 .. 8 vector 8 { t[8*o + i] = x[i] + t[8*o + i] } }
+        for i in 0 .. 16 vector 16 { y[i] = t[i + 16] }""",
         "alloc t: f32[1] registers t[0] = 0.0_f32 for k in 0 .. N { for j in 0 .. 2 { t[0] = t[0] + x[k] } } y[0] = t[0]",
-        "alloc t: f32[2] registers t[0] = 0.0_f32 t[1] = 3.0_f32 for k in 0 .. N { if x[k] > 0.0_f32 { t[0] = t[1] } else { t[1] = x[k] } } y[0] = t[0] y[1] = t[1]",
-        "alloc t: f32[2] registers t[0] = 1.0_f32 t[1] = 2.0_f32 for k in 0 .. N { let s = t[0] t[0] = t[1] t[1] = s } y[0] = t[0] y[1] = t[1]",
+        """alloc t: f32[2] registers t[0] = 0.0_f32 t[1] = 3.0_f32
+        for k in 0 .. N { if x[k] > 0.0_f32 { t[0] = t[1] } else { t[1] = x[k] } }
+        y[0] = t[0] y[1] = t[1]""",
+        """alloc t: f32[2] registers t[0] = 1.0_f32 t[1] = 2.0_f32
+        for k in 0 .. N { let s = t[0] t[0] = t[1] t[1] = s }
+        y[0] = t[0] y[1] = t[1]""",
         "alloc t: f32[16] heap for i in 0 .. 16 { t[i] = x[i] } for i in 0 .. 16 vector 16 { y[i] = t[15 - i] }",
         "for o in 0 .. 4 unroll 4 { if index(o) < index(N) { y[o] = x[o] } }",
         "for o in N .. 8 unroll 8 { y[o] = x[o] }",
@@ -197,8 +204,9 @@ def test_what_a_loop_does_not_change_is_loaded_before_it() -> None:
 
 def test_nothing_is_loaded_before_a_loop_that_may_not_reach_it() -> None:
     text = """func f(N)(x: f32[N], s: f32[1], out y: f32[8]) {
-        for j in 0 .. 4 { require index(j) < index(N) else 2 y[j] = x[N - 1] } for j in 0 .. 4 { if index(N) > index(9) { y[j] = x[9] } } }"""
+        for j in 0 .. 4 { require index(j) < index(N) else 2 y[j] = x[N - 1] }
+        for j in 0 .. 4 { if index(N) > index(9) { y[j] = x[9] } } }"""
     for n in (0, 3, 4):
         check(text, {"N": n}, targets=LEVELS[-1:], x=values("f32", n), s=values("f32", 1), y=np.zeros(8, np.float32))
     fail = emit(parse(text), host()).index("fail")
-    assert "load float" not in emit(parse(text), host())[: fail]
+    assert "load float" not in emit(parse(text), host())[:fail]

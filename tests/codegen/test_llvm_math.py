@@ -44,7 +44,7 @@ UNARY = {
     "log1p": (np.log1p, [(-1, 3), (-0.1, 0.1), (-1e-6, 1e-6), (1, 1e30)], 1.65),
     "tanh": (np.tanh, [(-10, 10), (-0.6, 0.6), (-1e-3, 1e-3)], 1.45),
     "erf": (np.vectorize(math.erf), [(-4, 4), (-1, 1), (-1e-3, 1e-3)], 1.35),
-    "sigmoid": (lambda x: np.where(x < 0, np.exp(np.minimum(x, 0)) / (1 + np.exp(np.minimum(x, 0))), 1 / (1 + np.exp(-np.maximum(x, 0)))), [(-105, 20), (-1, 1)], 2.25),
+    "sigmoid": (lambda x: np.exp(-np.logaddexp(0, -x)), [(-105, 20), (-1, 1)], 2.25),
     "sin": (np.sin, [(-10, 10), (-1e6, 1e6), (-1e10, 1e10)], 1.6),
     "cos": (np.cos, [(-10, 10), (-1e6, 1e6), (-1e10, 1e10)], 1.6),
     "sqrt": (np.sqrt, [(0, 1e30)], 0.51),

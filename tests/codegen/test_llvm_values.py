@@ -38,8 +38,9 @@ def _storage(kind: DType) -> type:
 
 def binary(dtype: str, expression: str, result: str | None = None) -> None:
     """Check `expression` of x[i] and y[i], in lanes and one at a time."""
+    in_lanes = expression.replace("[i]", "[8*io + j]")
     text = f"""func f()(x: {dtype}[61], y: {dtype}[61], out z: {result or dtype}[61]) {{
-        for io in 0 .. 6 {{ for j in 0 .. min(8, 45 - 8*io) vector 8 {{ let i = index(8*io + j) z[8*io + j] = {expression.replace("[i]", "[8*io + j]")} }} }}
+        for io in 0 .. 6 {{ for j in 0 .. min(8, 45 - 8*io) vector 8 {{ z[8*io + j] = {in_lanes} }} }}
         for i in 45 .. 61 {{ z[i] = {expression} }} }}"""
     kind = DTYPES[result or dtype].numpy
     check(text, targets=TARGETS, x=samples(dtype, 1), y=samples(dtype, 2), z=np.zeros(61, kind))
@@ -122,7 +123,8 @@ def test_narrow_floats_round_like_the_reference_for_every_exponent(source: str, 
         x = x.astype(wide)
     n = len(x)
     text = f"""func f()(x: {source}[{n}], out z: {dtype}[{n}], out w: f32[{n}]) {{
-        for io in 0 .. {n // 16} {{ for j in 0 .. 16 vector 16 {{ z[16*io + j] = {dtype}(x[16*io + j]) w[16*io + j] = f32(z[16*io + j]) }} }}
+        for io in 0 .. {n // 16} {{ for j in 0 .. 16 vector 16 {{
+            z[16*io + j] = {dtype}(x[16*io + j]) w[16*io + j] = f32(z[16*io + j]) }} }}
         for i in {n // 16 * 16} .. {n} {{ z[i] = {dtype}(x[i]) w[i] = f32(z[i]) }} }}"""
     check(text, targets=TARGETS, x=x, z=np.zeros(n, kind), w=np.zeros(n, np.float32))
 

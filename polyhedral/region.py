@@ -73,8 +73,10 @@ def _need(schedule: Schedule, tensor: str, placements: Sequence[str], depth: int
     total = total.coalesce()
     if len(total.get_basic_maps()) == 1 and not _has_divs(total):
         return total
-    hull = isl.Map.from_basic_map(total.simple_hull().remove_divs())
-    bounded = all(hull.range().dim_is_bounded(DT.set, p) for p in range(total.dim(DT.out)))
+    around = total.domain().simple_hull().remove_divs().to_set()
+    hull = isl.Map.from_basic_map(total.simple_hull().remove_divs()).intersect_domain(around)
+    both = hull.wrap().flatten()
+    bounded = all(both.dim_is_bounded(DT.set, p) for p in range(both.dim(DT.set)))
     return hull if bounded else total
 
 
@@ -112,7 +114,7 @@ def _at(schedule: Schedule, statement: Statement, need: isl.Map, outer: tuple[st
         if isinstance(extent, int):
             bounds = bounds.lower_bound_val(DT.set, n + k, isl.Val(0)).upper_bound_val(DT.set, n + k, isl.Val(extent - 1))
     back = frame.multi_aff(Add(Name(x), starts[i][0]) for i, x in zip(statement.iters, inner, strict=True))
-    return replace(base, loops=loops, points=own.coalesce(), back=back, box=bounds)
+    return replace(base, loops=loops, points=own.intersect(bounds).coalesce(), back=back, box=bounds)
 
 
 def _fresh(name: str, statement: str, outer: tuple[str, ...], names: Mapping[str, str]) -> str:

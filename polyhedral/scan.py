@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 import islpy as isl
 
+from polyhedral.errors import ScheduleError
 from polyhedral.expr import And, Compare, Cond, Expr, Int, Name
 from polyhedral.loops import For, If, Node, Run
 from polyhedral.model import Leaf, Loop, Tree
@@ -359,7 +360,8 @@ def _piecewise_bounds(step: _Step) -> _Bounds:
     highs: list[Expr] = []
     for basic in step.points.get_basic_sets():
         low, high = _sides(_without_divs(basic), step)
-        assert low and high, "a loop must be bounded"
+        if not low or not high:
+            raise ScheduleError(f"the loop `{step.node.name}` has no bounds")
         lows.append(maximum(low))
         highs.append(minimum(high))
     return _Bounds(minimum(lows), maximum(highs), [], isl.Set.universe(step.frame.space))

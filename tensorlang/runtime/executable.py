@@ -15,11 +15,11 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from codegen.llvm import pool
 from codegen.llvm.cache import Cache, cache_key
 from codegen.llvm.call import Callable as Native
 from codegen.llvm.call import Port
 from codegen.llvm.jit import Library, compile_object, load
-from codegen.llvm.pool import pool_imports
 from codegen.llvm.program import KernelCall, Slot, emit_program, failed_call
 from codegen.llvm.program import Program as Entry
 from codegen.llvm.target import Target
@@ -62,6 +62,11 @@ class Toolchain:
     wishes: Wishes
 
 
+def workspace_threads(tools: Toolchain) -> int:
+    """Return for how many threads scratch memory is needed: one when nothing runs in parallel, else all that the pool may ever use."""
+    return 1 if tools.threads == 1 else pool.available_threads()
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Executable:
     """Ready to run: `call(*inputs)` returns the outputs, an array or a tuple of arrays."""
@@ -78,7 +83,9 @@ class Executable:
     toolchain: Toolchain
 
     def __call__(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
-        """Return the outputs for inputs of the right dtypes and shapes. Raises RunError (R0206) when a kernel refuses its data."""
+        """Return the outputs for inputs of the right dtypes and shapes. Raises RunError (R0306) when a kernel refuses its data."""
+        if self.toolchain.threads > 1 and pool.threads() != self.toolchain.threads:
+            pool.set_threads(self.toolchain.threads)
         found = self.call(*inputs)
         return found if isinstance(found, tuple) else (found,)
 
@@ -87,7 +94,8 @@ def build(graph: Graph, toolchain: Toolchain, progress: Progress = quiet) -> Exe
     """Return a graph that went through the pipeline as an executable. Kernels with equal programs are compiled once."""
     kernels = tuple(node for node in graph.nodes if isinstance(node, Kernel))
     artifacts = _compiled(graph, kernels, toolchain, progress)
-    scratch = {node.name: made.workspace_bytes(toolchain.threads) for node, made in zip(kernels, artifacts, strict=True)}
+    threads = workspace_threads(toolchain)
+    scratch = {node.name: made.workspace_bytes(threads) for node, made in zip(kernels, artifacts, strict=True)}
     plan = planned(graph, scratch)
     block, offsets = _placed(graph)
     slots = _Slots(graph, plan, offsets)
@@ -109,7 +117,7 @@ def timed(executable: Executable, inputs: Sequence[Array]) -> list[float]:
     """Run once and return the seconds each kernel took."""
     graph, toolchain = executable.graph, executable.toolchain
     text = emit_program(executable.entry, toolchain.target, timed=True)
-    library = load([_object(text, toolchain), *_objects(executable.artifacts)], pool_imports())
+    library = load([object_of(text, toolchain), *_objects(executable.artifacts)], pool.pool_imports())
     run = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)(library.address(f"{executable.entry.name}_timed"))
     outputs = [np.empty(graph.values[name].shape, graph.values[name].dtype.numpy) for name in graph.outputs]
     arena = _aligned(executable.plan.arena_bytes)
@@ -130,7 +138,7 @@ def refusal(kernels: Sequence[Kernel], artifacts: Sequence[Artifact], result: in
     node, requirements = kernels[number], artifacts[number].requirements
     what = requirements[code - 1].text if 0 < code <= len(requirements) else f"check {code} of its program failed"
     notes = (what, f"it computes {', '.join(f'`{name}`' for name in members(node))}")
-    return RunError(Diagnostic("R0206", "a value in the data is out of range", notes=notes))
+    return RunError(Diagnostic("R0306", "a value in the data is out of range", notes=notes))
 
 
 def job_of(graph: Graph, node: Kernel) -> Job:
@@ -212,14 +220,14 @@ def _port(value: Value) -> Port:
 
 
 def _linked(entry: Entry, artifacts: Sequence[Artifact], toolchain: Toolchain) -> Library:
-    return load([_object(emit_program(entry, toolchain.target), toolchain), *_objects(artifacts)], pool_imports())
+    return load([object_of(emit_program(entry, toolchain.target), toolchain), *_objects(artifacts)], pool.pool_imports())
 
 
 def _objects(artifacts: Sequence[Artifact]) -> list[bytes]:
     return list({made.symbol: made.object for made in artifacts}.values())
 
 
-def _object(text: str, toolchain: Toolchain) -> bytes:
+def object_of(text: str, toolchain: Toolchain) -> bytes:
     """Return the object of an entry point, from the cache when it is there."""
     key = cache_key(("entry", text), toolchain.target)
     found = toolchain.store.get(key) if toolchain.store is not None else None

@@ -1,7 +1,7 @@
 """What a caller hands over, as arrays that native code can read: checked, and copied only when their memory is not row-major.
 
-R0201  an input is missing         R0202  there is no such input      R0203  the dtype differs
-R0204  the shape differs           R0205  not an array
+R0301  an input is missing         R0302  there is no such input      R0303  the dtype differs
+R0304  the shape differs           R0305  not an array
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ def as_array(value: object, name: str) -> Array:
         try:
             return np.from_dlpack(value)
         except (BufferError, RuntimeError, TypeError, ValueError) as problem:
-            raise RunError(Diagnostic("R0205", f"`{name}` cannot be read as an array", notes=(str(problem),))) from None
+            raise RunError(Diagnostic("R0305", f"`{name}` cannot be read as an array", notes=(str(problem),))) from None
     try:
         array = np.asarray(value)
     except ValueError as problem:
-        raise RunError(Diagnostic("R0205", f"`{name}` cannot be read as an array", notes=(str(problem),))) from None
+        raise RunError(Diagnostic("R0305", f"`{name}` cannot be read as an array", notes=(str(problem),))) from None
     if from_numpy(array.dtype) is None:
-        raise RunError(Diagnostic("R0205", f"`{name}` is no array of numbers but {_article(value)}"))
+        raise RunError(Diagnostic("R0305", f"`{name}` is no array of numbers but {_article(value)}"))
     return array
 
 
@@ -68,10 +68,10 @@ def _names(feeds: Mapping[str, object], inputs: Sequence[Value]) -> Iterator[Dia
         if name not in known:
             close = get_close_matches(str(name), known, 1)
             notes = (f"the inputs are {', '.join(f'`{n}`' for n in known)}" if known else "there are no inputs",)
-            yield Diagnostic("R0202", f"there is no input `{name}`", notes=notes, help=f"did you mean `{close[0]}`?" if close else None)
+            yield Diagnostic("R0302", f"there is no input `{name}`", notes=notes, help=f"did you mean `{close[0]}`?" if close else None)
     for value in inputs:
         if value.name not in feeds:
-            yield Diagnostic("R0201", f"input `{value.name}` is missing", notes=(f"it is {describe(value.dtype, value.shape)}",))
+            yield Diagnostic("R0301", f"input `{value.name}` is missing", notes=(f"it is {describe(value.dtype, value.shape)}",))
 
 
 def _fits(array: Array, value: Value) -> Iterator[Diagnostic]:
@@ -79,9 +79,9 @@ def _fits(array: Array, value: Value) -> Iterator[Diagnostic]:
     given = f"the array is {array.dtype.name if dtype is None else dtype}{list(array.shape)}"
     if dtype != value.dtype:
         help = f"convert it: `array.astype({value.dtype.numpy.name!r})`"
-        yield Diagnostic("R0203", f"input `{value.name}` must be {value.dtype}", notes=(given,), help=help)
+        yield Diagnostic("R0303", f"input `{value.name}` must be {value.dtype}", notes=(given,), help=help)
     if array.shape != value.shape:
-        yield Diagnostic("R0204", f"input `{value.name}` must have the shape {list(value.shape)}", notes=(given,))
+        yield Diagnostic("R0304", f"input `{value.name}` must have the shape {list(value.shape)}", notes=(given,))
 
 
 def describe(dtype: DType, shape: tuple[int, ...]) -> str:

@@ -73,7 +73,7 @@ class CompiledModel:
     def run(self, feeds: Mapping[str, object]) -> dict[str, Array]:
         """Return the outputs by name, in new arrays. `feeds` has an array for every input; memory that is not row-major is copied.
 
-        Raises RunError: R0201 to R0205 for arrays that do not fit, R0206 when an index or a size in the data is out of range."""
+        Raises RunError: R0301 to R0305 for arrays that do not fit, R0306 when an index or a size in the data is out of range."""
         found = self._static
         return (found if found is not None else self._for(feeds)).run(feeds)
 

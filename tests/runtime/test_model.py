@@ -96,13 +96,13 @@ X = np.zeros((2, 3), np.float32)
 @pytest.mark.parametrize(
     ("feeds", "codes"),
     [
-        ({}, ["R0201", "R0201"]),
-        ({"x": X, "y": X, "z": X}, ["R0202"]),
-        ({"x": X.astype(np.float64), "y": X}, ["R0203"]),
-        ({"x": X.T, "y": X}, ["R0204"]),
-        ({"x": "text", "y": X}, ["R0205"]),
-        ({"x": [[1, 2], [3]], "y": X}, ["R0205"]),
-        ({"X": X, "y": X.T}, ["R0202", "R0201", "R0204"]),
+        ({}, ["R0301", "R0301"]),
+        ({"x": X, "y": X, "z": X}, ["R0302"]),
+        ({"x": X.astype(np.float64), "y": X}, ["R0303"]),
+        ({"x": X.T, "y": X}, ["R0304"]),
+        ({"x": "text", "y": X}, ["R0305"]),
+        ({"x": [[1, 2], [3]], "y": X}, ["R0305"]),
+        ({"X": X, "y": X.T}, ["R0302", "R0301", "R0304"]),
     ],
 )
 def test_feeds_that_do_not_fit_are_refused_all_at_once(feeds: dict[str, Any], codes: list[str]) -> None:

@@ -1,0 +1,87 @@
+"""What users import: `import tensorlang as tl`.
+
+ops = tl.load("my_ops.tl")          ops.linear(x, w, b)             operators, called with arrays
+ops = tl.parse("op relu(...) …")
+model = tl.compile("net.onnx")      model.run({"input": image})     models, by whichever importer reads them
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from tensorlang.diagnostics import Source, error
+from tensorlang.graph.nodes import Graph
+from tensorlang.runtime.executable import Progress, quiet
+from tensorlang.runtime.model import CompiledModel
+from tensorlang.runtime.operator import Operators
+from tensorlang.runtime.toolchain import toolchain
+from tensorlang.syntax import parse as syntax
+
+IMPORTERS = "tensorlang.importers"
+"""The entry-point group under which packages offer importers of models."""
+
+PRECISIONS = ("f32",)
+
+
+@runtime_checkable
+class Importer(Protocol):
+    """Reads models of some format."""
+
+    def matches(self, source: Any) -> bool:
+        """Tell whether `source` is something this importer reads."""
+        ...
+
+    def load(self, source: Any, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Graph:
+        """Return the model as a graph, its open shapes fixed by `shapes`. Raises CompileError."""
+        ...
+
+
+def load(path: str | os.PathLike[str], *, threads: int | None = None) -> Operators:
+    """Return the operators of a `.tl` file. Raises CompileError for a file that cannot be read or has mistakes."""
+    return Operators(syntax.load(Path(path)), toolchain(threads=threads))
+
+
+def parse(text: str, *, threads: int | None = None) -> Operators:
+    """Return the operators of a text. Raises CompileError for mistakes."""
+    return Operators(Source("<text>", text), toolchain(threads=threads))
+
+
+def compile(
+    model: Any,
+    target: str = "cpu",
+    precision: str = "f32",
+    threads: int | None = None,
+    *,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    progress: Progress = quiet,
+    importers: Sequence[Importer] | None = None,
+) -> CompiledModel:
+    """Return a model (a path, bytes, or an object that an installed importer knows) compiled for this machine.
+
+    `threads` None uses all processors. `shapes` fixes shapes that the model leaves open; without it each call of `run` brings its own.
+    Raises CompileError: O0001 when no importer reads the model, C0101 to C0103 for target and precision, O… for the model itself."""
+    if precision not in PRECISIONS:
+        raise error("C0103", f"not supported yet: precision `{precision}`", help=f"known are {', '.join(f'`{p}`' for p in PRECISIONS)}")
+    tools = toolchain(target, threads)
+    reader = importer_of(model, importers)
+    return CompiledModel(lambda found: reader.load(model, found), tools, shapes=shapes, progress=progress)
+
+
+def importer_of(model: Any, importers: Sequence[Importer] | None = None) -> Importer:
+    """Return the first importer that reads `model`. Raises CompileError O0001."""
+    found = installed_importers() if importers is None else tuple(importers)
+    for importer in found:
+        if importer.matches(model):
+            return importer
+    what = f"`{model}`" if isinstance(model, (str, os.PathLike)) else f"a `{type(model).__name__}`"
+    help = "install tensorlang as a package: importers are found by its metadata" if not found else "an ONNX file ends in `.onnx`"
+    raise error("O0001", f"no importer reads {what}", help=help)
+
+
+def installed_importers() -> tuple[Importer, ...]:
+    """Return the importers that installed packages offer, in order of their names."""
+    return tuple(point.load()() for point in sorted(entry_points(group=IMPORTERS), key=lambda p: p.name))

@@ -1,0 +1,368 @@
+"""Operators of a `.tl` file, called with arrays.
+
+    ops = tl.load("my_ops.tl")
+    y = ops.linear(x, w, b)              positional arguments are the tensors, in order; attributes, sizes and tensors may be named
+    ops.conv2d(x, w, stride=2)
+
+A call is compiled once for each combination of dtypes, shapes and attributes, with all sizes known, and kept on disk.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any
+
+import numpy as np
+
+from codegen.dtypes import DTYPES, from_numpy
+from codegen.llvm.call import ArgumentError, Port
+from codegen.llvm.call import Callable as Native
+from codegen.llvm.jit import load
+from codegen.llvm.pool import pool_imports
+from codegen.llvm.program import KernelCall, Slot, emit_program, failed_call
+from codegen.llvm.program import Program as Entry
+from polyhedral.expr import Name
+from tensorlang.check.instantiate import ArgType, instantiate
+from tensorlang.check.module import Module, load_module
+from tensorlang.diagnostics import Diagnostic, RunError, Source, error
+from tensorlang.driver import Artifact, Dump, compile_kernel
+from tensorlang.graph.verify import result_tensors
+from tensorlang.runtime.executable import Toolchain, object_of, workspace_threads
+from tensorlang.runtime.feeds import as_array, row_major
+from tensorlang.runtime.toolchain import toolchain
+from tensorlang.runtime.work import Work, work_of
+from tensorlang.runtime.written import chosen, resolved
+from tensorlang.schedule.schedule import Schedule
+from tensorlang.syntax import nodes as sx
+from tensorlang.syntax.parse import parse
+from tensorlang.syntax.printer import header
+from tensorlang.tensor import affine
+from tensorlang.tensor.nodes import Program, Tensor
+from tensorlang.tensor.prove import prove
+from tensorlang.tensor.walk import caller_shape
+
+Array = np.ndarray[Any, Any]
+TARGET = "cpu"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call, sorted out: what instantiation needs, and the arrays in the order of the program's parameters."""
+
+    types: tuple[ArgType | tuple[ArgType, ...] | None, ...]
+    attrs: dict[str, object]
+    sizes: dict[str, Any]
+    arrays: tuple[Array, ...]
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        return (self.types, *(repr(sorted(d.items())) for d in (self.attrs, self.sizes)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Compiled:
+    """An operator for one signature."""
+
+    program: Program
+    artifact: Artifact
+    native: Native
+
+
+@dataclass(eq=False)
+class Operator:
+    """An operator; call it with arrays."""
+
+    name: str
+    module: Module
+    tools: Toolchain
+    given: Schedule | None = None
+    knobs: Mapping[str, int] | None = None
+    _made: dict[tuple[object, ...], Compiled] = field(default_factory=dict, repr=False)
+    _last: Native | None = field(default=None, repr=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        """Return the result as a new array, or a tuple when the operator has several.
+
+        Raises RunError for arguments that do not fit, CompileError for a schedule that is refused."""
+        if self._last is not None and not named:
+            try:
+                return self._last(*args)
+            except ArgumentError:
+                pass  # another signature, or arrays of another kind: sorted out below
+        call = sorted_out(self.declaration, args, named)
+        made = self.compiled(call)
+        if not named and all(isinstance(a, np.ndarray) for a in args):
+            self._last = made.native
+        return made.native(*(row_major(a) for a in call.arrays))
+
+    @property
+    def declaration(self) -> sx.Operator:
+        return self.module.operators[self.name]
+
+    @property
+    def signature(self) -> str:
+        """The operator's header, as the file writes it."""
+        return header(self.declaration)
+
+    def schedule(self, schedule: Schedule | str | None, **knobs: int) -> Operator:
+        """Return the same operator under another schedule: a `Schedule`, the text of one, or None for the file's own or a derived one.
+
+        Raises CompileError when the text cannot be read; whether it is legal is proven when the operator is called."""
+        if isinstance(schedule, str):
+            schedule = self._read(schedule, knobs)
+            knobs = {}
+        return Operator(self.name, self.module, self.tools, schedule, knobs or None)
+
+    def explain(self, *args: Any, **named: Any) -> str:
+        """Return what is computed, the schedule, the loops, what was proven, and the time against what this machine could do."""
+        call = sorted_out(self.declaration, args, named)
+        made = self.compiled(call)
+        return explain(made, [row_major(a) for a in call.arrays])
+
+    def program(self, *args: Any, **named: Any) -> Program:
+        """Return the operator as tensor IR for arguments like these."""
+        return self._program(sorted_out(self.declaration, args, named))
+
+    def stages(self, *args: Any, dump: Dump, **named: Any) -> Artifact:
+        """Compile without the cache, telling `dump` every stage: schedule, loops, llvm, asm."""
+        call = sorted_out(self.declaration, args, named)
+        program = self._program(call)
+        return compile_kernel(program, self.tools.target, schedule=self._schedule(call), threads=self.tools.threads, dump=dump)
+
+    def compiled(self, call: Call) -> Compiled:
+        """Return the native code for a call."""
+        key = call.key
+        with self._lock:
+            if key not in self._made:
+                self._made[key] = self._compile(call)
+            return self._made[key]
+
+    def _program(self, call: Call) -> Program:
+        program = instantiate(self.module, self.name, call.types, call.attrs, call.sizes)
+        prove(program)
+        return program
+
+    def _compile(self, call: Call) -> Compiled:
+        program = self._program(call)
+        artifact = compile_kernel(
+            program, self.tools.target, schedule=self._schedule(call), threads=self.tools.threads, store=self.tools.store
+        )
+        return Compiled(program, artifact, native_of(program, artifact, self.tools))
+
+    def _schedule(self, call: Call) -> Schedule | None:
+        if self.given is not None:
+            return self.given
+        if not any(s.operator == self.name and s.target == TARGET for s in self.module.schedules):
+            return None
+        return chosen(self.module, self.name, TARGET, self._known(call), self.knobs)
+
+    def _known(self, call: Call) -> dict[str, int]:
+        """Return the sizes of the operator by name, and the attributes that are whole numbers."""
+        named = instantiate(self.module, self.name, call.types, call.attrs, call.sizes, symbolic=True)
+        fixed = instantiate(self.module, self.name, call.types, call.attrs, call.sizes)
+        known = {name: value for name, value in call.attrs.items() if isinstance(value, int)}
+        for ours, theirs in zip(named.params, fixed.params, strict=True):
+            for size, extent in zip(ours.shape, theirs.shape, strict=False):
+                value = affine.constant(extent)
+                if isinstance(size, Name) and value is not None:
+                    known[size.name] = value
+        return known
+
+    def _read(self, text: str, knobs: Mapping[str, int]) -> Schedule:
+        body = text if text.lstrip().startswith("schedule") else f"schedule {self.name} for {TARGET} {{\n{text}\n}}"
+        found = [d for d in parse(Source("<schedule>", body)).declarations if isinstance(d, sx.Schedule)]
+        if len(found) != 1:
+            raise error("S0304", f"one schedule is expected, {len(found)} are written")
+        return resolved(self.module, found[0], knobs)
+
+
+class Operators:
+    """The operators of a file, as attributes: `ops.linear`."""
+
+    def __init__(self, source: Source, tools: Toolchain | None = None) -> None:
+        """Raises CompileError with every mistake that is found without knowing types."""
+        module = load_module(parse(source))
+        tools = tools or toolchain()
+        self._operators = {name: Operator(name, module, tools) for name in sorted(module.own)}
+
+    def __getattr__(self, name: str) -> Operator:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        if name not in self._operators:
+            close = get_close_matches(name, self._operators, 1)
+            hint = f"; did you mean `{close[0]}`?" if close else ""
+            raise AttributeError(f"there is no operator `{name}`{hint}")
+        return self._operators[name]
+
+    def __getitem__(self, name: str) -> Operator:
+        return self._operators[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._operators)
+
+    def __len__(self) -> int:
+        return len(self._operators)
+
+    def __dir__(self) -> list[str]:
+        return sorted(self._operators)
+
+    def __repr__(self) -> str:
+        return "\n".join(operator.signature for operator in self._operators.values())
+
+
+# ---------------------------------------------------------------- arguments
+
+
+def sorted_out(operator: sx.Operator, args: tuple[Any, ...], named: Mapping[str, Any]) -> Call:
+    """Return the arguments of a call by what they are. Raises RunError R0311 to R0313 or R0305."""
+    params = {p.name: p for p in operator.params}
+    tensors = [p for p in operator.params if p.kind == "tensor"]
+    if len(args) > len(tensors):
+        title = f"`{operator.name}` takes {len(tensors)} tensors and is given {len(args)}"
+        raise RunError(Diagnostic("R0311", title, help="attributes are named: `stride=2`"))
+    given: dict[str, Any] = {p.name: a for p, a in zip(tensors, args, strict=False)}
+    for name, value in named.items():
+        if name not in params:
+            close = get_close_matches(name, params, 1)
+            there = f"it has {', '.join(f'`{p}`' for p in params)}"
+            raise RunError(
+                Diagnostic(
+                    "R0312", f"`{operator.name}` has no `{name}`", notes=(there,), help=f"did you mean `{close[0]}`?" if close else None
+                )
+            )
+        if name in given:
+            raise RunError(Diagnostic("R0312", f"`{operator.name}` is given `{name}` twice"))
+        given[name] = value
+    missing = [p.name for p in tensors if p.name not in given and p.default is None]
+    if missing:
+        raise RunError(Diagnostic("R0313", f"`{operator.name}` is not given {', '.join(f'`{m}`' for m in missing)}"))
+    arrays: list[Array] = []
+    types = tuple(_types(p, given.get(p.name), arrays) for p in tensors)
+    attrs = {n: v for n, v in given.items() if params[n].kind == "attr"}
+    sizes = {n: v for n, v in given.items() if params[n].kind == "size"}
+    return Call(types, attrs, sizes, tuple(arrays))
+
+
+def _types(param: sx.Param, value: Any, arrays: list[Array]) -> ArgType | tuple[ArgType, ...] | None:
+    """Return the type of a tensor argument, appending its arrays to `arrays`."""
+    if value is None:
+        return None
+    if param.each:
+        items = value if isinstance(value, (tuple, list)) else (value,)
+        return tuple(_type(param, item, arrays) for item in items)
+    return _type(param, value, arrays)
+
+
+def _type(param: sx.Param, value: Any, arrays: list[Array]) -> ArgType:
+    array = as_array(value, param.name)
+    if not isinstance(value, np.ndarray) and not hasattr(value, "__dlpack__"):
+        array = _as_declared(array, param)
+    dtype = from_numpy(array.dtype)
+    if dtype is None:
+        raise RunError(Diagnostic("R0303", f"`{param.name}` has the element type {array.dtype}, which the language does not have"))
+    arrays.append(array)
+    return ArgType(dtype, tuple(array.shape))
+
+
+def _as_declared(array: Array, param: sx.Param) -> Array:
+    """Return an array made of Python numbers in the type a parameter names, or in f32 where any float will do."""
+    wanted = param.type.dtype if isinstance(param.type, sx.TensorType) else ""
+    found = DTYPES.get(wanted)
+    if found is not None:
+        return array.astype(found.numpy)
+    return array.astype(np.float32) if array.dtype == np.float64 else array
+
+
+# ---------------------------------------------------------------- native code
+
+
+def native_of(program: Program, artifact: Artifact, tools: Toolchain) -> Native:
+    """Return the artifact as a function of arrays in the order of the program's parameters."""
+    results = result_tensors(program)
+    names = [*program.results, *(p.name for p in program.params)]
+    scratch = artifact.workspace_bytes(workspace_threads(tools))
+    slots = tuple(Slot(names.index(name)) for name in artifact.params)
+    call = KernelCall(artifact.symbol, slots, (), Slot(len(names)) if scratch else None)
+    entry = Entry((call,), parallel=tools.threads > 1 and "parallel" in artifact.schedule)
+    library = load([object_of(emit_program(entry, tools.target), tools), artifact.object], pool_imports())
+    native = Native(
+        library.address(entry.name),
+        [_port(p) for p in program.params],
+        [_port(r) for r in results],
+        scratch_bytes=scratch,
+        failure=lambda code: _refusal(program, artifact, code),
+    )
+    _KEPT.append(library)
+    return native
+
+
+_KEPT: list[object] = []
+"""Loaded code stays for the life of the process: a native function may be held by anyone."""
+
+
+def _refusal(program: Program, artifact: Artifact, result: int) -> RunError:
+    _, code = failed_call(result)
+    found = artifact.requirements[code - 1].text if 0 < code <= len(artifact.requirements) else f"check {code} failed"
+    return RunError(Diagnostic("R0306", f"`{program.name}` cannot go on with this data", notes=(found,)))
+
+
+def _port(tensor: Tensor) -> Port:
+    return Port(tensor.name, tensor.dtype, caller_shape(tensor, {}))
+
+
+# ---------------------------------------------------------------- explaining
+
+
+def explain(made: Compiled, arrays: list[Array]) -> str:
+    """Return the report of one signature: schedule, loops, compile time, and the measured time with the work it stands for."""
+    seconds = best_time(lambda: made.native(*arrays))
+    artifact = made.artifact
+    compiled = ", ".join(f"{stage} {ms:.1f} ms" for stage, ms in artifact.times_ms.items())
+    work = work_of(made.program)
+    return "\n".join(
+        [
+            artifact.schedule,
+            "",
+            artifact.loops.rstrip(),
+            "",
+            f"proven     every read is in bounds, every element is defined once, the order keeps {_dependences(made.program)}",
+            f"compiled   {compiled}{' (from the cache)' if artifact.cached else ''}",
+            f"time       {_seconds(seconds)}",
+            *_rates(work, seconds),
+        ]
+    )
+
+
+def best_time(run: Callable[[], object], budget: float = 0.2) -> float:
+    """Return the shortest of many runs in seconds, within about `budget` seconds."""
+    run()
+    best, spent = float("inf"), 0.0
+    while spent < budget:
+        start = time.perf_counter()
+        run()
+        taken = time.perf_counter() - start
+        best, spent = min(best, taken), spent + taken
+    return best
+
+
+def _dependences(program: Program) -> str:
+    count = len(program.definitions)
+    return f"all dependences among {count} tensors" if count > 1 else "all dependences"
+
+
+def _rates(work: Work, seconds: float) -> Iterator[str]:
+    if work.flops:
+        yield f"work       {work.flops:.3g} operations, {work.flops / seconds * 1e-9:.1f} G/s"
+    yield f"memory     {work.moved_bytes:.3g} bytes in and out, {work.moved_bytes / seconds * 1e-9:.1f} GB/s"
+
+
+def _seconds(seconds: float) -> str:
+    for unit, factor in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
+        if seconds * factor >= 1:
+            return f"{seconds * factor:.3g} {unit}"
+    return f"{seconds * 1e9:.3g} ns"

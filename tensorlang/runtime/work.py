@@ -1,0 +1,48 @@
+"""How much a program has to do at least: arithmetic operations, and bytes that enter and leave.
+
+y[i, j] = b[j] + sum(k) x[i, k] * w[j, k]        flops 2·M·N·K + M·N        bytes of x, w, b, y once each
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from polyhedral.expr import Int
+from tensorlang.graph.verify import result_tensors
+from tensorlang.tensor import affine, walk
+from tensorlang.tensor.nodes import Binary, Call, Expr, Program, Reduce, Tensor, Unary
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """`flops` counts arithmetic of values, an elementary function as one; selects, casts and index arithmetic are free."""
+
+    flops: int
+    moved_bytes: int
+
+
+def work_of(program: Program) -> Work:
+    """Return the work of a program without symbolic sizes."""
+    flops = 0
+    for definition in program.definitions:
+        points = prod(walk.shape_of(definition.tensors[0], {}))
+        flops += points * sum(_operations(piece.value) for piece in definition.pieces) // max(1, len(definition.pieces))
+    return Work(flops, sum(_bytes(t) for t in (*program.params, *result_tensors(program))))
+
+
+def _operations(e: Expr) -> int:
+    inner = sum(_operations(child) for child in walk.children(e))
+    match e:
+        case Reduce():
+            extents = [affine.sub(b.hi, b.lo) for b in e.binders]
+            count = prod(max(0, n.value) if isinstance(n, Int) else 1 for n in extents)
+            return count * (inner + sum(isinstance(n, (Binary, Call)) for c in e.reducer.combine for n in walk.nodes(c)))
+        case Binary() | Unary() | Call():
+            return inner + 1
+        case _:
+            return inner
+
+
+def _bytes(tensor: Tensor) -> int:
+    return prod(walk.shape_of(tensor, {})) * tensor.dtype.size_bytes

@@ -1,0 +1,148 @@
+"""Operators of a `.tl` file, called from Python."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tensorlang as tl
+
+TEXT = """
+op linear[T: float](x: T[M, K], w: T[N, K], b: T[N] = 0) -> (y: T[M, N]) {
+    y[i, j] = b[j] + sum(k) x[i, k] * w[j, k]
+}
+op scale[T: float](x: T[N], attr by: float = 2.0) -> (y: T[N]) { y[i] = x[i] * by }
+op minmax[T](x: T[N]) -> (lo: T[], hi: T[]) {
+    lo = min(i) x[i]
+    hi = max(j) x[j]
+}
+op cumsum[T](x: T[N]) -> (y: T[N]) {
+    y[0] = x[0]
+    y[i] = y[i - 1] + x[i]    for i in 1..N
+}
+schedule linear for cpu(M >= 8) {
+    knobs mr in {4, 8}
+    rows(y, mr)
+    vectorize y.j
+}
+tactic rows(t, n) {
+    split t.i by n -> io, ii
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def ops() -> tl.Operators:
+    return tl.parse(TEXT)
+
+
+def random(*shape: int, seed: int = 0) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(1, 1, 1), (5, 9, 7), (16, 33, 12), (3, 4, 0)])
+def test_an_operator_takes_and_returns_arrays(ops: tl.Operators, m: int, n: int, k: int) -> None:
+    x, w, b = random(m, k), random(n, k, seed=1), random(n, seed=2)
+    y = ops.linear(x, w, b)
+    assert y.dtype == np.float32
+    np.testing.assert_allclose(y, x @ w.T + b, rtol=1e-5, atol=1e-5)
+
+
+def test_element_types_shapes_and_attributes_each_make_a_signature(ops: tl.Operators) -> None:
+    for x in (random(4), random(9), random(4).astype(np.float64)):
+        np.testing.assert_array_equal(ops.scale(x), x * 2, strict=True)
+        np.testing.assert_array_equal(ops.scale(x, by=3.0), x * 3, strict=True)
+        np.testing.assert_array_equal(ops.scale(x), x * 2, strict=True)
+
+
+def test_several_results_are_a_tuple(ops: tl.Operators) -> None:
+    lo, hi = ops.minmax(np.array([3, -1, 2], np.int32))
+    assert (int(lo), int(hi)) == (-1, 3)
+
+
+def test_a_recurrence_runs_in_its_order(ops: tl.Operators) -> None:
+    x = np.arange(1, 9, dtype=np.float64)
+    np.testing.assert_array_equal(ops.cumsum(x), np.cumsum(x))
+
+
+def test_lists_and_views_and_dlpack_are_taken(ops: tl.Operators) -> None:
+    class Foreign:
+        def __init__(self, array: np.ndarray[Any, Any]) -> None:
+            self.array = array
+
+        def __dlpack__(self, **kwargs: Any) -> Any:
+            return self.array.__dlpack__(**kwargs)
+
+        def __dlpack_device__(self) -> Any:
+            return self.array.__dlpack_device__()
+
+    np.testing.assert_array_equal(ops.scale([1.0, 2.0]), np.array([2, 4], np.float32), strict=True)
+    x = random(12)
+    np.testing.assert_array_equal(ops.scale(x[::3]), x[::3] * 2)
+    np.testing.assert_array_equal(ops.scale(Foreign(x)), x * 2)
+
+
+def test_another_schedule_changes_the_loops_and_not_the_result(ops: tl.Operators) -> None:
+    x, w, b = random(16, 7), random(9, 7, seed=1), random(9, seed=2)
+    plain = ops.linear.schedule("split y.j by 3 -> jo, ji")
+    np.testing.assert_allclose(plain(x, w, b), ops.linear(x, w, b), rtol=1e-6)
+    assert "split y.j by 3" in plain.explain(x, w, b)
+
+
+def test_the_schedule_of_the_file_applies_where_its_guards_hold(ops: tl.Operators) -> None:
+    w, b = random(9, 7, seed=1), random(9, seed=2)
+    assert "split y.i by 4 -> io, ii" in ops.linear.explain(random(16, 7), w, b)
+    assert "io" not in ops.linear.explain(random(5, 7), w, b).split("func")[0].replace("j_o", "").replace("i_o", "")
+
+
+def test_a_schedule_that_breaks_a_dependence_is_refused(ops: tl.Operators) -> None:
+    with pytest.raises(tl.CompileError, match="error\\[S"):
+        ops.cumsum.schedule("reverse y.i")(np.arange(8, dtype=np.float64))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda ops: ops.scale(random(3), random(3)), "R0311"),
+        (lambda ops: ops.scale(random(3), bye=2.0), "did you mean `by`"),
+        (lambda ops: ops.scale(random(3), x=random(3)), "is given `x` twice"),
+        (lambda ops: ops.linear(random(3, 4)), "is not given `w`"),
+        (lambda ops: ops.linear(random(3, 4), random(5, 6), random(5)), "`x` gives K = 4, `w` gives K = 6"),
+        (lambda ops: ops.scale("text"), "is no array of numbers"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused(ops: tl.Operators, call: Any, message: str) -> None:
+    with pytest.raises(tl.CompileError) as refused:
+        call(ops)
+    assert message in str(refused.value)
+
+
+def test_an_unknown_operator_is_an_attribute_error_with_a_hint(ops: tl.Operators) -> None:
+    with pytest.raises(AttributeError, match="did you mean `scale`"):
+        _ = ops.scal
+
+
+def test_a_file_is_loaded_and_a_missing_one_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "my.tl"
+    path.write_text(TEXT)
+    assert list(tl.load(path)) == ["cumsum", "linear", "minmax", "scale"]
+    with pytest.raises(tl.CompileError, match="cannot read"):
+        tl.load(tmp_path / "other.tl")
+
+
+def test_a_call_of_a_known_signature_costs_microseconds(ops: tl.Operators) -> None:
+    x, scale = np.ones(1, np.float32), ops.scale
+    scale(x)
+    best = min(_time(scale, x, 200) for _ in range(20))
+    assert best < 10e-6
+
+
+def _time(f: Any, x: Any, count: int) -> float:
+    start = time.perf_counter()
+    for _ in range(count):
+        f(x)
+    return (time.perf_counter() - start) / count

@@ -4,8 +4,8 @@
     after    y.sum[d] = sum(k) e[d, k]
              y[d, j]  = e[d, j] / y.sum[d]
 
-A reduction inside the body of another becomes a tensor over the axes and outer binders it uses. Nothing is lifted from where an index
-condition guards it (a guarded piece, a side of a `Select`), unless the condition speaks of the remaining axes alone.
+Nothing is lifted from where an index condition guards it (a guarded piece, a side of a `Select`), unless the condition speaks of the
+remaining axes alone. What is then still inside the body of another reduction `tensorlang.tensor.nested` lifts, whatever it uses.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from polyhedral.expr import TRUE, Cond
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.tensor import affine
+from tensorlang.tensor.nested import lift_nested
 from tensorlang.tensor.nodes import Definition, Expr, Piece, Program, Read, Reduce, Select, Tensor
 from tensorlang.tensor.walk import Fresh, fresh_for, index_names, map_children, tensor_names, value_names
 
@@ -35,7 +36,7 @@ def lift(program: Program) -> Program:
         )
         out += [*made, replace(definition, pieces=pieces)]
     lifted = replace(program, definitions=tuple(out))
-    return lifted if lifted == program else lift(lifted)
+    return lift_nested(lifted) if lifted == program else lift(lifted)
 
 
 def _lift(
@@ -50,7 +51,10 @@ def _lift(
 ) -> Expr:
     match e:
         case Reduce():
-            inner = {**extents, **{b.name: b.hi for b in e.binders if affine.constant(b.lo) == 0 and not set(affine.names(b.hi)) & set(extents)}}
+            inner = {
+                **extents,
+                **{b.name: b.hi for b in e.binders if affine.constant(b.lo) == 0 and not set(affine.names(b.hi)) & set(extents)},
+            }
             around = (*axes, *(b.name for b in e.binders))
             body = tuple(_lift(b, around, inner, _deeper(guard, e), own, prefix, fresh, made) for b in e.body)
             e = replace(e, body=body)
@@ -84,5 +88,3 @@ def _outline(
         pieces.append(Piece(e.reducer.identity[0], affine.negate(inside), otherwise=True, span=e.span))
     made.append(Definition((tensor,), used, tuple(pieces), span=e.span))
     return Read(tensor.name, tuple(AffineName(a) for a in used), span=e.span)
-
-

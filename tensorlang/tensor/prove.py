@@ -38,8 +38,8 @@ def prove(program: Program) -> None:
         raise CompileError(*prover.problems)
 
 
-def reads_are_in_bounds(program: Program, definition: Definition) -> bool:
-    """Tell whether every read of `definition`, which need not stand in `program`, is proven to be in bounds."""
+def is_sound(program: Program, definition: Definition) -> bool:
+    """Tell whether every read of `definition` is proven to be in bounds, and every reduction that needs it not to be empty."""
     prover = Prover(program)
     prover.values(definition)
     return not prover.problems

@@ -1,0 +1,212 @@
+"""Give every reduction inside another reduction a tensor of its own, and reductions their own copies of the names they use.
+
+    before   y[i] = sum(k in 0..i) x[k] * (sum(j in 0..k) a[k, j])
+    after    y.sum[k] = sum(j in 0..k) a[k, j]      for what is known of k, 0 otherwise
+             y[i]     = sum(k in 0..i) x[k] * y.sum[k]
+
+The tensor has the axes and outer indices that the inner reduction uses, each over the smallest range from zero that holds its values; all
+axes and outer indices in scope, where fewer would lose a condition that keeps its reads in bounds or its range from being empty.
+
+    before   let v = f(x[i]) in sum(k) v * w[k]
+    after    let v = f(x[i]) in sum(k) f(x[i]) * w[k]
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from codegen.dtypes import DType, bool_
+from polyhedral.expr import TRUE, Cond
+from polyhedral.expr import Expr as Affine
+from polyhedral.expr import Name as AffineName
+from polyhedral.sets import bounds
+from tensorlang.diagnostics import InternalError
+from tensorlang.tensor import affine
+from tensorlang.tensor.nodes import (
+    Binary,
+    Const,
+    Definition,
+    Expr,
+    Let,
+    Piece,
+    Program,
+    Project,
+    Read,
+    Reduce,
+    Select,
+    Tensor,
+    TupleOf,
+)
+from tensorlang.tensor.prove import is_sound
+from tensorlang.tensor.walk import (
+    Fresh,
+    binder_cond,
+    box,
+    facts,
+    fresh_for,
+    index_names,
+    map_children,
+    negative_facts,
+    reduces,
+    refresh,
+    substitute,
+    substitute_names,
+    value_names,
+)
+
+Ranges: TypeAlias = dict[str, tuple[Affine | None, Affine | None]]
+"""Least and greatest value of each index in scope, over the sizes."""
+
+
+def lift_nested(program: Program) -> Program:
+    """Return `program` with no reduction inside another and none that uses a `let` around it; every result is the same bit for bit."""
+    fresh = fresh_for(program)
+    pending = [_with_own_names(d, fresh) for d in program.definitions]
+    out: list[Definition] = []
+    while pending:
+        definition = pending.pop(0)
+        lifting = _Lifting(program, definition, fresh)
+        pieces = tuple(lifting.piece(p) for p in definition.pieces)
+        # What was lifted may have reductions inside its own.
+        pending = [*lifting.made, *pending]
+        out.append(replace(definition, pieces=pieces))
+    return replace(program, definitions=tuple(out))
+
+
+# ---------------------------------------------------------------- names
+
+
+def _with_own_names(definition: Definition, fresh: Fresh) -> Definition:
+    return replace(definition, pieces=tuple(replace(p, value=_closed(p.value, {}, fresh)) for p in definition.pieces))
+
+
+def _closed(e: Expr, lets: dict[str, Expr], fresh: Fresh) -> Expr:
+    """Return `e` with the values of `lets` in place of their names inside reductions."""
+    match e:
+        case Reduce():
+            used = {n: lets[n] for n in sorted(value_names(e)) if n in lets}
+            e = substitute_names(e, {n: refresh(v, fresh) for n, v in used.items()}) if used else e
+            return map_children(lambda c: _closed(c, {}, fresh), e)
+        case Let(name, value, body):
+            value = _closed(value, lets, fresh)
+            whole = substitute_names(value, lets) if value_names(value) & set(lets) else value
+            return replace(e, value=value, body=_closed(body, {**lets, name: whole}, fresh))
+        case _:
+            return map_children(lambda c: _closed(c, lets, fresh), e)
+
+
+# ---------------------------------------------------------------- reductions
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where an expression stands: the indices in scope, what is known of them, whether a reduction is around it."""
+
+    scope: tuple[str, ...]
+    known: Cond
+    inside: bool = False
+
+    def under(self, cond: Cond) -> _Place:
+        return replace(self, known=affine.conj(self.known, cond))
+
+
+@dataclass(slots=True)
+class _Lifting:
+    program: Program
+    definition: Definition
+    fresh: Fresh
+    made: list[Definition] = field(default_factory=list)
+
+    def piece(self, piece: Piece) -> Piece:
+        if not any(True for r in reduces(piece.value) for part in (*r.body, *(r.init or ()), r.filter) if part for _ in reduces(part)):
+            return piece
+        known = affine.conj(box(self.definition), piece.guard)
+        return replace(piece, value=self.rewrite(piece.value, _Place(self.definition.axes, known)))
+
+    def rewrite(self, e: Expr, place: _Place) -> Expr:
+        match e:
+            case Project(Reduce() as reduce, position) if place.inside:
+                parts = self.outline(reduce, place)
+                return parts.items[position] if isinstance(parts, TupleOf) else parts
+            case Reduce() if place.inside:
+                return self.outline(e, place)
+            case Reduce():
+                return self.outer(e, place)
+            case Select(cond, then, orelse):
+                return replace(
+                    e,
+                    cond=self.rewrite(cond, place),
+                    then=self.rewrite(then, place.under(facts(cond))),
+                    orelse=self.rewrite(orelse, place.under(negative_facts(cond))),
+                )
+            case Binary("and" | "or" as op, lhs, rhs):
+                after = facts(lhs) if op == "and" else negative_facts(lhs)
+                return replace(e, lhs=self.rewrite(lhs, place), rhs=self.rewrite(rhs, place.under(after)))
+            case _:
+                return map_children(lambda c: self.rewrite(c, place), e)
+
+    def outer(self, e: Reduce, place: _Place) -> Reduce:
+        """Return an outermost reduction without reductions in its parts."""
+        start = replace(place, inside=True)
+        inner = _Place((*place.scope, *(b.name for b in e.binders)), affine.conj(place.known, binder_cond(e)), True)
+        body = inner if e.filter is None else inner.under(facts(e.filter))
+        return replace(
+            e,
+            body=tuple(self.rewrite(b, body) for b in e.body),
+            filter=None if e.filter is None else self.rewrite(e.filter, inner),
+            init=None if e.init is None else tuple(self.rewrite(i, start) for i in e.init),
+        )
+
+    def outline(self, e: Reduce, place: _Place) -> Expr:
+        """Define a tensor that holds `e`, and return its element here, or a tuple of them."""
+        used = index_names(e)
+        least = tuple(n for n in place.scope if n in used)
+        candidates = [least] if least == place.scope else [least, place.scope]
+        shapes = {n: bounds(self.program.sizes, place.scope, self._given(place.known), AffineName(n)) for n in place.scope}
+        for names in candidates:
+            made = self._definition(e, names, place.known, shapes)
+            if names == place.scope or is_sound(self._with(made), made):
+                self.made.append(made)
+                index = tuple(affine.sub(n, _low(shapes[n][0], n)) for n in names)
+                reads = tuple(Read(t.name, index, span=e.span) for t in made.tensors)
+                return reads[0] if len(reads) == 1 else TupleOf(reads, span=e.span)
+        raise AssertionError("the last candidate is always taken")
+
+    def _given(self, known: Cond) -> Cond:
+        return affine.conj(self.program.context, known)
+
+    def _with(self, made: Definition) -> Program:
+        return replace(self.program, definitions=(*self.program.definitions, *self.made, made))
+
+    def _definition(
+        self, e: Reduce, names: tuple[str, ...], known: Cond, shapes: dict[str, tuple[Affine | None, Affine | None]]
+    ) -> Definition:
+        prefix = f"{self.definition.tensors[0].name}.{e.reducer.name}"
+        axes = {n: self.fresh(n) for n in names}
+        back = {n: affine.add(a, _low(shapes[n][0], n)) for n, a in axes.items()}
+        shape = tuple(affine.add(affine.sub(_low(shapes[n][1], n), _low(shapes[n][0], n)), 1) for n in names)
+        parts = range(len(e.body))
+        tensors = tuple(Tensor(self.fresh(prefix if not p else f"{prefix}.{p}"), e.reducer.dtypes[p], shape, span=e.span) for p in parts)
+        local = [c for c in affine.conjuncts(known) if set(affine.cond_names(c)) <= {*names, *self.program.sizes}]
+        guard = affine.substitute_cond(affine.conj(*local), back)
+        inside = affine.conj(*(c for c in affine.conjuncts(guard) if c not in affine.conjuncts(_box(axes, names, shape))))
+        pieces = [Piece(substitute(e, back), inside, span=e.span)]
+        if inside != TRUE:
+            nothing = tuple(_zero(d) for d in e.reducer.dtypes)
+            pieces.append(Piece(nothing[0] if len(nothing) == 1 else TupleOf(nothing), affine.negate(inside), otherwise=True, span=e.span))
+        return Definition(tensors, tuple(axes[n] for n in names), tuple(pieces), span=e.span)
+
+
+def _box(axes: dict[str, str], names: tuple[str, ...], shape: tuple[Affine, ...]) -> Cond:
+    return affine.conj(*(affine.within(axes[n], 0, s) for n, s in zip(names, shape, strict=True)))
+
+
+def _low(bound: Affine | None, name: str) -> Affine:
+    if bound is None:
+        raise InternalError("lift", f"not supported yet: a reduction inside another whose index `{name}` has no single bound")
+    return bound
+
+
+def _zero(dtype: DType) -> Const:
+    return Const(False if dtype == bool_ else 0.0 if dtype.is_float else 0, dtype)

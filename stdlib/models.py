@@ -1,6 +1,6 @@
 """Real models to test, measure and show with: nine shipped here, nine light ones of the onnx package, weights drawn from a seed.
 
-    model = load("resnet50", seed=0)       a ModelProto, the same for the same seed
+model = load("resnet50", seed=0)       a ModelProto, the same for the same seed
 """
 
 from __future__ import annotations

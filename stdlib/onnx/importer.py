@@ -8,9 +8,10 @@ Everything that is not supported is reported at once, node by node; so is everyt
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import ParamSpec
 
 import numpy as np
 from onnx import ModelProto
@@ -25,6 +26,8 @@ from tensorlang.diagnostics import CompileError, Diagnostic, error
 from tensorlang.graph.edit import reads, writes
 from tensorlang.graph.nodes import Graph, Kernel, Value, View
 from tensorlang.graph.nodes import Node as GraphNode
+
+P = ParamSpec("P")
 
 
 class Importer:
@@ -91,20 +94,19 @@ class _Import:
         self._stop_if(bool(self.problems) and not self.missing)
         if not self.problems:
             for name, array in self.model.initializers.items():
-                self._guard(lambda name=name, array=array: self._define(name, self.builder.constant(name, array)))
+                self._guard(self._initializer, name, array)
             for node in self.model.nodes:
-                self._guard(lambda node=node: self._node(node))
+                self._guard(self._node, node)
         if not self.problems and not self.missing:
             for output in self.model.outputs:
-                self._guard(lambda output=output: self._output(output))
+                self._guard(self._output, output)
         self._stop_if(bool(self.problems or self.missing))
         return self._graph()
 
-    def _guard(self, step: object) -> None:
+    def _guard(self, step: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
         """Run a step, keeping what it refuses for the report."""
-        assert callable(step)
         try:
-            step()
+            step(*args, **kwargs)
         except Refusal as refusal:
             self.problems.append(refusal.diagnostic)
         except Unsupported as missing:
@@ -122,6 +124,9 @@ class _Import:
     def _define(self, name: str, value: Value) -> None:
         self.environment[name] = value
 
+    def _initializer(self, name: str, array: Array) -> None:
+        self._define(name, self.builder.constant(name, array))
+
     # ---- inputs
 
     def _inputs(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
@@ -129,22 +134,28 @@ class _Import:
         for name in shapes:
             if name not in known:
                 there = ", ".join(quoted(n) for n in known) or "no inputs"
-                self.problems.append(Diagnostic("O011", f"a shape is given for {quoted(name)}, which is not an input", (), (f"the model has {there}",)))
+                self.problems.append(
+                    Diagnostic("O011", f"a shape is given for {quoted(name)}, which is not an input", (), (f"the model has {there}",))
+                )
         symbols: dict[str, int] = {}
         for declared in self.model.inputs:
-            self._guard(lambda d=declared: self._bind_symbols(d, shapes.get(d.name), symbols))
+            self._guard(self._bind_symbols, declared, shapes.get(declared.name), symbols)
         for declared in self.model.inputs:
-            self._guard(lambda d=declared: self._input(d, shapes.get(d.name), symbols))
+            self._guard(self._input, declared, shapes.get(declared.name), symbols)
 
     def _bind_symbols(self, declared: Declared, given: tuple[int, ...] | None, symbols: dict[str, int]) -> None:
         if given is None or declared.dims is None:
             return
         fits = len(given) == len(declared.dims) and all(not isinstance(d, int) or d == n for d, n in zip(declared.dims, given, strict=True))
         if not fits or any(n < 0 for n in given):
-            raise Refusal("O011", f"input {quoted(declared.name)} cannot have the shape {list(given)}", f"the model declares {_dims(declared)}")
+            raise Refusal(
+                "O011", f"input {quoted(declared.name)} cannot have the shape {list(given)}", f"the model declares {_dims(declared)}"
+            )
         for dim, extent in zip(declared.dims, given, strict=True):
             if isinstance(dim, str) and symbols.setdefault(dim, extent) != extent:
-                raise Refusal("O011", f"dimension {quoted(dim)} would be {symbols[dim]} and {extent}", f"input {quoted(declared.name)} disagrees")
+                raise Refusal(
+                    "O011", f"dimension {quoted(dim)} would be {symbols[dim]} and {extent}", f"input {quoted(declared.name)} disagrees"
+                )
 
     def _input(self, declared: Declared, given: tuple[int, ...] | None, symbols: Mapping[str, int]) -> None:
         if given is not None:
@@ -171,7 +182,7 @@ class _Import:
 
     def _unknown_operators(self) -> None:
         for node in self.model.nodes:
-            self._guard(lambda node=node: rule_for(node))
+            self._guard(rule_for, node)
 
     def _node(self, node: Node) -> None:
         if any(name and name not in self.environment for name in node.inputs):
@@ -215,7 +226,9 @@ class _Import:
         if declared.dtype is not None and declared.dtype != value.dtype:
             raise Refusal("O012", f"output {quoted(declared.name)} is declared {declared.dtype} and computed as {value.dtype}")
         dims = declared.dims
-        if dims is not None and (len(dims) != len(value.shape) or any(isinstance(d, int) and d != n for d, n in zip(dims, value.shape, strict=True))):
+        if dims is not None and (
+            len(dims) != len(value.shape) or any(isinstance(d, int) and d != n for d, n in zip(dims, value.shape, strict=True))
+        ):
             raise Refusal("O012", f"output {quoted(declared.name)} is declared {_dims(declared)} and computed as {list(value.shape)}")
         if value.name != declared.name:
             result = self.builder.value(declared.name, value.dtype, value.shape)

@@ -1,7 +1,7 @@
 """A model as the importer sees it: plain Python values, each of them checked, and none of the protobuf left.
 
-    model ::= opset versions, inputs, outputs, initializers, nodes in topological order
-    node  ::= operator, version of its domain, names of inputs and outputs ("" where an optional one is absent), attributes
+model ::= opset versions, inputs, outputs, initializers, nodes in topological order
+node  ::= operator, version of its domain, names of inputs and outputs ("" where an optional one is absent), attributes
 """
 
 from __future__ import annotations

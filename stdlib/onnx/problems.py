@@ -1,11 +1,11 @@
 """What is wrong with a model. Everything the importer refuses ends in one CompileError with these codes.
 
-    O001  the file is not a model            O007  the same name, attribute or version is wrong for the operator's definition
-    O002  names and order of the graph       O010  operators, versions or attributes that are not supported yet
-    O003  tensors that contradict themselves O011  dimensions of inputs that are not known
-    O004  data outside the model file        O012  values that do not fit an operator
-    O005  attributes                         O013  arguments that must be constant
-    O006  versions                           O014  values that are too large
+O001  the file is not a model            O007  the same name, attribute or version is wrong for the operator's definition
+O002  names and order of the graph       O010  operators, versions or attributes that are not supported yet
+O003  tensors that contradict themselves O011  dimensions of inputs that are not known
+O004  data outside the model file        O012  values that do not fit an operator
+O005  attributes                         O013  arguments that must be constant
+O006  versions                           O014  values that are too large
 """
 
 from __future__ import annotations

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable, Sequence
 from graphlib import CycleError, TopologicalSorter
 from math import isnan
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import onnx
-from google.protobuf.descriptor import FieldDescriptor
-from google.protobuf.message import DecodeError
+from google.protobuf.descriptor import FieldDescriptor  # type: ignore[import-untyped]
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, ValueInfoProto
 
 from stdlib.onnx.model import Array, Attribute, Declared, Dim, Model, Node
@@ -26,7 +26,7 @@ from stdlib.onnx.tensors import element_type, read_tensor
 from tensorlang.diagnostics import CompileError, Diagnostic
 
 NEWEST_OPSET = onnx.defs.onnx_opset_version()
-_KIND = {
+_KIND: dict[int, tuple[str, int]] = {
     AttributeProto.INT: ("i", 1),
     AttributeProto.FLOAT: ("f", 1),
     AttributeProto.STRING: ("s", 1),
@@ -36,6 +36,7 @@ _KIND = {
     AttributeProto.STRINGS: ("strings", 0),
 }
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 def read(source: str | os.PathLike[str] | bytes | ModelProto) -> Model:
@@ -92,10 +93,10 @@ class _Reader:
         versions = _versions(self.proto)
         graph = self.proto.graph
         initializers = self._initializers(graph)
-        inputs = [self._collect(lambda v=v: self._declared(v, "input")) for v in graph.input]
-        outputs = [self._collect(lambda v=v: self._declared(v, "output")) for v in graph.output]
+        inputs = [self._collect(self._declared, v, "input") for v in graph.input]
+        outputs = [self._collect(self._declared, v, "output") for v in graph.output]
         labels = _labels(graph.node)
-        nodes = [self._collect(lambda n=n, label=label: self._node(n, label, versions)) for n, label in zip(graph.node, labels, strict=True)]
+        nodes = [self._collect(self._node, n, label, versions) for n, label in zip(graph.node, labels, strict=True)]
         if not graph.output:
             self.problems.append(Diagnostic("O002", "the model has no outputs"))
         self._stop()
@@ -110,9 +111,10 @@ class _Reader:
         self._stop()
         return Model(model.name, model.inputs, model.outputs, initializers, _sorted(model))
 
-    def _collect(self, f: Callable[[], T]) -> T | None:
+    def _collect(self, f: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
+        """Return what `f` returns, or keep what it refuses for the report."""
         try:
-            return f()
+            return f(*args, **kwargs)
         except Refusal as refusal:
             self.problems.append(refusal.diagnostic)
         except Unsupported as missing:
@@ -131,7 +133,7 @@ class _Reader:
         arrays: dict[str, Array] = {}
         for tensor in graph.initializer:
             what = f"initializer {quoted(tensor.name)}"
-            array = self._collect(lambda t=tensor, what=what: read_tensor(t, self.folder, what))
+            array = self._collect(read_tensor, tensor, self.folder, what)
             if not tensor.name:
                 self.problems.append(Diagnostic("O002", "an initializer has no name"))
             elif tensor.name in arrays:
@@ -140,7 +142,7 @@ class _Reader:
                 arrays[tensor.name] = array
         for value in graph.input:
             if value.name in arrays:
-                self._collect(lambda v=value: self._agrees(v, arrays[v.name]))
+                self._collect(self._agrees, value, arrays[value.name])
         return arrays
 
     def _agrees(self, value: ValueInfoProto, array: Array) -> None:
@@ -151,10 +153,8 @@ class _Reader:
             len(dims) != array.ndim or any(isinstance(d, int) and d != n for d, n in zip(dims, array.shape, strict=True))
         )
         if wrong_type or wrong_shape:
-            raise Refusal(
-                "O003",
-                f"{quoted(value.name)} is declared {declared.dtype}{list(dims or ())} and its initializer is {array.dtype}{list(array.shape)}",
-            )
+            found = f"its initializer is {array.dtype}{list(array.shape)}"
+            raise Refusal("O003", f"{quoted(value.name)} is declared {declared.dtype}{list(dims or ())} and {found}")
 
     def _declared(self, value: ValueInfoProto, role: str) -> Declared:
         if not value.name:
@@ -182,7 +182,9 @@ class _Reader:
         if any((("" if f.domain == "ai.onnx" else f.domain), f.name) == (domain, node.op_type) for f in self.proto.functions):
             raise Unsupported(f"node {quoted(label)} calls the function {quoted(node.op_type)} of the model")
         if domain not in versions:
-            raise Refusal("O006", f"node {quoted(label)} is of the domain {quoted(domain or 'ai.onnx')}, for which the model imports no version")
+            raise Refusal(
+                "O006", f"node {quoted(label)} is of the domain {quoted(domain or 'ai.onnx')}, for which the model imports no version"
+            )
         schema = _schema(node.op_type, domain, versions[domain])
         if schema is None:
             if domain in ("", "ai.onnx.ml", "ai.onnx.training", "ai.onnx.preview.training"):
@@ -199,7 +201,9 @@ class _Reader:
             if attribute.name in found:
                 raise Refusal("O005", f"{what} is given twice")
             if attribute.name not in schema.attributes:
-                raise Refusal("O005", f"{what} does not exist", f"{node.op_type} has {', '.join(sorted(schema.attributes)) or 'no attributes'}")
+                raise Refusal(
+                    "O005", f"{what} does not exist", f"{node.op_type} has {', '.join(sorted(schema.attributes)) or 'no attributes'}"
+                )
             if attribute.ref_attr_name:
                 raise Refusal("O005", f"{what} refers to an attribute of a function, outside of one")
             found[attribute.name] = self._attribute(attribute, what, int(schema.attributes[attribute.name].type.value))
@@ -310,7 +314,11 @@ def _check_arity(node: NodeProto, label: str, schema: Any) -> None:
         ("outputs", len(node.output), schema.min_output, schema.max_output),
     ):
         if not low <= count <= high:
-            raise Refusal("O007", f"node {quoted(label)} has {count} {what}", f"{node.op_type} has {low} to {high}" if low != high else f"{node.op_type} has {low}")
+            raise Refusal(
+                "O007",
+                f"node {quoted(label)} has {count} {what}",
+                f"{node.op_type} has {low} to {high}" if low != high else f"{node.op_type} has {low}",
+            )
     required = min(schema.min_input, len(node.input))
     for k in range(required):
         if not node.input[k] and not _optional(schema, k):

@@ -185,18 +185,24 @@ class Site:
         assert isinstance(value, str)
         if choices and value not in choices:
             raise Refusal(
-                "O005", f"attribute {quoted(name)} of node {quoted(self.node.label)} is {quoted(value)}", f"it must be one of {', '.join(choices)}"
+                "O005",
+                f"attribute {quoted(name)} of node {quoted(self.node.label)} is {quoted(value)}",
+                f"it must be one of {', '.join(choices)}",
             )
         return value
 
-    def integers(self, name: str, default: Sequence[int] | None = None, low: int | None = None, count: int | None = None) -> tuple[int, ...]:
+    def integers(
+        self, name: str, default: Sequence[int] | None = None, low: int | None = None, count: int | None = None
+    ) -> tuple[int, ...]:
         """Return a list attribute; `count` is how many elements it must have, `low` the least each may be."""
         value = self.node.attributes.get(name, default)
         if value is None:
             raise Refusal("O005", f"node {quoted(self.node.label)} lacks the attribute {quoted(name)}")
-        found = tuple(int(v) for v in value)  # type: ignore[arg-type, union-attr]
+        found = tuple(int(v) for v in value)  # type: ignore[union-attr]
         if count is not None and len(found) != count:
-            raise Refusal("O005", f"attribute {quoted(name)} of node {quoted(self.node.label)} has {len(found)} elements and must have {count}")
+            raise Refusal(
+                "O005", f"attribute {quoted(name)} of node {quoted(self.node.label)} has {len(found)} elements and must have {count}"
+            )
         if low is not None and any(v < low for v in found):
             raise Refusal("O005", f"attribute {quoted(name)} of node {quoted(self.node.label)} holds {min(found)}, less than {low}")
         return found
@@ -233,7 +239,9 @@ class Site:
             raise self._misfit(args, problem) from problem
         return self.apply(found, _flat(args), operator, frozen)
 
-    def apply(self, found: Program, inputs: Sequence[Value], operator: str = "", attrs: tuple[tuple[str, Attr], ...] = ()) -> tuple[Value, ...]:
+    def apply(
+        self, found: Program, inputs: Sequence[Value], operator: str = "", attrs: tuple[tuple[str, Attr], ...] = ()
+    ) -> tuple[Value, ...]:
         """Return the results of a program for these inputs."""
         results = [(t.dtype, caller_shape(t, {})) for t in result_tensors(found)]
         for dtype, shape in results:

@@ -97,13 +97,15 @@ def _from_bytes(data: bytes, dtype: DType, shape: tuple[int, ...], what: str) ->
     if packed:
         return _unpacked(np.frombuffer(data, np.uint8), dtype, count).reshape(shape)
     if dtype.kind == "bool":
-        return (np.frombuffer(data, np.uint8) != 0).reshape(shape)
-    return np.frombuffer(data, dtype.numpy.newbyteorder("<") if dtype.numpy.kind in "iuf" else dtype.numpy).astype(dtype.numpy).reshape(shape)
+        return np.asarray(np.frombuffer(data, np.uint8) != 0).reshape(shape)
+    stored = dtype.numpy.newbyteorder("<") if dtype.numpy.kind in "iuf" else dtype.numpy
+    return np.frombuffer(data, stored).astype(dtype.numpy).reshape(shape)
 
 
 def _unpacked(data: Array, dtype: DType, count: int) -> Array:
     halves = np.stack([data & 15, data >> 4], axis=-1).reshape(-1)[:count].astype(np.int8)
-    return (np.where(halves > 7, halves - 16, halves) if dtype.kind == "int" else halves).astype(dtype.numpy)
+    signed = np.where(halves > 7, halves - 16, halves) if dtype.kind == "int" else halves
+    return np.asarray(signed, dtype.numpy)
 
 
 def _from_fields(tensor: TensorProto, dtype: DType, shape: tuple[int, ...], fields: list[str], what: str) -> Array:
@@ -125,7 +127,9 @@ def _external(tensor: TensorProto, dtype: DType, shape: tuple[int, ...], folder:
     entries = {entry.key: entry.value for entry in tensor.external_data}
     location = entries.get("location", "")
     if folder is None:
-        raise Refusal("O004", f"{what} is stored in {quoted(location)}, and the model was not read from a folder", help="load the model by its path")
+        raise Refusal(
+            "O004", f"{what} is stored in {quoted(location)}, and the model was not read from a folder", help="load the model by its path"
+        )
     path = _inside(folder, location, what)
     size = path.stat().st_size
     offset = _number(entries.get("offset", "0"), "offset", what)
@@ -134,7 +138,9 @@ def _external(tensor: TensorProto, dtype: DType, shape: tuple[int, ...], folder:
     if length != expected:
         raise Refusal("O003", f"{what} has {length} bytes of external data where {dtype}{list(shape)} takes {expected}")
     if offset + length > size:
-        raise Refusal("O004", f"{what} lies past the end of {quoted(location)}", f"it needs {offset + length} bytes and the file has {size}")
+        raise Refusal(
+            "O004", f"{what} lies past the end of {quoted(location)}", f"it needs {offset + length} bytes and the file has {size}"
+        )
     with path.open("rb") as file:
         file.seek(offset)
         return file.read(length)

@@ -67,7 +67,7 @@ def _kinds(nodes: Any, weights: dict[str, tuple[int, ...]]) -> dict[str, str]:
             for name in node.input:
                 if name in origin and len(weights[origin[name]]) == 1:
                     kinds.setdefault(origin[name], "scale")
-    return kinds | {name: "branch" for name in _branches(nodes, origin)}
+    return kinds | dict.fromkeys(_branches(nodes, origin), "branch")
 
 
 def _branches(nodes: Any, origin: dict[str, str]) -> Iterator[str]:
@@ -78,10 +78,11 @@ def _branches(nodes: Any, origin: dict[str, str]) -> Iterator[str]:
         if node.op_type not in ("Add", "Sum") or len(activations) < 2:
             continue
         for name in activations:
-            while name in maker and maker[name].op_type in ("BatchNormalization", "Mul", "Add") and any(i in origin for i in maker[name].input):
-                name = next((i for i in maker[name].input if i not in origin), "")
-            if name in maker and maker[name].op_type == "Conv" and maker[name].input[1] in origin:
-                yield origin[maker[name].input[1]]
+            source = maker.get(name)
+            while source and source.op_type in ("BatchNormalization", "Mul", "Add") and any(i in origin for i in source.input):
+                source = maker.get(next((i for i in source.input if i not in origin), ""))
+            if source and source.op_type == "Conv" and source.input[1] in origin:
+                yield origin[source.input[1]]
 
 
 def _draw(random: np.random.Generator, shape: tuple[int, ...], kind: str) -> np.ndarray[Any, Any]:

@@ -38,7 +38,8 @@ def evaluate(graph: Graph, feeds: Mapping[str, Array]) -> list[Array]:
 
 def run(model: ModelProto, inputs: Sequence[Array]) -> list[Array]:
     """Return what a model computes. Inputs from which shapes are taken are fixed at import when the importer asks for it."""
-    feeds = {value.name: as_array(array) for value, array in zip(model.graph.input, inputs, strict=False)}
+    given = zip(model.graph.input, inputs, strict=False)
+    feeds = {value.name: as_array(array) for value, array in given if value.type.WhichOneof("value") == "tensor_type"}
     try:
         graph = Importer().load(model, {name: array.shape for name, array in feeds.items()})
     except CompileError as problem:

@@ -354,12 +354,12 @@ def index_out_of_range(m: ModelProto) -> None:
 FAULTS: dict[Callable[[ModelProto], None], str] = {
     duplicate_value: "O002", output_defined_by_two_nodes: "O002", node_redefines_an_input: "O002", missing_value: "O002", cycle: "O002",
     node_reads_itself: "O002", empty_required_input: "O002", empty_input_name: "O002", duplicate_input: "O002", duplicate_output: "O002",
-    unnamed_initializer: "O002", duplicate_initializer: "O002", no_outputs: "O002", output_that_nothing_computes: "O002", no_operator: "O002",
-    unknown_operator: "O007", too_many_inputs: "O007", too_few_inputs: "O007", attribute_of_the_wrong_type: "O005",
+    unnamed_initializer: "O002", duplicate_initializer: "O002", no_outputs: "O002", output_that_nothing_computes: "O002",
+    no_operator: "O002", unknown_operator: "O007", too_many_inputs: "O007", too_few_inputs: "O007", attribute_of_the_wrong_type: "O005",
     attribute_marked_wrongly: "O005", attribute_that_does_not_exist: "O005", attribute_twice: "O005",
     attribute_reference_outside_a_function: "O005", required_attribute_missing: "O005", not_a_number_attribute: "O005",
-    text_attribute_that_is_not_utf8: "O005", unknown_choice: "O005", stride_of_zero: "O005", negative_stride: "O005", group_of_zero: "O005",
-    too_few_pads: "O005", huge_pads: "O014", window_larger_than_the_input: "O012", axis_out_of_range: "O005",
+    text_attribute_that_is_not_utf8: "O005", unknown_choice: "O005", stride_of_zero: "O005", negative_stride: "O005",
+    group_of_zero: "O005", too_few_pads: "O005", huge_pads: "O014", window_larger_than_the_input: "O012", axis_out_of_range: "O005",
     blocks_of_astronomic_size: "O012", negative_dimension_of_an_input: "O003", negative_dimension_of_an_initializer: "O003",
     huge_input: "O014", overflowing_dimensions_of_an_initializer: "O014", huge_constant_declared_in_a_few_bytes: "O014",
     too_few_bytes: "O003", too_many_bytes: "O003", elements_twice: "O003", elements_in_the_wrong_field: "O003", too_few_elements: "O003",
@@ -462,7 +462,22 @@ def test_external_data_stays_in_its_folder_and_its_file(tmp_path: Path, location
 
 @pytest.mark.parametrize(
     "name",
-    ['"', "a b", "%s%n", "../x", "line\nbreak", "main", "llvm.memcpy", "}; int x = 1; {", "@f = global i8 0", "`", "ü", "\\", "a" * 5000, "\x1b[31m"],
+    [
+        '"',
+        "a b",
+        "%s%n",
+        "../x",
+        "line\nbreak",
+        "main",
+        "llvm.memcpy",
+        "}; int x = 1; {",
+        "@f = global i8 0",
+        "`",
+        "ü",
+        "\\",
+        "a" * 5000,
+        "\x1b[31m",
+    ],
 )
 def test_any_text_is_a_name(name: str) -> None:
     model = sound()

@@ -5,7 +5,20 @@ from __future__ import annotations
 from stdlib.onnx.model import Node
 from stdlib.onnx.problems import Unsupported, quoted
 from stdlib.onnx.site import Rule
-from stdlib.onnx.table import contract, einsum, elementwise, indexing, moving, normalise, pooling, quantised, recurrent, reducing, resizing, shapes
+from stdlib.onnx.table import (
+    contract,
+    einsum,
+    elementwise,
+    indexing,
+    moving,
+    normalise,
+    pooling,
+    quantised,
+    recurrent,
+    reducing,
+    resizing,
+    shapes,
+)
 from stdlib.onnx.table.entry import Entry
 
 TABLE: dict[str, tuple[Entry, ...]] = {}

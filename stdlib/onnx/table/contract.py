@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from stdlib.onnx.site import Site, Value
+from stdlib.onnx.site import Site
 from stdlib.onnx.table.entry import Entry
 from stdlib.onnx.table.windows import pads, spatial
+from tensorlang.graph.nodes import Value
 
 
 def matmul(n: Site) -> Value:
@@ -36,7 +37,9 @@ def gemm(n: Site) -> Value:
     if c is not None and len(c.shape) > 2:
         raise n.wrong(f"c must have at most two dimensions, not the shape {list(c.shape)}")
     if n.node.since < 7 and c is not None and not n.flag("broadcast"):
-        rows, columns = (a.shape[1 if layout[0] == "t" else 0], b.shape[0 if layout[1] == "t" else 1]) if len(a.shape) == len(b.shape) == 2 else (0, 0)
+        rows, columns = (
+            (a.shape[1 if layout[0] == "t" else 0], b.shape[0 if layout[1] == "t" else 1]) if len(a.shape) == len(b.shape) == 2 else (0, 0)
+        )
         if c.shape != (rows, columns):
             raise n.wrong(f"c has the shape {list(c.shape)} and is not to be broadcast")
     if c is not None:

@@ -1,6 +1,6 @@
 """Einsum: the equation is already a program of the language, with other commas.
 
-    bij,bjk->bik      op einsum[T: num](a: T[B, I, J], b: T[B, J, K]) -> (y: T[B, I, K]) { y[b, i, k] = sum(j) a[b, i, j] * b[b, j, k] }
+bij,bjk->bik      op einsum[T: num](a: T[B, I, J], b: T[B, J, K]) -> (y: T[B, I, K]) { y[b, i, k] = sum(j) a[b, i, j] * b[b, j, k] }
 """
 
 from __future__ import annotations
@@ -8,11 +8,12 @@ from __future__ import annotations
 from functools import lru_cache
 
 from stdlib.library import library
-from stdlib.onnx.site import Site, Value
+from stdlib.onnx.site import Site
 from stdlib.onnx.table.entry import Entry
 from tensorlang.check.instantiate import ArgType, instantiate
 from tensorlang.check.module import Module, load_module
 from tensorlang.diagnostics import Source
+from tensorlang.graph.nodes import Value
 from tensorlang.syntax.parse import parse
 
 

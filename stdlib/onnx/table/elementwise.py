@@ -7,9 +7,10 @@ from functools import reduce
 import numpy as np
 
 from codegen.dtypes import DTYPES, DType
-from stdlib.onnx.site import Rule, Site, Value
+from stdlib.onnx.site import Rule, Site
 from stdlib.onnx.table.entry import Entry
 from stdlib.onnx.tensors import element_type
+from tensorlang.graph.nodes import Value
 
 
 def unary(f: str) -> Rule:
@@ -166,9 +167,9 @@ def constant_of(value: float) -> Rule:
 
 
 UNARY = {
-    "Abs": "magnitude", "Neg": "negate", "Exp": "exp", "Log": "log", "Sqrt": "sqrt", "Reciprocal": "reciprocal", "Floor": "floor", "Ceil": "ceil",
-    "Round": "round", "Sign": "sign", "Erf": "erf", "Sin": "sin", "Cos": "cos", "Tan": "tangent", "Asin": "asin", "Acos": "acos",
-    "Atan": "atan", "Sinh": "sinh", "Cosh": "cosh", "Tanh": "tanh", "Asinh": "asinh", "Acosh": "acosh", "Atanh": "atanh",
+    "Abs": "magnitude", "Neg": "negate", "Exp": "exp", "Log": "log", "Sqrt": "sqrt", "Reciprocal": "reciprocal", "Floor": "floor",
+    "Ceil": "ceil", "Round": "round", "Sign": "sign", "Erf": "erf", "Sin": "sin", "Cos": "cos", "Tan": "tangent", "Asin": "asin",
+    "Acos": "acos", "Atan": "atan", "Sinh": "sinh", "Cosh": "cosh", "Tanh": "tanh", "Asinh": "asinh", "Acosh": "acosh", "Atanh": "atanh",
     "Relu": "relu", "Sigmoid": "sigmoid", "Softplus": "softplus", "Softsign": "softsign", "HardSwish": "hard_swish", "Mish": "mish",
 }  # fmt: skip
 COMPARISONS = {"Equal": "equal", "Less": "less", "LessOrEqual": "less_equal", "Greater": "greater", "GreaterOrEqual": "greater_equal"}

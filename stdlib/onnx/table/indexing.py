@@ -7,9 +7,10 @@ from math import prod
 import numpy as np
 
 from codegen.dtypes import DTYPES
-from stdlib.onnx.site import Site, Value
+from stdlib.onnx.site import Site
 from stdlib.onnx.table.elementwise import cast
 from stdlib.onnx.table.entry import Entry
+from tensorlang.graph.nodes import Value
 
 
 def gather(n: Site) -> Value:
@@ -30,7 +31,14 @@ def gather_nd(n: Site) -> Value:
     x, ids = n.arg(0), n.arg(1)
     batch = n.integer("batch_dims", 0, low=0)
     depth = ids.shape[-1] if ids.shape else 0
-    if not ids.shape or not x.shape or depth < 1 or batch + depth > len(x.shape) or batch >= len(ids.shape) or x.shape[:batch] != ids.shape[:batch]:
+    if (
+        not ids.shape
+        or not x.shape
+        or depth < 1
+        or batch + depth > len(x.shape)
+        or batch >= len(ids.shape)
+        or x.shape[:batch] != ids.shape[:batch]
+    ):
         raise n.wrong(f"indices of the shape {list(ids.shape)} for values of the shape {list(x.shape)}, {batch} axes shared")
     return n.op("gather_nd", x, ids, batch=batch, depth=depth)
 

@@ -6,8 +6,9 @@ from math import prod
 
 import numpy as np
 
-from stdlib.onnx.site import Site, Value
+from stdlib.onnx.site import Site
 from stdlib.onnx.table.entry import Entry
+from tensorlang.graph.nodes import Value
 
 
 def reshape(n: Site) -> Value:
@@ -97,11 +98,8 @@ def split(n: Site) -> tuple[Value | None, ...]:
     x = n.arg(0)
     axis = n.axis("axis", 0, len(x.shape))
     total, count = x.shape[axis], len(n.node.outputs)
-    sizes: tuple[int, ...] | None
-    if n.node.since >= 13:
-        sizes = n.known_ints(1)
-    else:
-        sizes = n.integers("split") if n.has("split") else None
+    from_attribute = n.integers("split") if n.has("split") else None
+    sizes = n.known_ints(1) if n.node.since >= 13 else from_attribute
     if sizes is None:
         count = n.integer("num_outputs", count, low=1)
         part = -(-total // count)
@@ -109,9 +107,7 @@ def split(n: Site) -> tuple[Value | None, ...]:
     if sum(sizes) != total or any(size < 0 for size in sizes):
         raise n.wrong(f"parts of {list(sizes)} do not add up to the {total} elements along axis {axis}")
     before = [sum(sizes[:k]) for k in range(len(sizes))]
-    return tuple(
-        cut(n, x, axis, start, size) if n.wants(k) else None for k, (start, size) in enumerate(zip(before, sizes, strict=True))
-    )
+    return tuple(cut(n, x, axis, start, size) if n.wants(k) else None for k, (start, size) in enumerate(zip(before, sizes, strict=True)))
 
 
 def cut(n: Site, x: Value, axis: int, start: int, size: int) -> Value:
@@ -183,10 +179,7 @@ def pad(n: Site) -> Value:
     x = n.arg(0)
     rank = len(x.shape)
     mode = n.text("mode", "constant", ("constant", "edge", "reflect", "wrap"))
-    if n.node.since < 11:
-        given = n.integers("pads" if n.node.since > 1 else "paddings")
-    else:
-        given = n.known_ints(1) or ()
+    given = n.integers("pads") if n.node.since < 11 else n.known_ints(1) or ()
     axes = n.axes_of(n.known_ints(3) or (), rank) if n.node.since >= 18 and n.maybe(3) is not None else tuple(range(rank))
     if len(given) != 2 * len(axes):
         raise n.wrong(f"{len(given)} numbers for the padding of {len(axes)} axes")
@@ -245,7 +238,10 @@ def space_to_depth(n: Site) -> Value:
     batch, channels, height, width = x.shape
     parts = n.view(x, (batch, channels, height // size, size, width // size, size))
     by_depth = n.text("mode", "DCR", ("DCR", "CRD")) == "DCR"
-    return n.view(transposed(n, parts, (0, 3, 5, 1, 2, 4) if by_depth else (0, 1, 3, 5, 2, 4)), (batch, channels * size * size, height // size, width // size))
+    return n.view(
+        transposed(n, parts, (0, 3, 5, 1, 2, 4) if by_depth else (0, 1, 3, 5, 2, 4)),
+        (batch, channels * size * size, height // size, width // size),
+    )
 
 
 RULES = (

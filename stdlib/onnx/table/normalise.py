@@ -6,17 +6,18 @@ from math import prod
 
 import numpy as np
 
-from stdlib.onnx.site import Rule, Site, Value
+from stdlib.onnx.site import Rule, Site
 from stdlib.onnx.table.elementwise import cast
 from stdlib.onnx.table.entry import Entry
 from stdlib.onnx.table.windows import spatial
+from tensorlang.graph.nodes import Value
 
 
 def batch_norm(n: Site) -> tuple[Value | None, ...]:
     """In inference: the statistics are inputs. Before version 7 `is_test`, from 14 on `training_mode` says so."""
     if n.flag("training_mode"):
         raise n.unsupported("training_mode = 1")
-    if n.node.since < 7 and not n.flag("is_test") or (n.node.since < 9 and not n.integer("spatial", 1)):
+    if (n.node.since < 7 and not n.flag("is_test")) or (n.node.since < 9 and not n.integer("spatial", 1)):
         raise n.unsupported("is_test = 0" if n.node.since < 7 else "spatial = 0")
     if any(n.wants(k) for k in range(1, 5)):
         raise n.unsupported("statistics as outputs")
@@ -62,7 +63,13 @@ def group_norm(n: Site) -> Value:
 
 def lrn(n: Site) -> Value:
     size = n.integer("size", 1, low=1)
-    attrs = {"width": size, "lo": (size - 1) // 2, "alpha": n.real("alpha", 0.0001), "beta": n.real("beta", 0.75), "bias": n.real("bias", 1.0)}
+    attrs = {
+        "width": size,
+        "lo": (size - 1) // 2,
+        "alpha": n.real("alpha", 0.0001),
+        "beta": n.real("beta", 0.75),
+        "bias": n.real("bias", 1.0),
+    }
     if len(n.arg(0).shape) < 2:
         raise n.wrong(f"the input needs a batch and channels, not the shape {list(n.arg(0).shape)}")
     return n.op("lrn", n.arg(0), **attrs)

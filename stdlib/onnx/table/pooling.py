@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from stdlib.onnx.site import Site, Value
+from stdlib.onnx.site import Site
 from stdlib.onnx.table.entry import Entry
 from stdlib.onnx.table.reducing import reduced
 from stdlib.onnx.table.windows import pads, spatial
+from tensorlang.graph.nodes import Value
 
 Ints = tuple[int, ...]
 
@@ -37,8 +38,13 @@ def max_pool(n: Site) -> tuple[Value | None, ...]:
     kernel, stride, dilation, lo, hi, extra = _window(n)
     if not n.wants(1):
         return (n.op("max_pool", n.arg(0), kernel=kernel, stride=stride, dilation=dilation, lo=lo, hi=hi, extra=extra),)
-    operator = "max_pool_at_columns" if n.integer("storage_order", 0, 0, 1) else "max_pool_at"
-    return n.ops(operator, n.arg(0), kernel=kernel, stride=stride, dilation=dilation, lo=lo, hi=hi, extra=extra)
+    y, at = n.ops("max_pool_at", n.arg(0), kernel=kernel, stride=stride, dilation=dilation, lo=lo, hi=hi, extra=extra)
+    if not n.integer("storage_order", 0, 0, 1):
+        return y, at
+    if len(kernel) != 2:
+        raise n.unsupported("storage_order = 1 in other than two dimensions")
+    height, width = n.arg(0).shape[2:]
+    return y, n.op("column_major", at, height=height, width=width)
 
 
 def average_pool(n: Site) -> Value:

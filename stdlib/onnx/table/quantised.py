@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from codegen.dtypes import DTYPES, DType
-from stdlib.onnx.site import Site, Value
-from stdlib.onnx.table.contract import pads
+from stdlib.onnx.site import Site
 from stdlib.onnx.table.entry import Entry
-from stdlib.onnx.table.windows import spatial
+from stdlib.onnx.table.windows import pads, spatial
 from stdlib.onnx.tensors import element_type
+from tensorlang.graph.nodes import Value
 
 
 def _parameter(n: Site, x: Value, value: Value) -> Value:

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from codegen.dtypes import DTYPES
-from stdlib.onnx.site import Attr, Rule, Site, Value
+from stdlib.onnx.site import Rule, Site
 from stdlib.onnx.table.elementwise import cast
 from stdlib.onnx.table.entry import Entry
 from stdlib.onnx.table.moving import cut, joined, transposed
+from tensorlang.graph.nodes import Attr, Value
 
 _FUNCTIONS = {"sigmoid": "sigmoid", "tanh": "tanh", "relu": "relu", "softsign": "softsign", "softplus": "softplus", "affine": "identity"}
 

@@ -8,9 +8,10 @@ from math import prod
 import numpy as np
 
 from codegen.dtypes import DTYPES
-from stdlib.onnx.site import Rule, Site, Value
+from stdlib.onnx.site import Rule, Site
 from stdlib.onnx.table.elementwise import cast
 from stdlib.onnx.table.entry import Entry
+from tensorlang.graph.nodes import Value
 
 
 def reduction(operator: str, on_bool: str = "") -> Rule:

@@ -1,6 +1,6 @@
 """Resize and Upsample: one axis at a time, as weighted sums whose positions and weights are known at import.
 
-    y[…, o, …] = sum(s) x[…, at[o, s], …] * w[o, s]        S = 1 nearest, 2 linear, 4 cubic, more with antialiasing
+y[…, o, …] = sum(s) x[…, at[o, s], …] * w[o, s]        S = 1 nearest, 2 linear, 4 cubic, more with antialiasing
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ import numpy as np
 
 from codegen.dtypes import DTYPES
 from stdlib.onnx.model import Array
-from stdlib.onnx.site import Site, Value
+from stdlib.onnx.site import Site
 from stdlib.onnx.table.elementwise import cast
 from stdlib.onnx.table.entry import Entry
+from tensorlang.graph.nodes import Value
 
 _MODES = ("nearest", "linear", "cubic")
 _PLACES = (
@@ -24,10 +25,8 @@ _PLACES = (
 
 def upsample(n: Site) -> Value:
     x = n.arg(0)
-    if n.node.since >= 9:
-        scales = [float(s) for s in n.known(1).reshape(-1)]
-    else:
-        scales = [float(s) for s in n.node.attributes["scales"]]  # type: ignore[union-attr, arg-type]
+    given = n.known(1).reshape(-1) if n.node.since >= 9 else n.node.attributes["scales"]
+    scales = [float(s) for s in given]  # type: ignore[union-attr]
     mode = n.text("mode", "nearest", _MODES[:2])
     _check_scales(n, scales, len(x.shape))
     for axis, scale in enumerate(scales):
@@ -41,7 +40,9 @@ def resize(n: Site) -> Value:
     at = (1, None) if old else (2, 3)
     mode = n.text("mode", "nearest", _MODES)
     place = "asymmetric" if old else n.text("coordinate_transformation_mode", "half_pixel", _PLACES)
-    rounding = "floor" if old else n.text("nearest_mode", "round_prefer_floor", ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil"))
+    rounding = (
+        "floor" if old else n.text("nearest_mode", "round_prefer_floor", ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil"))
+    )
     axes = n.axes_of(n.integers("axes"), len(x.shape)) if n.has("axes") else tuple(range(len(x.shape)))
     region = _region(n, len(axes)) if place == "tf_crop_and_resize" else [(0.0, 1.0)] * len(axes)
     scales, sizes = _extents(n, x, axes, at)
@@ -93,7 +94,9 @@ def _check_scales(n: Site, scales: Sequence[float], count: int) -> None:
         raise n.wrong(f"the scales {list(scales)} do not fit {count} axes")
 
 
-def _resized(n: Site, x: Value, axis: int, scale: float, size: int, mode: str, place: str, rounding: str, crop: tuple[float, float]) -> Value:
+def _resized(
+    n: Site, x: Value, axis: int, scale: float, size: int, mode: str, place: str, rounding: str, crop: tuple[float, float]
+) -> Value:
     extent = x.shape[axis]
     if size == extent and scale == 1 and place != "tf_crop_and_resize":
         return x

@@ -8,9 +8,10 @@ import numpy as np
 
 from codegen.dtypes import DTYPES
 from stdlib.onnx.problems import Refusal
-from stdlib.onnx.site import Site, Value
+from stdlib.onnx.site import Site
 from stdlib.onnx.table.entry import Entry
 from stdlib.onnx.tensors import check_size, element_type
+from tensorlang.graph.nodes import Value
 
 
 def constant(n: Site) -> Value:
@@ -46,7 +47,11 @@ def shape(n: Site) -> Value:
 
 def range_(n: Site) -> Value:
     start, limit, delta = (n.known(k).reshape(-1) for k in range(3))
-    if not start.size == limit.size == delta.size == 1 or delta[0] == 0 or not np.all(np.isfinite(np.asarray([start, limit, delta], np.float64))):
+    if (
+        not start.size == limit.size == delta.size == 1
+        or delta[0] == 0
+        or not np.all(np.isfinite(np.asarray([start, limit, delta], np.float64)))
+    ):
         raise n.wrong("start, limit and a delta other than 0 are needed, one number each")
     first, last, by = start[0].item(), limit[0].item(), delta[0].item()
     count = max(0, ceil((last - first) / by) if isinstance(by, float) else -((first - last) // by))

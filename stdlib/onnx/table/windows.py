@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stdlib.onnx.site import Site, Value
+from stdlib.onnx.site import Site
+from tensorlang.graph.nodes import Value
 
 
 def spatial(n: Site, x: Value) -> int:

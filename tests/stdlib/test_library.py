@@ -1,0 +1,27 @@
+"""The standard library is right where it is defined: every operator checks, with proofs, for symbolic sizes and packs of length 0 to 3."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from stdlib.library import library, sources
+from stdlib.onnx.table import TABLE
+from tensorlang.check.definition import check_operator
+from tensorlang.diagnostics import render
+
+
+@pytest.mark.parametrize("name", sorted(library().own))
+def test_an_operator_is_right_where_it_is_defined(name: str) -> None:
+    assert [render(problem) for problem in check_operator(library(), name)] == []
+
+
+def test_comments_name_operators_that_onnx_has_and_the_importer_serves() -> None:
+    named = [n for s in sources() for line in re.findall(r"^# .*ONNX .*", s.text, re.M) for n in re.findall(r"([A-Z]\w+) \(\d", line)]
+    assert len(named) > 100
+    assert [name for name in named if name not in TABLE] == []
+
+
+def test_the_library_is_loaded_once() -> None:
+    assert library() is library()

@@ -5,7 +5,8 @@
 
 A region is cut into pieces, eight per thread, that threads *claim* from an atomic counter, the caller among them. So nobody waits for
 a thread that has not started, and a busy processor costs its share of the work rather than a barrier. Workers spin for a while after a
-region, then sleep in a futex; the next region wakes them. Worker k is pinned to the k-th processor that the process may use.
+region, then sleep in a futex; the next region wakes them. Worker k is pinned to the k-th processor that the process may use; the caller
+is not pinned, and a worker that it meets on its processor changes places with it: two spinning threads on one processor would halve both.
 
     state    generation << 48 | threads << 40 | pieces << 20 | claimed      replaced as a whole when a region starts
 
@@ -84,6 +85,8 @@ def _functions() -> _Functions:
 def _loaded() -> _Functions:
     functions = _Functions(load([_object(host())]))
     processors = (ctypes.c_int32 * MAX_THREADS).from_address(functions.library.address("tl_processors"))
+    for i in range(MAX_THREADS):
+        processors[i] = -1
     for i, processor in enumerate(_processors()[:MAX_THREADS]):
         processors[i] = processor
     functions.set_threads(available_threads())
@@ -136,6 +139,8 @@ declare i32 @sched_yield()
 declare i32 @sched_setaffinity(i32, i64, ptr)
 declare i32 @pthread_create(ptr, ptr, ptr, ptr)
 declare i32 @pthread_join(i64, ptr)
+declare i32 @pthread_setaffinity_np(i64, i64, ptr)
+declare i32 @sched_getcpu()
 declare i64 @llvm.umin.i64(i64, i64)
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 
@@ -193,6 +198,49 @@ run:
   ret i1 true
 none:
   ret i1 false
+}
+
+; The calling thread is on processor %cpu: the worker pinned there, if any, takes the processor the caller was thought to be on.
+define internal void @settle(i32 %cpu) noinline nounwind {
+entry:
+  %mask = alloca [128 x i8], align 8
+  %left = load i32, ptr @tl_processors
+  br label %loop
+loop:
+  %k = phi i64 [ 1, %entry ], [ %k1, %next ]
+  %end = icmp uge i64 %k, <MAX>
+  br i1 %end, label %done, label %look
+look:
+  %p = getelementptr i32, ptr @tl_processors, i64 %k
+  %there = load i32, ptr %p
+  %found = icmp eq i32 %there, %cpu
+  br i1 %found, label %swap, label %next
+next:
+  %k1 = add i64 %k, 1
+  br label %loop
+swap:
+  store i32 %cpu, ptr @tl_processors
+  store i32 %left, ptr %p
+  %have = load i64, ptr @started
+  %running = icmp ult i64 %k, %have
+  %byte = lshr i32 %left, 3
+  %known = icmp ult i32 %byte, 128
+  %move = and i1 %running, %known
+  br i1 %move, label %pin, label %done
+pin:
+  call void @llvm.memset.p0.i64(ptr %mask, i8 0, i64 128, i1 false)
+  %bit = and i32 %left, 7
+  %bits = shl i32 1, %bit
+  %bits8 = trunc i32 %bits to i8
+  %byte64 = zext i32 %byte to i64
+  %mp = getelementptr i8, ptr %mask, i64 %byte64
+  store i8 %bits8, ptr %mp
+  %hp = getelementptr i64, ptr @handles, i64 %k
+  %handle = load i64, ptr %hp
+  %moved = call i32 @pthread_setaffinity_np(i64 %handle, i64 128, ptr %mask)
+  br label %done
+done:
+  ret void
 }
 
 define internal ptr @worker(ptr %argument) nounwind {
@@ -302,6 +350,14 @@ serial:
   call void %body(ptr %context, i64 %begin, i64 %end, i64 0)
   br label %done
 open:
+  %cpu = call i32 @sched_getcpu()
+  %mine = load i32, ptr @tl_processors
+  %moved = icmp ne i32 %cpu, %mine
+  br i1 %moved, label %place, label %ready
+place:
+  call void @settle(i32 %cpu)
+  br label %ready
+ready:
   %have = load i64, ptr @started
   %short = icmp ult i64 %have, %threads
   br i1 %short, label %more, label %publish

@@ -20,7 +20,8 @@ from codegen.dtypes import DType, bool_
 from polyhedral.expr import TRUE, Cond
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
-from polyhedral.sets import bounds
+from polyhedral.sets import bounds, is_empty
+from polyhedral.verdict import Proven
 from tensorlang.diagnostics import InternalError
 from tensorlang.tensor import affine
 from tensorlang.tensor.nodes import (
@@ -160,6 +161,8 @@ class _Lifting:
 
     def outline(self, e: Reduce, place: _Place) -> Expr:
         """Define a tensor that holds `e`, and return its element here, or a tuple of them."""
+        if isinstance(is_empty(self.program.sizes, place.scope, self._given(place.known)), Proven):
+            return _never(e)
         used = index_names(e)
         least = tuple(n for n in place.scope if n in used)
         candidates = [least] if least == place.scope else [least, place.scope]
@@ -174,7 +177,7 @@ class _Lifting:
         raise AssertionError("the last candidate is always taken")
 
     def _given(self, known: Cond) -> Cond:
-        return affine.conj(self.program.context, known)
+        return affine.conj(self.program.context, *(affine.compare(">=", s, 0) for s in self.program.sizes), known)
 
     def _with(self, made: Definition) -> Program:
         return replace(self.program, definitions=(*self.program.definitions, *self.made, made))
@@ -193,8 +196,7 @@ class _Lifting:
         inside = affine.conj(*(c for c in affine.conjuncts(guard) if c not in affine.conjuncts(_box(axes, names, shape))))
         pieces = [Piece(substitute(e, back), inside, span=e.span)]
         if inside != TRUE:
-            nothing = tuple(_zero(d) for d in e.reducer.dtypes)
-            pieces.append(Piece(nothing[0] if len(nothing) == 1 else TupleOf(nothing), affine.negate(inside), otherwise=True, span=e.span))
+            pieces.append(Piece(_never(e), affine.negate(inside), otherwise=True, span=e.span))
         return Definition(tensors, tuple(axes[n] for n in names), tuple(pieces), span=e.span)
 
 
@@ -206,6 +208,12 @@ def _low(bound: Affine | None, name: str) -> Affine:
     if bound is None:
         raise InternalError("lift", f"not supported yet: a reduction inside another whose index `{name}` has no single bound")
     return bound
+
+
+def _never(e: Reduce) -> Expr:
+    """Return a value of the type of `e` for where it is not asked for."""
+    parts = tuple(_zero(d) for d in e.reducer.dtypes)
+    return parts[0] if len(parts) == 1 else TupleOf(parts)
 
 
 def _zero(dtype: DType) -> Const:

@@ -45,7 +45,7 @@ _CHAINS = {16: 12, 32: 24}
 _STEPS = 4096
 
 
-def fma_flops(dtype: DType, *, threads: int = 1, seconds: float = 0.05) -> float:
+def fma_flops(dtype: DType, *, threads: int = 1, seconds: float = 0.15) -> float:
     """Return how many floating-point operations per second `threads` threads reach with fused multiply-adds of `dtype` (f32 or f64)."""
     target = host()
     chains = _CHAINS[target.vector_registers]

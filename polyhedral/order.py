@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Literal, TypeAlias
 
 import islpy as isl
 
-from polyhedral.deps import Dep, dependences
+from polyhedral.deps import Dep, access_map, dependences
 from polyhedral.evaluate import evaluate
-from polyhedral.model import Access, Leaf, Loop, Mark, Tree
+from polyhedral.model import Access, Leaf, Loop, Mark, Statement, Tree
 from polyhedral.nest import Nest, context_of
 from polyhedral.schedule import Schedule, placements_in, validate
 from polyhedral.space import DEFAULT_LIMIT, DT, OperationLimit, integer, limited, smallest_point
@@ -41,7 +42,7 @@ class Instance:
 @dataclass(frozen=True, slots=True)
 class Violation:
     """`source` should run before `target` (order), may not run at the same time as it (race, lane), should run for it (missing), runs twice
-    (repeated), or is no instance at all (outside)."""
+    (repeated), is no instance at all (outside), or reads what nobody defines (uninitialised)."""
 
     kind: Fault
     dep: Dep | None
@@ -122,6 +123,7 @@ class Checker:
         self.storage = storage
         self.points = {name: n.points.intersect_params(n.context) for name, n in schedule.nests.items()}
         self.back = {name: isl.Map.from_multi_aff(n.back).intersect_domain(self.points[name]) for name, n in schedule.nests.items()}
+        self.written: dict[str, isl.Set | None] = {}
         self.pairs: dict[tuple[int, str, str], isl.Map] = {}
         self.repeats = {s: self._repeated_pair(s) for s in schedule.statements}
 
@@ -139,6 +141,10 @@ class Checker:
         """Return the first violation: instances, then order, then marks."""
         for statement in self.schedule.statements:
             found = self._instances_fault(statement)
+            if found is not None:
+                return found
+        for reader in self.schedule.scop.statements:
+            found = self._uninitialised(reader)
             if found is not None:
                 return found
         for index, dep in enumerate(self.deps):
@@ -185,6 +191,30 @@ class Checker:
                 if not twice.is_empty():
                     return first, second, twice
         return None
+
+    def _uninitialised(self, reader: Statement) -> Violation | None:
+        """Return an instance that reads an element which no statement defines, or None. Data-dependent indices are the caller's promise."""
+        scop = self.schedule.scop
+        for access in reader.reads:
+            written = self._written(access.tensor)
+            if written is None or None in access.index:
+                continue
+            lost = access_map(scop, reader, access).intersect_params(context_of(scop)).subtract_range(written)
+            if not lost.is_empty():
+                sizes, point, cell = _split_point(lost)
+                at = Instance(reader.name, dict(zip(reader.iters, point, strict=True)), {})
+                params = dict(zip(scop.params, sizes, strict=True))
+                return Violation("uninitialised", None, params, at, at, (access.tensor, cell), None)
+        return None
+
+    def _written(self, tensor: str) -> isl.Set | None:
+        """Return the elements that some statement defines, or None when no statement writes the tensor."""
+        if tensor not in self.written:
+            scop = self.schedule.scop
+            writers = [s for s in scop.statements if s.write.tensor == tensor and s.role != "update"]
+            ranges = [access_map(scop, s, s.write).range() for s in writers]
+            self.written[tensor] = reduce(isl.Set.union, ranges).coalesce() if ranges else None
+        return self.written[tensor]
 
     # --- order ------------------------------------------------------------------------------------------------------
 

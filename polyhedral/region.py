@@ -21,6 +21,9 @@ from polyhedral.model import Access, Statement
 from polyhedral.nest import Nest
 from polyhedral.schedule import Schedule
 from polyhedral.space import DT, Frame, integer, linear, plus
+from polyhedral.storage import fold_factor
+
+__all__ = ["Footprint", "fold_factor", "footprint", "place_at", "slide"]
 
 
 @dataclass(frozen=True, slots=True)

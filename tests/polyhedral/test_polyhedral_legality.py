@@ -408,3 +408,10 @@ def test_the_smallest_size_of_a_refusal_is_the_smallest_that_fails(data: st.Data
     verdict = check(schedule)
     if isinstance(verdict, Violation) and verdict.params["N"] > 0:
         assert any(faults(schedule, {"N": n}) for n in range(verdict.params["N"] + 1)) or verdict.params["N"] > 4
+
+
+def test_reading_what_nobody_defines_is_refused() -> None:
+    first, second = BLUR.statements
+    scop = replace(BLUR, statements=(replace(first, domain=And((first.domain, lt(Name("y"), Name("H"))))), second))
+    found = refused(in_sequence(scop, nest(scop, "bx"), nest(scop, "by")))
+    assert (found.kind, found.source.statement, found.cell) == ("uninitialised", "by", ("bx", (1, 0)))

@@ -2,6 +2,7 @@
 
     0            one scalar, shared by all lanes
     1, -1        one vector access (reversed)
+    2, 3, 4      as many vector reads, their elements picked by shuffles
     otherwise    one scalar access per lane, or a masked gather or scatter
 
 A masked access touches only the lanes in the mask. An access that all lanes share, under a condition that may be false, goes to a spare
@@ -104,6 +105,8 @@ def _load(b: Builder, memory: Memory, poly: Poly, scope: Scope) -> Value:
     lanes = scope.lanes.count
     if stride in (1, -1):
         text = _load_contiguous(b, memory, poly, scope, stride)
+    elif scope.mask is None and stride in (2, 3, 4):
+        text = _load_strided(b, memory, poly, scope, stride)
     elif scope.mask is None:
         text = "poison"
         for lane in range(lanes):
@@ -132,6 +135,32 @@ def _load_contiguous(b: Builder, memory: Memory, poly: Poly, scope: Scope, strid
         fn = b.declare(f"llvm.masked.load.v{lanes}{_suffix(element)}.p0", f"{vector} @(ptr, i32, <{lanes} x i1>, {vector})")
         text = b.op(f"call {vector} {fn}(ptr {pointer}, i32 {align}, <{lanes} x i1> {mask}, {vector} zeroinitializer)")
     return text if stride == 1 else _reversed(b, element, text, lanes)
+
+
+def _load_strided(b: Builder, memory: Memory, poly: Poly, scope: Scope, stride: int) -> str:
+    """Return every `stride`-th element, from reads that lie between the first and the last of them.
+
+        stride 2, lanes 0 .. 3     [0 1 2 3]          -> 0 2
+                                         [3 4 5 6]    -> 4 6
+    """
+    assert scope.lanes is not None
+    lanes = scope.lanes.count
+    element = memory_type(memory.dtype)
+    vector = of_lanes(element, lanes)
+    first = _first(poly, scope.lanes, stride)
+    picked = "poison"
+    taken = 0
+    for part in range(stride):
+        start = part * (lanes - 1)
+        place = first + number(start)
+        pointer = _guarded(b, _pointer(b, memory, place), scope.vector_guard)
+        read = b.op(f"load {vector}, ptr {pointer}, align {_align(memory, place)}")
+        until = min(lanes, (start + lanes - 1) // stride + 1)
+        order = [lane if lane < taken else lanes + lane * stride - start if lane < until else -1 for lane in range(lanes)]
+        picks = ", ".join("i32 poison" if i < 0 else f"i32 {i}" for i in order)
+        picked = b.pure(f"shufflevector {vector} {picked}, {vector} {read}, <{lanes} x i32> <{picks}>")
+        taken = until
+    return picked
 
 
 def _gather(b: Builder, memory: Memory, poly: Poly, scope: Scope) -> str:
@@ -265,7 +294,7 @@ def _first(poly: Poly, lanes: Lanes, stride: int) -> Poly:
     """Return the lowest address of a contiguous access."""
     parts = poly.split(lanes.atom)
     assert parts is not None
-    return parts[1] if stride == 1 else parts[1] - number(lanes.count - 1)
+    return parts[1] if stride > 0 else parts[1] - number(lanes.count - 1)
 
 
 def _guarded(b: Builder, pointer: str, guard: str | None) -> str:

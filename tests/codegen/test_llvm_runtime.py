@@ -137,6 +137,17 @@ def test_an_empty_vector_loop_reads_nothing_that_its_lanes_share() -> None:
     assert run_native(parse(text), {"N": 16}, {"x": x.array, "y": np.zeros(64, np.float32)}, host()) == 0
 
 
+@pytest.mark.parametrize("stride", [2, 3, 4, 5])
+def test_strided_reads_stay_between_their_first_and_last_element(stride: int) -> None:
+    text = f"func f()(x: f32[{15 * stride + 1}], out y: f32[16]) {{ for i in 0 .. 16 vector 16 {{ y[i] = x[{stride}*i] }} }}"
+    data = values("f32", 15 * stride + 1)
+    for at_end in (True, False):
+        y = np.zeros(16, np.float32)
+        for target in LEVELS:
+            assert run_native(parse(text), {}, {"x": Guarded(data, at_end).array, "y": y}, target) == 0
+            np.testing.assert_array_equal(y, data[::stride])
+
+
 def test_errors_name_what_is_not_supported() -> None:
     with pytest.raises(EmitError, match="`t` is in registers, so its index must be a constant once unrolled"):
         emit(parse("func f()(x: f32[4], out y: f32[4]) { alloc t: f32[4] registers for i in 0 .. 4 { t[i] = x[i] } }"), host())

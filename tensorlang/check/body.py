@@ -312,6 +312,7 @@ def _boxes(body: Body, call: Call) -> None:
         done = _try_boxes(body, pending, cycles, attempt)
         ready = [] if done and attempt else [e for e in calls if _ready(body, e)]
         for equation in ready[:1] if not done else []:
+            _refuse_cycle(equation, cycles)
             _inline(body, equation, call)
             calls.remove(equation)
             done = [""]
@@ -319,6 +320,19 @@ def _boxes(body: Body, call: Call) -> None:
         attempt = 0 if done else attempt + 1
         if attempt > 2:
             _explain_stuck(body, pending, calls)
+
+
+def _refuse_cycle(equation: Equation, cycles: Mapping[str, frozenset[str]]) -> None:
+    for name in equation.tensors:
+        others = sorted(cycles.get(name, frozenset()) - {name})
+        if others:
+            raise error(
+                "T0145",
+                "an operator call is part of a cycle",
+                equation.span,
+                f"needs `{others[0]}`, which needs `{name}`",
+                help="a recurrence must be written out in equations: a callee works on whole tensors",
+            )
 
 
 def _try_boxes(body: Body, pending: Sequence[str], cycles: Mapping[str, frozenset[str]], attempt: int) -> list[str]:
@@ -765,7 +779,7 @@ def _stored_value(body: Body, equation: Equation, group: tuple[str, ...], comput
     if len(items) != len(group):
         raise error(
             "T0115",
-            f"{len(group)} tensors are defined by {len(items)} value{'s' * (len(items) != 1)}",
+            f"{len(group)} tensor{'s are' if len(group) != 1 else ' is'} defined by {len(items)} value{'s' * (len(items) != 1)}",
             equation.span,
             "here",
             help="give as many names on the left as there are values on the right",

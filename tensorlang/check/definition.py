@@ -51,14 +51,23 @@ def check_operator(module: Module, name: str) -> list[Diagnostic]:
     attrs = _attributes(operator)
     if attrs is None:
         return []
-    found: dict[tuple[str, object], Diagnostic] = {}
+    misfits: list[tuple[Diagnostic, ...]] = []
     for lengths in _choices(operator):
         problems = _check(module, operator, lengths, attrs)
-        for problem in problems:
-            where = problem.labels[0].span if problem.labels else None
-            found.setdefault((problem.code, where and (where.start, where.end)), problem)
-        if problems:
-            break
+        if problems and not _only_this_choice(problems):
+            return _once(problems)
+        misfits.append(problems)
+    if all(misfits):
+        return _once(min(misfits, key=lambda problems: problems[0].code.startswith("R")))
+    return []
+
+
+def _once(problems: tuple[Diagnostic, ...]) -> list[Diagnostic]:
+    """Return one diagnostic a place and code."""
+    found: dict[tuple[str, object], Diagnostic] = {}
+    for problem in problems:
+        where = problem.labels[0].span if problem.labels else None
+        found.setdefault((problem.code, where and (where.start, where.end)), problem)
     return list(found.values())
 
 
@@ -134,12 +143,12 @@ def _check(module: Module, operator: sx.Operator, lengths: Mapping[str, int], at
         except RecursionError:
             return too_deep(operator).diagnostics
         except CompileError as problem:
-            return () if _only_this_choice(problem) else problem.diagnostics
+            return problem.diagnostics
 
 
-def _only_this_choice(problem: CompileError) -> bool:
-    """Whether the choice of lengths does not fit the signature, which says nothing about the operator."""
-    return all(d.code in ("R0201", "R0209", "T0131") for d in problem.diagnostics)
+def _only_this_choice(problems: tuple[Diagnostic, ...]) -> bool:
+    """Whether the choice of lengths does not fit the signature, which says nothing about the operator unless no choice fits."""
+    return all(d.code in ("R0201", "R0209", "T0131", "R0213") for d in problems)
 
 
 # ---------------------------------------------------------------- stand-in arguments

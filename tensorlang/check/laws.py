@@ -42,7 +42,7 @@ _NOWHERE = sx.Operator("reducer", (), (), (), (), ())
 
 
 def check_laws(module: Module, name: str) -> list[Diagnostic]:
-    """Return what breaks the promises of a reducer: T0170 not associative, T0171 not commutative, T0172 its identity is none."""
+    """Return what first breaks the promises of a reducer: T0170 not associative, T0171 not commutative, T0172 its identity is none."""
     reducer = module.reducers[name]
     ctx = Context(module, _NOWHERE, {}, Fresh(), value)
     if len(reducer.left) != len(reducer.right):
@@ -135,7 +135,7 @@ def _random(random: np.random.Generator, dtype: DType, count: int) -> Array:
         low, high = arith.integer_range(dtype)
         small = random.integers(-9, 10, count)
         return np.where(random.random(count) < 0.1, random.choice(np.array([low, high]), count), small).astype(dtype.numpy)
-    ordinary = np.round(random.normal(0, 3, count), 3)
+    ordinary = np.where(random.random(count) < 0.5, random.integers(-4, 5, count), np.round(random.normal(0, 3, count), 3))
     return np.where(random.random(count) < 0.25, random.choice(np.array(_SPECIAL), count), ordinary).astype(dtype.numpy)
 
 
@@ -171,12 +171,8 @@ def _laws(reducer: sx.Reducer, made: ir.Reducer, samples: Columns) -> list[Diagn
         unit = tuple(_column(evaluate(e, {}, count)[0], count) for e in made.identity)
         laws.append(Law("T0172", "", combine(made, unit, a), a, (("a", a),), ("identity ∘ a", "a"), "give its identity after `from`, or `from none`"))
         laws.append(Law("T0172", "", combine(made, a, unit), a, (("a", a),), ("a ∘ identity", "a"), "give its identity after `from`, or `from none`"))
-    out: list[Diagnostic] = []
-    for law in laws:
-        problem = _broken(reducer, law)
-        if problem is not None and all(problem.code != d.code for d in out):
-            out.append(problem)
-    return out
+    broken = (problem for law in laws if (problem := _broken(reducer, law)) is not None)
+    return [problem for problem in (next(broken, None),) if problem is not None]
 
 
 def _broken(reducer: sx.Reducer, law: Law) -> Diagnostic | None:
@@ -224,7 +220,8 @@ def _simplest(rows: Array, law: Law) -> int:
 
     def weight(row: int) -> tuple[int, float]:
         values = [float(c[row]) for _, columns in law.shown for c in columns]
-        return sum(not np.isfinite(v) for v in values), sum(min(abs(v), 1e9) for v in values if np.isfinite(v))
+        finite = [v for v in values if np.isfinite(v)]
+        return len(values) - len(finite), sum(min(abs(v), 1e9) + (10 if v != int(v) else 0) for v in finite)
 
     return int(min((int(r) for r in rows), key=weight))
 

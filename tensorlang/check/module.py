@@ -14,7 +14,7 @@ from typing import TypeVar, assert_never
 
 from codegen.dtypes import DTYPES
 from tensorlang.check.problems import did_you_mean, error, labelled
-from tensorlang.check.types import BUILTINS, CLASSES
+from tensorlang.check.types import BUILTINS, CLASSES, ELSEWHERE
 from tensorlang.check.walk import descendants
 from tensorlang.diagnostics import CompileError, Diagnostic, Source
 from tensorlang.syntax import nodes as sx
@@ -52,8 +52,8 @@ def load_module(file: sx.File, libraries: Sequence[Module] | None = None) -> Mod
     problems: list[Diagnostic] = list(_duplicates(file.declarations))
     own = _collect(file.declarations)
     module = Module(
-        _merged(*(m.operators for m in seen), own.operators),
-        _merged(*(m.functions for m in seen), own.functions),
+        _without(_merged(*(m.operators for m in seen), own.operators), own.functions),
+        _without(_merged(*(m.functions for m in seen), own.functions), own.operators),
         _merged(*(m.reducers for m in seen), own.reducers),
         own.schedules + tuple(s for m in seen for s in m.schedules),
         _merged(*(m.tactics for m in seen), own.tactics),
@@ -71,6 +71,12 @@ def load_module(file: sx.File, libraries: Sequence[Module] | None = None) -> Mod
 
 def _merged(*maps: Mapping[str, V]) -> dict[str, V]:
     return {name: value for m in maps for name, value in m.items()}
+
+
+def _without(names: Mapping[str, V], hidden: Iterable[str]) -> dict[str, V]:
+    """A file's own operator hides a library's function of that name, and the other way round."""
+    out = set(hidden)
+    return {name: value for name, value in names.items() if name not in out}
 
 
 def _collect(declarations: Iterable[sx.Declaration]) -> Module:
@@ -119,7 +125,7 @@ def _unknown_names(module: Module, declaration: sx.Declaration) -> Iterable[Diag
         return
     local = {g.name for g in declaration.generics}
     if isinstance(declaration, sx.Operator):
-        local |= {p.name for p in declaration.params if p.kind == "attr"}
+        local |= {p.name for p in (*declaration.params, *declaration.results)} | {t.name for c in declaration.clauses for t in c.targets}
         yield from _unknown_types(declaration)
     elif isinstance(declaration, sx.ScalarFunction):
         local |= {name for name, _ in declaration.params}
@@ -162,7 +168,9 @@ def _unknown_types(operator: sx.Operator) -> Iterable[Diagnostic]:
                 f"there is no element type `{node.dtype}`",
                 node.span,
                 "used here",
-                help=did_you_mean(node.dtype, known, f"declare it: `op {operator.name}[{node.dtype}](…)`"),
+                help=f"it is called `{ELSEWHERE[node.dtype]}` here"
+                if node.dtype in ELSEWHERE
+                else did_you_mean(node.dtype, known, f"declare it: `op {operator.name}[{node.dtype}](…)`"),
             ).diagnostics[0]
 
 

@@ -441,7 +441,7 @@ def _elementary(name: str, items: list[Value], span: Span) -> Value:
 def _known_elementary(name: str, numbers: list[int | float | bool], span: Span) -> Value:
     try:
         if name == "pow":
-            return Num(numbers[0] ** numbers[1])
+            return Num(math.pow(numbers[0], numbers[1]))
         if name in _FUNCTIONS:
             return Num(_FUNCTIONS[name](numbers[0]))
     except (ValueError, OverflowError, ZeroDivisionError, TypeError):

@@ -23,7 +23,7 @@ from tensorlang.check.problems import NeedsStatic, did_you_mean, error
 from tensorlang.check.reads import show
 from tensorlang.check.scalar import value
 from tensorlang.check.scope import Context, Scope, expand
-from tensorlang.check.types import CLASSES, ELEMENTARY, belongs
+from tensorlang.check.types import CLASSES, CONSTANTS, ELEMENTARY, belongs
 from tensorlang.check.values import Dim, Fn, Idx, Num, Packed, Str, Tensor, Val, Value
 from tensorlang.check.walk import children, descendants
 from tensorlang.syntax import nodes as sx
@@ -70,7 +70,7 @@ class Binder:
         found = self.lengths.get(name)
         if found is None:
             raise error(
-                "R0210",
+                "R0213",
                 f"`{self.operator.name}`: it cannot be told how many dimensions `{name}..` stands for",
                 self.operator.name_span,
                 "in this operator",
@@ -606,11 +606,21 @@ def _known_size(b: Binder, scope: Scope, node: sx.Node, position: int | None) ->
 
 
 def _evaluate(b: Binder, scope: Scope, node: sx.Node, position: int | None) -> px.Expr | None:
-    """Return a size expression; None while a size in it is unknown."""
+    """Return a size expression; None while a size in it is unknown. Raises T0154 for a name that no parameter introduces."""
     mentioned = {n.name for n in descendants(node) if isinstance(n, sx.Id | sx.Index)}
     unknown = {n for n in mentioned if n not in scope.values and (n in b.packs or any(n == name for name, _ in dimension_names(b.operator)))}
     if unknown:
         return None
+    strange = [n for n in mentioned if n not in scope.values and n not in CONSTANTS and n not in {p.name for p in b.operator.params}]
+    if strange:
+        known = [name for name, _ in dimension_names(b.operator)]
+        raise error(
+            "T0154",
+            f"no parameter tells the size `{strange[0]}`",
+            node.span,
+            "used here",
+            help=did_you_mean(strange[0], known, f"use it in the shape of a parameter, or declare `size {strange[0]}`"),
+        )
     if position is not None:
         scope = scope.at([n for n in mentioned if isinstance(scope.values.get(n), Packed) and not _indexed(node, n)], position)
     match value(b.ctx(), scope, node):

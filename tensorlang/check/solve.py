@@ -115,6 +115,8 @@ def _require_digit(slot: Slot, factor: int, terms: Sequence[tuple[int, str]], ex
     extent = affine.constant(extents[smaller]) if smaller in extents else None
     if own <= 0 or factor % own or extent is None or extent * own > factor:
         name = smaller.lstrip("?")
+        if own == factor:
+            raise not_solvable(slot, f"several values of `{name}` and the other index give the same element")
         raise not_solvable(slot, f"several indices in one slot, and `{name}` is not known to stay below {factor // own if own > 0 else factor}")
 
 

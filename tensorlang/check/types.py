@@ -25,6 +25,17 @@ CONSTANTS: dict[str, float | bool] = {
 }
 LIMITS = {"lowest": False, "highest": True, "minint": False, "maxint": True}
 
+ELSEWHERE = {
+    **{f"float{bits}": f"f{bits}" for bits in (16, 32, 64)},
+    **{f"int{bits}": f"i{bits}" for bits in (16, 32, 64)},
+    **{f"uint{bits}": f"u{bits}" for bits in (8, 16, 32, 64)},
+    "bfloat16": "bf16",
+    "half": "f16",
+    "double": "f64",
+    "boolean": "bool",
+}
+"""What other languages call the element types."""
+
 _INT8 = ("i8", "u8")
 CLASSES: dict[str, frozenset[str]] = {
     "float": frozenset(d.name for d in DTYPES.values() if d.is_float),

@@ -326,3 +326,8 @@ def test_peeling_keeps_every_instance_once() -> None:
 
 def test_dividing_a_remainder_keeps_its_value() -> None:
     assert [evaluate(floor_div(Mod(i, 2), 2), {"i": v}) for v in (-3, 0, 1)] == [0, 0, 0]
+
+
+def test_a_reversed_tile_loop_runs_over_negated_values_rather_than_divide() -> None:
+    n = nest(MATMUL, "C").split("i", 8, "io", "ii").reverse("io")
+    assert show_expr(n.iter_exprs()["i"]) == "ii - 8*io" and "//" not in show_cond(n.domain)

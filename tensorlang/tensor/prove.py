@@ -187,9 +187,9 @@ class Prover:
         span = group[0].pieces[0].span
         match well_founded(self.program.sizes, self.context, nodes, edges):
             case Refuted(_, params, via):
-                elements = [_show(name, point) for name, point in via]
-                label = " needs ".join(f"`{e}`" for e in [*reversed(elements), elements[-1]])
-                self._problem("T0304", f"`{elements[-1]}` depends on itself{_when(params)}", (Label(span, label),))
+                steps = list(zip(via, (*via[1:], via[0]), strict=True))
+                labels = tuple(Label(_reading(group, a[0], b[0]), f"`{_show(*a)}` needs `{_show(*b)}`") for a, b in steps)
+                self._problem("T0304", f"`{_show(*via[0])}` depends on itself{_when(params)}", labels)
             case Unknown(reason):
                 help = "let one axis of the tensor count the steps, and read only earlier ones: `axis - 1`"
                 self._problem(
@@ -221,6 +221,14 @@ class Prover:
     def _unknown(self, what: str, span: Span, reason: str) -> None:
         help = "state what is known of the sizes with `where`, or use simpler indices"
         self._problem("T0307", f"cannot prove {what}", (Label(span),), (reason,), help)
+
+
+def _reading(group: tuple[Definition, ...], reader: str, tensor: str) -> Span:
+    """Return where the definition of `reader` reads what the definition of `tensor` defines."""
+    together = {d.tensors[0].name: {t.name for t in d.tensors} for d in group}
+    definition = next(d for d in group if reader in together[d.tensors[0].name])
+    found = (r.span for p in definition.pieces for r in reads(p.value) if r.tensor in together[tensor])
+    return next(found, definition.span)
 
 
 def _is_plain(slot: Affine, extent: Affine, known: Cond) -> bool:

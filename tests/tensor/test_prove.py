@@ -64,8 +64,20 @@ def test_overlapping_and_missing_clauses_are_shown() -> None:
 def test_an_element_that_depends_on_itself_is_shown() -> None:
     backwards = of(y(read("y", affine.sub(affine.sub("n", 1), "i"))))
     assert "error[T0304]: `y[0]` depends on itself when n=1" in refusal(backwards)
-    a = definition(tensor("a", f32, "n"), ("i",), read("y", "i"))
-    assert "depends on itself" in refusal(of(a, y(read("a", "i"))))
+
+
+def test_a_cycle_through_several_tensors_is_shown_read_by_read() -> None:
+    source = Source("a.tl", "y[i] = a[i]\na[i] = b[i]\nb[i] = y[i]\n")
+
+    def copy(name: str, other: str, offset: int) -> Definition:
+        return definition(tensor(name, f32, "n"), ("i",), Read(other, (N("i"),), span=Span(source, offset + 7, offset + 11)))
+
+    assert refusal(of(copy("y", "a", 0), copy("a", "b", 12), copy("b", "y", 24))) == (
+        "error[T0304]: `y[0]` depends on itself when n=1\n"
+        " --> a.tl:1:8\n  |\n1 | y[i] = a[i]\n  |        ^^^^ `y[0]` needs `a[0]`\n"
+        " --> a.tl:2:8\n  |\n2 | a[i] = b[i]\n  |        ^^^^ `a[0]` needs `b[0]`\n"
+        " --> a.tl:3:8\n  |\n3 | b[i] = y[i]\n  |        ^^^^ `b[0]` needs `y[0]`"
+    )
 
 
 def test_tensors_may_define_each_other_step_by_step() -> None:

@@ -127,8 +127,11 @@ class _Simplifier:
 
     def unshared(self, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
         """Return `body` with new names for what other blocks bind by the same name, so that it can join the block around."""
-        shared = [name for name in dict.fromkeys(binders(*body)) if self._bound[name] > 1]
-        return rename(body, {name: self._fresh(name) for name in shared})
+        inside = Counter(binders(*body))
+        new = {name: self._fresh(name) for name in inside if self._bound[name] > 1}
+        for old, name in new.items():
+            self._bound[name] = inside[old]
+        return rename(body, new)
 
 
 class _Values:

@@ -20,6 +20,7 @@ from tensorlang.diagnostics import InternalError
 from tensorlang.graph.nodes import Graph, Kernel
 from tensorlang.graph.programs import expressions, here, is_pointwise, is_single, reads_in_place, same_box
 from tensorlang.tensor import affine, walk
+from tensorlang.tensor.absorb import absorb
 from tensorlang.tensor.nodes import Cast, Definition, Dynamic, Expr, Let, Name, Piece, Program, Read, Slot, Tensor
 from tensorlang.tensor.walk import Fresh
 
@@ -39,7 +40,7 @@ def composed(graph: Graph, group: tuple[Kernel, ...]) -> tuple[Program, tuple[st
         affine.conj(*(node.program.context for node in group)),
         group[0].program.mode,
     )
-    return program, tuple(state.params)
+    return absorb(program), tuple(state.params)
 
 
 @dataclass(frozen=True, slots=True)

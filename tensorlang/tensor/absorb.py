@@ -1,0 +1,85 @@
+"""Write a reduction where it is read, so that what follows it happens on its accumulator.
+
+    before   t[i, j] = sum(k) x[i, k] * w[k, j]          y[i, j] = max(t[i, j] + b[j], 0)
+    after    y[i, j] = max((sum(k) x[i, k] * w[k, j]) + b[j], 0)
+
+A tensor is absorbed when it is no result, has one unguarded equation, and is read in one place, at the reader's own point: every axis of
+the reader once, over the same box. So nothing is computed twice, and a register tile can finish its elements before it stores them.
+A narrow float tensor rounds what it holds: the rounding becomes a cast.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from codegen.dtypes import compute_dtype
+from polyhedral.expr import TRUE
+from polyhedral.expr import Expr as Affine
+from polyhedral.expr import Name as AffineName
+from tensorlang.tensor import affine
+from tensorlang.tensor.nodes import Cast, Definition, Dynamic, Expr, Program, Read, Reduce
+from tensorlang.tensor.walk import definition_reads, map_children, reads, reduces, substitute
+
+
+def absorb(program: Program) -> Program:
+    """Return `program` with such tensors absorbed by their readers; results stay the same, bit for bit."""
+    for definition in program.definitions:
+        for reader in program.definitions:
+            value = _absorbed(program, definition, reader)
+            if value is not None:
+                rest = tuple(
+                    replace(d, pieces=(replace(d.pieces[0], value=value),)) if d is reader else d
+                    for d in program.definitions
+                    if d is not definition
+                )
+                return absorb(replace(program, definitions=rest))
+    return program
+
+
+def _absorbed(program: Program, definition: Definition, reader: Definition) -> Expr | None:
+    """Return the reader's value with the definition written in it, or None when that is not possible."""
+    name = definition.tensors[0].name
+    if reader is definition or name in program.results or len(definition.tensors) != 1 or name not in definition_reads(reader):
+        return None
+    if len(definition.pieces) != 1 or definition.pieces[0].guard != TRUE or len(reader.pieces) != 1 or reader.pieces[0].guard != TRUE:
+        return None
+    if not any(True for _ in reduces(definition.pieces[0].value)) or name in definition_reads(definition):
+        return None
+    everywhere = [r for d in program.definitions for p in d.pieces for r in reads(p.value) if r.tensor == name]
+    if len(everywhere) != 1 or any(r.tensor == name for e in reduces(reader.pieces[0].value) for r in reads(e)):
+        return None
+    to = _point(definition, reader, everywhere[0])
+    if to is None:
+        return None
+    tensor = definition.tensors[0]
+    value = substitute(definition.pieces[0].value, to)
+    if compute_dtype(tensor.dtype) != tensor.dtype:
+        value = Cast(tensor.dtype, value)
+    return _replace(reader.pieces[0].value, everywhere[0], value)
+
+
+def _point(definition: Definition, reader: Definition, read: Read) -> dict[str, Affine] | None:
+    """Return the definition's axes in terms of the reader's, when the read visits each element of the box once."""
+    extents = dict(zip(reader.axes, reader.tensors[0].shape, strict=True))
+    to: dict[str, Affine] = {}
+    used: set[str] = set()
+    for axis, extent, slot in zip(definition.axes, definition.tensors[0].shape, read.index, strict=True):
+        if isinstance(slot, Dynamic):
+            return None
+        if isinstance(slot, AffineName) and slot.name in extents and slot.name not in used and extents[slot.name] == extent:
+            used.add(slot.name)
+        elif not (affine.constant(slot) == 0 and affine.constant(extent) == 1):
+            return None
+        to[axis] = slot
+    left = [a for a in reader.axes if a not in used and affine.constant(extents[a]) != 1]
+    return None if left else to
+
+
+def _replace(e: Expr, read: Read, value: Expr) -> Expr:
+    match e:
+        case Read() if e == read:
+            return value
+        case Reduce():
+            return e
+        case _:
+            return map_children(lambda child: _replace(child, read, value), e)

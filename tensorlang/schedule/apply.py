@@ -59,6 +59,31 @@ def apply(program: Program, schedule: Schedule, layouts: Mapping[str, Storage] |
     """Return the plan that `schedule` describes for `program`. `layouts`: how parameters and results are stored by the caller.
 
     Raises CompileError S01xx for directives that cannot be read or name what is not there, S02xx for ones that make no sense here."""
+    return _place(*_directed(program, schedule, layouts, knobs))
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """What directives that follow may name: the program as rewritten so far and the loops of each stage, outermost first."""
+
+    program: Program
+    loops: Mapping[str, tuple[str, ...]]
+    """First tensor of each stage → its loops by their full names."""
+    extents: Mapping[str, int | None]
+    """Loop → its number of iterations where that is a constant."""
+
+
+def outline(program: Program, schedule: Schedule, layouts: Mapping[str, Storage] | None = None, knobs: Mapping[str, int] | None = None) -> Outline:
+    """Return what `program` looks like after the directives of `schedule`, without placing stages. Raises CompileError like `apply`."""
+    state, _ = _directed(program, schedule, layouts, knobs)
+    extents = {loop: extent for stage in state.stages.values() for loop, extent in stage.extents.items()}
+    return Outline(state.program, {name: tuple(stage.loops) for name, stage in state.stages.items()}, extents)
+
+
+def _directed(
+    program: Program, schedule: Schedule, layouts: Mapping[str, Storage] | None, knobs: Mapping[str, int] | None
+) -> tuple[_State, Stages]:
+    """Return the state after every directive, and the statements it is about."""
     state = _State(lift(program), knobs or {}, kept=frozenset(layouts or {}))
     for directive in schedule.directives:
         if directive.name not in _TABLE:
@@ -82,7 +107,7 @@ def apply(program: Program, schedule: Schedule, layouts: Mapping[str, Storage] |
             _TABLE[directive.name](state, directive)
         except NestError as refused:
             raise error("S0201", f"`{directive.name}` is not possible here: {refused.reason}", directive.span) from None
-    return _place(state, stages)
+    return state, stages
 
 
 # ---------------------------------------------------------------- names

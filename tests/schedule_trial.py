@@ -1,0 +1,181 @@
+"""One trial of a scheduled program: prove, lower, run in the loop interpreter and natively, compare with what the operator says."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from strategies_schedule import Arrays, Case, small_arrays
+
+from codegen.errors import InternalError as LoopError
+from codegen.llvm.emit import emit
+from codegen.llvm.jit import compile_object, load
+from codegen.llvm.pool import pool_imports
+from codegen.llvm.target import host
+from codegen.llvm.workspace import workspace_bytes
+from codegen.loops.interp import run
+from codegen.loops.nodes import Function
+from codegen.loops.printer import show as show_loops
+from tensorlang.diagnostics import CompileError
+from tensorlang.driver import loops_of
+from tensorlang.lower.kernel import Lowered
+from tensorlang.schedule.check import proven
+from tensorlang.schedule.replay import replay
+from tensorlang.schedule.schedule import Schedule
+from tensorlang.tensor.interp import interpret
+from tensorlang.tensor.nodes import Program
+from tensorlang.tensor.walk import shape_of, tensor_table
+
+Kind = Literal["accepted", "replayed", "silent", "unknown", "impossible", "different", "crash"]
+"""`silent`: refused, and no run shows why. `impossible`: a directive that makes no sense there, or is not supported yet."""
+
+STALE = 77
+GUARD = 256
+_ENTRY = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    kind: Kind
+    text: str = ""
+
+
+def trial(case: Case, seed: int, *, natively: bool) -> Outcome:
+    """Return how the case fares. An accepted schedule that computes something else is `different`; any other surprise is a `crash`."""
+    try:
+        lowered = loops_of(proven(case.program, case.schedule), "kernel")
+    except CompileError as refused:
+        return refusal(case, refused)
+    text = differs(case.program, lowered, case.sizes, small_arrays(case.program, case.sizes, seed), natively=natively)
+    return Outcome("different", f"{text}\n{show_loops(lowered.function)}") if text else Outcome("accepted")
+
+
+def refusal(case: Case, refused: CompileError) -> Outcome:
+    """Return what replaying a refused schedule shows."""
+    code, text = refused.diagnostics[0].code, str(refused)
+    if code == "S0400":
+        return Outcome("unknown", text)
+    if not code.startswith("S03"):
+        return Outcome("impossible", text)
+    for seed in range(4):
+        seen = replay(case.program, case.schedule, seed=seed)
+        if seen is not None:
+            return Outcome("replayed", f"{code} {type(seen).__name__}")
+    return Outcome("silent", text)
+
+
+def differs(program: Program, lowered: Lowered, sizes: Mapping[str, int], inputs: Arrays, *, natively: bool) -> str:
+    """Return where the function's results differ from what the program says, run by the interpreter or natively; "" where nowhere."""
+    expected = interpret(program, sizes, inputs)
+    try:
+        got = interpreted(program, lowered, sizes, inputs)
+    except LoopError as fault:
+        return f"interpreter: {fault}"
+    text = first_difference(got, expected)
+    if text:
+        return f"interpreter: {text}"
+    if natively:
+        got, damage = native(program, lowered, sizes, inputs)
+        text = damage or first_difference(got, expected)
+    return f"native: {text}" if text else ""
+
+
+def interpreted(program: Program, lowered: Lowered, sizes: Mapping[str, int], inputs: Arrays) -> Arrays:
+    function = lowered.function
+    arrays = {name: a.copy() for name, a in buffers(program, lowered, sizes, inputs).items()}
+    named = {b.name: arrays[name] for b, name in zip(function.params, lowered.params, strict=True)}
+    code = run(function, _sizes(program, function, sizes), named)
+    if code:
+        raise LoopError(f"requirement {code} failed: {lowered.requirements[code - 1].text}", "run")
+    return {name: arrays[name] for name in program.results}
+
+
+def buffers(program: Program, lowered: Lowered, sizes: Mapping[str, int], inputs: Arrays) -> Arrays:
+    """Return inputs and stale results, by tensor name."""
+    table = tensor_table(program)
+    out: Arrays = {}
+    for name in lowered.params:
+        stale = STALE if table[name].dtype.name != "bool" else True
+        out[name] = inputs[name] if name in inputs else np.full(shape_of(table[name], sizes), stale, table[name].dtype.numpy)
+    return out
+
+
+def _sizes(program: Program, function: Function, sizes: Mapping[str, int]) -> dict[str, int]:
+    return dict(zip(function.sizes, (sizes[s] for s in program.sizes), strict=True))
+
+
+def native(program: Program, lowered: Lowered, sizes: Mapping[str, int], inputs: Arrays, threads: int = 2) -> tuple[Arrays, str]:
+    """Return the results of the compiled function, and what it damaged around its buffers and workspace, if anything."""
+    function = replace(lowered.function, name="kernel")
+    library = load([compile_object(emit(function, host()), host())], pool_imports())
+    blocks = {name: _Guarded(np.ascontiguousarray(a)) for name, a in buffers(program, lowered, sizes, inputs).items()}
+    known = _sizes(program, function, sizes)
+    space = _Guarded(np.full(workspace_bytes(function, threads, known), 0xAB, np.uint8))
+    slots = [blocks[name].inside.ctypes.data for name in lowered.params] + [known[s] for s in function.sizes]
+    arguments = (ctypes.c_int64 * max(len(slots), 1))(*slots)
+    code = int(_ENTRY(library.address(function.name))(ctypes.addressof(arguments), space.inside.ctypes.data))
+    if code:
+        return {}, f"the function returned {code}"
+    damaged = [name for name, block in (*blocks.items(), ("workspace", space)) if not block.intact()]
+    changed = [name for name in inputs if blocks[name].inside.tobytes() != inputs[name].tobytes()]
+    text = f"wrote outside {', '.join(damaged)}" if damaged else f"changed the input {', '.join(changed)}" if changed else ""
+    return {name: blocks[name].inside for name in program.results}, text
+
+
+class _Guarded:
+    """An array at a multiple of 64 bytes with guard bytes on both sides."""
+
+    def __init__(self, values: np.ndarray[Any, Any]) -> None:
+        self.block = np.full(values.nbytes + 2 * GUARD + 64, 0x5C, np.uint8)
+        self.start = GUARD + (-(self.block.ctypes.data + GUARD)) % 64
+        self.end = self.start + values.nbytes
+        self.inside = self.block[self.start : self.end].view(values.dtype).reshape(values.shape)
+        self.inside[...] = values
+
+    def intact(self) -> bool:
+        return bool((self.block[: self.start] == 0x5C).all() and (self.block[self.end :] == 0x5C).all())
+
+
+def first_difference(got: Mapping[str, np.ndarray[Any, Any]], expected: Mapping[str, np.ndarray[Any, Any]]) -> str:
+    """Return the first element that differs; NaN equals NaN, and floats may differ by what regrouping large sums rounds."""
+    for name, want in expected.items():
+        have = got[name].reshape(want.shape)
+        wrong = np.argwhere(~((have == want) | ((have != have) & (want != want))))
+        if len(wrong) and not _rounding(have, want):
+            at = tuple(int(k) for k in wrong[0])
+            return f"`{name}[{', '.join(map(str, at))}]` is {have[at]!r}, the operator says {want[at]!r} ({len(wrong)} differ)"
+    return ""
+
+
+def _rounding(have: np.ndarray[Any, Any], want: np.ndarray[Any, Any]) -> bool:
+    """Tell whether values too large to be exact differ by no more than rounding."""
+    if have.dtype.kind in "iub":
+        return False
+    exact = {2: 2**7, 4: 2**22, 8: 2**50}[have.dtype.itemsize]
+    a, b = have.astype(np.float64), want.astype(np.float64)
+    with np.errstate(all="ignore"):
+        largest = np.abs(b).max(initial=0.0)
+        if not largest > exact:
+            return False
+        tolerance = largest / exact * 2
+        return bool((((a == b) | (np.abs(a - b) <= tolerance)) | (np.isnan(a) & np.isnan(b))).all())
+
+
+def minimal(case: Case, seed: int, kind: str, *, natively: bool) -> Case:
+    """Return the case with every directive left out that its outcome does not need."""
+    directives = list(case.schedule.directives)
+    k = len(directives) - 1
+    while k >= 0:
+        shorter = replace(case, schedule=Schedule(case.schedule.operator, case.schedule.target, tuple(directives[:k] + directives[k + 1 :])))
+        try:
+            found: str = trial(shorter, seed, natively=natively).kind
+        except Exception:
+            found = "crash"
+        if found == kind:
+            del directives[k]
+            case = shorter
+        k -= 1
+    return case

@@ -1,0 +1,456 @@
+"""Random schedules: directives of every kind over names that exist where they stand, so that a good part is legal and a good part is not.
+
+    case = draw(scheduled())            a program, sizes for it, and a schedule that can be applied (its proof is another matter)
+
+Programs are the random ones of `strategies_tensor` and the families below: contractions, padded convolutions, row programs, stencils in
+time, mutual and two-dimensional recurrences, triangular reductions, tuple and ordered reducers, reads that depend on data. Their arithmetic
+is exact on small integers, so that every legal order of a sum gives the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from math import prod
+from random import Random
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+from strategies_tensor import programs
+
+from codegen.dtypes import DTYPES, DType
+from tensorlang.check.instantiate import ArgType, instantiate
+from tensorlang.check.module import Module, load_module
+from tensorlang.diagnostics import CompileError, Source
+from tensorlang.schedule.apply import Outline, outline
+from tensorlang.schedule.schedule import Schedule
+from tensorlang.syntax import nodes as syntax
+from tensorlang.syntax.parse import parse
+from tensorlang.tensor import affine
+from tensorlang.tensor.nodes import Program, Tensor
+from tensorlang.tensor.printer import show
+from tensorlang.tensor.verify import verify
+from tensorlang.tensor.walk import definition_reads, reduces, shape_of, substitute_sizes
+
+Arrays = dict[str, np.ndarray[Any, Any]]
+
+FAMILIES = """
+op matmul[T: num](a: T[M, K], b: T[K, N]) -> (y: T[M, N]) { y[i, j] = sum(k) a[i, k] * b[k, j] }
+
+op linear[T: num](x: T[M, K], w: T[N, K], b: T[N]) -> (y: T[M, N]) { y[i, j] = b[j] + sum(k) x[i, k] * w[j, k] }
+
+op conv[T: num](x: T[C, H, W], w: T[F, C, 3, 3]) -> (y: T[F, H, W]) {
+    y[f, p, q] = sum(c, r, s) x[c, p + r - 1, q + s - 1 | 0] * w[f, c, r, s]
+}
+
+op strided[T: num](x: T[C, H], w: T[F, C, 3]) -> (y: T[F, (H + 1) // 2]) {
+    y[f, p] = sum(c, r) x[c, 2*p + r - 1 | 0] * w[f, c, r]
+}
+
+op pool[T: num](x: T[H, W]) -> (y: T[(H + 1) // 2, W]) { y[p, q] = max(r in 0..2) x[2*p + r, q | skip] }
+
+op rows[T: num](x: T[M, N]) -> (y: T[M, N]) where N >= 1 {
+    m[i]    = max(j) x[i, j]
+    e[i, j] = x[i, j] - m[i]
+    s[i]    = sum(k) e[i, k]
+    y[i, j] = e[i, j] + s[i] * 2
+}
+
+op blur[T: num](x: T[M, N]) -> (y: T[M, N]) {
+    h[i, j] = x[i, j - 1 | 0] + x[i, j] + x[i, j + 1 | 0]
+    y[i, j] = h[i - 1, j | 0] + h[i, j] + h[i + 1, j | 0]
+}
+
+op chain[T: num](x: T[M, N]) -> (y: T[M, N], s: T[M]) {
+    a[i, j] = x[i, j] * 2 + 1
+    b[i, j] = a[i, j] * x[i, j]
+    c[i, j] = b[i, j] - a[i, N - 1 - j]
+    s[i]    = sum(j) b[i, j]
+    y[i, j] = c[i, j] + s[i]
+}
+
+op heat[T: num](x: T[N], size T1) -> (y: T[N]) {
+    s[0, i]     = x[i]
+    s[t + 1, i] = s[t, i] + s[t, i - 1] - s[t, i + 1]   for t in 0..T1, i in 1..N-1
+    s[t + 1, i] = s[t, i]                               otherwise
+    y[i]        = s[T1, i]
+}
+
+op sweep[T: num](x: T[M, N]) -> (y: T[M, N]) {
+    y[i, j] = x[i, j] + y[i - 1, j] - y[i, j - 1]   for i in 1..M, j in 1..N
+    y[i, j] = x[i, j]                               otherwise
+}
+
+op scan[T: num](x: T[M, N]) -> (y: T[M, N]) {
+    y[i, 0] = x[i, 0]
+    y[i, j] = y[i, j - 1] + x[i, j]   for j in 1..N
+}
+
+op backward[T: num](x: T[N], w: T[N, N]) -> (y: T[N]) { y[i] = x[i] - sum(j in i+1..N) w[i, j] * y[j] }
+
+op forward[T: num](x: T[N], w: T[N, N]) -> (y: T[N]) { y[i] = x[i] - sum(j in 0..i) w[i, j] * y[j] }
+
+op triangle[T: num](a: T[N, N], b: T[N, N]) -> (y: T[N, N]) { y[i, j] = sum(k in j..i+1) a[i, k] * b[k, j] }
+
+op twins[T: num](x: T[N, M]) -> (y: T[M], z: T[M]) {
+    a[0, j]     = 1
+    b[0, j]     = 2
+    g[t, j]     = x[t, j] + a[t, j] - b[t, M - 1 - j]
+    b[t + 1, j] = g[t, j] + b[t, j]    for t in 0..N
+    a[t + 1, j] = b[t + 1, j] - a[t, j]    for t in 0..N
+    y[j]        = a[N, j]
+    z[j]        = b[N, j]
+}
+
+op best[T: num](x: T[M, N]) -> (y: T[M], at: i64[M]) where N >= 1 { y[i], at[i] = first_max(j in 0..N) (x[i, j], j) }
+
+reducer first_max[T] (v1, i1) (v2, i2) from none = if v1 > v2 or v1 == v2 and i1 < i2 then (v1, i1) else (v2, i2)
+
+op latest[T: num](x: T[M, N], keep: T[M, N]) -> (y: T[M]) { y[i] = last(j, keep[i, j] > 0, from 0) x[i, j] }
+
+ordered reducer last a b from none = b
+
+op picked[T: num](table: T[N, M], ids: i64[K] in 0..N) -> (y: T[K, M], s: T[M]) {
+    t[n, m] = table[n, m] + 1
+    y[k, m] = t[ids[k], m]
+    s[m]    = sum(k, ids[k] > 0) y[k, m]
+}
+
+op pieces[T: num](a: T[M, N], b: T[M, N]) -> (y: T[2*M, N]) {
+    y[i, j]     = a[i, j] * 2    for i in 0..M
+    y[M + i, j] = b[i, j] + sum(k) a[i, k]    for i in 0..M
+}
+
+op two[T: num](a: T[M, K], b: T[K, N], c: T[N, M]) -> (y: T[M, M]) {
+    p[i, j] = sum(k) a[i, k] * b[k, j]
+    y[i, l] = sum(j) p[i, j] * c[j, l]
+}
+"""
+
+@cache
+def families() -> Module:
+    return load_module(parse(Source("families.tl", FAMILIES)))
+
+
+@dataclass(frozen=True)
+class Case:
+    program: Program
+    sizes: dict[str, int]
+    schedule: Schedule
+
+    def __str__(self) -> str:
+        return f"{show(self.program)}\nsizes {self.sizes}\n{self.schedule}"
+
+
+# ---------------------------------------------------------------- programs
+
+_ELEMENTS = ("f64", "f64", "f32", "i32", "i64", "i8")
+
+
+def family(name: str, dtype: DType) -> Program:
+    """Return the family's program with symbolic sizes."""
+    operator = families().operators[name]
+    tensors = [p for p in operator.params if p.kind == "tensor"]
+    sizes = {p.name: p.name for p in operator.params if p.kind == "size"}
+    args = [ArgType(dtype if p.type.dtype == "T" else DTYPES[p.type.dtype], tuple(map(_extent, p.type.dims))) for p in tensors]
+    return verify(instantiate(families(), name, args, sizes=sizes, symbolic=True))
+
+
+def _extent(dim: Any) -> int | str:
+    return dim.name if isinstance(dim, syntax.Id) else int(dim.text)
+
+
+def family_names() -> list[str]:
+    return sorted(families().operators)
+
+
+@st.composite
+def scheduled(draw: Any, directives: int = 7) -> Case:
+    """Return a program, sizes for it (some of them fixed in the program), and a schedule that `apply` takes."""
+    if draw(st.integers(0, 3)):
+        program = family(draw(st.sampled_from(family_names())), DTYPES[draw(st.sampled_from(_ELEMENTS))])
+    else:
+        program = draw(programs())
+    random = Random(draw(st.integers(0, 2**32)))
+    program = some_static(program, random)
+    return Case(program, draw_sizes(program, random), random_schedule(program, random, directives))
+
+
+def some_static(program: Program, random: Random) -> Program:
+    """Return `program` with all, some, or none of its sizes turned into numbers."""
+    share = random.choice((0.0, 0.5, 1.0, 1.0))
+    fixed = {s: affine.to_expr(random.choice((0, 1, 2, 3, 4, 5, 5, 6, 7, 9))) for s in program.sizes if random.random() < share}
+    made = substitute_sizes(program, fixed)
+    return made if allowed(made, dict.fromkeys(made.sizes, 7)) else program
+
+
+def draw_sizes(program: Program, random: Random) -> dict[str, int]:
+    """Return sizes that the program's context allows: often 0 or 1, and no multiples of what loops are split by."""
+    while True:
+        sizes = {s: random.choice((0, 1, 2, 3, 5, 5, 6, 7, 9)) for s in program.sizes}
+        if allowed(program, sizes) and prod(sizes.values()) <= 200:
+            return sizes
+
+
+def allowed(program: Program, sizes: Mapping[str, int]) -> bool:
+    return bool(affine.holds(program.context, sizes))
+
+
+def small_arrays(program: Program, sizes: Mapping[str, int], seed: int) -> Arrays:
+    """Return inputs of small integers, within the declared range where there is one."""
+    rng = np.random.default_rng(seed)
+    return {p.name: _small(p, sizes, rng) for p in program.params}
+
+
+def _small(param: Tensor, sizes: Mapping[str, int], rng: np.random.Generator) -> np.ndarray[Any, Any]:
+    shape = shape_of(param, sizes)
+    low, high = -3, 4
+    if param.declared_range is not None:
+        low, high = (int(affine.evaluate(e, sizes)) for e in param.declared_range)
+    if high <= low:
+        return np.zeros(shape, param.dtype.numpy)
+    return rng.integers(low, high, shape).astype(param.dtype.numpy)
+
+
+# ---------------------------------------------------------------- schedules
+
+
+def random_schedule(program: Program, random: Random, directives: int) -> Schedule:
+    """Return up to `directives` random directives, each of which `outline` accepts after those before it."""
+    schedule = Schedule(program.name)
+    seen = outline(program, schedule)
+    wanted = random.randint(1, directives)
+    for kinds, share in ((_REWRITES, 0.3), (_LOOPS, 0.7), (_MARKS, 0.6)):
+        for _ in range(wanted):
+            if random.random() >= share:
+                continue
+            drawn = random.choice(kinds)(schedule, seen, _Draw(random, seen))
+            if drawn is None:
+                continue
+            try:
+                seen = outline(program, drawn)
+            except CompileError:
+                continue
+            except Exception:
+                return drawn  # whoever tries it meets the crash and reports it
+            schedule = drawn
+    return schedule
+
+
+@dataclass
+class _Draw:
+    """Draws names that exist."""
+
+    random: Random
+    seen: Outline
+    count: int = 0
+
+    def stage(self) -> str:
+        return self.random.choice(list(self.seen.loops))
+
+    def tensor(self) -> str:
+        return self.random.choice([t.name for d in self.seen.program.definitions for t in d.tensors])
+
+    def read(self) -> str:
+        return self.random.choice([*self.seen.program.params, *(t for d in self.seen.program.definitions for t in d.tensors)]).name
+
+    def local(self) -> str | None:
+        names = [t.name for d in self.seen.program.definitions for t in d.tensors if t.name not in self.seen.program.results]
+        return self.random.choice(names) if names else None
+
+    def loop(self, stage: str | None = None) -> str | None:
+        loops = [loop for name, found in self.seen.loops.items() for loop in found if stage is None or name == stage]
+        return self.random.choice(loops) if loops else None
+
+    def factor(self) -> int:
+        return self.random.choice((1, 2, 2, 3, 4, 4, 8))
+
+    def fresh(self, loop: str, letters: str) -> tuple[str, ...]:
+        used = {name.rsplit(".", 1)[-1] for found in self.seen.loops.values() for name in found}
+        base = loop.rsplit(".", 1)[-1]
+        out: list[str] = []
+        for letter in letters:
+            name = f"{base}{letter}"
+            while name in used or name in out:
+                name += letter
+            out.append(name)
+        return tuple(out)
+
+
+def _split(s: Schedule, seen: Outline, d: _Draw) -> Schedule | None:
+    loop = d.loop()
+    return s.split(loop, d.factor(), d.fresh(loop, "oi")) if loop else None
+
+
+def _tile(s: Schedule, seen: Outline, d: _Draw) -> Schedule | None:
+    stage = d.stage()
+    loops = list(seen.loops[stage])
+    if len(loops) < 2:
+        return None
+    i, j = sorted(d.random.sample(range(len(loops)), 2))
+    a, b = loops[i], loops[j]
+    (io, ii), (jo, ji) = d.fresh(a, "oi"), d.fresh(b, "oi")
+    return s.tile(stage, (a, b), (d.factor(), d.factor()), (io, jo, ii, ji))
+
+
+def _order(s: Schedule, seen: Outline, d: _Draw) -> Schedule | None:
+    loops = list(seen.loops[d.stage()])
+    if len(loops) < 2:
+        return None
+    some = d.random.sample(loops, d.random.randint(2, len(loops)))
+    return s.order(*some)
+
+
+def _fuse(s: Schedule, seen: Outline, d: _Draw) -> Schedule | None:
+    loops = seen.loops[d.stage()]
+    if len(loops) < 2:
+        return None
+    k = d.random.randrange(len(loops) - 1)
+    return s.fuse(loops[k], loops[k + 1], d.fresh(loops[k], "f")[0])
+
+
+def _distribute(s: Schedule, seen: Outline, d: _Draw) -> Schedule | None:
+    stage = d.stage()
+    return s.distribute(stage, d.loop(stage) if d.random.random() < 0.5 else None)
+
+
+def _skew(s: Schedule, seen: Outline, d: _Draw) -> Schedule | None:
+    loops = seen.loops[d.stage()]
+    if len(loops) < 2:
+        return None
+    loop, by = d.random.sample(loops, 2)
+    return s.skew(loop, by, d.random.choice((1, 1, 2, -1)))
+
+
+def _shift(s: Schedule, seen: Outline, d: _Draw) -> Schedule | None:
+    loop = d.loop()
+    return s.shift(loop, d.random.choice((1, 2, -1))) if loop else None
+
+
+def _reverse(s: Schedule, seen: Outline, d: _Draw) -> Schedule | None:
+    loop = d.loop()
+    return s.reverse(loop) if loop else None
+
+
+def _at(s: Schedule, seen: Outline, d: _Draw) -> Schedule | None:
+    tensor, loop = d.local(), d.loop()
+    return s.at(tensor, loop) if tensor and loop else None
+
+
+def _at_reader(s: Schedule, seen: Outline, d: _Draw) -> Schedule | None:
+    """Place a tensor at a loop of one that reads it: legal more often than any loop."""
+    tensor = d.local()
+    readers = [x.tensors[0].name for x in seen.program.definitions if tensor in definition_reads(x)]
+    readers = [r for r in readers if r in seen.loops and r != tensor]
+    loop = d.loop(d.random.choice(readers)) if readers else None
+    return s.at(tensor, loop) if tensor and loop else None
+
+
+def _root(s: Schedule, seen: Outline, d: _Draw) -> Schedule | None:
+    return s.root(d.stage())
+
+
+def _store_at(s: Schedule, seen: Outline, d: _Draw) -> Schedule | None:
+    tensor, loop = d.local(), d.loop()
+    return s.store_at(tensor, "root" if d.random.random() < 0.4 else loop) if tensor and loop else None
+
+
+def _inline(s: Schedule, seen: Outline, d: _Draw) -> Schedule | None:
+    tensor = d.local()
+    return s.inline(tensor) if tensor else None
+
+
+def _rfactor(s: Schedule, seen: Outline, d: _Draw) -> Schedule | None:
+    binders = [b.name for x in seen.program.definitions for p in x.pieces for r in reduces(p.value) for b in r.binders]
+    return s.rfactor(d.random.choice(binders), d.factor()) if binders else None
+
+
+def _flatten(s: Schedule, seen: Outline, d: _Draw) -> Schedule | None:
+    return s.flatten()
+
+
+def _pack(s: Schedule, seen: Outline, d: _Draw) -> Schedule | None:
+    tensor = d.read()
+    at = d.loop() if d.random.random() < 0.5 else None
+    return s.pack(tensor, (), at)
+
+
+def _pack_as(s: Schedule, seen: Outline, d: _Draw) -> Schedule | None:
+    tensor = d.read()
+    before = outline_or_none(seen.program, Schedule(s.operator).pack(tensor))
+    if before is None:
+        return None
+    copies = [x for x in before.program.definitions if x.tensors[0].name.startswith(f"{tensor}.pack")]
+    if not copies:
+        return None
+    at = d.loop() if d.random.random() < 0.4 else None
+    return s.pack(tensor, _dims(list(copies[-1].axes), d), at)
+
+
+def _dims(axes: list[str], d: _Draw) -> list[str]:
+    """Return a layout of `axes`, now and then one that loses elements."""
+    dims = d.random.sample(axes, len(axes))
+    if dims and d.random.random() < 0.6:
+        axis, block = d.random.choice(dims), d.factor()
+        k = dims.index(axis)
+        dims[k] = f"{axis} // {block}"
+        dims.append(f"{axis} % {block}")
+    match d.random.randint(0, 9):
+        case 0 if len(dims) > 1:
+            dims.pop()
+        case 1 if dims:
+            dims[0] = f"{dims[0]} + 1" if " " not in dims[0] else dims[0]
+        case _:
+            pass
+    return dims
+
+
+def _layout(s: Schedule, seen: Outline, d: _Draw) -> Schedule | None:
+    local = d.local()
+    if local is None:
+        return None
+    definition = next(x for x in seen.program.definitions for t in x.tensors if t.name == local)
+    return s.layout(local, _dims(list(definition.axes), d)) if definition.axes else None
+
+
+def _fold(s: Schedule, seen: Outline, d: _Draw) -> Schedule | None:
+    local = d.local()
+    definition = next((x for x in seen.program.definitions for t in x.tensors if t.name == local), None)
+    if local is None or definition is None or not definition.axes:
+        return None
+    return s.fold(local, d.random.choice(definition.axes), d.random.choice((1, 2, 2, 3, 4)))
+
+
+def _unroll(s: Schedule, seen: Outline, d: _Draw) -> Schedule | None:
+    loop = d.loop()
+    return s.unroll(loop) if loop else None
+
+
+def _vectorize(s: Schedule, seen: Outline, d: _Draw) -> Schedule | None:
+    loop = d.loop()
+    if loop is not None and d.random.random() < 0.6:
+        stage = next(name for name, loops in seen.loops.items() if loop in loops)
+        loop = seen.loops[stage][-1]
+    return s.vectorize(loop) if loop else None
+
+
+def _parallel(s: Schedule, seen: Outline, d: _Draw) -> Schedule | None:
+    loop = d.loop()
+    if loop is not None and d.random.random() < 0.5:
+        stage = next(name for name, loops in seen.loops.items() if loop in loops)
+        loop = seen.loops[stage][0]
+    return s.parallel(loop) if loop else None
+
+
+def outline_or_none(program: Program, schedule: Schedule) -> Outline | None:
+    try:
+        return outline(program, schedule)
+    except Exception:
+        return None
+
+
+_REWRITES = (_inline, _rfactor, _rfactor, _flatten, _pack, _pack_as)
+_LOOPS = (_split, _split, _tile, _tile, _order, _order, _fuse, _distribute, _skew, _shift, _reverse, _at, _at_reader, _at_reader, _at_reader, _root, _store_at, _layout, _fold)
+_MARKS = (_unroll, _vectorize, _vectorize, _parallel, _parallel, _split, _pack)

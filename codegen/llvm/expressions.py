@@ -64,8 +64,8 @@ def value(state: State, e: Expr, scope: Scope) -> Value:
             return _lazy(state, op, lhs, rhs, scope)
         case Binary(op, lhs, rhs):
             return arithmetic.binary(b, op, value(state, lhs, scope), value(state, rhs, scope))
-        case Compare(op, IndexValue(lhs), IndexValue(rhs)):
-            return _compare_indices(state, op, poly(state, lhs, scope), poly(state, rhs, scope), scope)
+        case Compare(op, IndexValue() | Const() as lhs, IndexValue() | Const() as rhs) if _is_index(lhs) and _is_index(rhs):
+            return _compare_indices(state, op, _as_poly(state, lhs, scope), _as_poly(state, rhs, scope), scope)
         case Compare(op, lhs, rhs):
             return arithmetic.compare(b, op, value(state, lhs, scope), value(state, rhs, scope))
         case Select(cond, then, orelse):
@@ -200,6 +200,14 @@ def _is_heavy(e: Expr) -> bool:
 
 
 # ---------------------------------------------------------------- comparisons of indices
+
+
+def _is_index(e: IndexValue | Const) -> bool:
+    return isinstance(e, IndexValue) or e.dtype == i64
+
+
+def _as_poly(state: State, e: IndexValue | Const, scope: Scope) -> Poly:
+    return poly(state, e.index, scope) if isinstance(e, IndexValue) else number(int(e.value))
 
 
 def _compare_indices(state: State, op: CompareOp, left: Poly, right: Poly, scope: Scope) -> Value:

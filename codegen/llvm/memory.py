@@ -140,8 +140,8 @@ def _load_contiguous(b: Builder, memory: Memory, poly: Poly, scope: Scope, strid
 def _load_strided(b: Builder, memory: Memory, poly: Poly, scope: Scope, stride: int) -> str:
     """Return every `stride`-th element, from reads that lie between the first and the last of them.
 
-        stride 2, lanes 0 .. 3     [0 1 2 3]          -> 0 2
-                                         [3 4 5 6]    -> 4 6
+    stride 2, lanes 0 .. 3     [0 1 2 3]          -> 0 2
+                                     [3 4 5 6]    -> 4 6
     """
     assert scope.lanes is not None
     lanes = scope.lanes.count

@@ -128,6 +128,15 @@ def test_statement(body: str) -> None:
     )
 
 
+def test_conditions_on_indices_are_decided_when_the_code_is_written() -> None:
+    text = """func f()(x: f32[16], out y: f32[16]) {
+        for u in 0 .. 4 unroll 4 { if index(u) < 2_i64 { y[u] = x[u] } else { if index(u) >= index(2) { y[u] = x[u] * 2.0_f32 } } }
+        for i in 4 .. 16 vector 16 { if index(i) >= 4_i64 { y[i] = select(index(i) > 20_i64, x[i + 30], x[i]) } } }"""
+    check(text, x=values("f32", 16), y=np.zeros(16, np.float32))
+    body = emit(parse(text), host())
+    assert "br " not in body and "select" not in body and "fcmp" not in body
+
+
 @pytest.mark.parametrize("n", [3, 16, 40])
 @pytest.mark.parametrize("op", ["+", "*", "min", "max"])
 @pytest.mark.parametrize("dtype", ["f32", "i32", "u8"])

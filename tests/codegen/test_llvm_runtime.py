@@ -15,12 +15,13 @@ import numpy as np
 import pytest
 from llvm_run import LEVELS, check, native, run_native, values
 
-from codegen.dtypes import f32, i32
+from codegen.dtypes import f32, f64, i32
 from codegen.llvm import pool
 from codegen.llvm.cache import Cache, cache_key
 from codegen.llvm.call import ArgumentError, Callable, Port
 from codegen.llvm.emit import emit
 from codegen.llvm.jit import CompileError, assembly, compile_object, load
+from codegen.llvm.probe import copy_bandwidth, fma_flops, read_bandwidth
 from codegen.llvm.program import KernelCall, Program, Slot, emit_program, failed_call
 from codegen.llvm.state import EmitError
 from codegen.llvm.target import TargetError, host, named
@@ -385,3 +386,13 @@ def test_processes_that_race_for_an_entry_see_whole_ones(tmp_path: Path) -> None
         worker.join()
     assert [worker.exitcode for worker in workers] == [0, 0]
     assert not list(tmp_path.glob("*/.new-*"))
+
+
+# ---------------------------------------------------------------- probes
+
+
+def test_probes_measure_something() -> None:
+    assert fma_flops(f32, seconds=0.001) > 0
+    assert fma_flops(f64, threads=2, seconds=0.001) > 0
+    assert read_bandwidth(1 << 14, seconds=0.001) > 0
+    assert copy_bandwidth(1 << 14, stream=True, seconds=0.001) > 0

@@ -1,0 +1,344 @@
+"""The command line: `tensorlang check | fmt | show | explain | run | bench | doctor`.
+
+Exit codes: 0 all is well, 1 diagnostics (on standard error, or as JSON on standard output with --json), 2 wrong usage. What goes wrong
+inside the compiler is one line and a report in a file, never a traceback.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from tensorlang.api import compile as compile_model
+from tensorlang.api import importer_of
+from tensorlang.check.definition import check_module
+from tensorlang.check.module import load_module
+from tensorlang.diagnostics import CompileError, Diagnostic, InternalError, error, render
+from tensorlang.driver import Dump
+from tensorlang.graph.pipeline import optimise
+from tensorlang.graph.printer import show as show_graph
+from tensorlang.runtime.executable import Toolchain
+from tensorlang.runtime.model import CompiledModel
+from tensorlang.runtime.operator import Operator, Operators
+from tensorlang.runtime.toolchain import toolchain
+from tensorlang.shell.arguments import parsed, random_feeds
+from tensorlang.shell.doctor import findings
+from tensorlang.shell.files import write_arrays, write_text
+from tensorlang.shell.measure import Timing, largest_difference, measured, onnxruntime_run
+from tensorlang.shell.progress import Bar
+from tensorlang.syntax import format as formatter
+from tensorlang.syntax import parse as syntax
+from tensorlang.syntax.printer import show as show_syntax
+from tensorlang.tensor.printer import show as show_program
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help="A tensor compiler.")
+
+
+class Stage(StrEnum):
+    """What `show` can show."""
+
+    syntax = "syntax"
+    tensor = "tensor"
+    scop = "scop"
+    schedule = "schedule"
+    loops = "loops"
+    llvm = "llvm"
+    asm = "asm"
+    graph = "graph"
+
+
+File = Annotated[Path, typer.Argument(help="a .tl file, or a model that an installed importer reads")]
+Files = Annotated[list[Path], typer.Argument(help=".tl files")]
+Arguments = Annotated[list[str] | None, typer.Argument(help="[OPERATOR] name=value …; values are files, types like f32[4,5], numbers")]
+Json = Annotated[bool, typer.Option("--json", help="write JSON on standard output")]
+Threads = Annotated[int | None, typer.Option("--threads", "-t", min=1, help="threads to use (default: all)")]
+
+
+@app.command()
+def check(files: Files, as_json: Json = False) -> None:
+    """Check operators: types, shapes, bounds, single assignment, well-founded recurrences; and the laws of reducers."""
+    found: list[Diagnostic] = []
+    with Bar() as bar:
+        for k, path in enumerate(files):
+            bar("checking files", k, len(files))
+            try:
+                found += check_module(load_module(syntax.parse(syntax.load(path))))
+            except CompileError as problem:
+                found += problem.diagnostics
+    if found:
+        raise CompileError(*found)
+    _say({"files": [str(f) for f in files], "diagnostics": []}, f"{len(files)} file{'s' * (len(files) != 1)} checked, no mistakes", as_json)
+
+
+@app.command()
+def fmt(
+    files: Files,
+    check: Annotated[bool, typer.Option("--check", help="change nothing; exit with 1 if a file would change")] = False,
+    as_json: Json = False,
+) -> None:
+    """Lay files out in the canonical way."""
+    changed = []
+    for path in files:
+        source = syntax.load(path)
+        text = formatter.fmt(source)
+        if text != source.text:
+            changed.append(str(path))
+            if not check:
+                write_text(path, text)
+    verb = "would change" if check else "changed"
+    _say({verb.replace(" ", "_"): changed}, "\n".join(f"{verb} {path}" for path in changed), as_json)
+    if check and changed:
+        raise typer.Exit(1)
+
+
+@app.command()
+def show(
+    file: File,
+    arguments: Arguments = None,
+    stage: Annotated[Stage | None, typer.Option("--stage", "-s", help="which form (default: syntax of a file, graph of a model)")] = None,
+    threads: Threads = None,
+) -> None:
+    """Show a form on the way from text to machine code."""
+    if file.suffix != ".tl":
+        _show_model(file, stage, threads)
+        return
+    if stage in (None, Stage.syntax):
+        sys.stdout.write(show_syntax(syntax.parse(syntax.load(file))).rstrip() + "\n")
+        return
+    operator, values = _operator(file, arguments, threads)
+    if stage is Stage.tensor:
+        sys.stdout.write(show_program(operator.program(**values)))
+        return
+    texts: dict[str, str] = {}
+    dump: Dump = texts.__setitem__
+    operator.stages(dump=dump, **values)
+    assert stage is not None
+    if stage.value not in texts:
+        raise error(
+            "C0212", f"there is no stage `{stage.value}` of an operator", help=f"there are {', '.join(['syntax', 'tensor', *texts])}"
+        )
+    sys.stdout.write(texts[stage.value].rstrip() + "\n")
+
+
+@app.command()
+def explain(file: File, arguments: Arguments = None, threads: Threads = None) -> None:
+    """Explain how an operator or a model is computed, what was proven, and how fast it is."""
+    if file.suffix == ".tl":
+        operator, values = _operator(file, arguments, threads)
+        sys.stdout.write(operator.explain(**values) + "\n")
+        return
+    model, values = _model(file, arguments, threads)
+    sys.stdout.write(model.explain(random_feeds(model.inputs, values)) + "\n")
+
+
+@app.command()
+def run(
+    file: File,
+    arguments: Arguments = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="an .npy or .npz file for the results")] = None,
+    threads: Threads = None,
+    as_json: Json = False,
+) -> None:
+    """Run an operator or a model on arrays from files."""
+    if file.suffix == ".tl":
+        operator, values = _operator(file, arguments, threads)
+        found = operator(**values)
+        names = [p.name for p in operator.declaration.results]
+        flat = found if isinstance(found, tuple) else (found,)
+        results = dict(zip(names if len(names) == len(flat) else [f"result{k}" for k in range(len(flat))], flat, strict=True))
+    else:
+        model, values = _model(file, arguments, threads)
+        results = model.run(values)
+    if output is not None:
+        write_arrays(output, results)
+    shapes = {name: {"dtype": str(a.dtype), "shape": list(a.shape)} for name, a in results.items()}
+    text = "\n".join(
+        f"{name}: {a.dtype}{list(a.shape)}" + ("" if output else f"\n{np.array2string(a, threshold=64)}") for name, a in results.items()
+    )
+    _say({"results": shapes, "output": str(output) if output else None}, text, as_json)
+
+
+@app.command()
+def bench(
+    file: File,
+    arguments: Arguments = None,
+    against: Annotated[str | None, typer.Option("--against", help="a peer to measure in turns: onnxruntime")] = None,
+    seconds: Annotated[float, typer.Option("--seconds", min=0.01, help="how long to measure")] = 3.0,
+    threads: Threads = None,
+    as_json: Json = False,
+) -> None:
+    """Measure an operator or a model; inputs that are not given are random."""
+    if against not in (None, "onnxruntime"):
+        raise typer.BadParameter(f"unknown peer `{against}`; known is `onnxruntime`")
+    if file.suffix == ".tl":
+        if against is not None:
+            raise typer.BadParameter("a peer is compared on models alone")
+        operator, values = _operator(file, arguments, threads)
+        _report(measured({"tensorlang": lambda: operator(**values)}, seconds), None, as_json)
+        return
+    model, values = _model(file, arguments, threads)
+    feeds = random_feeds(model.inputs, values)
+    runs: dict[str, Any] = {"tensorlang": lambda: model.run(feeds)}
+    difference = None
+    if against is not None:
+        peer, version = onnxruntime_run(str(file), feeds, _tools(threads).threads)
+        runs[f"onnxruntime {version}"] = peer
+        difference = largest_difference(list(model.run(feeds).values()), peer())
+    _report(measured(runs, seconds), difference, as_json)
+
+
+@app.command()
+def doctor(as_json: Json = False) -> None:
+    """Check this installation and this machine."""
+    found = []
+    for finding in findings():
+        found.append(finding)
+        if not as_json:
+            typer.echo(f"{'ok ' if finding.fine else 'BAD'}  {finding.what:14} {finding.found}")
+    if as_json:
+        typer.echo(json.dumps({"findings": [asdict(f) for f in found]}))
+    if not all(f.fine for f in found):
+        raise typer.Exit(1)
+
+
+# ---------------------------------------------------------------- what commands share
+
+
+def _tools(threads: int | None) -> Toolchain:
+    return toolchain(threads=threads)
+
+
+def _operator(file: Path, arguments: Sequence[str] | None, threads: int | None) -> tuple[Operator, dict[str, Any]]:
+    """Return the operator that the arguments name (or the file's only one) and what it is given."""
+    ops = Operators(syntax.load(file), _tools(threads))
+    rest = list(arguments or ())
+    if rest and "=" not in rest[0] and not rest[0].endswith(".npz"):
+        name = rest.pop(0)
+        if name not in list(ops):
+            raise error("C0213", f"`{file}` has no operator `{name}`", notes=(f"it has {_names(ops)}",))
+    elif len(ops) == 1:
+        [name] = ops
+    else:
+        raise error("C0213", f"`{file}` has {len(ops)} operators", help=f"name one of {_names(ops)}")
+    return ops[name], parsed(rest)
+
+
+def _names(ops: Operators) -> str:
+    return ", ".join(f"`{n}`" for n in ops) or "none"
+
+
+def _model(file: Path, arguments: Sequence[str] | None, threads: int | None) -> tuple[CompiledModel, dict[str, Any]]:
+    values = parsed(arguments or ())
+    shapes = {name: v.shape for name, v in values.items() if isinstance(v, np.ndarray)}
+    with Bar() as bar:
+        model = compile_model(str(file), threads=threads, shapes=shapes or None, progress=bar)
+    return model, values
+
+
+def _show_model(file: Path, stage: Stage | None, threads: int | None) -> None:
+    if stage not in (None, Stage.graph):
+        raise _no_stage(stage.value if stage else "", "a model", ["graph"])
+    graph = importer_of(str(file)).load(str(file))
+    sys.stdout.write(show_graph(optimise(graph, _tools(threads).wishes)))
+
+
+def _no_stage(stage: str, what: str, there: Sequence[str]) -> CompileError:
+    return error("C0212", f"there is no stage `{stage}` of {what}", help=f"known are {', '.join(f'`{t}`' for t in there)}")
+
+
+def _report(timings: Sequence[Timing], difference: float | None, as_json: bool) -> None:
+    ours = timings[0]
+    lines = [
+        f"{t.name:24} best {t.best_seconds * 1e3:10.4f} ms   median {t.median_seconds * 1e3:10.4f} ms   {t.rounds} runs"
+        + ("" if t is ours else f"   x{t.median_seconds / ours.median_seconds:.2f} of ours")
+        for t in timings
+    ]
+    if difference is not None:
+        lines.append(f"largest difference {difference:.2g} of the largest value")
+    _say({"timings": [asdict(t) for t in timings], "largest_difference": difference}, "\n".join(lines), as_json)
+
+
+def _say(data: dict[str, Any], text: str, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(data))
+    elif text:
+        typer.echo(text)
+
+
+# ---------------------------------------------------------------- the entry point
+
+
+def main() -> None:
+    """Run the command line and exit."""
+    sys.exit(_guarded(sys.argv[1:]))
+
+
+def _guarded(argv: Sequence[str]) -> int:
+    """Return the exit code of a command line, having reported whatever went wrong."""
+    as_json = "--json" in argv
+    try:
+        with _quiet_pipes():
+            code = app(list(argv), standalone_mode=True)
+        return int(code or 0)
+    except SystemExit as done:
+        return done.code if isinstance(done.code, int) else int(done.code is not None)
+    except CompileError as problem:
+        _complain(problem.diagnostics, as_json)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    except Exception as problem:
+        _complain([_internal(problem)], as_json)
+        return 1
+
+
+def _complain(diagnostics: Sequence[Diagnostic], as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps({"diagnostics": [_as_data(d) for d in diagnostics]}))
+    else:
+        typer.echo("\n\n".join(render(d) for d in diagnostics), err=True)
+
+
+def _as_data(diagnostic: Diagnostic) -> dict[str, Any]:
+    labels = [
+        {"file": label.span.source.name, "line": line, "column": column, "length": label.span.end - label.span.start, "text": label.text}
+        for label in diagnostic.labels
+        for line, column in [label.span.source.location(label.span.start)]
+    ]
+    return {"code": diagnostic.code, "title": diagnostic.title, "labels": labels, "notes": list(diagnostic.notes), "help": diagnostic.help}
+
+
+def _internal(problem: Exception) -> Diagnostic:
+    """Return one line about a defect of ours, its details written to a file."""
+    stage = f" in stage `{problem.stage}`" if isinstance(problem, InternalError) else ""
+    handle, path = tempfile.mkstemp(prefix="tensorlang-", suffix=".txt")
+    with os.fdopen(handle, "w", encoding="utf-8") as report:
+        report.write(f"{' '.join(sys.argv)}\n\n{''.join(traceback.format_exception(problem))}")
+    return Diagnostic("C0001", f"internal error{stage}; a report is in {path}", help="please send the report to the maintainers")
+
+
+@contextmanager
+def _quiet_pipes() -> Iterator[None]:
+    """Let a reader that has seen enough (`| head`) end the program without a message."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(0) from None
+
+
+if __name__ == "__main__":
+    main()

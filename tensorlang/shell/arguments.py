@@ -1,0 +1,97 @@
+"""Arguments of operators and models on the command line.
+
+x=image.npy        an array from a file; `x=all.npz` takes the array called x (`x=all.npz:y` the one called y)
+x=f32[3,224]       an array of seeded random numbers
+stride=2           an attribute: a whole number, a number, true or false, several in parentheses (2,2), any other text
+all.npz            every array of the file, by name
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from codegen.dtypes import DTYPES, DType
+from tensorlang.diagnostics import error
+from tensorlang.graph.nodes import Value
+from tensorlang.shell.files import SUFFIXES, read_arrays
+
+Array = np.ndarray[Any, Any]
+_TYPE = re.compile(r"(\w+)\[([\d,\s]*)\]")
+SEED = 7
+
+
+def parsed(arguments: Iterable[str]) -> dict[str, Any]:
+    """Return the arguments by name. Raises CompileError C0211 for one that cannot be read, and those of the files."""
+    found: dict[str, Any] = {}
+    for argument in arguments:
+        name, equals, text = argument.partition("=")
+        if not equals:
+            if not argument.endswith(".npz"):
+                raise error(
+                    "C0211",
+                    f"`{argument}` is no argument",
+                    help="write `name=value`; a value is a file, a type such as `f32[4,5]`, or a number",
+                )
+            found |= read_arrays(Path(argument))
+        else:
+            found[name] = _value(name, text)
+    return found
+
+
+def _value(name: str, text: str) -> Any:
+    file, _, member = text.partition(":")
+    if file.endswith(SUFFIXES):
+        return _from_file(Path(file), name, member)
+    typed = _TYPE.fullmatch(text)
+    if typed is not None and typed[1] in DTYPES:
+        return random_array(DTYPES[typed[1]], tuple(int(n) for n in typed[2].split(",") if n.strip()))
+    if text.startswith("(") and text.endswith(")"):
+        return tuple(_literal(part.strip()) for part in text[1:-1].split(",") if part.strip())
+    return _literal(text)
+
+
+def _from_file(path: Path, name: str, member: str) -> Array:
+    arrays = read_arrays(path)
+    if "" in arrays:
+        return arrays[""]
+    wanted = member or name
+    if wanted not in arrays:
+        there = ", ".join(f"`{n}`" for n in arrays) or "no arrays"
+        raise error("C0211", f"`{path}` has no array `{wanted}`", notes=(f"it has {there}",))
+    return arrays[wanted]
+
+
+def _literal(text: str) -> int | float | bool | str:
+    if text in ("true", "false"):
+        return text == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            pass
+    return text
+
+
+def random_array(dtype: DType, shape: tuple[int, ...], seed: int = SEED) -> Array:
+    """Return seeded numbers: normally distributed floats, small whole numbers, either truth."""
+    rng = np.random.default_rng([seed, *shape])
+    if dtype.is_float:
+        return rng.standard_normal(shape).astype(dtype.numpy)
+    if dtype.kind == "bool":
+        return rng.integers(0, 2, shape).astype(dtype.numpy)
+    return rng.integers(0, 3, shape).astype(dtype.numpy)
+
+
+def random_feeds(inputs: Sequence[Value], given: dict[str, Any]) -> dict[str, Any]:
+    """Return `given` with random arrays for the inputs it lacks; whole numbers are 0 or 1, which fits ids as well as masks."""
+    feeds = dict(given)
+    for value in inputs:
+        if value.name not in feeds:
+            array = random_array(value.dtype, value.shape)
+            feeds[value.name] = np.minimum(array, 1) if value.dtype.is_integer else array
+    return feeds

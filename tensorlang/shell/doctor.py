@@ -1,0 +1,95 @@
+"""A check-up: what this machine and this installation have, and whether compiled code computes what it should."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+
+import numpy as np
+
+from codegen.dtypes import f32
+from codegen.llvm import pool, probe
+from codegen.llvm.cache import default_directory
+from codegen.llvm.target import host
+from tensorlang.api import installed_importers
+from tensorlang.diagnostics import Source
+from tensorlang.runtime.operator import Operators
+from tensorlang.runtime.toolchain import toolchain
+
+_PACKAGES = ("numpy", "llvmlite", "islpy", "lark", "onnx", "onnxruntime")
+_SELF_TEST = "op test(x: f32[M, K], w: f32[K, N]) -> (y: f32[M, N]) { y[i, j] = sum(k) x[i, k] * w[k, j] }"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """`fine` is False for what keeps tensorlang from working."""
+
+    what: str
+    found: str
+    fine: bool = True
+
+
+def findings() -> Iterator[Finding]:
+    """Yield what was found, one by one: the later ones take a moment."""
+    yield Finding("python", f"{platform.python_version()} ({sys.implementation.name})", sys.version_info >= (3, 11))
+    for package in _PACKAGES:
+        yield _package(package)
+    target = host()
+    yield Finding(
+        "processor", f"{target.cpu}, vectors of {target.vector_bits} bits, {target.vector_registers} registers, fma {target.has_fma}"
+    )
+    yield Finding("threads", f"{pool.available_threads()} of {os.cpu_count()} processors may be used")
+    yield _cache()
+    yield _importers()
+    yield _guarded("compiled code", _self_test)
+    yield _guarded("arithmetic", lambda: f"{probe.fma_flops(f32) * 1e-9:.0f} GFLOP/s of f32 fused multiply-adds on one thread")
+    yield _guarded("memory", lambda: f"{probe.read_bandwidth(256 << 20) * 1e-9:.1f} GB/s read by one thread")
+
+
+def _package(name: str) -> Finding:
+    try:
+        return Finding(name, version(name))
+    except PackageNotFoundError:
+        needed = name not in ("onnx", "onnxruntime")
+        return Finding(name, "not installed" + ("" if needed else " (optional)"), not needed)
+
+
+def _cache() -> Finding:
+    directory = default_directory()
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=directory):
+            pass
+    except OSError as problem:
+        return Finding("cache", f"{directory} cannot be written to: {problem.strerror}; set TENSORLANG_CACHE", False)
+    sizes = [entry.stat().st_size for entry in directory.rglob("*.o")]
+    return Finding("cache", f"{directory}: {len(sizes)} entries, {sum(sizes) / 2**20:.1f} MiB")
+
+
+def _importers() -> Finding:
+    found = installed_importers()
+    names = ", ".join(type(i).__module__ for i in found)
+    return Finding("importers", names or "none: install tensorlang as a package to compile models", bool(found))
+
+
+def _self_test() -> str:
+    rng = np.random.default_rng(1)
+    x, w = rng.integers(-4, 5, (17, 13)).astype(np.float32), rng.integers(-4, 5, (13, 19)).astype(np.float32)
+    for threads in (1, None):
+        ops = Operators(Source("<self-test>", _SELF_TEST), toolchain(threads=threads, cache=False))
+        if not np.array_equal(ops.test(x, w), x @ w):
+            raise ArithmeticError(f"a matrix product on {threads or 'all'} threads is wrong")
+    return "a matrix product is right, on one thread and on all"
+
+
+def _guarded(what: str, run: Callable[[], str]) -> Finding:
+    """Return the finding of `run`; whatever goes wrong in it is the finding."""
+    try:
+        return Finding(what, run())
+    except Exception as problem:
+        return Finding(what, f"{type(problem).__name__}: {problem}", False)

@@ -1,0 +1,81 @@
+"""Arrays in files: read without trusting them, written as a whole or not at all.
+
+C0201  cannot be read      C0202  not an .npy or .npz file      C0203  cannot be written
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from tensorlang.diagnostics import CompileError, error
+
+Array = np.ndarray[Any, Any]
+SUFFIXES = (".npy", ".npz")
+
+
+def read_arrays(path: Path) -> dict[str, Array]:
+    """Return the arrays of a file by name; the one array of an `.npy` file has the name "". Raises CompileError C0201, C0202."""
+    try:
+        with path.open("rb") as stream:
+            found = np.load(stream, allow_pickle=False)
+            return {"": found} if isinstance(found, np.ndarray) else {name: found[name] for name in found.files}
+    except OSError as problem:
+        raise error("C0201", f"cannot read `{path}`: {(problem.strerror or str(problem)).lower()}") from None
+    except (ValueError, EOFError, zipfile.BadZipFile, KeyError) as problem:
+        raise error(
+            "C0202", f"`{path}` is no array file", notes=(str(problem),), help="write it with `numpy.save` or `numpy.savez`"
+        ) from None
+
+
+def write_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
+    """Write one array to an `.npy` file, or any number to an `.npz` file. Raises CompileError C0202, C0203."""
+    if path.suffix == ".npy":
+        if len(arrays) != 1:
+            raise error("C0202", f"`{path}` can hold one array, not {len(arrays)}", help="name an `.npz` file")
+        [array] = arrays.values()
+        whole(path, lambda handle: np.save(handle, array, allow_pickle=False))
+    elif path.suffix == ".npz":
+        whole(path, lambda handle: np.savez(handle, **dict(arrays)))
+    else:
+        raise error("C0202", f"`{path}` is no array file", help="name an `.npy` or `.npz` file")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace a file by `text`. Raises CompileError C0203."""
+    whole(path, lambda handle: handle.write(text.encode()))
+
+
+def whole(path: Path, write: Callable[[BinaryIO], Any]) -> None:
+    """Call `write` on a temporary file beside `path` that then takes its place: nobody sees half of it. Raises CompileError C0203."""
+    temporary = ""
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent or ".", prefix=f".{path.name}.")
+        with os.fdopen(handle, "wb") as stream:
+            write(stream)
+        os.chmod(temporary, _mode(path))
+        os.replace(temporary, path)
+    except OSError as problem:
+        if temporary:
+            Path(temporary).unlink(missing_ok=True)
+        raise _unwritable(path, problem) from None
+
+
+def _mode(path: Path) -> int:
+    """Return the permissions of the file there is, or those of a new one."""
+    try:
+        return path.stat().st_mode & 0o777
+    except OSError:
+        mask = os.umask(0)
+        os.umask(mask)
+        return 0o666 & ~mask
+
+
+def _unwritable(path: Path, problem: OSError) -> CompileError:
+    return error("C0203", f"cannot write `{path}`: {(problem.strerror or str(problem)).lower()}")

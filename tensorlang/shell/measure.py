@@ -1,0 +1,64 @@
+"""Times of a model or an operator, next to those of a peer: measured in turns, so that both see the same machine."""
+
+from __future__ import annotations
+
+import importlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from tensorlang.diagnostics import error
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Seconds of a run: the shortest and the median of `rounds`."""
+
+    name: str
+    best_seconds: float
+    median_seconds: float
+    rounds: int
+
+
+def measured(runs: Mapping[str, Callable[[], object]], seconds: float) -> list[Timing]:
+    """Return the timing of each run; all of them together take about `seconds`."""
+    for run in runs.values():
+        run()
+    taken: dict[str, list[float]] = {name: [] for name in runs}
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end or not all(taken.values()):
+        for name, run in runs.items():
+            start = time.perf_counter()
+            run()
+            taken[name].append(time.perf_counter() - start)
+    return [Timing(name, min(times), median(times), len(times)) for name, times in taken.items()]
+
+
+def onnxruntime_run(path: str, feeds: Mapping[str, Array], threads: int) -> tuple[Callable[[], list[Array]], str]:
+    """Return a function that runs an ONNX file in onnxruntime, and its version. Raises CompileError C0221 when it is not installed."""
+    try:
+        peer = importlib.import_module("onnxruntime")
+    except ImportError:
+        raise error("C0221", "onnxruntime is not installed", help="pip install onnxruntime") from None
+    options = peer.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 3
+    session = peer.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    return lambda: list(session.run(None, dict(feeds))), str(peer.__version__)
+
+
+def largest_difference(ours: Sequence[Array], theirs: Sequence[Array]) -> float:
+    """Return the largest difference between corresponding arrays, relative to the largest magnitude in each."""
+    found = 0.0
+    for a, b in zip(ours, theirs, strict=True):
+        if a.size:
+            wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
+            scale = float(np.max(np.abs(wide_b))) or 1.0
+            found = max(found, float(np.max(np.abs(wide_a - wide_b))) / scale)
+    return found

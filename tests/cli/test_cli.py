@@ -1,0 +1,173 @@
+"""The command line: what it prints, what it exits with, and that it never shows a traceback."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tensorlang import cli
+
+TEXT = "op scale[T: float](x: T[N], attr by: float = 2.0) -> (y: T[N]) { y[i] = x[i] * by }\n"
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TENSORLANG_CACHE", str(tmp_path_factory.getbasetemp() / "objects"))
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "ops.tl"
+    path.write_text(TEXT)
+    return path
+
+
+@pytest.fixture
+def tl(capsys: pytest.CaptureFixture[str]) -> Any:
+    """Return a function that runs a command line and returns exit code, standard output and standard error."""
+
+    def run(*argv: str | Path) -> tuple[int, str, str]:
+        code = cli._guarded([str(a) for a in argv])
+        out, err = capsys.readouterr()
+        assert "Traceback" not in out + err
+        return code, out, err
+
+    return run
+
+
+def test_check_accepts_a_right_file(tl: Any, file: Path) -> None:
+    assert tl("check", file) == (0, "1 file checked, no mistakes\n", "")
+
+
+def test_check_reports_every_file_with_code_and_place(tl: Any, tmp_path: Path, file: Path) -> None:
+    for name, text in (("a.tl", "op f(x: f32[N]) -> (y: f32[N]) { y[i] = x[i + 1] }\n"), ("b.tl", "op g(")):
+        (tmp_path / name).write_text(text)
+    code, out, err = tl("check", tmp_path / "a.tl", file, tmp_path / "b.tl")
+    assert (code, out) == (1, "")
+    assert "a.tl:1:" in err and "b.tl:1:" in err
+    assert err.count("error[") == 2
+
+
+def test_check_speaks_json(tl: Any, tmp_path: Path) -> None:
+    path = tmp_path / "a.tl"
+    path.write_text("op f(x: f32[N]) -> (y: f32[N]) { y[i] = z[i] }\n")
+    code, out, err = tl("check", path, "--json")
+    assert (code, err) == (1, "")
+    [found] = json.loads(out)["diagnostics"]
+    assert found["code"].startswith("T")
+    assert found["labels"][0]["line"] == 1
+
+
+def test_fmt_lays_out_in_place_and_checks_without_changing(tl: Any, tmp_path: Path) -> None:
+    path = tmp_path / "a.tl"
+    path.write_text("op   f(x:f32[N])->(y:f32[N]){y[i]=x[i]}")
+    before = path.read_text()
+    assert tl("fmt", "--check", path)[0] == 1
+    assert path.read_text() == before
+    assert tl("fmt", path)[0] == 0
+    assert path.read_text() != before
+    assert tl("fmt", "--check", path) == (0, "", "")
+    assert [p.name for p in tmp_path.iterdir()] == ["a.tl"]
+
+
+@pytest.mark.parametrize(
+    ("stage", "part"),
+    [
+        ("syntax", "attr by: float"),
+        ("tensor", "x[i] * 3.0"),
+        ("schedule", "schedule scale for cpu"),
+        ("loops", "func tl_"),
+        ("llvm", "define"),
+        ("asm", ".text"),
+    ],
+)
+def test_show_prints_each_stage(tl: Any, file: Path, stage: str, part: str) -> None:
+    code, out, _ = tl("show", file, "scale", "x=f32[40]", "by=3.0", "--stage", stage)
+    assert code == 0
+    assert part in out
+
+
+def test_run_reads_arrays_and_writes_them_whole(tl: Any, file: Path, tmp_path: Path) -> None:
+    x = np.arange(5, dtype=np.float32)
+    np.save(tmp_path / "x.npy", x)
+    code, out, _ = tl("run", file, "scale", f"x={tmp_path / 'x.npy'}", "by=4.0", "-o", tmp_path / "y.npy")
+    assert (code, out) == (0, "y: float32[5]\n")
+    np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), x * 4, strict=True)
+    np.savez(tmp_path / "all.npz", x=x)
+    assert tl("run", file, tmp_path / "all.npz", "-o", tmp_path / "y.npz", "--json")[0] == 0
+    np.testing.assert_array_equal(np.load(tmp_path / "y.npz")["y"], x * 2)
+
+
+def test_explain_and_bench_take_random_arrays(tl: Any, file: Path) -> None:
+    code, out, _ = tl("explain", file, "x=f64[33]")
+    assert code == 0
+    assert "proven" in out and "time" in out
+    code, out, _ = tl("bench", file, "x=f32[8]", "--seconds", "0.05", "--json")
+    assert code == 0
+    assert json.loads(out)["timings"][0]["best_seconds"] < 0.01
+
+
+def test_doctor_finds_this_machine_fit_to_compile(tl: Any) -> None:
+    code, out, _ = tl("doctor", "--json")
+    found = {f["what"]: f for f in json.loads(out)["findings"]}
+    assert found["compiled code"]["fine"], found["compiled code"]
+    assert code == (0 if all(f["fine"] for f in found.values()) else 1)
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "part"),
+    [
+        (["run", "FILE", "nothing", "x=f32[3]"], 1, "C0213"),
+        (["run", "FILE", "x"], 1, "C0213"),
+        (["run", "FILE", "scale", "y"], 1, "C0211"),
+        (["run", "FILE", "x=f32[3]", "bye=1"], 1, "did you mean `by`"),
+        (["run", "FILE", "x=missing.npy"], 1, "C0201"),
+        (["run", "FILE", "x=FILE.npy"], 1, "C0201"),
+        (["run", "FILE", "x=f32[3]", "-o", "y.txt"], 1, "C0202"),
+        (["run", "FILE", "x=f32[3]", "-o", "/nowhere/at/all/y.npy"], 1, "C0203"),
+        (["run", "model.xyz"], 1, "O0001"),
+        (["check", "missing.tl"], 1, "P020"),
+        (["show", "FILE", "x=f32[3]", "--stage", "graph"], 1, "C0212"),
+        (["show", "FILE", "--stage", "nonsense"], 2, "Invalid value"),
+        (["bench", "FILE", "--against", "nobody"], 2, "unknown peer"),
+        (["frobnicate"], 2, "No such command"),
+        (["check"], 2, "Missing argument"),
+    ],
+)
+def test_mistakes_are_told_apart_by_exit_code(tl: Any, file: Path, argv: list[str], code: int, part: str) -> None:
+    found, out, err = tl(*(a.replace("FILE", str(file)) for a in argv))
+    assert found == code
+    assert part in err
+    assert out == ""
+
+
+def test_an_array_file_that_is_none_is_refused(tl: Any, file: Path, tmp_path: Path) -> None:
+    for name, data in (("a.npy", b"nonsense"), ("b.npz", b"PK\x03\x04 broken"), ("c.npy", b"")):
+        (tmp_path / name).write_bytes(data)
+        code, _, err = tl("run", file, f"x={tmp_path / name}")
+        assert code == 1
+        assert "C0202" in err
+
+
+def test_a_pickle_is_never_loaded(tl: Any, file: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    code, _, err = tl("run", file, f"x={tmp_path / 'a.npy'}")
+    assert code == 1
+    assert "C0202" in err
+
+
+def test_a_defect_of_ours_is_one_line_and_a_report(tl: Any, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*args: Any) -> Any:
+        raise ZeroDivisionError("deep inside")
+
+    monkeypatch.setattr(cli, "check_module", broken)
+    code, out, err = tl("check", file)
+    assert (code, out) == (1, "")
+    assert err.startswith("error[C0001]: internal error; a report is in ")
+    report = Path(err.splitlines()[0].rpartition(" ")[2])
+    assert "deep inside" in report.read_text()
+    report.unlink()

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from polyhedral_programs import MATMUL, M, N, box, executed, i, in_sequence, instances, j, le, lt, nest, plus, under
 
 from polyhedral.evaluate import evaluate, holds
-from polyhedral.expr import TRUE, And, Compare, Cond, Expr, Int, Or, Scale
-from polyhedral.legality import check
+from polyhedral.expr import TRUE, And, Compare, Cond, Expr, Int, Name, Or, Scale
+from polyhedral.legality import Violation, check
 from polyhedral.model import Access, Leaf, Mark, Scop, Statement, Tensor
 from polyhedral.region import footprint, place_at
 from polyhedral.scan import scan
@@ -155,3 +155,34 @@ def _inside_footprint(schedule: Schedule, tensor: str, placements: list[str], de
             if placement in placements and access.tensor == tensor and holds(access.when, at):
                 for low, size, x in zip(origin, found.extent, _element(access, at), strict=True):
                     assert low <= x < low + (size if isinstance(size, int) else evaluate(size, at))
+
+
+@settings(max_examples=40, deadline=None)
+@given(chains(), st.integers(1, 3), st.integers(1, 3), st.integers(0, 4), st.integers(0, 4), st.booleans(), st.booleans())
+def test_recomputation_is_accepted_exactly_when_every_read_finds_its_value(
+    scop: Scop, fi: int, fj: int, at: int, private: int, swapped: bool, short: bool
+) -> None:
+    c = nest(scop, "c").split("i", fi, "io", "ii").split("j", fj, "jo", "ji").reorder(["io", "jo", "ii", "ji"])
+    base = in_sequence(scop, nest(scop, "a"), nest(scop, "b"), c)
+    (b,) = place_at(base, ["b"], "b", ["c"], at, {"b": {"i": "bi", "j": "bj"}})
+    b = b.restrict(le(Name("bi"), Int(2))) if short else b
+    shared = ["io", "jo", "ii", "ji"]
+    parts = [under(["bi", "bj"], (Leaf("b"),)), under(shared[at:], (Leaf("c"),))]
+    first, second = reversed(parts) if swapped else parts
+    tree = (*under(["i", "j"], (Leaf("a"),)), *under(shared[:at], (*first, *second)))
+    schedule = Schedule(scop, {"a": nest(scop, "a"), "b": b, "c": c}, tree)
+    storage = {"b": min(private, at)}
+    verdict = check(schedule, storage=storage, outputs=["c"])
+    failing = next((n for n in range(6) if not _finds_values(schedule, storage, {"N": n})), None)
+    if isinstance(verdict, Violation):
+        assert verdict.params["N"] > 5 or (failing is not None and failing <= verdict.params["N"])
+    else:
+        assert isinstance(verdict, Proven) and failing is None
+
+
+def _finds_values(schedule: Schedule, private: Mapping[str, int], sizes: Mapping[str, int]) -> bool:
+    try:
+        values_are_there(schedule, private, sizes)
+    except AssertionError:
+        return False
+    return True

@@ -42,9 +42,17 @@ def write_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
         [array] = arrays.values()
         whole(path, lambda handle: np.save(handle, array, allow_pickle=False))
     elif path.suffix == ".npz":
-        whole(path, lambda handle: np.savez(handle, **dict(arrays)))
+        whole(path, lambda handle: _write_zip(handle, arrays))
     else:
         raise error("C0202", f"`{path}` is no array file", help="name an `.npy` or `.npz` file")
+
+
+def _write_zip(handle: BinaryIO, arrays: Mapping[str, Array]) -> None:
+    """Write an `.npz` file; unlike `numpy.savez` it takes any names."""
+    with zipfile.ZipFile(handle, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as stream:
+                np.lib.format.write_array(stream, np.asanyarray(array), allow_pickle=False)
 
 
 def write_text(path: Path, text: str) -> None:

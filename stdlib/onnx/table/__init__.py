@@ -6,6 +6,7 @@ from stdlib.onnx.model import Node
 from stdlib.onnx.problems import Unsupported, quoted
 from stdlib.onnx.site import Rule
 from stdlib.onnx.table import (
+    attend,
     contract,
     einsum,
     elementwise,
@@ -22,7 +23,21 @@ from stdlib.onnx.table import (
 from stdlib.onnx.table.entry import Entry
 
 TABLE: dict[str, tuple[Entry, ...]] = {}
-for _module in (elementwise, contract, einsum, pooling, normalise, reducing, moving, indexing, resizing, recurrent, quantised, shapes):
+for _module in (
+    attend,
+    elementwise,
+    contract,
+    einsum,
+    pooling,
+    normalise,
+    reducing,
+    moving,
+    indexing,
+    resizing,
+    recurrent,
+    quantised,
+    shapes,
+):
     for _entry in _module.RULES:
         TABLE[_entry.op] = (*TABLE.get(_entry.op, ()), _entry)
 

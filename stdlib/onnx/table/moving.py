@@ -205,6 +205,24 @@ def pad(n: Site) -> Value:
     return n.op("pad", x, n.view(value, ()), lo=tuple(lo), hi=tuple(hi))
 
 
+def center_crop_pad(n: Site) -> Value:
+    """Each axis is cut or filled with zeros to its new extent, evenly, the odd element at the end."""
+    x = n.arg(0)
+    rank = len(x.shape)
+    wanted = n.known_ints(1) or ()
+    axes = n.axes_of(n.integers("axes"), rank) if n.has("axes") else tuple(range(rank))
+    if len(axes) != len(wanted) or any(extent < 0 for extent in wanted):
+        raise n.wrong(f"the extents {list(wanted)} for the axes {list(axes)}")
+    lo, hi = [0] * rank, [0] * rank
+    for axis, extent in zip(axes, wanted, strict=True):
+        more = extent - x.shape[axis]
+        lo[axis] = more // 2 if more > 0 else -(-more // 2)
+        hi[axis] = more - lo[axis]
+    if not any((*lo, *hi)):
+        return x
+    return n.op("pad", x, n.constant(np.zeros((), x.dtype.numpy)), lo=tuple(lo), hi=tuple(hi))
+
+
 def trilu(n: Site) -> Value:
     x = n.arg(0)
     if len(x.shape) < 2:
@@ -256,6 +274,7 @@ RULES = (
     Entry("Expand", 8, 13, expand),
     Entry("Tile", 6, 13, tile),
     Entry("Pad", 2, 25, pad),
+    Entry("CenterCropPad", 18, 18, center_crop_pad),
     Entry("Trilu", 14, 14, trilu),
     Entry("DepthToSpace", 1, 28, depth_to_space),
     Entry("SpaceToDepth", 1, 28, space_to_depth),

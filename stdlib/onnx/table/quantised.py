@@ -6,7 +6,9 @@ import numpy as np
 
 from codegen.dtypes import DTYPES, DType
 from stdlib.onnx.site import Site
+from stdlib.onnx.table.elementwise import cast
 from stdlib.onnx.table.entry import Entry
+from stdlib.onnx.table.moving import repeated
 from stdlib.onnx.table.windows import pads, spatial
 from stdlib.onnx.tensors import element_type
 from tensorlang.graph.nodes import Value
@@ -80,8 +82,9 @@ def _integer_product(n: Site, a: Value, b: Value, az: Value, bz: Value) -> Value
 
 def qlinear_matmul(n: Site) -> Value:
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = n.args()
-    if any(len(s.shape) > 1 for s in (a_scale, b_scale, y_scale)) or a_scale.dtype != DTYPES["f32"]:
-        raise n.unsupported("scales of more than one dimension, or not f32")
+    a_scale, b_scale, y_scale = (cast(n, value, DTYPES["f32"]) for value in (a_scale, b_scale, y_scale))
+    if any(len(s.shape) > 1 for s in (a_scale, b_scale, y_scale)):
+        raise n.unsupported("scales of more than one dimension")
     s = _integer_product(n, a, b, a_zero, b_zero)
     rows = n.view(a_scale, (*a_scale.shape, 1)) if a_scale.shape not in ((), (1,)) else n.view(a_scale, ())
     scale = n.op("div", n.op("mul", rows, b_scale), y_scale)
@@ -102,10 +105,7 @@ def _integer_conv(n: Site, x: Value, w: Value, xz: Value, wz: Value) -> Value:
     dilation = n.integers("dilations", (1,) * rank, low=1, count=rank)
     lo, hi = pads(n, x.shape[2:], kernel, stride, dilation)
     if wz.shape in ((), (1,)):
-        array = n.array(wz)
-        if array is None:
-            raise n.unsupported("a zero point of the kernel that is not constant")
-        wz = n.constant(np.full((w.shape[0],), array.reshape(())))
+        wz = repeated(n, n.view(wz, (1,)), (w.shape[0],))
     return n.op("conv_integer", x, w, n.view(xz, ()), wz, group=group, stride=stride, dilation=dilation, lo=lo, hi=hi)
 
 

@@ -89,14 +89,17 @@ def arg(operator: str) -> Rule:
     return rule
 
 
-def cumsum(n: Site) -> Value:
-    x = n.arg(0)
-    axes = n.known_ints(1)
-    if axes is None or len(axes) != 1:
-        raise n.wrong("the axis must be one integer")
-    axis = n.axis_of(axes[0], len(x.shape))
-    operator = "cumsum_reverse" if n.flag("reverse") else "cumsum"
-    return n.op(operator, x, axis=axis, inclusive=0 if n.flag("exclusive") else 1)
+def cumulative(operator: str) -> Rule:
+    def rule(n: Site) -> Value:
+        x = n.arg(0)
+        axes = n.known_ints(1)
+        if axes is None or len(axes) != 1:
+            raise n.wrong("the axis must be one integer")
+        axis = n.axis_of(axes[0], len(x.shape))
+        name = f"{operator}_reverse" if n.flag("reverse") else operator
+        return n.op(name, x, axis=axis, inclusive=0 if n.flag("exclusive") else 1)
+
+    return rule
 
 
 def size_of(n: Site) -> Value:
@@ -116,6 +119,7 @@ RULES = (
     Entry("ReduceLogSumExp", 1, 28, reduction("reduce_log_sum_exp")),
     Entry("ArgMax", 1, 13, arg("arg_max")),
     Entry("ArgMin", 1, 13, arg("arg_min")),
-    Entry("CumSum", 11, 14, cumsum),
+    Entry("CumSum", 11, 14, cumulative("cumsum")),
+    Entry("CumProd", 26, 26, cumulative("cumprod")),
     Entry("Size", 1, 25, size_of),
 )

@@ -8,7 +8,7 @@ import numpy as np
 
 from codegen.dtypes import DTYPES
 from stdlib.onnx.problems import Refusal
-from stdlib.onnx.site import Site
+from stdlib.onnx.site import Rule, Site
 from stdlib.onnx.table.entry import Entry
 from stdlib.onnx.tensors import check_size, element_type
 from tensorlang.graph.nodes import Value
@@ -71,10 +71,28 @@ def eye_like(n: Site) -> Value:
     return n.constant(np.eye(*x.shape, k=k).astype(dtype.numpy))
 
 
+def window(weights: tuple[float, float, float]) -> Rule:
+    """A sum of cosines over one period, as wide as the input says."""
+
+    def rule(n: Site) -> Value:
+        size = n.known_ints(0)
+        if size is None or len(size) != 1 or not 0 <= size[0] <= 1 << 24:
+            raise n.wrong("one size is needed")
+        dtype = element_type(n.integer("output_datatype", 1), "the result")
+        angle = np.arange(size[0]) * (2 * np.pi / max(1, size[0] if n.flag("periodic", True) else size[0] - 1))
+        a, b, c = weights
+        return n.constant((a - b * np.cos(angle) + c * np.cos(2 * angle)).astype(dtype.numpy))
+
+    return rule
+
+
 RULES = (
     Entry("Constant", 1, 25, constant),
     Entry("ConstantOfShape", 9, 25, constant_of_shape),
     Entry("Shape", 1, 25, shape),
     Entry("Range", 11, 28, range_),
+    Entry("HannWindow", 17, 17, window((0.5, 0.5, 0))),
+    Entry("HammingWindow", 17, 17, window((25 / 46, 21 / 46, 0))),
+    Entry("BlackmanWindow", 17, 17, window((0.42, 0.5, 0.08))),
     Entry("EyeLike", 9, 22, eye_like),
 )

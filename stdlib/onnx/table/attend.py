@@ -1,0 +1,148 @@
+"""Attention, RotaryEmbedding, SwiGLU: the blocks of transformers that newer exporters write as one node."""
+
+from __future__ import annotations
+
+from math import sqrt
+
+import numpy as np
+
+from codegen.dtypes import DTYPES
+from stdlib.onnx.model import Array
+from stdlib.onnx.site import Site
+from stdlib.onnx.table.elementwise import cast
+from stdlib.onnx.table.entry import Entry
+from stdlib.onnx.table.moving import cut, joined, transposed
+from stdlib.onnx.tensors import element_type
+from tensorlang.graph.nodes import Value
+
+
+def attention(n: Site) -> tuple[Value | None, ...]:
+    """Heads are axis 1. Groups of query heads share one head of keys: they become an axis of their own, along which keys broadcast."""
+    q, k, v = (_heads(n, n.arg(i), "q_num_heads" if i == 0 else "kv_num_heads") for i in range(3))
+    if (n.maybe(4) is None) != (n.maybe(5) is None):
+        raise n.wrong("past keys and values must be given together")
+    past = 0 if n.maybe(4) is None else n.arg(4).shape[2]
+    if past or n.maybe(4) is not None:
+        k, v = joined(n, (n.arg(4), k), 2), joined(n, (n.arg(5), v), 2)
+    batch, heads, queries, size = q.shape
+    keys, shared = k.shape[2], k.shape[1]
+    if k.shape != (batch, shared, keys, size) or v.shape[:3] != k.shape[:3] or not shared or heads % shared or not size:
+        raise n.wrong(f"queries, keys and values of the shapes {list(q.shape)}, {list(k.shape)} and {list(v.shape)}")
+    group = heads // shared
+    root = n.constant(np.asarray(sqrt(max(0.0, n.real("scale", 1 / sqrt(size)))), q.dtype.numpy))
+    left, right = n.op("mul", q, root), n.op("mul", k, root)
+    raw = product = n.op("scores", n.view(left, (batch, shared, group, queries, size)), n.view(right, (batch, shared, 1, keys, size)))
+    cap = n.real("softcap", 0.0)
+    capped = product = n.op("map_with", product, f="soft_cap", a=cap) if cap > 0 else product
+    for bias in _biases(n, q, shared, group, keys, past):
+        product = n.op("add", product, bias)
+    precision = element_type(n.integer("softmax_precision", 0), "the softmax") if n.integer("softmax_precision", 0) else q.dtype
+    weights = cast(n, n.op("masked_softmax", cast(n, product, precision)), q.dtype)
+    y = n.view(n.op("matmul", weights, n.view(v, (batch, shared, 1, keys, v.shape[3]))), (batch, heads, queries, v.shape[3]))
+    if len(n.arg(0).shape) == 3:
+        y = n.view(transposed(n, y, (0, 2, 1, 3)), (batch, queries, heads * v.shape[3]))
+    shown = (raw, capped, product, weights)[n.integer("qk_matmul_output_mode", 0, 0, 3)]
+    return y, k, v, n.view(shown, (batch, heads, queries, keys)) if n.wants(3) else None
+
+
+def _heads(n: Site, x: Value, attribute: str) -> Value:
+    """Return [batch, heads, length, size] of that, or of [batch, length, heads * size]."""
+    if len(x.shape) == 4:
+        return x
+    count = n.integer(attribute, 0, low=1)
+    if len(x.shape) != 3 or x.shape[2] % count:
+        raise n.wrong(f"a value of the shape {list(x.shape)} for {count} heads")
+    return transposed(n, n.view(x, (*x.shape[:2], count, x.shape[2] // count)), (0, 2, 1, 3))
+
+
+def _biases(n: Site, q: Value, shared: int, group: int, keys: int, past: int) -> list[Value]:
+    """Return what is added to the scores [batch, shared, group, queries, keys]: 0 where a query may see a key, else -inf or a penalty."""
+    batch, heads, queries, _ = q.shape
+    causal, lengths = n.flag("is_causal"), n.maybe(6)
+    found: list[Value] = []
+    mask = n.maybe(3)
+    if mask is not None:
+        mask = _as_bias(n, _widened(n, mask, keys), q)
+        shape = (1,) * (4 - len(mask.shape)) + mask.shape
+        if len(shape) != 4 or any(have not in (1, full) for have, full in zip(shape, (batch, heads, queries, keys), strict=True)):
+            raise n.wrong(f"a mask of the shape {list(mask.shape)}")
+        found.append(n.view(mask, (shape[0], 1, 1, *shape[2:]) if shape[1] == 1 else (shape[0], shared, group, *shape[2:])))
+    if lengths is not None:
+        known = n.op("causal_length_mask" if causal else "length_mask", cast(n, lengths, DTYPES["i64"]), queries=queries, keys=keys)
+        found.append(n.view(_as_bias(n, known, q), (batch, 1, 1, queries, keys)))
+    left, right = n.integer("left_window_size", -1, low=-1), n.integer("right_window_size", -1, low=-1)
+    if lengths is not None and (left >= 0 or right >= 0):
+        raise n.unsupported("a window together with nonpad_kv_seqlen")
+    seen = _window(queries, keys, past, causal and lengths is None, left, right)
+    if not seen.all():
+        found.append(n.constant(np.where(seen, 0, -np.inf).astype(q.dtype.numpy)))
+    return found
+
+
+def _window(queries: int, keys: int, past: int, causal: bool, left: int, right: int) -> Array:
+    distance = np.arange(queries)[:, None] + past - np.arange(keys)[None, :]
+    seen = np.ones((queries, keys), np.bool_)
+    if causal:
+        seen &= distance >= 0
+    if left >= 0:
+        seen &= distance <= left
+    if right >= 0:
+        seen &= -distance <= right
+    return seen
+
+
+def _widened(n: Site, mask: Value, keys: int) -> Value:
+    """Return the mask with the keys it does not mention forbidden."""
+    missing = keys - mask.shape[-1] if mask.shape else 0
+    if missing <= 0 or mask.shape[-1] == 1:
+        return mask
+    fill = n.constant(np.asarray(False if mask.dtype == DTYPES["bool"] else -np.inf, mask.dtype.numpy))
+    zeros = (0,) * len(mask.shape)
+    return n.op("pad", mask, fill, lo=zeros, hi=(*zeros[1:], missing))
+
+
+def _as_bias(n: Site, mask: Value, q: Value) -> Value:
+    if mask.dtype == DTYPES["bool"]:
+        return n.op("mask_bias", mask, n.constant(np.zeros((), q.dtype.numpy)))
+    return cast(n, mask, q.dtype)
+
+
+def rotary(n: Site) -> Value:
+    x, cosines, sines = n.arg(0), n.arg(1), n.arg(2)
+    flat = len(x.shape) == 3
+    work = n.view(x, (*x.shape[:2], *_split(n, x))) if flat else transposed(n, x, (0, 2, 1, 3))
+    size = work.shape[3]
+    width = n.integer("rotary_embedding_dim", 0, low=0, high=size) or size
+    if width % 2:
+        raise n.wrong(f"{width} elements cannot be rotated in pairs")
+    if n.maybe(3) is not None:
+        cosines, sines = (n.op("gather", table, n.arg(3), axis=0) for table in (cosines, sines))
+    cosines, sines = (n.view(t, (*t.shape[:-1], 1, t.shape[-1])) for t in (cosines, sines))
+    turned, rest = cut(n, work, 3, 0, width), cut(n, work, 3, width, size - width) if width < size else None
+    pairs = n.flag("interleaved")
+    parts = n.view(turned, (*work.shape[:3], width // 2, 2) if pairs else (*work.shape[:3], 2, width // 2))
+    axis = 4 if pairs else 3
+    first, second = (n.view(cut(n, parts, axis, k, 1), (*work.shape[:3], width // 2)) for k in (0, 1))
+    both = tuple(n.op(f"rotate_{which}", first, second, cosines, sines) for which in ("first", "second"))
+    shape = (*work.shape[:3], width // 2, 1) if pairs else (*work.shape[:3], 1, width // 2)
+    y = n.view(joined(n, tuple(n.view(part, shape) for part in both), axis), turned.shape)
+    y = y if rest is None else joined(n, (y, rest), 3)
+    return n.view(y, x.shape) if flat else transposed(n, y, (0, 2, 1, 3))
+
+
+def _split(n: Site, x: Value) -> tuple[int, int]:
+    heads = n.integer("num_heads", 0, low=1)
+    if x.shape[2] % heads:
+        raise n.wrong(f"{x.shape[2]} elements in {heads} heads")
+    return heads, x.shape[2] // heads
+
+
+def swiglu(n: Site) -> Value:
+    return n.op("mul", n.op("map_with", n.arg(0), f="swish", a=n.real("alpha", 1.0)), n.arg(1))
+
+
+RULES = (
+    Entry("Attention", 23, 25, attention),
+    Entry("RotaryEmbedding", 23, 23, rotary),
+    Entry("SwiGLU", 28, 28, swiglu),
+)

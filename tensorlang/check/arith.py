@@ -72,7 +72,11 @@ def _const(number: int | float | bool, dtype: DType | None, span: Span) -> ir.Co
         )
     if not low <= number <= high:
         raise error(
-            "T0111", f"{int(number)} is outside type `{target}`", span, f"`{target}` holds {low} to {high}", help="cast to a wider type first: `i32(…)`"
+            "T0111",
+            f"{int(number)} is outside type `{target}`",
+            span,
+            f"`{target}` holds {low} to {high}",
+            help="cast to a wider type first: `i32(…)`",
         )
     return ir.Const(int(number), target, span=span)
 
@@ -86,7 +90,13 @@ def float_const(number: int | float | bool, dtype: DType, span: Span) -> ir.Cons
         exact = math.inf
     largest = float(np.finfo(target.numpy).max)
     if (math.isinf(exact) and not (isinstance(number, float) and math.isinf(number))) or largest < abs(exact) < math.inf:
-        raise error("T0111", f"this number is too large for `{target}`", span, f"`{target}` goes up to {largest}", help="write `inf` if infinity is meant, or compute in `f64`")
+        raise error(
+            "T0111",
+            f"this number is too large for `{target}`",
+            span,
+            f"`{target}` goes up to {largest}",
+            help="write `inf` if infinity is meant, or compute in `f64`",
+        )
     return ir.Const(float(target.numpy.type(exact)), target, span=span)
 
 
@@ -125,11 +135,25 @@ def not_scalar(value: Value, span: Span) -> Exception:
                 help=f"index it: `{name}[…]`; a bare name is only an operator's argument",
             )
         case Tup(items):
-            return error("T0115", f"a tuple of {len(items)} stands where one value is needed", span, "a tuple", help="take one component with the reducer's `yield`, or give as many results as components: `a[i], b[i] = …`")
+            return error(
+                "T0115",
+                f"a tuple of {len(items)} stands where one value is needed",
+                span,
+                "a tuple",
+                help="take one component with the reducer's `yield`, or give as many results as components: `a[i], b[i] = …`",
+            )
         case Packed():
-            return error("T0130", "a pack stands where one value is needed", span, "a pack", help="expand it with `..` as in `x[d..]`, or fold it: `prod(d..)`")
+            return error(
+                "T0130",
+                "a pack stands where one value is needed",
+                span,
+                "a pack",
+                help="expand it with `..` as in `x[d..]`, or fold it: `prod(d..)`",
+            )
         case Str():
-            return error("T0113", "a text stands where a number is needed", span, "a text", help="texts can only be compared: `mode == \"edge\"`")
+            return error(
+                "T0113", "a text stands where a number is needed", span, "a text", help='texts can only be compared: `mode == "edge"`'
+            )
         case Fn(name):
             return error("T0113", f"`{name}` is a function, not a value", span, "a function", help=f"call it: `{name}(…)`")
         case Num() | Idx() | Cnd() | Val() | Limit() | Choice():
@@ -239,7 +263,9 @@ def _fold(op: str, x: int | float | bool, y: int | float | bool, span: Span) -> 
 
 
 def undefined(op: str, what: str, span: Span) -> Exception:
-    help_text = {"/": "`//` divides integers (floor); cast for an exact quotient: `f32(a) / f32(b)`"}.get(op, "cast it first: `i32(…)` or `f32(…)`")
+    help_text = {"/": "`//` divides integers (floor); cast for an exact quotient: `f32(a) / f32(b)`"}.get(
+        op, "cast it first: `i32(…)` or `f32(…)`"
+    )
     return error("T0114", f"`{op}` is not defined for {what}", span, "here", help=help_text)
 
 
@@ -487,7 +513,13 @@ def choose(cond: Value, then: Value, orelse: Value, span: Span) -> Value:
     """Return `if cond then then else orelse` of values that are both needed."""
     if isinstance(then, Tup) or isinstance(orelse, Tup):
         if not (isinstance(then, Tup) and isinstance(orelse, Tup) and len(then.items) == len(orelse.items)):
-            raise error("T0115", "the two sides of `if` have different numbers of components", span, "here", help="give both sides the same components")
+            raise error(
+                "T0115",
+                "the two sides of `if` have different numbers of components",
+                span,
+                "here",
+                help="give both sides the same components",
+            )
         return Tup(tuple(choose(cond, a, b, span) for a, b in zip(then.items, orelse.items, strict=True)))
     test = truth_expr(cond, span)
     if isinstance(then, Num | Limit | Choice) and isinstance(orelse, Num | Limit | Choice):
@@ -540,4 +572,6 @@ def _cast_number(number: int | float | bool, dtype: DType, span: Span, saturate:
     whole = int(number)
     if saturate:
         whole = int(max(low, min(high, whole)))
-    return Val(ir.Const(whole, dtype, span=span) if low <= whole <= high else ir.Cast(dtype, ir.Const(whole, i64, span=span), span=span), dtype)
+    return Val(
+        ir.Const(whole, dtype, span=span) if low <= whole <= high else ir.Cast(dtype, ir.Const(whole, i64, span=span), span=span), dtype
+    )

@@ -23,7 +23,7 @@ from tensorlang.check.scalar import value
 from tensorlang.check.scope import Context, Scope, expand, no_shadowing
 from tensorlang.check.solve import Slot, Solution, solve
 from tensorlang.check.types import CONSTANTS, LIMITS
-from tensorlang.check.values import Dim, Idx, Num, Packed, Tensor, Tup, Value
+from tensorlang.check.values import Dim, Idx, Num, Packed, Tensor, Tup, Val, Value
 from tensorlang.check.walk import children, descendants, repeated_names
 from tensorlang.diagnostics import CompileError, Diagnostic, Span
 from tensorlang.syntax import nodes as sx
@@ -84,7 +84,7 @@ def elaborate(module: Module, binding: Binding, call: Call) -> ir.Program:
         binding.sizes,
         binding.parameters,
         binding.result_names,
-        tuple([*body.inlined, *definitions]),
+        (*body.inlined, *definitions),
         affine.conj(binding.context, body.context),
         span=binding.operator.span,
     )
@@ -100,7 +100,9 @@ def _start(module: Module, binding: Binding) -> Body:
     base = Scope({**binding.values, **singles})
     written = {t.name for c in operator.clauses for t in c.targets} - {"_"}
     local = written - binding.params.keys() - binding.results.keys()
-    ctx = Context(module, operator, dict(binding.dtypes), Fresh(), value, dict(declared), local_names=frozenset(local), sizes=frozenset(binding.sizes))
+    ctx = Context(
+        module, operator, dict(binding.dtypes), Fresh(), value, dict(declared), local_names=frozenset(local), sizes=frozenset(binding.sizes)
+    )
     body = Body(ctx, binding, [], dict(binding.patterns))
     ctx.element_type = lambda name: _element_type(body, name)
     for number, clause in enumerate(operator.clauses):
@@ -119,7 +121,13 @@ def _equations(body: Body, base: Scope, number: int, clause: sx.Clause) -> Itera
     binding = body.binding
     for target in clause.targets:
         if target.name in binding.params:
-            raise error("T0141", f"`{target.name}` is a parameter and cannot be defined", target.span, "defined here", help="define a result or a tensor of another name")
+            raise error(
+                "T0141",
+                f"`{target.name}` is a parameter and cannot be defined",
+                target.span,
+                "defined here",
+                help="define a result or a tensor of another name",
+            )
         if target.name in binding.values and target.name != "_":
             no_shadowing(base, target.name, target.span, "tensor")
     outer = frozenset(n for n, v in base.values.items() if isinstance(v, Packed))
@@ -130,13 +138,27 @@ def _equations(body: Body, base: Scope, number: int, clause: sx.Clause) -> Itera
         return
     group = {**binding.params, **binding.results}.get(each.name)
     if not isinstance(group, tuple):
-        raise error("T0142", f"`{each.name}` is not declared with `each`", each.span, "repeated over here", help=f"declare it so: `each {each.name}: T[…]`")
+        raise error(
+            "T0142",
+            f"`{each.name}` is not declared with `each`",
+            each.span,
+            "repeated over here",
+            help=f"declare it so: `each {each.name}: T[…]`",
+        )
     copies = {n: v for n, v in base.values.items() if n in binding.each_sizes and isinstance(v, Packed) and len(v.items) == len(group)}
     for position in range(len(group)):
-        members = {n: g[position] for n, g in {**binding.params, **binding.results}.items() if isinstance(g, tuple) and len(g) == len(group)}
+        members = {
+            n: g[position] for n, g in {**binding.params, **binding.results}.items() if isinstance(g, tuple) and len(g) == len(group)
+        }
         scope = replace(base.bind({**members, **{n: v.items[position] for n, v in copies.items()}}), copies=(copies, position))
         inner = outer - copies.keys()
-        yield Equation(clause, f"{number}.{position}", _targets(clause, scope), scope, PackNames(inner, clause_names(number, clause, outer, names).own, f"{number}.{position}"))
+        yield Equation(
+            clause,
+            f"{number}.{position}",
+            _targets(clause, scope),
+            scope,
+            PackNames(inner, clause_names(number, clause, outer, names).own, f"{number}.{position}"),
+        )
 
 
 def _targets(clause: sx.Clause, scope: Scope) -> tuple[str, ...]:
@@ -153,17 +175,22 @@ def _check_results(body: Body) -> None:
         result = body.binding.results[param.name]
         for tensor in result if isinstance(result, tuple) else (result,):
             if tensor.name not in defined:
-                raise error("T0143", f"result `{tensor.name}` is never defined", param.span, "declared here", help=f"add an equation `{param.name}[…] = …`")
+                raise error(
+                    "T0143",
+                    f"result `{tensor.name}` is never defined",
+                    param.span,
+                    "declared here",
+                    help=f"add an equation `{param.name}[…] = …`",
+                )
 
 
 def called(body: Body, equation: Equation) -> sx.Apply | None:
     """Return the operator call that an equation consists of, or None."""
     node = equation.clause.value
     module = body.ctx.module
-    if isinstance(node, sx.Apply) and node.name in module.operators and node.name not in equation.scope.values:
-        if all(t.slots is None for t in equation.clause.targets):
-            return node
-    return None
+    if not isinstance(node, sx.Apply) or node.name not in module.operators or node.name in equation.scope.values:
+        return None
+    return node if all(t.slots is None for t in equation.clause.targets) else None
 
 
 # ---------------------------------------------------------------- indices of an equation
@@ -301,7 +328,9 @@ def _found(body: Body, equation: Equation, opened: Opened, known: frozenset[str]
 
 def _boxes(body: Body, call: Call) -> None:
     """Find the box of every local tensor and inline every called operator."""
-    pending = [n for n in dict.fromkeys(t for e in body.equations for t in e.tensors) if n in body.ctx.local_names and n not in body.ctx.tensors]
+    pending = [
+        n for n in dict.fromkeys(t for e in body.equations for t in e.tensors) if n in body.ctx.local_names and n not in body.ctx.tensors
+    ]
     calls = [e for e in body.equations if called(body, e)]
     results = {t for e in calls for t in e.tensors}
     pending = [n for n in pending if n not in results]
@@ -384,7 +413,12 @@ def _box(body: Body, name: str, known: frozenset[str], partial: bool) -> Tensor 
         if extents is None:
             extents, composite, shape = [[] for _ in uppers], flags, groups
         if groups != shape:
-            raise labelled("T0132", f"`{name}` is defined with different numbers of indices", [(target.span, "here"), (equations[0].clause.targets[0].span, "and here")], help="use the same number of indices in every equation")
+            raise labelled(
+                "T0132",
+                f"`{name}` is defined with different numbers of indices",
+                [(target.span, "here"), (equations[0].clause.targets[0].span, "and here")],
+                help="use the same number of indices in every equation",
+            )
         for axis, upper in enumerate(uppers):
             extents[axis].append(upper)
     assert extents is not None
@@ -446,7 +480,7 @@ def _coordinate(body: Body, scope: Scope, slot: sx.Node) -> px.Expr:
         case Num(number) if isinstance(number, bool | int):
             return px.Int(int(number))
         case other:
-            factors = getattr(other, "factors", frozenset()) & body.ctx.sizes
+            factors = other.factors & body.ctx.sizes if isinstance(other, Val) else frozenset[str]()
             if factors:
                 raise body.binding.needs_static(factors, slot.span, "multiplies an index")
             raise error(
@@ -460,7 +494,9 @@ def _coordinate(body: Body, scope: Scope, slot: sx.Node) -> px.Expr:
 
 def _ready(body: Body, equation: Equation) -> bool:
     node = equation.clause.value
-    return all(m.name in body.ctx.tensors or m.name not in body.ctx.local_names for m in descendants(node) if isinstance(m, sx.Id | sx.Index))
+    return all(
+        m.name in body.ctx.tensors or m.name not in body.ctx.local_names for m in descendants(node) if isinstance(m, sx.Id | sx.Index)
+    )
 
 
 def _explain_stuck(body: Body, pending: Sequence[str], calls: Sequence[Equation]) -> None:
@@ -479,8 +515,20 @@ def _explain_stuck(body: Body, pending: Sequence[str], calls: Sequence[Equation]
             if missing is not None:
                 agreed([], missing.lstrip("?"), equation.clause.targets[0].span, "index")
     if calls:
-        raise error("T0145", "an operator call is part of a cycle", calls[0].span, "needs a tensor that needs its result", help="a recurrence must be written out in equations: a callee works on whole tensors")
-    raise error("T0107", f"the shape of `{pending[0]}` cannot be told", body.of(pending[0])[0].span, "defined here", help="write the ranges of its indices: `for i in 0..n`")
+        raise error(
+            "T0145",
+            "an operator call is part of a cycle",
+            calls[0].span,
+            "needs a tensor that needs its result",
+            help="a recurrence must be written out in equations: a callee works on whole tensors",
+        )
+    raise error(
+        "T0107",
+        f"the shape of `{pending[0]}` cannot be told",
+        body.of(pending[0])[0].span,
+        "defined here",
+        help="write the ranges of its indices: `for i in 0..n`",
+    )
 
 
 # ---------------------------------------------------------------- types
@@ -500,7 +548,13 @@ def _element_type(body: Body, name: str) -> DType | None:
     if found is not None:
         body.types[name] = found
     elif not body.inferring:
-        raise error("T0117", f"the element type of `{name}` cannot be told", body.of(name)[0].span, "only numbers are assigned", help=f"cast one: `{name}[…] = f32(0)`")
+        raise error(
+            "T0117",
+            f"the element type of `{name}` cannot be told",
+            body.of(name)[0].span,
+            "only numbers are assigned",
+            help=f"cast one: `{name}[…] = f32(0)`",
+        )
     return found
 
 
@@ -552,8 +606,8 @@ def _solved(body: Body, equation: Equation, name: str, axes: tuple[str, ...]) ->
     scope = _rebound(opened.scope, solution)
     scope = scope.bounded({**box, **_axis_ranges(ranges, solution)})
     conds = px.TRUE
-    for cond, at in opened.conds:
-        inner = replace(_rebound(at, solution), ranges=scope.ranges)
+    for cond, within in opened.conds:
+        inner = replace(_rebound(within, solution), ranges=scope.ranges)
         conds = affine.conj(conds, _tail_condition(body, inner, cond))
     return Solved(scope, affine.conj(guard, conds))
 
@@ -586,7 +640,13 @@ def _slots(body: Body, equation: Equation, opened: Opened, tensor: Tensor, axes:
         inner = list(expand(at, slot.items)) if isinstance(slot, sx.TupleOf) else [(slot, at)]
         if len(inner) != len(dim.sizes):
             if isinstance(slot, sx.TupleOf):
-                raise error("T0133", f"a tuple of {len(inner)} indices for a dimension of {len(dim.sizes)}", slot.span, "on the left", help="use as many indices as the dimension was declared with")
+                raise error(
+                    "T0133",
+                    f"a tuple of {len(inner)} indices for a dimension of {len(dim.sizes)}",
+                    slot.span,
+                    "on the left",
+                    help="use as many indices as the dimension was declared with",
+                )
             out.append(_whole_composite(body, at, slot, dim, axes, len(out)))
             out += [Slot("", affine.ZERO, slot.span)] * (len(dim.sizes) - 1)
             continue
@@ -596,7 +656,13 @@ def _slots(body: Body, equation: Equation, opened: Opened, tensor: Tensor, axes:
 
 
 def _whole_composite(body: Body, scope: Scope, slot: sx.Node, dim: Dim, axes: tuple[str, ...], first: int) -> Slot:
-    raise error("T0133", "a composite dimension on the left is indexed by a tuple", slot.span, "one index for several sizes", help=f"write `({', '.join('ijkl'[: len(dim.sizes)])})`")
+    raise error(
+        "T0133",
+        "a composite dimension on the left is indexed by a tuple",
+        slot.span,
+        "one index for several sizes",
+        help=f"write `({', '.join('ijkl'[: len(dim.sizes)])})`",
+    )
 
 
 def _index_ranges(
@@ -620,7 +686,9 @@ def _index_ranges(
             right = [p for p in found[tier] if p.index == name]
             if right:
                 break
-        out[name] = agreed(left if left and (tensor.declared or not right) else right, name.lstrip("?"), equation.clause.targets[0].span, "index")
+        out[name] = agreed(
+            left if left and (tensor.declared or not right) else right, name.lstrip("?"), equation.clause.targets[0].span, "index"
+        )
     return out
 
 
@@ -674,7 +742,13 @@ def _tail_condition(body: Body, scope: Scope, node: sx.Node) -> px.Cond:
         case px.Compare() | px.And() | px.Or() | px.Not() as cond:
             return cond
         case _:
-            raise error("T0147", "the guard of an equation depends on data", node.span, "decided only at run time", help="choose the value instead: `y[i] = if … then … else …`")
+            raise error(
+                "T0147",
+                "the guard of an equation depends on data",
+                node.span,
+                "decided only at run time",
+                help="choose the value instead: `y[i] = if … then … else …`",
+            )
 
 
 # ---------------------------------------------------------------- definitions
@@ -699,22 +773,40 @@ def _definitions(body: Body) -> list[ir.Definition]:
 
 def _definition(body: Body, first: Equation) -> ir.Definition:
     if "" in first.tensors:
-        raise error("T0148", "`_` discards a result of an operator, not of an expression", first.clause.targets[0].span, "here", help="give it a name")
+        raise error(
+            "T0148",
+            "`_` discards a result of an operator, not of an expression",
+            first.clause.targets[0].span,
+            "here",
+            help="give it a name",
+        )
     group = first.tensors
     equations = [e for e in body.equations if set(e.tensors) & set(group)]
     for equation in equations:
         if equation.tensors != group or called(body, equation):
-            raise labelled("T0148", f"{' and '.join(f'`{t}`' for t in group)} are defined together here and apart there", [(first.span, "together"), (equation.span, "differently")], help="define them together in every equation, or apart in every one")
+            raise labelled(
+                "T0148",
+                f"{' and '.join(f'`{t}`' for t in group)} are defined together here and apart there",
+                [(first.span, "together"), (equation.span, "differently")],
+                help="define them together in every equation, or apart in every one",
+            )
     tensors = [body.ctx.tensors[name] for name in group]
     _check_same_shape(first, tensors)
     axes = _axes(body, equations, tensors[0])
-    body.ctx.names = Fresh({*body.binding.sizes, *body.ctx.tensors, *body.ctx.local_names, *axes, *(d.name for x in body.inlined for d in x.tensors)})
+    body.ctx.names = Fresh(
+        {*body.binding.sizes, *body.ctx.tensors, *body.ctx.local_names, *axes, *(d.name for x in body.inlined for d in x.tensors)}
+    )
     plain = [_piece(body, e, group, axes) if e.is_plain else None for e in equations]
     guards = [p.guard for p in plain if p is not None]
     pieces = []
     rest = [e for e in equations if not e.is_plain]
     if len(rest) > 1:
-        raise labelled("T0149", f"`{group[0]}` has two `otherwise`", [(rest[0].span, "one"), (rest[1].span, "another")], help="give one of them a guard")
+        raise labelled(
+            "T0149",
+            f"`{group[0]}` has two `otherwise`",
+            [(rest[0].span, "one"), (rest[1].span, "another")],
+            help="give one of them a guard",
+        )
     for equation, made in zip(equations, plain, strict=True):
         if made is None:
             written = _piece(body, equation, group, axes)
@@ -726,7 +818,13 @@ def _definition(body: Body, first: Equation) -> ir.Definition:
 def _check_same_shape(first: Equation, tensors: list[Tensor]) -> None:
     for tensor in tensors[1:]:
         if _axis_sizes(tensor) != _axis_sizes(tensors[0]):
-            raise error("T0148", f"`{tensors[0].name}` and `{tensor.name}` are defined together but have different shapes", first.span, "defined together", help="define them in equations of their own")
+            raise error(
+                "T0148",
+                f"`{tensors[0].name}` and `{tensor.name}` are defined together but have different shapes",
+                first.span,
+                "defined together",
+                help="define them in equations of their own",
+            )
 
 
 def _stored(body: Body, tensor: Tensor) -> DType:
@@ -769,7 +867,13 @@ def _piece(body: Body, equation: Equation, group: tuple[str, ...], axes: tuple[s
     solved = _solved(body, equation, group[0], axes)
     for other in group[1:]:
         if _solved(body, equation, other, axes) != solved:
-            raise error("T0148", "tensors defined together must have the same indices on the left", equation.span, "here", help="define them in equations of their own")
+            raise error(
+                "T0148",
+                "tensors defined together must have the same indices on the left",
+                equation.span,
+                "here",
+                help="define them in equations of their own",
+            )
     computed = value(body.ctx, replace(solved.scope, owner=group[0]), equation.clause.value)
     return ir.Piece(_stored_value(body, equation, group, computed), solved.guard, span=equation.span)
 

@@ -73,7 +73,9 @@ def _once(problems: tuple[Diagnostic, ...]) -> list[Diagnostic]:
 
 def _attributes(operator: sx.Operator) -> dict[str, object] | None:
     """Return stand-ins for attributes without a default; None where there is none to be had."""
-    told = {n.name for cond in operator.where for n in descendants(cond) if isinstance(n, sx.Id)} if _has_rank_condition(operator) else set()
+    told = (
+        {n.name for cond in operator.where for n in descendants(cond) if isinstance(n, sx.Id)} if _has_rank_condition(operator) else set()
+    )
     out: dict[str, object] = {}
     for param in operator.params:
         if param.kind != "attr" or param.default is not None or param.name in told:
@@ -112,7 +114,7 @@ def _has_rank_condition(operator: sx.Operator) -> bool:
 
 def _choices(operator: sx.Operator) -> Iterator[dict[str, int]]:
     """Yield lengths of the packs of the signature: all alike first, then (for two packs) mixed."""
-    packs = [n for n in dict.fromkeys(n for n, pack in dimension_names(operator) if pack)]
+    packs = list(dict.fromkeys(n for n, pack in dimension_names(operator) if pack))
     if not packs:
         yield {}
         return
@@ -165,14 +167,20 @@ def _given(operator: sx.Operator, lengths: Mapping[str, int], attrs: Mapping[str
     for param in operator.params:
         if param.kind == "tensor":
             tensors[param.name] = stand_in.argument(param)
-    sizes = {p.name: tuple(stand_in.size(f"{p.name}.{k}") for k in range(lengths[p.name])) for p in operator.params if p.kind == "size" and p.pack}
+    sizes = {
+        p.name: tuple(stand_in.size(f"{p.name}.{k}") for k in range(lengths[p.name]))
+        for p in operator.params
+        if p.kind == "size" and p.pack
+    }
     return Given(tensors, attrs, sizes)
 
 
 def _told_by_rank(operator: sx.Operator, cond: sx.Node, lengths: Mapping[str, int], attrs: Mapping[str, object]) -> dict[str, object]:
     """`where rank(A) == axis`: the attribute follows from the length."""
     match cond:
-        case sx.Compare((sx.Apply("rank", (sx.Id(pack),)), sx.Id(attr)), ("==",)) | sx.Compare((sx.Id(attr), sx.Apply("rank", (sx.Id(pack),))), ("==",)):
+        case sx.Compare((sx.Apply("rank", (sx.Id(pack),)), sx.Id(attr)), ("==",)) | sx.Compare(
+            (sx.Id(attr), sx.Apply("rank", (sx.Id(pack),))), ("==",)
+        ):
             return {attr: lengths[pack]} if pack in lengths and any(p.name == attr for p in operator.params) else {}
         case sx.Binary("and", lhs, rhs):
             return _told_by_rank(operator, lhs, lengths, attrs) | _told_by_rank(operator, rhs, lengths, attrs)
@@ -206,7 +214,9 @@ class _StandIn:
     def dims(self, dim: sx.Node, copy: int) -> list[tuple[px.Expr, ...]]:
         match dim:
             case sx.Pack(inner):
-                length = next((self.lengths[n.name] for n in descendants(inner) if isinstance(n, sx.Id | sx.Index) and n.name in self.lengths), 0)
+                length = next(
+                    (self.lengths[n.name] for n in descendants(inner) if isinstance(n, sx.Id | sx.Index) and n.name in self.lengths), 0
+                )
                 return [(self.extent(inner, k),) for k in range(length)]
             case sx.Each(name):
                 return [(self.size(f"{name}.{copy}"),)]

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import cast
 
 from codegen.dtypes import DType
 from polyhedral import expr as px
 from tensorlang.check import affine
 from tensorlang.check.bindings import Arg, Inlined
 from tensorlang.check.body import Body, Equation, elaborate
-from tensorlang.check.problems import NeedsStatic, error, labelled
+from tensorlang.check.problems import NeedsStatic, counted, error, labelled
 from tensorlang.check.reads import show_dims
 from tensorlang.check.scalar import value
 from tensorlang.check.scope import Scope, expand
@@ -102,10 +101,22 @@ def _arguments(
         else:
             pairs.append((param, positional.pop(0)))
     if positional:
-        raise error("T0161", f"`{operator.name}` takes {len(operator.params)} arguments and is given {len(node.args)}", node.span, "called here", help=f"its parameters are {', '.join(params)}")
+        raise error(
+            "T0161",
+            f"`{operator.name}` takes {len(operator.params)} arguments and is given {len(node.args)}",
+            node.span,
+            "called here",
+            help=f"its parameters are {', '.join(params)}",
+        )
     for keyword in (a for a in node.args if isinstance(a, sx.Keyword)):
         if keyword.name not in params:
-            raise error("T0161", f"`{operator.name}` has no parameter `{keyword.name}`", keyword.span, "given here", help=f"its parameters are {', '.join(params)}")
+            raise error(
+                "T0161",
+                f"`{operator.name}` has no parameter `{keyword.name}`",
+                keyword.span,
+                "given here",
+                help=f"its parameters are {', '.join(params)}",
+            )
         if any(p.name == keyword.name for p, _ in pairs):
             raise error("T0161", f"`{keyword.name}` is given twice", keyword.span, "again here", help="delete one")
         pairs.append((params[keyword.name], keyword.value))
@@ -164,21 +175,33 @@ def _tensor(body: Body, equation: Equation, node: sx.Node, name: str, before: li
         case sx.Apply(callee) if callee in body.ctx.module.operators:
             nested, inner = _callee(body, equation, node, name, before)
             if len(nested.results) != 1:
-                raise error("T0161", f"`{callee}` has {len(nested.results)} results; only one can be an argument", node.span, "nested call", help="name its results in an equation of their own: `a, b = …`")
+                raise error(
+                    "T0161",
+                    f"`{callee}` has {len(nested.results)} results; only one can be an argument",
+                    node.span,
+                    "nested call",
+                    help="name its results in an equation of their own: `a, b = …`",
+                )
             results = {nested.results[0].name: name}
             contexts += [*inner, nested.program.context]
             before += _renamed(body, nested, results, name)
             return _result_tensors(nested, results)[0]
         case _:
             pass
-    raise error("T0162", "an operator's argument is a whole tensor", node.span, "not a tensor's name", help="define a tensor first: `t[i] = …`, then pass `t`")
+    raise error(
+        "T0162",
+        "an operator's argument is a whole tensor",
+        node.span,
+        "not a tensor's name",
+        help="define a tensor first: `t[i] = …`, then pass `t`",
+    )
 
 
 def _constant(body: Body, scope: Scope, param: sx.Param, node: sx.Node) -> object:
     if isinstance(node, sx.Id) and isinstance(param.type, sx.Id) and param.type.name == "fn":
         found = scope.values.get(node.name)
         return found if isinstance(found, Fn) else node.name
-    if isinstance(node, sx.TupleOf) or isinstance(node, sx.Pack):
+    if isinstance(node, sx.TupleOf | sx.Pack):
         items = node.items if isinstance(node, sx.TupleOf) else (node,)
         return tuple(_known(value(body.ctx, at, item), item.span) for item, at in expand(scope, items))
     if isinstance(node, sx.Id) and isinstance(pack := scope.values.get(node.name), Packed):
@@ -194,12 +217,18 @@ def _known(found: Value, span: Span) -> object:
             return text
         case Fn():
             return found
-        case Idx(e) if (number := affine.constant(e)) is not None:
-            return number
+        case Idx(e) if (size := affine.constant(e)) is not None:
+            return size
         case Idx(e):
             raise NeedsStatic(affine.names(e), span, "is an attribute of a call")
         case _:
-            raise error("T0163", "an attribute is a constant of the compilation", span, "computed at run time", help="pass a number, an attribute or a size")
+            raise error(
+                "T0163",
+                "an attribute is a constant of the compilation",
+                span,
+                "computed at run time",
+                help="pass a number, an attribute or a size",
+            )
 
 
 def _sizes(body: Body, scope: Scope, param: sx.Param, node: sx.Node) -> px.Expr | tuple[px.Expr, ...]:
@@ -216,18 +245,23 @@ def _extent(found: Value, span: Span) -> px.Expr:
         case Idx(e):
             return e
         case _:
-            raise error("T0163", "a size is known when the operator is entered", span, "computed from data", help="pass a number, a size or an expression of sizes")
+            raise error(
+                "T0163",
+                "a size is known when the operator is entered",
+                span,
+                "computed from data",
+                help="pass a number, a size or an expression of sizes",
+            )
 
 
 # ---------------------------------------------------------------- names
 
 
-def _result_names(body: Body, equation: Equation, node: sx.Apply, callee: tuple[Callee, list[px.Cond]] | Callee, prefix: str) -> dict[str, str]:
-    found = cast(Callee, callee)
+def _result_names(body: Body, equation: Equation, node: sx.Apply, found: Callee, prefix: str) -> dict[str, str]:
     if len(found.results) != len(equation.tensors):
         raise error(
             "T0161",
-            f"`{node.name}` has {len(found.results)} result{'s' * (len(found.results) != 1)}, and {len(equation.tensors)} {'are' if len(equation.tensors) != 1 else 'is'} named",
+            f"`{node.name}` has {counted(len(found.results), 'result')}, but there is {counted(len(equation.tensors), 'name')} on the left",
             equation.span,
             "called here",
             help=f"name every result, `_` for one to discard: `{', '.join(t.name for t in found.results)} = …`",
@@ -258,7 +292,8 @@ def _renamed(body: Body, callee: Callee, results: Mapping[str, str], prefix: str
     if not views:
         return renamed.definitions
     return tuple(
-        replace(d, pieces=tuple(replace(p, value=substitute_reads(p.value, lambda r: _viewed(r, views))) for p in d.pieces)) for d in renamed.definitions
+        replace(d, pieces=tuple(replace(p, value=substitute_reads(p.value, lambda r: _viewed(r, views))) for p in d.pieces))
+        for d in renamed.definitions
     )
 
 
@@ -297,7 +332,12 @@ def _row_major(slots: Sequence[ir.Slot], sizes: Sequence[px.Expr], span: Span) -
     out: px.Expr = affine.ZERO
     for slot, size in zip(slots, sizes, strict=True):
         if isinstance(slot, ir.Dynamic):
-            raise error("T0164", "not supported yet: a data-dependent read of a parameter whose argument has a composite dimension", span, help="pass a tensor of the declared dimensions")
+            raise error(
+                "T0164",
+                "not supported yet: a data-dependent read of a parameter whose argument has a composite dimension",
+                span,
+                help="pass a tensor of the declared dimensions",
+            )
         product = affine.times(out, size)
         if product is None:
             raise NeedsStatic(affine.names(size), span, "is a factor of a composite dimension")

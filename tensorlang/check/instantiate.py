@@ -78,20 +78,38 @@ def must_be_known(operator: sx.Operator, need: NeedsStatic) -> CompileError:
 
 
 def too_deep(operator: sx.Operator) -> CompileError:
-    return error("T0153", f"`{operator.name}` nests too deeply to be checked", operator.name_span, "declared here", help="split the expression: define tensors for parts of it")
+    return error(
+        "T0153",
+        f"`{operator.name}` nests too deeply to be checked",
+        operator.name_span,
+        "declared here",
+        help="split the expression: define tensors for parts of it",
+    )
 
 
 def _tensors(operator: sx.Operator, args: Sequence[ArgType | tuple[ArgType, ...] | None]) -> dict[str, TensorArg]:
     params = [p for p in operator.params if p.kind == "tensor"]
     if len(args) > len(params):
-        raise error("R0205", f"`{operator.name}` takes {len(params)} tensor{'s' * (len(params) != 1)} and is given {len(args)}", operator.name_span, "declared here", help=f"they are {', '.join(p.name for p in params) or 'none'}")
+        raise error(
+            "R0205",
+            f"`{operator.name}` takes {len(params)} tensor{'s' * (len(params) != 1)} and is given {len(args)}",
+            operator.name_span,
+            "declared here",
+            help=f"they are {', '.join(p.name for p in params) or 'none'}",
+        )
     out: dict[str, TensorArg] = {}
     for param, arg in zip(params, args, strict=False):
         if param.each != isinstance(arg, tuple):
             wanted = "takes any number of tensors: pass a tuple" if param.each else "is one tensor, not several"
             if arg is None and not param.each:
                 continue
-            raise error("R0205", f"`{operator.name}`: `{param.name}` {wanted}", param.span, "declared here", help="pass `(a, b)`" if param.each else "pass one tensor")
+            raise error(
+                "R0205",
+                f"`{operator.name}`: `{param.name}` {wanted}",
+                param.span,
+                "declared here",
+                help="pass `(a, b)`" if param.each else "pass one tensor",
+            )
         out[param.name] = tuple(_arg(a) for a in arg) if isinstance(arg, tuple) else None if arg is None else _arg(arg)
     return out
 

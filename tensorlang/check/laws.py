@@ -159,18 +159,34 @@ def _laws(reducer: sx.Reducer, made: ir.Reducer, samples: Columns) -> list[Diagn
     laws = [
         Law(
             "T0170", "associative", combine(made, ab, c), combine(made, a, bc), (("a", a), ("b", b), ("c", c)),
-            ("(a ∘ b) ∘ c", "a ∘ (b ∘ c)"), "a reducer must be associative; say this computation as a recurrence instead: `s[i + 1] = … s[i] …`",
+            ("(a ∘ b) ∘ c", "a ∘ (b ∘ c)"), "say this computation as a recurrence instead: `s[i + 1] = … s[i] …`",
         )
     ]  # fmt: skip
     if not reducer.ordered:
         laws.append(
-            Law("T0171", "commutative", ab, combine(made, b, a), (("a", a), ("b", b)), ("a ∘ b", "b ∘ a"), f"declare it `ordered reducer {reducer.name}`")
+            Law(
+                "T0171",
+                "commutative",
+                ab,
+                combine(made, b, a),
+                (("a", a), ("b", b)),
+                ("a ∘ b", "b ∘ a"),
+                f"declare it `ordered reducer {reducer.name}`",
+            )
         )
     if made.identity is not None:
         count = len(a[0])
         unit = tuple(_column(evaluate(e, {}, count)[0], count) for e in made.identity)
-        laws.append(Law("T0172", "", combine(made, unit, a), a, (("a", a),), ("identity ∘ a", "a"), "give its identity after `from`, or `from none`"))
-        laws.append(Law("T0172", "", combine(made, a, unit), a, (("a", a),), ("a ∘ identity", "a"), "give its identity after `from`, or `from none`"))
+        laws.append(
+            Law(
+                "T0172", "", combine(made, unit, a), a, (("a", a),), ("identity ∘ a", "a"), "give its identity after `from`, or `from none`"
+            )
+        )
+        laws.append(
+            Law(
+                "T0172", "", combine(made, a, unit), a, (("a", a),), ("a ∘ identity", "a"), "give its identity after `from`, or `from none`"
+            )
+        )
     broken = (problem for law in laws if (problem := _broken(reducer, law)) is not None)
     return [problem for problem in (next(broken, None),) if problem is not None]
 

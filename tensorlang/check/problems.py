@@ -7,7 +7,7 @@ from difflib import get_close_matches
 
 from tensorlang.diagnostics import NOWHERE, CompileError, Diagnostic, Label, Span, error
 
-__all__ = ["Diagnostic", "Label", "NeedsStatic", "did_you_mean", "error", "labelled"]
+__all__ = ["Diagnostic", "Label", "NeedsStatic", "counted", "did_you_mean", "error", "labelled"]
 
 
 class NeedsStatic(Exception):
@@ -22,6 +22,11 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: str | None = None) 
     """Return a help text that names the closest known name."""
     close = get_close_matches(name, sorted(set(known)), n=1, cutoff=0.6)
     return f"did you mean `{close[0]}`?" if close else otherwise
+
+
+def counted(number: int, noun: str) -> str:
+    """Return `1 result`, `2 results`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def labelled(

@@ -48,7 +48,9 @@ def places(ctx: Context, scope: Scope, node: sx.Node, known: frozenset[str] | No
         case sx.Reduction(_, _, binders, _):
             introduced = list(bound_names(scope, binders))
             inside = replace(scope, values={**scope.values, **{n: _placeholder(scope, n, pack) for n, pack, _ in introduced}})
-            guarded = _conditioned(inside, (b for b in binders if not isinstance(b, sx.From) and next(bound_names(scope, (b,)), None) is None))
+            guarded = _conditioned(
+                inside, (b for b in binders if not isinstance(b, sx.From) and next(bound_names(scope, (b,)), None) is None)
+            )
             for child in children(node):
                 yield from _weakened(places(ctx, inside, child, known), guarded)
         case sx.IfElse(cond, then, orelse):
@@ -185,7 +187,10 @@ def agreed(found: list[Place], name: str, span: Span, what: str) -> tuple[px.Exp
             raise labelled(
                 "T0122",
                 f"`{name}` indexes dimensions of different sizes",
-                [(first.span, f"`{first.tensor}` has {show(first.size)} here"), (other.span, f"`{other.tensor}` has {show(other.size)} here")],
+                [
+                    (first.span, f"`{first.tensor}` has {show(first.size)} here"),
+                    (other.span, f"`{other.tensor}` has {show(other.size)} here"),
+                ],
                 help=f"make the sizes equal, or write the range: `{name} in 0..{show(first.size)}`",
             )
     return affine.ZERO, first.size

@@ -1,10 +1,10 @@
 """Reading an element: slots against dimensions, what lies outside, data-dependent indices.
 
-    x[i - 1 | 0]         if i - 1 >= 0 then x[i - 1] else 0
-    x[i - 1 | clamp]     x[max(i - 1, 0)]
-    x[i + 1 | wrap]      x[(i + 1) % 8]
-    x[i - 1 | reflect]   x[min(max(i - 1, 1 - i), …)]
-    sum(r) x[i - r | skip]   the reduction runs over i - r >= 0 only
+x[i - 1 | 0]         if i - 1 >= 0 then x[i - 1] else 0
+x[i - 1 | clamp]     x[max(i - 1, 0)]
+x[i + 1 | wrap]      x[(i + 1) % 8]
+x[i - 1 | reflect]   x[min(max(i - 1, 1 - i), …)]
+sum(r) x[i - r | skip]   the reduction runs over i - r >= 0 only
 """
 
 from __future__ import annotations
@@ -40,12 +40,32 @@ def find_tensor(ctx: Context, scope: Scope, name: str, span: Span) -> Tensor:
     if found is None and name in ctx.tensors:
         return ctx.tensors[name]
     if name in ctx.local_names:
-        raise error("T0107", f"the shape of `{name}` cannot be told", span, "read here", help=f"give the ranges of its indices: `{name}[i] = … for i in 0..n`")
+        raise error(
+            "T0107",
+            f"the shape of `{name}` cannot be told",
+            span,
+            "read here",
+            help=f"give the ranges of its indices: `{name}[i] = … for i in 0..n`",
+        )
     if found is not None:
         kind = "a pack" if isinstance(found, Packed) else "an index or a number"
-        raise error("T0108", f"`{name}` is {kind}, not a tensor", span, "indexed here", help=f"write `{name}..`, or index a pack by a position of its own" if isinstance(found, Packed) else None)
+        raise error(
+            "T0108",
+            f"`{name}` is {kind}, not a tensor",
+            span,
+            "indexed here",
+            help=f"write `{name}..`, or index a pack by a position of its own"
+            if isinstance(found, Packed)
+            else "only tensors and packs are indexed",
+        )
     known = [*ctx.tensors, *ctx.local_names, *(n for n, v in scope.values.items() if isinstance(v, Tensor))]
-    raise error("T0105", f"there is no tensor `{name}`", span, "read here", help=did_you_mean(name, known, f"define it: `{name}[…] = …`, or make it a parameter"))
+    raise error(
+        "T0105",
+        f"there is no tensor `{name}`",
+        span,
+        "read here",
+        help=did_you_mean(name, known, f"define it: `{name}[…] = …`, or make it a parameter"),
+    )
 
 
 def read(ctx: Context, scope: Scope, node: sx.Index) -> Value:
@@ -103,13 +123,22 @@ def _entries(ctx: Context, scope: Scope, dim: Dim, slot: sx.Node) -> list[Entry]
         parts = list(expand(scope, slot.items))
         if not dim.composite or len(parts) != len(dim.sizes):
             what = f"has {len(dim.sizes)} components" if dim.composite else "is not composite"
-            raise error("T0133", f"a tuple of {len(parts)} indices for a dimension that {what}", slot.span, "indexed here", help="index it by as many indices as it was declared with, or by one plain index")
+            raise error(
+                "T0133",
+                f"a tuple of {len(parts)} indices for a dimension that {what}",
+                slot.span,
+                "indexed here",
+                help="index it by as many indices as it was declared with, or by one plain index",
+            )
         at = [_index(ctx, s, ctx.value(s, n), n.span) for n, s in parts]
         return [Entry(axis, i, size, n.span) for axis, i, size, (n, _) in zip(dim.axes, at, dim.sizes, parts, strict=True)]
     index = _index(ctx, scope, ctx.value(scope, slot), slot.span)
     if not dim.composite:
         return [Entry(dim.axes[0], index, dim.sizes[0], slot.span)]
-    return [Entry(axis, i, size, slot.span) for axis, i, size in zip(dim.axes, _digits(ctx, index, dim.sizes, slot.span), dim.sizes, strict=True)]
+    return [
+        Entry(axis, i, size, slot.span)
+        for axis, i, size in zip(dim.axes, _digits(ctx, index, dim.sizes, slot.span), dim.sizes, strict=True)
+    ]
 
 
 def _digits(ctx: Context, index: Idx | Val, sizes: tuple[px.Expr, ...], span: Span) -> list[Idx | Val]:
@@ -165,7 +194,13 @@ def element(ctx: Context, scope: Scope, tensor: Tensor, entries: list[Entry], no
     value = _plain(ctx, scope, tensor, guarded, node.span)
     if word == "skip" and "skip" not in scope.values:
         if scope.skips is None:
-            raise error("T0120", "`skip` drops a term of a reduction, but there is no reduction around this read", mode.span, "here", help="give a value for what lies outside: `| 0`")
+            raise error(
+                "T0120",
+                "`skip` drops a term of a reduction, but there is no reduction around this read",
+                mode.span,
+                "here",
+                help="give a value for what lies outside: `| 0`",
+            )
         scope.skips.append(inside)
         return value
     outside = ctx.value(replace(scope, indexing=False), mode)

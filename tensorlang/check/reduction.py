@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from codegen.dtypes import DTYPES, DType, bool_, compute_dtype, f32
@@ -84,7 +85,6 @@ def _componentwise(ctx: Context, scope: Scope, node: sx.Reduction, reducer: sx.R
     return Tup(tuple(out))
 
 
-
 # ---------------------------------------------------------------- binders
 
 
@@ -108,11 +108,13 @@ def _binders(ctx: Context, scope: Scope, node: sx.Reduction) -> Binders:
     if not pending and any(isinstance(b, sx.Pack) or (isinstance(b, sx.Member) and isinstance(b.value, sx.Pack)) for b in node.binders):
         return _one_term(ctx, inner, conditions, init)
     if not pending:
-        raise error("T0123", "this reduction has no index to run over", node.span, "nothing to reduce", help=f"name one: `{node.reducer}(k) …`")
+        raise error(
+            "T0123", "this reduction has no index to run over", node.span, "nothing to reduce", help=f"name one: `{node.reducer}(k) …`"
+        )
     return Binders(*_with_ranges(ctx, inner, pending, node), tuple(conditions), init)
 
 
-def _one_term(ctx: Context, scope: Scope, conditions: list[sx.Node], init: sx.Node | None) -> Binders:
+def _one_term(ctx: Context, scope: Scope, conditions: Sequence[sx.Node], init: sx.Node | None) -> Binders:
     """A reduction over packs of length 0 has exactly one term."""
     name = ctx.names("unit")
     return Binders(scope.bounded({name: (affine.ZERO, affine.ONE)}), (ir.Binder(name, affine.ZERO, affine.ONE),), tuple(conditions), init)
@@ -120,7 +122,13 @@ def _one_term(ctx: Context, scope: Scope, conditions: list[sx.Node], init: sx.No
 
 def _refuse_hiding(ctx: Context, scope: Scope, binder: sx.Node) -> None:
     """A bare name among the binders that means something already is a mistake, not a condition."""
-    name = binder.name if isinstance(binder, sx.Id) else binder.value.name if isinstance(binder, sx.Pack) and isinstance(binder.value, sx.Id) else None
+    name = (
+        binder.name
+        if isinstance(binder, sx.Id)
+        else binder.value.name
+        if isinstance(binder, sx.Pack) and isinstance(binder.value, sx.Id)
+        else None
+    )
     if name is not None:
         no_shadowing(scope, name, binder.span, "reduction index")
 
@@ -185,7 +193,13 @@ def bound(ctx: Context, scope: Scope, node: sx.Node) -> px.Expr:
             raise NeedsStatic(factors & ctx.sizes, node.span, "multiplies or divides in a range")
         case other:
             what = "is computed from data" if isinstance(other, Val) else "is not a whole number"
-            raise error("T0124", f"this bound of a range {what}", node.span, "not an index expression", help="bounds are sums of sizes and indices with whole factors; filter instead: `sum(k, k < n[i]) …`")
+            raise error(
+                "T0124",
+                f"this bound of a range {what}",
+                node.span,
+                "not an index expression",
+                help="bounds are sums of sizes and indices with whole factors; filter instead: `sum(k, k < n[i]) …`",
+            )
 
 
 def _position(binders: tuple[ir.Binder, ...], span: Span) -> Value:
@@ -257,7 +271,13 @@ def _component_types(reducer: sx.Reducer, body: Value, lifted: tuple[Value, ...]
         numeric = isinstance(value, Num) and isinstance(value.value, bool)
         out.append(bool_ if numeric else own if own is not None or isinstance(value, Val) else fallback)
     if all(d is None for d in out) and not any(isinstance(v, Val) for v in lifted):
-        raise error("T0117", "the terms of this reduction have no type: they are only numbers", span, "which type?", help="cast the body: `i64(1)`, or name the accumulator: `sum[i64](k) …`")
+        raise error(
+            "T0117",
+            "the terms of this reduction have no type: they are only numbers",
+            span,
+            "which type?",
+            help="cast the body: `i64(1)`, or name the accumulator: `sum[i64](k) …`",
+        )
     return out
 
 
@@ -265,7 +285,13 @@ def _accumulators(ctx: Context, scope: Scope, node: sx.Reduction, langs: list[DT
     if not node.acc:
         return tuple(compute_dtype(lang) if lang is not None else f32 for lang in langs)
     if len(node.acc) not in (1, len(langs)):
-        raise error("T0125", f"{len(node.acc)} accumulator types for {len(langs)} components", node.span, "here", help="give one type, or one a component")
+        raise error(
+            "T0125",
+            f"{len(node.acc)} accumulator types for {len(langs)} components",
+            node.span,
+            "here",
+            help="give one type, or one a component",
+        )
     named = [type_named(ctx, scope, acc) for acc in node.acc]
     return tuple(named * len(langs) if len(named) == 1 else named)
 
@@ -277,7 +303,13 @@ def type_named(ctx: Context, scope: Scope, node: sx.Node) -> DType:
         return ctx.dtypes[name]
     if name in DTYPES:
         return DTYPES[name]
-    raise error("T0104", f"there is no element type `{name}`", node.span, "here", help=did_you_mean(name, [*DTYPES, *ctx.dtypes], "the types are " + ", ".join(DTYPES)))
+    raise error(
+        "T0104",
+        f"there is no element type `{name}`",
+        node.span,
+        "here",
+        help=did_you_mean(name, [*DTYPES, *ctx.dtypes], "the types are " + ", ".join(DTYPES)),
+    )
 
 
 def _accumulated(value: Value, lang: DType | None, acc: DType, span: Span) -> ir.Expr:
@@ -296,7 +328,13 @@ def make_reducer(ctx: Context, reducer: sx.Reducer, dtypes: tuple[DType, ...]) -
     combined = inner.value(Scope(names), reducer.combine)
     items = combined.items if isinstance(combined, Tup) else (combined,)
     if len(items) != len(dtypes):
-        raise error("T0125", f"reducer `{reducer.name}` combines {len(dtypes)} components into {len(items)}", reducer.combine.span, "here", help="give as many as the operands have")
+        raise error(
+            "T0125",
+            f"reducer `{reducer.name}` combines {len(dtypes)} components into {len(items)}",
+            reducer.combine.span,
+            "here",
+            help="give as many as the operands have",
+        )
     combine = tuple(arith.coerce(v, d, reducer.combine.span) for v, d in zip(items, dtypes, strict=True))
     identity = _identity(inner, reducer, dtypes)
     kind = _kind(reducer, combine)
@@ -313,7 +351,13 @@ def _identity(ctx: Context, reducer: sx.Reducer, dtypes: tuple[DType, ...]) -> t
     value = ctx.value(Scope({}), reducer.identity)
     items = value.items if isinstance(value, Tup) else (value,)
     if len(items) != len(dtypes):
-        raise error("T0125", f"reducer `{reducer.name}` has {len(dtypes)} components and an identity of {len(items)}", reducer.identity.span, "here", help="give one identity a component, or `from none`")
+        raise error(
+            "T0125",
+            f"reducer `{reducer.name}` has {len(dtypes)} components and an identity of {len(items)}",
+            reducer.identity.span,
+            "here",
+            help="give one identity a component, or `from none`",
+        )
     return tuple(arith.coerce(v, d, reducer.identity.span) for v, d in zip(items, dtypes, strict=True))
 
 
@@ -339,14 +383,26 @@ def _result(ctx: Context, scope: Scope, reducer: sx.Reducer, reduce: ir.Reduce, 
         return Tup(tuple(Val(ir.Project(reduce, p, span=span), d) for p, d in enumerate(langs)), reduce)
     names, yielded = reducer.project
     if len(names) != len(langs):
-        raise error("T0125", f"`yield` of reducer `{reducer.name}` names {len(names)} of {len(langs)} components", yielded.span, "here", help="name every component")
+        raise error(
+            "T0125",
+            f"`yield` of reducer `{reducer.name}` names {len(names)} of {len(langs)} components",
+            yielded.span,
+            "here",
+            help="name every component",
+        )
     mentioned = sum(uses(yielded, name) for name in names)
     source: ir.Expr = reduce if mentioned <= 1 else ir.Name(ctx.names(f"{reducer.name}_parts"), span=span)
     values = {name: Val(ir.Project(source, p, span=span), d) for p, (name, d) in enumerate(zip(names, langs, strict=True))}
     out = ctx.value(Scope(values), yielded)
     if isinstance(source, ir.Name):
         if not isinstance(out, Val):
-            raise error("T0125", f"`yield` of reducer `{reducer.name}` must give one value", yielded.span, "here", help="yield one component, or none at all to get the tuple")
+            raise error(
+                "T0125",
+                f"`yield` of reducer `{reducer.name}` must give one value",
+                yielded.span,
+                "here",
+                help="yield one component, or none at all to get the tuple",
+            )
         return replace(out, expr=ir.Let(source.name, reduce, out.expr, span=span))
     return out
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from codegen.dtypes import DTYPES, DType, bool_, f64
@@ -59,7 +59,9 @@ def value(ctx: Context, scope: Scope, node: sx.Node) -> Value:
         case sx.Pack():
             return condition(ctx, scope, node)
         case _:
-            raise error("T0126", "this cannot stand in an expression", node.span, "here", help="write a number, a read `x[i]`, a call or arithmetic")
+            raise error(
+                "T0126", "this cannot stand in an expression", node.span, "here", help="write a number, a read `x[i]`, a call or arithmetic"
+            )
 
 
 def _number(node: sx.Number) -> Num:
@@ -67,7 +69,9 @@ def _number(node: sx.Number) -> Num:
         return Num(int(node.text))
     number = float(node.text)
     if math.isinf(number):
-        raise error("T0111", f"{node.text} is too large for any type", node.span, "overflows `f64`", help="write `inf` if infinity is meant")
+        raise error(
+            "T0111", f"{node.text} is too large for any type", node.span, "overflows `f64`", help="write `inf` if infinity is meant"
+        )
     return Num(number)
 
 
@@ -101,9 +105,21 @@ def _indexed(ctx: Context, scope: Scope, node: sx.Index) -> Value:
         return read(ctx, scope, node)
     position = value(ctx, scope, node.slots[0]) if len(node.slots) == 1 else None
     if not isinstance(position, Num) or not isinstance(position.value, int):
-        raise error("T0135", f"pack `{node.name}` is indexed by a position known now", node.span, "here", help=f"`{node.name}[0]`, `{node.name}[perm]..` with an attribute `perm`, or `{node.name}[pos(d)]..`")
+        raise error(
+            "T0135",
+            f"pack `{node.name}` is indexed by a position known now",
+            node.span,
+            "here",
+            help=f"`{node.name}[0]`, `{node.name}[perm]..` with an attribute `perm`, or `{node.name}[pos(d)]..`",
+        )
     if not 0 <= position.value < len(pack.items):
-        raise error("T0135", f"pack `{node.name}` has {len(pack.items)} positions, and {position.value} is none of them", node.span, "out of range", help="positions count from 0")
+        raise error(
+            "T0135",
+            f"pack `{node.name}` has {len(pack.items)} positions, and {position.value} is none of them",
+            node.span,
+            "out of range",
+            help="positions count from 0",
+        )
     return pack.items[position.value]
 
 
@@ -242,7 +258,13 @@ def _apply(ctx: Context, scope: Scope, node: sx.Apply) -> Value:
         (argument,) = _arguments(ctx, scope, node, 1)
         return arith.cast(argument, ctx.dtypes.get(name) or DTYPES[name], node.span)
     if found is not None:
-        raise error("T0127", f"`{name}` is not a function", node.span, "called here", help=f"index it: `{name}[…]`" if isinstance(found, Tensor) else "write `*` for a product")
+        raise error(
+            "T0127",
+            f"`{name}` is not a function",
+            node.span,
+            "called here",
+            help=f"index it: `{name}[…]`" if isinstance(found, Tensor) else "write `*` for a product",
+        )
     return _call(ctx, scope, name, node)
 
 
@@ -260,7 +282,13 @@ def _call(ctx: Context, scope: Scope, name: str, node: sx.Apply) -> Value:
             help=f"call it in an equation of its own: `t = {name}(…)`, then read `t[…]`",
         )
     known = [*ctx.module.functions, *ctx.module.operators, *BUILTINS, *DTYPES]
-    raise error("T0101", f"there is no operator or function `{name}`", node.span, "called here", help=did_you_mean(name, known, f"declare `fn {name}(…) = …`"))
+    raise error(
+        "T0101",
+        f"there is no operator or function `{name}`",
+        node.span,
+        "called here",
+        help=did_you_mean(name, known, f"declare `fn {name}(…) = …`"),
+    )
 
 
 def _arguments(ctx: Context, scope: Scope, node: sx.Apply, count: int | None) -> list[Value]:
@@ -269,7 +297,13 @@ def _arguments(ctx: Context, scope: Scope, node: sx.Apply, count: int | None) ->
             raise error("T0129", f"`{node.name}` takes no named arguments", argument.span, "here", help="give it by position")
     out = [value(ctx, at, item) for item, at in expand(scope, node.args)]
     if count is not None and len(out) != count:
-        raise error("T0129", f"`{node.name}` takes {count} argument{'s' * (count != 1)} and is given {len(out)}", node.span, "called here", help=f"give exactly {count}")
+        raise error(
+            "T0129",
+            f"`{node.name}` takes {count} argument{'s' * (count != 1)} and is given {len(out)}",
+            node.span,
+            "called here",
+            help=f"give exactly {count}",
+        )
     return out
 
 
@@ -301,7 +335,13 @@ def _parameter_types(ctx: Context, function: sx.ScalarFunction, arguments: list[
         dtype = arith.dtype_of(argument)
         if type_ in bounds and dtype is not None:
             if not belongs(dtype, bounds[type_]):
-                raise error("T0136", f"`{function.name}` takes `{bounds[type_]}`, and this is `{dtype}`", span, "called here", help="cast the argument")
+                raise error(
+                    "T0136",
+                    f"`{function.name}` takes `{bounds[type_]}`, and this is `{dtype}`",
+                    span,
+                    "called here",
+                    help="cast the argument",
+                )
             if out.setdefault(type_, dtype) != dtype:
                 raise arith.mixed(out[type_], dtype, span)
     return out
@@ -314,10 +354,18 @@ def _typed(argument: Value, type_: str | None, dtypes: dict[str, DType], functio
     if dtype is None:
         if any(g.name == type_ for g in function.generics):
             return argument
-        raise error("T0104", f"there is no element type `{type_}`", function.span, f"parameter type of `{function.name}`", help=did_you_mean(type_, DTYPES, f"declare it: `fn {function.name}[{type_}](…)`"))
+        raise error(
+            "T0104",
+            f"there is no element type `{type_}`",
+            function.span,
+            f"parameter type of `{function.name}`",
+            help=did_you_mean(type_, DTYPES, f"declare it: `fn {function.name}[{type_}](…)`"),
+        )
     own = arith.dtype_of(argument)
     if own is not None and own != dtype:
-        raise error("T0136", f"`{function.name}` takes `{dtype}`, and this is `{own}`", span, "called here", help=f"cast the argument: `{dtype}(…)`")
+        raise error(
+            "T0136", f"`{function.name}` takes `{dtype}`, and this is `{own}`", span, "called here", help=f"cast the argument: `{dtype}(…)`"
+        )
     if isinstance(argument, Val | Idx | Cnd | Tup):
         return argument
     return Val(arith.coerce(argument, dtype, span), dtype)
@@ -398,12 +446,24 @@ def _pack_word(ctx: Context, scope: Scope, name: str, node: sx.Apply) -> Value:
         raise error("T0129", f"`{name}` takes the name of a pack", node.span, "here", help=f"`{name}(D)`")
     if name == "before":
         if scope.copies is None or argument.name not in scope.copies[0]:
-            raise error("T0137", f"`before({argument.name})` needs `for each` around it", node.span, "no copies here", help=f"`y[before({argument.name}) + j] = x[j]   for each x`")
+            raise error(
+                "T0137",
+                f"`before({argument.name})` needs `for each` around it",
+                node.span,
+                "no copies here",
+                help=f"`y[before({argument.name}) + j] = x[j]   for each x`",
+            )
         packs, position = scope.copies
         return _fold("sum", list(packs[argument.name].items[:position]), node.span)
     if name == "pos":
         if argument.name not in scope.positions:
-            raise error("T0137", f"`pos({argument.name})` needs an expansion of `{argument.name}` around it", node.span, "no position here", help=f"`(… pos({argument.name}) …)..`")
+            raise error(
+                "T0137",
+                f"`pos({argument.name})` needs an expansion of `{argument.name}` around it",
+                node.span,
+                "no position here",
+                help=f"`(… pos({argument.name}) …)..`",
+            )
         return Num(scope.positions[argument.name])
     pack = scope.values.get(argument.name)
     if isinstance(pack, Packed):
@@ -415,7 +475,7 @@ def _pack_word(ctx: Context, scope: Scope, name: str, node: sx.Apply) -> Value:
     raise unbound(argument.name, scope, node.span)
 
 
-_FUNCTIONS = {
+_FUNCTIONS: dict[str, Callable[[float], float]] = {
     "exp": math.exp, "sqrt": math.sqrt, "log": math.log, "log2": math.log2, "sin": math.sin, "cos": math.cos, "tan": math.tan,
     "tanh": math.tanh, "erf": math.erf, "floor": math.floor, "ceil": math.ceil, "round": round, "trunc": math.trunc, "log1p": math.log1p,
     "expm1": math.expm1,
@@ -429,11 +489,15 @@ def _elementary(name: str, items: list[Value], span: Span) -> Value:
     for item in items[1:]:
         dtype = arith.meeting_type(items[0], item, span)
     if any(isinstance(v, Idx) for v in items):
-        raise error("T0112", f"`{name}` is a function of floats, and an index is an `i64`", span, "called here", help=f"cast it: `{name}(f32(i))`")
+        raise error(
+            "T0112", f"`{name}` is a function of floats, and an index is an `i64`", span, "called here", help=f"cast it: `{name}(f32(i))`"
+        )
     if all(isinstance(v, Num | Limit | Choice) for v in items):
         raise error("T0117", "this has no type: only numbers meet here", span, "which type?", help="cast one: `f32(…)`")
     if dtype is not None and not dtype.is_float:
-        raise error("T0114", f"`{name}` is not defined for `{dtype}`", span, "a function of floats", help=f"cast the argument: `{name}(f32(…))`")
+        raise error(
+            "T0114", f"`{name}` is not defined for `{dtype}`", span, "a function of floats", help=f"cast the argument: `{name}(f32(…))`"
+        )
     call = ir.Call(name, tuple(arith.coerce(v, dtype, span) for v in items), span=span)
     return Val(call, bool_ if name in ("isnan", "isinf") else dtype)
 
@@ -445,7 +509,9 @@ def _known_elementary(name: str, numbers: list[int | float | bool], span: Span) 
         if name in _FUNCTIONS:
             return Num(_FUNCTIONS[name](numbers[0]))
     except (ValueError, OverflowError, ZeroDivisionError, TypeError):
-        raise error("T0118", f"`{name}` of {', '.join(map(str, numbers))} is no number", span, "outside its domain", help="change the argument") from None
+        raise error(
+            "T0118", f"`{name}` of {', '.join(map(str, numbers))} is no number", span, "outside its domain", help="change the argument"
+        ) from None
     dtype = f64
     call = ir.Call(name, tuple(ir.Const(float(n), f64, span=span) for n in numbers), span=span)
     return Val(call, bool_ if name in ("isnan", "isinf") else dtype)

@@ -138,7 +138,9 @@ def unbound(name: str, scope: Scope, span: Span) -> Exception:
 def no_shadowing(scope: Scope, name: str, span: Span, what: str) -> None:
     """Raise T0106 when `name` already means something here (rule S4)."""
     if name in scope.values:
-        kind = {Idx: "an index or a size", Num: "an attribute", Tensor: "a tensor", Packed: "a pack"}.get(type(scope.values[name]), "a value")
+        kind = {Idx: "an index or a size", Num: "an attribute", Tensor: "a tensor", Packed: "a pack"}.get(
+            type(scope.values[name]), "a value"
+        )
         raise error(
             "T0106",
             f"{what} `{name}` would hide another `{name}`",

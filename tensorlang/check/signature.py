@@ -19,7 +19,7 @@ from tensorlang.check import affine, arith
 from tensorlang.check.bindings import Arg, Binding
 from tensorlang.check.module import Module
 from tensorlang.check.packs import Lengths, PackNames, Pattern, clause_names, constrain, dimension_names
-from tensorlang.check.problems import NeedsStatic, did_you_mean, error
+from tensorlang.check.problems import NeedsStatic, counted, did_you_mean, error
 from tensorlang.check.reads import show
 from tensorlang.check.scalar import value
 from tensorlang.check.scope import Context, Scope, expand
@@ -98,8 +98,12 @@ def bind(module: Module, operator: sx.Operator, given: Given) -> Binding:
     """Return what the operator's parameters stand for. Raises CompileError with R02xx codes."""
     binder = Binder(module, operator, given)
     binder.packs = frozenset(n for n, pack in dimension_names(operator) if pack) | {p.name for p in operator.params if p.pack}
-    binder.each_sizes = frozenset(d.name for p in operator.params if isinstance(p.type, sx.TensorType) for d in p.type.dims or () if isinstance(d, sx.Each))
-    binder.each_sizes |= {d.name for p in operator.results if isinstance(p.type, sx.TensorType) for d in p.type.dims or () if isinstance(d, sx.Each)}
+    binder.each_sizes = frozenset(
+        d.name for p in operator.params if isinstance(p.type, sx.TensorType) for d in p.type.dims or () if isinstance(d, sx.Each)
+    )
+    binder.each_sizes |= {
+        d.name for p in operator.results if isinstance(p.type, sx.TensorType) for d in p.type.dims or () if isinstance(d, sx.Each)
+    }
     _element_types(binder)
     _attributes(binder)
     _lengths(binder)
@@ -122,7 +126,12 @@ def _element_types(b: Binder) -> None:
         if wanted is not None:
             dtype = wanted if isinstance(wanted, DType) else DTYPES.get(str(wanted))
             if dtype is None or not belongs(dtype, bound):
-                raise error("R0204", f"`{b.operator.name}`: {wanted!r} is no type for `{name}`", b.operator.name_span, help=f"`{name}` is {bound or 'any element type'}")
+                raise error(
+                    "R0204",
+                    f"`{b.operator.name}`: {wanted!r} is no type for `{name}`",
+                    b.operator.name_span,
+                    help=f"`{name}` is {bound or 'any element type'}",
+                )
             b.dtypes[name] = dtype
     for param in _tensor_params(b.operator):
         for arg in _args_of(b, param):
@@ -130,24 +139,56 @@ def _element_types(b: Binder) -> None:
             _element_type(b, param, param.type.dtype, arg.dtype, bounds)
     for name in bounds:
         if name not in b.dtypes:
-            default = next((p.default for p in _tensor_params(b.operator) if isinstance(p.type, sx.TensorType) and p.type.dtype == name), None)
+            default = next(
+                (p.default for p in _tensor_params(b.operator) if isinstance(p.type, sx.TensorType) and p.type.dtype == name), None
+            )
             if default is None:
-                raise error("R0204", f"`{b.operator.name}`: no argument tells the type `{name}`", b.operator.name_span, "in this operator", help=f"pass it as an attribute: `{name}=\"f32\"`")
+                raise error(
+                    "R0204",
+                    f"`{b.operator.name}`: no argument tells the type `{name}`",
+                    b.operator.name_span,
+                    "in this operator",
+                    help=f'pass it as an attribute: `{name}="f32"`',
+                )
             b.dtypes[name] = DTYPES["f32"]
 
 
 def _element_type(b: Binder, param: sx.Param, wanted: str, have: DType, bounds: Mapping[str, str | None]) -> None:
     if wanted in bounds:
         if not belongs(have, bounds[wanted]):
-            raise error("R0204", f"`{b.operator.name}`: `{param.name}` is `{have}`, but `{wanted}` is {bounds[wanted]}", param.span, f"declared `{wanted}: {bounds[wanted]}`", help="convert the argument")
+            raise error(
+                "R0204",
+                f"`{b.operator.name}`: `{param.name}` is `{have}`, but `{wanted}` is {bounds[wanted]}",
+                param.span,
+                f"declared `{wanted}: {bounds[wanted]}`",
+                help="convert the argument",
+            )
         known = b.dtypes.setdefault(wanted, have)
         if known != have:
-            raise error("R0204", f"`{b.operator.name}`: `{param.name}` is `{have}`, but `{wanted}` is `{known}` already", param.span, f"all `{wanted}` are one type", help=f"convert it to `{known}`")
+            raise error(
+                "R0204",
+                f"`{b.operator.name}`: `{param.name}` is `{have}`, but `{wanted}` is `{known}` already",
+                param.span,
+                f"all `{wanted}` are one type",
+                help=f"convert it to `{known}`",
+            )
     elif wanted in CLASSES and wanted not in DTYPES:
         if not belongs(have, wanted):
-            raise error("R0204", f"`{b.operator.name}`: `{param.name}` is `{have}`, but must be {wanted}", param.span, "declared here", help="convert the argument")
+            raise error(
+                "R0204",
+                f"`{b.operator.name}`: `{param.name}` is `{have}`, but must be {wanted}",
+                param.span,
+                "declared here",
+                help="convert the argument",
+            )
     elif DTYPES.get(wanted) != have:
-        raise error("R0204", f"`{b.operator.name}`: `{param.name}` is `{have}`, but must be `{wanted}`", param.span, "declared here", help=f"convert it to `{wanted}`")
+        raise error(
+            "R0204",
+            f"`{b.operator.name}`: `{param.name}` is `{have}`, but must be `{wanted}`",
+            param.span,
+            "declared here",
+            help=f"convert it to `{wanted}`",
+        )
 
 
 def _tensor_params(operator: sx.Operator) -> list[sx.Param]:
@@ -180,7 +221,13 @@ def _attributes(b: Binder) -> None:
         elif param.default is not None:
             b.attrs[name] = _default(b, param)
         else:
-            raise error("R0205", f"`{b.operator.name}` needs attribute `{name}`", param.span, "declared without a default", help=f"pass it: `{name}=…`")
+            raise error(
+                "R0205",
+                f"`{b.operator.name}` needs attribute `{name}`",
+                param.span,
+                "declared without a default",
+                help=f"pass it: `{name}=…`",
+            )
         found = b.attrs[name]
         if param.pack and isinstance(found, Packed):
             b.lengths.fix(name, len(found.items), param.span)
@@ -219,18 +266,32 @@ def _scalar_attribute(b: Binder, param: sx.Param, given: object) -> Value:
         case "fn", str():
             if item in b.module.functions or item in ELEMENTARY:
                 return Fn(item)
-            raise error("R0207", f"`{b.operator.name}`: there is no function `{item}` for `{param.name}`", param.span, "declared here", help=did_you_mean(item, [*b.module.functions, *ELEMENTARY], "name a scalar function"))
+            raise error(
+                "R0207",
+                f"`{b.operator.name}`: there is no function `{item}` for `{param.name}`",
+                param.span,
+                "declared here",
+                help=did_you_mean(item, [*b.module.functions, *ELEMENTARY], "name a scalar function"),
+            )
         case ("float", int() | float()) if not isinstance(item, bool):
             return Num(float(item))
-        case (dtype, int() | float()) if dtype in DTYPES or dtype in b.dtypes or dtype in CLASSES:
+        case (dtype, int() | float()) if dtype in b.dtypes or (dtype in DTYPES and dtype != "bool"):
             return Num(item)
         case _:
             what = type(item).__name__
-            raise error("R0207", f"`{b.operator.name}`: attribute `{param.name}` is {kind}, and {given!r} is {what}", param.span, f"declared `{kind}`", help=f"pass {_example(kind)}")
+            raise error(
+                "R0207",
+                f"`{b.operator.name}`: attribute `{param.name}` is {kind}, and {given!r} is {what}",
+                param.span,
+                f"declared `{kind}`",
+                help=f"pass {_example(kind)}",
+            )
 
 
 def _example(kind: str) -> str:
-    return {"int": "a whole number", "float": "a number", "bool": "True or False", "str": "a text", "fn": "the name of a function"}.get(kind, f"a {kind}")
+    return {"int": "a whole number", "float": "a number", "bool": "True or False", "str": "a text", "fn": "the name of a function"}.get(
+        kind, f"a {kind}"
+    )
 
 
 def _repeat_defaults(b: Binder) -> None:
@@ -250,7 +311,13 @@ def _check_attribute_ranges(b: Binder) -> None:
             held = value(b.ctx(), b.scope().bind({param.name: item}), inside)
             if isinstance(held, Num) and not held.value:
                 lo, hi = (_text(value(b.ctx(), b.scope(), side)) for side in (param.range.lo, param.range.hi))
-                raise error("R0208", f"`{b.operator.name}`: attribute `{param.name}` is outside {lo}..{hi}", param.span, "declared here", help=f"pass a value from {lo} on and below {hi}")
+                raise error(
+                    "R0208",
+                    f"`{b.operator.name}`: attribute `{param.name}` is outside {lo}..{hi}",
+                    param.span,
+                    "declared here",
+                    help=f"pass a value from {lo} on and below {hi}",
+                )
 
 
 def _text(found: Value) -> str:
@@ -300,13 +367,21 @@ def _lengths_from_where(b: Binder) -> None:
             found = value(b.ctx(), scope, other)
             if isinstance(found, Num) and isinstance(found.value, int):
                 if found.value < 0:
-                    raise error("R0209", f"`{b.operator.name}`: `rank({pack})` would be {found.value}", cond.span, "required here", help="count axes from 0; a negative axis is `rank + axis`")
+                    raise error(
+                        "R0209",
+                        f"`{b.operator.name}`: `rank({pack})` would be {found.value}",
+                        cond.span,
+                        "required here",
+                        help="count axes from 0; a negative axis is `rank + axis`",
+                    )
                 b.lengths.fix(pack, found.value, cond.span)
 
 
 def _rank_conditions(cond: sx.Node) -> Iterable[tuple[str, sx.Node]]:
     match cond:
-        case sx.Compare((sx.Apply("rank", (sx.Id(pack),)), other), ("==",)) | sx.Compare((other, sx.Apply("rank", (sx.Id(pack),))), ("==",)):
+        case sx.Compare((sx.Apply("rank", (sx.Id(pack),)), other), ("==",)) | sx.Compare(
+            (other, sx.Apply("rank", (sx.Id(pack),))), ("==",)
+        ):
             yield pack, other
         case sx.Binary("and", lhs, rhs):
             yield from _rank_conditions(lhs)
@@ -325,6 +400,8 @@ def _count(b: Binder, param: sx.Param, arg: Arg) -> None:
         raise wrong_rank(b, param, arg)
     b.lengths.count(keys, rest, param.span)
     known = [b.lengths.get(k) for k in keys]
+    if sum(k for k in known if k is not None) > rest:
+        raise wrong_rank(b, param, arg)
     if all(k is not None for k in known) and sum(k for k in known if k is not None) != rest:
         raise wrong_rank(b, param, arg)
 
@@ -333,7 +410,7 @@ def wrong_rank(b: Binder, param: sx.Param, arg: Arg) -> Exception:
     assert isinstance(param.type, sx.TensorType)
     return error(
         "R0201",
-        f"`{b.operator.name}`: `{param.name}` has {len(arg.dims)} dimension{'s' * (len(arg.dims) != 1)}, which does not fit its declaration",
+        f"`{b.operator.name}`: `{param.name}` has {counted(len(arg.dims), 'dimension')}, which does not fit its declaration",
         param.span,
         f"given shape [{_shape(arg)}]",
         help="give an argument of the declared rank",
@@ -421,7 +498,13 @@ def expected(b: Binder, param: sx.Param, copy: int) -> list[Expected]:
             case sx.Pack(node):
                 key = next(iter(_names(b).mentioned(inner)), None)
                 if key is None:
-                    raise error("T0130", "`..` repeats an expression for every position of its packs, but this one has no pack", inner.span, "nothing to repeat", help="name a pack, or delete the `..`")
+                    raise error(
+                        "T0130",
+                        "`..` repeats an expression for every position of its packs, but this one has no pack",
+                        inner.span,
+                        "nothing to repeat",
+                        help="name a pack, or delete the `..`",
+                    )
                 out += [Expected(node, k, broadcast) for k in range(b.length(key))]
             case sx.Each(name):
                 out.append(Expected(sx.Id(name, span=inner.span), copy, broadcast))
@@ -456,7 +539,13 @@ def _match_shapes(b: Binder) -> None:
             _meet_one(b, m)
     for m in pending:
         if not _meet(b, m, last=True):
-            raise error("R0210", f"`{b.operator.name}`: a dimension of `{m.param.name}` does not tell its sizes", m.param.span, f"given shape [{_shape(m.arg)}]", help="at most one factor of a composite dimension may be unknown")
+            raise error(
+                "R0210",
+                f"`{b.operator.name}`: a dimension of `{m.param.name}` does not tell its sizes",
+                m.param.span,
+                f"given shape [{_shape(m.arg)}]",
+                help="at most one factor of a composite dimension may be unknown",
+            )
 
 
 def _is_one(m: Met) -> bool:
@@ -488,7 +577,9 @@ def _meet(b: Binder, m: Met, last: bool = False) -> bool:
         case sx.Id(name) if name not in b.attrs:
             whole = _product(m.sizes)
             if whole is None:
-                raise NeedsStatic(frozenset(n for s in m.sizes for n in affine.names(s)), m.param.span, "is multiplied in a composite dimension")
+                raise NeedsStatic(
+                    frozenset(n for s in m.sizes for n in affine.names(s)), m.param.span, "is multiplied in a composite dimension"
+                )
             _unify(b, m, _key(b, node, position), whole)
             return True
         case sx.TupleOf(items):
@@ -558,10 +649,20 @@ def _meet_composite(b: Binder, m: Met, items: Sequence[sx.Node]) -> bool:
     known_product = _product(s for s in sizes if s is not None)
     whole = _product(m.sizes)
     if known_product is None or whole is None:
-        raise NeedsStatic(frozenset(n for s in (*m.sizes, *(s for s in sizes if s is not None)) for n in affine.names(s)), m.param.span, "is a factor of a composite dimension")
+        raise NeedsStatic(
+            frozenset(n for s in (*m.sizes, *(s for s in sizes if s is not None)) for n in affine.names(s)),
+            m.param.span,
+            "is a factor of a composite dimension",
+        )
     if not unknown:
         if known_product != whole and (affine.constant(known_product) is not None and affine.constant(whole) is not None):
-            raise error("R0203", f"`{b.operator.name}`: a dimension of `{m.param.name}` has {show(whole)} elements and should have {show(known_product)}", m.param.span, f"given shape [{_shape(m.arg)}]", help="change the argument, or the attributes it depends on")
+            raise error(
+                "R0203",
+                f"`{b.operator.name}`: a dimension of `{m.param.name}` has {show(whole)} elements and should have {show(known_product)}",
+                m.param.span,
+                f"given shape [{_shape(m.arg)}]",
+                help="change the argument, or the attributes it depends on",
+            )
         return True
     node, position = parts[unknown[0]]
     assert isinstance(node, sx.Id)
@@ -579,7 +680,13 @@ def _quotient(b: Binder, m: Met, whole: px.Expr, divisor: px.Expr, name: str) ->
     if affine.mod(whole, d) == affine.ZERO:
         return affine.floordiv(whole, d)
     if affine.constant(whole) is not None:
-        raise error("R0203", f"`{b.operator.name}`: {show(whole)} elements of `{m.param.name}` do not divide into {d} equal parts", m.param.span, f"given shape [{_shape(m.arg)}]", help=f"make the dimension a multiple of {d}")
+        raise error(
+            "R0203",
+            f"`{b.operator.name}`: {show(whole)} elements of `{m.param.name}` do not divide into {d} equal parts",
+            m.param.span,
+            f"given shape [{_shape(m.arg)}]",
+            help=f"make the dimension a multiple of {d}",
+        )
     if not b.given.checks_ranges:
         raise NeedsStatic(affine.names(whole), m.param.span, f"must be a multiple of {d}")
     b.invented.append(name)
@@ -592,7 +699,13 @@ def _parts(b: Binder, items: Sequence[sx.Node]) -> list[tuple[sx.Node, int | Non
         if isinstance(item, sx.Pack):
             key = next(iter(_names(b).mentioned(item)), None)
             if key is None:
-                raise error("T0130", "`..` repeats an expression for every position of its packs, but this one has no pack", item.span, "nothing to repeat", help="name a pack, or delete the `..`")
+                raise error(
+                    "T0130",
+                    "`..` repeats an expression for every position of its packs, but this one has no pack",
+                    item.span,
+                    "nothing to repeat",
+                    help="name a pack, or delete the `..`",
+                )
             out += [(item.value, k) for k in range(b.length(key))]
         else:
             out.append((item, None))
@@ -608,7 +721,9 @@ def _known_size(b: Binder, scope: Scope, node: sx.Node, position: int | None) ->
 def _evaluate(b: Binder, scope: Scope, node: sx.Node, position: int | None) -> px.Expr | None:
     """Return a size expression; None while a size in it is unknown. Raises T0154 for a name that no parameter introduces."""
     mentioned = {n.name for n in descendants(node) if isinstance(n, sx.Id | sx.Index)}
-    unknown = {n for n in mentioned if n not in scope.values and (n in b.packs or any(n == name for name, _ in dimension_names(b.operator)))}
+    unknown = {
+        n for n in mentioned if n not in scope.values and (n in b.packs or any(n == name for name, _ in dimension_names(b.operator)))
+    }
     if unknown:
         return None
     strange = [n for n in mentioned if n not in scope.values and n not in CONSTANTS and n not in {p.name for p in b.operator.params}]
@@ -656,7 +771,13 @@ def _meet_expression(b: Binder, m: Met, last: bool) -> bool:
     if want == whole:
         return True
     if affine.constant(want) is not None and affine.constant(whole) is not None:
-        raise error("R0203", f"`{b.operator.name}`: a dimension of `{m.param.name}` is {show(whole)} and should be {show(want)}", m.param.span, f"given shape [{_shape(m.arg)}]", help="change the argument, or the sizes it depends on")
+        raise error(
+            "R0203",
+            f"`{b.operator.name}`: a dimension of `{m.param.name}` is {show(whole)} and should be {show(want)}",
+            m.param.span,
+            f"given shape [{_shape(m.arg)}]",
+            help="change the argument, or the sizes it depends on",
+        )
     b.context = affine.conj(b.context, affine.compare("==", want, whole))
     return True
 
@@ -673,7 +794,13 @@ def _size_parameters(b: Binder) -> None:
             if given is None:
                 b.sizes.setdefault(param.name, px.Name(param.name))
             elif isinstance(given, tuple):
-                raise error("R0207", f"`{b.operator.name}`: size `{param.name}` is one number", param.span, "declared here", help="pass a whole number")
+                raise error(
+                    "R0207",
+                    f"`{b.operator.name}`: size `{param.name}` is one number",
+                    param.span,
+                    "declared here",
+                    help="pass a whole number",
+                )
             else:
                 b.sizes[param.name] = given
             continue
@@ -685,7 +812,13 @@ def _size_parameters(b: Binder) -> None:
     for name in b.given.sizes:
         if not any(p.kind == "size" and p.name == name for p in b.operator.params):
             known = [p.name for p in b.operator.params if p.kind == "size"]
-            raise error("R0206", f"`{b.operator.name}` has no size `{name}`", b.operator.name_span, "declared here", help=did_you_mean(name, known, f"its sizes are {', '.join(known) or 'none'}"))
+            raise error(
+                "R0206",
+                f"`{b.operator.name}` has no size `{name}`",
+                b.operator.name_span,
+                "declared here",
+                help=did_you_mean(name, known, f"its sizes are {', '.join(known) or 'none'}"),
+            )
 
 
 def _name_sizes(b: Binder) -> None:
@@ -717,11 +850,23 @@ def _condition(b: Binder, node: sx.Node, found: Value) -> None:
         case True:
             return
         case False:
-            raise error("R0209", f"`{b.operator.name}`: a condition on its parameters does not hold", node.span, "required here", help="change the arguments or attributes that it mentions")
+            raise error(
+                "R0209",
+                f"`{b.operator.name}`: a condition on its parameters does not hold",
+                node.span,
+                "required here",
+                help="change the arguments or attributes that it mentions",
+            )
         case px.Compare() | px.And() | px.Or() | px.Not() as cond:
             b.context = affine.conj(b.context, cond)
         case _:
-            raise error("T0147", "a condition on parameters depends on data", node.span, "decided only at run time", help="`where` speaks of sizes and attributes")
+            raise error(
+                "T0147",
+                "a condition on parameters depends on data",
+                node.span,
+                "decided only at run time",
+                help="`where` speaks of sizes and attributes",
+            )
 
 
 # ---------------------------------------------------------------- the result
@@ -773,11 +918,16 @@ def _parameter(b: Binder, values: Mapping[str, Value], param: sx.Param, out: lis
     args = _args_of(b, param)
     if not args and not param.each:
         if param.default is None:
-            raise error("R0205", f"`{b.operator.name}` needs argument `{param.name}`", param.span, "declared without a default", help="pass it")
+            raise error(
+                "R0205", f"`{b.operator.name}` needs argument `{param.name}`", param.span, "declared without a default", help="pass it"
+            )
         constant = value(b.ctx(), Scope(values), param.default)
         if not isinstance(constant, Num):
             raise error("T0152", f"the default of `{param.name}` must be a number", param.span, "declared here", help="`= 0`")
-        dims = tuple(Dim(_sizes(b, values, e), tuple(None for _ in _sizes(b, values, e)), isinstance(e.node, sx.TupleOf)) for e in expected(b, param, 0))
+        dims = tuple(
+            Dim(_sizes(b, values, e), tuple(None for _ in _sizes(b, values, e)), isinstance(e.node, sx.TupleOf))
+            for e in expected(b, param, 0)
+        )
         return Tensor(param.name, _dtype(b, param, None), dims, 0, constant)
     tensors = []
     for copy, arg in enumerate(args):
@@ -810,7 +960,13 @@ def _size(b: Binder, scope: Scope, node: sx.Node, position: int | None) -> px.Ex
     found = _evaluate(b, scope, node, position)
     if found is None:
         names = sorted({n.name for n in descendants(node) if isinstance(n, sx.Id) and n.name not in scope.values})
-        raise error("R0210", f"`{b.operator.name}`: the size `{', '.join(names)}` is not known", node.span, "no argument tells it", help=f"pass an argument that has it, or declare `size {names[0] if names else 'n'}`")
+        raise error(
+            "R0210",
+            f"`{b.operator.name}`: the size `{', '.join(names)}` is not known",
+            node.span,
+            "no argument tells it",
+            help=f"pass an argument that has it, or declare `size {names[0] if names else 'n'}`",
+        )
     return found
 
 
@@ -851,7 +1007,13 @@ def _result(b: Binder, values: Mapping[str, Value], param: sx.Param) -> Tensor |
     if param.each:
         each = next((d.name for d in _dims(param) if isinstance(d, sx.Each)), None)
         if each is None:
-            raise error("T0142", f"`each {param.name}` needs a dimension `each N`", param.span, "declared here", help="write which dimension differs")
+            raise error(
+                "T0142",
+                f"`each {param.name}` needs a dimension `each N`",
+                param.span,
+                "declared here",
+                help="write which dimension differs",
+            )
         copies = b.length(each)
     tensors = []
     for copy in range(copies):
@@ -870,7 +1032,13 @@ def _check_extents(b: Binder, param: sx.Param, sizes: Sequence[px.Expr]) -> None
     for size in sizes:
         number = affine.constant(size)
         if number is not None and number < 0:
-            raise error("R0211", f"`{b.operator.name}`: `{param.name}` would have a dimension of {number} elements", param.span, "declared here", help="change the arguments or attributes that its shape depends on")
+            raise error(
+                "R0211",
+                f"`{b.operator.name}`: `{param.name}` would have a dimension of {number} elements",
+                param.span,
+                "declared here",
+                help="change the arguments or attributes that its shape depends on",
+            )
         if number is None and not affine.surely_nonnegative(size, {}):
             b.context = affine.conj(b.context, affine.compare(">=", size, affine.ZERO))
 

@@ -1,9 +1,9 @@
 """From the left of an equation to box coordinates (see tensor/nodes.py).
 
-    s[t + 1, i]   a0 = t + 1, a1 = i      t := a0 - 1, i := a1
-    y[2*i]        a0 = 2*i                i := a0 // 2     where a0 % 2 == 0
-    l[i, i]       a0 = i, a1 = i          i := a0          where a1 == a0
-    y[4*c + r]    a0 = 4*c + r, r in 0..4 r := a0 % 4, c := a0 // 4
+s[t + 1, i]   a0 = t + 1, a1 = i      t := a0 - 1, i := a1
+y[2*i]        a0 = 2*i                i := a0 // 2     where a0 % 2 == 0
+l[i, i]       a0 = i, a1 = i          i := a0          where a1 == a0
+y[4*c + r]    a0 = 4*c + r, r in 0..4 r := a0 % 4, c := a0 // 4
 """
 
 from __future__ import annotations
@@ -117,7 +117,9 @@ def _require_digit(slot: Slot, factor: int, terms: Sequence[tuple[int, str]], ex
         name = smaller.lstrip("?")
         if own == factor:
             raise not_solvable(slot, f"several values of `{name}` and the other index give the same element")
-        raise not_solvable(slot, f"several indices in one slot, and `{name}` is not known to stay below {factor // own if own > 0 else factor}")
+        raise not_solvable(
+            slot, f"several indices in one slot, and `{name}` is not known to stay below {factor // own if own > 0 else factor}"
+        )
 
 
 def not_solvable(slot: Slot, why: str) -> Exception:

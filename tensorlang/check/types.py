@@ -5,7 +5,39 @@ from __future__ import annotations
 from codegen.dtypes import DTYPES, DType
 
 ELEMENTARY = frozenset(
-    ["exp", "exp2", "expm1", "log", "log2", "log1p", "sqrt", "rsqrt", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "floor", "ceil", "round", "trunc", "pow", "fmod", "atan2", "sigmoid", "isnan", "isinf"]
+    [
+        "exp",
+        "exp2",
+        "expm1",
+        "log",
+        "log2",
+        "log1p",
+        "sqrt",
+        "rsqrt",
+        "sin",
+        "cos",
+        "tan",
+        "asin",
+        "acos",
+        "atan",
+        "sinh",
+        "cosh",
+        "tanh",
+        "asinh",
+        "acosh",
+        "atanh",
+        "erf",
+        "floor",
+        "ceil",
+        "round",
+        "trunc",
+        "pow",
+        "fmod",
+        "atan2",
+        "sigmoid",
+        "isnan",
+        "isinf",
+    ]
 )
 """Functions of floats that the code generators know."""
 

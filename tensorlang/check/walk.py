@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import fields
-from functools import cache
 
 from tensorlang.syntax import nodes as sx
 
 
-@cache
+_FIELDS: dict[type[sx.Node], tuple[str, ...]] = {}
+
+
 def _field_names(kind: type[sx.Node]) -> tuple[str, ...]:
-    return tuple(f.name for f in fields(kind) if f.name != "span" and not f.name.endswith("_span"))
+    if kind not in _FIELDS:
+        _FIELDS[kind] = tuple(f.name for f in fields(kind) if f.name != "span" and not f.name.endswith("_span"))
+    return _FIELDS[kind]
 
 
 def children(node: sx.Node) -> Iterator[sx.Node]:

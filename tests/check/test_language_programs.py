@@ -98,7 +98,10 @@ def test_conv_with_groups_and_uneven_padding() -> None:
 
 def test_conv_in_one_dimension_with_dilation() -> None:
     x, w, b = f32(1, 1, 9), f32(1, 1, 3), np.zeros(1, np.float32)
-    close(run(load_file(LIBRARY), "conv", x, w, b, dilation=2)[0, 0], [sum(x[0, 0, p + 2 * r] * w[0, 0, r] for r in range(3)) for p in range(5)])
+    close(
+        run(load_file(LIBRARY), "conv", x, w, b, dilation=2)[0, 0],
+        [sum(x[0, 0, p + 2 * r] * w[0, 0, r] for r in range(3)) for p in range(5)],
+    )
 
 
 def test_transposed_convolution_scatters_without_a_scatter() -> None:

@@ -1,0 +1,143 @@
+"""Calls that do not fit an operator are refused with R codes that name the parameters, the sizes and the shapes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from checking import load
+
+from codegen.dtypes import f32, f64, i8, i32
+from polyhedral.expr import Int, Name
+from tensorlang.check.instantiate import ArgType, instantiate
+from tensorlang.diagnostics import CompileError, Diagnostic
+
+LIBRARY = load("""
+op linear[T: float](x: T[M, K], w: T[N, K], b: T[N] = 0) -> (y: T[M, N]) {
+    y[i, j] = b[j] + sum(k) x[i, k] * w[j, k]
+}
+op grouped(x: f32[(group, C)], attr group: int in 1..9 = 1) -> (y: f32[C]) {
+    y[c] = sum(g) x[(g, c)]
+}
+op window(x: f32[D..], attr width..: int) -> (y: f32[(D - width + 1)..]) {
+    y[d..] = max(r.. in 0..width) x[(d + r)..]
+}
+op stack(each x: f32[each N], attr scale: float = 1.0, attr flag: bool = false, attr f: fn = tanh, attr mode: str = "a")
+    -> (y: f32[sum(N..)]) where rank(N) >= 1 {
+    y[before(N) + j] = f(scale * x[j])   for each x
+}
+op pick(x: f32[N], size k in 0..N) -> (y: f32[k]) {
+    y[i] = x[i]
+}
+op bent(x: f32[A.., B..], attr axis: int) -> (y: f32[A.., B..]) where rank(A) == axis {
+    y[a.., b..] = x[a.., b..]
+}
+op cast_to[U](x: f32[N]) -> (y: U[N]) {
+    y[i] = U(x[i])
+}
+""")
+
+
+def refusal(operator: str, args: list[Any], attrs: dict[str, Any] | None = None, sizes: dict[str, Any] | None = None) -> Diagnostic:
+    with pytest.raises(CompileError) as caught:
+        instantiate(LIBRARY, operator, args, attrs or {}, sizes or {})
+    (diagnostic,) = caught.value.diagnostics
+    return diagnostic
+
+
+def a(*shape: int | str) -> ArgType:
+    return ArgType(f32, shape)
+
+
+def test_sizes_that_disagree_are_named_with_both_shapes() -> None:
+    found = refusal("linear", [a(2, 3), a(5, 4)])
+    assert found.code == "R0202"
+    assert found.title == "`linear`: `x` gives K = 3, `w` gives K = 4"
+    assert found.notes == ("`x` has shape [2, 3]", "`w` has shape [5, 4]")
+
+
+CALLS = [
+    ("R0201", "linear", [a(2), a(5, 4)], {}, {}, "`x` has 1 dimension"),
+    ("R0201", "linear", [a(2, 3), a(5, 3), a(5, 1)], {}, {}, "`b` has 2 dimensions"),
+    ("R0203", "grouped", [a(10)], {"group": 3}, {}, "10 elements of `x` do not divide into 3 equal parts"),
+    ("R0204", "linear", [ArgType(i32, (2, 3)), ArgType(i32, (5, 3))], {}, {}, "`x` is `i32`, but `T` is float"),
+    ("R0204", "linear", [a(2, 3), ArgType(f64, (5, 3))], {}, {}, "`w` is `f64`, but `T` is `f32` already"),
+    ("R0204", "grouped", [ArgType(i8, (4,))], {}, {}, "`x` is `i8`, but must be `f32`"),
+    ("R0204", "cast_to", [a(2)], {}, {}, "no argument tells the type `U`"),
+    ("R0204", "cast_to", [a(2)], {"U": "f33"}, {}, "'f33' is no type for `U`"),
+    ("R0205", "linear", [a(2, 3)], {}, {}, "needs argument `w`"),
+    ("R0205", "linear", [a(2, 3), a(5, 3), a(5), a(5)], {}, {}, "takes 3 tensors and is given 4"),
+    ("R0205", "stack", [a(2)], {}, {}, "takes any number of tensors"),
+    ("R0205", "linear", [(a(2, 3),), a(5, 3)], {}, {}, "`x` is one tensor, not several"),
+    ("R0205", "window", [a(5)], {}, {}, "needs attribute `width`"),
+    ("R0205", "liner", [], {}, {}, "there is no operator `liner`"),
+    ("R0206", "grouped", [a(4)], {"groups": 2}, {}, "has no attribute `groups`"),
+    ("R0206", "pick", [a(4)], {}, {"n": 2}, "has no size `n`"),
+    ("R0207", "grouped", [a(4)], {"group": 2.5}, {}, "attribute `group` is int, and 2.5 is float"),
+    ("R0207", "stack", [(a(4),)], {"scale": "big"}, {}, "attribute `scale` is float"),
+    ("R0207", "stack", [(a(4),)], {"flag": 2}, {}, "attribute `flag` is bool"),
+    ("R0207", "stack", [(a(4),)], {"mode": 1}, {}, "attribute `mode` is str"),
+    ("R0207", "stack", [(a(4),)], {"f": "tanhh"}, {}, "there is no function `tanhh` for `f`"),
+    ("R0207", "pick", [a(4)], {}, {"k": (1, 2)}, "size `k` is one number"),
+    ("R0208", "grouped", [a(4)], {"group": 0}, {}, "attribute `group` is outside 1..9"),
+    ("R0209", "pick", [a(4)], {}, {"k": 4}, "a condition on its parameters does not hold"),
+    ("R0209", "bent", [a(4)], {"axis": -1}, {}, "`rank(A)` would be -1"),
+    ("R0209", "stack", [()], {}, {}, "a condition on its parameters does not hold"),
+    ("R0201", "bent", [a(4)], {"axis": 2}, {}, "`x` has 1 dimension"),
+    ("R0211", "window", [a(2)], {"width": (4,)}, {}, "`y` would have a dimension of -1 elements"),
+]
+
+
+@pytest.mark.parametrize(("code", "operator", "args", "attrs", "sizes", "said"), CALLS, ids=[c[5] for c in CALLS])
+def test_a_call_that_does_not_fit_is_refused(code: str, operator: str, args: list[Any], attrs: Any, sizes: Any, said: str) -> None:
+    found = refusal(operator, args, attrs, sizes)
+    assert found.code == code
+    assert said in found.title
+    assert found.help
+
+
+def test_a_misspelt_name_is_corrected() -> None:
+    assert refusal("grouped", [a(4)], {"grup": 2}).help == "did you mean `group`?"
+    assert refusal("liner", []).help == "did you mean `linear`?"
+
+
+def test_an_omitted_parameter_reads_as_its_default() -> None:
+    program = instantiate(LIBRARY, "linear", [a(2, 3), a(5, 3)])
+    assert [p.name for p in program.params] == ["x", "w"]
+
+
+def test_sizes_that_the_caller_names_stay_symbolic() -> None:
+    program = instantiate(LIBRARY, "linear", [a("batch", 3), a(5, 3)])
+    assert program.sizes == ("batch",)
+    assert program.definitions[0].tensors[0].shape == (Name("batch"), Int(5))
+
+
+def test_a_number_beats_a_name_for_one_size() -> None:
+    program = instantiate(LIBRARY, "linear", [a(2, "k"), a(5, 3)])
+    assert program.params[0].shape == (Int(2), Int(3))
+
+
+def test_a_product_with_an_index_makes_a_size_a_number() -> None:
+    module = load("op every(x: f32[N], size step) -> (y: f32[N]) { y[i] = x[i * step | 0] }")
+    program = instantiate(module, "every", [a(7)], sizes={"step": 2}, symbolic=True)
+    assert program.sizes == ("N",)
+    with pytest.raises(CompileError) as caught:
+        instantiate(module, "every", [a(7)])
+    assert caught.value.diagnostics[0].code == "R0212"
+
+
+def test_a_composite_dimension_of_unknown_size_gets_a_size_of_its_own() -> None:
+    program = instantiate(LIBRARY, "grouped", [a("channels")], {"group": 2})
+    assert program.params[0].shape == (Int(2), Name("C"))
+    assert program.params[0].grouping == (2,)
+
+
+def test_a_type_may_be_an_attribute() -> None:
+    program = instantiate(LIBRARY, "cast_to", [a(3)], {"U": "f16"})
+    assert str(program.definitions[0].tensors[0].dtype) == "f16"
+
+
+def test_run_time_sizes_are_checked_on_entry() -> None:
+    program = instantiate(LIBRARY, "pick", [a(4)])
+    assert program.sizes == ("k",)
+    assert "k" in str(program.context)

@@ -236,10 +236,10 @@ class _Printer:
                 return self.binary(op, *self.operands(lhs, rhs))
             case Compare(op, lhs, rhs):
                 left, right = self.operands(lhs, rhs)
-                return f"{self.at(SUM, left)} {op} {self.at(SUM, right)}"
+                return f"{self.beside(SUM, left, right)} {op} {self.beside(SUM, right, left)}"
             case Select(cond, then, orelse):
                 yes, no = self.operands(then, orelse)
-                return f"if {self.at(OR, cond)} then {self.at(OR, yes)} else {self.at(OR, no)}"
+                return f"if {self.at(OR, cond)} then {self.beside(OR, yes, no)} else {self.beside(OR, no, yes)}"
             case Cast(dtype, IndexValue(index), False):
                 return f"{dtype}({affine.show(index)})"
             case Cast(dtype, value, saturate):
@@ -266,7 +266,13 @@ class _Printer:
             return f"{op}({self.text(lhs)}, {self.text(rhs)})"
         level = _BINARY[op]
         after = {SUM: TERM, PRODUCT: UNARY, AND: NOT, OR: AND}[level]
-        return f"{self.at(level, lhs)} {op} {self.at(after, rhs)}"
+        return f"{self.beside(level, lhs, rhs)} {op} {self.beside(after, rhs, lhs)}"
+
+    def beside(self, level: int, e: Expr, other: Expr) -> str:
+        """Return an operand; an index needs no cast beside a value of its type."""
+        if not isinstance(e, IndexValue) or isinstance(other, IndexValue | Const):
+            return self.at(level, e)
+        return affine.show(e.index) if isinstance(e.index, AffineName) else f"({affine.show(e.index)})"
 
     def read(self, tensor: str, index: tuple[Slot, ...]) -> str:
         slots = [self.text(s.value) if isinstance(s, Dynamic) else affine.show(s) for s in index]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from codegen.dtypes import bool_, f32, f64
+from codegen.dtypes import bool_, f32, f64, i64
 from codegen.llvm.builder import Builder
 from codegen.llvm.state import EmitError, same_lanes, splat
 from codegen.llvm.values import Literal, Value, bits_of, constant_text, literal, memory_type, of_lanes
@@ -97,7 +97,32 @@ def select(b: Builder, cond: Value, then: Value, orelse: Value) -> Value:
 def fma(b: Builder, x: Value, y: Value, z: Value) -> Value:
     """Return `x * y + z` rounded once."""
     x, y, z = same_lanes(b, x, y, z)
-    return intrinsic(b, "fma", x, y, z)
+    return intrinsic(b, "fma", x, y, z) if b.target.has_fma or x.dtype == f64 else _fma_in_f64(b, x, y, z)
+
+
+def _fma_in_f64(b: Builder, x: Value, y: Value, z: Value) -> Value:
+    """Return `x * y + z` of f32 rounded once, where the machine has no such instruction.
+
+    In f64 the product is exact. The sum is not, so it is rounded to odd, which the second rounding, to f32, does not notice
+    (Boldo and Melquiond 2008): the error of the sum says whether, and to which side, an even result is moved."""
+    wide, integer, flag = of_lanes("double", x.lanes), of_lanes("i64", x.lanes), of_lanes("i1", x.lanes)
+    p, c = (b.pure(f"fmul {wide} {_widened(b, x)}, {_widened(b, y)}"), _widened(b, z))
+    total = b.pure(f"fadd {wide} {p}, {c}")
+    addend = b.pure(f"fsub {wide} {total}, {p}")
+    lost_p = b.pure(f"fsub {wide} {p}, {b.pure(f'fsub {wide} {total}, {addend}')}")
+    lost = b.pure(f"fadd {wide} {lost_p}, {b.pure(f'fsub {wide} {c}, {addend}')}")
+    zero, one = constant(Value(f64, "", x.lanes), 0.0), constant(Value(i64, "", x.lanes), 1)
+    bits = b.pure(f"bitcast {wide} {total} to {integer}")
+    even = b.pure(f"icmp eq {integer} {b.pure(f'and {integer} {bits}, {one}')}, {constant(Value(i64, '', x.lanes), 0)}")
+    inexact = b.pure(f"and {flag} {even}, {b.pure(f'fcmp one {wide} {lost}, {zero}')}")
+    inwards = b.pure(f"xor {flag} {b.pure(f'fcmp olt {wide} {lost}, {zero}')}, {b.pure(f'fcmp olt {wide} {total}, {zero}')}")
+    step = b.pure(f"select {flag} {inwards}, {integer} {constant(Value(i64, '', x.lanes), -1)}, {integer} {one}")
+    moved = b.pure(f"select {flag} {inexact}, {integer} {b.pure(f'add {integer} {bits}, {step}')}, {integer} {bits}")
+    return Value(f32, b.pure(f"fptrunc {wide} {b.pure(f'bitcast {integer} {moved} to {wide}')} to {x.type}"), x.lanes)
+
+
+def _widened(b: Builder, x: Value) -> str:
+    return b.pure(f"fpext {x.typed} to {of_lanes('double', x.lanes)}")
 
 
 def negated(b: Builder, cond: Value) -> Value:

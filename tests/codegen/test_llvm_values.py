@@ -65,6 +65,19 @@ def test_float_expressions_with_constants(expression: str) -> None:
     binary("f32", expression)
 
 
+def test_a_fused_multiply_add_rounds_once_with_and_without_the_instruction() -> None:
+    random = np.random.default_rng(11)
+    n = 16000
+    x, y = (random.standard_normal(n).astype(np.float32) * np.float32(2.0) ** random.integers(-70, 60, n) for _ in range(2))
+    near = -(x.astype(np.float64) * y)
+    with np.errstate(all="ignore"):
+        shift = near * 2.0 ** random.integers(-60, 3, n)
+        z = np.where(random.integers(0, 2, n) == 0, near * (1 + random.integers(-3, 4, n) * 2.0**-24), shift).astype(np.float32)
+    text = f"""func f()(x: f32[{n}], y: f32[{n}], z: f32[{n}], out r: f32[{n}]) {{
+        for o in 0 .. {n // 16} {{ for i in 0 .. 16 vector 16 {{ r[16*o + i] = fma(x[16*o + i], y[16*o + i], z[16*o + i]) }} }} }}"""
+    check(text, targets=LEVELS, x=x.astype(np.float32), y=y.astype(np.float32), z=z, r=np.zeros(n, np.float32))
+
+
 @pytest.mark.parametrize("divisor", [1, 3, 4, -1, -5, 0])
 @pytest.mark.parametrize("op", ["//", "%"])
 def test_division_by_a_constant(op: str, divisor: int) -> None:

@@ -15,7 +15,8 @@ from polyhedral.expr import Name
 from polyhedral.nest import Nest
 from polyhedral.order import Checker, Storage, Violation, check, distance
 from polyhedral.schedule import Schedule, placements_in
-from polyhedral.space import DT, Frame, OperationLimit, from_linear, limited, linear, names_in
+from polyhedral.space import DT, Frame, OperationLimit, limited
+from polyhedral.terms import from_linear, linear, names_in
 from polyhedral.verdict import Proven
 
 MAX_FACTOR = 4

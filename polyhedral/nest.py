@@ -18,7 +18,8 @@ import islpy as isl
 from polyhedral.errors import NestError
 from polyhedral.expr import Add, Cond, Expr, Floor, Int, Mod, Name, Scale
 from polyhedral.model import Scop, Statement
-from polyhedral.space import DT, Frame, integer, linear, minus, names_in, plus
+from polyhedral.space import DT, Frame, integer
+from polyhedral.terms import linear, minus, names_in, plus
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,8 +83,6 @@ class Nest:
         low = frame.piecewise(points.dim_min(position).gist_params(self.context))
         high = frame.piecewise(points.dim_max(position).add_constant_val(isl.Val(1)).gist_params(self.context))
         return None if low is None or high is None else (low, high)
-
-    # --- transformations --------------------------------------------------------------------------------------------
 
     def split(self, loop: str, factor: int, outer: str, inner: str) -> Nest:
         """Replace `loop` by `factor * outer + inner`, 0 <= inner < factor."""
@@ -157,8 +156,6 @@ class Nest:
         nest = self._substituted(loops, {})
         only = nest.frame.pw_aff(Add(Name(name), Scale(-1, value))).zero_set()
         return replace(nest, points=nest.points.intersect(only))
-
-    # --- helpers ----------------------------------------------------------------------------------------------------
 
     def _position(self, loop: str) -> int:
         if loop not in self.loops:

@@ -157,8 +157,6 @@ class Checker:
                 return found
         return None
 
-    # --- instances --------------------------------------------------------------------------------------------------
-
     def _instances_fault(self, name: str) -> Violation | None:
         statement = self.schedule.statements[name]
         nests = self.nests(name)
@@ -215,8 +213,6 @@ class Checker:
             ranges = [access_map(scop, s, s.write).range() for s in writers]
             self.written[tensor] = reduce(isl.Set.union, ranges).coalesce() if ranges else None
         return self.written[tensor]
-
-    # --- order ------------------------------------------------------------------------------------------------------
 
     def _order_fault(self, index: int, dep: Dep) -> Violation | None:
         repeated = self.repeats[dep.source] is not None
@@ -300,8 +296,6 @@ class Checker:
             same = same.equate(DT.in_, level, DT.out, level)
         return result.union(same) if self.schedule.before(source, target) else result
 
-    # --- marks ------------------------------------------------------------------------------------------------------
-
     def mark_fault(self, node: Loop, depth: int, mark: Mark) -> Violation | None:
         """Return two iterations of the loop that may not run at once under `mark`, or None."""
         under = set(placements_in(node))
@@ -329,8 +323,6 @@ class Checker:
                     if apart is not None:
                         return self._pair(kind, None, first, second, apart, node.name)
         return None
-
-    # --- evidence ---------------------------------------------------------------------------------------------------
 
     def _loop_name(self, placement: str, level: int | None) -> str | None:
         return None if level is None else self.schedule.nests[placement].loops[level]

@@ -19,7 +19,8 @@ from typing import NamedTuple
 import islpy as isl
 
 from polyhedral.expr import Cond, Expr, Name
-from polyhedral.space import DT, Frame, OperationLimit, from_linear, integer, limited, nonnegative, smallest_point
+from polyhedral.space import DT, Frame, OperationLimit, integer, limited, smallest_point
+from polyhedral.terms import from_linear, nonnegative
 from polyhedral.text import show_expr
 from polyhedral.verdict import Proven, Refuted, Unknown, Verdict
 
@@ -98,8 +99,6 @@ class _Proof:
         relation = relation.intersect_domain(frame.set(edge.condition)).project_out(DT.in_, n, len(edge.extra))
         relation = relation.intersect_domain(self.domains[edge.target]).intersect_range(self.domains[edge.source])
         return _Pairs(edge.source, edge.target, relation, None not in edge.indices)
-
-    # --- ranking ----------------------------------------------------------------------------------------------------
 
     def _rank(self, pairs: list[_Pairs]) -> list[_Pairs]:
         """Settle the pairs of one group component by component; return what is left when no component helps."""
@@ -186,8 +185,6 @@ class _Proof:
         n = len(forms[pair.target])
         as_map = isl.Map.from_range(level).move_dims(DT.in_, 0, DT.out, 0, n)
         return _Pairs(pair.source, pair.target, as_map, pair.certain)
-
-    # --- cycles -----------------------------------------------------------------------------------------------------
 
     def _cycle(self, pairs: list[_Pairs]) -> Verdict:
         """Return the shortest cycle of at most `MAX_CYCLE` dependences among `pairs` as evidence, or Unknown."""

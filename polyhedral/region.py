@@ -20,8 +20,9 @@ from polyhedral.expr import TRUE, Add, Expr, Int, Name
 from polyhedral.model import Access, Statement
 from polyhedral.nest import Nest
 from polyhedral.schedule import Schedule
-from polyhedral.space import DT, Frame, integer, linear, plus
+from polyhedral.space import DT, Frame, integer
 from polyhedral.storage import fold_factor
+from polyhedral.terms import linear, plus
 
 __all__ = ["Footprint", "fold_factor", "footprint", "place_at", "slide"]
 
@@ -139,9 +140,6 @@ def _origins(statement: Statement, box: Footprint) -> dict[str, tuple[Expr, int 
             case _:
                 pass
     return result
-
-
-# --- footprints -----------------------------------------------------------------------------------------------------
 
 
 def footprint(schedule: Schedule, tensor: str, placements: Sequence[str], depth: int) -> Footprint:
@@ -274,9 +272,6 @@ def _fills(tile: isl.Map, frame: Frame, origin: tuple[Expr, ...], extent: tuple[
             line = isl.Map.from_pw_aff(bound).apply_range(order(Frame(frame.params, ("x",)).space))
             box = box.intersect(line.insert_dims(DT.out, 1, rank - axis - 1).insert_dims(DT.out, 0, axis))
     return bool(box.intersect_domain(tile.domain()).is_subset(tile))
-
-
-# --- sliding windows ------------------------------------------------------------------------------------------------
 
 
 def slide(nest: Nest, loop: str) -> Nest:

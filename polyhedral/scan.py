@@ -27,21 +27,8 @@ from polyhedral.loops import For, If, Node, Run
 from polyhedral.model import Leaf, Loop, Tree
 from polyhedral.nest import Nest, context_of
 from polyhedral.schedule import Schedule, placements_in, validate
-from polyhedral.space import (
-    DT,
-    Frame,
-    all_of,
-    basic_conds,
-    cond_of,
-    constraint_terms,
-    floor_div,
-    from_linear,
-    integer,
-    maximum,
-    minimum,
-    minus,
-    names_in,
-)
+from polyhedral.space import DT, Frame, basic_conds, cond_of, constraint_terms, integer
+from polyhedral.terms import all_of, floor_div, from_linear, maximum, minimum, minus, names_in
 
 
 def scan(schedule: Schedule, *, sizes: Mapping[str, int] | None = None, separate: bool = True, max_separated: int = 3) -> tuple[Node, ...]:
@@ -79,8 +66,6 @@ class _Scanner:
 
     def _domain(self, nest: Nest, sizes: Mapping[str, int]) -> isl.Set:
         return _fix_sizes(nest.points.intersect_params(nest.context), nest.params, sizes).coalesce()
-
-    # --- the tree ---------------------------------------------------------------------------------------------------
 
     def sequence(self, nodes: Sequence[Tree], depth: int, context: isl.Set) -> tuple[Node, ...]:
         result: list[Node] = []
@@ -217,8 +202,6 @@ class _Scanner:
             if not inside.is_disjoint(_basic(outside.insert_dims(DT.set, step.depth + 1, n - step.depth - 1))):
                 return False
         return True
-
-    # --- full tiles -------------------------------------------------------------------------------------------------
 
     def _frame(self, placement: str) -> Frame:
         return Frame(self.params, self.schedule.nests[placement].loops)

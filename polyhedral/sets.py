@@ -14,7 +14,8 @@ import islpy as isl
 
 from polyhedral.expr import TRUE, And, Cond, Expr, Name
 from polyhedral.recurrence import Edge, well_founded
-from polyhedral.space import DT, Frame, OperationLimit, all_of, fixed, integer, limited, negated, smallest_point
+from polyhedral.space import DT, Frame, OperationLimit, integer, limited, smallest_point
+from polyhedral.terms import all_of, fixed, negated
 from polyhedral.verdict import Proven, Refuted, Unknown, Verdict
 
 __all__ = [

@@ -13,25 +13,29 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from math import gcd
-from typing import TypeVar, assert_never
+from typing import assert_never
 
 import islpy as isl
 
-from polyhedral.expr import FALSE, Add, And, Compare, Cond, Expr, Floor, Int, Max, Min, Mod, Name, Not, Or, Scale
+from polyhedral.expr import FALSE, Add, And, Compare, Cond, Expr, Floor, Int, Max, Min, Name, Not, Or, Scale
+from polyhedral.terms import (
+    comparison,
+    floor_div,
+    from_linear,
+    has_extremum,
+    linear,
+    maximum,
+    minimum,
+    negated,
+)
 
 DT = isl.dim_type
 CONTEXT = isl.DEFAULT_CONTEXT
 DEFAULT_LIMIT = 1_000_000
-T = TypeVar("T")
 
 
 class OperationLimit(Exception):
     """isl needed more operations than it was given."""
-
-
-class Unbounded(Exception):
-    """A bound was asked for where there is none."""
 
 
 _limited = False
@@ -57,14 +61,6 @@ def limited(operations: int = DEFAULT_LIMIT) -> Iterator[None]:
         CONTEXT.set_max_operations(0)
         CONTEXT.reset_operations()
         _limited = False
-
-
-@dataclass(frozen=True, slots=True)
-class Linear:
-    """`constant + Σ factor * term`, where a term is a name, a floor division, or a minimum or maximum."""
-
-    terms: tuple[tuple[Expr, int], ...]
-    constant: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +123,6 @@ class Frame:
     def position(self, dim: str) -> int:
         return self.dims.index(dim)
 
-    def drop_dims(self) -> Frame:
-        return Frame(self.params, ())
-
 
 @lru_cache(maxsize=4096)
 def _space(params: tuple[str, ...], n: int) -> isl.Space:
@@ -151,90 +144,6 @@ def universe_map(params: tuple[str, ...], n: int, m: int) -> isl.Map:
 @lru_cache(maxsize=4096)
 def _zero(params: tuple[str, ...], n: int) -> isl.Aff:
     return isl.Aff.zero_on_domain(isl.LocalSpace.from_space(_space(params, n)))
-
-
-@lru_cache(maxsize=1 << 16)
-def linear(expr: Expr) -> Linear:
-    """Return `expr` as a sum of terms in order of first appearance; zero factors are dropped."""
-    terms: dict[Expr, int] = {}
-    constant = _collect(expr, 1, terms)
-    return Linear(tuple((t, f) for t, f in terms.items() if f), constant)
-
-
-def _collect(expr: Expr, factor: int, terms: dict[Expr, int]) -> int:
-    match expr:
-        case Int(value):
-            return factor * value
-        case Add(lhs, rhs):
-            return _collect(lhs, factor, terms) + _collect(rhs, factor, terms)
-        case Scale(by, value):
-            return _collect(value, factor * by, terms)
-        case Mod(value, divisor):
-            constant = _collect(value, factor, terms)
-            return constant + _collect(Floor(value, divisor), -factor * divisor, terms)
-        case Floor(value, 1):
-            return _collect(value, factor, terms)
-        case Name() | Floor() | Min() | Max():
-            terms[expr] = terms.get(expr, 0) + factor
-            return 0
-        case _:
-            assert_never(expr)
-
-
-def names_in(node: Expr | Cond) -> frozenset[str]:
-    """Return the names that `node` mentions."""
-    match node:
-        case Int():
-            return frozenset()
-        case Name(name):
-            return frozenset((name,))
-        case Add(lhs, rhs) | Min(lhs, rhs) | Max(lhs, rhs) | Compare(_, lhs, rhs):
-            return names_in(lhs) | names_in(rhs)
-        case Scale(_, value) | Floor(value, _) | Mod(value, _):
-            return names_in(value)
-        case And(conds) | Or(conds):
-            return frozenset().union(*(names_in(c) for c in conds))
-        case Not(cond):
-            return names_in(cond)
-        case _:
-            assert_never(node)
-
-
-def substitute(expr: Expr, by: Mapping[str, Expr]) -> Expr:
-    """Return `expr` with names replaced at once, kept in sum form."""
-    match expr:
-        case Int():
-            return expr
-        case Name(name):
-            return by.get(name, expr)
-        case Add(lhs, rhs):
-            return plus(substitute(lhs, by), substitute(rhs, by))
-        case Scale(factor, value):
-            return times(factor, substitute(value, by))
-        case Floor(value, divisor):
-            return floor_div(substitute(value, by), divisor)
-        case Mod(value, divisor):
-            return modulo(substitute(value, by), divisor)
-        case Min(lhs, rhs):
-            return minimum((substitute(lhs, by), substitute(rhs, by)))
-        case Max(lhs, rhs):
-            return maximum((substitute(lhs, by), substitute(rhs, by)))
-        case _:
-            assert_never(expr)
-
-
-def substitute_cond(cond: Cond, by: Mapping[str, Expr]) -> Cond:
-    match cond:
-        case Compare(op, lhs, rhs):
-            return Compare(op, substitute(lhs, by), substitute(rhs, by))
-        case And(conds):
-            return And(tuple(substitute_cond(c, by) for c in conds))
-        case Or(conds):
-            return Or(tuple(substitute_cond(c, by) for c in conds))
-        case Not(inner):
-            return Not(substitute_cond(inner, by))
-        case _:
-            assert_never(cond)
 
 
 @lru_cache(maxsize=1 << 15)
@@ -272,7 +181,7 @@ def _locate(frame: Frame, name: str) -> tuple[DT, int]:
 @lru_cache(maxsize=1 << 14)
 def _pw_aff(frame: Frame, expr: Expr) -> isl.PwAff:
     form = linear(expr)
-    plain = [(t, f) for t, f in form.terms if not _has_extremum(t)]
+    plain = [(t, f) for t, f in form.terms if not has_extremum(t)]
     result = _aff_of_terms(frame, plain, form.constant).to_pw_aff()
     for term, factor in form.terms:
         match term:
@@ -280,7 +189,7 @@ def _pw_aff(frame: Frame, expr: Expr) -> isl.PwAff:
                 value = _pw_aff(frame, lhs).min(_pw_aff(frame, rhs))
             case Max(lhs, rhs):
                 value = _pw_aff(frame, lhs).max(_pw_aff(frame, rhs))
-            case Floor(inner, divisor) if _has_extremum(term):
+            case Floor(inner, divisor) if has_extremum(term):
                 value = _pw_aff(frame, inner).scale_down_val(isl.Val(divisor)).floor()
             case _:
                 continue
@@ -289,26 +198,11 @@ def _pw_aff(frame: Frame, expr: Expr) -> isl.PwAff:
 
 
 @lru_cache(maxsize=1 << 14)
-def _has_extremum(expr: Expr) -> bool:
-    match expr:
-        case Min() | Max():
-            return True
-        case Add(lhs, rhs):
-            return _has_extremum(lhs) or _has_extremum(rhs)
-        case Scale(_, value) | Floor(value, _) | Mod(value, _):
-            return _has_extremum(value)
-        case Int() | Name():
-            return False
-        case _:
-            assert_never(expr)
-
-
-@lru_cache(maxsize=1 << 14)
 def _set(frame: Frame, cond: Cond) -> isl.Set:
     match cond:
         case Compare("!=", lhs, rhs):
             return _set(frame, Compare("<", lhs, rhs)).union(_set(frame, Compare(">", lhs, rhs)))
-        case Compare() if not (_has_extremum(cond.lhs) or _has_extremum(cond.rhs)):
+        case Compare() if not (has_extremum(cond.lhs) or has_extremum(cond.rhs)):
             return _halfspace(frame, cond).to_set()
         case Compare(op, lhs, rhs):
             return _PIECEWISE[op](_pw_aff(frame, lhs), _pw_aff(frame, rhs))
@@ -329,7 +223,7 @@ def _conjunction(frame: Frame, conds: tuple[Cond, ...]) -> isl.Set:
     simple = isl.BasicSet.universe(frame.space)
     others: list[Cond] = []
     for cond in conds:
-        if isinstance(cond, Compare) and cond.op != "!=" and not (_has_extremum(cond.lhs) or _has_extremum(cond.rhs)):
+        if isinstance(cond, Compare) and cond.op != "!=" and not (has_extremum(cond.lhs) or has_extremum(cond.rhs)):
             simple = simple.intersect(_halfspace(frame, cond))
         else:
             others.append(cond)
@@ -364,128 +258,9 @@ _PIECEWISE: dict[str, Callable[[isl.PwAff, isl.PwAff], isl.Set]] = {
     ">": lambda a, b: a.gt_set(b),
 }
 
-_OPPOSITE = {"<": ">=", "<=": ">", "==": "!=", "!=": "==", ">=": "<", ">": "<="}
-
-
-def negated(cond: Cond) -> Cond:
-    """Return the condition that holds where `cond` does not, with negation pushed into the comparisons."""
-    match cond:
-        case Compare(op, lhs, rhs):
-            return Compare(_OPPOSITE[op], lhs, rhs)  # type: ignore[arg-type]
-        case And(conds):
-            return Or(tuple(negated(c) for c in conds))
-        case Or(conds):
-            return And(tuple(negated(c) for c in conds))
-        case Not(inner):
-            return inner
-        case _:
-            assert_never(cond)
-
-
-def all_of(*conds: Cond) -> Cond:
-    """Return the conjunction, flattened."""
-    flat: list[Cond] = []
-    for cond in conds:
-        flat.extend(cond.conds if isinstance(cond, And) else (cond,))
-    return flat[0] if len(flat) == 1 else And(tuple(flat))
-
-
-# --- from isl -------------------------------------------------------------------------------------------------------
-
 
 def integer(value: isl.Val) -> int:
     return int(value.to_python())
-
-
-def plus(lhs: Expr, rhs: Expr) -> Expr:
-    return from_linear(*_sum(lhs, rhs, 1))
-
-
-def minus(lhs: Expr, rhs: Expr) -> Expr:
-    return from_linear(*_sum(lhs, rhs, -1))
-
-
-def _sum(lhs: Expr, rhs: Expr, sign: int) -> tuple[dict[Expr, int], int]:
-    terms: dict[Expr, int] = {}
-    constant = _collect(lhs, 1, terms) + _collect(rhs, sign, terms)
-    return terms, constant
-
-
-def times(factor: int, value: Expr) -> Expr:
-    terms: dict[Expr, int] = {}
-    constant = _collect(value, factor, terms)
-    return from_linear(terms, constant)
-
-
-def floor_div(value: Expr, divisor: int) -> Expr:
-    """Return `value // divisor` with whole multiples taken out."""
-    if divisor == 1:
-        return from_linear(dict(linear(value).terms), linear(value).constant)
-    form = linear(value)
-    whole = {t: f // divisor for t, f in form.terms if f % divisor == 0}
-    rest = {t: f for t, f in form.terms if f % divisor}
-    quotient, remainder = divmod(form.constant, divisor)
-    if not rest:
-        return from_linear(whole, quotient)
-    common = gcd(divisor, *rest.values())
-    if common > 1:
-        rest, remainder, divisor = {t: f // common for t, f in rest.items()}, remainder // common, divisor // common
-        if divisor == 1:
-            return plus(from_linear(whole, quotient), from_linear(rest, remainder))
-    term = Floor(from_linear(rest, remainder), divisor)
-    whole[term] = whole.get(term, 0) + 1
-    return from_linear(whole, quotient)
-
-
-def modulo(value: Expr, divisor: int) -> Expr:
-    if isinstance(value, Int):
-        return Int(value.value % divisor)
-    return Mod(value, divisor)
-
-
-def minimum(values: Sequence[Expr]) -> Expr:
-    return _fold(Min, values)
-
-
-def maximum(values: Sequence[Expr]) -> Expr:
-    return _fold(Max, values)
-
-
-def _fold(node: Callable[[Expr, Expr], Expr], values: Sequence[Expr]) -> Expr:
-    constants = [v.value for v in values if isinstance(v, Int)]
-    others: list[Expr] = list(dict.fromkeys(v for v in values if not isinstance(v, Int)))
-    if constants:
-        others.append(Int(min(constants) if node is Min else max(constants)))
-    result = others[0]
-    for value in others[1:]:
-        result = node(result, value)
-    return result
-
-
-def from_linear(terms: Mapping[Expr, int], constant: int) -> Expr:
-    """Return the sum as an expression: positive terms first, `x - d * (x // d)` as a remainder."""
-    terms = _with_remainders({t: f for t, f in terms.items() if f})
-    ordered = sorted(terms.items(), key=lambda item: item[1] < 0)
-    result: Expr | None = None
-    for term, factor in ordered:
-        part = term if factor == 1 else Scale(factor, term)
-        result = part if result is None else Add(result, part)
-    if result is None:
-        return Int(constant)
-    return Add(result, Int(constant)) if constant else result
-
-
-def _with_remainders(terms: dict[Expr, int]) -> dict[Expr, int]:
-    for term, factor in list(terms.items()):
-        if not isinstance(term, Floor) or factor % term.divisor:
-            continue
-        times_over = -factor // term.divisor
-        inner = linear(term.value)
-        if times_over and not inner.constant and all(terms.get(t) == times_over * f for t, f in inner.terms):
-            rest = {t: f for t, f in terms.items() if t != term and t not in dict(inner.terms)}
-            rest[Mod(term.value, term.divisor)] = times_over
-            return _with_remainders(rest)
-    return terms
 
 
 def expr_of_aff(aff: isl.Aff, frame: Frame) -> Expr:
@@ -575,25 +350,6 @@ def constraint_terms(constraint: isl.Constraint, frame: Frame) -> tuple[dict[Exp
     return _scaled_terms(aff, frame, integer(aff.get_denominator_val()))
 
 
-def comparison(terms: Mapping[Expr, int], constant: int, *, equality: bool = False) -> Compare:
-    """Return `terms + constant >= 0` (or `== 0`) as a comparison without negative terms."""
-    terms = _with_remainders(dict(terms))
-    positive = {t: f for t, f in terms.items() if f > 0}
-    negative = {t: -f for t, f in terms.items() if f < 0}
-    if equality:
-        if not positive:
-            positive, negative, constant = negative, positive, -constant
-        return Compare("==", from_linear(positive, max(constant, 0)), from_linear(negative, max(-constant, 0)))
-    if not negative:
-        return Compare(">=", from_linear(positive, 0), Int(-constant))
-    if constant < 0:
-        return Compare("<", from_linear(negative, 0), from_linear(positive, constant + 1))
-    return Compare("<=", from_linear(negative, 0), from_linear(positive, constant))
-
-
-# --- witnesses ------------------------------------------------------------------------------------------------------
-
-
 def smallest_point(domain: isl.Set) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return (parameters, point) of the lexicographically smallest element of a set that is not empty, parameters first and not negative
     where possible. A set without a smallest element gives some element of small magnitude."""
@@ -627,12 +383,3 @@ def _bounded_below(flat: isl.Set, position: int) -> bool:
 def _coordinates(point: isl.Point) -> tuple[int, ...]:
     n = point.get_space().dim(DT.set)
     return tuple(integer(point.get_coordinate_val(DT.set, p)) for p in range(n))
-
-
-def nonnegative(params: Sequence[str]) -> Cond:
-    """Return the condition that every size is at least 0."""
-    return And(tuple(Compare(">=", Name(p), Int(0)) for p in params))
-
-
-def fixed(sizes: Mapping[str, int]) -> Cond:
-    return And(tuple(Compare("==", Name(n), Int(v)) for n, v in sizes.items()))

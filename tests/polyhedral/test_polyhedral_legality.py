@@ -150,9 +150,6 @@ def test_scattered_writes_may_not_run_in_parallel() -> None:
     assert refused(in_sequence(scop, nest(scop, "a"), marks={"i": "parallel"})).kind == "race"
 
 
-# --- failures that other systems shipped ----------------------------------------------------------------------------
-
-
 def test_tiramisu_300_a_consumer_before_its_producer_is_refused() -> None:
     found = refused(in_sequence(BLUR, nest(BLUR, "by"), nest(BLUR, "bx")))
     assert (found.kind, found.params, found.cell) == ("order", {"H": 1, "W": 1}, ("bx", (0, 0)))
@@ -202,9 +199,6 @@ def test_an_instance_that_runs_twice_in_a_reduction_is_refused() -> None:
     assert refused(in_sequence(MATMUL, nest(MATMUL, "C.init"), nest(MATMUL, "C"), again)).kind == "repeated"
 
 
-# --- computing at a loop --------------------------------------------------------------------------------------------
-
-
 def blur_at(depth: int, marks: Mapping[str, Mark]) -> tuple[Schedule, dict[str, int]]:
     consumer = nest(BLUR, "by")
     base = in_sequence(BLUR, nest(BLUR, "bx"), consumer)
@@ -242,9 +236,6 @@ def test_a_producer_after_its_consumer_in_the_same_iteration_is_refused() -> Non
     assert refused(backwards, storage=storage).kind == "order"
 
 
-# --- structure ------------------------------------------------------------------------------------------------------
-
-
 def test_trees_are_printed_and_read_back() -> None:
     schedule, _ = blur_at(1, {"y": "parallel", "px": "vector"})
     assert show(schedule) == (
@@ -263,9 +254,6 @@ def test_a_nest_whose_loops_differ_from_the_tree_is_an_error() -> None:
 
 def test_an_impossible_limit_gives_up_and_says_so() -> None:
     assert isinstance(check(in_sequence(MATMUL, nest(MATMUL, "C.init"), nest(MATMUL, "C")), limit=20), Unknown)
-
-
-# --- random programs ------------------------------------------------------------------------------------------------
 
 
 @st.composite

@@ -95,9 +95,6 @@ def test_placing_at_loops_that_consumers_do_not_share_is_refused() -> None:
         place_at(tiled_blur(), ["bx"], "bx", ["by", "bx"], 1)
 
 
-# --- storage --------------------------------------------------------------------------------------------------------
-
-
 def fused_heat() -> Schedule:
     nests = {"edge": nest(HEAT, "edge"), "step": nest(HEAT, "step")}
     return Schedule(HEAT, nests, under(["t"], (*under(["i"], (Leaf("edge"),)), *under(["i"], (Leaf("step"),)))))

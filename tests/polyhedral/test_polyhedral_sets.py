@@ -13,7 +13,8 @@ from polyhedral import sets
 from polyhedral.errors import NestError
 from polyhedral.evaluate import evaluate, holds
 from polyhedral.expr import FALSE, TRUE, Add, And, Compare, Cond, Expr, Floor, Int, Max, Min, Mod, Name, Not, Or, Scale
-from polyhedral.space import Frame, OperationLimit, floor_div, limited, minus, substitute, times
+from polyhedral.space import Frame, OperationLimit, limited
+from polyhedral.terms import floor_div, minus, substitute, times
 from polyhedral.text import show_cond, show_expr
 from polyhedral.verdict import Proven, Refuted, Unknown
 
@@ -68,9 +69,6 @@ def test_limits_give_up_with_a_reason_and_leave_isl_usable() -> None:
         frame = Frame(("N",), ("i", "j", "k"))
         frame.set(box(i=N, j=N, k=plus(N, 77))).subtract(frame.set(And((lt(i, j), lt(j, k))))).lexmin()
     assert isinstance(sets.is_empty(["N"], ["i"], FALSE), Proven)
-
-
-# --- recurrences ----------------------------------------------------------------------------------------------------
 
 
 def between(name: str, low: Expr, high: Expr) -> Cond:
@@ -210,8 +208,6 @@ def has_cycle(offsets: list[tuple[int, int]], n: int) -> bool:
         left -= free
 
 
-# --- expressions and conditions -------------------------------------------------------------------------------------
-
 _names = st.sampled_from(["i", "j", "N"]).map(Name)
 _exprs: st.SearchStrategy[Expr] = st.recursive(
     st.one_of(_names, st.integers(-5, 5).map(Int)),
@@ -269,9 +265,6 @@ def test_expressions_read_like_arithmetic() -> None:
     assert show_expr(minus(Add(Scale(8, i), N), Add(j, Int(3)))) == "8*i + N - j - 3"
     assert show_expr(Floor(Add(N, Int(7)), 8)) == "(N + 7) // 8"
     assert show_cond(Or((And((lt(i, N), Not(Compare("==", j, Int(0))))), FALSE))) == "(i < N and not (j == 0)) or (false)"
-
-
-# --- nests ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_split_puts_factor_times_outer_plus_inner() -> None:

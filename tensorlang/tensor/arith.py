@@ -96,8 +96,6 @@ _SIMPLE: dict[str, Callable[[Array, Array], Array]] = {
     "-": np.subtract,
     "*": np.multiply,
     "/": np.divide,
-    "min": np.minimum,
-    "max": np.maximum,
     "and": np.logical_and,
     "or": np.logical_or,
     "bitand": np.bitwise_and,
@@ -119,10 +117,13 @@ def binary(op: str, a: Array, b: Array, dtype: DType) -> Array:
         return _fit(_SIMPLE[op](a, b), dtype)
     match op:
         case "//":
-            quotient: Array = np.floor(np.divide(a, b)) if dtype.is_float else _fit(np.floor_divide(a, b), dtype)
-            return quotient
+            return _fit(np.floor_divide(a, b), dtype)
         case "%":
-            return np.mod(a, b) if dtype.is_float else _fit(np.remainder(a, b), dtype)
+            return _fit(np.mod(a, b), dtype)
+        case "min":
+            return _least(a, b) if dtype.is_float else np.minimum(a, b)
+        case "max":
+            return -_least(-a, -b) if dtype.is_float else np.maximum(a, b)
         case "shl":
             return _shift(np.left_shift, a, b, dtype)
         case "shr":
@@ -136,8 +137,16 @@ def compare(op: str, a: Array, b: Array) -> Array:
 
 
 def _shift(shift: Callable[[Array, Array], Array], a: Array, b: Array, dtype: DType) -> Array:
-    """Shift by the count modulo the width, as machines do."""
-    return _fit(shift(a, b & b.dtype.type(dtype.bits - 1)), dtype)
+    """A shift by the width or more, or by a negative count, shifts everything out."""
+    out = (b < 0) | (b >= dtype.bits)
+    kept = shift(a, np.where(out, b.dtype.type(0), b))
+    gone = np.where(a < 0, -1, 0) if shift is np.right_shift and dtype.kind == "int" else 0
+    return _fit(np.where(out, gone, kept).astype(a.dtype), dtype)
+
+
+def _least(a: Array, b: Array) -> Array:
+    """Return the minimum, NaN if a side is; of two zeros the negative one."""
+    return np.where(a == b, np.where(np.signbit(a), a, b), np.minimum(a, b))
 
 
 def _fit(values: Array, dtype: DType) -> Array:
@@ -155,6 +164,9 @@ def accumulate(kind: str, values: Array, dtype: DType) -> Array | None:
         "all": np.logical_and,
     }
     if kind not in table or dtype.name in ("i4", "u4"):
+        return None
+    if kind in ("min", "max") and dtype.is_float and ((values == 0) & np.signbit(values)).any():
+        # NumPy does not order zeros by sign.
         return None
     # `reduce` sums pairwise; `accumulate` goes from left to right.
     result: Array = table[kind].accumulate(values, axis=1, dtype=values.dtype)[:, -1]
@@ -178,8 +190,8 @@ def cast(values: Array, source: DType, target: DType, saturate: bool) -> Array:
 def _to_float(values: Array, source: DType, target: DType, saturate: bool) -> Array:
     if target in (f32, f64):
         return values.astype(target.numpy)
-    exact = values.astype(np.float64) if source.is_float or source.bits <= 32 else _odd_f64(values)
-    narrow = _odd_f32(exact)
+    # Integers reach the narrow floats through f32.
+    narrow = _odd_f32(values) if source == f64 else values.astype(np.float32)
     if saturate:
         limit = np.float32(_largest(target))
         narrow = np.where(np.isnan(narrow), narrow, np.clip(narrow, -limit, limit))
@@ -198,20 +210,6 @@ def _odd_f32(values: Array) -> Array:
     even = (near.view(np.uint32) & np.uint32(1)) == 0
     toward = np.nextafter(near, np.where(values > wide, np.float32(np.inf), np.float32(-np.inf)))
     return np.where(inexact & even, toward, near)
-
-
-def _odd_f64(values: Array) -> Array:
-    """Return 64-bit integers as f64, rounded to odd."""
-    out = [_odd_integer(int(v)) for v in values.tolist()]
-    return np.array(out, np.float64)
-
-
-def _odd_integer(value: int) -> float:
-    extra = max(0, abs(value).bit_length() - 53)
-    kept = abs(value) >> extra
-    if kept << extra != abs(value):
-        kept |= 1
-    return math.copysign(float(kept << extra), value)
 
 
 def _float_to_int(values: Array, target: DType) -> Array:

@@ -192,6 +192,21 @@ def test_max_and_min_propagate_nan():
     assert got[:2].tolist() == [1, 2] and np.isnan(got[2])
 
 
+def test_of_two_zeros_the_least_is_the_negative_one() -> None:
+    zeros = np.array([0.0, -0.0], np.float32)
+    assert np.signbit(run_one(Binary("min", X, Const(0.0, f32)), zeros)).tolist() == [False, True]
+    assert np.signbit(run_one(Binary("max", Const(-0.0, f32), X), zeros)).tolist() == [False, True]
+    whole = Reduce(max_of(f32), (Binder("k", Int(0), N("n")),), (read("x", "k"),))
+    for order in (zeros, zeros[::-1]):
+        assert not np.signbit(run_one(whole, order)).any()
+
+
+def test_a_shift_by_the_width_or_more_shifts_everything_out() -> None:
+    counts = np.array([1, 8, 100, -1])
+    assert run_one(Binary("shl", Const(3, i8), Cast(i8, X)), counts, i8, i64).tolist() == [6, 0, 0, 0]
+    assert run_one(Binary("shr", Const(-3, i8), Cast(i8, X)), counts, i8, i64).tolist() == [-2, -1, -1, -1]
+
+
 def test_elementary_functions_are_rounded_from_f64():
     x = np.array([-2, 0.5, 3], np.float32)
     assert (run_one(Call("exp", (X,)), x) == np.exp(x.astype(np.float64)).astype(np.float32)).all()

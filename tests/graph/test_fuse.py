@@ -9,13 +9,13 @@ import pytest
 from small_graphs import add_row, at, binary, conv1x1, graph, kernel, matmul, single, softmax, tensor, unary
 from test_algebra import random, run
 
-from codegen.dtypes import f16, f32
+from codegen.dtypes import f16, f32, i64
 from polyhedral.expr import Int
-from tensorlang.graph.nodes import Graph, Kernel, View
+from tensorlang.graph.nodes import Graph, Kernel, Value, View
 from tensorlang.graph.passes.fuse import fuse, groups
 from tensorlang.graph.programs import expressions, transpose_program
 from tensorlang.graph.verify import verify
-from tensorlang.tensor.nodes import Binary, Binder, Const, Let, Piece, Program, Reduce, Tensor
+from tensorlang.tensor.nodes import Binary, Binder, Const, Dynamic, Let, Piece, Program, Read, Reduce, Tensor
 from tensorlang.tensor.nodes import Definition as Def
 from tensorlang.tensor.verify import verify as verify_program
 
@@ -156,6 +156,15 @@ def test_what_follows_a_grouped_convolution_takes_over_its_axes() -> None:
     [fused] = done.nodes
     assert isinstance(fused, Kernel)
     assert [len(d.axes) for d in fused.program.definitions] == [4, 4]
+
+
+def test_what_data_chooses_from_is_stored() -> None:
+    row = single("take", [tensor("x", 5), tensor("i", 3, dtype=i64)], tensor("y", 3), "k", Read("x", (Dynamic(at("i", "k")),)))
+    nodes = [kernel(unary("exp", 5), "x", "t"), Kernel("take y", row, ("t", "i"), ("y",))]
+    base = graph({"x": (5,), "t": (5,), "i": (3,), "y": (3,)}, [], [])
+    values = base.values | {"i": Value("i", i64, (3,))}
+    g = Graph("g", ("x", "i"), ("y",), values, {}, tuple(nodes))
+    check(g, [["exp t"], ["take y"]], x=random(5), i=np.array([4, 0, 2]))
 
 
 @pytest.mark.parametrize("length", [3, 40])

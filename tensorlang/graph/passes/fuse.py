@@ -167,7 +167,7 @@ def _epilogue(facts: _Facts, anchor: Kernel, assigned: dict[str, list[Kernel]]) 
     for node in _after(facts, anchor):
         if node.name in assigned or not facts.kind[node.name].pointwise or not facts.reads_in_place(node, inner):
             continue
-        if facts.graph.values[node.outputs[0]].shape != shape or len(run) + 1 >= LARGEST_GROUP:
+        if facts.graph.values[node.outputs[0]].shape != shape or len(run) + 1 >= LARGEST_GROUP or node.program.mode != anchor.program.mode:
             continue
         run.append(node)
         names.add(node.name)
@@ -207,9 +207,18 @@ def _prologue_of(facts: _Facts, node: Kernel, assigned: dict[str, list[Kernel]])
     return group
 
 
+def _chosen_by_data(reader: Kernel, value: str) -> bool:
+    """Tell whether the data decide which elements of `value` are read."""
+    params = {p.name for p, v in zip(reader.program.params, reader.inputs, strict=True) if v == value}
+    reads = (e for e in expressions(reader.program) if isinstance(e, Read) and e.tensor in params)
+    return any(isinstance(slot, Dynamic) for e in reads for slot in e.index)
+
+
 def _suits(facts: _Facts, node: Kernel, reader: Kernel) -> bool:
     """Tell whether `reader` may compute the elements of `node` where it reads them."""
     kind, wanted = facts.kind[node.name], facts.kind[reader.name]
+    if node.program.mode != reader.program.mode or _chosen_by_data(reader, node.outputs[0]):
+        return False
     if wanted.contraction:
         return kind.transpose
     if wanted.anchor:

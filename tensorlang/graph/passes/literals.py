@@ -23,6 +23,10 @@ from tensorlang.tensor import walk
 from tensorlang.tensor.nodes import Binary, Const, Expr, Program, Read
 
 
+_SAMPLE = 64
+"""How many elements are looked at before all of them are: large constants of one value are rare."""
+
+
 def literals(graph: Graph) -> Graph:
     """Return the graph with constants of one value moved into pointwise programs."""
     uniform = {name: value for name, array in graph.constants.items() if (value := _uniform(array)) is not None}
@@ -83,7 +87,7 @@ def _uniform(array: np.ndarray[Any, Any]) -> float | int | bool | None:
         return None
     bits = np.ascontiguousarray(array).reshape(-1)
     raw = bits.view(np.uint8).reshape(array.size, -1)
-    if not bool((raw == raw[0]).all()):
+    if not bool((raw[:_SAMPLE] == raw[0]).all()) or not bool((raw == raw[0]).all()):
         return None
     first = bits[0]
     if array.dtype.kind == "b":

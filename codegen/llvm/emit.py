@@ -23,9 +23,10 @@ from codegen.llvm.affine import ONE, ZERO, Atom, Poly, number
 from codegen.llvm.builder import Builder, Text
 from codegen.llvm.expressions import address, any_lane, first_lanes, masked, poly, positive, read, row_major, value
 from codegen.llvm.lanes import needs_scalars, reduction
+from codegen.llvm.reduce import horizontal, identity
 from codegen.llvm.state import EmitError, Lanes, Memory, Registers, Scope, State, Storage, splat
 from codegen.llvm.target import Target
-from codegen.llvm.values import Literal, Value, constant_text, integer_range, memory_type, scalar_type
+from codegen.llvm.values import Literal, Value, memory_type
 from codegen.llvm.workspace import Plan, plan
 from codegen.loops.nodes import (
     Alloc,
@@ -259,59 +260,10 @@ def _reduced(e: Emitter, stmt: Store, storage: Storage, scope: Scope) -> Value:
         term = value(e.state, terms[0], scope)
     term = splat(e.b, term, lanes.count)
     if scope.mask is not None:
-        identity = Value(term.dtype, _identity(op, term), lanes.count)
-        term = arithmetic.select(e.b, Value(bool_, scope.mask, lanes.count), term, identity)
-    total = _horizontal(e.b, op, term)
+        neutral = Value(term.dtype, identity(op, term), lanes.count)
+        term = arithmetic.select(e.b, Value(bool_, scope.mask, lanes.count), term, neutral)
+    total = horizontal(e.b, op, term)
     return arithmetic.binary(e.b, "+" if op == "fma" else op, old, total)  # type: ignore[arg-type]  # `op` is a BinaryOp here
-
-
-_COMBINES = {
-    "+": "add", "fma": "add", "-": "add", "*": "mul", "min": "min", "max": "max",
-    "and": "and", "or": "or", "bitand": "and", "bitor": "or", "bitxor": "xor",
-}  # fmt: skip
-
-
-def _horizontal(b: Builder, op: str, x: Value) -> Value:
-    """Return all lanes combined. Sums and products of floats are combined in whichever order is fastest."""
-    element = scalar_type(x.dtype)
-    suffix = arithmetic.suffix(x)
-    name = _COMBINES[op]
-    if x.dtype.is_float and name in ("add", "mul"):
-        start = constant_text(0.0 if name == "add" else 1.0, x.dtype)
-        fn = b.declare(f"llvm.vector.reduce.f{name}.{suffix}", f"{element} @({element}, {x.type})")
-        if name == "add":
-            start = constant_text(-0.0, x.dtype)
-        return Value(x.dtype, b.pure(f"call reassoc {element} {fn}({element} {start}, {x.typed})"))
-    if name in ("min", "max"):
-        return _halved(b, op, x)
-    fn = b.declare(f"llvm.vector.reduce.{name}.{suffix}", f"{element} @({x.type})")
-    return arithmetic.wrapped(b, Value(x.dtype, b.pure(f"call {element} {fn}({x.typed})")))
-
-
-def _halved(b: Builder, op: str, x: Value) -> Value:
-    """Combine the two halves until one element is left."""
-    while x.lanes > 1:
-        half = x.lanes // 2
-        parts = []
-        for start in (0, half):
-            order = ", ".join(f"i32 {start + i}" for i in range(half))
-            parts.append(Value(x.dtype, b.pure(f"shufflevector {x.typed}, {x.type} poison, <{half} x i32> <{order}>"), half))
-        x = arithmetic.binary(b, op, parts[0], parts[1])  # type: ignore[arg-type]  # min or max
-    return Value(x.dtype, b.pure(f"extractelement {x.typed}, i64 0"))
-
-
-def _identity(op: str, x: Value) -> str:
-    kind = x.dtype.kind
-    name = _COMBINES[op]
-    if kind == "bool":
-        return "splat (i1 true)" if name == "and" else "zeroinitializer"
-    if name in ("min", "max"):
-        if kind == "float":
-            return arithmetic.constant(x, float("inf") if name == "min" else float("-inf"))
-        low, high = integer_range(x.dtype)
-        return arithmetic.constant(x, high if name == "min" else low)
-    number_ = {"add": -0.0 if kind == "float" else 0, "mul": 1, "and": -1, "or": 0, "xor": 0}[name]
-    return arithmetic.constant(x, number_)
 
 
 # ---------------------------------------------------------------- branches

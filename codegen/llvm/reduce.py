@@ -1,0 +1,54 @@
+"""Reductions over the lanes of a vector: all lanes combined into one element."""
+
+from __future__ import annotations
+
+from codegen.llvm import arithmetic
+from codegen.llvm.builder import Builder
+from codegen.llvm.values import Value, constant_text, integer_range, scalar_type
+
+_COMBINES = {
+    "+": "add", "fma": "add", "-": "add", "*": "mul", "min": "min", "max": "max",
+    "and": "and", "or": "or", "bitand": "and", "bitor": "or", "bitxor": "xor",
+}  # fmt: skip
+
+
+def horizontal(b: Builder, op: str, x: Value) -> Value:
+    """Return all lanes combined. Sums and products of floats are combined in whichever order is fastest."""
+    element = scalar_type(x.dtype)
+    suffix = arithmetic.suffix(x)
+    name = _COMBINES[op]
+    if x.dtype.is_float and name in ("add", "mul"):
+        start = constant_text(-0.0 if name == "add" else 1.0, x.dtype)
+        fn = b.declare(f"llvm.vector.reduce.f{name}.{suffix}", f"{element} @({element}, {x.type})")
+        return Value(x.dtype, b.pure(f"call reassoc {element} {fn}({element} {start}, {x.typed})"))
+    if name in ("min", "max"):
+        return _halved(b, op, x)
+    fn = b.declare(f"llvm.vector.reduce.{name}.{suffix}", f"{element} @({x.type})")
+    return arithmetic.wrapped(b, Value(x.dtype, b.pure(f"call {element} {fn}({x.typed})")))
+
+
+def _halved(b: Builder, op: str, x: Value) -> Value:
+    """Combine the two halves until one element is left."""
+    while x.lanes > 1:
+        half = x.lanes // 2
+        parts = []
+        for start in (0, half):
+            order = ", ".join(f"i32 {start + i}" for i in range(half))
+            parts.append(Value(x.dtype, b.pure(f"shufflevector {x.typed}, {x.type} poison, <{half} x i32> <{order}>"), half))
+        x = arithmetic.binary(b, op, parts[0], parts[1])  # type: ignore[arg-type]  # min or max
+    return Value(x.dtype, b.pure(f"extractelement {x.typed}, i64 0"))
+
+
+def identity(op: str, x: Value) -> str:
+    """Return what changes no element when it is combined with it, in every lane of the type of `x`."""
+    kind = x.dtype.kind
+    name = _COMBINES[op]
+    if kind == "bool":
+        return "splat (i1 true)" if name == "and" else "zeroinitializer"
+    if name in ("min", "max"):
+        if kind == "float":
+            return arithmetic.constant(x, float("inf") if name == "min" else float("-inf"))
+        low, high = integer_range(x.dtype)
+        return arithmetic.constant(x, high if name == "min" else low)
+    number_ = {"add": -0.0 if kind == "float" else 0, "mul": 1, "and": -1, "or": 0, "xor": 0}[name]
+    return arithmetic.constant(x, number_)

@@ -32,6 +32,8 @@ class Module:
     tactics: Mapping[str, sx.Tactic]
     own: frozenset[str] = frozenset()
     own_reducers: frozenset[str] = frozenset()
+    own_schedules: int = 0
+    """How many of `schedules` are the file's own: the first ones."""
 
 
 V = TypeVar("V")
@@ -59,6 +61,7 @@ def load_module(file: sx.File, libraries: Sequence[Module] | None = None) -> Mod
         _merged(*(m.tactics for m in seen), own.tactics),
         frozenset(own.operators),
         frozenset(own.reducers),
+        len(own.schedules),
     )
     for declaration in file.declarations:
         problems += _unknown_names(module, declaration)

@@ -413,10 +413,25 @@ def _pack(state: _State, directive: syntax.Directive) -> None:
             consumer, loop = _loop(state, directive, where)
             copy.inside = (consumer.name, loop)
     if operands.phrase(directive, "as") is None:
+        _store_alike(state, directive, copy, name)
         return
     env: dict[str, Affine] = {axis: AffineName(axis) for axis in definition.axes}
     env |= _reader_names(state, copy, reader)
     dims = tuple(operands.dimension(directive, e, env, state.knobs) for e in operands.items(operands.the(directive, "as")))
+    state.layouts[copy.name] = _storage(directive, definition.axes, definition.tensors[0].shape, dims, copy.inside is not None)
+    _shape_copy(state, directive, copy, dims)
+
+
+def _store_alike(state: _State, directive: syntax.Directive, copy: Stage, name: str) -> None:
+    """Store a copy in the layout that the caller stores tensor `name` in, if any."""
+    storage = state.layouts.get(name)
+    if storage is None:
+        return
+    definition = copy.definitions[0]
+    own = definers(state.program).get(name)
+    axes = own.axes if own else tuple(f"a{k}" for k in range(len(definition.axes)))
+    to: dict[str, Affine] = {old: AffineName(new) for old, new in zip(axes, definition.axes, strict=True)}
+    dims = tuple(affine.substitute(d, to) for d in storage.dims)
     state.layouts[copy.name] = _storage(directive, definition.axes, definition.tensors[0].shape, dims, copy.inside is not None)
     _shape_copy(state, directive, copy, dims)
 
@@ -434,7 +449,7 @@ def _reader_names(state: _State, copy: Stage, reader: Stage) -> dict[str, Affine
                         to.setdefault(slot.name, AffineName(axis))
     for loop, meaning in reader.forward.items():
         if set(affine.names(meaning)) <= to.keys():
-            out[reader.local(loop)] = affine.substitute(meaning, to)
+            out[reader.local(loop)] = out[loop] = affine.substitute(meaning, to)
     return out
 
 

@@ -10,8 +10,8 @@ What comes out is an ordinary schedule: it prints in the language, can be pasted
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from codegen.dtypes import compute_dtype
 from polyhedral.expr import Name as AffineName
@@ -30,7 +30,7 @@ PARALLEL_WORK = 40_000
 
 
 @dataclass(slots=True)
-class _Deriver:
+class Deriver:
     program: Program
     machine: Machine
     layouts: Mapping[str, Storage]
@@ -47,25 +47,42 @@ def derive(
     program: Program, machine: Machine, layouts: Mapping[str, Storage] | None = None, constants: frozenset[str] = frozenset()
 ) -> Schedule:
     """Return a schedule for `program` on `machine`. Inputs in `constants` are stored as `wanted_layouts` says, if anywhere."""
-    lifted = lift(program)
-    program = flatten(lifted, frozenset(layouts or {}))
-    schedule = Schedule(program.name)
-    d = _deriver(program, machine, layouts or {}, constants, schedule if program == lifted else schedule.flatten())
-    d.parallel = machine.threads > 1 and work(program) >= PARALLEL_WORK
-    for cluster in _clusters(program):
-        if len(cluster.members) > 1:
-            _rows(d, cluster)
-        elif not _recurs(program, cluster.head):
-            _one(d, cluster.head)
+    d = deriver(program, machine, layouts or {}, constants)
+    for cluster in clusters(d.program):
+        _derive_cluster(d, cluster)
     return d.schedule
+
+
+def deriver(program: Program, machine: Machine, layouts: Mapping[str, Storage], constants: frozenset[str]) -> Deriver:
+    """Return the state of deriving before any cluster is scheduled: the program as directives will see it, and the directives for that."""
+    lifted = lift(program)
+    flat = flatten(lifted, frozenset(layouts))
+    schedule = Schedule(program.name)
+    d = _deriver(flat, machine, layouts, constants, schedule if flat == lifted else schedule.flatten())
+    d.parallel = machine.threads > 1 and work(flat) >= PARALLEL_WORK
+    return d
+
+
+def derive_cluster(d: Deriver, cluster: Cluster) -> Schedule:
+    """Return the derived directives for one cluster alone."""
+    alone = replace(d, schedule=Schedule(d.program.name))
+    _derive_cluster(alone, cluster)
+    return alone.schedule
+
+
+def _derive_cluster(d: Deriver, cluster: Cluster) -> None:
+    if len(cluster.members) > 1:
+        _rows(d, cluster)
+    elif not recurs(d.program, cluster.head):
+        _one(d, cluster.head)
 
 
 def _deriver(
     program: Program, machine: Machine, layouts: Mapping[str, Storage], constants: frozenset[str], schedule: Schedule
-) -> _Deriver:
+) -> Deriver:
     axes = {t.name: x.axes for x in program.definitions for t in x.tensors}
     axes |= {p.name: tuple(f"a{k}" for k in range(len(p.shape))) for p in program.params}
-    return _Deriver(program, machine, layouts, constants, schedule, axes)
+    return Deriver(program, machine, layouts, constants, schedule, axes)
 
 
 def _reads_itself(definition: Definition) -> bool:
@@ -73,7 +90,7 @@ def _reads_itself(definition: Definition) -> bool:
     return any(r.tensor in own for p in definition.pieces for r in reads(p.value))
 
 
-def _one(d: _Deriver, definition: Definition) -> None:
+def _one(d: Deriver, definition: Definition) -> None:
     """Schedule one definition at the root."""
     if not definition.axes:
         _reduction_lanes(d, definition)
@@ -82,7 +99,7 @@ def _one(d: _Deriver, definition: Definition) -> None:
         d.add(d.schedule.distribute(definition.tensors[0].name))
         _pointwise(d, definition)
         return
-    axis = _stored_axis(d, definition)
+    axis = stored_axis(d, definition)
     found = contraction(definition, axis) if axis is not None else None
     if found is not None and axis is not None:
         _contraction(d, definition, found, axis)
@@ -100,14 +117,14 @@ def _candidates(definition: Definition) -> Iterator[str]:
             yield from (b.name for b in reversed(reduce.binders))
 
 
-def _stored_axis(d: _Deriver, definition: Definition) -> str | None:
+def stored_axis(d: Deriver, definition: Definition) -> str | None:
     """Return the axis along which the result is contiguous."""
     storage = d.layouts.get(definition.tensors[0].name)
     point = tuple(AffineName(a) for a in definition.axes)
     return next((a for a in reversed(definition.axes) if unit_stride(point, storage, definition.axes, a)), None)
 
 
-def _vector_axis(d: _Deriver, definition: Definition) -> str:
+def vector_axis(d: Deriver, definition: Definition) -> str:
     """Return the axis or binder along which most accesses are contiguous; writing counts most."""
     name = definition.tensors[0].name
     sizes = extents(definition)
@@ -124,22 +141,22 @@ def _vector_axis(d: _Deriver, definition: Definition) -> str:
         extent = sizes.get(candidate)
         if extent is not None and extent < 4:
             score *= 0.25
-        if candidate not in definition.axes and not _spreadable(d, definition):
+        if candidate not in definition.axes and not spreadable(d, definition):
             continue
         if score > best_score:
             best, best_score = candidate, score
     return best
 
 
-def _spreadable(d: _Deriver, definition: Definition) -> bool:
+def spreadable(d: Deriver, definition: Definition) -> bool:
     found = [r for p in definition.pieces for r in reduces(p.value)]
     simple = all(r.reducer.kind is not None and r.reducer.kind in ("sum", "prod", "min", "max") and len(r.body) == 1 for r in found)
     return bool(found) and simple and d.program.mode != "strict" and len(definition.pieces) == 1
 
 
-def _pointwise(d: _Deriver, definition: Definition) -> None:
+def _pointwise(d: Deriver, definition: Definition) -> None:
     name = definition.tensors[0].name
-    axis = _vector_axis(d, definition)
+    axis = vector_axis(d, definition)
     sizes = extents(definition)
     has_dynamic = any(isinstance(s, Dynamic) for p in definition.pieces for r in reads(p.value) for s in r.index)
     if axis in definition.axes:
@@ -152,7 +169,7 @@ def _pointwise(d: _Deriver, definition: Definition) -> None:
             # A blocked layout keeps other axes between a block and its lanes.
             blocked = block_of(d.layouts.get(name), axis) is not None
             order = _with_outer(definition.axes, axis, outer) if blocked else [*others, outer]
-            crossing = _crossing_axis(d, definition, axis)
+            crossing = crossing_axis(d, definition, axis)
             if crossing is not None and not blocked:
                 d.add(d.schedule.split(f"{name}.{crossing}", lanes, (f"{crossing}_o", f"{crossing}_i")))
                 order = [*(f"{a}_o" if a == crossing else a for a in order), f"{crossing}_i"]
@@ -168,7 +185,7 @@ def _pointwise(d: _Deriver, definition: Definition) -> None:
         _parallel(d, name, list(definition.axes), sizes)
 
 
-def _crossing_axis(d: _Deriver, definition: Definition, axis: str) -> str | None:
+def crossing_axis(d: Deriver, definition: Definition, axis: str) -> str | None:
     """Return the axis along which some read is contiguous while the store is contiguous along `axis`: a transposition, done in squares
     so that the lines it touches are used whole."""
     if any(True for p in definition.pieces for _ in reduces(p.value)) or len(definition.pieces) > 1:
@@ -189,7 +206,7 @@ def _order(schedule: Schedule, stage: str, loops: list[str]) -> Schedule:
     return schedule.order(*(f"{stage}.{loop}" for loop in loops)) if len(loops) > 1 else schedule
 
 
-def _parallel(d: _Deriver, stage: str, loops: list[str], sizes: Mapping[str, int | None]) -> None:
+def _parallel(d: Deriver, stage: str, loops: list[str], sizes: Mapping[str, int | None]) -> None:
     """Mark the outermost loop that has work for every thread; fuse down to it where the loops outside are short."""
     if not d.parallel or not loops:
         return
@@ -199,10 +216,10 @@ def _parallel(d: _Deriver, stage: str, loops: list[str], sizes: Mapping[str, int
     d.add(d.schedule.parallel(f"{stage}.{loops[chosen]}"))
 
 
-def _reduction_lanes(d: _Deriver, definition: Definition) -> None:
+def _reduction_lanes(d: Deriver, definition: Definition) -> None:
     """Spread the innermost binder of each reduction over vector lanes where its operands are contiguous along it."""
     name = definition.tensors[0].name
-    if not _spreadable(d, definition):
+    if not spreadable(d, definition):
         return
     for piece in definition.pieces:
         for reduce in reduces(piece.value):
@@ -224,7 +241,7 @@ def _reduction_lanes(d: _Deriver, definition: Definition) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Cluster:
+class Cluster:
     """Definitions computed together: `head`, and `members` (it among them) that agree with it on `depth` leading axes."""
 
     head: Definition
@@ -232,13 +249,13 @@ class _Cluster:
     depth: int
 
 
-def _clusters(program: Program) -> list[_Cluster]:
+def clusters(program: Program) -> list[Cluster]:
     """Return the definitions, each in one cluster. A tensor joins the cluster that holds all its readers when they read it at their own
     point along at least one leading axis; contractions, recurrences and tensors in pieces stay by themselves."""
-    alone = {d.tensors[0].name for d in program.definitions if len(d.pieces) != 1 or _recurs(program, d) or _is_product(d)}
+    alone = {d.tensors[0].name for d in program.definitions if len(d.pieces) != 1 or recurs(program, d) or _is_product(d)}
     readers_of = readers(program)
     taken: set[str] = set()
-    out: list[_Cluster] = []
+    out: list[Cluster] = []
     for head in reversed(program.definitions):
         name = head.tensors[0].name
         if name in taken:
@@ -256,11 +273,11 @@ def _clusters(program: Program) -> list[_Cluster]:
                 members.append(candidate)
                 depth = shared
         taken |= {m.tensors[0].name for m in members}
-        out.append(_Cluster(head, tuple(reversed(members)), depth))
+        out.append(Cluster(head, tuple(reversed(members)), depth))
     return list(reversed(out))
 
 
-def _recurs(program: Program, definition: Definition) -> bool:
+def recurs(program: Program, definition: Definition) -> bool:
     group = next(g for g in components(program) if definition in g)
     return len(group) > 1 or _reads_itself(definition)
 
@@ -285,7 +302,7 @@ def _agreement(reader: Definition, read: Definition) -> int:
     return depth
 
 
-def _rows(d: _Deriver, cluster: _Cluster) -> None:
+def _rows(d: Deriver, cluster: Cluster) -> None:
     head, depth = cluster.head, cluster.depth
     name = head.tensors[0].name
     loop = head.axes[depth - 1]
@@ -296,7 +313,7 @@ def _rows(d: _Deriver, cluster: _Cluster) -> None:
     _parallel(d, name, list(head.axes[:depth]), extents(head))
 
 
-def _row_vectors(d: _Deriver, definition: Definition, depth: int) -> None:
+def _row_vectors(d: Deriver, definition: Definition, depth: int) -> None:
     name = definition.tensors[0].name
     inner_axes = definition.axes[depth:]
     _reduction_lanes(d, definition) if not inner_axes else None
@@ -318,16 +335,24 @@ def _row_vectors(d: _Deriver, definition: Definition, depth: int) -> None:
 # ---------------------------------------------------------------- contractions
 
 
-def tile_sizes(rows: int | None, columns: int | None, lanes: int, registers: int) -> tuple[int, int]:
+def tile_sizes(
+    rows: int | None,
+    columns: int | None,
+    lanes: int,
+    registers: int,
+    heights: Collection[int] | None = None,
+    widths: Collection[int] = range(1, 5),
+) -> tuple[int, int]:
     """Return (rows, vectors of columns) of the register tile with the least estimated time over the whole iteration space.
 
     A tile of m x v needs m*v accumulators, v operand vectors and one broadcast. Its time per step is the larger of its multiply-adds (two a
-    cycle) and its loads (two a cycle), at least the latency of a multiply-add (four cycles)."""
-    best, best_cost = (1, 1), float("inf")
-    for v in range(1, 5):
+    cycle) and its loads (two a cycle), at least the latency of a multiply-add (four cycles). `heights` and `widths`: the choices, if not
+    every size is one; the smallest of them when none fits."""
+    best, best_cost = (min(heights or (1,)), min(widths)), float("inf")
+    for v in sorted(widths):
         if columns is not None and v > 1 and (v - 1) * lanes >= columns:
             continue
-        for m in range(1, registers):
+        for m in sorted(heights or range(1, registers)):
             if m * v + v + 1 > registers - 1 or (rows is not None and m > rows):
                 break
             cost = _covered(rows or 840, m, v) * -(-(columns or 1 << 20) // (v * lanes))
@@ -346,7 +371,7 @@ def _step(m: int, v: int) -> float:
     return max(4.0, m * v / 2, (m + v) / 2) + 0.15 * v
 
 
-def _contraction(d: _Deriver, definition: Definition, c: Contraction, axis: str) -> None:
+def _contraction(d: Deriver, definition: Definition, c: Contraction, axis: str) -> None:
     name = definition.tensors[0].name
     sizes = extents(definition)
     lanes = block_of(d.layouts.get(name), axis) or d.machine.lanes(compute_dtype(c.reduce.reducer.dtypes[0]))
@@ -360,7 +385,7 @@ def _contraction(d: _Deriver, definition: Definition, c: Contraction, axis: str)
         tile = [f"{row}_t", *tile]
     inner: list[str] = []
     ordered_inner = list(c.inner)
-    channel = _blocked_binder(d, c)
+    channel = blocked_binder(d, c)
     if channel is not None:
         binder, block = channel
         s = s.split(f"{name}.{binder}", block, (f"{binder}_o", f"{binder}_i"))
@@ -382,7 +407,7 @@ def _contraction(d: _Deriver, definition: Definition, c: Contraction, axis: str)
     _parallel(d, name, outer, trips)
 
 
-def _blocked_binder(d: _Deriver, c: Contraction) -> tuple[str, int] | None:
+def blocked_binder(d: Deriver, c: Contraction) -> tuple[str, int] | None:
     """Return the binder along which x is stored in blocks, with the block."""
     storage = d.layouts.get(c.x)
     axis = innermost_axis(storage) if storage is not None else None
@@ -413,7 +438,7 @@ def packed_dims(c: Contraction, axis: str, width: int, inner: list[str], axes: t
 _BLOCK = 16
 
 
-def _packs(d: _Deriver, s: Schedule, definition: Definition, c: Contraction, axis: str, width: int, inner: list[str]) -> Schedule:
+def _packs(d: Deriver, s: Schedule, definition: Definition, c: Contraction, axis: str, width: int, inner: list[str]) -> Schedule:
     """Pack w in tile order and x where it is padded. A constant w is stored that way by whoever compiles."""
     sizes = extents(definition)
     if c.padded:
@@ -438,7 +463,7 @@ def _packs(d: _Deriver, s: Schedule, definition: Definition, c: Contraction, axi
     return s
 
 
-def _blocked_dims(d: _Deriver, c: Contraction, storage: Storage) -> tuple[str, ...]:
+def _blocked_dims(d: Deriver, c: Contraction, storage: Storage) -> tuple[str, ...]:
     axis = innermost_axis(storage)
     axes = tuple(s.name if isinstance(s, AffineName) else f"a{k}" for k, s in enumerate(c.x_read.index))
     own = d.axes[c.x]
@@ -469,14 +494,14 @@ def wanted_storage(
     for definition in program.definitions:
         if len(definition.pieces) != 1 or not definition.axes or _reads_itself(definition):
             continue
-        axis = _stored_axis(d, definition)
+        axis = stored_axis(d, definition)
         c = contraction(definition, axis) if axis is not None else None
         if c is not None and axis is not None and c.w in constants and c.w not in layouts:
             out[c.w] = _packed_storage(d, definition, c, axis)
     return out
 
 
-def _packed_storage(d: _Deriver, definition: Definition, c: Contraction, axis: str) -> Storage:
+def _packed_storage(d: Deriver, definition: Definition, c: Contraction, axis: str) -> Storage:
     sizes = extents(definition)
     row = c.rows[-1] if c.rows else None
     lanes = block_of(d.layouts.get(definition.tensors[0].name), axis) or d.machine.lanes(compute_dtype(c.reduce.reducer.dtypes[0]))
@@ -485,7 +510,7 @@ def _packed_storage(d: _Deriver, definition: Definition, c: Contraction, axis: s
     own = d.axes[c.w]
     to = {s.name: a for s, a in zip(c.w_read.index, own, strict=True) if isinstance(s, AffineName)}
     shape = dict(zip(own, tensor_table(d.program)[c.w].shape, strict=True))
-    channel = _blocked_binder(d, c)
+    channel = blocked_binder(d, c)
     loops = list(c.inner)
     dims = [AffineName(to[n]) for n in (*c.batch, *(j for j in c.columns if j != axis)) if n in to]
     extents_of = [shape[x.name] for x in dims]
@@ -508,7 +533,7 @@ def _packed_storage(d: _Deriver, definition: Definition, c: Contraction, axis: s
     return Storage(tuple(out), tuple(extents_of))
 
 
-def _channels(d: _Deriver, definition: Definition) -> dict[str, Storage]:
+def _channels(d: Deriver, definition: Definition) -> dict[str, Storage]:
     """Return blocked storage for the result and the windowed input of a convolution or a pooling."""
     name = definition.tensors[0].name
     found = [r for p in definition.pieces for r in reduces(p.value)]

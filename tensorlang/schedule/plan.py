@@ -65,8 +65,9 @@ class Stage:
     """Made by a directive (a packed copy): its loops are only named in full."""
 
     def local(self, loop: str) -> str:
-        """Return the last part of a loop's full name."""
-        return loop.rsplit(".", 1)[-1]
+        """Return a loop's name without the tensor it belongs to."""
+        owner = next((d.tensors[0].name for d in self.definitions if loop.startswith(d.tensors[0].name + ".")), None)
+        return loop if owner is None else loop[len(owner) + 1 :]
 
     def replace_loop(self, loop: str, by: Iterable[str]) -> None:
         position = self.loops.index(loop)

@@ -1,0 +1,313 @@
+"""From a schedule as written to directives alone: tactics put in their place, knobs made numbers, packs spelled out.
+
+    schedule role contraction(y, a, b; batch.., i.., j.., k..) for cpu {          for  c[m, n] = sum(k) p[m, k] * q[k, n]
+        knobs mr in {6, 8}
+        rows(i, mr)                        tactic rows(i, mr) {                   split c.m by 6 -> io, ii
+        order batch.., io, k.., ii             split i by mr -> io, ii            order c.io, c.k, c.ii
+    }                                      }
+
+A name may stand for several loops or tensors, or for none: `k..` is all of them in order, `k` the last. In the schedule of a role a
+directive about loops that are not there is left out; a directive that takes one loop is repeated for each of several; `order` is
+given for each stage apart; and `spread` becomes `parallel` of the first loop that has work for every thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias, assert_never
+
+from tensorlang.check.module import Module
+from tensorlang.check.problems import did_you_mean
+from tensorlang.diagnostics import error
+from tensorlang.syntax import nodes as sx
+from tensorlang.syntax.printer import show
+
+Operand: TypeAlias = sx.Expr | sx.Layout
+Pick: TypeAlias = Callable[[sx.Knob, tuple[int, ...]], int]
+"""Chooses among the values of a knob."""
+Spread: TypeAlias = Callable[[Sequence[str]], str | None]
+"""Chooses which of several loops to run in parallel."""
+
+
+@dataclass(slots=True)
+class Scope:
+    """What names stand for. `role`: names that stand for nothing are left out instead of being an error.
+
+    `stages` gives the stage of every loop named in full, `taken` the names that new loops must not have."""
+
+    module: Module
+    pick: Pick
+    names: dict[str, tuple[Operand, ...]] = field(default_factory=dict)
+    packs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Packs of the operator's own indices: `d` → d.0, d.1."""
+    role: bool = False
+    stages: dict[str, str] = field(default_factory=dict)
+    taken: frozenset[str] = frozenset()
+    spread: Spread = lambda loops: None
+    stored: frozenset[str] = frozenset()
+    """Tensors that the caller stores as the schedule would pack them."""
+    extents: dict[str, int | None] = field(default_factory=dict)
+    axes: dict[str, str] = field(default_factory=dict)
+    """The axis or binder that a loop is a part of."""
+    indexed: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    knobs: dict[str, int] = field(default_factory=dict)
+    calls: tuple[str, ...] = ()
+    gone: set[str] = field(default_factory=set)
+    """Loops that have been split."""
+
+
+def expand(scope: Scope, body: Sequence[sx.Directive | sx.Knobs]) -> list[sx.Directive]:
+    """Return the directives of `body`.
+
+    Raises CompileError S0502 (no such tactic), S0503 (wrong number of arguments), S0504 (a tactic that calls itself), S0509 and S0510
+    (knobs that cannot be read), S0514 (a pack of an unknown name)."""
+    out: list[sx.Directive] = []
+    for part in body:
+        match part:
+            case sx.Knobs(knobs):
+                for knob in knobs:
+                    _declare(scope, knob)
+            case sx.Directive(call=True):
+                out += _call(scope, part)
+            case sx.Directive():
+                out += _directive(scope, part)
+            case _:
+                assert_never(part)
+    return out
+
+
+def choices(knob: sx.Knob) -> tuple[int, ...]:
+    """Return the values of a knob."""
+    values: list[int] = []
+    for e in knob.choices:
+        match e:
+            case sx.Number(text) if not e.is_float:
+                values.append(int(text))
+            case _:
+                raise error("S0509", f"`{show(e)}` is no value of knob `{knob.name}`", e.span, help=f"list whole numbers: `knobs {knob.name} in {{4, 8}}`")
+    return tuple(values)
+
+
+def _declare(scope: Scope, knob: sx.Knob) -> None:
+    if knob.name in scope.knobs:
+        raise error("S0510", f"knob `{knob.name}` is declared twice", knob.span, help="rename one of them, or delete it")
+    scope.knobs[knob.name] = scope.pick(knob, choices(knob))
+    scope.names[knob.name] = (sx.Number(str(scope.knobs[knob.name])),)
+
+
+# ---------------------------------------------------------------- tactics
+
+
+def _call(scope: Scope, call: sx.Directive) -> list[sx.Directive]:
+    tactic = scope.module.tactics.get(call.name)
+    if tactic is None:
+        known = ", ".join(sorted(scope.module.tactics)) or "none"
+        raise error("S0502", f"there is no tactic `{call.name}`", call.span, help=did_you_mean(call.name, scope.module.tactics, f"the tactics are {known}"))
+    if call.name in scope.calls:
+        path = " calls ".join(f"`{n}`" for n in (*scope.calls[scope.calls.index(call.name) :], call.name))
+        raise error("S0504", f"tactic `{call.name}` calls itself: {path}", call.span, help="a tactic is a list of directives and cannot recur")
+    if len(call.operands) != len(tactic.params):
+        count, given = len(tactic.params), len(call.operands)
+        raise error(
+            "S0503",
+            f"tactic `{call.name}` takes {count} argument{'s' * (count != 1)}, not {given}",
+            call.span,
+            help=f"its parameters are {', '.join(tactic.params)}" if tactic.params else "it has no parameters",
+        )
+    arguments = {p: tuple(_values(scope, a)) for p, a in zip(tactic.params, call.operands, strict=True)}
+    outside = {n: scope.names[n] for n in tactic.params if n in scope.names}
+    scope.names |= arguments
+    scope.calls = (*scope.calls, call.name)
+    out = expand(scope, tactic.body)
+    scope.calls = scope.calls[:-1]
+    for name in tactic.params:
+        scope.names.pop(name, None)
+    for name, values in outside.items():
+        scope.names[name] = tuple(v for v in values if _text(v) not in scope.gone)
+    return out
+
+
+# ---------------------------------------------------------------- one directive
+
+
+def _directive(scope: Scope, d: sx.Directive) -> list[sx.Directive]:
+    if not scope.role:
+        operands = tuple(v for o in d.operands for v in _values(scope, o))
+        return [replace(d, operands=operands, phrases=_phrases(scope, d.phrases), results=tuple(_renamed(scope, r) for r in d.results))]
+    match d.name:
+        case "tile":
+            return _tile(scope, d)
+        case "order":
+            return _order(scope, d)
+        case "spread":
+            loop = scope.spread([_text(v) for o in d.operands for v in _values(scope, o)])
+            return [] if loop is None else [sx.Directive("parallel", (sx.Id(loop),), span=d.span)]
+        case "split" | "skew" | "shift" | "peel" | "at" | "pack" | "fold" | "rfactor":
+            return [x for v in _each(scope, d) for x in _one(scope, d, v)]
+        case _:
+            operands = tuple(v for o in d.operands for v in _values(scope, o))
+            empty = d.operands and not operands
+            return [] if empty else [replace(d, operands=operands, phrases=_phrases(scope, d.phrases))]
+
+
+def _each(scope: Scope, d: sx.Directive) -> list[Operand]:
+    """Return what the directive is about, once each. A copy is not packed where the caller stores the tensor in a layout already."""
+    found = [v for o in d.operands for v in _values(scope, o)]
+    for result in d.results:
+        scope.names[result] = ()
+    arranged = d.name == "pack" and any(p.preposition == "as" for p in d.phrases)
+    return [v for v in found if not (arranged and _text(v) in scope.stored)]
+
+
+def _one(scope: Scope, d: sx.Directive, value: Operand) -> Iterator[sx.Directive]:
+    """Yield the directive for one loop or tensor, with new names for the loops it makes."""
+    results = []
+    phrases = _phrases(scope, d.phrases)
+    for result in d.results:
+        loop = _text(value)
+        local, full = _fresh(scope, scope.stages[loop], result)
+        results.append(local)
+        scope.names[result] = (*scope.names[result], sx.Id(full))
+        scope.axes[full] = scope.axes[loop]
+    if d.name == "split" and len(d.results) == 2:
+        _split(scope, _text(value), phrases)
+    if d.name == "pack":
+        phrases = tuple(replace(p, operands=tuple(_arranged(scope, _text(value), o) for o in p.operands)) for p in phrases)
+    yield replace(d, operands=(value,), phrases=phrases, results=tuple(results))
+
+
+def _split(scope: Scope, loop: str, phrases: Sequence[sx.Phrase]) -> None:
+    """Take a loop that is no more out of every pack that holds it, and note the extents of its parts."""
+    outer, inner = list(scope.stages)[-2:]
+    match phrases:
+        case (sx.Phrase("by", (sx.Number(text),)),):
+            extent = scope.extents.get(loop)
+            scope.extents[outer] = None if extent is None else -(-extent // int(text))
+            scope.extents[inner] = int(text)
+        case _:
+            pass
+    scope.gone.add(loop)
+    for name, values in scope.names.items():
+        scope.names[name] = tuple(v for v in values if not (isinstance(v, sx.Id) and v.name == loop))
+
+
+def _arranged(scope: Scope, tensor: str, e: Operand) -> Operand:
+    """Return a layout without the loops that the tensor is not read by."""
+    match e:
+        case sx.Layout(dims):
+            known = scope.indexed.get(tensor, frozenset())
+            return replace(e, dims=tuple(d for d in dims if not isinstance(d, sx.Id) or scope.axes.get(d.name, d.name) in known))
+        case _:
+            return e
+
+
+def _fresh(scope: Scope, stage: str, wanted: str) -> tuple[str, str]:
+    name, count = wanted, 0
+    while name in scope.taken or f"{stage}.{name}" in scope.stages:
+        count += 1
+        name = f"{wanted}{count}"
+    scope.stages[f"{stage}.{name}"] = stage
+    return name, f"{stage}.{name}"
+
+
+def _order(scope: Scope, d: sx.Directive) -> list[sx.Directive]:
+    stages: dict[str, list[Operand]] = {}
+    for o in d.operands:
+        for v in _values(scope, o):
+            stages.setdefault(scope.stages[_text(v)], []).append(v)
+    return [replace(d, operands=tuple(loops)) for loops in stages.values() if len(loops) > 1]
+
+
+def _tile(scope: Scope, d: sx.Directive) -> list[sx.Directive]:
+    """Return splits and an order: `tile y (i, j) by (m, n) -> io, jo, ii, ji` of the loops that are there."""
+    match d.operands, d.phrases:
+        case (sx.Apply(_, args),), (sx.Phrase("by", (sx.TupleOf(sizes),)),) if len(d.results) == 2 * len(args) == 2 * len(sizes):
+            pass
+        case _:
+            raise error("S0102", "`tile` cannot be read", d.span, help="write `tile TENSOR (I, J) by (P, Q) -> IO, JO, II, JI`")
+    n = len(args)
+    out: list[sx.Directive] = []
+    for k, (arg, size) in enumerate(zip(args, sizes, strict=True)):
+        split = sx.Directive("split", (arg,), (sx.Phrase("by", (size,)),), (d.results[k], d.results[n + k]), span=d.span)
+        out += _directive(scope, split)
+    order = sx.Directive("order", tuple(sx.Id(r) for r in d.results), span=d.span)
+    return [*out, *_order(scope, order)]
+
+
+def _phrases(scope: Scope, phrases: Sequence[sx.Phrase]) -> tuple[sx.Phrase, ...]:
+    out = []
+    for p in phrases:
+        operands = tuple(v for o in p.operands for v in _values(scope, o))
+        if operands or not scope.role:
+            out.append(replace(p, operands=operands))
+    return tuple(out)
+
+
+# ---------------------------------------------------------------- operands
+
+
+def _values(scope: Scope, e: Operand) -> Iterator[Operand]:
+    """Yield what an operand stands for."""
+    match e:
+        case sx.Pack(sx.Id(name)) if name in scope.names:
+            yield from scope.names[name]
+        case sx.Pack(sx.Id(name)):
+            yield from (sx.Id(n, span=e.span) for n in _pack(scope, name, e))
+        case sx.Id(name) if name in scope.names:
+            yield from scope.names[name][-1:]
+        case sx.Layout(dims):
+            yield replace(e, dims=tuple(v for d in dims for v in _values(scope, d)))  # type: ignore[misc]
+        case sx.Pack():
+            raise error("S0514", f"`{show(e)}` cannot be repeated here", e.span, help="write the name of a pack: `d..`")
+        case _:
+            yield _substituted(scope, e)
+
+
+def _pack(scope: Scope, name: str, e: sx.Pack) -> tuple[str, ...]:
+    stage, dot, last = name.rpartition(".")
+    if last in scope.packs:
+        return tuple(f"{stage}{dot}{n}" for n in scope.packs[last])
+    known = ", ".join(f"`{n}..`" for n in sorted({*scope.packs, *(scope.names if scope.role else ())})) or "none"
+    raise error("S0514", f"there is no pack `{name}..` here", e.span, help=f"the packs are {known}")
+
+
+def _substituted(scope: Scope, e: Operand) -> Operand:
+    match e:
+        case sx.Id(name):
+            return replace(e, name=_renamed(scope, name)) if name not in scope.names else scope.names[name][-1]
+        case sx.Apply(name, args):
+            found = tuple(v for a in args for v in _values(scope, a))
+            return replace(e, name=_renamed(scope, name), args=found)  # type: ignore[arg-type]
+        case sx.Index(name, slots):
+            return replace(e, name=_renamed(scope, name), slots=tuple(_substituted(scope, s) for s in slots))  # type: ignore[misc]
+        case sx.TupleOf(items):
+            return replace(e, items=tuple(v for i in items for v in _values(scope, i)))  # type: ignore[misc]
+        case sx.Unary(_, value):
+            return replace(e, value=_substituted(scope, value))  # type: ignore[arg-type]
+        case sx.Binary(op, lhs, rhs):
+            return _folded(replace(e, lhs=_substituted(scope, lhs), rhs=_substituted(scope, rhs)), op)  # type: ignore[arg-type]
+        case _:
+            return e
+
+
+def _folded(e: sx.Binary, op: str) -> sx.Expr:
+    match e.lhs, e.rhs:
+        case sx.Number(a), sx.Number(b) if not e.lhs.is_float and not e.rhs.is_float and op in ("+", "*") or op in ("//", "%") and e.rhs == sx.Number("1"):
+            x, y = int(a), int(b)
+            return sx.Number(str({"+": x + y, "*": x * y, "//": x // max(y, 1), "%": x % max(y, 1)}[op]), span=e.span)
+        case _:
+            return e
+
+
+def _renamed(scope: Scope, name: str) -> str:
+    """Return the name with what stands before its first dot replaced."""
+    if name in scope.names and len(scope.names[name]) == 1:
+        return _text(scope.names[name][0])
+    head, dot, rest = name.partition(".")
+    found = scope.names.get(head, ())
+    return f"{_text(found[-1])}.{rest}" if dot and found and isinstance(found[-1], sx.Id) else name
+
+
+def _text(value: Operand) -> str:
+    return value.name if isinstance(value, sx.Id) else show(value)

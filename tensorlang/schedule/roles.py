@@ -1,0 +1,268 @@
+"""What definitions look like to the schedule of a role: which loops are its `i`, which tensor its `b`.
+
+    contraction(y, a, b; batch.., i.., j.., k..)       y[batch, i, j] = f(sum(k) a[batch, i, k] * b[batch, j, k])
+    pointwise(y; i.., j.., k..)                        any other tensor that is computed in vectors along an axis, j; k reduced for each
+    reduction(y; i.., r.., k..)                        a tensor whose reductions r are spread over lanes; k are its other binders
+    row_reduction(y, t..; i.., j.., k.., l.., r..)     several tensors computed together for each row i: y the last, t.. the others
+
+A name without `..` stands for exactly one loop. `j..` in a contraction ends in the axis along which y is contiguous. More names may follow
+at the end of the loops: in a contraction `c..`, the reduction along which a is stored in blocks (otherwise it is among k); in a pointwise
+tensor `x..`, an axis along which something read is contiguous, and `l..`, axes that the layout of y keeps between a block of j and its
+lanes. `r..` in rows are reductions of tensors that have no axis of their own.
+
+What guards and directives may ask for: `lanes`, `registers`, `threads`, the extent of a loop (`i.extent`), and for a contraction
+`b.reuse` (how often an element of b is used), `b.unit` (whether it is contiguous along j), `a.padded`, and `a.block`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from codegen.dtypes import compute_dtype
+from tensorlang.schedule.derive import Cluster, Deriver, blocked_binder, crossing_axis, recurs, spreadable, stored_axis, tile_sizes, vector_axis
+from tensorlang.schedule.expand import Scope
+from tensorlang.schedule.shape import block_of, contraction, extents, unit_stride
+from tensorlang.syntax import nodes as sx
+from tensorlang.tensor import affine
+from tensorlang.tensor.nodes import Definition, Dynamic
+from tensorlang.tensor.walk import index_names, reads, reduces
+
+Loops: TypeAlias = tuple[str, ...]
+Tiles: TypeAlias = Callable[[str, tuple[int, ...]], int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The parameters of a role: `tensors` in number (None: one and any others), and from `least` to `most` groups of loops."""
+
+    text: str
+    tensors: int | None
+    least: int
+    most: int
+    match: Callable[[Deriver, Cluster], Shape | None]
+
+    def fits(self, role: sx.Role) -> bool:
+        if len(role.groups) != 2 or not self.least <= len(role.groups[1]) <= self.most:
+            return False
+        tensors = role.groups[0]
+        if self.tensors is None:
+            return len(tensors) == 2 and not tensors[0].endswith("..") and tensors[1].endswith("..")
+        return len(tensors) == self.tensors and not any(t.endswith("..") for t in tensors)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What the parameters of a role stand for, by position. `facts[k]` are those of tensor k. Loops are named in full."""
+
+    tensors: tuple[Loops, ...]
+    loops: tuple[Loops, ...]
+    lanes: int
+    facts: tuple[Mapping[str, int | bool], ...] = ({}, {}, {})
+    tile: tuple[int | None, int | None] | None = None
+    """Extents of the two axes of a register tile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """What the names of a role's schedule stand for. `stages`, `extents` and `axes` are of loops named in full."""
+
+    names: Mapping[str, Loops]
+    facts: Mapping[str, int | bool | None]
+    stages: Mapping[str, str]
+    extents: Mapping[str, int | None]
+    axes: Mapping[str, str]
+    indexed: Mapping[str, frozenset[str]]
+    """Tensor → the axes and binders it is read by."""
+    tiles: Tiles
+
+
+def match_role(d: Deriver, cluster: Cluster, role: sx.Role) -> Match | None:
+    """Return what the parameters of `role` stand for in `cluster`, or None when it has another shape."""
+    form = ROLES.get(role.name)
+    if form is None or not form.fits(role) or recurs(d.program, cluster.head):
+        return None
+    found = form.match(d, cluster)
+    if found is None:
+        return None
+    classes = [*found.loops[: len(role.groups[1])]]
+    if role.name == "contraction" and len(role.groups[1]) == form.least:
+        own = cluster.head.tensors[0].name
+        binders = [f"{own}.{b.name}" for p in cluster.head.pieces for r in reduces(p.value) for b in r.binders]
+        classes[3] = tuple(b for b in binders if b in found.loops[3] or b in found.loops[4])
+    if any(found.loops[len(classes) :]) and role.name != "contraction":
+        return None
+    names: dict[str, Loops] = {}
+    for written, loops in zip((*role.groups[0], *role.groups[1]), (*found.tensors, *classes), strict=True):
+        if not written.endswith("..") and len(loops) != 1:
+            return None
+        names[written.removesuffix("..")] = loops
+    sizes = {f"{m.tensors[0].name}.{n}": e for m in cluster.members for n, e in extents(m).items()}
+    stages = {f"{m.tensors[0].name}.{n}": m.tensors[0].name for m in cluster.members for n in extents(m)}
+    facts: dict[str, int | bool | None] = {"lanes": found.lanes, "registers": d.machine.vector_registers, "threads": d.machine.threads}
+    for written, about in zip(role.groups[0], found.facts, strict=False):
+        facts |= {f"{written}.{fact}": value for fact, value in about.items()}
+    for written in role.groups[1]:
+        loops = names[written.removesuffix("..")]
+        facts[f"{written.removesuffix('..')}.extent"] = sizes[loops[-1]] if loops else 1
+    axes = {loop: loop.removeprefix(stage + ".") for loop, stage in stages.items()}
+    indexed = {r.tensor: index_names(r) for m in cluster.members for p in m.pieces for r in reads(p.value)}
+    return Match(names, facts, stages, sizes, axes, indexed, _tiles(found, d.machine.vector_registers))
+
+
+def _tiles(shape: Shape, registers: int) -> Tiles:
+    """Return the choice of the knobs `mr` and `nv`, rows and vectors of the register tile: the best listed ones for the extents."""
+    chosen: dict[str, int] = {}
+
+    def pick(knob: str, values: tuple[int, ...]) -> int | None:
+        if shape.tile is None or knob not in ("mr", "nv"):
+            return None
+        heights = (chosen["mr"],) if "mr" in chosen else values if knob == "mr" else None
+        widths = (chosen["nv"],) if "nv" in chosen else values if knob == "nv" else range(1, 5)
+        m, v = tile_sizes(*shape.tile, shape.lanes, registers, heights, widths)
+        chosen[knob] = m if knob == "mr" else v
+        return chosen[knob]
+
+    return pick
+
+
+def spread_over(d: Deriver, match: Match, scope: Scope) -> Callable[[Sequence[str]], str | None]:
+    """Return the meaning of `spread`: the outermost loop with two iterations for every thread, else the longest; none without threads."""
+
+    def pick(loops: Sequence[str]) -> str | None:
+        if not d.parallel or not loops:
+            return None
+        trips = [scope.extents.get(loop) or 64 for loop in loops]
+        return next((loop for loop, n in zip(loops, trips, strict=True) if n >= 2 * d.machine.threads), loops[trips.index(max(trips))])
+
+    return pick
+
+
+# ---------------------------------------------------------------- the roles
+
+
+def _contraction(d: Deriver, cluster: Cluster) -> Shape | None:
+    definition = cluster.head
+    axis = stored_axis(d, definition) if definition.axes and len(definition.pieces) == 1 else None
+    c = contraction(definition, axis) if axis is not None else None
+    if c is None or axis is None or len(cluster.members) > 1:
+        return None
+    sizes, own = extents(definition), definition.tensors[0].name
+    lanes = block_of(d.layouts.get(own), axis) or d.machine.lanes(compute_dtype(c.reduce.reducer.dtypes[0]))
+    channel = blocked_binder(d, c)
+    reuse = 1
+    for r in c.rows:
+        reuse *= sizes[r] or 64
+    in_b = index_names(c.w_read)
+    batch = tuple(n for n in c.batch if n in in_b)
+    rows = (*(n for n in c.batch if n not in in_b), *c.rows)
+    columns = (*(j for j in c.columns if j != axis), axis)
+    inner = tuple(k for k in c.inner if channel is None or k != channel[0])
+    facts = (
+        {},
+        {"padded": c.padded, "block": channel[1] if channel else 1},
+        {"reuse": reuse, "unit": unit_stride(c.w_read.index, None, None, axis)},
+    )
+    classes = (batch, rows, columns, inner, (channel[0],) if channel else ())
+    tile = (sizes[c.rows[-1]] if c.rows else 1, sizes[axis])
+    return Shape(((own,), (c.x,), (c.w,)), tuple(_full(own, n) for n in classes), lanes, facts, tile)
+
+
+def _full(own: str, names: Sequence[str]) -> Loops:
+    return tuple(f"{own}.{n}" for n in names)
+
+
+def _is_contraction(d: Deriver, definition: Definition) -> bool:
+    axis = stored_axis(d, definition) if definition.axes and len(definition.pieces) == 1 else None
+    return axis is not None and contraction(definition, axis) is not None
+
+
+def _binders(definition: Definition) -> tuple[str, ...]:
+    return tuple(b.name for p in definition.pieces for r in reduces(p.value) for b in r.binders)
+
+
+def _pointwise(d: Deriver, cluster: Cluster) -> Shape | None:
+    definition = cluster.head
+    if len(cluster.members) > 1 or not definition.axes or len(definition.pieces) > 1 or _is_contraction(d, definition):
+        return None
+    own, axis, sizes = definition.tensors[0].name, vector_axis(d, definition), extents(definition)
+    if axis not in definition.axes:
+        return None
+    storage = d.layouts.get(own)
+    block = block_of(storage, axis)
+    lanes = block or d.machine.lanes(compute_dtype(definition.tensors[0].dtype))
+    gathers = any(isinstance(s, Dynamic) for p in definition.pieces for r in reads(p.value) for s in r.index)
+    extent = sizes[axis]
+    if gathers or extent is not None and extent < 2:
+        classes: tuple[Sequence[str], ...] = (definition.axes, (), _binders(definition), (), ())
+    elif block is not None:
+        at = definition.axes.index(axis)
+        classes = (definition.axes[:at], (axis,), _binders(definition), (), definition.axes[at + 1 :])
+    else:
+        crossing = crossing_axis(d, definition, axis)
+        others = tuple(a for a in definition.axes if a not in (axis, crossing))
+        classes = (others, (axis,), _binders(definition), (crossing,) if crossing else (), ())
+    return Shape(((own,),), tuple(_full(own, n) for n in classes), lanes)
+
+
+def _reduction(d: Deriver, cluster: Cluster) -> Shape | None:
+    definition = cluster.head
+    if len(cluster.members) > 1 or len(definition.pieces) > 1 or not spreadable(d, definition) or _is_contraction(d, definition):
+        return None
+    if definition.axes and vector_axis(d, definition) in definition.axes:
+        return None
+    own = definition.tensors[0].name
+    spread = _lanes(d, definition)
+    others = tuple(b for b in _binders(definition) if b not in spread)
+    first = next(r for p in definition.pieces for r in reduces(p.value))
+    lanes = d.machine.lanes(compute_dtype(first.reducer.dtypes[0]))
+    return Shape(((own,),), (_full(own, definition.axes), _full(own, spread), _full(own, others)), lanes)
+
+
+def _lanes(d: Deriver, definition: Definition) -> tuple[str, ...]:
+    """Return the innermost binder of each reduction whose operands are contiguous along it."""
+    if not spreadable(d, definition):
+        return ()
+    out: list[str] = []
+    for reduce in (r for p in definition.pieces for r in reduces(p.value) if r.binders):
+        binder = reduce.binders[-1]
+        extent = affine.difference(binder.hi, binder.lo)
+        along = [r for b in reduce.body for r in reads(b) if binder.name in index_names(r)]
+        contiguous = along and all(unit_stride(r.index, d.layouts.get(r.tensor), d.axes[r.tensor], binder.name) for r in along)
+        if contiguous and (extent is None or extent >= d.machine.lanes(compute_dtype(reduce.reducer.dtypes[0]))):
+            out.append(binder.name)
+    return tuple(out)
+
+
+def _rows(d: Deriver, cluster: Cluster) -> Shape | None:
+    if len(cluster.members) == 1:
+        return None
+    own = cluster.head.tensors[0].name
+    vectors: list[str] = []
+    binders: list[str] = []
+    others: list[str] = []
+    spread: list[str] = []
+    for m in cluster.members:
+        name, inner = m.tensors[0].name, m.axes[cluster.depth :]
+        if not inner:
+            spread += _full(name, _lanes(d, m))
+            continue
+        extent = extents(m)[inner[-1]]
+        if extent is not None and extent < 4:
+            continue
+        vectors.append(f"{name}.{inner[-1]}")
+        others += _full(name, inner[:-1])
+        binders += _full(name, _binders(m))
+    members = tuple(m.tensors[0].name for m in cluster.members if m is not cluster.head)
+    rows = _full(own, cluster.head.axes[: cluster.depth])
+    lanes = min(d.machine.lanes(compute_dtype(m.tensors[0].dtype)) for m in cluster.members)
+    return Shape(((own,), members), (rows, tuple(vectors), tuple(binders), tuple(others), tuple(spread)), lanes)
+
+
+ROLES: Mapping[str, Form] = {
+    "contraction": Form("contraction(y, a, b; batch.., i.., j.., k..)", 3, 4, 5, _contraction),
+    "pointwise": Form("pointwise(y; i.., j.., k..)", 1, 3, 5, _pointwise),
+    "reduction": Form("reduction(y; i.., r.., k..)", 1, 3, 3, _reduction),
+    "row_reduction": Form("row_reduction(y, t..; i.., j.., k.., l.., r..)", None, 5, 5, _rows),
+}

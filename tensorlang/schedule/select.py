@@ -1,0 +1,502 @@
+"""Which schedule an operator runs under, when nobody says.
+
+    the user's schedule of the operator        schedule linear for cpu(M >= 64, N >= 64) { … }
+    the user's schedules of roles              schedule role contraction(y, a, b; batch.., i.., j.., k..) for cpu { … }
+    the library's schedule of the operator
+    the library's schedules of roles
+    nothing: the driver derives one
+
+Of several the first is taken whose guards all hold. A schedule of an operator that is refused is an error, its author's to mend; one of
+a role is a guess about shapes its author never saw, so it is proven here, and when it is refused the next one is tried.
+"""
+
+from __future__ import annotations
+
+import operator as functions
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from polyhedral.expr import Expr as Affine
+from tensorlang.check.bindings import Arg
+from tensorlang.check.module import Module
+from tensorlang.check.problems import did_you_mean
+from tensorlang.check.signature import Given, TensorArg, bind
+from tensorlang.check.values import Idx, Num, Packed, Str, Value
+from tensorlang.check.walk import descendants
+from tensorlang.diagnostics import CompileError, Diagnostic, error
+from tensorlang.schedule.check import proven
+from tensorlang.schedule.derive import Cluster, Deriver, clusters, derive_cluster, deriver
+from tensorlang.schedule.expand import Pick, Scope, choices, expand
+from tensorlang.schedule.machine import Machine
+from tensorlang.schedule.plan import Storage
+from tensorlang.schedule.roles import ROLES, Match, match_role, spread_over
+from tensorlang.schedule.schedule import Schedule
+from tensorlang.syntax import nodes as sx
+from tensorlang.syntax.printer import show
+from tensorlang.tensor import affine
+from tensorlang.tensor.nodes import Program, Tensor
+from tensorlang.tensor.walk import program_names
+
+Fact: TypeAlias = int | float | bool | str | tuple[int, ...] | None
+"""What a name in a guard is worth; None: only known at run time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A schedule that was looked at and not taken."""
+
+    name: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """`schedule` holds directives alone, with the values of `knobs` in their place; `origin` says where it was written."""
+
+    schedule: Schedule
+    knobs: Mapping[str, int]
+    origin: str
+    tried: tuple[Attempt, ...] = ()
+
+
+@dataclass(slots=True)
+class _Request:
+    module: Module
+    program: Program
+    target: str
+    machine: Machine
+    knobs: Mapping[str, int]
+    layouts: Mapping[str, Storage]
+    constants: frozenset[str]
+    tried: list[Attempt] = field(default_factory=list)
+
+
+def choose(
+    module: Module,
+    operator: str | None,
+    program: Program,
+    attrs: Mapping[str, object],
+    target: str,
+    machine: Machine,
+    *,
+    sizes: Mapping[str, int] | None = None,
+    knobs: Mapping[str, int] | None = None,
+    layouts: Mapping[str, Storage] | None = None,
+    constants: frozenset[str] = frozenset(),
+) -> Chosen | None:
+    """Return the schedule that `module` states for `operator` instantiated as `program`, or None when it states none that applies.
+    `operator` None: a program that is no operator's, so only roles apply. `layouts` and `constants` as for `derive`.
+
+    Raises CompileError S05xx for a schedule that cannot be read and for knobs that it does not have."""
+    request = _Request(module, program, target, machine, knobs or {}, layouts or {}, constants)
+    own, library = module.schedules[: module.own_schedules], module.schedules[module.own_schedules :]
+    known = _known(module, operator, program, attrs, sizes or {})
+    found = (
+        _of_operator(request, operator, own, known)
+        or _of_roles(request, own, own)
+        or _of_operator(request, operator, library, known)
+        or _of_roles(request, library, module.schedules)
+    )
+    if found is None and request.knobs:
+        raise _no_knob(next(iter(request.knobs)), (), None)
+    return found
+
+
+def read(module: Module, written: sx.Schedule, program: Program, knobs: Mapping[str, int] | None = None) -> Chosen:
+    """Return a schedule of an operator as directives alone, whatever its guards say."""
+    request = _Request(module, program, written.target, Machine(), knobs or {}, {}, frozenset())
+    return _expanded(request, written.operator if written.operator in module.operators else None, written)
+
+
+# ---------------------------------------------------------------- schedules of operators
+
+
+def _of_operator(request: _Request, operator: str | None, written: Sequence[sx.Schedule], known: Mapping[str, Fact]) -> Chosen | None:
+    for schedule in written:
+        if operator is None or schedule.role is not None or schedule.operator != operator:
+            continue
+        if schedule.target != request.target:
+            request.tried.append(Attempt(where(schedule), f"it is for `{schedule.target}`"))
+            continue
+        why = _unmet(schedule, known)
+        if why is not None:
+            request.tried.append(Attempt(where(schedule), why))
+            continue
+        return _expanded(request, operator, schedule)
+    return None
+
+
+def _expanded(request: _Request, operator: str | None, written: sx.Schedule) -> Chosen:
+    declared: list[str] = []
+    scope = Scope(request.module, _picker(request.knobs, declared, None), packs=_packs(request, operator))
+    directives = expand(scope, written.body)
+    for name in request.knobs:
+        if name not in declared:
+            raise _no_knob(name, declared, written)
+    schedule = Schedule(written.operator, written.target, tuple(directives))
+    return Chosen(schedule, scope.knobs, where(written), tuple(request.tried))
+
+
+def _packs(request: _Request, operator: str | None) -> dict[str, tuple[str, ...]]:
+    """Return the packs of indices that the operator writes, with the names they have in the program."""
+    names = program_names(request.program)
+    declaration = request.module.operators.get(operator or "")
+    written = {n.name for p in descendants(declaration) if isinstance(p, sx.Pack) for n in descendants(p) if isinstance(n, sx.Id)} if declaration else set()
+    out = {n: tuple(sorted((x for x in names if x.startswith(f"{n}.") and x[len(n) + 1 :].isdigit()), key=lambda x: int(x[len(n) + 1 :]))) for n in written}
+    return out
+
+
+def _picker(given: Mapping[str, int], declared: list[str], default: Callable[[str, tuple[int, ...]], int | None] | None) -> Pick:
+    """Return the choice among a knob's values: the caller's, or the default's, or the first."""
+
+    def pick(knob: sx.Knob, values: tuple[int, ...]) -> int:
+        declared.append(knob.name)
+        if knob.name in given:
+            if given[knob.name] not in values:
+                raise error("S0507", f"{given[knob.name]} is not among the values of knob `{knob.name}`", knob.span, help=f"they are {', '.join(map(str, values))}")
+            return given[knob.name]
+        chosen = default(knob.name, values) if default else None
+        return values[0] if chosen is None else chosen
+
+    return pick
+
+
+def _no_knob(name: str, declared: Sequence[str], written: sx.Schedule | None) -> CompileError:
+    known = ", ".join(f"`{k}`" for k in declared) or "none"
+    if written is None:
+        return error("S0508", f"there is no knob `{name}`", help="no schedule with knobs applies here")
+    return error("S0508", f"the schedule of `{written.operator}` has no knob `{name}`", written.span, help=did_you_mean(name, declared, f"its knobs are {known}"))
+
+
+def where(schedule: sx.Schedule) -> str:
+    """Return how people call a schedule: `schedule linear for cpu (my.tl:4)`."""
+    role = "role " if schedule.role is not None else ""
+    source = schedule.span.source
+    place = f" ({source.name}:{source.location(schedule.span.start)[0]})" if source.text else ""
+    guards = f"({', '.join(_plain(g) for g in schedule.guards)})" if schedule.guards else ""
+    return f"schedule {role}{schedule.operator} for {schedule.target}{guards}{place}"
+
+
+def _plain(guard: sx.Expr) -> str:
+    """Return a guard as a schedule's header shows it, where dotted names need no quotes."""
+    return show(guard).replace("`", "")
+
+
+# ---------------------------------------------------------------- guards
+
+
+def _known(module: Module, operator: str | None, program: Program, attrs: Mapping[str, object], sizes: Mapping[str, int]) -> dict[str, Fact]:
+    """Return sizes and attributes of the operator by name, found by matching its parameters' dimensions with the program's."""
+    declaration = module.operators.get(operator or "")
+    if declaration is None:
+        return {}
+    table = {p.name: p for p in program.params}
+    tensors: dict[str, TensorArg] = {}
+    for param in declaration.params:
+        if param.kind != "tensor":
+            continue
+        if param.each:
+            several = [t for n, t in table.items() if n.startswith(f"{param.name}.")]
+            tensors[param.name] = tuple(_argument(t) for t in several)
+        else:
+            tensors[param.name] = _argument(table[param.name]) if param.name in table else None
+    given = Given(tensors, attrs, {n: affine.to_expr(s) for n, s in sizes.items()}, checks_ranges=False)
+    values = bind(module, declaration, given).values
+    return {name: _fact(value) for name, value in values.items()}
+
+
+def _argument(tensor: Tensor) -> Arg:
+    """Return a parameter of the program as the argument it was made for."""
+    axes = iter(tensor.shape)
+    dims = [tuple(next(axes) for _ in range(n)) for n in tensor.grouping or (1,) * len(tensor.shape)]
+    return Arg(tensor.dtype, tuple((_product(d),) for d in dims))
+
+
+def _product(extents: Sequence[Affine]) -> Affine:
+    total: Affine | None = affine.ONE
+    for e in extents:
+        total = affine.mul(total, e) if total is not None else None
+    return total if total is not None else extents[-1]
+
+
+def _fact(value: Value) -> Fact:
+    match value:
+        case Num(number):
+            return number
+        case Idx(e):
+            return affine.constant(e)
+        case Str(text):
+            return text
+        case Packed(items):
+            found = tuple(_fact(i) for i in items)
+            return tuple(f for f in found if isinstance(f, int)) if all(isinstance(f, int) for f in found) else None
+        case _:
+            return None
+
+
+def _unmet(schedule: sx.Schedule, known: Mapping[str, Fact]) -> str | None:
+    """Return why a guard of the schedule does not hold, or None when all do."""
+    for guard in schedule.guards:
+        names = sorted({n.name for n in descendants(guard) if isinstance(n, sx.Id) and n.name in known})
+        held = evaluate(guard, known)
+        if held is None:
+            unknown = next(n for n in names if known[n] is None)
+            return f"`{_plain(guard)}` is not known when compiling: `{unknown}` is a run-time size"
+        if not held:
+            values = ", ".join(f"{n} = {known[n]}" for n in names)
+            return f"`{_plain(guard)}` does not hold" + (f" ({values})" if values else "")
+    return None
+
+
+_ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
+    "+": functions.add,
+    "-": functions.sub,
+    "*": functions.mul,
+    "/": functions.truediv,
+    "//": functions.floordiv,
+    "%": functions.mod,
+}
+_RELATIONS: dict[str, Callable[[Any, Any], bool]] = {
+    "<": functions.lt,
+    "<=": functions.le,
+    ">": functions.gt,
+    ">=": functions.ge,
+    "==": functions.eq,
+    "!=": functions.ne,
+}
+
+
+def evaluate(e: sx.Node, known: Mapping[str, Fact]) -> Any:
+    """Return the value of a guard, or None when it takes a size that is only known at run time.
+
+    Raises CompileError S0505 for a name that is neither a size nor an attribute, S0506 for what is no condition over them."""
+    match e:
+        case sx.Number(text):
+            return float(text) if e.is_float else int(text)
+        case sx.Text(text):
+            return text
+        case sx.Id("true" | "false" as name) if name not in known:
+            return name == "true"
+        case sx.Id(name) if name in known:
+            return known[name]
+        case sx.Id(name):
+            names = ", ".join(sorted(known)) or "none"
+            raise error("S0505", f"a guard cannot ask for `{name}`", e.span, help=did_you_mean(name, known, f"known are {names}"))
+        case sx.Unary("not", value):
+            held = evaluate(value, known)
+            return None if held is None else not held
+        case sx.Unary(op, value):
+            number = evaluate(value, known)
+            return None if number is None else -number if op == "-" else number
+        case sx.Binary("and" | "or" as op, lhs, rhs):
+            return _junction(op, evaluate(lhs, known), evaluate(rhs, known))
+        case sx.Binary(op, lhs, rhs):
+            return _combined(e, lambda a, b: _ARITHMETIC[op](a, b), evaluate(lhs, known), evaluate(rhs, known))
+        case sx.Compare(items, ops):
+            values = [evaluate(i, known) for i in items]
+            return _all(_combined(e, _RELATIONS[op], a, b) for op, a, b in zip(ops, values, values[1:], strict=False))
+        case sx.Apply("rank", (sx.Id(name),)) if name in known:
+            return len(_several(e, known[name]))
+        case sx.Apply("prod", (sx.Pack(sx.Id(name)),)) if name in known:
+            total = 1
+            for extent in _several(e, known[name]):
+                total *= extent
+            return total
+        case _:
+            raise error("S0506", f"`{show(e)}` is no condition over sizes and attributes", e.span, help="compare sizes with numbers: `M >= 64`")  # type: ignore[arg-type]
+
+
+def _several(e: sx.Node, value: Fact) -> tuple[int, ...]:
+    if isinstance(value, tuple):
+        return value
+    raise error("S0506", f"`{show(e)}` takes a pack", e.span, help="write `rank(D)` or `prod(D..)` for a pack `D..`")  # type: ignore[arg-type]
+
+
+def _junction(op: str, a: Any, b: Any) -> Any:
+    decided = op == "or"
+    if any(x is not None and bool(x) == decided for x in (a, b)):
+        return decided
+    return None if a is None or b is None else not decided
+
+
+def _all(values: Iterator[Any]) -> Any:
+    found = list(values)
+    return False if any(v is False for v in found) else None if any(v is None for v in found) else True
+
+
+def _combined(e: sx.Node, f: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
+    if a is None or b is None:
+        return None
+    try:
+        return f(a, b)
+    except (TypeError, ZeroDivisionError):
+        raise error("S0506", f"`{show(e)}` cannot be computed for {a!r} and {b!r}", e.span, help="compare sizes with numbers: `M >= 64`") from None  # type: ignore[arg-type]
+
+
+# ---------------------------------------------------------------- schedules of roles
+
+
+@dataclass(slots=True)
+class _Part:
+    """A cluster of definitions and the schedules of roles that fit it, the next one to try first."""
+
+    cluster: Cluster
+    candidates: list[tuple[sx.Schedule, Match]]
+    directives: tuple[sx.Directive, ...] = ()
+    origin: str | None = None
+    knobs: Mapping[str, int] = field(default_factory=dict)
+
+
+def _of_roles(request: _Request, wanted: Sequence[sx.Schedule], written: Sequence[sx.Schedule]) -> Chosen | None:
+    """Return a schedule made of schedules of roles, at least one of them among `wanted`, and derived ones where no role fits."""
+    roles = [s for s in written if s.role is not None and s.target == request.target]
+    if not any(s in wanted for s in roles):
+        return None
+    d = deriver(request.program, request.machine, request.layouts, request.constants)
+    parts = [_Part(c, [*_candidates(request, roles, d, c)]) for c in clusters(d.program)]
+    if not any(s in wanted for part in parts for s, _ in part.candidates):
+        return None
+    for part in parts:
+        _settle(request, d, part)
+    while any(part.origin is not None for part in parts):
+        schedule = Schedule(request.program.name, request.target, (*d.schedule.directives, *(x for part in parts for x in part.directives)))
+        try:
+            proven(request.program, schedule, request.layouts)
+        except CompileError as refused:
+            part = _blamed(parts, refused)
+            request.tried.append(Attempt(part.origin or "", f"refused: {refused.diagnostics[0].title}"))
+            part.candidates = part.candidates[1:]
+            _settle(request, d, part)
+            continue
+        return _assembled(request, schedule, parts)
+    return None
+
+
+def _assembled(request: _Request, schedule: Schedule, parts: Sequence[_Part]) -> Chosen:
+    knobs = {name: value for part in parts for name, value in part.knobs.items()}
+    for name in request.knobs:
+        if name not in knobs:
+            raise _no_knob(name, tuple(knobs), None)
+    origins = dict.fromkeys(part.origin for part in parts if part.origin is not None)
+    return Chosen(schedule, knobs, "; ".join(o for o in origins if o), tuple(request.tried))
+
+
+def _candidates(request: _Request, roles: Sequence[sx.Schedule], d: Deriver, cluster: Cluster) -> Iterator[tuple[sx.Schedule, Match]]:
+    for schedule in roles:
+        assert schedule.role is not None
+        found = match_role(d, cluster, schedule.role)
+        if found is None:
+            continue
+        why = _unmet(schedule, found.facts)
+        if why is None:
+            yield schedule, found
+        else:
+            request.tried.append(Attempt(where(schedule), f"for `{cluster.head.tensors[0].name}`, {why}"))
+
+
+def _settle(request: _Request, d: Deriver, part: _Part) -> None:
+    """Give a part the directives of its first candidate, or derived ones."""
+    if not part.candidates:
+        part.directives, part.origin, part.knobs = derive_cluster(d, part.cluster).directives, None, {}
+        return
+    schedule, match = part.candidates[0]
+    assert schedule.role is not None
+    scope = Scope(
+        request.module,
+        _picker(request.knobs, [], match.tiles),
+        names={n: tuple(sx.Id(x) for x in values) for n, values in match.names.items()},
+        role=True,
+        stages=dict(match.stages),
+        taken=frozenset(program_names(d.program)),
+        stored=frozenset(d.layouts),
+        extents=dict(match.extents),
+        axes=dict(match.axes),
+        indexed=match.indexed,
+    )
+    scope.names |= {n: (sx.Number(str(int(v))),) for n, v in match.facts.items() if isinstance(v, int)}
+    scope.spread = spread_over(d, match, scope)
+    part.directives, part.origin = tuple(expand(scope, schedule.body)), where(schedule)
+    part.knobs = scope.knobs
+
+
+def _blamed(parts: Sequence[_Part], refused: CompileError) -> _Part:
+    """Return the part whose directive the refusal points at, or the last that was not derived."""
+    spans = {label.span for diagnostic in refused.diagnostics for label in diagnostic.labels[:1]}
+    for part in reversed(parts):
+        if part.origin is not None and any(x.span in spans for x in part.directives):
+            return part
+    return next(part for part in reversed(parts) if part.origin is not None)
+
+
+# ---------------------------------------------------------------- checking what nobody calls yet
+
+
+def check_schedules(module: Module) -> list[Diagnostic]:
+    """Return what is wrong with the module's own schedules and tactics, as far as it can be told without sizes: one diagnostic each."""
+    out: list[Diagnostic] = []
+    for schedule in module.schedules[: module.own_schedules]:
+        try:
+            _check(module, schedule)
+        except CompileError as refused:
+            out += refused.diagnostics
+    return out
+
+
+def _check(module: Module, schedule: sx.Schedule) -> None:
+    if schedule.role is None and schedule.operator not in module.operators:
+        raise error("S0501", f"there is no operator `{schedule.operator}`", schedule.span, help=did_you_mean(schedule.operator, module.operators))
+    if schedule.role is not None:
+        _check_role(schedule, schedule.role)
+    else:
+        _check_guards(module, schedule)
+    _check_body(module, schedule.body, (), set())
+
+
+def _check_role(schedule: sx.Schedule, role: sx.Role) -> None:
+    form = ROLES.get(role.name)
+    if form is None:
+        raise error("S0511", f"there is no role `{role.name}`", role.span, help=did_you_mean(role.name, ROLES, f"the roles are {', '.join(ROLES)}"))
+    if not form.fits(role):
+        raise error("S0512", f"role `{role.name}` has other parameters", role.span, help=f"write `role {form.text}`")
+
+
+def _check_guards(module: Module, schedule: sx.Schedule) -> None:
+    declaration = module.operators[schedule.operator]
+    known: dict[str, Fact] = {p.name: () if p.pack else None for p in declaration.params if p.kind != "tensor"}
+    for param in declaration.params:
+        if isinstance(param.type, sx.TensorType):
+            for dim in param.type.dims or ():
+                for node in (dim, *descendants(dim)):
+                    if isinstance(node, sx.Id):
+                        known.setdefault(node.name, () if isinstance(dim, sx.Pack | sx.Broadcast) else None)
+    for guard in schedule.guards:
+        evaluate(guard, known)
+
+
+def _check_body(module: Module, body: Sequence[sx.Directive | sx.Knobs], calls: tuple[str, ...], knobs: set[str]) -> None:
+    for part in body:
+        if isinstance(part, sx.Knobs):
+            for knob in part.knobs:
+                choices(knob)
+                if knob.name in knobs:
+                    raise error("S0510", f"knob `{knob.name}` is declared twice", knob.span, help="rename one of them, or delete it")
+                knobs.add(knob.name)
+        elif part.call:
+            _check_call(module, part, calls, knobs)
+
+
+def _check_call(module: Module, call: sx.Directive, calls: tuple[str, ...], knobs: set[str]) -> None:
+    tactic = module.tactics.get(call.name)
+    scope = Scope(module, lambda knob, values: values[0], calls=calls)
+    if tactic is None or call.name in calls or len(tactic.params) != len(call.operands):
+        expand(scope, [call])
+    else:
+        _check_body(module, tactic.body, (*calls, call.name), knobs)
+
+
+__all__ = ["Attempt", "Chosen", "check_schedules", "choose", "evaluate", "read", "where"]
+

@@ -56,6 +56,10 @@ def check_operator(module: Module, name: str) -> list[Diagnostic]:
         problems = _check(module, operator, lengths, attrs)
         if problems and not _only_this_choice(problems):
             return _once(problems)
+        if not misfits and any(p.kind == "tensor" and p.default is not None for p in operator.params):
+            omitted = _check(module, operator, lengths, attrs, omitting=True)
+            if any(d.code != "R0210" for d in omitted):
+                return _once(omitted)
         misfits.append(problems)
     if all(misfits):
         return _once(min(misfits, key=lambda problems: problems[0].code.startswith("R")))
@@ -129,11 +133,13 @@ def _choices(operator: sx.Operator) -> Iterator[dict[str, int]]:
                 yield {packs[0]: a, packs[1]: b, **two}
 
 
-def _check(module: Module, operator: sx.Operator, lengths: Mapping[str, int], attrs: Mapping[str, object]) -> tuple[Diagnostic, ...]:
+def _check(
+    module: Module, operator: sx.Operator, lengths: Mapping[str, int], attrs: Mapping[str, object], omitting: bool = False
+) -> tuple[Diagnostic, ...]:
     numbers: dict[str, int] = {}
     while True:
         try:
-            given = _given(operator, lengths, attrs, numbers)
+            given = _given(operator, lengths, attrs, numbers, omitting)
             if given is None:
                 return ()
             prove(elaborate(module, bind(module, operator, given), inline))
@@ -156,7 +162,9 @@ def _only_this_choice(problems: tuple[Diagnostic, ...]) -> bool:
 # ---------------------------------------------------------------- stand-in arguments
 
 
-def _given(operator: sx.Operator, lengths: Mapping[str, int], attrs: Mapping[str, object], numbers: Mapping[str, int]) -> Given | None:
+def _given(
+    operator: sx.Operator, lengths: Mapping[str, int], attrs: Mapping[str, object], numbers: Mapping[str, int], omitting: bool
+) -> Given | None:
     attrs = dict(attrs)
     for cond in operator.where:
         attrs |= _told_by_rank(operator, cond, lengths, attrs)
@@ -166,7 +174,7 @@ def _given(operator: sx.Operator, lengths: Mapping[str, int], attrs: Mapping[str
     tensors: dict[str, TensorArg] = {}
     for param in operator.params:
         if param.kind == "tensor":
-            tensors[param.name] = stand_in.argument(param)
+            tensors[param.name] = None if omitting and param.default is not None else stand_in.argument(param)
     sizes = {
         p.name: tuple(stand_in.size(f"{p.name}.{k}") for k in range(lengths[p.name]))
         for p in operator.params

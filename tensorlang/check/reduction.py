@@ -12,7 +12,7 @@ from tensorlang.check.problems import NeedsStatic, did_you_mean, error
 from tensorlang.check.ranges import agreed, bound_names, places
 from tensorlang.check.scope import Context, Scope, expand_pack, no_shadowing
 from tensorlang.check.values import Cnd, Idx, Num, Packed, Tup, Val, Value
-from tensorlang.check.walk import uses
+from tensorlang.check.walk import descendants, uses
 from tensorlang.diagnostics import Span
 from tensorlang.syntax import nodes as sx
 from tensorlang.tensor import nodes as ir
@@ -184,6 +184,8 @@ def _with_ranges(
 
 def bound(ctx: Context, scope: Scope, node: sx.Node) -> px.Expr:
     """Return a bound of a range as an index expression. Raises T0124 when it is none."""
+    if any(isinstance(n, sx.Id | sx.Index) and n.name in ctx.local_names for n in descendants(node)):
+        raise data_bound("is computed from data", node.span)
     match ctx.value(scope, node):
         case Idx(at):
             return at
@@ -193,13 +195,17 @@ def bound(ctx: Context, scope: Scope, node: sx.Node) -> px.Expr:
             raise NeedsStatic(factors & ctx.sizes, node.span, "multiplies or divides in a range")
         case other:
             what = "is computed from data" if isinstance(other, Val) else "is not a whole number"
-            raise error(
-                "T0124",
-                f"this bound of a range {what}",
-                node.span,
-                "not an index expression",
-                help="bounds are sums of sizes and indices with whole factors; filter instead: `sum(k, k < n[i]) …`",
-            )
+            raise data_bound(what, node.span)
+
+
+def data_bound(what: str, span: Span) -> Exception:
+    return error(
+        "T0124",
+        f"this bound of a range {what}",
+        span,
+        "not an index expression",
+        help="bounds are sums of sizes and indices with whole factors; filter instead: `sum(k, k < n[i]) …`",
+    )
 
 
 def _position(binders: tuple[ir.Binder, ...], span: Span) -> Value:

@@ -7,7 +7,6 @@ from dataclasses import fields
 
 from tensorlang.syntax import nodes as sx
 
-
 _FIELDS: dict[type[sx.Node], tuple[str, ...]] = {}
 
 

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from polyhedral.expr import Expr, Floor, Mod, Name
+from polyhedral.expr import Expr, Floor, Int, Mod, Name
 from tensorlang.graph.edit import fresh, rebuilt
 from tensorlang.graph.nodes import Graph, Kernel, Node, Value, View
 from tensorlang.graph.programs import copy_program, is_contraction, recurs, reduces
@@ -139,6 +139,7 @@ def _extent(e: Expr, extents: Mapping[str, int]) -> int | None:
 
 
 def named_alike(layout: Layout) -> Layout:
-    """Return the same layout with its axes called d0, d1, …, so that equal layouts are equal."""
+    """Return the same arrangement with its axes called d0, d1, … and without storage dimensions of one cell: equal memory, equal layouts."""
     to: dict[str, Expr] = {axis: Name(f"d{k}") for k, axis in enumerate(layout.axes)}
-    return Layout(tuple(f"d{k}" for k in range(len(layout.axes))), tuple(affine.substitute(e, to) for e in layout.dims), layout.shape)
+    kept = [(affine.substitute(e, to), n) for e, n in zip(layout.dims, layout.shape, strict=True) if not (n == 1 and e == Int(0))]
+    return Layout(tuple(f"d{k}" for k in range(len(layout.axes))), tuple(e for e, _ in kept), tuple(n for _, n in kept))

@@ -102,9 +102,10 @@ def _closed(e: Expr, lets: dict[str, Expr], fresh: Fresh) -> Expr:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where an expression stands: the indices in scope, what is known of them, whether a reduction is around it."""
+    """Where an expression stands: the indices in scope, their ranges, all that is known of them, whether a reduction is around it."""
 
     scope: tuple[str, ...]
+    ranges: Cond
     known: Cond
     inside: bool = False
 
@@ -122,8 +123,8 @@ class _Lifting:
     def piece(self, piece: Piece) -> Piece:
         if not any(True for r in reduces(piece.value) for part in (*r.body, *(r.init or ()), r.filter) if part for _ in reduces(part)):
             return piece
-        known = affine.conj(box(self.definition), piece.guard)
-        return replace(piece, value=self.rewrite(piece.value, _Place(self.definition.axes, known)))
+        ranges = box(self.definition)
+        return replace(piece, value=self.rewrite(piece.value, _Place(self.definition.axes, ranges, affine.conj(ranges, piece.guard))))
 
     def rewrite(self, e: Expr, place: _Place) -> Expr:
         match e:
@@ -150,7 +151,8 @@ class _Lifting:
     def outer(self, e: Reduce, place: _Place) -> Reduce:
         """Return an outermost reduction without reductions in its parts."""
         start = replace(place, inside=True)
-        inner = _Place((*place.scope, *(b.name for b in e.binders)), affine.conj(place.known, binder_cond(e)), True)
+        ranges = affine.conj(place.ranges, binder_cond(replace(e, where=TRUE)))
+        inner = _Place((*place.scope, *(b.name for b in e.binders)), ranges, affine.conj(place.known, ranges, e.where), True)
         body = inner if e.filter is None else inner.under(facts(e.filter))
         return replace(
             e,
@@ -166,7 +168,7 @@ class _Lifting:
         used = index_names(e)
         least = tuple(n for n in place.scope if n in used)
         candidates = [least] if least == place.scope else [least, place.scope]
-        shapes = {n: bounds(self.program.sizes, place.scope, self._given(place.known), AffineName(n)) for n in place.scope}
+        shapes = {n: bounds(self.program.sizes, place.scope, self._given(place.ranges), AffineName(n)) for n in place.scope}
         for names in candidates:
             made = self._definition(e, names, place.known, shapes)
             if names == place.scope or is_sound(self._with(made), made):

@@ -26,7 +26,7 @@ from tensorlang.tensor.verify import verify
 from tensorlang.tensor.walk import caller_shape
 
 LIBRARY = Path(__file__).parents[2] / "stdlib" / "ops"
-FILES = ("linear", "norm", "recurrent")
+FILES = ("linear", "recurrent")
 
 
 def programs(name: str, monkeypatch: pytest.MonkeyPatch) -> list[Program]:

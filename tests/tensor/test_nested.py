@@ -102,7 +102,7 @@ def test_a_triangular_sum_becomes_a_tensor_over_the_index_it_uses() -> None:
 
 
 @given(case=cases())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_random_programs_can_always_be_cut_into_statements(case: Case) -> None:
     lifted = lift(case.program)
     assert_lifted(case.program, lifted)

@@ -35,6 +35,9 @@ from tensorlang.tensor.walk import caller_shape
 FOLDED_ELEMENTS = 1 << 12
 """Operators on constants are evaluated at import when their results have no more elements than this; larger ones wait for the compiler."""
 
+KNOWN_ELEMENTS = 1 << 24
+"""Rules look at the elements of constants, and make tables, up to this size."""
+
 Type: TypeAlias = tuple[DType, tuple[int, ...]]
 Argument: TypeAlias = "Value | tuple[Value, ...] | None"
 Result: TypeAlias = "Value | tuple[Value | None, ...]"
@@ -138,6 +141,7 @@ class Site:
                 f"input {k} ({quoted(value.name)}) of node {quoted(self.node.label)} must be known when the model is imported",
                 f"{self.node.op} takes a shape, axes or sizes from it, and here they depend on the data",
             )
+        self.small(array.size, f"input {k}")
         return array
 
     def known_or_none(self, k: int) -> Array | None:
@@ -270,6 +274,16 @@ class Site:
 
     def constant(self, array: Array) -> Value:
         return self.builder.constant(self._fresh(), array)
+
+    def filled(self, shape: Sequence[int], dtype: DType, value: float = 0) -> Value:
+        """Return a constant all of whose elements are equal; it takes no memory."""
+        check_size(dtype, tuple(shape), f"a constant of node {quoted(self.node.label)}")
+        return self.constant(np.broadcast_to(np.asarray(value, dtype.numpy), tuple(shape)))
+
+    def small(self, count: int, what: str) -> None:
+        """Refuse a table that would be computed at import and has more elements than a program should carry."""
+        if count > KNOWN_ELEMENTS:
+            raise Refusal("O014", f"{what} of node {quoted(self.node.label)} has {count} elements, too many to be stored with the program")
 
     def wrong(self, what: str) -> Refusal:
         """Return the refusal of values that do not fit this node."""

@@ -21,9 +21,11 @@ def attention(n: Site) -> tuple[Value | None, ...]:
     q, k, v = (_heads(n, n.arg(i), "q_num_heads" if i == 0 else "kv_num_heads") for i in range(3))
     if (n.maybe(4) is None) != (n.maybe(5) is None):
         raise n.wrong("past keys and values must be given together")
-    past = 0 if n.maybe(4) is None else n.arg(4).shape[2]
-    if past or n.maybe(4) is not None:
+    past = 0
+    if n.maybe(4) is not None:
+        past = k.shape[2]
         k, v = joined(n, (n.arg(4), k), 2), joined(n, (n.arg(5), v), 2)
+        past = k.shape[2] - past
     batch, heads, queries, size = q.shape
     keys, shared = k.shape[2], k.shape[1]
     if k.shape != (batch, shared, keys, size) or v.shape[:3] != k.shape[:3] or not shared or heads % shared or not size:
@@ -61,6 +63,8 @@ def _biases(n: Site, q: Value, shared: int, group: int, keys: int, past: int) ->
     causal, lengths = n.flag("is_causal"), n.maybe(6)
     found: list[Value] = []
     mask = n.maybe(3)
+    if mask is not None and mask.dtype not in (DTYPES["bool"], q.dtype):
+        raise n.wrong(f"a mask of type {mask.dtype} for queries of type {q.dtype}")
     if mask is not None:
         mask = _as_bias(n, _widened(n, mask, keys), q)
         shape = (1,) * (4 - len(mask.shape)) + mask.shape
@@ -73,8 +77,10 @@ def _biases(n: Site, q: Value, shared: int, group: int, keys: int, past: int) ->
     left, right = n.integer("left_window_size", -1, low=-1), n.integer("right_window_size", -1, low=-1)
     if lengths is not None and (left >= 0 or right >= 0):
         raise n.unsupported("a window together with nonpad_kv_seqlen")
-    seen = _window(queries, keys, past, causal and lengths is None, left, right)
-    if not seen.all():
+    causal = causal and lengths is None
+    if causal or left >= 0 or right >= 0:
+        n.small(queries * keys, "the mask")
+        seen = _window(queries, keys, past, causal, left, right)
         found.append(n.constant(np.where(seen, 0, -np.inf).astype(q.dtype.numpy)))
     return found
 
@@ -104,7 +110,7 @@ def _widened(n: Site, mask: Value, keys: int) -> Value:
 def _as_bias(n: Site, mask: Value, q: Value) -> Value:
     if mask.dtype == DTYPES["bool"]:
         return n.op("mask_bias", mask, n.constant(np.zeros((), q.dtype.numpy)))
-    return cast(n, mask, q.dtype)
+    return mask
 
 
 def rotary(n: Site) -> Value:

@@ -26,6 +26,8 @@ def einsum(n: Site) -> Value:
         for letter, extent in zip(term, operand.shape, strict=True):
             if extents.setdefault(letter, extent) != extent:
                 raise n.unsupported(f"the index {letter} over {extents[letter]} and {extent} elements")
+    if any(operand.dtype != operands[0].dtype for operand in operands):
+        raise n.wrong(f"the operands have the types {', '.join(str(o.dtype) for o in operands)}")
     types = tuple(ArgType(operand.dtype, operand.shape) for operand in operands)
     return n.apply(instantiate(_module(terms, result), "einsum", types, {}, {}), operands, "einsum", (("equation", equation),))[0]
 

@@ -155,7 +155,7 @@ def dropout(n: Site) -> tuple[Value | None, ...]:
         raise n.unsupported("is_test = 0")
     x = n.arg(0)
     dtype = DTYPES["bool"] if n.node.since >= 10 else x.dtype
-    return x, n.constant(np.broadcast_to(np.ones((), dtype.numpy), x.shape)) if n.wants(1) else None
+    return x, n.filled(x.shape, dtype, 1) if n.wants(1) else None
 
 
 def _keeps_all(n: Site) -> bool:

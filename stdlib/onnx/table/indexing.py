@@ -97,8 +97,6 @@ def top_k(n: Site) -> tuple[Value, ...]:
 def non_zero(n: Site) -> Value:
     """The shape of the result depends on the data, so the data must be known."""
     array = n.known(0)
-    if array.size > 1 << 20:
-        raise n.unsupported("a large constant")
     return n.constant(np.asarray(np.nonzero(np.atleast_1d(array)), np.int64))
 
 

@@ -70,6 +70,8 @@ def transpose(n: Site) -> Value:
 
 def transposed(n: Site, x: Value, perm: tuple[int, ...]) -> Value:
     """Return `x` with its axes in another order: a view when only axes of extent one move."""
+    if len(perm) != len(x.shape):
+        raise n.wrong(f"a value of {len(perm)} dimensions is needed, not of the shape {list(x.shape)}")
     moving = [k for k in perm if x.shape[k] != 1]
     if moving == sorted(moving):
         return n.view(x, tuple(x.shape[k] for k in perm))
@@ -80,14 +82,17 @@ def concat(n: Site) -> Value:
     parts = n.args()
     rank = len(parts[0].shape)
     axis = n.axis("axis", 1, rank) if n.node.since < 4 else n.axis("axis", 0, rank)
-    for part in parts:
-        if len(part.shape) != rank or any(a != b for k, (a, b) in enumerate(zip(part.shape, parts[0].shape, strict=True)) if k != axis):
-            raise n.wrong(f"values of the shapes {list(parts[0].shape)} and {list(part.shape)} cannot be joined along axis {axis}")
     return joined(n, parts, axis)
 
 
 def joined(n: Site, parts: tuple[Value, ...], axis: int) -> Value:
-    if any(part.dtype != parts[0].dtype for part in parts):
+    """Return the parts one after the other along an axis; empty ones do not count."""
+    first = parts[0]
+    for part in parts:
+        rest = [(a, b) for k, (a, b) in enumerate(zip(part.shape, first.shape, strict=False)) if k != axis]
+        if len(part.shape) != len(first.shape) or axis >= len(first.shape) or any(a != b for a, b in rest):
+            raise n.wrong(f"values of the shapes {list(first.shape)} and {list(part.shape)} cannot be joined along axis {axis}")
+    if any(part.dtype != first.dtype for part in parts):
         raise n.wrong(f"the values have the types {', '.join(sorted({str(p.dtype) for p in parts}))}")
     full = tuple(part for part in parts if part.shape[axis]) or parts[:1]
     return full[0] if len(full) == 1 else n.op("concat", full, axis=axis)
@@ -135,14 +140,23 @@ def slice_(n: Site) -> Value:
     for axis, first, last, by in zip(axes, starts, ends, steps, strict=True):
         if by == 0:
             raise n.wrong("a step is 0")
-        found = range(*slice(first, last if not (by < 0 and last < -x.shape[axis]) else None, by).indices(x.shape[axis]))
+        found = _clamped(first, last, by, x.shape[axis])
         start[axis], step[axis], length[axis] = (found.start if len(found) else 0), by, len(found)
     if length == list(x.shape) and all(by == 1 or extent < 2 for by, extent in zip(step, length, strict=True)):
         return x
     if any(extent == 0 for extent in length):
-        return n.constant(np.zeros(length, x.dtype.numpy))
+        return n.filled(length, x.dtype)
     step = [by if extent > 1 else 1 for by, extent in zip(step, length, strict=True)]
     return n.op("slice", x, start=tuple(start), step=tuple(step), length=tuple(length))
+
+
+def _clamped(first: int, last: int, by: int, extent: int) -> range:
+    """Return the indices of a slice. Bounds count from the end when negative and are clamped: those of a backward slice to the elements,
+    where Python would let it begin before the first."""
+    first, last = (bound + extent if bound < 0 else bound for bound in (first, last))
+    if by > 0:
+        return range(min(max(first, 0), extent), min(max(last, 0), extent), by)
+    return range(min(max(first, 0), extent - 1), min(max(last, -1), extent - 1), by)
 
 
 def expand(n: Site) -> Value:
@@ -168,10 +182,11 @@ def repeated(n: Site, x: Value, times: tuple[int, ...]) -> Value:
     array = n.array(x)
     if all(t == 1 for t in times):
         return x
+    shape = tuple(a * b for a, b in zip(x.shape, times, strict=True))
+    if prod(shape) == 0:
+        return n.filled(shape, x.dtype)
     if array is not None and array.size == 1:
-        return n.constant(np.broadcast_to(array, tuple(a * b for a, b in zip(x.shape, times, strict=True))))
-    if prod(x.shape) * prod(times) == 0:
-        return n.constant(np.zeros(tuple(a * b for a, b in zip(x.shape, times, strict=True)), x.dtype.numpy))
+        return n.filled(shape, x.dtype, array.reshape(()).item())
     return n.op("tile", x, times=times)
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from codegen.dtypes import DTYPES
 from stdlib.onnx.site import Rule, Site
 from stdlib.onnx.table.elementwise import cast
@@ -58,7 +56,7 @@ def _direction(
     n: Site, x: Value, d: int, size: int, backward: bool, names: Sequence[str], per_direction: int, batch_first: bool
 ) -> tuple[Value, ...]:
     steps, batch, _ = x.shape
-    lengths = n.maybe(4) or n.constant(np.full((batch,), steps, np.int32))
+    lengths = n.maybe(4) or n.filled((batch,), DTYPES["i32"], steps)
     source = n.op("reverse_sequence", x, cast(n, lengths, DTYPES["i64"])) if backward else x
     own = names[d * per_direction : (d + 1) * per_direction]
     y, *states = _CELLS[n.node.op](n, source, d, size, lengths, own, batch_first)
@@ -73,7 +71,7 @@ def _weights(n: Site, k: int, d: int) -> Value:
 def _bias(n: Site, d: int, width: int) -> tuple[Value, Value]:
     """Return the biases of the input and of the recurrence."""
     if n.maybe(3) is None:
-        zero = n.constant(np.zeros(width, n.arg(0).dtype.numpy))
+        zero = n.filled((width,), n.arg(0).dtype)
         return zero, zero
     both = _weights(n, 3, d)
     if both.shape != (2 * width,):
@@ -84,7 +82,7 @@ def _bias(n: Site, d: int, width: int) -> tuple[Value, Value]:
 def _state(n: Site, k: int, d: int, batch: int, size: int, batch_first: bool) -> Value:
     value = n.maybe(k)
     if value is None:
-        return n.constant(np.zeros((batch, size), n.arg(0).dtype.numpy))
+        return n.filled((batch, size), n.arg(0).dtype)
     if len(value.shape) != 3:
         raise n.wrong(f"a state of the shape {list(value.shape)}")
     if batch_first:
@@ -99,7 +97,7 @@ def _lstm(n: Site, x: Value, d: int, size: int, lengths: Value, names: Sequence[
     first, second = _bias(n, d, 4 * size)
     bias = n.op("add", first, second) if n.maybe(3) is not None else first
     h0, c0 = (_state(n, k, d, batch, size, batch_first) for k in (5, 6))
-    peep = _weights(n, 7, d) if n.maybe(7) is not None else n.constant(np.zeros(3 * size, x.dtype.numpy))
+    peep = _weights(n, 7, d) if n.maybe(7) is not None else n.filled((3 * size,), x.dtype)
     attrs: dict[str, Attr] = dict(zip("fgh", names, strict=True))
     return n.ops("lstm", x, _weights(n, 1, d), _weights(n, 2, d), bias, h0, c0, lengths, peep, **attrs)
 

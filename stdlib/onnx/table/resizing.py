@@ -29,6 +29,7 @@ def upsample(n: Site) -> Value:
     scales = [float(s) for s in given]  # type: ignore[union-attr]
     mode = n.text("mode", "nearest", _MODES[:2])
     _check_scales(n, scales, len(x.shape))
+    n.small(sum(floor(extent * scale) for extent, scale in zip(x.shape, scales, strict=True)), "the table of positions")
     for axis, scale in enumerate(scales):
         x = _resized(n, x, axis, scale, floor(x.shape[axis] * scale), mode, "asymmetric", "floor", (0.0, 1.0))
     return x
@@ -51,6 +52,7 @@ def resize(n: Site) -> Value:
     narrow = x.dtype
     if not narrow.is_float and mode != "nearest":
         x = cast(n, x, DTYPES["f32"])
+    n.small(sum(sizes), "the table of positions")
     outside = np.zeros((), np.bool_)
     for axis, scale, size, crop in zip(axes, scales, sizes, region, strict=True):
         if place == "tf_crop_and_resize":

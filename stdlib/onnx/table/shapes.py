@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from math import ceil
+from math import ceil, prod
 
 import numpy as np
 
-from codegen.dtypes import DTYPES
-from stdlib.onnx.problems import Refusal
 from stdlib.onnx.site import Rule, Site
 from stdlib.onnx.table.entry import Entry
-from stdlib.onnx.tensors import check_size, element_type
+from stdlib.onnx.tensors import element_type
 from tensorlang.graph.nodes import Value
 
 
@@ -35,8 +33,7 @@ def constant_of_shape(n: Site) -> Value:
     fill = n.node.attributes.get("value", np.zeros(1, np.float32))
     if not isinstance(fill, np.ndarray) or fill.size != 1 or any(extent < 0 for extent in shape):
         raise n.wrong(f"one value and a shape are needed, not the shape {list(shape)} and {fill}")
-    check_size(n.constant(fill).dtype, shape, "the constant")
-    return n.constant(np.broadcast_to(fill.reshape(()), shape))
+    return n.filled(shape, n.constant(fill).dtype, fill.reshape(()).item())
 
 
 def shape(n: Site) -> Value:
@@ -55,9 +52,7 @@ def range_(n: Site) -> Value:
         raise n.wrong("start, limit and a delta other than 0 are needed, one number each")
     first, last, by = start[0].item(), limit[0].item(), delta[0].item()
     count = max(0, ceil((last - first) / by) if isinstance(by, float) else -((first - last) // by))
-    check_size(n.arg(0).dtype, (count,), "the range")
-    if count > 1 << 24:
-        raise Refusal("O014", f"a range of {count} elements is too large to be stored in the program")
+    n.small(count, "the range")
     return n.constant((start[0] + np.arange(count).astype(start.dtype) * delta[0]).astype(start.dtype))
 
 
@@ -66,7 +61,7 @@ def eye_like(n: Site) -> Value:
     if len(x.shape) != 2:
         raise n.wrong("the input must have two dimensions")
     dtype = element_type(n.integer("dtype", 0), "the result") if n.has("dtype") else x.dtype
-    check_size(DTYPES["f64"], x.shape, "the result")
+    n.small(prod(x.shape), "the result")
     k = max(-sum(x.shape), min(sum(x.shape), n.integer("k", 0)))
     return n.constant(np.eye(*x.shape, k=k).astype(dtype.numpy))
 
@@ -76,8 +71,9 @@ def window(weights: tuple[float, float, float]) -> Rule:
 
     def rule(n: Site) -> Value:
         size = n.known_ints(0)
-        if size is None or len(size) != 1 or not 0 <= size[0] <= 1 << 24:
+        if size is None or len(size) != 1 or size[0] < 0:
             raise n.wrong("one size is needed")
+        n.small(size[0], "the window")
         dtype = element_type(n.integer("output_datatype", 1), "the result")
         angle = np.arange(size[0]) * (2 * np.pi / max(1, size[0] if n.flag("periodic", True) else size[0] - 1))
         a, b, c = weights

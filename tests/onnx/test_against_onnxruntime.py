@@ -1,0 +1,136 @@
+"""A second opinion where onnx's reference is known to err or its cases are few: random attributes and shapes against onnxruntime."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnxruntime
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from onnx import ModelProto, TensorProto, helper, numpy_helper
+from onnx_evaluate import Array, evaluate
+
+from stdlib.onnx import Importer
+
+SOME = settings(max_examples=25, deadline=None, derandomize=True)
+
+
+def model(op: str, inputs: dict[str, Array], constants: dict[str, Array], attributes: dict[str, Any], opset: int = 18) -> ModelProto:
+    node = helper.make_node(op, [*inputs, *constants], ["y"], **attributes)
+    infos = [helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape) for n, a in inputs.items()]
+    out = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    stored = [numpy_helper.from_array(a, n) for n, a in constants.items()]
+    graph = helper.make_graph([node], "one", infos, [out], stored)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
+
+
+def agree(op: str, inputs: dict[str, Array], constants: dict[str, Array] | None = None, opset: int = 18, **attributes: Any) -> None:
+    made = model(op, inputs, constants or {}, attributes, opset)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 4
+    try:
+        (expected,) = onnxruntime.InferenceSession(made.SerializeToString(), options).run(None, inputs)
+    except Exception:  # what the peer refuses it has no opinion on
+        assume(False)
+        return
+    (actual,) = evaluate(Importer().load(made), inputs)
+    assert actual.shape == expected.shape
+    scale = max(1.0, float(np.abs(expected).max(initial=0)))
+    assert np.allclose(actual, expected, rtol=0, atol=1e-5 * scale, equal_nan=True)
+
+
+def noise(*shape: int) -> Array:
+    return np.random.default_rng(sum(shape)).standard_normal(shape, dtype=np.float32)
+
+
+windows = st.fixed_dictionaries(
+    {
+        "kernel_shape": st.tuples(st.integers(1, 3), st.integers(1, 3)),
+        "strides": st.tuples(st.integers(1, 3), st.integers(1, 3)),
+        "pads": st.tuples(*[st.integers(0, 1)] * 4),
+        "ceil_mode": st.integers(0, 1),
+    }
+)
+extents = st.tuples(st.integers(3, 7), st.integers(3, 7))
+
+
+@SOME
+@given(windows, extents)
+def test_max_pool(window: dict[str, Any], extent: tuple[int, int]) -> None:
+    agree("MaxPool", {"x": noise(1, 2, *extent)}, **window)
+
+
+@SOME
+@given(windows, extents, st.integers(0, 1))
+def test_average_pool(window: dict[str, Any], extent: tuple[int, int], include: int) -> None:
+    agree("AveragePool", {"x": noise(1, 2, *extent)}, count_include_pad=include, **window)
+
+
+@SOME
+@given(windows, extents, st.sampled_from([(1, 2, 3), (2, 4, 4), (4, 4, 8)]), st.integers(1, 2))
+def test_conv(window: dict[str, Any], extent: tuple[int, int], channels: tuple[int, int, int], dilation: int) -> None:
+    group, c, f = channels
+    del window["ceil_mode"]
+    weights = noise(f - f % group, c // group, *window["kernel_shape"])
+    bias = noise(weights.shape[0])
+    agree("Conv", {"x": noise(2, c, *extent), "w": weights, "b": bias}, group=group, dilations=[dilation, 1], **window)
+
+
+@SOME
+@given(windows, extents, st.integers(1, 2), st.integers(0, 1))
+def test_conv_transpose(window: dict[str, Any], extent: tuple[int, int], group: int, extra: int) -> None:
+    del window["ceil_mode"]
+    assume(all(extra < s for s in window["strides"]))
+    weights = noise(2, 3, *window["kernel_shape"])
+    agree("ConvTranspose", {"x": noise(1, 2, *extent), "w": weights}, group=group, output_padding=[extra, extra], **window)
+
+
+@SOME
+@given(st.integers(1, 6), st.integers(1, 5), st.floats(0.25, 1.0))
+def test_lrn(size: int, channels: int, beta: float) -> None:
+    assume(size % 2 == 1)  # the peer knows only odd sizes
+    agree("LRN", {"x": noise(1, channels, 2, 3)}, size=size, beta=beta, alpha=0.5, bias=1.5)
+
+
+@SOME
+@given(
+    st.sampled_from(["nearest", "linear", "cubic"]),
+    st.sampled_from(["half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel"]),
+    st.tuples(st.integers(2, 9), st.integers(2, 9)),
+)
+def test_resize(mode: str, place: str, sizes: tuple[int, int]) -> None:
+    constants = {"roi": np.zeros(0, np.float32), "scales": np.zeros(0, np.float32), "sizes": np.array([1, 1, *sizes])}
+    made = model("Resize", {"x": noise(1, 1, 4, 5)}, constants, {"mode": mode, "coordinate_transformation_mode": place})
+    made.graph.node[0].input[1] = made.graph.node[0].input[2] = ""
+    session = onnxruntime.InferenceSession(made.SerializeToString())
+    (expected,) = session.run(None, {"x": noise(1, 1, 4, 5)})
+    (actual,) = evaluate(Importer().load(made), {"x": noise(1, 1, 4, 5)})
+    assert np.allclose(actual, expected, atol=1e-5)
+
+
+@SOME
+@given(
+    st.lists(st.integers(0, 3), unique=True, min_size=1),
+    st.integers(0, 1),
+    st.sampled_from(["Sum", "Mean", "Max", "Prod", "L2", "LogSumExp"]),
+)
+def test_reductions_over_any_axes(axes: set[int], keepdims: int, kind: str) -> None:
+    agree(f"Reduce{kind}", {"x": noise(2, 3, 1, 4)}, {"axes": np.array(sorted(axes))}, keepdims=keepdims, opset=18)
+
+
+@SOME
+@given(st.integers(0, 3), st.integers(0, 1))
+def test_softmax_over_flattened_axes(axis: int, log: int) -> None:
+    agree("LogSoftmax" if log else "Softmax", {"x": noise(2, 3, 4)[:, :, :]}, axis=min(axis, 2), opset=11)
+
+
+slices = st.tuples(st.integers(-8, 8), st.integers(-8, 8), st.integers(-3, 3).filter(bool))
+
+
+@SOME
+@given(slices, slices)
+def test_slice(first: tuple[int, int, int], second: tuple[int, int, int]) -> None:
+    starts, ends, steps = (np.array(v) for v in zip(first, second, strict=True))
+    agree("Slice", {"x": noise(5, 6)}, {"starts": starts, "ends": ends, "axes": np.array([0, 1]), "steps": steps})

@@ -33,12 +33,13 @@ from polyhedral.schedule import show as show_tree
 from tensorlang.diagnostics import CompileError
 from tensorlang.lower.kernel import Lowered, Requirement, lower
 from tensorlang.schedule.check import proven
-from tensorlang.schedule.derive import derive, wanted_storage
+from tensorlang.schedule.derive import derive
+from tensorlang.schedule.derive import wanted_layouts as derive_layouts
 from tensorlang.schedule.layout import Layout
 from tensorlang.schedule.machine import Machine
 from tensorlang.schedule.plan import Plan, Storage, make_stage
 from tensorlang.schedule.schedule import Schedule
-from tensorlang.schedule.storage import to_layout, to_storage
+from tensorlang.schedule.storage import to_storage
 from tensorlang.tensor.lift import lift
 from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.scop import to_scop
@@ -156,9 +157,7 @@ def wanted_layouts(
 ) -> dict[str, Layout]:
     """Return the layouts that the derived schedule would like for inputs and results not in `layouts`; nobody has to grant them."""
     stored: dict[str, Storage] = {name: to_storage(program, name, layout) for name, layout in (layouts or {}).items()}
-    wanted = wanted_storage(program, machine_of(target, threads), stored, constants)
-    found = {name: to_layout(program, name, storage) for name, storage in wanted.items()}
-    return {name: layout for name, layout in found.items() if layout is not None}
+    return derive_layouts(program, machine_of(target, threads), stored, constants)
 
 
 def _first_legal(program: Program, derived: Schedule, stored: Mapping[str, Storage]) -> Scheduled:

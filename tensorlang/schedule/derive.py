@@ -15,10 +15,12 @@ from dataclasses import dataclass, replace
 
 from codegen.dtypes import compute_dtype
 from polyhedral.expr import Name as AffineName
+from tensorlang.schedule.layout import Layout
 from tensorlang.schedule.machine import Machine
 from tensorlang.schedule.plan import Storage
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.shape import Contraction, block_of, contraction, extents, innermost_axis, readers, unit_stride, work
+from tensorlang.schedule.storage import in_blocks, to_layout, to_storage
 from tensorlang.tensor import affine
 from tensorlang.tensor.flatten import flatten
 from tensorlang.tensor.lift import lift
@@ -479,25 +481,27 @@ def _blocked_dims(d: Deriver, c: Contraction, storage: Storage) -> tuple[str, ..
 # ---------------------------------------------------------------- what the caller could store differently
 
 
-def wanted_storage(
+def wanted_layouts(
     program: Program, machine: Machine, layouts: Mapping[str, Storage], constants: frozenset[str]
-) -> dict[str, Storage]:
+) -> dict[str, Layout]:
     """Return how the derived schedule would like tensors to be stored that are not in `layouts` yet: results and inputs of
     convolutions and pooling in blocks of channels, constant operands of contractions in the order the register tile reads them."""
     program = lift(program)
     d = _deriver(program, machine, layouts, constants, Schedule(program.name))
-    out: dict[str, Storage] = {}
+    out: dict[str, Layout] = {}
     for definition in program.definitions:
         if len(definition.pieces) == 1 and len(definition.axes) > 0:
             out |= _channels(d, definition)
-    d.layouts = {**layouts, **out}
+    d.layouts = {**layouts, **{name: to_storage(program, name, layout) for name, layout in out.items()}}
     for definition in program.definitions:
         if len(definition.pieces) != 1 or not definition.axes or _reads_itself(definition):
             continue
         axis = stored_axis(d, definition)
         c = contraction(definition, axis) if axis is not None else None
         if c is not None and axis is not None and c.w in constants and c.w not in layouts:
-            out[c.w] = _packed_storage(d, definition, c, axis)
+            packed = to_layout(program, c.w, _packed_storage(d, definition, c, axis))
+            if packed is not None:
+                out[c.w] = packed
     return out
 
 
@@ -544,11 +548,11 @@ def _channels(d: Deriver, definition: Definition) -> dict[str, Storage]:
     windowed = [r for b in found[0].body for r in reads(b) if any(not isinstance(s, AffineName | Dynamic) for s in r.index) or len(r.index) >= 4]
     if not windowed:
         return {}
-    out: dict[str, Storage] = {}
     column = _channel_axis(definition, d.constants, sizes, lanes)
-    if column is None:
+    result = None if column is None else in_blocks(definition.tensors[0], definition.axes.index(column), lanes)
+    if column is None or result is None:
         return {}
-    out[name] = _blocked_storage(definition.axes, definition.tensors[0].shape, definition.axes.index(column), lanes)
+    out = {name: result}
     for read in windowed:
         if read.tensor in d.layouts or read.tensor in d.constants or read.tensor not in {p.name for p in d.program.params}:
             continue
@@ -556,7 +560,9 @@ def _channels(d: Deriver, definition: Definition) -> dict[str, Storage]:
         for k, slot in enumerate(read.index):
             extent = affine.constant(tensor_table(d.program)[read.tensor].shape[k])
             if isinstance(slot, AffineName) and (slot.name == column or slot.name in binders) and extent is not None and extent >= lanes:
-                out[read.tensor] = _blocked_storage(d.axes[read.tensor], tensor_table(d.program)[read.tensor].shape, k, lanes)
+                layout = in_blocks(tensor_table(d.program)[read.tensor], k, lanes)
+                if layout is not None:
+                    out[read.tensor] = layout
                 break
     return out
 
@@ -575,9 +581,3 @@ def _plain_everywhere(definition: Definition, axis: str) -> bool:
     """Tell whether every read of a reduction's body uses `axis` as an index of its own."""
     bodies = [b for p in definition.pieces for r in reduces(p.value) for b in r.body]
     return all(any(isinstance(s, AffineName) and s.name == axis for s in read.index) for b in bodies for read in reads(b))
-
-
-def _blocked_storage(axes: tuple[str, ...], shape: tuple[object, ...], axis: int, block: int) -> Storage:
-    outer = [affine.floor(AffineName(a), block) if k == axis else AffineName(a) for k, a in enumerate(axes)]
-    extents_of = [affine.ceil_div(s, block) if k == axis else s for k, s in enumerate(shape)]  # type: ignore[arg-type]
-    return Storage((*outer, affine.mod(AffineName(axes[axis]), block)), (*extents_of, affine.to_expr(block)))  # type: ignore[arg-type]

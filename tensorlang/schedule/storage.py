@@ -8,6 +8,7 @@ A caller speaks of the dimensions of an array; the tensor IR splits composite di
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from itertools import islice
 
@@ -115,3 +116,17 @@ def blocked(rank: int, axis: int, block: int, shape: tuple[int, ...]) -> Layout:
     outer = tuple(affine.floor(Name(n), block) if k == axis else Name(n) for k, n in enumerate(names))
     extents = tuple(-(-s // block) if k == axis else s for k, s in enumerate(shape))
     return Layout(names, (*outer, affine.mod(Name(names[axis]), block)), (*extents, block))
+
+
+def in_blocks(tensor: Tensor, axis: int, block: int) -> Layout | None:
+    """Return the layout of the caller's array with blocks of `axis` innermost, or None when the axis does not run on along its dimension."""
+    shape = [affine.constant(s) for s in tensor.shape]
+    dims = groups(tensor)
+    dim = next(k for k, members in enumerate(dims) if axis in members)
+    inner = [shape[m] for m in dims[dim] if m > axis]
+    outer = [shape[m] for m in dims[dim] if m < axis]
+    extent = shape[axis]
+    if any(s is None for s in shape) or any(s != 1 for s in inner) or extent is None or (extent % block and any(s != 1 for s in outer)):
+        return None
+    visible = tuple(math.prod(shape[m] or 0 for m in members) for members in dims)
+    return blocked(len(dims), dim, block, visible)

@@ -12,17 +12,18 @@ from dataclasses import dataclass, field
 
 from polyhedral.deps import dependences
 from polyhedral.errors import NestError
+from polyhedral.expr import TRUE
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from polyhedral.legality import distances
-from polyhedral.model import Mark, Statement, Tree
+from polyhedral.model import Mark, Scop, Statement, Tree
 from polyhedral.nest import Nest
 from polyhedral.region import place_at
 from polyhedral.schedule import Schedule as Placed
 from tensorlang.diagnostics import error
 from tensorlang.schedule import operands
 from tensorlang.schedule.pack import pack
-from tensorlang.schedule.plan import Change, Plan, Stage, Storage, full, make_stage, nest_of, trees
+from tensorlang.schedule.plan import Change, Plan, Stage, Storage, changed, full, make_stage, nests_of, trees
 from tensorlang.schedule.recurrence import shared_stage
 from tensorlang.schedule.rfactor import rfactor
 from tensorlang.schedule.schedule import Schedule
@@ -48,9 +49,11 @@ class _State:
     """Packed tensor → its copy."""
     layouts: dict[str, Storage] = field(default_factory=dict)
     folds: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
-    stored_at: dict[str, str] = field(default_factory=dict)
+    stored_at: dict[str, tuple[str, syntax.Directive]] = field(default_factory=dict)
+    """Tensor → the loop that privatises it ("" for none), and who said so."""
+    peels: list[tuple[Stage, syntax.Directive]] = field(default_factory=list)
     prefetches: list[tuple[str, str, int]] = field(default_factory=list)
-    scop_statements: tuple[Statement, ...] = ()
+    scop: Scop = field(default_factory=lambda: Scop((), TRUE, (), frozenset(), ()))
     kept: frozenset[str] = frozenset()
     """Tensors that the caller stores in a layout."""
 
@@ -97,7 +100,7 @@ def _directed(
     state.layouts.update(layouts or {})
     state.program = lift(state.program)
     stages = to_scop(state.program)
-    state.scop_statements = stages.scop.statements
+    state.scop = stages.scop
     for group in components(state.program):
         stage = make_stage(stages, group[0]) if len(group) == 1 else shared_stage(stages, group)
         state.stages[stage.name] = stage
@@ -160,6 +163,8 @@ def _inline(state: _State, directive: syntax.Directive) -> None:
         if definition is None or name in state.program.results:
             why = "a result has to be stored" if name in state.program.results else "it is no tensor defined here"
             raise error("S0202", f"`{name}` cannot be inlined: {why}", directive.span)
+        if name in state.copies.values():
+            raise error("S0202", f"`{name}` cannot be inlined: it is a copy that `pack` makes", directive.span, help="leave out the `pack`")
         if not can_inline(definition):
             raise error("S0202", f"`{name}` cannot be inlined: it is a reduction, a recurrence or one of several results", directive.span)
         state.program = eliminate_dead(inline(state.program, name))
@@ -297,6 +302,10 @@ def _fuse(state: _State, directive: syntax.Directive) -> None:
     stage.extents[fused] = None if outer_extent is None else outer_extent * extent
     stage.forward[fused] = affine.add(affine.scale(extent, stage.forward.pop(outer)), stage.forward.pop(inner))
     _inherit(stage, outer, (fused,))
+    for cut in stage.cuts:
+        if inner in cut:
+            cut.remove(inner)
+            cut.add(fused)
     stage.loops.remove(inner)
     stage.owned.pop(inner)
     stage.reductions.discard(inner)
@@ -399,7 +408,7 @@ def _store_at(state: _State, directive: syntax.Directive) -> None:
     (name,) = operands.names(directive, directive.operands)
     _stage(state, directive, name)
     wanted = operands.name(directive, operands.the(directive, "at"))
-    state.stored_at[name] = "" if wanted == "root" else _loop(state, directive, wanted)[1]
+    state.stored_at[name] = ("" if wanted == "root" else _loop(state, directive, wanted)[1], directive)
 
 
 def _pack(state: _State, directive: syntax.Directive) -> None:
@@ -455,7 +464,7 @@ def _reader_names(state: _State, copy: Stage, reader: Stage) -> dict[str, Affine
 
 def _statements_of(state: _State, stage: Stage) -> list[Statement]:
     names = {s.name for s in stage.statements}
-    return [s for s in state.scop_statements if s.name in names]
+    return [s for s in state.scop.statements if s.name in names]
 
 
 def _storage(
@@ -463,11 +472,20 @@ def _storage(
 ) -> Storage:
     """Return the storage with the shape that `dims` need over the box."""
     ranges = dict(zip(axes, extents, strict=True))
+    below = next((d for d in dims if not _from_zero(d)), None)
+    if below is not None:
+        operands.bad(directive, f"`{affine.show(below)}` may be negative")
     shape = tuple(upper_bound(d, ranges) for d in dims)
     if any(s is None for s in shape):
         worst = next(d for d, s in zip(dims, shape, strict=True) if s is None)
         operands.bad(directive, f"the extent of `{affine.show(worst)}` is not known")
     return Storage(dims, tuple(s for s in shape if s is not None))
+
+
+def _from_zero(e: Affine) -> bool:
+    """Tell whether a layout dimension cannot be negative, its names running from 0."""
+    terms, const = affine.terms(e)
+    return const >= 0 and all(k >= 0 and (not isinstance(atom, affine.Floor) or _from_zero(atom.value)) for atom, k in terms.items())
 
 
 def upper_bound(e: Affine, extents: Mapping[str, Affine]) -> Affine | None:
@@ -538,7 +556,11 @@ def _layout(state: _State, directive: syntax.Directive) -> None:
     if tensor is None:
         raise error("S0105", f"`{name}` is no tensor of this operator", directive.span)
     definition = definers(state.program).get(name)
-    axes = definition.axes if definition else tuple(f"a{k}" for k in range(len(tensor.shape)))
+    if definition is None or name in state.program.results:
+        raise error("S0212", f"the caller stores `{name}`, so its layout is not the schedule's", directive.span, help=f"`pack {name} as […]` makes a copy")
+    if name in state.folds:
+        raise error("S0212", f"`{name}` is folded already", directive.span, help="write the modulus in the layout: `t % 2`")
+    axes = definition.axes
     env: dict[str, Affine] = {axis: AffineName(axis) for axis in axes}
     dims = tuple(operands.dimension(directive, e, env, state.knobs) for e in operands.items(operands.the(directive, "as")))
     state.layouts[name] = _storage(directive, axes, tensor.shape, dims, False)
@@ -553,12 +575,43 @@ def _fold(state: _State, directive: syntax.Directive) -> None:
         raise error("S0209", f"`{name}` has no axis `{axis}`", directive.span, help=f"its axes are {', '.join(definition.axes)}")
     if name in state.program.results:
         raise error("S0209", f"`{name}` is a result: all of it has to be stored", directive.span)
+    if name in state.layouts:
+        raise error("S0209", f"`{name}` has a layout already", directive.span, help=f"write the modulus in the layout: `{axis} % 2`")
     modulus = operands.positive(directive, operands.the(directive, "by"), state.knobs)
     state.folds.setdefault(name, []).append((definition.axes.index(axis), modulus))
 
 
 def _peel(state: _State, directive: syntax.Directive) -> None:
-    raise error("S0101", "`peel` is not supported yet", directive.span, help="full and partial tiles are separated without it")
+    (name,) = operands.names(directive, directive.operands)
+    count = operands.positive(directive, operands.the(directive, "by"), state.knobs)
+    stage, loop = _loop(state, directive, name)
+    if stage.inside is not None:
+        raise error("S0211", f"`{stage.name}` is computed inside `{stage.inside[1]}`, so its loops cannot be peeled", directive.span, help=f"`root {stage.name}` first")
+    low = _lowest(state, stage, loop)
+    if low is None:
+        raise error("S0211", f"`{loop}` has no first iteration that is the same everywhere, so it cannot be peeled", directive.span, help="peel before `skew`")
+    bound = affine.add(low, count)
+    first = lambda nest: nest.restrict(affine.compare("<", loop, bound))  # noqa: E731
+    rest = lambda nest: nest.restrict(affine.compare(">=", loop, bound))  # noqa: E731
+    stage.changes.append(Change((loop,), first, rest, len(stage.cuts)))
+    stage.cuts.append({loop})
+    state.peels.append((stage, directive))
+
+
+def _lowest(state: _State, stage: Stage, loop: str) -> Affine | None:
+    """Return the least value of a loop, over sizes alone, or None when its statements do not agree on one."""
+    lows: list[Affine] = []
+    for info in stage.statements:
+        if info.name in stage.owned[loop]:
+            statement = next(s for s in state.scop.statements if s.name == info.name)
+            span = changed(stage, info, Nest.identity(state.scop, statement)).range(loop)
+            if span is None:
+                return None
+            lows.append(span[0])
+    numbers = [n for n in (affine.constant(low) for low in lows) if n is not None]
+    if len(numbers) == len(lows):
+        return affine.to_expr(min(numbers))
+    return lows[0] if all(affine.same(lows[0], low) for low in lows) else None
 
 
 def _prefetch(state: _State, directive: syntax.Directive) -> None:
@@ -603,24 +656,39 @@ _LATER = {"cache", "bind", "tensorize", "stages", "specialize", "predicate", "ra
 
 def _place(state: _State, stages: Stages) -> Plan:
     """Build the nests of every stage, readers before what they read, and the tree."""
+    _nothing_inside_peeled(state)
     scop = stages.scop
     statements = {s.name: s for s in scop.statements}
     order = list(state.stages.values())
     nests: dict[str, Nest] = {}
     for stage in _readers_first(order, statements):
-        if stage.inside is None:
-            nests |= {s.name: nest_of(stage, s, Nest.identity(scop, statements[s.name])) for s in stage.statements}
-        else:
-            nests |= _region(stage, Placed(scop, nests, _tree(order, statements, nests)), statements)
+        try:
+            if stage.inside is None:
+                nests |= {p: n for s in stage.statements for p, n in nests_of(stage, s, Nest.identity(scop, statements[s.name])).items()}
+            else:
+                nests |= _region(stage, Placed(scop, nests, _tree(order, statements, nests)), statements)
+        except NestError as refused:
+            where = f" at `{stage.inside[1]}`" if stage.inside is not None else ""
+            raise error("S0208", f"`{stage.name}` cannot be computed{where}: {refused.reason}", stage.definitions[0].span) from None
     placed = Placed(scop, nests, _tree(order, statements, nests))
     depth = {
-        array.name: _depth(placed, array.name, state.stored_at.get(array.name))
+        array.name: _depth(placed, array.name, *state.stored_at.get(array.name, (None, None)))
         for array in scop.tensors
         if array.name not in scop.inputs and array.name not in state.program.results
     }
     depth |= _kept_across(placed, depth, {t.name for s in order if _recurs(s) for d in s.definitions for t in d.tensors})
     folds = {t: tuple(f) for t, f in state.folds.items()}
     return Plan(state.program, stages, placed, state.layouts, folds, depth, tuple(state.prefetches))
+
+
+def _nothing_inside_peeled(state: _State) -> None:
+    """Refuse what is computed inside a loop that has two copies."""
+    for stage, directive in state.peels:
+        first = min(stage.loops.index(loop) for cut in stage.cuts for loop in cut)
+        for other in state.stages.values():
+            if other.inside is not None and other.inside[0] == stage.name and stage.loops.index(other.inside[1]) >= first:
+                title = f"`{other.name}` is computed inside loop `{other.inside[1]}`, of which peeling makes two"
+                raise error("S0211", title, directive.span, help=f"compute `{other.name}` outside the peeled loop, or at the root")
 
 
 def _readers_first(order: list[Stage], statements: Mapping[str, Statement]) -> list[Stage]:
@@ -675,7 +743,7 @@ def _region(stage: Stage, schedule: Placed, statements: Mapping[str, Statement])
     depth = schedule.nests[readers[0]].loops.index(loop) + 1
     names = {s.name: {i: full(stage.name, i) for i in s.iters} for s in stage.statements}
     found = place_at(schedule, [s.name for s in stage.statements], stage.definitions[0].tensors[0].name, readers, depth, names)
-    return {s.name: nest_of(stage, s, nest, depth) for s, nest in zip(stage.statements, found, strict=True)}
+    return {p: n for s, nest in zip(stage.statements, found, strict=True) for p, n in nests_of(stage, s, nest, depth).items()}
 
 
 def _recurs(stage: Stage) -> bool:
@@ -697,7 +765,7 @@ def _kept_across(placed: Placed, depth: Mapping[str, int], recurrent: set[str]) 
     return out
 
 
-def _depth(placed: Placed, tensor: str, stored_at: str | None) -> int:
+def _depth(placed: Placed, tensor: str, stored_at: str | None, directive: syntax.Directive | None) -> int:
     """Return how many loops enclose every access of `tensor`, or those down to `stored_at`."""
     touching = [
         name
@@ -709,4 +777,7 @@ def _depth(placed: Placed, tensor: str, stored_at: str | None) -> int:
         return common
     loops = placed.places[touching[0]].loops[:common]
     names = [loop.name for loop in loops]
+    if stored_at and stored_at not in names and directive is not None:
+        title = f"`{tensor}` cannot be stored inside loop `{stored_at}`: not all that touches it runs there"
+        raise error("S0213", title, directive.span, help=f"loops around every use of it: {', '.join(names) or 'none'}")
     return names.index(stored_at) + 1 if stored_at in names else 0

@@ -19,6 +19,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import product
+from typing import TypeAlias
 
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name
@@ -32,10 +34,13 @@ from tensorlang.tensor.scop import StatementInfo, Stages
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One transformation of a nest and the loops that a nest must have for it to apply."""
+    """One transformation of a nest and the loops that a nest must have for it to apply. A peeled loop has two: `apply` for its first
+    iterations, `rest` for the others, and `cut` is its number among the stage's peeled loops."""
 
     loops: tuple[str, ...]
     apply: Callable[[Nest], Nest]
+    rest: Callable[[Nest], Nest] | None = None
+    cut: int = -1
 
 
 @dataclass(slots=True)
@@ -61,6 +66,8 @@ class Stage:
     """(consumer stage, loop) at which the stage is computed; None: at the root."""
     distributed: str | None = None
     """The loop from which inwards each piece gets loops of its own; "" means all loops."""
+    cuts: list[set[str]] = field(default_factory=list)
+    """For each peeling, the loops that the peeled loop has become."""
     synthetic: bool = False
     """Made by a directive (a packed copy): its loops are only named in full."""
 
@@ -72,6 +79,14 @@ class Stage:
     def replace_loop(self, loop: str, by: Iterable[str]) -> None:
         position = self.loops.index(loop)
         self.loops[position : position + 1] = list(by)
+        for cut in self.cuts:
+            if loop in cut:
+                cut.remove(loop)
+                cut.update(by)
+
+    def cut_around(self, statement: str) -> list[int]:
+        """Return the numbers of the peelings that make two copies of a statement."""
+        return [k for k, cut in enumerate(self.cuts) if any(statement in self.owned[loop] for loop in cut)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,39 +146,74 @@ def _rename(old: str, new: str) -> Change:
     return Change((old,), lambda nest: nest.rename(old, new))
 
 
-def nest_of(stage: Stage, statement: StatementInfo, base: Nest, prefix: int = 0) -> Nest:
-    """Return `base` after every change the stage asks for: the identity nest, or one whose first `prefix` loops are another stage's and
-    whose own loops have their names already."""
+Sides: TypeAlias = tuple[bool, ...]
+"""For each peeling of a stage: whether a copy runs the first iterations. Shorter than the peelings: the rest of the others."""
+
+
+def placement(statement: str, sides: Sides) -> str:
+    """Return the name of a copy of a statement."""
+    return statement + "".join(f".first{k or ''}" for k, first in enumerate(sides) if first)
+
+
+def nests_of(stage: Stage, statement: StatementInfo, base: Nest, prefix: int = 0) -> dict[str, Nest]:
+    """Return `base` after every change the stage asks for, once for each copy of the statement: the identity nest, or one whose first
+    `prefix` loops are another stage's and whose own loops have their names already."""
+    around = stage.cut_around(statement.name)
+    out: dict[str, Nest] = {}
+    for sides in product(*((True, False) if k in around else (False,) for k in range(len(stage.cuts)))):
+        name = placement(statement.name, sides)
+        out[name] = _nest_of(stage, statement, base, prefix, sides).placed(name)
+    return out
+
+
+def _nest_of(stage: Stage, statement: StatementInfo, base: Nest, prefix: int, sides: Sides) -> Nest:
+    nest = changed(stage, statement, base, prefix, sides)
+    own = [loop for loop in stage.loops if statement.name in stage.owned[loop]]
+    return nest.reorder((*base.loops[:prefix], *own))
+
+
+def changed(stage: Stage, statement: StatementInfo, base: Nest, prefix: int = 0, sides: Sides = ()) -> Nest:
+    """Return `base` after every change, its loops in whatever order."""
     nest = base
-    outer = nest.loops[:prefix]
     named = () if prefix else stage.base[statement.name]
     for change in (*named, *stage.changes):
         if all(loop in nest.loops for loop in change.loops):
-            nest = change.apply(nest)
-    own = [loop for loop in stage.loops if statement.name in stage.owned[loop]]
-    return nest.reorder((*outer, *own))
+            first = change.rest is None or change.cut < len(sides) and sides[change.cut]
+            nest = change.apply(nest) if first or change.rest is None else change.rest(nest)
+    return nest
 
 
 def trees(
-    stage: Stage, statements: list[StatementInfo], loops: list[str], inside: Callable[[str, list[StatementInfo]], tuple[Tree, ...]]
+    stage: Stage,
+    statements: list[StatementInfo],
+    loops: list[str],
+    inside: Callable[[str, list[StatementInfo]], tuple[Tree, ...]],
+    sides: Mapping[int, bool] | None = None,
 ) -> tuple[Tree, ...]:
-    """Return the loops of `stage` around `statements`; `inside(loop, statements)` gives what else is computed in a loop, first."""
+    """Return the loops of `stage` around `statements`; `inside(loop, statements)` gives what else is computed in a loop, first. `sides`:
+    of the peeled loops outside, which side this is."""
+    sides = sides or {}
     if not loops:
-        return tuple(Leaf(s.name) for s in statements)
+        chosen = tuple(sides.get(k, False) for k in range(len(stage.cuts)))
+        return tuple(Leaf(placement(s.name, chosen)) for s in statements)
     loop, rest = loops[0], loops[1:]
+    peeled = next((k for k, cut in enumerate(stage.cuts) if loop in cut and k not in sides), None)
     if stage.distributed in ("", loop):
         pieces = sorted({s.piece for s in statements})
         if len(pieces) > 1:
-            return tuple(t for p in pieces for t in trees(stage, [s for s in statements if s.piece == p], loops, inside))
+            return tuple(t for p in pieces for t in trees(stage, [s for s in statements if s.piece == p], loops, inside, sides))
     having = [k for k, s in enumerate(statements) if s.name in stage.owned[loop]]
     if not having:
-        return trees(stage, statements, rest, inside)
+        return trees(stage, statements, rest, inside, sides)
     first, last = having[0], having[-1]
     before, within, after = statements[:first], statements[first : last + 1], statements[last + 1 :]
-    body = (*inside(loop, within), *trees(stage, within, rest, inside))
-    node = Loop(loop, body, stage.marks.get(loop, "serial"))
+    if peeled is not None:
+        copies = [trees(stage, within, loops, inside, {**sides, peeled: side}) for side in (True, False)]
+        node = tuple(t for copy in copies for t in copy)
+    else:
+        node = (Loop(loop, (*inside(loop, within), *trees(stage, within, rest, inside, sides)), stage.marks.get(loop, "serial")),)
     return (
-        *(trees(stage, before, rest, inside) if before else ()),
-        node,
-        *(trees(stage, after, rest, inside) if after else ()),
+        *(trees(stage, before, rest, inside, sides) if before else ()),
+        *node,
+        *(trees(stage, after, rest, inside, sides) if after else ()),
     )

@@ -15,7 +15,7 @@ from codegen.llvm.emit import emit
 from codegen.llvm.jit import compile_object, load
 from codegen.llvm.pool import pool_imports
 from codegen.llvm.target import host
-from codegen.llvm.workspace import workspace_bytes
+from codegen.llvm.workspace import evaluate, workspace_bytes
 from codegen.loops.interp import run
 from codegen.loops.nodes import Function
 from codegen.loops.printer import show as show_loops
@@ -27,7 +27,7 @@ from tensorlang.schedule.replay import replay
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.tensor.interp import interpret
 from tensorlang.tensor.nodes import Program
-from tensorlang.tensor.walk import shape_of, tensor_table
+from tensorlang.tensor.walk import tensor_table
 
 Kind = Literal["accepted", "replayed", "silent", "unknown", "impossible", "different", "crash"]
 """`silent`: refused, and no run shows why. `impossible`: a directive that makes no sense there, or is not supported yet."""
@@ -94,12 +94,14 @@ def interpreted(program: Program, lowered: Lowered, sizes: Mapping[str, int], in
 
 
 def buffers(program: Program, lowered: Lowered, sizes: Mapping[str, int], inputs: Arrays) -> Arrays:
-    """Return inputs and stale results, by tensor name."""
+    """Return inputs and stale results by tensor name, in the shapes of the function, which may have merged axes."""
     table = tensor_table(program)
+    known = _sizes(program, lowered.function, sizes)
     out: Arrays = {}
-    for name in lowered.params:
+    for buffer, name in zip(lowered.function.params, lowered.params, strict=True):
+        shape = tuple(evaluate(extent, known) for extent in buffer.shape)
         stale = STALE if table[name].dtype.name != "bool" else True
-        out[name] = inputs[name] if name in inputs else np.full(shape_of(table[name], sizes), stale, table[name].dtype.numpy)
+        out[name] = inputs[name].reshape(shape) if name in inputs else np.full(shape, stale, table[name].dtype.numpy)
     return out
 
 

@@ -195,6 +195,12 @@ def draw_sizes(program: Program, random: Random) -> dict[str, int]:
 
 
 def allowed(program: Program, sizes: Mapping[str, int]) -> bool:
+    """Tell whether the context holds and every input declared `in lo..hi` has a value to hold."""
+    for p in program.params:
+        if p.declared_range is not None and 0 not in shape_of(p, sizes):
+            low, high = (affine.evaluate(e, sizes) for e in p.declared_range)
+            if low >= high:
+                return False
     return bool(affine.holds(program.context, sizes))
 
 

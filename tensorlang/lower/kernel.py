@@ -237,6 +237,9 @@ def _init(kernel: _Kernel, info: StatementInfo, point: Point) -> list[loops.Stmt
     home = kernel.homes[acc.name]
     cell = _cell(kernel, home, info.definition.axes, point)
     if home.lanes:
+        if len(home.buffers) != 1 or acc.reduce.reducer.kind is None:
+            name = acc.reduce.reducer.name
+            raise error("S0211", f"a reduction with `{name}` cannot be spread over vector lanes yet", acc.reduce.span, help="vectorize another loop")
         values = [value(e, point) for e in _neutral(acc.reduce.reducer)]
         lane = kernel.names.fresh("lane")
         stores = tuple(loops.Store(b.name, (*cell, loops.Var(lane)), v) for b, v in zip(home.buffers, values, strict=True))
@@ -254,8 +257,6 @@ def _update(kernel: _Kernel, info: StatementInfo, point: Point, lane: str | None
     reducer = acc.reduce.reducer
     cell = _cell(kernel, home, info.definition.axes, point)
     if lane is not None:
-        if len(home.buffers) != 1 or reducer.kind is None:
-            raise error("S0301", f"a reduction with `{reducer.name}` cannot be spread over vector lanes yet", acc.reduce.span, help="vectorize another loop")
         cell = (*cell, kernel.loop(lane))
     olds = tuple(loops.Load(b.name, cell) for b in home.buffers)
     stmts = _combine(kernel, reducer, olds, acc.reduce.body, point, home, cell, is_flagged(acc))
@@ -289,7 +290,7 @@ def _combine(
         name = kernel.names.fresh(f"old{k}")
         point.before.append(loops.Let(name, e_old))
         old.append(loops.Name(name))
-    point.values.update(zip(reducer.left, old, strict=True))
+    point.values.update(zip(reducer.left, old[: len(body)], strict=True))
     point.values.update(zip(reducer.right, new, strict=True))
     results: list[loops.Expr] = []
     for k, e in enumerate(reducer.combine):

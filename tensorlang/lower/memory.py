@@ -80,7 +80,7 @@ def _local(plan: Plan, names: Names, tensor: str, array: str, axes: tuple[str, .
     storage = plan.layouts.get(tensor)
     size = lambda n: loops.Var(names.of("size", n))  # noqa: E731
     if storage is not None:
-        dims, shape = storage.dims, storage.shape
+        dims, shape = tuple(affine.ZERO if affine.constant(s) == 1 else d for d, s in zip(storage.dims, storage.shape, strict=True)), storage.shape
     else:
         box = footprint(plan.placed, array, touching, depth)
         cell = [(affine.sub(axis, origin), affine.to_expr(extent)) for axis, origin, extent in zip(axes, box.origin, box.extent, strict=True)]
@@ -89,7 +89,8 @@ def _local(plan: Plan, names: Names, tensor: str, array: str, axes: tuple[str, .
         last = _vector_axis(plan, array, touching)
         if last is not None:
             cell.append(cell.pop(last))
-        dims, shape = tuple(d for d, _ in cell), tuple(s for _, s in cell)
+        # Along an axis of one element every index is 0, whatever its expression says.
+        dims, shape = tuple(affine.ZERO if affine.constant(s) == 1 else d for d, s in cell), tuple(s for _, s in cell)
     if lanes:
         shape = (*shape, affine.to_expr(lanes))
     space, align = _space(plan, array, touching, depth, dims, shape, dtypes, storage is not None)
@@ -136,14 +137,16 @@ def _lanes(plan: Plan, array: str) -> int:
 
 
 def lane_loop(plan: Plan, placement: str, statement: Statement) -> Loop | None:
-    """Return the vector loop around an update that its own cell does not depend on: a reduction over lanes."""
+    """Return the vector loop around an update that its own cell does not depend on: a reduction over lanes. A loop that privatises the
+    cell gives each lane a cell of its own."""
     nest = plan.placed.nests[placement]
     exprs = nest.iter_exprs()
     mentioned: set[str] = set()
     for slot in statement.write.index:
         if slot is not None:
             mentioned |= set(affine.names(affine.substitute(slot, exprs)))
-    return next((loop for loop in plan.placed.places[placement].loops if loop.mark == "vector" and loop.name not in mentioned), None)
+    inner = plan.placed.places[placement].loops[plan.depth[statement.write.tensor] :]
+    return next((loop for loop in inner if loop.mark == "vector" and loop.name not in mentioned), None)
 
 
 def _space(

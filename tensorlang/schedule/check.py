@@ -1,21 +1,29 @@
 """Prove a plan, or say in the user's words why it is refused.
 
 The final schedule is checked once (`polyhedral.legality`). A refusal names the directive that made the schedule illegal for good: the last
-one whose removal, with all that follow, leaves a legal schedule. Storage that is folded is proven apart.
+one whose removal, with all that follow, leaves a legal schedule. Folds and layouts are proven apart, once the order is legal: no element
+may be put into the cell of another that is still needed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import TypeAlias
 
+from polyhedral.expr import Expr as Affine
 from polyhedral.legality import Instance, Violation, check
+from polyhedral.storage import Cells, Clobber, injective, validate
 from polyhedral.verdict import Proven, Unknown
 from tensorlang.diagnostics import CompileError, Diagnostic, Label
 from tensorlang.schedule.apply import apply
 from tensorlang.schedule.plan import Plan, Storage
 from tensorlang.schedule.schedule import Schedule
+from tensorlang.tensor import affine
 from tensorlang.tensor.nodes import Program
+from tensorlang.tensor.walk import definers, tensor_table
+
+Verdict: TypeAlias = Proven | Violation | Clobber | Unknown
 
 LIMIT = 2_000_000
 
@@ -33,12 +41,43 @@ def proven(program: Program, schedule: Schedule, layouts: Mapping[str, Storage] 
             raise CompileError(
                 Diagnostic("S0400", f"cannot decide whether this schedule of `{program.name}` is legal: {reason}", (), (), "use fewer nested tiles, or static sizes")
             )
-        case Violation():
+        case Violation() | Clobber():
             raise CompileError(_refusal(program, schedule, layouts, knobs, plan, verdict))
 
 
-def verdict_of(plan: Plan) -> Proven | Violation | Unknown:
-    return check(plan.placed, storage=plan.depth, limit=LIMIT)
+def verdict_of(plan: Plan) -> Verdict:
+    """Return whether `plan` computes what its program says: its order first, then where its tensors are stored."""
+    verdict = check(plan.placed, storage=plan.depth, limit=LIMIT)
+    if isinstance(verdict, Violation) and verdict.kind == "missing" and verdict.dep is None:
+        # Something is not computed: that is wrong only where it is a result or somebody reads it.
+        results = {d.tensors[0].name for d in plan.program.definitions for t in d.tensors if t.name in plan.program.results}
+        verdict = check(plan.placed, storage=plan.depth, outputs=results, limit=LIMIT)
+    return _storage_verdict(plan) if isinstance(verdict, Proven) else verdict
+
+
+def _storage_verdict(plan: Plan) -> Proven | Clobber | Unknown:
+    """Return whether every fold, and every layout of a tensor that the plan itself stores, keeps what is still needed."""
+    table, definitions = tensor_table(plan.program), definers(plan.program)
+    caller = {*(p.name for p in plan.program.params), *plan.program.results}
+    for name in dict.fromkeys((*plan.folds, *plan.layouts)):
+        if name in caller or name not in definitions:
+            continue
+        definition = definitions[name]
+        first = definition.tensors[0].name
+        if name in plan.layouts:
+            exprs: tuple[Affine, ...] = plan.layouts[name].dims
+            inside = affine.conj(*(affine.within(a, 0, e) for a, e in zip(definition.axes, table[name].shape, strict=True)))
+            if isinstance(injective(plan.program.sizes, definition.axes, inside, exprs), Proven):
+                continue
+            moduli: tuple[int | None, ...] = (None,) * len(exprs)
+        else:
+            exprs = tuple(affine.to_expr(a) for a in definition.axes)
+            folds = dict(plan.folds[name])
+            moduli = tuple(folds.get(k) for k in range(len(exprs)))
+        verdict = validate(plan.placed, {first: Cells(exprs, moduli)}, axes={first: definition.axes}, storage=plan.depth)
+        if not isinstance(verdict, Proven):
+            return verdict
+    return Proven()
 
 
 def _refusal(
@@ -47,11 +86,16 @@ def _refusal(
     layouts: Mapping[str, Storage] | None,
     knobs: Mapping[str, int] | None,
     plan: Plan,
-    violation: Violation,
+    refuted: Violation | Clobber,
 ) -> Diagnostic:
-    count, final = _blame(program, schedule, layouts, knobs, violation)
+    count, final = _blame(program, schedule, layouts, knobs, refuted)
     blamed = schedule.directives[count - 1] if count else None
     labels = [Label(blamed.span)] if blamed is not None else []
+    if isinstance(final, Clobber):
+        lost, by = (f"`{name}[{', '.join(map(str, cell))}]`" for name, cell in (final.lost, final.by))
+        sizes = ", ".join(f"{k} = {v}" for k, v in final.params.items())
+        note = f"{lost} and {by} would share one cell while both are needed" + (f", with {sizes}" if sizes else "")
+        return Diagnostic("S0308", "an element is overwritten while it is still needed", tuple(labels), (note,), "fold by more, or give each element a cell of its own")
     source = plan.stages.statements.get(final.source.statement)
     target = plan.stages.statements.get(final.target.statement)
     if target is not None:
@@ -69,8 +113,8 @@ def _blame(
     schedule: Schedule,
     layouts: Mapping[str, Storage] | None,
     knobs: Mapping[str, int] | None,
-    violation: Violation,
-) -> tuple[int, Violation]:
+    violation: Violation | Clobber,
+) -> tuple[int, Violation | Clobber]:
     """Return how many directives it takes to be illegal for good, and the violation they make."""
     last = violation
     for count in range(len(schedule.directives), 0, -1):
@@ -79,7 +123,7 @@ def _blame(
             verdict = verdict_of(apply(program, shorter, layouts, knobs))
         except CompileError:
             return count, last
-        if not isinstance(verdict, Violation):
+        if not isinstance(verdict, Violation | Clobber):
             return count, last
         last = verdict
     return 0, last

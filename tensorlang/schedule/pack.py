@@ -5,7 +5,7 @@
              y[n, f, p] = sum(c, r) x.pack[n, c, p + r] * w[f, c, r]
 
 Where every read of the tensor is padded in the same way, the copy holds the padding and its readers need no condition. Otherwise the copy
-is the tensor itself. How the copy is stored and where it is computed are decided by the schedule.
+is the tensor itself. Equations that the tensor depends on (its own recurrence) go on reading the tensor. How the copy is stored and where it is computed are decided by the schedule.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.tensor import affine
 from tensorlang.tensor.nodes import Binder, Definition, Dynamic, Expr, Holds, Piece, Program, Read, Reduce, Select, Tensor
-from tensorlang.tensor.walk import fresh_for, map_children, tensor_table
+from tensorlang.tensor.walk import components, fresh_for, map_children, tensor_table
 
 Ranges = Mapping[str, tuple[Affine, Affine]]
 """Name → [lo, hi)."""
@@ -36,9 +36,10 @@ class _Padded:
 def pack(program: Program, tensor: str) -> tuple[Program, str] | str:
     """Return the program with a copy of `tensor` and the copy's name, or the reason why there is none to be made."""
     table = tensor_table(program)
-    found = [r for d in program.definitions for p in d.pieces for r in _padded(p.value, tensor, table[tensor], _axes(d))]
+    own = _needed_for(program, tensor)
+    found = [r for d in program.definitions if d not in own for p in d.pieces for r in _padded(p.value, tensor, table[tensor], _axes(d))]
     if not found:
-        return f"no equation reads `{tensor}` at an index that is known at compile time"
+        return f"no equation {'outside its own recurrence ' if own else ''}reads `{tensor}` at an index that is known at compile time"
     fills = {r.fill for r in found}
     fill = next(iter(fills)) if len(fills) == 1 else None
     box = _box(table[tensor], found) if fill is not None else None
@@ -69,9 +70,16 @@ def pack(program: Program, tensor: str) -> tuple[Program, str] | str:
             case _:
                 return map_children(redirect, e)
 
-    definitions = tuple(replace(d, pieces=tuple(replace(p, value=redirect(p.value)) for p in d.pieces)) for d in program.definitions)
+    definitions = tuple(
+        d if d in own else replace(d, pieces=tuple(replace(p, value=redirect(p.value)) for p in d.pieces)) for d in program.definitions
+    )
     first = next(k for k, (old, new) in enumerate(zip(program.definitions, definitions, strict=True)) if old != new)
     return replace(program, definitions=(*definitions[:first], copy, *definitions[first:])), name
+
+
+def _needed_for(program: Program, tensor: str) -> tuple[Definition, ...]:
+    """Return the definition of `tensor` and those it goes in a circle with: they cannot read a copy that is made from it."""
+    return next((g for g in components(program) if any(t.name == tensor for d in g for t in d.tensors)), ())
 
 
 def _axes(definition: Definition) -> dict[str, tuple[Affine, Affine]]:

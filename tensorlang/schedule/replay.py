@@ -16,14 +16,16 @@ from codegen.errors import InternalError as LoopError
 from codegen.loops.interp import run
 from codegen.loops.nodes import For, Function, If, Stmt
 from polyhedral.legality import Violation
+from polyhedral.storage import Clobber
 from tensorlang.diagnostics import CompileError
 from tensorlang.lower.kernel import lower
 from tensorlang.schedule.apply import apply
 from tensorlang.schedule.check import verdict_of
-from tensorlang.schedule.plan import Storage
+from tensorlang.schedule.plan import Plan, Storage
 from tensorlang.schedule.schedule import Schedule
+from tensorlang.tensor import affine
 from tensorlang.tensor.interp import interpret
-from tensorlang.tensor.nodes import Program
+from tensorlang.tensor.nodes import Program, Tensor
 from tensorlang.tensor.walk import shape_of, tensor_table
 
 STALE = 99
@@ -57,32 +59,56 @@ def replay(
     program: Program, schedule: Schedule, layouts: Mapping[str, Storage] | None = None, knobs: Mapping[str, int] | None = None, seed: int = 7
 ) -> Difference | Hazard | None:
     """Return what goes wrong when the refused `schedule` is run at the sizes of its refutation; None when it is not refuted or when these
-    inputs happen to hide it."""
+    inputs happen to hide it there and at sizes a little larger."""
     plan = apply(program, schedule, layouts, knobs)
     violation = verdict_of(plan)
-    if not isinstance(violation, Violation):
+    if not isinstance(violation, Violation | Clobber):
         return None
-    sizes = {s: violation.params.get(s, 1) for s in program.sizes}
+    for larger in range(3):
+        sizes = {s: violation.params.get(s, 1) + larger for s in program.sizes}
+        if affine.holds(program.context, sizes) and all(_can_be_given(p, sizes) for p in program.params):
+            seen = _run(program, plan, sizes, seed)
+            if seen is not None:
+                return seen
+    return None
+
+
+def _run(program: Program, plan: Plan, sizes: Mapping[str, int], seed: int) -> Difference | Hazard | None:
+    """Return what goes wrong at these sizes, if anything."""
     rng = np.random.default_rng(seed)
-    inputs = {p.name: rng.integers(-4, 5, shape_of(p, sizes)).astype(p.dtype.numpy) for p in program.params}
+    inputs = {p.name: _small_integers(p, sizes, rng) for p in program.params}
     expected = interpret(program, sizes, inputs)
     try:
         lowered = lower(plan, "replay")
     except CompileError as refused:
         return Hazard(str(refused))
     function = _lanes_as_threads(lowered.function)
-    table = tensor_table(program)
+    table, stored = tensor_table(program), tensor_table(plan.program)
     arrays: dict[str, np.ndarray[Any, Any]] = {}
     names: dict[str, str] = {}
     for buffer, name in zip(function.params, lowered.params, strict=True):
         names[buffer.name] = name
-        shape = shape_of(table[name], sizes)
-        arrays[buffer.name] = inputs[name] if name in inputs else np.full(shape, STALE, table[name].dtype.numpy)
+        shape = shape_of(stored[name], sizes)
+        arrays[buffer.name] = inputs[name].reshape(shape) if name in inputs else np.full(shape, STALE, table[name].dtype.numpy)
     try:
         run(function, dict(zip(function.sizes, (sizes[s] for s in program.sizes), strict=True)), arrays)
     except LoopError as fault:
         return Hazard(str(fault))
     return _first_difference({names[b]: a for b, a in arrays.items() if names[b] in expected}, expected)
+
+
+def _can_be_given(param: Tensor, sizes: Mapping[str, int]) -> bool:
+    """Tell whether an input declared `in lo..hi` has values to hold, or no elements."""
+    if param.declared_range is None or 0 in shape_of(param, sizes):
+        return True
+    low, high = (affine.evaluate(e, sizes) for e in param.declared_range)
+    return bool(low < high)
+
+
+def _small_integers(param: Tensor, sizes: Mapping[str, int], rng: np.random.Generator) -> np.ndarray[Any, Any]:
+    """Return values of an input, within its declared range where it has one."""
+    low, high = (-4, 5) if param.declared_range is None else (int(affine.evaluate(e, sizes)) for e in param.declared_range)
+    return rng.integers(low, max(low + 1, high), shape_of(param, sizes)).astype(param.dtype.numpy)
 
 
 def _first_difference(got: Mapping[str, np.ndarray[Any, Any]], expected: Mapping[str, np.ndarray[Any, Any]]) -> Difference | None:

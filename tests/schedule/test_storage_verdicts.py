@@ -1,0 +1,112 @@
+"""Folds and layouts are proven like orders: what would lose an element is refused, with the two elements."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from schedule_trial import differs
+from strategies_schedule import Case, family, small_arrays
+
+from codegen.dtypes import f64
+from tensorlang.diagnostics import CompileError
+from tensorlang.driver import loops_of
+from tensorlang.schedule.apply import apply, outline
+from tensorlang.schedule.check import proven
+from tensorlang.schedule.replay import Difference, replay
+from tensorlang.schedule.schedule import Schedule
+from tensorlang.tensor import affine
+from tensorlang.tensor.walk import substitute_sizes
+
+
+def program(name: str, **sizes: int):
+    return substitute_sizes(family(name, f64), {k: affine.to_expr(v) for k, v in sizes.items()})
+
+
+def refusal(case: Case) -> str:
+    with pytest.raises(CompileError) as caught:
+        proven(case.program, case.schedule)
+    return str(caught.value)
+
+
+def computes_the_same(name: str, schedule: Schedule, natively: bool = True, **sizes: int) -> None:
+    p = program(name, **sizes)
+    lowered = loops_of(proven(p, schedule), "kernel")
+    assert not differs(p, lowered, {}, small_arrays(p, {}, 1), natively=natively)
+
+
+def test_a_fold_that_loses_a_needed_row_is_refused_and_replayed() -> None:
+    p, schedule = program("blur", M=5, N=4), Schedule("blur").fold("h", "i", 2)
+    assert "h[0, 0]` and `h[2, 0]` would share one cell" in refusal(Case(p, {}, schedule))
+    assert isinstance(replay(p, schedule), Difference)
+
+
+def test_a_fold_that_keeps_what_is_read_back_is_accepted() -> None:
+    computes_the_same("heat", Schedule("heat").fold("s", "t", 4), N=7, T1=3)
+    p = program("heat", N=7, T1=3)
+    assert "share one cell" in refusal(Case(p, {}, Schedule("heat").fold("s", "t", 1)))
+
+
+def test_a_layout_that_puts_two_elements_into_one_cell_is_refused() -> None:
+    p = program("blur", M=5, N=4)
+    assert "share one cell" in refusal(Case(p, {}, Schedule("blur").layout("h", ["i"])))
+    assert "share one cell" in refusal(Case(p, {}, Schedule("blur").layout("h", ["i % 4", "j"])))
+    computes_the_same("blur", Schedule("blur").layout("h", ["j", "i + 1"]), M=5, N=4)
+
+
+def test_a_packed_copy_may_reuse_cells_only_between_iterations_of_the_loop_it_lives_in() -> None:
+    tiled = Schedule("matmul").split("j", 2, ["jo", "ji"]).order("jo", "y.i", "k", "ji")
+    computes_the_same("matmul", tiled.pack("b", ["k", "j % 2"], "jo"), M=3, K=3, N=5)
+    p = program("matmul", M=3, K=3, N=5)
+    assert "share one cell" in refusal(Case(p, {}, tiled.pack("b", ["k", "j % 2"])))
+
+
+def test_the_layout_of_what_the_caller_stores_is_not_for_the_schedule() -> None:
+    p = program("matmul", M=3, K=3, N=5)
+    assert "the caller stores `a`" in refusal(Case(p, {}, Schedule("matmul").layout("a", ["a1", "a0"])))
+    assert "the caller stores `y`" in refusal(Case(p, {}, Schedule("matmul").layout("y", ["j", "i"])))
+
+
+def test_a_layout_below_zero_is_refused() -> None:
+    assert "may be negative" in refusal(Case(program("blur", M=5, N=4), {}, Schedule("blur").layout("h", ["i - 1", "j"])))
+
+
+def test_a_recurrence_does_not_read_a_copy_of_itself() -> None:
+    p = program("twins", N=3, M=2)
+    packed = outline(p, Schedule("twins").pack("a")).program
+    readers = [d.tensors[0].name for d in packed.definitions if "a.pack" in str(d)]
+    assert "y" in readers and "g" not in readers
+    computes_the_same("twins", Schedule("twins").pack("a"), N=3, M=2)
+    assert "outside its own recurrence" in refusal(Case(program("scan", M=2, N=3), {}, Schedule("scan").pack("y")))
+
+
+def test_a_copy_is_not_inlined_again() -> None:
+    p = program("matmul", M=2, K=2, N=2)
+    assert "it is a copy that `pack` makes" in refusal(Case(p, {}, Schedule("matmul").pack("a").inline("a.pack")))
+
+
+def test_loops_that_cannot_be_built_are_refused_in_words() -> None:
+    p = program("scan", M=3, N=4)
+    schedule = Schedule("scan").pack("x", (), "y.j").distribute("y", "y.i")
+    assert "`x.pack` cannot be computed at `y.j`" in refusal(Case(p, {}, schedule))
+
+
+def test_a_reduction_computed_in_a_vector_loop_belongs_to_its_lane() -> None:
+    computes_the_same("rows", Schedule("rows").at("s", "y.j").vectorize("y.j"), M=5, N=5)
+
+
+def test_a_tensor_of_one_element_is_addressed_by_zero() -> None:
+    p = program("blur", M=1, N=1)
+    text = loops_of(apply(p, Schedule("blur")), "kernel").function
+    assert not differs(p, loops_of(apply(p, Schedule("blur")), "kernel"), {}, {"x": np.ones((1, 1))}, natively=False), text
+
+
+def test_a_tuple_reducer_without_identity_takes_its_first_value_as_it_is() -> None:
+    computes_the_same("best", Schedule("best"), M=4, N=5)
+    with pytest.raises(CompileError, match="cannot be spread over vector lanes"):
+        loops_of(proven(program("best", M=4, N=5), Schedule("best").vectorize("y.j")), "kernel")
+
+
+def test_what_nobody_reads_need_not_be_computed() -> None:
+    schedule = Schedule("blur").at("h", "y.i").store_at("h", "root")
+    p = program("blur", M=0, N=4)
+    assert not differs(p, loops_of(proven(p, schedule), "kernel"), {}, small_arrays(p, {}, 1), natively=False)

@@ -190,6 +190,8 @@ class _Reader:
             if domain in ("", "ai.onnx.ml", "ai.onnx.training", "ai.onnx.preview.training"):
                 raise Refusal("O007", f"node {quoted(label)}: ONNX has no operator {quoted(node.op_type)} in version {versions[domain]}")
             raise Unsupported(f"node {quoted(label)}: operator {quoted(node.op_type)} of the domain {quoted(domain)}")
+        if any(a.HasField("g") or a.graphs for a in node.attribute):
+            raise Unsupported(f"node {quoted(label)}: {node.op_type}, which runs a graph of its own")
         attributes = self._attributes(node, label, schema)
         _check_arity(node, label, schema)
         return Node(label, domain, node.op_type, versions[domain], schema.since_version, tuple(node.input), tuple(node.output), attributes)

@@ -6,7 +6,7 @@ that activations neither vanish nor overflow over a hundred layers. Which scale 
     variance of a batch norm     around 1 and positive
     scale of a normalisation     uniform in [0.8, 1.2): near 1, so that depth does not amplify
     kernels (rank 3 and more)    normal, deviation sqrt(2 / fan-in) (He et al. 2015): keeps the variance through a ReLU;
-                                 a third of that where the result is added to a residual, which would double the variance at every block
+                                 a sixth of that where the result is added to a residual, which would double the variance at every block
     matrices                     normal, deviation sqrt(1 / fan-in)
     vectors                      normal, deviation 0.1: biases and means
 """
@@ -92,7 +92,7 @@ def _draw(random: np.random.Generator, shape: tuple[int, ...], kind: str) -> np.
         return random.uniform(0.8, 1.2, shape).astype(np.float32)
     normal = random.standard_normal(shape, dtype=np.float32)
     if len(shape) > 2:
-        return normal * np.float32(sqrt(2 / max(1, prod(shape[1:]))) / (3 if kind == "branch" else 1))
+        return normal * np.float32(sqrt(2 / max(1, prod(shape[1:]))) / (6 if kind == "branch" else 1))
     if len(shape) == 2:
         return normal * np.float32(sqrt(1 / max(1, shape[1] if kind == "stored" else shape[0])))
     return normal * np.float32(0.1)

@@ -18,7 +18,7 @@ from tensorlang.check.packs import Lengths, PackNames, Pattern, clause_names, co
 from tensorlang.check.problems import error, labelled
 from tensorlang.check.ranges import Place, agreed, places
 from tensorlang.check.reads import check_rank, show
-from tensorlang.check.reduction import bound, unknown_length
+from tensorlang.check.reduction import bound, type_named, unknown_length
 from tensorlang.check.scalar import value
 from tensorlang.check.scope import Context, Scope, expand, no_shadowing
 from tensorlang.check.solve import Slot, Solution, solve
@@ -113,8 +113,29 @@ def _start(module: Module, binding: Binding) -> Body:
                     pattern = equation.packs.pattern(target.slots)
                     if pattern is not None:
                         body.patterns[name] = pattern
+    _declare_locals(body, base)
     _check_results(body)
     return body
+
+
+def _declare_locals(body: Body, base: Scope) -> None:
+    """Enter the locals whose type is written: `p: T[M, N] = softmax(s)`."""
+    for equation in body.equations:
+        for target, name in zip(equation.clause.targets, equation.tensors, strict=True):
+            if target.type is None or name not in body.ctx.local_names:
+                continue
+            if name in body.ctx.tensors:
+                raise error("T0149", f"the type of `{name}` is written twice", target.span, "again here", help="write it once")
+            dims: list[Dim] = []
+            axes = 0
+            for node, at in expand(base, target.type.dims or ()):
+                parts = list(expand(at, node.items)) if isinstance(node, sx.TupleOf) else [(node, at)]
+                sizes = tuple(bound(body.ctx, within, part) for part, within in parts)
+                dims.append(Dim(sizes, tuple(range(axes, axes + len(sizes))), isinstance(node, sx.TupleOf)))
+                axes += len(sizes)
+            dtype = type_named(body.ctx, base, sx.Id(target.type.dtype, span=target.type.span))
+            body.ctx.tensors[name] = Tensor(name, dtype, tuple(dims), axes)
+            body.types[name] = dtype
 
 
 def _equations(body: Body, base: Scope, number: int, clause: sx.Clause) -> Iterator[Equation]:
@@ -615,13 +636,14 @@ def _solved(body: Body, equation: Equation, name: str, axes: tuple[str, ...]) ->
 def _tidy(inside: px.Cond, at: px.Expr, low: px.Expr, high: px.Expr) -> px.Cond:
     """Return the halves of `low <= at < high` that `inside` (about at - low) still asks for, as people write them."""
     parts = inside.conds if isinstance(inside, px.And) else (inside,)
+    shift = px.Int(affine.linear(at).const)
     out: list[px.Cond] = []
     for part in parts:
         match part:
             case px.Compare(">=", _, _):
-                out.append(affine.compare(">=", at, low))
+                out.append(affine.compare(">=", affine.sub(at, shift), affine.sub(low, shift)))
             case px.Compare("<", _, _):
-                out.append(affine.compare("<", at, high))
+                out.append(affine.compare("<", affine.sub(at, shift), affine.sub(high, shift)))
             case _:
                 out.append(part)
     return affine.conj(*out)

@@ -1,0 +1,261 @@
+"""Single rules of the checker, seen in the tensor IR that comes out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from checking import load, mistakes, program_of, run
+
+from codegen.dtypes import bf16, f32, f64
+from polyhedral.expr import TRUE, Add, Compare, Int, Name
+from tensorlang.check.instantiate import ArgType, instantiate
+from tensorlang.tensor import nodes as ir
+from tensorlang.tensor.prove import prove
+from tensorlang.tensor.verify import verify
+from tensorlang.tensor.walk import nodes
+
+X = np.arange(6, dtype=np.float32)
+
+
+def program(text: str, *args: Any, **kwargs: Any) -> ir.Program:
+    module = load(text)
+    return program_of(module, next(iter(module.own)), *args, **kwargs)
+
+
+def definition(made: ir.Program, name: str) -> ir.Definition:
+    return next(d for d in made.definitions if d.tensors[0].name == name)
+
+
+def reduces(made: ir.Program) -> list[ir.Reduce]:
+    return [n for d in made.definitions for p in d.pieces for n in nodes(p.value) if isinstance(n, ir.Reduce)]
+
+
+# ---------------------------------------------------------------- left sides
+
+
+def test_a_shift_on_the_left_becomes_one_in_the_body() -> None:
+    made = program("op f(x: f32[N]) -> (y: f32[N + 1]) {\n y[0] = 0\n y[i + 1] = x[i]\n}", X, symbolic=True)
+    (first, second) = made.definitions[0].pieces
+    assert made.definitions[0].axes == ("i",)
+    assert first.guard == Compare("==", Name("i"), Int(0))
+    assert second.guard == Compare(">=", Name("i"), Int(1))
+    (read,) = [n for n in nodes(second.value) if isinstance(n, ir.Read)]
+    assert read.index == (Add(Name("i"), Int(-1)),)
+
+
+def test_a_full_range_leaves_no_guard() -> None:
+    made = program("op f(x: f32[N]) -> (y: f32[N]) { y[i] = x[i]   for i in 0..N }", X)
+    assert made.definitions[0].pieces[0].guard == TRUE
+
+
+def test_a_mirrored_left_side_is_solved() -> None:
+    assert run(load("op f(x: f32[N]) -> (y: f32[N]) { y[N - 1 - i] = x[i] }"), "f", X).tolist() == X[::-1].tolist()
+
+
+def test_digits_on_the_left_are_taken_apart() -> None:
+    text = "op f(x: f32[M, N]) -> (y: f32[4 * M]) { y[4*i + j] = x[i, j]   for j in 0..N }"
+    assert run(load(text), "f", X[:4].reshape(1, 4)).tolist() == X[:4].tolist()
+
+
+def test_strides_on_the_left_meet() -> None:
+    text = "op f(x: f32[N]) -> (y: f32[2*N]) {\n y[2*i] = x[i]\n y[2*i + 1] = -x[i]\n}"
+    assert run(load(text), "f", X[1:3]).tolist() == [1, -1, 2, -2]
+
+
+def test_otherwise_is_the_rest() -> None:
+    text = "op f(x: f32[N]) -> (y: f32[N]) {\n y[0] = 7\n y[i] = x[i]   for i in 3..5\n y[i] = 0   otherwise\n}"
+    assert run(load(text), "f", X).tolist() == [7, 0, 0, 3, 4, 0]
+
+
+def test_a_local_ranges_over_the_hull_of_its_equations() -> None:
+    made = program("op f(x: f32[N]) -> (y: f32[N]) {\n t[0] = x[0 | 0]\n t[i + 1] = x[i]\n y[i] = t[i + 1]\n}", X, symbolic=True)
+    (shape,) = definition(made, "t").tensors[0].shape
+    assert shape == Add(Name("N"), Int(1))
+
+
+# ---------------------------------------------------------------- types
+
+
+def test_a_local_of_halves_is_kept_in_f32() -> None:
+    made = program("op f[T: float](x: T[N]) -> (y: T[N]) {\n t[i] = x[i] + 1\n y[i] = t[i]\n}", X.astype(np.float16))
+    assert definition(made, "t").tensors[0].dtype == f32
+
+
+def test_a_written_type_makes_a_local_round() -> None:
+    text = """
+op one[T: float](x: T[N]) -> (y: T[N]) { y[i] = x[i] + 1 }
+op f[T: float](x: T[N]) -> (y: T[N]) {
+    t: T[N] = one(x)
+    y[i] = t[i]
+}"""
+    made = program_of(load(text), "f", X.astype(np.float16))
+    assert str(definition(made, "t").tensors[0].dtype) == "f16"
+    assert [d.code for d in mistakes(text.replace("t: T[N] =", "t: f64[N] ="))] == ["T0165"]
+
+
+def test_sums_of_narrow_floats_accumulate_in_f32_and_named_ones_in_their_type() -> None:
+    module = load("op f[T: float](x: T[N]) -> (y: T) { y = sum(i) x[i] }\nop g[T: float](x: T[N]) -> (y: f64) { y = sum[f64](i) x[i] }")
+    args = [ArgType(bf16, (4,))]
+    assert reduces(instantiate(module, "f", args))[0].reducer.dtypes == (f32,)
+    assert reduces(instantiate(module, "g", args))[0].reducer.dtypes == (f64,)
+
+
+def test_the_kind_of_a_reducer_is_seen_in_its_operation_not_in_its_name() -> None:
+    text = "reducer plus u v from 0 = v + u\nreducer sum u v from 0 = u * v\nop f(x: f32[N]) -> (y: f32) { y = plus(i) x[i] }"
+    assert reduces(program(text, X))[0].reducer.kind == "sum"
+    other = text.replace("= plus(i)", "= sum(i)")
+    assert reduces(program(other, X))[0].reducer.kind == "prod"
+
+
+def test_an_ordered_reducer_has_no_kind() -> None:
+    text = "ordered reducer plus u v from 0 = u + v\nop f(x: f32[N]) -> (y: f32) { y = plus(i) x[i] }"
+    assert reduces(program(text, X))[0].reducer.kind is None
+    assert not reduces(program(text, X))[0].reducer.commutative
+
+
+def test_a_size_takes_the_type_of_an_integer_and_an_index_does_not() -> None:
+    module = load("op f(n: i32[N]) -> (y: i32[N]) { y[i] = n[i] + N }")
+    assert run(module, "f", np.array([1, 2], np.int32)).tolist() == [3, 4]
+    assert [d.code for d in mistakes("op f(n: i32[N]) -> (y: i32[N]) { y[i] = n[i] + i }")] == ["T0112"]
+
+
+def test_numbers_in_both_sides_of_a_choice_take_the_type_of_the_tensor() -> None:
+    assert run(load("op f(x: f32[N]) -> (y: i32[N]) { y[i] = 3 * (if x[i] > 2 then 1 else 0) }"), "f", X).tolist() == [0, 0, 0, 3, 3, 3]
+
+
+def test_a_bool_is_made_of_index_conditions() -> None:
+    assert run(load("op f(x: f32[N]) -> (y: bool[N]) { y[i] = i % 2 == 0 and x[i] > 1 }"), "f", X).tolist() == [0, 0, 1, 0, 1, 0]
+
+
+def test_text_attributes_choose_when_compiling() -> None:
+    text = 'op f(x: f32[N], attr mode: str = "a") -> (y: f32[N]) { y[i] = if mode == "a" then x[i] else -x[i] }'
+    assert not [n for n in nodes(program(text, X).definitions[0].pieces[0].value) if isinstance(n, ir.Select)]
+    assert run(load(text), "f", X, mode="b").tolist() == (-X).tolist()
+
+
+# ---------------------------------------------------------------- reads
+
+
+def test_only_the_indices_that_can_leave_are_guarded() -> None:
+    made = program("op f(x: f32[M, N]) -> (y: f32[M, N]) { y[i, j] = x[i, j - 1 | 0] }", X.reshape(2, 3), symbolic=True)
+    (chosen,) = [n for n in nodes(made.definitions[0].pieces[0].value) if isinstance(n, ir.Select)]
+    assert isinstance(chosen.cond, ir.Holds)
+    assert chosen.cond.cond == Compare(">=", Add(Name("j"), Int(-1)), Int(0))
+
+
+def test_skip_becomes_a_condition_of_the_reduction() -> None:
+    (made,) = reduces(program("op f(x: f32[N]) -> (y: f32[N]) { y[i] = sum(r in 0..3) x[i + r - 1 | skip] }", X))
+    assert made.where != TRUE
+    assert made.filter is None
+
+
+def test_a_declared_range_reaches_the_read() -> None:
+    text = "op f(x: f32[N], ids: i32[L] in -N..N) -> (y: f32[L]) { y[i] = x[from_end(ids[i], N)] }"
+    made = program(text, X, np.array([-1, 0], np.int32), symbolic=True)
+    (read,) = [n for n in nodes(made.definitions[0].pieces[0].value) if isinstance(n, ir.Read) and n.tensor == "x"]
+    (slot,) = read.index
+    assert isinstance(slot, ir.Dynamic)
+    assert (slot.lo, slot.hi) == (Int(0), Name("N"))
+
+
+def test_a_read_by_data_without_a_range_is_left_to_a_check_at_run_time() -> None:
+    made = program("op f(x: f32[N], ids: i64[L]) -> (y: f32[L]) { y[i] = x[ids[i]] }", X, np.array([1]))
+    (slot,) = next(n for n in nodes(made.definitions[0].pieces[0].value) if isinstance(n, ir.Read) and n.tensor == "x").index
+    assert isinstance(slot, ir.Dynamic)
+    assert slot.lo is None
+
+
+# ---------------------------------------------------------------- packs and reductions
+
+
+@pytest.mark.parametrize("shape", [(), (6,), (2, 3)])
+def test_reducing_over_a_pack_of_any_length(shape: tuple[int, ...]) -> None:
+    assert run(
+        load("op f(x: f32[D..]) -> (y: f32) { y = sum(d..) x[d..] }"), "f", X[: int(np.prod(shape))].reshape(shape)
+    ) == pytest.approx(X[: int(np.prod(shape))].sum())
+
+
+def test_positions_of_several_indices_are_row_major() -> None:
+    assert run(load("op f(x: f32[M, N]) -> (y: i64) where M >= 1 and N >= 1 { y = argmax(i, j) x[i, j] }"), "f", X.reshape(2, 3)) == 5
+
+
+def test_nan_is_greatest_and_the_lowest_position_wins() -> None:
+    module = load("op f(x: f32[N]) -> (y: i64) where N >= 1 { y = argmax(i) x[i] }")
+    assert run(module, "f", np.array([1, np.nan, 5, np.nan], np.float32)) == 1
+    assert run(module, "f", np.array([2, 5, 5], np.float32)) == 1
+
+
+def test_mean_and_logsumexp_yield_one_value() -> None:
+    module = load("op f(x: f32[N]) -> (m: f32, l: f32) {\n m = mean(i) x[i]\n l = logsumexp(i) x[i]\n}")
+    m, total = run(module, "f", X)
+    assert m == pytest.approx(2.5)
+    assert total == pytest.approx(np.log(np.exp(X).sum()))
+
+
+# ---------------------------------------------------------------- calls of operators
+
+CALLEE = """
+op softmax[T: float](x: T[D.., N]) -> (y: T[D.., N]) {
+    m[d..]    = max(j) x[d.., j]
+    e[d.., j] = exp(x[d.., j] - m[d..])
+    y[d.., j] = e[d.., j] / sum(k) e[d.., k]
+}
+"""
+
+
+def test_an_inlined_callee_has_prefixed_names() -> None:
+    text = CALLEE + "op f(s: f32[M, K]) -> (o: f32[M, K]) {\n p = softmax(s)\n o[i, j] = 2 * p[i, j]\n}"
+    made = program_of(load(text), "f", X.reshape(2, 3))
+    assert [d.tensors[0].name for d in made.definitions] == ["p.m", "p.e", "p", "o"]
+
+
+def test_a_callee_meets_a_composite_argument() -> None:
+    text = """
+op total(x: f32[N]) -> (y: f32) { y = sum(i) x[i] }
+op f(x: f32[(4, C)], attr unused: int = 1) -> (y: f32) {
+    y = total(x)
+}"""
+    assert run(load(text), "f", np.arange(8, dtype=np.float32)) == 28
+
+
+def test_several_results_and_a_discarded_one() -> None:
+    text = """
+op both(x: f32[N]) -> (p: f32[N], q: f32[N]) {
+    p[i] = x[i] + 1
+    q[i] = p[i] * 2
+}
+op f(x: f32[N]) -> (y: f32[N]) {
+    _, b = both(x)
+    y[i] = b[i]
+}"""
+    assert run(load(text), "f", X[:2]).tolist() == [2, 4]
+
+
+def test_attributes_and_functions_pass_through_calls() -> None:
+    text = """
+op mapped(x: f32[N], attr f: fn = tanh, attr by: float = 1.0) -> (y: f32[N]) { y[i] = by * f(x[i]) }
+op g(x: f32[N], attr h: fn = relu, attr c: float = 3.0) -> (y: f32[N]) { y = mapped(x, f = h, by = c) }"""
+    assert run(load(text), "g", X - 3).tolist() == [0, 0, 0, 0, 3, 6]
+
+
+def test_the_own_operator_of_a_file_hides_a_library_function() -> None:
+    text = "op relu(x: f32[N]) -> (y: f32[N]) { y[i] = max(x[i], 1) }\nop f(x: f32[N]) -> (y: f32[N]) { y = relu(x) }"
+    assert run(load(text), "f", X[:3]).tolist() == [1, 1, 2]
+
+
+def test_everything_is_reported_at_once() -> None:
+    text = "op f(x: f32[N]) -> (y: f32[N], z: f32[N]) {\n y[i] = x[j]\n z[i] = x[i] + N\n}\nop g(x: i32[N]) -> (y: f32[N]) { y[i] = x[i] }"
+    assert [d.code for d in mistakes(text)] == ["T0105", "T0112", "T0150"]
+
+
+def test_names_of_a_definition_are_unique_even_where_indices_repeat() -> None:
+    made = program("op f(x: f32[N]) -> (y: f32) { y = sum(k) x[k] + max(k) x[k] }", X)
+    assert [b.name for r in reduces(made) for b in r.binders] == ["k", "k_1"]
+    verify(made)
+    prove(made)
+
+
+def test_an_accumulated_count_may_be_of_another_type() -> None:
+    assert run(load("op f(x: f32[N]) -> (y: i64) { y = sum[i64](i) i64(x[i] > 2) }"), "f", X) == 3

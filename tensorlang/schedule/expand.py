@@ -85,7 +85,12 @@ def choices(knob: sx.Knob) -> tuple[int, ...]:
             case sx.Number(text) if not e.is_float:
                 values.append(int(text))
             case _:
-                raise error("S0509", f"`{show(e)}` is no value of knob `{knob.name}`", e.span, help=f"list whole numbers: `knobs {knob.name} in {{4, 8}}`")
+                raise error(
+                    "S0509",
+                    f"`{show(e)}` is no value of knob `{knob.name}`",
+                    e.span,
+                    help=f"list whole numbers: `knobs {knob.name} in {{4, 8}}`",
+                )
     return tuple(values)
 
 
@@ -103,10 +108,17 @@ def _call(scope: Scope, call: sx.Directive) -> list[sx.Directive]:
     tactic = scope.module.tactics.get(call.name)
     if tactic is None:
         known = ", ".join(sorted(scope.module.tactics)) or "none"
-        raise error("S0502", f"there is no tactic `{call.name}`", call.span, help=did_you_mean(call.name, scope.module.tactics, f"the tactics are {known}"))
+        raise error(
+            "S0502",
+            f"there is no tactic `{call.name}`",
+            call.span,
+            help=did_you_mean(call.name, scope.module.tactics, f"the tactics are {known}"),
+        )
     if call.name in scope.calls:
         path = " calls ".join(f"`{n}`" for n in (*scope.calls[scope.calls.index(call.name) :], call.name))
-        raise error("S0504", f"tactic `{call.name}` calls itself: {path}", call.span, help="a tactic is a list of directives and cannot recur")
+        raise error(
+            "S0504", f"tactic `{call.name}` calls itself: {path}", call.span, help="a tactic is a list of directives and cannot recur"
+        )
     if len(call.operands) != len(tactic.params):
         count, given = len(tactic.params), len(call.operands)
         raise error(
@@ -293,7 +305,9 @@ def _substituted(scope: Scope, e: Operand) -> Operand:
 
 def _folded(e: sx.Binary, op: str) -> sx.Expr:
     match e.lhs, e.rhs:
-        case sx.Number(a), sx.Number(b) if not e.lhs.is_float and not e.rhs.is_float and op in ("+", "*") or op in ("//", "%") and e.rhs == sx.Number("1"):
+        case sx.Number(a), sx.Number(b) if (not e.lhs.is_float and not e.rhs.is_float and op in ("+", "*")) or (
+            op in ("//", "%") and e.rhs == sx.Number("1")
+        ):
             x, y = int(a), int(b)
             return sx.Number(str({"+": x + y, "*": x * y, "//": x // max(y, 1), "%": x % max(y, 1)}[op]), span=e.span)
         case _:

@@ -21,7 +21,17 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from codegen.dtypes import compute_dtype
-from tensorlang.schedule.derive import Cluster, Deriver, blocked_binder, crossing_axis, recurs, spreadable, stored_axis, tile_sizes, vector_axis
+from tensorlang.schedule.derive import (
+    Cluster,
+    Deriver,
+    blocked_binder,
+    crossing_axis,
+    recurs,
+    spreadable,
+    stored_axis,
+    tile_sizes,
+    vector_axis,
+)
 from tensorlang.schedule.expand import Scope
 from tensorlang.schedule.shape import block_of, contraction, extents, unit_stride
 from tensorlang.syntax import nodes as sx
@@ -194,7 +204,7 @@ def _pointwise(d: Deriver, cluster: Cluster) -> Shape | None:
     lanes = block or d.machine.lanes(compute_dtype(definition.tensors[0].dtype))
     gathers = any(isinstance(s, Dynamic) for p in definition.pieces for r in reads(p.value) for s in r.index)
     extent = sizes[axis]
-    if gathers or extent is not None and extent < 2:
+    if gathers or (extent is not None and extent < 2):
         classes: tuple[Sequence[str], ...] = (definition.axes, (), _binders(definition), (), ())
     elif block is not None:
         at = definition.axes.index(axis)

@@ -145,8 +145,15 @@ def _packs(request: _Request, operator: str | None) -> dict[str, tuple[str, ...]
     """Return the packs of indices that the operator writes, with the names they have in the program."""
     names = program_names(request.program)
     declaration = request.module.operators.get(operator or "")
-    written = {n.name for p in descendants(declaration) if isinstance(p, sx.Pack) for n in descendants(p) if isinstance(n, sx.Id)} if declaration else set()
-    out = {n: tuple(sorted((x for x in names if x.startswith(f"{n}.") and x[len(n) + 1 :].isdigit()), key=lambda x: int(x[len(n) + 1 :]))) for n in written}
+    written = (
+        {n.name for p in descendants(declaration) if isinstance(p, sx.Pack) for n in descendants(p) if isinstance(n, sx.Id)}
+        if declaration
+        else set()
+    )
+    out = {
+        n: tuple(sorted((x for x in names if x.startswith(f"{n}.") and x[len(n) + 1 :].isdigit()), key=lambda x: int(x[len(n) + 1 :])))
+        for n in written
+    }
     return out
 
 
@@ -157,7 +164,12 @@ def _picker(given: Mapping[str, int], declared: list[str], default: Callable[[st
         declared.append(knob.name)
         if knob.name in given:
             if given[knob.name] not in values:
-                raise error("S0507", f"{given[knob.name]} is not among the values of knob `{knob.name}`", knob.span, help=f"they are {', '.join(map(str, values))}")
+                raise error(
+                    "S0507",
+                    f"{given[knob.name]} is not among the values of knob `{knob.name}`",
+                    knob.span,
+                    help=f"they are {', '.join(map(str, values))}",
+                )
             return given[knob.name]
         chosen = default(knob.name, values) if default else None
         return values[0] if chosen is None else chosen
@@ -169,7 +181,12 @@ def _no_knob(name: str, declared: Sequence[str], written: sx.Schedule | None) ->
     known = ", ".join(f"`{k}`" for k in declared) or "none"
     if written is None:
         return error("S0508", f"there is no knob `{name}`", help="no schedule with knobs applies here")
-    return error("S0508", f"the schedule of `{written.operator}` has no knob `{name}`", written.span, help=did_you_mean(name, declared, f"its knobs are {known}"))
+    return error(
+        "S0508",
+        f"the schedule of `{written.operator}` has no knob `{name}`",
+        written.span,
+        help=did_you_mean(name, declared, f"its knobs are {known}"),
+    )
 
 
 def where(schedule: sx.Schedule) -> str:
@@ -189,7 +206,9 @@ def _plain(guard: sx.Expr) -> str:
 # ---------------------------------------------------------------- guards
 
 
-def _known(module: Module, operator: str | None, program: Program, attrs: Mapping[str, object], sizes: Mapping[str, int]) -> dict[str, Fact]:
+def _known(
+    module: Module, operator: str | None, program: Program, attrs: Mapping[str, object], sizes: Mapping[str, int]
+) -> dict[str, Fact]:
     """Return sizes and attributes of the operator by name, found by matching its parameters' dimensions with the program's."""
     declaration = module.operators.get(operator or "")
     if declaration is None:
@@ -307,7 +326,9 @@ def evaluate(e: sx.Node, known: Mapping[str, Fact]) -> Any:
                 total *= extent
             return total
         case _:
-            raise error("S0506", f"`{show(e)}` is no condition over sizes and attributes", e.span, help="compare sizes with numbers: `M >= 64`")  # type: ignore[arg-type]
+            raise error(
+                "S0506", f"`{show(e)}` is no condition over sizes and attributes", e.span, help="compare sizes with numbers: `M >= 64`"
+            )  # type: ignore[arg-type]
 
 
 def _several(e: sx.Node, value: Fact) -> tuple[int, ...]:
@@ -334,7 +355,9 @@ def _combined(e: sx.Node, f: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
     try:
         return f(a, b)
     except (TypeError, ZeroDivisionError):
-        raise error("S0506", f"`{show(e)}` cannot be computed for {a!r} and {b!r}", e.span, help="compare sizes with numbers: `M >= 64`") from None  # type: ignore[arg-type]
+        raise error(
+            "S0506", f"`{show(e)}` cannot be computed for {a!r} and {b!r}", e.span, help="compare sizes with numbers: `M >= 64`"
+        ) from None  # type: ignore[arg-type]
 
 
 # ---------------------------------------------------------------- schedules of roles
@@ -448,7 +471,9 @@ def check_schedules(module: Module) -> list[Diagnostic]:
 
 def _check(module: Module, schedule: sx.Schedule) -> None:
     if schedule.role is None and schedule.operator not in module.operators:
-        raise error("S0501", f"there is no operator `{schedule.operator}`", schedule.span, help=did_you_mean(schedule.operator, module.operators))
+        raise error(
+            "S0501", f"there is no operator `{schedule.operator}`", schedule.span, help=did_you_mean(schedule.operator, module.operators)
+        )
     if schedule.role is not None:
         _check_role(schedule, schedule.role)
     else:
@@ -459,7 +484,9 @@ def _check(module: Module, schedule: sx.Schedule) -> None:
 def _check_role(schedule: sx.Schedule, role: sx.Role) -> None:
     form = ROLES.get(role.name)
     if form is None:
-        raise error("S0511", f"there is no role `{role.name}`", role.span, help=did_you_mean(role.name, ROLES, f"the roles are {', '.join(ROLES)}"))
+        raise error(
+            "S0511", f"there is no role `{role.name}`", role.span, help=did_you_mean(role.name, ROLES, f"the roles are {', '.join(ROLES)}")
+        )
     if not form.fits(role):
         raise error("S0512", f"role `{role.name}` has other parameters", role.span, help=f"write `role {form.text}`")
 
@@ -499,4 +526,3 @@ def _check_call(module: Module, call: sx.Directive, calls: tuple[str, ...], knob
 
 
 __all__ = ["Attempt", "Chosen", "check_schedules", "choose", "evaluate", "read", "where"]
-

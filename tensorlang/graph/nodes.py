@@ -37,7 +37,8 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """`inputs[k]` is bound to `program.params[k]`, `outputs[k]` to `program.results[k]`. `members`: names of the model's nodes it computes."""
+    """`inputs[k]` is bound to `program.params[k]`, `outputs[k]` to `program.results[k]`. `members`: names of the model's nodes
+    it computes."""
 
     name: str
     program: Program

@@ -19,7 +19,6 @@ from tensorlang.graph.edit import rebuilt, with_reads, writes
 from tensorlang.graph.nodes import Graph, Kernel, Node, View
 from tensorlang.graph.programs import program_key
 
-
 Array = np.ndarray[Any, Any]
 _SMALL = 1 << 10
 

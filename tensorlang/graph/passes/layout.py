@@ -4,9 +4,10 @@
     after    t = conv(x, w') blocked    u = ... blocked      v = conv(u, k')         output v, row-major          w', k' laid out now
 
 `wishes(graph, kernel)` says how a kernel would like its parameters and its result, by the names of its program. Constants are laid out at
-compile time. A result gets the layout its kernel wishes; kernels without wishes whose elements come from places near by (pointwise,
-pooling) take over the layout of what they read. Where a reader wants another order than a value has, one copy is inserted for all of them.
-Graph inputs and outputs, views, and kernels that nobody asked stay row-major.
+compile time; a result gets the layout that its kernel wishes. Kernels without wishes read whatever is there. Their result takes over the
+layout of what they read element by element or near by (pointwise, pooling, concatenation), or else the one that a reader wishes.
+
+Where a reader wishes another order than a value has, one copy is inserted for all of them. Inputs, outputs and views are row-major.
 """
 
 from __future__ import annotations
@@ -18,14 +19,13 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from polyhedral.expr import Expr, Floor, Int, Mod, Name
-from tensorlang.graph.edit import fresh, rebuilt
+from tensorlang.graph.edit import fresh, reads, rebuilt
 from tensorlang.graph.nodes import Graph, Kernel, Node, Value, View
-from tensorlang.graph.programs import copy_program, is_contraction, recurs, reduces
+from tensorlang.graph.programs import copy_program, is_contraction, recurs
 from tensorlang.graph.relayout import relaid
-from tensorlang.graph.verify import result_tensors
 from tensorlang.schedule.layout import Layout
-from tensorlang.tensor import affine
-from tensorlang.tensor.nodes import Program
+from tensorlang.tensor import affine, walk
+from tensorlang.tensor.nodes import Dynamic, Program, Slot
 
 Wishes: TypeAlias = Callable[[Graph, Kernel], Mapping[str, Layout]]
 Array = np.ndarray[Any, Any]
@@ -33,13 +33,14 @@ Array = np.ndarray[Any, Any]
 
 def layout(graph: Graph, wishes: Wishes) -> Graph:
     """Return the graph with layouts assigned, constants laid out, and copies where they meet."""
-    state = _State(graph, dict(graph.values))
+    wished = {node.name: _canonical(graph, node, wishes(graph, node)) for node in graph.nodes if isinstance(node, Kernel)}
+    state = _State(graph, dict(graph.values), wished, _demands(graph, wished))
     for node in graph.nodes:
         match node:
             case View():
                 state.nodes.append(replace(node, input=state.arranged(node.input, None)))
             case Kernel():
-                _kernel(state, node, wishes(graph, node))
+                _kernel(state, node)
     return rebuilt(graph, state.nodes, values=state.values.values(), constants=state.constants)
 
 
@@ -50,10 +51,32 @@ def layouts_of(graph: Graph, kernel: Kernel) -> dict[str, Layout]:
     return {name: found for name, v in pairs if (found := graph.values[v].layout) is not None}
 
 
+Wish: TypeAlias = dict[str, Layout | None]
+"""What a kernel would like, by the names of values; None is row-major."""
+
+
+def _canonical(graph: Graph, node: Kernel, wished: Mapping[str, Layout]) -> Wish:
+    names = zip((*(p.name for p in node.program.params), *node.program.results), (*node.inputs, *node.outputs), strict=True)
+    return {v: canonical(wished[name], graph.values[v].shape) for name, v in names if name in wished}
+
+
+def _demands(graph: Graph, wished: Mapping[str, Wish]) -> dict[str, Layout]:
+    """Return the layouts that readers wish for values, the first wish for each; values that are returned or viewed are left out."""
+    out: dict[str, Layout] = {}
+    fixed = set(graph.outputs) | {node.input for node in graph.nodes if isinstance(node, View)}
+    for node in graph.nodes:
+        for name, found in wished.get(node.name, {}).items():
+            if found is not None and name not in fixed and name in reads(node):
+                out.setdefault(name, found)
+    return out
+
+
 @dataclass(slots=True)
 class _State:
     graph: Graph
     values: dict[str, Value]
+    wished: Mapping[str, Wish]
+    demands: Mapping[str, Layout]
     constants: dict[str, Array] = field(default_factory=dict)
     nodes: list[Node] = field(default_factory=list)
     copies: dict[tuple[str, Layout | None], str] = field(default_factory=dict)
@@ -74,44 +97,50 @@ class _State:
         return self.copies[name, wanted]
 
 
-def _kernel(state: _State, node: Kernel, wished: Mapping[str, Layout]) -> None:
-    graph, program = state.graph, node.program
-    wanted = {v: named_alike(wished[p.name]) for p, v in zip(program.params, node.inputs, strict=True) if p.name in wished}
-    results: dict[str, Layout | None] = {
-        v: named_alike(wished[t.name]) if t.name in wished and v not in graph.outputs else None
-        for t, v in zip(result_tensors(program), node.outputs, strict=True)
-    }
-    spread = None if wished or len(node.outputs) != 1 or not _keeps_layouts(program) else _common(state, node)
-    if spread is not None and node.outputs[0] not in graph.outputs:
-        results[node.outputs[0]] = retargeted(spread, graph.values[node.outputs[0]].shape)
+def _kernel(state: _State, node: Kernel) -> None:
+    wish = state.wished[node.name]
+    results: Wish = {v: None if v in state.graph.outputs else wish.get(v) for v in node.outputs}
+    if not wish and len(node.outputs) == 1 and node.outputs[0] not in state.graph.outputs:
+        results[node.outputs[0]] = _taken_over(state, node) or state.demands.get(node.outputs[0])
     kept = {found for found in results.values() if found is not None}
     inputs = []
     for name in node.inputs:
         now = state.values[name].layout
-        fits = now is not None and any(retargeted(now, graph.values[v].shape) in kept for v in node.outputs)
-        inputs.append(state.arranged(name, wanted.get(name, now if fits else None)))
+        fits = not wish or (now is not None and any(retargeted(now, state.graph.values[v].shape) in kept for v in node.outputs))
+        inputs.append(state.arranged(name, wish.get(name, now if fits else None)))
     for name, found in results.items():
         state.values[name] = replace(state.values[name], layout=found)
     state.nodes.append(replace(node, inputs=tuple(inputs)))
 
 
-def _keeps_layouts(program: Program) -> bool:
-    """Tell whether a kernel may take over the layout of what it reads: neighbouring elements of its result read neighbouring elements."""
-    if recurs(program) or is_contraction(program):
-        return False
-    return not reduces(program) or len(program.params) == 1
-
-
-def _common(state: _State, node: Kernel) -> Layout | None:
-    """Return the layout of the largest input that has the rank of the result and a layout that the result can have."""
+def _taken_over(state: _State, node: Kernel) -> Layout | None:
+    """Return the layout of the largest input that the kernel reads in the order of its result and that the result can have."""
+    if recurs(node.program) or is_contraction(node.program):
+        return None
     shape = state.graph.values[node.outputs[0]].shape
-    found = [
-        state.values[name] for name in node.inputs if state.values[name].layout is not None and len(state.values[name].shape) == len(shape)
-    ]
-    for value in sorted(found, key=lambda v: -int(np.prod(v.shape))):
-        if value.layout is not None and value.shape[:2] == shape[:2] and retargeted(value.layout, shape) is not None:
-            return value.layout
+    found = [(p.name, state.values[v]) for p, v in zip(node.program.params, node.inputs, strict=True)]
+    for param, value in sorted(found, key=lambda item: -int(np.prod(item[1].shape))):
+        fits = value.layout is not None and len(value.shape) == len(shape) and _in_order(node.program, param)
+        if value.layout is not None and fits and _divides(value.layout, shape):
+            return retargeted(value.layout, shape)
     return None
+
+
+def _in_order(program: Program, param: str) -> bool:
+    """Tell whether every read of `param` is near the element being defined: each index moves with the axis at its own position alone."""
+    reads_of = ((d, e) for d in program.definitions for p in d.pieces for e in walk.reads(p.value) if e.tensor == param)
+    return all(_near(slot, k, d.axes) for d, e in reads_of for k, slot in enumerate(e.index))
+
+
+def _near(slot: Slot, position: int, axes: tuple[str, ...]) -> bool:
+    own = axes[position : position + 1]
+    return not isinstance(slot, Dynamic) and not (set(affine.names(slot)) & set(axes)).difference(own)
+
+
+def _divides(layout: Layout, shape: tuple[int, ...]) -> bool:
+    """Tell whether the blocks of `layout` cut a tensor of `shape` without a rest."""
+    extents = dict(zip(layout.axes, shape, strict=True))
+    return all(extents[n] % e.divisor == 0 for e in layout.dims if isinstance(e, Floor) for n in affine.names(e))
 
 
 # ---------------------------------------------------------------- layouts
@@ -138,8 +167,24 @@ def _extent(e: Expr, extents: Mapping[str, int]) -> int | None:
             return None
 
 
-def named_alike(layout: Layout) -> Layout:
-    """Return the same arrangement with its axes called d0, d1, … and without storage dimensions of one cell: equal memory, equal layouts."""
+def canonical(layout: Layout, shape: tuple[int, ...]) -> Layout | None:
+    """Return the simplest layout with the same memory, its axes called d0, d1, …; None when that is row-major order.
+
+    Storage dimensions of one cell go, and a quotient next to its remainder is the axis itself."""
     to: dict[str, Expr] = {axis: Name(f"d{k}") for k, axis in enumerate(layout.axes)}
-    kept = [(affine.substitute(e, to), n) for e, n in zip(layout.dims, layout.shape, strict=True) if not (n == 1 and e == Int(0))]
-    return Layout(tuple(f"d{k}" for k in range(len(layout.axes))), tuple(e for e, _ in kept), tuple(n for _, n in kept))
+    extents = {f"d{k}": n for k, n in enumerate(shape)}
+    dims: list[tuple[Expr, int]] = []
+    for e, n in zip((affine.substitute(e, to) for e in layout.dims), layout.shape, strict=True):
+        if n == 1 and e == Int(0):
+            continue
+        before = dims[-1] if dims else None
+        match e, before:
+            case Mod(value=Name(name), divisor=inner), (Floor(value=Name(other), divisor=outer), m) if (
+                name == other and inner == outer == n and m * n == extents[name]
+            ):
+                dims[-1] = (Name(name), m * n)
+            case _:
+                dims.append((e, n))
+    found = Layout(tuple(extents), tuple(e for e, _ in dims), tuple(n for _, n in dims))
+    plain = [Name(d) for d, n in extents.items() if n != 1]
+    return None if [e for e, n in dims if n != 1] == plain and int(np.prod(found.shape)) == int(np.prod(shape)) else found

@@ -22,7 +22,6 @@ from tensorlang.graph.programs import is_pointwise
 from tensorlang.tensor import walk
 from tensorlang.tensor.nodes import Binary, Const, Expr, Program, Read
 
-
 _SAMPLE = 64
 """How many elements are looked at before all of them are: large constants of one value are rare."""
 

@@ -60,9 +60,7 @@ u8 = DType("u8", "uint", 8)
 u4 = DType("u4", "uint", 4)
 bool_ = DType("bool", "bool", 8)
 
-DTYPES: dict[str, DType] = {
-    d.name: d for d in (f64, f32, f16, bf16, f8e4m3, f8e5m2, i64, i32, i16, i8, i4, u64, u32, u16, u8, u4, bool_)
-}
+DTYPES: dict[str, DType] = {d.name: d for d in (f64, f32, f16, bf16, f8e4m3, f8e5m2, i64, i32, i16, i8, i4, u64, u32, u16, u8, u4, bool_)}
 
 _NUMPY: dict[str, np.dtype[Any]] = {
     "f64": np.dtype(np.float64),

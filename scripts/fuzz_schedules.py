@@ -35,9 +35,7 @@ def main() -> int:
     start = time.monotonic()
 
     @seeded(arguments.seed)
-    @settings(
-        max_examples=arguments.count, phases=[Phase.generate], deadline=None, database=None, suppress_health_check=list(HealthCheck)
-    )
+    @settings(max_examples=arguments.count, phases=[Phase.generate], deadline=None, database=None, suppress_health_check=list(HealthCheck))
     @given(scheduled(), st.integers(0, 2**16))
     def one(case: Case, seed: int) -> None:
         if arguments.seconds and time.monotonic() - start > arguments.seconds:

@@ -91,7 +91,9 @@ class InternalError(Exception):
         return f"internal error in stage `{self.stage}`: {self.detail}\nThis is a defect of tensorlang, not of your program."
 
 
-def error(code: str, title: str, span: Span = NOWHERE, label: str = "", *, notes: tuple[str, ...] = (), help: str | None = None) -> CompileError:
+def error(
+    code: str, title: str, span: Span = NOWHERE, label: str = "", *, notes: tuple[str, ...] = (), help: str | None = None
+) -> CompileError:
     """Return a `CompileError` with one diagnostic and at most one label, ready to raise."""
     labels = () if span is NOWHERE else (Label(span, label),)
     return CompileError(Diagnostic(code, title, labels, notes, help))

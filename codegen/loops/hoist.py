@@ -55,7 +55,7 @@ def _hoisted(loop: For, fresh: Fresh, before: list[Stmt]) -> For:
         if not _expensive(e) or free_vars(e) & bound:
             return False
         parts = list(walk(e))
-        return not any(isinstance(p, Name) and p.name in bound or isinstance(p, Load) and p.buffer in written | bound for p in parts)
+        return not any((isinstance(p, Name) and p.name in bound) or (isinstance(p, Load) and p.buffer in written | bound) for p in parts)
 
     def rewrite(e: Expr) -> Expr:
         if movable(e):
@@ -85,4 +85,3 @@ def _hoisted(loop: For, fresh: Fresh, before: list[Stmt]) -> For:
 
 def _expensive(e: Expr) -> bool:
     return any(isinstance(p, Call) or (isinstance(p, Binary) and p.op in _DIVISIONS) for p in walk(e))
-

@@ -137,4 +137,3 @@ def dimension(directive: syntax.Directive, e: syntax.Expr, env: Mapping[str, Aff
             return product
         case _:
             bad(directive, f"`{show(e)}` is not a layout dimension")
-

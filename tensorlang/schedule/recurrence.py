@@ -32,7 +32,9 @@ def shared_stage(stages: Stages, group: tuple[Definition, ...]) -> Stage:
     parts = [make_stage(stages, d) for d in ordered]
     name = parts[0].name
     shared = full(name, ordered[0].axes[0])
-    joint = Stage(name, tuple(ordered), tuple(s for p in parts for s in p.statements), [shared], {shared: set()}, {shared: None}, set(), {}, {})
+    joint = Stage(
+        name, tuple(ordered), tuple(s for p in parts for s in p.statements), [shared], {shared: set()}, {shared: None}, set(), {}, {}
+    )
     joint.forward[shared] = Name(ordered[0].axes[0])
     for part, definition in zip(parts, ordered, strict=True):
         own = part.loops[0]

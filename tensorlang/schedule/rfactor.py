@@ -62,4 +62,3 @@ def rfactor(program: Program, binder: str, by: int) -> Program | str:
     new = replace(definition, pieces=(replace(piece, value=swap(piece.value)),))
     at = program.definitions.index(definition)
     return replace(program, definitions=(*program.definitions[:at], made, new, *program.definitions[at + 1 :]))
-

@@ -169,7 +169,7 @@ def _contraction(d: Deriver, cluster: Cluster) -> Shape | None:
     rows = (*(n for n in c.batch if n not in in_b), *c.rows)
     columns = (*(j for j in c.columns if j != axis), axis)
     inner = tuple(k for k in c.inner if channel is None or k != channel[0])
-    facts = (
+    facts: tuple[Mapping[str, int | bool], ...] = (
         {},
         {"padded": c.padded, "block": channel[1] if channel else 1},
         {"reuse": reuse, "unit": unit_stride(c.w_read.index, None, None, axis)},

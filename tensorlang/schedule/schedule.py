@@ -82,7 +82,8 @@ class Schedule:
         return self.then(_directive("store_at", [tensor], [("at", [loop])]))
 
     def pack(self, tensor: str, as_: Sequence[str] = (), at: str | None = None) -> Schedule:
-        """Copy `tensor` into a buffer arranged as `as_` (loops of its reader or expressions over its axes), inside loop `at` or at the root."""
+        """Copy `tensor` into a buffer arranged as `as_` (loops of its reader or expressions over its axes), inside loop `at` or
+        at the root."""
         phrases: list[tuple[str, Sequence[object]]] = [("at", [at])] if at else []
         if as_:
             phrases.append(("as", [_layout(as_)]))
@@ -139,6 +140,6 @@ def _dimension(text: str) -> syntax.Expr:
         case [name]:
             return syntax.Id(name)
         case [name, ("//" | "%" | "+" | "-" | "*") as op, number]:
-            return syntax.Binary(op, syntax.Id(name), syntax.Number(number))  # type: ignore[arg-type]
+            return syntax.Binary(op, syntax.Id(name), syntax.Number(number))
         case _:
             raise ValueError(f"`{text}` is no layout dimension: write a name, or `name op number`")

@@ -328,13 +328,13 @@ def evaluate(e: sx.Node, known: Mapping[str, Fact]) -> Any:
         case _:
             raise error(
                 "S0506", f"`{show(e)}` is no condition over sizes and attributes", e.span, help="compare sizes with numbers: `M >= 64`"
-            )  # type: ignore[arg-type]
+            )
 
 
 def _several(e: sx.Node, value: Fact) -> tuple[int, ...]:
     if isinstance(value, tuple):
         return value
-    raise error("S0506", f"`{show(e)}` takes a pack", e.span, help="write `rank(D)` or `prod(D..)` for a pack `D..`")  # type: ignore[arg-type]
+    raise error("S0506", f"`{show(e)}` takes a pack", e.span, help="write `rank(D)` or `prod(D..)` for a pack `D..`")
 
 
 def _junction(op: str, a: Any, b: Any) -> Any:
@@ -357,7 +357,7 @@ def _combined(e: sx.Node, f: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
     except (TypeError, ZeroDivisionError):
         raise error(
             "S0506", f"`{show(e)}` cannot be computed for {a!r} and {b!r}", e.span, help="compare sizes with numbers: `M >= 64`"
-        ) from None  # type: ignore[arg-type]
+        ) from None
 
 
 # ---------------------------------------------------------------- schedules of roles

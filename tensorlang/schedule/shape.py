@@ -36,7 +36,7 @@ def contraction(definition: Definition, vector_axis: str) -> Contraction | None:
     """Return the definition as a contraction whose `columns` hold `vector_axis`, or None when it has another shape."""
     if len(definition.pieces) != 1 or len(definition.tensors) != 1:
         return None
-    found = [r for r in reduces(definition.pieces[0].value)]
+    found = list(reduces(definition.pieces[0].value))
     if len(found) != 1:
         return None
     reduce = found[0]

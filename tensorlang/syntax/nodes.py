@@ -279,7 +279,7 @@ class Phrase(Node):
     """A preposition and its operands: `by (8, 32)`, `at ko`, `as [jo, ki, ji]`, `in shared`, `stages 2`."""
 
     preposition: str
-    operands: tuple[Expr, ...]
+    operands: tuple[Expr | Layout, ...]
 
 
 @dataclass(frozen=True, slots=True)

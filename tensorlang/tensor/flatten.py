@@ -127,9 +127,7 @@ def _stable(dims: set[Dims], live: set[Vars], joins: set[tuple[Dims, Vars]]) -> 
         live = live - gone_vars
 
 
-def _apply(
-    program: Program, table: dict[str, Tensor], good: set[tuple[Dims, Vars]], joins: set[tuple[Dims, Vars]]
-) -> Program | None:
+def _apply(program: Program, table: dict[str, Tensor], good: set[tuple[Dims, Vars]], joins: set[tuple[Dims, Vars]]) -> Program | None:
     if not good:
         return None
     seed = min(good)

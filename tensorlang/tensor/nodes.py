@@ -180,9 +180,9 @@ class Reducer(Node):
 
 @dataclass(frozen=True, slots=True)
 class Reduce(Node):
-    """Left fold of `body` (one expression a component, already lifted, in the accumulator's dtypes) over the points of `binders` that satisfy
-    `where` and, for filters that depend on data, `filter`; first binder outermost. Yields a tuple when the reducer has several
-    components, else a value; a reducer's `yield` has already been applied around it."""
+    """Left fold of `body` (one expression a component, already lifted, in the accumulator's dtypes) over the points of `binders` that
+    satisfy `where` and, for filters that depend on data, `filter`; first binder outermost. Yields a tuple when the reducer has
+    several components, else a value; a reducer's `yield` has already been applied around it."""
 
     reducer: Reducer
     binders: tuple[Binder, ...]

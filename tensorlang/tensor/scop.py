@@ -151,9 +151,7 @@ def _accumulators(prefix: str, piece: Piece) -> tuple[Accumulator, ...]:
     found: dict[Reduce, Cond] = {}
     for reduce, when in _reductions(piece.value, TRUE):
         found[reduce] = affine.disj(found[reduce], when) if reduce in found else when
-    return tuple(
-        Accumulator(f"{prefix}.acc{number or ''}", reduce, when) for number, (reduce, when) in enumerate(found.items())
-    )
+    return tuple(Accumulator(f"{prefix}.acc{number or ''}", reduce, when) for number, (reduce, when) in enumerate(found.items()))
 
 
 def facts(cond: Expr) -> tuple[Cond, Cond]:

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from loops_golden import cases, check, read
 from loops_strategies import running_functions, small_index
 
-from codegen.loops.interp import evaluate_index, run
 from codegen.dtypes import f32
+from codegen.loops.interp import evaluate_index, run
 from codegen.loops.nodes import Alloc, Buffer, Const, FloorDiv, For, Function, Index, Int, Load, Mod, Store, Var
 from codegen.loops.parser import parse, parse_expr, parse_index
 from codegen.loops.printer import show, show_expr, show_index
@@ -132,7 +132,11 @@ def test_simplification_of_a_kernel_takes_milliseconds() -> None:
 
 
 def test_blocks_dissolved_at_two_levels_keep_their_allocations_apart() -> None:
-    inner = (Alloc(Buffer("t", f32, (Int(4),), "stack", 4)), Store("t", (Int(0),), Const(1.0, f32)), Store("y", (Var("j"),), Load("t", (Int(0),))))
+    inner = (
+        Alloc(Buffer("t", f32, (Int(4),), "stack", 4)),
+        Store("t", (Int(0),), Const(1.0, f32)),
+        Store("y", (Var("j"),), Load("t", (Int(0),))),
+    )
     first, second = For("j", Int(0), Int(1), inner), For("j", Int(1), Int(2), inner)
     function = Function("f", (), (Buffer("y", f32, (Int(2),)),), (For("i", Int(0), Int(1), (first, second)),), frozenset({"y"}))
     verify(simplify(function))

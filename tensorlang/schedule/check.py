@@ -12,15 +12,17 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from polyhedral.expr import Expr as Affine
-from polyhedral.legality import Instance, Violation, check
+from polyhedral.legality import Instance, Violation, check, suggest_skew
 from polyhedral.storage import Cells, Clobber, injective, validate
 from polyhedral.verdict import Proven, Unknown
-from tensorlang.diagnostics import CompileError, Diagnostic, Label
+from tensorlang.diagnostics import NOWHERE, CompileError, Diagnostic, Label, Span
 from tensorlang.schedule.apply import apply
 from tensorlang.schedule.plan import Plan, Storage
 from tensorlang.schedule.schedule import Schedule
+from tensorlang.syntax.printer import show
 from tensorlang.tensor import affine
 from tensorlang.tensor.nodes import Program
+from tensorlang.tensor.scop import StatementInfo
 from tensorlang.tensor.walk import definers, tensor_table
 
 Verdict: TypeAlias = Proven | Violation | Clobber | Unknown
@@ -99,13 +101,13 @@ def _refusal(
     source = plan.stages.statements.get(final.source.statement)
     target = plan.stages.statements.get(final.target.statement)
     if target is not None:
-        labels.append(Label(target.definition.span, f"{_at(final.target)} is computed here"))
+        labels.append(Label(_written(target), f"{_at(final.target)} is computed here"))
     code, title = _TITLES[final.kind]
     notes = _notes(final)
     if source is not None and source is not target:
-        labels.append(Label(source.definition.span, f"{_at(final.source)} is computed here"))
+        labels.append(Label(_written(source), f"{_at(final.source)} is computed here"))
     where = f" of `{program.name}`" if blamed is None else ""
-    return Diagnostic(code, title + where, tuple(labels), tuple(notes), _help(plan, final, blamed is None))
+    return Diagnostic(code, title + where, tuple(labels), tuple(notes), _help(plan, final) or _skewed(program, schedule, layouts, knobs, count, final))
 
 
 def _blame(
@@ -140,6 +142,12 @@ _TITLES = {
 }
 
 
+def _written(statement: StatementInfo) -> Span:
+    """Return the clause that a statement is of."""
+    span = statement.definition.pieces[statement.piece].span
+    return statement.definition.span if span is NOWHERE else span
+
+
 def _at(instance: Instance) -> str:
     point = ", ".join(f"{k}={v}" for k, v in instance.iters.items())
     return f"`{instance.statement}` at ({point})" if point else f"`{instance.statement}`"
@@ -162,10 +170,39 @@ def _when(instance: Instance) -> str:
     return "at " + ", ".join(f"{k}={v}" for k, v in instance.loops.items()) if instance.loops else "outside all loops"
 
 
-def _help(plan: Plan, violation: Violation, derived: bool) -> str | None:
+def _help(plan: Plan, violation: Violation) -> str | None:
     dep = violation.dep
     if violation.kind in ("race", "lane") and dep is not None and dep.kind == "RED":
         return f"it is a reduction: parallelise or vectorize another loop, or `rfactor` the reduction; loop `{violation.loop}` combines into one element"
     if violation.kind in ("race", "lane"):
         return f"leave loop `{violation.loop}` serial, or mark a loop that carries no dependence"
+    return None
+
+
+def _skewed(
+    program: Program,
+    schedule: Schedule,
+    layouts: Mapping[str, Storage] | None,
+    knobs: Mapping[str, int] | None,
+    count: int,
+    violation: Violation,
+) -> str | None:
+    """Return the `skew` that makes the order legal, put before the directive that is blamed: tried, and proven, before it is told."""
+    if violation.kind != "order" or not count:
+        return None
+    before, blamed = schedule.directives[: count - 1], schedule.directives[count - 1]
+    refused = apply(program, replace(schedule, directives=schedule.directives[:count]), layouts, knobs)
+    found = suggest_skew(refused.placed, violation, refused.depth)
+    if found is None:
+        return None
+    stage = refused.stages.statements[violation.source.statement].definition.tensors[0].name
+    loop, by, factor = found[0].removeprefix(stage + "."), found[1].removeprefix(stage + "."), found[2]
+    skew = Schedule(program.name).skew(f"{stage}.{loop}", f"{stage}.{by}", factor).directives
+    shown = show(Schedule(program.name).skew(loop, by, factor).directives[0])
+    for directives, where in (((*before, *skew, blamed), "first"), ((*before, blamed, *skew), "after it")):
+        try:
+            if isinstance(verdict_of(apply(program, replace(schedule, directives=directives), layouts, knobs)), Proven):
+                return f"`{shown}` {where} makes this order legal"
+        except CompileError:
+            continue
     return None

@@ -17,6 +17,7 @@ from codegen.dtypes import compute_dtype
 from polyhedral.expr import Name as AffineName
 from tensorlang.schedule.layout import Layout
 from tensorlang.schedule.machine import Machine
+from tensorlang.schedule.pack import is_padding, pack
 from tensorlang.schedule.plan import Storage
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.shape import Contraction, block_of, contraction, extents, innermost_axis, readers, unit_stride, work
@@ -24,7 +25,7 @@ from tensorlang.schedule.storage import in_blocks, to_layout, to_storage
 from tensorlang.tensor import affine
 from tensorlang.tensor.flatten import flatten
 from tensorlang.tensor.lift import lift
-from tensorlang.tensor.nodes import Definition, Dynamic, Program
+from tensorlang.tensor.nodes import Definition, Dynamic, Program, Read
 from tensorlang.tensor.walk import components, definition_reads, index_names, reads, reduces, tensor_table
 
 PARALLEL_WORK = 40_000
@@ -176,8 +177,10 @@ def _pointwise(d: Deriver, definition: Definition) -> None:
                 d.add(d.schedule.split(f"{name}.{crossing}", lanes, (f"{crossing}_o", f"{crossing}_i")))
                 order = [*(f"{a}_o" if a == crossing else a for a in order), f"{crossing}_i"]
                 sizes = {**sizes, f"{crossing}_o": -(-(sizes[crossing] or 64) // lanes)}
-            if len(definition.pieces) == 1 or not binders:
-                d.add(_order(d.schedule, name, [*order, *(binders if len(definition.pieces) == 1 else []), inner]))
+            if binders and len(definition.pieces) == 1:
+                order = _several_at_once(d, definition, axis, order, binders, inner)
+            elif not binders:
+                d.add(_order(d.schedule, name, [*order, inner]))
             d.add(d.schedule.vectorize(f"{name}.{inner}"))
             _parallel(d, name, order, {**sizes, outer: -(-(sizes[axis] or 64) // lanes)})
         else:
@@ -185,6 +188,38 @@ def _pointwise(d: Deriver, definition: Definition) -> None:
     else:
         _reduction_lanes(d, definition)
         _parallel(d, name, list(definition.axes), sizes)
+
+
+def _several_at_once(d: Deriver, definition: Definition, axis: str, order: list[str], binders: list[str], inner: str) -> list[str]:
+    """Reduce for several points of the innermost other axis together, so that their accumulators do not wait for each other, from inputs
+    that are copied with their padding. Return the outer loops."""
+    name = definition.tensors[0].name
+    sizes = extents(definition)
+    unblocked = [a for a in definition.axes if a != axis and (sizes[a] or 0) >= 4]
+    count = _together(sizes[unblocked[-1]]) if unblocked else 1
+    if count > 1:
+        row = unblocked[-1]
+        d.add(d.schedule.split(f"{name}.{row}", count, (f"{row}_o", f"{row}_t")))
+        outer = [f"{row}_o" if a == row else a for a in order]
+        d.add(_order(d.schedule, name, [*outer, *binders, f"{row}_t", inner]).unroll(f"{name}.{row}_t"))
+        order = outer
+    else:
+        d.add(_order(d.schedule, name, [*order, *binders, inner]))
+    for tensor in dict.fromkeys(r.tensor for p in definition.pieces for e in reduces(p.value) for r in reads(e)):
+        packed = pack(d.program, tensor)
+        if tensor in d.axes and not isinstance(packed, str) and is_padding(packed):
+            storage = d.layouts.get(tensor)
+            blocked = storage is not None and block_of(storage, innermost_axis(storage) or "") is not None
+            read = next(r for p in definition.pieces for e in reduces(p.value) for r in reads(e) if r.tensor == tensor)
+            d.add(d.schedule.pack(tensor, _blocked_dims(d, tensor, read, storage) if blocked and storage is not None else ()))
+    return order
+
+
+def _together(extent: int | None) -> int:
+    """Return how many points to reduce at once: a divisor of the extent from 8 down to 4, or 8 with a rest."""
+    if extent is None:
+        return 4
+    return next((n for n in range(8, 3, -1) if extent % n == 0), min(8, extent))
 
 
 def crossing_axis(d: Deriver, definition: Definition, axis: str) -> str | None:
@@ -446,7 +481,7 @@ def _packs(d: Deriver, s: Schedule, definition: Definition, c: Contraction, axis
     if c.padded:
         storage = d.layouts.get(c.x)
         if storage is not None and block_of(storage, innermost_axis(storage) or "") is not None:
-            s = s.pack(c.x, _blocked_dims(d, c, storage))
+            s = s.pack(c.x, _blocked_dims(d, c.x, c.x_read, storage))
         else:
             s = s.pack(c.x)
     if c.w in d.layouts:
@@ -456,7 +491,7 @@ def _packs(d: Deriver, s: Schedule, definition: Definition, c: Contraction, axis
         rows *= sizes[r] or 64
     contiguous = unit_stride(c.w_read.index, None, None, axis)
     if rows >= (64 if contiguous else 4) and c.w in tensor_table(d.program):
-        names = tuple(slot.name for slot in c.w_read.index if isinstance(slot, AffineName))
+        names = tuple(slot.name if isinstance(slot, AffineName) else f"a{k}" for k, slot in enumerate(c.w_read.index))
         at = f"{definition.tensors[0].name}.{c.batch[-1]}" if c.batch and any(n in c.batch for n in names) else None
         dims = packed_dims(c, axis, width, inner, names)
         if at is not None:
@@ -465,16 +500,14 @@ def _packs(d: Deriver, s: Schedule, definition: Definition, c: Contraction, axis
     return s
 
 
-def _blocked_dims(d: Deriver, c: Contraction, storage: Storage) -> tuple[str, ...]:
+def _blocked_dims(d: Deriver, tensor: str, read: Read, storage: Storage) -> tuple[str, ...]:
+    """Return the blocked layout for a copy of `tensor`, whose axes are named as `read` indexes them."""
     axis = innermost_axis(storage)
-    axes = tuple(s.name if isinstance(s, AffineName) else f"a{k}" for k, s in enumerate(c.x_read.index))
-    own = d.axes[c.x]
+    axes = tuple(s.name if isinstance(s, AffineName) else f"a{k}" for k, s in enumerate(read.index))
+    own = d.axes[tensor]
     block = block_of(storage, axis or "") or 1
-    out: list[str] = []
-    for name, old in zip(axes, own, strict=True):
-        out.append(f"{name} // {block}" if old == axis else name)
-    out.append(f"{axes[own.index(axis or '')]} % {block}")
-    return tuple(out)
+    dims = [f"{name} // {block}" if old == axis else name for name, old in zip(axes, own, strict=True)]
+    return (*dims, f"{axes[own.index(axis or '')]} % {block}")
 
 
 

@@ -13,11 +13,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from polyhedral.expr import Compare, Cond
+from polyhedral.expr import TRUE, Compare, Cond
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.tensor import affine
-from tensorlang.tensor.nodes import Binder, Definition, Dynamic, Expr, Holds, Piece, Program, Read, Reduce, Select, Tensor
+from tensorlang.diagnostics import NOWHERE
+from tensorlang.tensor.nodes import Binder, Const, Definition, Dynamic, Expr, Holds, Piece, Program, Read, Reduce, Reducer, Select, Tensor
 from tensorlang.tensor.walk import components, fresh_for, map_children, tensor_table
 
 Ranges = Mapping[str, tuple[Affine, Affine]]
@@ -62,6 +63,9 @@ def pack(program: Program, tensor: str) -> tuple[Program, str] | str:
     copy = Definition((Tensor(name, source.dtype, shape, span=source.span),), axes, (Piece(value, span=source.span),), span=source.span)
 
     def redirect(e: Expr) -> Expr:
+        skipped = _skipped(e, tensor, source)
+        if isinstance(e, Reduce) and skipped is not None and box is not None and skipped.fill == fill:
+            return replace(e, where=TRUE, body=(Read(name, _moved(skipped.index, lows), span=e.body[0].span),))
         match e:
             case Select(Holds(cond), Read(t, idx), other) if t == tensor and box is not None and other == fill and _in_range(cond, idx, source):
                 return Read(name, _moved(idx, lows), span=e.span)
@@ -114,6 +118,9 @@ def _reads(e: Expr, tensor: str) -> list[Read]:
 
 def _padded(e: Expr, tensor: str, source: Tensor, ranges: Ranges) -> list[_Padded]:
     """Return every read of `tensor` in `e` at affine indices, with its fill value where it stands in an in-range `Select`."""
+    skipped = _skipped(e, tensor, source)
+    if isinstance(e, Reduce) and skipped is not None:
+        return [replace(skipped, ranges={**ranges, **_binders(e.binders)})]
     match e:
         case Select(Holds(cond), Read(t, index), fill) if t == tensor and _in_range(cond, index, source):
             return [_Padded(tuple(s for s in index if not isinstance(s, Dynamic)), fill, ranges)]
@@ -131,6 +138,27 @@ def _padded(e: Expr, tensor: str, source: Tensor, ranges: Ranges) -> list[_Padde
 
     map_children(visit, e)
     return out
+
+
+def _skipped(e: Expr, tensor: str, source: Tensor) -> _Padded | None:
+    """Return the read of a reduction that leaves out what lies outside the tensor: as good as reading the reducer's identity there."""
+    match e:
+        case Reduce(reducer=Reducer(identity=(Const() as identity,)), body=(Read(t, index),), filter=None) if t == tensor:
+            known = reducer_kind(e) in ("max", "min", "sum") and e.where != TRUE and _in_range(e.where, index, source)
+            return _Padded(tuple(s for s in index if not isinstance(s, Dynamic)), replace(identity, span=NOWHERE), {}) if known else None
+        case _:
+            return None
+
+
+def reducer_kind(e: Expr) -> str | None:
+    return e.reducer.kind if isinstance(e, Reduce) else None
+
+
+def is_padding(packed: tuple[Program, str]) -> bool:
+    """Tell whether a copy holds padding, so that its readers are spared a condition."""
+    program, name = packed
+    definition = next(d for d in program.definitions if d.tensors[0].name == name)
+    return isinstance(definition.pieces[0].value, Select)
 
 
 def _binders(binders: tuple[Binder, ...]) -> dict[str, tuple[Affine, Affine]]:

@@ -52,7 +52,7 @@ def contraction(definition: Definition, vector_axis: str) -> Contraction | None:
         return None
     (x, x_padded), (w, w_padded) = (a, b) if vector_axis in index_names(b[0]) else (b, a)
     in_x, in_w = index_names(x), index_names(w)
-    if vector_axis not in in_w or vector_axis in in_x or w_padded or not all(isinstance(s, AffineName) for s in w.index):
+    if vector_axis not in in_w or vector_axis in in_x or w_padded or not all(_is_plain(s) for s in w.index):
         return None
     axes = definition.axes
     binders = tuple(b.name for b in reduce.binders)
@@ -68,6 +68,10 @@ def contraction(definition: Definition, vector_axis: str) -> Contraction | None:
         x_padded,
         reduce,
     )
+
+
+def _is_plain(slot: Affine | Dynamic) -> bool:
+    return isinstance(slot, AffineName) or (not isinstance(slot, Dynamic) and affine.constant(slot) is not None)
 
 
 def _operand(e: Expr) -> tuple[Read, bool] | None:

@@ -16,6 +16,7 @@ from tensorlang.graph.nodes import Graph, Kernel, Node
 from tensorlang.graph.programs import program_key, recurs, reduces
 from tensorlang.tensor.compose import common_subexpressions, eliminate_dead, inline_all, simplify
 from tensorlang.tensor.nodes import Program
+from tensorlang.tensor.units import drop_unit_binders
 
 
 def tidy(graph: Graph) -> Graph:
@@ -37,4 +38,4 @@ def tidied_program(program: Program) -> Program:
     """Return the program without local tensors where it neither reduces nor recurs, and with what is known in it resolved."""
     if len(program.definitions) > 1 and not reduces(program) and not recurs(program):
         program = common_subexpressions(eliminate_dead(inline_all(program, lambda definition, reads: True)))
-    return simplify(program)
+    return simplify(drop_unit_binders(program))

@@ -13,6 +13,7 @@ from itertools import product
 from codegen.dtypes import DTYPES, DType
 from polyhedral import expr as px
 from tensorlang.check import affine
+from tensorlang.check.binder import Given, TensorArg
 from tensorlang.check.bindings import Arg
 from tensorlang.check.body import elaborate
 from tensorlang.check.inline import inline
@@ -21,7 +22,7 @@ from tensorlang.check.laws import check_laws
 from tensorlang.check.module import Module
 from tensorlang.check.packs import dimension_names
 from tensorlang.check.problems import NeedsStatic
-from tensorlang.check.signature import Given, TensorArg, bind
+from tensorlang.check.signature import bind
 from tensorlang.check.types import CLASSES, REPRESENTATIVE
 from tensorlang.check.walk import descendants
 from tensorlang.diagnostics import CompileError, Diagnostic

@@ -14,13 +14,15 @@ from dataclasses import dataclass, replace
 from codegen.dtypes import DType
 from polyhedral import expr as px
 from tensorlang.check import affine
+from tensorlang.check.binder import Given
 from tensorlang.check.bindings import Arg, Inlined
-from tensorlang.check.body import Body, Equation, elaborate
+from tensorlang.check.body import elaborate
+from tensorlang.check.equations import Body, Equation
 from tensorlang.check.problems import NeedsStatic, counted, error, labelled
 from tensorlang.check.reads import show_dims
 from tensorlang.check.scalar import value
 from tensorlang.check.scope import Scope, expand
-from tensorlang.check.signature import Given, bind
+from tensorlang.check.signature import bind
 from tensorlang.check.values import Dim, Fn, Idx, Num, Packed, Str, Tensor, Value
 from tensorlang.diagnostics import CompileError, Diagnostic, Label, Span
 from tensorlang.syntax import nodes as sx

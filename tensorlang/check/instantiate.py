@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from codegen.dtypes import DType
 from polyhedral import expr as px
 from tensorlang.check import affine
+from tensorlang.check.binder import Given, TensorArg
 from tensorlang.check.bindings import Arg
 from tensorlang.check.body import elaborate
 from tensorlang.check.inline import inline
 from tensorlang.check.module import Module
 from tensorlang.check.problems import NeedsStatic, did_you_mean, error
-from tensorlang.check.signature import Given, TensorArg, bind
+from tensorlang.check.signature import bind
 from tensorlang.diagnostics import CompileError
 from tensorlang.syntax import nodes as sx
 from tensorlang.tensor import nodes as ir

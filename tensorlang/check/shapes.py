@@ -1,0 +1,323 @@
+"""Shapes of arguments against declared dimensions: what each tells of the operator's sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from polyhedral import expr as px
+from tensorlang.check import affine
+from tensorlang.check.binder import Binder, args_of, dims_of, pack_names, product, show_shape, tensor_params, wrong_rank
+from tensorlang.check.bindings import Arg
+from tensorlang.check.packs import dimension_names
+from tensorlang.check.problems import NeedsStatic, did_you_mean, error
+from tensorlang.check.reads import show
+from tensorlang.check.scalar import value
+from tensorlang.check.scope import Scope
+from tensorlang.check.types import CONSTANTS
+from tensorlang.check.values import Idx, Num, Packed, Val
+from tensorlang.check.walk import children, descendants
+from tensorlang.syntax import nodes as sx
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """One dimension as declared, packs expanded: a size variable, a composite of them, or an expression; possibly broadcast."""
+
+    node: sx.Node
+    position: int | None
+    broadcast: bool = False
+
+
+def expected(b: Binder, param: sx.Param, copy: int) -> list[Expected]:
+    """Return the declared dimensions of a parameter with packs expanded. `copy`: which of its tensors, for `each`."""
+    out: list[Expected] = []
+    for dim in dims_of(param):
+        broadcast = isinstance(dim, sx.Broadcast)
+        inner = dim.value if isinstance(dim, sx.Broadcast) else dim
+        match inner:
+            case sx.Pack(node):
+                key = next(iter(pack_names(b).mentioned(inner)), None)
+                if key is None:
+                    raise error(
+                        "T0130",
+                        "`..` repeats an expression for every position of its packs, but this one has no pack",
+                        inner.span,
+                        "nothing to repeat",
+                        help="name a pack, or delete the `..`",
+                    )
+                out += [Expected(node, k, broadcast) for k in range(b.length(key))]
+            case sx.Each(name):
+                out.append(Expected(sx.Id(name, span=inner.span), copy, broadcast))
+            case _:
+                out.append(Expected(inner, None, broadcast))
+    return out
+
+
+@dataclass(frozen=True, slots=True)
+class Met:
+    """A dimension of an argument against its declaration."""
+
+    param: sx.Param
+    arg: Arg
+    expected: Expected
+    sizes: tuple[px.Expr, ...]
+
+
+def match_shapes(b: Binder) -> None:
+    met: list[Met] = []
+    for param in tensor_params(b.operator):
+        for copy, arg in enumerate(args_of(b, param)):
+            met += _aligned(b, param, arg, copy)
+    pending = [m for m in met if not _is_one(m)]
+    progress = True
+    while pending and progress:
+        left = [m for m in pending if not _meet(b, m)]
+        progress = len(left) < len(pending)
+        pending = left
+    for m in met:
+        if _is_one(m):
+            _meet_one(b, m)
+    for m in pending:
+        if not _meet(b, m, last=True):
+            raise error(
+                "R0210",
+                f"`{b.operator.name}`: a dimension of `{m.param.name}` does not tell its sizes",
+                m.param.span,
+                f"given shape [{show_shape(m.arg)}]",
+                help="at most one factor of a composite dimension may be unknown",
+            )
+
+
+def _is_one(m: Met) -> bool:
+    return m.expected.broadcast and product(m.sizes) == affine.ONE
+
+
+def _aligned(b: Binder, param: sx.Param, arg: Arg, copy: int) -> list[Met]:
+    wanted = expected(b, param, copy)
+    missing = len(wanted) - len(arg.dims)
+    if missing < 0 or not all(e.broadcast for e in wanted[:missing]):
+        raise wrong_rank(b, param, arg)
+    return [Met(param, arg, e, sizes) for e, sizes in zip(wanted[missing:], arg.dims, strict=True)]
+
+
+def _key(b: Binder, node: sx.Id, position: int | None) -> str:
+    return node.name if position is None or node.name not in b.packs else f"{node.name}.{position}"
+
+
+def _meet_one(b: Binder, m: Met) -> None:
+    """A broadcast dimension of size one gives its size only if nothing else does."""
+    if isinstance(m.expected.node, sx.Id):
+        b.sizes.setdefault(_key(b, m.expected.node, m.expected.position), affine.ONE)
+
+
+def _meet(b: Binder, m: Met, last: bool = False) -> bool:
+    """Unify one dimension; False when it cannot be decided yet."""
+    node, position = m.expected.node, m.expected.position
+    match node:
+        case sx.Id(name) if name not in b.attrs:
+            whole = product(m.sizes)
+            if whole is None:
+                raise NeedsStatic(
+                    frozenset(n for s in m.sizes for n in affine.names(s)), m.param.span, "is multiplied in a composite dimension"
+                )
+            _unify(b, m, _key(b, node, position), whole)
+            return True
+        case sx.TupleOf(items):
+            return _meet_composite(b, m, items)
+        case sx.Apply("sum", (sx.Pack(sx.Id(name)),)) if name in b.packs and not _all_known(b, name):
+            return _meet_sum(b, m, name)
+        case _:
+            return _meet_expression(b, m, last)
+
+
+def _all_known(b: Binder, name: str) -> bool:
+    length = b.lengths.get(name)
+    return length is not None and all(f"{name}.{k}" in b.sizes for k in range(length))
+
+
+def _meet_sum(b: Binder, m: Met, name: str) -> bool:
+    given = b.given.sizes.get(name)
+    if not isinstance(given, tuple):
+        return False
+    for position, size in enumerate(given):
+        b.sizes[f"{name}.{position}"] = size
+    return _meet_expression(b, m, True)
+
+
+def _unify(b: Binder, m: Met, key: str, size: px.Expr) -> None:
+    if key not in b.sizes:
+        b.sizes[key] = size
+        b.sources[key] = (m.param.name, show_shape(m.arg))
+        return
+    known = b.sizes[key]
+    if known == size:
+        return
+    first, second = affine.constant(known), affine.constant(size)
+    if first is not None and second is not None:
+        raise disagree(b, m, key, known, size)
+    if first is None and second is not None:
+        b.sizes[key] = size
+    b.context = affine.conj(b.context, affine.compare("==", known, size)) if b.given.checks_ranges is False else b.context
+
+
+def disagree(b: Binder, m: Met, key: str, known: px.Expr, size: px.Expr) -> Exception:
+    other, shape = b.sources.get(key, ("an attribute", ""))
+    return error(
+        "R0202",
+        f"`{b.operator.name}`: `{other}` gives {key} = {show(known)}, `{m.param.name}` gives {key} = {show(size)}",
+        m.param.span,
+        f"declared with {key.split('.')[0]}",
+        notes=(f"`{other}` has shape [{shape}]", f"`{m.param.name}` has shape [{show_shape(m.arg)}]"),
+        help="the two sizes must be equal",
+    )
+
+
+def _meet_composite(b: Binder, m: Met, items: Sequence[sx.Node]) -> bool:
+    parts = parts_of(b, items)
+    scope = b.scope()
+    sizes: list[px.Expr | None] = []
+    for node, position in parts:
+        sizes.append(_known_size(b, scope, node, position))
+    if len(m.sizes) == len(parts) and len(parts) > 1:
+        for (node, position), size, known in zip(parts, m.sizes, sizes, strict=True):
+            if known is None and isinstance(node, sx.Id):
+                _unify(b, m, _key(b, node, position), size)
+        return True
+    unknown = [k for k, s in enumerate(sizes) if s is None]
+    if len(unknown) > 1:
+        return False
+    known_product = product(s for s in sizes if s is not None)
+    whole = product(m.sizes)
+    if known_product is None or whole is None:
+        raise NeedsStatic(
+            frozenset(n for s in (*m.sizes, *(s for s in sizes if s is not None)) for n in affine.names(s)),
+            m.param.span,
+            "is a factor of a composite dimension",
+        )
+    if not unknown:
+        if known_product != whole and (affine.constant(known_product) is not None and affine.constant(whole) is not None):
+            raise error(
+                "R0203",
+                f"`{b.operator.name}`: a dimension of `{m.param.name}` has {show(whole)} elements and should have {show(known_product)}",
+                m.param.span,
+                f"given shape [{show_shape(m.arg)}]",
+                help="change the argument, or the attributes it depends on",
+            )
+        return True
+    node, position = parts[unknown[0]]
+    assert isinstance(node, sx.Id)
+    b.sizes[_key(b, node, position)] = _quotient(b, m, whole, known_product, node.name)
+    b.sources[_key(b, node, position)] = (m.param.name, show_shape(m.arg))
+    return True
+
+
+def _quotient(b: Binder, m: Met, whole: px.Expr, divisor: px.Expr, name: str) -> px.Expr:
+    d = affine.constant(divisor)
+    if d is None:
+        raise NeedsStatic(affine.names(divisor), m.param.span, "is a factor of a composite dimension")
+    if d == 0:
+        return affine.ZERO
+    if affine.mod(whole, d) == affine.ZERO:
+        return affine.floordiv(whole, d)
+    if affine.constant(whole) is not None:
+        raise error(
+            "R0203",
+            f"`{b.operator.name}`: {show(whole)} elements of `{m.param.name}` do not divide into {d} equal parts",
+            m.param.span,
+            f"given shape [{show_shape(m.arg)}]",
+            help=f"make the dimension a multiple of {d}",
+        )
+    if not b.given.checks_ranges:
+        raise NeedsStatic(affine.names(whole), m.param.span, f"must be a multiple of {d}")
+    b.invented.append(name)
+    return px.Name(name)
+
+
+def parts_of(b: Binder, items: Sequence[sx.Node]) -> list[tuple[sx.Node, int | None]]:
+    out: list[tuple[sx.Node, int | None]] = []
+    for item in items:
+        if isinstance(item, sx.Pack):
+            key = next(iter(pack_names(b).mentioned(item)), None)
+            if key is None:
+                raise error(
+                    "T0130",
+                    "`..` repeats an expression for every position of its packs, but this one has no pack",
+                    item.span,
+                    "nothing to repeat",
+                    help="name a pack, or delete the `..`",
+                )
+            out += [(item.value, k) for k in range(b.length(key))]
+        else:
+            out.append((item, None))
+    return out
+
+
+def _known_size(b: Binder, scope: Scope, node: sx.Node, position: int | None) -> px.Expr | None:
+    if isinstance(node, sx.Id) and node.name not in b.attrs:
+        return b.sizes.get(_key(b, node, position))
+    return evaluate(b, scope, node, position)
+
+
+def evaluate(b: Binder, scope: Scope, node: sx.Node, position: int | None) -> px.Expr | None:
+    """Return a size expression; None while a size in it is unknown. Raises T0154 for a name that no parameter introduces."""
+    mentioned = {n.name for n in descendants(node) if isinstance(n, sx.Id | sx.Index)}
+    unknown = {
+        n for n in mentioned if n not in scope.values and (n in b.packs or any(n == name for name, _ in dimension_names(b.operator)))
+    }
+    if unknown:
+        return None
+    strange = [n for n in mentioned if n not in scope.values and n not in CONSTANTS and n not in {p.name for p in b.operator.params}]
+    if strange:
+        known = [name for name, _ in dimension_names(b.operator)]
+        raise error(
+            "T0154",
+            f"no parameter tells the size `{strange[0]}`",
+            node.span,
+            "used here",
+            help=did_you_mean(strange[0], known, f"use it in the shape of a parameter, or declare `size {strange[0]}`"),
+        )
+    if position is not None:
+        scope = scope.at([n for n in mentioned if isinstance(scope.values.get(n), Packed) and not _indexed(node, n)], position)
+    match value(b.ctx(), scope, node):
+        case Idx(e):
+            return e
+        case Num(number) if isinstance(number, bool | int) or number.is_integer():
+            return px.Int(int(number))
+        case Val(_, _, _, _, factors):
+            raise NeedsStatic(factors, node.span, "is a factor of a size")
+        case _:
+            raise error("T0151", "a size is a whole number", node.span, "not whole", help="use `//` to divide sizes")
+
+
+def _indexed(node: sx.Node, name: str) -> bool:
+    """Return whether a pack is mentioned only as `name[…]`, folded, or asked for its rank, so that it is not projected."""
+    return not any(isinstance(n, sx.Id) and n.name == name for n in _outside_packs(node))
+
+
+def _outside_packs(node: sx.Node) -> list[sx.Node]:
+    if isinstance(node, sx.Pack) or (isinstance(node, sx.Apply) and node.name in ("rank", "before")):
+        return []
+    out = [node]
+    for child in children(node):
+        out += _outside_packs(child)
+    return out
+
+
+def _meet_expression(b: Binder, m: Met, last: bool) -> bool:
+    want = evaluate(b, b.scope(), m.expected.node, m.expected.position)
+    whole = product(m.sizes)
+    if want is None or whole is None:
+        return False
+    if want == whole:
+        return True
+    if affine.constant(want) is not None and affine.constant(whole) is not None:
+        raise error(
+            "R0203",
+            f"`{b.operator.name}`: a dimension of `{m.param.name}` is {show(whole)} and should be {show(want)}",
+            m.param.span,
+            f"given shape [{show_shape(m.arg)}]",
+            help="change the argument, or the sizes it depends on",
+        )
+    b.context = affine.conj(b.context, affine.compare("==", want, whole))
+    return True

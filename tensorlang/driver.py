@@ -64,7 +64,13 @@ class Artifact:
     times_ms: Mapping[str, float]
     cached: bool = False
 
+    scratch_bytes: tuple[int, int] | None = None
+    """What one thread needs of the workspace, and each further one; known at once when there are no `sizes`."""
+
     def workspace_bytes(self, threads: int, sizes: Mapping[str, int] | None = None) -> int:
+        if self.scratch_bytes is not None:
+            first, further = self.scratch_bytes
+            return first + (threads - 1) * further
         return workspace_bytes(parse_loops(self.loops), threads, sizes)
 
 
@@ -105,11 +111,26 @@ def compile_kernel(
     clock("llvm")
     sizes = lowered.function.sizes
     artifact = Artifact(
-        symbol, code, lowered.params, sizes, lowered.requirements, str(scheduled.schedule), show_loops(lowered.function), clock.times
+        symbol,
+        code,
+        lowered.params,
+        sizes,
+        lowered.requirements,
+        str(scheduled.schedule),
+        show_loops(lowered.function),
+        clock.times,
+        scratch_bytes=_scratch_bytes(lowered.function),
     )
     if store is not None:
         store.put(key, _pack(artifact))
     return artifact
+
+
+def _scratch_bytes(function: Function) -> tuple[int, int] | None:
+    if function.sizes:
+        return None
+    first, second = (workspace_bytes(function, threads) for threads in (1, 2))
+    return first, second - first
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +255,7 @@ def _pack(artifact: Artifact) -> bytes:
         "schedule": artifact.schedule,
         "loops": artifact.loops,
         "times_ms": dict(artifact.times_ms),
+        "scratch_bytes": artifact.scratch_bytes,
     }
     text = json.dumps(head).encode()
     return len(text).to_bytes(8, "little") + text + artifact.object
@@ -252,6 +274,7 @@ def _unpack(data: bytes) -> Artifact:
         head["loops"],
         head["times_ms"],
         cached=True,
+        scratch_bytes=head["scratch_bytes"] and tuple(head["scratch_bytes"]),
     )
 
 

@@ -35,7 +35,7 @@ _SAMPLE = 3
 
 
 def check_module(module: Module) -> list[Diagnostic]:
-    """Return every mistake in the operators and reducers that a file itself declares."""
+    """Return every mistake in the operators and reducers that a file itself declares; one of a callee only where it is declared."""
     out: list[Diagnostic] = []
     for name in module.operators:
         if name in module.own:
@@ -43,7 +43,19 @@ def check_module(module: Module) -> list[Diagnostic]:
     for name in module.reducers:
         if name in module.own_reducers:
             out += check_laws(module, name)
-    return out
+    return _without_repetition(out)
+
+
+def _without_repetition(problems: list[Diagnostic]) -> list[Diagnostic]:
+    """Drop what is said again of an operator where it is inlined: a label of it is the place of the same mistake elsewhere."""
+    places = [(d.code, d.labels[0].span) for d in problems if d.labels]
+    kept: list[Diagnostic] = []
+    for position, problem in enumerate(problems):
+        elsewhere = {(problem.code, label.span) for label in problem.labels[1:]}
+        again = problem.labels and (problem.code, problem.labels[0].span) in places[:position]
+        if not again and not elsewhere & {p for k, p in enumerate(places) if k != position}:
+            kept.append(problem)
+    return kept
 
 
 def check_operator(module: Module, name: str) -> list[Diagnostic]:

@@ -218,7 +218,13 @@ def bind_once(ctx: Context, scope: Scope, names: dict[str, Value], counts: dict[
             lets.append((unique, item.expr))
             item = replace(item, expr=ir.Name(unique, span=span))
         bound[name] = item
-    return _wrapped(ctx, value(ctx, scope.bind(bound), body), lets, span)
+    skips = scope.skips if scope.skips is not None else []
+    before = len(skips)
+    out = value(ctx, scope.bind(bound), body)
+    for position in range(before, len(skips)):  # what `skip` puts on the reduction leaves the reach of these names
+        left = _wrapped(ctx, skips[position], lets, span)
+        skips[position] = replace(left, expr=refresh(left.expr, ctx.names)) if isinstance(left, Val) else left
+    return _wrapped(ctx, out, lets, span)
 
 
 def _wrapped(ctx: Context, out: Value, lets: Sequence[tuple[str, ir.Expr]], span: Span) -> Value:

@@ -10,6 +10,7 @@ from checking import load, mistakes, program_of, run
 
 from codegen.dtypes import bf16, f32, f64
 from polyhedral.expr import TRUE, Add, Compare, Int, Name
+from tensorlang.check.definition import check_module
 from tensorlang.check.instantiate import ArgType, instantiate
 from tensorlang.tensor import nodes as ir
 from tensorlang.tensor.prove import prove
@@ -243,6 +244,17 @@ op g(x: f32[N], attr h: fn = relu, attr c: float = 3.0) -> (y: f32[N]) { y = map
 def test_the_own_operator_of_a_file_hides_a_library_function() -> None:
     text = "op relu(x: f32[N]) -> (y: f32[N]) { y[i] = max(x[i], 1) }\nop f(x: f32[N]) -> (y: f32[N]) { y = relu(x) }"
     assert run(load(text), "f", X[:3]).tolist() == [1, 1, 2]
+
+
+def test_a_mistake_of_a_callee_is_reported_once() -> None:
+    for wrong in ("y[i] = x[j]", "y[i] = x[i - 1]"):
+        text = f"op g(x: f32[N]) -> (y: f32[N]) {{ y = f(x) }}\nop f(x: f32[N]) -> (y: f32[N]) {{ {wrong} }}"
+        assert len(check_module(load(text))) == 1
+
+
+def test_skip_may_depend_on_a_named_value() -> None:
+    text = "op f(x: f32[N], ids: i64[K]) -> (y: f32) { y = sum(k) (let a = ids[k] - 1 in x[a | skip] * f32(a)) }"
+    assert run(load(text), "f", X, np.array([0, 3, 9, 5])) == 2 * 2 + 4 * 4
 
 
 def test_everything_is_reported_at_once() -> None:

@@ -180,3 +180,10 @@ fn id(x) = x  # same
 def test_a_text_is_laid_out_in_columns_with_its_comments():
     assert fmt(Source("t.tl", UGLY)) == PRETTY
     assert fmt(Source("t.tl", PRETTY)) == PRETTY
+
+
+def test_long_functions_may_be_called_like_the_parts_of_reducers():
+    text = f"fn yield(lift) = {' + '.join(['lift'] * 30)}\n"
+    laid_out = fmt(Source("t.tl", text))
+    assert laid_out.startswith("fn yield(lift) =\n    lift + ")
+    assert read(laid_out) == read(text)

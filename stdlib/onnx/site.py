@@ -24,6 +24,7 @@ from stdlib.onnx.model import Array, Node
 from stdlib.onnx.problems import Refusal, Unsupported, quoted
 from stdlib.onnx.tensors import check_size
 from tensorlang.check.instantiate import ArgType, instantiate
+from tensorlang.check.types import limits
 from tensorlang.diagnostics import CompileError
 from tensorlang.graph.nodes import Attr, Kernel, Value, View
 from tensorlang.graph.nodes import Node as GraphNode
@@ -240,7 +241,7 @@ class Site:
         try:
             found = program(operator, tuple(_argument_type(a) for a in args), frozen)
         except CompileError as problem:
-            raise self._misfit(args, problem) from problem
+            raise self.misfit(args, problem) from problem
         return self.apply(found, _flat(args), operator, frozen)
 
     def apply(
@@ -278,6 +279,8 @@ class Site:
     def filled(self, shape: Sequence[int], dtype: DType, value: float = 0) -> Value:
         """Return a constant all of whose elements are equal; it takes no memory."""
         check_size(dtype, tuple(shape), f"a constant of node {quoted(self.node.label)}")
+        if dtype.is_integer and not limits(dtype)[0] <= value <= limits(dtype)[1]:
+            raise self.wrong(f"{value} does not fit {dtype}")
         return self.constant(np.broadcast_to(np.asarray(value, dtype.numpy), tuple(shape)))
 
     def small(self, count: int, what: str) -> None:
@@ -307,10 +310,11 @@ class Site:
         try:
             results = interpret(found, {}, arrays)
         except CompileError as problem:
-            raise self._misfit(inputs, problem) from problem
+            raise self.misfit(inputs, problem) from problem
         return tuple(self.constant(np.asarray(results[name])) for name in found.results)
 
-    def _misfit(self, args: Sequence[Argument], problem: CompileError) -> Refusal:
+    def misfit(self, args: Sequence[Argument], problem: CompileError) -> Refusal:
+        """Return the refusal of arguments that an operator refuses, with its reasons."""
         given = ", ".join(f"{quoted(a.name)}: {a.dtype}{list(a.shape)}" for a in _flat(args))
         notes = [note for d in problem.diagnostics for note in (d.title, *d.notes)]
         return Refusal("O012", f"the inputs of node {quoted(self.node.label)} do not fit {self.node.op}", f"they are {given}", *notes)

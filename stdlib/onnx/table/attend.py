@@ -31,7 +31,7 @@ def attention(n: Site) -> tuple[Value | None, ...]:
     if k.shape != (batch, shared, keys, size) or v.shape[:3] != k.shape[:3] or not shared or heads % shared or not size:
         raise n.wrong(f"queries, keys and values of the shapes {list(q.shape)}, {list(k.shape)} and {list(v.shape)}")
     group = heads // shared
-    root = n.constant(np.asarray(sqrt(max(0.0, n.real("scale", 1 / sqrt(size)))), q.dtype.numpy))
+    root = n.filled((), q.dtype, sqrt(max(0.0, n.real("scale", 1 / sqrt(size)))))
     left, right = n.op("mul", q, root), n.op("mul", k, root)
     raw = product = n.op("scores", n.view(left, (batch, shared, group, queries, size)), n.view(right, (batch, shared, 1, keys, size)))
     cap = n.real("softcap", 0.0)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from stdlib.onnx.site import Site
 from stdlib.onnx.table.entry import Entry
 from stdlib.onnx.table.windows import pads, spatial
@@ -53,7 +51,7 @@ def gemm(n: Site) -> Value:
 
 
 def _scalar(n: Site, like: Value, number: float) -> Value:
-    return n.constant(np.asarray(number, like.dtype.numpy))
+    return n.filled((), like.dtype, number)
 
 
 def conv(n: Site) -> Value:

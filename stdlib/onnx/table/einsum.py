@@ -12,7 +12,7 @@ from stdlib.onnx.site import Site
 from stdlib.onnx.table.entry import Entry
 from tensorlang.check.instantiate import ArgType, instantiate
 from tensorlang.check.module import Module, load_module
-from tensorlang.diagnostics import Source
+from tensorlang.diagnostics import CompileError, Source
 from tensorlang.graph.nodes import Value
 from tensorlang.syntax.parse import parse
 
@@ -26,10 +26,12 @@ def einsum(n: Site) -> Value:
         for letter, extent in zip(term, operand.shape, strict=True):
             if extents.setdefault(letter, extent) != extent:
                 raise n.unsupported(f"the index {letter} over {extents[letter]} and {extent} elements")
-    if any(operand.dtype != operands[0].dtype for operand in operands):
-        raise n.wrong(f"the operands have the types {', '.join(str(o.dtype) for o in operands)}")
     types = tuple(ArgType(operand.dtype, operand.shape) for operand in operands)
-    return n.apply(instantiate(_module(terms, result), "einsum", types, {}, {}), operands, "einsum", (("equation", equation),))[0]
+    try:
+        found = instantiate(_module(terms, result), "einsum", types)
+    except CompileError as problem:
+        raise n.misfit(operands, problem) from problem
+    return n.apply(found, operands, "einsum", (("equation", equation),))[0]
 
 
 def _letters(n: Site, equation: str, operands: tuple[Value, ...]) -> tuple[tuple[str, ...], str]:

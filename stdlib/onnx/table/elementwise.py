@@ -47,7 +47,7 @@ def chain(operator: str) -> Rule:
 
 def mean(n: Site) -> Value:
     total = reduce(lambda a, b: n.op("add", a, b), n.args())
-    return n.op("div", total, n.constant(np.asarray(len(n.inputs), total.dtype.numpy)))
+    return n.op("div", total, n.filled((), total.dtype, len(n.inputs)))
 
 
 def power(n: Site) -> Value:

@@ -106,11 +106,14 @@ def split(n: Site) -> tuple[Value | None, ...]:
     from_attribute = n.integers("split") if n.has("split") else None
     sizes = n.known_ints(1) if n.node.since >= 13 else from_attribute
     if sizes is None:
-        count = n.integer("num_outputs", count, low=1)
+        if n.integer("num_outputs", count) != count:
+            raise n.wrong(f"num_outputs is {n.integer('num_outputs', count)}, and it has {count} outputs")
         part = -(-total // count)
         sizes = tuple(max(0, min(part, total - k * part)) for k in range(count))
     if sum(sizes) != total or any(size < 0 for size in sizes):
         raise n.wrong(f"parts of {list(sizes)} do not add up to the {total} elements along axis {axis}")
+    if len(sizes) != count:
+        raise n.wrong(f"{len(sizes)} parts for {count} outputs")
     before = [sum(sizes[:k]) for k in range(len(sizes))]
     return tuple(cut(n, x, axis, start, size) if n.wants(k) else None for k, (start, size) in enumerate(zip(before, sizes, strict=True)))
 
@@ -210,7 +213,7 @@ def pad(n: Site) -> Value:
             raise n.wrong("there is nothing to repeat in an empty value")
         return n.op(f"pad_{mode}", x, lo=tuple(lo), hi=tuple(hi))
     if n.node.since < 11:
-        value: Value | None = n.constant(np.asarray(n.real("value", 0.0), x.dtype.numpy))
+        value: Value | None = n.filled((), x.dtype, n.real("value", 0.0))
     else:
         value = n.maybe(2)
     if value is None:

@@ -61,7 +61,7 @@ def resize(n: Site) -> Value:
             outside = outside | beyond.reshape((-1,) + (1,) * (len(x.shape) - axis - 1))
         x = _resized(n, x, axis, scale, size, mode, place, rounding, crop)
     if outside.any():
-        fill = n.constant(np.asarray(n.real("extrapolation_value", 0.0), x.dtype.numpy))
+        fill = n.filled((), x.dtype, n.real("extrapolation_value", 0.0))
         x = n.op("select", n.constant(outside), fill, x)
     return cast(n, x, narrow)
 

@@ -21,7 +21,7 @@ from tensorlang.schedule.pack import is_padding, pack
 from tensorlang.schedule.plan import Storage
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.shape import Contraction, block_of, contraction, extents, innermost_axis, readers, unit_stride, work
-from tensorlang.schedule.storage import in_blocks, to_layout, to_storage
+from tensorlang.schedule.storage import in_blocks, row_major, to_layout, to_storage
 from tensorlang.tensor import affine
 from tensorlang.tensor.flatten import flatten
 from tensorlang.tensor.lift import lift
@@ -306,6 +306,8 @@ def clusters(program: Program) -> list[Cluster]:
             if not readers_of.get(made) or not set(readers_of[made]) <= inside:
                 continue
             shared = min(depth, len(candidate.axes), *(_agreement(m, candidate) for m in members if made in definition_reads(m)))
+            if shared == len(head.axes) and _walks_axes(d, candidate):
+                shared -= 1
             if shared and candidate.tensors[0].shape[:shared] == head.tensors[0].shape[:shared]:
                 members.append(candidate)
                 depth = shared
@@ -322,6 +324,11 @@ def recurs(program: Program, definition: Definition) -> bool:
 def _is_product(definition: Definition) -> bool:
     """Tell whether a reduction in the definition multiplies two tensors that vary along different axes: work for a register tile."""
     return any(contraction(definition, axis) is not None for axis in definition.axes)
+
+
+def _walks_axes(d: Deriver, definition: Definition) -> bool:
+    """Tell whether vectors run along an axis of the definition rather than along what it reduces over."""
+    return vector_axis(d, definition) in definition.axes
 
 
 def _agreement(reader: Definition, read: Definition) -> int:
@@ -521,6 +528,7 @@ def wanted_layouts(
     convolutions and pooling in blocks of channels, constant operands of contractions in the order the register tile reads them."""
     program = lift(program)
     d = _deriver(program, machine, layouts, constants, Schedule(program.name))
+    params = {p.name: p for p in program.params}
     out: dict[str, Layout] = {}
     for definition in program.definitions:
         if len(definition.pieces) == 1 and len(definition.axes) > 0:
@@ -531,7 +539,14 @@ def wanted_layouts(
             continue
         axis = stored_axis(d, definition)
         c = contraction(definition, axis) if axis is not None else None
-        if c is not None and axis is not None and c.w in constants and c.w not in layouts:
+        if c is None or axis is None:
+            continue
+        if block_of(d.layouts.get(definition.tensors[0].name), axis) is None:
+            # A tile of rows by row-major columns reads both operands along rows.
+            for operand in (c.x, c.w):
+                if operand in params and operand not in constants and operand not in d.layouts:
+                    out[operand] = row_major(params[operand])
+        if c.w in constants and c.w not in layouts:
             packed = to_layout(program, c.w, _packed_storage(d, definition, c, axis))
             if packed is not None:
                 out[c.w] = packed
@@ -587,9 +602,12 @@ def _channels(d: Deriver, definition: Definition) -> dict[str, Storage]:
         return {}
     out = {name: result}
     for read in windowed:
-        if read.tensor in d.layouts or read.tensor in d.constants or read.tensor not in {p.name for p in d.program.params}:
+        if read.tensor in d.layouts or read.tensor not in {p.name for p in d.program.params}:
             continue
-        binders = {b.name for b in found[0].binders}
+        # A constant that every channel has for itself goes with the channels; others are packed for the register tile.
+        binders = set() if read.tensor in d.constants else {b.name for b in found[0].binders}
+        if read.tensor in d.constants and not _plain_everywhere(definition, column):
+            continue
         for k, slot in enumerate(read.index):
             extent = affine.constant(tensor_table(d.program)[read.tensor].shape[k])
             if isinstance(slot, AffineName) and (slot.name == column or slot.name in binders) and extent is not None and extent >= lanes:

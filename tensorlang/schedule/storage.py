@@ -130,3 +130,11 @@ def in_blocks(tensor: Tensor, axis: int, block: int) -> Layout | None:
         return None
     visible = tuple(math.prod(shape[m] or 0 for m in members) for members in dims)
     return blocked(len(dims), dim, block, visible)
+
+
+def row_major(tensor: Tensor) -> Layout:
+    """Return the layout that says in so many words what no layout says: the caller's array in row-major order."""
+    sizes = [affine.constant(s) or 0 for s in tensor.shape]
+    visible = tuple(math.prod(sizes[m] for m in members) for members in groups(tensor))
+    names = tuple(f"a{k}" for k in range(len(visible)))
+    return Layout(names, tuple(Name(n) for n in names), visible)

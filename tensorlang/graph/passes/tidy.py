@@ -14,6 +14,7 @@ from dataclasses import replace
 from tensorlang.graph.edit import rebuilt
 from tensorlang.graph.nodes import Graph, Kernel, Node
 from tensorlang.graph.programs import program_key, recurs, reduces
+from tensorlang.tensor.absorb import absorb
 from tensorlang.tensor.compose import common_subexpressions, eliminate_dead, inline_all, simplify
 from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.units import drop_unit_binders
@@ -38,4 +39,4 @@ def tidied_program(program: Program) -> Program:
     """Return the program without local tensors where it neither reduces nor recurs, and with what is known in it resolved."""
     if len(program.definitions) > 1 and not reduces(program) and not recurs(program):
         program = common_subexpressions(eliminate_dead(inline_all(program, lambda definition, reads: True)))
-    return simplify(drop_unit_binders(program))
+    return absorb(simplify(drop_unit_binders(program)))

@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from small_graphs import binary, conv1x1, graph, kernel, unary
+from small_graphs import at, binary, conv1x1, graph, kernel, tensor, unary
 
-from polyhedral.expr import Floor, Mod, Name
+from codegen.dtypes import f32
+from polyhedral.expr import Add, Compare, Floor, Int, Mod, Name
 from tensorlang.graph.nodes import Graph, Kernel, View
-from tensorlang.graph.passes.layout import layout, layouts_of
+from tensorlang.graph.passes.layout import canonical, layout, layouts_of
+from tensorlang.graph.programs import transpose_program
 from tensorlang.graph.verify import verify
 from tensorlang.schedule.layout import Layout
+from tensorlang.tensor.nodes import Definition, Piece, Program
 
 C = Name("c")
+K4 = Add(Name("k"), Int(-4))
 
 
 def blocked(n: int, c: int, p: int) -> Layout:
@@ -76,3 +80,52 @@ def test_a_view_reads_row_major() -> None:
     arrays = {"w": np.ones((4, 8), np.float32), "b": np.ones(4, np.float32)}
     done = verify(layout(graph({"x": (1, 8, 6)}, nodes, ["y"], arrays), wishes))
     assert names(done) == ["lay out x laid out", "conv t", "lay out t laid out", "->24", "relu y"]
+
+
+def test_blocks_of_the_last_dimension_are_row_major_memory() -> None:
+    last = Layout(("a", "b"), (Name("a"), Floor(Name("b"), 4), Mod(Name("b"), 4)), (3, 2, 4))
+    assert canonical(last, (3, 8)) is None
+    assert canonical(last, (3, 7)) is not None
+
+
+def test_storage_dimensions_of_one_cell_are_left_out() -> None:
+    layout = Layout(("a", "b"), (Int(0), Name("b"), Name("a")), (1, 8, 3))
+    assert canonical(layout, (3, 8)) == Layout(("d0", "d1"), (Name("d1"), Name("d0")), (8, 3))
+
+
+def test_what_a_reader_wishes_is_written_by_a_kernel_without_wishes() -> None:
+    nodes = [kernel(unary("relu", 1, 8, 6), "x", "r"), kernel(conv1x1(1, 8, 4, 6), "r w b", "y")]
+    arrays = {"w": np.ones((4, 8), np.float32), "b": np.ones(4, np.float32)}
+    done = verify(layout(graph({"x": (1, 8, 6)}, nodes, ["y"], arrays), wishes))
+    assert names(done) == ["relu r", "conv y"]
+    assert done.values["r"].layout is not None
+
+
+def test_a_transpose_reads_blocks_and_does_not_take_them_over() -> None:
+    nodes = [
+        kernel(conv1x1(1, 8, 4, 4), "x w b", "t"),
+        kernel(transpose_program(f32, (1, 4, 4), (0, 2, 1)), "t", "u"),
+        kernel(unary("relu", 1, 4, 4), "u", "y"),
+    ]
+    arrays = {"w": np.ones((4, 8), np.float32), "b": np.ones(4, np.float32)}
+    done = verify(layout(graph({"x": (1, 8, 4)}, nodes, ["y"], arrays), wishes))
+    assert names(done) == ["lay out x laid out", "conv t", "transpose u", "relu y"]
+    assert done.values["u"].layout is None
+
+
+def test_a_concatenation_of_whole_blocks_stays_in_blocks() -> None:
+    parts = (Piece(at("a", "n", "k", "p"), Compare("<", Name("k"), Int(4))), Piece(at("b", "n", K4, "p"), Compare(">=", Name("k"), Int(4))))
+    whole = Definition((tensor("y", 1, 8, 6),), ("n", "k", "p"), parts)
+    joined = Program("concat", (), (tensor("a", 1, 4, 6), tensor("b", 1, 4, 6)), ("y",), (whole,))
+    nodes = [
+        kernel(conv1x1(1, 8, 4, 6), "x w b", "s"),
+        kernel(conv1x1(1, 8, 4, 6), "x v b", "t"),
+        kernel(joined, "s t", "u"),
+        kernel(conv1x1(1, 8, 4, 6), "u v b", "y"),
+    ]
+    arrays = {"w": np.ones((4, 8), np.float32), "v": np.zeros((4, 8), np.float32), "b": np.ones(4, np.float32)}
+    done = verify(layout(graph({"x": (1, 8, 6)}, nodes, ["y"], arrays), wishes))
+    assert names(done) == ["lay out x laid out", "conv s", "conv t", "concat u", "conv y"]
+    u = done.values["u"].layout
+    assert u is not None
+    assert u.shape == (1, 2, 6, 4)

@@ -24,7 +24,7 @@ from tensorlang.graph.nodes import Graph, Kernel, Node, Value
 from tensorlang.graph.programs import channel_program, param_named, reads_in_place, single, single_value
 from tensorlang.tensor import affine, walk
 from tensorlang.tensor.interp import interpret
-from tensorlang.tensor.nodes import Binary, Const, Dynamic, Expr, Program, Read, Reduce, Tensor, Unary
+from tensorlang.tensor.nodes import Binary, Const, Dynamic, Expr, Let, Program, Read, Reduce, Tensor, Unary
 
 Array = np.ndarray[Any, Any]
 Form: TypeAlias = tuple[Expr | None, Expr | None]
@@ -138,7 +138,7 @@ def linear_forms(program: Program, constant: frozenset[str]) -> Iterator[Linear]
         return
     terms = list(_flat("+", value))
     sums = [t for t in terms if isinstance(t, Reduce)]
-    rest = [t for t in terms if not isinstance(t, Reduce)]
+    rest = [t for t in terms if not isinstance(t, Reduce) and not (isinstance(t, Const) and t.value == 0)]
     if len(sums) != 1 or len(rest) > 1 or not all(isinstance(t, Read) and t.tensor in constant for t in rest):
         return
     [total], bias = sums, rest[0] if rest else None
@@ -236,6 +236,8 @@ def affine_in(e: Expr, param: str, dtype: DType) -> Form | None:
     match e:
         case Read(tensor=name) if name == param:
             return None, None
+        case Let(name=name, value=value, body=body):
+            return affine_in(walk.substitute_names(body, {name: value}), param, dtype)
         case Unary(op="neg", value=value):
             return _then(value, param, dtype, lambda a, c: (_neg(a, dtype), c and Unary("neg", c)))
         case Binary(op="+" | "*", lhs=lhs, rhs=rhs) if param not in walk.tensor_names(lhs):

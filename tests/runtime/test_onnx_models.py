@@ -1,0 +1,115 @@
+"""Whole models through `tl.compile`, against onnxruntime."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import tensorlang as tl
+from stdlib.onnx import Importer
+from tensorlang.diagnostics import CompileError
+from tensorlang.graph.nodes import Kernel
+from tensorlang.graph.pipeline import optimise
+from tensorlang.runtime.toolchain import toolchain
+
+RNG = np.random.default_rng(5)
+
+
+def model(nodes: list[Any], inputs: dict[str, list[Any]], outputs: list[str], weights: dict[str, Any]) -> onnx.ModelProto:
+    declared = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in inputs.items()]
+    results = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs]
+    arrays = [numpy_helper.from_array(np.asarray(array), name) for name, array in weights.items()]
+    graph = helper.make_graph(nodes, "net", declared, results, arrays)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+
+
+def weight(*shape: int) -> np.ndarray[Any, Any]:
+    return (RNG.standard_normal(shape) / np.sqrt(max(1, np.prod(shape[1:])))).astype(np.float32)
+
+
+def residual_net(channels: int) -> onnx.ModelProto:
+    """Convolution, batch normalisation, pooling, a residual block, concatenation, mean, a linear layer."""
+    c = channels
+    weights: dict[str, Any] = {
+        "w0": weight(c, 3, 3, 3),
+        "w1": weight(c, c, 3, 3),
+        "b1": weight(c),
+        "w2": weight(c, c, 1, 1),
+        "wl": weight(2 * c, 5),
+        "bl": weight(5),
+    }
+    weights |= {name: np.abs(weight(c)) + 0.5 for name in ("scale", "bias", "mean", "var")}
+    weights["axes"] = np.array([2, 3], np.int64)
+    conv = {"pads": [1, 1, 1, 1]}
+    nodes = [
+        helper.make_node("Conv", ["x", "w0"], ["c0"], **conv, strides=[2, 2]),
+        helper.make_node("BatchNormalization", ["c0", "scale", "bias", "mean", "var"], ["n0"]),
+        helper.make_node("Relu", ["n0"], ["r0"]),
+        helper.make_node("MaxPool", ["r0"], ["p0"], kernel_shape=[3, 3], pads=[1, 1, 1, 1], strides=[2, 2]),
+        helper.make_node("Conv", ["p0", "w1", "b1"], ["c1"], **conv),
+        helper.make_node("Relu", ["c1"], ["r1"]),
+        helper.make_node("Conv", ["r1", "w2"], ["c2"]),
+        helper.make_node("Add", ["c2", "p0"], ["a2"]),
+        helper.make_node("Relu", ["a2"], ["r2"]),
+        helper.make_node("Concat", ["r2", "p0"], ["k"], axis=1),
+        helper.make_node("ReduceMean", ["k", "axes"], ["m"], keepdims=0),
+        helper.make_node("Gemm", ["m", "wl", "bl"], ["g"]),
+        helper.make_node("Softmax", ["g"], ["y"]),
+    ]
+    return model(nodes, {"x": [1, 3, 32, 32]}, ["y", "r2"], weights)
+
+
+def reference(proto: onnx.ModelProto, feeds: dict[str, Any]) -> list[np.ndarray[Any, Any]]:
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    return [np.asarray(a) for a in session.run(None, feeds)]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("channels", [32, 10])
+def test_a_residual_network_agrees_with_onnxruntime(channels: int, threads: int) -> None:
+    proto = residual_net(channels)
+    x = RNG.standard_normal((1, 3, 32, 32)).astype(np.float32)
+    compiled = tl.compile(proto, threads=threads, importers=[Importer()])
+    got, want = compiled.run({"x": x}), reference(proto, {"x": x})
+    assert list(got) == ["y", "r2"]
+    for mine, theirs in zip(got.values(), want, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5, strict=True)
+
+
+def test_normalisation_and_activations_are_part_of_the_convolutions_and_blocks_stay_blocks() -> None:
+    done = optimise(Importer().load(residual_net(32)), toolchain(threads=1).wishes)
+    kernels = [n for n in done.nodes if isinstance(n, Kernel)]
+    convolutions = [n for n in kernels if n.program.name.startswith("conv")]
+    assert len(convolutions) == 3
+    assert len(kernels) <= 9
+    assert not any("batch" in n.program.name for n in kernels)
+    blocked = [name for name, value in done.values.items() if value.layout is not None and name not in done.constants]
+    assert len(blocked) >= 4
+
+
+def test_open_dimensions_are_compiled_for_the_arrays_that_come(tmp_path: Path) -> None:
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["t"]), helper.make_node("Tanh", ["t"], ["y"])]
+    proto = model(nodes, {"x": ["batch", 7]}, ["y"], {"w": weight(7, 4)})
+    path = tmp_path / "net.onnx"
+    onnx.save(proto, path)
+    compiled = tl.compile(path, threads=1, importers=[Importer()])
+    for batch in (1, 6):
+        x = RNG.standard_normal((batch, 7)).astype(np.float32)
+        np.testing.assert_allclose(compiled.run({"x": x})["y"], reference(proto, {"x": x})[0], rtol=1e-4, atol=1e-5)
+    fixed = tl.compile(path, threads=1, shapes={"x": (3, 7)}, importers=[Importer()])
+    assert fixed.inputs[0].shape == (3, 7)
+
+
+def test_what_no_importer_reads_is_refused() -> None:
+    with pytest.raises(CompileError, match="O0001"):
+        tl.compile("model.xyz", importers=[Importer()])
+    with pytest.raises(CompileError, match="C0103"):
+        tl.compile(residual_net(4), precision="f17", importers=[Importer()])
+    with pytest.raises(CompileError, match="C0101"):
+        tl.compile(residual_net(4), target="abacus", importers=[Importer()])

@@ -296,7 +296,10 @@ def _fuse(state: _State, directive: syntax.Directive) -> None:
     if extent is None:
         raise error("S0201", f"`fuse` is not possible here: the extent of `{inner}` is not a constant", directive.span, help="split it first, or make the size static")
     fused = _fresh_loop(state, directive, stage, directive.results[0], (outer, inner))
-    stage.changes.append(Change((outer, inner), lambda nest: _adjacent(nest, outer, inner).fuse(outer, inner, fused)))
+    ends = [nest.ends(inner) for nest in _owners(state, stage, inner)]
+    known = [e for e in ends if e is not None]
+    common = (min(e[0] for e in known), max(e[1] for e in known)) if len(set(ends)) > 1 and known else None
+    stage.changes.append(Change((outer, inner), lambda nest: _adjacent(nest, outer, inner).fuse(outer, inner, fused, common)))
     outer_extent = stage.extents.pop(outer)
     stage.extents.pop(inner)
     stage.extents[fused] = None if outer_extent is None else outer_extent * extent
@@ -309,6 +312,12 @@ def _fuse(state: _State, directive: syntax.Directive) -> None:
     stage.loops.remove(inner)
     stage.owned.pop(inner)
     stage.reductions.discard(inner)
+
+
+def _owners(state: _State, stage: Stage, loop: str) -> list[Nest]:
+    """Return the nests, as changed so far, of the statements that have `loop`."""
+    statements = {s.name: s for s in state.scop.statements}
+    return [changed(stage, s, Nest.identity(state.scop, statements[s.name])) for s in stage.statements if s.name in stage.owned[loop]]
 
 
 def _adjacent(nest: Nest, outer: str, inner: str) -> Nest:
@@ -363,8 +372,12 @@ def _shift(state: _State, directive: syntax.Directive) -> None:
 def _reverse(state: _State, directive: syntax.Directive) -> None:
     for name in operands.names(directive, directive.operands):
         stage, loop = _loop(state, directive, name)
-        stage.changes.append(Change((loop,), lambda nest, loop=loop: nest.reverse(loop)))  # type: ignore[misc]
         extent = stage.extents[loop]
+        if len({nest.range(loop) for nest in _owners(state, stage, loop)}) == 1:
+            stage.changes.append(Change((loop,), lambda nest, loop=loop: nest.reverse(loop)))  # type: ignore[misc]
+        else:  # one mirror for all, or they would part
+            about = affine.to_expr(0 if extent is None else extent - 1)
+            stage.changes.append(Change((loop,), lambda nest, loop=loop, about=about: nest.mirror(loop, about)))  # type: ignore[misc]
         mirrored = affine.neg(stage.forward[loop])
         stage.forward[loop] = mirrored if extent is None else affine.add(mirrored, extent - 1)
 
@@ -434,15 +447,24 @@ def _pack(state: _State, directive: syntax.Directive) -> None:
 def _store_alike(state: _State, directive: syntax.Directive, copy: Stage, name: str) -> None:
     """Store a copy in the layout that the caller stores tensor `name` in, if any."""
     storage = state.layouts.get(name)
-    if storage is None:
-        return
     definition = copy.definitions[0]
+    if storage is None:
+        _copy_rows_as_vectors(state, directive, copy)
+        return
     own = definers(state.program).get(name)
     axes = own.axes if own else tuple(f"a{k}" for k in range(len(definition.axes)))
     to: dict[str, Affine] = {old: AffineName(new) for old, new in zip(axes, definition.axes, strict=True)}
     dims = tuple(affine.substitute(d, to) for d in storage.dims)
     state.layouts[copy.name] = _storage(directive, definition.axes, definition.tensors[0].shape, dims, copy.inside is not None)
     _shape_copy(state, directive, copy, dims)
+
+
+def _copy_rows_as_vectors(state: _State, directive: syntax.Directive, copy: Stage) -> None:
+    if copy.loops:
+        last = copy.loops[-1]
+        base = copy.local(last)
+        _split_loop(state, directive, copy, last, 16, f"{base}o", f"{base}i")
+        copy.marks[full(copy.name, f"{base}i")] = "vector"
 
 
 def _reader_names(state: _State, copy: Stage, reader: Stage) -> dict[str, Affine]:
@@ -601,13 +623,11 @@ def _peel(state: _State, directive: syntax.Directive) -> None:
 def _lowest(state: _State, stage: Stage, loop: str) -> Affine | None:
     """Return the least value of a loop, over sizes alone, or None when its statements do not agree on one."""
     lows: list[Affine] = []
-    for info in stage.statements:
-        if info.name in stage.owned[loop]:
-            statement = next(s for s in state.scop.statements if s.name == info.name)
-            span = changed(stage, info, Nest.identity(state.scop, statement)).range(loop)
-            if span is None:
-                return None
-            lows.append(span[0])
+    for nest in _owners(state, stage, loop):
+        span = nest.range(loop)
+        if span is None:
+            return None
+        lows.append(span[0])
     numbers = [n for n in (affine.constant(low) for low in lows) if n is not None]
     if len(numbers) == len(lows):
         return affine.to_expr(min(numbers))

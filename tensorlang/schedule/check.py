@@ -117,7 +117,8 @@ def _blame(
     knobs: Mapping[str, int] | None,
     violation: Violation | Clobber,
 ) -> tuple[int, Violation | Clobber]:
-    """Return how many directives it takes to be illegal for good, and the violation they make."""
+    """Return how many directives it takes to be illegal for good, and the violation they make; none when the program is not legal in
+    its own order, which directives have not changed for the better."""
     last = violation
     for count in range(len(schedule.directives), 0, -1):
         shorter = replace(schedule, directives=schedule.directives[: count - 1])
@@ -128,7 +129,7 @@ def _blame(
         if not isinstance(verdict, Violation | Clobber):
             return count, last
         last = verdict
-    return 0, last
+    return 0, violation
 
 
 _TITLES = {

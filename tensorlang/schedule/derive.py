@@ -10,6 +10,7 @@ What comes out is an ordinary schedule: it prints in the language, can be pasted
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -211,7 +212,7 @@ def _several_at_once(d: Deriver, definition: Definition, axis: str, order: list[
             storage = d.layouts.get(tensor)
             blocked = storage is not None and block_of(storage, innermost_axis(storage) or "") is not None
             read = next(r for p in definition.pieces for e in reduces(p.value) for r in reads(e) if r.tensor == tensor)
-            d.add(d.schedule.pack(tensor, _blocked_dims(d, tensor, read, storage) if blocked and storage is not None else ()))
+            d.add(_root_copy(d, d.schedule, tensor, _blocked_dims(d, tensor, read, storage) if blocked and storage is not None else ()))
     return order
 
 
@@ -487,10 +488,8 @@ def _packs(d: Deriver, s: Schedule, definition: Definition, c: Contraction, axis
     sizes = extents(definition)
     if c.padded:
         storage = d.layouts.get(c.x)
-        if storage is not None and block_of(storage, innermost_axis(storage) or "") is not None:
-            s = s.pack(c.x, _blocked_dims(d, c.x, c.x_read, storage))
-        else:
-            s = s.pack(c.x)
+        blocked = storage is not None and block_of(storage, innermost_axis(storage) or "") is not None
+        s = _root_copy(d, s, c.x, _blocked_dims(d, c.x, c.x_read, storage) if blocked and storage is not None else ())
     if c.w in d.layouts:
         return s
     rows = 1
@@ -504,6 +503,25 @@ def _packs(d: Deriver, s: Schedule, definition: Definition, c: Contraction, axis
         if at is not None:
             dims = tuple(dim for dim in dims if dim not in c.batch)
         s = s.pack(c.w, dims, at)
+    return s
+
+
+def _root_copy(d: Deriver, s: Schedule, tensor: str, dims: tuple[str, ...]) -> Schedule:
+    """Copy `tensor` before everything else, in parallel where there is enough of it."""
+    s = s.pack(tensor, dims)
+    packed = pack(d.program, tensor)
+    if not d.parallel or isinstance(packed, str):
+        return s
+    program, name = packed
+    copy = next(x for x in program.definitions if x.tensors[0].name == name)
+    sizes = extents(copy)
+    if math.prod(n or 1 for n in sizes.values()) < PARALLEL_WORK // 2:
+        return s
+    for dim in dims[:-1] or copy.axes[:-1]:
+        axis, blocked, width = (dim.split() + ["", ""])[:3]
+        trips = -(-(sizes.get(axis) or 1) // int(width)) if blocked == "//" else sizes.get(axis) or 1
+        if trips >= 2 * d.machine.threads:
+            return s.parallel(f"{name}.{axis}o" if blocked else f"{name}.{axis}")
     return s
 
 

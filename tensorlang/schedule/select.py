@@ -18,10 +18,11 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from polyhedral.expr import Expr as Affine
+from tensorlang.check.binder import Given, TensorArg
 from tensorlang.check.bindings import Arg
 from tensorlang.check.module import Module
 from tensorlang.check.problems import did_you_mean
-from tensorlang.check.signature import Given, TensorArg, bind
+from tensorlang.check.signature import bind
 from tensorlang.check.values import Idx, Num, Packed, Str, Value
 from tensorlang.check.walk import descendants
 from tensorlang.diagnostics import CompileError, Diagnostic, error

@@ -13,10 +13,11 @@ from tensorlang.check import affine
 from tensorlang.check.problems import error
 from tensorlang.check.types import limits
 from tensorlang.check.values import Choice, Cnd, Fn, Idx, Limit, Num, Packed, Str, Tensor, Tup, Val, Value
-from tensorlang.diagnostics import Span
+from tensorlang.diagnostics import NOWHERE, Span
 from tensorlang.tensor import nodes as ir
 
 ARITHMETIC = frozenset(("+", "-", "*", "/", "//", "%", "min", "max"))
+LARGEST_INDEX = 2**62
 _BITS = frozenset(("bitand", "bitor", "bitxor", "shl", "shr"))
 
 
@@ -269,18 +270,38 @@ def undefined(op: str, what: str, span: Span) -> Exception:
     return error("T0114", f"`{op}` is not defined for {what}", span, "here", help=help_text)
 
 
-def _affine(value: Value) -> px.Expr | None:
+def whole(number: int | float | bool, span: Span) -> px.Int:
+    """Return a number as an index expression. Raises T0111 when it is beyond every index."""
+    if abs(number) > LARGEST_INDEX:
+        raise beyond(span)
+    return px.Int(int(number))
+
+
+def beyond(span: Span) -> Exception:
+    return error("T0111", "this number is too large for an index", span, "indices and sizes stay below 2**62", help="use a smaller number")
+
+
+def _affine(value: Value, span: Span) -> px.Expr | None:
     match value:
         case Idx(expr):
             return expr
         case Num(number) if isinstance(number, int) or number.is_integer():
-            return px.Int(int(number))
+            return whole(number, span)
         case _:
             return None
 
 
 def _indices(op: str, a: Value, b: Value, span: Span) -> Value:
-    x, y = _affine(a), _affine(b)
+    out = _index_arithmetic(op, a, b, span)
+    if isinstance(out, Idx):
+        form = affine.linear(out.expr)
+        if any(abs(n) > LARGEST_INDEX for n in (form.const, *(f for _, f in form.terms))):
+            raise beyond(span)
+    return out
+
+
+def _index_arithmetic(op: str, a: Value, b: Value, span: Span) -> Value:
+    x, y = _affine(a, span), _affine(b, span)
     if x is None or y is None:
         raise error("T0112", "an index meets a number that is not whole", span, "an index is an `i64`", help="cast it: `f32(i)`")
     size = all(isinstance(v, Num) or (isinstance(v, Idx) and v.size) for v in (a, b))
@@ -398,7 +419,7 @@ def _interval(op: str, a: Value, b: Value) -> tuple[px.Expr | None, px.Expr | No
         case "min":
             hi = ahi if bhi is None else bhi if ahi is None else affine.minimum(ahi, bhi)
             return (None if alo is None or blo is None else _smaller(alo, blo)), hi
-        case "%" if (divisor := _affine(b)) is not None and affine.surely_nonnegative(affine.sub(divisor, affine.ONE), {}):
+        case "%" if (divisor := _affine(b, NOWHERE)) is not None and affine.surely_nonnegative(affine.sub(divisor, affine.ONE), {}):
             return affine.ZERO, divisor
         case _:
             return None, None
@@ -418,7 +439,9 @@ def interval(value: Value) -> tuple[px.Expr | None, px.Expr | None]:
         case Val(_, _, lo, hi):
             return lo, hi
         case Num() | Idx():
-            point = _affine(value)
+            if isinstance(value, Num) and abs(value.value) > LARGEST_INDEX:
+                return None, None
+            point = _affine(value, NOWHERE)
             return (None, None) if point is None else (point, affine.add(point, affine.ONE))
         case _:
             return None, None
@@ -434,7 +457,7 @@ def compare(op: str, a: Value, b: Value, span: Span) -> Value:
             return Num((x == y) == (op == "=="))
         case Num(x), Num(y):
             return Num({"<": x < y, "<=": x <= y, ">": x > y, ">=": x >= y, "==": x == y, "!=": x != y}[op])
-        case (Idx() | Num(), Idx() | Num()) if (left := _affine(a)) is not None and (right := _affine(b)) is not None:
+        case (Idx() | Num(), Idx() | Num()) if (left := _affine(a, span)) is not None and (right := _affine(b, span)) is not None:
             return Cnd(affine.compare(op, left, right))  # type: ignore[arg-type]
         case (Choice(cond, then, orelse), Num() | Limit()):
             return Choice(cond, compare(op, then, b, span), compare(op, orelse, b, span))

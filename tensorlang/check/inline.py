@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from codegen.dtypes import DType
 from polyhedral import expr as px
-from tensorlang.check import affine
+from tensorlang.check import affine, arith
 from tensorlang.check.binder import Given
 from tensorlang.check.bindings import Arg, Inlined
 from tensorlang.check.body import elaborate
@@ -243,7 +243,7 @@ def _sizes(body: Body, scope: Scope, param: sx.Param, node: sx.Node) -> px.Expr 
 def _extent(found: Value, span: Span) -> px.Expr:
     match found:
         case Num(number) if isinstance(number, int):
-            return px.Int(int(number))
+            return arith.whole(number, span)
         case Idx(e):
             return e
         case _:

@@ -162,7 +162,7 @@ def _index(ctx: Context, scope: Scope | None, value: Value, span: Span) -> Idx |
     """Return a slot's value as an index expression or as an integer computed from data. Raises NeedsStatic (rule P8)."""
     match value:
         case Num(number) if isinstance(number, bool | int) or number.is_integer():
-            return Idx(px.Int(int(number)), True)
+            return Idx(arith.whole(number, span), True)
         case Idx():
             return value
         case Val(_, dtype, _, _, factors) if dtype is None or dtype.is_integer:

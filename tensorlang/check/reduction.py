@@ -190,7 +190,7 @@ def bound(ctx: Context, scope: Scope, node: sx.Node) -> px.Expr:
         case Idx(at):
             return at
         case Num(number) if isinstance(number, bool | int) or number.is_integer():
-            return px.Int(int(number))
+            return arith.whole(number, node.span)
         case Val(_, _, _, _, factors) if factors & ctx.sizes:
             raise NeedsStatic(factors & ctx.sizes, node.span, "multiplies or divides in a range")
         case other:

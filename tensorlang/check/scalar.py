@@ -412,9 +412,9 @@ def _builtin(ctx: Context, scope: Scope, name: str, node: sx.Apply) -> Value:
 
 def _brought_in(ctx: Context, name: str, at: Value, extent: Value, span: Span) -> Value:
     if isinstance(at, Num):
-        at = Idx(px.Int(int(at.value)), True)
+        at = Idx(arith.whole(at.value, span), True)
     if isinstance(extent, Num):
-        extent = Idx(px.Int(int(extent.value)), True)
+        extent = Idx(arith.whole(extent.value, span), True)
     if not isinstance(at, Idx | Val) or not isinstance(extent, Idx):
         raise error("T0119", f"`{name}(i, n)` takes an index and a size", span, "here", help=f"`x[{name}(i + 1, N)]`")
     return bring_in(ctx, at, extent.expr, name, span)

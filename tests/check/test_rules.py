@@ -246,6 +246,10 @@ def test_the_own_operator_of_a_file_hides_a_library_function() -> None:
     assert run(load(text), "f", X[:3]).tolist() == [1, 1, 2]
 
 
+def test_a_comparison_with_a_huge_float_is_no_fact_about_indices() -> None:
+    assert run(load("op f(x: f32[N]) -> (y: f32[N]) { y[i] = if x[i] > 1e30 then 0 else x[i] }"), "f", X).tolist() == X.tolist()
+
+
 def test_a_mistake_of_a_callee_is_reported_once() -> None:
     for wrong in ("y[i] = x[j]", "y[i] = x[i - 1]"):
         text = f"op g(x: f32[N]) -> (y: f32[N]) {{ y = f(x) }}\nop f(x: f32[N]) -> (y: f32[N]) {{ {wrong} }}"

@@ -1,0 +1,63 @@
+"""What each directive does to loops: golden texts, and every schedule computes what its operator says, at sizes that tiles do not divide."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scheduled_programs import assert_same, declared, legal, loops, small, some_sizes
+
+from codegen.loops.interp import run
+from codegen.loops.printer import show
+from codegen.loops.verify import verify
+from polyhedral.schedule import show as show_tree
+from tensorlang.schedule.apply import _TABLE
+from tensorlang.tensor.interp import interpret
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "schedules"
+CASES = sorted(GOLDEN.glob("*.tl"))
+NOT_EXACT = {"cholesky_by_rows", "cholesky_left_looking"}
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda p: p.stem)
+def test_the_loops_of_a_schedule_are_the_golden_ones(case, golden):
+    found, plan = legal(case.read_text("utf-8"))
+    function = loops(plan)
+    verify(function)
+    golden(case.with_suffix(".expected"), f"{found.schedule}\n\n{show_tree(plan.placed)}\n{show(function)}")
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c.stem not in NOT_EXACT], ids=lambda p: p.stem)
+def test_a_schedule_computes_what_its_operator_says(case):
+    found, plan = legal(case.read_text("utf-8"))
+    for sizes in some_sizes(found.program):
+        assert_same(found.program, plan, sizes)
+
+
+@pytest.mark.parametrize("case", sorted(NOT_EXACT))
+def test_every_order_of_a_factorisation_gives_the_factors(case):
+    found, plan = legal((GOLDEN / f"{case}.tl").read_text("utf-8"))
+    rng = np.random.default_rng(3)
+    for n in (1, 2, 7):
+        half = small(rng, (n, n), np.float64)
+        a = (half @ half.T + 8 * np.eye(n)).astype(np.float32)
+        expected = interpret(found.program, {"N": n}, {"a": a})["l"]
+        arrays = {"a": a.copy(), "l": np.full((n, n), 77, np.float32)}
+        run(loops(plan), {"N": n}, arrays)
+        np.testing.assert_allclose(arrays["l"], expected, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(arrays["l"] @ arrays["l"].T, a, rtol=1e-4)
+
+
+def test_there_is_a_golden_schedule_for_every_directive():
+    used = {d.name for case in CASES for d in legal(case.read_text("utf-8"))[0].schedule.directives}
+    assert used == set(_TABLE)
+
+
+def test_sizes_known_when_compiling_give_the_same_results():
+    found, _ = legal((GOLDEN / "register_tile.tl").read_text("utf-8"))
+    program = declared(found.module, "matmul", M=9, K=5, N=17)
+    from_text = found.schedule
+    from tensorlang.schedule.check import proven
+
+    assert_same(program, proven(program, from_text), {})

@@ -64,11 +64,16 @@ class Nest:
 
     def extent(self, loop: str) -> int | None:
         """Return how many values a split gave `loop`, or the constant width of its range, or None."""
+        ends = self.ends(loop)
+        return None if ends is None else ends[1] - ends[0] + 1
+
+    def ends(self, loop: str) -> tuple[int, int] | None:
+        """Return the first and last value that a split gave `loop`, or those of its range where they are constant, or None."""
         position = self._position(loop)
         for points in (self.box, self.points.intersect_params(self.context)):
             low, high = points.dim_min_val(position), points.dim_max_val(position)
             if low.is_int() and high.is_int():
-                return integer(high) - integer(low) + 1
+                return integer(low), integer(high)
         return None
 
     def range(self, loop: str) -> tuple[Expr, Expr] | None:
@@ -93,12 +98,13 @@ class Nest:
         nest = self._substituted(loops, {loop: Add(Scale(factor, Name(outer)), Name(inner))})
         return nest._bounded(inner, factor)
 
-    def fuse(self, outer: str, inner: str, name: str) -> Nest:
-        """Replace adjacent `outer`, `inner` by one loop that counts through both; the inner extent must be constant."""
+    def fuse(self, outer: str, inner: str, name: str, ends: tuple[int, int] | None = None) -> Nest:
+        """Replace adjacent `outer`, `inner` by one loop that counts through both; the inner extent must be constant. `ends`: the first and
+        last value of `inner` to count with, where it is to have more than its own."""
         position = self._position(outer)
         if self.loops[position + 1 : position + 2] != (inner,):
             raise NestError(f"`{inner}` is not the loop directly inside `{outer}`")
-        low, extent = self._constant_range(inner)
+        low, extent = (ends[0], ends[1] - ends[0] + 1) if ends is not None else self._constant_range(inner)
         loops = (*self.loops[:position], name, *self.loops[position + 2 :])
         outer_extent = self._box_extent(outer)
         by: dict[str, Expr] = {outer: Floor(Name(name), extent), inner: Add(Mod(Name(name), extent), Int(low))}
@@ -127,10 +133,13 @@ class Nest:
     def reverse(self, loop: str) -> Nest:
         """Run `loop` backwards over the same range (or over its negation when the range is not one affine expression)."""
         span = self.range(loop)
-        mirror: Expr = Scale(-1, Name(loop))
         if span is not None and _affine(span[0]) and _affine(span[1]):
-            mirror = minus(plus(plus(span[0], span[1]), Int(-1)), Name(loop))
-        return self._substituted(self.loops, {loop: mirror})
+            return self.mirror(loop, plus(plus(span[0], span[1]), Int(-1)))
+        return self.mirror(loop, Int(0))
+
+    def mirror(self, loop: str, about: Expr) -> Nest:
+        """Replace `loop` by `about - loop` under the same name."""
+        return self._substituted(self.loops, {loop: minus(about, Name(loop))})
 
     def rename(self, old: str, new: str) -> Nest:
         self._position(old)

@@ -17,6 +17,7 @@ from codegen.dtypes import DType, bool_, compute_dtype, i64
 from codegen.loops import nodes as loops
 from polyhedral import loops as scanned
 from polyhedral.expr import Name as AffineName
+from polyhedral.nest import Nest
 from polyhedral.scan import scan
 from tensorlang.diagnostics import InternalError, error
 from tensorlang.lower.index import to_bool, to_index
@@ -170,7 +171,7 @@ def _statement(kernel: _Kernel, placement: str) -> list[loops.Stmt]:
         case "init":
             return _init(kernel, info, point)
         case "update":
-            return _update(kernel, info, point, lane.name if lane else None)
+            return _update(kernel, info, point, _lane_number(kernel, nest, lane.name) if lane else None)
         case "define":
             return _define(kernel, info, point)
 
@@ -250,14 +251,22 @@ def _init(kernel: _Kernel, info: StatementInfo, point: Point) -> list[loops.Stmt
     return [*point.before, *(loops.Store(b.name, cell, v) for b, v in zip(home.buffers, values, strict=True))]
 
 
-def _update(kernel: _Kernel, info: StatementInfo, point: Point, lane: str | None) -> list[loops.Stmt]:
+def _lane_number(kernel: _Kernel, nest: Nest, lane: str) -> loops.Index:
+    """Return the lane at hand, counted from 0."""
+    ends = nest.ends(lane)
+    if ends is None:
+        raise InternalError("lower", f"the vector loop `{lane}` has no constant range")
+    return loops.Add(kernel.loop(lane), loops.Int(-ends[0])) if ends[0] else kernel.loop(lane)
+
+
+def _update(kernel: _Kernel, info: StatementInfo, point: Point, lane: loops.Index | None) -> list[loops.Stmt]:
     acc = info.accumulator
     assert acc is not None
     home = kernel.homes[acc.name]
     reducer = acc.reduce.reducer
     cell = _cell(kernel, home, info.definition.axes, point)
     if lane is not None:
-        cell = (*cell, kernel.loop(lane))
+        cell = (*cell, lane)
     olds = tuple(loops.Load(b.name, cell) for b in home.buffers)
     stmts = _combine(kernel, reducer, olds, acc.reduce.body, point, home, cell, is_flagged(acc))
     if acc.reduce.filter is not None:

@@ -4,7 +4,8 @@
     local at the root   a heap block of the whole tensor
     local in loops      the box of elements that one iteration touches; an element is addressed relative to the box's origin
 
-A local of constant extents whose elements are addressed by unrolled and vector loops alone lives in registers.
+A local of constant extents whose elements are addressed by unrolled and vector loops alone, and that no parallel loop inside its own loops
+uses, lives in registers.
 """
 
 from __future__ import annotations
@@ -126,14 +127,15 @@ def _touching(plan: Plan, array: str) -> Iterator[str]:
 
 def _lanes(plan: Plan, array: str) -> int:
     """Return the extent of the vector loop over which updates of accumulator `array` are spread, or 0."""
+    lanes = 0
     for placement in _touching(plan, array):
         nest = plan.placed.nests[placement]
         statement = plan.placed.statements[nest.statement]
         if statement.role == "update" and statement.write.tensor == array:
             lane = lane_loop(plan, placement, statement)
             if lane is not None:
-                return nest.extent(lane.name) or 0
-    return 0
+                lanes = max(lanes, nest.extent(lane.name) or 0)
+    return lanes
 
 
 def lane_loop(plan: Plan, placement: str, statement: Statement) -> Loop | None:
@@ -165,7 +167,9 @@ def _space(
     count = 1
     for extent in extents:
         count *= extent or 0
-    if count == 1 or count <= REGISTER_ELEMENTS and not stored and _addressed_at_compile_time(plan, array, touching, depth):
+    shared = any(loop.mark == "parallel" for p in touching for loop in plan.placed.places[p].loops[depth:])
+    at_compile_time = count == 1 or count <= REGISTER_ELEMENTS and not stored and _addressed_at_compile_time(plan, array, touching, depth)
+    if at_compile_time and not shared:
         return "registers", 64
     return ("stack" if count * max(d.size_bytes for d in dtypes) <= STACK_BYTES else "heap"), 64
 

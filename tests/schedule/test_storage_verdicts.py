@@ -110,3 +110,12 @@ def test_what_nobody_reads_need_not_be_computed() -> None:
     schedule = Schedule("blur").at("h", "y.i").store_at("h", "root")
     p = program("blur", M=0, N=4)
     assert not differs(p, loops_of(proven(p, schedule), "kernel"), {}, small_arrays(p, {}, 1), natively=False)
+
+
+def test_lanes_are_counted_from_zero_wherever_their_loop_starts() -> None:
+    for schedule in (Schedule("backward").reverse("i").split("j", 4, ["jo", "ji"]).shift("ji", 1).vectorize("ji"), Schedule("triangle").shift("k", 2).split("k", 4, ["ko", "ki"]).vectorize("ki")):
+        computes_the_same(schedule.operator, schedule, N=5)
+
+
+def test_what_several_threads_read_is_kept_in_memory() -> None:
+    computes_the_same("rows", Schedule("rows").at("s", "y.i").parallel("y.j"), M=3, N=4)

@@ -40,7 +40,7 @@ def main() -> None:
     if arguments.child:
         print(json.dumps(CHILDREN[arguments.child](arguments)))
         return
-        counts = [t for t in arguments.threads if t <= available_threads()]
+    counts = [t for t in arguments.threads if t <= available_threads()]
     results: list[dict[str, Any]] = []
     for name in arguments.models or models.names():
         found = _model(name, counts, arguments)

@@ -454,7 +454,7 @@ def _store_alike(state: _State, directive: syntax.Directive, copy: Stage, name: 
     own = definers(state.program).get(name)
     axes = own.axes if own else tuple(f"a{k}" for k in range(len(definition.axes)))
     to: dict[str, Affine] = {old: AffineName(new) for old, new in zip(axes, definition.axes, strict=True)}
-    dims = tuple(affine.substitute(d, to) for d in storage.dims)
+    dims = tuple(affine.substitute(d, to) for d in storage.dims if affine.constant(d) is None)
     state.layouts[copy.name] = _storage(directive, definition.axes, definition.tensors[0].shape, dims, copy.inside is not None)
     _shape_copy(state, directive, copy, dims)
 
@@ -547,6 +547,7 @@ def _shape_copy(state: _State, directive: syntax.Directive, copy: Stage, dims: t
         if loop is None:
             return
         order.append(loop)
+    order = [*(loop for loop in copy.loops if loop not in order and copy.extents[loop] == 1), *order]
     if len(set(order)) == len(copy.loops) == len(order):
         _permute(copy, order)
         extent = copy.extents[order[-1]]

@@ -197,7 +197,7 @@ def _several_at_once(d: Deriver, definition: Definition, axis: str, order: list[
     name = definition.tensors[0].name
     sizes = extents(definition)
     unblocked = [a for a in definition.axes if a != axis and (sizes[a] or 0) >= 4]
-    count = _together(sizes[unblocked[-1]]) if unblocked else 1
+    count = points_together(sizes[unblocked[-1]]) if unblocked else 1
     if count > 1:
         row = unblocked[-1]
         d.add(d.schedule.split(f"{name}.{row}", count, (f"{row}_o", f"{row}_t")))
@@ -216,7 +216,7 @@ def _several_at_once(d: Deriver, definition: Definition, axis: str, order: list[
     return order
 
 
-def _together(extent: int | None) -> int:
+def points_together(extent: int | None) -> int:
     """Return how many points to reduce at once: a divisor of the extent from 8 down to 4, or 8 with a rest."""
     if extent is None:
         return 4

@@ -1,16 +1,19 @@
 """What definitions look like to the schedule of a role: which loops are its `i`, which tensor its `b`.
 
     contraction(y, a, b; batch.., i.., j.., k..)       y[batch, i, j] = f(sum(k) a[batch, i, k] * b[batch, j, k])
-    pointwise(y; i.., j.., k..)                        any other tensor that is computed in vectors along an axis, j; k reduced for each
+    pointwise(y, p..; i.., j.., k..)                   any other tensor that is computed in vectors along an axis, j; k reduced for each;
+                                                       p.. are read with padding around them
     reduction(y; i.., r.., k..)                        a tensor whose reductions r are spread over lanes; k are its other binders
     row_reduction(y, t..; i.., j.., k.., l.., r..)     several tensors computed together for each row i: y the last, t.. the others
 
 A name without `..` stands for exactly one loop. `j..` in a contraction ends in the axis along which y is contiguous. More names may follow
 at the end of the loops: in a contraction `c..`, the reduction along which a is stored in blocks (otherwise it is among k); in a pointwise
-tensor `x..`, an axis along which something read is contiguous, and `l..`, axes that the layout of y keeps between a block of j and its
-lanes. `r..` in rows are reductions of tensors that have no axis of their own.
+tensor `x..`, an axis along which something read is contiguous, `l..`, axes that the layout of y keeps between a block of j and its
+lanes, and `m..` or `n..`, the last of i or of l, of which several points are worth reducing together. `r..` in rows are reductions of
+tensors that have no axis of their own.
 
-What guards and directives may ask for: `lanes`, `registers`, `threads`, the extent of a loop (`i.extent`), and for a contraction
+What guards and directives may ask for: `lanes`, `registers`, `threads`, the extent of a loop (`i.extent`), in a pointwise tensor
+`together` (how many points of m or n), and for a contraction
 `b.reuse` (how often an element of b is used), `b.unit` (whether it is contiguous along j), `a.padded`, and `a.block`.
 """
 
@@ -26,6 +29,7 @@ from tensorlang.schedule.derive import (
     Deriver,
     blocked_binder,
     crossing_axis,
+    points_together,
     recurs,
     spreadable,
     stored_axis,
@@ -33,6 +37,7 @@ from tensorlang.schedule.derive import (
     vector_axis,
 )
 from tensorlang.schedule.expand import Scope
+from tensorlang.schedule.pack import is_padding, pack
 from tensorlang.schedule.shape import block_of, contraction, extents, unit_stride
 from tensorlang.syntax import nodes as sx
 from tensorlang.tensor import affine
@@ -45,10 +50,10 @@ Tiles: TypeAlias = Callable[[str, tuple[int, ...]], int | None]
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The parameters of a role: `tensors` in number (None: one and any others), and from `least` to `most` groups of loops."""
+    """The parameters of a role: `tensors` in number (0: one, and perhaps any others), and from `least` to `most` groups of loops."""
 
     text: str
-    tensors: int | None
+    tensors: int
     least: int
     most: int
     match: Callable[[Deriver, Cluster], Shape | None]
@@ -57,8 +62,8 @@ class Form:
         if len(role.groups) != 2 or not self.least <= len(role.groups[1]) <= self.most:
             return False
         tensors = role.groups[0]
-        if self.tensors is None:
-            return len(tensors) == 2 and not tensors[0].endswith("..") and tensors[1].endswith("..")
+        if self.tensors == 0:
+            return not tensors[0].endswith("..") and all(t.endswith("..") for t in tensors[1:]) and len(tensors) <= 2
         return len(tensors) == self.tensors and not any(t.endswith("..") for t in tensors)
 
 
@@ -72,6 +77,7 @@ class Shape:
     facts: tuple[Mapping[str, int | bool], ...] = ({}, {}, {})
     tile: tuple[int | None, int | None] | None = None
     """Extents of the two axes of a register tile."""
+    together: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,13 +110,14 @@ def match_role(d: Deriver, cluster: Cluster, role: sx.Role) -> Match | None:
     if any(found.loops[len(classes) :]) and role.name != "contraction":
         return None
     names: dict[str, Loops] = {}
-    for written, loops in zip((*role.groups[0], *role.groups[1]), (*found.tensors, *classes), strict=True):
+    for written, loops in zip((*role.groups[0], *role.groups[1]), (*found.tensors[: len(role.groups[0])], *classes), strict=True):
         if not written.endswith("..") and len(loops) != 1:
             return None
         names[written.removesuffix("..")] = loops
     sizes = {f"{m.tensors[0].name}.{n}": e for m in cluster.members for n, e in extents(m).items()}
     stages = {f"{m.tensors[0].name}.{n}": m.tensors[0].name for m in cluster.members for n in extents(m)}
     facts: dict[str, int | bool | None] = {"lanes": found.lanes, "registers": d.machine.vector_registers, "threads": d.machine.threads}
+    facts["together"] = found.together
     for written, about in zip(role.groups[0], found.facts, strict=False):
         facts |= {f"{written}.{fact}": value for fact, value in about.items()}
     for written in role.groups[1]:
@@ -204,16 +211,36 @@ def _pointwise(d: Deriver, cluster: Cluster) -> Shape | None:
     lanes = block or d.machine.lanes(compute_dtype(definition.tensors[0].dtype))
     gathers = any(isinstance(s, Dynamic) for p in definition.pieces for r in reads(p.value) for s in r.index)
     extent = sizes[axis]
+    others = tuple(a for a in definition.axes if a != axis)
+    binders = _binders(definition)
     if gathers or (extent is not None and extent < 2):
-        classes: tuple[Sequence[str], ...] = (definition.axes, (), _binders(definition), (), ())
-    elif block is not None:
-        at = definition.axes.index(axis)
-        classes = (definition.axes[:at], (axis,), _binders(definition), (), definition.axes[at + 1 :])
-    else:
-        crossing = crossing_axis(d, definition, axis)
-        others = tuple(a for a in definition.axes if a not in (axis, crossing))
-        classes = (others, (axis,), _binders(definition), (crossing,) if crossing else (), ())
-    return Shape(((own,),), tuple(_full(own, n) for n in classes), lanes)
+        return Shape(((own,), ()), (_full(own, definition.axes), (), _full(own, binders), *((),) * 4), lanes)
+    before, after = (others, ()) if block is None else (definition.axes[: definition.axes.index(axis)], definition.axes[definition.axes.index(axis) + 1 :])
+    crossing = crossing_axis(d, definition, axis) if block is None else None
+    row = next((a for a in reversed(others) if (sizes[a] or 0) >= 4), None) if binders else None
+    together = points_together(sizes[row]) if row is not None else 1
+    row = row if together > 1 else None
+    classes = (
+        tuple(a for a in before if a not in (crossing, row)),
+        (axis,),
+        binders,
+        (crossing,) if crossing else (),
+        tuple(a for a in after if a != row),
+        (row,) if row in before else (),
+        (row,) if row in after else (),
+    )
+    padded = _padded(d, definition) if binders else ()
+    return Shape(((own,), padded), tuple(_full(own, tuple(n for n in c if n)) for c in classes), lanes, together=together)
+
+
+def _padded(d: Deriver, definition: Definition) -> tuple[str, ...]:
+    """Return the tensors that reductions read with padding, of which a copy can hold it."""
+    out: list[str] = []
+    for tensor in dict.fromkeys(r.tensor for p in definition.pieces for e in reduces(p.value) for r in reads(e)):
+        packed = pack(d.program, tensor)
+        if tensor in d.axes and not isinstance(packed, str) and is_padding(packed):
+            out.append(tensor)
+    return tuple(out)
 
 
 def _reduction(d: Deriver, cluster: Cluster) -> Shape | None:
@@ -272,7 +299,7 @@ def _rows(d: Deriver, cluster: Cluster) -> Shape | None:
 
 ROLES: Mapping[str, Form] = {
     "contraction": Form("contraction(y, a, b; batch.., i.., j.., k..)", 3, 4, 5, _contraction),
-    "pointwise": Form("pointwise(y; i.., j.., k..)", 1, 3, 5, _pointwise),
+    "pointwise": Form("pointwise(y, p..; i.., j.., k..)", 0, 3, 7, _pointwise),
     "reduction": Form("reduction(y; i.., r.., k..)", 1, 3, 3, _reduction),
-    "row_reduction": Form("row_reduction(y, t..; i.., j.., k.., l.., r..)", None, 5, 5, _rows),
+    "row_reduction": Form("row_reduction(y, t..; i.., j.., k.., l.., r..)", 0, 5, 5, _rows),
 }

@@ -359,7 +359,7 @@ FAULTS: dict[Callable[[ModelProto], None], str] = {
     attribute_marked_wrongly: "O005", attribute_that_does_not_exist: "O005", attribute_twice: "O005",
     attribute_reference_outside_a_function: "O005", required_attribute_missing: "O005", not_a_number_attribute: "O005",
     text_attribute_that_is_not_utf8: "O005", unknown_choice: "O005", stride_of_zero: "O005", negative_stride: "O005",
-    group_of_zero: "O005", too_few_pads: "O005", huge_pads: "O014", window_larger_than_the_input: "O012", axis_out_of_range: "O005",
+    group_of_zero: "O005", too_few_pads: "O005", huge_pads: "O012", window_larger_than_the_input: "O012", axis_out_of_range: "O005",
     blocks_of_astronomic_size: "O012", negative_dimension_of_an_input: "O003", negative_dimension_of_an_initializer: "O003",
     huge_input: "O014", overflowing_dimensions_of_an_initializer: "O014", huge_constant_declared_in_a_few_bytes: "O014",
     too_few_bytes: "O003", too_many_bytes: "O003", elements_twice: "O003", elements_in_the_wrong_field: "O003", too_few_elements: "O003",

@@ -1,4 +1,4 @@
-"""The standard library: the operators of `ops/*.tl`, parsed and checked once."""
+"""The standard library: the operators of `ops/*.tl`, parsed and checked once and kept on disk."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from importlib.resources import files
 
 from tensorlang.check.module import Module, load_module
 from tensorlang.diagnostics import Source
+from tensorlang.runtime.stored import stored
 from tensorlang.syntax.nodes import File
 from tensorlang.syntax.parse import parse
 
@@ -14,6 +15,10 @@ from tensorlang.syntax.parse import parse
 @cache
 def library() -> Module:
     """Return every operator, function and schedule of the standard library as one module."""
+    return stored("library", (source.text for source in sources()), _parsed)
+
+
+def _parsed() -> Module:
     parsed = [parse(source) for source in sources()]
     return load_module(File(tuple(declaration for file in parsed for declaration in file.declarations)))
 

@@ -134,6 +134,14 @@ def _scratch_bytes(function: Function) -> tuple[int, int] | None:
     return first, second - first
 
 
+def stored_kernel(
+    program: Program, target: Target, store: Cache, *, layouts: Mapping[str, Layout], constants: frozenset[str], threads: int
+) -> Artifact | None:
+    """Return what `compile_kernel` made of these arguments before, if `store` has it."""
+    found = store.get(_key(program, target, None, None, layouts, constants, threads))
+    return None if found is None else _unpack(found)
+
+
 @dataclass(frozen=True, slots=True)
 class Scheduled:
     schedule: Schedule

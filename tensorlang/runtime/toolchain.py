@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from codegen.llvm import pool
 from codegen.llvm.cache import Cache
 from codegen.llvm.target import Target, TargetError, named, runs_here
 from tensorlang.diagnostics import error
-from tensorlang.driver import Artifact, compile_kernel, wanted_layouts
+from tensorlang.driver import Artifact, compile_kernel, stored_kernel, wanted_layouts
 from tensorlang.graph.nodes import Graph, Kernel
 from tensorlang.runtime.executable import Job, Progress, Toolchain
+from tensorlang.runtime.worker import started
 from tensorlang.schedule.layout import Layout
 
 HOST = "cpu"
+WORTH_A_PROCESS = 10
+"""How many kernels another process must have to compile before starting it pays."""
 
 
 def toolchain(target: str = HOST, threads: int | None = None, *, cache: bool = True) -> Toolchain:
@@ -27,12 +32,7 @@ def toolchain(target: str = HOST, threads: int | None = None, *, cache: bool = T
     store = Cache() if cache else None
 
     def compile_all(jobs: Sequence[Job], progress: Progress) -> Sequence[Artifact]:
-        made = []
-        for k, job in enumerate(jobs):
-            progress("compiling kernels", k, len(jobs))
-            made.append(compile_kernel(job.program, machine, layouts=job.layouts, constants=job.constants, threads=count, store=store))
-        progress("compiling kernels", len(jobs), len(jobs))
-        return made
+        return compiled(jobs, machine, count, store, progress)
 
     def wishes(graph: Graph, kernel: Kernel) -> Mapping[str, Layout]:
         constant = frozenset(p.name for p, v in zip(kernel.program.params, kernel.inputs, strict=True) if v in graph.constants)
@@ -47,3 +47,47 @@ def target_named(name: str) -> Target:
         return named("host" if name == HOST else name)
     except TargetError as problem:
         raise error("C0101", str(problem), help="`cpu` is this machine") from None
+
+
+def compiled(jobs: Sequence[Job], target: Target, threads: int, store: Cache | None, progress: Progress) -> list[Artifact]:
+    """Return the artifacts of `jobs`, in order: from the store, or compiled, by other processes too when there are many."""
+    found = [_stored(job, target, threads, store) for job in jobs]
+    missing = [k for k, artifact in enumerate(found) if artifact is None]
+    processes = min(pool.available_threads(), len(missing) // WORTH_A_PROCESS) if store is not None else 1
+    shares = [missing[k :: max(1, processes)] for k in range(max(1, processes))]
+    done = len(jobs) - len(missing)
+    with _helpers([[jobs[k] for k in share] for share in shares[1:]], target, threads, store):
+        for share in shares:
+            for k in share:
+                progress("compiling kernels", done, len(jobs))
+                # What another process has compiled meanwhile, the driver finds in the store; the rest of its share is compiled here.
+                found[k] = _made(jobs[k], target, threads, store)
+                done += 1
+    progress("compiling kernels", done, len(jobs))
+    return [artifact for artifact in found if artifact is not None]
+
+
+@contextmanager
+def _helpers(shares: Sequence[Sequence[Job]], target: Target, threads: int, store: Cache | None) -> Iterator[None]:
+    """Have other processes compile `shares` from their ends, so that they and we meet in the middle; end them when we are through."""
+    processes: list[subprocess.Popen[bytes]] = []
+    for share in shares:
+        process = started(share[::-1], target, threads, store) if store is not None else None
+        if process is not None:
+            processes.append(process)
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def _stored(job: Job, target: Target, threads: int, store: Cache | None) -> Artifact | None:
+    if store is None:
+        return None
+    return stored_kernel(job.program, target, store, layouts=job.layouts, constants=job.constants, threads=threads)
+
+
+def _made(job: Job, target: Target, threads: int, store: Cache | None) -> Artifact:
+    return compile_kernel(job.program, target, layouts=job.layouts, constants=job.constants, threads=threads, store=store)

@@ -1,0 +1,57 @@
+"""Compile kernels in another process: `python -m tensorlang.runtime.worker`.
+
+    standard input    a pickled `Order`, from the process that started this one
+
+The kernels go into the cache on disk, where the other process finds them. Whatever goes wrong here goes wrong there too, with a message.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from codegen.llvm.cache import Cache
+from codegen.llvm.target import Target
+from tensorlang.driver import compile_kernel
+from tensorlang.runtime.executable import Job
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What is to be compiled, and where it is to be kept."""
+
+    jobs: tuple[Job, ...]
+    target: Target
+    threads: int
+    directory: str
+
+
+def started(jobs: Sequence[Job], target: Target, threads: int, store: Cache) -> subprocess.Popen[bytes] | None:
+    """Return a process that compiles `jobs` into `store`, or None when none can be started."""
+    order = pickle.dumps(Order(tuple(jobs), target, threads, str(store.directory)))
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(p or os.getcwd() for p in sys.path)}
+    command = [sys.executable, "-m", "tensorlang.runtime.worker"]
+    try:
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
+        assert process.stdin is not None
+        process.stdin.write(order)
+        process.stdin.close()
+    except OSError:
+        return None
+    return process
+
+
+def main() -> None:
+    order = pickle.load(sys.stdin.buffer)
+    store = Cache(Path(order.directory))
+    for job in order.jobs:
+        compile_kernel(job.program, order.target, layouts=job.layouts, constants=job.constants, threads=order.threads, store=store)
+
+
+if __name__ == "__main__":
+    main()

@@ -67,19 +67,20 @@ def refusal(case: Case, refused: CompileError) -> Outcome:
     return Outcome("silent", text)
 
 
-def differs(program: Program, lowered: Lowered, sizes: Mapping[str, int], inputs: Arrays, *, natively: bool) -> str:
-    """Return where the function's results differ from what the program says, run by the interpreter or natively; "" where nowhere."""
+def differs(program: Program, lowered: Lowered, sizes: Mapping[str, int], inputs: Arrays, *, natively: bool, close: float = 0.0) -> str:
+    """Return where the function's results differ from what the program says, run by the interpreter or natively; "" where nowhere.
+    `close`: the relative error that is none, for elementary functions."""
     expected = interpret(program, sizes, inputs)
     try:
         got = interpreted(program, lowered, sizes, inputs)
     except LoopError as fault:
         return f"interpreter: {fault}"
-    text = first_difference(got, expected)
+    text = first_difference(got, expected, close)
     if text:
         return f"interpreter: {text}"
     if natively:
         got, damage = native(program, lowered, sizes, inputs)
-        text = damage or first_difference(got, expected)
+        text = damage or first_difference(got, expected, close)
     return f"native: {text}" if text else ""
 
 
@@ -141,12 +142,12 @@ class _Guarded:
         return bool((self.block[: self.start] == 0x5C).all() and (self.block[self.end :] == 0x5C).all())
 
 
-def first_difference(got: Mapping[str, np.ndarray[Any, Any]], expected: Mapping[str, np.ndarray[Any, Any]]) -> str:
+def first_difference(got: Mapping[str, np.ndarray[Any, Any]], expected: Mapping[str, np.ndarray[Any, Any]], close: float = 0.0) -> str:
     """Return the first element that differs; NaN equals NaN, and floats may differ by what regrouping large sums rounds."""
     for name, want in expected.items():
         have = got[name].reshape(want.shape)
         wrong = np.argwhere(~((have == want) | ((have != have) & (want != want))))
-        if len(wrong) and not _rounding(have, want):
+        if len(wrong) and not _rounding(have, want) and not _close(have, want, close):
             at = tuple(int(k) for k in wrong[0])
             return f"`{name}[{', '.join(map(str, at))}]` is {have[at]!r}, the operator says {want[at]!r} ({len(wrong)} differ)"
     return ""
@@ -164,6 +165,14 @@ def _rounding(have: np.ndarray[Any, Any], want: np.ndarray[Any, Any]) -> bool:
             return False
         tolerance = largest / exact * 2
         return bool((((a == b) | (np.abs(a - b) <= tolerance)) | (np.isnan(a) & np.isnan(b))).all())
+
+
+def _close(have: np.ndarray[Any, Any], want: np.ndarray[Any, Any], close: float) -> bool:
+    if not close or have.dtype.kind in "iub":
+        return False
+    narrow = 8 if have.dtype.itemsize < 4 else 1
+    a, b = have.astype(np.float64), want.astype(np.float64)
+    return bool(np.allclose(a, b, rtol=close * narrow, atol=close * narrow, equal_nan=True))
 
 
 def minimal(case: Case, seed: int, kind: str, *, natively: bool) -> Case:

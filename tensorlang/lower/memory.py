@@ -81,7 +81,7 @@ def _local(plan: Plan, names: Names, tensor: str, array: str, axes: tuple[str, .
     storage = plan.layouts.get(tensor)
     size = lambda n: loops.Var(names.of("size", n))  # noqa: E731
     if storage is not None:
-        dims, shape = tuple(affine.ZERO if affine.constant(s) == 1 else d for d, s in zip(storage.dims, storage.shape, strict=True)), storage.shape
+        dims, shape = storage.dims, storage.shape
     else:
         box = footprint(plan.placed, array, touching, depth)
         cell = [(affine.sub(axis, origin), affine.to_expr(extent)) for axis, origin, extent in zip(axes, box.origin, box.extent, strict=True)]
@@ -90,8 +90,7 @@ def _local(plan: Plan, names: Names, tensor: str, array: str, axes: tuple[str, .
         last = _vector_axis(plan, array, touching)
         if last is not None:
             cell.append(cell.pop(last))
-        # Along an axis of one element every index is 0, whatever its expression says.
-        dims, shape = tuple(affine.ZERO if affine.constant(s) == 1 else d for d, s in cell), tuple(s for _, s in cell)
+        dims, shape = tuple(d for d, _ in cell), tuple(s for _, s in cell)
     if lanes:
         shape = (*shape, affine.to_expr(lanes))
     space, align = _space(plan, array, touching, depth, dims, shape, dtypes, storage is not None)

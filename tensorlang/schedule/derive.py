@@ -52,7 +52,7 @@ def derive(
 ) -> Schedule:
     """Return a schedule for `program` on `machine`. Inputs in `constants` are stored as `wanted_layouts` says, if anywhere."""
     d = deriver(program, machine, layouts or {}, constants)
-    for cluster in clusters(d.program):
+    for cluster in clusters(d):
         _derive_cluster(d, cluster)
     return d.schedule
 
@@ -287,10 +287,11 @@ class Cluster:
     depth: int
 
 
-def clusters(program: Program) -> list[Cluster]:
+def clusters(d: Deriver) -> list[Cluster]:
     """Return the definitions, each in one cluster. A tensor joins the cluster that holds all its readers when they read it at their own
     point along at least one leading axis; contractions, recurrences and tensors in pieces stay by themselves."""
-    alone = {d.tensors[0].name for d in program.definitions if len(d.pieces) != 1 or recurs(program, d) or _is_product(d)}
+    program = d.program
+    alone = {x.tensors[0].name for x in program.definitions if len(x.pieces) != 1 or recurs(program, x) or _is_product(x)}
     readers_of = readers(program)
     taken: set[str] = set()
     out: list[Cluster] = []

@@ -381,7 +381,7 @@ def _of_roles(request: _Request, wanted: Sequence[sx.Schedule], written: Sequenc
     if not any(s in wanted for s in roles):
         return None
     d = deriver(request.program, request.machine, request.layouts, request.constants)
-    parts = [_Part(c, [*_candidates(request, roles, d, c)]) for c in clusters(d.program)]
+    parts = [_Part(c, [*_candidates(request, roles, d, c)]) for c in clusters(d)]
     if not any(s in wanted for part in parts for s, _ in part.candidates):
         return None
     for part in parts:

@@ -24,7 +24,9 @@ def _parsed() -> Module:
 
 
 def sources() -> tuple[Source, ...]:
-    """Return the library's files, in the order of their names."""
+    """Return the library's files: operators in the order of their names, then the schedules of roles."""
     folder = files("stdlib") / "ops"
     entries = sorted((entry for entry in folder.iterdir() if entry.name.endswith(".tl")), key=lambda entry: entry.name)
-    return tuple(Source(f"stdlib/ops/{entry.name}", entry.read_text("utf-8")) for entry in entries)
+    roles = files("stdlib") / "schedules" / "roles.tl"
+    operators = (Source(f"stdlib/ops/{entry.name}", entry.read_text("utf-8")) for entry in entries)
+    return (*operators, Source("stdlib/schedules/roles.tl", roles.read_text("utf-8")))

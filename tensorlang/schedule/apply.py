@@ -670,6 +670,8 @@ _TABLE: dict[str, Callable[[_State, syntax.Directive], None]] = {
     "inline": _done,
     "rfactor": _done,
 }
+DIRECTIVES = frozenset(_TABLE)
+"""The directives there are."""
 _LATER = {"cache", "bind", "tensorize", "stages", "specialize", "predicate", "raster", "persistent", "split_k", "tail", "assume"}
 
 # ---------------------------------------------------------------- placing stages

@@ -28,7 +28,7 @@ from tensorlang.syntax.parse import parse
 from tensorlang.tensor import affine
 from tensorlang.tensor.interp import interpret
 from tensorlang.tensor.nodes import Program
-from tensorlang.tensor.walk import shape_of, tensor_table
+from tensorlang.tensor.walk import caller_shape, shape_of, tensor_table
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 STALE = 77
@@ -84,7 +84,7 @@ def assert_same(program: Program, plan: Plan, sizes: Mapping[str, int], seed: in
     """Run the loops of `plan` on small whole numbers; every result is bit for bit what the program says."""
     lowered = loops_of(plan, "kernel")
     rng = np.random.default_rng(seed)
-    inputs = {p.name: small(rng, shape_of(p, sizes), p.dtype.numpy) for p in program.params}
+    inputs = {p.name: small(rng, caller_shape(p, sizes), p.dtype.numpy) for p in program.params}
     expected = interpret(program, sizes, inputs)
     table, stored = tensor_table(program), tensor_table(plan.program)
     arrays: Arrays = {}

@@ -1,0 +1,312 @@
+"""Which schedule an operator runs under: its own before a role's, the user's before the library's, the first whose guards hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from scheduled_programs import assert_same, declared, written
+
+from codegen.dtypes import f32
+from polyhedral.expr import Name
+from stdlib.library import library
+from tensorlang.check.instantiate import ArgType, instantiate
+from tensorlang.check.module import Module, load_module
+from tensorlang.diagnostics import CompileError, Source
+from tensorlang.schedule.check import proven
+from tensorlang.schedule.machine import Machine
+from tensorlang.schedule.plan import Storage
+from tensorlang.schedule.select import Chosen, check_schedules, choose
+from tensorlang.syntax.parse import parse
+from tensorlang.syntax.printer import show
+from tensorlang.tensor import affine
+
+ROOT = Path(__file__).parents[2]
+MATMUL = """
+op matmul(a: f32[M, K], b: f32[K, N], attr alpha: int = 1, attr mode: str = "plain") -> (c: f32[M, N]) {
+    c[i, j] = alpha * sum(k) a[i, k] * b[k, j]
+}
+"""
+SERIAL = Machine(threads=1)
+
+
+def module(text: str, library: Module | None = None) -> Module:
+    return load_module(parse(Source("mine.tl", text)), None if library is None else [library])
+
+
+def chosen(text: str, knobs: Mapping[str, int] | None = None, attrs: Mapping[str, object] | None = None, **sizes: int) -> Chosen | None:
+    m = module(MATMUL + text)
+    types = [ArgType(f32, (sizes["M"], sizes["K"])), ArgType(f32, (sizes["K"], sizes["N"]))]
+    return choose(m, "matmul", instantiate(m, "matmul", types, attrs or {}), attrs or {}, "cpu", SERIAL, knobs=knobs)
+
+
+def directives(found: Chosen | None) -> list[str]:
+    assert found is not None
+    return [show(d) for d in found.schedule.directives]
+
+
+def refused(text: str, **others: object) -> str:
+    with pytest.raises(CompileError) as error:
+        chosen(text, M=64, K=64, N=64, **others)  # type: ignore[arg-type]
+    (diagnostic,) = error.value.diagnostics
+    assert diagnostic.code in str(error.value)
+    return f"{diagnostic.code} {diagnostic.title}"
+
+
+# ---------------------------------------------------------------- guards
+
+
+GUARDED = """
+schedule matmul for cpu(M >= 64, N >= 64) { reverse i }
+schedule matmul for cpu(M < 8) { reverse j }
+schedule matmul for gpu { reverse k }
+"""
+
+
+def test_the_first_schedule_whose_guards_all_hold_is_taken():
+    assert directives(chosen(GUARDED, M=64, K=4, N=64)) == ["reverse i"]
+    assert directives(chosen(GUARDED, M=4, K=4, N=64)) == ["reverse j"]
+
+
+def test_nothing_is_chosen_when_no_guard_holds():
+    assert chosen(GUARDED, M=32, K=4, N=64) is None
+
+
+def test_what_was_tried_says_why_not():
+    found = chosen(GUARDED, M=4, K=4, N=64)
+    assert found is not None
+    assert [str(t) for t in found.tried] == ["schedule matmul for cpu(M >= 64, N >= 64) (mine.tl:6): `M >= 64` does not hold (M = 4)"]
+    assert found.origin == "schedule matmul for cpu(M < 8) (mine.tl:7)"
+
+
+@pytest.mark.parametrize(
+    ("guard", "holds"),
+    [
+        ("M == 64", True),
+        ("M*N > K + 1", True),
+        ("M % 16 == 0 and N // 2 == 32", True),
+        ("not M == 64", False),
+        ("M < 8 or K == 16", True),
+        ("8 < K <= 16", True),
+        ("-M < 0", True),
+        ("alpha == 3", True),
+        ('mode == "fast"', True),
+        ('mode != "fast"', False),
+    ],
+)
+def test_guards_are_conditions_over_sizes_and_attributes(guard, holds):
+    found = chosen(f"schedule matmul for cpu({guard}) {{ reverse i }}", attrs={"alpha": 3, "mode": "fast"}, M=64, K=16, N=64)
+    assert (found is not None) == holds
+
+
+def test_a_guard_over_a_run_time_size_does_not_hold_unless_the_rest_decides():
+    m = module(MATMUL + "schedule matmul for cpu(M >= 64) { reverse i }\nschedule matmul for cpu(M >= 64 or alpha == 1) { reverse j }")
+    found = choose(m, "matmul", declared(m, "matmul"), {}, "cpu", SERIAL)
+    assert directives(found) == ["reverse j"]
+    assert found is not None and "`M` is a run-time size" in str(found.tried[0])
+
+
+def test_sizes_of_packs_groups_and_broadcasts_are_matched():
+    text = """
+op pick[T: num](x: T[D.., (G, C)], w: T[broadcast D..], attr G: int = 2) -> (y: T[D.., (G, C)]) { y[d.., (g, c)] = x[d.., (g, c)] * w[d..] }
+"""
+    text = text.replace("(G, C)", "C").replace("(g, c)", "c").replace(", attr G: int = 2", "")
+    m = module(text + "schedule pick for cpu(rank(D) == 2, prod(D..) == 15, C > 4) { reverse c }\nschedule pick for cpu { order c, d.. }")
+    types = [ArgType(f32, (3, 5, 8)), ArgType(f32, (5,))]
+    assert directives(choose(m, "pick", instantiate(m, "pick", types), {}, "cpu", SERIAL)) == ["reverse c"]
+    types = [ArgType(f32, (3, 8)), ArgType(f32, (3,))]
+    assert directives(choose(m, "pick", instantiate(m, "pick", types), {}, "cpu", SERIAL)) == ["order c, d.0"]
+
+
+# ---------------------------------------------------------------- knobs and tactics
+
+KNOBS = "schedule matmul for cpu { knobs mr in {4, 8}, nr in {16, 32}\n tile c (i, j) by (mr, 2*nr) -> io, jo, ii, ji }"
+
+
+def test_a_knob_is_its_first_choice_unless_the_caller_chooses():
+    assert directives(chosen(KNOBS, M=64, K=64, N=64)) == ["tile c (i, j) by (4, 32) -> io, jo, ii, ji"]
+    found = chosen(KNOBS, knobs={"mr": 8, "nr": 32}, M=64, K=64, N=64)
+    assert directives(found) == ["tile c (i, j) by (8, 64) -> io, jo, ii, ji"]
+    assert found is not None and found.knobs == {"mr": 8, "nr": 32}
+
+
+def test_tactics_take_tensors_loops_and_numbers():
+    text = """
+tactic rows(y, i, count) { split y.i by count -> io, ii
+    inner(ii) }
+tactic inner(loop) { knobs u in {2}
+    unroll loop }
+schedule matmul for cpu { rows(c, i, 6) }
+"""
+    assert directives(chosen(text, M=64, K=64, N=64)) == ["split c.i by 6 -> io, ii", "unroll ii"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("schedule matmul for cpu { gem(c) }\ntactic gemm(y) { reverse y.i }", "S0502 there is no tactic `gem`"),
+        ("schedule matmul for cpu { t(c) }\ntactic t(y, i) { reverse y.i }", "S0503 tactic `t` takes 2 arguments, not 1"),
+        ("schedule matmul for cpu { a(c) }\ntactic a(y) { b(y) }\ntactic b(y) { a(y) }", "S0504 tactic `a` calls itself: `a` calls `b` calls `a`"),
+        ("schedule matmul for cpu(Q > 1) { reverse i }", "S0505 a guard cannot ask for `Q`"),
+        ("schedule matmul for cpu(max(M, N) > 1) { reverse i }", "S0506 `max(M, N)` is no condition over sizes and attributes"),
+        ('schedule matmul for cpu(M > "a") { reverse i }', "S0506 `M > \"a\"` cannot be computed for 64 and 'a'"),
+        ("schedule matmul for cpu { knobs mr in {4.5}\n split i by mr -> io, ii }", "S0509 `4.5` is no value of knob `mr`"),
+        ("schedule matmul for cpu { knobs mr in {4}, mr in {8}\n split i by mr -> io, ii }", "S0510 knob `mr` is declared twice"),
+        ("schedule matmul for cpu { order d.., i }", "S0514 there is no pack `d..` here"),
+    ],
+)
+def test_mistakes_in_a_schedule_are_told(text, message):
+    assert refused(text) == message
+
+
+def test_a_knob_that_is_not_there_or_not_in_its_list_is_told():
+    assert refused(KNOBS, knobs={"mr": 5}) == "S0507 5 is not among the values of knob `mr`"
+    assert refused(KNOBS, knobs={"kr": 5}) == "S0508 the schedule of `matmul` has no knob `kr`"
+    assert refused("", knobs={"kr": 5}) == "S0508 there is no knob `kr`"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("schedule matmull for cpu { reverse i }", "S0501 there is no operator `matmull`"),
+        ("schedule role contract(y, a, b; i..) for cpu { reverse i }", "S0511 there is no role `contract`"),
+        ("schedule role contraction(y, a; i..) for cpu { reverse i }", "S0512 role `contraction` has other parameters"),
+        ("schedule matmul for cpu(L >= 2) { reverse i }", "S0505 a guard cannot ask for `L`"),
+        ("schedule matmul for cpu { gem(c) }", "S0502 there is no tactic `gem`"),
+        ("schedule matmul for cpu { t() }\ntactic t() { t() }", "S0504 tactic `t` calls itself: `t` calls `t`"),
+    ],
+)
+def test_a_file_is_checked_without_a_call(text, message):
+    (diagnostic,) = check_schedules(module(MATMUL + text))
+    assert f"{diagnostic.code} {diagnostic.title}" == message
+    assert diagnostic.labels
+
+
+def test_the_library_has_no_such_mistakes():
+    assert check_schedules(library()) == []
+
+
+# ---------------------------------------------------------------- roles
+
+ROLE = "schedule role contraction(y, a, b; batch.., i.., j.., k..) for cpu { order batch.., k.., i.., j.. }"
+
+
+def test_an_operators_schedule_wins_over_a_role_and_the_users_over_the_librarys():
+    theirs = module(MATMUL + "schedule matmul for cpu { reverse i }\n" + ROLE)
+    program = declared(theirs, "matmul", M=8, K=8, N=8)
+
+    def origin(text: str) -> str:
+        found = choose(module(text, theirs), "matmul", program, {}, "cpu", SERIAL)
+        assert found is not None
+        return found.origin
+
+    assert origin("") == "schedule matmul for cpu (mine.tl:5)"
+    assert origin(ROLE) == "schedule role contraction for cpu (mine.tl:1)"
+    assert origin(ROLE + "\nschedule matmul for cpu { reverse j }") == "schedule matmul for cpu (mine.tl:2)"
+
+
+@pytest.mark.parametrize(
+    ("operator", "shapes", "attrs", "order"),
+    [
+        ("matmul", [(8, 8), (8, 8)], {}, "order y.k, y.i, y.j"),
+        ("matmul", [(3, 8, 8), (3, 8, 8)], {}, "order y.d.0, y.k, y.i, y.j"),
+        ("matmul", [(3, 8, 8), (8, 8)], {}, "order y.k, y.d.0_i, y.j"),
+        ("gemm_nt", [(8, 8), (8, 8), (8,)], {}, "order y.k, y.i, y.j"),
+    ],
+)
+def test_one_role_serves_products_of_every_kind(operator, shapes, attrs, order):
+    m = module(ROLE, library())
+    program = instantiate(m, operator, [ArgType(f32, s) for s in shapes], attrs)
+    found = choose(m, operator, program, attrs, "cpu", SERIAL)
+    assert order in directives(found)
+
+
+def test_a_convolution_whose_channels_are_contiguous_is_a_contraction_too():
+    m = module(ROLE, library())
+    program = instantiate(m, "conv", [ArgType(f32, s) for s in ((2, 4, 6, 6), (8, 4, 3, 3), (8,))], {})
+    axes, extents = ("n", "p.0", "p.1", "f"), (2, 4, 4, 8)
+    last = Storage(tuple(Name(a) for a in axes), tuple(affine.to_expr(e) for e in extents))
+    found = choose(m, "conv", program, {}, "cpu", SERIAL, layouts={"y": last})
+    assert "order y.g, y.c, y.r.0, y.r.1, y.n, y.p.0, y.p.1, y.f" in directives(found)
+
+
+def test_both_products_of_attention_and_its_softmax_are_matched_by_roles():
+    text = """
+op attention(q: f32[L, E], k: f32[S, E], v: f32[S, E]) -> (y: f32[L, E]) {
+    s[i, j] = sum(e) q[i, e] * k[j, e]
+    m[i]    = max(j) s[i, j]
+    p[i, j] = exp(s[i, j] - m[i])
+    y[i, e] = sum(j) p[i, j] * v[j, e]
+}
+"""
+    m = module(text, library())
+    program = declared(m, "attention", L=32, S=24, E=16)
+    found = choose(m, "attention", program, {}, "cpu", SERIAL)
+    assert found is not None
+    assert "contraction" in found.origin and "row_reduction" in found.origin
+    proven(program, found.schedule)
+
+
+@pytest.mark.parametrize(
+    ("operator", "shapes", "attrs", "role"),
+    [
+        ("matmul", [(10, 7), (7, 35)], {}, "contraction"),
+        ("matmul", [(2, 9, 7), (2, 7, 20)], {}, "contraction"),
+        ("gemm_nt", [(5, 7), (20, 7), (20,)], {}, "contraction"),
+        ("conv", [(1, 3, 6, 6), (4, 3, 3, 3), (4,)], {"lo": (1, 1), "hi": (1, 1)}, "pointwise"),
+        ("max_pool", [(1, 3, 9, 9)], {"kernel": (3, 3), "stride": (2, 2)}, "pointwise"),
+        ("transpose", [(9, 18)], {"perm": (1, 0)}, "pointwise"),
+        ("add", [(3, 20), (20,)], {}, "pointwise"),
+    ],
+)
+def test_the_librarys_role_schedules_compute_what_their_operators_say(operator, shapes, attrs, role):
+    program = instantiate(library(), operator, [ArgType(f32, s) for s in shapes], attrs)
+    found = choose(library(), operator, program, attrs, "cpu", Machine(threads=2))
+    assert found is not None and f"role {role}" in found.origin
+    assert_same(program, proven(program, found.schedule), {})
+
+
+def test_tiles_of_a_role_suit_the_extents_unless_the_caller_chooses():
+    program = instantiate(library(), "matmul", [ArgType(f32, (6, 64)), ArgType(f32, (64, 64))], {})
+    found = choose(library(), "matmul", program, {}, "cpu", SERIAL)
+    assert found is not None and found.knobs == {"mr": 6, "nv": 2}
+    found = choose(library(), "matmul", program, {}, "cpu", SERIAL, knobs={"mr": 3})
+    assert found is not None and found.knobs["mr"] == 3
+
+
+def test_a_refused_role_falls_to_the_next_and_is_listed():
+    bad = "schedule role contraction(y, a, b; batch.., i.., j.., k..) for cpu { parallel k }\n"
+    m = module(bad, library())
+    program = instantiate(m, "matmul", [ArgType(f32, (16, 16)), ArgType(f32, (16, 16))], {})
+    found = choose(m, "matmul", program, {}, "cpu", SERIAL)
+    assert found is not None and "roles.tl" in found.origin
+    assert any(t.name == "schedule role contraction for cpu (mine.tl:1)" and "at the same time" in t.why for t in found.tried)
+
+
+def test_what_the_caller_stores_in_a_layout_is_not_packed_again():
+    program = instantiate(library(), "matmul", [ArgType(f32, (128, 64)), ArgType(f32, (64, 64))], {})
+    plain = choose(library(), "matmul", program, {}, "cpu", SERIAL)
+    assert any(line.startswith("pack b") for line in directives(plain))
+    j, k = Name("a1"), Name("a0")
+    stored = Storage((affine.floor(j, 32), k, affine.mod(j, 32)), (affine.to_expr(2), affine.to_expr(64), affine.to_expr(32)))
+    kept = choose(library(), "matmul", program, {}, "cpu", SERIAL, layouts={"b": stored})
+    assert not any(line.startswith("pack b") for line in directives(kept))
+
+
+def test_a_program_that_is_no_operators_gets_roles_alone():
+    program = instantiate(library(), "matmul", [ArgType(f32, (8, 8)), ArgType(f32, (8, 8))], {})
+    found = choose(library(), None, program, {}, "cpu", SERIAL)
+    assert found is not None and "role contraction" in found.origin
+
+
+def test_a_recurrence_has_no_role():
+    m = module("op scan(x: f32[N]) -> (y: f32[N]) {\n y[0] = x[0]\n y[i] = y[i - 1] + x[i] for i in 1..N\n}", library())
+    assert choose(m, "scan", declared(m, "scan", N=8), {}, "cpu", SERIAL) is None
+
+
+def test_the_hand_written_product_is_legal_and_right():
+    text = (ROOT / "stdlib" / "schedules" / "matmul.tl").read_text("utf-8")
+    found = written(text)
+    program = declared(found.module, "matmul", M=70, K=5, N=66)
+    assert_same(program, proven(program, found.schedule), {})

@@ -217,7 +217,8 @@ def _definition(text: str) -> list[str]:
     tokens = _tokens(text)
     outer = [token for token, depth in zip(tokens, _depths(tokens), strict=True) if depth == 0]
     equals = next(token.end for token in outer if token.type == "EQUAL")
-    cuts = [equals, *(token.start for token in outer if token.type in ("LIFT", "YIELD"))]
+    parts_of = ("lift", "yield") if text.startswith(("reducer ", "ordered ")) else ()
+    cuts = [equals, *(token.start for token in outer if token.start > equals and token.value in parts_of)]
     parts = [text[a:b].strip() for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
     return [*_wrap(parts[0], 0, 8), *(f"    {line}" for part in parts[1:] for line in _wrap(part, 4, 4))]
 
@@ -266,7 +267,7 @@ def _best_cut(text: str, room: int, start: int) -> int | None:
 def _may_break(before: str, after: scanner.Token, depth: int) -> bool:
     if after.type == "VBAR" or before == "EQUAL" or before in ("SIGN", "TIMES", "DIVIDE", "COMPARE", "ARROW"):
         return False
-    return depth > 0 or before == "COMMA" or after.type in scanner.JOINS_PREVIOUS or after.type in ("LIFT", "YIELD")
+    return depth > 0 or before == "COMMA" or after.type in scanner.JOINS_PREVIOUS or after.value in ("lift", "yield")
 
 
 def _tokens(text: str) -> list[scanner.Token]:

@@ -2,6 +2,7 @@
 
     merge       dce, tidy, cse, fold            what is computed twice, never used, or known now
     algebra     literals, identities, scales    what changes nothing, or can be part of something else; until nothing changes
+    views       move behind what can be part of the kernel before them
     fuse        groups become one kernel
     layout      values that kernels want in blocks are kept in blocks
     outputs     every output gets memory of its own
@@ -25,6 +26,7 @@ from tensorlang.graph.passes.literals import literals
 from tensorlang.graph.passes.outputs import outputs
 from tensorlang.graph.passes.scales import scales
 from tensorlang.graph.passes.tidy import tidy
+from tensorlang.graph.passes.views import views
 from tensorlang.graph.verify import verify
 from tensorlang.schedule.layout import Layout
 
@@ -58,18 +60,19 @@ def optimise(graph: Graph, wishes: Wishes = no_wishes, dump: Dump = silent) -> G
     dump("import", graph)
     for transform in MERGE:
         graph = step(transform, graph)
-    graph = _settled(graph, step)
+    graph = _settled(graph, step, ALGEBRA)
+    graph = _settled(step(views, graph), step, (identities, dce))
     graph = step(dce, step(fuse, graph))
     graph = verify(layout(graph, wishes), "layout")
     dump("layout", graph)
     return step(dce, step(outputs, graph))
 
 
-def _settled(graph: Graph, step: Callable[[Pass, Graph], Graph]) -> Graph:
-    """Return the graph after rounds of algebra, stopping when a round leaves the nodes as they were."""
+def _settled(graph: Graph, step: Callable[[Pass, Graph], Graph], passes: tuple[Pass, ...]) -> Graph:
+    """Return the graph after rounds of `passes`, stopping when a round leaves the nodes as they were."""
     for _ in range(ROUNDS):
         before = graph.nodes
-        for transform in ALGEBRA:
+        for transform in passes:
             graph = step(transform, graph)
         if graph.nodes == before:
             break

@@ -1,0 +1,102 @@
+"""docs/schedules.md: every schedule on the page is run through the compiler, which says what stands below it.
+
+`--update-golden` writes the outputs into the page.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from scheduled_programs import assert_same, legal, loops, some_sizes, written
+
+from codegen.dtypes import f32
+from codegen.loops.printer import show as show_loops
+from polyhedral.schedule import show as show_tree
+from stdlib.library import library
+from tensorlang.check.instantiate import ArgType, instantiate
+from tensorlang.check.module import load_module
+from tensorlang.diagnostics import CompileError, Source
+from tensorlang.schedule.apply import DIRECTIVES
+from tensorlang.schedule.check import proven
+from tensorlang.schedule.machine import Machine
+from tensorlang.schedule.select import choose
+from tensorlang.syntax.format import fmt
+from tensorlang.syntax.parse import parse
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "schedules.md"
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def outputs(document: str) -> list[tuple[str, str, str]]:
+    """Return (kind, what the page says, what the compiler says) for each block that shows an output."""
+    declared: dict[str, str] = {}
+    current = ""
+    found: list[tuple[str, str, str]] = []
+    for kind, text in BLOCK.findall(document):
+        if kind == "tl":
+            assert fmt(Source("page.tl", text)) == text, "a program that is not laid out as `fmt` does"
+            word, name = re.findall(r"^(op|tactic|schedule) (\w+)", text, re.MULTILINE)[0]
+            if word == "schedule":
+                current = "\n".join((text, *(t for (w, n), t in declared.items() if w == "tactic" or n == name)))
+            else:
+                declared[word, name] = text
+        elif kind in ("tree", "loops", "refused"):
+            found.append((kind, text, output(kind, current)))
+    return found
+
+
+def output(kind: str, text: str) -> str:
+    if kind == "refused":
+        try:
+            refused = written(text, "page.tl")
+            proven(refused.program, refused.schedule)
+        except CompileError as error:
+            return f"{error}\n"
+        raise AssertionError(f"accepted:\n{text}")
+    found, plan = legal(text)
+    for sizes in some_sizes(found.program)[:2]:
+        assert_same(found.program, plan, sizes)
+    return show_tree(plan.placed) if kind == "tree" else show_loops(loops(plan))
+
+
+def test_the_page_shows_what_the_compiler_says(update_golden):
+    document = DOCUMENT.read_text("utf-8")
+    found = outputs(document)
+    if update_golden:
+        made = iter(found)
+
+        def replaced(match: re.Match[str]) -> str:
+            return f"```{match[1]}\n{next(made)[2]}```" if match[1] in ("tree", "loops", "refused") else match[0]
+
+        DOCUMENT.write_text(BLOCK.sub(replaced, document), "utf-8")
+        found = outputs(DOCUMENT.read_text("utf-8"))
+    assert [(kind, said) for kind, said, _ in found] == [(kind, made) for kind, _, made in found]
+
+
+def test_the_page_shows_more_than_twenty_refusals_and_forty_outputs():
+    found = outputs(DOCUMENT.read_text("utf-8"))
+    assert sum(kind == "refused" for kind, _, _ in found) >= 20 and len(found) >= 40
+
+
+def test_the_programs_and_the_python_of_the_page_run():
+    document = DOCUMENT.read_text("utf-8")
+    for kind, text in BLOCK.findall(document):
+        if kind == "tl":
+            parse(Source("page.tl", text))
+        elif kind == "python":
+            exec(compile(text, str(DOCUMENT), "exec"), {})
+
+
+def test_every_directive_has_a_section():
+    titles = {word for line in re.findall(r"^### (.*)$", DOCUMENT.read_text("utf-8"), re.MULTILINE) for word in line.split(", ")}
+    assert titles == set(DIRECTIVES)
+
+
+def test_the_role_of_the_page_is_chosen_for_a_product():
+    (role,) = (text for kind, text in BLOCK.findall(DOCUMENT.read_text("utf-8")) if kind == "tl" and text.startswith("schedule role"))
+    module = load_module(parse(Source("page.tl", role)), [library()])
+    program = instantiate(module, "matmul", [ArgType(f32, (12, 4)), ArgType(f32, (4, 32))], {})
+    found = choose(module, "matmul", program, {}, "cpu", Machine(threads=2))
+    assert found is not None and found.origin == "schedule role contraction for cpu(b.reuse >= 4) (page.tl:1)"
+    assert_same(program, proven(program, found.schedule), {})

@@ -1,0 +1,90 @@
+"""Models on the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from stdlib.onnx import Importer
+from tensorlang import api, cli
+
+
+@pytest.fixture(autouse=True)
+def installed(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the package were installed: its importer is known by metadata."""
+    monkeypatch.setenv("TENSORLANG_CACHE", str(tmp_path_factory.getbasetemp() / "objects"))
+    monkeypatch.setattr(api, "installed_importers", lambda: (Importer(),))
+
+
+@pytest.fixture
+def net(tmp_path: Path) -> Path:
+    weight = np.arange(12, dtype=np.float32).reshape(4, 3) / 10
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["t"]), helper.make_node("Relu", ["t"], ["y"])]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 4])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 3])
+    graph = helper.make_graph(nodes, "net", [x], [y], [numpy_helper.from_array(weight, "w")])
+    path = tmp_path / "net.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), path)
+    return path
+
+
+def run(capsys: pytest.CaptureFixture[str], *argv: str | Path) -> tuple[int, str, str]:
+    code = cli._guarded([str(a) for a in argv])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_a_model_runs_on_files(capsys: Any, net: Path, tmp_path: Path) -> None:
+    x = np.array([[1, -1, 0, 2], [0, 0, -3, 0]], np.float32)
+    np.save(tmp_path / "x.npy", x)
+    code, out, err = run(capsys, "run", net, f"x={tmp_path / 'x.npy'}", "-o", tmp_path / "y.npz", "-t", "1")
+    assert (code, out, err) == (0, "y: float32[2, 3]\n", "")
+    weight = np.arange(12, dtype=np.float32).reshape(4, 3) / 10
+    np.testing.assert_allclose(np.load(tmp_path / "y.npz")["y"], np.maximum(x @ weight, 0), rtol=1e-6)
+
+
+def test_a_model_is_measured_against_onnxruntime(capsys: Any, net: Path) -> None:
+    code, out, _ = run(capsys, "bench", net, "--against", "onnxruntime", "--seconds", "0.1", "--json", "-t", "1")
+    assert code == 0
+    found = json.loads(out)
+    assert [t["name"].split()[0] for t in found["timings"]] == ["tensorlang", "onnxruntime"]
+    assert found["largest_difference"] < 1e-5
+
+
+def test_a_model_is_shown_and_explained(capsys: Any, net: Path) -> None:
+    code, out, _ = run(capsys, "show", net, "-t", "1")
+    assert code == 0
+    assert out.startswith('graph "net"')
+    assert "op matmul_" in out
+    code, out, _ = run(capsys, "explain", net, "-t", "1")
+    assert code == 0
+    assert "1 kernels (1 distinct)" in out
+
+
+@pytest.mark.parametrize(
+    ("argv", "part"),
+    [
+        (["run"], "input `x` is missing"),
+        (["run", "x=f32[3,4]"], "O011"),
+        (["run", "x=f64[2,4]"], "must be f32"),
+        (["show", "-s", "asm"], "C0212"),
+    ],
+)
+def test_mistakes_with_models_are_diagnostics(capsys: Any, net: Path, argv: list[str], part: str) -> None:
+    code, out, err = run(capsys, argv[0], net, *argv[1:], "-t", "1")
+    assert (code, out) == (1, "")
+    assert part in err
+
+
+def test_a_file_that_is_no_model_is_refused(capsys: Any, tmp_path: Path) -> None:
+    path = tmp_path / "broken.onnx"
+    path.write_bytes(b"nonsense")
+    code, _, err = run(capsys, "run", path)
+    assert code == 1
+    assert err.startswith("error[O")

@@ -47,7 +47,7 @@ class Schedule:
     def skew(self, loop: str, by: str, factor: int = 1) -> Schedule:
         amount: syntax.Expr = syntax.Id(by)
         if factor != 1:
-            amount = syntax.Binary("*", syntax.Number(str(factor)), amount)
+            amount = syntax.Binary("*", _number(factor), amount)
         return self.then(syntax.Directive("skew", (syntax.Id(loop),), (syntax.Phrase("by", (amount,)),)))
 
     def shift(self, loop: str, by: int) -> Schedule:
@@ -106,10 +106,14 @@ class Schedule:
         return show(syntax.Schedule(self.operator, self.target, (), self.directives))
 
 
+def _number(value: int) -> syntax.Expr:
+    return syntax.Unary("-", syntax.Number(str(-value))) if value < 0 else syntax.Number(str(value))
+
+
 def _operand(value: object) -> syntax.Expr | syntax.Layout:
     match value:
         case int():
-            return syntax.Number(str(value))
+            return _number(value)
         case str():
             return syntax.Id(value)
         case syntax.Layout():

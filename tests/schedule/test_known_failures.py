@@ -1,0 +1,202 @@
+"""Schedules that other compilers are known to have accepted and got wrong, or refused without a reason: here each is refused with one, or right."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from scheduled_programs import assert_same, legal, some_sizes, written
+
+from tensorlang.diagnostics import CompileError
+from tensorlang.schedule.check import proven
+from tensorlang.schedule.replay import replay
+
+MATMUL = """op matmul(a: f32[M, K], b: f32[K, N]) -> (c: f32[M, N]) {
+    c[i, j] = sum(k) a[i, k] * b[k, j]
+}
+"""
+BLUR = """op blur(x: f32[N, M]) -> (y: f32[N - 2, M]) {
+    h[i, j] = x[i, j | clamp] + x[i, j - 1 | clamp] + x[i, j + 1 | clamp]   for i in 0..N, j in 0..M
+    y[i, j] = h[i, j] + h[i + 1, j] + h[i + 2, j]
+}
+"""
+
+
+def scheduled(program: str, *directives: str) -> str:
+    name = program.split("(")[0].split()[-1]
+    return program + f"schedule {name} for cpu {{\n" + "\n".join(directives) + "\n}\n"
+
+
+def right(program: str, *directives: str) -> None:
+    found, plan = legal(scheduled(program, *directives))
+    sizes = some_sizes(found.program)
+    assert sizes
+    for each in sizes:
+        assert_same(found.program, plan, each)
+
+
+def refused(program: str, *directives: str) -> str:
+    found = written(scheduled(program, *directives))
+    with pytest.raises(CompileError) as error:
+        proven(found.program, found.schedule)
+    (diagnostic,) = error.value.diagnostics
+    if diagnostic.code.startswith("S03"):
+        assert replay(found.program, found.schedule) is not None
+    return f"{diagnostic.code} {diagnostic.title}"
+
+
+def test_a_consumer_never_runs_before_what_it_reads_is_there():
+    program = """op chain(x: f32[N]) -> (y: f32[N]) {
+    h[i] = 2 * x[i]
+    y[i] = h[i] + h[N - 1 - i]
+}
+"""
+    right(program, "at h at y.i")
+    right(program, "split y.i by 4 -> io, ii", "at h at io", "store_at h at io", "reverse io")
+
+
+def test_a_producer_is_not_moved_away_from_a_second_reader():
+    program = """op two(x: f32[N]) -> (y: f32[N], z: f32[N]) {
+    h[i] = 2 * x[i]
+    y[i] = h[i] + 1
+    z[i] = h[N - 1 - i]
+}
+"""
+    assert refused(program, "at h at y.i").startswith("S0208 `h` cannot be computed at `y.i`: `z.0`, which does not run inside loop `y.i`")
+
+
+def test_a_parallel_mark_stays_with_its_loop_when_loops_are_interchanged():
+    found, plan = legal(scheduled(MATMUL, "parallel i", "order k, j, i"))
+    marks = {loop.name: loop.mark for place in plan.placed.places.values() for loop in place.loops}
+    assert marks["c.i"] == "parallel" and marks["c.j"] == marks["c.k"] == "serial"
+    assert_same(found.program, plan, {"M": 5, "K": 3, "N": 4})
+
+
+def test_the_whole_schedule_is_proven_and_not_each_directive_when_it_is_read():
+    program = """op sweep(x: f32[N, N]) -> (y: f32[N, N]) {
+    y[i, j] = x[i, j]                     for i < 1
+    y[i, j] = y[i - 1, j] + x[i, j]       otherwise
+}
+"""
+    right(program, "parallel j")
+    right(program, "parallel j", "skew j by i")
+    assert refused(program, "parallel j", "skew j by i", "order j, i").startswith("S0302")
+    right(program, "reverse i", "reverse i")
+
+
+@pytest.mark.parametrize("loop", ["k", "a"])
+def test_a_race_that_depends_on_data_is_seen(loop):
+    program = """op count(ids: i32[K] in 0..A, u: f32[K], size A) -> (y: f32[A]) {
+    y[a] = sum(k, i64(ids[k]) == a) u[k]
+}
+"""
+    if loop == "k":
+        assert refused(program, "parallel k").startswith("S0302 two iterations")
+    else:
+        legal(scheduled(program, "parallel a"))
+
+
+def test_computing_a_result_inside_another_loop_is_an_error_and_not_ignored():
+    assert refused(BLUR, "at y at h.i") == "S0208 `y` is a result: it is computed at the root"
+
+
+def test_computing_between_two_parallel_loops_is_right():
+    right(BLUR, "parallel y.i", "parallel y.j", "at h at y.i")
+    right(BLUR, "tile y (i, j) by (4, 4) -> io, jo, ii, ji", "parallel io", "at h at jo")
+
+
+def test_computing_a_part_of_a_tensor_leaves_no_part_of_the_result_out():
+    right(BLUR, "tile y (i, j) by (4, 8) -> io, jo, ii, ji", "at h at io", "reverse io")
+    right(BLUR, "split y.i by 4 -> io, ii", "at h at ii", "split h.j by 4 -> q, r", "order h.q, h.i, h.r")
+
+
+def test_computing_inside_a_vector_loop_is_right():
+    program = """op normal(x: f32[N, M]) -> (y: f32[N, M]) {
+    m[i]    = max(j) x[i, j]
+    y[i, j] = x[i, j] - m[i]
+}
+"""
+    right(program, "split y.i by 8 -> io, iv", "at m at iv", "vectorize iv")
+
+
+def test_factoring_keeps_the_initial_value_and_refuses_what_does_not_commute():
+    program = """op total(x: f32[N, M], s: f32[N]) -> (y: f32[N]) {
+    y[i] = sum(j, from s[i]) x[i, j]
+}
+"""
+    right(program, "rfactor j by 4")
+    last = """ordered reducer last a b from none = b
+
+op keep(x: f32[N, M], s: f32[N]) -> (y: f32[N]) {
+    y[i] = last(j, from s[i]) x[i, j]
+}
+"""
+    found = written(last + "schedule keep for cpu {\nrfactor j by 4\n}\n")
+    with pytest.raises(CompileError) as error:
+        proven(found.program, found.schedule)
+    assert "S0204" in str(error.value) and "not commutative" in str(error.value)
+
+
+def test_an_ordered_reduction_keeps_its_order():
+    last = """ordered reducer last a b from none = b
+
+op keep(x: f32[N, M], s: f32[N]) -> (y: f32[N]) {
+    y[i] = last(j, from s[i]) x[i, j]
+}
+"""
+    found = written(last + "schedule keep for cpu {\nreverse j\n}\n")
+    with pytest.raises(CompileError) as error:
+        proven(found.program, found.schedule)
+    assert error.value.diagnostics[0].code == "S0301"
+    found, plan = legal(last + "schedule keep for cpu {\nsplit j by 3 -> jo, ji\norder jo, i, ji\n}\n")
+    assert_same(found.program, plan, {"N": 3, "M": 7})
+
+
+def test_padding_is_the_same_whether_it_is_copied_or_not():
+    program = """op conv(x: f32[C, H], w: f32[F, C, 3]) -> (y: f32[F, H]) {
+    y[f, p] = sum(c, r) x[c, p + r - 1 | 0] * w[f, c, r]
+}
+"""
+    right(program)
+    right(program, "pack x")
+    right(program, "split p by 4 -> po, pv", "order po, c, r, f, pv", "pack x", "vectorize pv")
+
+
+def test_inlining_into_a_guarded_reader_reads_nothing_outside():
+    program = """op shifted(x: f32[N]) -> (y: f32[N]) {
+    h[i] = x[N - 1 - i]
+    y[i] = h[i - 1 | 0]
+}
+"""
+    right(program, "inline h")
+
+
+def test_partial_tiles_are_never_computed_outside_the_tensor():
+    right(MATMUL, "tile c (i, j) by (5, 16) -> io, jo, ii, ji", "split k by 3 -> ko, ki", "order jo, io, ko, ii, ki, ji", "unroll ii", "vectorize ji")
+
+
+def test_a_message_is_the_same_in_every_run():
+    text = scheduled(MATMUL, "split k by 4 -> ko, ki", "order ko, i, j, ki", "parallel ko")
+    code = "\n".join(
+        (
+            "import sys",
+            "from scheduled_programs import written",
+            "from tensorlang.schedule.check import proven",
+            "found = written(sys.argv[1])",
+            "try:",
+            "    proven(found.program, found.schedule)",
+            "except Exception as error:",
+            "    print(error)",
+        )
+    )
+    here = Path(__file__).parent
+    seen = set()
+    for seed in ("1", "77"):
+        environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": f"{here}{os.pathsep}{here.parents[1]}"}
+        run = subprocess.run([sys.executable, "-c", code, text], capture_output=True, text=True, env=environment, check=True)
+        seen.add(run.stdout)
+    (message,) = seen
+    assert message.startswith("error[S0302]")

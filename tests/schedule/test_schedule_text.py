@@ -1,0 +1,100 @@
+"""Schedules as values and as texts say the same: what one prints, the other reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scheduled_programs import legal, loops, written
+
+from codegen.loops.printer import show
+from tensorlang.diagnostics import Source
+from tensorlang.schedule.apply import DIRECTIVES
+from tensorlang.schedule.check import proven
+from tensorlang.schedule.schedule import Schedule
+from tensorlang.syntax import nodes as sx
+from tensorlang.syntax.parse import parse
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "schedules"
+CASES = sorted(GOLDEN.glob("*.tl"))
+
+
+def reread(schedule: Schedule) -> Schedule:
+    (declaration,) = parse(Source("again.tl", f"{schedule}\n")).declarations
+    assert isinstance(declaration, sx.Schedule)
+    assert all(isinstance(d, sx.Directive) for d in declaration.body)
+    return Schedule(declaration.operator, declaration.target, tuple(d for d in declaration.body if isinstance(d, sx.Directive)))
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda p: p.stem)
+def test_a_schedule_that_is_printed_and_read_again_is_the_same(case):
+    schedule = written(case.read_text("utf-8")).schedule
+    assert reread(schedule) == schedule
+
+
+NAMES = st.sampled_from(["i", "j", "k", "io", "ii", "y.k", "s.t", "p.e.j", "d.0", "y.sum.k"])
+COUNTS = st.integers(1, 512)
+FRESH = st.lists(st.sampled_from(["ao", "ai", "bo", "bi"]), min_size=4, max_size=4, unique=True)
+
+
+@st.composite
+def schedules(draw: st.DrawFn) -> Schedule:
+    """Return any schedule that the Python interface can build; none of it needs to make sense."""
+    s = Schedule("op")
+    for _ in range(draw(st.integers(0, 6))):
+        a, b, n, new = draw(NAMES), draw(NAMES), draw(COUNTS), draw(FRESH)
+        m = draw(st.integers(-3, 3))
+        step = draw(st.integers(0, 24))
+        s = [
+            lambda: s.split(a, n, new[:2]),
+            lambda: s.tile("y", (a, b), (n, 2), new),
+            lambda: s.order(a, b),
+            lambda: s.fuse(a, b, "ab"),
+            lambda: s.distribute("y"),
+            lambda: s.distribute("y", a),
+            lambda: s.skew(a, b, m or 1),
+            lambda: s.shift(a, m),
+            lambda: s.reverse(a),
+            lambda: s.peel(a, n),
+            lambda: s.unroll(a, b),
+            lambda: s.vectorize(a),
+            lambda: s.parallel(a),
+            lambda: s.at("h", a),
+            lambda: s.at("h", a, "y"),
+            lambda: s.root("h"),
+            lambda: s.inline("h", "g"),
+            lambda: s.store_at("h", a),
+            lambda: s.pack("x", (a, f"{b} // {n}", f"{b} % {n}", "h + 1")),
+            lambda: s.pack("x", (a,), b),
+            lambda: s.pack("x"),
+            lambda: s.layout("h", (a, b)),
+            lambda: s.fold("h", "i", n),
+            lambda: s.rfactor("k", n),
+            lambda: s.flatten(),
+        ][step]()
+    return s
+
+
+@settings(deadline=None, max_examples=60)
+@given(schedules())
+def test_every_schedule_that_python_builds_can_be_printed_and_read(schedule):
+    assert reread(schedule) == schedule
+
+
+def test_python_can_build_every_directive_but_hints():
+    assert DIRECTIVES - {name for name in dir(Schedule) if not name.startswith("_")} == {"prefetch"}
+
+
+def test_python_and_text_give_the_same_loops():
+    found, plan = legal((GOLDEN / "register_tile.tl").read_text("utf-8"))
+    built = (
+        Schedule("matmul")
+        .tile("c", ("i", "j"), (4, 8), into=("io", "jo", "ii", "ji"))
+        .order("jo", "io", "k", "ii", "ji")
+        .unroll("ii")
+        .vectorize("ji")
+        .parallel("jo")
+    )
+    assert show(loops(proven(found.program, built))) == show(loops(plan))

@@ -4,13 +4,15 @@
 
 Programs are the random ones of `strategies_tensor` and the families below: contractions, padded convolutions, row programs, stencils in
 time, mutual and two-dimensional recurrences, triangular reductions, tuple and ordered reducers, reads that depend on data. Their arithmetic
-is exact on small integers, so that every legal order of a sum gives the same bits.
+is exact on small integers, so that every legal order of a sum gives the same bits; `strict` programs are given fractions.
+
+A schedule starts from nothing or from some of the directives that the compiler derives for a machine.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from math import prod
 from random import Random
@@ -25,6 +27,8 @@ from tensorlang.check.instantiate import ArgType, instantiate
 from tensorlang.check.module import Module, load_module
 from tensorlang.diagnostics import CompileError, Source
 from tensorlang.schedule.apply import Outline, outline
+from tensorlang.schedule.derive import derive
+from tensorlang.schedule.machine import Machine
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.syntax import nodes as syntax
 from tensorlang.syntax.parse import parse
@@ -175,6 +179,8 @@ def scheduled(draw: Any, directives: int = 7) -> Case:
         program = draw(programs())
     random = Random(draw(st.integers(0, 2**32)))
     program = some_static(program, random)
+    if random.random() < 0.15:
+        program = replace(program, mode="strict")
     return Case(program, draw_sizes(program, random), random_schedule(program, random, directives))
 
 
@@ -205,19 +211,20 @@ def allowed(program: Program, sizes: Mapping[str, int]) -> bool:
 
 
 def small_arrays(program: Program, sizes: Mapping[str, int], seed: int) -> Arrays:
-    """Return inputs of small integers, within the declared range where there is one."""
+    """Return inputs of small integers, within the declared range where there is one; small fractions for `strict` programs."""
     rng = np.random.default_rng(seed)
-    return {p.name: _small(p, sizes, rng) for p in program.params}
+    return {p.name: _small(p, sizes, rng, program.mode == "strict") for p in program.params}
 
 
-def _small(param: Tensor, sizes: Mapping[str, int], rng: np.random.Generator) -> np.ndarray[Any, Any]:
+def _small(param: Tensor, sizes: Mapping[str, int], rng: np.random.Generator, fractions: bool) -> np.ndarray[Any, Any]:
     shape = shape_of(param, sizes)
     low, high = -3, 4
     if param.declared_range is not None:
         low, high = (int(affine.evaluate(e, sizes)) for e in param.declared_range)
     if high <= low:
         return np.zeros(shape, param.dtype.numpy)
-    return rng.integers(low, high, shape).astype(param.dtype.numpy)
+    whole = rng.integers(low, high, shape)
+    return np.asarray(whole + rng.random(shape) if fractions and param.dtype.is_float else whole).astype(param.dtype.numpy)
 
 
 # ---------------------------------------------------------------- schedules
@@ -225,7 +232,7 @@ def _small(param: Tensor, sizes: Mapping[str, int], rng: np.random.Generator) ->
 
 def random_schedule(program: Program, random: Random, directives: int) -> Schedule:
     """Return up to `directives` random directives, each of which `outline` accepts after those before it."""
-    schedule = Schedule(program.name)
+    schedule = Schedule(program.name) if random.random() < 0.6 else some_derived(program, random)
     seen = outline(program, schedule)
     wanted = random.randint(1, directives)
     for kinds, share in ((_REWRITES, 0.3), (_LOOPS, 0.7), (_MARKS, 0.6)):
@@ -243,6 +250,15 @@ def random_schedule(program: Program, random: Random, directives: int) -> Schedu
                 return drawn  # whoever tries it meets the crash and reports it
             schedule = drawn
     return schedule
+
+
+def some_derived(program: Program, random: Random) -> Schedule:
+    """Return what the compiler derives for a machine with short vectors, or with some directives left out."""
+    machine = Machine(random.choice((16, 32)), random.choice((8, 16, 32)), random.choice((1, 2)))
+    derived = derive(program, machine)
+    kept = [d for d in derived.directives if random.random() < 0.8] if random.random() < 0.5 else derived.directives
+    some = replace(derived, directives=tuple(kept))
+    return some if outline_or_none(program, some) is not None else derived
 
 
 @dataclass
@@ -338,6 +354,11 @@ def _shift(s: Schedule, seen: Outline, d: _Draw) -> Schedule | None:
 def _reverse(s: Schedule, seen: Outline, d: _Draw) -> Schedule | None:
     loop = d.loop()
     return s.reverse(loop) if loop else None
+
+
+def _peel(s: Schedule, seen: Outline, d: _Draw) -> Schedule | None:
+    loop = d.loop()
+    return s.peel(loop, d.random.choice((1, 1, 2, 3))) if loop else None
 
 
 def _at(s: Schedule, seen: Outline, d: _Draw) -> Schedule | None:
@@ -458,5 +479,5 @@ def outline_or_none(program: Program, schedule: Schedule) -> Outline | None:
 
 
 _REWRITES = (_inline, _rfactor, _rfactor, _flatten, _pack, _pack_as)
-_LOOPS = (_split, _split, _tile, _tile, _order, _order, _fuse, _distribute, _skew, _shift, _reverse, _at, _at_reader, _at_reader, _at_reader, _root, _store_at, _layout, _fold)
+_LOOPS = (_split, _split, _tile, _tile, _order, _order, _fuse, _distribute, _skew, _shift, _reverse, _peel, _at, _at_reader, _at_reader, _at_reader, _root, _store_at, _layout, _fold)
 _MARKS = (_unroll, _vectorize, _vectorize, _parallel, _parallel, _split, _pack)

@@ -1,6 +1,7 @@
 """Run a refused schedule all the same, slowly and watched, to show what it would have computed.
 
-The inputs are small integers, so that every order of a sum gives the same value and a difference is the schedule's doing. Elements that
+The inputs are small integers, so that every order of a sum gives the same value and a difference is the schedule's doing; in `strict`
+programs, where the order of a sum counts, they are small fractions. Elements that
 nobody has written yet hold 99. Lanes of a vector are run as threads, because lanes, too, run at the same time.
 """
 
@@ -76,7 +77,7 @@ def replay(
 def _run(program: Program, plan: Plan, sizes: Mapping[str, int], seed: int) -> Difference | Hazard | None:
     """Return what goes wrong at these sizes, if anything."""
     rng = np.random.default_rng(seed)
-    inputs = {p.name: _small_integers(p, sizes, rng) for p in program.params}
+    inputs = {p.name: _values(p, sizes, rng, program.mode == "strict") for p in program.params}
     expected = interpret(program, sizes, inputs)
     try:
         lowered = lower(plan, "replay")
@@ -105,10 +106,11 @@ def _can_be_given(param: Tensor, sizes: Mapping[str, int]) -> bool:
     return bool(low < high)
 
 
-def _small_integers(param: Tensor, sizes: Mapping[str, int], rng: np.random.Generator) -> np.ndarray[Any, Any]:
+def _values(param: Tensor, sizes: Mapping[str, int], rng: np.random.Generator, fractions: bool) -> np.ndarray[Any, Any]:
     """Return values of an input, within its declared range where it has one."""
     low, high = (-4, 5) if param.declared_range is None else (int(affine.evaluate(e, sizes)) for e in param.declared_range)
-    return rng.integers(low, max(low + 1, high), shape_of(param, sizes)).astype(param.dtype.numpy)
+    whole = rng.integers(low, max(low + 1, high), shape_of(param, sizes))
+    return np.asarray(whole + rng.random(whole.shape) if fractions and param.dtype.is_float else whole).astype(param.dtype.numpy)
 
 
 def _first_difference(got: Mapping[str, np.ndarray[Any, Any]], expected: Mapping[str, np.ndarray[Any, Any]]) -> Difference | None:

@@ -40,6 +40,7 @@ from tensorlang.tensor.nodes import (
     Project,
     Read,
     Reduce,
+    Reducer,
     Select,
     TupleOf,
     Unary,
@@ -102,7 +103,8 @@ def to_scop(program: Program) -> Stages:
             domain = affine.conj(box, piece.guard)
             cell = tuple(affine.to_expr(axis) for axis in definition.axes)
             for acc in accs:
-                for info, statement in _reduction(definition, number, acc, domain, cell, primary):
+                ordered = in_order(acc.reduce.reducer, program.mode)
+                for info, statement in _reduction(definition, number, acc, domain, cell, primary, ordered):
                     infos[info.name] = info
                     statements.append(statement)
             reads = (*_accesses(piece.value, primary, TRUE, {a.reduce: a.name for a in accs}, cell),)
@@ -126,7 +128,13 @@ def _box(definition: Definition) -> Cond:
 
 
 def _reduction(
-    definition: Definition, number: int, acc: Accumulator, domain: Cond, cell: tuple[Affine, ...], primary: dict[str, str]
+    definition: Definition,
+    number: int,
+    acc: Accumulator,
+    domain: Cond,
+    cell: tuple[Affine, ...],
+    primary: dict[str, str],
+    ordered: bool,
 ) -> Iterator[tuple[StatementInfo, Statement]]:
     """Yield the statements that initialise and update `acc`."""
     reduce = acc.reduce
@@ -143,8 +151,15 @@ def _reduction(
     reads = tuple(a for e in bodies for a in _accesses(e, primary, TRUE, {}, cell))
     yield (
         StatementInfo(acc.name, definition, number, "update", iters, acc),
-        Statement(acc.name, iters, inner, Access(acc.name, cell), reads, "update", not reduce.reducer.commutative),
+        Statement(acc.name, iters, inner, Access(acc.name, cell), reads, "update", ordered),
     )
+
+
+def in_order(reducer: Reducer, mode: str) -> bool:
+    """Tell whether a reduction has to run in the order in which it is written: because the order says what is meant, or, in `strict`
+    programs, because regrouping would round differently."""
+    exact = reducer.kind in ("min", "max", "any", "all") or not any(d.is_float for d in reducer.dtypes)
+    return not reducer.commutative or (mode == "strict" and not exact)
 
 
 def _accumulators(prefix: str, piece: Piece) -> tuple[Accumulator, ...]:

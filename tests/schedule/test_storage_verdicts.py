@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from schedule_trial import differs
 from strategies_schedule import Case, family, small_arrays
@@ -11,7 +13,7 @@ from tensorlang.diagnostics import CompileError
 from tensorlang.driver import loops_of
 from tensorlang.schedule.apply import outline
 from tensorlang.schedule.check import proven
-from tensorlang.schedule.replay import Difference, replay
+from tensorlang.schedule.replay import Difference, Hazard, replay
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.tensor import affine
 from tensorlang.tensor.walk import substitute_sizes
@@ -112,3 +114,12 @@ def test_lanes_are_counted_from_zero_wherever_their_loop_starts() -> None:
 
 def test_what_several_threads_read_is_kept_in_memory() -> None:
     computes_the_same("rows", Schedule("rows").at("s", "y.i").parallel("y.j"), M=3, N=4)
+
+
+def test_strict_programs_keep_the_order_of_their_sums() -> None:
+    p = replace(program("matmul", M=2, K=6, N=3), mode="strict")
+    for schedule in (Schedule("matmul").reverse("k"), Schedule("matmul").split("k", 4, ["ko", "ki"]).vectorize("ki")):
+        assert "before" in refusal(Case(p, {}, schedule)) or "lanes" in refusal(Case(p, {}, schedule))
+        assert isinstance(replay(p, schedule), Difference | Hazard)
+    tiled = Schedule("matmul").split("k", 4, ["ko", "ki"]).order("ko", "y.i", "y.j", "ki").vectorize("y.j")
+    assert not differs(p, loops_of(proven(p, tiled), "kernel"), {}, small_arrays(p, {}, 1), natively=True)

@@ -19,6 +19,7 @@ from tensorlang.graph.nodes import Graph, Value
 from tensorlang.graph.pipeline import optimise
 from tensorlang.runtime.executable import Executable, Progress, Toolchain, build, quiet, timed
 from tensorlang.runtime.feeds import as_array, checked
+from tensorlang.runtime.work import Work, work_of
 
 Array = np.ndarray[Any, Any]
 Shapes = Mapping[str, tuple[int, ...]]
@@ -38,6 +39,17 @@ class Specialised:
     def run(self, feeds: Mapping[str, object]) -> dict[str, Array]:
         results = self.executable(checked(feeds, self.inputs))
         return dict(zip((value.name for value in self.outputs), results, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class KernelTime:
+    """What one kernel computes (`members`: names of the model's nodes), how long that took, and how much there is to do at least."""
+
+    name: str
+    members: tuple[str, ...]
+    result: Value
+    seconds: float
+    work: Work
 
 
 class CompiledModel:
@@ -82,6 +94,10 @@ class CompiledModel:
         found = self._known() if feeds is None or self._static is not None else self._for(feeds)
         return _explain(found, feeds)
 
+    def profile(self, feeds: Mapping[str, object]) -> tuple[KernelTime, ...]:
+        """Return each kernel's time in a run, in the order they run. Raises RunError as `run` does."""
+        return _profile(self._static if self._static is not None else self._for(feeds), feeds)
+
     def _known(self) -> Specialised:
         if self._static is not None:
             return self._static
@@ -111,9 +127,19 @@ def _only_shapes_are_open(problem: CompileError) -> bool:
     return bool(problem.diagnostics) and all(d.code == OPEN_SHAPES for d in problem.diagnostics)
 
 
+def _profile(found: Specialised, feeds: Mapping[str, object]) -> tuple[KernelTime, ...]:
+    executable = found.executable
+    values = executable.graph.values
+    times = timed(executable, checked(feeds, found.inputs))
+    return tuple(
+        KernelTime(k.program.name, members(k), values[k.outputs[0]], seconds, work_of(k.program))
+        for k, seconds in zip(executable.kernels, times, strict=True)
+    )
+
+
 def _explain(found: Specialised, feeds: Mapping[str, object] | None) -> str:
     executable = found.executable
-    times = timed(executable, checked(feeds, found.inputs)) if feeds is not None else None
+    times = _profile(found, feeds) if feeds is not None else None
     graph = executable.graph
     lines = [
         f"model `{graph.name}`: {len(executable.kernels)} kernels ({len({a.symbol for a in executable.artifacts})} distinct), "
@@ -121,11 +147,15 @@ def _explain(found: Specialised, feeds: Mapping[str, object] | None) -> str:
     ]
     for k, kernel in enumerate(executable.kernels):
         result = graph.values[kernel.outputs[0]]
-        time = f"{times[k] * 1e6:10.1f} us  " if times is not None else ""
+        time = f"{times[k].seconds * 1e6:10.1f} us {_rate(times[k]):>7} GFLOP/s  " if times is not None else ""
         lines.append(f"{k:4}  {time}{kernel.program.name}: {result.dtype}{list(result.shape)}  =  {' + '.join(members(kernel))}")
     if times is not None:
-        lines.append(f"      {sum(times) * 1e6:10.1f} us  in all")
+        lines.append(f"      {sum(t.seconds for t in times) * 1e6:10.1f} us  in all")
     return "\n".join(lines)
+
+
+def _rate(time: KernelTime) -> str:
+    return f"{time.work.flops / time.seconds * 1e-9:.1f}" if time.seconds else "-"
 
 
 def _size(count: int) -> str:

@@ -177,7 +177,7 @@ class Operator:
         body = text if text.lstrip().startswith("schedule") else f"schedule {self.name} for {TARGET} {{\n{text}\n}}"
         found = [d for d in parse(Source("<schedule>", body)).declarations if isinstance(d, sx.Schedule)]
         if len(found) != 1:
-            raise error("S0304", f"one schedule is expected, {len(found)} are written")
+            raise error("S0604", f"one schedule is expected, {len(found)} are written")
         return resolved(self.module, found[0], knobs)
 
 

@@ -43,7 +43,7 @@ _DEEPEST = 32
 def chosen(module: Module, name: str, target: str, known: Mapping[str, int], knobs: Mapping[str, int] | None = None) -> Schedule | None:
     """Return the schedule that the module states for operator `name` with sizes and attributes `known`, or None when none applies.
 
-    Raises CompileError S0301 for a guard that cannot be decided, S0302 for a wrong call of a tactic, S0303 for an unknown knob."""
+    Raises CompileError S0601 for a guard that cannot be decided, S0602 for a wrong call of a tactic, S0603 for an unknown knob."""
     for written in module.schedules:
         applies = written.operator == name and written.target == target and written.role is None
         if applies and all(_evaluated(guard, known) for guard in written.guards):
@@ -58,7 +58,7 @@ def resolved(module: Module, written: sx.Schedule, knobs: Mapping[str, int] | No
     if given:
         there = ", ".join(f"`{k}`" for k in values) or "none"
         raise error(
-            "S0303",
+            "S0603",
             f"schedule `{written.operator}` has no knob `{next(iter(given))}`",
             written.span,
             "declared here",
@@ -90,12 +90,12 @@ def _flat(
 def _expanded(module: Module, call: sx.Directive, depth: int) -> Iterator[sx.Directive]:
     tactic = module.tactics.get(call.name)
     if tactic is None:
-        raise error("S0302", f"there is no tactic `{call.name}`", call.span, "called here")
+        raise error("S0602", f"there is no tactic `{call.name}`", call.span, "called here")
     if len(tactic.params) != len(call.operands):
         title = f"tactic `{call.name}` takes {len(tactic.params)} arguments, not {len(call.operands)}"
-        raise error("S0302", title, call.span, "called here", help=f"its parameters: {', '.join(tactic.params)}")
+        raise error("S0602", title, call.span, "called here", help=f"its parameters: {', '.join(tactic.params)}")
     if depth >= _DEEPEST:
-        raise error("S0302", f"tactic `{call.name}` calls itself", call.span, "called here")
+        raise error("S0602", f"tactic `{call.name}` calls itself", call.span, "called here")
     arguments = {p: a for p, a in zip(tactic.params, call.operands, strict=True) if not isinstance(a, sx.Layout)}
     yield from _flat(module, tactic.body, dict(arguments), {}, depth + 1)
 
@@ -154,4 +154,4 @@ def _evaluated(e: sx.Expr, known: Mapping[str, int]) -> Any:
             return all(_RELATIONS[op](a, b) for op, a, b in zip(ops, values, values[1:], strict=False))
         case _:
             there = ", ".join(f"`{n}`" for n in known) or "nothing"
-            raise error("S0301", f"the guard `{show(e)}` cannot be decided", e.span, "here", notes=(f"known are {there}",))
+            raise error("S0601", f"the guard `{show(e)}` cannot be decided", e.span, "here", notes=(f"known are {there}",))

@@ -140,3 +140,12 @@ def test_equal_kernels_are_compiled_once_and_explained_one_by_one() -> None:
     text = model.explain({name: random(4, 4) for name in "xwv"})
     assert "3 kernels (1 distinct)" in text
     assert len(text.splitlines()) == 5
+
+
+def test_a_profile_has_the_time_and_the_work_of_each_kernel() -> None:
+    nodes = [kernel(matmul(4, 6, 5), "x w", "a"), kernel(unary("relu", 4, 6), "a", "y")]
+    model = compiled(graph({"x": (4, 5), "w": (5, 6)}, nodes, ["y"]))
+    found = model.profile({"x": random(4, 5), "w": random(5, 6)})
+    assert [t.result.shape for t in found] == [(4, 6)] * len(found)
+    assert all(t.seconds > 0 for t in found)
+    assert sum(t.work.flops for t in found) == 4 * 6 * 5 * 2 + 4 * 6

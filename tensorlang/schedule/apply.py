@@ -217,12 +217,23 @@ def _split_loop(state: _State, directive: syntax.Directive, stage: Stage, loop: 
     inner = _fresh_loop(state, directive, stage, inner_name, (loop,))
     if outer == inner:
         operands.bad(directive, "the two loops need different names")
+    _unmark(directive, stage, loop)
     stage.changes.append(Change((loop,), lambda nest: nest.split(loop, factor, outer, inner)))
     whole, extent = stage.forward.pop(loop), stage.extents.pop(loop)
     stage.forward[outer], stage.forward[inner] = affine.floor(whole, factor), affine.mod(whole, factor)
     stage.extents[outer] = None if extent is None else -(-extent // factor)
     stage.extents[inner] = factor
     _inherit(stage, loop, (outer, inner))
+
+
+def _unmark(directive: syntax.Directive, stage: Stage, *loops: str) -> None:
+    """Forget how `loops`, which are about to change, were to run where `pack` said so; refuse where somebody wrote it."""
+    for loop in loops:
+        mark = stage.marks.pop(loop, None)
+        if mark is not None and not stage.synthetic:
+            done = {"vector": "vectorized", "unroll": "unrolled"}.get(mark, mark)
+            title = f"`{loop}` is {done} already, so `{directive.name}` cannot change it"
+            raise error("S0213", title, directive.span, help=f"say how a loop runs after `{directive.name}`")
 
 
 def _inherit(stage: Stage, loop: str, by: tuple[str, ...]) -> None:
@@ -296,6 +307,7 @@ def _fuse(state: _State, directive: syntax.Directive) -> None:
     if extent is None:
         raise error("S0201", f"`fuse` is not possible here: the extent of `{inner}` is not a constant", directive.span, help="split it first, or make the size static")
     fused = _fresh_loop(state, directive, stage, directive.results[0], (outer, inner))
+    _unmark(directive, stage, outer, inner)
     ends = [nest.ends(inner) for nest in _owners(state, stage, inner)]
     known = [e for e in ends if e is not None]
     common = (min(e[0] for e in known), max(e[1] for e in known)) if len(set(ends)) > 1 and known else None
@@ -356,6 +368,8 @@ def _skew(state: _State, directive: syntax.Directive) -> None:
         raise error("S0205", f"`{loop}` and `{along}` belong to different stages", directive.span)
     if loop == along:
         operands.bad(directive, "a loop cannot be skewed by itself")
+    if stage.marks.get(loop) in ("vector", "unroll"):
+        _unmark(directive, stage, loop)
     stage.changes.append(Change((loop, along), lambda nest: nest.skew(loop, along, times)))
     stage.forward[loop] = affine.add(stage.forward[loop], affine.scale(times, stage.forward[along]))
     stage.extents[loop] = None
@@ -709,7 +723,7 @@ def _nothing_inside_peeled(state: _State) -> None:
     for stage, directive in state.peels:
         first = min(stage.loops.index(loop) for cut in stage.cuts for loop in cut)
         for other in state.stages.values():
-            if other.inside is not None and other.inside[0] == stage.name and stage.loops.index(other.inside[1]) >= first:
+            if other.inside is not None and other.inside[0] == stage.name and other.inside[1] in stage.loops[first:]:
                 title = f"`{other.name}` is computed inside loop `{other.inside[1]}`, of which peeling makes two"
                 raise error("S0211", title, directive.span, help=f"compute `{other.name}` outside the peeled loop, or at the root")
 

@@ -123,3 +123,19 @@ def test_strict_programs_keep_the_order_of_their_sums() -> None:
         assert isinstance(replay(p, schedule), Difference | Hazard)
     tiled = Schedule("matmul").split("k", 4, ["ko", "ki"]).order("ko", "y.i", "y.j", "ki").vectorize("y.j")
     assert not differs(p, loops_of(proven(p, tiled), "kernel"), {}, small_arrays(p, {}, 1), natively=True)
+
+
+def test_a_mark_does_not_outlive_its_loop() -> None:
+    p = program("blur", M=3, N=8)
+    for change in (
+        Schedule("blur").vectorize("y.j").split("y.j", 4, ["j", "ji"]),
+        Schedule("blur").parallel("y.i").fuse("y.i", "y.j", "f"),
+        Schedule("blur").unroll("y.j").skew("y.j", "y.i"),
+    ):
+        assert "already, so" in refusal(Case(p, {}, change))
+    computes_the_same("blur", Schedule("blur").pack("h").skew("h.pack.ji", "h.pack.jo"), M=3, N=8)
+
+
+def test_a_stage_computed_in_a_loop_that_is_gone_is_refused() -> None:
+    schedule = Schedule("scan").pack("x", (), "y.i").peel("y.j", 1).fuse("y.i", "y.j", "f")
+    assert "`x.pack` cannot be computed at `y.i`" in refusal(Case(program("scan", M=5, N=7), {}, schedule))

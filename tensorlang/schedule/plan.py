@@ -178,7 +178,7 @@ def changed(stage: Stage, statement: StatementInfo, base: Nest, prefix: int = 0,
     named = () if prefix else stage.base[statement.name]
     for change in (*named, *stage.changes):
         if all(loop in nest.loops for loop in change.loops):
-            first = change.rest is None or change.cut < len(sides) and sides[change.cut]
+            first = change.rest is None or (change.cut < len(sides) and sides[change.cut])
             nest = change.apply(nest) if first or change.rest is None else change.rest(nest)
     return nest
 

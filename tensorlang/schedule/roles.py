@@ -215,7 +215,8 @@ def _pointwise(d: Deriver, cluster: Cluster) -> Shape | None:
     binders = _binders(definition)
     if gathers or (extent is not None and extent < 2):
         return Shape(((own,), ()), (_full(own, definition.axes), (), _full(own, binders), *((),) * 4), lanes)
-    before, after = (others, ()) if block is None else (definition.axes[: definition.axes.index(axis)], definition.axes[definition.axes.index(axis) + 1 :])
+    at = definition.axes.index(axis)
+    before, after = (others, ()) if block is None else (definition.axes[:at], definition.axes[at + 1 :])
     crossing = crossing_axis(d, definition, axis) if block is None else None
     row = next((a for a in reversed(others) if (sizes[a] or 0) >= 4), None) if binders else None
     together = points_together(sizes[row]) if row is not None else 1

@@ -1,4 +1,4 @@
-"""What each directive does to loops: golden texts, and every schedule computes what its operator says, at sizes that tiles do not divide."""
+"""What each directive does to loops: golden texts. Every schedule computes what its operator says, at any size."""
 
 from __future__ import annotations
 

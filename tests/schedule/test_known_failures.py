@@ -1,4 +1,4 @@
-"""Schedules that other compilers are known to have accepted and got wrong, or refused without a reason: here each is refused with one, or right."""
+"""Schedules that other compilers are known to have accepted and got wrong: here each is right, or refused with a reason."""
 
 from __future__ import annotations
 
@@ -175,7 +175,14 @@ def test_inlining_into_a_guarded_reader_reads_nothing_outside():
 
 
 def test_partial_tiles_are_never_computed_outside_the_tensor():
-    right(MATMUL, "tile c (i, j) by (5, 16) -> io, jo, ii, ji", "split k by 3 -> ko, ki", "order jo, io, ko, ii, ki, ji", "unroll ii", "vectorize ji")
+    right(
+        MATMUL,
+        "tile c (i, j) by (5, 16) -> io, jo, ii, ji",
+        "split k by 3 -> ko, ki",
+        "order jo, io, ko, ii, ki, ji",
+        "unroll ii",
+        "vectorize ji",
+    )
 
 
 def test_a_message_is_the_same_in_every_run():

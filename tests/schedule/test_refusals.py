@@ -5,6 +5,7 @@ The line is marked `# refused` in the text.
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ CASES = sorted(GOLDEN.glob("*.tl"))
 SHARED = "share the element"
 
 
+@cache
 def refusal(case: Path) -> CompileError:
     with pytest.raises(CompileError) as refused:
         found = written(case.read_text("utf-8"), case.name)

@@ -39,41 +39,43 @@ COUNTS = st.integers(1, 512)
 FRESH = st.lists(st.sampled_from(["ao", "ai", "bo", "bi"]), min_size=4, max_size=4, unique=True)
 
 
+def step(s: Schedule, a: str, b: str, n: int, m: int, new: list[str]) -> list[Schedule]:
+    """Return `s` with one more directive, of every kind."""
+    return [
+        s.split(a, n, new[:2]),
+        s.tile("y", (a, b), (n, 2), new),
+        s.order(a, b),
+        s.fuse(a, b, "ab"),
+        s.distribute("y"),
+        s.distribute("y", a),
+        s.skew(a, b, m or 1),
+        s.shift(a, m),
+        s.reverse(a),
+        s.peel(a, n),
+        s.unroll(a, b),
+        s.vectorize(a),
+        s.parallel(a),
+        s.at("h", a),
+        s.at("h", a, "y"),
+        s.root("h"),
+        s.inline("h", "g"),
+        s.store_at("h", a),
+        s.pack("x", (a, f"{b} // {n}", f"{b} % {n}", "h + 1")),
+        s.pack("x", (a,), b),
+        s.pack("x"),
+        s.layout("h", (a, b)),
+        s.fold("h", "i", n),
+        s.rfactor("k", n),
+        s.flatten(),
+    ]
+
+
 @st.composite
 def schedules(draw: st.DrawFn) -> Schedule:
     """Return any schedule that the Python interface can build; none of it needs to make sense."""
     s = Schedule("op")
     for _ in range(draw(st.integers(0, 6))):
-        a, b, n, new = draw(NAMES), draw(NAMES), draw(COUNTS), draw(FRESH)
-        m = draw(st.integers(-3, 3))
-        step = draw(st.integers(0, 24))
-        s = [
-            lambda: s.split(a, n, new[:2]),
-            lambda: s.tile("y", (a, b), (n, 2), new),
-            lambda: s.order(a, b),
-            lambda: s.fuse(a, b, "ab"),
-            lambda: s.distribute("y"),
-            lambda: s.distribute("y", a),
-            lambda: s.skew(a, b, m or 1),
-            lambda: s.shift(a, m),
-            lambda: s.reverse(a),
-            lambda: s.peel(a, n),
-            lambda: s.unroll(a, b),
-            lambda: s.vectorize(a),
-            lambda: s.parallel(a),
-            lambda: s.at("h", a),
-            lambda: s.at("h", a, "y"),
-            lambda: s.root("h"),
-            lambda: s.inline("h", "g"),
-            lambda: s.store_at("h", a),
-            lambda: s.pack("x", (a, f"{b} // {n}", f"{b} % {n}", "h + 1")),
-            lambda: s.pack("x", (a,), b),
-            lambda: s.pack("x"),
-            lambda: s.layout("h", (a, b)),
-            lambda: s.fold("h", "i", n),
-            lambda: s.rfactor("k", n),
-            lambda: s.flatten(),
-        ][step]()
+        s = draw(st.sampled_from(step(s, draw(NAMES), draw(NAMES), draw(COUNTS), draw(st.integers(-3, 3)), draw(FRESH))))
     return s
 
 

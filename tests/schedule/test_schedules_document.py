@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 
 from scheduled_programs import assert_same, legal, loops, some_sizes, written
@@ -28,6 +29,7 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "schedules.md"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
+@cache
 def outputs(document: str) -> list[tuple[str, str, str]]:
     """Return (kind, what the page says, what the compiler says) for each block that shows an output."""
     declared: dict[str, str] = {}

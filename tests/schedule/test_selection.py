@@ -147,7 +147,10 @@ schedule matmul for cpu { rows(c, i, 6) }
     [
         ("schedule matmul for cpu { gem(c) }\ntactic gemm(y) { reverse y.i }", "S0502 there is no tactic `gem`"),
         ("schedule matmul for cpu { t(c) }\ntactic t(y, i) { reverse y.i }", "S0503 tactic `t` takes 2 arguments, not 1"),
-        ("schedule matmul for cpu { a(c) }\ntactic a(y) { b(y) }\ntactic b(y) { a(y) }", "S0504 tactic `a` calls itself: `a` calls `b` calls `a`"),
+        (
+            "schedule matmul for cpu { a(c) }\ntactic a(y) { b(y) }\ntactic b(y) { a(y) }",
+            "S0504 tactic `a` calls itself: `a` calls `b` calls `a`",
+        ),
         ("schedule matmul for cpu(Q > 1) { reverse i }", "S0505 a guard cannot ask for `Q`"),
         ("schedule matmul for cpu(max(M, N) > 1) { reverse i }", "S0506 `max(M, N)` is no condition over sizes and attributes"),
         ('schedule matmul for cpu(M > "a") { reverse i }', "S0506 `M > \"a\"` cannot be computed for 64 and 'a'"),

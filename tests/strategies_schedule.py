@@ -33,6 +33,7 @@ from tensorlang.schedule.schedule import Schedule
 from tensorlang.syntax import nodes as syntax
 from tensorlang.syntax.parse import parse
 from tensorlang.tensor import affine
+from tensorlang.tensor.compose import eliminate_dead
 from tensorlang.tensor.nodes import Program, Tensor
 from tensorlang.tensor.printer import show
 from tensorlang.tensor.verify import verify
@@ -178,7 +179,7 @@ def scheduled(draw: Any, directives: int = 7) -> Case:
     else:
         program = draw(programs())
     random = Random(draw(st.integers(0, 2**32)))
-    program = some_static(program, random)
+    program = some_static(eliminate_dead(program), random)
     if random.random() < 0.15:
         program = replace(program, mode="strict")
     return Case(program, draw_sizes(program, random), random_schedule(program, random, directives))

@@ -1,11 +1,20 @@
-"""What the tests share: `--update-golden`, the fixture `golden`, and this folder on the import path."""
+"""What the tests share: `--update-golden`, the fixture `golden`, and this folder on the import path.
+
+Properties are tried on the same examples in every run. `HYPOTHESIS_PROFILE=explore pytest …` draws new ones.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("steady", derandomize=True, database=None, deadline=None)
+settings.register_profile("explore", deadline=None, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

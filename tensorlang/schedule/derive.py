@@ -310,7 +310,7 @@ def clusters(d: Deriver) -> list[Cluster]:
             shared = min(depth, len(candidate.axes), *(_agreement(m, candidate) for m in members if made in definition_reads(m)))
             if shared == len(head.axes) and _walks_axes(d, candidate):
                 shared -= 1
-            if shared and candidate.tensors[0].shape[:shared] == head.tensors[0].shape[:shared]:
+            if shared > 0 and candidate.tensors[0].shape[:shared] == head.tensors[0].shape[:shared]:
                 members.append(candidate)
                 depth = shared
         taken |= {m.tensors[0].name for m in members}

@@ -25,6 +25,12 @@ from tensorlang.tensor.nodes import Program
 
 PROGRAMS = Path(__file__).parent.parent / "programs"
 TOUR = load_module(parse(Source("tour", (PROGRAMS / "tour_operators.tl").read_text("utf-8"))))
+OTHERS = load_module(parse(Source("others", """
+op norm[T: float](x: T[N]) -> (y: T) {
+    t[i] = x[i] * 2
+    y    = sum(i) t[i] * t[i]
+}
+""")))
 LIBRARY = load_module(parse(Source("library", (PROGRAMS / "library_operators.tl").read_text("utf-8"))))
 
 Array = np.ndarray[Any, Any]
@@ -64,6 +70,7 @@ EXAMPLES = {
     "cumsum": Example(TOUR, "cumsum", lambda n: (f32(n),)),
     "heat": Example(TOUR, "heat", lambda n: (f32(n, n),), {"steps": 3}),
     "cholesky": Example(TOUR, "cholesky", lambda n: (spd(n),)),
+    "norm": Example(OTHERS, "norm", lambda n: (f32(n),)),
     "conv": Example(
         LIBRARY, "conv", lambda n: (f32(1, 4, n + 2, n + 2), f32(6, 2, 3, 3), f32(6)),
         {"group": 2, "stride": (2, 1), "dilation": (1, 1), "lo": (1, 1), "hi": (1, 0)},

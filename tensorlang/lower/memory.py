@@ -83,7 +83,8 @@ def _local(plan: Plan, names: Names, tensor: str, array: str, axes: tuple[str, .
     if storage is not None:
         dims, shape = storage.dims, storage.shape
     else:
-        box = footprint(plan.placed, array, touching, depth)
+        together = [p for p in touching if plan.placed.shared(touching[0], p) >= depth]
+        box = footprint(plan.placed, array, together, depth)
         cell = [(affine.sub(axis, origin), affine.to_expr(extent)) for axis, origin, extent in zip(axes, box.origin, box.extent, strict=True)]
         for axis, modulus in plan.folds.get(tensor, ()):
             cell[axis] = (affine.mod(affine.to_expr(axes[axis]), modulus), affine.to_expr(modulus))

@@ -713,6 +713,7 @@ def _place(state: _State, stages: Stages) -> Plan:
         for array in scop.tensors
         if array.name not in scop.inputs and array.name not in state.program.results
     }
+    depth |= _of_copies(state, placed, {a.name for accs in stages.accumulators.values() for a in accs})
     depth |= _kept_across(placed, depth, {t.name for s in order if _recurs(s) for d in s.definitions for t in d.tensors})
     folds = {t: tuple(f) for t, f in state.folds.items()}
     return Plan(state.program, stages, placed, state.layouts, folds, depth, tuple(state.prefetches))
@@ -804,12 +805,8 @@ def _kept_across(placed: Placed, depth: Mapping[str, int], recurrent: set[str]) 
 
 def _depth(placed: Placed, tensor: str, stored_at: str | None, directive: syntax.Directive | None) -> int:
     """Return how many loops enclose every access of `tensor`, or those down to `stored_at`."""
-    touching = [
-        name
-        for name, nest in placed.nests.items()
-        if any(a.tensor == tensor for a in (placed.statements[nest.statement].write, *placed.statements[nest.statement].reads))
-    ]
-    common = min((placed.shared(touching[0], other) for other in touching[1:]), default=placed.shared(touching[0], touching[0]))
+    touching = _touching(placed, tensor)
+    common = _shared(placed, touching)
     if stored_at is None:
         return common
     loops = placed.places[touching[0]].loops[:common]
@@ -818,3 +815,39 @@ def _depth(placed: Placed, tensor: str, stored_at: str | None, directive: syntax
         title = f"`{tensor}` cannot be stored inside loop `{stored_at}`: not all that touches it runs there"
         raise error("S0213", title, directive.span, help=f"loops around every use of it: {', '.join(names) or 'none'}")
     return names.index(stored_at) + 1 if stored_at in names else 0
+
+
+def _touching(placed: Placed, tensor: str) -> list[str]:
+    return [
+        name
+        for name, nest in placed.nests.items()
+        if any(a.tensor == tensor for a in (placed.statements[nest.statement].write, *placed.statements[nest.statement].reads))
+    ]
+
+
+def _shared(placed: Placed, placements: list[str]) -> int:
+    """Return how many loops enclose all of `placements`."""
+    first = placements[0]
+    return min((placed.shared(first, other) for other in placements[1:]), default=placed.shared(first, first))
+
+
+def _of_copies(state: _State, placed: Placed, accumulators: set[str]) -> dict[str, int]:
+    """Return the depths of accumulators of which peeling makes copies: each copy runs in loops of its own and keeps its sums there."""
+    out: dict[str, int] = {}
+    for stage in dict.fromkeys(stage.name for stage, _ in state.peels):
+        around = {s.name: set(state.stages[stage].cut_around(s.name)) for s in state.stages[stage].statements}
+        for tensor in accumulators:
+            touching = _touching(placed, tensor)
+            statements = {placed.nests[p].statement for p in touching}
+            if not statements <= around.keys():
+                continue
+            cuts = set.intersection(*(around[s] for s in statements))
+            copies: dict[tuple[bool, ...], list[str]] = {}
+            for p in touching:
+                suffix = p.removeprefix(placed.nests[p].statement).split(".")
+                copies.setdefault(tuple(f"first{k or ''}" in suffix for k in sorted(cuts)), []).append(p)
+            depth = min(_shared(placed, group) for group in copies.values())
+            loops = {loop.name for loop in placed.places[touching[0]].loops[:depth]}
+            if len(copies) > 1 and all(loops & state.stages[stage].cuts[k] for k in cuts):
+                out[tensor] = depth
+    return out

@@ -1,0 +1,70 @@
+"""Makes `.venv`, the environment in which everything of this repository runs. Needs nothing but Python 3.11 and a package registry.
+
+    python3 scripts/environment.py [test | dev]
+
+Importing it gives `prepared(extra)`, which other scripts begin with.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+HOME = ROOT / ".venv"
+
+
+def prepared(extra: str = "test") -> Path:
+    """Return the interpreter of `.venv`, with this repository and what its `extra` needs installed. Exits with a message if it cannot.
+
+    Does nothing when the environment is already made from the pyproject.toml there is."""
+    python = HOME / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
+    mark = HOME / f"installed-{extra}"
+    wanted = hashlib.sha256((ROOT / "pyproject.toml").read_bytes() + str(ROOT).encode()).hexdigest()
+    if mark.is_file() and mark.read_text() == wanted and _works(python):
+        return python
+    if sys.version_info < (3, 11):
+        raise SystemExit(f"Python 3.11 or newer is needed; this is {sys.version.split()[0]}: run `python3.11 {sys.argv[0]}`")
+    if not _works(python):
+        print(f"making {HOME}", flush=True)
+        _make()
+    print(f"installing tensorlang[{extra}] and what it needs (a minute or two)", flush=True)
+    _run([str(python), "-m", "pip", "install", "--disable-pip-version-check", "--quiet", "--editable", f"{ROOT}[{extra}]"])
+    mark.write_text(wanted)
+    return python
+
+
+def run(*arguments: str, extra: str = "test") -> int:
+    """Return the exit status of `.venv`'s Python with `arguments`, in the root of the repository."""
+    try:
+        return subprocess.run([str(prepared(extra)), *arguments], cwd=ROOT, check=False).returncode
+    except KeyboardInterrupt:
+        return 130
+
+
+def _works(python: Path) -> bool:
+    return python.is_file() and subprocess.run([str(python), "-m", "pip", "--version"], capture_output=True, check=False).returncode == 0
+
+
+def _make() -> None:
+    shutil.rmtree(HOME, ignore_errors=True)
+    try:
+        venv.create(HOME, with_pip=True)
+    except (OSError, subprocess.CalledProcessError) as problem:
+        raise SystemExit(
+            f"cannot make {HOME}: {problem}\nsome systems ship Python without `venv`: install the package python3-venv"
+        ) from None
+
+
+def _run(command: list[str]) -> None:
+    if subprocess.run(command, cwd=ROOT, check=False).returncode:
+        raise SystemExit(f"failed: {' '.join(command)}")
+
+
+if __name__ == "__main__":
+    prepared(sys.argv[1] if len(sys.argv) > 1 else "test")
+    print(f"ready: {HOME}")

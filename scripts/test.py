@@ -1,0 +1,13 @@
+"""Sets everything up and runs the tests, with warnings as errors. Arguments go to pytest.
+
+python3 scripts/test.py [tests/syntax -k layout …]
+"""
+
+from __future__ import annotations
+
+import sys
+
+from environment import run
+
+if __name__ == "__main__":
+    sys.exit(run("-m", "pytest", "-W", "error", "-n", "auto", *sys.argv[1:]))

@@ -55,9 +55,8 @@ def _make() -> None:
     try:
         venv.create(HOME, with_pip=True)
     except (OSError, subprocess.CalledProcessError) as problem:
-        raise SystemExit(
-            f"cannot make {HOME}: {problem}\nsome systems ship Python without `venv`: install the package python3-venv"
-        ) from None
+        hint = "some systems ship Python without `venv`: install the package python3-venv"
+        raise SystemExit(f"cannot make {HOME}: {problem}\n{hint}") from None
 
 
 def _run(command: list[str]) -> None:

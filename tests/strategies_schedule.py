@@ -480,5 +480,8 @@ def outline_or_none(program: Program, schedule: Schedule) -> Outline | None:
 
 
 _REWRITES = (_inline, _rfactor, _rfactor, _flatten, _pack, _pack_as)
-_LOOPS = (_split, _split, _tile, _tile, _order, _order, _fuse, _distribute, _skew, _shift, _reverse, _peel, _at, _at_reader, _at_reader, _at_reader, _root, _store_at, _layout, _fold)
+_LOOPS = (
+    *(_split, _split, _tile, _tile, _order, _order, _fuse, _distribute, _skew, _shift, _reverse, _peel),
+    *(_at, _at_reader, _at_reader, _at_reader, _root, _store_at, _layout, _fold),
+)
 _MARKS = (_unroll, _vectorize, _vectorize, _parallel, _parallel, _split, _pack)

@@ -190,7 +190,8 @@ def _element(kernel: _Kernel, name: str, slots: tuple[tensor.Slot, ...], point: 
                 bound = loops.IndexValue(to_index(extents[axis], kernel.loop))
                 inside = loops.Binary("and", loops.Compare(">=", at, loops.Const(0, i64)), loops.Compare("<", at, bound))
                 if not point.conditional:
-                    point.before.append(loops.Require(inside, _code(kernel, name, f"is read at data-dependent indices that lie in 0..{affine.show(extents[axis])}")))
+                    text = f"is read at data-dependent indices that lie in 0..{affine.show(extents[axis])}"
+                    point.before.append(loops.Require(inside, _code(kernel, name, text)))
         else:
             index = point.index(slot)
         parts[axis] = index
@@ -239,8 +240,8 @@ def _init(kernel: _Kernel, info: StatementInfo, point: Point) -> list[loops.Stmt
     cell = _cell(kernel, home, info.definition.axes, point)
     if home.lanes:
         if len(home.buffers) != 1 or acc.reduce.reducer.kind is None:
-            name = acc.reduce.reducer.name
-            raise error("S0211", f"a reduction with `{name}` cannot be spread over vector lanes yet", acc.reduce.span, help="vectorize another loop")
+            title = f"a reduction with `{acc.reduce.reducer.name}` cannot be spread over vector lanes yet"
+            raise error("S0211", title, acc.reduce.span, help="vectorize another loop")
         values = [value(e, point) for e in _neutral(acc.reduce.reducer)]
         lane = kernel.names.fresh("lane")
         stores = tuple(loops.Store(b.name, (*cell, loops.Var(lane)), v) for b, v in zip(home.buffers, values, strict=True))
@@ -272,7 +273,7 @@ def _update(kernel: _Kernel, info: StatementInfo, point: Point, lane: loops.Inde
     if acc.reduce.filter is not None:
         test = Point(point.iters, point.names, point.dtypes, point.element, {}, point.fresh)
         cond = value(acc.reduce.filter, test)
-        return [*test.before, loops.If(cond, tuple([*point.before, *stmts]))]
+        return [*test.before, loops.If(cond, (*point.before, *stmts))]
     return [*point.before, *stmts]
 
 

@@ -59,7 +59,8 @@ def homes(plan: Plan, names: Names) -> dict[str, Home]:
         storage = plan.layouts.get(tensor.name)
         dims = storage.dims if storage else tuple(affine.to_expr(a) for a in axes)
         shape = storage.shape if storage else tensor.shape
-        buffer = loops.Buffer(names.of("tensor", tensor.name), tensor.dtype, tuple(to_index(s, size) for s in shape), "param", 64 if storage else tensor.dtype.size_bytes)
+        align = 64 if storage else tensor.dtype.size_bytes
+        buffer = loops.Buffer(names.of("tensor", tensor.name), tensor.dtype, tuple(to_index(s, size) for s in shape), "param", align)
         out[tensor.name] = Home(tensor.name, (buffer,), axes, dims, ())
     for definition in plan.program.definitions:
         primary = definition.tensors[0].name
@@ -168,7 +169,8 @@ def _space(
     for extent in extents:
         count *= extent or 0
     shared = any(loop.mark == "parallel" for p in touching for loop in plan.placed.places[p].loops[depth:])
-    at_compile_time = count == 1 or count <= REGISTER_ELEMENTS and not stored and _addressed_at_compile_time(plan, array, touching, depth)
+    small = count <= REGISTER_ELEMENTS and not stored
+    at_compile_time = count == 1 or (small and _addressed_at_compile_time(plan, array, touching, depth))
     if at_compile_time and not shared:
         return "registers", 64
     return ("stack" if count * max(d.size_bytes for d in dtypes) <= STACK_BYTES else "heap"), 64

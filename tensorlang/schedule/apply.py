@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from polyhedral.deps import dependences
 from polyhedral.errors import NestError
-from polyhedral.expr import TRUE
+from polyhedral.expr import TRUE, Floor, Mod
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from polyhedral.legality import distances
@@ -521,7 +521,7 @@ def _storage(
 def _from_zero(e: Affine) -> bool:
     """Tell whether a layout dimension cannot be negative, its names running from 0."""
     terms, const = affine.terms(e)
-    return const >= 0 and all(k >= 0 and (not isinstance(atom, affine.Floor) or _from_zero(atom.value)) for atom, k in terms.items())
+    return const >= 0 and all(k >= 0 and (not isinstance(atom, Floor) or _from_zero(atom.value)) for atom, k in terms.items())
 
 
 def upper_bound(e: Affine, extents: Mapping[str, Affine]) -> Affine | None:
@@ -540,10 +540,10 @@ def _atom_bound(atom: Affine, extents: Mapping[str, Affine]) -> Affine | None:
     match atom:
         case AffineName(name):
             return extents.get(name)
-        case affine.Floor(value, divisor):
+        case Floor(value, divisor):
             inner = upper_bound(value, extents)
             return None if inner is None else affine.ceil_div(inner, divisor)
-        case affine.Mod(value, divisor):
+        case Mod(value, divisor):
             inner = upper_bound(value, extents)
             size = None if inner is None else affine.constant(inner)
             return affine.to_expr(divisor if size is None else min(divisor, size))
@@ -572,7 +572,7 @@ def _shape_copy(state: _State, directive: syntax.Directive, copy: Stage, dims: t
 def _split_for(state: _State, directive: syntax.Directive, copy: Stage, dim: Affine, position: int) -> str | None:
     """Split a loop of the copy so that one of the two parts is `dim`; return that part."""
     match dim:
-        case affine.Floor(value, divisor) | affine.Mod(value, divisor):
+        case Floor(value, divisor) | Mod(value, divisor):
             pass
         case _:
             return None
@@ -584,7 +584,7 @@ def _split_for(state: _State, directive: syntax.Directive, copy: Stage, dim: Aff
         loop = inner
     base = copy.local(loop)
     _split_loop(state, directive, copy, loop, divisor, f"{base}o", f"{base}i")
-    return full(copy.name, f"{base}o" if isinstance(dim, affine.Floor) else f"{base}i")
+    return full(copy.name, f"{base}o" if isinstance(dim, Floor) else f"{base}i")
 
 
 def _layout(state: _State, directive: syntax.Directive) -> None:
@@ -813,7 +813,7 @@ def _depth(placed: Placed, tensor: str, stored_at: str | None, directive: syntax
     names = [loop.name for loop in loops]
     if stored_at and stored_at not in names and directive is not None:
         title = f"`{tensor}` cannot be stored inside loop `{stored_at}`: not all that touches it runs there"
-        raise error("S0213", title, directive.span, help=f"loops around every use of it: {', '.join(names) or 'none'}")
+        raise error("S0214", title, directive.span, help=f"loops around every use of it: {', '.join(names) or 'none'}")
     return names.index(stored_at) + 1 if stored_at in names else 0
 
 

@@ -108,7 +108,9 @@ def test_what_nobody_reads_need_not_be_computed() -> None:
 
 
 def test_lanes_are_counted_from_zero_wherever_their_loop_starts() -> None:
-    for schedule in (Schedule("backward").reverse("i").split("j", 4, ["jo", "ji"]).shift("ji", 1).vectorize("ji"), Schedule("triangle").shift("k", 2).split("k", 4, ["ko", "ki"]).vectorize("ki")):
+    backwards = Schedule("backward").reverse("i").split("j", 4, ["jo", "ji"]).shift("ji", 1).vectorize("ji")
+    shifted = Schedule("triangle").shift("k", 2).split("k", 4, ["ko", "ki"]).vectorize("ki")
+    for schedule in (backwards, shifted):
         computes_the_same(schedule.operator, schedule, N=5)
 
 

@@ -29,6 +29,9 @@ from tensorlang.tensor.lift import lift
 from tensorlang.tensor.nodes import Definition, Dynamic, Program, Read
 from tensorlang.tensor.walk import components, definition_reads, index_names, reads, reduces, tensor_table
 
+ROWS_IN_A_SET = 8
+"""Lines that a set of the first-level cache holds on every machine of today, and leaves some for the other operand."""
+
 PARALLEL_WORK = 40_000
 """Scalar operations below which waking other threads costs more than it saves."""
 
@@ -407,6 +410,20 @@ def tile_sizes(
     return best
 
 
+def row_counts(d: Deriver, c: Contraction) -> range | None:
+    """Return how many rows a register tile may have: any number (None), or few where rows of x lie a multiple of 4096 bytes apart, so that
+    their elements meet in one set of the first-level cache."""
+    x = tensor_table(d.program)[c.x]
+    if not c.rows or c.x in d.layouts or c.padded:
+        return None
+    pitch = x.dtype.size_bytes
+    for slot, extent in reversed(list(zip(c.x_read.index, x.shape, strict=True))):
+        if isinstance(slot, AffineName) and slot.name == c.rows[-1]:
+            break
+        pitch *= affine.constant(extent) or 1
+    return range(1, ROWS_IN_A_SET + 1) if pitch % 4096 == 0 else None
+
+
 def _covered(rows: int, m: int, v: int) -> float:
     """Return the cycles of one k-step over all rows in tiles of m, the last one smaller."""
     full, rest = divmod(rows, m)
@@ -422,7 +439,7 @@ def _contraction(d: Deriver, definition: Definition, c: Contraction, axis: str) 
     sizes = extents(definition)
     lanes = block_of(d.layouts.get(name), axis) or d.machine.lanes(compute_dtype(c.reduce.reducer.dtypes[0]))
     row = c.rows[-1] if c.rows else None
-    m, v = tile_sizes(sizes[row] if row else 1, sizes[axis], lanes, d.machine.vector_registers)
+    m, v = tile_sizes(sizes[row] if row else 1, sizes[axis], lanes, d.machine.vector_registers, row_counts(d, c))
     s = d.schedule
     s = s.split(f"{name}.{axis}", lanes * v, (f"{axis}_o", f"{axis}_t")).split(f"{name}.{axis}_t", lanes, (f"{axis}_u", f"{axis}_v"))
     tile = [f"{axis}_u", f"{axis}_v"]
@@ -544,14 +561,16 @@ def wanted_layouts(
     program: Program, machine: Machine, layouts: Mapping[str, Storage], constants: frozenset[str]
 ) -> dict[str, Layout]:
     """Return how the derived schedule would like tensors to be stored that are not in `layouts` yet: results and inputs of
-    convolutions and pooling in blocks of channels, constant operands of contractions in the order the register tile reads them."""
+    convolutions and pooling in blocks of channels, constant operands of contractions in the order the register tile reads them. Nothing is
+    wished for tensors whose sizes are not known when compiling."""
     program = lift(program)
     d = _deriver(program, machine, layouts, constants, Schedule(program.name))
-    params = {p.name: p for p in program.params}
+    static = {t.name for t in tensors(program) if all(affine.constant(s) is not None for s in t.shape)}
+    params = {p.name: p for p in program.params if p.name in static}
     out: dict[str, Layout] = {}
     for definition in program.definitions:
         if len(definition.pieces) == 1 and len(definition.axes) > 0:
-            out |= _channels(d, definition)
+            out |= {name: layout for name, layout in _channels(d, definition).items() if name in static}
     d.layouts = {**layouts, **{name: to_storage(program, name, layout) for name, layout in out.items()}}
     for definition in program.definitions:
         if len(definition.pieces) != 1 or not definition.axes or _reads_itself(definition):
@@ -576,7 +595,7 @@ def _packed_storage(d: Deriver, definition: Definition, c: Contraction, axis: st
     sizes = extents(definition)
     row = c.rows[-1] if c.rows else None
     lanes = block_of(d.layouts.get(definition.tensors[0].name), axis) or d.machine.lanes(compute_dtype(c.reduce.reducer.dtypes[0]))
-    _, v = tile_sizes(sizes[row] if row else 1, sizes[axis], lanes, d.machine.vector_registers)
+    _, v = tile_sizes(sizes[row] if row else 1, sizes[axis], lanes, d.machine.vector_registers, row_counts(d, c))
     width = lanes * v
     own = d.axes[c.w]
     to = {s.name: a for s, a in zip(c.w_read.index, own, strict=True) if isinstance(s, AffineName)}

@@ -31,6 +31,7 @@ from tensorlang.schedule.derive import (
     crossing_axis,
     points_together,
     recurs,
+    row_counts,
     spreadable,
     stored_axis,
     tile_sizes,
@@ -77,6 +78,8 @@ class Shape:
     facts: tuple[Mapping[str, int | bool], ...] = ({}, {}, {})
     tile: tuple[int | None, int | None] | None = None
     """Extents of the two axes of a register tile."""
+    heights: range | None = None
+    """How many rows it may have."""
     together: int = 1
 
 
@@ -135,13 +138,20 @@ def _tiles(shape: Shape, registers: int) -> Tiles:
     def pick(knob: str, values: tuple[int, ...]) -> int | None:
         if shape.tile is None or knob not in ("mr", "nv"):
             return None
-        heights = (chosen["mr"],) if "mr" in chosen else values if knob == "mr" else None
+        heights = _heights(shape, values if knob == "mr" else None) if "mr" not in chosen else (chosen["mr"],)
         widths = (chosen["nv"],) if "nv" in chosen else values if knob == "nv" else range(1, 5)
         m, v = tile_sizes(*shape.tile, shape.lanes, registers, heights, widths)
         chosen[knob] = m if knob == "mr" else v
         return chosen[knob]
 
     return pick
+
+
+def _heights(shape: Shape, listed: tuple[int, ...] | None) -> tuple[int, ...] | range | None:
+    """Return the heights to choose from: the listed ones that suit the shape, all listed ones when none does."""
+    if listed is None or shape.heights is None:
+        return listed or shape.heights
+    return tuple(h for h in listed if h in shape.heights) or listed
 
 
 def spread_over(d: Deriver, match: Match, scope: Scope) -> Callable[[Sequence[str]], str | None]:
@@ -183,7 +193,7 @@ def _contraction(d: Deriver, cluster: Cluster) -> Shape | None:
     )
     classes = (batch, rows, columns, inner, (channel[0],) if channel else ())
     tile = (sizes[c.rows[-1]] if c.rows else 1, sizes[axis])
-    return Shape(((own,), (c.x,), (c.w,)), tuple(_full(own, n) for n in classes), lanes, facts, tile)
+    return Shape(((own,), (c.x,), (c.w,)), tuple(_full(own, n) for n in classes), lanes, facts, tile, row_counts(d, c))
 
 
 def _full(own: str, names: Sequence[str]) -> Loops:

@@ -33,6 +33,7 @@ class Point:
     reductions: Mapping[tensor.Reduce, tuple[loops.Expr, ...]]
     fresh: Callable[[str], str]
     values: dict[str, loops.Expr] = field(default_factory=dict)
+    tuples: dict[str, tuple[loops.Expr, ...]] = field(default_factory=dict)
     before: list[loops.Stmt] = field(default_factory=list)
     conditional: bool = False
 
@@ -90,6 +91,8 @@ def components(e: tensor.Expr, point: Point) -> tuple[loops.Expr, ...]:
             return tuple(value(i, point) for i in items)
         case tensor.Reduce():
             return point.reductions[e]
+        case tensor.Name(name) if name in point.tuples:
+            return point.tuples[name]
         case tensor.Let(name, bound, body):
             _bind(name, bound, point)
             return components(body, point)
@@ -110,6 +113,8 @@ def _is_tuple(e: tensor.Expr, point: Point) -> bool:
             return True
         case tensor.Reduce(reducer):
             return len(reducer.dtypes) > 1
+        case tensor.Name(name):
+            return name in point.tuples
         case tensor.Let(_, _, body):
             return _is_tuple(body, point)
         case tensor.Select(_, then):
@@ -127,10 +132,16 @@ def _maybe(e: tensor.Expr, point: Point) -> loops.Expr:
 
 
 def _bind(name: str, bound: tensor.Expr, point: Point) -> None:
-    result = value(bound, point)
+    if _is_tuple(bound, point):
+        point.tuples[name] = tuple(_named(name, result, point) for result in components(bound, point))
+    else:
+        point.values[name] = _named(name, value(bound, point), point)
+
+
+def _named(name: str, result: loops.Expr, point: Point) -> loops.Expr:
+    """Return what stands for `result` from here on: a name, unless it may not be evaluated here or is as simple as one."""
     if point.conditional or isinstance(result, loops.Const | loops.Name):
-        point.values[name] = result
-        return
+        return result
     safe = point.fresh(name)
     point.before.append(loops.Let(safe, result))
-    point.values[name] = loops.Name(safe)
+    return loops.Name(safe)

@@ -146,3 +146,15 @@ def _time(f: Any, x: Any, count: int) -> float:
     for _ in range(count):
         f(x)
     return (time.perf_counter() - start) / count
+
+
+def test_what_a_reducer_yields_may_use_all_its_components() -> None:
+    ops = tl.parse("""
+op total[T: float](x: T[B, N]) -> (y: T[B]) { y[b] = logsumexp(j) x[b, j] }
+op shifted[T: float](x: T[B, N]) -> (y: T[B, N]) { y[b, j] = if j >= 1 then x[b, j] - logsumexp(k) x[b, k] else 0 }
+""")
+    x = random(3, 11) * 50
+    top = x.max(axis=1)
+    want = top + np.log(np.exp(x - top[:, None]).sum(axis=1))
+    np.testing.assert_allclose(ops.total(x), want, rtol=1e-6)
+    np.testing.assert_allclose(ops.shifted(x)[:, 1:], (x - want[:, None])[:, 1:], rtol=1e-5, atol=1e-5)

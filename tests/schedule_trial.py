@@ -14,7 +14,7 @@ from codegen.dtypes import bool_, compute_dtype
 from codegen.errors import InternalError as LoopError
 from codegen.llvm.emit import emit
 from codegen.llvm.jit import compile_object, load
-from codegen.llvm.pool import pool_imports
+from codegen.llvm.pool import pool_imports, set_threads
 from codegen.llvm.target import host
 from codegen.llvm.workspace import evaluate, workspace_bytes
 from codegen.loops.interp import run
@@ -24,16 +24,21 @@ from polyhedral.expr import Expr as Affine
 from tensorlang.diagnostics import CompileError
 from tensorlang.driver import loops_of
 from tensorlang.lower.kernel import Lowered
+from tensorlang.schedule.blocks import from_block, to_block
 from tensorlang.schedule.check import proven
+from tensorlang.schedule.plan import Storage
 from tensorlang.schedule.replay import replay
+from tensorlang.schedule.storage import axis_names
 from tensorlang.tensor import affine
 from tensorlang.tensor.interp import interpret
 from tensorlang.tensor.nodes import Binary, Cast, Definition, IndexValue, Piece, Program
-from tensorlang.tensor.walk import tensor_table
+from tensorlang.tensor.walk import shape_of, tensor_table
 
 Kind = Literal["accepted", "replayed", "silent", "unknown", "impossible", "different", "crash"]
 """`silent`: refused, and no run shows why. `impossible`: a directive that makes no sense there, or is not supported yet."""
 
+Layouts = Mapping[str, Storage]
+NONE: Layouts = {}
 STALE = 77
 GUARD = 256
 _ENTRY = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
@@ -48,10 +53,11 @@ class Outcome:
 def trial(case: Case, seed: int, *, natively: bool) -> Outcome:
     """Return how the case fares. An accepted schedule that computes something else is `different`; any other surprise is a `crash`."""
     try:
-        lowered = loops_of(proven(case.program, case.schedule), "kernel")
+        lowered = loops_of(proven(case.program, case.schedule, case.layouts), "kernel")
     except CompileError as refused:
         return refusal(case, refused)
-    text = differs(case.program, lowered, case.sizes, small_arrays(case.program, case.sizes, seed), natively=natively)
+    inputs = small_arrays(case.program, case.sizes, seed)
+    text = differs(case.program, lowered, case.sizes, inputs, case.layouts, natively=natively)
     return Outcome("different", f"{text}\n{show_loops(lowered.function)}") if text else Outcome("accepted")
 
 
@@ -64,7 +70,7 @@ def refusal(case: Case, refused: CompileError) -> Outcome:
         return Outcome("impossible", text)
     for program in (case.program, distinct(case.program)):
         for seed in range(4):
-            seen = replay(program, case.schedule, seed=seed)
+            seen = replay(program, case.schedule, case.layouts, seed=seed)
             if seen is not None:
                 return Outcome("replayed", f"{code} {type(seen).__name__}")
     return Outcome("silent", text)
@@ -87,34 +93,51 @@ def distinct(program: Program) -> Program:
     return replace(program, definitions=definitions)
 
 
-def differs(program: Program, lowered: Lowered, sizes: Mapping[str, int], inputs: Arrays, *, natively: bool, close: float = 0.0) -> str:
+def differs(
+    program: Program,
+    lowered: Lowered,
+    sizes: Mapping[str, int],
+    inputs: Arrays,
+    layouts: Layouts = NONE,
+    *,
+    natively: bool,
+    close: float = 0.0,
+) -> str:
     """Return where the function's results differ from what the program says, run by the interpreter or natively; "" where nowhere.
     `close`: the relative error that is none, for elementary functions."""
     expected = interpret(program, sizes, inputs)
     try:
-        got = interpreted(program, lowered, sizes, inputs)
+        got = interpreted(program, lowered, sizes, inputs, layouts)
     except LoopError as fault:
         return f"interpreter: {fault}"
     text = first_difference(got, expected, close)
     if text:
         return f"interpreter: {text}"
     if natively:
-        got, damage = native(program, lowered, sizes, inputs)
+        got, damage = native(program, lowered, sizes, inputs, layouts)
         text = damage or first_difference(got, expected, close)
     return f"native: {text}" if text else ""
 
 
-def interpreted(program: Program, lowered: Lowered, sizes: Mapping[str, int], inputs: Arrays) -> Arrays:
+def interpreted(program: Program, lowered: Lowered, sizes: Mapping[str, int], inputs: Arrays, layouts: Layouts = NONE) -> Arrays:
     function = lowered.function
-    arrays = {name: a.copy() for name, a in buffers(program, lowered, sizes, inputs).items()}
+    arrays = {name: a.copy() for name, a in buffers(program, lowered, sizes, inputs, layouts).items()}
     named = {b.name: arrays[name] for b, name in zip(function.params, lowered.params, strict=True)}
     code = run(function, _sizes(program, function, sizes), named)
     if code:
         raise LoopError(f"requirement {code} failed: {lowered.requirements[code - 1].text}", "run")
-    return {name: arrays[name] for name in program.results}
+    return {name: plain(program, name, arrays[name], sizes, layouts) for name in program.results}
 
 
-def buffers(program: Program, lowered: Lowered, sizes: Mapping[str, int], inputs: Arrays) -> Arrays:
+def plain(program: Program, name: str, block: np.ndarray[Any, Any], sizes: Mapping[str, int], layouts: Layouts) -> np.ndarray[Any, Any]:
+    """Return what a result's block holds, row-major."""
+    if name not in layouts:
+        return block
+    shape = shape_of(tensor_table(program)[name], sizes)
+    return from_block(layouts[name], axis_names(program, name), block, shape, sizes)
+
+
+def buffers(program: Program, lowered: Lowered, sizes: Mapping[str, int], inputs: Arrays, layouts: Layouts = NONE) -> Arrays:
     """Return inputs and stale results by tensor name, in the shapes of the function, which may have merged axes."""
     table = tensor_table(program)
     known = _sizes(program, lowered.function, sizes)
@@ -122,7 +145,11 @@ def buffers(program: Program, lowered: Lowered, sizes: Mapping[str, int], inputs
     for buffer, name in zip(lowered.function.params, lowered.params, strict=True):
         shape = tuple(evaluate(extent, known) for extent in buffer.shape)
         stale = STALE if table[name].dtype.name != "bool" else True
-        out[name] = inputs[name].reshape(shape) if name in inputs else np.full(shape, stale, table[name].dtype.numpy)
+        if name in inputs and name in layouts:
+            box = inputs[name].reshape(shape_of(table[name], sizes))
+            out[name] = to_block(layouts[name], axis_names(program, name), box, sizes, stale)
+        else:
+            out[name] = inputs[name].reshape(shape) if name in inputs else np.full(shape, stale, table[name].dtype.numpy)
     return out
 
 
@@ -130,11 +157,14 @@ def _sizes(program: Program, function: Function, sizes: Mapping[str, int]) -> di
     return dict(zip(function.sizes, (sizes[s] for s in program.sizes), strict=True))
 
 
-def native(program: Program, lowered: Lowered, sizes: Mapping[str, int], inputs: Arrays, threads: int = 2) -> tuple[Arrays, str]:
+def native(
+    program: Program, lowered: Lowered, sizes: Mapping[str, int], inputs: Arrays, layouts: Layouts = NONE, threads: int = 2
+) -> tuple[Arrays, str]:
     """Return the results of the compiled function, and what it damaged around its buffers and workspace, if anything."""
     function = replace(lowered.function, name="kernel")
     library = load([compile_object(emit(function, host()), host())], pool_imports())
-    blocks = {name: _Guarded(np.ascontiguousarray(a)) for name, a in buffers(program, lowered, sizes, inputs).items()}
+    threads = set_threads(threads)
+    blocks = {name: _Guarded(np.ascontiguousarray(a)) for name, a in buffers(program, lowered, sizes, inputs, layouts).items()}
     known = _sizes(program, function, sizes)
     space = _Guarded(np.full(workspace_bytes(function, threads, known), 0xAB, np.uint8))
     slots = [blocks[name].inside.ctypes.data for name in lowered.params] + [known[s] for s in function.sizes]
@@ -143,9 +173,10 @@ def native(program: Program, lowered: Lowered, sizes: Mapping[str, int], inputs:
     if code:
         return {}, f"the function returned {code}"
     damaged = [name for name, block in (*blocks.items(), ("workspace", space)) if not block.intact()]
-    changed = [name for name in inputs if blocks[name].inside.tobytes() != inputs[name].tobytes()]
+    given = buffers(program, lowered, sizes, inputs, layouts)
+    changed = [name for name in inputs if blocks[name].inside.tobytes() != given[name].tobytes()]
     text = f"wrote outside {', '.join(damaged)}" if damaged else f"changed the input {', '.join(changed)}" if changed else ""
-    return {name: blocks[name].inside for name in program.results}, text
+    return {name: plain(program, name, blocks[name].inside, sizes, layouts) for name in program.results}, text
 
 
 class _Guarded:

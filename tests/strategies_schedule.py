@@ -12,7 +12,7 @@ A schedule starts from nothing or from some of the directives that the compiler 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from math import prod
 from random import Random
@@ -23,13 +23,17 @@ from hypothesis import strategies as st
 from strategies_tensor import programs
 
 from codegen.dtypes import DTYPES, DType
+from polyhedral.expr import Expr as Affine
+from polyhedral.expr import Name
 from tensorlang.check.instantiate import ArgType, instantiate
 from tensorlang.check.module import Module, load_module
 from tensorlang.diagnostics import CompileError, Source
 from tensorlang.schedule.apply import Outline, outline
-from tensorlang.schedule.derive import derive
+from tensorlang.schedule.derive import derive, wanted_layouts
 from tensorlang.schedule.machine import Machine
+from tensorlang.schedule.plan import Storage
 from tensorlang.schedule.schedule import Schedule
+from tensorlang.schedule.storage import axis_names, to_storage
 from tensorlang.syntax import nodes as syntax
 from tensorlang.syntax.parse import parse
 from tensorlang.tensor import affine
@@ -144,9 +148,12 @@ class Case:
     program: Program
     sizes: dict[str, int]
     schedule: Schedule
+    layouts: Mapping[str, Storage] = field(default_factory=dict)
+    """How the caller stores inputs and results that are not row-major."""
 
     def __str__(self) -> str:
-        return f"{show(self.program)}\nsizes {self.sizes}\n{self.schedule}"
+        layouts = "".join(f"{n} stored as [{', '.join(map(affine.show, s.dims))}]\n" for n, s in self.layouts.items())
+        return f"{show(self.program)}\nsizes {self.sizes}\n{layouts}{self.schedule}"
 
 
 # ---------------------------------------------------------------- programs
@@ -182,7 +189,33 @@ def scheduled(draw: Any, directives: int = 7) -> Case:
     program = some_static(eliminate_dead(program), random)
     if random.random() < 0.15:
         program = replace(program, mode="strict")
-    return Case(program, draw_sizes(program, random), random_schedule(program, random, directives))
+    layouts = random_layouts(program, random)
+    return Case(program, draw_sizes(program, random), random_schedule(program, random, directives, layouts), layouts)
+
+
+def random_layouts(program: Program, random: Random) -> dict[str, Storage]:
+    """Return layouts for some inputs and results: none for most programs, those that derived schedules ask for, or any in blocks."""
+    match random.randint(0, 7):
+        case 0:
+            machine = Machine(random.choice((16, 32)), 16, 1)
+            wanted = wanted_layouts(program, machine, {}, frozenset(p.name for p in program.params if random.random() < 0.5))
+            return {name: to_storage(program, name, layout) for name, layout in wanted.items()}
+        case 1:
+            tensors = [*program.params, *(t for d in program.definitions for t in d.tensors if t.name in program.results)]
+            return {t.name: _blocked(program, t, random) for t in tensors if t.shape and random.random() < 0.5}
+        case _:
+            return {}
+
+
+def _blocked(program: Program, tensor: Tensor, random: Random) -> Storage:
+    """Return a layout with the axes in any order, one of them in blocks."""
+    pairs: list[tuple[Affine, Affine]] = [(Name(a), e) for a, e in zip(axis_names(program, tensor.name), tensor.shape, strict=True)]
+    random.shuffle(pairs)
+    k, block = random.randrange(len(pairs)), random.choice((2, 4))
+    axis, extent = pairs[k]
+    pairs[k] = affine.floor(axis, block), affine.ceil_div(extent, block)
+    pairs.append((affine.mod(axis, block), affine.to_expr(block)))
+    return Storage(tuple(d for d, _ in pairs), tuple(e for _, e in pairs))
 
 
 def some_static(program: Program, random: Random) -> Program:
@@ -231,10 +264,10 @@ def _small(param: Tensor, sizes: Mapping[str, int], rng: np.random.Generator, fr
 # ---------------------------------------------------------------- schedules
 
 
-def random_schedule(program: Program, random: Random, directives: int) -> Schedule:
+def random_schedule(program: Program, random: Random, directives: int, layouts: Mapping[str, Storage]) -> Schedule:
     """Return up to `directives` random directives, each of which `outline` accepts after those before it."""
-    schedule = Schedule(program.name) if random.random() < 0.6 else some_derived(program, random)
-    seen = outline(program, schedule)
+    schedule = Schedule(program.name) if random.random() < 0.6 else some_derived(program, random, layouts)
+    seen = outline(program, schedule, layouts)
     wanted = random.randint(1, directives)
     for kinds, share in ((_REWRITES, 0.3), (_LOOPS, 0.7), (_MARKS, 0.6)):
         for _ in range(wanted):
@@ -244,7 +277,7 @@ def random_schedule(program: Program, random: Random, directives: int) -> Schedu
             if drawn is None:
                 continue
             try:
-                seen = outline(program, drawn)
+                seen = outline(program, drawn, layouts)
             except CompileError:
                 continue
             except Exception:
@@ -253,13 +286,13 @@ def random_schedule(program: Program, random: Random, directives: int) -> Schedu
     return schedule
 
 
-def some_derived(program: Program, random: Random) -> Schedule:
+def some_derived(program: Program, random: Random, layouts: Mapping[str, Storage]) -> Schedule:
     """Return what the compiler derives for a machine with short vectors, or with some directives left out."""
     machine = Machine(random.choice((16, 32)), random.choice((8, 16, 32)), random.choice((1, 2)))
-    derived = derive(program, machine)
+    derived = derive(program, machine, layouts)
     kept = [d for d in derived.directives if random.random() < 0.8] if random.random() < 0.5 else derived.directives
     some = replace(derived, directives=tuple(kept))
-    return some if outline_or_none(program, some) is not None else derived
+    return some if outline_or_none(program, some, layouts) is not None else derived
 
 
 @dataclass
@@ -472,9 +505,9 @@ def _parallel(s: Schedule, seen: Outline, d: _Draw) -> Schedule | None:
     return s.parallel(loop) if loop else None
 
 
-def outline_or_none(program: Program, schedule: Schedule) -> Outline | None:
+def outline_or_none(program: Program, schedule: Schedule, layouts: Mapping[str, Storage] | None = None) -> Outline | None:
     try:
-        return outline(program, schedule)
+        return outline(program, schedule, layouts)
     except Exception:
         return None
 

@@ -27,7 +27,7 @@ from tensorlang.tensor import affine
 from tensorlang.tensor.flatten import flatten
 from tensorlang.tensor.lift import lift
 from tensorlang.tensor.nodes import Definition, Dynamic, Program, Read
-from tensorlang.tensor.walk import components, definition_reads, index_names, reads, reduces, tensor_table
+from tensorlang.tensor.walk import components, definition_reads, index_names, reads, reduces, tensor_table, tensors
 
 ROWS_IN_A_SET = 8
 """Lines that a set of the first-level cache holds on every machine of today, and leaves some for the other operand."""

@@ -21,9 +21,11 @@ from polyhedral.storage import Clobber
 from tensorlang.diagnostics import CompileError
 from tensorlang.lower.kernel import lower
 from tensorlang.schedule.apply import apply
+from tensorlang.schedule.blocks import from_block, to_block
 from tensorlang.schedule.check import verdict_of
 from tensorlang.schedule.plan import Plan, Storage
 from tensorlang.schedule.schedule import Schedule
+from tensorlang.schedule.storage import axis_names
 from tensorlang.tensor import affine
 from tensorlang.tensor.interp import interpret
 from tensorlang.tensor.nodes import Program, Tensor
@@ -90,12 +92,20 @@ def _run(program: Program, plan: Plan, sizes: Mapping[str, int], seed: int) -> D
     for buffer, name in zip(function.params, lowered.params, strict=True):
         names[buffer.name] = name
         shape = shape_of(stored[name], sizes)
-        arrays[buffer.name] = inputs[name].reshape(shape) if name in inputs else np.full(shape, STALE, table[name].dtype.numpy)
+        given = inputs[name].reshape(shape) if name in inputs else np.full(shape, STALE, table[name].dtype.numpy)
+        storage = plan.layouts.get(name)
+        arrays[buffer.name] = given if storage is None else to_block(storage, axis_names(plan.program, name), given, sizes, STALE)
     try:
         run(function, dict(zip(function.sizes, (sizes[s] for s in program.sizes), strict=True)), arrays)
     except LoopError as fault:
         return Hazard(str(fault))
-    return _first_difference({names[b]: a for b, a in arrays.items() if names[b] in expected}, expected)
+    got: dict[str, np.ndarray[Any, Any]] = {}
+    for buffer_name, name in names.items():
+        if name in expected:
+            storage, block = plan.layouts.get(name), arrays[buffer_name]
+            shape = shape_of(stored[name], sizes)
+            got[name] = block if storage is None else from_block(storage, axis_names(plan.program, name), block, shape, sizes)
+    return _first_difference(got, expected)
 
 
 def _can_be_given(param: Tensor, sizes: Mapping[str, int]) -> bool:

@@ -23,9 +23,9 @@ def prepared(extra: str = "test") -> Path:
 
     Does nothing when the environment is already made from the pyproject.toml there is."""
     python = HOME / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
-    mark = HOME / f"installed-{extra}"
+    marks = [HOME / f"installed-{name}" for name in dict.fromkeys((extra, "dev"))]  # `dev` has all that the others have
     wanted = hashlib.sha256((ROOT / "pyproject.toml").read_bytes() + str(ROOT).encode()).hexdigest()
-    if mark.is_file() and mark.read_text() == wanted and _works(python):
+    if any(mark.is_file() and mark.read_text() == wanted for mark in marks) and _works(python):
         return python
     if sys.version_info < (3, 11):
         raise SystemExit(f"Python 3.11 or newer is needed; this is {sys.version.split()[0]}: run `python3.11 {sys.argv[0]}`")
@@ -34,7 +34,7 @@ def prepared(extra: str = "test") -> Path:
         _make()
     print(f"installing tensorlang[{extra}] and what it needs (a minute or two)", flush=True)
     _run([str(python), "-m", "pip", "install", "--disable-pip-version-check", "--quiet", "--editable", f"{ROOT}[{extra}]"])
-    mark.write_text(wanted)
+    marks[0].write_text(wanted)
     return python
 
 

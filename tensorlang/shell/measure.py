@@ -14,6 +14,7 @@ import numpy as np
 from tensorlang.diagnostics import error
 
 Array = np.ndarray[Any, Any]
+ROUNDS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +28,12 @@ class Timing:
 
 
 def measured(runs: Mapping[str, Callable[[], object]], seconds: float) -> list[Timing]:
-    """Return the timing of each run; all of them together take about `seconds`."""
+    """Return the timing of each run; all of them together take about `seconds`, longer where that is too short for some rounds."""
     for run in runs.values():
         run()
     taken: dict[str, list[float]] = {name: [] for name in runs}
     end = time.perf_counter() + seconds
-    while time.perf_counter() < end or not all(taken.values()):
+    while time.perf_counter() < end or any(len(times) < ROUNDS for times in taken.values()):
         for name, run in runs.items():
             start = time.perf_counter()
             run()

@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib.metadata import entry_points
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from tensorlang.check.modes import MODES, Mode
 from tensorlang.diagnostics import Source, error
 from tensorlang.graph.nodes import Graph
+from tensorlang.runtime.bundle import bundle_key, digest_of_folders
 from tensorlang.runtime.executable import Progress, quiet
 from tensorlang.runtime.model import CompiledModel
 from tensorlang.runtime.operator import Operators
@@ -40,14 +44,24 @@ class Importer(Protocol):
         ...
 
 
-def load(path: str | os.PathLike[str], *, threads: int | None = None) -> Operators:
-    """Return the operators of a `.tl` file. Raises CompileError for a file that cannot be read or has mistakes."""
-    return Operators(syntax.load(Path(path)), toolchain(threads=threads))
+def load(path: str | os.PathLike[str], *, threads: int | None = None, mode: Mode = "reduce") -> Operators:
+    """Return the operators of a `.tl` file; those that state no mode are compiled in `mode`: `strict`, `reduce` or `fast`.
+
+    Raises CompileError for a file that cannot be read or has mistakes, C0104 for a mode that is none."""
+    return Operators(syntax.load(Path(path)), toolchain(threads=threads), known(mode))
 
 
-def parse(text: str, *, threads: int | None = None) -> Operators:
-    """Return the operators of a text. Raises CompileError for mistakes."""
-    return Operators(Source("<text>", text), toolchain(threads=threads))
+def parse(text: str, *, threads: int | None = None, mode: Mode = "reduce") -> Operators:
+    """Return the operators of a text, as `load` does. Raises CompileError for mistakes."""
+    return Operators(Source("<text>", text), toolchain(threads=threads), known(mode))
+
+
+def known(mode: str) -> Mode:
+    """Return `mode` if it is one. Raises CompileError C0104."""
+    found = next((m for m in MODES if m == mode), None)
+    if found is None:
+        raise error("C0104", f"there is no mode `{mode}`", help="the modes are `strict`, `reduce` and `fast`")
+    return found
 
 
 def compile(
@@ -67,8 +81,36 @@ def compile(
     if precision not in PRECISIONS:
         raise error("C0103", f"not supported yet: precision `{precision}`", help=f"known are {', '.join(f'`{p}`' for p in PRECISIONS)}")
     tools = toolchain(target, threads)
-    reader = importer_of(model, importers)
-    return CompiledModel(lambda found: reader.load(model, found), tools, shapes=shapes, progress=progress)
+    content = content_of(model) if importers is None else None
+    key = None if content is None else lambda found: bundle_key(content, _importers_digest(), found, tools)
+    return CompiledModel(lambda found: importer_of(model, importers).load(model, found), tools, shapes=shapes, progress=progress, key=key)
+
+
+def content_of(model: Any) -> bytes | None:
+    """Return the bytes that say all there is to say about `model`, or None when there are none or parts of it lie in other files."""
+    if isinstance(model, (str, os.PathLike)):
+        try:
+            content = Path(model).read_bytes()
+        except OSError:
+            return None
+    elif isinstance(model, bytes):
+        content = model
+    elif hasattr(model, "SerializeToString"):
+        try:
+            content = model.SerializeToString(deterministic=True)
+        except Exception:  # whatever an object of another library finds wrong with itself, its importer will say better
+            return None
+    else:
+        return None
+    return None if b"location" in content else content
+
+
+@cache
+def _importers_digest() -> str:
+    """Return a digest of the packages that installed importers come from, without importing them."""
+    packages = sorted({point.value.split(":")[0].split(".")[0] for point in entry_points(group=IMPORTERS)})
+    found = [spec for name in packages if (spec := find_spec(name)) is not None]
+    return digest_of_folders(Path(folder) for spec in found for folder in spec.submodule_search_locations or ())
 
 
 def importer_of(model: Any, importers: Sequence[Importer] | None = None) -> Importer:

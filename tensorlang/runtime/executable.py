@@ -68,8 +68,8 @@ def workspace_threads(tools: Toolchain) -> int:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Executable:
-    """Ready to run: `call(*inputs)` returns the outputs, an array or a tuple of arrays."""
+class Parts:
+    """Everything a model needs to run but its loaded code: plain data."""
 
     graph: Graph
     plan: Plan
@@ -77,10 +77,43 @@ class Executable:
     artifacts: tuple[Artifact, ...]
     """For each kernel in the order of execution; equal kernels share one."""
     constants: Array
-    call: Native
     entry: Entry
+    names: tuple[str, ...]
+    """What the model calls its outputs; the graph may return a copy under another name."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Executable:
+    """Ready to run: `call(*inputs)` returns the outputs, an array or a tuple of arrays."""
+
+    parts: Parts
+    call: Native
     library: Library
     toolchain: Toolchain
+
+    @property
+    def graph(self) -> Graph:
+        return self.parts.graph
+
+    @property
+    def plan(self) -> Plan:
+        return self.parts.plan
+
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        return self.parts.kernels
+
+    @property
+    def artifacts(self) -> tuple[Artifact, ...]:
+        return self.parts.artifacts
+
+    @property
+    def constants(self) -> Array:
+        return self.parts.constants
+
+    @property
+    def entry(self) -> Entry:
+        return self.parts.entry
 
     def __call__(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         """Return the outputs for inputs of the right dtypes and shapes. Raises RunError (R0306) when a kernel refuses its data."""
@@ -90,8 +123,9 @@ class Executable:
         return found if isinstance(found, tuple) else (found,)
 
 
-def build(graph: Graph, toolchain: Toolchain, progress: Progress = quiet) -> Executable:
-    """Return a graph that went through the pipeline as an executable. Kernels with equal programs are compiled once."""
+def build(graph: Graph, toolchain: Toolchain, progress: Progress = quiet, names: Sequence[str] | None = None) -> Executable:
+    """Return a graph that went through the pipeline as an executable. Kernels with equal programs are compiled once. `names`: what the
+    model calls the outputs, when that differs."""
     kernels = tuple(node for node in graph.nodes if isinstance(node, Kernel))
     artifacts = _compiled(graph, kernels, toolchain, progress)
     threads = workspace_threads(toolchain)
@@ -101,16 +135,22 @@ def build(graph: Graph, toolchain: Toolchain, progress: Progress = quiet) -> Exe
     slots = _Slots(graph, plan, offsets)
     calls = tuple(slots.call(node, made) for node, made in zip(kernels, artifacts, strict=True))
     entry = Entry(calls, parallel=toolchain.threads > 1)
-    library = _linked(entry, artifacts, toolchain)
+    return assembled(Parts(graph, plan, kernels, artifacts, block, entry, tuple(names or graph.outputs)), toolchain)
+
+
+def assembled(parts: Parts, toolchain: Toolchain) -> Executable:
+    """Return the executable of parts made now or by another process: objects linked, the entry point ready to call."""
+    graph, kernels, artifacts = parts.graph, parts.kernels, parts.artifacts
+    library = _linked(parts.entry, artifacts, toolchain)
     native = Native(
-        library.address(entry.name),
+        library.address(parts.entry.name),
         [_port(graph.values[name]) for name in graph.inputs],
         [_port(graph.values[name]) for name in graph.outputs],
-        constants=(block,),
-        scratch_bytes=plan.arena_bytes,
+        constants=(parts.constants,),
+        scratch_bytes=parts.plan.arena_bytes,
         failure=lambda code: refusal(kernels, artifacts, code),
     )
-    return Executable(graph, plan, kernels, artifacts, block, native, entry, library, toolchain)
+    return Executable(parts, native, library, toolchain)
 
 
 def timed(executable: Executable, inputs: Sequence[Array]) -> list[float]:

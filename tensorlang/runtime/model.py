@@ -1,14 +1,14 @@
 """A compiled model: called with named arrays, it returns named arrays.
 
 A model whose inputs leave dimensions open is compiled for each combination of shapes it meets, once each. What was compiled is kept on
-disk, kernel by kernel, so that another process finds it.
+disk, kernel by kernel and as a whole, so that another process finds it.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from tensorlang.diagnostics import CompileError, RunError
 from tensorlang.graph.edit import members
 from tensorlang.graph.nodes import Graph, Value
 from tensorlang.graph.pipeline import optimise
+from tensorlang.runtime.bundle import load_bundle, store_bundle
 from tensorlang.runtime.executable import Executable, Progress, Toolchain, build, quiet, timed
 from tensorlang.runtime.feeds import as_array, checked
 from tensorlang.runtime.work import Work, work_of
@@ -56,17 +57,24 @@ class CompiledModel:
     """A model ready to run. `run` may be called from several threads; runs of one model follow one another."""
 
     def __init__(
-        self, load: Callable[[Shapes | None], Graph], toolchain: Toolchain, *, shapes: Shapes | None = None, progress: Progress = quiet
+        self,
+        load: Callable[[Shapes | None], Graph],
+        toolchain: Toolchain,
+        *,
+        shapes: Shapes | None = None,
+        progress: Progress = quiet,
+        key: Callable[[Shapes | None], str] | None = None,
     ) -> None:
-        """`load(shapes)` returns the model's graph for given input shapes, or for its own when they are all known.
+        """`load(shapes)` returns the model's graph for given input shapes, or for its own when they are all known; `key(shapes)` is what
+        the compiled model is kept under on disk, if it may be.
 
         Raises CompileError for what the model does that is not supported."""
-        self._load, self._toolchain, self._progress = load, toolchain, progress
+        self._load, self._toolchain, self._progress, self._key = load, toolchain, progress, key
         self._made: dict[tuple[tuple[str, tuple[int, ...]], ...], Specialised] = {}
         self._lock = threading.Lock()
         self._static: Specialised | None = None
         try:
-            self._static = self._specialise(load(shapes))
+            self._static = self._specialise(shapes)
         except CompileError as problem:
             if shapes is not None or not _only_shapes_are_open(problem):
                 raise
@@ -110,15 +118,21 @@ class CompiledModel:
         key = tuple(sorted(shapes.items()))
         with self._lock:
             if key not in self._made:
-                self._made[key] = self._specialise(self._load(shapes))
+                self._made[key] = self._specialise(shapes)
             return self._made[key]
 
-    def _specialise(self, graph: Graph) -> Specialised:
-        done = optimise(graph, self._toolchain.wishes)
-        executable = build(done, self._toolchain, self._progress)
+    def _specialise(self, shapes: Shapes | None) -> Specialised:
+        key = self._key(shapes) if self._key is not None else None
+        executable = load_bundle(key, self._toolchain) if key is not None else None
+        if executable is None:
+            loaded = self._load(shapes)
+            executable = build(optimise(loaded, self._toolchain.wishes), self._toolchain, self._progress, loaded.outputs)
+            if key is not None:
+                store_bundle(key, executable)
+        graph = executable.graph
         return Specialised(
             tuple(graph.values[name] for name in graph.inputs),
-            tuple(graph.values[name] for name in graph.outputs),
+            tuple(replace(graph.values[v], name=name) for v, name in zip(graph.outputs, executable.parts.names, strict=True)),
             executable,
         )
 

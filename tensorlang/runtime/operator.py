@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Any
 
@@ -27,6 +27,7 @@ from codegen.llvm.program import KernelCall, Slot, emit_program, failed_call
 from codegen.llvm.program import Program as Entry
 from polyhedral.expr import Name
 from tensorlang.check.instantiate import ArgType, instantiate
+from tensorlang.check.modes import Mode
 from tensorlang.check.module import Module, load_module
 from tensorlang.diagnostics import Diagnostic, RunError, Source, error
 from tensorlang.driver import Artifact, Dump, compile_kernel
@@ -184,9 +185,9 @@ class Operator:
 class Operators:
     """The operators of a file, as attributes: `ops.linear`."""
 
-    def __init__(self, source: Source, tools: Toolchain | None = None) -> None:
-        """Raises CompileError with every mistake that is found without knowing types."""
-        module = load_module(parse(source))
+    def __init__(self, source: Source, tools: Toolchain | None = None, mode: Mode = "reduce") -> None:
+        """`mode` is that of operators which state none. Raises CompileError with every mistake that is found without knowing types."""
+        module = replace(load_module(parse(source)), mode=mode)
         tools = tools or toolchain()
         self._operators = {name: Operator(name, module, tools) for name in sorted(module.own)}
 

@@ -623,7 +623,7 @@ def _packed_storage(d: Deriver, definition: Definition, c: Contraction, axis: st
     return Storage(tuple(out), tuple(extents_of))
 
 
-def _channels(d: Deriver, definition: Definition) -> dict[str, Storage]:
+def _channels(d: Deriver, definition: Definition) -> dict[str, Layout]:
     """Return blocked storage for the result and the windowed input of a convolution or a pooling."""
     name = definition.tensors[0].name
     found = [r for p in definition.pieces for r in reduces(p.value)]

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from polyhedral.expr import Expr as Affine
-from polyhedral.expr import Name
+from polyhedral.expr import Floor, Mod, Name
 from tensorlang.schedule.layout import Layout
 from tensorlang.schedule.plan import Storage
 from tensorlang.tensor import affine
@@ -57,10 +57,10 @@ def _linear(tensor: Tensor, names: tuple[str, ...], members: tuple[int, ...]) ->
 def _normal(e: Affine, extents: dict[str, Affine]) -> Affine:
     """Return `e` with divisions that the extents decide carried out."""
     match e:
-        case affine.Mod(value, divisor):
+        case Mod(value, divisor):
             if _below(value, divisor, extents):
                 return value
-        case affine.Floor(value, divisor):
+        case Floor(value, divisor):
             if _below(value, divisor, extents):
                 return affine.ZERO
         case _:

@@ -1,0 +1,78 @@
+"""Whole models kept on disk: found again by another process, a damaged one made anew, nothing half-written."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import tensorlang as tl
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TENSORLANG_CACHE", str(tmp_path / "cache"))
+    weights = numpy_helper.from_array(np.arange(12, dtype=np.float32).reshape(4, 3), "w")
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in (("x", [2, 4]), ("y", [2, 3])))
+    graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "g", [x], [y], [weights])
+    path = tmp_path / "m.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+    return path
+
+
+def answer(path: Path) -> np.ndarray:
+    return tl.compile(path, threads=1).run({"x": np.ones((2, 4), np.float32)})["y"]
+
+
+EXPECTED = np.array([[18, 22, 26], [18, 22, 26]], np.float32)
+
+
+def bundles(path: Path) -> list[Path]:
+    return sorted((path.parent / "cache" / "models").iterdir())
+
+
+def test_a_second_process_does_not_import_the_model_again(model: Path) -> None:
+    np.testing.assert_array_equal(answer(model), EXPECTED)
+    code = (
+        "import sys, numpy as np, tensorlang as tl\n"
+        f"y = tl.compile({str(model)!r}, threads=1).run({{'x': np.ones((2, 4), np.float32)}})['y']\n"
+        "assert y.tolist() == [[18, 22, 26], [18, 22, 26]], y\n"
+        "assert 'onnx' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("name", ["parts", "constants"])
+@pytest.mark.parametrize("damage", ["truncated", "changed", "gone"])
+def test_a_damaged_bundle_is_made_anew(model: Path, name: str, damage: str) -> None:
+    answer(model)
+    [bundle] = bundles(model)
+    file = bundle / name
+    data = file.read_bytes()
+    match damage:
+        case "truncated":
+            file.write_bytes(data[: len(data) // 2])
+        case "changed":
+            file.write_bytes(bytes([data[0] ^ 1]) + data[1:])
+        case _:
+            file.unlink()
+    np.testing.assert_array_equal(answer(model), EXPECTED)
+
+
+def test_nothing_temporary_is_left(model: Path) -> None:
+    answer(model)
+    assert [p.name for p in bundles(model) if p.name.startswith(".")] == []
+
+
+def test_another_model_has_another_bundle(model: Path) -> None:
+    answer(model)
+    proto = onnx.load(model)
+    proto.graph.initializer[0].CopyFrom(numpy_helper.from_array(np.zeros((4, 3), np.float32), "w"))
+    onnx.save(proto, model)
+    np.testing.assert_array_equal(answer(model), np.zeros((2, 3), np.float32))
+    assert len(bundles(model)) == 2

@@ -88,6 +88,7 @@ def store_bundle(key: str, executable: Executable) -> None:
         (temporary / "parts").write_bytes(hashlib.sha256(body).digest() + body)
         if size:
             parts.constants.tofile(temporary / "constants")
+        shutil.rmtree(root / key, ignore_errors=True)
         os.rename(temporary, root / key)
     except OSError:
         pass  # the disk is full, or another process has stored the same model first

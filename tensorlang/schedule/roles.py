@@ -12,7 +12,8 @@ tensor `x..`, an axis along which something read is contiguous, `l..`, axes that
 lanes, and `m..` or `n..`, the last of i or of l, of which several points are worth reducing together. `r..` in rows are reductions of
 tensors that have no axis of their own.
 
-What guards and directives may ask for: `lanes`, `registers`, `threads`, the extent of a loop (`i.extent`), in a pointwise tensor
+What guards and directives may ask for: `lanes`, `registers`, `threads`, the extent of a loop (`i.extent`), how many loops (`rank(batch)`) and their iterations
+(`prod(i..)`), in a pointwise tensor
 `together` (how many points of m or n), and for a contraction
 `b.reuse` (how often an element of b is used), `b.unit` (whether it is contiguous along j), `a.padded`, and `a.block`.
 """
@@ -88,7 +89,7 @@ class Match:
     """What the names of a role's schedule stand for. `stages`, `extents` and `axes` are of loops named in full."""
 
     names: Mapping[str, Loops]
-    facts: Mapping[str, int | bool | None]
+    facts: Mapping[str, int | bool | tuple[int, ...] | None]
     stages: Mapping[str, str]
     extents: Mapping[str, int | None]
     axes: Mapping[str, str]
@@ -119,16 +120,26 @@ def match_role(d: Deriver, cluster: Cluster, role: sx.Role) -> Match | None:
         names[written.removesuffix("..")] = loops
     sizes = {f"{m.tensors[0].name}.{n}": e for m in cluster.members for n, e in extents(m).items()}
     stages = {f"{m.tensors[0].name}.{n}": m.tensors[0].name for m in cluster.members for n in extents(m)}
-    facts: dict[str, int | bool | None] = {"lanes": found.lanes, "registers": d.machine.vector_registers, "threads": d.machine.threads}
+    facts: dict[str, int | bool | tuple[int, ...] | None] = {"lanes": found.lanes, "registers": d.machine.vector_registers, "threads": d.machine.threads}
     facts["together"] = found.together
     for written, about in zip(role.groups[0], found.facts, strict=False):
         facts |= {f"{written}.{fact}": value for fact, value in about.items()}
     for written in role.groups[1]:
-        loops = names[written.removesuffix("..")]
-        facts[f"{written.removesuffix('..')}.extent"] = sizes[loops[-1]] if loops else 1
+        name = written.removesuffix("..")
+        known = [sizes[loop] for loop in names[name]]
+        facts[f"{name}.extent"] = known[-1] if known else 1
+        facts[name] = tuple(e for e in known if e is not None) if None not in known else None
     axes = {loop: loop.removeprefix(stage + ".") for loop, stage in stages.items()}
     indexed = {r.tensor: index_names(r) for m in cluster.members for p in m.pieces for r in reads(p.value)}
     return Match(names, facts, stages, sizes, axes, indexed, _tiles(found, d.machine.vector_registers))
+
+
+def asked(role: sx.Role) -> dict[str, None | tuple[int, ...]]:
+    """Return what guards of a role's schedule may ask for, with no values."""
+    of_tensors = [f"{t.removesuffix('..')}.{fact}" for t in role.groups[0] for fact in ("reuse", "unit", "padded", "block")]
+    of_loops = [f"{g.removesuffix('..')}.extent" for g in role.groups[1]]
+    plain = ("lanes", "registers", "threads", "together")
+    return {**dict.fromkeys((*plain, *of_tensors, *of_loops)), **{g.removesuffix(".."): () for g in role.groups[1]}}
 
 
 def _tiles(shape: Shape, registers: int) -> Tiles:

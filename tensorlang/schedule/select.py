@@ -31,7 +31,7 @@ from tensorlang.schedule.derive import Cluster, Deriver, clusters, derive_cluste
 from tensorlang.schedule.expand import Pick, Scope, choices, expand
 from tensorlang.schedule.machine import Machine
 from tensorlang.schedule.plan import Storage
-from tensorlang.schedule.roles import ROLES, Match, match_role, spread_over
+from tensorlang.schedule.roles import ROLES, Match, asked, match_role, spread_over
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.syntax import nodes as sx
 from tensorlang.syntax.printer import show
@@ -490,6 +490,8 @@ def _check_role(schedule: sx.Schedule, role: sx.Role) -> None:
         )
     if not form.fits(role):
         raise error("S0512", f"role `{role.name}` has other parameters", role.span, help=f"write `role {form.text}`")
+    for guard in schedule.guards:
+        evaluate(guard, asked(role))
 
 
 def _check_guards(module: Module, schedule: sx.Schedule) -> None:

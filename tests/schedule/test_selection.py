@@ -176,6 +176,10 @@ def test_a_knob_that_is_not_there_or_not_in_its_list_is_told():
         ("schedule role contract(y, a, b; i..) for cpu { reverse i }", "S0511 there is no role `contract`"),
         ("schedule role contraction(y, a; i..) for cpu { reverse i }", "S0512 role `contraction` has other parameters"),
         ("schedule matmul for cpu(L >= 2) { reverse i }", "S0505 a guard cannot ask for `L`"),
+        (
+            "schedule role contraction(y, a, b; batch.., i.., j.., k..) for cpu(rank(batch) < 3, a.size > 2) { reverse i }",
+            "S0505 a guard cannot ask for `a.size`",
+        ),
         ("schedule matmul for cpu { gem(c) }", "S0502 there is no tactic `gem`"),
         ("schedule matmul for cpu { t() }\ntactic t() { t() }", "S0504 tactic `t` calls itself: `t` calls `t`"),
     ],
@@ -191,6 +195,15 @@ def test_the_library_has_no_such_mistakes():
 
 
 # ---------------------------------------------------------------- roles
+
+
+@pytest.mark.parametrize(("guard", "holds"), [("rank(batch) == 1", True), ("prod(i..) > 8", False), ("k.extent == 4 and b.reuse == 8", True)])
+def test_the_guards_of_a_role_ask_for_its_loops_and_tensors(guard, holds):
+    m = module(ROLE.replace("for cpu", f"for cpu({guard})"), library())
+    program = instantiate(m, "matmul", [ArgType(f32, (3, 8, 4)), ArgType(f32, (3, 4, 8))], {})
+    found = choose(m, "matmul", program, {}, "cpu", SERIAL)
+    assert found is not None and ("mine.tl" in found.origin) == holds
+
 
 ROLE = "schedule role contraction(y, a, b; batch.., i.., j.., k..) for cpu { order batch.., k.., i.., j.. }"
 

@@ -1,0 +1,37 @@
+"""Every program in `examples/` runs, warnings included, and prints what it claims."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+CLAIMS = {
+    "01_custom_operator": ["float32[64, 80]", "error[R0202]"],
+    "02_packs_and_padding": ["softmax of rank 4 is right", "concat of 4 tensors is right", "ring    [3.0, 1.0, 2.0, 3.0]"],
+    "03_recurrences": ["cholesky is NumPy's", "error[T0304]: `y[1]` depends on itself"],
+    "04_own_reducer": ["log-sum-exp [", "at [569, 484, 545, 998]"],
+    "05_schedule_by_hand": ["vector 16", "GFLOP/s", "derived by the compiler"],
+    "06_refused_schedule": ["error[S0301]", "error[S0302]", "error[S0103]", "accepted, and right"],
+    "07_resnet50": ["onnx reference", "onnxruntime", "fused: 176 nodes became", "the output is right"],
+    "08_every_stage": ["---- tensor", "---- schedule", "---- loops", "---- llvm", "---- asm", "project + shift + activate"],
+}
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.stem)
+def test_a_program_prints_what_it_claims(path: Path, tmp_path: Path) -> None:
+    arguments = ["--seconds", "0.1"] if path.stem == "07_resnet50" else []
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "TENSORLANG_CACHE": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(path), *arguments], capture_output=True, text=True, env=environment, cwd=tmp_path, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert [claim for claim in CLAIMS[path.stem] if claim not in done.stdout] == []
+
+
+def test_every_program_has_a_claim() -> None:
+    assert sorted(CLAIMS) == sorted(path.stem for path in (ROOT / "examples").glob("*.py"))

@@ -1,0 +1,46 @@
+"""The blocks of the README run in their order and print what it says; its links and commands exist."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+README = ROOT / "README.md"
+PART = re.compile(r"^```python\n(?P<code>.*?)^```\n(?:\n```text\n(?P<output>.*?)^```)?", re.MULTILINE | re.DOTALL)
+
+
+def test_every_block_runs_and_prints_what_stands_below_it(update_golden: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TENSORLANG_CACHE", str(tmp_path))
+    page = README.read_text("utf-8")
+    parts = list(PART.finditer(page))
+    names: dict[str, Any] = {}
+    printed = []
+    for part in parts:
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            exec(compile(part["code"], "README.md", "exec"), names)
+        printed.append(out.getvalue())
+    if update_golden:
+        for part, text in reversed(list(zip(parts, printed, strict=True))):
+            page = page[: part.start("output")] + text + page[part.end("output") :]
+        README.write_text(page, "utf-8")
+    else:
+        assert printed == [part["output"] for part in parts]
+    assert len(parts) == 3
+
+
+def test_each_example_has_at_most_twenty_lines() -> None:
+    assert all(part["code"].count("\n") <= 20 for part in PART.finditer(README.read_text("utf-8")))
+
+
+def test_every_link_and_every_script_exists() -> None:
+    page = README.read_text("utf-8")
+    named = [*re.findall(r"\]\(([\w./-]+)\)", page), *re.findall(r"python3 (\S+\.py)", page)]
+    assert len(named) >= 9
+    assert [name for name in named if not (ROOT / name).exists()] == []

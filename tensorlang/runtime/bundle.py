@@ -1,7 +1,7 @@
 """Whole compiled models on disk, so that another process starts without importing the model again.
 
     <cache>/models/<key>/  parts       the plan, the kernels and their objects: a digest, then a pickle
-                           constants   the block of packed weights, mapped into memory as it is
+                           constants   the block of packed weights
 
 The key is the model's own bytes, the shapes asked for, the threads, the target and the compiler with its importers. A bundle is written
 under a temporary name and renamed; one that is damaged is a miss, one that cannot be written is done without. The folder is kept below
@@ -25,7 +25,7 @@ import numpy as np
 
 from codegen.llvm.cache import Cache
 from tensorlang.driver import compiler_digest
-from tensorlang.runtime.executable import Executable, Parts, Toolchain, assembled
+from tensorlang.runtime.executable import Executable, Parts, Toolchain, aligned_block, assembled
 
 LIMIT_BYTES = 8 << 30
 
@@ -58,8 +58,10 @@ def load_bundle(key: str, tools: Toolchain) -> Executable | None:
         if hashlib.sha256(data[32:]).digest() != data[:32]:
             return None
         parts, size, checksum = pickle.loads(data[32:])
-        block = np.memmap(folder / "constants", np.uint8, "r") if size else np.empty(1, np.uint8)
-        if size and (len(block) != size or zlib.crc32(block.data) != checksum):
+        block = aligned_block(size)
+        with open(folder / "constants", "rb") as file:
+            complete = file.readinto(block[:size].data) == size and not file.read(1)
+        if not complete or zlib.crc32(block[:size].data) != checksum:
             return None
         os.utime(folder)
     except (OSError, ValueError, pickle.UnpicklingError, AttributeError, ImportError, EOFError, TypeError, IndexError):
@@ -86,8 +88,7 @@ def store_bundle(key: str, executable: Executable) -> None:
         return
     try:
         (temporary / "parts").write_bytes(hashlib.sha256(body).digest() + body)
-        if size:
-            parts.constants.tofile(temporary / "constants")
+        (temporary / "constants").write_bytes(parts.constants[:size].data)
         shutil.rmtree(root / key, ignore_errors=True)
         os.rename(temporary, root / key)
     except OSError:

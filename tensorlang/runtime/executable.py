@@ -9,6 +9,7 @@ Values in between live in the arena, which belongs to the calling thread: severa
 from __future__ import annotations
 
 import ctypes
+import mmap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -36,6 +37,10 @@ from tensorlang.tensor.nodes import Program
 Array = np.ndarray[Any, Any]
 Progress: TypeAlias = Callable[[str, int, int], None]
 """Told what is being done, how much of it is done, and how much there is."""
+
+
+HUGE_PAGES_FROM = 4 << 20
+"""Bytes from which a block is worth huge pages."""
 
 
 def quiet(what: str, done: int, total: int) -> None:
@@ -160,7 +165,7 @@ def timed(executable: Executable, inputs: Sequence[Array]) -> list[float]:
     library = load([object_of(text, toolchain), *_objects(executable.artifacts)], pool.pool_imports())
     run = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)(library.address(f"{executable.entry.name}_timed"))
     outputs = [np.empty(graph.values[name].shape, graph.values[name].dtype.numpy) for name in graph.outputs]
-    arena = _aligned(executable.plan.arena_bytes)
+    arena = aligned_block(executable.plan.arena_bytes)
     bases = np.array([a.ctypes.data for a in (*outputs, *inputs, executable.constants, arena)], np.uint64)
     times = np.zeros(max(1, len(executable.kernels)), np.int64)
     best = np.full(len(times), np.inf)
@@ -241,15 +246,20 @@ def _placed(graph: Graph) -> tuple[Array, dict[str, int]]:
     for name in graph.constants:
         where[name] = end
         end += -(-size_bytes(graph.values[name]) // ALIGNMENT) * ALIGNMENT
-    block = _aligned(end)
+    block = aligned_block(end)
     for name, array in graph.constants.items():
         data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         block[where[name] : where[name] + data.size] = data
     return block, where
 
 
-def _aligned(size: int) -> Array:
-    """Return `size` bytes that start at a multiple of the alignment."""
+def aligned_block(size: int) -> Array:
+    """Return `size` bytes that start at a multiple of the alignment; large ones on huge pages where the system has them, so that streaming
+    through weights does not wait for address translation."""
+    if size >= HUGE_PAGES_FROM and hasattr(mmap, "MADV_HUGEPAGE"):
+        memory = mmap.mmap(-1, size)
+        memory.madvise(mmap.MADV_HUGEPAGE)
+        return np.frombuffer(memory, np.uint8)
     raw = np.empty(size + ALIGNMENT, np.uint8)
     start = -raw.ctypes.data % ALIGNMENT
     return raw[start : start + max(size, 1)]

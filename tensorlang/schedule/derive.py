@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from codegen.dtypes import compute_dtype
+from polyhedral.expr import Floor
 from polyhedral.expr import Name as AffineName
 from tensorlang.schedule.layout import Layout
 from tensorlang.schedule.machine import Machine
@@ -535,12 +536,33 @@ def _root_copy(d: Deriver, s: Schedule, tensor: str, dims: tuple[str, ...]) -> S
     sizes = extents(copy)
     if math.prod(n or 1 for n in sizes.values()) < PARALLEL_WORK // 2:
         return s
-    for dim in dims[:-1] or copy.axes[:-1]:
-        axis, blocked, width = (dim.split() + ["", ""])[:3]
-        trips = -(-(sizes.get(axis) or 1) // int(width)) if blocked == "//" else sizes.get(axis) or 1
+    for loop, trips in _copy_loops(d, tensor, dims, copy):
         if trips >= 2 * d.machine.threads:
-            return s.parallel(f"{name}.{axis}o" if blocked else f"{name}.{axis}")
+            return s.parallel(f"{name}.{loop}")
     return s
+
+
+def _copy_loops(d: Deriver, tensor: str, dims: tuple[str, ...], copy: Definition) -> Iterator[tuple[str, int]]:
+    """Yield the loops of a copy from the outside in, but for the innermost, with their trip counts: in the order it is stored."""
+    sizes = extents(copy)
+    storage = d.layouts.get(tensor)
+    if dims:
+        for axis, op, width in ((dim.split() + ["", ""])[:3] for dim in dims[:-1]):
+            extent = sizes.get(axis) or 1
+            yield (f"{axis}o", -(-extent // int(width))) if op == "//" else (axis, extent)
+        return
+    if storage is None:
+        yield from ((axis, sizes[axis] or 1) for axis in copy.axes[:-1])
+        return
+    own = dict(zip(d.axes[tensor], copy.axes, strict=True))
+    for dim in storage.dims[:-1]:
+        match dim:
+            case AffineName(axis):
+                yield own[axis], sizes[own[axis]] or 1
+            case Floor(AffineName(axis), width):
+                yield f"{own[axis]}o", -(-(sizes[own[axis]] or 1) // width)
+            case _:
+                return
 
 
 def _blocked_dims(d: Deriver, tensor: str, read: Read, storage: Storage) -> tuple[str, ...]:

@@ -7,7 +7,8 @@
 compile time; a result gets the layout that its kernel wishes. Kernels without wishes read whatever is there. Their result takes over the
 layout of what they read element by element or near by (pointwise, pooling, concatenation), or else the one that a reader wishes.
 
-Where a reader wishes another order than a value has, one copy is inserted for all of them. Inputs, outputs and views are row-major.
+Where a reader wishes another order than a value has, one copy is inserted for all of them. Inputs, outputs and views are row-major: what
+a kernel would rather write in blocks is copied once more when the graph returns it.
 """
 
 from __future__ import annotations
@@ -111,6 +112,25 @@ def _kernel(state: _State, node: Kernel) -> None:
     for name, found in results.items():
         state.values[name] = replace(state.values[name], layout=found)
     state.nodes.append(replace(node, inputs=tuple(inputs)))
+    _return_row_major(state, wish)
+
+
+def _return_row_major(state: _State, wish: Wish) -> None:
+    """Let the last kernel write what the graph returns in the layout it wishes, and copy from there."""
+    node = state.nodes[-1]
+    assert isinstance(node, Kernel)
+    for name in node.outputs:
+        wanted = wish.get(name)
+        if name in state.graph.outputs and wanted is not None:
+            value = state.values[name]
+            blocked = replace(value, name=fresh(state.values, f"{name} to lay out"), layout=wanted)
+            state.values[blocked.name] = blocked
+            outputs = tuple(blocked.name if v == name else v for v in node.outputs)
+            node = replace(node, outputs=outputs)
+            state.nodes[-1:] = [node]
+            copy = Kernel(f"lay out {name}", copy_program(value.dtype, value.shape), (blocked.name,), (name,))
+            state.nodes.append(copy)
+            return
 
 
 def _taken_over(state: _State, node: Kernel) -> Layout | None:

@@ -22,6 +22,7 @@ from codegen.llvm.emit import emit
 from codegen.llvm.jit import assembly, compile_object
 from codegen.llvm.target import Target
 from codegen.llvm.workspace import workspace_bytes
+from codegen.loops.contract import contract
 from codegen.loops.demote import demote
 from codegen.loops.hoist import hoist
 from codegen.loops.nodes import Function
@@ -172,6 +173,7 @@ def loops_of(plan: Plan, symbol: str, dump: Dump | None = None) -> Lowered:
     """Return the verified, simplified loop-IR function of a plan."""
     lowered = lower(plan, symbol)
     function: Function = demote(hoist(promote_accumulators(simplify(lowered.function))))
+    function = contract(function) if plan.program.mode == "fast" else function
     verify(function)
     if dump is not None:
         dump("loops", show_loops(function))

@@ -14,6 +14,7 @@ from tensorlang.check import affine, arith
 from tensorlang.check.bindings import Binding, Call
 from tensorlang.check.boxes import find_boxes
 from tensorlang.check.equations import Body, Equation, axis_sizes, called, check_results, declare_locals, equations_of, open_equation
+from tensorlang.check.modes import mode_of
 from tensorlang.check.module import Module
 from tensorlang.check.pieces import element_type_of, slots_of, solve_equation
 from tensorlang.check.problems import error, labelled
@@ -39,6 +40,7 @@ def elaborate(module: Module, binding: Binding, call: Call) -> ir.Program:
         binding.result_names,
         (*body.inlined, *definitions),
         affine.conj(binding.context, body.context),
+        mode_of(module, binding.operator),
         span=binding.operator.span,
     )
 

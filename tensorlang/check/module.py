@@ -34,6 +34,8 @@ class Module:
     own_reducers: frozenset[str] = frozenset()
     own_schedules: int = 0
     """How many of `schedules` are the file's own: the first ones."""
+    mode: sx.Mode = "reduce"
+    """That of operators which state none."""
 
 
 V = TypeVar("V")

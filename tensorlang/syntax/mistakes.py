@@ -21,6 +21,7 @@ def _words(text: str) -> frozenset[str]:
 _OPERATORS = _words("SIGN TIMES DIVIDE COMPARE AND OR NOT")
 _STARTS_OPERAND = _words("NAME NUMBER TEXT LPAR LSQB LET IF NOT")
 _STATEMENTS = _words("return var const def while int float double auto yield print assert pass")
+_OPERATOR = _words("OP EXTERN STRICT REDUCE FAST")
 _ENDS = _words("NEWLINE $END RBRACE RPAR RSQB")
 
 
@@ -93,7 +94,7 @@ class _Place:
     def word(self) -> str:
         """What the declaration is called: `operator `f``."""
         names = {"op": "operator", "fn": "function"}
-        words = [t for t in self.tokens[:4] if t.type not in ("EXTERN", "ORDERED")]
+        words = [t for t in self.tokens[:4] if t.type not in ("ORDERED", *_OPERATOR - {"OP"})]
         kind = names.get(words[0].value, words[0].value)
         return f"{kind} `{words[1].value}`" if len(words) > 1 and words[1].type == "NAME" else f"this {kind}"
 
@@ -136,7 +137,7 @@ def _span(source: Source, token: Token) -> Span:
 
 
 def _starts_well(token: Token) -> bool:
-    return token.type in ("OP", "FN", "EXTERN", "REDUCER", "ORDERED", "SCHEDULE", "TACTIC")
+    return token.type in (*_OPERATOR, "FN", "REDUCER", "ORDERED", "SCHEDULE", "TACTIC")
 
 
 def _no_declaration(source: Source, token: Token) -> Diagnostic:
@@ -214,7 +215,7 @@ def _equality(p: _Place) -> Diagnostic | None:
 
 
 def _results(p: _Place) -> Diagnostic | None:
-    if "ARROW" in p.accepted and p.tokens[0].type in ("OP", "EXTERN"):
+    if "ARROW" in p.accepted and p.tokens[0].type in _OPERATOR:
         return Diagnostic("P018", f"{p.word()} has no results", (Label(p.span, "`->` expected"),), help="write `-> (y: T[…])`")
     if p.previous.type == "ARROW" and "LPAR" in p.accepted:
         return Diagnostic("P018", "results stand in parentheses", (Label(p.span),), help="write `-> (y: T[…])`")
@@ -224,7 +225,7 @@ def _results(p: _Place) -> Diagnostic | None:
     if p.previous.type == "LPAR" and p.accepted == {"NAME", "EACH"} and p.token.type == "RPAR":
         return Diagnostic("P018", f"{p.word()} has no results", (Label(p.span, "a result expected"),), help="write `-> (y: T[…])`")
     in_results = any(token.type == "ARROW" for token in p.tokens[: p.position]) and p.inside() == "LPAR"
-    if in_results and p.token.type == "EQUAL" and p.tokens[0].type in ("OP", "EXTERN"):
+    if in_results and p.token.type == "EQUAL" and p.tokens[0].type in _OPERATOR:
         help = "clauses define it; only parameters have defaults"
         return Diagnostic("P018", "a result has no default", (Label(p.span),), help=help)
     return None
@@ -237,7 +238,7 @@ def _parameters(p: _Place) -> Diagnostic | None:
         return Diagnostic("P019", f"`{name.value}` has no type", (Label(p.at(name)),), help=f"write `{name.value}: {example}`, for example")
     if p.previous.type == "COLON" and p.accepted <= {"NAME", "FN"} and not p.is_schedule:
         return Diagnostic("P019", "a type is expected here", (Label(p.span),), help="types are names with dimensions: `f32`, `T[M, N]`")
-    if "LPAR" in p.accepted and p.position <= 6 and p.tokens[0].type in ("OP", "FN", "EXTERN") and not p.needs_operand:
+    if "LPAR" in p.accepted and p.position <= 6 and p.tokens[0].type in (*_OPERATOR, "FN") and not p.needs_operand:
         return Diagnostic("P019", f"{p.word()} has no parameters", (Label(p.span, "`(` expected"),), help="write `()` where there are none")
     return None
 
@@ -432,8 +433,8 @@ _WORDS = {
     "LPAR": "`(`", "RPAR": "`)`", "LSQB": "`[`", "RSQB": "`]`", "LBRACE": "`{`", "RBRACE": "`}`", "COMMA": "`,`", "COLON": "`:`",
     "EQUAL": "`=`", "ARROW": "`->`", "SEMICOLON": "`;`", "EXPAND": "`..`", "RANGE": "`..`", "VBAR": "`|`",
 }  # fmt: skip
-_QUIET = _words("SIGN TIMES DIVIDE COMPARE AND OR CALL")
-"""Operators may follow everywhere; naming them helps nobody."""
+_QUIET = _words("SIGN TIMES DIVIDE COMPARE AND OR CALL STRICT REDUCE FAST")
+"""Signs may follow everywhere, and few mean to say how exact an operator is; naming these helps nobody."""
 
 
 def _unexpected(p: _Place) -> Diagnostic:

@@ -231,6 +231,10 @@ class Clause(Node):
     otherwise: bool = False
 
 
+Mode: TypeAlias = Literal["strict", "reduce", "fast"]
+"""How exact the arithmetic of an operator is, the strictest first."""
+
+
 @dataclass(frozen=True, slots=True)
 class Operator(Node):
     name: str
@@ -240,6 +244,8 @@ class Operator(Node):
     where: tuple[Expr, ...]
     clauses: tuple[Clause, ...]
     extern: bool = False
+    mode: Mode | None = None
+    """`strict op`, `reduce op`, `fast op`; None leaves it to the caller."""
     name_span: Span = field(default=NOWHERE, kw_only=True, compare=False, repr=False)
 
 

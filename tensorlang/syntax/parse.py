@@ -9,7 +9,7 @@ grammar.lark is the grammar, scanner.py makes its tokens, `_Build` its nodes, mi
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -42,6 +42,7 @@ from tensorlang.syntax.nodes import (
     Layout,
     LetIn,
     Member,
+    Mode,
     Node,
     Number,
     Operator,
@@ -262,6 +263,9 @@ def _parts(children: Sequence[Any]) -> dict[str, Any]:
     return {child.kind: child.value for child in children if isinstance(child, _Part)}
 
 
+_MODES: Mapping[str, Mode] = {"STRICT": "strict", "REDUCE": "reduce", "FAST": "fast"}
+
+
 def _types(children: Sequence[Any]) -> set[str]:
     return {child.type for child in children if isinstance(child, Token)}
 
@@ -417,6 +421,7 @@ class _Build:
             parts.get("where", ()),
             parts.get("body", ()),
             "EXTERN" in _types(c),
+            next((_MODES[t] for t in _MODES if t in _types(c)), None),
             name_span=_span([name]),
             span=_span(c),
         )

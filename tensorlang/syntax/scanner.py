@@ -1,8 +1,8 @@
 """Text to tokens, one list for each declaration.
 
     scan      text → lexemes (words, numbers, signs, brackets, line ends) and comments
-    split     lexemes → declarations: each starts at `op fn reducer schedule tactic extern ordered` outside brackets, or in the first
-              column even when a bracket was left open, so that one mistake does not hide the next declaration
+    split     lexemes → declarations: each starts at `op fn reducer schedule tactic extern ordered strict reduce fast` outside brackets,
+              or in the first column even when a bracket was left open, so that one mistake does not hide the next declaration
     match     every bracket has its partner, else a diagnostic at the opening one
     refine    line ends become NEWLINE tokens or nothing, `..` becomes RANGE or EXPAND, words that are keywords in one place only get
               their type
@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from tensorlang.diagnostics import Diagnostic, Label, Source, Span
 from tensorlang.syntax.nodes import Comment
@@ -30,7 +31,10 @@ RESERVED = _words("op fn for in let if then else otherwise and or not attr size 
 PREPOSITIONS = _words("by at as to with fold stages")
 """Keywords in schedules only, after the first word of a directive; `in` and `:` introduce phrases too."""
 
-DECLARATION_WORDS = _words("op fn reducer schedule tactic extern ordered")
+MODES = _words("strict reduce fast")
+"""Keywords right before `op`."""
+
+DECLARATION_WORDS = _words("op fn reducer schedule tactic extern ordered") | MODES
 _CONTEXTUAL = {"reducer": "REDUCER", "schedule": "SCHEDULE", "tactic": "TACTIC", "ordered": "ORDERED"}
 
 NAME = r"[A-Za-z_][A-Za-z_0-9]*"
@@ -256,15 +260,17 @@ def split(lexemes: list[Token], text: str) -> Iterator[list[Token]]:
 
 
 def _is_prefix(chunk: list[Token]) -> bool:
-    """`extern op` and `ordered reducer` are one declaration."""
+    """`extern op`, `strict op` and `ordered reducer` are one declaration."""
     words = [token.value for token in chunk if token.type != "NEWLINE"]
-    return words in (["extern"], ["ordered"])
+    return 0 < len(words) <= 2 and (words == ["ordered"] or all(word in ("extern", *MODES) for word in words))
 
 
 def _starts_declaration(lexemes: list[Token], position: int, depth: int, text: str) -> bool:
     token = lexemes[position]
     following = lexemes[position + 1] if position + 1 < len(lexemes) else None
     in_first_column = token.start == 0 or text[token.start - 1] == "\n"
+    if token.value in MODES:
+        return following is not None and following.value == "op" and (in_first_column or depth == 0)
     if token.value in RESERVED and in_first_column:
         return True
     if following is None or not (following.type == "NAME" or following.value in RESERVED):
@@ -364,6 +370,9 @@ def _calls_tactic(tokens: list[Token], parenthesis: Token, brackets: list[str]) 
 
 def _name_declaration(tokens: list[Token]) -> None:
     """Mark the words that are keywords only where a declaration starts."""
+    for token, following in pairwise(tokens[:3]):
+        if token.value in MODES and following.type == "OP":
+            token.type = token.value.upper()
     for token in tokens[:2]:
         if token.value not in _CONTEXTUAL:
             break

@@ -87,7 +87,8 @@ class _Printer:
         results = [f"{quoted(r)}: {self.type(self.tensors[r])}" for r in program.results]
         where = "" if program.context == TRUE else " where " + ", ".join(affine.show_cond(c) for c in affine.conjuncts(program.context))
         clauses = [f"    {line}" for d in program.definitions for line in self.definition(d)]
-        header = f"op {quoted(program.name)}({', '.join(parameters)}) -> ({', '.join(results)}){where} {{"
+        mode = "" if program.mode == "reduce" else f"{program.mode} "
+        header = f"{mode}op {quoted(program.name)}({', '.join(parameters)}) -> ({', '.join(results)}){where} {{"
         return "\n".join([header, *clauses, "}"]) + "\n"
 
     def type(self, tensor: Tensor) -> str:

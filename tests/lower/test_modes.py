@@ -1,0 +1,143 @@
+"""How exact native code is: `strict` operators give the interpreter's bits, `fast` ones round products and sums together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tensorlang as tl
+from tensorlang.diagnostics import CompileError
+from tensorlang.tensor.interp import interpret
+
+Array = np.ndarray[Any, Any]
+
+TEXT = """
+op matmul[T: float](a: T[M, K], b: T[K, N]) -> (c: T[M, N]) { c[i, j] = sum(k) a[i, k] * b[k, j] }
+op total[T: float](x: T[M, N]) -> (y: T[M]) { y[i] = sum(j) x[i, j] }
+op dot[T: float](x: T[N], w: T[N]) -> (y: T) { y = sum(j) x[j] * w[j] }
+op conv[T: float](x: T[C, H, W], w: T[F, C, R, S]) -> (y: T[F, H, W]) {
+    y[f, p, q] = sum(c, r, s) x[c, p + r - 1, q + s - 1 | 0] * w[f, c, r, s]
+}
+op normed[T: float](x: T[M, N]) -> (y: T[M, N]) {
+    m[i]    = max(j) x[i, j]
+    e[i, j] = (x[i, j] - m[i]) * (x[i, j] - m[i]) + 0.1
+    y[i, j] = e[i, j] / sum(k) e[i, k]
+}
+op cumsum[T: float](x: T[N]) -> (y: T[N]) {
+    y[0] = x[0]
+    y[i] = y[i - 1] * 0.9 + x[i]   for i in 1..N
+}
+op cholesky[T: float](a: T[N, N]) -> (l: T[N, N]) {
+    l[i, j] = (a[i, j] - sum(k in 0..j) l[i, k] * l[j, k]) / l[j, j]   for j < i
+    l[i, i] = sqrt(a[i, i] - sum(k in 0..i) l[i, k] * l[i, k])
+    l[i, j] = 0                                                        otherwise
+}
+op heat[T: float](u0: T[N, N], attr steps: int = 3) -> (u: T[N, N]) {
+    s[0, i, j]     = u0[i, j]
+    s[t + 1, i, j] = s[t, i, j] + 0.1 * (s[t, i - 1, j] + s[t, i + 1, j] + s[t, i, j - 1] - 3 * s[t, i, j])
+                     for t in 0..steps, i in 1..N - 1, j in 1..N - 1
+    s[t + 1, i, j] = s[t, i, j]   otherwise
+    u[i, j]        = s[steps, i, j]
+}
+"""
+
+
+def values(dtype: Any, *shape: int, seed: int = 0) -> Array:
+    return np.asarray(np.random.default_rng(seed).standard_normal(shape)).astype(dtype)
+
+
+def positive(dtype: Any, n: int) -> Array:
+    a = np.random.default_rng(3).standard_normal((n, n))
+    return (a @ a.T + n * np.eye(n)).astype(dtype)
+
+
+CASES: dict[str, Any] = {
+    "matmul": lambda t: (values(t, 37, 301), values(t, 301, 45, seed=1)),
+    "total": lambda t: (values(t, 9, 517),),
+    "dot": lambda t: (values(t, 1001), values(t, 1001, seed=1)),
+    "conv": lambda t: (values(t, 5, 11, 19), values(t, 6, 5, 3, 3, seed=1)),
+    "normed": lambda t: (values(t, 7, 203),),
+    "cumsum": lambda t: (values(t, 100),),
+    "cholesky": lambda t: (positive(t, 24),),
+    "heat": lambda t: (values(t, 17, 21 - 4),),
+}
+
+
+def interpreted(operator: Any, *args: Array) -> Array:
+    program = operator.program(*args)
+    result: Array = interpret(program, {}, dict(zip((p.name for p in program.params), args, strict=True)))[program.results[0]]
+    return result
+
+
+@pytest.fixture(scope="module")
+def strict() -> tl.Operators:
+    return tl.parse(TEXT, mode="strict")
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name", CASES)
+def test_a_strict_operator_gives_the_bits_of_the_left_fold(strict: tl.Operators, name: str, dtype: Any) -> None:
+    args = CASES[name](dtype)
+    assert strict[name](*args).tobytes() == interpreted(strict[name], *args).tobytes()
+
+
+def test_the_file_says_it_before_op_and_a_caller_takes_it_over() -> None:
+    text = """
+strict op total(x: f32[N]) -> (y: f32) { y = sum(i) x[i] }
+op twice(x: f32[N]) -> (y: f32) {
+    t = total(x)
+    y = 2 * t
+}
+fast op axpy(x: f32[N], y: f32[N]) -> (z: f32[N]) { z[i] = 1.1 * x[i] + y[i] }
+op plain(x: f32[N]) -> (y: f32) { y = sum(i) x[i] }
+"""
+    x = values(np.float32, 9)
+    ops = tl.parse(text)
+    assert [ops.total.program(x).mode, ops.twice.program(x).mode, ops.axpy.program(x, x).mode] == ["strict", "strict", "fast"]
+    assert ops.plain.program(x).mode == "reduce"
+    assert [tl.parse(text, mode="fast").plain.program(x).mode, tl.parse(text, mode="fast").total.program(x).mode] == ["fast", "strict"]
+    assert str(ops.total).startswith("Operator") and ops.total.signature.startswith("strict op total")
+
+
+def test_a_schedule_that_regroups_a_strict_sum_is_refused(strict: tl.Operators) -> None:
+    x = values(np.float32, 4, 64)
+    for schedule, code in {
+        "split k by 8 -> ko, ki\nvectorize ki": "S0303",
+        "split k by 8 -> ko, ki\norder i, ki, ko, j": "S0301",
+        "rfactor k by 8": "S0204",
+    }.items():
+        with pytest.raises(CompileError) as refused:
+            strict.matmul.schedule(schedule)(x, x.T.copy())
+        assert refused.value.diagnostics[0].code == code, refused.value
+
+
+def test_a_fast_operator_rounds_a_product_and_a_sum_once() -> None:
+    text = "{} op f(x: f32[N], y: f32[N]) -> (a: f32[N], b: f32[N], c: f32[N], n: i32[N]) {{\n    a[i] = x[i] * x[i] + y[i]\n" \
+        "    b[i] = y[i] - x[i] * x[i]\n    c[i] = x[i] * x[i] - y[i]\n    n[i] = i32(x[i]) * 3 + 1\n}}"
+    x, y = values(np.float32, 33), values(np.float32, 33, seed=1)
+    wide, other = x.astype(np.float64), y.astype(np.float64)
+    once = [(wide * wide + other), (other - wide * wide), (wide * wide - other)]
+    fast = tl.parse(text.format("fast")).f(x, y)
+    plain = tl.parse(text.format("reduce")).f(x, y)
+    assert all((got == want.astype(np.float32)).all() for got, want in zip(fast[:3], once, strict=True))
+    assert all((got == want).all() for got, want in zip(plain[:3], [x * x + y, y - x * x, x * x - y], strict=True))
+    assert any((a != b).any() for a, b in zip(fast[:3], plain[:3], strict=True)) and (fast[3] == plain[3]).all()
+
+
+def test_elementary_functions_are_those_of_the_other_modes(strict: tl.Operators) -> None:
+    text = """op softmax(x: f32[M, N]) -> (y: f32[M, N]) {
+    m[i]    = max(j) x[i, j]
+    e[i, j] = exp(x[i, j] - m[i])
+    y[i, j] = e[i, j] / sum(k) e[i, k]
+}"""
+    x = values(np.float32, 5, 130)
+    operator = tl.parse(text, mode="strict").softmax
+    np.testing.assert_allclose(operator(x), interpreted(operator, x), rtol=1e-6)
+
+
+def test_a_mode_that_is_none_is_refused() -> None:
+    with pytest.raises(CompileError) as refused:
+        tl.parse(TEXT, mode="exact")  # type: ignore[arg-type]  # the mistake this is about
+    assert refused.value.diagnostics[0].code == "C0104"

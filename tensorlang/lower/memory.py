@@ -12,12 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import reduce
 
 from codegen.dtypes import DType, bool_
 from codegen.loops import nodes as loops
 from polyhedral.expr import Expr as Affine
+from polyhedral.expr import Max
 from polyhedral.model import Loop, Statement
-from polyhedral.region import footprint
+from polyhedral.region import Footprint, footprint
+from tensorlang.diagnostics import error
 from tensorlang.lower.index import to_index
 from tensorlang.lower.names import Names
 from tensorlang.schedule.plan import Plan
@@ -84,9 +87,9 @@ def _local(plan: Plan, names: Names, tensor: str, array: str, axes: tuple[str, .
     if storage is not None:
         dims, shape = storage.dims, storage.shape
     else:
-        together = [p for p in touching if plan.placed.shared(touching[0], p) >= depth]
-        box = footprint(plan.placed, array, together, depth)
-        cell = [(affine.sub(axis, origin), affine.to_expr(extent)) for axis, origin, extent in zip(axes, box.origin, box.extent, strict=True)]
+        box = _box(plan, array, touching, depth)
+        sides = zip(axes, box.origin, box.extent, strict=True)
+        cell = [(affine.sub(axis, origin), affine.to_expr(extent)) for axis, origin, extent in sides]
         for axis, modulus in plan.folds.get(tensor, ()):
             cell[axis] = (affine.mod(affine.to_expr(axes[axis]), modulus), affine.to_expr(modulus))
         last = _vector_axis(plan, array, touching)
@@ -102,6 +105,26 @@ def _local(plan: Plan, names: Names, tensor: str, array: str, axes: tuple[str, .
         for k, dtype in enumerate(dtypes)
     )
     return Home(tensor, buffers, axes, dims, chain, lanes)
+
+
+def _box(plan: Plan, array: str, touching: list[str], depth: int) -> Footprint:
+    """Return the box of `array` that an iteration of the loops that privatise it touches, the same for all copies of those loops."""
+    left, boxes = touching, []
+    while left:
+        together = [p for p in left if plan.placed.shared(left[0], p) >= depth]
+        boxes.append(footprint(plan.placed, array, together, depth))
+        left = [p for p in left if p not in together]
+    if any(b.origin != boxes[0].origin for b in boxes):
+        raise error("S0211", f"the copies that `peel` makes would each store `{array}` in a way of its own", help="peel last")
+    extents = tuple(reduce(_greater, (affine.to_expr(e) for e in side)) for side in zip(*(b.extent for b in boxes), strict=True))
+    return Footprint(boxes[0].origin, extents, boxes[0].exact)
+
+
+def _greater(a: Affine, b: Affine) -> Affine:
+    known = affine.constant(a), affine.constant(b)
+    if known[0] is not None and known[1] is not None:
+        return a if known[0] >= known[1] else b
+    return a if affine.same(a, b) else Max(a, b)
 
 
 def _vector_axis(plan: Plan, array: str, touching: list[str]) -> int | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import product
 
 from polyhedral.deps import dependences
 from polyhedral.errors import NestError
@@ -327,9 +328,10 @@ def _fuse(state: _State, directive: syntax.Directive) -> None:
 
 
 def _owners(state: _State, stage: Stage, loop: str) -> list[Nest]:
-    """Return the nests, as changed so far, of the statements that have `loop`."""
+    """Return the nests, as changed so far, of the statements that have `loop`: all copies where loops are peeled."""
     statements = {s.name: s for s in state.scop.statements}
-    return [changed(stage, s, Nest.identity(state.scop, statements[s.name])) for s in stage.statements if s.name in stage.owned[loop]]
+    owners = [(s, Nest.identity(state.scop, statements[s.name])) for s in stage.statements if s.name in stage.owned[loop]]
+    return [changed(stage, s, nest, sides=sides) for sides in product((False, True), repeat=len(stage.cuts)) for s, nest in owners]
 
 
 def _adjacent(nest: Nest, outer: str, inner: str) -> Nest:
@@ -562,7 +564,7 @@ def _shape_copy(state: _State, directive: syntax.Directive, copy: Stage, dims: t
             return
         order.append(loop)
     order = [*(loop for loop in copy.loops if loop not in order and copy.extents[loop] == 1), *order]
-    if len(set(order)) == len(copy.loops) == len(order):
+    if len(set(order)) == len(copy.loops) == len(order) and set(order) == set(copy.loops):
         _permute(copy, order)
         extent = copy.extents[order[-1]]
         if extent is not None and 4 <= extent <= 64:

@@ -2,12 +2,12 @@
 
 The inputs are small integers, so that every order of a sum gives the same value and a difference is the schedule's doing; in `strict`
 programs, where the order of a sum counts, they are small fractions. Elements that
-nobody has written yet hold 99. Lanes of a vector are run as threads, because lanes, too, run at the same time.
+nobody has written yet hold 99. Lanes of a vector that are at fault run as threads, because lanes, too, run at the same time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,11 +15,12 @@ import numpy as np
 
 from codegen.errors import InternalError as LoopError
 from codegen.loops.interp import run
-from codegen.loops.nodes import For, Function, If, Stmt
 from polyhedral.legality import Violation
+from polyhedral.model import Leaf, Loop, Tree
 from polyhedral.storage import Clobber
 from tensorlang.diagnostics import CompileError
 from tensorlang.lower.kernel import lower
+from tensorlang.lower.memory import lane_loop
 from tensorlang.schedule.apply import apply
 from tensorlang.schedule.blocks import from_block, to_block
 from tensorlang.schedule.check import verdict_of
@@ -59,7 +60,11 @@ class Hazard:
 
 
 def replay(
-    program: Program, schedule: Schedule, layouts: Mapping[str, Storage] | None = None, knobs: Mapping[str, int] | None = None, seed: int = 7
+    program: Program,
+    schedule: Schedule,
+    layouts: Mapping[str, Storage] | None = None,
+    knobs: Mapping[str, int] | None = None,
+    seed: int = 7,
 ) -> Difference | Hazard | None:
     """Return what goes wrong when the refused `schedule` is run at the sizes of its refutation; None when it is not refuted or when these
     inputs happen to hide it there and at sizes a little larger."""
@@ -67,6 +72,7 @@ def replay(
     violation = verdict_of(plan)
     if not isinstance(violation, Violation | Clobber):
         return None
+    plan = _lanes_as_threads(plan, violation)
     for larger in range(3):
         sizes = {s: violation.params.get(s, 1) + larger for s in program.sizes}
         if affine.holds(program.context, sizes) and all(_can_be_given(p, sizes) for p in program.params):
@@ -85,7 +91,7 @@ def _run(program: Program, plan: Plan, sizes: Mapping[str, int], seed: int) -> D
         lowered = lower(plan, "replay")
     except CompileError as refused:
         return Hazard(str(refused))
-    function = _lanes_as_threads(lowered.function)
+    function = lowered.function
     table, stored = tensor_table(program), tensor_table(plan.program)
     arrays: dict[str, np.ndarray[Any, Any]] = {}
     names: dict[str, str] = {}
@@ -133,19 +139,23 @@ def _first_difference(got: Mapping[str, np.ndarray[Any, Any]], expected: Mapping
     return None
 
 
-def _lanes_as_threads(function: Function) -> Function:
-    return replace(function, body=tuple(_threads(function.body)))
+def _lanes_as_threads(plan: Plan, refuted: Violation | Clobber) -> Plan:
+    """Return the plan with the vector loop at fault in parallel; with all that do not reduce over their lanes where none is named."""
+    if isinstance(refuted, Violation):
+        chosen = {refuted.loop} if refuted.kind == "lane" else set()
+    else:
+        placed = plan.placed
+        chosen = {loop.name for place in placed.places.values() for loop in place.loops if loop.mark == "vector"}
+        for name, nest in placed.nests.items():
+            statement = placed.statements[nest.statement]
+            lane = lane_loop(plan, name, statement) if statement.role == "update" else None
+            chosen -= {lane.name} if lane is not None else set()
+    return replace(plan, placed=replace(plan.placed, tree=tuple(_marked(t, chosen) for t in plan.placed.tree)))
 
 
-def _threads(body: Iterable[Stmt]) -> list[Stmt]:
-    out: list[Stmt] = []
-    for stmt in body:
-        match stmt:
-            case For():
-                kind = "parallel" if stmt.kind == "vector" else stmt.kind
-                out.append(replace(stmt, kind=kind, body=tuple(_threads(stmt.body))))
-            case If():
-                out.append(replace(stmt, then=tuple(_threads(stmt.then)), orelse=tuple(_threads(stmt.orelse))))
-            case _:
-                out.append(stmt)
-    return out
+def _marked(tree: Tree, chosen: Collection[str | None]) -> Tree:
+    match tree:
+        case Loop(name, body, mark):
+            return Loop(name, tuple(_marked(t, chosen) for t in body), "parallel" if name in chosen else mark)
+        case Leaf():
+            return tree

@@ -9,12 +9,15 @@ from schedule_trial import differs
 from strategies_schedule import Case, family, small_arrays
 
 from codegen.dtypes import f64
-from tensorlang.diagnostics import CompileError
+from tensorlang.check.instantiate import ArgType, instantiate
+from tensorlang.check.module import load_module
+from tensorlang.diagnostics import CompileError, Source
 from tensorlang.driver import loops_of
 from tensorlang.schedule.apply import outline
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.replay import Difference, Hazard, replay
 from tensorlang.schedule.schedule import Schedule
+from tensorlang.syntax.parse import parse
 from tensorlang.tensor import affine
 from tensorlang.tensor.walk import substitute_sizes
 
@@ -141,3 +144,28 @@ def test_a_mark_does_not_outlive_its_loop() -> None:
 def test_a_stage_computed_in_a_loop_that_is_gone_is_refused() -> None:
     schedule = Schedule("scan").pack("x", (), "y.i").peel("y.j", 1).fuse("y.i", "y.j", "f")
     assert "`x.pack` cannot be computed at `y.i`" in refusal(Case(program("scan", M=5, N=7), {}, schedule))
+
+
+def test_lanes_at_fault_are_replayed_as_threads_and_only_they() -> None:
+    p = program("scan", M=3, N=4)
+    seen = replay(p, Schedule("scan").vectorize("y.j"))
+    assert isinstance(seen, Hazard) and "races" in seen.text
+    tuples = replay(program("best", M=3, N=4), Schedule("best").vectorize("y.j"))
+    assert tuples is None or isinstance(tuples, Hazard) and "races" in tuples.text
+
+
+def test_copies_made_by_peeling_are_mirrored_alike() -> None:
+    p = program("linear")
+    schedule = Schedule("linear").peel("y.j", 1).reverse("y.j")
+    sizes = {"M": 2, "K": 3, "N": 5}
+    assert not differs(p, loops_of(proven(p, schedule), "kernel"), sizes, small_arrays(p, sizes, 1), natively=False)
+
+
+def test_a_layout_that_names_an_axis_twice_is_refused() -> None:
+    text = """op diagonal(x: f64[N, N, N]) -> (y: f64[N, N]) {
+        t[i, j, k] = x[i, j, k] + 1
+        y[i, j]    = t[j, j, i]
+    }"""
+    p = instantiate(load_module(parse(Source("diagonal.tl", text))), "diagonal", [ArgType(f64, (5, 5, 5))])
+    # In `as`, `i` and `j` are the loops of `y`: `i` is the last axis of `t`, and `k` is that axis as well.
+    assert "share one cell" in refusal(Case(p, {}, Schedule("diagonal").pack("t", ["i", "k // 2", "j", "k % 2"])))

@@ -67,9 +67,11 @@ class Toolchain:
     wishes: Wishes
 
 
-def workspace_threads(tools: Toolchain) -> int:
-    """Return for how many threads scratch memory is needed: one when nothing runs in parallel, else all that the pool may ever use."""
-    return 1 if tools.threads == 1 else pool.available_threads()
+def workspace_threads(artifact: Artifact) -> int:
+    """Return for how many threads a kernel needs scratch memory: one when nothing in it runs in parallel, else all that the pool may use.
+
+    A written schedule decides about that, whatever number of threads the kernel was compiled for."""
+    return pool.available_threads() if " parallel" in artifact.loops else 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -133,8 +135,7 @@ def build(graph: Graph, toolchain: Toolchain, progress: Progress = quiet, names:
     model calls the outputs, when that differs."""
     kernels = tuple(node for node in graph.nodes if isinstance(node, Kernel))
     artifacts = _compiled(graph, kernels, toolchain, progress)
-    threads = workspace_threads(toolchain)
-    scratch = {node.name: made.workspace_bytes(threads) for node, made in zip(kernels, artifacts, strict=True)}
+    scratch = {node.name: made.workspace_bytes(workspace_threads(made)) for node, made in zip(kernels, artifacts, strict=True)}
     plan = planned(graph, scratch)
     block, offsets = _placed(graph)
     slots = _Slots(graph, plan, offsets)

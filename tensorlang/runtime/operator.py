@@ -286,7 +286,7 @@ def native_of(program: Program, artifact: Artifact, tools: Toolchain) -> Native:
     """Return the artifact as a function of arrays in the order of the program's parameters."""
     results = result_tensors(program)
     names = [*program.results, *(p.name for p in program.params)]
-    scratch = artifact.workspace_bytes(workspace_threads(tools))
+    scratch = artifact.workspace_bytes(workspace_threads(artifact))
     slots = tuple(Slot(names.index(name)) for name in artifact.params)
     call = KernelCall(artifact.symbol, slots, (), Slot(len(names)) if scratch else None)
     entry = Entry((call,), parallel=tools.threads > 1 and "parallel" in artifact.schedule)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -158,3 +160,29 @@ op shifted[T: float](x: T[B, N]) -> (y: T[B, N]) { y[b, j] = if j >= 1 then x[b,
     want = top + np.log(np.exp(x - top[:, None]).sum(axis=1))
     np.testing.assert_allclose(ops.total(x), want, rtol=1e-6)
     np.testing.assert_allclose(ops.shifted(x)[:, 1:], (x - want[:, None])[:, 1:], rtol=1e-5, atol=1e-5)
+
+
+SCRATCH = """
+import numpy as np, tensorlang as tl
+ops = tl.parse('''
+op product[T: float](a: T[M, K], b: T[K, N]) -> (y: T[M, N]) {
+    y[i, j] = sum(k) a[i, k] * b[k, j]
+}
+
+schedule product for cpu {
+    split y.j by 32 -> jo, jt
+    order jo, y.i, y.k, jt
+    vectorize jt
+    pack b at jo as [k, j % 32]
+    parallel jo
+}
+''', threads=1)
+a = np.random.default_rng(0).standard_normal((512, 512), dtype=np.float32)
+for _ in range(50):
+    assert np.allclose(ops.product(a, a), a @ a, atol=1e-3)
+"""
+
+
+def test_a_written_parallel_loop_has_scratch_memory_for_every_thread_of_the_pool() -> None:
+    done = subprocess.run([sys.executable, "-c", SCRATCH], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

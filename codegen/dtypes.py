@@ -89,6 +89,11 @@ def from_numpy(dtype: np.dtype[Any]) -> DType | None:
     return _BY_NUMPY.get(np.dtype(dtype))
 
 
+def largest(dtype: DType) -> float:
+    """Return the greatest finite value of a float type."""
+    return float(ml_dtypes.finfo(dtype.numpy).max)
+
+
 def compute_dtype(dtype: DType) -> DType:
     """Return the type in which a clause over `dtype` is computed: f32 for the narrow floats, otherwise `dtype` itself."""
     return f32 if dtype.is_float and dtype.bits < 32 else dtype

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from codegen.dtypes import DType, bool_, f32, f64, i8, i32, u8
-from codegen.llvm.arithmetic import constant, intrinsic, suffix
+from codegen.dtypes import DType, bool_, f32, f64, i8, i32, largest, u8
+from codegen.llvm.arithmetic import constant, extremum, intrinsic, suffix
 from codegen.llvm.builder import Builder
 from codegen.llvm.values import Literal, Value, bits_of, integer_range, literal, of_lanes, scalar_type
 
@@ -38,28 +38,36 @@ FORMATS = {"f16": Format(5, 10, True), "bf16": Format(8, 7, True), "f8e5m2": For
 def cast(b: Builder, x: Value, to: DType, saturate: bool) -> Value:
     """Return `x` converted to `to`."""
     source = x.dtype
-    if source == to:
+    limited = saturate and to.name in FORMATS
+    if source == to and not limited:
         return x
     if isinstance(x, Literal) and to in (f32, f64) and source.kind != "float":
         return literal(float(x.number), to)
     if source.is_float:
-        return _from_float(b, x, to)
+        return _from_float(b, x, to, saturate)
     if to.is_float:
         wide = to if to in (f32, f64) else f32
-        return cast(b, _int_to_float(b, x, wide), to, False)
+        return cast(b, _int_to_float(b, x, wide), to, saturate)
     return _int_to_int(b, x, to, saturate)
 
 
-def _from_float(b: Builder, x: Value, to: DType) -> Value:
+def _from_float(b: Builder, x: Value, to: DType, saturate: bool) -> Value:
     if x.dtype.name in FORMATS:
-        return cast(b, widen(b, x), to, False)
+        return cast(b, widen(b, x), to, saturate)
     if to in (f32, f64):
         return Value(to, b.pure(f"{'fpext' if to == f64 else 'fptrunc'} {x.typed} to {_type(to, x)}"), x.lanes)
     if to.is_float:
-        return narrow(b, x if x.dtype == f32 else _round_to_odd(b, x), to)
+        wide = x if x.dtype == f32 else _round_to_odd(b, x)
+        return narrow(b, _limited(b, wide, largest(to)) if saturate else wide, to)
     if to == bool_:
         return Value(bool_, b.pure(f"fcmp une {x.typed}, {constant(x, 0.0)}"), x.lanes)
     return _float_to_int(b, x, to)
+
+
+def _limited(b: Builder, x: Value, limit: float) -> Value:
+    """Return `x` in [-limit, limit]; NaN stays."""
+    low, high = (Value(x.dtype, constant(x, number), x.lanes) for number in (-limit, limit))
+    return extremum(b, "min", extremum(b, "max", x, low), high)
 
 
 def _float_to_int(b: Builder, x: Value, to: DType) -> Value:

@@ -21,7 +21,7 @@ from typing import Any, Never, TypeAlias, assert_never
 
 import numpy as np
 
-from codegen.dtypes import DType, bool_, f32, f64, i64
+from codegen.dtypes import DType, bool_, f32, f64, i64, largest
 from codegen.errors import InternalError
 from codegen.loops.nodes import (
     Add,
@@ -350,7 +350,7 @@ def cast(dtype: DType, x: Value, saturate: bool = False) -> Value:
     if dtype == bool_:
         return Value(dtype, bool(x.scalar != 0))
     if dtype.is_float:
-        return Value(dtype, _round(x, dtype))
+        return Value(dtype, _round(_limited(x, dtype) if saturate and dtype.bits < 32 else x, dtype))
     if x.dtype.is_float:
         return Value(dtype, _truncate(float(x.scalar), dtype))
     return Value(dtype, _clamp(int(x.scalar), dtype) if saturate else _wrap(int(x.scalar), dtype))
@@ -418,6 +418,13 @@ def _round(x: Value, dtype: DType) -> Scalar:
         exact = Fraction(int(x.scalar))
         wide = f64 if dtype == f64 else f32
         return np.asarray(_nearest(exact, wide) if exact else wide.numpy.type(0)).astype(dtype.numpy)[()]
+
+
+def _limited(x: Value, dtype: DType) -> Value:
+    """Return `x` in the range of the narrow float `dtype`; NaN stays."""
+    limit = largest(dtype)
+    wide = x if x.dtype == f64 else Value(f32, _round(x, f32))
+    return Value(wide.dtype, wide.dtype.numpy.type(limit if wide.scalar > limit else -limit if wide.scalar < -limit else wide.scalar))
 
 
 def _to_odd(x: Scalar) -> Scalar:

@@ -172,8 +172,8 @@ class Select:
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """float→int truncates and saturates, NaN→0; int→int wraps, or saturates when `saturate`; float→float rounds to nearest even;
-    anything→bool is `!= 0`."""
+    """float→int truncates and saturates, NaN→0; int→int wraps, or saturates when `saturate`; float→float rounds to nearest even,
+    and to narrow floats, when `saturate`, gives the largest number in place of what is beyond; anything→bool is `!= 0`."""
 
     dtype: DType
     value: Expr

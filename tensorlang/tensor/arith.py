@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from codegen.dtypes import DType, bool_, compute_dtype, f32, f64
+from codegen.dtypes import DType, bool_, compute_dtype, f32, f64, largest
 from tensorlang.diagnostics import InternalError
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
@@ -193,13 +193,9 @@ def _to_float(values: Array, source: DType, target: DType, saturate: bool) -> Ar
     # Integers reach the narrow floats through f32.
     narrow = _odd_f32(values) if source == f64 else values.astype(np.float32)
     if saturate:
-        limit = np.float32(_largest(target))
+        limit = np.float32(largest(target))
         narrow = np.where(np.isnan(narrow), narrow, np.clip(narrow, -limit, limit))
     return rounded(narrow.astype(np.float32), target)
-
-
-def _largest(target: DType) -> float:
-    return {"f16": 65504.0, "bf16": float.fromhex("0x1.fep127"), "f8e4m3": 448.0, "f8e5m2": 57344.0}[target.name]
 
 
 def _odd_f32(values: Array) -> Array:

@@ -262,6 +262,7 @@ def _report(timings: Sequence[Timing], difference: float | None, as_json: bool) 
     ours = timings[0]
     lines = [
         f"{t.name:24} best {t.best_seconds * 1e3:10.4f} ms   median {t.median_seconds * 1e3:10.4f} ms   {t.rounds} runs"
+        + (f", {t.disturbed:.0%} disturbed" if t.disturbed else "")
         + ("" if t is ours else f"   x{t.median_seconds / ours.median_seconds:.2f} of ours")
         for t in timings
     ]

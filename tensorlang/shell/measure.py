@@ -1,8 +1,13 @@
-"""Times of a model or an operator, next to those of a peer: measured in turns, so that both see the same machine."""
+"""Times of a model or an operator, next to those of a peer: measured in turns, so that both see the same machine.
+
+Before each turn is a rest, in which the waiting threads of the other one go to sleep, and a run that does not count. A run during which
+the process was preempted is *disturbed*; medians are taken over the others when there are at least three.
+"""
 
 from __future__ import annotations
 
 import importlib
+import resource
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,26 +24,47 @@ ROUNDS = 3
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds of a run: the shortest and the median of `rounds`."""
+    """Seconds of a run: the shortest and the median of `rounds`, a share of which was `disturbed` by other work of the machine."""
 
     name: str
     best_seconds: float
     median_seconds: float
     rounds: int
+    disturbed: float
 
 
 def measured(runs: Mapping[str, Callable[[], object]], seconds: float) -> list[Timing]:
     """Return the timing of each run; all of them together take about `seconds`, longer where that is too short for some rounds."""
     for run in runs.values():
         run()
-    taken: dict[str, list[float]] = {name: [] for name in runs}
+    taken: dict[str, list[tuple[float, bool]]] = {name: [] for name in runs}
     end = time.perf_counter() + seconds
-    while time.perf_counter() < end or any(len(times) < ROUNDS for times in taken.values()):
+    while time.perf_counter() < end or not all(taken.values()):
         for name, run in runs.items():
-            start = time.perf_counter()
+            time.sleep(_REST if len(runs) > 1 else 0)
             run()
-            taken[name].append(time.perf_counter() - start)
-    return [Timing(name, min(times), median(times), len(times)) for name, times in taken.items()]
+            taken[name] += [_sample(run) for _ in range(_PER_TURN)]
+    return [_timing(name, samples) for name, samples in taken.items()]
+
+
+_REST = 0.002
+_PER_TURN = 3
+
+
+def _sample(run: Callable[[], object]) -> tuple[float, bool]:
+    """Return the seconds of one run, and whether it was preempted."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
+    start = time.perf_counter()
+    run()
+    taken = time.perf_counter() - start
+    return taken, resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw > before
+
+
+def _timing(name: str, samples: Sequence[tuple[float, bool]]) -> Timing:
+    every = [seconds for seconds, _ in samples]
+    calm = [seconds for seconds, disturbed in samples if not disturbed]
+    used = calm if len(calm) >= 3 else every
+    return Timing(name, min(every), median(used), len(every), 1 - len(calm) / len(every))
 
 
 def onnxruntime_run(path: str, feeds: Mapping[str, Array], threads: int) -> tuple[Callable[[], list[Array]], str]:

@@ -1,0 +1,55 @@
+"""What the benchmarks report: medians of runs that nothing disturbed, errors relative to the largest value, tables that line up."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import harness
+import numpy as np
+import operators
+import pytest
+
+
+def test_contenders_take_turns_and_each_runs_as_often_as_the_others() -> None:
+    order: list[str] = []
+    timings = harness.paired({"a": lambda: order.append("a"), "b": lambda: order.append("b")}, 0.0, rounds=4)
+    assert [t.runs for t in timings] == [12, 12]
+    turns = [name for k, name in enumerate(order) if k == 0 or order[k - 1] != name]
+    assert turns == ["a", "b"] * (len(turns) // 2)
+
+
+def test_the_median_leaves_out_runs_that_were_disturbed() -> None:
+    calm = [harness._Sample(1.0 + k / 10, False) for k in range(3)]
+    assert harness._timing("a", [*calm, harness._Sample(9.0, True)]).median == pytest.approx(1.1)
+
+
+def test_a_timing_says_what_share_was_disturbed_even_where_that_leaves_too_few() -> None:
+    found = harness._timing("a", [harness._Sample(1.0, False), harness._Sample(2.0, True), harness._Sample(3.0, True)])
+    assert found.median == 2.0 and found.disturbed == pytest.approx(2 / 3) and not found.steady
+
+
+def test_errors_are_relative_to_the_largest_value() -> None:
+    assert harness.error_of(np.array([1.0, 99.0]), np.array([0.0, 100.0])) == pytest.approx(0.01)
+    assert harness.error_of(np.zeros(3), np.zeros(3)) == 0.0
+
+
+def test_columns_of_a_table_line_up() -> None:
+    lines = harness.table(("name", "ms"), [("resnet50", 36.9), ("a", 1)]).splitlines()
+    assert len({len(line) for line in lines}) == 1
+    assert lines[1] == "|----------|-----:|"
+
+
+def test_a_report_is_written_as_json_and_markdown_that_name_the_machine_but_no_host(tmp_path: Path) -> None:
+    harness.write(str(tmp_path / "found"), "Found", [{"case": 1}, {"case": 2}], "text")
+    data = json.loads((tmp_path / "found.json").read_text())
+    assert data["results"] == [{"case": 1}, {"case": 2}]
+    assert {"processor", "threads", "vector_bits", "versions", "date"} <= set(data["machine"])
+    assert "node" not in data["machine"] and (tmp_path / "found.md").read_text().startswith("# Found")
+
+
+def test_an_operator_is_measured_against_its_peers_and_agrees_with_them() -> None:
+    case = next(c for c in operators.cases() if c.name == "matmul 256")
+    found = operators.measure(case, 1, harness.ceiling(), 0.0, first=False)
+    assert set(found["ratios"]) >= {"numpy", "onnxruntime"}
+    assert found["error"] < 1e-5 and 0 < found["share"] <= 1.1

@@ -114,10 +114,22 @@ def _box(plan: Plan, array: str, touching: list[str], depth: int) -> Footprint:
         together = [p for p in left if plan.placed.shared(left[0], p) >= depth]
         boxes.append(footprint(plan.placed, array, together, depth))
         left = [p for p in left if p not in together]
-    if any(b.origin != boxes[0].origin for b in boxes):
+    sides = [_side(array, [(b.origin[k], affine.to_expr(b.extent[k])) for b in boxes]) for k in range(len(boxes[0].origin))]
+    return Footprint(tuple(origin for origin, _ in sides), tuple(extent for _, extent in sides), boxes[0].exact)
+
+
+def _side(array: str, sides: list[tuple[Affine, Affine]]) -> tuple[Affine, Affine]:
+    """Return origin and extent that hold all of `sides`, whose origins lie constant distances apart."""
+    first = sides[0][0]
+    if all(affine.same(first, origin) for origin, _ in sides):
+        return first, reduce(_greater, (extent for _, extent in sides))
+    starts = [affine.difference(origin, first) for origin, _ in sides]
+    lengths = [affine.constant(extent) for _, extent in sides]
+    known = [(s, n) for s, n in zip(starts, lengths, strict=True) if s is not None and n is not None]
+    if len(known) < len(sides):
         raise error("S0211", f"the copies that `peel` makes would each store `{array}` in a way of its own", help="peel last")
-    extents = tuple(reduce(_greater, (affine.to_expr(e) for e in side)) for side in zip(*(b.extent for b in boxes), strict=True))
-    return Footprint(boxes[0].origin, extents, boxes[0].exact)
+    low, high = min(s for s, _ in known), max(s + n for s, n in known)
+    return affine.add(first, low), affine.to_expr(high - low)
 
 
 def _greater(a: Affine, b: Affine) -> Affine:

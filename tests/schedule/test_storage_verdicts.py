@@ -169,3 +169,8 @@ def test_a_layout_that_names_an_axis_twice_is_refused() -> None:
     p = instantiate(load_module(parse(Source("diagonal.tl", text))), "diagonal", [ArgType(f64, (5, 5, 5))])
     # In `as`, `i` and `j` are the loops of `y`: `i` is the last axis of `t`, and `k` is that axis as well.
     assert "share one cell" in refusal(Case(p, {}, Schedule("diagonal").pack("t", ["i", "k // 2", "j", "k % 2"])))
+
+
+def test_a_copy_has_room_for_its_own_tile() -> None:
+    schedule = Schedule("latest").peel("y.i", 1).tile("y", ("y.i", "y.j"), (8, 8), ("io", "jo", "ii", "ji"))
+    computes_the_same("latest", schedule, M=7, N=2)

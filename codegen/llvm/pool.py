@@ -31,6 +31,7 @@ from codegen.llvm.target import Target, host
 
 MAX_THREADS = 128
 _SPINS = 20_000
+"""How often a thread looks for work, or for the end of a region, before it gives its processor away: then others take a time slice."""
 _PIECES_PER_THREAD = 8
 
 
@@ -396,7 +397,7 @@ wait:
   br i1 %all, label %unlock, label %again
 again:
   %spins1 = add i64 %spins, 1
-  %tired = icmp ugt i64 %spins1, 1000
+  %tired = icmp ugt i64 %spins1, <SPINS>
   br i1 %tired, label %yield, label %spin
 spin:
   <PAUSE>

@@ -151,7 +151,7 @@ def test_lanes_at_fault_are_replayed_as_threads_and_only_they() -> None:
     seen = replay(p, Schedule("scan").vectorize("y.j"))
     assert isinstance(seen, Hazard) and "races" in seen.text
     tuples = replay(program("best", M=3, N=4), Schedule("best").vectorize("y.j"))
-    assert tuples is None or isinstance(tuples, Hazard) and "races" in tuples.text
+    assert tuples is None or (isinstance(tuples, Hazard) and "races" in tuples.text)
 
 
 def test_copies_made_by_peeling_are_mirrored_alike() -> None:

@@ -559,8 +559,8 @@ def _copy_loops(d: Deriver, tensor: str, dims: tuple[str, ...], copy: Definition
         match dim:
             case AffineName(axis):
                 yield own[axis], sizes[own[axis]] or 1
-            case Floor(AffineName(axis), width):
-                yield f"{own[axis]}o", -(-(sizes[own[axis]] or 1) // width)
+            case Floor(AffineName(axis), block):
+                yield f"{own[axis]}o", -(-(sizes[own[axis]] or 1) // block)
             case _:
                 return
 

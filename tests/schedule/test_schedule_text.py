@@ -11,8 +11,8 @@ from scheduled_programs import legal, loops, written
 
 from codegen.loops.printer import show
 from tensorlang.diagnostics import Source
-from tensorlang.schedule.apply import DIRECTIVES
 from tensorlang.schedule.check import proven
+from tensorlang.schedule.directives import DIRECTIVES
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.syntax import nodes as sx
 from tensorlang.syntax.parse import parse

@@ -18,8 +18,8 @@ from stdlib.library import library
 from tensorlang.check.instantiate import ArgType, instantiate
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import CompileError, Source
-from tensorlang.schedule.apply import DIRECTIVES
 from tensorlang.schedule.check import proven
+from tensorlang.schedule.directives import DIRECTIVES
 from tensorlang.schedule.machine import Machine
 from tensorlang.schedule.select import choose
 from tensorlang.syntax.format import fmt

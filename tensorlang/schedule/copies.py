@@ -1,0 +1,188 @@
+"""Where packed copies and laid-out tensors lie in memory, and the loops that fill a copy in the order it is stored: `pack`, `layout`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from polyhedral.expr import Expr as Affine
+from polyhedral.expr import Floor, Mod
+from polyhedral.expr import Name as AffineName
+from polyhedral.model import Statement
+from tensorlang.diagnostics import error
+from tensorlang.schedule import operands
+from tensorlang.schedule.loops import permute, split_loop
+from tensorlang.schedule.plan import Stage, Storage, full
+from tensorlang.schedule.state import State, loop_of
+from tensorlang.syntax import nodes as syntax
+from tensorlang.tensor import affine
+from tensorlang.tensor.walk import definers, definition_reads, tensor_table
+
+
+def pack_directive(state: State, directive: syntax.Directive) -> None:
+    (name,) = operands.names(directive, directive.operands)
+    copy = state.stages[state.copies[name]]
+    definition = copy.definitions[0]
+    reader = next(s for s in state.stages.values() if s is not copy and any(copy.name in definition_reads(d) for d in s.definitions))
+    if operands.phrase(directive, "at") is not None:
+        where = operands.name(directive, operands.the(directive, "at"))
+        if where != "root":
+            consumer, loop = loop_of(state, directive, where)
+            copy.inside = (consumer.name, loop)
+    if operands.phrase(directive, "as") is None:
+        _store_alike(state, directive, copy, name)
+        return
+    env: dict[str, Affine] = {axis: AffineName(axis) for axis in definition.axes}
+    env |= _reader_names(state, copy, reader)
+    dims = tuple(operands.dimension(directive, e, env, state.knobs) for e in operands.items(operands.the(directive, "as")))
+    state.layouts[copy.name] = storage_of(directive, definition.axes, definition.tensors[0].shape, dims, copy.inside is not None)
+    _shape_copy(state, directive, copy, dims)
+
+
+def _store_alike(state: State, directive: syntax.Directive, copy: Stage, name: str) -> None:
+    """Store a copy in the layout that the caller stores tensor `name` in, if any."""
+    storage = state.layouts.get(name)
+    definition = copy.definitions[0]
+    if storage is None:
+        _copy_rows_as_vectors(state, directive, copy)
+        return
+    own = definers(state.program).get(name)
+    axes = own.axes if own else tuple(f"a{k}" for k in range(len(definition.axes)))
+    to: dict[str, Affine] = {old: AffineName(new) for old, new in zip(axes, definition.axes, strict=True)}
+    dims = tuple(affine.substitute(d, to) for d in storage.dims if affine.constant(d) is None)
+    state.layouts[copy.name] = storage_of(directive, definition.axes, definition.tensors[0].shape, dims, copy.inside is not None)
+    _shape_copy(state, directive, copy, dims)
+
+
+def _copy_rows_as_vectors(state: State, directive: syntax.Directive, copy: Stage) -> None:
+    if copy.loops:
+        last = copy.loops[-1]
+        base = copy.local(last)
+        split_loop(state, directive, copy, last, 16, f"{base}o", f"{base}i")
+        copy.marks[full(copy.name, f"{base}i")] = "vector"
+
+
+def _reader_names(state: State, copy: Stage, reader: Stage) -> dict[str, Affine]:
+    """Return what the loops of the reader mean along the axes of the copy, for axes that one iterator of the reader indexes directly."""
+    axes = copy.definitions[0].axes
+    out: dict[str, Affine] = {}
+    to: dict[str, Affine] = {}
+    for statement in _statements_of(state, reader):
+        for access in statement.reads:
+            if access.tensor == copy.name:
+                for axis, slot in zip(axes, access.index, strict=True):
+                    if isinstance(slot, AffineName):
+                        to.setdefault(slot.name, AffineName(axis))
+    for loop, meaning in reader.forward.items():
+        if set(affine.names(meaning)) <= to.keys():
+            out[reader.local(loop)] = out[loop] = affine.substitute(meaning, to)
+    return out
+
+
+def _statements_of(state: State, stage: Stage) -> list[Statement]:
+    names = {s.name for s in stage.statements}
+    return [s for s in state.scop.statements if s.name in names]
+
+
+def storage_of(
+    directive: syntax.Directive, axes: tuple[str, ...], extents: tuple[Affine, ...], dims: tuple[Affine, ...], local: bool
+) -> Storage:
+    """Return the storage with the shape that `dims` need over the box."""
+    ranges = dict(zip(axes, extents, strict=True))
+    below = next((d for d in dims if not _from_zero(d)), None)
+    if below is not None:
+        operands.bad(directive, f"`{affine.show(below)}` may be negative")
+    shape = tuple(upper_bound(d, ranges) for d in dims)
+    if any(s is None for s in shape):
+        worst = next(d for d, s in zip(dims, shape, strict=True) if s is None)
+        operands.bad(directive, f"the extent of `{affine.show(worst)}` is not known")
+    return Storage(dims, tuple(s for s in shape if s is not None))
+
+
+def _from_zero(e: Affine) -> bool:
+    """Tell whether a layout dimension cannot be negative, its names running from 0."""
+    terms, const = affine.terms(e)
+    return const >= 0 and all(k >= 0 and (not isinstance(atom, Floor) or _from_zero(atom.value)) for atom, k in terms.items())
+
+
+def upper_bound(e: Affine, extents: Mapping[str, Affine]) -> Affine | None:
+    """Return an exclusive upper bound of a layout dimension whose names run from 0 to their extents."""
+    from_terms, const = affine.terms(e)
+    total: Affine = affine.to_expr(const + 1)
+    for atom, k in from_terms.items():
+        bound = _atom_bound(atom, extents)
+        if bound is None or k < 0:
+            return None
+        total = affine.add(total, affine.scale(k, affine.sub(bound, 1)))
+    return total
+
+
+def _atom_bound(atom: Affine, extents: Mapping[str, Affine]) -> Affine | None:
+    match atom:
+        case AffineName(name):
+            return extents.get(name)
+        case Floor(value, divisor):
+            inner = upper_bound(value, extents)
+            return None if inner is None else affine.ceil_div(inner, divisor)
+        case Mod(value, divisor):
+            inner = upper_bound(value, extents)
+            size = None if inner is None else affine.constant(inner)
+            return affine.to_expr(divisor if size is None else min(divisor, size))
+        case _:
+            return None
+
+
+def _shape_copy(state: State, directive: syntax.Directive, copy: Stage, dims: tuple[Affine, ...]) -> None:
+    """Give a packed copy loops that write its buffer in order, the innermost as vectors where its extent is constant."""
+    order: list[str] = []
+    for position, dim in enumerate(dims):
+        loop = next((loop for loop, meaning in copy.forward.items() if affine.same(meaning, dim)), None)
+        if loop is None:
+            loop = _split_for(state, directive, copy, dim, position)
+        if loop is None:
+            return
+        order.append(loop)
+    order = [*(loop for loop in copy.loops if loop not in order and copy.extents[loop] == 1), *order]
+    if len(set(order)) == len(copy.loops) == len(order) and set(order) == set(copy.loops):
+        permute(copy, order)
+        extent = copy.extents[order[-1]]
+        if extent is not None and 4 <= extent <= 64:
+            copy.marks[order[-1]] = "vector"
+
+
+def _split_for(state: State, directive: syntax.Directive, copy: Stage, dim: Affine, position: int) -> str | None:
+    """Split a loop of the copy so that one of the two parts is `dim`; return that part."""
+    match dim:
+        case Floor(value, divisor) | Mod(value, divisor):
+            pass
+        case _:
+            return None
+    loop = next((loop for loop, meaning in copy.forward.items() if affine.same(meaning, value)), None)
+    if loop is None:
+        inner = _split_for(state, directive, copy, value, position)
+        if inner is None:
+            return None
+        loop = inner
+    base = copy.local(loop)
+    split_loop(state, directive, copy, loop, divisor, f"{base}o", f"{base}i")
+    return full(copy.name, f"{base}o" if isinstance(dim, Floor) else f"{base}i")
+
+
+def layout_directive(state: State, directive: syntax.Directive) -> None:
+    (name,) = operands.names(directive, directive.operands)
+    tensor = tensor_table(state.program).get(name)
+    if tensor is None:
+        raise error("S0105", f"`{name}` is no tensor of this operator", directive.span)
+    definition = definers(state.program).get(name)
+    if definition is None or name in state.program.results:
+        raise error(
+            "S0212",
+            f"the caller stores `{name}`, so its layout is not the schedule's",
+            directive.span,
+            help=f"`pack {name} as […]` makes a copy",
+        )
+    if name in state.folds:
+        raise error("S0212", f"`{name}` is folded already", directive.span, help="write the modulus in the layout: `t % 2`")
+    axes = definition.axes
+    env: dict[str, Affine] = {axis: AffineName(axis) for axis in axes}
+    dims = tuple(operands.dimension(directive, e, env, state.knobs) for e in operands.items(operands.the(directive, "as")))
+    state.layouts[name] = storage_of(directive, axes, tensor.shape, dims, False)

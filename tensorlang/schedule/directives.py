@@ -1,0 +1,137 @@
+"""The table of directives, and those that say where a stage runs and how its tensors are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tensorlang.diagnostics import error
+from tensorlang.schedule import operands
+from tensorlang.schedule.copies import layout_directive, pack_directive
+from tensorlang.schedule.loops import fuse, lowest, mark_as, order, reverse, shift, skew, split, tile
+from tensorlang.schedule.plan import Change, full
+from tensorlang.schedule.state import State, loop_of, stage_of
+from tensorlang.syntax import nodes as syntax
+from tensorlang.tensor import affine
+
+
+def _distribute(state: State, directive: syntax.Directive) -> None:
+    (name,) = operands.names(directive, directive.operands)
+    stage = stage_of(state, directive, name)
+    loop = ""
+    if operands.phrase(directive, "at") is not None:
+        owner, loop = loop_of(state, directive, operands.name(directive, operands.the(directive, "at")))
+        if owner is not stage:
+            raise error("S0205", f"`{loop}` is no loop of `{name}`", directive.span)
+    stage.distributed = loop
+
+
+def _at(state: State, directive: syntax.Directive) -> None:
+    (name,) = operands.names(directive, directive.operands)
+    stage = stage_of(state, directive, name)
+    wanted = operands.name(directive, operands.the(directive, "at"))
+    reader = operands.phrase(directive, "in")
+    if reader is not None and len(reader) == 1:
+        wanted = full(operands.name(directive, reader[0]), wanted.rsplit(".", 1)[-1])
+    consumer, loop = loop_of(state, directive, wanted)
+    if consumer is stage:
+        raise error("S0208", f"`{name}` cannot be computed inside its own loop `{loop}`", directive.span)
+    if name in state.program.results:
+        raise error("S0208", f"`{name}` is a result: it is computed at the root", directive.span)
+    stage.inside = (consumer.name, loop)
+
+
+def _root(state: State, directive: syntax.Directive) -> None:
+    for name in operands.names(directive, directive.operands):
+        stage_of(state, directive, name).inside = None
+
+
+def _store_at(state: State, directive: syntax.Directive) -> None:
+    (name,) = operands.names(directive, directive.operands)
+    stage_of(state, directive, name)
+    wanted = operands.name(directive, operands.the(directive, "at"))
+    state.stored_at[name] = ("" if wanted == "root" else loop_of(state, directive, wanted)[1], directive)
+
+
+def _fold(state: State, directive: syntax.Directive) -> None:
+    (name,) = operands.names(directive, directive.operands)
+    stage = stage_of(state, directive, name)
+    definition = next(d for d in stage.definitions if any(t.name == name for t in d.tensors))
+    axis = operands.name(directive, operands.the(directive, "at"))
+    if axis not in definition.axes:
+        raise error("S0209", f"`{name}` has no axis `{axis}`", directive.span, help=f"its axes are {', '.join(definition.axes)}")
+    if name in state.program.results:
+        raise error("S0209", f"`{name}` is a result: all of it has to be stored", directive.span)
+    if name in state.layouts:
+        raise error("S0209", f"`{name}` has a layout already", directive.span, help=f"write the modulus in the layout: `{axis} % 2`")
+    modulus = operands.positive(directive, operands.the(directive, "by"), state.knobs)
+    state.folds.setdefault(name, []).append((definition.axes.index(axis), modulus))
+
+
+def _peel(state: State, directive: syntax.Directive) -> None:
+    (name,) = operands.names(directive, directive.operands)
+    count = operands.positive(directive, operands.the(directive, "by"), state.knobs)
+    stage, loop = loop_of(state, directive, name)
+    if stage.inside is not None:
+        raise error(
+            "S0211",
+            f"`{stage.name}` is computed inside `{stage.inside[1]}`, so its loops cannot be peeled",
+            directive.span,
+            help=f"`root {stage.name}` first",
+        )
+    low = lowest(state, stage, loop)
+    if low is None:
+        raise error(
+            "S0211",
+            f"`{loop}` has no first iteration that is the same everywhere, so it cannot be peeled",
+            directive.span,
+            help="peel before `skew`",
+        )
+    bound = affine.add(low, count)
+    first = lambda nest: nest.restrict(affine.compare("<", loop, bound))  # noqa: E731
+    rest = lambda nest: nest.restrict(affine.compare(">=", loop, bound))  # noqa: E731
+    stage.changes.append(Change((loop,), first, rest, len(stage.cuts)))
+    stage.cuts.append({loop})
+    state.peels.append((stage, directive))
+
+
+def _prefetch(state: State, directive: syntax.Directive) -> None:
+    (name,) = operands.names(directive, directive.operands)
+    _, loop = loop_of(state, directive, operands.name(directive, operands.the(directive, "at")))
+    distance = operands.positive(directive, operands.the(directive, "by"), state.knobs)
+    state.prefetches.append((state.copies.get(name, name), loop, distance))
+
+
+def _done(state: State, directive: syntax.Directive) -> None:
+    """The directive has rewritten the program already."""
+
+
+TABLE: dict[str, Callable[[State, syntax.Directive], None]] = {
+    "split": split,
+    "tile": tile,
+    "order": order,
+    "fuse": fuse,
+    "distribute": _distribute,
+    "skew": skew,
+    "shift": shift,
+    "reverse": reverse,
+    "peel": _peel,
+    "unroll": mark_as("unroll"),
+    "vectorize": mark_as("vector"),
+    "parallel": mark_as("parallel"),
+    "at": _at,
+    "root": _root,
+    "store_at": _store_at,
+    "pack": pack_directive,
+    "layout": layout_directive,
+    "fold": _fold,
+    "prefetch": _prefetch,
+    "flatten": _done,
+    "inline": _done,
+    "rfactor": _done,
+}
+
+
+DIRECTIVES = frozenset(TABLE)
+
+
+LATER = {"cache", "bind", "tensorize", "stages", "specialize", "predicate", "raster", "persistent", "split_k", "tail", "assume"}

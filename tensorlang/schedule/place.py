@@ -1,0 +1,181 @@
+"""Place stages: nests and a tree, readers before what they read, and how many loops own each tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from polyhedral.deps import dependences
+from polyhedral.errors import NestError
+from polyhedral.legality import distances
+from polyhedral.model import Statement, Tree
+from polyhedral.nest import Nest
+from polyhedral.region import place_at
+from polyhedral.schedule import Schedule as Placed
+from tensorlang.diagnostics import error
+from tensorlang.schedule.plan import Plan, Stage, full, nests_of, trees
+from tensorlang.schedule.state import State
+from tensorlang.syntax import nodes as syntax
+from tensorlang.tensor.scop import Stages, StatementInfo
+from tensorlang.tensor.walk import definition_reads
+
+
+def place(state: State, stages: Stages) -> Plan:
+    """Build the nests of every stage, readers before what they read, and the tree."""
+    _nothing_inside_peeled(state)
+    scop = stages.scop
+    statements = {s.name: s for s in scop.statements}
+    order = list(state.stages.values())
+    nests: dict[str, Nest] = {}
+    for stage in _readers_first(order, statements):
+        try:
+            if stage.inside is None:
+                nests |= {p: n for s in stage.statements for p, n in nests_of(stage, s, Nest.identity(scop, statements[s.name])).items()}
+            else:
+                nests |= _region(stage, Placed(scop, nests, _tree(order, statements, nests)), statements)
+        except NestError as refused:
+            where = f" at `{stage.inside[1]}`" if stage.inside is not None else ""
+            raise error("S0208", f"`{stage.name}` cannot be computed{where}: {refused.reason}", stage.definitions[0].span) from None
+    placed = Placed(scop, nests, _tree(order, statements, nests))
+    depth = {
+        array.name: _depth(placed, array.name, *state.stored_at.get(array.name, (None, None)))
+        for array in scop.tensors
+        if array.name not in scop.inputs and array.name not in state.program.results
+    }
+    depth |= _of_copies(state, placed, {a.name for accs in stages.accumulators.values() for a in accs})
+    depth |= _kept_across(placed, depth, {t.name for s in order if _recurs(s) for d in s.definitions for t in d.tensors})
+    folds = {t: tuple(f) for t, f in state.folds.items()}
+    return Plan(state.program, stages, placed, state.layouts, folds, depth, tuple(state.prefetches))
+
+
+def _nothing_inside_peeled(state: State) -> None:
+    """Refuse what is computed inside a loop that has two copies."""
+    for stage, directive in state.peels:
+        first = min(stage.loops.index(loop) for cut in stage.cuts for loop in cut)
+        for other in state.stages.values():
+            if other.inside is not None and other.inside[0] == stage.name and other.inside[1] in stage.loops[first:]:
+                title = f"`{other.name}` is computed inside loop `{other.inside[1]}`, of which peeling makes two"
+                raise error("S0211", title, directive.span, help=f"compute `{other.name}` outside the peeled loop, or at the root")
+
+
+def _readers_first(order: list[Stage], statements: Mapping[str, Statement]) -> list[Stage]:
+    """Return the stages so that one computed inside another comes after every reader of it that is placed inside the same loop."""
+    return [s for s in order if s.inside is None] + [s for s in reversed(order) if s.inside is not None]
+
+
+def _tree(order: list[Stage], statements: Mapping[str, Statement], nests: Mapping[str, Nest]) -> tuple[Tree, ...]:
+    """Return the tree of the stages that have nests so far."""
+    present = [stage for stage in order if all(s.name in nests for s in stage.statements)]
+
+    def inside(loop: str, within: list[StatementInfo]) -> tuple[Tree, ...]:
+        out: list[Tree] = []
+        for stage in present:
+            if stage.inside is not None and stage.inside[1] == loop and _feeds(stage, within, statements, present):
+                out += trees(stage, list(stage.statements), list(stage.loops), inside)
+        return tuple(out)
+
+    return tuple(t for stage in present if stage.inside is None for t in trees(stage, list(stage.statements), list(stage.loops), inside))
+
+
+def _made(stage: Stage) -> set[str]:
+    return {t.name for d in stage.definitions for t in d.tensors}
+
+
+def _feeds(stage: Stage, within: list[StatementInfo], statements: Mapping[str, Statement], order: list[Stage]) -> bool:
+    """Tell whether statements in `within`, or stages computed for them in the same loop or deeper, read what `stage` defines."""
+    readers = {s.name for s in within}
+    grown = True
+    while grown:
+        grown = False
+        for other in order:
+            mine = {s.name for s in other.statements}
+            if other is stage or other.inside is None or mine <= readers:
+                continue
+            if any(a.tensor in _made(other) for r in readers for a in statements[r].reads):
+                readers |= mine
+                grown = True
+    return any(a.tensor in _made(stage) for r in readers for a in statements[r].reads)
+
+
+def _region(stage: Stage, schedule: Placed, statements: Mapping[str, Statement]) -> dict[str, Nest]:
+    """Return the nests of a stage over the region that its readers need, under the outer loops it shares with them."""
+    assert stage.inside is not None
+    consumer, loop = stage.inside
+    made = _made(stage)
+    readers = [p for p in schedule.places if any(a.tensor in made for a in statements[schedule.nests[p].statement].reads)]
+    outside = [r for r in readers if loop not in schedule.nests[r].loops]
+    if outside or not readers:
+        where = f"`{outside[0]}`, which does not run inside loop `{loop}`, reads it" if outside else f"nothing in `{consumer}` reads it"
+        raise error("S0208", f"`{stage.name}` cannot be computed at `{loop}`: {where}", stage.definitions[0].span)
+    depth = schedule.nests[readers[0]].loops.index(loop) + 1
+    names = {s.name: {i: full(stage.name, i) for i in s.iters} for s in stage.statements}
+    found = place_at(schedule, [s.name for s in stage.statements], stage.definitions[0].tensors[0].name, readers, depth, names)
+    return {p: n for s, nest in zip(stage.statements, found, strict=True) for p, n in nests_of(stage, s, nest, depth).items()}
+
+
+def _recurs(stage: Stage) -> bool:
+    return any(_made(stage) & set(definition_reads(d)) for d in stage.definitions)
+
+
+def _kept_across(placed: Placed, depth: Mapping[str, int], recurrent: set[str]) -> dict[str, int]:
+    """Return the depths of tensors whose values are read in a later iteration of a loop that would make them private."""
+    candidates = {t for t in recurrent if depth.get(t, 0) > 0}
+    if not candidates:
+        return {}
+    out: dict[str, int] = {}
+    for dep in dependences(placed.scop):
+        if dep.tensor in candidates and dep.kind == "RAW":
+            loops = [loop.name for loop in placed.places[dep.target].loops[: depth[dep.tensor]]]
+            for _, ranges in distances(placed, [dep], loops):
+                crossing = next((k for k, (low, high) in enumerate(ranges) if low != 0 or high != 0), len(ranges))
+                out[dep.tensor] = min(out.get(dep.tensor, len(loops)), crossing)
+    return out
+
+
+def _depth(placed: Placed, tensor: str, stored_at: str | None, directive: syntax.Directive | None) -> int:
+    """Return how many loops enclose every access of `tensor`, or those down to `stored_at`."""
+    touching = _touching(placed, tensor)
+    common = _shared(placed, touching)
+    if stored_at is None:
+        return common
+    loops = placed.places[touching[0]].loops[:common]
+    names = [loop.name for loop in loops]
+    if stored_at and stored_at not in names and directive is not None:
+        title = f"`{tensor}` cannot be stored inside loop `{stored_at}`: not all that touches it runs there"
+        raise error("S0214", title, directive.span, help=f"loops around every use of it: {', '.join(names) or 'none'}")
+    return names.index(stored_at) + 1 if stored_at in names else 0
+
+
+def _touching(placed: Placed, tensor: str) -> list[str]:
+    return [
+        name
+        for name, nest in placed.nests.items()
+        if any(a.tensor == tensor for a in (placed.statements[nest.statement].write, *placed.statements[nest.statement].reads))
+    ]
+
+
+def _shared(placed: Placed, placements: list[str]) -> int:
+    """Return how many loops enclose all of `placements`."""
+    first = placements[0]
+    return min((placed.shared(first, other) for other in placements[1:]), default=placed.shared(first, first))
+
+
+def _of_copies(state: State, placed: Placed, accumulators: set[str]) -> dict[str, int]:
+    """Return the depths of accumulators of which peeling makes copies: each copy runs in loops of its own and keeps its sums there."""
+    out: dict[str, int] = {}
+    for stage in dict.fromkeys(stage.name for stage, _ in state.peels):
+        around = {s.name: set(state.stages[stage].cut_around(s.name)) for s in state.stages[stage].statements}
+        for tensor in accumulators:
+            touching = _touching(placed, tensor)
+            statements = {placed.nests[p].statement for p in touching}
+            if not statements <= around.keys():
+                continue
+            cuts = set.intersection(*(around[s] for s in statements))
+            copies: dict[tuple[bool, ...], list[str]] = {}
+            for p in touching:
+                suffix = p.removeprefix(placed.nests[p].statement).split(".")
+                copies.setdefault(tuple(f"first{k or ''}" in suffix for k in sorted(cuts)), []).append(p)
+            depth = min(_shared(placed, group) for group in copies.values())
+            loops = {loop.name for loop in placed.places[touching[0]].loops[:depth]}
+            if len(copies) > 1 and all(loops & state.stages[stage].cuts[k] for k in cuts):
+                out[tensor] = depth
+    return out

@@ -1,0 +1,59 @@
+"""Directives that rewrite the program before it has loops: `inline`, `pack`, `rfactor`, `flatten`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tensorlang.diagnostics import error
+from tensorlang.schedule import operands
+from tensorlang.schedule.pack import pack
+from tensorlang.schedule.rfactor import rfactor
+from tensorlang.schedule.state import State
+from tensorlang.syntax import nodes as syntax
+from tensorlang.tensor.compose import can_inline, eliminate_dead, inline
+from tensorlang.tensor.flatten import flatten
+from tensorlang.tensor.walk import definers, tensor_table
+
+
+def _inline(state: State, directive: syntax.Directive) -> None:
+    for name in operands.names(directive, directive.operands):
+        definition = definers(state.program).get(name)
+        if definition is None or name in state.program.results:
+            why = "a result has to be stored" if name in state.program.results else "it is no tensor defined here"
+            raise error("S0202", f"`{name}` cannot be inlined: {why}", directive.span)
+        if name in state.copies.values():
+            raise error("S0202", f"`{name}` cannot be inlined: it is a copy that `pack` makes", directive.span, help="leave out the `pack`")
+        if not can_inline(definition):
+            raise error("S0202", f"`{name}` cannot be inlined: it is a reduction, a recurrence or one of several results", directive.span)
+        state.program = eliminate_dead(inline(state.program, name))
+
+
+def _pack_rewrite(state: State, directive: syntax.Directive) -> None:
+    (name,) = operands.names(directive, directive.operands)
+    if name not in tensor_table(state.program):
+        raise error("S0105", f"`{name}` is no tensor of this operator", directive.span)
+    made = pack(state.program, name)
+    if isinstance(made, str):
+        raise error("S0203", f"`{name}` cannot be packed: {made}", directive.span)
+    state.program, state.copies[name] = made
+
+
+def _rfactor_rewrite(state: State, directive: syntax.Directive) -> None:
+    (name,) = operands.names(directive, directive.operands)
+    by = operands.positive(directive, operands.the(directive, "by"), state.knobs)
+    made = rfactor(state.program, name, by)
+    if isinstance(made, str):
+        raise error("S0204", f"`{name}` cannot be factored out: {made}", directive.span)
+    state.program = made
+
+
+def _flatten_rewrite(state: State, directive: syntax.Directive) -> None:
+    state.program = flatten(state.program, state.kept)
+
+
+REWRITES: dict[str, Callable[[State, syntax.Directive], None]] = {
+    "flatten": _flatten_rewrite,
+    "inline": _inline,
+    "pack": _pack_rewrite,
+    "rfactor": _rfactor_rewrite,
+}

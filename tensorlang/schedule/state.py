@@ -1,0 +1,72 @@
+"""What directives change, and how they find the stages and loops they name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from polyhedral.expr import TRUE
+from polyhedral.model import Scop
+from tensorlang.diagnostics import error
+from tensorlang.schedule.plan import Stage, Storage, full
+from tensorlang.syntax import nodes as syntax
+from tensorlang.tensor.nodes import Program
+
+
+@dataclass(slots=True)
+class State:
+    """What directives change."""
+
+    program: Program
+    knobs: Mapping[str, int]
+    stages: dict[str, Stage] = field(default_factory=dict)
+    """First tensor of each stage → stage."""
+    copies: dict[str, str] = field(default_factory=dict)
+    """Packed tensor → its copy."""
+    layouts: dict[str, Storage] = field(default_factory=dict)
+    folds: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    stored_at: dict[str, tuple[str, syntax.Directive]] = field(default_factory=dict)
+    """Tensor → the loop that privatises it ("" for none), and who said so."""
+    peels: list[tuple[Stage, syntax.Directive]] = field(default_factory=list)
+    prefetches: list[tuple[str, str, int]] = field(default_factory=list)
+    scop: Scop = field(default_factory=lambda: Scop((), TRUE, (), frozenset(), ()))
+    kept: frozenset[str] = frozenset()
+    """Tensors that the caller stores in a layout."""
+
+
+def stage_of(state: State, directive: syntax.Directive, name: str) -> Stage:
+    """Return the stage that defines tensor `name`."""
+    for stage in state.stages.values():
+        if any(t.name == name for d in stage.definitions for t in d.tensors):
+            return stage
+    known = sorted(t.name for s in state.stages.values() for d in s.definitions for t in d.tensors)
+    params = {p.name for p in state.program.params}
+    why = "is an input: it has no loops" if name in params else "is no tensor of this operator"
+    raise error("S0105", f"`{name}` {why}", directive.span, help=f"tensors with loops: {', '.join(known)}")
+
+
+def loop_of(state: State, directive: syntax.Directive, name: str) -> tuple[Stage, str]:
+    """Return the loop called `name`, in full or by its last part where that is unique."""
+    for stage in state.stages.values():
+        if name in stage.loops:
+            return stage, name
+    found = [(s, loop) for s in state.stages.values() if not s.synthetic for loop in s.loops if s.local(loop) == name]
+    found = found or [(s, loop) for s in state.stages.values() for loop in s.loops if s.local(loop) == name]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise error(
+            "S0104",
+            f"`{name}` could be {' or '.join(f'`{loop}`' for _, loop in found)}",
+            directive.span,
+            help="write the full name",
+        )
+    known = ", ".join(loop for s in state.stages.values() for loop in s.loops)
+    raise error("S0103", f"there is no loop `{name}` at this point", directive.span, help=f"the loops are now {known}")
+
+
+def fresh_loop(state: State, directive: syntax.Directive, stage: Stage, name: str, gone: tuple[str, ...] = ()) -> str:
+    loop = full(stage.name, name)
+    if loop in stage.loops and loop not in gone:
+        raise error("S0106", f"`{stage.name}` has a loop `{name}` already", directive.span, help="choose another name")
+    return loop

@@ -9,11 +9,12 @@ import numpy as np
 
 from codegen.dtypes import DType, bool_, compute_dtype, f32, i64
 from polyhedral import expr as px
-from tensorlang.check import affine
+from tensorlang.check import bounds
 from tensorlang.check.problems import error
 from tensorlang.check.types import limits
 from tensorlang.check.values import Choice, Cnd, Fn, Idx, Limit, Num, Packed, Str, Tensor, Tup, Val, Value
 from tensorlang.diagnostics import NOWHERE, Span
+from tensorlang.tensor import affine
 from tensorlang.tensor import nodes as ir
 
 ARITHMETIC = frozenset(("+", "-", "*", "/", "//", "%", "min", "max"))
@@ -294,8 +295,8 @@ def _affine(value: Value, span: Span) -> px.Expr | None:
 def _indices(op: str, a: Value, b: Value, span: Span) -> Value:
     out = _index_arithmetic(op, a, b, span)
     if isinstance(out, Idx):
-        form = affine.linear(out.expr)
-        if any(abs(n) > LARGEST_INDEX for n in (form.const, *(f for _, f in form.terms))):
+        factors, const = affine.terms(out.expr)
+        if any(abs(n) > LARGEST_INDEX for n in (const, *factors.values())):
             raise beyond(span)
     return out
 
@@ -311,7 +312,7 @@ def _index_arithmetic(op: str, a: Value, b: Value, span: Span) -> Value:
         case "-":
             return Idx(affine.sub(x, y), size)
         case "*":
-            product = affine.times(x, y)
+            product = affine.mul(x, y)
             return Idx(product, size) if product is not None else _general(op, x, y, span)
         case "//" | "%":
             return _index_division(op, x, y, size, span)
@@ -332,7 +333,7 @@ def _index_division(op: str, x: px.Expr, y: px.Expr, size: bool, span: Span) -> 
     if divisor == 0:
         raise error("T0118", "an index is divided by zero", span, f"`{op} 0`", help="change the divisor")
     if op == "//":
-        return Idx(affine.floordiv(x if divisor > 0 else affine.scale(-1, x), abs(divisor)), size)
+        return Idx(affine.floor(x if divisor > 0 else affine.scale(-1, x), abs(divisor)), size)
     if divisor > 0:
         return Idx(affine.mod(x, divisor), size)
     return Idx(affine.scale(-1, affine.mod(affine.scale(-1, x), -divisor)), size)
@@ -343,7 +344,7 @@ def _general(op: str, x: px.Expr, y: px.Expr, span: Span) -> Val:
     return Val(
         ir.Binary(op, ir.IndexValue(x, span=span), ir.IndexValue(y, span=span), span=span),  # type: ignore[arg-type]
         i64,
-        factors=affine.names(x) | affine.names(y),
+        factors=affine.name_set(x) | affine.name_set(y),
     )
 
 
@@ -414,12 +415,12 @@ def _interval(op: str, a: Value, b: Value) -> tuple[px.Expr | None, px.Expr | No
                 None if ahi is None or blo is None else affine.sub(ahi, blo),
             )
         case "max":
-            lo = alo if blo is None else blo if alo is None else affine.larger(alo, blo)
-            return lo, None if ahi is None or bhi is None else affine.larger(ahi, bhi)
+            lo = alo if blo is None else blo if alo is None else bounds.larger(alo, blo)
+            return lo, None if ahi is None or bhi is None else bounds.larger(ahi, bhi)
         case "min":
             hi = ahi if bhi is None else bhi if ahi is None else affine.minimum(ahi, bhi)
             return (None if alo is None or blo is None else _smaller(alo, blo)), hi
-        case "%" if (divisor := _affine(b, NOWHERE)) is not None and affine.surely_nonnegative(affine.sub(divisor, affine.ONE), {}):
+        case "%" if (divisor := _affine(b, NOWHERE)) is not None and bounds.surely_nonnegative(affine.sub(divisor, affine.ONE), {}):
             return affine.ZERO, divisor
         case _:
             return None, None
@@ -430,7 +431,7 @@ def _plus(a: px.Expr | None, b: px.Expr | None) -> px.Expr | None:
 
 
 def _smaller(a: px.Expr, b: px.Expr) -> px.Expr:
-    return b if affine.larger(a, b) == a else a if affine.larger(a, b) == b else affine.minimum(a, b)
+    return b if bounds.larger(a, b) == a else a if bounds.larger(a, b) == b else affine.minimum(a, b)
 
 
 def interval(value: Value) -> tuple[px.Expr | None, px.Expr | None]:
@@ -552,7 +553,7 @@ def choose(cond: Value, then: Value, orelse: Value, span: Span) -> Value:
     dtype = meeting_type(then, orelse, span)
     (tlo, thi), (elo, ehi) = interval(then), interval(orelse)
     lo = None if tlo is None or elo is None else _smaller(tlo, elo)
-    hi = None if thi is None or ehi is None else affine.larger(thi, ehi)
+    hi = None if thi is None or ehi is None else bounds.larger(thi, ehi)
     return Val(ir.Select(test, _operand(then, dtype, span), _operand(orelse, dtype, span), span=span), dtype, lo, hi)
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from codegen.dtypes import DType
 from polyhedral import expr as px
-from tensorlang.check import affine
 from tensorlang.check.bindings import Arg
 from tensorlang.check.module import Module
 from tensorlang.check.packs import Lengths, PackNames, dimension_names
@@ -17,6 +16,7 @@ from tensorlang.check.scalar import value
 from tensorlang.check.scope import Context, Scope
 from tensorlang.check.values import Idx, Packed, Value
 from tensorlang.syntax import nodes as sx
+from tensorlang.tensor import affine
 from tensorlang.tensor.walk import Fresh
 
 TensorArg = Arg | tuple[Arg, ...] | None
@@ -120,5 +120,5 @@ def show_shape(arg: Arg) -> str:
 def product(sizes: Iterable[px.Expr]) -> px.Expr | None:
     out: px.Expr | None = affine.ONE
     for size in sizes:
-        out = None if out is None else affine.times(out, size)
+        out = None if out is None else affine.mul(out, size)
     return out

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from codegen.dtypes import DType, compute_dtype
 from polyhedral import expr as px
-from tensorlang.check import affine, arith
+from tensorlang.check import arith
 from tensorlang.check.bindings import Binding, Call
 from tensorlang.check.boxes import find_boxes
 from tensorlang.check.equations import Body, Equation, axis_sizes, called, check_results, declare_locals, equations_of, open_equation
@@ -22,6 +22,7 @@ from tensorlang.check.scalar import value
 from tensorlang.check.scope import Context, Scope
 from tensorlang.check.values import Idx, Tensor, Tup, Value
 from tensorlang.diagnostics import CompileError
+from tensorlang.tensor import affine
 from tensorlang.tensor import nodes as ir
 from tensorlang.tensor.walk import Fresh
 
@@ -170,9 +171,9 @@ def _axes(body: Body, equations: list[Equation], tensor: Tensor) -> tuple[str, .
             continue
         placeholder = tuple(str(k) for k in range(tensor.rank))
         for slot in slots_of(body, equation, opened, tensor, placeholder):
-            form = affine.linear(slot.at)
-            match form.terms:
-                case ((px.Name(name), 1),) if name.startswith("?") and wishes[int(slot.axis)] is None and name[1:] not in wishes:
+            factors, _ = affine.terms(slot.at)
+            match list(factors.items()):
+                case [(px.Name(name), 1)] if name.startswith("?") and wishes[int(slot.axis)] is None and name[1:] not in wishes:
                     wishes[int(slot.axis)] = name[1:]
                 case _:
                     pass

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from polyhedral import expr as px
-from tensorlang.check import affine
+from tensorlang.check import bounds
 from tensorlang.check.bindings import Call
 from tensorlang.check.equations import (
     Body,
@@ -30,6 +30,7 @@ from tensorlang.check.scope import expand
 from tensorlang.check.values import Dim, Tensor
 from tensorlang.check.walk import descendants
 from tensorlang.syntax import nodes as sx
+from tensorlang.tensor import affine
 
 
 def find_boxes(body: Body, call: Call) -> None:
@@ -142,7 +143,7 @@ def _hull(uppers: Iterable[px.Expr | None]) -> px.Expr | None:
     out: px.Expr | None = None
     for upper in uppers:
         if upper is not None:
-            out = upper if out is None else affine.larger(out, upper)
+            out = upper if out is None else bounds.larger(out, upper)
     return out
 
 
@@ -165,15 +166,15 @@ def _uppers(
 def _upper(at: px.Expr, ranges: Mapping[str, tuple[px.Expr, px.Expr]]) -> px.Expr | None:
     """Return one more than the maximum of `at` over the ranges; None when an index has none."""
     for _ in range(16):
-        open_names = [n for n in sorted(affine.names(at)) if n.startswith("?")]
+        open_names = [n for n in sorted(affine.name_set(at)) if n.startswith("?")]
         if not open_names:
             return affine.add(at, affine.ONE)
-        mentioned = {m for n in open_names if n in ranges for m in affine.names(ranges[n][0]) | affine.names(ranges[n][1])}
+        mentioned = {m for n in open_names if n in ranges for m in (*affine.names(ranges[n][0]), *affine.names(ranges[n][1]))}
         name = next((n for n in open_names if n not in mentioned), open_names[0])
         if name not in ranges:
             return None
         lo, hi = ranges[name]
-        factor = dict(affine.linear(at).terms).get(px.Name(name), 0)
+        factor = affine.terms(at)[0].get(px.Name(name), 0)
         at = affine.substitute(at, {name: lo if factor < 0 else affine.sub(hi, affine.ONE)})
     return None
 

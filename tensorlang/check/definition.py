@@ -12,7 +12,6 @@ from itertools import product
 
 from codegen.dtypes import DTYPES, DType
 from polyhedral import expr as px
-from tensorlang.check import affine
 from tensorlang.check.binder import Given, TensorArg
 from tensorlang.check.bindings import Arg
 from tensorlang.check.body import elaborate
@@ -27,6 +26,7 @@ from tensorlang.check.types import CLASSES, REPRESENTATIVE
 from tensorlang.check.walk import descendants
 from tensorlang.diagnostics import CompileError, Diagnostic
 from tensorlang.syntax import nodes as sx
+from tensorlang.tensor import affine
 from tensorlang.tensor.prove import prove
 
 _LENGTHS = (1, 2, 0, 3)
@@ -256,12 +256,12 @@ class _StandIn:
             case sx.Apply("rank", (sx.Id(pack),)) if pack in self.lengths:
                 return px.Int(self.lengths[pack])
             case sx.Apply("sum", (sx.Pack(sx.Id(pack)),)) if pack in self.lengths:
-                return affine.total([self.size(f"{pack}.{k}") for k in range(self.lengths[pack])])
+                return affine.add(*(self.size(f"{pack}.{k}") for k in range(self.lengths[pack])))
             case sx.Binary("+", lhs, rhs):
                 return affine.add(self.extent(lhs, position), self.extent(rhs, position))
             case sx.Binary("-", lhs, rhs):
                 return affine.sub(self.extent(lhs, position), self.extent(rhs, position))
-            case sx.Binary("*", lhs, rhs) if (whole := affine.times(self.extent(lhs, position), self.extent(rhs, position))) is not None:
+            case sx.Binary("*", lhs, rhs) if (whole := affine.mul(self.extent(lhs, position), self.extent(rhs, position))) is not None:
                 return whole
             case _:
                 raise NeedsStatic(frozenset(n.name for n in descendants(node) if isinstance(n, sx.Id)), node.span, "is part of a dimension")

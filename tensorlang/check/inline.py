@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from codegen.dtypes import DType
 from polyhedral import expr as px
-from tensorlang.check import affine, arith
+from tensorlang.check import arith
 from tensorlang.check.binder import Given
 from tensorlang.check.bindings import Arg, Inlined
 from tensorlang.check.body import elaborate
@@ -26,6 +26,7 @@ from tensorlang.check.signature import bind
 from tensorlang.check.values import Dim, Fn, Idx, Num, Packed, Str, Tensor, Value
 from tensorlang.diagnostics import CompileError, Diagnostic, Label, Span
 from tensorlang.syntax import nodes as sx
+from tensorlang.tensor import affine
 from tensorlang.tensor import nodes as ir
 from tensorlang.tensor.walk import program_names, rename_program, substitute_reads
 
@@ -222,7 +223,7 @@ def _known(found: Value, span: Span) -> object:
         case Idx(e) if (size := affine.constant(e)) is not None:
             return size
         case Idx(e):
-            raise NeedsStatic(affine.names(e), span, "is an attribute of a call")
+            raise NeedsStatic(affine.name_set(e), span, "is an attribute of a call")
         case _:
             raise error(
                 "T0163",
@@ -340,9 +341,9 @@ def _row_major(slots: Sequence[ir.Slot], sizes: Sequence[px.Expr], span: Span) -
                 span,
                 help="pass a tensor of the declared dimensions",
             )
-        product = affine.times(out, size)
+        product = affine.mul(out, size)
         if product is None:
-            raise NeedsStatic(affine.names(size), span, "is a factor of a composite dimension")
+            raise NeedsStatic(affine.name_set(size), span, "is a factor of a composite dimension")
         out = affine.add(product, slot)
     return out
 
@@ -354,10 +355,10 @@ def _digits(whole: px.Expr, sizes: Sequence[px.Expr], span: Span) -> list[px.Exp
         if position == 0:
             out.insert(0, whole)
         elif number is None:
-            raise NeedsStatic(affine.names(size), span, "is a factor of a composite dimension")
+            raise NeedsStatic(affine.name_set(size), span, "is a factor of a composite dimension")
         else:
             out.insert(0, affine.mod(whole, number) if number else affine.ZERO)
-            whole = affine.floordiv(whole, number) if number else affine.ZERO
+            whole = affine.floor(whole, number) if number else affine.ZERO
     return out
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from codegen.dtypes import DType
 from polyhedral import expr as px
-from tensorlang.check import affine
 from tensorlang.check.binder import Given, TensorArg
 from tensorlang.check.bindings import Arg
 from tensorlang.check.body import elaborate
@@ -127,4 +126,4 @@ def _size(given: int | str | tuple[int | str, ...] | list[int | str]) -> px.Expr
     return tuple(_extent(d) for d in given) if isinstance(given, tuple | list) else _extent(given)
 
 
-__all__ = ["ArgType", "affine", "instantiate", "specialise"]
+__all__ = ["ArgType", "instantiate", "specialise"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from codegen.dtypes import DType
 from polyhedral import expr as px
-from tensorlang.check import affine, arith
+from tensorlang.check import arith, bounds
 from tensorlang.check.equations import (
     Body,
     Equation,
@@ -28,6 +28,7 @@ from tensorlang.check.scope import Scope, expand
 from tensorlang.check.solve import Slot, Solution, solve
 from tensorlang.check.values import Dim, Idx, Packed, Tensor, Tup, Value
 from tensorlang.syntax import nodes as sx
+from tensorlang.tensor import affine
 from tensorlang.tensor.walk import Fresh
 
 
@@ -95,7 +96,7 @@ def solve_equation(body: Body, equation: Equation, name: str, axes: tuple[str, .
     for index, (lo, hi) in ranges.items():
         at = solution.indices[index]
         low, high = affine.substitute(lo, solution.indices), affine.substitute(hi, solution.indices)
-        inside = affine.in_box(affine.sub(at, low), affine.sub(high, low), box)
+        inside = bounds.in_box(affine.sub(at, low), affine.sub(high, low), box)
         guard = affine.conj(guard, _tidy(inside, at, low, high))
     scope = _rebound(opened.scope, solution)
     scope = scope.bounded({**box, **_axis_ranges(ranges, solution)})
@@ -109,7 +110,7 @@ def solve_equation(body: Body, equation: Equation, name: str, axes: tuple[str, .
 def _tidy(inside: px.Cond, at: px.Expr, low: px.Expr, high: px.Expr) -> px.Cond:
     """Return the halves of `low <= at < high` that `inside` (about at - low) still asks for, as people write them."""
     parts = inside.conds if isinstance(inside, px.And) else (inside,)
-    shift = px.Int(affine.linear(at).const)
+    shift = px.Int(affine.terms(at)[1])
     out: list[px.Cond] = []
     for part in parts:
         match part:
@@ -213,10 +214,10 @@ def _axis_ranges(ranges: Mapping[str, tuple[px.Expr, px.Expr]], solution: Soluti
     """Return the ranges of axes that are an index plus something: they are as wide as the index's."""
     out = {}
     for index, (lo, hi) in ranges.items():
-        form = affine.linear(solution.indices[index])
-        if len(form.terms) == 1 and form.terms[0][1] == 1 and isinstance(axis := form.terms[0][0], px.Name):
+        factors, const = affine.terms(solution.indices[index])
+        if list(factors.values()) == [1] and isinstance(axis := next(iter(factors)), px.Name):
             low, high = affine.substitute(lo, solution.indices), affine.substitute(hi, solution.indices)
-            out[axis.name] = (affine.add(low, px.Int(-form.const)), affine.add(high, px.Int(-form.const)))
+            out[axis.name] = (affine.add(low, -const), affine.add(high, -const))
     return out
 
 

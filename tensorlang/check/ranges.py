@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from polyhedral import expr as px
-from tensorlang.check import affine
 from tensorlang.check.problems import NeedsStatic, error, labelled
 from tensorlang.check.reads import show
 from tensorlang.check.scope import Context, Scope, expand
@@ -20,6 +19,7 @@ from tensorlang.check.values import Idx, Num, Packed, Str, Tensor, Value
 from tensorlang.check.walk import children, descendants
 from tensorlang.diagnostics import CompileError, Span
 from tensorlang.syntax import nodes as sx
+from tensorlang.tensor import affine
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ def _read_places(ctx: Context, scope: Scope, node: sx.Index, known: frozenset[st
 def _product(sizes: tuple[px.Expr, ...]) -> px.Expr | None:
     out: px.Expr | None = affine.ONE
     for size in sizes:
-        out = None if out is None else affine.times(out, size)
+        out = None if out is None else affine.mul(out, size)
     return out
 
 

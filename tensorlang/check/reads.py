@@ -13,12 +13,13 @@ from dataclasses import dataclass, replace
 
 from codegen.dtypes import DType, bool_, compute_dtype, i64
 from polyhedral import expr as px
-from tensorlang.check import affine, arith
+from tensorlang.check import arith, bounds
 from tensorlang.check.problems import NeedsStatic, did_you_mean, error
 from tensorlang.check.scope import Context, Scope, expand
 from tensorlang.check.values import Choice, Cnd, Dim, Idx, Num, Packed, Tensor, Val, Value
 from tensorlang.diagnostics import Span
 from tensorlang.syntax import nodes as sx
+from tensorlang.tensor import affine
 from tensorlang.tensor import nodes as ir
 
 
@@ -215,7 +216,7 @@ def _inside(scope: Scope, entries: list[Entry], span: Span) -> Value:
     for entry in entries:
         match entry.at:
             case Idx(at):
-                out = arith.logic("and", out, Cnd(affine.in_box(at, entry.size, scope.ranges)), span)
+                out = arith.logic("and", out, Cnd(bounds.in_box(at, entry.size, scope.ranges)), span)
             case Val():
                 below = arith.compare(">=", entry.at, Num(0), span)
                 above = arith.compare("<", entry.at, Idx(entry.size, True), span)
@@ -229,7 +230,7 @@ def _known_inside(entry: Entry) -> Idx | Val:
 
 def _brought_in(ctx: Context, scope: Scope, entry: Entry, word: str) -> Idx | Val:
     """Return the index that `clamp`, `wrap` or `reflect` reads instead."""
-    if isinstance(entry.at, Idx) and affine.in_box(entry.at.expr, entry.size, scope.ranges) == px.TRUE:
+    if isinstance(entry.at, Idx) and bounds.in_box(entry.at.expr, entry.size, scope.ranges) == px.TRUE:
         return entry.at
     return bring_in(ctx, entry.at, entry.size, word, entry.span)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from codegen.dtypes import DTYPES, DType, bool_, compute_dtype, f32
 from polyhedral import expr as px
-from tensorlang.check import affine, arith
+from tensorlang.check import arith
 from tensorlang.check.problems import NeedsStatic, did_you_mean, error
 from tensorlang.check.ranges import agreed, bound_names, places
 from tensorlang.check.scope import Context, Scope, expand_pack, no_shadowing
@@ -15,6 +15,7 @@ from tensorlang.check.values import Cnd, Idx, Num, Packed, Tup, Val, Value
 from tensorlang.check.walk import descendants, uses
 from tensorlang.diagnostics import Span
 from tensorlang.syntax import nodes as sx
+from tensorlang.tensor import affine
 from tensorlang.tensor import nodes as ir
 from tensorlang.tensor.walk import refresh
 

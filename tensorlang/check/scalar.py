@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from codegen.dtypes import DTYPES, DType, bool_, f64
 from polyhedral import expr as px
-from tensorlang.check import affine, arith
+from tensorlang.check import arith
 from tensorlang.check.problems import did_you_mean, error
 from tensorlang.check.reads import bring_in, element, find_tensor, read, refine
 from tensorlang.check.reduction import condition, reduction, type_named
@@ -18,6 +18,7 @@ from tensorlang.check.values import Choice, Cnd, Fn, Idx, Limit, Num, Packed, St
 from tensorlang.check.walk import uses
 from tensorlang.diagnostics import Span
 from tensorlang.syntax import nodes as sx
+from tensorlang.tensor import affine
 from tensorlang.tensor import nodes as ir
 from tensorlang.tensor.walk import refresh, value_names
 

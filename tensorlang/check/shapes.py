@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from polyhedral import expr as px
-from tensorlang.check import affine, arith
+from tensorlang.check import arith
 from tensorlang.check.binder import Binder, args_of, dims_of, pack_names, product, show_shape, tensor_params, wrong_rank
 from tensorlang.check.bindings import Arg
 from tensorlang.check.packs import dimension_names
@@ -18,6 +18,7 @@ from tensorlang.check.types import CONSTANTS
 from tensorlang.check.values import Idx, Num, Packed, Val
 from tensorlang.check.walk import children, descendants
 from tensorlang.syntax import nodes as sx
+from tensorlang.tensor import affine
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,11 +216,11 @@ def _meet_composite(b: Binder, m: Met, items: Sequence[sx.Node]) -> bool:
 def _quotient(b: Binder, m: Met, whole: px.Expr, divisor: px.Expr, name: str) -> px.Expr:
     d = affine.constant(divisor)
     if d is None:
-        raise NeedsStatic(affine.names(divisor), m.param.span, "is a factor of a composite dimension")
+        raise NeedsStatic(affine.name_set(divisor), m.param.span, "is a factor of a composite dimension")
     if d == 0:
         return affine.ZERO
     if affine.mod(whole, d) == affine.ZERO:
-        return affine.floordiv(whole, d)
+        return affine.floor(whole, d)
     if affine.constant(whole) is not None:
         raise error(
             "R0203",
@@ -229,7 +230,7 @@ def _quotient(b: Binder, m: Met, whole: px.Expr, divisor: px.Expr, name: str) ->
             help=f"make the dimension a multiple of {d}",
         )
     if not b.given.checks_ranges:
-        raise NeedsStatic(affine.names(whole), m.param.span, f"must be a multiple of {d}")
+        raise NeedsStatic(affine.name_set(whole), m.param.span, f"must be a multiple of {d}")
     b.invented.append(name)
     return px.Name(name)
 

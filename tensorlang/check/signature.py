@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 
 from codegen.dtypes import DTYPES, DType
 from polyhedral import expr as px
-from tensorlang.check import affine
+from tensorlang.check import bounds
 from tensorlang.check.attributes import bind_attributes, bind_element_types, check_attribute_ranges, repeat_defaults
 from tensorlang.check.binder import Binder, Given, args_of, dims_of, pack_names, product, tensor_params
 from tensorlang.check.bindings import Arg, Binding
@@ -29,6 +29,7 @@ from tensorlang.check.sizes import check_conditions, name_sizes, size_parameters
 from tensorlang.check.values import Dim, Idx, Num, Packed, Tensor, Value
 from tensorlang.check.walk import descendants
 from tensorlang.syntax import nodes as sx
+from tensorlang.tensor import affine
 from tensorlang.tensor import nodes as ir
 
 
@@ -84,15 +85,15 @@ def _symbolic(b: Binder, values: Mapping[str, Value], parameters: Sequence[ir.Te
     seen: dict[str, None] = {}
     for tensor in parameters:
         for size in tensor.shape:
-            seen.update(dict.fromkeys(sorted(affine.names(size))))
+            seen.update(dict.fromkeys(sorted(affine.name_set(size))))
     for item in values.values():
         for part in item.items if isinstance(item, Packed) else (item,):
             if isinstance(part, Idx):
-                seen.update(dict.fromkeys(sorted(affine.names(part.expr))))
+                seen.update(dict.fromkeys(sorted(affine.name_set(part.expr))))
     for result in results:
         for dim in result.dims:
             for size in dim.sizes:
-                seen.update(dict.fromkeys(sorted(affine.names(size))))
+                seen.update(dict.fromkeys(sorted(affine.name_set(size))))
     return tuple(seen)
 
 
@@ -221,5 +222,5 @@ def _check_extents(b: Binder, param: sx.Param, sizes: Sequence[px.Expr]) -> None
                 "declared here",
                 help="change the arguments or attributes that its shape depends on",
             )
-        if number is None and not affine.surely_nonnegative(size, {}):
+        if number is None and not bounds.surely_nonnegative(size, {}):
             b.context = affine.conj(b.context, affine.compare(">=", size, affine.ZERO))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from polyhedral import expr as px
-from tensorlang.check import affine, arith
+from tensorlang.check import arith
 from tensorlang.check.binder import Binder
 from tensorlang.check.problems import did_you_mean, error
 from tensorlang.check.scalar import value
 from tensorlang.check.scope import expand
 from tensorlang.check.values import Value
 from tensorlang.syntax import nodes as sx
+from tensorlang.tensor import affine
 
 
 def size_parameters(b: Binder) -> None:

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from polyhedral import expr as px
-from tensorlang.check import affine
 from tensorlang.check.problems import error
 from tensorlang.diagnostics import Span
+from tensorlang.tensor import affine
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ def solve(slots: Sequence[Slot], unknown: frozenset[str], extents: Mapping[str, 
 
 
 def _open(at: px.Expr, unknown: frozenset[str], found: Solution) -> frozenset[str]:
-    return (affine.names(at) & unknown) - found.indices.keys()
+    return (affine.name_set(at) & unknown) - found.indices.keys()
 
 
 def _single(slot: Slot, unknown: frozenset[str], out: Solution) -> None:
@@ -73,12 +73,11 @@ def _single(slot: Slot, unknown: frozenset[str], out: Solution) -> None:
         factor, difference = -factor, affine.scale(-1, difference)
     if factor > 1:
         out.require(affine.compare("==", affine.mod(difference, factor), affine.ZERO))
-    out.indices[name] = affine.floordiv(difference, factor)
+    out.indices[name] = affine.floor(difference, factor)
 
 
 def _factor(at: px.Expr, name: str, slot: Slot) -> tuple[int, px.Expr]:
-    form = affine.linear(at)
-    factor = dict(form.terms).get(px.Name(name), 0)
+    factor = affine.terms(at)[0].get(px.Name(name), 0)
     rest = affine.sub(at, affine.scale(factor, px.Name(name)))
     if factor == 0 or name in affine.names(rest):
         raise not_solvable(slot, f"`{name.lstrip('?')}` stands under `//`, `%`, `min` or `max`")
@@ -99,12 +98,12 @@ def _digits(slot: Slot, unknown: frozenset[str], extents: Mapping[str, px.Expr],
             raise not_solvable(slot, "several indices with negative factors")
         if smaller:
             _require_digit(slot, factor, terms, extents, smaller)
-            out.indices[name] = affine.floordiv(left, factor)
+            out.indices[name] = affine.floor(left, factor)
             left = affine.mod(left, factor)
         else:
             if factor > 1:
                 out.require(affine.compare("==", affine.mod(left, factor), affine.ZERO))
-            out.indices[name] = affine.floordiv(left, factor)
+            out.indices[name] = affine.floor(left, factor)
     for _, name in terms[1:]:
         if name in extents:
             out.require(affine.compare("<", out.indices[name], extents[name]))

@@ -276,6 +276,11 @@ def names(e: Expr) -> Iterator[str]:
             assert_never(e)
 
 
+def name_set(e: Expr) -> frozenset[str]:
+    """Return the names in `e`."""
+    return frozenset(names(e))
+
+
 def cond_names(cond: Cond) -> Iterator[str]:
     match cond:
         case Compare(_, lhs, rhs):

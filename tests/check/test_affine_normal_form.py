@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from polyhedral import expr as px
-from tensorlang.check import affine
+from tensorlang.check import bounds
+from tensorlang.tensor import affine
 from tensorlang.tensor.affine import evaluate
 
 NAMES = ("i", "j", "n")
@@ -45,5 +46,5 @@ def test_sums_do_not_depend_on_their_order(a: px.Expr, b: px.Expr, point: dict[s
 @given(EXPRESSIONS, st.integers(0, 6), st.integers(1, 5), st.integers(0, 9))
 def test_a_condition_is_left_out_only_where_it_holds(e: px.Expr, lo: int, extent: int, n: int) -> None:
     ranges = {"i": (px.Int(lo), px.Int(lo + extent)), "j": (px.Int(0), px.Name("n"))}
-    if affine.surely_nonnegative(affine.normal(e), ranges):
+    if bounds.surely_nonnegative(affine.normal(e), ranges):
         assert all(evaluate(e, {"i": i, "j": j, "n": n}) >= 0 for i in range(lo, lo + extent) for j in range(n))

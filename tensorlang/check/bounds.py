@@ -1,0 +1,63 @@
+"""What surely holds of index expressions: quick, incomplete answers, where a proof would be too much."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from polyhedral.expr import TRUE, Cond, Expr, Floor, Int, Max, Min, Mod, Name
+from tensorlang.tensor import affine
+
+Ranges = Mapping[str, tuple[Expr, Expr]]
+"""Half-open ranges of indices. Names that are missing are sizes: integers >= 0."""
+
+
+def surely_nonnegative(e: Expr, ranges: Ranges) -> bool:
+    """Return whether `e >= 0` follows from the ranges of indices and from sizes being >= 0. A quick, incomplete test: it only decides
+    whether a condition need be written down; what is written down is proven elsewhere."""
+    for _ in range(8):
+        factors, const = affine.terms(e)
+        if all(f > 0 and isinstance(a, Name) and a.name not in ranges for a, f in factors.items()):
+            return const >= 0
+        index = next(((a, f) for a, f in reversed(factors.items()) if not isinstance(a, Name) or a.name in ranges), None)
+        if index is None:
+            return False
+        atom, factor = index
+        bound = _bound(atom, factor > 0, ranges)
+        if bound is None:
+            return False
+        e = affine.add(e, affine.scale(-factor, atom), affine.scale(factor, bound))
+    return False
+
+
+def _bound(atom: Expr, lower: bool, ranges: Ranges) -> Expr | None:
+    """Return a lower (or inclusive upper) bound of an atom."""
+    match atom:
+        case Name(name):
+            lo, hi = ranges[name]
+            return lo if lower else affine.sub(hi, affine.ONE)
+        case Mod(_, divisor):
+            return affine.ZERO if lower else Int(divisor - 1)
+        case Min(lhs, rhs) if not lower:
+            return rhs if isinstance(lhs, Name) and lhs.name in ranges else lhs
+        case Max(lhs, rhs) if lower:
+            return rhs if isinstance(lhs, Name) and lhs.name in ranges else lhs
+        case Floor(value, divisor) if lower and surely_nonnegative(value, ranges):
+            return affine.ZERO
+        case _:
+            return None
+
+
+def in_box(e: Expr, extent: Expr, ranges: Ranges) -> Cond:
+    """Return `0 <= e < extent`, without the halves that surely hold."""
+    below = TRUE if surely_nonnegative(e, ranges) else affine.compare(">=", e, affine.ZERO)
+    above = TRUE if surely_nonnegative(affine.sub(affine.sub(extent, e), affine.ONE), ranges) else affine.compare("<", e, extent)
+    return affine.conj(below, above)
+
+
+def larger(a: Expr, b: Expr) -> Expr:
+    """Return max(a, b) of two expressions over sizes, without `Max` when sizes being >= 0 decides it."""
+    if surely_nonnegative(affine.sub(a, b), {}):
+        return a
+    if surely_nonnegative(affine.sub(b, a), {}):
+        return b
+    return affine.maximum(a, b)

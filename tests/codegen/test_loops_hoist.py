@@ -1,0 +1,75 @@
+"""What every iteration would compute anew is computed once, where that costs something, and nothing else changes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from loops_strategies import running_functions
+
+from codegen.loops.hoist import hoist
+from codegen.loops.interp import run
+from codegen.loops.nodes import Function
+from codegen.loops.parser import parse
+from codegen.loops.printer import show
+from codegen.loops.verify import verify
+
+HEAD = "func f(N)(a: f32[8], out c: f32[8]) {\n"
+
+
+def hoisted(body: str) -> str:
+    function = parse(f"{HEAD}{body}\n}}")
+    verify(function)
+    after = hoist(function)
+    verify(after)
+    return show(after)
+
+
+def test_a_division_and_a_root_that_do_not_change_move_before_the_loop() -> None:
+    text = hoisted("for i in 0 .. 8 { c[i] = a[i] / sqrt(a[0] + 1.0_f32) }")
+    before, loop = text.split("for i in")
+    assert "sqrt(" in before and "let " in before
+    assert "sqrt(" not in loop
+
+
+def test_they_move_out_of_every_loop_they_do_not_depend_on() -> None:
+    text = hoisted("for i in 0 .. 4 { for j in 0 .. 8 { c[j] = c[j] + exp(a[i]) / 2.0_f32 } }")
+    assert text.index("for i in") < text.index("exp(") < text.index("for j in")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "for i in 0 .. 8 { c[i] = a[i] * (a[0] + 1.0_f32) }",
+        "for i in 0 .. 8 { c[i] = sqrt(a[i]) }",
+        "for i in 0 .. 8 { c[0] = exp(c[0]) }",
+        "for i in 0 .. N { c[0] = exp(a[0]) }",
+        "for i in 0 .. 8 parallel { c[i] = exp(a[0]) }",
+        "for i in 0 .. 8 { if index(i) < 3_i64 { c[i] = exp(a[0]) } }",
+    ],
+    ids=[
+        "only a sum",
+        "of the iteration",
+        "of what the body stores",
+        "a loop that may not run",
+        "a parallel loop",
+        "not in every iteration",
+    ],
+)
+def test_what_must_stay_stays(body: str) -> None:
+    function = parse(f"{HEAD}{body}\n}}")
+    verify(function)
+    assert hoist(function) == function
+
+
+@settings(max_examples=80)
+@given(running_functions(), st.integers(0, 5))
+def test_hoisting_keeps_the_results_of_any_function(function: Function, n: int) -> None:
+    results = []
+    for f in (function, hoist(function)):
+        verify(f)
+        arrays = {name: np.linspace(-2, 3, size, dtype=np.float32) for name, size in (("a", 8), ("c", 8), ("n", n))}
+        assert run(f, {"N": n}, arrays) == 0
+        results.append(arrays["c"])
+    assert np.array_equal(*results, equal_nan=True)

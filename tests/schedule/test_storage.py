@@ -1,0 +1,76 @@
+"""Layouts as a caller sees an array, and as a schedule sees its axes: one becomes the other and back."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tensorlang as tl
+from polyhedral.expr import Int, Name
+from tensorlang.schedule.layout import Layout
+from tensorlang.schedule.storage import axis_names, blocked, in_blocks, row_major, to_layout, to_storage
+from tensorlang.tensor import affine
+from tensorlang.tensor.nodes import Program, Tensor
+from tensorlang.tensor.walk import tensor_table
+
+GROUPED = "op f(x: f32[N, (g, C)], attr g: int = 1) -> (y: f32[N, g, C]) { y[n, a, c] = x[n, (a, c)] }"
+
+
+def program(g: int, c: int) -> Program:
+    return tl.parse(GROUPED).f.program(np.zeros((2, g * c), np.float32), g=g)
+
+
+def cells(layout: Layout, shape: tuple[int, ...]) -> dict[tuple[int, ...], tuple[int, ...]]:
+    """Return the cell of every element of an array."""
+    return {p: tuple(int(affine.evaluate(d, dict(zip(layout.axes, p, strict=True)))) for d in layout.dims) for p in np.ndindex(*shape)}
+
+
+def inside(layout: Layout, shape: tuple[int, ...]) -> bool:
+    return all(0 <= i < n for cell in cells(layout, shape).values() for i, n in zip(cell, layout.shape, strict=True))
+
+
+@given(st.integers(1, 3), st.integers(0, 2), st.integers(1, 6), st.data())
+def test_blocks_put_every_element_into_a_cell_of_its_own(rank: int, axis: int, block: int, data: st.DataObject) -> None:
+    shape = tuple(data.draw(st.integers(1, 7)) for _ in range(rank))
+    layout = blocked(rank, axis % rank, block, shape)
+    where = cells(layout, shape)
+    assert len(set(where.values())) == len(where)
+    assert inside(layout, shape)
+
+
+@given(st.integers(1, 4), st.integers(1, 6), st.integers(1, 5))
+def test_a_layout_over_axes_and_back_is_the_same_layout(g: int, c: int, block: int) -> None:
+    p = program(g, c)
+    for layout in (row_major(tensor_table(p)["x"]), blocked(2, 1, block, (2, g * c))):
+        again = to_layout(p, "x", to_storage(p, "x", layout))
+        assert again is not None
+        assert again.shape == layout.shape
+        assert cells(again, (2, g * c)) == cells(layout, (2, g * c))
+
+
+@given(st.integers(1, 4), st.integers(1, 6), st.integers(1, 5))
+def test_an_axis_of_a_composite_dimension_finds_the_cell_of_its_element(g: int, c: int, block: int) -> None:
+    p, layout = program(g, c), blocked(2, 1, block, (2, g * c))
+    storage, names = to_storage(p, "x", layout), axis_names(p, "x")
+    where = cells(layout, (2, g * c))
+    for n, a, k in product(range(2), range(g), range(c)):
+        point = dict(zip(names, (n, a, k), strict=True))
+        assert tuple(int(affine.evaluate(d, point)) for d in storage.dims) == where[n, a * c + k]
+
+
+@pytest.mark.parametrize(("axis", "block", "fits"), [(1, 4, True), (2, 4, True), (2, 5, False), (1, 3, False)])
+def test_blocks_of_an_axis_need_a_dimension_on_which_it_runs_on(axis: int, block: int, fits: bool) -> None:
+    x = tensor_table(program(1, 8))["x"] if axis == 2 and fits else tensor_table(program(2, 8))["x"]
+    found = in_blocks(x, axis, block)
+    if axis == 1:
+        assert found is None
+    else:
+        assert (found is not None) == fits
+
+
+def test_open_shapes_have_no_layout() -> None:
+    assert in_blocks(Tensor("x", tensor_table(program(1, 1))["x"].dtype, (Name("n"), Int(4))), 0, 4) is None

@@ -1,0 +1,133 @@
+"""Lifting, absorbing and flattening change the shape of a program, and no bit of its results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from strategies_tensor import Case, cases
+
+import tensorlang as tl
+from tensorlang.tensor.absorb import absorb
+from tensorlang.tensor.flatten import flatten
+from tensorlang.tensor.interp import interpret
+from tensorlang.tensor.lift import lift
+from tensorlang.tensor.nodes import Program
+from tensorlang.tensor.printer import show
+from tensorlang.tensor.prove import prove
+from tensorlang.tensor.verify import verify
+
+X = np.linspace(-2, 3, 24, dtype=np.float32).reshape(2, 3, 4)
+Pass = Callable[[Program], Program]
+
+
+def program(text: str, *arrays: np.ndarray) -> Program:
+    [name] = ops = tl.parse(text)
+    return ops[name].program(*arrays)
+
+
+def clauses(p: Program) -> list[str]:
+    """Return the equations of a program as they are printed, without blanks."""
+    return [line.strip() for line in show(p).splitlines() if "=" in line and not line.startswith(("op", "reducer", "    yield"))]
+
+
+@pytest.mark.parametrize("change", [lift, absorb, flatten], ids=lambda f: f.__name__)
+@given(case=cases())
+@settings(max_examples=60)
+def test_results_stay_the_same_bit_for_bit(change: Pass, case: Case) -> None:
+    after = verify(change(case.program))
+    prove(after)
+    before, now = (interpret(p, case.sizes, case.arrays) for p in (case.program, after))
+    for name in case.program.results:
+        assert now[name].tobytes() == before[name].tobytes()
+
+
+@pytest.mark.parametrize("change", [lift, absorb, flatten], ids=lambda f: f.__name__)
+@given(case=cases())
+@settings(max_examples=30)
+def test_doing_it_twice_does_nothing_more(change: Pass, case: Case) -> None:
+    once = change(case.program)
+    assert change(once) == once
+
+
+# ---------------------------------------------------------------- lift
+
+SOFTMAX = "op f(e: f32[A, N]) -> (y: f32[A, N]) { y[d, j] = e[d, j] / sum(k) e[d, k] }"
+
+
+def test_a_reduction_that_does_not_need_an_axis_gets_a_tensor_without_it() -> None:
+    lifted = lift(program(SOFTMAX, X[0]))
+    assert [tuple(d.axes) for d in lifted.definitions] == [("d",), ("d", "j")]
+    assert [len(d.tensors[0].shape) for d in lifted.definitions] == [1, 2]
+
+
+def test_a_reduction_that_needs_every_axis_stays() -> None:
+    whole = program("op f(x: f32[N, K]) -> (y: f32[N]) { y[i] = sum(k) x[i, k] }", X[0])
+    assert lift(whole) == whole
+
+
+def test_a_reduction_on_a_chosen_side_stays_where_it_is_guarded() -> None:
+    guarded = program("op f(x: f32[N]) -> (y: f32[N]) { y[i] = if i >= 1 then x[i] + sum(k) x[k] else 0 }", X[0, 0])
+    assert len(lift(guarded).definitions) == 1
+
+
+# ---------------------------------------------------------------- absorb
+
+LAYER = """op f(x: f32[M, K], w: f32[K, N]) -> (y: f32[M, N]) {
+    t[i, j] = sum(k) x[i, k] * w[k, j]
+    y[i, j] = max(t[i, j] + 1, 0)
+}"""
+
+
+def test_a_sum_is_written_where_its_only_reader_reads_it() -> None:
+    before = program(LAYER, X[0], X[0].T)
+    after = absorb(before)
+    assert [len(before.definitions), len(after.definitions)] == [2, 1]
+    assert "sum(k in 0..4)" in clauses(after)[0] and "max(" in clauses(after)[0]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        LAYER.replace("-> (y:", "-> (t: f32[M, N], y:"),
+        LAYER.replace("t[i, j] + 1", "t[i, j] + t[i, 0]"),
+        LAYER.replace("y: f32[M, N]", "y: f32[M, N, N]").replace("y[i, j]", "y[i, j, l]").replace("+ 1, 0)", "+ w[0, l], 0)"),
+        LAYER.replace("y[i, j] = max(t[i, j] + 1, 0)", "y[i, j] = max(k) (t[i, k] + w[0, j])"),
+    ],
+    ids=["a result", "two readers", "a reader with more axes", "a reader that reduces it"],
+)
+def test_a_sum_that_others_need_or_that_would_be_repeated_stays(text: str) -> None:
+    before = program(text, X[0], X[0].T)
+    assert absorb(before) == before
+
+
+# ---------------------------------------------------------------- flatten
+
+
+def test_axes_that_all_accesses_walk_together_become_one() -> None:
+    text = "op f(x: f32[C, H, W], b: f32[C]) -> (y: f32[C, H, W]) { y[c, h, w] = max(x[c, h, w] + b[c], 0) }"
+    before = program(text, X, X[0, 0, :2])
+    after = flatten(before)
+    assert [tuple(d.axes) for d in after.definitions] == [("c", "h_w")]
+    assert clauses(after) == ["y[c, h_w] = max(x[c, h_w] + b[c], 0.0)"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "op f(x: f32[H, W, D]) -> (y: f32[W, H, D]) { y[w, h, d] = x[h, w, d] + f32(d) + f32(w) }",
+        "op f(x: f32[H, W, D]) -> (y: f32[H, W, D]) { y[h, w, d] = x[h, w - 1, d | 0] + f32(d) + x[0, w, d] }",
+    ],
+    ids=["transposed", "shifted"],
+)
+def test_axes_that_an_access_takes_apart_stay(text: str) -> None:
+    before = program(text, X)
+    assert [len(d.axes) for d in flatten(before).definitions] == [3]
+
+
+def test_tensors_that_are_kept_do_not_merge() -> None:
+    copy = program("op f(x: f32[C, H, W]) -> (y: f32[C, H, W]) { y[c, h, w] = x[c, h, w] + 1 }", X)
+    assert [len(d.axes) for d in flatten(copy).definitions] == [1]
+    assert flatten(copy, frozenset({"x"})) == copy

@@ -378,4 +378,3 @@ def _across_lanes(
     combined = loops.Binary(_OPERATION[reducer.kind], loops.Load(total.name, ()), partial)
     loop = loops.For(lane, loops.Int(0), loops.Int(home.lanes), (loops.Store(total.name, (), combined),), "vector", home.lanes)
     return [loops.Alloc(total), loops.Store(total.name, (), start), loop], loops.Load(total.name, ())
-

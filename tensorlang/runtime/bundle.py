@@ -25,7 +25,7 @@ import numpy as np
 
 from codegen.llvm.cache import Cache
 from tensorlang.driver import compiler_digest
-from tensorlang.runtime.executable import Executable, Parts, Toolchain, aligned_block, assembled
+from tensorlang.runtime.executable import Executable, Toolchain, aligned_block, assembled
 
 LIMIT_BYTES = 8 << 30
 

@@ -30,7 +30,9 @@ Verdict: TypeAlias = Proven | Violation | Clobber | Unknown
 LIMIT = 2_000_000
 
 
-def proven(program: Program, schedule: Schedule, layouts: Mapping[str, Storage] | None = None, knobs: Mapping[str, int] | None = None) -> Plan:
+def proven(
+    program: Program, schedule: Schedule, layouts: Mapping[str, Storage] | None = None, knobs: Mapping[str, int] | None = None
+) -> Plan:
     """Return the plan of `schedule` once it is proven to compute what `program` says.
 
     Raises CompileError: S03xx with the two instances when it is refuted, S0400 when the proof does not end within its limit."""
@@ -41,7 +43,13 @@ def proven(program: Program, schedule: Schedule, layouts: Mapping[str, Storage] 
             return plan
         case Unknown(reason):
             raise CompileError(
-                Diagnostic("S0400", f"cannot decide whether this schedule of `{program.name}` is legal: {reason}", (), (), "use fewer nested tiles, or static sizes")
+                Diagnostic(
+                    "S0400",
+                    f"cannot decide whether this schedule of `{program.name}` is legal: {reason}",
+                    (),
+                    (),
+                    "use fewer nested tiles, or static sizes",
+                )
             )
         case Violation() | Clobber():
             raise CompileError(_refusal(program, schedule, layouts, knobs, plan, verdict))
@@ -97,7 +105,13 @@ def _refusal(
         lost, by = (f"`{name}[{', '.join(map(str, cell))}]`" for name, cell in (final.lost, final.by))
         sizes = ", ".join(f"{k} = {v}" for k, v in final.params.items())
         note = f"{lost} and {by} would share one cell while both are needed" + (f", with {sizes}" if sizes else "")
-        return Diagnostic("S0308", "an element is overwritten while it is still needed", tuple(labels), (note,), "fold by more, or give each element a cell of its own")
+        return Diagnostic(
+            "S0308",
+            "an element is overwritten while it is still needed",
+            tuple(labels),
+            (note,),
+            "fold by more, or give each element a cell of its own",
+        )
     source = plan.stages.statements.get(final.source.statement)
     target = plan.stages.statements.get(final.target.statement)
     if target is not None:
@@ -107,7 +121,9 @@ def _refusal(
     if source is not None and source is not target:
         labels.append(Label(_written(source), f"{_at(final.source)} is computed here"))
     where = f" of `{program.name}`" if blamed is None else ""
-    return Diagnostic(code, title + where, tuple(labels), tuple(notes), _help(plan, final) or _skewed(program, schedule, layouts, knobs, count, final))
+    return Diagnostic(
+        code, title + where, tuple(labels), tuple(notes), _help(plan, final) or _skewed(program, schedule, layouts, knobs, count, final)
+    )
 
 
 def _blame(

@@ -78,7 +78,7 @@ def _below(value: Affine, divisor: int, extents: dict[str, Affine]) -> bool:
         if extent is None:
             return False
         total += k * (extent - 1)
-    return 0 <= form[1] and total < divisor
+    return form[1] >= 0 and total < divisor
 
 
 def to_layout(program: Program, tensor: str, storage: Storage) -> Layout | None:

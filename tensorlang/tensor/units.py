@@ -28,9 +28,7 @@ def _dropped(e: Expr) -> Expr:
         fixed.pop(e.binders[-1].name, None)
     if not fixed:
         return e
-    left = tuple(
-        replace(b, lo=affine.substitute(b.lo, fixed), hi=affine.substitute(b.hi, fixed)) for b in e.binders if b.name not in fixed
-    )
+    left = tuple(replace(b, lo=affine.substitute(b.lo, fixed), hi=affine.substitute(b.hi, fixed)) for b in e.binders if b.name not in fixed)
     return replace(
         e,
         binders=left,

@@ -25,12 +25,19 @@ from tensorlang.tensor.nodes import Program
 
 PROGRAMS = Path(__file__).parent.parent / "programs"
 TOUR = load_module(parse(Source("tour", (PROGRAMS / "tour_operators.tl").read_text("utf-8"))))
-OTHERS = load_module(parse(Source("others", """
+OTHERS = load_module(
+    parse(
+        Source(
+            "others",
+            """
 op norm[T: float](x: T[N]) -> (y: T) {
     t[i] = x[i] * 2
     y    = sum(i) t[i] * t[i]
 }
-""")))
+""",
+        )
+    )
+)
 LIBRARY = load_module(parse(Source("library", (PROGRAMS / "library_operators.tl").read_text("utf-8"))))
 
 Array = np.ndarray[Any, Any]

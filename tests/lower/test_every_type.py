@@ -26,9 +26,7 @@ def same(operator: tl.Operator, *arrays: Array) -> None:
         want = expected[name]
         assert have.dtype == want.dtype
         different = np.argwhere(~((have == want) | ((have != have) & (want != want))))
-        assert not len(different), (
-            f"{name}{different[0]}: {have[tuple(different[0])]!r}, not {want[tuple(different[0])]!r}"
-        )
+        assert not len(different), f"{name}{different[0]}: {have[tuple(different[0])]!r}, not {want[tuple(different[0])]!r}"
 
 
 def samples(dtype: DType, count: int = 67) -> Array:
@@ -65,9 +63,9 @@ def samples(dtype: DType, count: int = 67) -> Array:
         -(2.0**31) - 3,
     ]
     with np.errstate(over="ignore"):
-        return np.concatenate(
-            [edges, rng.standard_normal(count - len(edges)) * 10.0 ** rng.integers(-6, 12, count - len(edges))]
-        ).astype(dtype.numpy)
+        return np.concatenate([edges, rng.standard_normal(count - len(edges)) * 10.0 ** rng.integers(-6, 12, count - len(edges))]).astype(
+            dtype.numpy
+        )
 
 
 @pytest.mark.parametrize("dtype", NUMBERS, ids=str)

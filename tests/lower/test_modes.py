@@ -114,8 +114,10 @@ def test_a_schedule_that_regroups_a_strict_sum_is_refused(strict: tl.Operators) 
 
 
 def test_a_fast_operator_rounds_a_product_and_a_sum_once() -> None:
-    text = "{} op f(x: f32[N], y: f32[N]) -> (a: f32[N], b: f32[N], c: f32[N], n: i32[N]) {{\n    a[i] = x[i] * x[i] + y[i]\n" \
+    text = (
+        "{} op f(x: f32[N], y: f32[N]) -> (a: f32[N], b: f32[N], c: f32[N], n: i32[N]) {{\n    a[i] = x[i] * x[i] + y[i]\n"
         "    b[i] = y[i] - x[i] * x[i]\n    c[i] = x[i] * x[i] - y[i]\n    n[i] = i32(x[i]) * 3 + 1\n}}"
+    )
     x, y = values(np.float32, 33), values(np.float32, 33, seed=1)
     wide, other = x.astype(np.float64), y.astype(np.float64)
     once = [(wide * wide + other), (other - wide * wide), (wide * wide - other)]

@@ -197,7 +197,9 @@ def test_the_library_has_no_such_mistakes():
 # ---------------------------------------------------------------- roles
 
 
-@pytest.mark.parametrize(("guard", "holds"), [("rank(batch) == 1", True), ("prod(i..) > 8", False), ("k.extent == 4 and b.reuse == 8", True)])
+@pytest.mark.parametrize(
+    ("guard", "holds"), [("rank(batch) == 1", True), ("prod(i..) > 8", False), ("k.extent == 4 and b.reuse == 8", True)]
+)
 def test_the_guards_of_a_role_ask_for_its_loops_and_tensors(guard, holds):
     m = module(ROLE.replace("for cpu", f"for cpu({guard})"), library())
     program = instantiate(m, "matmul", [ArgType(f32, (3, 8, 4)), ArgType(f32, (3, 4, 8))], {})

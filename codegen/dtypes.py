@@ -91,7 +91,7 @@ def from_numpy(dtype: np.dtype[Any]) -> DType | None:
 
 def largest(dtype: DType) -> float:
     """Return the greatest finite value of a float type."""
-    return float(ml_dtypes.finfo(dtype.numpy).max)
+    return float(ml_dtypes.finfo(dtype.numpy).max)  # type: ignore[no-untyped-call]
 
 
 def compute_dtype(dtype: DType) -> DType:

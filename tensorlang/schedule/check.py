@@ -190,7 +190,8 @@ def _when(instance: Instance) -> str:
 def _help(plan: Plan, violation: Violation) -> str | None:
     dep = violation.dep
     if violation.kind in ("race", "lane") and dep is not None and dep.kind == "RED":
-        return f"it is a reduction: parallelise or vectorize another loop, or `rfactor` the reduction; loop `{violation.loop}` combines into one element"
+        combines = f"loop `{violation.loop}` combines into one element"
+        return f"it is a reduction: parallelise or vectorize another loop, or `rfactor` the reduction; {combines}"
     if violation.kind in ("race", "lane"):
         return f"leave loop `{violation.loop}` serial, or mark a loop that carries no dependence"
     return None

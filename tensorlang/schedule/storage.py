@@ -119,7 +119,8 @@ def blocked(rank: int, axis: int, block: int, shape: tuple[int, ...]) -> Layout:
 
 
 def in_blocks(tensor: Tensor, axis: int, block: int) -> Layout | None:
-    """Return the layout of the caller's array with blocks of `axis` innermost, or None when the axis does not run on along its dimension."""
+    """Return the layout of the caller's array with blocks of `axis` innermost, or None when the axis does not run on
+    along its dimension."""
     shape = [affine.constant(s) for s in tensor.shape]
     dims = groups(tensor)
     dim = next(k for k, members in enumerate(dims) if axis in members)

@@ -122,7 +122,8 @@ def test_reductions_of_truth_values() -> None:
     x = samples(DTYPES["bool"], 111).reshape(3, 37)
     same(
         tl.parse(
-            "op f(x: bool[M, N]) -> (a: bool[M], b: bool[M], c: i32) {\na[i] = any(j) x[i, j]\nb[i] = all(j) x[i, j]\nc = sum(i, j) i32(x[i, j])\n}"
+            "op f(x: bool[M, N]) -> (a: bool[M], b: bool[M], c: i32) {\n"
+            "a[i] = any(j) x[i, j]\nb[i] = all(j) x[i, j]\nc = sum(i, j) i32(x[i, j])\n}"
         ).f,
         x,
     )

@@ -18,6 +18,13 @@ def library() -> Module:
     return stored("library", (source.text for source in sources()), _parsed)
 
 
+@cache
+def roles() -> Module:
+    """Return the library's schedules of roles alone: those that serve operators of any file."""
+    source = _roles()
+    return stored("roles", (source.text,), lambda: load_module(parse(source)))
+
+
 def _parsed() -> Module:
     parsed = [parse(source) for source in sources()]
     return load_module(File(tuple(declaration for file in parsed for declaration in file.declarations)))
@@ -27,6 +34,9 @@ def sources() -> tuple[Source, ...]:
     """Return the library's files: operators in the order of their names, then the schedules of roles."""
     folder = files("stdlib") / "ops"
     entries = sorted((entry for entry in folder.iterdir() if entry.name.endswith(".tl")), key=lambda entry: entry.name)
-    roles = files("stdlib") / "schedules" / "roles.tl"
     operators = (Source(f"stdlib/ops/{entry.name}", entry.read_text("utf-8")) for entry in entries)
-    return (*operators, Source("stdlib/schedules/roles.tl", roles.read_text("utf-8")))
+    return (*operators, _roles())
+
+
+def _roles() -> Source:
+    return Source("stdlib/schedules/roles.tl", (files("stdlib") / "schedules" / "roles.tl").read_text("utf-8"))

@@ -33,6 +33,7 @@ from tensorlang.runtime.executable import Toolchain
 from tensorlang.runtime.model import CompiledModel
 from tensorlang.runtime.operator import Operator, Operators
 from tensorlang.runtime.toolchain import toolchain
+from tensorlang.schedule.select import check_schedules
 from tensorlang.shell.arguments import parsed, random_feeds
 from tensorlang.shell.doctor import findings
 from tensorlang.shell.files import write_arrays, write_text
@@ -68,13 +69,14 @@ Threads = Annotated[int | None, typer.Option("--threads", "-t", min=1, help="thr
 
 @app.command()
 def check(files: Files, as_json: Json = False) -> None:
-    """Check operators: types, shapes, bounds, single assignment, well-founded recurrences; and the laws of reducers."""
+    """Check operators (types, shapes, bounds, single assignment, well-founded recurrences), the laws of reducers, and what schedules name."""
     found: list[Diagnostic] = []
     with Bar() as bar:
         for k, path in enumerate(files):
             bar("checking files", k, len(files))
             try:
-                found += check_module(load_module(syntax.parse(syntax.load(path))))
+                module = load_module(syntax.parse(syntax.load(path)))
+                found += [*check_module(module), *check_schedules(module)]
             except CompileError as problem:
                 found += problem.diagnostics
     if found:

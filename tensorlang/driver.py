@@ -32,6 +32,7 @@ from codegen.loops.promote import promote_accumulators
 from codegen.loops.simplify import simplify
 from codegen.loops.verify import verify
 from polyhedral.schedule import show as show_tree
+from tensorlang.check.module import Module
 from tensorlang.diagnostics import CompileError
 from tensorlang.lower.kernel import Lowered, Requirement, lower
 from tensorlang.schedule.check import proven
@@ -41,6 +42,7 @@ from tensorlang.schedule.layout import Layout
 from tensorlang.schedule.machine import Machine
 from tensorlang.schedule.plan import Plan, Storage, make_stage
 from tensorlang.schedule.schedule import Schedule
+from tensorlang.schedule.select import applicable, search, where
 from tensorlang.schedule.storage import to_storage
 from tensorlang.tensor.lift import lift
 from tensorlang.tensor.nodes import Program
@@ -66,6 +68,11 @@ class Artifact:
     times_ms: Mapping[str, float]
     cached: bool = False
 
+    origin: str = "derived"
+    """Where the schedule came from."""
+    tried: tuple[str, ...] = ()
+    """Schedules that were looked at and not taken, and why."""
+
     scratch_bytes: tuple[int, int] | None = None
     """What one thread needs of the workspace, and each further one; known at once when there are no `sizes`."""
 
@@ -80,11 +87,36 @@ def machine_of(target: Target, threads: int) -> Machine:
     return Machine(target.vector_bits // 8, target.vector_registers, threads)
 
 
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Schedules to choose from, as `tensorlang.schedule.select.choose` does: those of a module, for an operator or (None) for any program
+    that has the shape of a role."""
+
+    module: Module = field(repr=False)
+    operator: str | None = None
+    attrs: Mapping[str, object] = field(default_factory=dict)
+    sizes: Mapping[str, object] = field(default_factory=dict)
+    knobs: Mapping[str, int] = field(default_factory=dict)
+    at: Mapping[str, int] | None = None
+    """Sizes at which guards are decided, where the program leaves sizes open."""
+    target: str = "cpu"
+
+    def key(self, program: Program) -> tuple[str, ...]:
+        """Return whatever the choice depends on besides the program, its storage and the machine."""
+        applies = None
+        if self.operator is not None:
+            applies = applicable(self.module, self.operator, program, self.attrs, self.target, sizes=self.sizes, at=self.at)
+        stated = [s for s in self.module.schedules if s.role is not None or s.operator == self.operator]
+        knobs, attrs = repr(sorted(self.knobs.items())), repr(sorted(self.attrs.items()))
+        return (str(applies), repr(stated), repr([where(s) for s in stated]), repr(self.module.tactics), knobs, attrs)
+
+
 def compile_kernel(
     program: Program,
     target: Target,
     *,
     schedule: Schedule | None = None,
+    rules: Rules | None = None,
     knobs: Mapping[str, int] | None = None,
     layouts: Mapping[str, Layout] | None = None,
     constants: frozenset[str] = frozenset(),
@@ -92,15 +124,15 @@ def compile_kernel(
     store: Cache | None = None,
     dump: Dump | None = None,
 ) -> Artifact:
-    """Return native code for `program`. Without a schedule one is derived. `layouts`: how the caller stores inputs and results that are
+    """Return native code for `program` under `schedule`, or the one that `rules` choose, or a derived one. `layouts`: how the caller stores inputs and results that are
     not row-major; `constants`: inputs that never change. Raises CompileError when the schedule cannot be read or is refused."""
-    key = _key(program, target, schedule, knobs, layouts, constants, threads)
+    key = _key(program, target, schedule, rules, knobs, layouts, constants, threads)
     found = store.get(key) if store is not None and dump is None else None
     if found is not None:
         return _unpack(found)
     symbol = f"tl_{key[:24]}"
     clock = _Clock()
-    scheduled = plan_kernel(program, machine_of(target, threads), schedule, knobs, layouts, constants, dump)
+    scheduled = plan_kernel(program, machine_of(target, threads), schedule, knobs, layouts, constants, dump, rules)
     clock("schedule")
     lowered = loops_of(scheduled.plan, symbol, dump)
     clock("loops")
@@ -121,6 +153,8 @@ def compile_kernel(
         str(scheduled.schedule),
         show_loops(lowered.function),
         clock.times,
+        origin=scheduled.origin,
+        tried=scheduled.tried,
         scratch_bytes=_scratch_bytes(lowered.function),
     )
     if store is not None:
@@ -136,10 +170,17 @@ def _scratch_bytes(function: Function) -> tuple[int, int] | None:
 
 
 def stored_kernel(
-    program: Program, target: Target, store: Cache, *, layouts: Mapping[str, Layout], constants: frozenset[str], threads: int
+    program: Program,
+    target: Target,
+    store: Cache,
+    *,
+    layouts: Mapping[str, Layout],
+    constants: frozenset[str],
+    threads: int,
+    rules: Rules | None = None,
 ) -> Artifact | None:
     """Return what `compile_kernel` made of these arguments before, if `store` has it."""
-    found = store.get(_key(program, target, None, None, layouts, constants, threads))
+    found = store.get(_key(program, target, None, rules, None, layouts, constants, threads))
     return None if found is None else _unpack(found)
 
 
@@ -147,6 +188,8 @@ def stored_kernel(
 class Scheduled:
     schedule: Schedule
     plan: Plan
+    origin: str
+    tried: tuple[str, ...] = ()
 
 
 def plan_kernel(
@@ -157,11 +200,14 @@ def plan_kernel(
     layouts: Mapping[str, Layout] | None = None,
     constants: frozenset[str] = frozenset(),
     dump: Dump | None = None,
+    rules: Rules | None = None,
 ) -> Scheduled:
-    """Return the proven plan of `schedule`, or of the first derived schedule that is legal."""
+    """Return the proven plan of `schedule`, or of the one that `rules` choose, or of the first derived schedule that is legal."""
     stored = {name: to_storage(program, name, layout) for name, layout in (layouts or {}).items()}
     if schedule is not None:
-        result = Scheduled(schedule, proven(program, schedule, stored, knobs))
+        result = Scheduled(schedule, proven(program, schedule, stored, knobs), "given")
+    elif rules is not None:
+        result = _chosen(program, machine, rules, stored, constants)
     else:
         result = _first_legal(program, derive(program, machine, stored, constants), stored)
     if dump is not None:
@@ -192,12 +238,36 @@ def wanted_layouts(
     return derive_layouts(program, machine_of(target, threads), stored, constants)
 
 
+def _chosen(
+    program: Program, machine: Machine, rules: Rules, stored: Mapping[str, Storage], constants: frozenset[str]
+) -> Scheduled:
+    """Return the schedule that the rules choose, proven, or a derived one when none applies."""
+    found = search(
+        rules.module,
+        rules.operator,
+        program,
+        rules.attrs,
+        rules.target,
+        machine,
+        sizes=rules.sizes,
+        knobs=rules.knobs,
+        layouts=stored,
+        constants=constants,
+        at=rules.at,
+    )
+    tried, chosen = tuple(str(t) for t in found.tried), found.chosen
+    if chosen is None:
+        return replace(_first_legal(program, derive(program, machine, stored, constants), stored), tried=tried)
+    plan = chosen.plan if chosen.plan is not None else proven(program, chosen.schedule, stored)
+    return Scheduled(chosen.schedule, plan, chosen.origin, tried)
+
+
 def _first_legal(program: Program, derived: Schedule, stored: Mapping[str, Storage]) -> Scheduled:
     """Return the derived schedule, with the loops of recurrences reversed or permuted until the dependences allow the order."""
     refused: CompileError | None = None
     for schedule in _orders(program, derived):
         try:
-            return Scheduled(schedule, proven(program, schedule, stored))
+            return Scheduled(schedule, proven(program, schedule, stored), "derived")
         except CompileError as refusal:
             refused = refused or refusal
     assert refused is not None
@@ -240,6 +310,7 @@ def _key(
     program: Program,
     target: Target,
     schedule: Schedule | None,
+    rules: Rules | None,
     knobs: Mapping[str, int] | None,
     layouts: Mapping[str, Layout] | None,
     constants: frozenset[str],
@@ -248,7 +319,7 @@ def _key(
     parts = [
         compiler_digest(),
         repr(program),
-        repr(schedule.directives) if schedule is not None else "derived",
+        repr(schedule.directives) if schedule is not None else "derived" if rules is None else repr(rules.key(program)),
         repr(sorted((knobs or {}).items())),
         repr(sorted((layouts or {}).items(), key=lambda item: item[0])),
         repr(sorted(constants)),
@@ -266,6 +337,8 @@ def _pack(artifact: Artifact) -> bytes:
         "schedule": artifact.schedule,
         "loops": artifact.loops,
         "times_ms": dict(artifact.times_ms),
+        "origin": artifact.origin,
+        "tried": artifact.tried,
         "scratch_bytes": artifact.scratch_bytes,
     }
     text = json.dumps(head).encode()
@@ -285,6 +358,8 @@ def _unpack(data: bytes) -> Artifact:
         head["loops"],
         head["times_ms"],
         cached=True,
+        origin=head["origin"],
+        tried=tuple(head["tried"]),
         scratch_bytes=head["scratch_bytes"] and tuple(head["scratch_bytes"]),
     )
 

@@ -19,29 +19,29 @@ from typing import Any
 import numpy as np
 
 from codegen.dtypes import DTYPES, from_numpy
+from codegen.llvm.cache import Cache
 from codegen.llvm.call import ArgumentError, Port
 from codegen.llvm.call import Callable as Native
 from codegen.llvm.jit import load
 from codegen.llvm.pool import pool_imports
 from codegen.llvm.program import KernelCall, Slot, emit_program, failed_call
 from codegen.llvm.program import Program as Entry
-from polyhedral.expr import Name
 from tensorlang.check.instantiate import ArgType, instantiate
 from tensorlang.check.modes import Mode
 from tensorlang.check.module import Module, load_module
 from tensorlang.diagnostics import Diagnostic, RunError, Source, error
-from tensorlang.driver import Artifact, Dump, compile_kernel
+from tensorlang.driver import Artifact, Dump, Rules, compile_kernel
 from tensorlang.graph.verify import result_tensors
 from tensorlang.runtime.executable import Toolchain, object_of, workspace_threads
 from tensorlang.runtime.feeds import as_array, row_major
+from tensorlang.runtime.library import Roles, installed_roles, with_roles
 from tensorlang.runtime.toolchain import toolchain
 from tensorlang.runtime.work import Work, work_of
-from tensorlang.runtime.written import chosen, resolved
 from tensorlang.schedule.schedule import Schedule
+from tensorlang.schedule.select import check_written, read
 from tensorlang.syntax import nodes as sx
 from tensorlang.syntax.parse import parse
 from tensorlang.syntax.printer import header
-from tensorlang.tensor import affine
 from tensorlang.tensor.nodes import Program, Tensor
 from tensorlang.tensor.prove import prove
 from tensorlang.tensor.walk import caller_shape
@@ -80,8 +80,9 @@ class Operator:
     name: str
     module: Module
     tools: Toolchain
-    given: Schedule | None = None
-    knobs: Mapping[str, int] | None = None
+    roles: Roles = installed_roles
+    given: Schedule | sx.Schedule | None = None
+    knobs: Mapping[str, int] = field(default_factory=dict)
     _made: dict[tuple[object, ...], Compiled] = field(default_factory=dict, repr=False)
     _last: Native | None = field(default=None, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
@@ -114,10 +115,8 @@ class Operator:
         """Return the same operator under another schedule: a `Schedule`, the text of one, or None for the file's own or a derived one.
 
         Raises CompileError when the text cannot be read; whether it is legal is proven when the operator is called."""
-        if isinstance(schedule, str):
-            schedule = self._read(schedule, knobs)
-            knobs = {}
-        return Operator(self.name, self.module, self.tools, schedule, knobs or None)
+        given = self._read(schedule, knobs) if isinstance(schedule, str) else schedule
+        return Operator(self.name, self.module, self.tools, self.roles, given, knobs)
 
     def explain(self, *args: Any, **named: Any) -> str:
         """Return what is computed, the schedule, the loops, what was proven, and the time against what this machine could do."""
@@ -132,8 +131,7 @@ class Operator:
     def stages(self, *args: Any, dump: Dump, **named: Any) -> Artifact:
         """Compile without the cache, telling `dump` every stage: schedule, loops, llvm, asm."""
         call = sorted_out(self.declaration, args, named)
-        program = self._program(call)
-        return compile_kernel(program, self.tools.target, schedule=self._schedule(call), threads=self.tools.threads, dump=dump)
+        return self._artifact(self._program(call), call, dump=dump)
 
     def compiled(self, call: Call) -> Compiled:
         """Return the native code for a call."""
@@ -150,46 +148,42 @@ class Operator:
 
     def _compile(self, call: Call) -> Compiled:
         program = self._program(call)
-        artifact = compile_kernel(
-            program, self.tools.target, schedule=self._schedule(call), threads=self.tools.threads, store=self.tools.store
-        )
+        artifact = self._artifact(program, call, store=self.tools.store)
         return Compiled(program, artifact, native_of(program, artifact, self.tools))
 
-    def _schedule(self, call: Call) -> Schedule | None:
-        if self.given is not None:
-            return self.given
-        if not any(s.operator == self.name and s.target == TARGET for s in self.module.schedules):
-            return None
-        return chosen(self.module, self.name, TARGET, self._known(call), self.knobs)
+    def _artifact(self, program: Program, call: Call, *, store: Cache | None = None, dump: Dump | None = None) -> Artifact:
+        target, threads = self.tools.target, self.tools.threads
+        match self.given:
+            case None:
+                module = with_roles(self.module, self.roles())
+                rules = Rules(module, self.name, call.attrs, call.sizes, self.knobs, target=TARGET)
+                return compile_kernel(program, target, rules=rules, threads=threads, store=store, dump=dump)
+            case sx.Schedule() as written:
+                schedule = read(self.module, written, program, self.knobs).schedule
+                return compile_kernel(program, target, schedule=schedule, threads=threads, store=store, dump=dump)
+            case schedule:
+                return compile_kernel(program, target, schedule=schedule, knobs=self.knobs, threads=threads, store=store, dump=dump)
 
-    def _known(self, call: Call) -> dict[str, int]:
-        """Return the sizes of the operator by name, and the attributes that are whole numbers."""
-        named = instantiate(self.module, self.name, call.types, call.attrs, call.sizes, symbolic=True)
-        fixed = instantiate(self.module, self.name, call.types, call.attrs, call.sizes)
-        known = {name: value for name, value in call.attrs.items() if isinstance(value, int)}
-        for ours, theirs in zip(named.params, fixed.params, strict=True):
-            for size, extent in zip(ours.shape, theirs.shape, strict=False):
-                value = affine.constant(extent)
-                if isinstance(size, Name) and value is not None:
-                    known[size.name] = value
-        return known
-
-    def _read(self, text: str, knobs: Mapping[str, int]) -> Schedule:
+    def _read(self, text: str, knobs: Mapping[str, int]) -> sx.Schedule:
         body = text if text.lstrip().startswith("schedule") else f"schedule {self.name} for {TARGET} {{\n{text}\n}}"
         found = [d for d in parse(Source("<schedule>", body)).declarations if isinstance(d, sx.Schedule)]
         if len(found) != 1:
             raise error("S0604", f"one schedule is expected, {len(found)} are written")
-        return resolved(self.module, found[0], knobs)
+        check_written(self.module, found[0], knobs)
+        return found[0]
 
 
 class Operators:
     """The operators of a file, as attributes: `ops.linear`."""
 
-    def __init__(self, source: Source, tools: Toolchain | None = None, mode: Mode = "reduce") -> None:
-        """`mode` is that of operators which state none. Raises CompileError with every mistake that is found without knowing types."""
+    def __init__(
+        self, source: Source, tools: Toolchain | None = None, mode: Mode = "reduce", *, roles: Roles = installed_roles
+    ) -> None:
+        """`mode` is that of operators which state none; `roles` returns modules whose schedules of roles serve where the file has no
+        better ones. Raises CompileError with every mistake that is found without knowing types."""
         module = replace(load_module(parse(source)), mode=mode)
         tools = tools or toolchain()
-        self._operators = {name: Operator(name, module, tools) for name in sorted(module.own)}
+        self._operators = {name: Operator(name, module, tools, roles) for name in sorted(module.own)}
 
     def __getattr__(self, name: str) -> Operator:
         if name.startswith("_"):
@@ -308,8 +302,10 @@ _KEPT: list[object] = []
 
 def _refusal(program: Program, artifact: Artifact, result: int) -> RunError:
     _, code = failed_call(result)
-    found = artifact.requirements[code - 1].text if 0 < code <= len(artifact.requirements) else f"check {code} failed"
-    return RunError(Diagnostic("R0306", f"`{program.name}` cannot go on with this data", notes=(found,)))
+    known = 0 < code <= len(artifact.requirements)
+    failed = artifact.requirements[code - 1] if known else None
+    note = f"`{failed.tensor}`: {failed.text}" if failed else f"check {code} failed"
+    return RunError(Diagnostic("R0306", f"`{program.name}` cannot go on with this data", notes=(note,)))
 
 
 def _port(tensor: Tensor) -> Port:
@@ -328,6 +324,9 @@ def explain(made: Compiled, arrays: list[Array]) -> str:
     return "\n".join(
         [
             artifact.schedule,
+            "",
+            f"schedule   {artifact.origin}",
+            *(f"           not {tried}" for tried in artifact.tried),
             "",
             artifact.loops.rstrip(),
             "",

@@ -30,7 +30,7 @@ from tensorlang.schedule.check import proven
 from tensorlang.schedule.derive import Cluster, Deriver, clusters, derive_cluster, deriver
 from tensorlang.schedule.expand import Pick, Scope, choices, expand
 from tensorlang.schedule.machine import Machine
-from tensorlang.schedule.plan import Storage
+from tensorlang.schedule.plan import Plan, Storage
 from tensorlang.schedule.roles import ROLES, Match, asked, match_role, spread_over
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.syntax import nodes as sx
@@ -62,6 +62,16 @@ class Chosen:
     knobs: Mapping[str, int]
     origin: str
     tried: tuple[Attempt, ...] = ()
+    plan: Plan | None = field(default=None, compare=False, repr=False)
+    """The proven plan, where choosing took a proof."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What was found for a program: perhaps a schedule, and what was looked at and not taken."""
+
+    chosen: Chosen | None
+    tried: tuple[Attempt, ...]
 
 
 @dataclass(slots=True)
@@ -84,18 +94,40 @@ def choose(
     target: str,
     machine: Machine,
     *,
-    sizes: Mapping[str, int] | None = None,
+    sizes: Mapping[str, object] | None = None,
     knobs: Mapping[str, int] | None = None,
     layouts: Mapping[str, Storage] | None = None,
     constants: frozenset[str] = frozenset(),
+    at: Mapping[str, int] | None = None,
 ) -> Chosen | None:
     """Return the schedule that `module` states for `operator` instantiated as `program`, or None when it states none that applies.
-    `operator` None: a program that is no operator's, so only roles apply. `layouts` and `constants` as for `derive`.
+    `operator` None: a program that is no operator's, so only roles apply. `layouts` and `constants` as for `derive`. `at`: values for
+    the guards of the operator's schedules to see in place of the program's sizes.
 
     Raises CompileError S05xx for a schedule that cannot be read and for knobs that it does not have."""
+    return search(
+        module, operator, program, attrs, target, machine, sizes=sizes, knobs=knobs, layouts=layouts, constants=constants, at=at
+    ).chosen
+
+
+def search(
+    module: Module,
+    operator: str | None,
+    program: Program,
+    attrs: Mapping[str, object],
+    target: str,
+    machine: Machine,
+    *,
+    sizes: Mapping[str, object] | None = None,
+    knobs: Mapping[str, int] | None = None,
+    layouts: Mapping[str, Storage] | None = None,
+    constants: frozenset[str] = frozenset(),
+    at: Mapping[str, int] | None = None,
+) -> Found:
+    """Return what `choose` returns together with all that was tried, found or not."""
     request = _Request(module, program, target, machine, knobs or {}, layouts or {}, constants)
     own, library = module.schedules[: module.own_schedules], module.schedules[module.own_schedules :]
-    known = _known(module, operator, program, attrs, sizes or {})
+    known = _known(module, operator, program, attrs, sizes or {}, at or {})
     found = (
         _of_operator(request, operator, own, known)
         or _of_roles(request, own, own)
@@ -104,7 +136,25 @@ def choose(
     )
     if found is None and request.knobs:
         raise _no_knob(next(iter(request.knobs)), (), None)
-    return found
+    return Found(found, tuple(request.tried))
+
+
+def applicable(
+    module: Module,
+    operator: str,
+    program: Program,
+    attrs: Mapping[str, object],
+    target: str,
+    *,
+    sizes: Mapping[str, object] | None = None,
+    at: Mapping[str, int] | None = None,
+) -> str | None:
+    """Return the name (`where`) of the operator's first schedule whose guards all hold, or None; arguments as for `choose`."""
+    known = _known(module, operator, program, attrs, sizes or {}, at or {})
+    for schedule in module.schedules:
+        if schedule.role is None and (schedule.operator, schedule.target) == (operator, target) and _unmet(schedule, known) is None:
+            return where(schedule)
+    return None
 
 
 def read(module: Module, written: sx.Schedule, program: Program, knobs: Mapping[str, int] | None = None) -> Chosen:
@@ -208,7 +258,12 @@ def _plain(guard: sx.Expr) -> str:
 
 
 def _known(
-    module: Module, operator: str | None, program: Program, attrs: Mapping[str, object], sizes: Mapping[str, int]
+    module: Module,
+    operator: str | None,
+    program: Program,
+    attrs: Mapping[str, object],
+    sizes: Mapping[str, object],
+    at: Mapping[str, int],
 ) -> dict[str, Fact]:
     """Return sizes and attributes of the operator by name, found by matching its parameters' dimensions with the program's."""
     declaration = module.operators.get(operator or "")
@@ -224,9 +279,13 @@ def _known(
             tensors[param.name] = tuple(_argument(t) for t in several)
         else:
             tensors[param.name] = _argument(table[param.name]) if param.name in table else None
-    given = Given(tensors, attrs, {n: affine.to_expr(s) for n, s in sizes.items()}, checks_ranges=False)
+    given = Given(tensors, attrs, {n: _size(s) for n, s in sizes.items()}, checks_ranges=False)
     values = bind(module, declaration, given).values
-    return {name: _fact(value) for name, value in values.items()}
+    return {name: _fact(value, at) for name, value in values.items()}
+
+
+def _size(given: Any) -> Affine | tuple[Affine, ...]:
+    return tuple(affine.to_expr(s) for s in given) if isinstance(given, tuple | list) else affine.to_expr(given)
 
 
 def _argument(tensor: Tensor) -> Arg:
@@ -243,16 +302,16 @@ def _product(extents: Sequence[Affine]) -> Affine:
     return total if total is not None else extents[-1]
 
 
-def _fact(value: Value) -> Fact:
+def _fact(value: Value, at: Mapping[str, int]) -> Fact:
     match value:
         case Num(number):
             return number
         case Idx(e):
-            return affine.constant(e)
+            return affine.constant(e) if not set(affine.names(e)) <= at.keys() else int(affine.evaluate(e, at))
         case Str(text):
             return text
         case Packed(items):
-            found = tuple(_fact(i) for i in items)
+            found = tuple(_fact(i, at) for i in items)
             return tuple(f for f in found if isinstance(f, int)) if all(isinstance(f, int) for f in found) else None
         case _:
             return None
@@ -389,24 +448,24 @@ def _of_roles(request: _Request, wanted: Sequence[sx.Schedule], written: Sequenc
     while any(part.origin is not None for part in parts):
         schedule = Schedule(request.program.name, request.target, (*d.schedule.directives, *(x for part in parts for x in part.directives)))
         try:
-            proven(request.program, schedule, request.layouts)
+            plan = proven(request.program, schedule, request.layouts)
         except CompileError as refused:
             part = _blamed(parts, refused)
             request.tried.append(Attempt(part.origin or "", f"refused: {refused.diagnostics[0].title}"))
             part.candidates = part.candidates[1:]
             _settle(request, d, part)
             continue
-        return _assembled(request, schedule, parts)
+        return _assembled(request, schedule, parts, plan)
     return None
 
 
-def _assembled(request: _Request, schedule: Schedule, parts: Sequence[_Part]) -> Chosen:
+def _assembled(request: _Request, schedule: Schedule, parts: Sequence[_Part], plan: Plan) -> Chosen:
     knobs = {name: value for part in parts for name, value in part.knobs.items()}
     for name in request.knobs:
         if name not in knobs:
             raise _no_knob(name, tuple(knobs), None)
     origins = dict.fromkeys(part.origin for part in parts if part.origin is not None)
-    return Chosen(schedule, knobs, "; ".join(o for o in origins if o), tuple(request.tried))
+    return Chosen(schedule, knobs, "; ".join(o for o in origins if o), tuple(request.tried), plan)
 
 
 def _candidates(request: _Request, roles: Sequence[sx.Schedule], d: Deriver, cluster: Cluster) -> Iterator[tuple[sx.Schedule, Match]]:
@@ -470,6 +529,16 @@ def check_schedules(module: Module) -> list[Diagnostic]:
     return out
 
 
+def check_written(module: Module, schedule: sx.Schedule, knobs: Mapping[str, int]) -> None:
+    """Check a schedule of an operator and the names of `knobs`. Raises CompileError S05xx."""
+    declared: set[str] = set()
+    _check_guards(module, schedule)
+    _check_body(module, schedule.body, (), declared)
+    for name in knobs:
+        if name not in declared:
+            raise _no_knob(name, sorted(declared), schedule)
+
+
 def _check(module: Module, schedule: sx.Schedule) -> None:
     if schedule.role is None and schedule.operator not in module.operators:
         raise error(
@@ -528,4 +597,4 @@ def _check_call(module: Module, call: sx.Directive, calls: tuple[str, ...], knob
         _check_body(module, tactic.body, (*calls, call.name), knobs)
 
 
-__all__ = ["Attempt", "Chosen", "check_schedules", "choose", "evaluate", "read", "where"]
+__all__ = ["Attempt", "Chosen", "Found", "applicable", "check_schedules", "check_written", "choose", "evaluate", "read", "search", "where"]

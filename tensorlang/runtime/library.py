@@ -1,0 +1,33 @@
+"""Schedules of roles that installed packages offer: they serve operators of any file that has no better one.
+
+    [project.entry-points."tensorlang.schedules"]
+    mine = "my_package:roles"          a function without arguments that returns a `Module`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from importlib.metadata import entry_points
+from typing import TypeAlias
+
+from tensorlang.check.module import Module
+
+SCHEDULES = "tensorlang.schedules"
+"""The entry-point group under which packages offer schedules of roles."""
+
+Roles: TypeAlias = Callable[[], tuple[Module, ...]]
+
+
+@cache
+def installed_roles() -> tuple[Module, ...]:
+    """Return the modules that installed packages offer, in order of their names."""
+    return tuple(point.load()() for point in sorted(entry_points(group=SCHEDULES), key=lambda p: p.name))
+
+
+def with_roles(module: Module, offered: tuple[Module, ...]) -> Module:
+    """Return `module` with the schedules of roles and the tactics of `offered` after its own. Nothing else of theirs is seen."""
+    roles = tuple(s for m in offered for s in m.schedules if s.role is not None)
+    tactics = {name: tactic for m in reversed(offered) for name, tactic in m.tactics.items()}
+    return replace(module, schedules=(*module.schedules, *roles), tactics={**tactics, **module.tactics})

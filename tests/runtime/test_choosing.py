@@ -1,0 +1,107 @@
+"""Which schedule a call runs under, as the product tells it: the operator's own, a role's, or a derived one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tensorlang as tl
+from codegen.llvm.cache import Cache
+from stdlib.library import roles
+from tensorlang import driver
+from tensorlang.check.module import Module, load_module
+from tensorlang.diagnostics import Source
+from tensorlang.runtime.library import installed_roles, with_roles
+from tensorlang.runtime.operator import Operators
+from tensorlang.runtime.toolchain import toolchain
+from tensorlang.syntax.parse import parse
+
+LINEAR = "op linear[T: float](x: T[M, K], w: T[N, K], attr by: float = 1) -> (y: T[M, N]) { y[i, j] = by * sum(k) x[i, k] * w[j, k] }\n"
+
+
+def random(*shape: int, seed: int = 0) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def operators(text: str, *offered: Module) -> Operators:
+    return Operators(Source("mine.tl", text), toolchain(threads=1), roles=lambda: offered)
+
+
+def module(text: str) -> Module:
+    return load_module(parse(Source("theirs.tl", text)))
+
+
+def chosen(report: str) -> list[str]:
+    return [line for line in report.splitlines() if line.startswith(("schedule   ", "           not "))]
+
+
+def test_installed_packages_offer_schedules_of_roles() -> None:
+    assert [s.role.name for m in installed_roles() for s in m.schedules if s.role is not None].count("contraction") == 4
+    assert installed_roles() == (roles(),)
+
+
+def test_a_role_of_the_library_serves_an_operator_without_a_schedule() -> None:
+    x, w = random(70, 40), random(48, 40, seed=1)
+    ops = operators(LINEAR, roles())
+    np.testing.assert_allclose(ops.linear(x, w), x @ w.T, rtol=1e-4, atol=1e-4)
+    first, *rest = chosen(ops.linear.explain(x, w))
+    assert first.startswith("schedule   schedule role contraction for cpu(b.reuse >= 64 or") and "roles.tl" in first
+    assert any("not schedule role contraction for cpu(a.padded" in line and "does not hold" in line for line in rest)
+
+
+def test_without_roles_one_is_derived() -> None:
+    assert chosen(operators(LINEAR).linear.explain(random(9, 4), random(8, 4))) == ["schedule   derived"]
+
+
+def test_the_files_own_schedule_comes_first_and_guards_decide() -> None:
+    ops = operators(LINEAR + "schedule linear for cpu(M >= 8, by == 1) { vectorize y.j }\n", roles())
+    w = random(16, 4, seed=1)
+    assert chosen(ops.linear.explain(random(9, 4), w)) == ["schedule   schedule linear for cpu(M >= 8, by == 1) (mine.tl:2)"]
+    assert "mine.tl:2): `M >= 8` does not hold (M = 5)" in "\n".join(chosen(ops.linear.explain(random(5, 4), w)))
+    assert "`by == 1` does not hold (by = 2.0)" in "\n".join(chosen(ops.linear.explain(random(9, 4), w, by=2.0)))
+
+
+def test_a_role_that_is_refused_is_told_and_the_next_serves() -> None:
+    head = "schedule role pointwise(y, p..; i.., j.., k.., x.., l.., m.., n..) for cpu"
+    ops = operators(
+        "op twice(x: f32[N]) -> (y: f32[N]) { y[i] = x[i] * 2 }",
+        module(f"{head} {{\n rfactor j by 4\n}}\n{head} {{\n split j by 8 -> jo, jv\n vectorize jv\n}}\n"),
+    )
+    x = random(100)
+    np.testing.assert_array_equal(ops.twice(x), x * 2)
+    taken, refused = chosen(ops.twice.explain(x))
+    assert taken == "schedule   schedule role pointwise for cpu (theirs.tl:4)"
+    assert refused.startswith("           not schedule role pointwise for cpu (theirs.tl:1): refused: ")
+
+
+def test_another_schedule_of_the_same_operator_is_another_kernel(tmp_path: Path) -> None:
+    path, x, w = tmp_path / "a.tl", random(9, 4), random(16, 4, seed=1)
+    for body in ("vectorize y.j", "reverse y.i", "tune(3)", "tune(5)"):
+        tactic = f"tactic tune(n) {{ split y.i by n -> io, ii  }}\n"
+        path.write_text(LINEAR + f"schedule linear for cpu {{ {body} }}\n" + tactic)
+        report = tl.load(path, threads=1).linear.explain(x, w)
+        assert {"vectorize y.j": "vectorize y.j", "reverse y.i": "reverse y.i"}.get(body, f"split y.i by {body[5:6]}") in report
+
+
+def test_a_warm_start_schedules_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TENSORLANG_CACHE", str(tmp_path))
+    x, w = random(9, 4), random(16, 4, seed=1)
+    assert Cache().directory == tmp_path
+    cold = operators(LINEAR, roles()).linear(x, w)
+
+    def never(*args: object, **named: object) -> Any:
+        raise AssertionError("scheduled again")
+
+    for name in ("search", "derive", "proven"):
+        monkeypatch.setattr(driver, name, never)
+    np.testing.assert_array_equal(operators(LINEAR, roles()).linear(x, w), cold)
+
+
+def test_of_what_a_package_offers_only_roles_and_tactics_are_seen() -> None:
+    mine = module(LINEAR)
+    seen = with_roles(mine, (module(LINEAR.replace("linear", "theirs") + "schedule theirs for cpu { vectorize y.j }\ntactic t(a) { reverse a }"),))
+    assert seen.operators == mine.operators and seen.schedules == mine.schedules
+    assert set(seen.tactics) - set(mine.tactics) == {"t"}

@@ -33,7 +33,7 @@ from tensorlang.tensor.walk import tensor_table
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """What a run-time check was about: the tensor whose values are indices, and what they index."""
+    """What a run-time check is about: the tensor that is read or whose range is declared, and what is wrong when the check fails."""
 
     tensor: str
     text: str
@@ -131,7 +131,7 @@ def _entry_checks(kernel: _Kernel) -> list[loops.Stmt]:
         element = loops.Cast(i64, loops.Load(home.buffers[0].name, index))
         bounds = [loops.IndexValue(to_index(e, kernel.loop)) for e in (lo, hi)]
         inside = loops.Binary("and", loops.Compare(">=", element, bounds[0]), loops.Compare("<", element, bounds[1]))
-        code = _code(kernel, param.name, f"lie in {affine.show(lo)}..{affine.show(hi)}")
+        code = _code(kernel, param.name, f"`{param.name}` is declared in {affine.show(lo)}..{affine.show(hi)}, and an element lies outside")
         stmt: loops.Stmt = loops.Require(inside, code)
         for axis, extent in reversed(list(zip(home.axes, param.shape, strict=True))):
             stmt = loops.For(variables[axis], loops.Int(0), to_index(extent, kernel.loop), (stmt,))
@@ -189,14 +189,20 @@ def _element(kernel: _Kernel, name: str, slots: tuple[tensor.Slot, ...], point: 
                 at = loops.Cast(i64, computed)
                 bound = loops.IndexValue(to_index(extents[axis], kernel.loop))
                 inside = loops.Binary("and", loops.Compare(">=", at, loops.Const(0, i64)), loops.Compare("<", at, bound))
-                if not point.conditional:
-                    text = f"is read at data-dependent indices that lie in 0..{affine.show(extents[axis])}"
-                    point.before.append(loops.Require(inside, _code(kernel, name, text)))
+                code = _code(kernel, name, f"`{name}` is read at indices from data, and one lies outside 0..{affine.show(extents[axis])}")
+                point.before.append(loops.Require(_wherever(point.path, inside), code))
         else:
             index = point.index(slot)
         parts[axis] = index
     names = lambda n: parts[n] if n in parts else kernel.loop(n)  # noqa: E731
     return loops.Load(home.buffers[0].name, tuple(to_index(d, names) for d in home.dims))
+
+
+def _wherever(path: tuple[loops.Expr, ...], cond: loops.Expr) -> loops.Expr:
+    """Return `cond`, asked for where all of `path` holds."""
+    for outer in reversed(path):
+        cond = loops.Binary("or", loops.Unary("not", outer), cond)
+    return cond
 
 
 def _cell(kernel: _Kernel, home: Home, axes: tuple[str, ...], point: Point) -> tuple[loops.Index, ...]:

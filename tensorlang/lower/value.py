@@ -24,7 +24,8 @@ from tensorlang.tensor import nodes as tensor
 class Point:
     """Where a statement runs: what its iterators are in terms of loops, how tensors are loaded, what stands for reductions.
 
-    `before` collects statements that have to run first."""
+    `before` collects statements that have to run first, whatever is chosen; `path` holds the conditions under which the expression at hand is
+    evaluated."""
 
     iters: Mapping[str, Affine]
     names: IndexNames
@@ -35,7 +36,7 @@ class Point:
     values: dict[str, loops.Expr] = field(default_factory=dict)
     tuples: dict[str, tuple[loops.Expr, ...]] = field(default_factory=dict)
     before: list[loops.Stmt] = field(default_factory=list)
-    conditional: bool = False
+    path: tuple[loops.Expr, ...] = ()
 
     def index(self, e: Affine) -> loops.Index:
         return to_index(affine.substitute(e, self.iters), self.names)
@@ -57,7 +58,8 @@ def value(e: tensor.Expr, point: Point) -> loops.Expr:
         case tensor.Unary(op, operand):
             return loops.Unary(op, value(operand, point))
         case tensor.Binary(("and" | "or") as op, lhs, rhs):
-            return loops.Binary(op, value(lhs, point), _maybe(rhs, point))
+            left = value(lhs, point)
+            return loops.Binary(op, left, _under(left if op == "and" else loops.Unary("not", left), rhs, point))
         case tensor.Binary(op, lhs, rhs):
             return loops.Binary(op, value(lhs, point), value(rhs, point))
         case tensor.Compare(op, lhs, rhs):
@@ -65,7 +67,8 @@ def value(e: tensor.Expr, point: Point) -> loops.Expr:
         case tensor.Holds(cond):
             return to_bool(affine.substitute_cond(cond, point.iters), point.names)
         case tensor.Select(cond, then, orelse):
-            return loops.Select(value(cond, point), _maybe(then, point), _maybe(orelse, point))
+            test = value(cond, point)
+            return loops.Select(test, _under(test, then, point), _under(loops.Unary("not", test), orelse, point))
         case tensor.Cast(dtype, operand, saturate):
             cast = loops.Cast(dtype, value(operand, point), saturate)
             return cast if compute_dtype(dtype) == dtype else loops.Cast(f32, cast)
@@ -98,11 +101,12 @@ def components(e: tensor.Expr, point: Point) -> tuple[loops.Expr, ...]:
             return components(body, point)
         case tensor.Select(cond, then, orelse) if _is_tuple(then, point):
             test = value(cond, point)
-            outer, point.conditional = point.conditional, True
-            pairs = zip(components(then, point), components(orelse, point), strict=True)
-            chosen = tuple(loops.Select(test, a, b) for a, b in pairs)
-            point.conditional = outer
-            return chosen
+            outer, point.path = point.path, (*point.path, test)
+            first = components(then, point)
+            point.path = (*outer, loops.Unary("not", test))
+            second = components(orelse, point)
+            point.path = outer
+            return tuple(loops.Select(test, a, b) for a, b in zip(first, second, strict=True))
         case _:
             return (value(e, point),)
 
@@ -123,11 +127,11 @@ def _is_tuple(e: tensor.Expr, point: Point) -> bool:
             return False
 
 
-def _maybe(e: tensor.Expr, point: Point) -> loops.Expr:
-    """Return the expression for something that may not be evaluated."""
-    outer, point.conditional = point.conditional, True
+def _under(cond: loops.Expr, e: tensor.Expr, point: Point) -> loops.Expr:
+    """Return the expression for something that is evaluated only where `cond` holds."""
+    outer, point.path = point.path, (*point.path, cond)
     result = value(e, point)
-    point.conditional = outer
+    point.path = outer
     return result
 
 
@@ -140,7 +144,7 @@ def _bind(name: str, bound: tensor.Expr, point: Point) -> None:
 
 def _named(name: str, result: loops.Expr, point: Point) -> loops.Expr:
     """Return what stands for `result` from here on: a name, unless it may not be evaluated here or is as simple as one."""
-    if point.conditional or isinstance(result, loops.Const | loops.Name):
+    if point.path or isinstance(result, loops.Const | loops.Name):
         return result
     safe = point.fresh(name)
     point.before.append(loops.Let(safe, result))

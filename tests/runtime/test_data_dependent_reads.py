@@ -1,0 +1,75 @@
+"""Indices that come from data: one outside its tensor is one error, whatever the loops, and the process goes on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tensorlang as tl
+from tensorlang.diagnostics import RunError
+
+Array = np.ndarray[Any, Any]
+
+TEXT = """
+op gather(x: f32[V, E], ids: i64[L]) -> (y: f32[L, E]) { y[l, e] = x[ids[l], e] }
+op pick(x: f32[V], ids: i64[L]) -> (y: f32[L]) { y[l] = x[ids[l]] }
+op total(x: f32[V], ids: i64[L]) -> (y: f32) { y = sum(l) x[ids[l]] }
+op wished(x: f32[V], ids: i64[L]) -> (y: f32[L]) { y[l] = if ids[l] >= 0 then x[ids[l]] else -1 }
+op either(x: f32[V], ids: i64[L]) -> (y: f32[L]) { y[l] = if ids[l] >= 0 and x[ids[l]] > 5 then 1 else 0 }
+op kept(x: f32[V], ids: i64[L]) -> (y: f32) { y = sum(l, ids[l] >= 0) x[ids[l]] }
+op declared(x: f32[V], ids: i64[L] in 0..V) -> (y: f32[L]) { y[l] = x[ids[l]] }
+"""
+LOOPS = {
+    "derived": None,
+    "vectors": "split l by 8 -> lo, li\nvectorize li",
+    "threads": "parallel l",
+    "both": "split l by 8 -> lo, li\nparallel lo\nvectorize li",
+}
+CASES = [
+    (name, loops)
+    for name in ("pick", "gather", "total", "wished", "either", "kept", "declared")
+    for loops in LOOPS
+    if not (name in ("total", "kept") and loops in ("threads", "both")) and not (name == "gather" and loops in ("vectors", "both"))
+]
+
+
+@pytest.fixture(scope="module")
+def ops() -> tl.Operators:
+    return tl.parse(TEXT, threads=2)
+
+
+def scheduled(ops: tl.Operators, name: str, loops: str) -> tl.Operator:
+    text = LOOPS[loops]
+    return ops[name] if text is None else ops[name].schedule(text)
+
+
+@pytest.mark.parametrize(("name", "loops"), CASES)
+def test_an_index_outside_is_one_error_and_the_next_call_works(ops: tl.Operators, name: str, loops: str) -> None:
+    operator = scheduled(ops, name, loops)
+    table = np.arange(1200, dtype=np.float32).reshape(300, 4) if name == "gather" else np.arange(300, dtype=np.float32)
+    good = np.arange(901) * 7 % 300
+    for wrong in (300, 2**40, *((-1,) if name in ("pick", "gather", "total", "declared") else ())):
+        bad = good.copy()
+        bad[777] = wrong
+        with pytest.raises(RunError) as refused:
+            operator(table, bad)
+        (problem,) = refused.value.diagnostics
+        assert problem.code == "R0306"
+        assert problem.notes == (
+            "`ids` is declared in 0..300, and an element lies outside"
+            if name == "declared"
+            else "`x` is read at indices from data, and one lies outside 0..300",
+        )
+    want = {"total": table[good].sum(), "kept": table[good].sum(), "either": (table[good] > 5)}.get(name, table[good])
+    np.testing.assert_allclose(operator(table, good), np.asarray(want, np.float32), rtol=1e-5)
+
+
+@pytest.mark.parametrize("loops", LOOPS)
+def test_a_read_that_is_not_chosen_asks_for_nothing(ops: tl.Operators, loops: str) -> None:
+    x, ids = np.arange(30, dtype=np.float32), np.arange(100) % 31 - 1
+    want = np.where(ids >= 0, x[ids], -1)
+    assert (scheduled(ops, "wished", loops)(x, ids) == want).all()
+    assert (scheduled(ops, "either", loops)(x, ids) == (want > 5)).all()
+    assert ops.kept(x, ids) == x[ids[ids >= 0]].sum()

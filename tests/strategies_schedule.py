@@ -29,11 +29,12 @@ from tensorlang.check.instantiate import ArgType, instantiate
 from tensorlang.check.module import Module, load_module
 from tensorlang.diagnostics import CompileError, Source
 from tensorlang.schedule.apply import Outline, outline
-from tensorlang.schedule.derive import derive, wanted_layouts
+from tensorlang.schedule.derive import derive
 from tensorlang.schedule.machine import Machine
 from tensorlang.schedule.plan import Storage
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.storage import axis_names, to_storage
+from tensorlang.schedule.wanted import wanted_layouts
 from tensorlang.syntax import nodes as syntax
 from tensorlang.syntax.parse import parse
 from tensorlang.tensor import affine

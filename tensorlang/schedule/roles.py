@@ -25,22 +25,13 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from codegen.dtypes import compute_dtype
-from tensorlang.schedule.derive import (
-    Cluster,
-    Deriver,
-    blocked_binder,
-    crossing_axis,
-    points_together,
-    recurs,
-    row_counts,
-    spreadable,
-    stored_axis,
-    tile_sizes,
-    vector_axis,
-)
+from tensorlang.schedule.clusters import Cluster, recurs
+from tensorlang.schedule.deriver import Deriver
 from tensorlang.schedule.expand import Scope
 from tensorlang.schedule.pack import is_padding, pack
+from tensorlang.schedule.pointwise import crossing_axis, points_together, spreadable, stored_axis, vector_axis
 from tensorlang.schedule.shape import block_of, contraction, extents, unit_stride
+from tensorlang.schedule.tiles import blocked_binder, row_counts, tile_sizes
 from tensorlang.syntax import nodes as sx
 from tensorlang.tensor import affine
 from tensorlang.tensor.nodes import Definition, Dynamic

@@ -1,0 +1,158 @@
+"""Schedules for contractions: a register tile of rows by vectors of columns, the second operand packed in the order the tile reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from codegen.dtypes import compute_dtype
+from polyhedral.expr import Name as AffineName
+from tensorlang.schedule.deriver import Deriver, mark_parallel
+from tensorlang.schedule.padded import blocked_dims, root_copy
+from tensorlang.schedule.schedule import Schedule
+from tensorlang.schedule.shape import Contraction, block_of, extents, innermost_axis, unit_stride
+from tensorlang.tensor import affine
+from tensorlang.tensor.nodes import Definition
+from tensorlang.tensor.walk import tensor_table
+
+ROWS_IN_A_SET = 8
+"""Lines that a set of the first-level cache holds on every machine of today, and leaves some for the other operand."""
+
+
+def tile_sizes(
+    rows: int | None,
+    columns: int | None,
+    lanes: int,
+    registers: int,
+    heights: Collection[int] | None = None,
+    widths: Collection[int] = range(1, 5),
+) -> tuple[int, int]:
+    """Return (rows, vectors of columns) of the register tile with the least estimated time over the whole iteration space.
+
+    A tile of m x v needs m*v accumulators, v operand vectors and one broadcast. Its time per step is the larger of its multiply-adds (two a
+    cycle) and its loads (two a cycle), at least the latency of a multiply-add (four cycles). `heights` and `widths`: the choices, if not
+    every size is one; the smallest of them when none fits."""
+    best, best_cost = (min(heights or (1,)), min(widths)), float("inf")
+    for v in sorted(widths):
+        if columns is not None and v > 1 and (v - 1) * lanes >= columns:
+            continue
+        for m in sorted(heights or range(1, registers)):
+            if m * v + v + 1 > registers - 1 or (rows is not None and m > rows):
+                break
+            cost = _covered(rows or 840, m, v) * -(-(columns or 1 << 20) // (v * lanes))
+            if cost < best_cost * 0.995:
+                best, best_cost = (m, v), cost
+    return best
+
+
+def row_counts(d: Deriver, c: Contraction) -> range | None:
+    """Return how many rows a register tile may have: any number (None), or few where rows of x lie a multiple of 4096 bytes apart, so that
+    their elements meet in one set of the first-level cache."""
+    x = tensor_table(d.program)[c.x]
+    if not c.rows or c.x in d.layouts or c.padded:
+        return None
+    pitch = x.dtype.size_bytes
+    for slot, extent in reversed(list(zip(c.x_read.index, x.shape, strict=True))):
+        if isinstance(slot, AffineName) and slot.name == c.rows[-1]:
+            break
+        pitch *= affine.constant(extent) or 1
+    return range(1, ROWS_IN_A_SET + 1) if pitch % 4096 == 0 else None
+
+
+def _covered(rows: int, m: int, v: int) -> float:
+    """Return the cycles of one k-step over all rows in tiles of m, the last one smaller."""
+    full, rest = divmod(rows, m)
+    return full * _step(m, v) + (_step(rest, v) if rest else 0.0)
+
+
+def _step(m: int, v: int) -> float:
+    return max(4.0, m * v / 2, (m + v) / 2) + 0.15 * v
+
+
+def derive_contraction(d: Deriver, definition: Definition, c: Contraction, axis: str) -> None:
+    name = definition.tensors[0].name
+    sizes = extents(definition)
+    lanes = block_of(d.layouts.get(name), axis) or d.machine.lanes(compute_dtype(c.reduce.reducer.dtypes[0]))
+    row = c.rows[-1] if c.rows else None
+    m, v = tile_sizes(sizes[row] if row else 1, sizes[axis], lanes, d.machine.vector_registers, row_counts(d, c))
+    s = d.schedule
+    s = s.split(f"{name}.{axis}", lanes * v, (f"{axis}_o", f"{axis}_t")).split(f"{name}.{axis}_t", lanes, (f"{axis}_u", f"{axis}_v"))
+    tile = [f"{axis}_u", f"{axis}_v"]
+    if row is not None:
+        s = s.split(f"{name}.{row}", m, (f"{row}_o", f"{row}_t"))
+        tile = [f"{row}_t", *tile]
+    inner: list[str] = []
+    ordered_inner = list(c.inner)
+    channel = blocked_binder(d, c)
+    if channel is not None:
+        binder, block = channel
+        s = s.split(f"{name}.{binder}", block, (f"{binder}_o", f"{binder}_i"))
+        ordered_inner = [f"{binder}_o", *(b for b in c.inner if b != binder), f"{binder}_i"]
+    inner += ordered_inner
+    columns = [*(j for j in c.columns if j != axis), f"{axis}_o"]
+    rows_outer = [*(i for i in c.rows if i != row), *([f"{row}_o"] if row else [])]
+    outer = [*c.batch, *columns, *rows_outer]
+    s = s.order(*(f"{name}.{loop}" for loop in (*outer, *inner, *tile)))
+    unrolled = [loop for loop in tile[:-1] if not (loop == f"{axis}_u" and v == 1) and not (row and loop == f"{row}_t" and m == 1)]
+    if unrolled:
+        s = s.unroll(*(f"{name}.{loop}" for loop in unrolled))
+    s = s.vectorize(f"{name}.{tile[-1]}")
+    s = _packs(d, s, definition, c, axis, lanes * v, inner)
+    d.add(s)
+    trips = {**sizes, f"{axis}_o": -(-(sizes[axis] or 64) // (lanes * v))}
+    if row is not None:
+        trips[f"{row}_o"] = -(-(sizes[row] or 64) // m)
+    mark_parallel(d, name, outer, trips)
+
+
+def blocked_binder(d: Deriver, c: Contraction) -> tuple[str, int] | None:
+    """Return the binder along which x is stored in blocks, with the block."""
+    storage = d.layouts.get(c.x)
+    axis = innermost_axis(storage) if storage is not None else None
+    if storage is None or axis is None:
+        return None
+    slot = c.x_read.index[d.axes[c.x].index(axis)]
+    block = block_of(storage, axis)
+    if block is None or not isinstance(slot, AffineName) or slot.name not in c.inner:
+        return None
+    return slot.name, block
+
+
+def packed_dims(c: Contraction, axis: str, width: int, inner: list[str], axes: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the layout of w that the register tile reads in order, over `axes` of w: `[j // 32, k, j % 32]`."""
+    to = {s.name: a for s, a in zip(c.w_read.index, axes, strict=True) if isinstance(s, AffineName)}
+    dims = [to[n] for n in (*c.batch, *(j for j in c.columns if j != axis)) if n in to]
+    dims.append(f"{to[axis]} // {width}")
+    for loop in inner:
+        base = loop.removesuffix("_o") if loop.endswith("_o") else loop.removesuffix("_i")
+        if loop in to:
+            dims.append(to[loop])
+        elif base in to:
+            dims.append(f"{to[base]} // {BLOCK}" if loop.endswith("_o") else f"{to[base]} % {BLOCK}")
+    dims.append(f"{to[axis]} % {width}")
+    return tuple(dims)
+
+
+BLOCK = 16
+
+
+def _packs(d: Deriver, s: Schedule, definition: Definition, c: Contraction, axis: str, width: int, inner: list[str]) -> Schedule:
+    """Pack w in tile order and x where it is padded. A constant w is stored that way by whoever compiles."""
+    sizes = extents(definition)
+    if c.padded:
+        storage = d.layouts.get(c.x)
+        blocked = storage is not None and block_of(storage, innermost_axis(storage) or "") is not None
+        s = root_copy(d, s, c.x, blocked_dims(d, c.x, c.x_read, storage) if blocked and storage is not None else ())
+    if c.w in d.layouts:
+        return s
+    rows = 1
+    for r in c.rows:
+        rows *= sizes[r] or 64
+    contiguous = unit_stride(c.w_read.index, None, None, axis)
+    if rows >= (64 if contiguous else 4) and c.w in tensor_table(d.program):
+        names = tuple(slot.name if isinstance(slot, AffineName) else f"a{k}" for k, slot in enumerate(c.w_read.index))
+        at = f"{definition.tensors[0].name}.{c.batch[-1]}" if c.batch and any(n in c.batch for n in names) else None
+        dims = packed_dims(c, axis, width, inner, names)
+        if at is not None:
+            dims = tuple(dim for dim in dims if dim not in c.batch)
+        s = s.pack(c.w, dims, at)
+    return s

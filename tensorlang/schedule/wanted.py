@@ -1,0 +1,136 @@
+"""How the derived schedule would like its inputs and results to be stored, if whoever stores them can choose."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from codegen.dtypes import compute_dtype
+from polyhedral.expr import Name as AffineName
+from tensorlang.schedule.deriver import Deriver, deriver_of, reads_itself
+from tensorlang.schedule.layout import Layout
+from tensorlang.schedule.machine import Machine
+from tensorlang.schedule.plan import Storage
+from tensorlang.schedule.pointwise import stored_axis
+from tensorlang.schedule.schedule import Schedule
+from tensorlang.schedule.shape import Contraction, block_of, contraction, extents
+from tensorlang.schedule.storage import in_blocks, row_major, to_layout, to_storage
+from tensorlang.schedule.tiles import blocked_binder, row_counts, tile_sizes
+from tensorlang.tensor import affine
+from tensorlang.tensor.lift import lift
+from tensorlang.tensor.nodes import Definition, Dynamic, Program
+from tensorlang.tensor.walk import reads, reduces, tensor_table, tensors
+
+
+def wanted_layouts(program: Program, machine: Machine, layouts: Mapping[str, Storage], constants: frozenset[str]) -> dict[str, Layout]:
+    """Return how the derived schedule would like tensors to be stored that are not in `layouts` yet: results and inputs of
+    convolutions and pooling in blocks of channels, constant operands of contractions in the order the register tile reads them. Nothing is
+    wished for tensors whose sizes are not known when compiling."""
+    program = lift(program)
+    d = deriver_of(program, machine, layouts, constants, Schedule(program.name))
+    static = {t.name for t in tensors(program) if all(affine.constant(s) is not None for s in t.shape)}
+    params = {p.name: p for p in program.params if p.name in static}
+    out: dict[str, Layout] = {}
+    for definition in program.definitions:
+        if len(definition.pieces) == 1 and len(definition.axes) > 0:
+            out |= {name: layout for name, layout in _channels(d, definition).items() if name in static}
+    d.layouts = {**layouts, **{name: to_storage(program, name, layout) for name, layout in out.items()}}
+    for definition in program.definitions:
+        if len(definition.pieces) != 1 or not definition.axes or reads_itself(definition):
+            continue
+        axis = stored_axis(d, definition)
+        c = contraction(definition, axis) if axis is not None else None
+        if c is None or axis is None:
+            continue
+        if block_of(d.layouts.get(definition.tensors[0].name), axis) is None:
+            # A tile of rows by row-major columns reads both operands along rows.
+            for operand in (c.x, c.w):
+                if operand in params and operand not in constants and operand not in d.layouts:
+                    out[operand] = row_major(params[operand])
+        if c.w in constants and c.w not in layouts:
+            packed = to_layout(program, c.w, _packed_storage(d, definition, c, axis))
+            if packed is not None:
+                out[c.w] = packed
+    return out
+
+
+def _packed_storage(d: Deriver, definition: Definition, c: Contraction, axis: str) -> Storage:
+    sizes = extents(definition)
+    row = c.rows[-1] if c.rows else None
+    lanes = block_of(d.layouts.get(definition.tensors[0].name), axis) or d.machine.lanes(compute_dtype(c.reduce.reducer.dtypes[0]))
+    _, v = tile_sizes(sizes[row] if row else 1, sizes[axis], lanes, d.machine.vector_registers, row_counts(d, c))
+    width = lanes * v
+    own = d.axes[c.w]
+    to = {s.name: a for s, a in zip(c.w_read.index, own, strict=True) if isinstance(s, AffineName)}
+    shape = dict(zip(own, tensor_table(d.program)[c.w].shape, strict=True))
+    channel = blocked_binder(d, c)
+    loops = list(c.inner)
+    dims = [AffineName(to[n]) for n in (*c.batch, *(j for j in c.columns if j != axis)) if n in to]
+    extents_of = [shape[x.name] for x in dims]
+    out = [*dims, affine.floor(AffineName(to[axis]), width)]
+    extents_of.append(affine.ceil_div(shape[to[axis]], width))
+    if channel is not None and channel[0] in to:
+        binder, block = channel
+        out.append(affine.floor(AffineName(to[binder]), block))
+        extents_of.append(affine.ceil_div(shape[to[binder]], block))
+        loops = [b for b in loops if b != binder]
+    for b in loops:
+        if b in to:
+            out.append(AffineName(to[b]))
+            extents_of.append(shape[to[b]])
+    if channel is not None and channel[0] in to:
+        out.append(affine.mod(AffineName(to[channel[0]]), channel[1]))
+        extents_of.append(affine.to_expr(channel[1]))
+    out.append(affine.mod(AffineName(to[axis]), width))
+    extents_of.append(affine.to_expr(width))
+    return Storage(tuple(out), tuple(extents_of))
+
+
+def _channels(d: Deriver, definition: Definition) -> dict[str, Layout]:
+    """Return blocked storage for the result and the windowed input of a convolution or a pooling."""
+    name = definition.tensors[0].name
+    found = [r for p in definition.pieces for r in reduces(p.value)]
+    if len(found) != 1 or len(definition.axes) < 4 or name not in d.program.results or name in d.layouts:
+        return {}
+    sizes = extents(definition)
+    lanes = d.machine.lanes(compute_dtype(found[0].reducer.dtypes[0]))
+    windowed = [
+        r for b in found[0].body for r in reads(b) if any(not isinstance(s, AffineName | Dynamic) for s in r.index) or len(r.index) >= 4
+    ]
+    if not windowed:
+        return {}
+    column = _channel_axis(definition, d.constants, sizes, lanes)
+    result = None if column is None else in_blocks(definition.tensors[0], definition.axes.index(column), lanes)
+    if column is None or result is None:
+        return {}
+    out = {name: result}
+    for read in windowed:
+        if read.tensor in d.layouts or read.tensor not in {p.name for p in d.program.params}:
+            continue
+        # A constant that every channel has for itself goes with the channels; others are packed for the register tile.
+        binders = set() if read.tensor in d.constants else {b.name for b in found[0].binders}
+        if read.tensor in d.constants and not _plain_everywhere(definition, column):
+            continue
+        for k, slot in enumerate(read.index):
+            extent = affine.constant(tensor_table(d.program)[read.tensor].shape[k])
+            if isinstance(slot, AffineName) and (slot.name == column or slot.name in binders) and extent is not None and extent >= lanes:
+                layout = in_blocks(tensor_table(d.program)[read.tensor], k, lanes)
+                if layout is not None:
+                    out[read.tensor] = layout
+                break
+    return out
+
+
+def _channel_axis(definition: Definition, constants: frozenset[str], sizes: Mapping[str, int | None], lanes: int) -> str | None:
+    """Return the axis to keep in blocks: one that constant weights alone are indexed by, else one that every operand is indexed by."""
+    for axis in definition.axes[1:]:
+        c = contraction(definition, axis)
+        if c is not None and c.w in constants and (sizes[axis] or 0) >= lanes and axis in c.columns:
+            return axis
+    plain = [a for a in definition.axes[1:] if (sizes[a] or 0) >= lanes and _plain_everywhere(definition, a)]
+    return plain[0] if plain else None
+
+
+def _plain_everywhere(definition: Definition, axis: str) -> bool:
+    """Tell whether every read of a reduction's body uses `axis` as an index of its own."""
+    bodies = [b for p in definition.pieces for r in reduces(p.value) for b in r.body]
+    return all(any(isinstance(s, AffineName) and s.name == axis for s in read.index) for b in bodies for read in reads(b))

@@ -37,13 +37,13 @@ from tensorlang.diagnostics import CompileError
 from tensorlang.lower.kernel import Lowered, Requirement, lower
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.derive import derive
-from tensorlang.schedule.derive import wanted_layouts as derive_layouts
 from tensorlang.schedule.layout import Layout
 from tensorlang.schedule.machine import Machine
 from tensorlang.schedule.plan import Plan, Storage, make_stage
 from tensorlang.schedule.schedule import Schedule
-from tensorlang.schedule.select import applicable, search, where
+from tensorlang.schedule.select import applicable, known_of, search, where
 from tensorlang.schedule.storage import to_storage
+from tensorlang.schedule.wanted import wanted_layouts as derive_layouts
 from tensorlang.tensor.lift import lift
 from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.scop import to_scop
@@ -105,7 +105,8 @@ class Rules:
         """Return whatever the choice depends on besides the program, its storage and the machine."""
         applies = None
         if self.operator is not None:
-            applies = applicable(self.module, self.operator, program, self.attrs, self.target, sizes=self.sizes, at=self.at)
+            known = known_of(self.module, self.operator, program, self.attrs, self.sizes, self.at or {})
+            applies = applicable(self.module, self.operator, self.target, known)
         stated = [s for s in self.module.schedules if s.role is not None or s.operator == self.operator]
         knobs, attrs = repr(sorted(self.knobs.items())), repr(sorted(self.attrs.items()))
         return (str(applies), repr(stated), repr([where(s) for s in stated]), repr(self.module.tactics), knobs, attrs)

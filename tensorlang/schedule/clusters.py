@@ -100,7 +100,7 @@ def _row_vectors(d: Deriver, definition: Definition, depth: int) -> None:
     reduction_lanes(d, definition) if not inner_axes else None
     if inner_axes:
         axis = inner_axes[-1]
-        found = [r for r in reduces(definition.pieces[0].value)]
+        found = list(reduces(definition.pieces[0].value))
         lanes = d.machine.lanes(compute_dtype(definition.tensors[0].dtype))
         extent = extents(definition)[axis]
         if extent is not None and extent < 4:

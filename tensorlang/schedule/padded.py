@@ -37,7 +37,7 @@ def _copy_loops(d: Deriver, tensor: str, dims: tuple[str, ...], copy: Definition
     sizes = extents(copy)
     storage = d.layouts.get(tensor)
     if dims:
-        for axis, op, width in ((dim.split() + ["", ""])[:3] for dim in dims[:-1]):
+        for axis, op, width in ([*dim.split(), "", ""][:3] for dim in dims[:-1]):
             extent = sizes.get(axis) or 1
             yield (f"{axis}o", -(-extent // int(width))) if op == "//" else (axis, extent)
         return

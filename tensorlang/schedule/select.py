@@ -27,7 +27,9 @@ from tensorlang.check.values import Idx, Num, Packed, Str, Value
 from tensorlang.check.walk import descendants
 from tensorlang.diagnostics import CompileError, Diagnostic, error
 from tensorlang.schedule.check import proven
-from tensorlang.schedule.derive import Cluster, Deriver, clusters, derive_cluster, deriver
+from tensorlang.schedule.clusters import Cluster, clusters
+from tensorlang.schedule.derive import derive_cluster
+from tensorlang.schedule.deriver import Deriver, deriver
 from tensorlang.schedule.expand import Pick, Scope, choices, expand
 from tensorlang.schedule.machine import Machine
 from tensorlang.schedule.plan import Plan, Storage
@@ -127,7 +129,7 @@ def search(
     """Return what `choose` returns together with all that was tried, found or not."""
     request = _Request(module, program, target, machine, knobs or {}, layouts or {}, constants)
     own, library = module.schedules[: module.own_schedules], module.schedules[module.own_schedules :]
-    known = _known(module, operator, program, attrs, sizes or {}, at or {})
+    known = known_of(module, operator, program, attrs, sizes or {}, at or {})
     found = (
         _of_operator(request, operator, own, known)
         or _of_roles(request, own, own)
@@ -139,22 +141,17 @@ def search(
     return Found(found, tuple(request.tried))
 
 
-def applicable(
-    module: Module,
-    operator: str,
-    program: Program,
-    attrs: Mapping[str, object],
-    target: str,
-    *,
-    sizes: Mapping[str, object] | None = None,
-    at: Mapping[str, int] | None = None,
-) -> str | None:
-    """Return the name (`where`) of the operator's first schedule whose guards all hold, or None; arguments as for `choose`."""
-    known = _known(module, operator, program, attrs, sizes or {}, at or {})
+def applicable(module: Module, operator: str, target: str, known: Mapping[str, Fact]) -> str | None:
+    """Return the name (`where`) of the operator's first schedule whose guards all hold for `known`, or None."""
     for schedule in module.schedules:
         if schedule.role is None and (schedule.operator, schedule.target) == (operator, target) and _unmet(schedule, known) is None:
             return where(schedule)
     return None
+
+
+def facts(values: Mapping[str, Value], at: Mapping[str, int]) -> dict[str, Fact]:
+    """Return what guards may ask of sizes and attributes, where sizes have the values `at`."""
+    return {name: _fact(value, at) for name, value in values.items()}
 
 
 def read(module: Module, written: sx.Schedule, program: Program, knobs: Mapping[str, int] | None = None) -> Chosen:
@@ -257,7 +254,7 @@ def _plain(guard: sx.Expr) -> str:
 # ---------------------------------------------------------------- guards
 
 
-def _known(
+def known_of(
     module: Module,
     operator: str | None,
     program: Program,
@@ -280,8 +277,7 @@ def _known(
         else:
             tensors[param.name] = _argument(table[param.name]) if param.name in table else None
     given = Given(tensors, attrs, {n: _size(s) for n, s in sizes.items()}, checks_ranges=False)
-    values = bind(module, declaration, given).values
-    return {name: _fact(value, at) for name, value in values.items()}
+    return facts(bind(module, declaration, given).values, at)
 
 
 def _size(given: Any) -> Affine | tuple[Affine, ...]:
@@ -597,4 +593,6 @@ def _check_call(module: Module, call: sx.Directive, calls: tuple[str, ...], knob
         _check_body(module, tactic.body, (*calls, call.name), knobs)
 
 
-__all__ = ["Attempt", "Chosen", "Found", "applicable", "check_schedules", "check_written", "choose", "evaluate", "read", "search", "where"]
+__all__ = [
+    "Attempt", "Chosen", "Found", "applicable", "check_schedules", "check_written", "choose", "evaluate", "facts", "known_of", "read", "search", "where",
+]

@@ -7,8 +7,9 @@ model = tl.compile("net.onnx")      model.run({"input": image})     models, by w
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib.metadata import entry_points
 from importlib.util import find_spec
@@ -81,28 +82,46 @@ def compile(
     if precision not in PRECISIONS:
         raise error("C0103", f"not supported yet: precision `{precision}`", help=f"known are {', '.join(f'`{p}`' for p in PRECISIONS)}")
     tools = toolchain(target, threads)
-    content = content_of(model) if importers is None else None
+    content = fingerprint(model) if importers is None else None
     key = None if content is None else lambda found: bundle_key(content, _importers_digest(), found, tools)
     return CompiledModel(lambda found: importer_of(model, importers).load(model, found), tools, shapes=shapes, progress=progress, key=key)
 
 
-def content_of(model: Any) -> bytes | None:
-    """Return the bytes that say all there is to say about `model`, or None when there are none or parts of it lie in other files."""
+def fingerprint(model: Any) -> bytes | None:
+    """Return a digest of all there is to say about `model`, or None when it has no bytes or parts of it lie in other files.
+
+    A file is read piece by piece: models are large, and nothing but the digest stays."""
     if isinstance(model, (str, os.PathLike)):
         try:
-            content = Path(model).read_bytes()
+            with open(model, "rb") as file:
+                return _digest(iter(lambda: file.read(_PIECE), b""))
         except OSError:
             return None
-    elif isinstance(model, bytes):
-        content = model
-    elif hasattr(model, "SerializeToString"):
-        try:
-            content = model.SerializeToString(deterministic=True)
-        except Exception:  # whatever an object of another library finds wrong with itself, its importer will say better
-            return None
-    else:
+    if isinstance(model, bytes):
+        return _digest((model,))
+    if not hasattr(model, "SerializeToString"):
         return None
-    return None if b"location" in content else content
+    try:
+        content: bytes = model.SerializeToString(deterministic=True)
+    except Exception:  # whatever an object of another library finds wrong with itself, its importer will say better
+        return None
+    return _digest((content,))
+
+
+_PIECE = 1 << 20
+_ELSEWHERE = b"location"
+"""The word by which a model names files that hold parts of it."""
+
+
+def _digest(pieces: Iterable[bytes]) -> bytes | None:
+    """Return the digest of the bytes that the pieces make up, or None when they name other files."""
+    digest, end = hashlib.sha256(), b""
+    for piece in pieces:
+        if _ELSEWHERE in end + piece[: len(_ELSEWHERE)] or _ELSEWHERE in piece:
+            return None
+        end = piece[-len(_ELSEWHERE) :]
+        digest.update(piece)
+    return digest.digest()
 
 
 @cache

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 import tensorlang as tl
+from tensorlang import api
 
 
 @pytest.fixture
@@ -76,3 +80,15 @@ def test_another_model_has_another_bundle(model: Path) -> None:
     onnx.save(proto, model)
     np.testing.assert_array_equal(answer(model), np.zeros((2, 3), np.float32))
     assert len(bundles(model)) == 2
+
+
+@given(data=st.binary(max_size=64), cut=st.integers(0, 80))
+def test_a_file_and_its_bytes_have_one_fingerprint_and_a_model_in_several_files_has_none(data: bytes, cut: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "net.onnx"
+        path.write_bytes(data)
+        assert api.fingerprint(path) == api.fingerprint(str(path)) == api.fingerprint(data)
+        assert (api.fingerprint(data) is None) == (b"location" in data)
+        assert api.fingerprint(bytes(api._PIECE - cut) + b"location" + data) is None
+        path.write_bytes(bytes(api._PIECE - cut) + b"location" + data)
+        assert api.fingerprint(path) is None

@@ -314,8 +314,9 @@ _PEERS = ("numpy", "onnxruntime", "torch")
 
 
 def _row(found: Mapping[str, Any]) -> list[str]:
-    ours = Timing(**found["timings"][0])
-    ratios = [f"{found['ratios'][p]:.2f}" if p in found["ratios"] else "–" for p in _PEERS]
+    ours, *others = (Timing(**t) for t in found["timings"])
+    said = {t.name: f"{ratio(ours, t):.2f}{mark(t)}" for t in others}
+    ratios = [said.get(p, "–") for p in _PEERS]
     return [
         found["case"],
         str(found["threads"]),

@@ -239,9 +239,7 @@ def wanted_layouts(
     return derive_layouts(program, machine_of(target, threads), stored, constants)
 
 
-def _chosen(
-    program: Program, machine: Machine, rules: Rules, stored: Mapping[str, Storage], constants: frozenset[str]
-) -> Scheduled:
+def _chosen(program: Program, machine: Machine, rules: Rules, stored: Mapping[str, Storage], constants: frozenset[str]) -> Scheduled:
     """Return the schedule that the rules choose, proven, or a derived one when none applies."""
     found = search(
         rules.module,

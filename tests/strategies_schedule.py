@@ -139,6 +139,7 @@ op two[T: num](a: T[M, K], b: T[K, N], c: T[N, M]) -> (y: T[M, M]) {
 }
 """
 
+
 @cache
 def families() -> Module:
     return load_module(parse(Source("families.tl", FAMILIES)))

@@ -1,7 +1,7 @@
 """Schedules of roles that installed packages offer: they serve operators of any file that has no better one.
 
-    [project.entry-points."tensorlang.schedules"]
-    mine = "my_package:roles"          a function without arguments that returns a `Module`
+[project.entry-points."tensorlang.schedules"]
+mine = "my_package:roles"          a function without arguments that returns a `Module`
 """
 
 from __future__ import annotations

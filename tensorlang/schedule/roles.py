@@ -111,7 +111,11 @@ def match_role(d: Deriver, cluster: Cluster, role: sx.Role) -> Match | None:
         names[written.removesuffix("..")] = loops
     sizes = {f"{m.tensors[0].name}.{n}": e for m in cluster.members for n, e in extents(m).items()}
     stages = {f"{m.tensors[0].name}.{n}": m.tensors[0].name for m in cluster.members for n in extents(m)}
-    facts: dict[str, int | bool | tuple[int, ...] | None] = {"lanes": found.lanes, "registers": d.machine.vector_registers, "threads": d.machine.threads}
+    facts: dict[str, int | bool | tuple[int, ...] | None] = {
+        "lanes": found.lanes,
+        "registers": d.machine.vector_registers,
+        "threads": d.machine.threads,
+    }
     facts["together"] = found.together
     for written, about in zip(role.groups[0], found.facts, strict=False):
         facts |= {f"{written}.{fact}": value for fact, value in about.items()}
@@ -125,7 +129,7 @@ def match_role(d: Deriver, cluster: Cluster, role: sx.Role) -> Match | None:
     return Match(names, facts, stages, sizes, axes, indexed, _tiles(found, d.machine.vector_registers))
 
 
-def asked(role: sx.Role) -> dict[str, None | tuple[int, ...]]:
+def asked(role: sx.Role) -> dict[str, tuple[int, ...] | None]:
     """Return what guards of a role's schedule may ask for, with no values."""
     of_tensors = [f"{t.removesuffix('..')}.{fact}" for t in role.groups[0] for fact in ("reuse", "unit", "padded", "block")]
     of_loops = [f"{g.removesuffix('..')}.extent" for g in role.groups[1]]

@@ -594,5 +594,17 @@ def _check_call(module: Module, call: sx.Directive, calls: tuple[str, ...], knob
 
 
 __all__ = [
-    "Attempt", "Chosen", "Found", "applicable", "check_schedules", "check_written", "choose", "evaluate", "facts", "known_of", "read", "search", "where",
+    "Attempt",
+    "Chosen",
+    "Found",
+    "applicable",
+    "check_schedules",
+    "check_written",
+    "choose",
+    "evaluate",
+    "facts",
+    "known_of",
+    "read",
+    "search",
+    "where",
 ]

@@ -54,7 +54,9 @@ def test_check_reports_every_file_with_code_and_place(tl: Any, tmp_path: Path, f
 
 def test_check_reports_what_schedules_name_and_is_not_there(tl: Any, tmp_path: Path) -> None:
     path = tmp_path / "a.tl"
-    path.write_text("op f(x: f32[N]) -> (y: f32[N]) { y[i] = x[i] }\nschedule g for cpu { vectorize i }\nschedule f for cpu(M > 1) { tuned() }\n")
+    path.write_text(
+        "op f(x: f32[N]) -> (y: f32[N]) { y[i] = x[i] }\nschedule g for cpu { vectorize i }\nschedule f for cpu(M > 1) { tuned() }\n"
+    )
     code, _, err = tl("check", path)
     assert code == 1 and "error[S0501]" in err and "error[S0505]" in err
 

@@ -80,7 +80,7 @@ def test_a_role_that_is_refused_is_told_and_the_next_serves() -> None:
 def test_another_schedule_of_the_same_operator_is_another_kernel(tmp_path: Path) -> None:
     path, x, w = tmp_path / "a.tl", random(9, 4), random(16, 4, seed=1)
     for body in ("vectorize y.j", "reverse y.i", "tune(3)", "tune(5)"):
-        tactic = f"tactic tune(n) {{ split y.i by n -> io, ii  }}\n"
+        tactic = "tactic tune(n) { split y.i by n -> io, ii  }\n"
         path.write_text(LINEAR + f"schedule linear for cpu {{ {body} }}\n" + tactic)
         report = tl.load(path, threads=1).linear.explain(x, w)
         assert {"vectorize y.j": "vectorize y.j", "reverse y.i": "reverse y.i"}.get(body, f"split y.i by {body[5:6]}") in report
@@ -102,6 +102,8 @@ def test_a_warm_start_schedules_nothing(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_of_what_a_package_offers_only_roles_and_tactics_are_seen() -> None:
     mine = module(LINEAR)
-    seen = with_roles(mine, (module(LINEAR.replace("linear", "theirs") + "schedule theirs for cpu { vectorize y.j }\ntactic t(a) { reverse a }"),))
+    seen = with_roles(
+        mine, (module(LINEAR.replace("linear", "theirs") + "schedule theirs for cpu { vectorize y.j }\ntactic t(a) { reverse a }"),)
+    )
     assert seen.operators == mine.operators and seen.schedules == mine.schedules
     assert set(seen.tactics) - set(mine.tactics) == {"t"}

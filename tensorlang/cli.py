@@ -69,7 +69,7 @@ Threads = Annotated[int | None, typer.Option("--threads", "-t", min=1, help="thr
 
 @app.command()
 def check(files: Files, as_json: Json = False) -> None:
-    """Check operators (types, shapes, bounds, single assignment, well-founded recurrences), the laws of reducers, and what schedules name."""
+    """Check operators (types, shapes, bounds, single assignment, recurrences), the laws of reducers, and what schedules name."""
     found: list[Diagnostic] = []
     with Bar() as bar:
         for k, path in enumerate(files):

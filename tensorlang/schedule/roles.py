@@ -12,9 +12,9 @@ tensor `x..`, an axis along which something read is contiguous, `l..`, axes that
 lanes, and `m..` or `n..`, the last of i or of l, of which several points are worth reducing together. `r..` in rows are reductions of
 tensors that have no axis of their own.
 
-What guards and directives may ask for: `lanes`, `registers`, `threads`, the extent of a loop (`i.extent`), how many loops (`rank(batch)`) and their iterations
-(`prod(i..)`), in a pointwise tensor
-`together` (how many points of m or n), and for a contraction
+What guards and directives may ask for: `lanes`, `registers`, `threads`, the extent of a loop (`i.extent`), how many loops
+(`rank(batch)`) and their iterations (`prod(i..)`), in a pointwise tensor
+`together` (how many points of m or n), `partial` (over how many partial results to spread r), and for a contraction
 `b.reuse` (how often an element of b is used), `b.unit` (whether it is contiguous along j), `a.padded`, and `a.block`.
 """
 
@@ -29,7 +29,7 @@ from tensorlang.schedule.clusters import Cluster, recurs
 from tensorlang.schedule.deriver import Deriver
 from tensorlang.schedule.expand import Scope
 from tensorlang.schedule.pack import is_padding, pack
-from tensorlang.schedule.pointwise import crossing_axis, points_together, spreadable, stored_axis, vector_axis
+from tensorlang.schedule.pointwise import crossing_axis, partial_results, points_together, spreadable, stored_axis, vector_axis
 from tensorlang.schedule.shape import block_of, contraction, extents, unit_stride
 from tensorlang.schedule.tiles import blocked_binder, row_counts, tile_sizes
 from tensorlang.syntax import nodes as sx
@@ -73,6 +73,8 @@ class Shape:
     heights: range | None = None
     """How many rows it may have."""
     together: int = 1
+    partial: int = 1
+    """Over how many partial results reductions are spread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,7 @@ def match_role(d: Deriver, cluster: Cluster, role: sx.Role) -> Match | None:
         "registers": d.machine.vector_registers,
         "threads": d.machine.threads,
     }
-    facts["together"] = found.together
+    facts["together"], facts["partial"] = found.together, found.partial
     for written, about in zip(role.groups[0], found.facts, strict=False):
         facts |= {f"{written}.{fact}": value for fact, value in about.items()}
     for written in role.groups[1]:
@@ -133,7 +135,7 @@ def asked(role: sx.Role) -> dict[str, tuple[int, ...] | None]:
     """Return what guards of a role's schedule may ask for, with no values."""
     of_tensors = [f"{t.removesuffix('..')}.{fact}" for t in role.groups[0] for fact in ("reuse", "unit", "padded", "block")]
     of_loops = [f"{g.removesuffix('..')}.extent" for g in role.groups[1]]
-    plain = ("lanes", "registers", "threads", "together")
+    plain = ("lanes", "registers", "threads", "together", "partial")
     return {**dict.fromkeys((*plain, *of_tensors, *of_loops)), **{g.removesuffix(".."): () for g in role.groups[1]}}
 
 
@@ -271,7 +273,8 @@ def _reduction(d: Deriver, cluster: Cluster) -> Shape | None:
     others = tuple(b for b in _binders(definition) if b not in spread)
     first = next(r for p in definition.pieces for r in reduces(p.value))
     lanes = d.machine.lanes(compute_dtype(first.reducer.dtypes[0]))
-    return Shape(((own,),), (_full(own, definition.axes), _full(own, spread), _full(own, others)), lanes)
+    partial = partial_results([extents(definition)[n] for n in spread], lanes)
+    return Shape(((own,),), (_full(own, definition.axes), _full(own, spread), _full(own, others)), lanes, partial=partial)
 
 
 def _lanes(d: Deriver, definition: Definition) -> tuple[str, ...]:
@@ -311,7 +314,9 @@ def _rows(d: Deriver, cluster: Cluster) -> Shape | None:
     members = tuple(m.tensors[0].name for m in cluster.members if m is not cluster.head)
     rows = _full(own, cluster.head.axes[: cluster.depth])
     lanes = min(d.machine.lanes(compute_dtype(m.tensors[0].dtype)) for m in cluster.members)
-    return Shape(((own,), members), (rows, tuple(vectors), tuple(binders), tuple(others), tuple(spread)), lanes)
+    sizes = {f"{m.tensors[0].name}.{n}": e for m in cluster.members for n, e in extents(m).items()}
+    partial = partial_results([sizes[n] for n in spread], lanes)
+    return Shape(((own,), members), (rows, tuple(vectors), tuple(binders), tuple(others), tuple(spread)), lanes, partial=partial)
 
 
 ROLES: Mapping[str, Form] = {

@@ -126,7 +126,8 @@ def compile_kernel(
     dump: Dump | None = None,
 ) -> Artifact:
     """Return native code for `program` under `schedule`, or the one that `rules` choose, or a derived one. `layouts`: how the caller
-    stores inputs and results that are not row-major; `constants`: inputs that never change. Raises CompileError when the schedule cannot be read or is refused."""
+    stores inputs and results that are not row-major; `constants`: inputs that never change. Raises CompileError when the schedule
+    cannot be read or is refused."""
     key = _key(program, target, schedule, rules, knobs, layouts, constants, threads)
     found = store.get(key) if store is not None and dump is None else None
     if found is not None:

@@ -25,7 +25,7 @@ class Point:
     """Where a statement runs: what its iterators are in terms of loops, how tensors are loaded, what stands for reductions.
 
     `before` collects statements that have to run first, whatever is chosen; `path` holds the conditions under which the expression at
-    hand is     evaluated."""
+    hand is evaluated."""
 
     iters: Mapping[str, Affine]
     names: IndexNames

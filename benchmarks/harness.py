@@ -1,8 +1,9 @@
 """What the benchmarks share: paired runs, signs of disturbance, the description of the machine, tables.
 
-Runs are compared in turns (A B A B …), each turn warmed up by one run that does not count. A run is *disturbed* when the process was
-preempted while it ran, or when multiply-adds just before or after it were slow: other work had the processors. Medians are taken over
-the runs that were not disturbed if there are at least three, and the share of disturbed runs is part of every result.
+Runs are compared in turns (A B A B …). Each turn begins when the threads of the one before sleep, with a run that does not count. A run
+is *disturbed* when the process was preempted while it ran, or when multiply-adds just before or after it were slow: other work had the
+processors. Medians are taken over the runs that were not disturbed if there are at least three, and the share of disturbed runs is part
+of every result.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from codegen.llvm.pool import available_threads, pool_imports, set_threads, thre
 from codegen.llvm.probe import copy_bandwidth, fma_flops, read_bandwidth
 from codegen.llvm.target import host
 from codegen.loops.parser import parse
+from tensorlang.shell.measure import settle
 
 Array = np.ndarray[Any, Any]
 Run = Callable[[], object]
@@ -66,10 +68,10 @@ class _Sample:
 # ---------------------------------------------------------------- measuring
 
 
-def paired(runs: Mapping[str, Run], seconds: float, *, rest: float = 0.002, rounds: int = 3) -> list[Timing]:
+def paired(runs: Mapping[str, Run], seconds: float, *, rounds: int = 3) -> list[Timing]:
     """Return the timing of each run; all of them take turns for about `seconds` seconds, and at least `rounds` times.
 
-    Between turns is a rest of `rest` seconds, in which the waiting threads of the last contender go to sleep."""
+    Between turns is a rest until the waiting threads of the last contender sleep."""
     probe = _Probe()
     for run in runs.values():
         run()
@@ -79,7 +81,7 @@ def paired(runs: Mapping[str, Run], seconds: float, *, rest: float = 0.002, roun
     done = 0
     while done < rounds or time.perf_counter() < end:
         for name, run in runs.items():
-            time.sleep(rest)
+            settle()
             before = probe.slow()
             run()
             taken = [_sample(run, batch[name]) for _ in range(_PER_TURN)]

@@ -1,7 +1,8 @@
 """Times of a model or an operator, next to those of a peer: measured in turns, so that both see the same machine.
 
-Before each turn is a rest, in which the waiting threads of the other one go to sleep, and a run that does not count. A run during which
-the process was preempted is *disturbed*; medians are taken over the others when there are at least three.
+Before each turn is a rest until the threads of the other one sleep, and a run that does not count: onnxruntime's threads look for work
+for tens of milliseconds after a run, on the processors that ours are to use. A run during which the process was preempted is *disturbed*;
+medians are taken over the others when there are at least three.
 """
 
 from __future__ import annotations
@@ -41,13 +42,23 @@ def measured(runs: Mapping[str, Callable[[], object]], seconds: float) -> list[T
     end = time.perf_counter() + seconds
     while time.perf_counter() < end or not all(taken.values()):
         for name, run in runs.items():
-            time.sleep(_REST if len(runs) > 1 else 0)
+            settle()
             run()
             taken[name] += [_sample(run) for _ in range(_PER_TURN)]
     return [_timing(name, samples) for name, samples in taken.items()]
 
 
-_REST = 0.002
+def settle(limit: float = 0.5) -> None:
+    """Return when no thread of this process works any more, at the latest after `limit` seconds."""
+    end = time.perf_counter() + limit
+    while time.perf_counter() < end:
+        before = time.process_time()
+        time.sleep(_REST)
+        if time.process_time() - before < _REST / 10:
+            return
+
+
+_REST = 0.005
 _PER_TURN = 3
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from codegen.dtypes import compute_dtype
 from polyhedral.expr import Name as AffineName
@@ -147,6 +147,14 @@ def _with_outer(axes: tuple[str, ...], axis: str, outer: str) -> list[str]:
     return [outer if a == axis else a for a in axes]
 
 
+def partial_results(extents_of: Iterable[int | None], lanes: int) -> int:
+    """Return over how many partial results to spread reductions of these extents: four vectors' worth where they are long, because one
+    vector would wait for its own last addition."""
+    known = list(extents_of)
+    long = all(e is not None and (e % (4 * lanes) == 0 or e >= 16 * lanes) for e in known)
+    return 4 * lanes if known and long else lanes
+
+
 def reduction_lanes(d: Deriver, definition: Definition) -> None:
     """Spread the innermost binder of each reduction over vector lanes where its operands are contiguous along it."""
     name = definition.tensors[0].name
@@ -165,4 +173,5 @@ def reduction_lanes(d: Deriver, definition: Definition) -> None:
             contiguous = [unit_stride(r.index, d.layouts.get(r.tensor), d.axes[r.tensor], binder.name) for r in along]
             if contiguous and all(contiguous):
                 outer, inner = f"{binder.name}_o", f"{binder.name}_v"
-                d.add(d.schedule.split(f"{name}.{binder.name}", lanes, (outer, inner)).vectorize(f"{name}.{inner}"))
+                count = partial_results([extent], lanes)
+                d.add(d.schedule.split(f"{name}.{binder.name}", count, (outer, inner)).vectorize(f"{name}.{inner}"))

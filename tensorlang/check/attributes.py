@@ -10,7 +10,7 @@ from tensorlang.check.problems import did_you_mean, error
 from tensorlang.check.reads import show
 from tensorlang.check.scalar import value
 from tensorlang.check.scope import Scope
-from tensorlang.check.types import CLASSES, ELEMENTARY, belongs
+from tensorlang.check.types import CLASSES, PASSABLE, belongs
 from tensorlang.check.values import Fn, Idx, Num, Packed, Str, Value
 from tensorlang.syntax import nodes as sx
 
@@ -148,14 +148,14 @@ def _scalar_attribute(b: Binder, param: sx.Param, given: object) -> Value:
         case "str", str():
             return Str(item)
         case "fn", str():
-            if item in b.module.functions or item in ELEMENTARY:
+            if item in b.module.functions or item in PASSABLE:
                 return Fn(item)
             raise error(
                 "R0207",
                 f"`{b.operator.name}`: there is no function `{item}` for `{param.name}`",
                 param.span,
                 "declared here",
-                help=did_you_mean(item, [*b.module.functions, *ELEMENTARY], "name a scalar function"),
+                help=did_you_mean(item, [*b.module.functions, *PASSABLE], "name a scalar function"),
             )
         case ("float", int() | float()) if not isinstance(item, bool):
             return Num(float(item))

@@ -134,6 +134,14 @@ def _definition(body: Body, first: Equation) -> ir.Definition:
 
 def _check_same_shape(first: Equation, tensors: list[Tensor]) -> None:
     for tensor in tensors[1:]:
+        if len(axis_sizes(tensor)) != len(axis_sizes(tensors[0])):
+            raise error(
+                "T0148",
+                f"not supported yet: `{tensors[0].name}` and `{tensor.name}` are defined together and have different ranks",
+                first.span,
+                "defined together",
+                help="reduce to one after the other: first those of lower rank, then the others, which read them",
+            )
         if axis_sizes(tensor) != axis_sizes(tensors[0]):
             raise error(
                 "T0148",

@@ -144,6 +144,14 @@ def check_results(body: Body) -> None:
     for param in body.binding.operator.results:
         result = body.binding.results[param.name]
         for tensor in result if isinstance(result, tuple) else (result,):
+            if tensor.name not in defined and body.binding.operator.extern:
+                raise error(
+                    "T0143",
+                    f"not supported yet: `{body.binding.operator.name}` has no body, and no kernel stands for it on this target",
+                    param.span,
+                    "declared here",
+                    help="write its body: it says what the operator computes, and is compiled where no kernel is named",
+                )
             if tensor.name not in defined:
                 raise error(
                     "T0143",

@@ -13,7 +13,7 @@ from tensorlang.check.problems import did_you_mean, error
 from tensorlang.check.reads import bring_in, element, find_tensor, read, refine
 from tensorlang.check.reduction import condition, reduction, type_named
 from tensorlang.check.scope import Context, Scope, expand, no_shadowing, unbound
-from tensorlang.check.types import ARITY, BITS, BUILTINS, CONSTANTS, ELEMENTARY, FOLDS, LIMITS, belongs
+from tensorlang.check.types import ARITY, BITS, BUILTINS, CONSTANTS, ELEMENTARY, FOLDS, LIMITS, PASSABLE, belongs
 from tensorlang.check.values import Choice, Cnd, Fn, Idx, Limit, Num, Packed, Str, Tensor, Tup, Val, Value
 from tensorlang.check.walk import uses
 from tensorlang.diagnostics import Span
@@ -95,7 +95,7 @@ def _name(ctx: Context, scope: Scope, node: sx.Id) -> Value:
         return Num(CONSTANTS[name])
     if name in LIMITS:
         return Limit(LIMITS[name])
-    if name in ctx.module.functions or name in ELEMENTARY:
+    if name in ctx.module.functions or name in PASSABLE:
         return Fn(name)
     raise unbound(name, scope, node.span)
 

@@ -46,6 +46,9 @@ ARITY = {"pow": 2, "fmod": 2, "atan2": 2}
 FOLDS = frozenset(("sum", "prod", "min", "max"))
 INDEX_WORDS = frozenset(("rank", "pos", "before", "linear", "clamp", "wrap", "reflect"))
 BITS = frozenset(("bitand", "bitor", "bitxor", "shl", "shr"))
+PASSABLE = ELEMENTARY | BITS | frozenset(("abs", "bitnot", "min", "max"))
+"""Builtins that an `attr f: fn` can be."""
+
 BUILTINS = ELEMENTARY | FOLDS | INDEX_WORDS | BITS | frozenset(("abs", "bitnot", "sat"))
 
 CONSTANTS: dict[str, float | bool] = {

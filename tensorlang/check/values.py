@@ -87,7 +87,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Fn:
-    """The name of a scalar function of the module or of an elementary function."""
+    """The name of a scalar function: of the module, or a builtin that is passed like one."""
 
     name: str
 

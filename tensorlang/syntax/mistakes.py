@@ -219,13 +219,14 @@ def _results(p: _Place) -> Diagnostic | None:
         return Diagnostic("P018", f"{p.word()} has no results", (Label(p.span, "`->` expected"),), help="write `-> (y: T[…])`")
     if p.previous.type == "ARROW" and "LPAR" in p.accepted:
         return Diagnostic("P018", "results stand in parentheses", (Label(p.span),), help="write `-> (y: T[…])`")
-    if p.token.type in ("ATTR", "SIZE") and "EACH" in p.accepted:
+    among_results = any(token.type == "ARROW" for token in p.tokens[: p.position])
+    named = p.position + 1 < len(p.tokens) and p.tokens[p.position + 1].type == "COLON"
+    if p.token.type in ("ATTR", "SIZE") and "EACH" in p.accepted and among_results and not named:
         help = "a result's sizes follow from the parameters; an attribute is a parameter"
         return Diagnostic("P018", f"a result cannot be `{p.token.value}`", (Label(p.span),), help=help)
     if p.previous.type == "LPAR" and p.accepted == {"NAME", "EACH"} and p.token.type == "RPAR":
         return Diagnostic("P018", f"{p.word()} has no results", (Label(p.span, "a result expected"),), help="write `-> (y: T[…])`")
-    in_results = any(token.type == "ARROW" for token in p.tokens[: p.position]) and p.inside() == "LPAR"
-    if in_results and p.token.type == "EQUAL" and p.tokens[0].type in _OPERATOR:
+    if among_results and p.inside() == "LPAR" and p.token.type == "EQUAL" and p.tokens[0].type in _OPERATOR:
         help = "clauses define it; only parameters have defaults"
         return Diagnostic("P018", "a result has no default", (Label(p.span),), help=help)
     return None

@@ -189,7 +189,8 @@ class Prover:
             case Refuted(_, params, via):
                 steps = list(zip(via, (*via[1:], via[0]), strict=True))
                 labels = tuple(Label(_reading(group, a[0], b[0]), f"`{_show(*a)}` needs `{_show(*b)}`") for a, b in steps)
-                self._problem("T0304", f"`{_show(*via[0])}` depends on itself{_when(params)}", labels)
+                help = "let each element read elements that come earlier, as `y[i]` reads `y[i - 1]`, or other tensors"
+                self._problem("T0304", f"`{_show(*via[0])}` depends on itself{_when(params)}", labels, help=help)
             case Unknown(reason):
                 help = "let one axis of the tensor count the steps, and read only earlier ones: `axis - 1`"
                 self._problem(

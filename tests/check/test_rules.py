@@ -12,6 +12,7 @@ from codegen.dtypes import bf16, f32, f64
 from polyhedral.expr import TRUE, Add, Compare, Int, Name
 from tensorlang.check.definition import check_module
 from tensorlang.check.instantiate import ArgType, instantiate
+from tensorlang.diagnostics import CompileError
 from tensorlang.tensor import nodes as ir
 from tensorlang.tensor.prove import prove
 from tensorlang.tensor.verify import verify
@@ -275,3 +276,46 @@ def test_names_of_a_definition_are_unique_even_where_indices_repeat() -> None:
 
 def test_an_accumulated_count_may_be_of_another_type() -> None:
     assert run(load("op f(x: f32[N]) -> (y: i64) { y = sum[i64](i) i64(x[i] > 2) }"), "f", X) == 3
+
+
+# ---------------------------------------------------------------- what is passed, replaced, refused
+
+
+@pytest.mark.parametrize(("function", "want"), [("abs", np.abs(X - 3)), ("tanh", np.tanh(X - 3)), ("twice", 2 * (X - 3))])
+def test_a_builtin_is_passed_like_a_function(function: str, want: Any) -> None:
+    text = "fn twice(v) = 2 * v\nop f(x: f32[N], attr g: fn = abs) -> (y: f32[N]) { y[i] = g(x[i]) }"
+    np.testing.assert_allclose(run(load(text), "f", X - 3, g=function), want, rtol=1e-6)
+    called = load(f"{text}\nop h(x: f32[N]) -> (y: f32[N]) {{ y = f(x, g={function}) }}")
+    np.testing.assert_allclose(run(called, "h", X - 3), want, rtol=1e-6)
+
+
+def test_a_builtin_of_two_values_is_passed_too() -> None:
+    text = "op f(x: f32[N], attr g: fn) -> (y: f32[N]) { y[i] = g(x[i], 2) }"
+    assert run(load(text), "f", X, g="max").tolist() == [2, 2, 2, 3, 4, 5]
+
+
+def test_the_body_of_an_extern_operator_is_what_it_computes() -> None:
+    assert run(load("extern op f(x: f32[N]) -> (y: f32[N]) { y[i] = 2 * x[i] }"), "f", X).tolist() == (2 * X).tolist()
+
+
+def test_an_extern_operator_without_a_body_cannot_be_called_yet() -> None:
+    module = load("extern op f(x: f32[N]) -> (y: f32[N])")
+    with pytest.raises(CompileError, match="not supported yet: `f` has no body"):
+        run(module, "f", X)
+
+
+def test_a_reduction_to_components_of_different_ranks_is_not_supported_yet() -> None:
+    text = """reducer online (m1, a1) (m2, a2) from (-inf, 0) = let m = max(m1, m2) in (m, a1 * exp(m1 - m) + a2 * exp(m2 - m))
+op attend(s: f32[L, S], v: f32[S, E]) -> (o: f32[L, E]) {
+    m[i], a[i, e] = online(j) (s[i, j], v[j, e])
+    o[i, e]       = a[i, e]
+}"""
+    with pytest.raises(CompileError, match="not supported yet: `m` and `a` are defined together and have different ranks"):
+        run(load(text), "attend", np.ones((2, 3), np.float32), np.ones((3, 4), np.float32))
+
+
+@pytest.mark.parametrize("text", ["op f(attr size..: int) -> (y: f32) { y = 1 }", "op f() -> (size: f32) { y = 1 }"])
+def test_a_parameter_or_result_with_a_reserved_name_is_told_so(text: str) -> None:
+    with pytest.raises(CompileError, match="`size` is a reserved word") as refused:
+        load(text)
+    assert refused.value.diagnostics[0].code == "P007"

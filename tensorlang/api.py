@@ -14,7 +14,7 @@ from functools import cache
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from tensorlang.check.modes import MODES, Mode
 from tensorlang.diagnostics import Source, error
@@ -45,16 +45,25 @@ class Importer(Protocol):
         ...
 
 
-def load(path: str | os.PathLike[str], *, threads: int | None = None, mode: Mode = "reduce") -> Operators:
-    """Return the operators of a `.tl` file; those that state no mode are compiled in `mode`: `strict`, `reduce` or `fast`.
+def load(
+    path: str | os.PathLike[str], *, threads: int | None = None, mode: Mode = "reduce", sizes: Literal["static", "symbolic"] = "static"
+) -> Operators:
+    """Return the operators of a `.tl` file; those that state no mode are compiled in `mode`: `strict`, `reduce` or `fast`. With `static`
+    sizes each combination of shapes is compiled on its own; with `symbolic` ones a kernel serves all shapes.
 
-    Raises CompileError for a file that cannot be read or has mistakes, C0104 for a mode that is none."""
-    return Operators(syntax.load(Path(path)), toolchain(threads=threads), known(mode))
+    Raises CompileError for a file that cannot be read or has mistakes, C0104 for a mode that is none, C0105 for other `sizes`."""
+    return Operators(syntax.load(Path(path)), toolchain(threads=threads), known(mode), symbolic=_are_symbolic(sizes))
 
 
-def parse(text: str, *, threads: int | None = None, mode: Mode = "reduce") -> Operators:
+def parse(text: str, *, threads: int | None = None, mode: Mode = "reduce", sizes: Literal["static", "symbolic"] = "static") -> Operators:
     """Return the operators of a text, as `load` does. Raises CompileError for mistakes."""
-    return Operators(Source("<text>", text), toolchain(threads=threads), known(mode))
+    return Operators(Source("<text>", text), toolchain(threads=threads), known(mode), symbolic=_are_symbolic(sizes))
+
+
+def _are_symbolic(sizes: str) -> bool:
+    if sizes not in ("static", "symbolic"):
+        raise error("C0105", f"sizes cannot be `{sizes}`", help="they are `static` or `symbolic`")
+    return sizes == "symbolic"
 
 
 def known(mode: str) -> Mode:

@@ -61,7 +61,7 @@ def address_of(array: Array) -> int:
 class Callable:
     """A native function `i32 (ptr bases)` as a Python function of arrays.
 
-    bases    outputs, inputs, `constants`. Arrays that are not aligned or not dense are copied first.
+    bases    outputs, inputs, `constants`, `numbers` (sizes, as they are). Arrays that are not aligned or not dense are copied first.
     failure  turns a result other than 0 into the exception to raise
 
     Several Python threads may call at once: each has its own block of addresses. `scratch` arrays are per thread as well."""
@@ -73,6 +73,7 @@ class Callable:
         outputs: Sequence[Port],
         *,
         constants: Sequence[Array] = (),
+        numbers: Sequence[int] = (),
         scratch_bytes: int = 0,
         failure: Function[[int], Exception] | None = None,
     ) -> None:
@@ -80,6 +81,7 @@ class Callable:
         self._inputs = tuple((port.dtype.numpy, port.shape, port.name) for port in inputs)
         self._outputs = tuple((port.shape, port.dtype.numpy) for port in outputs)
         self._constants = tuple(constants)
+        self._numbers = tuple(numbers)
         self._scratch_bytes = scratch_bytes
         self._failure = failure
         self._local = threading.local()
@@ -129,9 +131,11 @@ class Callable:
         """Return this thread's block of addresses, with the constants filled in."""
         scratch = np.empty(self._scratch_bytes + 64, np.uint8)
         count = len(self._outputs) + len(self._inputs)
-        block = (ctypes.c_size_t * (count + len(self._constants) + 1))()
+        block = (ctypes.c_size_t * (count + len(self._constants) + len(self._numbers) + 1))()
         for i, constant in enumerate(self._constants, start=count):
             block[i] = constant.ctypes.data
+        for i, size in enumerate(self._numbers, start=count + len(self._constants)):
+            block[i] = size
         block[len(block) - 1] = -(-scratch.ctypes.data // 64) * 64
         self._local.scratch = scratch
         self._local.block = (block, ctypes.addressof(block))

@@ -26,12 +26,19 @@ class Slot:
 
 
 @dataclass(frozen=True, slots=True)
+class Number:
+    """The i64 that stands in the place of base number `base`: a size that the caller tells."""
+
+    base: int
+
+
+@dataclass(frozen=True, slots=True)
 class KernelCall:
     """One call: the kernel's buffers in the order of its parameters, its sizes, and its workspace."""
 
     symbol: str
     buffers: tuple[Slot, ...]
-    sizes: tuple[int, ...] = ()
+    sizes: tuple[int | Number, ...] = ()
     workspace: Slot | None = None
 
 
@@ -103,7 +110,12 @@ def _call(number: int, call: KernelCall, timed: bool) -> list[str]:
         lines += _address(f"c{number}.a{i}", slot)
         lines += _argument(number, i, f"ptr %c{number}.a{i}")
     for i, size in enumerate(call.sizes, start=len(call.buffers)):
-        lines += _argument(number, i, f"i64 {size}")
+        if isinstance(size, Number):
+            name = f"%c{number}.s{i}"
+            lines += [f"  {name}.p = getelementptr i64, ptr %bases, i64 {size.base}", f"  {name} = load i64, ptr {name}.p, align 8"]
+            lines += _argument(number, i, f"i64 {name}")
+        else:
+            lines += _argument(number, i, f"i64 {size}")
     workspace = "null"
     if call.workspace is not None:
         lines += _address(f"c{number}.w", call.workspace)

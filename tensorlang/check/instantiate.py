@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from codegen.dtypes import DType
 from polyhedral import expr as px
@@ -14,6 +14,7 @@ from tensorlang.check.inline import inline
 from tensorlang.check.module import Module
 from tensorlang.check.problems import NeedsStatic, did_you_mean, error
 from tensorlang.check.signature import bind
+from tensorlang.check.values import Value
 from tensorlang.diagnostics import CompileError
 from tensorlang.syntax import nodes as sx
 from tensorlang.tensor import nodes as ir
@@ -41,11 +42,33 @@ def instantiate(
     (rule P8). Nothing is proven here: see `tensorlang.tensor.prove`.
 
     Raises CompileError: R02xx where the call does not fit the operator, T01xx where the operator itself is wrong."""
+    declaration, given = _given(module, operator, args, attrs, sizes)
+    return specialise(module, declaration, replace(given, named=symbolic))
+
+
+def bound(
+    module: Module,
+    operator: str,
+    args: Sequence[ArgType | tuple[ArgType, ...] | None],
+    attrs: Mapping[str, object] | None = None,
+    sizes: Mapping[str, int | str | tuple[int | str, ...]] | None = None,
+) -> Mapping[str, Value]:
+    """Return what the sizes and attributes of `operator` are for such arguments. Raises CompileError R02xx as `instantiate` does."""
+    declaration, given = _given(module, operator, args, attrs, sizes)
+    return bind(module, declaration, given).values
+
+
+def _given(
+    module: Module,
+    operator: str,
+    args: Sequence[ArgType | tuple[ArgType, ...] | None],
+    attrs: Mapping[str, object] | None,
+    sizes: Mapping[str, int | str | tuple[int | str, ...]] | None,
+) -> tuple[sx.Operator, Given]:
     declaration = module.operators.get(operator)
     if declaration is None:
         raise error("R0205", f"there is no operator `{operator}`", help=did_you_mean(operator, module.operators, None))
-    given = Given(_tensors(declaration, args), dict(attrs or {}), {n: _size(s) for n, s in (sizes or {}).items()}, named=symbolic)
-    return specialise(module, declaration, given)
+    return declaration, Given(_tensors(declaration, args), dict(attrs or {}), {n: _size(s) for n, s in (sizes or {}).items()})
 
 
 def specialise(module: Module, operator: sx.Operator, given: Given) -> ir.Program:

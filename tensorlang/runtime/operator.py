@@ -4,7 +4,8 @@
     y = ops.linear(x, w, b)              positional arguments are the tensors, in order; attributes, sizes and tensors may be named
     ops.conv2d(x, w, stride=2)
 
-A call is compiled once for each combination of dtypes, shapes and attributes, with all sizes known, and kept on disk.
+A call is compiled once for each combination of dtypes, shapes and attributes, with all sizes known, and kept on disk. Of operators with
+symbolic sizes, once for each combination of dtypes, ranks and attributes (and each schedule that sizes choose among those the file states).
 """
 
 from __future__ import annotations
@@ -26,19 +27,20 @@ from codegen.llvm.jit import load
 from codegen.llvm.pool import pool_imports
 from codegen.llvm.program import KernelCall, Slot, emit_program, failed_call
 from codegen.llvm.program import Program as Entry
-from tensorlang.check.instantiate import ArgType, instantiate
+from tensorlang.check.instantiate import ArgType, bound, instantiate
 from tensorlang.check.modes import Mode
 from tensorlang.check.module import Module, load_module
-from tensorlang.diagnostics import Diagnostic, RunError, Source, error
+from tensorlang.diagnostics import Diagnostic, InternalError, RunError, Source, error
 from tensorlang.driver import Artifact, Dump, Rules, compile_kernel
 from tensorlang.graph.verify import result_tensors
 from tensorlang.runtime.executable import Toolchain, object_of, workspace_threads
 from tensorlang.runtime.feeds import as_array, row_major
 from tensorlang.runtime.library import Roles, installed_roles, with_roles
+from tensorlang.runtime.sized import Variant, sizes_in, variant
 from tensorlang.runtime.toolchain import toolchain
 from tensorlang.runtime.work import Work, work_of
 from tensorlang.schedule.schedule import Schedule
-from tensorlang.schedule.select import check_written, read
+from tensorlang.schedule.select import applicable, check_written, facts, read
 from tensorlang.syntax import nodes as sx
 from tensorlang.syntax.parse import parse
 from tensorlang.syntax.printer import header
@@ -60,6 +62,11 @@ class Call:
     arrays: tuple[Array, ...]
 
     @property
+    def kind(self) -> tuple[object, ...]:
+        """Return what is the same for calls that differ in sizes alone."""
+        return (*(tuple(map(_kind, t)) if isinstance(t, tuple) else _kind(t) for t in self.types), repr(sorted(self.attrs.items())))
+
+    @property
     def key(self) -> tuple[object, ...]:
         return (self.types, *(repr(sorted(d.items())) for d in (self.attrs, self.sizes)))
 
@@ -73,6 +80,14 @@ class Compiled:
     native: Native
 
 
+def _kind(t: ArgType | None) -> tuple[object, int] | None:
+    return None if t is None else (t.dtype, len(t.shape))
+
+
+KEPT_SHAPES = 512
+"""For how many combinations of shapes an operator with symbolic sizes keeps what its sizes are."""
+
+
 @dataclass(eq=False)
 class Operator:
     """An operator; call it with arrays."""
@@ -83,7 +98,10 @@ class Operator:
     roles: Roles = installed_roles
     given: Schedule | sx.Schedule | None = None
     knobs: Mapping[str, int] = field(default_factory=dict)
+    symbolic: bool = False
     _made: dict[tuple[object, ...], Compiled] = field(default_factory=dict, repr=False)
+    _variants: dict[tuple[object, ...], list[Variant]] = field(default_factory=dict, repr=False)
+    _shapes: dict[tuple[object, ...], Native] = field(default_factory=dict, repr=False)
     _last: Native | None = field(default=None, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
@@ -96,10 +114,17 @@ class Operator:
                 return self._last(*args)
             except ArgumentError:
                 pass  # another signature, or arrays of another kind: sorted out below
+            if self._shapes:
+                found = self._shapes.get(tuple(map(_shape, args)))
+                if found is not None:
+                    self._last = found
+                    return found(*args)
         call = sorted_out(self.declaration, args, named)
         made = self.compiled(call)
         if not named and all(isinstance(a, np.ndarray) for a in args):
             self._last = made.native
+            if self.symbolic:
+                _remember(self._shapes, tuple(map(_shape, args)), made.native)
         return made.native(*(row_major(a) for a in call.arrays))
 
     @property
@@ -116,13 +141,14 @@ class Operator:
 
         Raises CompileError when the text cannot be read; whether it is legal is proven when the operator is called."""
         given = self._read(schedule, knobs) if isinstance(schedule, str) else schedule
-        return Operator(self.name, self.module, self.tools, self.roles, given, knobs)
+        return Operator(self.name, self.module, self.tools, self.roles, given, knobs, self.symbolic)
 
     def explain(self, *args: Any, **named: Any) -> str:
         """Return what is computed, the schedule, the loops, what was proven, and the time against what this machine could do."""
         call = sorted_out(self.declaration, args, named)
         made = self.compiled(call)
-        return explain(made, [row_major(a) for a in call.arrays])
+        known = replace(made, program=self._checked(call, symbolic=False)) if self.symbolic else made
+        return explain(known, [row_major(a) for a in call.arrays])
 
     def program(self, *args: Any, **named: Any) -> Program:
         """Return the operator as tensor IR for arguments like these."""
@@ -131,32 +157,71 @@ class Operator:
     def stages(self, *args: Any, dump: Dump, **named: Any) -> Artifact:
         """Compile without the cache, telling `dump` every stage: schedule, loops, llvm, asm."""
         call = sorted_out(self.declaration, args, named)
-        return self._artifact(self._program(call), call, dump=dump)
+        return self._artifact(self._program(call), call, self._at(call)[0] if self.symbolic else None, dump=dump)
 
     def compiled(self, call: Call) -> Compiled:
         """Return the native code for a call."""
         key = call.key
         with self._lock:
             if key not in self._made:
-                self._made[key] = self._compile(call)
+                _remember(self._made, key, self._sized(call) if self.symbolic else self._compile(call))
             return self._made[key]
 
     def _program(self, call: Call) -> Program:
-        program = instantiate(self.module, self.name, call.types, call.attrs, call.sizes)
+        return self._checked(call, self.symbolic)
+
+    def _checked(self, call: Call, symbolic: bool) -> Program:
+        program = instantiate(self.module, self.name, call.types, call.attrs, call.sizes, symbolic=symbolic)
         prove(program)
         return program
+
+    def _sized(self, call: Call) -> Compiled:
+        """Return the kernel for any sizes as a function of arrays of the sizes at hand. Raises CompileError R02xx as for known sizes."""
+        sizes, schedule = self._at(call)
+        found = self._variants.setdefault((*call.kind, schedule), [])
+        fitting = next((v for v in found if v.fits(sizes, call.arrays)), None)
+        if fitting is None:
+            fitting = self._variant(call, sizes)
+            if not fitting.fits(sizes, call.arrays):
+                self._checked(call, symbolic=False)
+                raise InternalError("sizes", f"`{self.name}` compiled for any sizes does not fit {sizes}")
+            found.append(fitting)
+        return Compiled(fitting.program, fitting.artifact, fitting.at(sizes))
+
+    def _at(self, call: Call) -> tuple[dict[str, int], str | None]:
+        """Return the sizes of a call, and which of the file's schedules of this operator they choose."""
+        values = bound(self.module, self.name, call.types, call.attrs, call.sizes)
+        sizes = sizes_in(values)
+        open_ = [name for name, size in sizes.items() if size is None]
+        if open_:
+            raise RunError(Diagnostic("R0313", f"`{self.name}` is not given {', '.join(f'`{n}`' for n in open_)}"))
+        schedule = applicable(self.module, self.name, TARGET, facts(values, {})) if self.given is None else None
+        return {name: size for name, size in sizes.items() if size is not None}, schedule
+
+    def _variant(self, call: Call, sizes: Mapping[str, int]) -> Variant:
+        program = self._program(call)
+        artifact = self._artifact(program, call, sizes, store=self.tools.store)
+        return variant(program, artifact, sizes, self.tools, lambda code: _refusal(program, artifact, code))
 
     def _compile(self, call: Call) -> Compiled:
         program = self._program(call)
         artifact = self._artifact(program, call, store=self.tools.store)
         return Compiled(program, artifact, native_of(program, artifact, self.tools))
 
-    def _artifact(self, program: Program, call: Call, *, store: Cache | None = None, dump: Dump | None = None) -> Artifact:
+    def _artifact(
+        self,
+        program: Program,
+        call: Call,
+        at: Mapping[str, int] | None = None,
+        *,
+        store: Cache | None = None,
+        dump: Dump | None = None,
+    ) -> Artifact:
         target, threads = self.tools.target, self.tools.threads
         match self.given:
             case None:
                 module = with_roles(self.module, self.roles())
-                rules = Rules(module, self.name, call.attrs, call.sizes, self.knobs, target=TARGET)
+                rules = Rules(module, self.name, call.attrs, _named(program, call.sizes), self.knobs, at, TARGET)
                 return compile_kernel(program, target, rules=rules, threads=threads, store=store, dump=dump)
             case sx.Schedule() as written:
                 schedule = read(self.module, written, program, self.knobs).schedule
@@ -177,13 +242,21 @@ class Operators:
     """The operators of a file, as attributes: `ops.linear`."""
 
     def __init__(
-        self, source: Source, tools: Toolchain | None = None, mode: Mode = "reduce", *, roles: Roles = installed_roles
+        self,
+        source: Source,
+        tools: Toolchain | None = None,
+        mode: Mode = "reduce",
+        *,
+        roles: Roles = installed_roles,
+        symbolic: bool = False,
     ) -> None:
         """`mode` is that of operators which state none; `roles` returns modules whose schedules of roles serve where the file has no
-        better ones. Raises CompileError with every mistake that is found without knowing types."""
+        better ones; with `symbolic`, operators are compiled for any sizes.
+
+        Raises CompileError with every mistake that is found without knowing types."""
         module = replace(load_module(parse(source)), mode=mode)
         tools = tools or toolchain()
-        self._operators = {name: Operator(name, module, tools, roles) for name in sorted(module.own)}
+        self._operators = {name: Operator(name, module, tools, roles, symbolic=symbolic) for name in sorted(module.own)}
 
     def __getattr__(self, name: str) -> Operator:
         if name.startswith("_"):
@@ -208,6 +281,27 @@ class Operators:
 
     def __repr__(self) -> str:
         return "\n".join(operator.signature for operator in self._operators.values())
+
+
+def _shape(value: Any) -> tuple[object, ...] | None:
+    return (value.dtype, value.shape) if type(value) is np.ndarray else None
+
+
+def _remember(known: dict[tuple[object, ...], Any], key: tuple[object, ...], value: object) -> None:
+    """Enter a value, in place of the oldest when there are too many."""
+    if len(known) >= KEPT_SHAPES:
+        known.pop(next(iter(known)))
+    known[key] = value
+
+
+def _named(program: Program, sizes: Mapping[str, Any]) -> dict[str, object]:
+    """Return the sizes that a call gives as `program` has them: those that it leaves open by name."""
+    return {
+        name: (name if name in program.sizes else value)
+        if not isinstance(value, tuple | list)
+        else tuple(f"{name}.{k}" if f"{name}.{k}" in program.sizes else v for k, v in enumerate(value))
+        for name, value in sizes.items()
+    }
 
 
 # ---------------------------------------------------------------- arguments
@@ -302,10 +396,8 @@ _KEPT: list[object] = []
 
 def _refusal(program: Program, artifact: Artifact, result: int) -> RunError:
     _, code = failed_call(result)
-    known = 0 < code <= len(artifact.requirements)
-    failed = artifact.requirements[code - 1] if known else None
-    note = f"`{failed.tensor}`: {failed.text}" if failed else f"check {code} failed"
-    return RunError(Diagnostic("R0306", f"`{program.name}` cannot go on with this data", notes=(note,)))
+    found = artifact.requirements[code - 1].text if 0 < code <= len(artifact.requirements) else f"check {code} failed"
+    return RunError(Diagnostic("R0306", f"`{program.name}` cannot go on with this data", notes=(found,)))
 
 
 def _port(tensor: Tensor) -> Port:

@@ -1,0 +1,94 @@
+"""An operator compiled for any sizes: one artifact, told the sizes of each call.
+
+    kernel       the program with named sizes, which the native code reads as i64 numbers beside the addresses
+    a call       the operator's parameters are bound to the shapes at hand, which checks them as for known sizes and gives the sizes;
+                 the shapes of the results and the scratch memory follow from them
+
+Some sizes stay numbers: one multiplied with another, one that a broadcast dimension of one element leaves to nobody. Other values of
+those are another kernel (`Variant.fits`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from codegen.llvm.call import Callable as Native
+from codegen.llvm.call import Port
+from codegen.llvm.jit import load
+from codegen.llvm.pool import pool_imports
+from codegen.llvm.program import KernelCall, Number, Slot, emit_program
+from codegen.llvm.program import Program as Entry
+from codegen.llvm.workspace import workspace_bytes
+from codegen.loops.nodes import Function
+from codegen.loops.parser import parse as parse_loops
+from tensorlang.check.values import Idx, Packed, Value
+from tensorlang.driver import Artifact
+from tensorlang.graph.verify import result_tensors
+from tensorlang.runtime.executable import Toolchain, object_of, workspace_threads
+from tensorlang.tensor import affine
+from tensorlang.tensor.nodes import Program, Tensor
+from tensorlang.tensor.walk import caller_shape
+
+Array = np.ndarray[Any, Any]
+Sizes = Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Variant:
+    """An operator compiled with open sizes. `fixed` are the sizes that are numbers in `program`."""
+
+    program: Program
+    artifact: Artifact
+    fixed: Sizes
+    address: int
+    scratch: Function
+    threads: int
+    failure: Callable[[int], Exception]
+
+    def fits(self, sizes: Sizes, arrays: Sequence[Array]) -> bool:
+        """Tell whether this is the kernel for arrays that bind the operator's sizes to `sizes`."""
+        if any(sizes[name] != value for name, value in self.fixed.items()) or not affine.holds(self.program.context, sizes):
+            return False
+        return all(caller_shape(p, sizes) == a.shape for p, a in zip(self.program.params, arrays, strict=True))
+
+    def at(self, sizes: Sizes) -> Native:
+        """Return the native code as a function of arrays of these sizes."""
+        numbers = [sizes[name] for name in self.program.sizes]
+        scratch = workspace_bytes(self.scratch, self.threads, dict(zip(self.artifact.sizes, numbers, strict=True)))
+        inputs, outputs = ([_port(t, sizes) for t in tensors] for tensors in (self.program.params, result_tensors(self.program)))
+        return Native(self.address, inputs, outputs, numbers=numbers, scratch_bytes=scratch, failure=self.failure)
+
+
+def variant(program: Program, artifact: Artifact, sizes: Sizes, tools: Toolchain, failure: Callable[[int], Exception]) -> Variant:
+    """Return `artifact`, made of `program`, loaded. `sizes` are all of the operator's at the call it was made for."""
+    names = [*program.results, *(p.name for p in program.params)]
+    numbers = tuple(Number(len(names) + k) for k in range(len(artifact.sizes)))
+    slots = tuple(Slot(names.index(name)) for name in artifact.params)
+    call = KernelCall(artifact.symbol, slots, numbers, Slot(len(names) + len(numbers)))
+    entry = Entry((call,), parallel=tools.threads > 1 and "parallel" in artifact.schedule)
+    library = load([object_of(emit_program(entry, tools.target), tools), artifact.object], pool_imports())
+    _KEPT.append(library)
+    fixed = {name: value for name, value in sizes.items() if name not in program.sizes}
+    threads, loops = workspace_threads(artifact), parse_loops(artifact.loops)
+    return Variant(program, artifact, fixed, library.address(entry.name), loops, threads, failure)
+
+
+_KEPT: list[object] = []
+"""Loaded code stays for the life of the process: a native function may be held by anyone."""
+
+
+def sizes_in(values: Mapping[str, Value]) -> dict[str, int | None]:
+    """Return the sizes among the values of an operator's parameters, elements of packs as `D.0`; None for those nothing tells."""
+    out: dict[str, int | None] = {}
+    for name, value in values.items():
+        items = {f"{name}.{k}": item for k, item in enumerate(value.items)} if isinstance(value, Packed) else {name: value}
+        out |= {key: affine.constant(item.expr) for key, item in items.items() if isinstance(item, Idx)}
+    return out
+
+
+def _port(tensor: Tensor, sizes: Sizes) -> Port:
+    return Port(tensor.name, tensor.dtype, caller_shape(tensor, sizes))

@@ -190,9 +190,11 @@ files = some(declarations, 0, 3).map(File)
 
 @st.composite
 def scattered(draw, text: str) -> str:
-    """Return a canonical text with comments, empty lines and blanks put where lines end and, now and then, after commas and brackets."""
+    """Return a canonical text with comments, empty lines and blanks put where lines end and, now and then, after commas and brackets.
+
+    Inside of brackets no line begins in the first column: there a word such as `schedule` would begin a declaration."""
     at_line_end = st.sampled_from(["", "", "", "  # first", "\n\n", "\n# own line\n", "\n\n# apart\n\n", "   # two  "])
-    anywhere = st.sampled_from(["", "", "", "", " # inside\n", "\n\n", "\n  # alone\n", "  "])
+    anywhere = st.sampled_from(["", "", "", "", " # inside\n ", "\n\n ", "\n  # alone\n ", "  "])
     pieces, end = [draw(st.sampled_from(["", "# top\n", "\n\n"]))], 0
     for token in scan(Source("", text)).lexemes:
         if token.type == "NEWLINE":

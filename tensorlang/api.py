@@ -57,6 +57,8 @@ def load(
 
 def parse(text: str, *, threads: int | None = None, mode: Mode = "reduce", sizes: Literal["static", "symbolic"] = "static") -> Operators:
     """Return the operators of a text, as `load` does. Raises CompileError for mistakes."""
+    if not isinstance(text, str):
+        raise error("P024", f"the text of a program is expected, not {type(text).__name__}", help="a file is read by `tensorlang.load`")
     return Operators(Source("<text>", text), toolchain(threads=threads), known(mode), symbolic=_are_symbolic(sizes))
 
 

@@ -181,7 +181,7 @@ def bench(
     threads: Threads = None,
     as_json: Json = False,
 ) -> None:
-    """Measure an operator or a model; inputs that are not given are random."""
+    """Measure an operator or a model; inputs of a model that are not given are random."""
     if against not in (None, "onnxruntime"):
         raise typer.BadParameter(f"unknown peer `{against}`; known is `onnxruntime`")
     if file.suffix == ".tl":
@@ -302,6 +302,10 @@ def _guarded(argv: Sequence[str]) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
+    except MemoryError as problem:
+        detail = (str(problem),) if str(problem) else ()
+        _complain([Diagnostic("C0204", "there is not enough memory", notes=detail, help="use smaller arrays")], as_json)
+        return 1
     except Exception as problem:
         _complain([_internal(problem)], as_json)
         return 1

@@ -116,4 +116,9 @@ def render(diagnostic: Diagnostic) -> str:
     lines += [f"{' ' * width} = note: {note}" for note in diagnostic.notes]
     if diagnostic.help:
         lines.append(f"{' ' * width} = help: {diagnostic.help}")
-    return "\n".join(lines)
+    return "".join(c if c.isprintable() or c in "\n\t" else _escaped(c) for c in "\n".join(lines))
+
+
+def _escaped(character: str) -> str:
+    """Return a character that a terminal would obey, or could not encode, as people write it in texts: `\\x1b`."""
+    return character.encode("unicode_escape").decode()

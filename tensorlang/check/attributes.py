@@ -137,7 +137,7 @@ def _attribute(b: Binder, param: sx.Param, given: object) -> Value:
 
 def _scalar_attribute(b: Binder, param: sx.Param, given: object) -> Value:
     kind = param.type.name if isinstance(param.type, sx.Id) else "int"
-    item = given.item() if hasattr(given, "item") and not isinstance(given, str) else given
+    item = given.item() if getattr(given, "size", 0) == 1 and hasattr(given, "item") else given
     match kind, item:
         case _, Num() | Fn() | Str():
             return item
@@ -157,7 +157,7 @@ def _scalar_attribute(b: Binder, param: sx.Param, given: object) -> Value:
                 "declared here",
                 help=did_you_mean(item, [*b.module.functions, *PASSABLE], "name a scalar function"),
             )
-        case ("float", int() | float()) if not isinstance(item, bool):
+        case ("float", int() | float()) if not isinstance(item, bool) and not _beyond_floats(item):
             return Num(float(item))
         case (dtype, int() | float()) if dtype in b.dtypes or (dtype in DTYPES and dtype != "bool"):
             return Num(item)
@@ -170,6 +170,11 @@ def _scalar_attribute(b: Binder, param: sx.Param, given: object) -> Value:
                 f"declared `{kind}`",
                 help=f"pass {_example(kind)}",
             )
+
+
+def _beyond_floats(number: int | float) -> bool:
+    """Tell whether a whole number is larger than every float."""
+    return isinstance(number, int) and abs(number) >= 2**1024
 
 
 def _example(kind: str) -> str:

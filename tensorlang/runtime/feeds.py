@@ -21,6 +21,8 @@ Array = np.ndarray[Any, Any]
 
 def as_array(value: object, name: str) -> Array:
     """Return `value` as an array: NumPy's own, what speaks DLPack (without a copy when it is in host memory), numbers and nested lists."""
+    if isinstance(value, np.ma.MaskedArray):
+        raise RunError(Diagnostic("R0305", f"`{name}` is a masked array", help="say what the masked elements are: `array.filled(0)`"))
     if isinstance(value, np.ndarray):
         return value
     if hasattr(value, "__dlpack__"):
@@ -33,7 +35,8 @@ def as_array(value: object, name: str) -> Array:
     except ValueError as problem:
         raise RunError(Diagnostic("R0305", f"`{name}` cannot be read as an array", notes=(str(problem),))) from None
     if from_numpy(array.dtype) is None:
-        raise RunError(Diagnostic("R0305", f"`{name}` is no array of numbers but {_article(value)}"))
+        help = "name an `.npy` or `.npz` file, or a type such as `f32[4,5]`" if isinstance(value, str) else "pass a NumPy array"
+        raise RunError(Diagnostic("R0305", f"`{name}` is no array of numbers but {_article(value)}", help=help))
     return array
 
 
@@ -89,5 +92,7 @@ def describe(dtype: DType, shape: tuple[int, ...]) -> str:
 
 
 def _article(value: object) -> str:
+    if isinstance(value, str):
+        return f"the text {value!r}"
     name = type(value).__name__
     return f"{'an' if name[0] in 'aeiou' else 'a'} `{name}`"

@@ -30,7 +30,7 @@ from codegen.llvm.program import Program as Entry
 from tensorlang.check.instantiate import ArgType, bound, instantiate
 from tensorlang.check.modes import Mode
 from tensorlang.check.module import Module, load_module
-from tensorlang.diagnostics import Diagnostic, InternalError, RunError, Source, error
+from tensorlang.diagnostics import Diagnostic, InternalError, Label, RunError, Source, error
 from tensorlang.driver import Artifact, Dump, Rules, compile_kernel
 from tensorlang.graph.verify import result_tensors
 from tensorlang.runtime.executable import Toolchain, object_of, workspace_threads
@@ -105,7 +105,7 @@ class Operator:
     _last: Native | None = field(default=None, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
-    def __call__(self, *args: Any, **named: Any) -> Any:
+    def __call__(self, /, *args: Any, **named: Any) -> Any:
         """Return the result as a new array, or a tuple when the operator has several.
 
         Raises RunError for arguments that do not fit, CompileError for a schedule that is refused."""
@@ -140,21 +140,23 @@ class Operator:
         """Return the same operator under another schedule: a `Schedule`, the text of one, or None for the file's own or a derived one.
 
         Raises CompileError when the text cannot be read; whether it is legal is proven when the operator is called."""
+        if not isinstance(schedule, (str, Schedule)) and schedule is not None:
+            raise error("S0604", f"a schedule is expected, not {schedule!r}", help="pass the text of one, a `Schedule`, or None")
         given = self._read(schedule, knobs) if isinstance(schedule, str) else schedule
         return Operator(self.name, self.module, self.tools, self.roles, given, knobs, self.symbolic)
 
-    def explain(self, *args: Any, **named: Any) -> str:
+    def explain(self, /, *args: Any, **named: Any) -> str:
         """Return what is computed, the schedule, the loops, what was proven, and the time against what this machine could do."""
         call = sorted_out(self.declaration, args, named)
         made = self.compiled(call)
         known = replace(made, program=self._checked(call, symbolic=False)) if self.symbolic else made
         return explain(known, [row_major(a) for a in call.arrays])
 
-    def program(self, *args: Any, **named: Any) -> Program:
+    def program(self, /, *args: Any, **named: Any) -> Program:
         """Return the operator as tensor IR for arguments like these."""
         return self._program(sorted_out(self.declaration, args, named))
 
-    def stages(self, *args: Any, dump: Dump, **named: Any) -> Artifact:
+    def stages(self, /, *args: Any, dump: Dump, **named: Any) -> Artifact:
         """Compile without the cache, telling `dump` every stage: schedule, loops, llvm, asm."""
         call = sorted_out(self.declaration, args, named)
         return self._artifact(self._program(call), call, self._at(call)[0] if self.symbolic else None, dump=dump)
@@ -204,6 +206,7 @@ class Operator:
         return variant(program, artifact, sizes, self.tools, lambda code: _refusal(program, artifact, code))
 
     def _compile(self, call: Call) -> Compiled:
+        _sizes_given(self.declaration, call)
         program = self._program(call)
         artifact = self._artifact(program, call, store=self.tools.store)
         return Compiled(program, artifact, native_of(program, artifact, self.tools))
@@ -327,14 +330,36 @@ def sorted_out(operator: sx.Operator, args: tuple[Any, ...], named: Mapping[str,
         if name in given:
             raise RunError(Diagnostic("R0312", f"`{operator.name}` is given `{name}` twice"))
         given[name] = value
-    missing = [p.name for p in tensors if p.name not in given and p.default is None]
+    missing = [p.name for p in tensors if given.get(p.name) is None and p.default is None]
     if missing:
         raise RunError(Diagnostic("R0313", f"`{operator.name}` is not given {', '.join(f'`{m}`' for m in missing)}"))
     arrays: list[Array] = []
     types = tuple(_types(p, given.get(p.name), arrays) for p in tensors)
     attrs = {n: v for n, v in given.items() if params[n].kind == "attr"}
-    sizes = {n: v for n, v in given.items() if params[n].kind == "size"}
+    sizes = {n: _size(operator, params[n], v) for n, v in given.items() if params[n].kind == "size"}
     return Call(types, attrs, sizes, tuple(arrays))
+
+
+def _sizes_given(operator: sx.Operator, call: Call) -> None:
+    """Raise RunError R0313 when a size is missing: code can be shown without it, not run."""
+    missing = [p.name for p in operator.params if p.kind == "size" and p.name not in call.sizes]
+    if missing:
+        title = f"`{operator.name}` is not given {', '.join(f'`{m}`' for m in missing)}"
+        raise RunError(Diagnostic("R0313", title, help=f"a size is a whole number: `{missing[0]}=8`"))
+
+
+def _size(operator: sx.Operator, param: sx.Param, value: Any) -> int | tuple[int, ...]:
+    """Return a size, or those of a pack. Raises RunError R0314 for what is no whole number."""
+    if param.pack and isinstance(value, (tuple, list)):
+        return tuple(_whole(operator, param, item) for item in value)
+    return _whole(operator, param, value)
+
+
+def _whole(operator: sx.Operator, param: sx.Param, value: Any) -> int:
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
+        title = f"`{operator.name}`: size `{param.name}` is {value!r}, which is no whole number"
+        raise RunError(Diagnostic("R0314", title, (Label(param.span, "declared here"),), help="pass an int"))
+    return int(value)
 
 
 def _types(param: sx.Param, value: Any, arrays: list[Array]) -> ArgType | tuple[ArgType, ...] | None:
@@ -349,7 +374,7 @@ def _types(param: sx.Param, value: Any, arrays: list[Array]) -> ArgType | tuple[
 
 def _type(param: sx.Param, value: Any, arrays: list[Array]) -> ArgType:
     array = as_array(value, param.name)
-    if not isinstance(value, np.ndarray) and not hasattr(value, "__dlpack__"):
+    if isinstance(value, (int, float, list, tuple)):
         array = _as_declared(array, param)
     dtype = from_numpy(array.dtype)
     if dtype is None:

@@ -30,6 +30,10 @@ def parsed(arguments: Iterable[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for argument in arguments:
         name, equals, text = argument.partition("=")
+        if equals and not name:
+            raise error("C0211", f"`{argument}` names nothing", help="write `name=value`")
+        if equals and name in found:
+            raise error("C0211", f"`{name}` is given twice")
         if not equals:
             if not argument.endswith(".npz"):
                 raise error(

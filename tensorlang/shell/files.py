@@ -63,6 +63,7 @@ def write_text(path: Path, text: str) -> None:
 def whole(path: Path, write: Callable[[BinaryIO], Any]) -> None:
     """Call `write` on a temporary file beside `path` that then takes its place: nobody sees half of it. Raises CompileError C0203."""
     temporary = ""
+    path = path.resolve()
     try:
         handle, temporary = tempfile.mkstemp(dir=path.parent or ".", prefix=f".{path.name}.")
         with os.fdopen(handle, "wb") as stream:
@@ -70,9 +71,10 @@ def whole(path: Path, write: Callable[[BinaryIO], Any]) -> None:
         os.chmod(temporary, _mode(path))
         os.replace(temporary, path)
     except OSError as problem:
+        raise _unwritable(path, problem) from None
+    finally:
         if temporary:
             Path(temporary).unlink(missing_ok=True)
-        raise _unwritable(path, problem) from None
 
 
 def _mode(path: Path) -> int:

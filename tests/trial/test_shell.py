@@ -1,0 +1,61 @@
+"""What people type by mistake at the command line: exit code 1, one diagnostic, nothing left behind."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tensorlang.cli import _guarded
+from tensorlang.shell.files import whole
+
+TEXT = "op f(x: f32[N]) -> (y: f32[N]) {\n    y[i] = x[i]\n}\n"
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> str:
+    path = tmp_path / "f.tl"
+    path.write_text(TEXT)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("argument", "code"),
+    [("x=f32[-1]", "R0305"), ("x=f99[1]", "R0305"), ("=3", "C0211"), ("x=f32[99999999999999]", "C0204")],
+)
+def test_a_value_that_is_none_is_one_diagnostic(program: str, argument: str, code: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _guarded(["run", program, argument]) == 1
+    assert f"error[{code}]" in capsys.readouterr().err
+
+
+def test_an_argument_given_twice_is_refused(program: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _guarded(["run", program, "x=f32[2]", "x=f32[3]"]) == 1
+    assert "`x` is given twice" in capsys.readouterr().err
+
+
+def test_formatting_through_a_link_changes_the_file_it_leads_to(tmp_path: Path) -> None:
+    there, link = tmp_path / "there.tl", tmp_path / "link.tl"
+    there.write_text(TEXT.replace("    ", " "))
+    link.symlink_to(there)
+    assert _guarded(["fmt", str(link)]) == 0
+    assert link.is_symlink()
+    assert there.read_text() == TEXT
+
+
+def test_a_write_that_is_interrupted_leaves_nothing(tmp_path: Path) -> None:
+    def interrupted(_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        whole(tmp_path / "out.npz", interrupted)
+    assert os.listdir(tmp_path) == []
+
+
+def test_what_a_terminal_would_obey_is_shown_escaped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "f.tl"
+    path.write_text("op f(`\x1b[31m`: f32[N]) -> (y: f32[N]) {\n    y[i] = `\x1b[31m`[j]\n}\n")
+    assert _guarded(["check", str(path)]) == 1
+    shown = capsys.readouterr().err
+    assert "\x1b" not in shown
+    assert r"\x1b[31m" in shown

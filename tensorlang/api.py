@@ -21,6 +21,7 @@ from tensorlang.diagnostics import Source, error
 from tensorlang.graph.nodes import Graph
 from tensorlang.runtime.bundle import bundle_key, digest_of_folders
 from tensorlang.runtime.executable import Progress, quiet
+from tensorlang.runtime.library import SCHEDULES
 from tensorlang.runtime.model import CompiledModel
 from tensorlang.runtime.operator import Operators
 from tensorlang.runtime.toolchain import toolchain
@@ -137,8 +138,9 @@ def _digest(pieces: Iterable[bytes]) -> bytes | None:
 
 @cache
 def _importers_digest() -> str:
-    """Return a digest of the packages that installed importers come from, without importing them."""
-    packages = sorted({point.value.split(":")[0].split(".")[0] for point in entry_points(group=IMPORTERS)})
+    """Return a digest of the packages that installed importers and schedules come from, without importing them."""
+    points = [point for group in (IMPORTERS, SCHEDULES) for point in entry_points(group=group)]
+    packages = sorted({point.value.split(":")[0].split(".")[0] for point in points})
     found = [spec for name in packages if (spec := find_spec(name)) is not None]
     return digest_of_folders(Path(folder) for spec in found for folder in spec.submodule_search_locations or ())
 

@@ -100,6 +100,8 @@ class Rules:
     at: Mapping[str, int] | None = None
     """Sizes at which guards are decided, where the program leaves sizes open."""
     target: str = "cpu"
+    text: str | None = field(default=None, repr=False)
+    """What `stated` returns, where many kernels share the rules."""
 
     def key(self, program: Program) -> tuple[str, ...]:
         """Return whatever the choice depends on besides the program, its storage and the machine."""
@@ -107,9 +109,15 @@ class Rules:
         if self.operator is not None:
             known = known_of(self.module, self.operator, program, self.attrs, self.sizes, self.at or {})
             applies = applicable(self.module, self.operator, self.target, known)
-        stated = [s for s in self.module.schedules if s.role is not None or s.operator == self.operator]
         knobs, attrs = repr(sorted(self.knobs.items())), repr(sorted(self.attrs.items()))
-        return (str(applies), repr(stated), repr([where(s) for s in stated]), repr(self.module.tactics), knobs, attrs)
+        return (str(applies), self.text or stated(self.module, self.operator), knobs, attrs)
+
+
+def stated(module: Module, operator: str | None) -> str:
+    """Return a digest of the schedules that `module` states for `operator` and for roles, with the tactics they may use."""
+    schedules = [s for s in module.schedules if s.role is not None or s.operator == operator]
+    text = repr(schedules) + repr([where(s) for s in schedules]) + repr(module.tactics)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def compile_kernel(

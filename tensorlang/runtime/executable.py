@@ -25,7 +25,7 @@ from codegen.llvm.program import KernelCall, Slot, emit_program, failed_call
 from codegen.llvm.program import Program as Entry
 from codegen.llvm.target import Target
 from tensorlang.diagnostics import Diagnostic, InternalError, RunError
-from tensorlang.driver import Artifact
+from tensorlang.driver import Artifact, Rules
 from tensorlang.graph.edit import members, size_bytes
 from tensorlang.graph.nodes import Graph, Kernel, Value
 from tensorlang.graph.passes.layout import Wishes, layouts_of
@@ -49,11 +49,12 @@ def quiet(what: str, done: int, total: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A kernel to compile: its program, the layouts of its buffers, and which parameters are constants."""
+    """A kernel to compile: its program, the layouts of its buffers, which parameters are constants, and the schedules to choose from."""
 
     program: Program
     layouts: Mapping[str, Layout]
     constants: frozenset[str]
+    rules: Rules | None = None
 
 
 @dataclass(frozen=True, slots=True)

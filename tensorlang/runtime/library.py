@@ -12,7 +12,9 @@ from functools import cache
 from importlib.metadata import entry_points
 from typing import TypeAlias
 
-from tensorlang.check.module import Module
+from tensorlang.check.module import Module, load_module
+from tensorlang.driver import Rules, stated
+from tensorlang.syntax.nodes import File
 
 SCHEDULES = "tensorlang.schedules"
 """The entry-point group under which packages offer schedules of roles."""
@@ -31,3 +33,15 @@ def with_roles(module: Module, offered: tuple[Module, ...]) -> Module:
     roles = tuple(s for m in offered for s in m.schedules if s.role is not None)
     tactics = {name: tactic for m in reversed(offered) for name, tactic in m.tactics.items()}
     return replace(module, schedules=(*module.schedules, *roles), tactics={**tactics, **module.tactics})
+
+
+@cache
+def nothing() -> Module:
+    """Return a module without a name of its own."""
+    return load_module(File(()), ())
+
+
+def rules_of(offered: tuple[Module, ...]) -> Rules:
+    """Return the choice among the schedules of roles of `offered`, for kernels that are no operator's."""
+    module = with_roles(nothing(), offered)
+    return Rules(module, text=stated(module, None))

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from tensorlang.diagnostics import CompileError, RunError
+from tensorlang.driver import Artifact
 from tensorlang.graph.edit import members
 from tensorlang.graph.nodes import Graph, Value
 from tensorlang.graph.pipeline import optimise
@@ -163,9 +164,15 @@ def _explain(found: Specialised, feeds: Mapping[str, object] | None) -> str:
         result = graph.values[kernel.outputs[0]]
         time = f"{times[k].seconds * 1e6:10.1f} us {_rate(times[k]):>7} GFLOP/s  " if times is not None else ""
         lines.append(f"{k:4}  {time}{kernel.program.name}: {result.dtype}{list(result.shape)}  =  {' + '.join(members(kernel))}")
+        lines += [f"          {line}" for line in _schedule(executable.artifacts[k])]
     if times is not None:
         lines.append(f"      {sum(t.seconds for t in times) * 1e6:10.1f} us  in all")
     return "\n".join(lines)
+
+
+def _schedule(artifact: Artifact) -> tuple[str, ...]:
+    """Return where a kernel's schedule came from, and what was refused before."""
+    return (artifact.origin, *(f"not {tried}" for tried in artifact.tried if ": refused: " in tried))
 
 
 def _rate(time: KernelTime) -> str:

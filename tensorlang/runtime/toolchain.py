@@ -5,15 +5,17 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 from codegen.llvm import pool
 from codegen.llvm.cache import Cache
 from codegen.llvm.target import Target, TargetError, named, runs_here
 from tensorlang.diagnostics import error
-from tensorlang.driver import Artifact, compile_kernel, stored_kernel, wanted_layouts
+from tensorlang.driver import Artifact, stored_kernel, wanted_layouts
 from tensorlang.graph.nodes import Graph, Kernel
 from tensorlang.runtime.executable import Job, Progress, Toolchain
-from tensorlang.runtime.worker import started
+from tensorlang.runtime.library import Roles, installed_roles, rules_of
+from tensorlang.runtime.worker import made_of, started
 from tensorlang.schedule.layout import Layout
 
 HOST = "cpu"
@@ -21,8 +23,9 @@ WORTH_A_PROCESS = 10
 """How many kernels another process must have to compile before starting it pays."""
 
 
-def toolchain(target: str = HOST, threads: int | None = None, *, cache: bool = True) -> Toolchain:
-    """Return the toolchain for a target by name (`cpu` is this machine) and a number of threads (None: all that are allowed).
+def toolchain(target: str = HOST, threads: int | None = None, *, cache: bool = True, roles: Roles = installed_roles) -> Toolchain:
+    """Return the toolchain for a target by name (`cpu` is this machine) and a number of threads (None: all that are allowed). Kernels of
+    models have the schedules of roles that the modules of `roles` state for them, or derived ones.
 
     Raises CompileError C0101 for a target that is not known, C0102 for one that this machine cannot run."""
     machine = target_named(target)
@@ -32,7 +35,9 @@ def toolchain(target: str = HOST, threads: int | None = None, *, cache: bool = T
     store = Cache() if cache else None
 
     def compile_all(jobs: Sequence[Job], progress: Progress) -> Sequence[Artifact]:
-        return compiled(jobs, machine, count, store, progress)
+        offered = roles()
+        rules = rules_of(offered) if offered else None
+        return compiled([replace(job, rules=rules) for job in jobs], machine, count, store, progress)
 
     def wishes(graph: Graph, kernel: Kernel) -> Mapping[str, Layout]:
         constant = frozenset(p.name for p, v in zip(kernel.program.params, kernel.inputs, strict=True) if v in graph.constants)
@@ -61,7 +66,7 @@ def compiled(jobs: Sequence[Job], target: Target, threads: int, store: Cache | N
             for k in share:
                 progress("compiling kernels", done, len(jobs))
                 # What another process has compiled meanwhile, the driver finds in the store; the rest of its share is compiled here.
-                found[k] = _made(jobs[k], target, threads, store)
+                found[k] = made_of(jobs[k], target, threads, store)
                 done += 1
     progress("compiling kernels", done, len(jobs))
     return [artifact for artifact in found if artifact is not None]
@@ -86,8 +91,4 @@ def _helpers(shares: Sequence[Sequence[Job]], target: Target, threads: int, stor
 def _stored(job: Job, target: Target, threads: int, store: Cache | None) -> Artifact | None:
     if store is None:
         return None
-    return stored_kernel(job.program, target, store, layouts=job.layouts, constants=job.constants, threads=threads)
-
-
-def _made(job: Job, target: Target, threads: int, store: Cache | None) -> Artifact:
-    return compile_kernel(job.program, target, layouts=job.layouts, constants=job.constants, threads=threads, store=store)
+    return stored_kernel(job.program, target, store, layouts=job.layouts, constants=job.constants, threads=threads, rules=job.rules)

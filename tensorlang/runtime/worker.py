@@ -17,7 +17,7 @@ from pathlib import Path
 
 from codegen.llvm.cache import Cache
 from codegen.llvm.target import Target
-from tensorlang.driver import compile_kernel
+from tensorlang.driver import Artifact, compile_kernel
 from tensorlang.runtime.executable import Job
 
 
@@ -46,11 +46,16 @@ def started(jobs: Sequence[Job], target: Target, threads: int, store: Cache) -> 
     return process
 
 
+def made_of(job: Job, target: Target, threads: int, store: Cache | None) -> Artifact:
+    """Return the compiled kernel of `job`."""
+    return compile_kernel(job.program, target, rules=job.rules, layouts=job.layouts, constants=job.constants, threads=threads, store=store)
+
+
 def main() -> None:
     order = pickle.load(sys.stdin.buffer)
     store = Cache(Path(order.directory))
     for job in order.jobs:
-        compile_kernel(job.program, order.target, layouts=job.layouts, constants=job.constants, threads=order.threads, store=store)
+        made_of(job, order.target, order.threads, store)
 
 
 if __name__ == "__main__":

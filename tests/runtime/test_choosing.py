@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+
+sys.path.append(str(Path(__file__).parent.parent / "graph"))
+
+from small_graphs import binary, graph, kernel
 
 import tensorlang as tl
 from codegen.llvm.cache import Cache
@@ -15,6 +20,7 @@ from tensorlang import driver
 from tensorlang.check.module import Module, load_module
 from tensorlang.diagnostics import Source
 from tensorlang.runtime.library import installed_roles, with_roles
+from tensorlang.runtime.model import CompiledModel
 from tensorlang.runtime.operator import Operators
 from tensorlang.runtime.toolchain import toolchain
 from tensorlang.syntax.parse import parse
@@ -107,3 +113,20 @@ def test_of_what_a_package_offers_only_roles_and_tactics_are_seen() -> None:
     )
     assert seen.operators == mine.operators and seen.schedules == mine.schedules
     assert set(seen.tactics) - set(mine.tactics) == {"t"}
+
+
+def test_a_role_serves_the_kernels_of_a_model_and_explain_says_so() -> None:
+    added = graph({"a": (100,), "b": (100,)}, [kernel(binary("+", 100), "a b", "y")], ["y"])
+    model = CompiledModel(lambda shapes: added, toolchain(threads=1, roles=lambda: (roles(),)))
+    assert "schedule role pointwise for cpu (stdlib/schedules/roles.tl" in model.explain()
+    assert "derived" in CompiledModel(lambda shapes: added, toolchain(threads=1, roles=tuple)).explain()
+
+
+def test_other_roles_are_other_kernels_of_a_model() -> None:
+    head = "schedule role pointwise(y, p..; i.., j.., k.., x.., l.., m.., n..) for cpu"
+    added = graph({"a": (100,), "b": (100,)}, [kernel(binary("+", 100), "a b", "y")], ["y"])
+    for body in ("reverse j", "split j by 5 -> jo, ji"):
+        offered = (module(f"{head} {{\n {body}\n}}\n"),)
+        model = CompiledModel(lambda shapes: added, toolchain(threads=1, roles=lambda offered=offered: offered))
+        [artifact] = model._known().executable.artifacts
+        assert body.split()[0] in artifact.schedule

@@ -285,6 +285,9 @@ def _say(data: dict[str, Any], text: str, as_json: bool) -> None:
 
 def main() -> None:
     """Run the command line and exit."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # the caller closed it
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8"))
     sys.exit(_guarded(sys.argv[1:]))
 
 
@@ -343,8 +346,18 @@ def _quiet_pipes() -> Iterator[None]:
         yield
         sys.stdout.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
         raise SystemExit(0) from None
+    except OSError as problem:
+        if problem.filename is not None:  # a file of ours, not standard output
+            raise
+        _discard_output()
+        raise error("C0203", f"cannot write to standard output: {(problem.strerror or str(problem)).lower()}") from None
+
+
+def _discard_output() -> None:
+    """Let what is written to standard output from here on, at exit too, vanish."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

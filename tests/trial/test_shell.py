@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+import shlex
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +14,7 @@ import pytest
 from tensorlang.cli import _guarded
 from tensorlang.shell.files import whole
 
+TENSORLANG = [sys.executable, "-m", "tensorlang.cli"]
 TEXT = "op f(x: f32[N]) -> (y: f32[N]) {\n    y[i] = x[i]\n}\n"
 
 
@@ -59,3 +64,31 @@ def test_what_a_terminal_would_obey_is_shown_escaped(tmp_path: Path, capsys: pyt
     shown = capsys.readouterr().err
     assert "\x1b" not in shown
     assert r"\x1b[31m" in shown
+
+
+def test_standard_output_that_is_full_is_one_diagnostic(program: str) -> None:
+    for extra in ([], ["--json"]):
+        with open("/dev/full", "w") as full:
+            found = subprocess.run([*TENSORLANG, "check", program, *extra], stdout=full, stderr=subprocess.PIPE, text=True)
+        assert found.returncode == 1
+        assert "Traceback" not in found.stderr
+        if not extra:
+            assert "error[C0203]: cannot write to standard output" in found.stderr
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_closed_streams_change_no_exit_code(program: str, closed: str) -> None:
+    command = shlex.join([*TENSORLANG, "check", program])
+    found = subprocess.run(f"{command} {closed}", shell=True, capture_output=True, text=True)
+    assert (found.returncode, found.stderr) == (0, "")
+
+
+def test_an_interrupt_ends_a_command_without_a_message(program: str) -> None:
+    started = subprocess.Popen(
+        [*TENSORLANG, "bench", program, "x=f32[8]", "--seconds", "60"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    with pytest.raises(subprocess.TimeoutExpired):
+        started.communicate(timeout=3)
+    started.send_signal(signal.SIGINT)
+    out, err = started.communicate(timeout=20)
+    assert (started.returncode, out, err) == (130, "", "")

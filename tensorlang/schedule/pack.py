@@ -5,7 +5,8 @@
              y[n, f, p] = sum(c, r) x.pack[n, c, p + r] * w[f, c, r]
 
 Where every read of the tensor is padded in the same way, the copy holds the padding and its readers need no condition. Otherwise the copy
-is the tensor itself. Equations that the tensor depends on (its own recurrence) go on reading the tensor. How the copy is stored and where it is computed are decided by the schedule.
+is the tensor itself. Equations that the tensor depends on (its own recurrence) go on reading the tensor. How the copy is stored and where
+it is computed are decided by the schedule.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from dataclasses import dataclass, replace
 from polyhedral.expr import TRUE, Compare, Cond
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
-from tensorlang.tensor import affine
 from tensorlang.diagnostics import NOWHERE
+from tensorlang.tensor import affine
 from tensorlang.tensor.nodes import Binder, Const, Definition, Dynamic, Expr, Holds, Piece, Program, Read, Reduce, Reducer, Select, Tensor
 from tensorlang.tensor.walk import components, fresh_for, map_children, tensor_table
 
@@ -58,7 +59,8 @@ def pack(program: Program, tensor: str) -> tuple[Program, str] | str:
     value: Expr = Read(tensor, index, span=source.span)
     if box is not None and fill is not None:
         inside = affine.conj(*(affine.within(i, 0, extent) for i, extent in zip(index, source.shape, strict=True)))
-        inside = affine.conj(*(c for c in affine.conjuncts(inside) if not _always(c, dict(zip(axes, ((affine.ZERO, s) for s in shape), strict=True)))))
+        box_ranges = dict(zip(axes, ((affine.ZERO, s) for s in shape), strict=True))
+        inside = affine.conj(*(c for c in affine.conjuncts(inside) if not _always(c, box_ranges)))
         value = Select(Holds(inside), value, fill)
     copy = Definition((Tensor(name, source.dtype, shape, span=source.span),), axes, (Piece(value, span=source.span),), span=source.span)
 
@@ -67,7 +69,9 @@ def pack(program: Program, tensor: str) -> tuple[Program, str] | str:
         if isinstance(e, Reduce) and skipped is not None and box is not None and skipped.fill == fill:
             return replace(e, where=TRUE, body=(Read(name, _moved(skipped.index, lows), span=e.body[0].span),))
         match e:
-            case Select(Holds(cond), Read(t, idx), other) if t == tensor and box is not None and other == fill and _in_range(cond, idx, source):
+            case Select(Holds(cond), Read(t, idx), other) if (
+                t == tensor and box is not None and other == fill and _in_range(cond, idx, source)
+            ):
                 return Read(name, _moved(idx, lows), span=e.span)
             case Read(t, idx) if t == tensor and all(not isinstance(s, Dynamic) for s in idx):
                 return Read(name, _moved(idx, lows), span=e.span)

@@ -29,7 +29,7 @@ from polyhedral.nest import Nest
 from polyhedral.schedule import Schedule as Placed
 from tensorlang.tensor import affine
 from tensorlang.tensor.nodes import Definition, Program
-from tensorlang.tensor.scop import StatementInfo, Stages
+from tensorlang.tensor.scop import Stages, StatementInfo
 
 
 @dataclass(frozen=True, slots=True)

@@ -237,6 +237,9 @@ class Operator:
         found = [d for d in parse(Source("<schedule>", body)).declarations if isinstance(d, sx.Schedule)]
         if len(found) != 1:
             raise error("S0604", f"one schedule is expected, {len(found)} are written")
+        if (found[0].operator, found[0].target) != (self.name, TARGET):
+            title = f"this schedule is for `{found[0].operator}` on `{found[0].target}`, not for `{self.name}` on `{TARGET}`"
+            raise error("S0604", title, found[0].span, help=f"write `schedule {self.name} for {TARGET} {{ … }}`, or its directives alone")
         check_written(self.module, found[0], knobs)
         return found[0]
 

@@ -73,7 +73,7 @@ def tile(state: State, directive: syntax.Directive) -> None:
     if len(sizes) != len(loops) or len(results) != 2 * len(loops):
         operands.bad(directive, f"{len(loops)} loops need {len(loops)} sizes and {2 * len(loops)} names")
     stage = stage_of(state, directive, tensor)
-    found = []
+    found: list[str] = []
     for name in loops:
         loop = name if name in stage.loops else full(stage.name, name)
         if loop not in stage.loops:
@@ -81,6 +81,8 @@ def tile(state: State, directive: syntax.Directive) -> None:
                 "S0103", f"`{tensor}` has no loop `{name}` at this point", directive.span, help=f"its loops are {', '.join(stage.loops)}"
             )
         found.append(loop)
+    if len(set(found)) != len(found):
+        operands.bad(directive, "a loop is named twice")
     outers, inners = results[: len(loops)], results[len(loops) :]
     for loop, size, outer, inner in zip(found, sizes, outers, inners, strict=True):
         split_loop(state, directive, stage, loop, size, outer, inner)

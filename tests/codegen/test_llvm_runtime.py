@@ -22,7 +22,7 @@ from codegen.llvm.call import ArgumentError, Callable, Port
 from codegen.llvm.emit import emit
 from codegen.llvm.jit import CompileError, assembly, compile_object, load
 from codegen.llvm.probe import copy_bandwidth, fma_flops, read_bandwidth
-from codegen.llvm.program import KernelCall, Program, Slot, emit_program, failed_call
+from codegen.llvm.program import KernelCall, Number, Program, Slot, emit_program, failed_call
 from codegen.llvm.state import EmitError
 from codegen.llvm.target import TargetError, host, named
 from codegen.loops.parser import parse
@@ -253,6 +253,18 @@ def test_a_program_runs_its_calls_in_order_over_one_arena() -> None:
     assert timed(ctypes.addressof(bases), times.ctypes.data) == 0
     np.testing.assert_array_equal(z, 6 * x)
     assert (times >= 0).all() and times.sum() < 10**9
+
+
+def test_a_size_may_stand_among_the_bases() -> None:
+    program = Program((KernelCall("scale", (Slot(0), Slot(1)), (Number(2),)),))
+    library = load([compile_object(emit(parse(SCALE), host()), host()), compile_object(emit_program(program, host()), host())])
+    run = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(library.address("run"))
+    x = np.arange(8, dtype=np.float32)
+    for n in (0, 3, 8):
+        y = np.full(8, -1, np.float32)
+        bases = (ctypes.c_void_p * 3)(x.ctypes.data, y.ctypes.data, n)
+        assert run(ctypes.addressof(bases)) == 0
+        assert (y[n:] == -1).all() and (y[1:n] > 0).all()
 
 
 def test_a_program_says_which_call_failed() -> None:

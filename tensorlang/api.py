@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib.metadata import entry_points
 from importlib.util import find_spec
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -94,9 +95,21 @@ def compile(
     if precision not in PRECISIONS:
         raise error("C0103", f"not supported yet: precision `{precision}`", help=f"known are {', '.join(f'`{p}`' for p in PRECISIONS)}")
     tools = toolchain(target, threads)
+    _check_shapes(shapes)
     content = fingerprint(model) if importers is None else None
     key = None if content is None else lambda found: bundle_key(content, _importers_digest(), found, tools)
     return CompiledModel(lambda found: importer_of(model, importers).load(model, found), tools, shapes=shapes, progress=progress, key=key)
+
+
+def _check_shapes(shapes: object) -> None:
+    """Raise CompileError C0106 for what gives no shapes; whether they fit the model, its importer says."""
+    if shapes is None:
+        return
+    if not isinstance(shapes, Mapping):
+        raise error("C0106", f"`shapes` is {shapes!r}", help="give the shapes of inputs by name: `shapes={'x': (1, 3)}`")
+    for name, shape in shapes.items():
+        if not isinstance(shape, (tuple, list)) or not all(isinstance(n, Integral) and not isinstance(n, bool) for n in shape):
+            raise error("C0106", f"the shape given for `{name}` is {shape!r}", help="give whole numbers: `(1, 3)`")
 
 
 def fingerprint(model: Any) -> bytes | None:
@@ -107,7 +120,7 @@ def fingerprint(model: Any) -> bytes | None:
         try:
             with open(model, "rb") as file:
                 return _digest(iter(lambda: file.read(_PIECE), b""))
-        except OSError:
+        except (OSError, ValueError):  # the importer says what is wrong with the path
             return None
     if isinstance(model, bytes):
         return _digest((model,))

@@ -42,6 +42,7 @@ def as_array(value: object, name: str) -> Array:
 
 def checked(feeds: Mapping[str, object], inputs: Sequence[Value]) -> list[Array]:
     """Return the arrays of `feeds` in the order of `inputs`, row-major in memory. Raises RunError with everything that does not fit."""
+    check_named(feeds)
     problems = list(_names(feeds, inputs))
     arrays: list[Array] = []
     for value in inputs:
@@ -56,6 +57,12 @@ def checked(feeds: Mapping[str, object], inputs: Sequence[Value]) -> list[Array]
     if problems:
         raise RunError(*problems)
     return [row_major(array) for array in arrays]
+
+
+def check_named(feeds: object) -> None:
+    """Raise RunError R0301 for feeds that are not arrays by name."""
+    if not isinstance(feeds, Mapping):
+        raise RunError(Diagnostic("R0301", "the inputs are not given by name", help="write `model.run({'x': array})`"))
 
 
 def row_major(array: Array) -> Array:

@@ -20,7 +20,7 @@ from tensorlang.graph.nodes import Graph, Value
 from tensorlang.graph.pipeline import optimise
 from tensorlang.runtime.bundle import load_bundle, store_bundle
 from tensorlang.runtime.executable import Executable, Progress, Toolchain, build, quiet, timed
-from tensorlang.runtime.feeds import as_array, checked
+from tensorlang.runtime.feeds import as_array, check_named, checked
 from tensorlang.runtime.work import Work, work_of
 
 Array = np.ndarray[Any, Any]
@@ -115,6 +115,7 @@ class CompiledModel:
         return next(reversed(self._made.values()))
 
     def _for(self, feeds: Mapping[str, object]) -> Specialised:
+        check_named(feeds)
         shapes = {name: as_array(value, name).shape for name, value in feeds.items()}
         key = tuple(sorted(shapes.items()))
         with self._lock:

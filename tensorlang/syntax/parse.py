@@ -79,8 +79,8 @@ def load(path: str | Path) -> Source:
         if size > MAX_BYTES:
             raise error("P022", f"`{path}` is too large: {size} bytes", notes=(f"a file may have {MAX_BYTES} bytes",))
         data = path.read_bytes()
-    except OSError as problem:
-        raise error("P020", f"cannot read `{path}`: {(problem.strerror or str(problem)).lower()}") from None
+    except (OSError, ValueError) as problem:  # ValueError: a path with a NUL byte
+        raise error("P020", f"cannot read `{path}`: {(getattr(problem, 'strerror', None) or str(problem)).lower()}") from None
     return decode(data, str(path))
 
 

@@ -33,6 +33,7 @@ from tensorlang.runtime.executable import Toolchain
 from tensorlang.runtime.model import CompiledModel
 from tensorlang.runtime.operator import Operator, Operators
 from tensorlang.runtime.toolchain import toolchain
+from tensorlang.schedule.prove import prove_schedules
 from tensorlang.schedule.select import check_schedules
 from tensorlang.shell.arguments import parsed, random_feeds
 from tensorlang.shell.doctor import findings
@@ -68,15 +69,20 @@ Threads = Annotated[int | None, typer.Option("--threads", "-t", min=1, help="thr
 
 
 @app.command()
-def check(files: Files, as_json: Json = False) -> None:
-    """Check operators (types, shapes, bounds, single assignment, recurrences), the laws of reducers, and what schedules name."""
+def check(
+    files: Files,
+    replay: Annotated[bool, typer.Option("--replay", help="run refused schedules on small arrays and show what comes out wrong")] = False,
+    as_json: Json = False,
+) -> None:
+    """Check operators (types, shapes, bounds, single assignment, recurrences) and the laws of reducers, and prove schedules."""
     found: list[Diagnostic] = []
     with Bar() as bar:
         for k, path in enumerate(files):
             bar("checking files", k, len(files))
             try:
                 module = load_module(syntax.parse(syntax.load(path)))
-                found += [*check_module(module), *check_schedules(module)]
+                mistakes = [*check_module(module), *check_schedules(module)]
+                found += mistakes or prove_schedules(module, replaying=replay)
             except CompileError as problem:
                 found += problem.diagnostics
     if found:

@@ -27,6 +27,7 @@ from tensorlang.check.walk import descendants
 from tensorlang.diagnostics import CompileError, Diagnostic
 from tensorlang.syntax import nodes as sx
 from tensorlang.tensor import affine
+from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.prove import prove
 
 _LENGTHS = (1, 2, 0, 3)
@@ -88,8 +89,30 @@ def _once(problems: tuple[Diagnostic, ...]) -> list[Diagnostic]:
     return list(found.values())
 
 
-def _attributes(operator: sx.Operator) -> dict[str, object] | None:
-    """Return stand-ins for attributes without a default; None where there is none to be had."""
+def sample_program(module: Module, name: str) -> Program | None:
+    """Return an operator with its own sizes as symbols, for the first choice of pack lengths that fits, or None when no stand-in for its
+    attributes is to be had. Whole attributes without a default stand at a small number."""
+    operator = module.operators[name]
+    attrs = _attributes(operator, whole=_SAMPLE)
+    if attrs is None:
+        return None
+    for lengths in _choices(operator):
+        numbers: dict[str, int] = {}
+        for _ in range(8):
+            try:
+                given = _given(operator, lengths, attrs, numbers, omitting=False)
+                if given is None:
+                    break
+                return elaborate(module, bind(module, operator, given), inline)
+            except NeedsStatic as need:
+                numbers |= dict.fromkeys(need.sizes, _SAMPLE)
+            except (CompileError, RecursionError):
+                break
+    return None
+
+
+def _attributes(operator: sx.Operator, whole: int | None = None) -> dict[str, object] | None:
+    """Return stand-ins for attributes without a default, `whole` for whole numbers; None where there is none to be had."""
     told = (
         {n.name for cond in operator.where for n in descendants(cond) if isinstance(n, sx.Id)} if _has_rank_condition(operator) else set()
     )
@@ -105,6 +128,8 @@ def _attributes(operator: sx.Operator) -> dict[str, object] | None:
                 out[param.name] = True
             case "fn" if (function := _FUNCTIONS.get(_arity(operator, param.name))) is not None:
                 out[param.name] = function
+            case "int" if whole is not None and not param.pack:
+                out[param.name] = whole
             case _:
                 return None
     for generic in operator.generics:

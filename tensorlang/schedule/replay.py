@@ -104,7 +104,7 @@ def _run(program: Program, plan: Plan, sizes: Mapping[str, int], seed: int) -> D
     try:
         run(function, dict(zip(function.sizes, (sizes[s] for s in program.sizes), strict=True)), arrays)
     except LoopError as fault:
-        return Hazard(str(fault))
+        return Hazard(fault.detail)
     got: dict[str, np.ndarray[Any, Any]] = {}
     for buffer_name, name in names.items():
         if name in expected:

@@ -82,8 +82,20 @@ def _literal(text: str) -> int | float | bool | str:
 
 
 def random_array(dtype: DType, shape: tuple[int, ...], seed: int = SEED) -> Array:
-    """Return seeded numbers: normally distributed floats, small whole numbers, either truth."""
-    rng = np.random.default_rng([seed, *shape])
+    """Return seeded numbers: normally distributed floats, small whole numbers, either truth. Raises CompileError C0204 when there is no
+    memory for so many."""
+    try:
+        return _random(np.random.default_rng([seed, *shape]), dtype, shape)
+    except (MemoryError, ValueError) as problem:  # ValueError: more elements than an address can count
+        raise error(
+            "C0204",
+            f"there is not enough memory for {dtype}[{', '.join(map(str, shape))}]",
+            notes=(str(problem),),
+            help="use smaller arrays",
+        ) from None
+
+
+def _random(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...]) -> Array:
     if dtype.is_float:
         return rng.standard_normal(shape).astype(dtype.numpy)
     if dtype.kind == "bool":

@@ -1,0 +1,63 @@
+"""`tensorlang check` proves the schedules of a file for all sizes, and `--replay` shows what a refused one would have done."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tensorlang.check.module import load_module
+from tensorlang.cli import app
+from tensorlang.diagnostics import CompileError, Source
+from tensorlang.schedule.prove import prove_schedules
+from tensorlang.syntax.parse import parse
+
+CUMSUM = """op cumsum[T: num](x: T[N]) -> (y: T[N]) {
+    y[0] = x[0]
+    y[i] = y[i - 1] + x[i]   for i in 1..N
+}
+"""
+MATMUL = """op mm[T: float](a: T[M, K], b: T[K, N]) -> (c: T[M, N]) {
+    c[i, j] = sum(k) a[i, k] * b[k, j]
+}
+"""
+
+
+def refusals(text: str, replaying: bool = False) -> list[str]:
+    module = load_module(parse(Source("f.tl", text)))
+    return [str(CompileError(d)) for d in prove_schedules(module, replaying=replaying)]
+
+
+def test_a_legal_schedule_is_proven_for_all_sizes() -> None:
+    directives = ("tile c (i, j) by (8, 32) -> io, jo, ii, ji", "order jo, io, k, ii, ji", "vectorize ji", "parallel jo")
+    tiled = "schedule mm for cpu {\n" + "".join(f"    {d}\n" for d in directives) + "}\n"
+    assert refusals(MATMUL + tiled) == []
+
+
+def test_a_schedule_that_needs_numbers_is_proven_for_a_sample() -> None:
+    assert refusals(MATMUL + "schedule mm for cpu {\n    fuse i, j -> ij\n    parallel ij\n}\n") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "shown"),
+    [
+        (CUMSUM + "schedule cumsum for cpu {\n    split i by 8 -> io, ii\n    vectorize ii\n}\n", "vectorize ii", "races"),
+        (CUMSUM + "schedule cumsum for cpu {\n    reverse i\n}\n", "reverse i", "replayed"),
+        (MATMUL + "schedule mm for cpu {\n    parallel k\n}\n", "parallel k", "races"),
+    ],
+    ids=["lanes", "order", "threads"],
+)
+def test_a_refusal_names_its_line_and_replays(text: str, line: str, shown: str) -> None:
+    [message] = refusals(text, replaying=True)
+    assert line in message and "replayed: " in message and shown in message
+    assert "by chance" not in message
+    [plain] = refusals(text)
+    assert "replayed" not in plain
+
+
+def test_the_command_line_refuses_the_file_and_leaves_with_one(tmp_path: Path) -> None:
+    path = tmp_path / "f.tl"
+    path.write_text(CUMSUM + "schedule cumsum for cpu {\n    split i by 8 -> io, ii\n    vectorize ii\n}\n", "utf-8")
+    with pytest.raises(CompileError, match="replayed"):
+        CliRunner().invoke(app, ["check", "--replay", str(path)], catch_exceptions=False, standalone_mode=False)

@@ -46,6 +46,7 @@ from tensorlang.schedule.storage import to_storage
 from tensorlang.schedule.wanted import wanted_layouts as derive_layouts
 from tensorlang.tensor.lift import lift
 from tensorlang.tensor.nodes import Program
+from tensorlang.tensor.scop import show as show_scop
 from tensorlang.tensor.scop import to_scop
 from tensorlang.tensor.walk import components, definition_reads
 
@@ -221,6 +222,7 @@ def plan_kernel(
     else:
         result = _first_legal(program, derive(program, machine, stored, constants), stored)
     if dump is not None:
+        dump("scop", show_scop(result.plan.stages))
         dump("schedule", f"{result.schedule}\n\n{show_tree(result.plan.placed)}")
     return result
 

@@ -256,3 +256,24 @@ def _children(e: Expr, when: Cond) -> Iterator[tuple[Expr, Cond]]:
             yield from ((item, when) for item in (*body, *(init or ()), *(() if where is None else (where,))))
         case _:
             assert_never(e)
+
+
+def show(stages: Stages) -> str:
+    """Return the statements as text: instances, what they write, what they read.
+
+    c.0.acc  { [i, j, k] : 0 <= i and … }    update  c.0.acc[i, j]    reads  a[i, k], b[k, j]
+    """
+    lines = []
+    for statement in stages.scop.statements:
+        domain = affine.show_cond(statement.domain)
+        reads = ", ".join(_show_access(a) for a in statement.reads)
+        lines.append(f"{statement.name}  {{ [{', '.join(statement.iters)}] : {domain} }}")
+        lines.append(f"    {statement.role:<7} {_show_access(statement.write)}" + (f"    reads {reads}" if reads else ""))
+    return "\n".join(lines) + "\n"
+
+
+def _show_access(access: Access) -> str:
+    """Return an access; `?` stands for an index that depends on data."""
+    index = ", ".join("?" if slot is None else affine.show(slot) for slot in access.index)
+    when = "" if access.when == TRUE else f" when {affine.show_cond(access.when)}"
+    return f"{access.tensor}[{index}]{when}"

@@ -39,7 +39,7 @@ from tensorlang.schedule.check import proven
 from tensorlang.schedule.derive import derive
 from tensorlang.schedule.layout import Layout
 from tensorlang.schedule.machine import Machine
-from tensorlang.schedule.plan import Plan, Storage, make_stage
+from tensorlang.schedule.plan import Plan, Storage
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.select import applicable, known_of, search, where
 from tensorlang.schedule.storage import to_storage
@@ -47,7 +47,6 @@ from tensorlang.schedule.wanted import wanted_layouts as derive_layouts
 from tensorlang.tensor.lift import lift
 from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.scop import show as show_scop
-from tensorlang.tensor.scop import to_scop
 from tensorlang.tensor.walk import components, definition_reads
 
 Dump = Callable[[str, str], None]
@@ -287,7 +286,6 @@ def _first_legal(program: Program, derived: Schedule, stored: Mapping[str, Stora
 def _orders(program: Program, derived: Schedule) -> Iterator[Schedule]:
     yield derived
     lifted = lift(program)
-    stages = to_scop(lifted)
     recurrent = [g[0] for g in components(lifted) if len(g) == 1 and g[0].tensors[0].name in definition_reads(g[0])]
     for definition in recurrent:
         loops = [f"{definition.tensors[0].name}.{a}" for a in definition.axes]
@@ -299,7 +297,6 @@ def _orders(program: Program, derived: Schedule) -> Iterator[Schedule]:
             for order in permutations(loops) if len(loops) <= 3 else [tuple(loops)]:
                 if reversed_ or list(order) != loops:
                     yield turned.order(*order) if list(order) != loops else turned
-        make_stage(stages, definition)
 
 
 # ---------------------------------------------------------------- the cache

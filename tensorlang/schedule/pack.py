@@ -20,7 +20,7 @@ from polyhedral.expr import Name as AffineName
 from tensorlang.diagnostics import NOWHERE
 from tensorlang.tensor import affine
 from tensorlang.tensor.nodes import Binder, Const, Definition, Dynamic, Expr, Holds, Piece, Program, Read, Reduce, Reducer, Select, Tensor
-from tensorlang.tensor.walk import components, fresh_for, map_children, tensor_table
+from tensorlang.tensor.walk import components, fresh_for, map_children, reads, tensor_table
 
 Ranges = Mapping[str, tuple[Affine, Affine]]
 """Name → [lo, hi)."""
@@ -101,23 +101,11 @@ def _names(program: Program, tensor: str, rank: int) -> tuple[str, ...]:
             return d.axes
     for d in program.definitions:
         for p in d.pieces:
-            for e in _reads(p.value, tensor):
+            for e in (r for r in reads(p.value) if r.tensor == tensor):
                 names = tuple(s.name if isinstance(s, AffineName) else f"a{k}" for k, s in enumerate(e.index))
                 if len(set(names)) == rank:
                     return names
     return tuple(f"a{k}" for k in range(rank))
-
-
-def _reads(e: Expr, tensor: str) -> list[Read]:
-    from_here = [e] if isinstance(e, Read) and e.tensor == tensor else []
-    out: list[Read] = list(from_here)
-
-    def visit(child: Expr) -> Expr:
-        out.extend(_reads(child, tensor))
-        return child
-
-    map_children(visit, e)
-    return out
 
 
 def _padded(e: Expr, tensor: str, source: Tensor, ranges: Ranges) -> list[_Padded]:
@@ -147,15 +135,11 @@ def _padded(e: Expr, tensor: str, source: Tensor, ranges: Ranges) -> list[_Padde
 def _skipped(e: Expr, tensor: str, source: Tensor) -> _Padded | None:
     """Return the read of a reduction that leaves out what lies outside the tensor: as good as reading the reducer's identity there."""
     match e:
-        case Reduce(reducer=Reducer(identity=(Const() as identity,)), body=(Read(t, index),), filter=None) if t == tensor:
-            known = reducer_kind(e) in ("max", "min", "sum") and e.where != TRUE and _in_range(e.where, index, source)
+        case Reduce(reducer=Reducer(identity=(Const() as identity,), kind=kind), body=(Read(t, index),), filter=None) if t == tensor:
+            known = kind in ("max", "min", "sum") and e.where != TRUE and _in_range(e.where, index, source)
             return _Padded(tuple(s for s in index if not isinstance(s, Dynamic)), replace(identity, span=NOWHERE), {}) if known else None
         case _:
             return None
-
-
-def reducer_kind(e: Expr) -> str | None:
-    return e.reducer.kind if isinstance(e, Reduce) else None
 
 
 def is_padding(packed: tuple[Program, str]) -> bool:

@@ -45,6 +45,7 @@ from tensorlang.tensor.nodes import (
     TupleOf,
     Unary,
 )
+from tensorlang.tensor.walk import facts, negative_facts
 
 Phase: TypeAlias = Literal["init", "update", "define"]
 
@@ -169,38 +170,6 @@ def _accumulators(prefix: str, piece: Piece) -> tuple[Accumulator, ...]:
     return tuple(Accumulator(f"{prefix}.acc{number or ''}", reduce, when) for number, (reduce, when) in enumerate(found.items()))
 
 
-def facts(cond: Expr) -> tuple[Cond, Cond]:
-    """Return what index conditions are known where the value `cond` is true, and where it is false."""
-    match cond:
-        case Holds(holds):
-            return holds, affine.negate(holds)
-        case Unary("not", value):
-            yes, no = facts(value)
-            return no, yes
-        case Binary("and", lhs, rhs):
-            (a, _), (b, _) = facts(lhs), facts(rhs)
-            both_affine = _is_affine(lhs) and _is_affine(rhs)
-            return affine.conj(a, b), affine.negate(affine.conj(a, b)) if both_affine else TRUE
-        case Binary("or", lhs, rhs):
-            (a, na), (b, nb) = facts(lhs), facts(rhs)
-            both_affine = _is_affine(lhs) and _is_affine(rhs)
-            return affine.disj(a, b) if both_affine else TRUE, affine.conj(na, nb)
-        case _:
-            return TRUE, TRUE
-
-
-def _is_affine(cond: Expr) -> bool:
-    match cond:
-        case Holds():
-            return True
-        case Unary("not", value):
-            return _is_affine(value)
-        case Binary("and" | "or", lhs, rhs):
-            return _is_affine(lhs) and _is_affine(rhs)
-        case _:
-            return False
-
-
 def _reductions(e: Expr, when: Cond) -> Iterator[tuple[Reduce, Cond]]:
     """Yield the outermost reductions in `e` with the condition under which each is asked for."""
     if isinstance(e, Reduce):
@@ -237,16 +206,14 @@ def _children(e: Expr, when: Cond) -> Iterator[tuple[Expr, Cond]]:
             yield value, when
         case Binary(("and" | "or") as op, lhs, rhs):
             yield lhs, when
-            yes, no = facts(lhs)
-            yield rhs, affine.conj(when, yes if op == "and" else no)
+            yield rhs, affine.conj(when, facts(lhs) if op == "and" else negative_facts(lhs))
         case Binary(_, lhs, rhs) | Compare(_, lhs, rhs):
             yield lhs, when
             yield rhs, when
         case Select(cond, then, orelse):
-            yes, no = facts(cond)
             yield cond, when
-            yield then, affine.conj(when, yes)
-            yield orelse, affine.conj(when, no)
+            yield then, affine.conj(when, facts(cond))
+            yield orelse, affine.conj(when, negative_facts(cond))
         case Call(_, items) | TupleOf(items):
             yield from ((item, when) for item in items)
         case Let(_, value, body):

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from codegen.dtypes import bool_, i64
-from codegen.llvm import arithmetic, math, memory, registers
+from codegen.llvm import arithmetic, dot, math, memory, registers
 from codegen.llvm.affine import ONE, ZERO, Atom, Poly, number
 from codegen.llvm.builder import Builder
 from codegen.llvm.convert import cast
@@ -24,6 +24,7 @@ from codegen.loops.nodes import (
     Compare,
     CompareOp,
     Const,
+    Dot,
     Expr,
     FloorDiv,
     Fma,
@@ -76,6 +77,9 @@ def value(state: State, e: Expr, scope: Scope) -> Value:
             return math.call(b, fn, same_lanes(b, *(value(state, a, scope) for a in args)))
         case Fma(x, y, z):
             return arithmetic.fma(b, value(state, x, scope), value(state, y, scope), value(state, z, scope))
+        case Dot(count, x, y, z):
+            total = value(state, z, scope)
+            return dot.dot(b, _group(state, x, count, scope), _group(state, y, count, scope), total)
         case _:
             assert_never(e)
 
@@ -86,6 +90,15 @@ def read(state: State, storage: Storage, index: tuple[Index, ...], scope: Scope)
     if isinstance(storage, Registers):
         return registers.read(state, storage, where, scope)
     return memory.load(state, storage, where, scope)
+
+
+def _group(state: State, e: Load, count: int, scope: Scope) -> dot.Group:
+    """Return `count` elements from `e` on, next to each other, as one number of 32 bits, or one per lane."""
+    b, storage = state.builder, scope.buffers[e.buffer]
+    if isinstance(storage, Memory):
+        return dot.Group(storage.dtype, memory.load_group(state, storage, address(state, storage, e.index, scope), count, scope))
+    parts = [read(state, storage, (*e.index[:-1], Add(e.index[-1], Int(r))), scope) for r in range(count)]
+    return dot.Group(storage.dtype, dot.gathered(b, parts))
 
 
 def address(state: State, storage: Storage, index: tuple[Index, ...], scope: Scope) -> Poly:

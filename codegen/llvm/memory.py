@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from math import gcd
 
-from codegen.dtypes import DType, bool_
+from codegen.dtypes import DType, bool_, u32
 from codegen.llvm.affine import Poly, number
 from codegen.llvm.builder import Builder
 from codegen.llvm.state import EmitError, Lanes, Memory, Scope, State
@@ -44,6 +44,18 @@ def load(state: State, memory: Memory, poly: Poly, scope: Scope) -> Value:
         if key in region.memo:
             return _remembered(memory.dtype, region.memo[key])
     value = _load(state.builder, memory, poly, scope)
+    state.builder.region.memo[key] = f"{value.lanes} {value.text}"
+    return value
+
+
+def load_group(state: State, memory: Memory, poly: Poly, count: int, scope: Scope) -> Value:
+    """Return `count` elements from `poly` on, next to each other in 32 bits, as one number, or one per lane."""
+    condition = f"{scope.mask} {scope.guard} {scope.vector_guard}"
+    key = f"group {memory.uid}.{state.versions.get(memory.uid, 0)} {sorted(poly.terms.items())} {condition}"
+    for region in state.builder.regions:
+        if key in region.memo:
+            return _remembered(u32, region.memo[key])
+    value = _load_group(state.builder, memory, poly, count, scope)
     state.builder.region.memo[key] = f"{value.lanes} {value.text}"
     return value
 
@@ -135,6 +147,42 @@ def _load_contiguous(b: Builder, memory: Memory, poly: Poly, scope: Scope, strid
         fn = b.declare(f"llvm.masked.load.v{lanes}{_suffix(element)}.p0", f"{vector} @(ptr, i32, <{lanes} x i1>, {vector})")
         text = b.op(f"call {vector} {fn}(ptr {pointer}, i32 {align}, <{lanes} x i1> {mask}, {vector} zeroinitializer)")
     return text if stride == 1 else _reversed(b, element, text, lanes)
+
+
+def _load_group(b: Builder, memory: Memory, poly: Poly, count: int, scope: Scope) -> Value:
+    stride = lane_stride(poly, scope.lanes, b)
+    if stride == 0:
+        early = scope.guard is None and scope.mask is None and b.loads_early(memory.uid, _depth(b, memory, poly))
+        pointer = _guarded(b, _pointer(b, memory, poly, early), scope.guard)
+        return Value(u32, b.read(f"load i32, ptr {pointer}, align {_align(memory, poly)}", early))
+    assert scope.lanes is not None
+    lanes = scope.lanes.count
+    vector = of_lanes("i32", lanes)
+    if stride == count:
+        parts = poly.split(scope.lanes.atom)
+        assert parts is not None
+        first = parts[1]
+        conditional = scope.mask is not None or scope.guard is not None or scope.vector_guard is not None
+        early = not conditional and b.loads_early(memory.uid, _depth(b, memory, first))
+        pointer = _guarded(b, _pointer(b, memory, first, early), scope.vector_guard)
+        align = _align(memory, first)
+        if scope.mask is None:
+            return Value(u32, b.read(f"load {vector}, ptr {pointer}, align {align}", early), lanes)
+        fn = b.declare(f"llvm.masked.load.v{lanes}i32.p0", f"{vector} @(ptr, i32, <{lanes} x i1>, {vector})")
+        masked = f"call {vector} {fn}(ptr {pointer}, i32 {align}, <{lanes} x i1> {scope.mask}, {vector} zeroinitializer)"
+        return Value(u32, b.op(masked), lanes)
+    align = _align(memory, number(1))
+    if scope.mask is not None:
+        fn = b.declare(f"llvm.masked.gather.v{lanes}i32.v{lanes}p0", f"{vector} @(<{lanes} x ptr>, i32, <{lanes} x i1>, {vector})")
+        pointers = _pointers(b, memory, poly, scope.lanes)
+        gathered = f"call {vector} {fn}(<{lanes} x ptr> {pointers}, i32 {align}, <{lanes} x i1> {scope.mask}, {vector} zeroinitializer)"
+        return Value(u32, b.op(gathered), lanes)
+    text = "poison"
+    for lane in range(lanes):
+        pointer = _guarded(b, _lane_pointer(b, memory, poly, scope.lanes, lane), scope.vector_guard)
+        part = b.op(f"load i32, ptr {pointer}, align {align}")
+        text = b.op(f"insertelement {vector} {text}, i32 {part}, i64 {lane}")
+    return Value(u32, text, lanes)
 
 
 def _load_strided(b: Builder, memory: Memory, poly: Poly, scope: Scope, stride: int) -> str:

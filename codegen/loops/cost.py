@@ -20,6 +20,7 @@ from codegen.dtypes import DType
 from codegen.loops.indices import Algebra
 from codegen.loops.interp import evaluate_index
 from codegen.loops.nodes import (
+    Add,
     Alloc,
     Binary,
     Buffer,
@@ -27,6 +28,7 @@ from codegen.loops.nodes import (
     Cast,
     Compare,
     Const,
+    Dot,
     Expr,
     Fma,
     For,
@@ -48,7 +50,7 @@ from codegen.loops.nodes import (
     Var,
 )
 from codegen.loops.verify import Env, dtype_of
-from codegen.loops.walk import free_vars, loads, substitute, walk
+from codegen.loops.walk import free_vars, substitute, walk
 
 _ARITHMETIC = frozenset(("+", "-", "*", "/", "//", "%", "min", "max"))
 _MOST_STEPS = 200_000
@@ -57,7 +59,7 @@ _MOST_STEPS = 200_000
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """`flops` counts an Fma as two and an elementary function as one; `integer_ops` is the same for integer values, indices apart.
+    """`flops` counts an Fma as two, a Dot as two for each product and an elementary function as one; `integer_ops` is the same for integer values, indices apart.
     `loaded` and `stored` are bytes per buffer."""
 
     flops: int
@@ -199,6 +201,8 @@ def _ops(e: Expr, env: Env) -> _Ops:
             return _add((0 if fn in ("isnan", "isinf") else 1, 0), _all_ops(args, env))
         case Fma(a, b, c):
             return _add((2, 0), _all_ops((a, b, c), env))
+        case Dot(count, _, _, c):
+            return _add(_of_type(2 * count, dtype_of(c, env)), _ops(c, env))
         case _:
             assert_never(e)
 
@@ -277,10 +281,18 @@ class _Traffic:
                 case _:
                     assert_never(s)
 
-    def _reads(self, node: Stmt | Expr, algebra: Algebra, trips: Mapping[str, int]) -> None:
-        roots = (node.lo, node.hi) if isinstance(node, For) else (node,)
-        for load in loads(*roots):
-            self._touch(Load, load.buffer, load.index, algebra, trips)
+    def _reads(self, parent: Stmt | Expr, algebra: Algebra, trips: Mapping[str, int]) -> None:
+        roots = (parent.lo, parent.hi) if isinstance(parent, For) else (parent,)
+        for node in walk(*roots):
+            match node:
+                case Dot(count, a, b, _):
+                    for r in range(1, count):
+                        for o in (a, b):
+                            self._touch(Load, o.buffer, (*o.index[:-1], Add(o.index[-1], Int(r))), algebra, trips)
+                case Load(name, index):
+                    self._touch(Load, name, index, algebra, trips)
+                case _:
+                    pass
 
     def _touch(
         self, kind: type[Load] | type[Store], name: str, index: tuple[Index, ...], algebra: Algebra, trips: Mapping[str, int]

@@ -32,6 +32,7 @@ from codegen.loops.nodes import (
     Cast,
     Compare,
     Const,
+    Dot,
     Expr,
     FloorDiv,
     Fma,
@@ -300,8 +301,28 @@ class _Machine:
                 return call(fn, [self.value(arg, scope) for arg in args])
             case Fma(a, b, c):
                 return fma(self.value(a, scope), self.value(b, scope), self.value(c, scope))
+            case Dot():
+                return self.dot(e, scope)
             case _:
                 assert_never(e)
+
+    def dot(self, e: Dot, scope: _Scope) -> Value:
+        total = self.value(e.c, scope)
+        exact = Fraction(0)
+        special = 0.0
+        for r in range(e.count):
+            x, y = (self.load(Load(o.buffer, (*o.index[:-1], Add(o.index[-1], Int(r)))), scope).scalar for o in (e.a, e.b))
+            product = float(x) * float(y)
+            if math.isfinite(product):
+                exact += Fraction(product)
+            else:
+                special += product
+        if not total.dtype.is_float:
+            return Value(total.dtype, _wrap(int(total.scalar) + int(exact), total.dtype))
+        if special != 0.0 or not math.isfinite(total.scalar):
+            return Value(total.dtype, _literal(float(total.scalar) + special, total.dtype))
+        exact += Fraction(float(total.scalar))
+        return Value(total.dtype, _nearest(exact, total.dtype) if exact else total.dtype.numpy.type(0.0))
 
     def load(self, e: Load, scope: _Scope) -> Value:
         memory, place = self.locate(e.buffer, e.index, scope, e)

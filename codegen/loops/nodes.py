@@ -4,7 +4,7 @@
     buffer   ::= name ":" dtype "[" index,* "]" space
     stmt     ::= For | Store | Let | If | Alloc | Prefetch | Require
     index    ::= Int | Var | Add | Mul | FloorDiv | Mod | Min | Max | ValueIndex        64-bit, division rounds towards minus infinity
-    expr     ::= Const | Load | IndexValue | Name | Unary | Binary | Compare | Select | Cast | Call | Fma
+    expr     ::= Const | Load | IndexValue | Name | Unary | Binary | Compare | Select | Cast | Call | Fma | Dot
 
 Meaning. A function is executed in text order. Marks on loops (`kind`) change how a loop runs, never what it computes; whoever builds
 the IR has proven that they may:
@@ -16,7 +16,7 @@ the IR has proven that they may:
               the lane must have the form `a[..] = a[..] op e` (or Min/Max/Fma) and is a reduction over the lanes, combined in any order.
 
 Arithmetic. Floats are IEEE with round-to-nearest; `Fma` rounds once. Integers wrap; `//` and `%` floor, and `x // 0 == 0 == x % 0`.
-f16, bf16 and f8 buffers are loaded to f32 explicitly (`Cast(f32, Load)`): no arithmetic node has a narrow float type.
+f16, bf16 and f8 buffers are loaded to f32 explicitly (`Cast(f32, Load)`): no arithmetic node has a narrow float type but `Dot`.
 `Select` evaluates only the chosen side (reads of the other side may be out of bounds). `and`/`or` are lazy too.
 """
 
@@ -198,7 +198,20 @@ class Fma:
     c: Expr
 
 
-Expr: TypeAlias = Const | Load | IndexValue | Name | Unary | Binary | Compare | Select | Cast | Call | Fma
+@dataclass(frozen=True, slots=True)
+class Dot:
+    """`a[.., n] * b[.., m] + a[.., n + 1] * b[.., m + 1] + … + c`, `count` products of elements that lie next to each other.
+
+    `a` and `b` name the first elements; they have 32 bits together (see `codegen.loops.dots`). Integers: c is i32, and all of it wraps.
+    bf16: c is f32; products are exact, sums are rounded in any order, subnormal operands and results may count as zero."""
+
+    count: int
+    a: Load
+    b: Load
+    c: Expr
+
+
+Expr: TypeAlias = Const | Load | IndexValue | Name | Unary | Binary | Compare | Select | Cast | Call | Fma | Dot
 
 # ---------------------------------------------------------------- statements
 

@@ -20,6 +20,7 @@ from codegen.loops.nodes import (
     Cast,
     Compare,
     Const,
+    Dot,
     Expr,
     FloorDiv,
     Fma,
@@ -227,6 +228,11 @@ class _Builder(Transformer[Token, Any]):
 
     def fma(self, a: Expr, b: Expr, c: Expr) -> Fma:
         return Fma(a, b, c)
+
+    def dot(self, count: Token, a: Expr, b: Expr, c: Expr) -> Dot:
+        if not isinstance(a, Load) or not isinstance(b, Load):
+            raise ValueError("`dot` takes two elements in memory")
+        return Dot(int(count), a, b, c)
 
     def cast(self, dtype: Token, saturate: Token | None, value: Expr) -> Cast:
         return Cast(DTYPES[dtype], value, saturate is not None)

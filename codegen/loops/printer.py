@@ -30,6 +30,7 @@ from codegen.loops.nodes import (
     Cast,
     Compare,
     Const,
+    Dot,
     Expr,
     FloorDiv,
     Fma,
@@ -58,7 +59,7 @@ from codegen.loops.nodes import (
 
 _WORDS = """
     func out for in serial parallel unroll vector alloc param heap stack registers align let if else prefetch write locality
-    require stream true false and or not min max abs fma select index value sat inf nan
+    require stream true false and or not min max abs fma dot select index value sat inf nan
 """
 KEYWORDS = frozenset(_WORDS.split())
 _RESERVED = KEYWORDS | DTYPES.keys()
@@ -226,6 +227,8 @@ def _expr(e: Expr, level: int) -> str:
             return _call(_name(fn), args)
         case Fma(a, b, c):
             return _call("fma", (a, b, c))
+        case Dot(count, a, b, c):
+            return f"dot({count}, {show_expr(a)}, {show_expr(b)}, {show_expr(c)})"
         case _:
             assert_never(e)
 

@@ -12,6 +12,7 @@ from typing import Never, assert_never
 
 from codegen.dtypes import DType, bool_, i64
 from codegen.errors import InternalError
+from codegen.loops import dots
 from codegen.loops.nodes import (
     Add,
     Alloc,
@@ -21,6 +22,7 @@ from codegen.loops.nodes import (
     Cast,
     Compare,
     Const,
+    Dot,
     Expr,
     FloorDiv,
     Fma,
@@ -161,6 +163,8 @@ def dtype_of(e: Expr, env: Env) -> DType:
             return dtype_of(value, env)
         case Call(_, args):
             return dtype_of(args[0], env)
+        case Dot(c=value):
+            return dtype_of(value, env)
         case _:
             assert_never(e)
 
@@ -199,8 +203,19 @@ def check_expr(e: Expr, env: Env) -> DType:
         case Fma(a, b, c):
             dtype = _same(_same(check_expr(a, env), check_expr(b, env), e), check_expr(c, env), e)
             return _check_operand("fma", dtype, e)
+        case Dot():
+            return _check_dot(e, env)
         case _:
             assert_never(e)
+
+
+def _check_dot(e: Dot, env: Env) -> DType:
+    a, b, c = (check_expr(part, env) for part in (e.a, e.b, e.c))
+    if dots.accumulator(a, b) != c:
+        _fail(f"`{show_expr(e)}` adds products of {a} and {b} to {c}")
+    if e.count != dots.group(a) or not e.a.index or not e.b.index:
+        _fail(f"`{show_expr(e)}` does not take {dots.BITS} bits of each operand")
+    return c
 
 
 def check_index(e: Index, env: Env) -> None:

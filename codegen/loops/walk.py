@@ -19,6 +19,7 @@ from codegen.loops.nodes import (
     Cast,
     Compare,
     Const,
+    Dot,
     Expr,
     FloorDiv,
     Fma,
@@ -99,6 +100,12 @@ def map_expr(e: Expr, index: OnIndex, expr: OnExpr) -> Expr:
             parts = (a, b, c)
             new_parts = _each(parts, expr)
             return e if new_parts is parts else Fma(*new_parts)
+        case Dot(count, x, y, z):
+            new_x, new_y, new_z = expr(x), expr(y), expr(z)
+            if new_x is x and new_y is y and new_z is z:
+                return e
+            assert isinstance(new_x, Load) and isinstance(new_y, Load), "an operand in memory stays there"
+            return Dot(count, new_x, new_y, new_z)
         case _:
             assert_never(e)
 
@@ -166,7 +173,7 @@ def children(node: Node) -> tuple[Node, ...]:
             return (cond, then, orelse)
         case Call(_, args):
             return args
-        case Fma(a, b, c):
+        case Fma(a, b, c) | Dot(_, a, b, c):
             return (a, b, c)
         case For(lo=lo, hi=hi, body=body):
             return (lo, hi, *body)

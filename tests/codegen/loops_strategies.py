@@ -17,6 +17,7 @@ from codegen.loops.nodes import (
     Cast,
     Compare,
     Const,
+    Dot,
     Expr,
     FloorDiv,
     Fma,
@@ -86,6 +87,7 @@ def _expr_layer(e: st.SearchStrategy[Expr]) -> st.SearchStrategy[Expr]:
         st.builds(Cast, dtypes, e, st.booleans()),
         st.builds(Call, st.sampled_from(["exp", "atan2"]), st.lists(e, max_size=2).map(tuple)),
         st.builds(Fma, e, e, e),
+        st.builds(Dot, st.sampled_from([2, 4]), *(st.builds(Load, names, st.lists(index, min_size=1, max_size=2).map(tuple)),) * 2, e),
     )
 
 

@@ -1,0 +1,158 @@
+"""Dot products of neighbouring narrow elements: one instruction where the processor has it, a short sequence where not.
+
+    bf16 x bf16    vdpbf16ps                        two fma on the halves, widened by a shift and a mask
+    u8 x i8        vpdpbusd                         four products of bytes extended to i32
+    i8 x i8        vpdpbssd, or vpdpbusd on a + 128 less 128 times the sum of b
+    u8 x u8        vpdpbuud, or vpdpbusd on b - 128 plus 128 times the sum of a
+    i16 x i16      vpdpwssd                         two products extended to i32
+
+Integers are exact on every way. For bf16 the ways differ in the last bits: `vdpbf16ps` rounds after each of its two products is added and
+takes subnormal numbers for zero, `fma` keeps them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from codegen.dtypes import DType, bf16, f32, i8, i16, i32, u8, u32
+from codegen.llvm import arithmetic
+from codegen.llvm.builder import Builder
+from codegen.llvm.state import splat
+from codegen.llvm.values import Value, of_lanes
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Elements of `dtype` next to each other, the first one lowest, as one u32, or one per lane."""
+
+    dtype: DType
+    bits: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """An instruction: its operands' types, the lanes it works on, what the processor must have, and LLVM's name for it."""
+
+    a: DType
+    b: DType
+    lanes: int
+    needs: tuple[str, ...]
+    intrinsic: str
+    element: str
+    """How LLVM sees the elements of an operand."""
+
+
+_WIDTHS = ((16, "512", ()), (8, "256", ("avx512vl",)), (4, "128", ("avx512vl",)))
+FORMS: tuple[Form, ...] = (
+    *(Form(bf16, bf16, n, ("avx512bf16", *vl), f"llvm.x86.avx512bf16.dpbf16ps.{w}", "bfloat") for n, w, vl in _WIDTHS),
+    *(Form(u8, i8, n, ("avx512vnni", *vl), f"llvm.x86.avx512.vpdpbusd.{w}", "i32") for n, w, vl in _WIDTHS),
+    *(Form(i16, i16, n, ("avx512vnni", *vl), f"llvm.x86.avx512.vpdpwssd.{w}", "i32") for n, w, vl in _WIDTHS),
+    *(Form(i8, i8, n, ("avxvnniint8",), f"llvm.x86.avx2.vpdpbssd.{w}", "i32") for n, w, _ in _WIDTHS[1:]),
+    *(Form(u8, u8, n, ("avxvnniint8",), f"llvm.x86.avx2.vpdpbuud.{w}", "i32") for n, w, _ in _WIDTHS[1:]),
+    *(Form(u8, i8, n, ("avxvnni",), f"llvm.x86.avx512.vpdpbusd.{w}", "i32") for n, w, _ in _WIDTHS[1:]),
+    *(Form(i16, i16, n, ("avxvnni",), f"llvm.x86.avx512.vpdpwssd.{w}", "i32") for n, w, _ in _WIDTHS[1:]),
+)
+"""The instruction table. Of several forms the first is taken that the processor has."""
+
+
+def form(features: str, a: DType, b: DType, lanes: int) -> Form | None:
+    """Return the instruction for `lanes` dot products of `a` with `b` on a processor with `features` (`+avx2,+fma`), if there is one."""
+    has = {f[1:] for f in features.split(",") if f.startswith("+")}
+    return next((f for f in FORMS if (f.a, f.b, f.lanes) == (a, b, lanes) and has.issuperset(f.needs)), None)
+
+
+def gathered(b: Builder, parts: Sequence[Value]) -> Value:
+    """Return elements held apart as one number."""
+    total: Value | None = None
+    for r, part in enumerate(parts):
+        wide = Value(u32, b.pure(f"zext {part.typed} to {of_lanes('i32', part.lanes)}"), part.lanes)
+        shifted = wide if r == 0 else _shift(b, "shl", wide, r * part.dtype.bits)
+        total = shifted if total is None else Value(u32, b.pure(f"or {total.typed}, {shifted.text}"), part.lanes)
+    assert total is not None, "a group has elements"
+    return total
+
+
+def dot(b: Builder, x: Group, y: Group, c: Value) -> Value:
+    """Return `c` plus the products of the elements of `x` and `y`."""
+    lanes = max(x.bits.lanes, y.bits.lanes, c.lanes)
+    c = splat(b, c, lanes)
+    if (x.dtype, y.dtype) == (i8, u8):
+        x, y = y, x
+    found = form(b.target.features, x.dtype, y.dtype, lanes)
+    if found is not None:
+        return _call(b, found, x.bits, y.bits, c)
+    mixed = form(b.target.features, u8, i8, lanes)
+    if mixed is not None and x.dtype == y.dtype == i8:
+        raised = _call(b, mixed, _flipped(b, x.bits), y.bits, c)
+        excess = _call(b, mixed, Value(u32, _splat(lanes, _TOP), lanes), y.bits, Value(i32, "zeroinitializer", lanes))
+        return arithmetic.binary(b, "-", raised, excess)
+    if mixed is not None and x.dtype == y.dtype == u8:
+        lowered = _call(b, mixed, x.bits, _flipped(b, y.bits), c)
+        ones = _call(b, mixed, x.bits, Value(u32, _splat(lanes, 0x01010101), lanes), Value(i32, "zeroinitializer", lanes))
+        return arithmetic.binary(b, "+", lowered, _shift(b, "shl", ones, 7))
+    return _two_halves(b, x, y, c) if x.dtype == bf16 else _extended(b, x, y, c)
+
+
+_TOP = 0x80808080
+
+
+def _call(b: Builder, form: Form, x: Value, y: Value, c: Value) -> Value:
+    operand = of_lanes("i32", form.lanes) if form.element == "i32" else f"<{2 * form.lanes} x {form.element}>"
+    fn = b.declare(form.intrinsic, f"{c.type} @({c.type}, {operand}, {operand})")
+    args = [_as(b, splat(b, v, form.lanes), operand) for v in (x, y)]
+    return Value(c.dtype, b.pure(f"call {c.type} {fn}({c.typed}, {args[0]}, {args[1]})"), form.lanes)
+
+
+def _as(b: Builder, v: Value, kind: str) -> str:
+    return v.typed if kind == v.type else f"{kind} {b.pure(f'bitcast {v.typed} to {kind}')}"
+
+
+def _flipped(b: Builder, v: Value) -> Value:
+    """Return every byte with 128 added or, which is the same, taken away."""
+    return Value(v.dtype, b.pure(f"xor {v.typed}, {_splat(v.lanes, _TOP)}"), v.lanes)
+
+
+def _splat(lanes: int, number: int) -> str:
+    signed = number - (1 << 32) if number >> 31 else number
+    return f"splat (i32 {signed})" if lanes else str(signed)
+
+
+def _shift(b: Builder, op: str, v: Value, by: int) -> Value:
+    return Value(v.dtype, b.pure(f"{op} {v.typed}, {_splat(v.lanes, by)}"), v.lanes)
+
+
+# ---------------------------------------------------------------- without the instruction
+
+
+def _two_halves(b: Builder, x: Group, y: Group, c: Value) -> Value:
+    for half in (_low, _high):
+        c = arithmetic.fma(b, half(b, x.bits), half(b, y.bits), c)
+    return c
+
+
+def _low(b: Builder, v: Value) -> Value:
+    return _float(b, _shift(b, "shl", v, 16))
+
+
+def _high(b: Builder, v: Value) -> Value:
+    return _float(b, Value(u32, b.pure(f"and {v.typed}, {_splat(v.lanes, 0xFFFF0000)}"), v.lanes))
+
+
+def _float(b: Builder, v: Value) -> Value:
+    return Value(f32, b.pure(f"bitcast {v.typed} to {of_lanes('float', v.lanes)}"), v.lanes)
+
+
+def _extended(b: Builder, x: Group, y: Group, c: Value) -> Value:
+    for r in range(32 // x.dtype.bits):
+        product = arithmetic.binary(b, "*", _element(b, x, r), _element(b, y, r))
+        c = arithmetic.binary(b, "+", c, product)
+    return c
+
+
+def _element(b: Builder, v: Group, r: int) -> Value:
+    """Return element `r` of a group as an i32."""
+    bits = v.dtype.bits
+    high = _shift(b, "shl", v.bits, 32 - bits * (r + 1)) if bits * (r + 1) < 32 else v.bits
+    low = _shift(b, "ashr" if v.dtype.kind == "int" else "lshr", high, 32 - bits)
+    return Value(i32, low.text, low.lanes)

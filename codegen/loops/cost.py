@@ -59,7 +59,8 @@ _MOST_STEPS = 200_000
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """`flops` counts an Fma as two, a Dot as two for each product and an elementary function as one; `integer_ops` is the same for integer values, indices apart.
+    """`flops` counts an Fma as two, a Dot as two for each product and an elementary function as one;
+    `integer_ops` is the same for integer values, indices apart.
     `loaded` and `stored` are bytes per buffer."""
 
     flops: int

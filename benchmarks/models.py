@@ -1,11 +1,13 @@
-"""Whole models against onnxruntime, in one process, in turns.
+"""Whole models against every peer that is installed (onnxruntime, OpenVINO), in one process, in turns.
 
-    python benchmarks/models.py                          all 18 models, 1 and 2 threads
+    python benchmarks/models.py                          all models and resnet50 at batch 8, 1 and 2 threads
     python benchmarks/models.py --quick resnet50 gpt2    two of them, for a first impression
+    python benchmarks/models.py resnet50@8               at another batch
     python benchmarks/models.py --out docs/benchmarks/data/models
 
-Of each model: the largest error relative to the largest value, medians and their ratio, the time from file to first result with nothing
-compiled yet and from a filled cache in a new process, and the peak memory of such a process, for both.
+Of each model: the largest error relative to the largest value, medians and our ratio to the best f32 peer and to OpenVINO in the precision
+it chooses, the time from file to first result with nothing compiled yet and from a filled cache in a new process, and the peak memory of
+such a process, for ours and each peer.
 """
 
 from __future__ import annotations
@@ -29,8 +31,11 @@ import onnx
 
 import tensorlang
 from stdlib import models
-from tensorlang.shell.measure import onnxruntime_run
+from tensorlang.runtime.model import CompiledModel
+from tensorlang.shell.peers import Peer, Task, peers, runs
 
+BATCHED = ("resnet50@8",)
+"""Models that are measured at another batch too."""
 SATURATED = 16
 """A softmax with fewer distinct values than this says nothing about what is before it."""
 
@@ -42,7 +47,7 @@ def main() -> None:
         return
     counts = [t for t in arguments.threads if t <= available_threads()]
     results: list[dict[str, Any]] = []
-    for name in arguments.models or models.names():
+    for name in arguments.models or [*models.names(), *BATCHED]:
         found = _model(name, counts, arguments)
         results.append(found)
         print(_line(found), file=sys.stderr, flush=True)
@@ -59,7 +64,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="measure for a second, and no start-up")
     parser.add_argument("--urgent", action="store_true", help="measure before all other work of the machine; needs the right to")
     parser.add_argument("--out", help="write <out>.json and <out>.md")
+    parser.add_argument("--peers", nargs="+", help="names (default: all that are installed)")
+    parser.add_argument("--precision", default="f32", help="what ours is compiled for (default: f32)")
     parser.add_argument("--child", choices=sorted(CHILDREN), help=argparse.SUPPRESS)
+    parser.add_argument("--of", help=argparse.SUPPRESS)
     parser.add_argument("--file", help=argparse.SUPPRESS)
     parser.add_argument("--feeds", help=argparse.SUPPRESS)
     found = parser.parse_args()
@@ -78,9 +86,10 @@ def _model(name: str, counts: list[int], arguments: argparse.Namespace) -> dict[
         file, feeds = str(Path(folder) / f"{name}.onnx"), str(Path(folder) / "feeds.npz")
         environment = os.environ | {"TENSORLANG_CACHE": str(Path(folder) / "cache")}
 
-        def child(kind: str, count: int) -> dict[str, Any]:
-            command = [sys.executable, __file__, "--child", kind, "--file", file, "--feeds", feeds, "--threads", str(count)]
-            command += ["--seconds", str(arguments.seconds), *(["--urgent"] if arguments.urgent else []), name]
+        def child(kind: str, count: int, of: str = "") -> dict[str, Any]:
+            command = [sys.executable, __file__, name, "--child", kind, "--file", file, "--feeds", feeds, "--threads", str(count)]
+            command += ["--seconds", str(arguments.seconds), "--precision", arguments.precision, "--of", of]
+            command += [*(["--urgent"] if arguments.urgent else []), *(["--peers", *arguments.peers] if arguments.peers else [])]
             done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
             if done.returncode:
                 return {"failed": (done.stderr.strip().splitlines() or ["no message"])[-1]}
@@ -90,7 +99,8 @@ def _model(name: str, counts: list[int], arguments: argparse.Namespace) -> dict[
         if "failed" in made:
             return found | made
         if not arguments.quick:
-            found |= {"cold": child("start", max(counts)), "warm": child("start", max(counts)), "peer": child("peer", max(counts))}
+            found |= {"cold": child("start", max(counts)), "warm": child("start", max(counts))}
+            found["peers"] = {peer.name: child("peer", max(counts), peer.name) for peer in _readers(arguments)}
         found["pairs"] = [{"threads": count, **child("pair", count)} for count in counts]
         found["error"] = child("error", max(counts))
     return found
@@ -98,13 +108,34 @@ def _model(name: str, counts: list[int], arguments: argparse.Namespace) -> dict[
 
 def make(arguments: argparse.Namespace) -> dict[str, Any]:
     """Write the model, and random inputs for it."""
-    model = models.load(arguments.models[0], 7)
+    name, _, batch = arguments.models[0].partition("@")
+    model = models.load(name, 7)
+    if batch:
+        _set_batch(model, int(batch))
     onnx.save(model, arguments.file)
     rng = np.random.default_rng(0)
     constants = {i.name for i in model.graph.initializer}
     inputs = [i for i in model.graph.input if i.name not in constants]
     np.savez(arguments.feeds, **{i.name: _random(i, rng) for i in inputs})
     return {}
+
+
+def _set_batch(model: onnx.ModelProto, batch: int) -> None:
+    """Let the first axis of inputs and outputs be `batch`, and that of reshaped values; what is in between follows from it."""
+    graph = model.graph
+    constants = {i.name: i for i in graph.initializer}
+    for value in (*(i for i in graph.input if i.name not in constants), *graph.output):
+        value.type.tensor_type.shape.dim[0].dim_value = batch
+    for node in graph.node:
+        if node.op_type == "Reshape" and node.input[1] in constants:
+            shape = onnx.numpy_helper.to_array(constants[node.input[1]])
+            constants[node.input[1]].CopyFrom(onnx.numpy_helper.from_array(np.array([batch, *shape[1:]]), node.input[1]))
+    del graph.value_info[:]
+
+
+def _readers(arguments: argparse.Namespace) -> list[Peer]:
+    """Return the peers that read models."""
+    return [p for p in peers(arguments.peers) if p.name not in ("torch", "numpy")]
 
 
 def _random(value: onnx.ValueInfoProto, rng: np.random.Generator) -> Array:
@@ -120,36 +151,40 @@ def start(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the seconds from the file to the first result, and the memory it took; imports are done before."""
     feeds = _feeds(arguments)
     begin = time.perf_counter()
-    model = tensorlang.compile(arguments.file, threads=arguments.threads[0])
+    model = _compiled(arguments)
     compiled = time.perf_counter()
     model.run(feeds)
     return {"compile_s": compiled - begin, "first_result_s": time.perf_counter() - begin, "peak_mib": peak_mib()}
 
 
+def _compiled(arguments: argparse.Namespace) -> CompiledModel:
+    return tensorlang.compile(arguments.file, precision=arguments.precision, threads=arguments.threads[0])
+
+
 def peer(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the same of onnxruntime."""
-    feeds = _feeds(arguments)
-    importlib.import_module("onnxruntime")
+    """Return the same of a peer."""
+    [chosen] = peers([arguments.of])
+    task = Task(_feeds(arguments), arguments.file)
+    importlib.import_module(chosen.package)
     begin = time.perf_counter()
-    run, _ = onnxruntime_run(arguments.file, feeds, arguments.threads[0])
+    run = chosen.run(task, arguments.threads[0])
+    assert run is not None
     run()
     return {"first_result_s": time.perf_counter() - begin, "peak_mib": peak_mib()}
 
 
 def pair(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the timings of both, taken in turns."""
-    count = arguments.threads[0]
+    """Return the timings of all, taken in turns."""
     feeds = _feeds(arguments)
-    model = tensorlang.compile(arguments.file, threads=count)
-    theirs, _ = onnxruntime_run(arguments.file, feeds, count)
-    model.run(feeds), theirs()
+    model = _compiled(arguments)
+    others = runs(Task(feeds, arguments.file), arguments.threads[0], _readers(arguments))
     first = arguments.urgent and urgent()
-    ours, other = paired({"tensorlang": lambda: model.run(feeds), "onnxruntime": theirs}, arguments.seconds)
+    ours, *theirs = paired({"tensorlang": lambda: model.run(feeds), **others}, arguments.seconds)
+    exact = [t.median for t in theirs if t.name != "openvino-default"]
     return {
-        "ours": asdict(ours),
-        "theirs": asdict(other),
-        "ratio": ratio(ours, other),
-        "best_ratio": other.best / ours.best,
+        "timings": [asdict(t) for t in (ours, *theirs)],
+        "ratio": min(exact) / ours.median if exact else None,
+        "ratios": {t.name: ratio(ours, t) for t in theirs},
         "urgent": first,
         "load": os.getloadavg()[0],
     }
@@ -158,20 +193,26 @@ def pair(arguments: argparse.Namespace) -> dict[str, Any]:
 def error(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the largest error over all outputs; where a softmax is saturated, that of its input."""
     feeds = _feeds(arguments)
-    theirs, _ = onnxruntime_run(arguments.file, feeds, arguments.threads[0])
-    expected = theirs()
+    expected = _expected(arguments.file, feeds)
     file = arguments.file
     if any(len(np.unique(e)) < SATURATED for e in expected):
         file = f"{file}.logits.onnx"
         onnx.save(_without_softmax(onnx.load(arguments.file)), file)
-        expected = onnxruntime_run(file, feeds, arguments.threads[0])[0]()
-    results = tensorlang.compile(file, threads=arguments.threads[0]).run(feeds)
+        expected = _expected(file, feeds)
+    results = tensorlang.compile(file, precision=arguments.precision, threads=arguments.threads[0]).run(feeds)
     pairs = list(zip(results.values(), expected, strict=True))
     return {
         "error": max(error_of(a, b) for a, b in pairs),
         "distinct": min(len(np.unique(b)) for _, b in pairs),
         "before_softmax": file != arguments.file,
     }
+
+
+def _expected(file: str, feeds: dict[str, Array]) -> list[Array]:
+    [reference] = peers(["onnxruntime"])
+    run = reference.run(Task(feeds, file), 1)
+    assert run is not None
+    return run()
 
 
 def _without_softmax(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -213,38 +254,60 @@ def _row(found: dict[str, Any]) -> list[str]:
         cells += _timed(by_threads.get(count))
     error = found["error"]
     cells.append(f"{error['error']:.1e}{' †' if error['before_softmax'] else ''}" if "error" in error else "failed")
-    for kind in ("cold", "warm", "peer"):
-        cells.append(f"{found[kind]['first_result_s']:.2f}" if "first_result_s" in found.get(kind, {}) else "–")
-    for kind in ("warm", "peer"):
-        cells.append(f"{found[kind]['peak_mib']:.0f}" if "peak_mib" in found.get(kind, {}) else "–")
     return cells
 
 
 def _timed(found: dict[str, Any] | None) -> list[str]:
     if found is None:
-        return ["–"] * 3
+        return ["–"] * (len(_SHOWN) + 2)
     if "failed" in found:
-        return ["failed"] * 3
-    timings = [Timing(**found[k]) for k in ("ours", "theirs")]
-    return [*(f"{t.median * 1e3:.2f}{mark(t)}" for t in timings), f"{found['ratio']:.2f}"]
+        return ["failed"] * (len(_SHOWN) + 2)
+    timings = {t["name"]: Timing(**t) for t in found["timings"]}
+    cells = [f"{timings[n].median * 1e3:.2f}{mark(timings[n])}" if n in timings else "–" for n in _SHOWN]
+    chosen = found["ratios"].get("openvino-default")
+    return [*cells, *("–" if r is None else f"{r:.2f}" for r in (found["ratio"], chosen))]
 
 
-_HEAD = ("model", "ours, 1", "ort, 1", "ratio", "ours, 2", "ort, 2", "ratio", "error", "cold s", "warm s", "ort s", "MiB", "ort MiB")
+def _started(found: dict[str, Any]) -> list[str]:
+    """Return the row of times to the first result and of memory."""
+    parts = [found.get("cold", {}), found.get("warm", {}), *(found.get("peers", {}).get(n, {}) for n in _SHOWN[1:])]
+    times = [f"{p['first_result_s']:.2f}" if "first_result_s" in p else "–" for p in parts]
+    return [found["model"], *times, *(f"{p['peak_mib']:.0f}" if "peak_mib" in p else "–" for p in parts)]
+
+
+_SHOWN = ("tensorlang", "onnxruntime", "openvino", "openvino-default")
+_SHORT = ("ours", "ort", "ov", "ov-def", "ratio", "def ratio")
+_HEAD = ("model", *(f"{name}, {count}" for count in (1, 2) for name in _SHORT), "error")
+_STARTS = ("model", *(f"{name} {unit}" for unit in ("s", "MiB") for name in ("cold", "warm", *_SHORT[1:4])))
 
 
 def _report(results: list[dict[str, Any]]) -> str:
-    ratios = {
-        count: [p["ratio"] for r in results for p in r.get("pairs", []) if p["threads"] == count and "ratio" in p] for count in (1, 2)
-    }
-    means = [f"{count} thread{'s' * (count > 1)} {np.exp(np.mean(np.log(r))):.2f}, lowest {min(r):.2f}" for count, r in ratios.items() if r]
-    return (
+    text = (
         f"{table(_HEAD, [_row(r) for r in results])}\n\n"
-        f"Medians in ms; ratio: theirs over ours, above 1 we are faster. Geometric mean: {'; '.join(means)}.\n"
+        "Medians in ms at 1 and 2 threads. ort: onnxruntime; ov: OpenVINO in f32; ov-def: OpenVINO in the precision it chooses.\n"
+        "ratio: the best f32 peer's time over ours, above 1 we are faster; def ratio: that of OpenVINO in the precision it chooses.\n"
+        f"{_means(results)}\n"
         "~ more than half of the runs were disturbed by other work. † compared before a softmax that saturates.\n"
-        "cold, warm, ort: seconds from file to first result with nothing compiled, in a second process, and of onnxruntime.\n"
-        "MiB: peak resident memory of that second process.\n"
         f"Ceiling of multiply-adds on one thread: {ceiling() / 1e9:.0f} GFLOP/s. Load at the end: {machine()['load']:.1f}."
     )
+    starts = [_started(r) for r in results if "cold" in r]
+    if not starts:
+        return text
+    return (
+        f"{text}\n\n{table(_STARTS, starts)}\n\n"
+        "Seconds from file to first result, and peak resident memory of that process: ours with nothing compiled and from a filled\n"
+        "cache, then the peers."
+    )
+
+
+def _means(results: list[dict[str, Any]]) -> str:
+    lines = []
+    for count in (1, 2):
+        found = [p["ratio"] for r in results for p in r.get("pairs", []) if p["threads"] == count and p.get("ratio")]
+        if found:
+            mean = np.exp(np.mean(np.log(found)))
+            lines.append(f"{count} thread{'s' * (count > 1)}: geometric mean {mean:.2f} of the best f32 peer, lowest {min(found):.2f}.")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

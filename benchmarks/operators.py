@@ -1,5 +1,5 @@
 """Single operators: a matrix product scheduled in the language against the multiply-add ceiling, operators that memory bounds against the
-speed of a copy, convolutions of ResNet; and the same in NumPy, onnxruntime and PyTorch, in turns.
+speed of a copy, convolutions of ResNet; and the same in every peer that is installed (onnxruntime, OpenVINO, PyTorch, NumPy), in turns.
 
     python benchmarks/operators.py                      everything, 1 and 2 threads
     python benchmarks/operators.py --quick softmax      those whose names begin with softmax
@@ -14,7 +14,7 @@ import ctypes
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -40,12 +40,12 @@ from harness import (  # isort: skip
 
 import numpy as np
 import onnx
-import onnxruntime
 from onnx import helper
 
 import tensorlang
 from codegen.llvm.jit import load
 from tensorlang.runtime.operator import Operator, sorted_out
+from tensorlang.shell.peers import PEERS, Peer, Task, peers, runs
 
 torch = importlib.import_module("torch") if importlib.util.find_spec("torch") else None
 HERE = Path(__file__).parent
@@ -67,6 +67,7 @@ class Case:
     node: tuple[str, dict[str, Any]] | None = None
     numpy: Callable[..., object] | None = None
     torch: Callable[..., object] | None = None
+    """Functions of the inputs and an array for the result; they return the result when they do not write it there."""
     constants: int = 0
     """So many of the last inputs are weights."""
 
@@ -78,41 +79,34 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3.0, help="how long to measure each case")
     parser.add_argument("--quick", action="store_true", help="half a second each")
     parser.add_argument("--urgent", action="store_true", help="measure before all other work of the machine; needs the right to")
+    parser.add_argument("--peers", nargs="+", help="names (default: all that are installed)")
     parser.add_argument("--out", help="write <out>.json and <out>.md")
     arguments = parser.parse_args()
     seconds = 0.5 if arguments.quick else arguments.seconds
     chosen = [c for c in cases() if not arguments.cases or c.name.startswith(tuple(arguments.cases))]
     results = []
     for count in (t for t in arguments.threads if t <= available_threads()):
-        if torch is not None:
-            torch.set_num_threads(count)
         peak = ceiling(count)
         for case in chosen:
-            found = measure(case, count, peak, seconds, arguments.urgent)
+            found = measure(case, count, peak, seconds, arguments.urgent, peers(arguments.peers))
             results.append(found)
             print(*_row(found), file=sys.stderr, flush=True)
     write(arguments.out, "Operators", results, _report(results))
 
 
-def measure(case: Case, count: int, peak: float, seconds: float, first: bool) -> dict[str, Any]:
+def measure(case: Case, count: int, peak: float, seconds: float, first: bool, against: Sequence[Peer]) -> dict[str, Any]:
     """Return the timings of one case, its largest error, and the share of the ceiling it reaches."""
     rng = np.random.default_rng(SEED)
     arrays = [_filled(shape, rng) for shape in case.shapes]
-    outputs = {name: _filled(case.result, None) for name in ("tensorlang", "numpy", "onnxruntime", "torch")}
-    runs: dict[str, Run] = {"tensorlang": _ours(case, arrays, outputs, count)}
-    if case.numpy is not None:
-        runs["numpy"] = _call(case.numpy, arrays, outputs["numpy"])
-    if case.node is not None:
-        runs["onnxruntime"] = _peer(case, arrays, outputs["onnxruntime"], count)
-    if case.torch is not None and torch is not None:
-        runs["torch"] = _call(case.torch, [torch.from_numpy(a) for a in arrays], torch.from_numpy(outputs["torch"]))
-    for run in runs.values():
-        run()
-    error = max((error_of(outputs["tensorlang"], outputs[name]) for name in runs if name != "tensorlang"), default=0.0)
+    output = {"y": _filled(case.result, None)}
+    ours = _ours(case, arrays, output, count)
+    contenders: dict[str, Run] = {"tensorlang": ours, **runs(_task(case, arrays), count, against)}
+    ours()
+    error = max((error_of(output["y"], run()[0]) for name, run in contenders.items() if name in _EXACT), default=0.0)
     if first:
         urgent()
-    timings = paired(runs, seconds)
-    ours = timings[0]
+    timings = paired(contenders, seconds)
+    own = timings[0]
     bound = peak if case.flops else copy_ceiling(int(case.moved / 2)) * count
     work = case.flops or case.moved
     return {
@@ -120,29 +114,29 @@ def measure(case: Case, count: int, peak: float, seconds: float, first: bool) ->
         "threads": count,
         "error": error,
         "timings": [asdict(t) for t in timings],
-        "ratios": {t.name: ratio(ours, t) for t in timings[1:]},
-        "rate": work / ours.median,
+        "ratios": {t.name: ratio(own, t) for t in timings[1:]},
+        "rate": work / own.median,
         "unit": "GFLOP/s" if case.flops else "GB/s",
         "ceiling": bound,
-        "share": work / ours.median / bound,
+        "share": work / own.median / bound,
     }
 
 
 # ---------------------------------------------------------------- the contenders
 
 
-def _ours(case: Case, arrays: list[Array], outputs: dict[str, Array], count: int) -> Run:
-    """Return our run; it writes into `outputs["tensorlang"]`."""
+def _ours(case: Case, arrays: list[Array], output: dict[str, Array], count: int) -> Run:
+    """Return our run; it writes into `output["y"]`."""
     if case.constants:
         model = tensorlang.compile(_model(case, arrays).SerializeToString(), threads=count)
         feeds = {f"x{k}": a for k, a in enumerate(arrays[: len(arrays) - case.constants])}
 
         def run() -> None:
-            outputs["tensorlang"] = model.run(feeds)["y"]
+            output["y"] = model.run(feeds)["y"]
 
         return run
     file = "matmul.tl" if case.operator == "matmul" else "operators.tl"
-    return with_threads(count, kernel(tensorlang.load(HERE / file, threads=count)[case.operator], arrays, outputs["tensorlang"]))
+    return with_threads(count, kernel(tensorlang.load(HERE / file, threads=count)[case.operator], arrays, output["y"]))
 
 
 def kernel(operator: Operator, arrays: list[Array], output: Array) -> Run:
@@ -162,21 +156,13 @@ def kernel(operator: Operator, arrays: list[Array], output: Array) -> Run:
     return run
 
 
-def _call(function: Callable[..., object], arrays: list[Any], output: Any) -> Run:
-    return lambda: function(*arrays, output)
-
-
-def _peer(case: Case, arrays: list[Array], output: Array, count: int) -> Run:
-    """Return onnxruntime's run of the one node; it writes into `output`."""
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = count
-    options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(_model(case, arrays).SerializeToString(), options, providers=["CPUExecutionProvider"])
-    binding = session.io_binding()
-    for port in session.get_inputs():
-        binding.bind_cpu_input(port.name, arrays[int(port.name[1:])])
-    binding.bind_output("y", "cpu", 0, np.float32, list(output.shape), output.ctypes.data)
-    return lambda: session.run_with_iobinding(binding)
+def _task(case: Case, arrays: list[Array]) -> Task:
+    """Return what the peers are to do; those that read models write into an array that exists already."""
+    inside = len(arrays) - case.constants
+    feeds = {f"x{k}": a for k, a in enumerate(arrays[:inside])}
+    calls = {name: call for name, call in (("numpy", case.numpy), ("torch", case.torch)) if call is not None}
+    model = _model(case, arrays).SerializeToString() if case.node else None
+    return Task(feeds, model, calls, tuple(arrays[inside:]), (_filled(case.result, None),))
 
 
 def _model(case: Case, arrays: list[Array]) -> onnx.ModelProto:
@@ -226,7 +212,7 @@ def cases() -> Iterator[Case]:
         (128, 768),
         moved=8.0 * 128 * 768,
         node=("LayerNormalization", {"axis": -1, "epsilon": 1e-5}),
-        torch=lambda x, g, b, y: y.copy_(torch.nn.functional.layer_norm(x, (768,), g, b, 1e-5)),
+        torch=lambda x, g, b, y: torch.nn.functional.layer_norm(x, (768,), g, b, 1e-5),
     )
     yield Case(
         "gelu 128x3072",
@@ -235,9 +221,9 @@ def cases() -> Iterator[Case]:
         (128, 3072),
         moved=8.0 * 128 * 3072,
         node=("Gelu", {}),
-        torch=lambda x, y: y.copy_(torch.nn.functional.gelu(x)),
+        torch=lambda x, y: torch.nn.functional.gelu(x),
     )
-    yield Case("sum 16M", "total", ((BIG,),), (), moved=4.0 * BIG, numpy=lambda x, y: np.sum(x, out=y), torch=_torch_sum)
+    yield Case("sum 16M", "total", ((BIG,),), (), moved=4.0 * BIG, numpy=lambda x, y: np.sum(x, out=y), torch=lambda x, y: x.sum())
     yield Case(
         "transpose 4096x4096",
         "transpose",
@@ -258,7 +244,7 @@ def cases() -> Iterator[Case]:
             (1, f, out, out),
             flops=2.0 * c * window * window * f * out * out,
             node=("Conv", attributes),
-            torch=lambda x, w, b, y, s=stride, p=pad: y.copy_(torch.nn.functional.conv2d(x, w, b, s, p)),
+            torch=lambda x, w, b, y, s=stride, p=pad: torch.nn.functional.conv2d(x, w, b, s, p),
             constants=2,
         )
 
@@ -304,26 +290,27 @@ def _softmax(x: Array, y: Array) -> None:
     np.divide(y, y.sum(axis=1, keepdims=True), out=y)
 
 
-def _torch_sum(x: Any, y: Any) -> None:
-    y.copy_(x.sum())
+_EXACT = tuple(p.name for p in PEERS if p.precision == "f32")
+"""Results of these are compared with ours, and the best of these is what a ratio is taken to."""
 
 
 # ---------------------------------------------------------------- reporting
 
-_PEERS = ("numpy", "onnxruntime", "torch")
+_PEERS = tuple(p.name for p in PEERS)
 
 
 def _row(found: Mapping[str, Any]) -> list[str]:
     ours, *others = (Timing(**t) for t in found["timings"])
     said = {t.name: f"{ratio(ours, t):.2f}{mark(t)}" for t in others}
-    ratios = [said.get(p, "–") for p in _PEERS]
+    best = min((t.median for t in others if t.name in _EXACT), default=None)
     return [
         found["case"],
         str(found["threads"]),
         f"{ours.median * 1e6:.1f}{mark(ours)}",
         f"{found['rate'] / 1e9:.1f} {found['unit']}",
         f"{100 * found['share']:.0f} %",
-        *ratios,
+        *(said.get(p, "–") for p in _PEERS),
+        "–" if best is None else f"{best / ours.median:.2f}",
         f"{found['error']:.0e}",
     ]
 
@@ -331,12 +318,26 @@ def _row(found: Mapping[str, Any]) -> list[str]:
 def _report(results: list[dict[str, Any]]) -> str:
     peaks = {r["threads"]: r["ceiling"] for r in results if r["unit"] == "GFLOP/s"}
     said = ", ".join(f"{peak / 1e9:.0f} GFLOP/s on {count} thread{'s' * (count > 1)}" for count, peak in peaks.items())
-    head = ("operator", "threads", "median us", "rate", "of ceiling", *_PEERS, "error")
+    head = ("operator", "threads", "median us", "rate", "of ceiling", *_PEERS, "best f32", "error")
     return (
-        f"{table(head, map(_row, results))}\n\n"
+        f"{table(head, map(_row, results))}\n\n{_means(results)}\n"
         "Columns of peers: their median over ours, above 1 we are faster. ~ more than half of the runs were disturbed by other work.\n"
         f"Ceilings: multiply-adds {said or 'not needed'}; else the best copy of as many bytes on one thread, times the threads."
     )
+
+
+def _means(results: list[dict[str, Any]]) -> str:
+    """Return a line for each number of threads: how many rows reach the best f32 peer, and the geometric mean of the ratios to it."""
+    lines = []
+    for count in sorted({r["threads"] for r in results}):
+        rows = [[v for name, v in r["ratios"].items() if name in _EXACT] for r in results if r["threads"] == count]
+        best = np.array([min(row) for row in rows if row])
+        if best.size:
+            mean, reached = np.exp(np.mean(np.log(best))), np.mean(best >= 1.0)
+            lines.append(
+                f"{count} thread{'s' * (count > 1)}: geometric mean {mean:.2f} of the best f32 peer, at least 1 on {reached:.0%} of rows."
+            )
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,220 @@
+"""The libraries that our times are put next to. One table says of each: its name, its precision, how to make it run a task.
+
+A task is a model (an ONNX file or its bytes) with inputs, or an operator with arrays: then `calls` says what a library without ONNX calls
+to compute it. Nothing is imported before it is asked for; what is not installed is left out, or refused when it was named.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from tensorlang.diagnostics import error
+
+Array = np.ndarray[Any, Any]
+Run: TypeAlias = Callable[[], list[Array]]
+"""Computes everything anew and returns the results; they may be overwritten by the next run."""
+Call: TypeAlias = Callable[..., object]
+"""Called with a library's arrays: the inputs in order, then arrays for the results. What it returns, if anything, is the result."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Task:
+    """What all contenders are to compute."""
+
+    feeds: Mapping[str, Array]
+    model: str | bytes | None = None
+    calls: Mapping[str, Call] = field(default_factory=dict)
+    """By names of peers."""
+    weights: tuple[Array, ...] = ()
+    """Inputs of `calls` that the model has inside; they come after `feeds`."""
+    results: tuple[Array, ...] = ()
+    """Arrays like the results, which contenders then write into arrays of their own that exist; without them each run makes new ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A library to compare with. `precision` is what it computes in: `f32`, or `default` where it decides itself."""
+
+    name: str
+    package: str
+    precision: str
+    make: Callable[[Task, int], Run | None]
+
+    @property
+    def installed(self) -> bool:
+        return find_spec(self.package) is not None
+
+    @property
+    def version(self) -> str:
+        return version(self.package)
+
+    def run(self, task: Task, threads: int) -> Run | None:
+        """Return a run of `task` on `threads` threads, or None when the task is nothing for this peer."""
+        return self.make(task, threads)
+
+
+def peers(names: Iterable[str] | None = None) -> tuple[Peer, ...]:
+    """Return the peers called `names`, or all that are installed. Raises CompileError C0221 for one that is not known or not installed."""
+    if names is None:
+        return tuple(p for p in PEERS if p.installed)
+    found = []
+    for name in names:
+        peer = next((p for p in PEERS if p.name.lower() == name.lower()), None)
+        if peer is None:
+            raise error("C0221", f"there is no peer `{name}`", help=f"known are {', '.join(f'`{p.name}`' for p in PEERS)}")
+        if not peer.installed:
+            raise error("C0221", f"{peer.package} is not installed", help=f"pip install {peer.package}")
+        found.append(peer)
+    return tuple(found)
+
+
+def runs(task: Task, threads: int, chosen: Iterable[Peer]) -> dict[str, Run]:
+    """Return the runs of those among `chosen` that can do the task, by name."""
+    made = ((peer.name, peer.run(task, threads)) for peer in chosen)
+    return {name: run for name, run in made if run is not None}
+
+
+# ---------------------------------------------------------------- onnxruntime
+
+
+def _onnxruntime(task: Task, threads: int) -> Run | None:
+    if task.model is None:
+        return None
+    peer = importlib.import_module("onnxruntime")
+    options = peer.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    options.log_severity_level = 3
+    session = peer.InferenceSession(task.model, options, providers=["CPUExecutionProvider"])
+    feeds = dict(task.feeds)
+    if not task.results:
+        return lambda: list(session.run(None, feeds))
+    results = _places(task)
+    binding = session.io_binding()
+    for name, array in feeds.items():
+        binding.bind_cpu_input(name, array)
+    for port, array in zip(session.get_outputs(), results, strict=True):
+        binding.bind_output(port.name, "cpu", 0, array.dtype, list(array.shape), array.ctypes.data)
+
+    def run() -> list[Array]:
+        session.run_with_iobinding(binding)
+        return results
+
+    return run
+
+
+# ---------------------------------------------------------------- OpenVINO
+
+
+def _openvino(hints: Mapping[str, str]) -> Callable[[Task, int], Run | None]:
+    """Return how OpenVINO runs a task under `hints`."""
+
+    def make(task: Task, threads: int) -> Run | None:
+        if task.model is None:
+            return None
+        peer = importlib.import_module("openvino")
+        core = peer.Core()
+        model = core.read_model(task.model)
+        options = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1, **hints}
+        compiled = core.compile_model(model, "CPU", options)
+        request = compiled.create_infer_request()
+        places = [*task.feeds.items(), *zip(compiled.outputs, _places(task), strict=False)]
+        for place, array in places:
+            request.set_tensor(place, peer.Tensor(array, shared_memory=True))
+        return _Request(request, tuple(compiled.outputs), tuple(array for _, array in places))
+
+    return make
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """A run of OpenVINO. `arrays` are what it reads and writes; it does not keep them alive itself."""
+
+    request: Any
+    ports: tuple[Any, ...]
+    arrays: tuple[Array, ...]
+
+    def __call__(self) -> list[Array]:
+        self.request.infer(share_outputs=True)
+        return [self.request.get_tensor(port).data for port in self.ports]
+
+
+# ---------------------------------------------------------------- libraries of arrays
+
+
+def _torch(task: Task, threads: int) -> Run | None:
+    call = task.calls.get("torch")
+    if call is None:
+        return None
+    torch = importlib.import_module("torch")
+    tensors = [torch.from_numpy(a) for a in (*task.feeds.values(), *task.weights, *_places(task))]
+    results = tensors[len(task.feeds) + len(task.weights) :]
+
+    def run() -> list[Array]:
+        if torch.get_num_threads() != threads:
+            torch.set_num_threads(threads)
+        with torch.inference_mode():
+            found = call(*tensors)
+        return [np.asarray(r) for r in (results if found is None else [found])]
+
+    return run
+
+
+def _numpy(task: Task, threads: int) -> Run | None:
+    call = task.calls.get("numpy")
+    if call is None:
+        return None
+    arrays = [*task.feeds.values(), *task.weights]
+    results = _places(task)
+
+    def run() -> list[Array]:
+        set_blas_threads(threads)
+        found = call(*arrays, *results)
+        return results if found is None else [np.asarray(found)]
+
+    return run
+
+
+def set_blas_threads(threads: int) -> None:
+    """Let numpy's matrix products use so many threads; without effect where its BLAS is not OpenBLAS."""
+    for function in _blas_setters():
+        function(threads)
+
+
+@cache
+def _blas_setters() -> tuple[Callable[[int], object], ...]:
+    try:
+        mapped = {line.split(maxsplit=5)[-1].strip() for line in Path("/proc/self/maps").read_text().splitlines() if "openblas" in line}
+    except OSError:
+        return ()
+    found = [getattr(ctypes.CDLL(path), name, None) for path in sorted(mapped) for name in _SETTERS]
+    return tuple(f for f in found if f is not None)
+
+
+_SETTERS = ("openblas_set_num_threads", "openblas_set_num_threads64_", "scipy_openblas_set_num_threads64_")
+
+
+def _places(task: Task) -> list[Array]:
+    return [np.empty_like(a) for a in task.results]
+
+
+# ---------------------------------------------------------------- the table
+
+PEERS = (
+    Peer("onnxruntime", "onnxruntime", "f32", _onnxruntime),
+    Peer("openvino", "openvino", "f32", _openvino({"INFERENCE_PRECISION_HINT": "f32"})),
+    Peer("openvino-default", "openvino", "default", _openvino({})),
+    Peer("torch", "torch", "f32", _torch),
+    Peer("numpy", "numpy", "f32", _numpy),
+)
+"""Everything that is measured when it is installed. OpenVINO appears twice: in f32, and in the precision it chooses for the processor
+(bf16 where that is faster), which only our reduced precisions are compared with."""

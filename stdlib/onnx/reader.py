@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from math import isnan
 from pathlib import Path
@@ -22,8 +22,10 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, ValueInfoPro
 
 from stdlib.onnx.model import Array, Attribute, Declared, Dim, Model, Node
 from stdlib.onnx.problems import Refusal, Unsupported, quoted
-from stdlib.onnx.tensors import element_type, read_tensor
+from stdlib.onnx.tensors import Folder, element_type, read_tensor
+from stdlib.onnx.wire import separated
 from tensorlang.diagnostics import CompileError, Diagnostic
+from tensorlang.mapped import contents
 
 NEWEST_OPSET = onnx.defs.onnx_opset_version()
 _KIND: dict[int, tuple[str, int]] = {
@@ -42,32 +44,34 @@ P = ParamSpec("P")
 def read(source: str | os.PathLike[str] | bytes | ModelProto) -> Model:
     """Return the model in `source`: a path, the bytes of a file, or a ModelProto. Raises CompileError (O001 to O007, O010)."""
     try:
-        proto, folder = _proto(source)
+        proto, weights, folder = _proto(source)
         _check_text(proto)
-        return _Reader(proto, folder).model()
+        return _Reader(proto, weights, None if folder is None else Folder(folder)).model()
     except Refusal as refusal:
         raise CompileError(refusal.diagnostic) from refusal
 
 
-def _proto(source: str | os.PathLike[str] | bytes | ModelProto) -> tuple[ModelProto, Path | None]:
+def _proto(source: str | os.PathLike[str] | bytes | ModelProto) -> tuple[ModelProto, Mapping[int, memoryview], Path | None]:
+    """Return the model, the `raw_data` of those initializers that it lies outside of, and the folder of the file."""
     if isinstance(source, ModelProto):
-        return source, None
+        return source, {}, None
     if isinstance(source, bytes):
-        return _parsed(source), None
-    path = Path(source)
+        return *_parsed(memoryview(source)), None
     try:
-        return _parsed(path.read_bytes()), path.parent
+        data = contents(source)
     except (OSError, ValueError) as problem:
         raise Refusal("O001", f"cannot read {quoted(str(source))}", str(problem)) from problem
+    return *_parsed(data), Path(source).parent
 
 
-def _parsed(data: bytes) -> ModelProto:
+def _parsed(data: memoryview) -> tuple[ModelProto, Mapping[int, memoryview]]:
+    parts = separated(data)
     proto = ModelProto()
     try:
-        proto.ParseFromString(data)
+        proto.ParseFromString(parts.message)
     except (DecodeError, RecursionError) as problem:
         raise Refusal("O001", "this is not an ONNX model", str(problem), help="the file may be truncated") from problem
-    return proto
+    return proto, parts.weights
 
 
 def _check_text(proto: ModelProto) -> None:
@@ -84,8 +88,8 @@ def _check_text(proto: ModelProto) -> None:
 
 
 class _Reader:
-    def __init__(self, proto: ModelProto, folder: Path | None) -> None:
-        self.proto, self.folder = proto, folder
+    def __init__(self, proto: ModelProto, weights: Mapping[int, memoryview], folder: Folder | None) -> None:
+        self.proto, self.weights, self.folder = proto, weights, folder
         self.problems: list[Diagnostic] = []
         self.missing: list[str] = []
 
@@ -131,9 +135,9 @@ class _Reader:
         if graph.sparse_initializer:
             self.missing.append("sparse initializers")
         arrays: dict[str, Array] = {}
-        for tensor in graph.initializer:
+        for k, tensor in enumerate(graph.initializer):
             what = f"initializer {quoted(tensor.name)}"
-            array = self._collect(read_tensor, tensor, self.folder, what)
+            array = self._collect(read_tensor, tensor, self.folder, what, self.weights.get(k))
             if not tensor.name:
                 self.problems.append(Diagnostic("O002", "an initializer has no name"))
             elif tensor.name in arrays:

@@ -7,6 +7,7 @@ shapes may be negative or huge, the number of elements may differ from the shape
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from onnx import TensorProto, numpy_helper
 from codegen.dtypes import DTYPES, DType
 from stdlib.onnx.model import Array
 from stdlib.onnx.problems import Refusal, Unsupported, quoted
+from tensorlang.mapped import contents
 
 LIMIT_BYTES = 1 << 36
 """No single value may be larger: 64 GiB."""
@@ -59,8 +61,22 @@ def element_type(number: int, what: str) -> DType:
     raise Unsupported(f"{what} has elements of type {_NAMES[number].lower()}")
 
 
-def read_tensor(tensor: TensorProto, folder: Path | None, what: str) -> Array:
-    """Return the elements of a tensor. `folder` is where external data may lie; None forbids it."""
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """Where the files beside a model lie. Each is mapped once, however many tensors it holds."""
+
+    path: Path
+    mapped: dict[Path, memoryview] = field(default_factory=dict, repr=False)
+
+    def contents(self, path: Path) -> memoryview:
+        if path not in self.mapped:
+            self.mapped[path] = contents(path)
+        return self.mapped[path]
+
+
+def read_tensor(tensor: TensorProto, folder: Folder | None, what: str, raw: memoryview | None = None) -> Array:
+    """Return the elements of a tensor, those in a mapped file as a view of it. `folder` is where external data may lie; None forbids it.
+    `raw` are its `raw_data` where they have been taken out of the message."""
     dtype = element_type(tensor.data_type, what)
     shape = tuple(tensor.dims)
     if any(extent < 0 for extent in shape):
@@ -78,7 +94,7 @@ def read_tensor(tensor: TensorProto, folder: Path | None, what: str) -> Array:
     if tensor.HasField("raw_data"):
         if fields:
             raise Refusal("O003", f"{what} stores its elements twice, in raw_data and in {fields[0]}")
-        return _from_bytes(tensor.raw_data, dtype, shape, what)
+        return _from_bytes(tensor.raw_data if raw is None else raw, dtype, shape, what)
     return _from_fields(tensor, dtype, shape, fields, what)
 
 
@@ -88,7 +104,7 @@ def check_size(dtype: DType, shape: tuple[int, ...], what: str) -> None:
         raise Refusal("O014", f"{what} is too large", f"{dtype}{list(shape)} takes more than {LIMIT_BYTES >> 30} GiB")
 
 
-def _from_bytes(data: bytes, dtype: DType, shape: tuple[int, ...], what: str) -> Array:
+def _from_bytes(data: bytes | memoryview, dtype: DType, shape: tuple[int, ...], what: str) -> Array:
     count = prod(shape)
     packed = dtype.bits < 8
     expected = (count * dtype.bits + 7) // 8 if packed else count * dtype.size_bytes
@@ -99,7 +115,7 @@ def _from_bytes(data: bytes, dtype: DType, shape: tuple[int, ...], what: str) ->
     if dtype.kind == "bool":
         return np.asarray(np.frombuffer(data, np.uint8) != 0).reshape(shape)
     stored = dtype.numpy.newbyteorder("<") if dtype.numpy.kind in "iuf" else dtype.numpy
-    return np.frombuffer(data, stored).astype(dtype.numpy).reshape(shape)
+    return np.frombuffer(data, stored).astype(dtype.numpy, copy=False).reshape(shape)
 
 
 def _unpacked(data: Array, dtype: DType, count: int) -> Array:
@@ -123,15 +139,15 @@ def _from_fields(tensor: TensorProto, dtype: DType, shape: tuple[int, ...], fiel
     return np.asarray(array, dtype.numpy).reshape(shape)
 
 
-def _external(tensor: TensorProto, dtype: DType, shape: tuple[int, ...], folder: Path | None, what: str) -> bytes:
+def _external(tensor: TensorProto, dtype: DType, shape: tuple[int, ...], folder: Folder | None, what: str) -> memoryview:
     entries = {entry.key: entry.value for entry in tensor.external_data}
     location = entries.get("location", "")
     if folder is None:
         raise Refusal(
             "O004", f"{what} is stored in {quoted(location)}, and the model was not read from a folder", help="load the model by its path"
         )
-    path = _inside(folder, location, what)
-    size = path.stat().st_size
+    data = folder.contents(_inside(folder.path, location, what))
+    size = len(data)
     offset = _number(entries.get("offset", "0"), "offset", what)
     expected = (prod(shape) * dtype.bits + 7) // 8 if dtype.bits < 8 else prod(shape) * dtype.size_bytes
     length = _number(entries["length"], "length", what) if "length" in entries else expected
@@ -141,9 +157,7 @@ def _external(tensor: TensorProto, dtype: DType, shape: tuple[int, ...], folder:
         raise Refusal(
             "O004", f"{what} lies past the end of {quoted(location)}", f"it needs {offset + length} bytes and the file has {size}"
         )
-    with path.open("rb") as file:
-        file.seek(offset)
-        return file.read(length)
+    return data[offset : offset + length]
 
 
 def _inside(folder: Path, location: str, what: str) -> Path:

@@ -62,7 +62,8 @@ Node: TypeAlias = Kernel | View
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Graph:
-    """`values` holds every value by name; `constants` the arrays of the constant ones."""
+    """`values` holds every value by name; `constants` the elements of the constant ones, in their logical order whatever the layout of
+    the value: they are laid out when they are placed in memory."""
 
     name: str
     inputs: tuple[str, ...]

@@ -24,21 +24,26 @@ Array = np.ndarray[Any, Any]
 
 def relaid(array: Array, layout: Layout, fill: float = 0) -> Array:
     """Return the dense block that holds the elements of `array` (one dimension for each axis of the layout) where the layout puts them."""
+    block = np.empty(layout.shape, array.dtype)
+    lay_out(array, layout, block, fill)
+    return block
+
+
+def lay_out(array: Array, layout: Layout, block: Array, fill: float = 0) -> None:
+    """Write the elements of `array` where the layout puts them in `block`, `fill` into its other cells, and nothing anywhere else."""
     if array.ndim != len(layout.axes):
         raise InternalError("layout", f"a layout of {len(layout.axes)} axes for an array of {array.ndim}")
-    fast = _by_transpose(array, layout, fill)
-    return _by_scatter(array, layout, fill) if fast is None else fast
+    moved = _transposed(array, layout, fill)
+    if moved is not None:
+        block[...] = moved
+    else:
+        block.fill(fill)
+        block[_indices(layout, array.shape)] = array
 
 
 def restored(block: Array, layout: Layout, shape: tuple[int, ...]) -> Array:
     """Return the array of `shape` whose elements `block` holds: the inverse of `relaid`."""
     return block[_indices(layout, shape)]
-
-
-def _by_scatter(array: Array, layout: Layout, fill: float) -> Array:
-    block = np.full(layout.shape, fill, array.dtype)
-    block[_indices(layout, array.shape)] = array
-    return block
 
 
 def _indices(layout: Layout, shape: tuple[int, ...]) -> tuple[Array, ...]:
@@ -47,8 +52,8 @@ def _indices(layout: Layout, shape: tuple[int, ...]) -> tuple[Array, ...]:
     return tuple(np.broadcast_to(affine.evaluate(e, grid), shape) for e in layout.dims)
 
 
-def _by_transpose(array: Array, layout: Layout, fill: float) -> Array | None:
-    """Return the block built by padding, splitting and permuting dimensions, or None when the layout is not of that form."""
+def _transposed(array: Array, layout: Layout, fill: float) -> Array | None:
+    """Return the block as a view: the array padded, its dimensions split and permuted; or None when the layout is not of that form."""
     axes = [_axis(axis, layout) for axis in layout.axes]
     padding: list[tuple[int, int]] = []
     for known, n in zip(axes, array.shape, strict=True):
@@ -61,7 +66,7 @@ def _by_transpose(array: Array, layout: Layout, fill: float) -> Array | None:
         return None
     padded = np.pad(array, padding, constant_values=fill) if any(p != (0, 0) for p in padding) else array
     flat = padded.reshape([n for known in split for n in known.extents])
-    return np.ascontiguousarray(flat.transpose(np.argsort(places)))
+    return flat.transpose(np.argsort(places))
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,7 +81,7 @@ def _constants(graph: Graph) -> Iterator[str]:
             yield f"constant `{name}` is not among the values"
         elif array.dtype != value.dtype.numpy:
             yield f"constant `{name}` is declared {value.dtype} and holds {array.dtype}"
-        elif array.shape != (value.shape if value.layout is None else value.layout.shape):
+        elif array.shape != value.shape:
             yield f"constant `{name}` is declared {value.shape} and holds {array.shape}"
 
 

@@ -1,7 +1,7 @@
 """Whole compiled models on disk, so that another process starts without importing the model again.
 
     <cache>/models/<key>/  parts       the plan, the kernels and their objects: a digest, then a pickle
-                           constants   the block of packed weights
+                           constants   the block of packed weights, which is mapped
 
 The key is the model's own bytes, the shapes asked for, the threads, the target and the compiler with its importers. A bundle is written
 under a temporary name and renamed; one that is damaged is a miss, one that cannot be written is done without. The folder is kept below
@@ -19,13 +19,20 @@ import tempfile
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from io import RawIOBase
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from codegen.llvm.cache import Cache
 from tensorlang.driver import compiler_digest
-from tensorlang.runtime.executable import Executable, Toolchain, aligned_block, assembled
+from tensorlang.graph.nodes import Graph
+from tensorlang.mapped import contents
+from tensorlang.runtime.constants import Places, in_memory, pieces
+from tensorlang.runtime.executable import Executable, Parts, Toolchain, assembled
+
+Array = np.ndarray[Any, Any]
 
 LIMIT_BYTES = 8 << 30
 
@@ -58,10 +65,8 @@ def load_bundle(key: str, tools: Toolchain) -> Executable | None:
         if hashlib.sha256(data[32:]).digest() != data[:32]:
             return None
         parts, size, checksum = pickle.loads(data[32:])
-        block = aligned_block(size)
-        with open(folder / "constants", "rb") as file:
-            complete = file.readinto(block[:size].data) == size and not file.read(1)
-        if not complete or zlib.crc32(block[:size].data) != checksum:
+        block = _mapped(folder / "constants", size)
+        if block is None or zlib.crc32(block.data) != checksum:
             return None
         os.utime(folder)
     except (OSError, ValueError, pickle.UnpicklingError, AttributeError, ImportError, EOFError, TypeError, IndexError):
@@ -69,33 +74,71 @@ def load_bundle(key: str, tools: Toolchain) -> Executable | None:
     return assembled(replace(parts, constants=block), tools)
 
 
-def store_bundle(key: str, executable: Executable) -> None:
-    """Keep a model under `key`, as far as the disk allows."""
-    tools = executable.toolchain
-    if tools.store is None or tools.store.problem is not None:
-        return
-    root = _folder(tools.store)
-    parts = executable.parts
-    size = parts.constants.nbytes if executable.graph.constants else 0
-    if size > LIMIT_BYTES // 2:
-        return
-    empty = replace(parts, constants=np.empty(0, np.uint8), graph=replace(parts.graph, constants={}))
-    body = pickle.dumps((empty, size, zlib.crc32(parts.constants.data) if size else 0), protocol=pickle.HIGHEST_PROTOCOL)
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(dir=root, prefix=".new-"))
-    except OSError:
-        return
-    try:
-        (temporary / "parts").write_bytes(hashlib.sha256(body).digest() + body)
-        (temporary / "constants").write_bytes(parts.constants[:size].data)
-        shutil.rmtree(root / key, ignore_errors=True)
-        os.rename(temporary, root / key)
-    except OSError:
-        pass  # the disk is full, or another process has stored the same model first
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-    _trim(root)
+def _mapped(path: Path, size: int) -> Array | None:
+    """Return the `size` bytes of the file, which are shared with all who map it, or None when it has not that many."""
+    found = contents(path, soon=True)
+    return np.frombuffer(found, np.uint8) if len(found) == size else None
+
+
+class Draft:
+    """A model on its way to the disk: `place` puts its constants into a file, `finish` the rest beside it, and then others find it."""
+
+    def __init__(self, key: str, tools: Toolchain) -> None:
+        self._key, self._tools = key, tools
+        self._folder: Path | None = None
+        self._size = self._checksum = 0
+
+    def place(self, graph: Graph, places: Places) -> Array:
+        """Return the block of constants: mapped from the file that is kept, so that they are in memory once; in memory where the disk does
+        not have them."""
+        store = self._tools.store
+        if store is None or store.problem is not None or places.size > LIMIT_BYTES // 2:
+            return in_memory(graph, places)
+        try:
+            root = _folder(store)
+            root.mkdir(parents=True, exist_ok=True)
+            self._folder = Path(tempfile.mkdtemp(dir=root, prefix=".new-"))
+            with open(self._folder / "constants", "wb", buffering=0) as file:
+                for piece in pieces(graph, places):
+                    _write(file, piece)
+                    self._checksum = zlib.crc32(piece, self._checksum)
+            self._size = places.size
+            block = _mapped(self._folder / "constants", places.size)
+        except OSError:
+            block = None
+        if block is None:
+            self.drop()
+        return in_memory(graph, places) if block is None else block
+
+    def finish(self, parts: Parts) -> None:
+        """Keep the model, as far as the disk allows."""
+        if self._folder is None or self._tools.store is None:
+            return
+        root = _folder(self._tools.store)
+        body = pickle.dumps((replace(parts, constants=_NOTHING), self._size, self._checksum), protocol=pickle.HIGHEST_PROTOCOL)
+        try:
+            (self._folder / "parts").write_bytes(hashlib.sha256(body).digest() + body)
+            shutil.rmtree(root / self._key, ignore_errors=True)
+            os.rename(self._folder, root / self._key)
+        except OSError:
+            pass  # the disk is full, or another process has stored the same model first
+        finally:
+            self.drop()
+        _trim(root)
+
+    def drop(self) -> None:
+        """Remove what is not finished. A block that is mapped stays as it is."""
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+
+
+_NOTHING = np.empty(0, np.uint8)
+
+
+def _write(file: RawIOBase, data: memoryview) -> None:
+    while data:
+        data = data[file.write(data) or 0 :]
 
 
 def _folder(store: Cache) -> Path:

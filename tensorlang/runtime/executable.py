@@ -9,9 +9,9 @@ Values in between live in the arena, which belongs to the calling thread: severa
 from __future__ import annotations
 
 import ctypes
-import mmap
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -26,21 +26,18 @@ from codegen.llvm.program import Program as Entry
 from codegen.llvm.target import Target
 from tensorlang.diagnostics import Diagnostic, InternalError, RunError
 from tensorlang.driver import Artifact, Rules
-from tensorlang.graph.edit import members, size_bytes
+from tensorlang.graph.edit import members
 from tensorlang.graph.nodes import Graph, Kernel, Value
 from tensorlang.graph.passes.layout import Wishes, layouts_of
-from tensorlang.graph.plan import ALIGNMENT, Arena, Constant, Input, Output, Place, Plan, planned
+from tensorlang.graph.plan import Arena, Constant, Input, Output, Place, Plan, planned
 from tensorlang.graph.programs import program_key
+from tensorlang.runtime.constants import Places, aligned_block, in_memory, places_of
 from tensorlang.schedule.layout import Layout
 from tensorlang.tensor.nodes import Program
 
 Array = np.ndarray[Any, Any]
 Progress: TypeAlias = Callable[[str, int, int], None]
 """Told what is being done, how much of it is done, and how much there is."""
-
-
-HUGE_PAGES_FROM = 4 << 20
-"""Bytes from which a block is worth huge pages."""
 
 
 def quiet(what: str, done: int, total: int) -> None:
@@ -77,7 +74,7 @@ def workspace_threads(artifact: Artifact) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Parts:
-    """Everything a model needs to run but its loaded code: plain data."""
+    """Everything a model needs to run but its loaded code: plain data. The graph has no constants any more, they are in the block."""
 
     graph: Graph
     plan: Plan
@@ -131,18 +128,32 @@ class Executable:
         return found if isinstance(found, tuple) else (found,)
 
 
-def build(graph: Graph, toolchain: Toolchain, progress: Progress = quiet, names: Sequence[str] | None = None) -> Executable:
+def build(
+    graph: Graph,
+    toolchain: Toolchain,
+    progress: Progress = quiet,
+    names: Sequence[str] | None = None,
+    place: Callable[[Graph, Places], Array] = in_memory,
+) -> Executable:
     """Return a graph that went through the pipeline as an executable. Kernels with equal programs are compiled once. `names`: what the
-    model calls the outputs, when that differs."""
+    model calls the outputs, when that differs; `place` puts the constants into one block, while the kernels are compiled."""
+    places = places_of(graph)
+    with ThreadPoolExecutor(1) as beside:
+        block = beside.submit(place, graph, places)
+        parts = _parts(graph, toolchain, progress, places)
+        return assembled(replace(parts, constants=block.result(), names=tuple(names or graph.outputs)), toolchain)
+
+
+def _parts(graph: Graph, toolchain: Toolchain, progress: Progress, places: Places) -> Parts:
+    """Return the compiled kernels and the plan of a graph, without its constants."""
     kernels = tuple(node for node in graph.nodes if isinstance(node, Kernel))
     artifacts = _compiled(graph, kernels, toolchain, progress)
     scratch = {node.name: made.workspace_bytes(workspace_threads(made)) for node, made in zip(kernels, artifacts, strict=True)}
     plan = planned(graph, scratch)
-    block, offsets = _placed(graph)
-    slots = _Slots(graph, plan, offsets)
+    slots = _Slots(graph, plan, places.offsets)
     calls = tuple(slots.call(node, made) for node, made in zip(kernels, artifacts, strict=True))
     entry = Entry(calls, parallel=toolchain.threads > 1)
-    return assembled(Parts(graph, plan, kernels, artifacts, block, entry, tuple(names or graph.outputs)), toolchain)
+    return Parts(replace(graph, constants={}), plan, kernels, artifacts, np.empty(0, np.uint8), entry, graph.outputs)
 
 
 def assembled(parts: Parts, toolchain: Toolchain) -> Executable:
@@ -239,32 +250,6 @@ class _Slots:
                 return Slot(outputs + inputs, self.constants[name])
             case Arena(offset):
                 return Slot(outputs + inputs + 1, offset)
-
-
-def _placed(graph: Graph) -> tuple[Array, dict[str, int]]:
-    """Return one block with all constants, and the offset of each."""
-    where: dict[str, int] = {}
-    end = 0
-    for name in graph.constants:
-        where[name] = end
-        end += -(-size_bytes(graph.values[name]) // ALIGNMENT) * ALIGNMENT
-    block = aligned_block(end)
-    for name, array in graph.constants.items():
-        data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        block[where[name] : where[name] + data.size] = data
-    return block, where
-
-
-def aligned_block(size: int) -> Array:
-    """Return `size` bytes that start at a multiple of the alignment; large ones on huge pages where the system has them, so that streaming
-    through weights does not wait for address translation."""
-    if size >= HUGE_PAGES_FROM and hasattr(mmap, "MADV_HUGEPAGE"):
-        memory = mmap.mmap(-1, size)
-        memory.madvise(mmap.MADV_HUGEPAGE)
-        return np.frombuffer(memory, np.uint8)
-    raw = np.empty(size + ALIGNMENT, np.uint8)
-    start = -raw.ctypes.data % ALIGNMENT
-    return raw[start : start + max(size, 1)]
 
 
 def _port(value: Value) -> Port:

@@ -18,7 +18,7 @@ from tensorlang.driver import Artifact
 from tensorlang.graph.edit import members
 from tensorlang.graph.nodes import Graph, Value
 from tensorlang.graph.pipeline import optimise
-from tensorlang.runtime.bundle import load_bundle, store_bundle
+from tensorlang.runtime.bundle import Draft, load_bundle
 from tensorlang.runtime.executable import Executable, Progress, Toolchain, build, quiet, timed
 from tensorlang.runtime.feeds import as_array, check_named, checked
 from tensorlang.runtime.work import Work, work_of
@@ -127,16 +127,29 @@ class CompiledModel:
         key = self._key(shapes) if self._key is not None else None
         executable = load_bundle(key, self._toolchain) if key is not None else None
         if executable is None:
-            loaded = self._load(shapes)
-            executable = build(optimise(loaded, self._toolchain.wishes), self._toolchain, self._progress, loaded.outputs)
-            if key is not None:
-                store_bundle(key, executable)
+            executable = self._built(shapes, key)
         graph = executable.graph
         return Specialised(
             tuple(graph.values[name] for name in graph.inputs),
             tuple(replace(graph.values[v], name=name) for v, name in zip(graph.outputs, executable.parts.names, strict=True)),
             executable,
         )
+
+    def _built(self, shapes: Shapes | None, key: str | None) -> Executable:
+        """Return the model compiled now, and keep it under `key`."""
+        loaded = self._load(shapes)
+        outputs = loaded.outputs
+        graph = optimise(loaded, self._toolchain.wishes)
+        del loaded  # weights that the passes have replaced
+        if key is None:
+            return build(graph, self._toolchain, self._progress, outputs)
+        draft = Draft(key, self._toolchain)
+        try:
+            executable = build(graph, self._toolchain, self._progress, outputs, draft.place)
+            draft.finish(executable.parts)
+        finally:
+            draft.drop()
+        return executable
 
 
 def _only_shapes_are_open(problem: CompileError) -> bool:

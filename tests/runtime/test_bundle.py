@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -16,6 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tensorlang as tl
 from tensorlang import api
+from tensorlang.mapped import MappedFile
 
 
 @pytest.fixture
@@ -92,3 +94,29 @@ def test_a_file_and_its_bytes_have_one_fingerprint_and_a_model_in_several_files_
         assert api.fingerprint(bytes(api._PIECE - cut) + b"location" + data) is None
         path.write_bytes(bytes(api._PIECE - cut) + b"location" + data)
         assert api.fingerprint(path) is None
+
+
+def test_the_constants_of_a_model_that_is_kept_are_mapped_from_where_it_is_kept(model: Path) -> None:
+    for _ in ("compiled now", "found"):
+        made = tl.compile(model, threads=1)
+        executable = made._known().executable
+        assert executable.graph.constants == {}
+        base: object = executable.constants
+        while isinstance(base, np.ndarray):
+            base = base.base
+        assert isinstance(base, memoryview) and isinstance(base.obj, MappedFile)
+        [bundle] = bundles(model)
+        assert executable.constants.tobytes() == (bundle / "constants").read_bytes()
+        np.testing.assert_array_equal(made.run({"x": np.ones((2, 4), np.float32)})["y"], EXPECTED)
+
+
+def test_a_bundle_may_vanish_while_its_model_runs(model: Path) -> None:
+    made = tl.compile(model, threads=1)
+    shutil.rmtree(model.parent / "cache")
+    np.testing.assert_array_equal(made.run({"x": np.ones((2, 4), np.float32)})["y"], EXPECTED)
+
+
+def test_where_nothing_can_be_kept_the_constants_are_in_memory(model: Path) -> None:
+    (model.parent / "cache").mkdir()
+    (model.parent / "cache" / "models").write_text("a file where the folder should be")
+    np.testing.assert_array_equal(answer(model), EXPECTED)

@@ -59,7 +59,7 @@ def _evaluated(graph: Graph, node: Node, constants: dict[str, Array]) -> dict[st
 def _run(node: Kernel, arrays: list[Array]) -> dict[str, Array]:
     perm = permutation(node.program)
     if perm is not None:
-        return {node.outputs[0]: np.ascontiguousarray(arrays[0].transpose(perm))}
+        return {node.outputs[0]: arrays[0].transpose(perm)}  # moved when it is laid out
     named = dict(zip((p.name for p in node.program.params), arrays, strict=True))
     results = interpret(node.program, {}, named)
     return dict(zip(node.outputs, (results[name] for name in node.program.results), strict=True))

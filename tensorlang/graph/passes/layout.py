@@ -23,7 +23,6 @@ from polyhedral.expr import Expr, Floor, Int, Mod, Name
 from tensorlang.graph.edit import fresh, reads, rebuilt
 from tensorlang.graph.nodes import Graph, Kernel, Node, Value, View
 from tensorlang.graph.programs import copy_program, is_contraction, recurs
-from tensorlang.graph.relayout import relaid
 from tensorlang.schedule.layout import Layout
 from tensorlang.tensor import affine, walk
 from tensorlang.tensor.nodes import Dynamic, Program, Slot
@@ -92,7 +91,7 @@ class _State:
             self.values[copy.name] = copy
             self.copies[name, wanted] = copy.name
             if name in self.graph.constants and wanted is not None:
-                self.constants[copy.name] = relaid(self.graph.constants[name], wanted)
+                self.constants[copy.name] = self.graph.constants[name]
             else:
                 self.nodes.append(Kernel(f"lay out {copy.name}", copy_program(value.dtype, value.shape), (name,), (copy.name,)))
         return self.copies[name, wanted]

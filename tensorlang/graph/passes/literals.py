@@ -84,11 +84,16 @@ def _uniform(array: np.ndarray[Any, Any]) -> float | int | bool | None:
     """Return the value that all elements have, bit for bit, or None."""
     if array.size == 0:
         return None
-    bits = np.ascontiguousarray(array).reshape(-1)
-    raw = bits.view(np.uint8).reshape(array.size, -1)
-    if not bool((raw[:_SAMPLE] == raw[0]).all()) or not bool((raw == raw[0]).all()):
+    if not _same_bits(array[tuple(slice(_SAMPLE) if k == array.ndim - 1 else slice(2) for k in range(array.ndim))]) or not _same_bits(
+        array
+    ):
         return None
-    first = bits[0]
+    first = array[(0,) * array.ndim]
     if array.dtype.kind == "b":
         return bool(first)
     return int(first) if array.dtype.kind in "iu" or array.dtype.name in ("int4", "uint4") else float(first)
+
+
+def _same_bits(array: np.ndarray[Any, Any]) -> bool:
+    raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8).reshape(array.size, -1)
+    return bool((raw == raw[0]).all())

@@ -1,0 +1,91 @@
+"""Where the constants of a model lie: one block, each at a multiple of the alignment, in the layout that its readers wish.
+
+    in_memory(graph, places)     the block in memory of this process
+    pieces(graph, places)        its bytes, one constant after the other, to be written to a file and mapped
+
+Weights are as large as all else together is small. Nothing here holds more than one of them twice, and what was mapped from the model's
+file leaves the process as soon as it is laid out.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tensorlang.graph.edit import size_bytes
+from tensorlang.graph.nodes import Graph, Value
+from tensorlang.graph.plan import ALIGNMENT
+from tensorlang.graph.relayout import lay_out
+from tensorlang.mapped import forget
+
+Array = np.ndarray[Any, Any]
+
+HUGE_PAGES_FROM = 4 << 20
+"""Bytes from which a block is worth huge pages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The offset of each constant in a block of `size` bytes."""
+
+    offsets: dict[str, int]
+    size: int
+
+
+def places_of(graph: Graph) -> Places:
+    """Return where each constant of the graph goes, in their order."""
+    offsets: dict[str, int] = {}
+    end = 0
+    for name in graph.constants:
+        offsets[name] = end
+        end += -(-size_bytes(graph.values[name]) // ALIGNMENT) * ALIGNMENT
+    return Places(offsets, end)
+
+
+def in_memory(graph: Graph, places: Places) -> Array:
+    """Return a new block with all constants."""
+    block = aligned_block(places.size)
+    for name, array in graph.constants.items():
+        value, start = graph.values[name], places.offsets[name]
+        cells = block[start : start + size_bytes(value)].view(value.dtype.numpy)
+        _laid_out(array, value, cells)
+        forget(array)
+    return block
+
+
+def pieces(graph: Graph, places: Places) -> Iterator[memoryview]:
+    """Yield the bytes of the block from its start to its end."""
+    for name, array in graph.constants.items():
+        value = graph.values[name]
+        if value.layout is None and array.flags.c_contiguous and array.dtype.isnative:
+            cells = array.reshape(-1)
+        else:
+            cells = np.empty(size_bytes(value) // value.dtype.numpy.itemsize, value.dtype.numpy)
+            _laid_out(array, value, cells)
+        yield cells.view(np.uint8).data
+        yield memoryview(bytes(-cells.nbytes % ALIGNMENT))
+        forget(array)
+
+
+def _laid_out(array: Array, value: Value, cells: Array) -> None:
+    """Write the elements of a constant into `cells` as the value's layout says."""
+    if value.layout is None:
+        cells.reshape(value.shape)[...] = array
+    else:
+        lay_out(array, value.layout, cells.reshape(value.layout.shape))
+
+
+def aligned_block(size: int) -> Array:
+    """Return `size` bytes that start at a multiple of the alignment; large ones on huge pages where the system has them, so that streaming
+    through weights does not wait for address translation."""
+    if size >= HUGE_PAGES_FROM and hasattr(mmap, "MADV_HUGEPAGE"):
+        memory = mmap.mmap(-1, size)
+        memory.madvise(mmap.MADV_HUGEPAGE)
+        return np.frombuffer(memory, np.uint8)
+    raw = np.empty(size + ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT
+    return raw[start : start + max(size, 1)]

@@ -19,7 +19,7 @@ from typing import Literal, TypeAlias
 from polyhedral.expr import TRUE, Cond, Expr
 
 Role: TypeAlias = Literal["define", "init", "update"]
-Mark: TypeAlias = Literal["serial", "parallel", "vector", "unroll"]
+Mark: TypeAlias = Literal["serial", "parallel", "vector", "unroll", "tensor"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -210,7 +210,7 @@ class _Scanner:
         """Return the cuts of one placement at its innermost `max_separated` loops that have any."""
         nest = self.schedule.nests[placement]
         marks = [loop.mark for loop in self.schedule.places[placement].loops]
-        tile = {p: span for p, m in enumerate(marks) if m in ("vector", "unroll") and (span := self._span(nest, p)) is not None}
+        tile = {p: span for p, m in enumerate(marks) if m in ("vector", "unroll", "tensor") and (span := self._span(nest, p)) is not None}
         if not tile:
             return []
         found: dict[_Cut, None] = {}

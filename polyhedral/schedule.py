@@ -22,7 +22,7 @@ from polyhedral.expr import Expr, Int, Name
 from polyhedral.model import Leaf, Loop, Mark, Scop, Statement, Tree
 from polyhedral.nest import Nest
 
-MARKS: tuple[Mark, ...] = ("serial", "parallel", "vector", "unroll")
+MARKS: tuple[Mark, ...] = ("serial", "parallel", "vector", "unroll", "tensor")
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,29 +14,31 @@ from tensorlang.syntax.parse import parse
 
 @cache
 def library() -> Module:
-    """Return every operator, function and schedule of the standard library as one module."""
-    return stored("library", (source.text for source in sources()), _parsed)
+    """Return every operator, function, instruction and schedule of the standard library as one module."""
+    return stored("library", (source.text for source in sources()), lambda: _parsed(sources()))
 
 
 @cache
 def roles() -> Module:
-    """Return the library's schedules of roles alone: those that serve operators of any file."""
-    source = _roles()
-    return stored("roles", (source.text,), lambda: load_module(parse(source)))
+    """Return the library's schedules of roles and its instructions alone: those that serve operators of any file."""
+    return stored("roles", (source.text for source in _roles()), lambda: _parsed(_roles()))
 
 
-def _parsed() -> Module:
-    parsed = [parse(source) for source in sources()]
+def _parsed(sources: tuple[Source, ...]) -> Module:
+    parsed = [parse(source) for source in sources]
     return load_module(File(tuple(declaration for file in parsed for declaration in file.declarations)))
 
 
 def sources() -> tuple[Source, ...]:
-    """Return the library's files: operators in the order of their names, then the schedules of roles."""
-    folder = files("stdlib") / "ops"
-    entries = sorted((entry for entry in folder.iterdir() if entry.name.endswith(".tl")), key=lambda entry: entry.name)
-    operators = (Source(f"stdlib/ops/{entry.name}", entry.read_text("utf-8")) for entry in entries)
-    return (*operators, _roles())
+    """Return the library's files: operators in the order of their names, then the schedules of roles and instructions."""
+    return (*_files("ops"), *_roles())
 
 
-def _roles() -> Source:
-    return Source("stdlib/schedules/roles.tl", (files("stdlib") / "schedules" / "roles.tl").read_text("utf-8"))
+def _roles() -> tuple[Source, ...]:
+    roles = Source("stdlib/schedules/roles.tl", (files("stdlib") / "schedules" / "roles.tl").read_text("utf-8"))
+    return (roles, *_files("instructions"))
+
+
+def _files(folder: str) -> tuple[Source, ...]:
+    entries = sorted((e for e in (files("stdlib") / folder).iterdir() if e.name.endswith(".tl")), key=lambda e: e.name)
+    return tuple(Source(f"stdlib/{folder}/{e.name}", e.read_text("utf-8")) for e in entries)

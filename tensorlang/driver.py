@@ -22,6 +22,7 @@ from codegen.llvm.emit import emit
 from codegen.llvm.jit import assembly, compile_object
 from codegen.llvm.target import Target
 from codegen.llvm.workspace import workspace_bytes
+from codegen.loops.combine import combine
 from codegen.loops.contract import contract
 from codegen.loops.demote import demote
 from codegen.loops.hoist import hoist
@@ -116,7 +117,7 @@ class Rules:
 def stated(module: Module, operator: str | None) -> str:
     """Return a digest of the schedules that `module` states for `operator` and for roles, with the tactics they may use."""
     schedules = [s for s in module.schedules if s.role is not None or s.operator == operator]
-    text = repr(schedules) + repr([where(s) for s in schedules]) + repr(module.tactics)
+    text = repr(schedules) + repr([where(s) for s in schedules]) + repr(module.tactics) + repr(module.instructions)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -229,7 +230,7 @@ def plan_kernel(
 def loops_of(plan: Plan, symbol: str, dump: Dump | None = None) -> Lowered:
     """Return the verified, simplified loop-IR function of a plan."""
     lowered = lower(plan, symbol)
-    function: Function = demote(hoist(promote_accumulators(simplify(lowered.function))))
+    function: Function = demote(hoist(promote_accumulators(combine(simplify(lowered.function)))))
     function = contract(function) if plan.program.mode == "fast" else function
     verify(function)
     if dump is not None:
@@ -326,7 +327,11 @@ def _key(
     parts = [
         compiler_digest(),
         repr(program),
-        repr(schedule.directives) if schedule is not None else "derived" if rules is None else repr(rules.key(program)),
+        repr((schedule.directives, schedule.instructions))
+        if schedule is not None
+        else "derived"
+        if rules is None
+        else repr(rules.key(program)),
         repr(sorted((knobs or {}).items())),
         repr(sorted((layouts or {}).items(), key=lambda item: item[0])),
         repr(sorted(constants)),

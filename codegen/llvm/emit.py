@@ -333,7 +333,7 @@ def _loop(e: Emitter, loop: For, scope: Scope) -> None:
     if e.b.facts.at_most(hi - lo, 0):
         return
     match loop.kind:
-        case "unroll":
+        case "unroll" | "tensor":
             _unroll(e, loop, lo, hi, scope)
         case "vector":
             _vector(e, loop, lo, hi, scope)

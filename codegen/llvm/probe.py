@@ -18,12 +18,14 @@ from codegen.llvm import pool
 from codegen.llvm.emit import emit
 from codegen.llvm.jit import Library, compile_object, load
 from codegen.llvm.target import Target, host
+from codegen.loops import dots
 from codegen.loops.nodes import (
     Add,
     Alloc,
     Binary,
     Buffer,
     Const,
+    Dot,
     Expr,
     FloorDiv,
     Fma,
@@ -53,6 +55,18 @@ def fma_flops(dtype: DType, *, threads: int = 1, seconds: float = 0.15) -> float
     run = _entry(_fma_kernel(dtype, target, chains, threads), [data], target)
     flops = 2.0 * chains * target.lanes(dtype) * _STEPS * threads
     return flops / _best(run, seconds, threads)
+
+
+def dot_ops(a: DType, b: DType, *, seconds: float = 0.15) -> float:
+    """Return how many operations per second one thread reaches with dot products of an `a` and a `b`: two for each pair of elements."""
+    target = host()
+    chains = _CHAINS[target.vector_registers]
+    data = np.zeros(64, a.numpy), np.zeros(64, b.numpy)
+    total = dots.accumulator(a, b)
+    if total is None:
+        raise ValueError(f"there is no dot product of {a} and {b}")
+    run = _entry(_dot_kernel(a, b, total, target, chains), [*data, np.zeros(64, total.numpy)], target)
+    return 2.0 * dots.group(a) * chains * target.lanes(total) * _STEPS / _best(run, seconds, 1)
 
 
 def read_bandwidth(size_bytes: int, *, seconds: float = 0.05) -> float:
@@ -125,6 +139,26 @@ def _fma_kernel(dtype: DType, target: Target, chains: int, threads: int) -> Func
     )
     loop = For("thread", Int(0), Int(threads), body, "parallel")
     return Function(f"fma_{dtype}_{threads}", (), (Buffer("data", dtype, (Int(64 * threads),)),), (loop,), frozenset({"data"}))
+
+
+def _dot_kernel(a: DType, b: DType, total: DType, target: Target, chains: int) -> Function:
+    lanes, group = target.lanes(total), dots.group(a)
+    chain, lane = Var("chain"), Var("lane")
+
+    def over_chains(statement: Stmt) -> Stmt:
+        return For("chain", Int(0), Int(chains), (For("lane", Int(0), Int(lanes), (statement,), "vector", lanes),), "unroll", chains)
+
+    acc = Load("acc", (chain, lane))
+    step = Dot(group, Load("a", (Int(0),)), Load("b", (Int(0),)), acc)
+    keep = Store("data", (lane,), Binary("+", Load("data", (lane,)), acc))
+    body: tuple[Stmt, ...] = (
+        Alloc(Buffer("acc", total, (Int(chains), Int(lanes)), "registers")),
+        over_chains(Store("acc", (chain, lane), Const(0, total))),
+        For("step", Int(0), Int(_STEPS), (over_chains(Store("acc", (chain, lane), step)),)),
+        over_chains(keep),
+    )
+    params = (Buffer("a", a, (Int(64),)), Buffer("b", b, (Int(64),)), Buffer("data", total, (Int(64),)))
+    return Function(f"dot_{a}_{b}", (), params, body, frozenset({"data"}))
 
 
 def _add_up(dtype: DType, thread: Var, chain: Var, lane: Var, lanes: int) -> Stmt:

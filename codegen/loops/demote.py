@@ -43,7 +43,7 @@ def _lost(block: Iterable[Stmt], scope: _Scope) -> Iterator[str]:
                 scope = replace(scope, allocated=scope.allocated | {buffer.name})
             case For(var, lo, hi, body, kind):
                 yield from _accesses((lo, hi), scope)
-                unrolled = kind in ("unroll", "vector") and _is_constant((lo,), scope.constant)
+                unrolled = kind in ("unroll", "vector", "tensor") and _is_constant((lo,), scope.constant)
                 inside = replace(scope, constant=scope.constant | {var} if unrolled else scope.constant - {var})
                 yield from _lost(body, replace(inside, outside=scope.allocated) if kind == "parallel" else inside)
             case If(cond, then, orelse):

@@ -14,6 +14,8 @@ the IR has proven that they may:
     unroll    expanded by the emitter: `extent` copies, the ones outside [lo, hi) guarded or absent
     vector    at most `extent` lanes evaluated together; lanes outside [lo, hi) are masked off. A store whose address does not depend on
               the lane must have the form `a[..] = a[..] op e` (or Min/Max/Fma) and is a reduction over the lanes, combined in any order.
+    tensor    expanded like unroll; somebody has proven that the sum it adds to is the meaning of an instruction, so that
+              `codegen.loops.combine` may put a `Dot` in its place
 
 Arithmetic. Floats are IEEE with round-to-nearest; `Fma` rounds once. Integers wrap; `//` and `%` floor, and `x // 0 == 0 == x % 0`.
 f16, bf16 and f8 buffers are loaded to f32 explicitly (`Cast(f32, Load)`): no arithmetic node has a narrow float type but `Dot`.
@@ -215,7 +217,7 @@ Expr: TypeAlias = Const | Load | IndexValue | Name | Unary | Binary | Compare | 
 
 # ---------------------------------------------------------------- statements
 
-LoopKind: TypeAlias = Literal["serial", "parallel", "unroll", "vector"]
+LoopKind: TypeAlias = Literal["serial", "parallel", "unroll", "vector", "tensor"]
 Space: TypeAlias = Literal["param", "heap", "stack", "registers"]
 
 
@@ -238,7 +240,7 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class For:
-    """Run `body` for `var` in [lo, hi). `extent` is a constant upper bound of hi - lo; required for unroll and vector."""
+    """Run `body` for `var` in [lo, hi). `extent` is a constant upper bound of hi - lo; required for unroll, vector and tensor."""
 
     var: str
     lo: Index

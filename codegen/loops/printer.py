@@ -58,7 +58,7 @@ from codegen.loops.nodes import (
 )
 
 _WORDS = """
-    func out for in serial parallel unroll vector alloc param heap stack registers align let if else prefetch write locality
+    func out for in serial parallel unroll vector tensor alloc param heap stack registers align let if else prefetch write locality
     require stream true false and or not min max abs fma dot select index value sat inf nan
 """
 KEYWORDS = frozenset(_WORDS.split())

@@ -82,7 +82,7 @@ class Env:
     def with_loop(self, loop: For) -> Env:
         """Return what is in scope in the body of `loop`."""
         env = self.with_index(loop.var)
-        unrolled = loop.kind in ("unroll", "vector") and self.is_constant(loop.lo)
+        unrolled = loop.kind in ("unroll", "vector", "tensor") and self.is_constant(loop.lo)
         return replace(env, constant=env.constant | {loop.var}) if unrolled else env
 
     def is_constant(self, *index: Index) -> bool:
@@ -353,7 +353,7 @@ def _check_for(loop: For, scope: _Scope) -> None:
     check_index(loop.lo, env)
     check_index(loop.hi, env)
     header = f"for {loop.var} in {show_index(loop.lo)} .. {show_index(loop.hi)} {loop.kind}"
-    if loop.kind in ("unroll", "vector") and loop.extent is None:
+    if loop.kind in ("unroll", "vector", "tensor") and loop.extent is None:
         _fail(f"`{header}` has no extent")
     match loop:
         case For(lo=Int(lo), hi=Int(hi), extent=int(extent)) if hi - lo > extent:

@@ -37,6 +37,11 @@ class Module:
     mode: sx.Mode = "reduce"
     """That of operators which state none."""
 
+    @property
+    def instructions(self) -> tuple[sx.Operator, ...]:
+        """Operators that processors have as one instruction, by their names."""
+        return tuple(self.operators[name] for name in sorted(self.operators) if self.operators[name].needs)
+
 
 V = TypeVar("V")
 

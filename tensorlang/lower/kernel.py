@@ -56,6 +56,10 @@ class _Kernel:
     dtypes: Mapping[str, DType]
     requirements: list[Requirement] = field(default_factory=list)
 
+    @property
+    def buffers(self) -> Mapping[str, DType]:
+        return {b.name: b.dtype for home in self.homes.values() for b in home.buffers}
+
     def loop(self, name: str) -> loops.Index:
         kind = "size" if name in self.plan.program.sizes else "loop"
         return loops.Var(self.names.of(kind, name))
@@ -94,7 +98,7 @@ def _block(kernel: _Kernel, nodes: tuple[scanned.Node, ...], open_loops: tuple[s
                 inner = (*open_loops, name)
                 stmts = (*_allocations(kernel, inner), *_block(kernel, body, inner))
                 var = kernel.names.of("loop", name)
-                if mark in ("unroll", "vector"):
+                if mark in ("unroll", "vector", "tensor"):
                     extent = _declared_extent(kernel, name) if extent is None else extent
                     if extent is None:
                         raise InternalError("lower", f"the {mark} loop `{name}` has no constant extent")
@@ -352,12 +356,22 @@ def _define(kernel: _Kernel, info: StatementInfo, point: Point) -> list[loops.St
     stores: list[loops.Stmt] = []
     for made_tensor, result in zip(definition.tensors, results, strict=True):
         home = kernel.homes[made_tensor.name]
-        narrow = compute_dtype(made_tensor.dtype) != made_tensor.dtype
-        stored = loops.Cast(made_tensor.dtype, result) if narrow else result
+        stored = _narrowed(kernel, made_tensor.dtype, result)
         stores.append(loops.Store(home.buffers[0].name, _cell(kernel, home, definition.axes, point), stored))
     if len(stores) > 1:
         stores = _all_before_storing(kernel, stores, point)
     return [*before, *point.before, *stores]
+
+
+def _narrowed(kernel: _Kernel, dtype: DType, result: loops.Expr) -> loops.Expr:
+    """Return `result` as an element of `dtype`; an element of that type that was only widened is taken as it is."""
+    if compute_dtype(dtype) == dtype:
+        return result
+    match result:
+        case loops.Cast(_, loops.Load(buffer) as load) if kernel.buffers[buffer] == dtype:
+            return load
+        case _:
+            return loops.Cast(dtype, result)
 
 
 def _all_before_storing(kernel: _Kernel, stores: list[loops.Stmt], point: Point) -> list[loops.Stmt]:

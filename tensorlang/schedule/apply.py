@@ -19,6 +19,7 @@ from tensorlang.schedule.recurrence import shared_stage
 from tensorlang.schedule.rewrites import REWRITES
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.state import State
+from tensorlang.schedule.tensorize import check_instructions
 from tensorlang.tensor.lift import lift
 from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.scop import Stages, to_scop
@@ -31,7 +32,10 @@ def apply(
     """Return the plan that `schedule` describes for `program`. `layouts`: how parameters and results are stored by the caller.
 
     Raises CompileError S01xx for directives that cannot be read or name what is not there, S02xx for ones that make no sense here."""
-    return place(*_directed(program, schedule, layouts, knobs))
+    state, stages = _directed(program, schedule, layouts, knobs)
+    plan = place(state, stages)
+    check_instructions(plan, state)
+    return plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +62,7 @@ def _directed(
     program: Program, schedule: Schedule, layouts: Mapping[str, Storage] | None, knobs: Mapping[str, int] | None
 ) -> tuple[State, Stages]:
     """Return the state after every directive, and the statements it is about."""
-    state = State(lift(program), knobs or {}, kept=frozenset(layouts or {}))
+    state = State(lift(program), knobs or {}, kept=frozenset(layouts or {}), instructions=schedule.instructions)
     for directive in schedule.directives:
         if directive.name not in TABLE:
             known = ", ".join(sorted(TABLE))

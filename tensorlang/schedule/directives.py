@@ -10,6 +10,7 @@ from tensorlang.schedule.copies import layout_directive, pack_directive
 from tensorlang.schedule.loops import fuse, lowest, mark_as, order, reverse, shift, skew, split, tile
 from tensorlang.schedule.plan import Change, full
 from tensorlang.schedule.state import State, loop_of, stage_of
+from tensorlang.schedule.tensorize import tensorize
 from tensorlang.syntax import nodes as syntax
 from tensorlang.tensor import affine
 
@@ -118,6 +119,7 @@ TABLE: dict[str, Callable[[State, syntax.Directive], None]] = {
     "unroll": mark_as("unroll"),
     "vectorize": mark_as("vector"),
     "parallel": mark_as("parallel"),
+    "tensorize": tensorize,
     "at": _at,
     "root": _root,
     "store_at": _store_at,
@@ -134,4 +136,4 @@ TABLE: dict[str, Callable[[State, syntax.Directive], None]] = {
 DIRECTIVES = frozenset(TABLE)
 
 
-LATER = {"cache", "bind", "tensorize", "stages", "specialize", "predicate", "raster", "persistent", "split_k", "tail", "assume"}
+LATER = {"cache", "bind", "stages", "specialize", "predicate", "raster", "persistent", "split_k", "tail", "assume"}

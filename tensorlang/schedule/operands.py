@@ -30,6 +30,7 @@ SHAPES = {
     "unroll": "write `unroll LOOP, …`",
     "vectorize": "write `vectorize LOOP`",
     "parallel": "write `parallel LOOP, …`",
+    "tensorize": "write `tensorize LOOP, LOOP with INSTRUCTION`",
     "at": "write `at TENSOR in READER at LOOP`, or `at TENSOR at LOOP` when the loop's name is unique",
     "root": "write `root TENSOR`",
     "flatten": "write `flatten` alone, before the directives that name loops",

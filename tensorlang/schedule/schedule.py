@@ -9,19 +9,33 @@ before and after, and when it is refused stand in docs/schedules.md.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from tensorlang.syntax import nodes as syntax
 from tensorlang.syntax.printer import show
+from tensorlang.tensor.nodes import Program
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """An instruction as declared: what it computes, and the features that a processor needs to have it."""
+
+    program: Program
+    needs: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return self.program.name
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Directives for one operator on one target. Knob values have been put in their place."""
+    """Directives for one operator on one target. Knob values have been put in their place. `instructions`: what `tensorize` may name."""
 
     operator: str
     target: str = "cpu"
     directives: tuple[syntax.Directive, ...] = ()
+    instructions: tuple[Instruction, ...] = field(default=(), compare=False, repr=False)
 
     def then(self, directive: syntax.Directive) -> Schedule:
         """Return this schedule with one more directive at its end."""
@@ -64,6 +78,11 @@ class Schedule:
 
     def vectorize(self, *loops: str) -> Schedule:
         return self.then(_directive("vectorize", loops))
+
+    def tensorize(self, *loops: str, by: Instruction | None = None) -> Schedule:
+        """Put an instruction in the place of loops: those of its axes, then that of its sum. Without `by`, any that fits."""
+        known = self if by is None or by in self.instructions else replace(self, instructions=(*self.instructions, by))
+        return known.then(_directive("tensorize", loops, [("with", [by.name])] if by is not None else []))
 
     def parallel(self, *loops: str) -> Schedule:
         return self.then(_directive("parallel", loops))

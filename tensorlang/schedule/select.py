@@ -31,6 +31,7 @@ from tensorlang.schedule.clusters import Cluster, clusters
 from tensorlang.schedule.derive import derive_cluster
 from tensorlang.schedule.deriver import Deriver, deriver
 from tensorlang.schedule.expand import Pick, Scope, choices, expand
+from tensorlang.schedule.instructions import named
 from tensorlang.schedule.machine import Machine
 from tensorlang.schedule.plan import Plan, Storage
 from tensorlang.schedule.roles import ROLES, Match, asked, match_role, spread_over
@@ -185,7 +186,7 @@ def _expanded(request: _Request, operator: str | None, written: sx.Schedule) -> 
     for name in request.knobs:
         if name not in declared:
             raise _no_knob(name, declared, written)
-    schedule = Schedule(written.operator, written.target, tuple(directives))
+    schedule = Schedule(written.operator, written.target, tuple(directives), named(request.module, directives))
     return Chosen(schedule, scope.knobs, where(written), tuple(request.tried))
 
 
@@ -442,7 +443,8 @@ def _of_roles(request: _Request, wanted: Sequence[sx.Schedule], written: Sequenc
     for part in parts:
         _settle(request, d, part)
     while any(part.origin is not None for part in parts):
-        schedule = Schedule(request.program.name, request.target, (*d.schedule.directives, *(x for part in parts for x in part.directives)))
+        directives = (*d.schedule.directives, *(x for part in parts for x in part.directives))
+        schedule = Schedule(request.program.name, request.target, directives, named(request.module, directives))
         try:
             plan = proven(request.program, schedule, request.layouts)
         except CompileError as refused:

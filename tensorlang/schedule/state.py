@@ -9,8 +9,19 @@ from polyhedral.expr import TRUE
 from polyhedral.model import Scop
 from tensorlang.diagnostics import error
 from tensorlang.schedule.plan import Stage, Storage, full
+from tensorlang.schedule.schedule import Instruction
 from tensorlang.syntax import nodes as syntax
 from tensorlang.tensor.nodes import Program
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A `tensorize` directive: loops in the order of the instruction's axes and binders, and the instructions that will do."""
+
+    stage: Stage
+    loops: tuple[str, ...]
+    chosen: tuple[Instruction, ...]
+    directive: syntax.Directive
 
 
 @dataclass(slots=True)
@@ -29,6 +40,8 @@ class State:
     """Tensor → the loop that privatises it ("" for none), and who said so."""
     peels: list[tuple[Stage, syntax.Directive]] = field(default_factory=list)
     prefetches: list[tuple[str, str, int]] = field(default_factory=list)
+    instructions: tuple[Instruction, ...] = ()
+    tensorized: list[Request] = field(default_factory=list)
     scop: Scop = field(default_factory=lambda: Scop((), TRUE, (), frozenset(), ()))
     kept: frozenset[str] = frozenset()
     """Tensors that the caller stores in a layout."""

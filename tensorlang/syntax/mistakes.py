@@ -137,13 +137,13 @@ def _span(source: Source, token: Token) -> Span:
 
 
 def _starts_well(token: Token) -> bool:
-    return token.type in (*_OPERATOR, "FN", "REDUCER", "ORDERED", "SCHEDULE", "TACTIC")
+    return token.type in (*_OPERATOR, "FN", "REDUCER", "ORDERED", "SCHEDULE", "TACTIC", "INSTRUCTION")
 
 
 def _no_declaration(source: Source, token: Token) -> Diagnostic:
     title = f"`{token.value}` starts no declaration"
     foreign = {"def": "op", "func": "fn", "function": "fn", "kernel": "op", "operator": "op", "reduce": "reducer"}
-    help = "a file holds `op`, `fn`, `reducer`, `schedule` and `tactic` declarations"
+    help = "a file holds `op`, `fn`, `reducer`, `schedule`, `tactic` and `instruction` declarations"
     if token.value in foreign:
         help = f"write `{foreign[token.value]}`"
     elif token.value in ("import", "include", "use"):

@@ -246,6 +246,8 @@ class Operator(Node):
     extern: bool = False
     mode: Mode | None = None
     """`strict op`, `reduce op`, `fast op`; None leaves it to the caller."""
+    needs: tuple[str, ...] = ()
+    """`instruction name(…) -> (…) for avx512bf16 { … }`: the features of processors that have it as one instruction."""
     name_span: Span = field(default=NOWHERE, kw_only=True, compare=False, repr=False)
 
 

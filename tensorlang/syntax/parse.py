@@ -412,7 +412,7 @@ class _Build:
 
     def operator(self, c: list[Any]) -> Operator:
         parts = _parts(c)
-        name: Token = _after(c, "OP")
+        name: Token = _after(c, "OP") or _after(c, "INSTRUCTION")
         return Operator(
             _name(name),
             parts.get("generics", ()),
@@ -422,9 +422,13 @@ class _Build:
             parts.get("body", ()),
             "EXTERN" in _types(c),
             next((_MODES[t] for t in _MODES if t in _types(c)), None),
+            parts.get("features", ()),
             name_span=_span([name]),
             span=_span(c),
         )
+
+    def features(self, c: list[Any]) -> _Part:
+        return _Part("features", _names(c), c)
 
     def formal(self, c: list[Any]) -> _Part:
         return _Part("formal", (_name(c[0]), _name(c[2]) if len(c) > 1 else None), c)

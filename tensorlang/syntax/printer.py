@@ -145,8 +145,9 @@ def _declaration(node: Declaration) -> str:
 def _operator_header(node: Operator) -> str:
     words = _Words()
     prefix = f"{'extern ' if node.extern else ''}{f'{node.mode} ' if node.mode else ''}"
-    start = f"{prefix}op {words.name(node.name)}{words.generics(node.generics)}"
+    start = f"{prefix}{'instruction' if node.needs else 'op'} {words.name(node.name)}{words.generics(node.generics)}"
     where = f" where {_commas(map(words.item, node.where))}" if node.where else ""
+    where += f" for {_commas(map(words.name, node.needs))}" if node.needs else ""
     return f"{start}({_commas(map(words.param, node.params))}) -> ({_commas(map(words.param, node.results))}){where}"
 
 

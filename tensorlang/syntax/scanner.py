@@ -1,7 +1,8 @@
 """Text to tokens, one list for each declaration.
 
     scan      text → lexemes (words, numbers, signs, brackets, line ends) and comments
-    split     lexemes → declarations: each starts at `op fn reducer schedule tactic extern ordered strict reduce fast` outside brackets,
+    split     lexemes → declarations: each starts outside brackets at one of
+              `op fn reducer schedule tactic instruction extern ordered strict reduce fast`,
               or in the first column even when a bracket was left open, so that one mistake does not hide the next declaration
     match     every bracket has its partner, else a diagnostic at the opening one
     refine    line ends become NEWLINE tokens or nothing, `..` becomes RANGE or EXPAND, words that are keywords in one place only get
@@ -34,8 +35,8 @@ PREPOSITIONS = _words("by at as to with fold stages")
 MODES = _words("strict reduce fast")
 """Keywords right before `op`."""
 
-DECLARATION_WORDS = _words("op fn reducer schedule tactic extern ordered") | MODES
-_CONTEXTUAL = {"reducer": "REDUCER", "schedule": "SCHEDULE", "tactic": "TACTIC", "ordered": "ORDERED"}
+DECLARATION_WORDS = _words("op fn reducer schedule tactic instruction extern ordered") | MODES
+_CONTEXTUAL = {"reducer": "REDUCER", "schedule": "SCHEDULE", "tactic": "TACTIC", "instruction": "INSTRUCTION", "ordered": "ORDERED"}
 
 NAME = r"[A-Za-z_][A-Za-z_0-9]*"
 _PATTERN = re.compile(

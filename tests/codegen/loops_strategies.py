@@ -104,7 +104,7 @@ _simple = st.one_of(
     st.builds(Prefetch, names, _subscripts, st.booleans(), st.integers(0, 3)),
     st.builds(Require, exprs, st.integers(1, 9)),
 )
-_kinds = st.sampled_from(["serial", "parallel", "unroll", "vector"])
+_kinds = st.sampled_from(["serial", "parallel", "unroll", "vector", "tensor"])
 
 
 def _stmt_layer(s: st.SearchStrategy[Stmt]) -> st.SearchStrategy[Stmt]:

@@ -38,9 +38,9 @@ def outputs(document: str) -> list[tuple[str, str, str]]:
     for kind, text in BLOCK.findall(document):
         if kind == "tl":
             assert fmt(Source("page.tl", text)) == text, "a program that is not laid out as `fmt` does"
-            word, name = re.findall(r"^(op|tactic|schedule) (\w+)", text, re.MULTILINE)[0]
+            word, name = re.findall(r"^(op|tactic|schedule|instruction) (\w+)", text, re.MULTILINE)[0]
             if word == "schedule":
-                current = "\n".join((text, *(t for (w, n), t in declared.items() if w == "tactic" or n == name)))
+                current = "\n".join((text, *(t for (w, n), t in declared.items() if w in ("tactic", "instruction") or n == name)))
             else:
                 declared[word, name] = text
         elif kind in ("tree", "loops", "refused"):

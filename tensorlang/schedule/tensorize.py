@@ -1,0 +1,280 @@
+"""`tensorize`: the innermost loops of a sum become an instruction, once they are seen to compute what it is declared to compute.
+
+    instruction bf16_dot(c: f32[L], a: bf16[2], b: bf16[L, 2]) -> (d: f32[L]) for avx512bf16 {
+        d[l] = c[l] + sum(r in 0..2) f32(a[r]) * f32(b[l, r])
+    }
+
+    y[i, j] = sum(k) x[i, k] * w[k, j]          tensorize jv, kr with bf16_dot
+              the product of the sum is that of the instruction, with x for a and w for b; x does not move along jv, as a does not along l;
+              x and w are stored so that steps along kr go to the next element, and w so that steps along jv skip no element
+
+What an instruction means is written as an equation, so nothing is trusted: a schedule with `tensorize` is refused where the equations
+differ. A processor without the instruction computes the same by other instructions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import NoReturn
+
+from codegen.dtypes import DType
+from codegen.loops import dots
+from polyhedral.expr import Expr as Affine
+from tensorlang.diagnostics import error
+from tensorlang.schedule import operands
+from tensorlang.schedule.plan import Plan, Stage, Storage
+from tensorlang.schedule.schedule import Instruction
+from tensorlang.schedule.state import Request, State, loop_of
+from tensorlang.syntax import nodes as syntax
+from tensorlang.tensor import affine
+from tensorlang.tensor.nodes import Binary, Cast, Dynamic, Expr, Read, Reduce
+from tensorlang.tensor.scop import StatementInfo
+from tensorlang.tensor.walk import index_names, tensor_table
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """An instruction as a sum: `result[axes] = accumulator[axes] + sum(binders) lhs * rhs`."""
+
+    axes: tuple[str, ...]
+    binders: tuple[str, ...]
+    extents: Mapping[str, int | None]
+    """None for an axis of any extent."""
+    dtype: DType
+    lhs: Read
+    rhs: Read
+    types: Mapping[str, DType]
+
+
+def form_of(instruction: Instruction) -> Form | None:
+    """Return what the instruction adds up, or None when it is no such sum."""
+    program = instruction.program
+    if len(program.definitions) != 1 or len(program.definitions[0].pieces) != 1:
+        return None
+    definition = program.definitions[0]
+    match definition.pieces[0].value:
+        case Binary("+", Read() as start, Reduce() as reduce) | Binary("+", Reduce() as reduce, Read() as start):
+            pass
+        case _:
+            return None
+    factors = _factors(reduce)
+    own = tuple(affine.to_expr(a) for a in definition.axes)
+    if factors is None or start.index != own:
+        return None
+    types = {t.name: t.dtype for t in tensor_table(program).values()}
+    extents = {a: affine.constant(s) for a, s in zip(definition.axes, definition.tensors[0].shape, strict=True)}
+    extents |= {b.name: affine.difference(b.hi, b.lo) if affine.constant(b.lo) == 0 else None for b in reduce.binders}
+    return Form(definition.axes, tuple(b.name for b in reduce.binders), extents, definition.tensors[0].dtype, *factors, types)
+
+
+def _factors(reduce: Reduce) -> tuple[Read, Read] | None:
+    """Return the elements whose products a sum adds up, each at least as wide as the sum once widened."""
+    if reduce.reducer.kind != "sum" or reduce.filter is not None or len(reduce.body) != 1:
+        return None
+    match reduce.body[0]:
+        case Binary("*", lhs, rhs):
+            x, y = _element(lhs), _element(rhs)
+            return None if x is None or y is None else (x, y)
+        case _:
+            return None
+
+
+def _element(e: Expr) -> Read | None:
+    match e:
+        case Read():
+            return e
+        case Cast(_, value, False):
+            return _element(value)
+        case _:
+            return None
+
+
+# ---------------------------------------------------------------- the directive
+
+
+def tensorize(state: State, directive: syntax.Directive) -> None:
+    """Mark the loops; whether they are the instruction's is seen when all loops are in place."""
+    found = [loop_of(state, directive, n) for n in operands.names(directive, directive.operands, 2)]
+    stage = found[0][0]
+    for other, loop in found:
+        if other is not stage:
+            raise error("S0205", f"`{loop}` belongs to `{other.name}`, `{found[0][1]}` to `{stage.name}`", directive.span)
+    known = {i.name: i for i in state.instructions}
+    chosen = tuple(known.values())
+    if operands.phrase(directive, "with") is not None:
+        name = operands.name(directive, operands.the(directive, "with"))
+        if name not in known:
+            names = ", ".join(f"`{n}`" for n in known) or "none"
+            raise error("S0216", f"there is no instruction `{name}`", directive.span, help=f"the instructions are {names}")
+        chosen = (known[name],)
+    loops = tuple(loop for _, loop in found)
+    for loop in loops:
+        if stage.marks.get(loop) not in (None, "vector"):
+            raise error("S0213", f"`{loop}` is marked already, so `tensorize` cannot change it", directive.span)
+        stage.marks[loop] = "tensor" if loop in stage.reductions else "vector"
+    state.tensorized.append(Request(stage, loops, chosen, directive))
+
+
+def check_instructions(plan: Plan, state: State) -> None:
+    """Return when the loops of every request compute what one of its instructions is declared to compute.
+
+    Raises CompileError S0215 that says what differs, S0216 for instructions that are no sums of products."""
+    for request in state.tensorized:
+        refusals = [
+            r for i in request.chosen if (r := _refusal(_Site(plan, request, {copy: t for t, copy in state.copies.items()}), i)) is not None
+        ]
+        if not request.chosen or len(refusals) == len(request.chosen):
+            _refuse(request, refusals)
+
+
+@dataclass(frozen=True, slots=True)
+class _Site:
+    """Where an instruction is to go. `originals`: what packed copies are copies of."""
+
+    plan: Plan
+    request: Request
+    originals: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    why: str
+    help: str | None = None
+    rank: int = 0
+    """How far the comparison went; of several instructions the closest one is told."""
+
+
+def _refuse(request: Request, refusals: list[_Refusal]) -> NoReturn:
+    if not refusals:
+        raise error("S0216", "there is no instruction to put in the place of loops", request.directive.span, help="declare one")
+    closest = max(refusals, key=lambda r: r.rank)
+    names = " or ".join(f"`{i.name}`" for i in request.chosen[:3])
+    title = f"{', '.join(f'`{loop}`' for loop in request.loops)} cannot become {names}: {closest.why}"
+    raise error("S0215", title, request.directive.span, help=closest.help)
+
+
+def _refusal(site: _Site, instruction: Instruction) -> _Refusal | None:
+    form = form_of(instruction)
+    if form is None or len(form.axes) != 1 or len(form.binders) != 1:
+        return _Refusal("not supported yet: an instruction that is not `d[l] = c[l] + sum(r) a[r] * b[l, r]`")
+    if dots.accumulator(form.types[form.lhs.tensor], form.types[form.rhs.tensor]) != form.dtype:
+        return _Refusal("not supported yet: an instruction of these element types")
+    request, names = site.request, (*form.axes, *form.binders)
+    stage = request.stage
+    if len(request.loops) != len(names):
+        return _Refusal(f"it has {len(names)} loops", "name the loop of its lanes, then that of its sum")
+    for loop, name in zip(request.loops, names, strict=True):
+        extent, wanted = stage.extents[loop], form.extents[name]
+        if extent is None or (wanted is not None and extent != wanted) or extent & (extent - 1):
+            given = "no constant number of" if extent is None else str(extent)
+            need = f"{wanted}" if wanted is not None else "a power of two"
+            return _Refusal(f"`{loop}` has {given} iterations, the instruction {need}", f"split it by {wanted or 16} first", 1)
+    if tuple(stage.loops[-2:]) != request.loops:
+        return _Refusal("they are not the innermost loops, in this order", f"the order is now {', '.join(stage.loops)}", 1)
+    updates = [s for s in stage.statements if s.phase == "update" and s.name in stage.owned[request.loops[-1]]]
+    if not updates:
+        return _Refusal(f"`{request.loops[-1]}` is no loop of a sum", None, 1)
+    return next((r for s in updates if (r := _difference(site, form, s)) is not None), None)
+
+
+def _difference(site: _Site, form: Form, update: StatementInfo) -> _Refusal | None:
+    """Return how the update of a sum differs from the instruction."""
+    assert update.accumulator is not None
+    reduce = update.accumulator.reduce
+    types = {t.name: t.dtype for t in tensor_table(site.plan.program).values()}
+    factors = _factors(reduce)
+    if factors is None:
+        return _Refusal("what is added is not a product of two elements", None, 2)
+    if reduce.reducer.dtypes[0] != form.dtype:
+        return _Refusal(f"the sum is one of {reduce.reducer.dtypes[0]}, the instruction's of {form.dtype}", None, 2)
+    if site.plan.program.mode == "strict" and form.dtype.is_float:
+        return _Refusal("the operator is strict, and the instruction adds in an order of its own", None, 2)
+    reasons: list[_Refusal] = []
+    for lhs, rhs in (factors, factors[::-1]):
+        pairs = ((form.lhs, lhs), (form.rhs, rhs))
+        if any(form.types[own.tensor] != types[read.tensor] for own, read in pairs):
+            given, wanted = ([t[r.tensor] for r in f] for t, f in ((types, factors), (form.types, (form.lhs, form.rhs))))
+            reasons.append(_Refusal(f"it multiplies {wanted[0]} with {wanted[1]}, the sum {given[0]} with {given[1]}", None, 2))
+            continue
+        refused = next((r for own, read in pairs if (r := _misplaced(site, form, update, own, read)) is not None), None)
+        if refused is None:
+            return None
+        reasons.append(refused)
+    return max(reasons, key=lambda r: r.rank)
+
+
+def _misplaced(site: _Site, form: Form, update: StatementInfo, own: Read, read: Read) -> _Refusal | None:
+    """Return why the elements of `read` do not lie as the instruction wants those of its operand `own`."""
+    stage, (lane, along) = site.request.stage, site.request.loops
+    lanes_in_own, moves = form.axes[0] in index_names(own), _address(site.plan, update, read)
+    name = site.originals.get(read.tensor, read.tensor)
+    if moves is None:
+        return _Refusal(f"`{name}` is read at indices from data", None, 3)
+    count = form.extents[form.binders[0]] or 1
+    for start in _samples(stage):
+        step = {r: _distance(moves, start, {along: r}) for r in range(1, count)}
+        if step != {r: r for r in range(1, count)}:
+            help = f"`pack {name} as […, {stage.local(along)}]`"
+            return _Refusal(f"elements of `{name}` along `{along}` are not next to each other", help, 4)
+        skip = {n: _distance(moves, start, {lane: n}) for n in range(1, min(stage.extents[lane] or 1, 4))}
+        if not lanes_in_own and any(d != 0 for d in skip.values()):
+            return _Refusal(f"`{name}` is not the same for all of `{lane}`", None, 3)
+        if lanes_in_own and skip != {n: n * count for n in skip}:
+            help = f"`pack {name} as […, {stage.local(lane)}, {stage.local(along)}]`"
+            return _Refusal(f"elements of `{name}` along `{lane}` are not next to each other", help, 4)
+    return None
+
+
+# ---------------------------------------------------------------- where elements lie
+
+
+@dataclass(frozen=True, slots=True)
+class _Address:
+    """The storage index of an element over loops, outermost dimension first, and the extents of the storage where they are constant."""
+
+    dims: tuple[Affine, ...]
+    shape: tuple[int | None, ...]
+
+
+def _address(plan: Plan, update: StatementInfo, read: Read) -> _Address | None:
+    slots: list[Affine] = []
+    for slot in read.index:
+        if isinstance(slot, Dynamic):
+            return None
+        slots.append(slot)
+    iters = next(n for n in plan.placed.nests.values() if n.statement == update.name).iter_exprs()
+    tensor = tensor_table(plan.program)[read.tensor]
+    axes = next((d.axes for d in plan.program.definitions for t in d.tensors if t.name == read.tensor), None)
+    storage = plan.layouts.get(read.tensor)
+    names = axes or tuple(f"a{k}" for k in range(len(slots)))
+    if storage is None:
+        storage = Storage(tuple(affine.to_expr(n) for n in names), tensor.shape)
+    at: dict[str, Affine] = {n: affine.substitute(s, iters) for n, s in zip(names, slots, strict=True)}
+    return _Address(tuple(affine.substitute(d, at) for d in storage.dims), tuple(affine.constant(s) for s in storage.shape))
+
+
+def _distance(address: _Address, start: Mapping[str, int], moved: Mapping[str, int]) -> int | None:
+    """Return by how many elements the address grows, or None when that depends on a size."""
+    before, after = ([affine.evaluate(d, e) for d in address.dims] for e in (start, {**start, **moved}))
+    total, pitch = 0, 1
+    for x, y, extent in reversed(list(zip(before, after, address.shape, strict=True))):
+        if x != y:
+            if pitch < 0:
+                return None
+            total += (y - x) * pitch
+        pitch = -1 if extent is None or pitch < 0 else pitch * extent
+    return total
+
+
+def _samples(stage: Stage) -> Iterator[dict[str, int]]:
+    """Yield values of the loops at which addresses are compared: the first iterations of each, those of the instruction at 0. Whoever puts
+    the instruction into code proves its own step again, for all iterations."""
+    inner = stage.loops[-2:]
+    for first, second in product((0, 1), repeat=2):
+        values = {}
+        for k, loop in enumerate(stage.loops[:-2]):
+            extent = stage.extents[loop]
+            values[loop] = min((first, second)[k % 2], (extent or 2) - 1)
+        yield values | dict.fromkeys(inner, 0)

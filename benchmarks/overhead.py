@@ -21,7 +21,7 @@ import onnx
 from onnx import helper
 
 import tensorlang
-from tensorlang.shell.measure import onnxruntime_run
+from tensorlang.shell.peers import Task, peers, runs
 
 LIMIT_US = 10.0
 """A call of an operator on one element shall take no longer."""
@@ -61,16 +61,17 @@ def calls(seconds: float) -> list[dict[str, Any]]:
         increment = tensorlang.parse(TEXT, threads=count).increment
         data = _model().SerializeToString()
         model = tensorlang.compile(data, threads=count)
-        theirs, _ = onnxruntime_run(data, {"x": x}, count)  # type: ignore[arg-type]  # a session takes bytes as well
-        if not (increment(x) == x + 1).all() or not (model.run({"x": x})["y"] == theirs()[0]).all():
+        others = runs(Task({"x": x}, data), count, peers())
+        results_agree = all((run()[0] == x + 1).all() for run in others.values())
+        if not results_agree or not (increment(x) == x + 1).all() or not (model.run({"x": x})["y"] == x + 1).all():
             raise RuntimeError("a call returned something else than x + 1")
-        runs = {
+        contenders = {
             f"operator of one element, {count} threads": lambda run=increment: run(x),
             f"model of one operator, {count} threads": lambda run=model: run.run({"x": x}),
-            f"the same in onnxruntime, {count} threads": theirs,
+            **{f"the same in {name}, {count} threads": run for name, run in others.items()},
             "numpy x + 1": lambda: x + 1,
         }
-        for found in paired(runs, seconds):
+        for found in paired(contenders, seconds):
             told = f"limit {LIMIT_US:.0f} us" if found.name.startswith("operator") else ""
             results.append({"what": found.name, "seconds": found.median, "remark": (told + mark(found)).strip(), "timing": asdict(found)})
     return results

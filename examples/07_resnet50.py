@@ -12,7 +12,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
-from importlib.util import find_spec
 from itertools import accumulate
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -29,7 +28,8 @@ from codegen.llvm import pool
 from codegen.llvm.probe import fma_flops
 from stdlib import models
 from tensorlang.runtime.model import KernelTime
-from tensorlang.shell.measure import largest_difference, measured, onnxruntime_run
+from tensorlang.shell.measure import largest_difference, measured
+from tensorlang.shell.peers import Task, peers
 
 MODEL = "light_resnet50"
 TOLERANCE = 1e-3
@@ -49,22 +49,23 @@ def main(arguments: argparse.Namespace) -> int:
     feeds = {image.name: np.random.default_rng(0).standard_normal(image.shape).astype(np.float32)}
     ours = list(compiled.run(feeds).values())
 
-    print("\nchecking, against onnx's reference evaluator" + (" and onnxruntime" if peer_is_installed() else ""))
+    print("\nchecking, against onnx's reference evaluator and what else is installed")
     right = agree("onnx reference", ours, ReferenceEvaluator(model, new_ops=[BatchNormalization]).run(None, feeds))
     runs: dict[str, Any] = {"tensorlang": lambda: compiled.run(feeds)}
     with TemporaryDirectory() as folder:
-        if peer_is_installed():
-            path = Path(folder) / "model.onnx"
-            onnx.save(model, str(path))
-            peer, version = onnxruntime_run(str(path), feeds, threads)
-            right &= agree(f"onnxruntime {version}", ours, peer())
-            runs[f"onnxruntime {version}"] = peer
+        path = Path(folder) / "model.onnx"
+        onnx.save(model, str(path))
+        for peer in (p for p in peers() if p.name in ("onnxruntime", "openvino")):
+            run = peer.run(Task(feeds, str(path)), threads)
+            assert run is not None  # both read models
+            right &= agree(f"{peer.name} {peer.version}", ours, run())
+            runs[f"{peer.name} {peer.version}"] = run
         print("\nlatency of one image, measured in turns")
         for timing in measured(runs, arguments.seconds):
             best, middle = timing.best_seconds * 1e3, timing.median_seconds * 1e3
             print(f"  {timing.name:20} best {best:8.2f} ms   median {middle:8.2f} ms   {timing.rounds} runs")
     if len(runs) == 1:
-        print("  onnxruntime is not installed, so there is nothing to compare with")
+        print("  no peer is installed, so there is nothing to compare with")
 
     report(compiled.profile(feeds), len(model.graph.node))
     print("\nthe output is right" if right else "\nTHE OUTPUT IS WRONG")
@@ -111,10 +112,6 @@ def progress(what: str, done: int, total: int) -> None:
         print(f"\r{what} {done}/{total}", end="\n" if done == total else "", flush=True)
     elif done == total or done % 8 == 0:
         print(f"{what} {done}/{total}", flush=True)
-
-
-def peer_is_installed() -> bool:
-    return find_spec("onnxruntime") is not None
 
 
 if __name__ == "__main__":

@@ -36,9 +36,11 @@ from tensorlang.runtime.toolchain import toolchain
 from tensorlang.schedule.prove import prove_schedules
 from tensorlang.schedule.select import check_schedules
 from tensorlang.shell.arguments import parsed, random_feeds
+from tensorlang.shell.bench import Comparison, as_data, as_text, bench_model, bench_operator, results_of, with_memory
 from tensorlang.shell.doctor import findings
 from tensorlang.shell.files import write_arrays, write_text
-from tensorlang.shell.measure import Timing, largest_difference, measured, onnxruntime_run
+from tensorlang.shell.offered import library_with
+from tensorlang.shell.peers import Peer, Task, peers
 from tensorlang.shell.progress import Bar
 from tensorlang.syntax import format as formatter
 from tensorlang.syntax import parse as syntax
@@ -141,14 +143,19 @@ def show(
 
 
 @app.command()
-def explain(file: File, arguments: Arguments = None, threads: Threads = None) -> None:
-    """Explain how an operator or a model is computed, what was proven, and how fast it is."""
+def explain(
+    file: File,
+    arguments: Arguments = None,
+    measure: Annotated[bool, typer.Option("--measure", help="also measure each kernel of a model")] = False,
+    threads: Threads = None,
+) -> None:
+    """Explain how an operator or a model is computed, what was proven, how fast it could be on this machine and how fast it is."""
     if file.suffix == ".tl":
         operator, values = _operator(file, arguments, threads)
         sys.stdout.write(operator.explain(**values) + "\n")
         return
     model, values = _model(file, arguments, threads)
-    sys.stdout.write(model.explain(random_feeds(model.inputs, values)) + "\n")
+    sys.stdout.write(model.explain(random_feeds(model.inputs, values) if measure else None) + "\n")
 
 
 @app.command()
@@ -180,31 +187,42 @@ def run(
 
 @app.command()
 def bench(
-    file: File,
+    what: Annotated[str, typer.Argument(help="a .tl file, a model, or the name of a library operator", metavar="FILE|OPERATOR")],
     arguments: Arguments = None,
-    against: Annotated[str | None, typer.Option("--against", help="a peer to measure in turns: onnxruntime")] = None,
+    against: Annotated[str | None, typer.Option("--peers", help="names with commas between, or `none` (default: all installed)")] = None,
+    precision: Annotated[str, typer.Option("--precision", help="what ours computes in: f32, …")] = "f32",
     seconds: Annotated[float, typer.Option("--seconds", min=0.01, help="how long to measure")] = 3.0,
+    memory: Annotated[bool, typer.Option("--memory/--no-memory", help="peak memory of a model, each contender in its own process")] = True,
     threads: Threads = None,
     as_json: Json = False,
 ) -> None:
-    """Measure an operator or a model; inputs of a model that are not given are random."""
-    if against not in (None, "onnxruntime"):
-        raise typer.BadParameter(f"unknown peer `{against}`; known is `onnxruntime`")
+    """Measure an operator or a model next to every installed peer, in turns. Inputs of a model that are not given are random."""
+    chosen = peers(None if against is None else [] if against == "none" else against.split(","))
+    count, file = _tools(threads).threads, Path(what)
     if file.suffix == ".tl":
-        if against is not None:
-            raise typer.BadParameter("a peer is compared on models alone")
         operator, values = _operator(file, arguments, threads)
-        _report(measured({"tensorlang": lambda: operator(**values)}, seconds), None, as_json)
-        return
-    model, values = _model(file, arguments, threads)
-    feeds = random_feeds(model.inputs, values)
-    runs: dict[str, Any] = {"tensorlang": lambda: model.run(feeds)}
-    difference = None
-    if against is not None:
-        peer, version = onnxruntime_run(str(file), feeds, _tools(threads).threads)
-        runs[f"onnxruntime {version}"] = peer
-        difference = largest_difference(list(model.run(feeds).values()), peer())
-    _report(measured(runs, seconds), difference, as_json)
+        found = bench_operator(operator, values, Task({}), count, (), seconds)
+    elif file.suffix or file.exists():
+        model, values = _model(file, arguments, threads, precision)
+        feeds = random_feeds(model.inputs, values)
+        found = bench_model(model, Task(feeds, what), count, precision, chosen, seconds)
+        if memory:
+            found = with_memory(found, file, feeds, precision)
+    else:
+        found = _bench_library(what, parsed(arguments or ()), count, precision, chosen, seconds)
+    _say(as_data(found), as_text(found), as_json)
+
+
+def _bench_library(name: str, values: dict[str, Any], threads: int, precision: str, chosen: Sequence[Peer], seconds: float) -> Comparison:
+    """Return a library operator next to `chosen`; where its weights are part of a model, ours is compiled from that model too."""
+    library = library_with(name)
+    operator = Operator(name, library.module(), _tools(threads))
+    arrays = {n: np.ascontiguousarray(v) for n, v in values.items() if isinstance(v, np.ndarray)}
+    attributes = {n: v for n, v in values.items() if n not in arrays}
+    task = library.task(name, arrays, attributes, tuple(results_of(operator(**values))))
+    if not task.weights:
+        return bench_operator(operator, values, task, threads, chosen, seconds)
+    return bench_model(compile_model(task.model, precision=precision, threads=threads), task, threads, precision, chosen, seconds)
 
 
 @app.command()
@@ -247,11 +265,13 @@ def _names(ops: Operators) -> str:
     return ", ".join(f"`{n}`" for n in ops) or "none"
 
 
-def _model(file: Path, arguments: Sequence[str] | None, threads: int | None) -> tuple[CompiledModel, dict[str, Any]]:
+def _model(
+    file: Path, arguments: Sequence[str] | None, threads: int | None, precision: str = "f32"
+) -> tuple[CompiledModel, dict[str, Any]]:
     values = parsed(arguments or ())
     shapes = {name: v.shape for name, v in values.items() if isinstance(v, np.ndarray)}
     with Bar() as bar:
-        model = compile_model(str(file), threads=threads, shapes=shapes or None, progress=bar)
+        model = compile_model(str(file), precision=precision, threads=threads, shapes=shapes or None, progress=bar)
     return model, values
 
 
@@ -264,19 +284,6 @@ def _show_model(file: Path, stage: Stage | None, threads: int | None) -> None:
 
 def _no_stage(stage: str, what: str, there: Sequence[str]) -> CompileError:
     return error("C0212", f"there is no stage `{stage}` of {what}", help=f"known are {', '.join(f'`{t}`' for t in there)}")
-
-
-def _report(timings: Sequence[Timing], difference: float | None, as_json: bool) -> None:
-    ours = timings[0]
-    lines = [
-        f"{t.name:24} best {t.best_seconds * 1e3:10.4f} ms   median {t.median_seconds * 1e3:10.4f} ms   {t.rounds} runs"
-        + (f", {t.disturbed:.0%} disturbed" if t.disturbed else "")
-        + ("" if t is ours else f"   x{t.median_seconds / ours.median_seconds:.2f} of ours")
-        for t in timings
-    ]
-    if difference is not None:
-        lines.append(f"largest difference {difference:.2g} of the largest value")
-    _say({"timings": [asdict(t) for t in timings], "largest_difference": difference}, "\n".join(lines), as_json)
 
 
 def _say(data: dict[str, Any], text: str, as_json: bool) -> None:

@@ -69,18 +69,21 @@ def dot_ops(a: DType, b: DType, *, seconds: float = 0.15) -> float:
     return 2.0 * dots.group(a) * chains * target.lanes(total) * _STEPS / _best(run, seconds, 1)
 
 
-def read_bandwidth(size_bytes: int, *, seconds: float = 0.05) -> float:
-    """Return the bytes per second at which one thread sums an array of `size_bytes`, again and again."""
-    data, total = _aligned(_floats(size_bytes)), _aligned(128)
-    run = _entry(_read_kernel(data.size), [data, total], host())
-    return data.nbytes * _rounds(data.size) / _best(run, seconds, 1)
+def read_bandwidth(size_bytes: int, *, threads: int = 1, seconds: float = 0.05) -> float:
+    """Return the bytes per second at which `threads` threads sum arrays of `size_bytes`, each its own, again and again."""
+    count = _count(size_bytes)
+    data, total = _aligned(count * threads), _aligned(128 * threads)
+    run = _entry(_read_kernel(count, threads), [data, total], host())
+    return data.nbytes * _rounds(count) / _best(run, seconds, threads)
 
 
-def copy_bandwidth(size_bytes: int, *, stream: bool = False, seconds: float = 0.05) -> float:
-    """Return the bytes per second, read plus written, at which one thread copies an array of `size_bytes`. `stream` bypasses the caches."""
-    data, copy = _aligned(_floats(size_bytes)), _aligned(_floats(size_bytes))
-    run = _entry(_copy_kernel(data.size, stream), [data, copy], host())
-    return 2.0 * data.nbytes * _rounds(data.size) / _best(run, seconds, 1)
+def copy_bandwidth(size_bytes: int, *, threads: int = 1, stream: bool = False, seconds: float = 0.05) -> float:
+    """Return the bytes per second, read plus written, at which `threads` threads copy arrays of `size_bytes`, each its own. `stream`
+    bypasses the caches."""
+    count = _count(size_bytes)
+    data, copy = _aligned(count * threads), _aligned(count * threads)
+    run = _entry(_copy_kernel(count, threads, stream), [data, copy], host())
+    return 2.0 * data.nbytes * _rounds(count) / _best(run, seconds, threads)
 
 
 def _best(run: Callable[[], None], seconds: float, threads: int) -> float:
@@ -168,36 +171,44 @@ def _add_up(dtype: DType, thread: Var, chain: Var, lane: Var, lanes: int) -> Stm
     return For("lane", Int(0), Int(lanes), (Store("data", place, Binary("+", Load("data", place), term)),), "vector", lanes)
 
 
-def _read_kernel(count: int) -> Function:
-    return _blocks("read", count, "total", lambda at: Binary("+", Load("total", at), Load("data", _place())), stream=False)
+def _read_kernel(count: int, threads: int) -> Function:
+    place = _place(count)
+    return _blocks("read", count, threads, "total", lambda at: Binary("+", Load("total", at), Load("data", place)), stream=False)
 
 
-def _copy_kernel(count: int, stream: bool) -> Function:
-    return _blocks("copy", count, None, lambda at: Load("data", _place()), stream)
+def _copy_kernel(count: int, threads: int, stream: bool) -> Function:
+    place = _place(count)
+    return _blocks("copy", count, threads, None, lambda at: Load("data", place), stream)
 
 
-def _place() -> tuple[Index, ...]:
-    return (Add(Add(Mul(Int(128), Var("block")), Mul(Int(16), Var("part"))), Var("lane")),)
+def _place(count: int) -> tuple[Index, ...]:
+    """Return where an element of the thread's own array is."""
+    own = Add(Mul(Int(count), Var("thread")), Mul(Int(128), Var("block")))
+    return (Add(Add(own, Mul(Int(16), Var("part"))), Var("lane")),)
 
 
-def _blocks(name: str, count: int, registers: str | None, value: Callable[[tuple[Index, ...]], Expr], stream: bool) -> Function:
+def _blocks(
+    name: str, count: int, threads: int, registers: str | None, value: Callable[[tuple[Index, ...]], Expr], stream: bool
+) -> Function:
     """Return a kernel over 128 elements at a time, eight vectors of sixteen; results go to registers or to a second array."""
     here: tuple[Index, ...] = (Add(Mul(Int(16), Var("part")), Var("lane")),)
+    kept: tuple[Index, ...] = (Add(Mul(Int(128), Var("thread")), here[0]),)
 
     def over_block(statement: Stmt) -> Stmt:
         return For("part", Int(0), Int(8), (For("lane", Int(0), Int(16), (statement,), "vector", 16),), "unroll", 8)
 
-    store = Store("total", here, value(here)) if registers else Store("result", _place(), value(here), stream)
+    store = Store("total", here, value(here)) if registers else Store("result", _place(count), value(here), stream)
     once = For("block", Int(0), FloorDiv(Int(count), Int(128)), (over_block(store),))
     loop = For("round", Int(0), Int(_rounds(count)), (once,))
-    size = Int(128) if registers else Int(count)
-    params = (_buffer("data", Int(count)), _buffer("result", size))
+    size = Int(128 * threads) if registers else Int(count * threads)
+    params = (_buffer("data", Int(count * threads)), _buffer("result", size))
     body: tuple[Stmt, ...] = (loop,)
     if registers:
         clear = over_block(Store("total", here, Const(0.0, params[0].dtype)))
-        keep = over_block(Store("result", here, Load("total", here)))
+        keep = over_block(Store("result", kept, Load("total", here)))
         body = (Alloc(Buffer("total", params[0].dtype, (Int(128),), "registers")), clear, loop, keep)
-    return Function(f"{name}_{count}_{int(stream)}", (), params, body, frozenset({"result"}))
+    shared = For("thread", Int(0), Int(threads), body, "parallel")
+    return Function(f"{name}_{count}_{threads}_{int(stream)}", (), params, (shared,), frozenset({"result"}))
 
 
 def _buffer(name: str, extent: Index) -> Buffer:
@@ -209,7 +220,8 @@ def _rounds(count: int) -> int:
     return max(1, (1 << 20) // count)
 
 
-def _floats(size_bytes: int) -> int:
+def _count(size_bytes: int) -> int:
+    """Return how many floats such an array has: whole blocks."""
     return max(1, size_bytes // 512) * 128
 
 

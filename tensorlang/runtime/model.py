@@ -21,6 +21,7 @@ from tensorlang.graph.pipeline import optimise
 from tensorlang.runtime.bundle import Draft, load_bundle
 from tensorlang.runtime.executable import Executable, Progress, Toolchain, build, quiet, timed
 from tensorlang.runtime.feeds import as_array, check_named, checked
+from tensorlang.runtime.roofline import Bound, Roofline, bound_of, ceilings_for, roofline_of
 from tensorlang.runtime.work import Work, work_of
 
 Array = np.ndarray[Any, Any]
@@ -99,13 +100,19 @@ class CompiledModel:
         return (found if found is not None else self._for(feeds)).run(feeds)
 
     def explain(self, feeds: Mapping[str, object] | None = None) -> str:
-        """Return the kernels in the order they run, what each computes, and how the memory is laid out; with `feeds` also their times."""
+        """Return the kernels in the order they run: what each computes, how fast that could be on this machine, where its schedule is
+        from; with `feeds` also the times they take."""
         found = self._known() if feeds is None or self._static is not None else self._for(feeds)
         return _explain(found, feeds)
 
     def profile(self, feeds: Mapping[str, object]) -> tuple[KernelTime, ...]:
         """Return each kernel's time in a run, in the order they run. Raises RunError as `run` does."""
         return _profile(self._static if self._static is not None else self._for(feeds), feeds)
+
+    def roofline(self, feeds: Mapping[str, object] | None = None) -> Roofline:
+        """Return what the kernels have to do for inputs of such shapes, and how fast this machine could do it."""
+        found = self._known() if feeds is None or self._static is not None else self._for(feeds)
+        return roofline_of([k.program for k in found.executable.kernels], self._toolchain.threads)
 
     def _known(self) -> Specialised:
         if self._static is not None:
@@ -166,9 +173,17 @@ def _profile(found: Specialised, feeds: Mapping[str, object]) -> tuple[KernelTim
     )
 
 
+def _bounds(executable: Executable) -> tuple[tuple[Work, Bound], ...]:
+    """Return how much each kernel has to do, and how fast that could be."""
+    works = [work_of(k.program) for k in executable.kernels]
+    threads = executable.toolchain.threads
+    return tuple((w, bound_of(w, ceilings_for(k.program, threads))) for w, k in zip(works, executable.kernels, strict=True))
+
+
 def _explain(found: Specialised, feeds: Mapping[str, object] | None) -> str:
     executable = found.executable
-    times = _profile(found, feeds) if feeds is not None else None
+    times = [t.seconds for t in _profile(found, feeds)] if feeds is not None else None
+    bounds = _bounds(executable)
     graph = executable.graph
     lines = [
         f"model `{graph.name}`: {len(executable.kernels)} kernels ({len({a.symbol for a in executable.artifacts})} distinct), "
@@ -176,21 +191,38 @@ def _explain(found: Specialised, feeds: Mapping[str, object] | None) -> str:
     ]
     for k, kernel in enumerate(executable.kernels):
         result = graph.values[kernel.outputs[0]]
-        time = f"{times[k].seconds * 1e6:10.1f} us {_rate(times[k]):>7} GFLOP/s  " if times is not None else ""
-        lines.append(f"{k:4}  {time}{kernel.program.name}: {result.dtype}{list(result.shape)}  =  {' + '.join(members(kernel))}")
-        lines += [f"          {line}" for line in _schedule(executable.artifacts[k])]
+        about = [_roofline(*bounds[k]), *([] if times is None else [_took(*bounds[k], times[k])]), *_schedule(executable.artifacts[k])]
+        lines.append(f"{k:4}  {kernel.program.name}: {result.dtype}{list(result.shape)}  =  {' + '.join(members(kernel))}")
+        lines += [f"          {line}" for line in about]
+    flops, best = sum(w.flops for w, _ in bounds), sum(b.seconds for _, b in bounds)
+    lines.append(f"      in all {flops:.3g} operations, at best {_us(best)}")
     if times is not None:
-        lines.append(f"      {sum(t.seconds for t in times) * 1e6:10.1f} us  in all")
+        lines[-1] += f", took {_us(sum(times))}, {_share(best, sum(times))} of the roofline"
     return "\n".join(lines)
+
+
+def _roofline(work: Work, bound: Bound) -> str:
+    """Return what a kernel has to do, and how fast that could be."""
+    ratio = f"{work.intensity:.3g} operations a byte"
+    return f"{work.flops:.3g} operations, {_size(work.moved_bytes)}, {ratio}, bound by {bound.by}: at best {_us(bound.seconds)}"
+
+
+def _took(work: Work, bound: Bound, seconds: float) -> str:
+    rate = f", {work.flops / seconds * 1e-9:.1f} GFLOP/s" if work.flops and seconds else ""
+    return f"took {_us(seconds)}, {_share(bound.seconds, seconds)} of the roofline{rate}"
+
+
+def _us(seconds: float) -> str:
+    return f"{seconds * 1e6:.1f} us"
+
+
+def _share(best: float, seconds: float) -> str:
+    return f"{best / seconds:.0%}" if seconds else "-"
 
 
 def _schedule(artifact: Artifact) -> tuple[str, ...]:
     """Return where a kernel's schedule came from, and what was refused before."""
     return (artifact.origin, *(f"not {tried}" for tried in artifact.tried if ": refused: " in tried))
-
-
-def _rate(time: KernelTime) -> str:
-    return f"{time.work.flops / time.seconds * 1e-9:.1f}" if time.seconds else "-"
 
 
 def _size(count: int) -> str:

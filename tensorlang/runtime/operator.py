@@ -36,6 +36,7 @@ from tensorlang.graph.verify import result_tensors
 from tensorlang.runtime.executable import Toolchain, object_of, workspace_threads
 from tensorlang.runtime.feeds import as_array, row_major
 from tensorlang.runtime.library import Roles, installed_roles, with_roles
+from tensorlang.runtime.roofline import Bound, Roofline, bound_of, ceilings_for, roofline_of
 from tensorlang.runtime.sized import Variant, sizes_in, variant
 from tensorlang.runtime.toolchain import toolchain
 from tensorlang.runtime.work import Work, work_of
@@ -150,7 +151,11 @@ class Operator:
         call = sorted_out(self.declaration, args, named)
         made = self.compiled(call)
         known = replace(made, program=self._checked(call, symbolic=False)) if self.symbolic else made
-        return explain(known, [row_major(a) for a in call.arrays])
+        return explain(known, [row_major(a) for a in call.arrays], self.tools.threads)
+
+    def roofline(self, /, *args: Any, **named: Any) -> Roofline:
+        """Return what there is to do for arguments like these, and how fast this machine could do it."""
+        return roofline_of([self._checked(sorted_out(self.declaration, args, named), symbolic=False)], self.tools.threads)
 
     def program(self, /, *args: Any, **named: Any) -> Program:
         """Return the operator as tensor IR for arguments like these."""
@@ -435,7 +440,7 @@ def _port(tensor: Tensor) -> Port:
 # ---------------------------------------------------------------- explaining
 
 
-def explain(made: Compiled, arrays: list[Array]) -> str:
+def explain(made: Compiled, arrays: list[Array], threads: int) -> str:
     """Return the report of one signature: schedule, loops, compile time, and the measured time with the work it stands for."""
     seconds = best_time(lambda: made.native(*arrays))
     artifact = made.artifact
@@ -454,6 +459,7 @@ def explain(made: Compiled, arrays: list[Array]) -> str:
             f"compiled   {compiled}{' (from the cache)' if artifact.cached else ''}",
             f"time       {_seconds(seconds)}",
             *_rates(work, seconds),
+            _roofline(bound_of(work, ceilings_for(made.program, threads)), work, seconds),
         ]
     )
 
@@ -479,6 +485,13 @@ def _rates(work: Work, seconds: float) -> Iterator[str]:
     if work.flops:
         yield f"work       {work.flops:.3g} operations, {work.flops / seconds * 1e-9:.1f} G/s"
     yield f"memory     {work.moved_bytes:.3g} bytes in and out, {work.moved_bytes / seconds * 1e-9:.1f} GB/s"
+
+
+def _roofline(bound: Bound, work: Work, seconds: float) -> str:
+    return (
+        f"roofline   {work.intensity:.3g} operations a byte, bound by {bound.by}: at best {_seconds(bound.seconds)}, "
+        f"reached {bound.seconds / seconds:.0%}"
+    )
 
 
 def _seconds(seconds: float) -> str:

@@ -19,7 +19,20 @@ class Work:
     """`flops` counts arithmetic of values, an elementary function as one; selects, casts and index arithmetic are free."""
 
     flops: int
-    moved_bytes: int
+    read_bytes: int
+    written_bytes: int
+
+    @property
+    def moved_bytes(self) -> int:
+        return self.read_bytes + self.written_bytes
+
+    @property
+    def intensity(self) -> float:
+        """Operations for each byte that moves."""
+        return self.flops / self.moved_bytes if self.moved_bytes else 0.0
+
+    def __add__(self, other: Work) -> Work:
+        return Work(self.flops + other.flops, self.read_bytes + other.read_bytes, self.written_bytes + other.written_bytes)
 
 
 def work_of(program: Program) -> Work:
@@ -28,7 +41,7 @@ def work_of(program: Program) -> Work:
     for definition in program.definitions:
         points = prod(walk.shape_of(definition.tensors[0], {}))
         flops += points * sum(_operations(piece.value) for piece in definition.pieces) // max(1, len(definition.pieces))
-    return Work(flops, sum(_bytes(t) for t in (*program.params, *result_tensors(program))))
+    return Work(flops, sum(map(_bytes, program.params)), sum(map(_bytes, result_tensors(program))))
 
 
 def _operations(e: Expr) -> int:

@@ -7,7 +7,6 @@ medians are taken over the others when there are at least three.
 
 from __future__ import annotations
 
-import importlib
 import resource
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,8 +15,6 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-
-from tensorlang.diagnostics import error
 
 Array = np.ndarray[Any, Any]
 ROUNDS = 3
@@ -76,19 +73,6 @@ def _timing(name: str, samples: Sequence[tuple[float, bool]]) -> Timing:
     calm = [seconds for seconds, disturbed in samples if not disturbed]
     used = calm if len(calm) >= 3 else every
     return Timing(name, min(every), median(used), len(every), 1 - len(calm) / len(every))
-
-
-def onnxruntime_run(path: str, feeds: Mapping[str, Array], threads: int) -> tuple[Callable[[], list[Array]], str]:
-    """Return a function that runs an ONNX file in onnxruntime, and its version. Raises CompileError C0221 when it is not installed."""
-    try:
-        peer = importlib.import_module("onnxruntime")
-    except ImportError:
-        raise error("C0221", "onnxruntime is not installed", help="pip install onnxruntime") from None
-    options = peer.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.log_severity_level = 3
-    session = peer.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    return lambda: list(session.run(None, dict(feeds))), str(peer.__version__)
 
 
 def largest_difference(ours: Sequence[Array], theirs: Sequence[Array]) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from stdlib.equivalents import Library
 from stdlib.onnx import Importer
 from tensorlang import api, cli
+from tensorlang.shell import offered
 
 
 @pytest.fixture(autouse=True)
@@ -49,12 +52,51 @@ def test_a_model_runs_on_files(capsys: Any, net: Path, tmp_path: Path) -> None:
     np.testing.assert_allclose(np.load(tmp_path / "y.npz")["y"], np.maximum(x @ weight, 0), rtol=1e-6)
 
 
-def test_a_model_is_measured_against_onnxruntime(capsys: Any, net: Path) -> None:
-    code, out, _ = run(capsys, "bench", net, "--against", "onnxruntime", "--seconds", "0.1", "--json", "-t", "1")
+def test_a_model_is_measured_next_to_peers(capsys: Any, net: Path) -> None:
+    code, out, _ = run(capsys, "bench", net, "--peers", "onnxruntime", "--seconds", "0.1", "--no-memory", "--json", "-t", "1")
     assert code == 0
     found = json.loads(out)
-    assert [t["name"].split()[0] for t in found["timings"]] == ["tensorlang", "onnxruntime"]
-    assert found["largest_difference"] < 1e-5
+    assert [(t["name"], t["precision"]) for t in found["timings"]] == [("tensorlang", "f32"), ("onnxruntime", "f32")]
+    assert found["timings"][1]["largest_difference"] < 1e-5
+    assert found["best_f32_peer"] == "onnxruntime" and found["ratio"] > 0
+    assert (found["operations"], found["moved_bytes"], found["threads"]) == (2 * 2 * 4 * 3 + 2 * 3, 4 * (8 + 12 + 6), 1)
+
+
+def test_the_memory_of_each_contender_is_that_of_its_own_process(capsys: Any, net: Path) -> None:
+    code, out, _ = run(capsys, "bench", net, "--peers", "onnxruntime", "--seconds", "0.01", "-t", "1")
+    assert code == 0
+    assert [("MiB" in line, "% of the roofline" in line) for line in out.splitlines()] == [(True, True), (True, True), (False, False)]
+    assert re.fullmatch(r"x[\d.]+ of the best f32 peer, onnxruntime", out.splitlines()[-1])
+
+
+def test_a_model_is_measured_in_a_precision(capsys: Any, net: Path) -> None:
+    code, out, err = run(capsys, "bench", net, "--precision", "f7", "--peers", "none", "-t", "1")
+    assert (code, out) == (1, "")
+    assert "C0103" in err
+
+
+@pytest.mark.parametrize(
+    ("operator", "arguments"),
+    [
+        ("matmul", ["a=f32[3,4]", "b=f32[4,5]"]),
+        ("softmax", ["x=f32[3,5]", "axis=1"]),
+        ("layer_norm", ["x=f32[3,8]", "g=f32[8]", "b=f32[8]", "axis=1"]),
+        ("map", ["x=f32[9]", "f=relu"]),
+        ("map", ["x=f32[9]", "f=gelu"]),
+        ("transpose", ["x=f32[3,4]", "perm=(1,0)"]),
+        ("reduce_sum", ["x=f32[3,4]", "axis=1", "count=1"]),
+        ("conv", ["x=f32[1,3,8,8]", "w=f32[4,3,3,3]", "b=f32[4]", "stride=(2,2)", "lo=(1,1)", "hi=(1,1)"]),
+    ],
+)
+def test_a_library_operator_is_measured_next_to_what_peers_call_it(
+    capsys: Any, monkeypatch: pytest.MonkeyPatch, operator: str, arguments: list[str]
+) -> None:
+    monkeypatch.setattr(offered, "installed_operators", lambda: (Library(),))
+    code, out, _ = run(capsys, "bench", operator, *arguments, "--peers", "onnxruntime,numpy", "--seconds", "0.01", "--json", "-t", "1")
+    assert code == 0
+    found = json.loads(out)["timings"]
+    assert found[1]["name"] == "onnxruntime"
+    assert [t["name"] for t in found if (t["largest_difference"] or 0) > 1e-5] == []
 
 
 def test_a_model_is_shown_and_explained(capsys: Any, net: Path) -> None:
@@ -64,7 +106,15 @@ def test_a_model_is_shown_and_explained(capsys: Any, net: Path) -> None:
     assert "op matmul_" in out
     code, out, _ = run(capsys, "explain", net, "-t", "1")
     assert code == 0
-    assert "1 kernels (1 distinct)" in out
+    assert "1 kernels (1 distinct)" in out and "took" not in out
+
+
+def test_explain_puts_each_kernel_on_the_roofline(capsys: Any, net: Path) -> None:
+    code, out, _ = run(capsys, "explain", net, "--measure", "-t", "1")
+    assert code == 0
+    assert re.search(
+        r"54 operations, 104 bytes, 0\.519 operations a byte, bound by .*: at best [\d.]+ us\n +took [\d.]+ us, \d+% of the roof", out
+    )
 
 
 @pytest.mark.parametrize(

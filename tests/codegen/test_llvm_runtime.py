@@ -408,3 +408,5 @@ def test_probes_measure_something() -> None:
     assert fma_flops(f64, threads=2, seconds=0.001) > 0
     assert read_bandwidth(1 << 14, seconds=0.001) > 0
     assert copy_bandwidth(1 << 14, stream=True, seconds=0.001) > 0
+    assert read_bandwidth(1 << 14, threads=2, seconds=0.001) > 0
+    assert copy_bandwidth(1 << 14, threads=2, seconds=0.001) > 0

@@ -1,0 +1,127 @@
+"""How fast a program could be on this machine: what it has to do against what the machine can, both measured.
+
+    compute    operations over the rate of fused multiply-adds
+    memory     bytes in and out, each once, over the bandwidth of the smallest cache that holds them
+    best       the longer of the two; which one that is says what the program is bound by
+
+Bytes that are both read and written back move at the speed of a copy, further ones at the speed of a sum. What a program reads may well
+lie in a larger cache than it needs, and sums of exponentials are more than multiply-adds: the best time is a bound, not a promise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from codegen.dtypes import DType, f32, f64
+from codegen.llvm.probe import copy_bandwidth, fma_flops, read_bandwidth
+from tensorlang.runtime.work import Work, work_of
+from tensorlang.tensor.nodes import Program
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A cache, or memory: how much it holds, and the bytes per second of all threads together."""
+
+    name: str
+    size_bytes: int
+    read: float
+    copy: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ceilings:
+    """What `threads` threads of this machine can do: operations per second, and bytes per second at each level from the smallest up."""
+
+    threads: int
+    flops: float
+    levels: tuple[Level, ...]
+
+    def level(self, moved_bytes: int) -> Level:
+        """Return the smallest level that holds so many bytes."""
+        return next((level for level in self.levels if moved_bytes <= level.size_bytes), self.levels[-1])
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The shortest times a program could take for its arithmetic and for its bytes."""
+
+    compute_seconds: float
+    memory_seconds: float
+    level: str
+
+    @property
+    def seconds(self) -> float:
+        return max(self.compute_seconds, self.memory_seconds)
+
+    @property
+    def by(self) -> str:
+        """What the program is bound by: `compute`, or `memory` with the level its bytes come from."""
+        return "compute" if self.compute_seconds >= self.memory_seconds else f"memory ({self.level})"
+
+
+@dataclass(frozen=True, slots=True)
+class Roofline:
+    """What all kernels of a model or an operator have to do, and the shortest time they could take one after the other."""
+
+    work: Work
+    seconds: float
+
+
+def roofline_of(programs: Sequence[Program], threads: int) -> Roofline:
+    """Return the roofline of programs that run one after the other."""
+    works = [work_of(p) for p in programs]
+    bounds = [bound_of(w, ceilings_for(p, threads)) for w, p in zip(works, programs, strict=True)]
+    return Roofline(sum(works, Work(0, 0, 0)), sum(b.seconds for b in bounds))
+
+
+def bound_of(work: Work, ceilings: Ceilings) -> Bound:
+    """Return how fast `work` could be done."""
+    level = ceilings.level(work.moved_bytes)
+    both = min(work.read_bytes, work.written_bytes)
+    memory = 2 * both / level.copy + (work.read_bytes - both) / level.read + (work.written_bytes - both) / level.copy
+    return Bound(work.flops / ceilings.flops, memory, level.name)
+
+
+def ceilings_for(program: Program, threads: int) -> Ceilings:
+    """Return the ceilings for the element type that the program computes in."""
+    return ceilings(threads, f64 if any(t.dtype is f64 for d in program.definitions for t in d.tensors) else f32)
+
+
+@cache
+def ceilings(threads: int = 1, dtype: DType = f32) -> Ceilings:
+    """Return what this machine can do, measured once in a process; that takes about a second."""
+    return Ceilings(threads, max(fma_flops(dtype, threads=threads) for _ in range(2)), _levels(threads))
+
+
+@cache
+def _levels(threads: int) -> tuple[Level, ...]:
+    sizes = cache_sizes()
+    last = sizes[-1][1]
+    shares = [(name, size * threads, size // 4) for name, size in sizes[:-1]]
+    shares += [(sizes[-1][0], last, last // 4 // threads), ("DRAM", 1 << 62, 4 * last // threads)]
+    return tuple(_measured(name, holds, probed, threads) for name, holds, probed in shares)
+
+
+def _measured(name: str, holds: int, probed: int, threads: int) -> Level:
+    copies = (copy_bandwidth(probed, threads=threads, stream=stream, seconds=_SECONDS) for stream in (False, True))
+    return Level(name, holds, read_bandwidth(probed, threads=threads, seconds=_SECONDS), max(copies))
+
+
+_SECONDS = 0.03
+
+
+def cache_sizes(folder: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> tuple[tuple[str, int], ...]:
+    """Return the names and bytes of the data caches, the smallest first; the last is shared by all threads."""
+    found = {}
+    for index in sorted(folder.glob("index*")):
+        level, kind, size = ((index / part).read_text().strip() for part in ("level", "type", "size"))
+        if kind != "Instruction":
+            found[f"L{level}"] = int(size.rstrip("KM")) << (20 if size.endswith("M") else 10)
+    return tuple(sorted(found.items(), key=lambda item: item[1])) or _USUAL
+
+
+_USUAL = (("L1", 32 << 10), ("L2", 1 << 20), ("L3", 32 << 20))
+"""Taken where the system does not say."""

@@ -1,0 +1,164 @@
+"""A model or an operator next to every peer: times, rates, the share of the roofline, differences between results, memory.
+
+tensorlang                1.92 ms   265.1 GFLOP/s    98 % of the roofline
+onnxruntime 1.31.1        2.03 ms   250.9 GFLOP/s    93 % of the roofline   x1.06
+x1.06 of the best f32 peer, onnxruntime
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tensorlang.runtime.model import CompiledModel
+from tensorlang.runtime.operator import Operator
+from tensorlang.runtime.roofline import Roofline
+from tensorlang.shell.measure import Timing, largest_difference, measured
+from tensorlang.shell.peers import Peer, Run, Task, runs
+
+Array = np.ndarray[Any, Any]
+OURS = "tensorlang"
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """One line of a comparison. `difference`: of its results from ours, relative to the largest value; `peak_mib`: of a process that does
+    nothing else, None where that was not asked for or failed."""
+
+    timing: Timing
+    version: str
+    precision: str
+    difference: float | None = None
+    peak_mib: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Ours first, then the peers."""
+
+    contenders: tuple[Contender, ...]
+    roofline: Roofline
+    threads: int
+
+    @property
+    def best(self) -> Contender | None:
+        """The fastest peer that computes in f32."""
+        exact = [c for c in self.contenders[1:] if c.precision == "f32"]
+        return min(exact, key=lambda c: c.timing.median_seconds, default=None)
+
+    def ratio(self, other: Contender) -> float:
+        """Return how many times as long as ours the other takes, by medians."""
+        return other.timing.median_seconds / self.contenders[0].timing.median_seconds
+
+
+def bench_model(model: CompiledModel, task: Task, threads: int, precision: str, chosen: Sequence[Peer], seconds: float) -> Comparison:
+    """Return a compiled model next to `chosen`."""
+    feeds = dict(task.feeds)
+    return _compared(lambda: list(model.run(feeds).values()), task, model.roofline(feeds), threads, precision, chosen, seconds)
+
+
+def bench_operator(
+    operator: Operator, given: Mapping[str, Any], task: Task, threads: int, chosen: Sequence[Peer], seconds: float
+) -> Comparison:
+    """Return an operator next to `chosen`."""
+    return _compared(lambda: results_of(operator(**given)), task, operator.roofline(**given), threads, "f32", chosen, seconds)
+
+
+def results_of(found: object) -> list[Array]:
+    """Return what an operator returned as a list."""
+    return [np.asarray(r) for r in (found if isinstance(found, tuple) else (found,))]
+
+
+def _compared(
+    ours: Run, task: Task, roofline: Roofline, threads: int, precision: str, chosen: Sequence[Peer], seconds: float
+) -> Comparison:
+    others = runs(task, threads, chosen)
+    expected = [np.array(r) for r in ours()]
+    differences = {name: largest_difference(expected, run()) for name, run in others.items()}
+    by_name = {p.name: p for p in chosen}
+    first, *rest = measured({OURS: ours, **others}, seconds)
+    peers = (Contender(t, by_name[t.name].version, by_name[t.name].precision, differences[t.name]) for t in rest)
+    return Comparison((Contender(first, "", precision), *peers), roofline, threads)
+
+
+# ---------------------------------------------------------------- memory
+
+
+def with_memory(found: Comparison, file: Path, feeds: Mapping[str, Array], precision: str) -> Comparison:
+    """Return the comparison of a model with the memory that each contender needs."""
+    peaks = {c.timing.name: peak_of(c.timing.name, file, feeds, found.threads, precision) for c in found.contenders}
+    return replace(found, contenders=tuple(replace(c, peak_mib=peaks[c.timing.name]) for c in found.contenders))
+
+
+def peak_of(name: str, file: Path, feeds: Mapping[str, Array], threads: int, precision: str) -> float | None:
+    """Return the peak resident memory in MiB of a process that loads the model in the contender `name` and runs it, None if it fails."""
+    with tempfile.TemporaryDirectory() as folder:
+        arrays = Path(folder) / "feeds.npz"
+        np.savez(arrays, allow_pickle=False, **feeds)
+        command = [sys.executable, "-m", "tensorlang.shell.peak", name, str(file), str(arrays), str(threads), precision]
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    return float(done.stdout.split()[-1]) if done.returncode == 0 else None
+
+
+# ---------------------------------------------------------------- reporting
+
+
+def as_text(found: Comparison) -> str:
+    """Return a line for each contender, and the ratio to the best f32 peer."""
+    lines = [_line(found, c) for c in found.contenders]
+    best = found.best
+    if best is not None:
+        lines.append(f"x{found.ratio(best):.2f} of the best f32 peer, {best.timing.name}")
+    return "\n".join(lines)
+
+
+def _line(found: Comparison, c: Contender) -> str:
+    name = f"{c.timing.name} {c.version}".strip()
+    parts = [f"{name:26} median {c.timing.median_seconds * 1e3:10.4f} ms", f"best {c.timing.best_seconds * 1e3:10.4f} ms"]
+    if found.roofline.work.flops:
+        parts.append(f"{found.roofline.work.flops / c.timing.median_seconds * 1e-9:7.1f} GFLOP/s")
+    parts.append(f"{found.roofline.seconds / c.timing.median_seconds:4.0%} of the roofline")
+    if c is not found.contenders[0]:
+        parts.append(f"x{found.ratio(c):.2f} of ours")
+    if c.difference is not None:
+        parts.append(f"differs by {c.difference:.1g}")
+    if c.peak_mib is not None:
+        parts.append(f"{c.peak_mib:.0f} MiB")
+    if c.timing.disturbed:
+        parts.append(f"{c.timing.disturbed:.0%} disturbed")
+    return "   ".join(parts)
+
+
+def as_data(found: Comparison) -> dict[str, Any]:
+    """Return the same for programs."""
+    best, roofline = found.best, found.roofline
+    contenders = [
+        {
+            **asdict(c.timing),
+            "version": c.version,
+            "precision": c.precision,
+            "gflops": roofline.work.flops / c.timing.median_seconds * 1e-9,
+            "roofline": roofline.seconds / c.timing.median_seconds,
+            "largest_difference": c.difference,
+            "peak_mib": c.peak_mib,
+        }
+        for c in found.contenders
+    ]
+    return {
+        "threads": found.threads,
+        "operations": roofline.work.flops,
+        "moved_bytes": roofline.work.moved_bytes,
+        "roofline_seconds": roofline.seconds,
+        "timings": contenders,
+        "best_f32_peer": None if best is None else best.timing.name,
+        "ratio": None if best is None else found.ratio(best),
+    }

@@ -1,0 +1,49 @@
+"""Operators that installed packages offer for measuring by name.
+
+[project.entry-points."tensorlang.operators"]
+mine = "my_package:Library"        a class without arguments that is an `OperatorLibrary`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.metadata import entry_points
+from typing import Any, Protocol
+
+import numpy as np
+
+from tensorlang.check.module import Module
+from tensorlang.diagnostics import error
+from tensorlang.shell.peers import Task
+
+OPERATORS = "tensorlang.operators"
+"""The entry-point group under which packages offer libraries of operators."""
+
+Array = np.ndarray[Any, Any]
+
+
+class OperatorLibrary(Protocol):
+    """Operators, and how other libraries compute them."""
+
+    def module(self) -> Module:
+        """Return the operators."""
+        ...
+
+    def task(self, name: str, feeds: Mapping[str, Array], attributes: Mapping[str, Any], results: tuple[Array, ...]) -> Task:
+        """Return what peers are to do where ours calls the operator `name`."""
+        ...
+
+
+def installed_operators() -> tuple[OperatorLibrary, ...]:
+    """Return the libraries that installed packages offer, in order of their names."""
+    return tuple(point.load()() for point in sorted(entry_points(group=OPERATORS), key=lambda p: p.name))
+
+
+def library_with(name: str) -> OperatorLibrary:
+    """Return the first library that has the operator `name`. Raises CompileError C0213."""
+    offered = installed_operators()
+    for library in offered:
+        if name in library.module().operators:
+            return library
+    help = "give a `.tl` file, a model, or an operator of an installed library" if offered else "install tensorlang as a package"
+    raise error("C0213", f"there is no file and no operator `{name}`", help=help)

@@ -1,0 +1,45 @@
+"""Rooflines: what there is to do against what the machine can."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tensorlang.runtime.roofline import Ceilings, Level, bound_of, cache_sizes
+from tensorlang.runtime.work import Work
+
+MACHINE = Ceilings(1, 100.0, (Level("L1", 50, 20.0, 10.0), Level("DRAM", 1 << 62, 2.0, 1.0)))
+
+
+@pytest.mark.parametrize(
+    ("work", "compute", "memory", "by"),
+    [
+        (Work(1000, 30, 10), 10.0, 3.0, "compute"),
+        (Work(10, 30, 10), 0.1, 3.0, "memory (L1)"),
+        (Work(10, 60, 0), 0.1, 30.0, "memory (DRAM)"),
+        (Work(10, 0, 60), 0.1, 60.0, "memory (DRAM)"),
+    ],
+)
+def test_the_longer_of_arithmetic_and_bytes_bounds_a_program(work: Work, compute: float, memory: float, by: str) -> None:
+    found = bound_of(work, MACHINE)
+    assert (found.compute_seconds, found.memory_seconds, found.by) == (pytest.approx(compute), pytest.approx(memory), by)
+
+
+def test_works_add_up() -> None:
+    total = Work(1, 2, 3) + Work(10, 20, 30)
+    assert (total.flops, total.moved_bytes, total.intensity) == (11, 55, 11 / 55)
+
+
+def test_data_caches_are_read_from_the_system_the_smallest_first(tmp_path: Path) -> None:
+    for k, (level, kind, size) in enumerate(
+        [("1", "Data", "48K"), ("1", "Instruction", "32K"), ("3", "Unified", "32M"), ("2", "Unified", "1M")]
+    ):
+        (tmp_path / f"index{k}").mkdir()
+        for name, text in (("level", level), ("type", kind), ("size", size)):
+            (tmp_path / f"index{k}" / name).write_text(text + "\n")
+    assert cache_sizes(tmp_path) == (("L1", 48 << 10), ("L2", 1 << 20), ("L3", 32 << 20))
+
+
+def test_where_the_system_says_nothing_usual_caches_are_taken(tmp_path: Path) -> None:
+    assert [name for name, _ in cache_sizes(tmp_path)] == ["L1", "L2", "L3"]

@@ -1,21 +1,20 @@
-"""Single operators: a matrix product scheduled in the language against the multiply-add ceiling, operators that memory bounds against the
-speed of a copy, convolutions of ResNet; and the same in every peer that is installed (onnxruntime, OpenVINO, PyTorch, NumPy), in turns.
+"""Single operators: matrix products and convolutions against the multiply-add ceiling, operators that memory bounds against the speed
+of a copy; and the same in every peer that is installed (onnxruntime, OpenVINO, PyTorch, NumPy), in turns.
 
     python benchmarks/operators.py                      everything, 1 and 2 threads
     python benchmarks/operators.py --quick softmax      those whose names begin with softmax
 
-Kernels write into arrays that exist already, ours and theirs; convolutions are models of one node, weights known beforehand.
+Kernels write into arrays that exist already, ours and theirs; where weights are known beforehand both sides get a model of one node.
+Nothing is scheduled by hand. benchmarks/cases.py lists what is measured.
 """
 
 from __future__ import annotations
 
 import argparse
 import ctypes
-import importlib
-import importlib.util
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +36,7 @@ from harness import (  # isort: skip
     with_threads,
     write,
 )
+from cases import Case, cases  # isort: skip
 
 import numpy as np
 import onnx
@@ -47,29 +47,9 @@ from codegen.llvm.jit import load
 from tensorlang.runtime.operator import Operator, sorted_out
 from tensorlang.shell.peers import PEERS, Peer, Task, peers, runs
 
-torch = importlib.import_module("torch") if importlib.util.find_spec("torch") else None
 HERE = Path(__file__).parent
-BIG = 1 << 24
 SEED = 7
 FLOAT = onnx.TensorProto.FLOAT
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """An operator, the arrays it is called with, and what it must do: operations, or bytes that move."""
-
-    name: str
-    operator: str
-    shapes: tuple[tuple[int, ...], ...]
-    result: tuple[int, ...]
-    flops: float = 0.0
-    moved: float = 0.0
-    node: tuple[str, dict[str, Any]] | None = None
-    numpy: Callable[..., object] | None = None
-    torch: Callable[..., object] | None = None
-    """Functions of the inputs and an array for the result; they return the result when they do not write it there."""
-    constants: int = 0
-    """So many of the last inputs are weights."""
 
 
 def main() -> None:
@@ -98,6 +78,8 @@ def measure(case: Case, count: int, peak: float, seconds: float, first: bool, ag
     """Return the timings of one case, its largest error, and the share of the ceiling it reaches."""
     rng = np.random.default_rng(SEED)
     arrays = [_filled(shape, rng) for shape in case.shapes]
+    if case.rows is not None:
+        arrays.append(rng.integers(0, case.shapes[0][0], case.rows))
     output = {"y": _filled(case.result, None)}
     ours = _ours(case, arrays, output, count)
     contenders: dict[str, Run] = {"tensorlang": ours, **runs(_task(case, arrays), count, against)}
@@ -127,7 +109,7 @@ def measure(case: Case, count: int, peak: float, seconds: float, first: bool, ag
 
 def _ours(case: Case, arrays: list[Array], output: dict[str, Array], count: int) -> Run:
     """Return our run; it writes into `output["y"]`."""
-    if case.constants:
+    if not case.operator:
         model = tensorlang.compile(_model(case, arrays).SerializeToString(), threads=count)
         feeds = {f"x{k}": a for k, a in enumerate(arrays[: len(arrays) - case.constants])}
 
@@ -135,8 +117,8 @@ def _ours(case: Case, arrays: list[Array], output: dict[str, Array], count: int)
             output["y"] = model.run(feeds)["y"]
 
         return run
-    file = "matmul.tl" if case.operator == "matmul" else "operators.tl"
-    return with_threads(count, kernel(tensorlang.load(HERE / file, threads=count)[case.operator], arrays, output["y"]))
+    operators = tensorlang.load(HERE / "operators.tl", threads=count)
+    return with_threads(count, kernel(operators[case.operator], arrays, output["y"]))
 
 
 def kernel(operator: Operator, arrays: list[Array], output: Array) -> Run:
@@ -169,7 +151,8 @@ def _model(case: Case, arrays: list[Array]) -> onnx.ModelProto:
     assert case.node is not None
     kind, attributes = case.node
     variable = len(arrays) - case.constants
-    inputs = [helper.make_tensor_value_info(f"x{k}", FLOAT, list(a.shape)) for k, a in enumerate(arrays[:variable])]
+    kinds = [helper.np_dtype_to_tensor_dtype(a.dtype) for a in arrays]
+    inputs = [helper.make_tensor_value_info(f"x{k}", kinds[k], list(a.shape)) for k, a in enumerate(arrays[:variable])]
     weights = [onnx.numpy_helper.from_array(a, f"x{k}") for k, a in enumerate(arrays) if k >= variable]
     node = helper.make_node(kind, [f"x{k}" for k in range(len(arrays))], ["y"], **attributes)
     output = helper.make_tensor_value_info("y", FLOAT, list(case.result))
@@ -183,115 +166,6 @@ def _filled(shape: tuple[int, ...], rng: np.random.Generator | None) -> Array:
     array = aligned(count)
     array[:] = 0.0 if rng is None else rng.standard_normal(count, dtype=np.float32)
     return array.reshape(shape)
-
-
-# ---------------------------------------------------------------- the cases
-
-
-def cases() -> Iterator[Case]:
-    """Yield every case."""
-    for n in (256, 512, 1024):
-        yield Case(f"matmul {n}", "matmul", ((n, n), (n, n)), (n, n), flops=2.0 * n**3, **_matmul())
-    yield Case("add+relu 16M", "add_relu", ((BIG,), (BIG,)), (BIG,), moved=12.0 * BIG, numpy=_add_relu)
-    yield Case("chain of 5 16M", "chain", ((BIG,), (BIG,)), (BIG,), moved=12.0 * BIG, numpy=_chain)
-    for m, n in ((1536, 128), (1024, 1024)):
-        yield Case(
-            f"softmax {m}x{n}",
-            "softmax",
-            ((m, n),),
-            (m, n),
-            moved=8.0 * m * n,
-            node=("Softmax", {"axis": -1}),
-            numpy=_softmax,
-            torch=lambda x, y: torch.softmax(x, -1, out=y),
-        )
-    yield Case(
-        "layernorm 128x768",
-        "layer_norm",
-        ((128, 768), (768,), (768,)),
-        (128, 768),
-        moved=8.0 * 128 * 768,
-        node=("LayerNormalization", {"axis": -1, "epsilon": 1e-5}),
-        torch=lambda x, g, b, y: torch.nn.functional.layer_norm(x, (768,), g, b, 1e-5),
-    )
-    yield Case(
-        "gelu 128x3072",
-        "gelu",
-        ((128, 3072),),
-        (128, 3072),
-        moved=8.0 * 128 * 3072,
-        node=("Gelu", {}),
-        torch=lambda x, y: torch.nn.functional.gelu(x),
-    )
-    yield Case("sum 16M", "total", ((BIG,),), (), moved=4.0 * BIG, numpy=lambda x, y: np.sum(x, out=y), torch=lambda x, y: x.sum())
-    yield Case(
-        "transpose 4096x4096",
-        "transpose",
-        ((4096, 4096),),
-        (4096, 4096),
-        moved=8.0 * BIG,
-        node=("Transpose", {"perm": [1, 0]}),
-        numpy=lambda x, y: np.copyto(y, x.T),
-        torch=lambda x, y: y.copy_(x.t()),
-    )
-    for c, size, f, window, stride, pad in RESNET:
-        out = (size + 2 * pad - window) // stride + 1
-        attributes = {"kernel_shape": [window] * 2, "strides": [stride] * 2, "pads": [pad] * 4}
-        yield Case(
-            f"conv {window}x{window}s{stride} {c}→{f} @{size}",
-            "",
-            ((1, c, size, size), (f, c, window, window), (f,)),
-            (1, f, out, out),
-            flops=2.0 * c * window * window * f * out * out,
-            node=("Conv", attributes),
-            torch=lambda x, w, b, y, s=stride, p=pad: torch.nn.functional.conv2d(x, w, b, s, p),
-            constants=2,
-        )
-
-
-RESNET = (
-    (3, 224, 64, 7, 2, 3),
-    (64, 56, 256, 1, 1, 0),
-    (64, 56, 64, 3, 1, 1),
-    (128, 28, 128, 3, 1, 1),
-    (256, 14, 256, 3, 1, 1),
-    (512, 7, 512, 3, 1, 1),
-    (512, 28, 128, 1, 1, 0),
-    (1024, 14, 256, 1, 1, 0),
-    (256, 56, 512, 1, 2, 0),
-)
-"""Channels, size, filters, window, stride, padding."""
-
-
-def _matmul() -> dict[str, Any]:
-    return {
-        "node": ("MatMul", {}),
-        "numpy": lambda a, b, y: np.matmul(a, b, out=y),
-        "torch": lambda a, b, y: torch.matmul(a, b, out=y),
-    }
-
-
-def _add_relu(a: Array, b: Array, y: Array) -> None:
-    np.add(a, b, out=y)
-    np.maximum(y, 0, out=y)
-
-
-def _chain(a: Array, b: Array, y: Array) -> None:
-    np.add(a, b, out=y)
-    np.multiply(y, a, out=y)
-    np.subtract(y, b, out=y)
-    np.maximum(y, 0, out=y)
-    np.multiply(y, np.float32(0.5), out=y)
-
-
-def _softmax(x: Array, y: Array) -> None:
-    np.subtract(x, x.max(axis=1, keepdims=True), out=y)
-    np.exp(y, out=y)
-    np.divide(y, y.sum(axis=1, keepdims=True), out=y)
-
-
-_EXACT = tuple(p.name for p in PEERS if p.precision == "f32")
-"""Results of these are compared with ours, and the best of these is what a ratio is taken to."""
 
 
 # ---------------------------------------------------------------- reporting

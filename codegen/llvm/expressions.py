@@ -73,6 +73,8 @@ def value(state: State, e: Expr, scope: Scope) -> Value:
             return _select(state, value(state, cond, scope), then, orelse, scope)
         case Cast(dtype, x, saturate):
             return cast(b, value(state, x, scope), dtype, saturate)
+        case Call("pow", (base, Const(exponent))) if exponent in math.POWERS:
+            return math.power(b, value(state, base, scope), int(exponent))
         case Call(fn, args):
             return math.call(b, fn, same_lanes(b, *(value(state, a, scope) for a in args)))
         case Fma(x, y, z):

@@ -3,9 +3,9 @@
     before   t[i, j] = sum(k) x[i, k] * w[k, j]          y[i, j] = max(t[i, j] + b[j], 0)
     after    y[i, j] = max((sum(k) x[i, k] * w[k, j]) + b[j], 0)
 
-A tensor is absorbed when it is no result, has one unguarded equation, and is read in one place, at the reader's own point: every axis of
-the reader once, over the same box. So nothing is computed twice, and a register tile can finish its elements before it stores them.
-A narrow float tensor rounds what it holds: the rounding becomes a cast.
+A tensor is absorbed when it is no result, has one unguarded equation, and is read by one equation, at that equation's own point: every
+axis of the reader once, over the same box. So nothing is computed twice, and a register tile can finish its elements before it stores
+them. What the reader uses several times is bound by a `let`. A narrow float tensor rounds what it holds: the rounding becomes a cast.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from polyhedral.expr import TRUE
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.tensor import affine
-from tensorlang.tensor.nodes import Cast, Definition, Dynamic, Expr, Program, Read, Reduce
-from tensorlang.tensor.walk import definition_reads, map_children, reads, reduces, substitute
+from tensorlang.tensor.nodes import Cast, Definition, Dynamic, Expr, Let, Name, Program, Read, Reduce
+from tensorlang.tensor.walk import definition_reads, fresh_for, map_children, reads, reduces, substitute
 
 
 def absorb(program: Program) -> Program:
@@ -41,12 +41,14 @@ def _absorbed(program: Program, definition: Definition, reader: Definition) -> E
     name = definition.tensors[0].name
     if reader is definition or name in program.results or len(definition.tensors) != 1 or name not in definition_reads(reader):
         return None
+    if any(name in definition_reads(d) for d in program.definitions if d is not reader):
+        return None
     if len(definition.pieces) != 1 or definition.pieces[0].guard != TRUE or len(reader.pieces) != 1 or reader.pieces[0].guard != TRUE:
         return None
     if not any(True for _ in reduces(definition.pieces[0].value)) or name in definition_reads(definition):
         return None
     everywhere = [r for d in program.definitions for p in d.pieces for r in reads(p.value) if r.tensor == name]
-    if len(everywhere) != 1 or any(r.tensor == name for e in reduces(reader.pieces[0].value) for r in reads(e)):
+    if len({r.index for r in everywhere}) != 1 or any(r.tensor == name for e in reduces(reader.pieces[0].value) for r in reads(e)):
         return None
     to = _point(definition, reader, everywhere[0])
     if to is None:
@@ -55,7 +57,10 @@ def _absorbed(program: Program, definition: Definition, reader: Definition) -> E
     value = substitute(definition.pieces[0].value, to)
     if compute_dtype(tensor.dtype) != tensor.dtype:
         value = Cast(tensor.dtype, value)
-    return _replace(reader.pieces[0].value, everywhere[0], value)
+    if len(everywhere) == 1:
+        return _replace(reader.pieces[0].value, everywhere[0], value)
+    shared = fresh_for(program)(name)
+    return Let(shared, value, _replace(reader.pieces[0].value, everywhere[0], Name(shared)))
 
 
 def _point(definition: Definition, reader: Definition, read: Read) -> dict[str, Affine] | None:

@@ -70,16 +70,17 @@ BINARY = {
 }
 
 
-def evaluate(fn: str, arrays: list[np.ndarray], target: Target, result: str | None = None) -> np.ndarray:
-    """Return `fn` of the arrays: sixteen lanes at a time, and the last few elements one by one."""
+def evaluate(fn: str, arrays: list[np.ndarray], target: Target, result: str | None = None, last: str = "") -> np.ndarray:
+    """Return `fn` of the arrays and, if given, of the constant `last`: sixteen lanes at a time, and the last few elements one by one."""
     n = len(arrays[0])
     dtype = "f32" if arrays[0].dtype == np.float32 else "f64"
     params = ", ".join(f"x{i}: {dtype}[{n}]" for i in range(len(arrays)))
     vector = ", ".join(f"x{i}[16*io + j]" for i in range(len(arrays)))
     single = ", ".join(f"x{i}[j]" for i in range(len(arrays)))
+    constant = f", {last}_{dtype}" if last else ""
     text = f"""func f()({params}, out y: {result or dtype}[{n}]) {{
-        for io in 0 .. {n // 16} {{ for j in 0 .. 16 vector 16 {{ y[16*io + j] = {fn}({vector}) }} }}
-        for j in {n // 16 * 16} .. {n} {{ y[j] = {fn}({single}) }} }}"""
+        for io in 0 .. {n // 16} {{ for j in 0 .. 16 vector 16 {{ y[16*io + j] = {fn}({vector}{constant}) }} }}
+        for j in {n // 16 * 16} .. {n} {{ y[j] = {fn}({single}{constant}) }} }}"""
     y = np.zeros(n, bool if result else arrays[0].dtype)
     given = {f"x{i}": a for i, a in enumerate(arrays)}
     assert run_native(parse(text), {}, {**given, "y": y}, target) == 0
@@ -140,6 +141,18 @@ def test_powers_of_special_numbers(target: Target) -> None:
     with np.errstate(all="ignore"):
         expected = np.power(x.astype(np.float64), y.astype(np.float64)).astype(np.float32)
     np.testing.assert_allclose(evaluate("pow", [x, y], target), expected, rtol=1e-6, atol=2e-45)
+
+
+@pytest.mark.parametrize("target", TARGETS[::2], ids=lambda t: t.name)
+@pytest.mark.parametrize(("exponent", "limit"), [(2, 0.51), (3, 1.3), (4, 1.95)])
+def test_powers_with_a_small_exponent_are_products(exponent: int, limit: float, target: Target) -> None:
+    x = np.concatenate([arguments([(-9, 9)]), np.array(SPECIAL, np.float32)])
+    actual = evaluate("pow", [x], target, last=f"{exponent}.0")
+    with np.errstate(all="ignore"):
+        exact = np.power(x.astype(np.float64), exponent)
+    assert ulps(actual, exact) <= limit
+    with np.errstate(all="ignore"):
+        np.testing.assert_allclose(actual, exact.astype(np.float32), rtol=1e-6, atol=2e-45)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -18,6 +18,7 @@ from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.printer import show
 from tensorlang.tensor.prove import prove
 from tensorlang.tensor.verify import verify
+from tensorlang.tensor.walk import reduces
 
 X = np.linspace(-2, 3, 24, dtype=np.float32).reshape(2, 3, 4)
 Pass = Callable[[Program], Program]
@@ -88,6 +89,13 @@ def test_a_sum_is_written_where_its_only_reader_reads_it() -> None:
     assert "sum(k in 0..4)" in clauses(after)[0] and "max(" in clauses(after)[0]
 
 
+def test_a_sum_that_its_reader_uses_twice_is_computed_once() -> None:
+    before = program(LAYER.replace("t[i, j] + 1", "t[i, j] * t[i, j]"), X[0], X[0].T)
+    (definition,) = absorb(before).definitions
+    assert len(list(reduces(definition.pieces[0].value))) == 1
+    assert clauses(absorb(before))[0].count("let t_1 = sum(k in 0..4)") == 1
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -96,7 +104,7 @@ def test_a_sum_is_written_where_its_only_reader_reads_it() -> None:
         LAYER.replace("y: f32[M, N]", "y: f32[M, N, N]").replace("y[i, j]", "y[i, j, l]").replace("+ 1, 0)", "+ w[0, l], 0)"),
         LAYER.replace("y[i, j] = max(t[i, j] + 1, 0)", "y[i, j] = max(k) (t[i, k] + w[0, j])"),
     ],
-    ids=["a result", "two readers", "a reader with more axes", "a reader that reduces it"],
+    ids=["a result", "read at two points", "a reader with more axes", "a reader that reduces it"],
 )
 def test_a_sum_that_others_need_or_that_would_be_repeated_stays(text: str) -> None:
     before = program(text, X[0], X[0].T)

@@ -171,6 +171,8 @@ def _filled(shape: tuple[int, ...], rng: np.random.Generator | None) -> Array:
 # ---------------------------------------------------------------- reporting
 
 _PEERS = tuple(p.name for p in PEERS)
+_EXACT = tuple(p.name for p in PEERS if p.precision == "f32")
+"""Results of these are compared with ours, and the best of these is what a ratio is taken to."""
 
 
 def _row(found: Mapping[str, Any]) -> list[str]:

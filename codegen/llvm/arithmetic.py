@@ -176,7 +176,8 @@ def extremum(b: Builder, op: str, x: Value, y: Value) -> Value:
 
     `a > b ? a : b` is one instruction that gives `b` when a side is NaN: right when `a` is a number, and one blend away otherwise.
     """
-    if _is_number(y):
+    if not _is_number(x):
+        # What comes last is new where an extremum is collected: asking whether it is NaN then waits for nothing.
         x, y = y, x
     order = "ogt" if op == "max" else "olt"
     chosen = b.pure(f"fcmp {order} {x.typed}, {y.text}")

@@ -22,9 +22,19 @@ def horizontal(b: Builder, op: str, x: Value) -> Value:
         fn = b.declare(f"llvm.vector.reduce.f{name}.{suffix}", f"{element} @({element}, {x.type})")
         return Value(x.dtype, b.pure(f"call reassoc {element} {fn}({element} {start}, {x.typed})"))
     if name in ("min", "max"):
-        return _halved(b, op, x)
+        return _extremum(b, name, x) if x.dtype.is_float else _halved(b, op, x)
     fn = b.declare(f"llvm.vector.reduce.{name}.{suffix}", f"{element} @({x.type})")
     return arithmetic.wrapped(b, Value(x.dtype, b.pure(f"call {element} {fn}({x.typed})")))
+
+
+def _extremum(b: Builder, name: str, x: Value) -> Value:
+    """Return the least or greatest lane, or NaN if one is: numbers alone go through the tree, and NaN is asked for once, beside it."""
+    element, flag = scalar_type(x.dtype), f"<{x.lanes} x i1>"
+    fn = b.declare(f"llvm.vector.reduce.f{name}.{arithmetic.suffix(x)}", f"{element} @({x.type})")
+    best = Value(x.dtype, b.pure(f"call nnan {element} {fn}({x.typed})"))
+    some = b.declare(f"llvm.vector.reduce.or.v{x.lanes}i1", f"i1 @({flag})")
+    unordered = b.pure(f"call i1 {some}({flag} {b.pure(f'fcmp uno {x.typed}, {x.text}')})")
+    return Value(x.dtype, b.pure(f"select i1 {unordered}, {element} {arithmetic.constant(best, float('nan'))}, {best.typed}"))
 
 
 def _halved(b: Builder, op: str, x: Value) -> Value:

@@ -151,7 +151,7 @@ def partial_results(extents_of: Iterable[int | None], lanes: int) -> int:
     """Return over how many partial results to spread reductions of these extents: four vectors' worth where they are long, because one
     vector would wait for its own last addition."""
     known = list(extents_of)
-    long = all(e is not None and (e % (4 * lanes) == 0 or e >= 16 * lanes) for e in known)
+    long = all(e is not None and (e % (4 * lanes) == 0 or e >= 8 * lanes) for e in known)
     return 4 * lanes if known and long else lanes
 
 

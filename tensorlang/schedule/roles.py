@@ -14,7 +14,7 @@ tensors that have no axis of their own.
 
 What guards and directives may ask for: `lanes`, `registers`, `threads`, the extent of a loop (`i.extent`), how many loops
 (`rank(batch)`) and their iterations (`prod(i..)`), in a pointwise tensor
-`together` (how many points of m or n), `partial` (over how many partial results to spread r), and for a contraction
+`together` (how many points of m or n; in rows, how many of i), `partial` (over how many partial results to spread r), and for a contraction
 `b.reuse` (how often an element of b is used), `b.unit` (whether it is contiguous along j), `a.padded`, and `a.block`.
 """
 
@@ -316,7 +316,29 @@ def _rows(d: Deriver, cluster: Cluster) -> Shape | None:
     lanes = min(d.machine.lanes(compute_dtype(m.tensors[0].dtype)) for m in cluster.members)
     sizes = {f"{m.tensors[0].name}.{n}": e for m in cluster.members for n, e in extents(m).items()}
     partial = partial_results([sizes[n] for n in spread], lanes)
-    return Shape(((own,), members), (rows, tuple(vectors), tuple(binders), tuple(others), tuple(spread)), lanes, partial=partial)
+    together = _rows_together(d, cluster)
+    classes = (rows, tuple(vectors), tuple(binders), tuple(others), tuple(spread))
+    return Shape(((own,), members), classes, lanes, together=together, partial=partial)
+
+
+ROWS_TOGETHER = 4
+BYTES_TOGETHER = 16384
+"""What rows that are computed together may take of the first-level cache."""
+
+
+def _rows_together(d: Deriver, cluster: Cluster) -> int:
+    """Return how many rows to compute together: four where they are short and there are enough of them for every thread."""
+    counts = [extents(cluster.head)[a] for a in cluster.head.axes[: cluster.depth]]
+    last = counts[-1]
+    if last is None or last < 2 * ROWS_TOGETHER * (d.machine.threads if len(counts) == 1 else 1):
+        return 1
+    size = 0
+    for m in cluster.members:
+        row = 1
+        for axis in m.axes[cluster.depth :]:
+            row *= extents(m)[axis] or BYTES_TOGETHER
+        size = max(size, row * m.tensors[0].dtype.size_bytes)
+    return next((n for n in (ROWS_TOGETHER, ROWS_TOGETHER // 2) if n * size <= BYTES_TOGETHER), 1)
 
 
 ROLES: Mapping[str, Form] = {

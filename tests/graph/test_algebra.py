@@ -188,6 +188,18 @@ def test_strict_programs_are_not_regrouped() -> None:
     assert scales(g).nodes == g.nodes
 
 
+@pytest.mark.parametrize(("mode", "value", "op"), [("reduce", 1.4142135, "*"), ("strict", 1.4142135, "/"), ("reduce", 1e-40, "/")])
+def test_a_division_by_a_number_is_a_multiplication_unless_strict_or_out_of_range(mode: Any, value: float, op: str) -> None:
+    divided = single("op", [tensor("x", 3), tensor("c", 1)], tensor("y", 3), "i", Binary("/", at("x", "i"), at("c", 0)))
+    g = graph({"x": (3,)}, [kernel(replace(divided, mode=mode), "x c", "y")], ["y"], {"c": np.array([value], np.float32)})
+    [node] = settle(literals(g)).nodes
+    assert isinstance(node, Kernel)
+    quotient = node.program.definitions[0].pieces[0].value
+    assert isinstance(quotient, Binary) and quotient.op == op
+    x = np.array([0.0, 1.5, -np.inf], np.float32)
+    np.testing.assert_allclose(run(settle(literals(g)), {"x": x})["y"], run(g, {"x": x})["y"], rtol=2.0**-23)
+
+
 @pytest.mark.parametrize(
     ("op", "value", "gone"),
     [("*", 1.0, True), ("/", 1.0, True), ("-", 0.0, True), ("+", -0.0, True), ("+", 0.0, False), ("-", -0.0, False), ("*", 2.0, False)],

@@ -249,6 +249,16 @@ def test_a_convolution_whose_channels_are_contiguous_is_a_contraction_too():
     assert "order y.g, y.c, y.r.0, y.r.1, y.n, y.p.0, y.p.1, y.f" in directives(found)
 
 
+@pytest.mark.parametrize(("rows", "width", "together"), [(64, 128, 4), (64, 2048, 2), (64, 5000, None), (3, 128, None)])
+def test_short_rows_go_through_a_softmax_several_at_a_time(rows, width, together):
+    m = library()
+    program = instantiate(m, "softmax", [ArgType(f32, (rows, width))], {"axis": 1})
+    found = choose(m, "softmax", program, {"axis": 1}, "cpu", SERIAL)
+    expected = [] if together is None else [f"split y.a.0 by {together} -> io, ii"]
+    assert [d for d in directives(found) if d.startswith("split y.a.0")] == expected
+    proven(program, found.schedule)
+
+
 def test_both_products_of_attention_and_its_softmax_are_matched_by_roles():
     text = """
 op attention(q: f32[L, E], k: f32[S, E], v: f32[S, E]) -> (y: f32[L, E]) {

@@ -3,6 +3,9 @@
     before   y[i, j] = x[i, j] / s[]        s = constant f32[] of 8.0
     after    y[i, j] = x[i, j] / 8.0
 
+    before   y[i] = x[i] / 1.4142135
+    after    y[i] = x[i] * 0.70710678        in programs that are not strict: the last bit may differ
+
 Only in programs without reductions, where a constant tensor is never an operand to be packed. All elements must have the same bits. What
 this exposes (`x * 1`, `x - 0`) is removed, as far as no bit changes.
 """
@@ -15,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from codegen.dtypes import compute_dtype
+from codegen.dtypes import compute_dtype, f32
 from tensorlang.graph.edit import rebuilt
 from tensorlang.graph.nodes import Graph, Kernel, Node
 from tensorlang.graph.programs import is_pointwise
@@ -50,7 +53,20 @@ def _with_literals(program: Program, literal: dict[str, Const]) -> Program:
     def read(r: Read) -> Expr:
         return literal.get(r.tensor, r)
 
-    return walk.map_values(program, lambda e: neutral(walk.substitute_reads(e, read)))
+    def simplified(e: Expr) -> Expr:
+        plain = neutral(walk.substitute_reads(e, read))
+        return plain if program.mode == "strict" else multiplied(plain)
+
+    return walk.map_values(program, simplified)
+
+
+def multiplied(e: Expr) -> Expr:
+    """Return `e` with f32 divisions by a number as multiplications by its reciprocal, where that is neither subnormal nor infinite."""
+    match walk.map_children(multiplied, e):
+        case Binary(op="/", lhs=x, rhs=Const(value=number, dtype=dtype)) if dtype == f32 and 2.0**-120 < abs(number) < 2.0**120:
+            return Binary("*", x, Const(1.0 / float(number), f32))
+        case other:
+            return other
 
 
 def neutral(e: Expr) -> Expr:

@@ -239,11 +239,6 @@ def _caches() -> str:
     return ", ".join(found)
 
 
-def peak_mib() -> float:
-    """Return the most memory this process has had resident, in MiB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
-
 # ---------------------------------------------------------------- writing
 
 

@@ -13,18 +13,16 @@ such a process, for ours and each peer.
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 import os
 import subprocess
 import sys
 import tempfile
-import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from harness import Array, Timing, available_threads, ceiling, error_of, machine, mark, paired, peak_mib, ratio, table, urgent, write  # isort: skip
+from harness import Array, Timing, available_threads, ceiling, error_of, machine, mark, paired, ratio, table, urgent, write  # isort: skip
 
 import numpy as np
 import onnx
@@ -32,6 +30,7 @@ import onnx
 import tensorlang
 from stdlib import models
 from tensorlang.runtime.model import CompiledModel
+from tensorlang.shell.bench import OURS, first_result
 from tensorlang.shell.peers import Peer, Task, peers, runs
 
 BATCHED = ("resnet50@8",)
@@ -67,7 +66,6 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--peers", nargs="+", help="names (default: all that are installed)")
     parser.add_argument("--precision", default="f32", help="what ours is compiled for (default: f32)")
     parser.add_argument("--child", choices=sorted(CHILDREN), help=argparse.SUPPRESS)
-    parser.add_argument("--of", help=argparse.SUPPRESS)
     parser.add_argument("--file", help=argparse.SUPPRESS)
     parser.add_argument("--feeds", help=argparse.SUPPRESS)
     found = parser.parse_args()
@@ -86,9 +84,9 @@ def _model(name: str, counts: list[int], arguments: argparse.Namespace) -> dict[
         file, feeds = str(Path(folder) / f"{name}.onnx"), str(Path(folder) / "feeds.npz")
         environment = os.environ | {"TENSORLANG_CACHE": str(Path(folder) / "cache")}
 
-        def child(kind: str, count: int, of: str = "") -> dict[str, Any]:
+        def child(kind: str, count: int) -> dict[str, Any]:
             command = [sys.executable, __file__, name, "--child", kind, "--file", file, "--feeds", feeds, "--threads", str(count)]
-            command += ["--seconds", str(arguments.seconds), "--precision", arguments.precision, "--of", of]
+            command += ["--seconds", str(arguments.seconds), "--precision", arguments.precision]
             command += [*(["--urgent"] if arguments.urgent else []), *(["--peers", *arguments.peers] if arguments.peers else [])]
             done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
             if done.returncode:
@@ -99,8 +97,9 @@ def _model(name: str, counts: list[int], arguments: argparse.Namespace) -> dict[
         if "failed" in made:
             return found | made
         if not arguments.quick:
-            found |= {"cold": child("start", max(counts)), "warm": child("start", max(counts))}
-            found["peers"] = {peer.name: child("peer", max(counts), peer.name) for peer in _readers(arguments)}
+            cache = {"TENSORLANG_CACHE": environment["TENSORLANG_CACHE"]}
+            found |= {kind: first_result(OURS, file, feeds, max(counts), arguments.precision, **cache) for kind in ("cold", "warm")}
+            found["peers"] = {p.name: first_result(p.name, file, feeds, max(counts), "f32") for p in _readers(arguments)}
         found["pairs"] = [{"threads": count, **child("pair", count)} for count in counts]
         found["error"] = child("error", max(counts))
     return found
@@ -147,30 +146,8 @@ def _random(value: onnx.ValueInfoProto, rng: np.random.Generator) -> Array:
     return np.ones(shape, dtype) if "mask" in value.name else rng.integers(0, 1000, shape).astype(dtype)
 
 
-def start(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the seconds from the file to the first result, and the memory it took; imports are done before."""
-    feeds = _feeds(arguments)
-    begin = time.perf_counter()
-    model = _compiled(arguments)
-    compiled = time.perf_counter()
-    model.run(feeds)
-    return {"compile_s": compiled - begin, "first_result_s": time.perf_counter() - begin, "peak_mib": peak_mib()}
-
-
 def _compiled(arguments: argparse.Namespace) -> CompiledModel:
     return tensorlang.compile(arguments.file, precision=arguments.precision, threads=arguments.threads[0])
-
-
-def peer(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the same of a peer."""
-    [chosen] = peers([arguments.of])
-    task = Task(_feeds(arguments), arguments.file)
-    importlib.import_module(chosen.package)
-    begin = time.perf_counter()
-    run = chosen.run(task, arguments.threads[0])
-    assert run is not None
-    run()
-    return {"first_result_s": time.perf_counter() - begin, "peak_mib": peak_mib()}
 
 
 def pair(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -235,7 +212,7 @@ def _feeds(arguments: argparse.Namespace) -> dict[str, Array]:
         return {name: found[name] for name in found.files}
 
 
-CHILDREN = {"make": make, "start": start, "peer": peer, "pair": pair, "error": error}
+CHILDREN = {"make": make, "pair": pair, "error": error}
 
 
 # ---------------------------------------------------------------- reporting

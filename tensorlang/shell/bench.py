@@ -7,6 +7,7 @@ x1.06 of the best f32 peer, onnxruntime
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -94,19 +95,29 @@ def _compared(
 
 def with_memory(found: Comparison, file: Path, feeds: Mapping[str, Array], precision: str) -> Comparison:
     """Return the comparison of a model with the memory that each contender needs."""
-    peaks = {c.timing.name: peak_of(c.timing.name, file, feeds, found.threads, precision) for c in found.contenders}
+    with tempfile.TemporaryDirectory() as folder:
+        arrays = str(Path(folder) / "feeds.npz")
+        np.savez(arrays, allow_pickle=False, **feeds)
+        peaks = {
+            c.timing.name: first_result(c.timing.name, str(file), arrays, found.threads, precision).get("peak_mib")
+            for c in found.contenders
+        }
     return replace(found, contenders=tuple(replace(c, peak_mib=peaks[c.timing.name]) for c in found.contenders))
 
 
-def peak_of(name: str, file: Path, feeds: Mapping[str, Array], threads: int, precision: str) -> float | None:
-    """Return the peak resident memory in MiB of a process that loads the model in the contender `name` and runs it, None if it fails."""
-    with tempfile.TemporaryDirectory() as folder:
-        arrays = Path(folder) / "feeds.npz"
-        np.savez(arrays, allow_pickle=False, **feeds)
-        command = [sys.executable, "-m", "tensorlang.shell.peak", name, str(file), str(arrays), str(threads), precision]
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    return float(done.stdout.split()[-1]) if done.returncode == 0 else None
+def first_result(name: str, file: str, feeds: str, threads: int, precision: str, **environment: str) -> dict[str, Any]:
+    """Return what `first` or `first_of_peer` say of a contender's first result in a process of its own: `first_result_s`, `peak_mib`;
+    or why there is none, as `failed`. `feeds` is a file of arrays."""
+    ours = [f"{_HERE}.first", file, feeds, str(threads), precision]
+    arguments = ours if name == OURS else [f"{_HERE}.first_of_peer", name, file, feeds, str(threads)]
+    settings = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)} | environment
+    done = subprocess.run([sys.executable, "-m", *arguments], env=settings, capture_output=True, text=True, check=False)
+    if done.returncode:
+        return {"failed": (done.stderr.strip().splitlines() or ["no message"])[-1]}
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+_HERE = __name__.rpartition(".")[0]
 
 
 # ---------------------------------------------------------------- reporting

@@ -11,6 +11,7 @@ import resource
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -73,6 +74,15 @@ def _timing(name: str, samples: Sequence[tuple[float, bool]]) -> Timing:
     calm = [seconds for seconds, disturbed in samples if not disturbed]
     used = calm if len(calm) >= 3 else every
     return Timing(name, min(every), median(used), len(every), 1 - len(calm) / len(every))
+
+
+def peak_mib() -> float:
+    """Return the most memory this process has had resident, in MiB; not that of the process it was started from."""
+    try:
+        status = Path("/proc/self/status").read_text()
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return float(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM"))) / 1024
 
 
 def largest_difference(ours: Sequence[Array], theirs: Sequence[Array]) -> float:

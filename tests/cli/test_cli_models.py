@@ -66,6 +66,7 @@ def test_the_memory_of_each_contender_is_that_of_its_own_process(capsys: Any, ne
     code, out, _ = run(capsys, "bench", net, "--peers", "onnxruntime", "--seconds", "0.01", "-t", "1")
     assert code == 0
     assert [("MiB" in line, "% of the roofline" in line) for line in out.splitlines()] == [(True, True), (True, True), (False, False)]
+    assert len({line.split()[-2] for line in out.splitlines()[:2]}) == 2, "not the peak of the process that started them"
     assert re.fullmatch(r"x[\d.]+ of the best f32 peer, onnxruntime", out.splitlines()[-1])
 
 

@@ -15,7 +15,7 @@ from typing import Any, assert_never
 import numpy as np
 
 from tensorlang.diagnostics import InternalError
-from tensorlang.graph.nodes import Graph, Kernel, Node, Value, View
+from tensorlang.graph.nodes import Graph, Join, Kernel, Node, Value, View
 
 
 def reads(node: Node) -> tuple[str, ...]:
@@ -25,6 +25,8 @@ def reads(node: Node) -> tuple[str, ...]:
             return node.inputs
         case View():
             return (node.input,)
+        case Join():
+            return node.inputs
         case _:
             assert_never(node)
 
@@ -34,7 +36,7 @@ def writes(node: Node) -> tuple[str, ...]:
     match node:
         case Kernel():
             return node.outputs
-        case View():
+        case View() | Join():
             return (node.output,)
         case _:
             assert_never(node)
@@ -43,7 +45,7 @@ def writes(node: Node) -> tuple[str, ...]:
 def with_reads(node: Node, names: Mapping[str, str]) -> Node:
     """Return the node reading `names[v]` wherever it read `v`; values not in `names` stay."""
     match node:
-        case Kernel():
+        case Kernel() | Join():
             return replace(node, inputs=tuple(names.get(v, v) for v in node.inputs))
         case View():
             return replace(node, input=names.get(node.input, node.input))

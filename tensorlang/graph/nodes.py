@@ -2,6 +2,7 @@
 
     graph  ::= inputs, outputs, constants, nodes in topological order
     node   ::= Kernel (a program bound to values) | View (the same elements in row-major order under another shape; no data moves)
+             | Join (values whose memory, one after another, is the memory of one value; no data moves)
 
 All shapes are static: a model with symbolic dimensions is specialised for the shapes it is run with before it becomes a graph. A value is
 defined once: as an input, as a constant, or by one node. `layout` of a value says how its memory is arranged (None: row-major); it is
@@ -57,7 +58,17 @@ class View:
     members: tuple[str, ...] = ()
 
 
-Node: TypeAlias = Kernel | View
+@dataclass(frozen=True, slots=True)
+class Join:
+    """The memory of `output` is that of `inputs`, one after another, all in their layouts: a concatenation that the plan carries out."""
+
+    name: str
+    inputs: tuple[str, ...]
+    output: str
+    members: tuple[str, ...] = ()
+
+
+Node: TypeAlias = Kernel | View | Join
 
 
 @dataclass(frozen=True, slots=True, eq=False)

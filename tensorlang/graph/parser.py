@@ -14,7 +14,7 @@ from polyhedral.expr import Expr as Affine
 from tensorlang.check.instantiate import ArgType, instantiate
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import CompileError, Source, error
-from tensorlang.graph.nodes import Attr, Graph, Kernel, Node, Value, View
+from tensorlang.graph.nodes import Attr, Graph, Join, Kernel, Node, Value, View
 from tensorlang.graph.passes.cse import digest
 from tensorlang.graph.printer import DIGITS
 from tensorlang.schedule.layout import Layout
@@ -28,6 +28,7 @@ Array = np.ndarray[Any, Any]
 _NAME = r'("(?:[^"\\]|\\.)*")'
 _VALUE = re.compile(rf"(value|constant) {_NAME}: (\w+)(\[[^\]]*\])(?: layout \[(.*?)\] -> \[(.*?)\] in (\[[^\]]*\]))?(?: sha256 (\w+))?")
 _KERNEL = re.compile(rf"kernel {_NAME} \((.*?)\) -> \((.*?)\) = (\w+)(?: operator {_NAME})?(?: attrs (\{{.*?\}}))?(?: members (\[.*\]))?")
+_JOIN = re.compile(rf"join {_NAME} \((.*?)\) -> {_NAME}(?: members (\[.*\]))?")
 _VIEW = re.compile(rf"view {_NAME} {_NAME} -> {_NAME}(?: members (\[.*\]))?")
 
 
@@ -50,6 +51,8 @@ def parse(text: str, constants: Mapping[str, Array]) -> Graph:
                 arrays[value.name] = _constant(value.name, hashed, constants)
         elif kind == "kernel":
             nodes.append(_kernel(line, programs))
+        elif kind == "join":
+            nodes.append(_join(line))
         else:
             nodes.append(_view(line))
     name, inputs, outputs = (_names(line.partition(" ")[2]) for line in _three(lines))
@@ -153,6 +156,13 @@ def _view(line: str) -> View:
     if found is None:
         raise _broken(line)
     return View(json.loads(found[1]), json.loads(found[2]), json.loads(found[3]), tuple(json.loads(found[4] or "[]")))
+
+
+def _join(line: str) -> Join:
+    found = _JOIN.fullmatch(line)
+    if found is None:
+        raise _broken(line)
+    return Join(json.loads(found[1]), _names(found[2]), json.loads(found[3]), tuple(json.loads(found[4] or "[]")))
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -5,6 +5,7 @@
     views       move behind what can be part of the kernel before them
     fuse        groups become one kernel
     layout      values that kernels want in blocks are kept in blocks
+    joins       what is concatenated is written in its place at once
     outputs     every output gets memory of its own
 
 `dump(step, graph)` sees the graph after every step.
@@ -21,6 +22,7 @@ from tensorlang.graph.passes.dce import dce
 from tensorlang.graph.passes.fold import fold
 from tensorlang.graph.passes.fuse import fuse
 from tensorlang.graph.passes.identities import identities
+from tensorlang.graph.passes.joins import joins
 from tensorlang.graph.passes.layout import Wishes, layout
 from tensorlang.graph.passes.literals import literals
 from tensorlang.graph.passes.outputs import outputs
@@ -65,7 +67,7 @@ def optimise(graph: Graph, wishes: Wishes = no_wishes, dump: Dump = silent) -> G
     graph = step(dce, step(fuse, graph))
     graph = verify(layout(graph, wishes), "layout")
     dump("layout", graph)
-    return step(dce, step(outputs, graph))
+    return step(dce, step(outputs, step(joins, graph)))
 
 
 def _settled(graph: Graph, step: Callable[[Pass, Graph], Graph], passes: tuple[Pass, ...]) -> Graph:

@@ -1,7 +1,7 @@
 """The memory plan: where every value of a graph lives while it runs.
 
-    storage   a value's own memory, or that of the value it is a view of
-    place     Input k | Output k | Constant name | Arena offset
+    storage   a value's own memory, or that of the value it is a view of, or its part of that of the value it is joined to
+    place     Input k | Output k + offset | Constant name | Arena offset
     lifetime  [first, last]: from the node that defines a storage to the last node that reads it, views included, by position
 
 All that is neither given nor returned lives in one arena, whose size is known before the first run. Storages whose lifetimes meet never
@@ -17,11 +17,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TypeAlias
+from typing import TypeAlias, assert_never
 
 from tensorlang.diagnostics import InternalError
 from tensorlang.graph.edit import reads, size_bytes, writes
-from tensorlang.graph.nodes import Graph, View
+from tensorlang.graph.nodes import Graph, Join, Kernel, View
 
 ALIGNMENT = 64
 
@@ -34,6 +34,7 @@ class Input:
 @dataclass(frozen=True, slots=True)
 class Output:
     position: int
+    offset: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,28 +74,76 @@ class Plan:
 
 def planned(graph: Graph, workspaces: Mapping[str, int] | None = None) -> Plan:
     """Return where each value lives; `workspaces[node]` is the scratch memory a kernel asks for, in bytes."""
-    roots = storages(graph)
+    homes = homes_of(graph)
+    roots = {name: home.root for name, home in homes.items()}
     fixed: dict[str, Place] = {name: Constant(name) for name in graph.constants}
     fixed |= {name: Input(k) for k, name in enumerate(graph.inputs)}
     for k, name in enumerate(graph.outputs):
-        if roots[name] in fixed:
+        if roots[name] in fixed or size_bytes(graph.values[roots[name]]) != size_bytes(graph.values[name]):
             raise InternalError("plan", f"output `{name}` is not the result of a kernel of its own")
         fixed[roots[name]] = Output(k)
     scratch = {name: size for name, size in (workspaces or {}).items() if size > 0}
     moving = [*lifetimes(graph, roots, fixed), *_scratch(graph, scratch)]
     offsets = assign(moving)
-    places = {name: fixed[root] if root in fixed else Arena(offsets[root]) for name, root in roots.items()}
+    places = {name: _within(fixed[h.root] if h.root in fixed else Arena(offsets[h.root]), h) for name, h in homes.items()}
     size = max((offsets[s.name] + s.size_bytes for s in moving), default=0)
     return Plan(_aligned(size), places, {name: offsets[f"scratch of {name}"] for name in scratch})
 
 
+@dataclass(frozen=True, slots=True)
+class Home:
+    """Where in the memory of another value (or its own) a value starts, in bytes."""
+
+    root: str
+    offset: int = 0
+
+
 def storages(graph: Graph) -> dict[str, str]:
-    """Return for each value the value whose memory it shares: the one at the start of its chain of views."""
-    roots = {name: name for name in graph.values}
+    """Return for each value the value whose memory it shares: itself, or what its views and joins lead to."""
+    return {name: home.root for name, home in homes_of(graph).items()}
+
+
+def homes_of(graph: Graph) -> dict[str, Home]:
+    """Return for each value whose memory it lies in, and where: a view begins where its input does, what is joined to another value lies in
+    that one."""
+    owner: dict[str, Home] = {}
     for node in graph.nodes:
-        if isinstance(node, View):
-            roots[node.output] = roots[node.input]
-    return roots
+        match node:
+            case View():
+                owner[node.output] = Home(node.input)
+            case Join():
+                offset = 0
+                for name in node.inputs:
+                    start = _start(name, owner)
+                    if start.root == node.output or size_bytes(graph.values[start.root]) != size_bytes(graph.values[name]):
+                        raise InternalError("plan", f"`{name}` has its place already and cannot be joined to `{node.output}`")
+                    owner[start.root] = Home(node.output, offset)
+                    offset += size_bytes(graph.values[name])
+            case Kernel():
+                pass
+            case _:
+                assert_never(node)
+    return {name: _start(name, owner) for name in graph.values}
+
+
+def _start(name: str, owner: Mapping[str, Home]) -> Home:
+    offset = 0
+    while name in owner:
+        offset += owner[name].offset
+        name = owner[name].root
+    return Home(name, offset)
+
+
+def _within(place: Place, home: Home) -> Place:
+    match place:
+        case Arena(offset):
+            return Arena(offset + home.offset)
+        case Output(position):
+            return Output(position, home.offset)
+        case Input() | Constant():
+            return place
+        case _:
+            assert_never(place)
 
 
 def lifetimes(graph: Graph, roots: Mapping[str, str], fixed: Mapping[str, Place]) -> list[Storage]:

@@ -7,6 +7,7 @@
     value "x": f32[2, 3]
     kernel "n1" ("x", "w") -> ("t") = p0 operator "MatMul" attrs {"axis": 1} members ["n1", "n2"]
     view "n2" "t" -> "y"
+    join "n3" ("a", "b") -> "c"
 
     program p0
     op matmul(a: f32[2, 3], b: f32[3, 4]) -> (y: f32[2, 4]) {
@@ -21,7 +22,7 @@ import json
 from collections.abc import Iterator
 from typing import assert_never
 
-from tensorlang.graph.nodes import Graph, Kernel, Node, Value, View
+from tensorlang.graph.nodes import Graph, Join, Kernel, Node, Value, View
 from tensorlang.graph.passes.cse import digest
 from tensorlang.graph.programs import program_key
 from tensorlang.schedule.layout import Layout
@@ -63,6 +64,9 @@ def _node(node: Node, programs: dict[str, tuple[str, str]]) -> str:
         case View():
             members = f" members {json.dumps(list(node.members))}" if node.members else ""
             return f"view {_text(node.name)} {_text(node.input)} -> {_text(node.output)}{members}"
+        case Join():
+            members = f" members {json.dumps(list(node.members))}" if node.members else ""
+            return f"join {_text(node.name)} ({_texts(node.inputs)}) -> {_text(node.output)}{members}"
         case _:
             assert_never(node)
 

@@ -16,8 +16,8 @@ from math import prod
 from typing import assert_never
 
 from tensorlang.diagnostics import InternalError
-from tensorlang.graph.edit import reads, writes
-from tensorlang.graph.nodes import Graph, Kernel, Node, Value, View
+from tensorlang.graph.edit import reads, size_bytes, writes
+from tensorlang.graph.nodes import Graph, Join, Kernel, Node, Value, View
 from tensorlang.tensor import affine, walk
 from tensorlang.tensor.nodes import Program, Tensor
 
@@ -99,6 +99,10 @@ def _node(graph: Graph, node: Node) -> Iterator[str]:
                 yield f"view `{node.name}` turns {_type(source)} into {_type(result)}"
             if source.layout is not None or result.layout is not None:
                 yield f"view `{node.name}` is of a value that is not row-major"
+        case Join():
+            parts, whole = [graph.values[name] for name in node.inputs], graph.values[node.output]
+            if any(part.dtype != whole.dtype for part in parts) or sum(map(size_bytes, parts)) != size_bytes(whole):
+                yield f"join `{node.name}` makes {_type(whole)} of {', '.join(map(_type, parts))}"
         case _:
             assert_never(node)
 

@@ -242,8 +242,8 @@ class _Slots:
     def slot(self, place: Place) -> Slot:
         outputs, inputs = len(self.graph.outputs), len(self.graph.inputs)
         match place:
-            case Output(position):
-                return Slot(position)
+            case Output(position, offset):
+                return Slot(position, offset)
             case Input(position):
                 return Slot(outputs + position)
             case Constant(name):

@@ -16,7 +16,7 @@ from typing import Any, assert_never
 import numpy as np
 
 from tensorlang.graph.edit import rebuilt, with_reads, writes
-from tensorlang.graph.nodes import Graph, Kernel, Node, View
+from tensorlang.graph.nodes import Graph, Join, Kernel, Node, View
 from tensorlang.graph.programs import program_key
 
 Array = np.ndarray[Any, Any]
@@ -73,5 +73,7 @@ def _key(graph: Graph, node: Node, keys: dict[int, str]) -> object:
             return ("kernel", text, node.inputs, tuple(graph.values[name].layout for name in node.outputs))
         case View():
             return ("view", node.input, replace(graph.values[node.output], name=""))
+        case Join():
+            return ("join", node.inputs, replace(graph.values[node.output], name=""))
         case _:
             assert_never(node)

@@ -16,8 +16,8 @@ from dataclasses import replace
 from typing import assert_never
 
 from codegen.dtypes import DType
-from tensorlang.graph.edit import members, producers, rebuilt
-from tensorlang.graph.nodes import Graph, Kernel, Node, View
+from tensorlang.graph.edit import members, producers, rebuilt, writes
+from tensorlang.graph.nodes import Graph, Join, Kernel, Node, View
 from tensorlang.graph.programs import (
     axes_of,
     here,
@@ -48,9 +48,11 @@ def identities(graph: Graph) -> Graph:
             case Kernel():
                 node = _through_kernel(graph, node, made, replaced)
                 node = _as_view(node)
+            case Join():
+                pass
             case _:
                 assert_never(node)
-        made |= dict.fromkeys(node.outputs if isinstance(node, Kernel) else (node.output,), node)
+        made |= dict.fromkeys(writes(node), node)
         kept.append(node)
     return rebuilt(graph, kept, replaced=replaced)
 

@@ -253,6 +253,17 @@ class Site:
             check_size(dtype, shape, f"a result of node {quoted(self.node.label)}")
         if self._foldable(inputs, results):
             return self._evaluated(found, inputs)
+        return self._node(found, inputs, results, operator, attrs)
+
+    def stated(self, operator: str, *args: Argument) -> Value:
+        """Return the only result of a library operator as `op` does, but leave it to the graph to compute it, even of constants."""
+        found = program(operator, tuple(_argument_type(a) for a in args), ())
+        (result,) = self._node(found, _flat(args), [(t.dtype, caller_shape(t, {})) for t in result_tensors(found)], operator, ())
+        return result
+
+    def _node(
+        self, found: Program, inputs: Sequence[Value], results: Sequence[Type], operator: str, attrs: tuple[tuple[str, Attr], ...]
+    ) -> tuple[Value, ...]:
         outputs = tuple(self.builder.value(self._fresh(), dtype, shape) for dtype, shape in results)
         label = self.builder.label(self.node.label)
         self.builder.nodes.append(

@@ -1,9 +1,12 @@
 """The order of graph passes. Every step is verified; a broken invariant names the step.
 
     merge       dce, tidy, cse, fold            what is computed twice, never used, or known now
+    bytes       signs, narrow, integers         quantised values are moved and multiplied as bytes
     algebra     literals, identities, scales    what changes nothing, or can be part of something else; until nothing changes
     views       move behind what can be part of the kernel before them
+    own         what only widens a value is repeated for each reader
     fuse        groups become one kernel
+    requantise  what is dequantised where it is quantised stays a float
     layout      values that kernels want in blocks are kept in blocks
     joins       what is concatenated is written in its place at once
     outputs     every output gets memory of its own
@@ -22,10 +25,14 @@ from tensorlang.graph.passes.dce import dce
 from tensorlang.graph.passes.fold import fold
 from tensorlang.graph.passes.fuse import fuse
 from tensorlang.graph.passes.identities import identities
+from tensorlang.graph.passes.integers import integers, signs
 from tensorlang.graph.passes.joins import joins
 from tensorlang.graph.passes.layout import Wishes, layout
 from tensorlang.graph.passes.literals import literals
+from tensorlang.graph.passes.narrow import narrow
 from tensorlang.graph.passes.outputs import outputs
+from tensorlang.graph.passes.own import own
+from tensorlang.graph.passes.requantise import requantise
 from tensorlang.graph.passes.scales import scales
 from tensorlang.graph.passes.tidy import tidy
 from tensorlang.graph.passes.views import views
@@ -35,7 +42,7 @@ from tensorlang.schedule.layout import Layout
 Pass: TypeAlias = Callable[[Graph], Graph]
 Dump: TypeAlias = Callable[[str, Graph], None]
 
-MERGE: tuple[Pass, ...] = (dce, tidy, cse, fold)
+MERGE: tuple[Pass, ...] = (dce, tidy, cse, signs, narrow, integers, dce, fold)
 ALGEBRA: tuple[Pass, ...] = (literals, identities, scales, dce, fold, cse)
 ROUNDS = 8
 
@@ -64,7 +71,7 @@ def optimise(graph: Graph, wishes: Wishes = no_wishes, dump: Dump = silent) -> G
         graph = step(transform, graph)
     graph = _settled(graph, step, ALGEBRA)
     graph = _settled(step(views, graph), step, (identities, dce))
-    graph = step(dce, step(fuse, graph))
+    graph = step(requantise, step(dce, step(fuse, step(own, graph))))
     graph = verify(layout(graph, wishes), "layout")
     dump("layout", graph)
     return step(dce, step(outputs, step(joins, graph)))

@@ -49,7 +49,10 @@ def dequantise(n: Site) -> Value:
     _integer(n, x.dtype)
     if zero is None:
         zero = n.constant(np.zeros((), x.dtype.numpy))
-    return n.op("dequantise", x, _parameter(n, x, scale), _parameter(n, x, zero))
+    # Weights stay integers until the graph has seen whether they are multiplied as such.
+    weights = n.array(x) is not None and len(x.shape) > 1 and x.dtype.bits == 8
+    make = n.stated if weights else n.op
+    return make("dequantise", x, _parameter(n, x, scale), _parameter(n, x, zero))
 
 
 def dynamic_quantise(n: Site) -> tuple[Value, Value, Value]:

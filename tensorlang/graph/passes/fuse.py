@@ -8,6 +8,7 @@ A group is at most one anchor (a program that reduces: contraction, convolution,
 
     epilogue   pointwise kernels that read the anchor's result in place, together with each other: the longest run that leaves one value
                that others read. All inner values vanish. Later anchors choose first: in a residual block the other branch is ready by then.
+               What only widens at the end of a run (a cast, dequantising) is left to the readers: the narrow value is stored.
     prologue   pointwise kernels all of whose readers are in one group, when reading them again costs less than storing them:
                  before pointwise readers      anything read in place; movements; cheap programs
                  before a contraction          transposes alone: arithmetic would be repeated for every use of the element
@@ -174,7 +175,19 @@ def _epilogue(facts: _Facts, anchor: Kernel, assigned: dict[str, list[Kernel]]) 
         inner.add(node.outputs[0])
         if sum(facts.escapes(value, names) for value in inner) == 1 and facts.escapes(node.outputs[0], names):
             best = len(run)
+    while best and _widens(facts, run[best - 1], inner):
+        best -= 1
     return run[:best]
+
+
+def _widens(facts: _Facts, node: Kernel, inner: set[str]) -> bool:
+    """Tell whether `node` does little but make its elements wider, and its readers could do that themselves."""
+    values = facts.graph.values
+    [result, *_] = node.outputs
+    if len(node.inputs) != 1 or node.inputs[0] not in inner or result in facts.returned or not facts.kind[node.name].cheap:
+        return False
+    wider = values[node.inputs[0]].dtype.size_bytes < values[result].dtype.size_bytes
+    return wider and all(isinstance(r, Kernel) and _suits(facts, node, r) for r in facts.readers[result])
 
 
 def _after(facts: _Facts, anchor: Kernel) -> list[Kernel]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from codegen.dtypes import DType, bool_, f32, f64, i8, i32, largest, u8
+from codegen.dtypes import DType, bool_, f32, f64, i32, largest
 from codegen.llvm.arithmetic import constant, extremum, intrinsic, suffix
 from codegen.llvm.builder import Builder
 from codegen.llvm.values import Literal, Value, bits_of, integer_range, literal, of_lanes, scalar_type
@@ -71,11 +71,51 @@ def _limited(b: Builder, x: Value, limit: float) -> Value:
 
 
 def _float_to_int(b: Builder, x: Value, to: DType) -> Value:
+    if to.bits <= 16:
+        low, high = integer_range(to)
+        limited = _in_range(b, x, low, high)
+        whole = Value(i32, b.pure(f"fptosi {limited.typed} to {_type(i32, x)}"), x.lanes)
+        return _without_nan(b, x, _truncated(b, whole, to))
     signed = to.kind == "int"
     register = Value(to, "", x.lanes)
     fn = b.declare(f"llvm.fpto{'s' if signed else 'u'}i.sat.{suffix(register)}.{suffix(x)}", f"{register.type} @({x.type})")
     result = Value(to, b.pure(f"call {register.type} {fn}({x.typed})"), x.lanes)
-    return result if to.bits != 4 else _clamped(b, Value(i8 if signed else u8, result.text, x.lanes), to, to)
+    return result
+
+
+def rounded(b: Builder, x: Value, offset: int, to: DType) -> Value:
+    """Return `x`, an f32, rounded to the nearest whole number, ties to even, plus `offset`, limited to the range of `to`, of at most 16
+    bits; 0 for NaN. Limits are whole numbers, so rounding after them is as good as before, and is part of the conversion."""
+    low, high = integer_range(to)
+    limited = _in_range(b, x, low - offset, high - offset)
+    fn = b.declare(f"llvm.lrint.{suffix(Value(i32, '', x.lanes))}.{suffix(x)}", f"{_type(i32, x)} @({x.type})")
+    whole = b.pure(f"call {_type(i32, x)} {fn}({limited.typed})")
+    if offset:
+        whole = _int_op(b, "add", whole, offset, x)
+    return _without_nan(b, x, _truncated(b, Value(i32, whole, x.lanes), to))
+
+
+def _in_range(b: Builder, x: Value, low: int, high: int) -> Value:
+    """Return `x` limited to [low, high]; `low` for NaN."""
+    kind = of_lanes("i1", x.lanes)
+    least, most = constant(x, float(low)), constant(x, float(high))
+    above = b.pure(f"fcmp ogt {x.typed}, {least}")
+    x = Value(x.dtype, b.pure(f"select {kind} {above}, {x.typed}, {x.type} {least}"), x.lanes)
+    below = b.pure(f"fcmp olt {x.typed}, {most}")
+    return Value(x.dtype, b.pure(f"select {kind} {below}, {x.typed}, {x.type} {most}"), x.lanes)
+
+
+def _truncated(b: Builder, x: Value, to: DType) -> Value:
+    return Value(to, b.pure(f"trunc {x.typed} to {_type(to, x)}"), x.lanes)
+
+
+def _without_nan(b: Builder, x: Value, result: Value) -> Value:
+    """Return `result`, 0 where `x` is NaN: unsigned, the least value is that already."""
+    if result.dtype.kind == "uint":
+        return result
+    number = b.pure(f"fcmp ord {x.typed}, {x.text}")
+    kind = of_lanes("i1", x.lanes)
+    return Value(result.dtype, b.pure(f"select {kind} {number}, {result.typed}, {result.type} {constant(result, 0)}"), x.lanes)
 
 
 def _int_to_float(b: Builder, x: Value, to: DType) -> Value:

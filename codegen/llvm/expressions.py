@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import assert_never
 
-from codegen.dtypes import bool_, i64
-from codegen.llvm import arithmetic, dot, math, memory, registers
+from codegen.dtypes import DType, bool_, f32, i64
+from codegen.llvm import arithmetic, convert, dot, math, memory, registers
 from codegen.llvm.affine import ONE, ZERO, Atom, Poly, number
 from codegen.llvm.builder import Builder
 from codegen.llvm.convert import cast
@@ -71,6 +71,10 @@ def value(state: State, e: Expr, scope: Scope) -> Value:
             return arithmetic.compare(b, op, value(state, lhs, scope), value(state, rhs, scope))
         case Select(cond, then, orelse):
             return _select(state, value(state, cond, scope), then, orelse, scope)
+        case Cast(dtype, Binary("+", Call("round", (x,)), Const(offset))) if _is_small(dtype, offset):
+            return _rounded(state, x, int(offset), dtype, scope)
+        case Cast(dtype, Call("round", (x,))) if _is_small(dtype, 0):
+            return _rounded(state, x, 0, dtype, scope)
         case Cast(dtype, x, saturate):
             return cast(b, value(state, x, scope), dtype, saturate)
         case Call("pow", (base, Const(exponent))) if exponent in math.POWERS:
@@ -84,6 +88,19 @@ def value(state: State, e: Expr, scope: Scope) -> Value:
             return dot.dot(b, _group(state, x, count, scope), _group(state, y, count, scope), total)
         case _:
             assert_never(e)
+
+
+def _is_small(dtype: DType, offset: float) -> bool:
+    """Tell whether the range of an integer type moved by a whole number is exact in f32."""
+    return dtype.is_integer and dtype.bits <= 16 and float(offset).is_integer() and abs(offset) < 1 << 20
+
+
+def _rounded(state: State, e: Expr, offset: int, dtype: DType, scope: Scope) -> Value:
+    x = value(state, e, scope)
+    if x.dtype == f32 and not isinstance(x, Literal):
+        return convert.rounded(state.builder, x, offset, dtype)
+    whole = math.call(state.builder, "round", (x,))
+    return cast(state.builder, arithmetic.binary(state.builder, "+", whole, literal(float(offset), x.dtype)), dtype, False)
 
 
 def read(state: State, storage: Storage, index: tuple[Index, ...], scope: Scope) -> Value:

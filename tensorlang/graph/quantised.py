@@ -88,7 +88,9 @@ def dequantising(graph: Graph, kernel: Kernel) -> Dequantising | None:
         case _:
             return None
     table = {p.name: p for p in program.params}
-    if name not in table or not is_byte(table[name].dtype) or any(n != 1 for n in table[name].grouping) or not reads_in_place(program, name):
+    if name not in table or not is_byte(table[name].dtype) or not reads_in_place(program, name):
+        return None
+    if any(n != 1 for n in table[name].grouping):
         return None
     constants = _constants(graph, kernel)
     constants.pop(name, None)
@@ -163,4 +165,3 @@ def uniform(kernel: Kernel) -> bool:
     """Tell whether the kernel computes each element from the one at the same place, and from nothing else."""
     program = kernel.program
     return len(program.params) == 1 and is_pointwise(program) and reads_in_place(program, program.params[0].name)
-

@@ -28,9 +28,23 @@ from tensorlang.graph.nodes import Graph, Kernel, Node, Value
 from tensorlang.graph.programs import is_single, single_value
 from tensorlang.graph.quantised import Dequantising, Quantising, dequantise_program, dequantising, quantise_program, quantised, quantising
 from tensorlang.tensor import affine, walk
-from tensorlang.tensor.nodes import Binary, Binder, Cast, Const, Definition, Dynamic, Expr, Piece, Program, Read, Reduce, Reducer, Select
+from tensorlang.tensor.nodes import (
+    Binary,
+    Binder,
+    Cast,
+    Const,
+    Definition,
+    Dynamic,
+    Expr,
+    Piece,
+    Program,
+    Read,
+    Reduce,
+    Reducer,
+    Select,
+    Tensor,
+)
 from tensorlang.tensor.nodes import Name as Bound
-from tensorlang.tensor.nodes import Tensor
 from tensorlang.tensor.walk import Fresh, fresh_for
 
 Array = np.ndarray[Any, Any]
@@ -300,7 +314,7 @@ class _Building:
     # ---- all of it
 
     def nodes(self) -> list[Node]:
-        state, found, node = self.state, self.found, self.node
+        state, found = self.state, self.found
         a, b = found.a, found.b
         za = self.to(u8, a, int(a.bytes.zero))
         self.params.append((replace(a.tensor, dtype=u8), self.as_bytes(a, u8)))
@@ -353,7 +367,8 @@ class _Building:
         """Return the read of a new constant, one element for each index of the second operand's axes `kept`."""
         b = self.found.b
         tensor = Tensor(self.fresh(stem.replace(" ", "_")), dtype, tuple(b.tensor.shape[k] for k in kept))
-        self.params.append((tensor, self.state.constant(f"{stem} of {self.node.name}", array.reshape([_count(n) for n in tensor.shape]), dtype)))
+        shaped = array.reshape([_count(n) for n in tensor.shape])
+        self.params.append((tensor, self.state.constant(f"{stem} of {self.node.name}", shaped, dtype)))
         return Read(tensor.name, tuple(b.read.index[k] for k in kept))
 
     def sums(self, za: int, zb: int) -> Iterator[Expr]:
@@ -466,4 +481,3 @@ def _count(e: object) -> int:
 
 def _is_axis(slot: object, axes: tuple[str, ...]) -> bool:
     return isinstance(slot, Name) and slot.name in axes
-

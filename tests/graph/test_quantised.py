@@ -1,0 +1,203 @@
+"""Quantised models are computed in bytes: what the passes make of a graph means the same, up to one unit of a quantised result."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+from small_graphs import single, tensor
+
+from codegen.dtypes import f32, i8, i32, u8
+from stdlib.onnx.importer import Importer
+from tensorlang.graph.nodes import Graph, Kernel, View
+from tensorlang.graph.passes.fold import fold
+from tensorlang.graph.passes.integers import integers, signs
+from tensorlang.graph.passes.narrow import narrow
+from tensorlang.graph.passes.requantise import in_floats
+from tensorlang.graph.passes.tidy import tidy
+from tensorlang.graph.pipeline import optimise
+from tensorlang.graph.verify import verify
+from tensorlang.tensor import walk
+from tensorlang.tensor.interp import interpret
+from tensorlang.tensor.nodes import Binary, Call, Cast, Const, Expr, Read
+
+Array = np.ndarray[Any, Any]
+
+
+class Model:
+    """Writes a graph of quantised operators."""
+
+    def __init__(self, shape: tuple[int, ...], seed: int = 0) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.shape, self.count = shape, 0
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: list[onnx.TensorProto] = []
+
+    def constant(self, array: Array) -> str:
+        self.count += 1
+        self.constants.append(numpy_helper.from_array(array, f"c{self.count}"))
+        return f"c{self.count}"
+
+    def op(self, kind: str, *inputs: str, **attrs: Any) -> str:
+        self.count += 1
+        self.nodes.append(helper.make_node(kind, list(inputs), [f"v{self.count}"], **attrs))
+        return f"v{self.count}"
+
+    def quantised(self, x: str, scale: float = 0.05, zero: int = 100, dtype: Any = np.uint8) -> str:
+        s, z = self.constant(np.array(scale, np.float32)), self.constant(np.array(zero, dtype))
+        return self.op("DequantizeLinear", self.op("QuantizeLinear", x, s, z), s, z)
+
+    def weights(self, *shape: int, axis: int = 0, dtype: Any = np.int8, zero: int = 0) -> str:
+        low, high = (-127, 128) if dtype == np.int8 else (0, 256)
+        array = self.rng.integers(low, high, shape).astype(dtype)
+        scale = self.constant(self.rng.uniform(0.002, 0.02, shape[axis]).astype(np.float32))
+        zeros = self.constant(np.full(shape[axis], zero, dtype))
+        return self.op("DequantizeLinear", self.constant(array), scale, zeros, axis=axis)
+
+    def graph(self, result: str) -> Graph:
+        inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, self.shape)]
+        outputs = [helper.make_tensor_value_info(result, TensorProto.FLOAT, None)]
+        proto = helper.make_graph(self.nodes, "quantised", inputs, outputs, self.constants)
+        return Importer().load(helper.make_model(proto, opset_imports=[helper.make_opsetid("", 18)]))
+
+
+def run(g: Graph, x: Array) -> Array:
+    values = dict(g.constants) | {"x": x}
+    for node in g.nodes:
+        match node:
+            case Kernel():
+                named = dict(zip((p.name for p in node.program.params), (values[v] for v in node.inputs), strict=True))
+                results = interpret(node.program, {}, named)
+                values |= dict(zip(node.outputs, (results[r] for r in node.program.results), strict=True))
+            case View():
+                values[node.output] = values[node.input].reshape(g.values[node.output].shape)
+    return values[g.outputs[0]]
+
+
+def in_bytes(g: Graph) -> Graph:
+    g = tidy(g)
+    for step in (signs, narrow, integers):
+        g = verify(step(g), step.__name__)
+    return g
+
+
+def agree(g: Graph, x: Array, unit: float) -> None:
+    """The graph, its integer form and what is compiled of it agree up to one unit of the quantised result, nearly everywhere exactly."""
+    want = run(fold(tidy(g)), x)
+    for got in (run(in_bytes(g), x), run(optimise(g), x)):
+        assert got.dtype == want.dtype and got.shape == want.shape
+        assert np.abs(got - want).max() <= unit * 1.001
+        assert (np.abs(got - want) > unit * 1e-3).mean() < 0.02
+
+
+def sums(g: Graph) -> list[str]:
+    """Return the types of operands that kernels multiply and add up."""
+    out = []
+    for node in g.nodes:
+        if isinstance(node, Kernel):
+            table = walk.tensor_table(node.program)
+            for e in (r for d in node.program.definitions for p in d.pieces for r in walk.reduces(p.value)):
+                if isinstance(e.body[0], Binary) and e.body[0].op == "*":
+                    out.append(" x ".join(table[r.tensor].dtype.name for r in walk.reads(e.body[0])))
+    return out
+
+
+def values(*shape: int, seed: int = 3) -> Array:
+    return (2 * np.random.default_rng(seed).standard_normal(shape)).astype(np.float32)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+@pytest.mark.parametrize("attrs", [{}, {"pads": [1, 1, 1, 1]}, {"strides": [2, 2], "pads": [1, 0, 1, 2]}])
+def test_a_convolution_multiplies_bytes_and_pads_with_the_zero_point(dtype: Any, attrs: dict[str, Any]) -> None:
+    m = Model((1, 5, 7, 6))
+    zero = 90 if dtype == np.uint8 else -20
+    x = m.quantised("x", 0.05, zero, dtype)
+    y = m.op("Conv", x, m.weights(6, 5, 3, 3), m.constant(m.rng.standard_normal(6).astype(np.float32)), **attrs)
+    g = m.graph(m.quantised(y, 0.1, zero, dtype))
+    agree(g, values(1, 5, 7, 6), 0.1)
+    assert sums(in_bytes(g)) == ["u8 x i8"]
+
+
+def test_a_convolution_in_groups_multiplies_bytes() -> None:
+    m = Model((2, 6, 5, 5))
+    y = m.op("Conv", m.quantised("x"), m.weights(9, 2, 3, 3), group=3, pads=[1, 1, 1, 1])
+    g = m.graph(m.quantised(y, 0.1))
+    agree(g, values(2, 6, 5, 5), 0.1)
+    assert sums(in_bytes(g)) == ["u8 x i8"]
+
+
+def test_a_result_that_is_not_quantised_keeps_its_float() -> None:
+    m = Model((4, 6))
+    g = m.graph(m.op("Gemm", m.quantised("x"), m.weights(5, 6), m.constant(m.rng.standard_normal(5).astype(np.float32)), transB=1))
+    x = values(4, 6)
+    np.testing.assert_allclose(run(in_bytes(g), x), run(fold(tidy(g)), x), rtol=1e-6, atol=1e-5)
+    assert sums(in_bytes(g)) == ["u8 x i8"]
+
+
+def test_unsigned_weights_become_signed_where_they_fit() -> None:
+    m = Model((4, 6))
+    g = m.graph(m.quantised(m.op("MatMul", m.quantised("x"), m.weights(6, 5, axis=1, dtype=np.uint8, zero=128)), 0.1))
+    agree(g, values(4, 6), 0.1)
+    assert sums(in_bytes(g)) == ["u8 x i8"]
+
+
+def test_weights_whose_zero_point_leaves_no_room_stay_floats() -> None:
+    m = Model((4, 6))
+    g = m.graph(m.quantised(m.op("MatMul", m.quantised("x"), m.weights(6, 5, axis=1, dtype=np.uint8, zero=3)), 0.1))
+    agree(g, values(4, 6), 0.1)
+    assert sums(in_bytes(g)) == ["f32 x f32"]
+
+
+def test_a_scale_along_a_reduced_dimension_leaves_the_product_in_floats() -> None:
+    m = Model((4, 6))
+    g = m.graph(m.quantised(m.op("MatMul", m.quantised("x"), m.weights(6, 5, axis=0)), 0.1))
+    agree(g, values(4, 6), 0.1)
+    assert sums(in_bytes(g)) == ["f32 x f32"]
+
+
+@pytest.mark.parametrize(("first", "second"), [(0, 0), (100, 0), (0, 100), (100, 140), (128, 128)])
+def test_products_of_two_quantised_values_account_for_both_zero_points(first: int, second: int) -> None:
+    m = Model((2, 4, 6))
+    a, b = m.quantised("x", 0.05, first), m.quantised(m.op("Transpose", "x", perm=[0, 2, 1]), 0.04, second)
+    g = m.graph(m.quantised(m.op("MatMul", a, b), 0.1))
+    agree(g, values(2, 4, 6), 0.1)
+    assert sums(in_bytes(g)) == ["u8 x i8"]
+
+
+def test_whoever_quantises_a_value_makes_it_signed_for_its_reader() -> None:
+    m = Model((2, 4, 6))
+    a, b = m.quantised("x", 0.05, 100), m.quantised(m.op("Transpose", "x", perm=[0, 2, 1]), 0.04, 140)
+    g = signs(tidy(m.graph(m.op("MatMul", a, b))))
+    assert sorted(v.dtype.name for v in g.values.values() if v.dtype in (u8, i8) and v.shape) == ["i8", "u8"]
+
+
+def test_bytes_are_transposed_and_pooled_in_the_place_of_floats() -> None:
+    m = Model((1, 4, 8, 8))
+    pooled = m.op("MaxPool", m.op("Relu", m.quantised("x", 0.05, 120)), kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
+    moved = m.op("Transpose", m.quantised(pooled, 0.0213, 0), perm=[0, 2, 3, 1])
+    g = m.graph(m.op("MatMul", moved, m.weights(4, 3, axis=1)))
+    x = values(1, 4, 8, 8)
+    np.testing.assert_allclose(run(in_bytes(g), x), run(fold(tidy(g)), x), rtol=1e-6, atol=1e-5)
+    pools = [n for n in in_bytes(g).nodes if isinstance(n, Kernel) and n.operator in ("max_pool", "transpose")]
+    assert [n.program.params[0].dtype for n in pools] == [u8, u8]
+
+
+@given(st.floats(-1e6, 1e6, width=32), st.integers(0, 255), st.integers(0, 255), st.sampled_from([u8, i8]))
+@settings(max_examples=200, deadline=None)
+def test_quantising_and_dequantising_in_floats_changes_no_number(number: float, first: int, second: int, dtype: Any) -> None:
+    zero, back = (first, second) if dtype == u8 else (first - 128, second - 128)
+    narrow_: Expr = Cast(dtype, Binary("+", Call("round", (Read("x", ()),)), Const(float(zero), f32)), True)
+    detour = Cast(f32, Binary("-", Cast(i32, narrow_), Const(back, i32)))
+    from_floats = in_floats(detour)
+    assert not any(isinstance(e, Cast) for e in walk.nodes(from_floats))
+    assert evaluated(from_floats, number) == evaluated(detour, number)
+
+
+def evaluated(e: Expr, number: float) -> float:
+    program = single("p", [tensor("x")], tensor("y"), "", e)
+    return float(interpret(program, {}, {"x": np.array(number, np.float32)})["y"])

@@ -159,3 +159,13 @@ def test_every_type_moves_through_memory_and_registers(dtype: str) -> None:
             for i in 0 .. 8 vector 8 {{ s[i] = r[i] }}
             for i in 0 .. 5 vector 8 {{ y[8*o + i] = s[i] }} }} }}"""
     check(text, targets=TARGETS, x=values(dtype, 24), y=np.zeros(24, DTYPES[dtype].numpy))
+
+
+@pytest.mark.parametrize("offset", ["", " + 3.0_f32", " + -128.0_f32", " + 128.0_f32", " + 0.5_f32"])
+@pytest.mark.parametrize("dtype", ["u8", "i8", "u16", "i16", "i4", "u4"])
+def test_rounding_to_a_narrow_integer_saturates_and_takes_nan_for_zero(dtype: str, offset: str) -> None:
+    in_lanes = f"{dtype}.sat(round(x[8*io + j]){offset})"
+    text = f"""func f()(x: f32[61], out z: {dtype}[61]) {{
+        for io in 0 .. 6 {{ for j in 0 .. min(8, 45 - 8*io) vector 8 {{ z[8*io + j] = {in_lanes} }} }}
+        for i in 45 .. 61 {{ z[i] = {in_lanes.replace("8*io + j", "i")} }} }}"""
+    check(text, targets=TARGETS, x=samples("f32", 1), z=np.zeros(61, DTYPES[dtype].numpy))

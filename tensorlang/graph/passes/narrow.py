@@ -91,15 +91,13 @@ def _moves(node: Node) -> str | None:
 
 def _over(node: Node, source: str, output: str, dtype: DType, new: _New) -> Node:
     """Return the movement of `source`, of `dtype`, into `output`."""
-    match node:
-        case View():
-            return View(new.label(f"{node.name} in bytes"), source, output, members(node))
-        case Kernel(program=program):
-            perm = permutation(program)
-            assert perm is not None
-            shape = (new.values.get(source) or new.graph.values[source]).shape
-            moved = transpose_program(dtype, shape, perm)
-            return Kernel(new.label(f"{node.name} in bytes"), moved, (source,), (output,), "transpose", members=members(node))
+    label = new.label(f"{node.name} in bytes")
+    if isinstance(node, View):
+        return View(label, source, output, members(node))
+    perm = permutation(node.program) if isinstance(node, Kernel) else None
+    assert perm is not None, "nothing else moves elements"
+    shape = (new.values.get(source) or new.graph.values[source]).shape
+    return Kernel(label, transpose_program(dtype, shape, perm), (source,), (output,), "transpose", members=members(node))
 
 
 # ---------------------------------------------------------------- quantise earlier
@@ -125,12 +123,11 @@ def _hoisted(graph: Graph) -> Graph:
         program = quantise_program(shape, found.scale, found.zero, found.dtype)
         first = replace(node, program=program, inputs=(source,), outputs=(early,))
         last: Node
-        match before:
-            case View():
-                last = replace(before, input=early, output=node.outputs[0])
-            case Kernel():
-                assert moved is not None
-                last = replace(before, program=moved, inputs=(early,), outputs=node.outputs)
+        if isinstance(before, Kernel) and moved is not None:
+            last = replace(before, program=moved, inputs=(early,), outputs=node.outputs)
+        else:
+            assert isinstance(before, View)
+            last = replace(before, input=early, output=node.outputs[0])
         changed |= {before.name: [first, last], node.name: []}
     if not changed:
         return graph
@@ -140,13 +137,13 @@ def _hoisted(graph: Graph) -> Graph:
 def _before(graph: Graph, node: Node, found: Quantising) -> tuple[str | None, Program | None]:
     """Return what the node moves or takes maxima of, and the program that does so with bytes."""
     source = _moves(node)
-    if isinstance(node, View) or source is None:
-        if isinstance(node, View):
-            return source, None
-        return (node.inputs[0], program) if (program := _maximum(node.program, found.dtype)) is not None else (None, None)
+    if isinstance(node, View) or not isinstance(node, Kernel):
+        return source, None
     perm = permutation(node.program)
-    assert perm is not None
-    return source, transpose_program(found.dtype, graph.values[source].shape, perm)
+    if perm is not None and source is not None:
+        return source, transpose_program(found.dtype, graph.values[source].shape, perm)
+    program = _maximum(node.program, found.dtype)
+    return (None, None) if program is None else (node.inputs[0], program)
 
 
 def _maximum(program: Program, dtype: DType) -> Program | None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import assert_never
 
 from codegen.dtypes import bool_
@@ -28,6 +29,7 @@ from codegen.llvm.state import EmitError, Lanes, Memory, Registers, Scope, State
 from codegen.llvm.target import Target
 from codegen.llvm.values import Literal, Value, memory_type
 from codegen.llvm.workspace import Plan, plan
+from codegen.loops.collapse import nested, part
 from codegen.loops.nodes import (
     Alloc,
     Buffer,
@@ -459,19 +461,21 @@ def _serial(e: Emitter, loop: For, lo: Poly, hi: Poly, scope: Scope) -> None:
 
 
 def _parallel(e: Emitter, loop: For, lo: Poly, hi: Poly, scope: Scope) -> None:
-    """Hand the iterations to the pool.
+    """Hand the iterations to the pool, those of parallel loops that are the whole body of this one together with its own.
 
     context   { status, workspace, what the body uses }
     chunk     void (context, begin, end, thread)        loads the context and calls the body; a failure goes into the status
     body      i32 (begin, end, thread, captures ...)    the loop itself
     """
     b = e.b
+    inner = nested(loop) if lo.constant is not None and hi.constant is not None else ()
+    count = prod(inner)
     for s in {s.buffer for s in stores(*loop.body)} & scope.buffers.keys():
         e.state.touch(scope.buffers[s].uid)
     captures = _captures(e, loop, scope)
     e.module.outlined += 1
     name = f"{e.name}.p{e.module.outlined}"
-    _outline(e, name, loop, hi - lo, scope, captures)
+    _outline(e, name, loop, inner, (lo.scaled(count), hi.scaled(count)), scope, captures)
     slots = ["i64 0", f"ptr {e.workspace}", *captures]
     context = b.fresh()
     b.prologue.append(f"  {context} = alloca [{len(slots)} x i64], align 8")
@@ -479,7 +483,7 @@ def _parallel(e: Emitter, loop: For, lo: Poly, hi: Poly, scope: Scope) -> None:
         pointer = b.op(f"getelementptr i64, ptr {context}, i64 {i}")
         b.write(f"store {slot}, ptr {pointer}, align 8")
     pool = b.declare(POOL_ENTRY, "void @(ptr, ptr, i64, i64)")
-    b.write(f"call void {pool}(ptr @{_quoted(name)}, ptr {context}, i64 {b.index(lo)}, i64 {b.index(hi)})")
+    b.write(f"call void {pool}(ptr @{_quoted(name)}, ptr {context}, i64 {b.index(lo.scaled(count))}, i64 {b.index(hi.scaled(count))})")
     b.may_return_here()
     status = b.op(f"load i32, ptr {context}, align 8")
     good, bad = b.fresh_label("ok"), b.fresh_label("fail")
@@ -510,7 +514,9 @@ def _captures(e: Emitter, loop: For, scope: Scope) -> list[str]:
     return [f"{kind} {text}" for text, kind in found.items()]
 
 
-def _outline(e: Emitter, name: str, loop: For, trips: Poly, scope: Scope, captures: list[str]) -> None:
+def _outline(
+    e: Emitter, name: str, loop: For, extents: tuple[int, ...], ends: tuple[Poly, Poly], scope: Scope, captures: list[str]
+) -> None:
     module = e.module
     b = Builder(module.target, module.declarations, prefix="v" + _letters(module.outlined))
     inner = Emitter(module, State(b), name, "%scratch")
@@ -518,21 +524,18 @@ def _outline(e: Emitter, name: str, loop: For, trips: Poly, scope: Scope, captur
     for atom in e.b.facts.atoms.values():
         b.facts.add(replace(atom, depth=0))
     thread = b.facts.add(Atom("%thread", 0, b.facts.next_rank(), lower=(ZERO,)))
-    begin = b.facts.add(Atom("%begin", 0, b.facts.next_rank(), lower=tuple(a for a in (_low(e, loop, scope),) if a is not None)))
-    end = b.facts.add(Atom("%end", 0, b.facts.next_rank(), lower=(begin + ONE,), upper=(poly(e.state, loop.hi, scope),)))
+    begin = b.facts.add(Atom("%begin", 0, b.facts.next_rank(), lower=(ends[0],)))
+    end = b.facts.add(Atom("%end", 0, b.facts.next_rank(), lower=(begin + ONE,), upper=(ends[1],)))
     buffers = {n: replace(s, depth=0) for n, s in scope.buffers.items() if isinstance(s, Memory)}
     body_scope = replace(scope, vars={**scope.vars, "$thread": thread, "$begin": begin, "$end": end}, buffers=dict(buffers), parallel=True)
     b.start("entry")
-    _serial(inner, replace(loop, lo=Var("$begin"), hi=Var("$end"), kind="serial"), begin, end, body_scope)
+    mine = part(loop, extents, Var("$begin"), Var("$end"))
+    _serial(inner, mine, poly(inner.state, mine.lo, body_scope), poly(inner.state, mine.hi, body_scope), body_scope)
     b.write("ret i32 0")
     params = ["i64 %begin", "i64 %end", "i64 %thread", "ptr noalias align 64 %scratch"]
     params += [c.replace("ptr ", "ptr noalias ", 1) if c.startswith("ptr ") else c for c in captures]
     module.functions.append(f"define internal i32 @{_quoted(name + '.body')}({', '.join(params)}) #0 {{\n{_with_prologue(b)}\n}}\n")
     module.functions.append(_chunk(name, captures))
-
-
-def _low(e: Emitter, loop: For, scope: Scope) -> Poly | None:
-    return poly(e.state, loop.lo, scope)
 
 
 def _chunk(name: str, captures: list[str]) -> str:

@@ -14,8 +14,8 @@ worker that it meets on its processor changes places with it: two spinning threa
     homes[k]    generation << 26 | next << 13 | end            what is left of part k; of an older generation: all of it
 
 A claim is a compare-and-swap of `homes[k]` from what it was to this region's generation. It cannot succeed for a region that is over: then
-every part has been claimed to its end under that generation, or under a later one. A region that starts while another one runs (from another thread of the program)
-runs on its caller alone.
+every part has been claimed to its end under that generation, or under a later one. A region that starts while another one runs (from
+another thread of the program) runs on its caller alone.
 
 The pool is itself emitted as LLVM IR (`pool_ir`): it needs no C compiler where it runs. After a fork the child starts its own workers;
 when the interpreter exits the workers are joined before their code goes away.

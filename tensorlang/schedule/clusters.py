@@ -8,7 +8,7 @@ from codegen.dtypes import compute_dtype
 from polyhedral.expr import Name as AffineName
 from tensorlang.schedule.deriver import Deriver, in_order, mark_parallel, reads_itself
 from tensorlang.schedule.pointwise import reduction_lanes, vector_axis
-from tensorlang.schedule.shape import contraction, extents, readers
+from tensorlang.schedule.shape import extents, is_product, readers
 from tensorlang.tensor.nodes import Definition, Program
 from tensorlang.tensor.walk import components, definition_reads, reads, reduces
 
@@ -26,7 +26,7 @@ def clusters(d: Deriver) -> list[Cluster]:
     """Return the definitions, each in one cluster. A tensor joins the cluster that holds all its readers when they read it at their own
     point along at least one leading axis; contractions, recurrences and tensors in pieces stay by themselves."""
     program = d.program
-    alone = {x.tensors[0].name for x in program.definitions if len(x.pieces) != 1 or recurs(program, x) or _is_product(x)}
+    alone = {x.tensors[0].name for x in program.definitions if len(x.pieces) != 1 or recurs(program, x) or is_product(x)}
     readers_of = readers(program)
     taken: set[str] = set()
     out: list[Cluster] = []
@@ -58,11 +58,6 @@ def recurs(program: Program, definition: Definition) -> bool:
     return len(group) > 1 or reads_itself(definition)
 
 
-def _is_product(definition: Definition) -> bool:
-    """Tell whether a reduction in the definition multiplies two tensors that vary along different axes: work for a register tile."""
-    return any(contraction(definition, axis) is not None for axis in definition.axes)
-
-
 def _walks_axes(d: Deriver, definition: Definition) -> bool:
     """Tell whether vectors run along an axis of the definition rather than along what it reduces over."""
     return vector_axis(d, definition) in definition.axes
@@ -91,7 +86,7 @@ def derive_rows(d: Deriver, cluster: Cluster) -> None:
         if definition is not head:
             d.add(d.schedule.at(definition.tensors[0].name, f"{name}.{loop}"))
         _row_vectors(d, definition, depth)
-    mark_parallel(d, name, list(head.axes[:depth]), extents(head))
+    mark_parallel(d, (*(m for m in cluster.members if m is not head), head), list(head.axes[:depth]), extents(head))
 
 
 def _row_vectors(d: Deriver, definition: Definition, depth: int) -> None:

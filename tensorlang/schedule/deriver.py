@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tensorlang.schedule.machine import Machine
 from tensorlang.schedule.plan import Storage
 from tensorlang.schedule.schedule import Schedule
-from tensorlang.schedule.shape import work
+from tensorlang.schedule.shape import is_product, work_of_definition
 from tensorlang.tensor.flatten import flatten
 from tensorlang.tensor.lift import lift
 from tensorlang.tensor.nodes import Definition, Program
 from tensorlang.tensor.walk import reads
 
-PARALLEL_WORK = 40_000
-"""Scalar operations below which waking other threads costs more than it saves."""
+PARALLEL_WORK = 16_000
+"""Scalar operations below which handing a part to another thread costs more than it saves."""
+PRODUCTS_PER_OPERATION = 8
+"""How many products and sums of a register tile take as long as one operation elsewhere."""
+ITERATIONS_PER_THREAD = 32
+"""How many iterations a parallel loop shall have for each thread: then their shares differ little, and one that is late costs little."""
 
 
 @dataclass(slots=True)
@@ -26,7 +30,6 @@ class Deriver:
     constants: frozenset[str]
     schedule: Schedule
     axes: dict[str, tuple[str, ...]]
-    parallel: bool = False
 
     def add(self, schedule: Schedule) -> None:
         self.schedule = schedule
@@ -37,9 +40,7 @@ def deriver(program: Program, machine: Machine, layouts: Mapping[str, Storage], 
     lifted = lift(program)
     flat = flatten(lifted, frozenset(layouts))
     schedule = Schedule(program.name)
-    d = deriver_of(flat, machine, layouts, constants, schedule if flat == lifted else schedule.flatten())
-    d.parallel = machine.threads > 1 and work(flat) >= PARALLEL_WORK
-    return d
+    return deriver_of(flat, machine, layouts, constants, schedule if flat == lifted else schedule.flatten())
 
 
 def deriver_of(
@@ -59,11 +60,29 @@ def in_order(schedule: Schedule, stage: str, loops: list[str]) -> Schedule:
     return schedule.order(*(f"{stage}.{loop}" for loop in loops)) if len(loops) > 1 else schedule
 
 
-def mark_parallel(d: Deriver, stage: str, loops: list[str], sizes: Mapping[str, int | None]) -> None:
-    """Mark the outermost loop that has work for every thread; fuse down to it where the loops outside are short."""
-    if not d.parallel or not loops:
-        return
-    chosen = next((k for k, loop in enumerate(loops) if (sizes.get(loop) or 64) >= 2 * d.machine.threads), None)
-    if chosen is None:
-        chosen = max(range(len(loops)), key=lambda k: sizes.get(loops[k]) or 64)
-    d.add(d.schedule.parallel(f"{stage}.{loops[chosen]}"))
+def mark_parallel(d: Deriver, members: Sequence[Definition], loops: list[str], sizes: Mapping[str, int | None]) -> None:
+    """Mark the outer loops of the last of `members`, which are computed in them, that hold enough iterations for every thread."""
+    if is_worth(d, members):
+        stage = members[-1].tensors[0].name
+        chosen = shared_loops(loops, [sizes.get(loop) or 64 for loop in loops], d.machine.threads)
+        d.add(d.schedule.parallel(*(f"{stage}.{loop}" for loop in chosen)) if chosen else d.schedule)
+
+
+def is_worth(d: Deriver, definitions: Iterable[Definition]) -> bool:
+    """Tell whether several threads compute `definitions` sooner than one."""
+    return d.machine.threads > 1 and sum(_operations(d, x) for x in definitions) >= PARALLEL_WORK
+
+
+def _operations(d: Deriver, definition: Definition) -> int:
+    return work_of_definition(definition) // (PRODUCTS_PER_OPERATION if is_product(definition) else 1)
+
+
+def shared_loops(loops: Sequence[str], trips: Sequence[int], threads: int) -> tuple[str, ...]:
+    """Return the loops from the outside in that together have iterations for every thread; those that run once are left out."""
+    chosen: list[str] = []
+    together = 1
+    for loop, count in zip(loops, trips, strict=True):
+        if count > 1 and together < ITERATIONS_PER_THREAD * threads:
+            chosen.append(loop)
+            together *= count
+    return tuple(chosen)

@@ -8,7 +8,7 @@
 
 A name may stand for several loops or tensors, or for none: `k..` is all of them in order, `k` the last. In the schedule of a role a
 directive about loops that are not there is left out; a directive that takes one loop is repeated for each of several; `order` is
-given for each stage apart; and `spread` becomes `parallel` of the first loop that has work for every thread.
+given for each stage apart; and `spread` becomes `parallel` of the outer loops that together have work for every thread, and of copies.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from tensorlang.syntax.printer import show
 Operand: TypeAlias = sx.Expr | sx.Layout
 Pick: TypeAlias = Callable[[sx.Knob, tuple[int, ...]], int]
 """Chooses among the values of a knob."""
-Spread: TypeAlias = Callable[[Sequence[str]], str | None]
-"""Chooses which of several loops to run in parallel."""
+Spread: TypeAlias = Callable[[Sequence[str]], tuple[str, ...]]
+"""Chooses which of several loops, and of tensors that were copied, to give to several threads."""
 
 
 @dataclass(slots=True)
@@ -44,7 +44,7 @@ class Scope:
     role: bool = False
     stages: dict[str, str] = field(default_factory=dict)
     taken: frozenset[str] = frozenset()
-    spread: Spread = lambda loops: None
+    spread: Spread = lambda loops: ()
     stored: frozenset[str] = frozenset()
     """Tensors that the caller stores as the schedule would pack them."""
     extents: dict[str, int | None] = field(default_factory=dict)
@@ -53,6 +53,8 @@ class Scope:
     indexed: Mapping[str, frozenset[str]] = field(default_factory=dict)
     knobs: dict[str, int] = field(default_factory=dict)
     calls: tuple[str, ...] = ()
+    copied: set[str] = field(default_factory=set)
+    """Tensors that have been copied before everything else."""
     gone: set[str] = field(default_factory=set)
     """Loops that have been split."""
 
@@ -153,8 +155,8 @@ def _directive(scope: Scope, d: sx.Directive) -> list[sx.Directive]:
         case "order":
             return _order(scope, d)
         case "spread":
-            loop = scope.spread([_text(v) for o in d.operands for v in _values(scope, o)])
-            return [] if loop is None else [sx.Directive("parallel", (sx.Id(loop),), span=d.span)]
+            chosen = scope.spread([_text(v) for o in d.operands for v in _values(scope, o)])
+            return [sx.Directive("parallel", tuple(map(sx.Id, chosen)), span=d.span)] if chosen else []
         case "split" | "skew" | "shift" | "peel" | "at" | "pack" | "fold" | "rfactor":
             return [x for v in _each(scope, d) for x in _one(scope, d, v)]
         case _:
@@ -186,6 +188,8 @@ def _one(scope: Scope, d: sx.Directive, value: Operand) -> Iterator[sx.Directive
         _split(scope, _text(value), phrases)
     if d.name == "pack":
         phrases = tuple(replace(p, operands=tuple(_arranged(scope, _text(value), o) for o in p.operands)) for p in phrases)
+        if not any(p.preposition == "at" for p in phrases):
+            scope.copied.add(_text(value))
     yield replace(d, operands=(value,), phrases=phrases, results=tuple(results))
 
 

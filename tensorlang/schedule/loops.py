@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import product
 
 from polyhedral.expr import Expr as Affine
@@ -220,7 +220,7 @@ def reverse(state: State, directive: syntax.Directive) -> None:
 
 def mark_as(mark: Mark) -> Callable[[State, syntax.Directive], None]:
     def directive_of(state: State, directive: syntax.Directive) -> None:
-        for name in operands.names(directive, directive.operands):
+        for name in _loops_meant(state, mark, operands.names(directive, directive.operands)):
             stage, loop = loop_of(state, directive, name)
             limit = {"vector": 64, "unroll": 256}.get(mark)
             extent = stage.extents[loop]
@@ -241,6 +241,27 @@ def mark_as(mark: Mark) -> Callable[[State, syntax.Directive], None]:
             stage.marks[loop] = mark
 
     return directive_of
+
+
+SHARED = 128
+"""Iterations of a stage's outer loops from which on further loops need not be shared among threads."""
+
+
+def _loops_meant(state: State, mark: Mark, names: Iterable[str]) -> Iterator[str]:
+    """Yield the loops to mark. In `parallel T` a tensor stands for as many of its outer loops as make `SHARED` iterations; the innermost
+    is among them only where it is the only one."""
+    loops = {known for stage in state.stages.values() for loop in stage.loops for known in (loop, stage.local(loop))}
+    for name in names:
+        stage = state.stages.get(name) if mark == "parallel" and name not in loops else None
+        if stage is None:
+            yield name
+            continue
+        free = [loop for loop in stage.loops if loop not in stage.marks and stage.extents[loop] != 1]
+        together = 1
+        for loop in free if len(free) == 1 else (x for x in free if x != stage.loops[-1]):
+            if together < SHARED:
+                yield loop
+            together *= stage.extents[loop] or SHARED
 
 
 def lowest(state: State, stage: Stage, loop: str) -> Affine | None:

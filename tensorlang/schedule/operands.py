@@ -29,7 +29,7 @@ SHAPES = {
     "peel": "write `peel LOOP by COUNT`",
     "unroll": "write `unroll LOOP, …`",
     "vectorize": "write `vectorize LOOP`",
-    "parallel": "write `parallel LOOP, …`",
+    "parallel": "write `parallel LOOP, …`, or `parallel TENSOR` for its outer loops",
     "tensorize": "write `tensorize LOOP, LOOP with INSTRUCTION`",
     "at": "write `at TENSOR in READER at LOOP`, or `at TENSOR at LOOP` when the loop's name is unique",
     "root": "write `root TENSOR`",

@@ -86,12 +86,12 @@ def derive_pointwise(d: Deriver, definition: Definition) -> None:
             elif not binders:
                 d.add(in_order(d.schedule, name, [*order, inner]))
             d.add(d.schedule.vectorize(f"{name}.{inner}"))
-            mark_parallel(d, name, order, {**sizes, outer: -(-(sizes[axis] or 64) // lanes)})
+            mark_parallel(d, (definition,), order, {**sizes, outer: -(-(sizes[axis] or 64) // lanes)})
         else:
-            mark_parallel(d, name, list(definition.axes), sizes)
+            mark_parallel(d, (definition,), list(definition.axes), sizes)
     else:
         reduction_lanes(d, definition)
-        mark_parallel(d, name, list(definition.axes), sizes)
+        mark_parallel(d, (definition,), list(definition.axes), sizes)
 
 
 def _several_at_once(d: Deriver, definition: Definition, axis: str, order: list[str], binders: list[str], inner: str) -> list[str]:

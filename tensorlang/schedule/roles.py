@@ -22,11 +22,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import TypeAlias
 
 from codegen.dtypes import compute_dtype
 from tensorlang.schedule.clusters import Cluster, recurs
-from tensorlang.schedule.deriver import Deriver
+from tensorlang.schedule.deriver import PARALLEL_WORK, Deriver, is_worth, shared_loops
 from tensorlang.schedule.expand import Scope
 from tensorlang.schedule.pack import is_padding, pack
 from tensorlang.schedule.pointwise import crossing_axis, partial_results, points_together, spreadable, stored_axis, vector_axis
@@ -35,7 +36,7 @@ from tensorlang.schedule.tiles import blocked_binder, row_counts, tile_sizes
 from tensorlang.syntax import nodes as sx
 from tensorlang.tensor import affine
 from tensorlang.tensor.nodes import Definition, Dynamic
-from tensorlang.tensor.walk import index_names, reads, reduces
+from tensorlang.tensor.walk import index_names, reads, reduces, tensor_table
 
 Loops: TypeAlias = tuple[str, ...]
 Tiles: TypeAlias = Callable[[str, tuple[int, ...]], int | None]
@@ -162,16 +163,23 @@ def _heights(shape: Shape, listed: tuple[int, ...] | None) -> tuple[int, ...] | 
     return tuple(h for h in listed if h in shape.heights) or listed
 
 
-def spread_over(d: Deriver, match: Match, scope: Scope) -> Callable[[Sequence[str]], str | None]:
-    """Return the meaning of `spread`: the outermost loop with two iterations for every thread, else the longest; none without threads."""
+def spread_over(d: Deriver, cluster: Cluster, scope: Scope) -> Callable[[Sequence[str]], tuple[str, ...]]:
+    """Return the meaning of `spread`: the outer loops that together have iterations for every thread, and the copies; none of what is
+    too little to share."""
 
-    def pick(loops: Sequence[str]) -> str | None:
-        if not d.parallel or not loops:
-            return None
-        trips = [scope.extents.get(loop) or 64 for loop in loops]
-        return next((loop for loop, n in zip(loops, trips, strict=True) if n >= 2 * d.machine.threads), loops[trips.index(max(trips))])
+    def pick(names: Sequence[str]) -> tuple[str, ...]:
+        loops = [name for name in names if name in scope.stages]
+        copies = [f"{name}.pack" for name in names if name in scope.copied and _is_large(d, name)]
+        if not is_worth(d, cluster.members):
+            return ()
+        return (*shared_loops(loops, [scope.extents.get(loop) or 64 for loop in loops], d.machine.threads), *copies)
 
     return pick
+
+
+def _is_large(d: Deriver, tensor: str) -> bool:
+    shape = tensor_table(d.program)[tensor].shape
+    return prod(affine.constant(s) or 64 for s in shape) >= PARALLEL_WORK
 
 
 # ---------------------------------------------------------------- the roles

@@ -499,7 +499,7 @@ def _settle(request: _Request, d: Deriver, part: _Part) -> None:
         indexed=match.indexed,
     )
     scope.names |= {n: (sx.Number(str(int(v))),) for n, v in match.facts.items() if isinstance(v, int)}
-    scope.spread = spread_over(d, match, scope)
+    scope.spread = spread_over(d, part.cluster, scope)
     part.directives, part.origin = tuple(expand(scope, schedule.body)), where(schedule)
     part.knobs = scope.knobs
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Mod
@@ -68,6 +69,11 @@ def contraction(definition: Definition, vector_axis: str) -> Contraction | None:
         x_padded,
         reduce,
     )
+
+
+def is_product(definition: Definition) -> bool:
+    """Tell whether a reduction in the definition multiplies two tensors that vary along different axes: work for a register tile."""
+    return any(contraction(definition, axis) is not None for axis in definition.axes)
 
 
 def _is_plain(slot: Affine | Dynamic) -> bool:
@@ -137,21 +143,16 @@ def block_of(storage: Storage | None, axis: str) -> int | None:
 
 def work(program: Program) -> int:
     """Return about how many scalar operations the program takes; a name without constant extent counts as 64."""
-    total = 0
-    for definition in program.definitions:
-        sizes = extents(definition)
-        points = 1
-        for axis in definition.axes:
-            points *= sizes[axis] or 64
-        for piece in definition.pieces:
-            inner = 1
-            for reduce in reduces(piece.value):
-                product = 1
-                for b in reduce.binders:
-                    product *= sizes.get(b.name) or 64
-                inner += product
-            total += points * inner
-    return total
+    return sum(map(work_of_definition, program.definitions))
+
+
+def work_of_definition(definition: Definition) -> int:
+    """Return about how many scalar operations the elements of a definition take."""
+    sizes = extents(definition)
+    points = prod(sizes[axis] or 64 for axis in definition.axes)
+    return sum(
+        points * (1 + sum(prod(sizes.get(b.name) or 64 for b in r.binders) for r in reduces(piece.value))) for piece in definition.pieces
+    )
 
 
 def readers(program: Program) -> Mapping[str, list[str]]:

@@ -101,7 +101,7 @@ def derive_contraction(d: Deriver, definition: Definition, c: Contraction, axis:
     trips = {**sizes, f"{axis}_o": -(-(sizes[axis] or 64) // (lanes * v))}
     if row is not None:
         trips[f"{row}_o"] = -(-(sizes[row] or 64) // m)
-    mark_parallel(d, name, outer, trips)
+    mark_parallel(d, (definition,), outer, trips)
 
 
 def blocked_binder(d: Deriver, c: Contraction) -> tuple[str, int] | None:

@@ -1,0 +1,77 @@
+"""Every iteration of a parallel loop runs once, on whatever thread claims it."""
+
+import re
+import threading
+
+import numpy as np
+import pytest
+from llvm_run import run_native
+
+from codegen.llvm import pool
+from codegen.llvm.pool_ir import MAX_THREADS, pool_ir
+from codegen.llvm.target import host, named
+from codegen.loops.parser import parse
+
+COUNT = parse("func count(N)(x: i32[N], out y: i32[N]) { for i in 0 .. N parallel { y[i] = x[i] + 1_i32 } }")
+UNEVEN = parse("""func uneven(N)(x: i32[N], out y: i32[N]) { for i in 0 .. N parallel {
+    alloc s: i32[1] registers
+    s[0] = x[i]
+    for k in 0 .. 20 * (i // 8) { s[0] = s[0] + 1_i32 }
+    y[i] = s[0] } }""")
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_every_iteration_runs_once_however_many_there_are(threads: int) -> None:
+    before = pool.threads()
+    pool.set_threads(threads)
+    try:
+        for n in [*range(20), 63, 64, 65, 127, 128, 129, 1000, 8191, 8192, 100_000]:
+            x = np.zeros(n, np.int32)
+            for _ in range(20):
+                y = np.full(n, -1, np.int32)
+                run_native(COUNT, {"N": n}, {"x": x, "y": y}, host())
+                np.testing.assert_array_equal(y, 1)
+    finally:
+        pool.set_threads(before)
+
+
+def test_a_thread_that_is_done_takes_from_the_others() -> None:
+    n = 200
+    for _ in range(200):
+        y = np.zeros(n, np.int32)
+        run_native(UNEVEN, {"N": n}, {"x": np.zeros(n, np.int32), "y": y}, host())
+        np.testing.assert_array_equal(y, 20 * (np.arange(n) // 8))
+
+
+def test_threads_of_the_program_may_meet_in_the_pool() -> None:
+    wrong: list[int] = []
+
+    def work(n: int) -> None:
+        for _ in range(100):
+            y = np.zeros(n, np.int32)
+            run_native(COUNT, {"N": n}, {"x": np.zeros(n, np.int32), "y": y}, host())
+            if not (y == 1).all():
+                wrong.append(n)
+
+    workers = [threading.Thread(target=work, args=(n,)) for n in (2, 50, 3000)]
+    for w in workers:
+        w.start()
+    for w in workers:
+        w.join()
+    assert not wrong
+
+
+def test_generations_that_a_worker_missed_do_no_harm() -> None:
+    """A worker that slept through many regions finds its part claimed under another generation."""
+    n = 3
+    for _ in range(2000):
+        y = np.zeros(n, np.int32)
+        run_native(COUNT, {"N": n}, {"x": np.zeros(n, np.int32), "y": y}, host())
+        assert (y == 1).all()
+
+
+@pytest.mark.parametrize("name", ["x86-64", "aarch64"])
+def test_the_text_of_the_pool_has_no_marks_left(name: str) -> None:
+    text = pool_ir(named(name))
+    assert re.search(r"<[A-Z_]+>", text) is None
+    assert f"[{MAX_THREADS} x" in text

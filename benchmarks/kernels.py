@@ -48,7 +48,7 @@ def profile(name: str, threads: int) -> tuple[list[dict[str, Any]], dict[str, Ar
     """Return the distinct kernels, the slowest first, and their artifacts by symbol. The time is that of all uses together."""
     tools = toolchain(threads=threads)
     source = models.load(name, 7) if name in models.names() else name
-    graph = optimise(tensorlang.api.importer_of(source).load(source), tools.wishes)
+    graph = optimise(tensorlang.api.importer_of(source).load(source), tools.wishes, tiles=tools.tiles)
     executable = build(graph, tools)
     rng = np.random.default_rng(0)
     seconds = timed(executable, [_random(graph, name, rng) for name in graph.inputs])

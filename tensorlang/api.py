@@ -85,16 +85,19 @@ def compile(
     threads: int | None = None,
     *,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
+    winograd: bool = True,
     progress: Progress = quiet,
     importers: Sequence[Importer] | None = None,
 ) -> CompiledModel:
     """Return a model (a path, bytes, or an object that an installed importer knows) compiled for this machine.
 
-    `threads` None uses all processors. `shapes` fixes shapes that the model leaves open; without it each call of `run` brings its own.
+    `threads` None uses all processors. With `winograd`, convolutions may be computed by minimal filtering, which rounds differently:
+    with about six times the error of plain sums. `shapes` fixes shapes that the model leaves open; without it each call of `run` brings
+    its own.
     Raises CompileError: O0001 when no importer reads the model, C0101 to C0103 for target and precision, O… for the model itself."""
     if precision not in PRECISIONS:
         raise error("C0103", f"not supported yet: precision `{precision}`", help=f"known are {', '.join(f'`{p}`' for p in PRECISIONS)}")
-    tools = toolchain(target, threads)
+    tools = toolchain(target, threads, winograd=winograd)
     _check_shapes(shapes)
     content = fingerprint(model) if importers is None else None
     key = None if content is None else lambda found: bundle_key(content, _importers_digest(), found, tools)

@@ -67,6 +67,7 @@ File = Annotated[Path, typer.Argument(help="a .tl file, or a model that an insta
 Files = Annotated[list[Path], typer.Argument(help=".tl files")]
 Arguments = Annotated[list[str] | None, typer.Argument(help="[OPERATOR] name=value …; values are files, types like f32[4,5], numbers")]
 Json = Annotated[bool, typer.Option("--json", help="write JSON on standard output")]
+Winograd = Annotated[bool, typer.Option("--winograd/--no-winograd", help="let convolutions of models be computed by minimal filtering")]
 Threads = Annotated[int | None, typer.Option("--threads", "-t", min=1, help="threads to use (default: all)")]
 
 
@@ -119,10 +120,11 @@ def show(
     arguments: Arguments = None,
     stage: Annotated[Stage | None, typer.Option("--stage", "-s", help="which form (default: syntax of a file, graph of a model)")] = None,
     threads: Threads = None,
+    winograd: Winograd = True,
 ) -> None:
     """Show a form on the way from text to machine code."""
     if file.suffix != ".tl":
-        _show_model(file, stage, threads)
+        _show_model(file, stage, _tools(threads, winograd))
         return
     if stage in (None, Stage.syntax):
         sys.stdout.write(show_syntax(syntax.parse(syntax.load(file))).rstrip() + "\n")
@@ -148,13 +150,14 @@ def explain(
     arguments: Arguments = None,
     measure: Annotated[bool, typer.Option("--measure", help="also measure each kernel of a model")] = False,
     threads: Threads = None,
+    winograd: Winograd = True,
 ) -> None:
     """Explain how an operator or a model is computed, what was proven, how fast it could be on this machine and how fast it is."""
     if file.suffix == ".tl":
         operator, values = _operator(file, arguments, threads)
         sys.stdout.write(operator.explain(**values) + "\n")
         return
-    model, values = _model(file, arguments, threads)
+    model, values = _model(file, arguments, threads, winograd=winograd)
     sys.stdout.write(model.explain(random_feeds(model.inputs, values) if measure else None) + "\n")
 
 
@@ -164,6 +167,7 @@ def run(
     arguments: Arguments = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="an .npy or .npz file for the results")] = None,
     threads: Threads = None,
+    winograd: Winograd = True,
     as_json: Json = False,
 ) -> None:
     """Run an operator or a model on arrays from files."""
@@ -174,7 +178,7 @@ def run(
         flat = found if isinstance(found, tuple) else (found,)
         results = dict(zip(names if len(names) == len(flat) else [f"result{k}" for k in range(len(flat))], flat, strict=True))
     else:
-        model, values = _model(file, arguments, threads)
+        model, values = _model(file, arguments, threads, winograd=winograd)
         results = model.run(values)
     if output is not None:
         write_arrays(output, results)
@@ -194,6 +198,7 @@ def bench(
     seconds: Annotated[float, typer.Option("--seconds", min=0.01, help="how long to measure")] = 3.0,
     memory: Annotated[bool, typer.Option("--memory/--no-memory", help="peak memory of a model, each contender in its own process")] = True,
     threads: Threads = None,
+    winograd: Winograd = True,
     as_json: Json = False,
 ) -> None:
     """Measure an operator or a model next to every installed peer, in turns. Inputs of a model that are not given are random."""
@@ -203,7 +208,7 @@ def bench(
         operator, values = _operator(file, arguments, threads)
         found = bench_operator(operator, values, Task({}), count, (), seconds)
     elif file.suffix or file.exists():
-        model, values = _model(file, arguments, threads, precision)
+        model, values = _model(file, arguments, threads, precision, winograd)
         feeds = random_feeds(model.inputs, values)
         found = bench_model(model, Task(feeds, what), count, precision, chosen, seconds)
         if memory:
@@ -242,8 +247,8 @@ def doctor(as_json: Json = False) -> None:
 # ---------------------------------------------------------------- what commands share
 
 
-def _tools(threads: int | None) -> Toolchain:
-    return toolchain(threads=threads)
+def _tools(threads: int | None, winograd: bool = True) -> Toolchain:
+    return toolchain(threads=threads, winograd=winograd)
 
 
 def _operator(file: Path, arguments: Sequence[str] | None, threads: int | None) -> tuple[Operator, dict[str, Any]]:
@@ -266,20 +271,20 @@ def _names(ops: Operators) -> str:
 
 
 def _model(
-    file: Path, arguments: Sequence[str] | None, threads: int | None, precision: str = "f32"
+    file: Path, arguments: Sequence[str] | None, threads: int | None, precision: str = "f32", winograd: bool = True
 ) -> tuple[CompiledModel, dict[str, Any]]:
     values = parsed(arguments or ())
     shapes = {name: v.shape for name, v in values.items() if isinstance(v, np.ndarray)}
     with Bar() as bar:
-        model = compile_model(str(file), precision=precision, threads=threads, shapes=shapes or None, progress=bar)
+        model = compile_model(str(file), precision=precision, threads=threads, shapes=shapes or None, winograd=winograd, progress=bar)
     return model, values
 
 
-def _show_model(file: Path, stage: Stage | None, threads: int | None) -> None:
+def _show_model(file: Path, stage: Stage | None, tools: Toolchain) -> None:
     if stage not in (None, Stage.graph):
         raise _no_stage(stage.value if stage else "", "a model", ["graph"])
     graph = importer_of(str(file)).load(str(file))
-    sys.stdout.write(show_graph(optimise(graph, _tools(threads).wishes)))
+    sys.stdout.write(show_graph(optimise(graph, tools.wishes, tiles=tools.tiles)))
 
 
 def _no_stage(stage: str, what: str, there: Sequence[str]) -> CompileError:

@@ -7,6 +7,7 @@
     own         what only widens a value is repeated for each reader
     fuse        groups become one kernel
     requantise  what is dequantised where it is quantised stays a float
+    winograd    convolutions by minimal filtering, where that is worth it
     layout      values that kernels want in blocks are kept in blocks
     joins       what is concatenated is written in its place at once
     outputs     every output gets memory of its own
@@ -36,8 +37,10 @@ from tensorlang.graph.passes.requantise import requantise
 from tensorlang.graph.passes.scales import scales
 from tensorlang.graph.passes.tidy import tidy
 from tensorlang.graph.passes.views import views
+from tensorlang.graph.passes.winograd import Tiles, winograd
 from tensorlang.graph.verify import verify
 from tensorlang.schedule.layout import Layout
+from tensorlang.tensor.winograd import Convolution
 
 Pass: TypeAlias = Callable[[Graph], Graph]
 Dump: TypeAlias = Callable[[str, Graph], None]
@@ -56,8 +59,13 @@ def no_wishes(graph: Graph, kernel: Kernel) -> Mapping[str, Layout]:
     return {}
 
 
-def optimise(graph: Graph, wishes: Wishes = no_wishes, dump: Dump = silent) -> Graph:
-    """Return a graph that computes the same with fewer, larger kernels, ready to be planned."""
+def no_tiles(found: Convolution) -> tuple[int, ...] | None:
+    """Return that a convolution stays as it is."""
+    return None
+
+
+def optimise(graph: Graph, wishes: Wishes = no_wishes, dump: Dump = silent, *, tiles: Tiles = no_tiles) -> Graph:
+    """Return a graph that computes the same with fewer, larger kernels, ready to be planned. `tiles` chooses convolutions to rewrite."""
 
     def step(transform: Pass, before: Graph) -> Graph:
         name = transform.__name__
@@ -72,6 +80,8 @@ def optimise(graph: Graph, wishes: Wishes = no_wishes, dump: Dump = silent) -> G
     graph = _settled(graph, step, ALGEBRA)
     graph = _settled(step(views, graph), step, (identities, dce))
     graph = step(requantise, step(dce, step(fuse, step(own, graph))))
+    graph = verify(winograd(graph, tiles), "winograd")
+    dump("winograd", graph)
     graph = verify(layout(graph, wishes), "layout")
     dump("layout", graph)
     return step(dce, step(outputs, step(joins, graph)))

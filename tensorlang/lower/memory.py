@@ -17,13 +17,14 @@ from functools import reduce
 from codegen.dtypes import DType, bool_
 from codegen.loops import nodes as loops
 from polyhedral.expr import Expr as Affine
-from polyhedral.expr import Max
+from polyhedral.expr import Floor, Max, Mod, Name
 from polyhedral.model import Loop, Statement
 from polyhedral.region import Footprint, footprint
 from tensorlang.diagnostics import error
 from tensorlang.lower.index import to_index
 from tensorlang.lower.names import Names
-from tensorlang.schedule.plan import Plan
+from tensorlang.schedule.copies import upper_bound
+from tensorlang.schedule.plan import Plan, Storage
 from tensorlang.tensor import affine
 from tensorlang.tensor.scop import Accumulator
 from tensorlang.tensor.walk import tensor_table
@@ -85,7 +86,7 @@ def _local(plan: Plan, names: Names, tensor: str, array: str, axes: tuple[str, .
     storage = plan.layouts.get(tensor)
     size = lambda n: loops.Var(names.of("size", n))  # noqa: E731
     if storage is not None:
-        dims, shape = storage.dims, storage.shape
+        dims, shape = _arranged(storage, axes, _box(plan, array, touching, depth)) if depth else (storage.dims, storage.shape)
     else:
         box = _box(plan, array, touching, depth)
         sides = zip(axes, box.origin, box.extent, strict=True)
@@ -116,6 +117,44 @@ def _box(plan: Plan, array: str, touching: list[str], depth: int) -> Footprint:
         left = [p for p in left if p not in together]
     sides = [_side(array, [(b.origin[k], affine.to_expr(b.extent[k])) for b in boxes]) for k in range(len(boxes[0].origin))]
     return Footprint(tuple(origin for origin, _ in sides), tuple(extent for _, extent in sides), boxes[0].exact)
+
+
+def _arranged(storage: Storage, axes: tuple[str, ...], box: Footprint) -> tuple[tuple[Affine, ...], tuple[Affine, ...]]:
+    """Return the dimensions and the shape of a layout for the elements of a box alone.
+
+        [c // 16, h, c % 16] of a box from (c = 16*o, h = 4*t)  ->  [(c - 16*o) // 16, h - 4*t, (c - 16*o) % 16]
+
+    An axis whose origin does not divide like the axis itself is kept whole, and so is a layout that may be the larger for it."""
+    moved: dict[str, Affine] = {}
+    extents: dict[str, Affine] = {}
+    for axis, origin, extent in zip(axes, box.origin, box.extent, strict=True):
+        if all(_splits(dim, axis, origin) for dim in storage.dims):
+            moved[axis], extents[axis] = affine.sub(axis, origin), affine.to_expr(extent)
+    dims, shape = [], []
+    for dim, whole in zip(storage.dims, storage.shape, strict=True):
+        names = set(affine.names(dim))
+        bound = upper_bound(dim, extents) if names <= moved.keys() else None
+        known = bound is not None and affine.constant(bound), affine.constant(whole)
+        if names and names <= moved.keys() and (bound is None or (isinstance(known[1], int) and (known[0] or 0) > known[1])):
+            return storage.dims, storage.shape
+        if names & moved.keys() and not names <= moved.keys():
+            return storage.dims, storage.shape
+        dims.append(affine.substitute(dim, moved))
+        shape.append(whole if bound is None else bound)
+    return tuple(dims), tuple(shape)
+
+
+def _splits(e: Affine, axis: str, origin: Affine) -> bool:
+    """Tell whether each division of `axis` alone in `e` by a number divides `origin` without a rest; there is no other division."""
+    match e:
+        case Floor(value, divisor) | Mod(value, divisor):
+            if axis not in affine.names(value):
+                return True
+            terms, constant = affine.terms(origin)
+            return value == Name(axis) and constant % divisor == 0 and all(k % divisor == 0 for k in terms.values())
+        case _:
+            terms, _ = affine.terms(e)
+            return all(_splits(atom, axis, origin) for atom in terms if not isinstance(atom, Name))
 
 
 def _side(array: str, sides: list[tuple[Affine, Affine]]) -> tuple[Affine, Affine]:

@@ -40,7 +40,15 @@ LIMIT_BYTES = 8 << 30
 def bundle_key(content: bytes, importers: str, shapes: Mapping[str, tuple[int, ...]] | None, tools: Toolchain) -> str:
     """Return the key of a model by a digest of its bytes; `importers` is a digest of whatever turns it into a graph."""
     digest = hashlib.sha256()
-    for part in (compiler_digest(), importers, sys.version, repr(tools.target), str(tools.threads), repr(sorted((shapes or {}).items()))):
+    for part in (
+        compiler_digest(),
+        importers,
+        sys.version,
+        repr(tools.target),
+        str(tools.threads),
+        str(tools.winograd),
+        repr(sorted((shapes or {}).items())),
+    ):
         digest.update(f"{len(part)} {part}".encode())
     digest.update(content)
     return digest.hexdigest()

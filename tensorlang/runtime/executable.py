@@ -29,6 +29,7 @@ from tensorlang.driver import Artifact, Rules
 from tensorlang.graph.edit import members
 from tensorlang.graph.nodes import Graph, Kernel, Value
 from tensorlang.graph.passes.layout import Wishes, layouts_of
+from tensorlang.graph.passes.winograd import Tiles
 from tensorlang.graph.plan import Arena, Constant, Input, Output, Place, Plan, planned
 from tensorlang.graph.programs import program_key
 from tensorlang.runtime.constants import Places, aligned_block, in_memory, places_of
@@ -56,13 +57,16 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Toolchain:
-    """How kernels become native code. `wishes` tells the layout pass what kernels would like."""
+    """How kernels become native code. `wishes` tells the layout pass what kernels would like, `tiles` which convolutions to compute by
+    minimal filtering; none without `winograd`."""
 
     target: Target
     threads: int
     store: Cache | None
     compile: Callable[[Sequence[Job], Progress], Sequence[Artifact]]
     wishes: Wishes
+    tiles: Tiles
+    winograd: bool = True
 
 
 def workspace_threads(artifact: Artifact) -> int:

@@ -146,7 +146,7 @@ class CompiledModel:
         """Return the model compiled now, and keep it under `key`."""
         loaded = self._load(shapes)
         outputs = loaded.outputs
-        graph = optimise(loaded, self._toolchain.wishes)
+        graph = optimise(loaded, self._toolchain.wishes, tiles=self._toolchain.tiles)
         del loaded  # weights that the passes have replaced
         if key is None:
             return build(graph, self._toolchain, self._progress, outputs)

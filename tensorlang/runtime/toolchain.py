@@ -11,21 +11,26 @@ from codegen.llvm import pool
 from codegen.llvm.cache import Cache
 from codegen.llvm.target import Target, TargetError, named, runs_here
 from tensorlang.diagnostics import error
-from tensorlang.driver import Artifact, stored_kernel, wanted_layouts
+from tensorlang.driver import Artifact, machine_of, stored_kernel, wanted_layouts
 from tensorlang.graph.nodes import Graph, Kernel
 from tensorlang.runtime.executable import Job, Progress, Toolchain
 from tensorlang.runtime.library import Roles, installed_roles, rules_of
 from tensorlang.runtime.worker import made_of, started
+from tensorlang.schedule.filtering import tiles as worthwhile
 from tensorlang.schedule.layout import Layout
+from tensorlang.tensor.winograd import Convolution
 
 HOST = "cpu"
 WORTH_A_PROCESS = 10
 """How many kernels another process must have to compile before starting it pays."""
 
 
-def toolchain(target: str = HOST, threads: int | None = None, *, cache: bool = True, roles: Roles = installed_roles) -> Toolchain:
+def toolchain(
+    target: str = HOST, threads: int | None = None, *, cache: bool = True, roles: Roles = installed_roles, winograd: bool = True
+) -> Toolchain:
     """Return the toolchain for a target by name (`cpu` is this machine) and a number of threads (None: all that are allowed). Kernels of
-    models have the schedules of roles that the modules of `roles` state for them, or derived ones.
+    models have the schedules of roles that the modules of `roles` state for them, or derived ones. `winograd`: convolutions of models may
+    be computed by minimal filtering.
 
     Raises CompileError C0101 for a target that is not known, C0102 for one that this machine cannot run."""
     machine = target_named(target)
@@ -43,7 +48,10 @@ def toolchain(target: str = HOST, threads: int | None = None, *, cache: bool = T
         constant = frozenset(p.name for p, v in zip(kernel.program.params, kernel.inputs, strict=True) if v in graph.constants)
         return wanted_layouts(kernel.program, machine, constant, threads=count)
 
-    return Toolchain(machine, count, store, compile_all, wishes)
+    def tiles(found: Convolution) -> tuple[int, ...] | None:
+        return worthwhile(found, machine_of(machine, count)) if winograd else None
+
+    return Toolchain(machine, count, store, compile_all, wishes, tiles, winograd)
 
 
 def target_named(name: str) -> Target:

@@ -9,23 +9,30 @@ from polyhedral.expr import Name as AffineName
 from tensorlang.schedule.deriver import Deriver, in_order, mark_parallel, reads_itself
 from tensorlang.schedule.pointwise import reduction_lanes, vector_axis
 from tensorlang.schedule.shape import extents, is_product, readers
+from tensorlang.schedule.transformed import Transformed, transformed
 from tensorlang.tensor.nodes import Definition, Program
 from tensorlang.tensor.walk import components, definition_reads, reads, reduces
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Definitions computed together: `head`, and `members` (it among them) that agree with it on `depth` leading axes."""
+    """Definitions computed together: `head`, and `members` (it among them) that agree with it on `depth` leading axes, or that make up a
+    contraction between transformations."""
 
     head: Definition
     members: tuple[Definition, ...]
     depth: int
+    transformed: Transformed | None = None
 
 
 def clusters(d: Deriver) -> list[Cluster]:
     """Return the definitions, each in one cluster. A tensor joins the cluster that holds all its readers when they read it at their own
-    point along at least one leading axis; contractions, recurrences and tensors in pieces stay by themselves."""
+    point along at least one leading axis; contractions, recurrences and tensors in pieces stay by themselves. All of a contraction between
+    transformations is one cluster."""
     program = d.program
+    found = transformed(program)
+    if found is not None:
+        return [Cluster(found.result, found.members, 0, found)]
     alone = {x.tensors[0].name for x in program.definitions if len(x.pieces) != 1 or recurs(program, x) or is_product(x)}
     readers_of = readers(program)
     taken: set[str] = set()

@@ -42,7 +42,10 @@ def derive_cluster(d: Deriver, cluster: Cluster) -> Schedule:
 
 
 def _derive_cluster(d: Deriver, cluster: Cluster) -> None:
-    if len(cluster.members) > 1:
+    if cluster.transformed is not None:
+        for definition in cluster.members:
+            _one(d, definition)
+    elif len(cluster.members) > 1:
         derive_rows(d, cluster)
     elif not recurs(d.program, cluster.head):
         _one(d, cluster.head)

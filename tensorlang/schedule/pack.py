@@ -20,6 +20,7 @@ from polyhedral.expr import Name as AffineName
 from tensorlang.diagnostics import NOWHERE
 from tensorlang.tensor import affine
 from tensorlang.tensor.nodes import Binder, Const, Definition, Dynamic, Expr, Holds, Piece, Program, Read, Reduce, Reducer, Select, Tensor
+from tensorlang.tensor.padding import canonical, in_range
 from tensorlang.tensor.walk import components, fresh_for, map_children, reads, tensor_table
 
 Ranges = Mapping[str, tuple[Affine, Affine]]
@@ -70,7 +71,7 @@ def pack(program: Program, tensor: str) -> tuple[Program, str] | str:
             return replace(e, where=TRUE, body=(Read(name, _moved(skipped.index, lows), span=e.body[0].span),))
         match e:
             case Select(Holds(cond), Read(t, idx), other) if (
-                t == tensor and box is not None and other == fill and _in_range(cond, idx, source)
+                t == tensor and box is not None and other == fill and in_range(cond, idx, source)
             ):
                 return Read(name, _moved(idx, lows), span=e.span)
             case Read(t, idx) if t == tensor and all(not isinstance(s, Dynamic) for s in idx):
@@ -114,7 +115,7 @@ def _padded(e: Expr, tensor: str, source: Tensor, ranges: Ranges) -> list[_Padde
     if isinstance(e, Reduce) and skipped is not None:
         return [replace(skipped, ranges={**ranges, **_binders(e.binders)})]
     match e:
-        case Select(Holds(cond), Read(t, index), fill) if t == tensor and _in_range(cond, index, source):
+        case Select(Holds(cond), Read(t, index), fill) if t == tensor and in_range(cond, index, source):
             return [_Padded(tuple(s for s in index if not isinstance(s, Dynamic)), fill, ranges)]
         case Read(t, index) if t == tensor and all(not isinstance(s, Dynamic) for s in index):
             return [_Padded(tuple(s for s in index if not isinstance(s, Dynamic)), None, ranges)]
@@ -136,7 +137,7 @@ def _skipped(e: Expr, tensor: str, source: Tensor) -> _Padded | None:
     """Return the read of a reduction that leaves out what lies outside the tensor: as good as reading the reducer's identity there."""
     match e:
         case Reduce(reducer=Reducer(identity=(Const() as identity,), kind=kind), body=(Read(t, index),), filter=None) if t == tensor:
-            known = kind in ("max", "min", "sum") and e.where != TRUE and _in_range(e.where, index, source)
+            known = kind in ("max", "min", "sum") and e.where != TRUE and in_range(e.where, index, source)
             return _Padded(tuple(s for s in index if not isinstance(s, Dynamic)), replace(identity, span=NOWHERE), {}) if known else None
         case _:
             return None
@@ -151,36 +152,6 @@ def is_padding(packed: tuple[Program, str]) -> bool:
 
 def _binders(binders: tuple[Binder, ...]) -> dict[str, tuple[Affine, Affine]]:
     return {b.name: (b.lo, b.hi) for b in binders}
-
-
-def _in_range(cond: Cond, index: tuple[Affine | Dynamic, ...], source: Tensor) -> bool:
-    """Tell whether `cond` says no more than that the index lies in the tensor."""
-    allowed: set[Cond] = set()
-    for slot, extent in zip(index, source.shape, strict=True):
-        if isinstance(slot, Dynamic):
-            return False
-        allowed |= {_canonical(c) for c in affine.conjuncts(affine.within(slot, 0, extent))}
-    return all(_canonical(c) in allowed for c in affine.conjuncts(cond))
-
-
-def _canonical(cond: Cond) -> Cond:
-    """Return an inequality as `0 <= e`."""
-    match cond:
-        case Compare("<=", lhs, rhs):
-            return Compare("<=", affine.ZERO, _sorted(affine.sub(rhs, lhs)))
-        case Compare(">=", lhs, rhs):
-            return Compare("<=", affine.ZERO, _sorted(affine.sub(lhs, rhs)))
-        case Compare("<", lhs, rhs):
-            return Compare("<=", affine.ZERO, _sorted(affine.sub(affine.sub(rhs, lhs), 1)))
-        case Compare(">", lhs, rhs):
-            return Compare("<=", affine.ZERO, _sorted(affine.sub(affine.sub(lhs, rhs), 1)))
-        case _:
-            return cond
-
-
-def _sorted(e: Affine) -> Affine:
-    coefficients, const = affine.terms(e)
-    return affine.from_terms(dict(sorted(coefficients.items(), key=lambda item: affine.show(item[0]))), const)
 
 
 def _moved(index: tuple[Affine | Dynamic, ...], lows: tuple[Affine, ...]) -> tuple[Affine | Dynamic, ...]:
@@ -204,7 +175,7 @@ def interval(e: Affine, ranges: Ranges) -> tuple[Affine, Affine] | None:
 
 
 def _always(cond: Cond, ranges: Ranges) -> bool:
-    match _canonical(cond):
+    match canonical(cond):
         case Compare("<=", _, e):
             span = interval(e, ranges)
             low = affine.constant(span[0]) if span else None

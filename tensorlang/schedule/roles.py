@@ -5,6 +5,9 @@
                                                        p.. are read with padding around them
     reduction(y; i.., r.., k..)                        a tensor whose reductions r are spread over lanes; k are its other binders
     row_reduction(y, t..; i.., j.., k.., l.., r..)     several tensors computed together for each row i: y the last, t.. the others
+    transformed(y, r.., m, v, t.., x; n.., h.., w, f.., i.., j, a.., k, d, e.., c.., u..)
+                                                       products m of tiles v, the tiles transformed from x (through t), the products to y
+                                                       (through r)
 
 A name without `..` stands for exactly one loop. `j..` in a contraction ends in the axis along which y is contiguous. More names may follow
 at the end of the loops: in a contraction `c..`, the reduction along which a is stored in blocks (otherwise it is among k); in a pointwise
@@ -12,16 +15,22 @@ tensor `x..`, an axis along which something read is contiguous, `l..`, axes that
 lanes, and `m..` or `n..`, the last of i or of l, of which several points are worth reducing together. `r..` in rows are reductions of
 tensors that have no axis of their own.
 
+In a contraction between transformations n, h, w and f are loops of y (f also of r): its batch, rows and columns that tiles cut, its
+channels; m has a loop for every point (a), tile (i, j) and channel (d), and sums over k. The others are loops of v, t and r: e of their
+tiles, c of the channels that k sums, u of the points that they transform. The last of each is that of y, or else of v.
+
 What guards and directives may ask for: `lanes`, `registers`, `threads`, the extent of a loop (`i.extent`), how many loops
 (`rank(batch)`) and their iterations (`prod(i..)`), in a pointwise tensor
 `together` (how many points of m or n; in rows, how many of i), `partial` (over how many partial results to spread r), and for a contraction
-`b.reuse` (how often an element of b is used), `b.unit` (whether it is contiguous along j), `a.padded`, and `a.block`.
+`b.reuse` (how often an element of b is used), `b.unit` (whether it is contiguous along j), `a.padded`, and `a.block`. Between
+transformations `h.tile` and `w.tile` are the sides of a tile of y and `h.block`, `w.block` those of a block of tiles that is transformed at
+once; `i.block`, `j.block` and `m.vectors` are the sides of the register tile.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import TypeAlias
 
@@ -33,6 +42,7 @@ from tensorlang.schedule.pack import is_padding, pack
 from tensorlang.schedule.pointwise import crossing_axis, partial_results, points_together, spreadable, stored_axis, vector_axis
 from tensorlang.schedule.shape import block_of, contraction, extents, unit_stride
 from tensorlang.schedule.tiles import blocked_binder, row_counts, tile_sizes
+from tensorlang.schedule.transformed import blocks_of
 from tensorlang.syntax import nodes as sx
 from tensorlang.tensor import affine
 from tensorlang.tensor.nodes import Definition, Dynamic
@@ -44,10 +54,11 @@ Tiles: TypeAlias = Callable[[str, tuple[int, ...]], int | None]
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The parameters of a role: `tensors` in number (0: one, and perhaps any others), and from `least` to `most` groups of loops."""
+    """The parameters of a role: `tensors` in number (0: one, and perhaps any others; or for each whether it is a pack), and from `least` to
+    `most` groups of loops."""
 
     text: str
-    tensors: int
+    tensors: int | tuple[bool, ...]
     least: int
     most: int
     match: Callable[[Deriver, Cluster], Shape | None]
@@ -56,6 +67,8 @@ class Form:
         if len(role.groups) != 2 or not self.least <= len(role.groups[1]) <= self.most:
             return False
         tensors = role.groups[0]
+        if isinstance(self.tensors, tuple):
+            return tuple(t.endswith("..") for t in tensors) == self.tensors
         if self.tensors == 0:
             return not tensors[0].endswith("..") and all(t.endswith("..") for t in tensors[1:]) and len(tensors) <= 2
         return len(tensors) == self.tensors and not any(t.endswith("..") for t in tensors)
@@ -73,6 +86,8 @@ class Shape:
     """Extents of the two axes of a register tile."""
     heights: range | None = None
     """How many rows it may have."""
+    of_loops: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
+    """Facts of groups of loops, by position."""
     together: int = 1
     partial: int = 1
     """Over how many partial results reductions are spread."""
@@ -122,8 +137,9 @@ def match_role(d: Deriver, cluster: Cluster, role: sx.Role) -> Match | None:
     facts["together"], facts["partial"] = found.together, found.partial
     for written, about in zip(role.groups[0], found.facts, strict=False):
         facts |= {f"{written}.{fact}": value for fact, value in about.items()}
-    for written in role.groups[1]:
+    for position, written in enumerate(role.groups[1]):
         name = written.removesuffix("..")
+        facts |= {f"{name}.{fact}": value for fact, value in found.of_loops.get(position, {}).items()}
         known = [sizes[loop] for loop in names[name]]
         facts[f"{name}.extent"] = known[-1] if known else 1
         facts[name] = tuple(e for e in known if e is not None) if None not in known else None
@@ -134,8 +150,8 @@ def match_role(d: Deriver, cluster: Cluster, role: sx.Role) -> Match | None:
 
 def asked(role: sx.Role) -> dict[str, tuple[int, ...] | None]:
     """Return what guards of a role's schedule may ask for, with no values."""
-    of_tensors = [f"{t.removesuffix('..')}.{fact}" for t in role.groups[0] for fact in ("reuse", "unit", "padded", "block")]
-    of_loops = [f"{g.removesuffix('..')}.extent" for g in role.groups[1]]
+    of_tensors = [f"{t.removesuffix('..')}.{fact}" for t in role.groups[0] for fact in ("reuse", "unit", "padded", "block", "vectors")]
+    of_loops = [f"{g.removesuffix('..')}.{fact}" for g in role.groups[1] for fact in ("extent", "tile", "block")]
     plain = ("lanes", "registers", "threads", "together", "partial")
     return {**dict.fromkeys((*plain, *of_tensors, *of_loops)), **{g.removesuffix(".."): () for g in role.groups[1]}}
 
@@ -301,7 +317,7 @@ def _lanes(d: Deriver, definition: Definition) -> tuple[str, ...]:
 
 
 def _rows(d: Deriver, cluster: Cluster) -> Shape | None:
-    if len(cluster.members) == 1:
+    if len(cluster.members) == 1 or cluster.transformed is not None:
         return None
     own = cluster.head.tensors[0].name
     vectors: list[str] = []
@@ -349,9 +365,52 @@ def _rows_together(d: Deriver, cluster: Cluster) -> int:
     return next((n for n in (ROWS_TOGETHER, ROWS_TOGETHER // 2) if n * size <= BYTES_TOGETHER), 1)
 
 
+def _between(d: Deriver, cluster: Cluster) -> Shape | None:
+    found = cluster.transformed
+    sizes = blocks_of(found, d.program, d.machine) if found is not None else None
+    if found is None or sizes is None:
+        return None
+
+    def loops(kind: str, *definitions: Definition) -> Loops:
+        return tuple(loop for x in definitions for loop in _full(x.tensors[0].name, found.axes(x, kind)))
+
+    result, product, tiles, after, before = found.result, found.product, found.tiles, found.after, found.before
+    spatial, cut = loops("tile", result), loops("tile", product)
+    classes = (
+        loops("batch", result),
+        spatial[:-1],
+        spatial[-1:],
+        loops("channel", *after, result),
+        cut[:-1],
+        cut[-1:],
+        loops("point", product),
+        _full(product.tensors[0].name, found.contraction.inner),
+        loops("channel", product),
+        loops("tile", *after, *before, tiles),
+        loops("channel", *before, tiles),
+        loops("point", *after, *before, tiles),
+    )
+    sides = tuple(found.spatial.values())
+    facts: dict[int, Mapping[str, int]] = {
+        k: {"tile": side, "block": side * number} for k, side, number in zip((2, 1), sides[::-1], sizes.tiles[::-1], strict=False)
+    }
+    facts |= {k: {"block": number} for k, number in zip((5, 4), sizes.rows[::-1], strict=False)}
+    facts = {1: {"tile": 1, "block": 1}, 4: {"block": 1}, **facts}
+    lanes = d.machine.lanes(compute_dtype(product.tensors[0].dtype))
+    tensors = (*(tuple(x.tensors[0].name for x in group) for group in ((result,), after, (product,), (tiles,), before)), (found.x,))
+    return Shape(tensors, classes, lanes, facts=({}, {}, {"vectors": sizes.vectors}), of_loops=facts)
+
+
 ROLES: Mapping[str, Form] = {
     "contraction": Form("contraction(y, a, b; batch.., i.., j.., k..)", 3, 4, 5, _contraction),
     "pointwise": Form("pointwise(y, p..; i.., j.., k..)", 0, 3, 7, _pointwise),
     "reduction": Form("reduction(y; i.., r.., k..)", 1, 3, 3, _reduction),
+    "transformed": Form(
+        "transformed(y, r.., m, v, t.., x; n.., h.., w, f.., i.., j, a.., k, d, e.., c.., u..)",
+        (False, True, False, False, True, False),
+        12,
+        12,
+        _between,
+    ),
     "row_reduction": Form("row_reduction(y, t..; i.., j.., k.., l.., r..)", 0, 5, 5, _rows),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from codegen.dtypes import compute_dtype
+from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.schedule.deriver import Deriver, deriver_of, reads_itself
 from tensorlang.schedule.layout import Layout
@@ -15,6 +16,7 @@ from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.shape import Contraction, block_of, contraction, extents
 from tensorlang.schedule.storage import in_blocks, row_major, to_layout, to_storage
 from tensorlang.schedule.tiles import blocked_binder, row_counts, tile_sizes
+from tensorlang.schedule.transformed import Transformed, blocks_of, transformed
 from tensorlang.tensor import affine
 from tensorlang.tensor.lift import lift
 from tensorlang.tensor.nodes import Definition, Dynamic, Program
@@ -29,6 +31,10 @@ def wanted_layouts(program: Program, machine: Machine, layouts: Mapping[str, Sto
     d = deriver_of(program, machine, layouts, constants, Schedule(program.name))
     static = {t.name for t in tensors(program) if all(affine.constant(s) is not None for s in t.shape)}
     params = {p.name: p for p in program.params if p.name in static}
+    found = transformed(program)
+    if found is not None:
+        wished = _of_transformed(d, found)
+        return {name: layout for name, layout in wished.items() if name in static and name not in layouts}
     out: dict[str, Layout] = {}
     for definition in program.definitions:
         if len(definition.pieces) == 1 and len(definition.axes) > 0:
@@ -51,6 +57,44 @@ def wanted_layouts(program: Program, machine: Machine, layouts: Mapping[str, Sto
             if packed is not None:
                 out[c.w] = packed
     return out
+
+
+def _of_transformed(d: Deriver, found: Transformed) -> dict[str, Layout]:
+    """Return blocks of channels for what a contraction between transformations reads and makes, and its weights in the order of its loops:
+    the points outside the channels, for one block of columns after the other."""
+    table = tensor_table(d.program)
+    sizes, result = blocks_of(found, d.program, d.machine), found.result
+    [column] = found.axes(result, "channel") or (None,)
+    if sizes is None or column is None:
+        return {}
+    lanes = d.machine.lanes(table[found.weights].dtype)
+    out = {result.tensors[0].name: in_blocks(table[result.tensors[0].name], result.axes.index(column), lanes)}
+    first = found.before[0] if found.before else found.tiles
+    read = next(r for p in first.pieces for r in reads(p.value))
+    channels = [AffineName(a) for a in found.axes(first, "channel")]
+    position = next((k for k, slot in enumerate(read.index) if slot in channels), None)
+    if position is not None:
+        out[found.x] = in_blocks(table[found.x], position, lanes)
+    if found.weights in d.constants:
+        out[found.weights] = to_layout(d.program, found.weights, _points_outside(d, found, lanes * sizes.vectors))
+    return {name: layout for name, layout in out.items() if layout is not None}
+
+
+def _points_outside(d: Deriver, found: Transformed, width: int) -> Storage:
+    own = d.axes[found.weights]
+    shape = dict(zip(own, tensor_table(d.program)[found.weights].shape, strict=True))
+    to = {s.name: a for s, a in zip(found.contraction.w_read.index, own, strict=True) if isinstance(s, AffineName)}
+    [column], [channel] = found.contraction.columns, found.contraction.inner
+    kinds = found.kinds[found.product.tensors[0].name]
+    before = [to[n] for n in found.product.axes if n in to and kinds[n] == "batch"]
+    points = [to[n] for n in found.product.axes if n in to and kinds[n] == "point"]
+    used = {*before, *points, to[column], to[channel]}
+    left = [a for a in own if a not in used]
+    rows: list[Affine] = [*map(AffineName, (*left, *before)), affine.floor(AffineName(to[column]), width)]
+    rows += [*map(AffineName, (*points, to[channel])), affine.mod(AffineName(to[column]), width)]
+    counts = [*(shape[a] for a in (*left, *before)), affine.ceil_div(shape[to[column]], width)]
+    counts += [*(shape[a] for a in (*points, to[channel])), affine.to_expr(width)]
+    return Storage(tuple(rows), tuple(counts))
 
 
 def _packed_storage(d: Deriver, definition: Definition, c: Contraction, axis: str) -> Storage:

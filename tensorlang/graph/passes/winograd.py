@@ -1,0 +1,64 @@
+"""Convolutions with constant weights by minimal filtering, where whoever knows the machine says so.
+
+    before   y = relu(conv(x, w))                        w: 64 x 64 x 3 x 3
+    after    y = relu(transformed products of x and u)   u: 64 x 64 x 6 x 6, computed now
+
+`tensor.winograd` says what the new program is. It is one kernel like the one before, its epilogue included. Programs in `strict` mode,
+weights that are no constants, strides and dilations stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from tensorlang.graph.edit import fresh, rebuilt
+from tensorlang.graph.nodes import Graph, Kernel, Node, Value
+from tensorlang.tensor.winograd import Convolution, by_filtering, convolution, filtered_weights
+
+Array = np.ndarray[Any, Any]
+Tiles: TypeAlias = Callable[[Convolution], tuple[int, ...] | None]
+"""How many results a tile has along each window of a convolution; None: leave it as it is."""
+
+
+def winograd(graph: Graph, tiles: Tiles) -> Graph:
+    """Return the graph with the convolutions rewritten that `tiles` chooses."""
+    state = _State(graph)
+    return rebuilt(graph, [_rewritten(state, node, tiles) for node in graph.nodes], values=state.values, constants=state.constants)
+
+
+@dataclass(slots=True)
+class _State:
+    graph: Graph
+    values: list[Value] = field(default_factory=list)
+    constants: dict[str, Array] = field(default_factory=dict)
+    made: dict[tuple[object, ...], str] = field(default_factory=dict)
+    """Weights, and what was done to them → the name of the result: weights that are used twice are transformed once."""
+
+
+def _rewritten(state: _State, node: Node, tiles: Tiles) -> Node:
+    found = convolution(node.program) if isinstance(node, Kernel) else None
+    if found is None or not isinstance(node, Kernel):
+        return node
+    position = next(k for k, p in enumerate(found.program.params) if p.name == found.w.tensor)
+    weights = node.inputs[position]
+    outputs = tiles(found) if weights in state.graph.constants else None
+    if outputs is None:
+        return node
+    inputs = list(node.inputs)
+    inputs[position] = _transformed(state, found, outputs, weights)
+    return replace(node, program=by_filtering(found, outputs), inputs=tuple(inputs))
+
+
+def _transformed(state: _State, found: Convolution, outputs: tuple[int, ...], weights: str) -> str:
+    key = (weights, outputs, found.w.index, tuple(w.binder for w in found.windows))
+    if key not in state.made:
+        name = fresh({*state.graph.values, *state.constants}, f"{weights} transformed")
+        array = filtered_weights(found, outputs, state.graph.constants[weights])
+        state.values.append(replace(state.graph.values[weights], name=name, shape=array.shape))
+        state.constants[name] = array
+        state.made[key] = name
+    return state.made[key]

@@ -1,0 +1,123 @@
+"""Convolutions of models by minimal filtering: which are rewritten, and that what is compiled computes the same."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import tensorlang as tl
+from codegen.dtypes import f32
+from stdlib.onnx import Importer
+from tensorlang.graph.nodes import Graph, Kernel
+from tensorlang.graph.passes.winograd import winograd
+from tensorlang.graph.pipeline import optimise
+from tensorlang.runtime.executable import Toolchain, build
+from tensorlang.runtime.toolchain import toolchain
+from tensorlang.schedule.filtering import tiles
+from tensorlang.schedule.machine import Machine
+from tensorlang.tensor.winograd import convolution
+
+RNG = np.random.default_rng(11)
+
+
+def block(channels: int, filters: int, h: int, w: int, *, taps: int = 3, group: int = 1, batch: int = 1) -> onnx.ModelProto:
+    """Return relu(conv(relu(x * s)) + skip): a convolution with something fused on both of its sides."""
+    pad = taps // 2
+    weights = {
+        "k": RNG.standard_normal((filters, channels // group, taps, taps)).astype(np.float32) / np.sqrt(channels * taps**2),
+        "b": RNG.standard_normal(filters).astype(np.float32),
+        "p": RNG.standard_normal((filters, channels, 1, 1)).astype(np.float32) / np.sqrt(channels),
+    }
+    nodes = [
+        helper.make_node("Conv", ["x", "k", "b"], ["c"], pads=[pad] * 4, group=group),
+        helper.make_node("Conv", ["x", "p"], ["skip"]),
+        helper.make_node("Add", ["c", "skip"], ["a"]),
+        helper.make_node("Relu", ["a"], ["y"]),
+    ]
+    shape = [batch, channels, h, w]
+    graph = helper.make_graph(
+        nodes,
+        "block",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(a.astype(np.float32), n) for n, a in weights.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+
+
+def ran(model: onnx.ModelProto, outputs: int | None, threads: int = 1) -> tuple[np.ndarray[Any, Any], Graph]:
+    tools: Toolchain = toolchain(threads=threads)
+    chosen = lambda found: (outputs,) * len(found.windows) if outputs else None  # noqa: E731
+    graph = optimise(Importer().load(model), tools.wishes, tiles=chosen)
+    x = np.random.default_rng(3).standard_normal(graph.values["x"].shape).astype(np.float32)
+    [y] = build(graph, tools)([x])
+    return y, graph
+
+
+def rewritten(graph: Graph) -> list[Kernel]:
+    return [node for node in graph.nodes if isinstance(node, Kernel) and node.program.mode == "fast"]
+
+
+@pytest.mark.parametrize(
+    ("model", "outputs", "threads"),
+    [
+        (block(32, 32, 14, 14), 4, 1),
+        (block(32, 48, 13, 11), 4, 2),
+        (block(24, 20, 9, 10), 2, 1),
+        (block(32, 64, 10, 7, group=2, batch=2), 2, 2),
+        (block(16, 16, 12, 12, taps=5), 2, 1),
+    ],
+    ids=["whole tiles", "rests of tiles, two threads", "rests of vectors", "groups and a batch", "5 x 5"],
+)
+def test_a_rewritten_convolution_computes_the_same_natively(model: onnx.ModelProto, outputs: int, threads: int) -> None:
+    plain, _ = ran(model, None)
+    found, graph = ran(model, outputs, threads)
+    assert len(rewritten(graph)) == 1
+    # F(4, 3) and F(2, 5) lose about three bits of the 24 that a sum has; the sums here are of order one.
+    np.testing.assert_allclose(found, plain, atol=4e-5)
+
+
+def test_weights_are_transformed_once_and_take_the_place_of_the_others() -> None:
+    graph = optimise(Importer().load(block(32, 32, 14, 14)), tiles=lambda found: (4, 4))
+    [kernel] = rewritten(graph)
+    shapes = sorted(a.shape for a in graph.constants.values())
+    assert (32, 32, 6, 6) in shapes and (32, 32, 3, 3) not in shapes
+    assert "transformed" in next(v for v in kernel.inputs if v in graph.constants and graph.values[v].shape == (32, 32, 6, 6))
+
+
+def test_weights_that_are_no_constants_are_left_alone() -> None:
+    graph = optimise(Importer().load(block(32, 32, 14, 14)))
+    open_ = replace(graph, inputs=(*graph.inputs, *graph.constants), constants={})
+    assert winograd(open_, lambda found: (4, 4)).nodes == open_.nodes
+
+
+def test_a_model_can_be_compiled_without() -> None:
+    model = block(64, 64, 28, 28)
+    x = RNG.standard_normal((1, 64, 28, 28)).astype(np.float32)
+    with_, without = tl.compile(model, threads=1), tl.compile(model, threads=1, winograd=False)
+    assert "transformed" in with_.explain() and "transformed" not in without.explain()
+    np.testing.assert_allclose(with_.run({"x": x})["y"], without.run({"x": x})["y"], atol=4e-5)
+
+
+@pytest.mark.parametrize(
+    ("channels", "filters", "size", "taps", "wanted"),
+    [
+        (64, 64, 56, 3, (4, 4)),
+        (256, 256, 14, 3, (4, 4)),
+        (3, 64, 224, 3, None),
+        (64, 8, 56, 3, None),
+        (64, 64, 56, 1, None),
+        (64, 64, 56, 7, None),
+    ],
+    ids=["56 x 56", "14 x 14", "three channels", "few filters", "no window", "too many points"],
+)
+def test_tiles_are_chosen_by_size(channels: int, filters: int, size: int, taps: int, wanted: tuple[int, int] | None) -> None:
+    graph = optimise(Importer().load(block(channels, filters, size, size, taps=taps)))
+    found = [c for node in graph.nodes if isinstance(node, Kernel) and (c := convolution(node.program)) is not None]
+    assert [tiles(c, Machine()) for c in found] == ([wanted] if taps > 1 else [])
+    assert all(c.dtype == f32 for c in found)

@@ -30,6 +30,7 @@ from codegen.loops.nodes import Function
 from codegen.loops.parser import parse as parse_loops
 from codegen.loops.printer import show as show_loops
 from codegen.loops.promote import promote_accumulators
+from codegen.loops.serial import serial
 from codegen.loops.simplify import simplify
 from codegen.loops.verify import verify
 from polyhedral.schedule import show as show_tree
@@ -145,7 +146,7 @@ def compile_kernel(
     clock = _Clock()
     scheduled = plan_kernel(program, machine_of(target, threads), schedule, knobs, layouts, constants, dump, rules)
     clock("schedule")
-    lowered = loops_of(scheduled.plan, symbol, dump)
+    lowered = loops_of(scheduled.plan, symbol, dump, threads)
     clock("loops")
     text = emit(lowered.function, target)
     clock("emit")
@@ -227,9 +228,10 @@ def plan_kernel(
     return result
 
 
-def loops_of(plan: Plan, symbol: str, dump: Dump | None = None) -> Lowered:
-    """Return the verified, simplified loop-IR function of a plan."""
+def loops_of(plan: Plan, symbol: str, dump: Dump | None = None, threads: int | None = None) -> Lowered:
+    """Return the verified, simplified loop-IR function of a plan, for one thread or (None) any number."""
     lowered = lower(plan, symbol)
+    lowered = replace(lowered, function=serial(lowered.function)) if threads == 1 else lowered
     function: Function = demote(hoist(promote_accumulators(combine(simplify(lowered.function)))))
     function = contract(function) if plan.program.mode == "fast" else function
     verify(function)

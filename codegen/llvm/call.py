@@ -1,17 +1,16 @@
 """The short way from Python to native code, for arrays of fixed element types and shapes.
 
     add = Callable(library.address("run"), inputs=(Port("x", f32, (4,)), Port("y", f32, (4,))), outputs=(Port("z", f32, (4,)),))
-    z = add(x, y)
+    z = add(x, y)                    {"z": z} = add.by_name({"x": x, "y": y})
 
-The native function takes one array of addresses: the outputs' and inputs' data, then the constants bound once (weights, arena). Arguments
-are compared with what is expected by one dtype and one shape comparison each; the address of an array is read from the array object
-itself, which costs a tenth of asking NumPy for it.
+The native function takes one array of addresses: the outputs' and inputs' data, then the constants bound once (weights, arena), sizes,
+and scratch memory. Arguments that are just what is expected never meet an interpreter: a built-in function (`stub`) compares them, makes
+the outputs and calls. All others come here: they are copied where they are not dense or not aligned, or refused.
 """
 
 from __future__ import annotations
 
 import ctypes
-import sys
 import threading
 from collections.abc import Callable as Function
 from collections.abc import Sequence
@@ -21,8 +20,10 @@ from typing import Any
 import numpy as np
 
 from codegen.dtypes import DType
+from codegen.llvm.stub import SCRATCH_WORD, Description, description, named, positional
 
 Array = np.ndarray[Any, Any]
+_ALIGN = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,33 +39,15 @@ class ArgumentError(TypeError):
     """The arrays given do not fit; the message says which one and why."""
 
 
-def _data_offset() -> int:
-    """Return where in an array object the address of its data is.
-
-    CPython's layout has it after the object header; this is checked once on an array whose address NumPy tells."""
-    probe = np.empty(3, np.float32)
-    header = object.__basicsize__
-    found = ctypes.c_void_p.from_address(id(probe) + header).value
-    return header if sys.implementation.name == "cpython" and found == probe.ctypes.data else -1
-
-
-_OFFSET = _data_offset()
-
-
-def address_of(array: Array) -> int:
-    """Return the address of the first element."""
-    if _OFFSET > 0:
-        return int(ctypes.c_size_t.from_address(id(array) + _OFFSET).value)
-    return int(array.ctypes.data)
-
-
 class Callable:
     """A native function `i32 (ptr bases)` as a Python function of arrays.
 
-    bases    outputs, inputs, `constants`, `numbers` (sizes, as they are). Arrays that are not aligned or not dense are copied first.
+    bases    outputs, inputs, `constants`, `numbers` (sizes, as they are), scratch. Arrays not aligned or not dense are copied first.
     failure  turns a result other than 0 into the exception to raise
+    quick    the same as a built-in function, which returns `NotImplemented` where it is not sure, and the number of a failure
+    by_name  `quick` for a dictionary of arrays; both are None for an interpreter that has no room for them
 
-    Several Python threads may call at once: each has its own block of addresses. `scratch` arrays are per thread as well."""
+    Several Python threads may call at once: one of them has the scratch memory of the built-in functions, the others one of their own."""
 
     def __init__(
         self,
@@ -80,41 +63,47 @@ class Callable:
         self._entry = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(address)
         self._inputs = tuple((port.dtype.numpy, port.shape, port.name) for port in inputs)
         self._outputs = tuple((port.shape, port.dtype.numpy) for port in outputs)
-        self._constants = tuple(constants)
-        self._numbers = tuple(numbers)
+        self._rest = (*(constant.ctypes.data for constant in constants), *numbers)
         self._scratch_bytes = scratch_bytes
         self._failure = failure
         self._local = threading.local()
+        self._lock = threading.Lock()
+        self._shared: Array | None = None
+        self._words = _described(address, inputs, outputs, self._rest, scratch_bytes > 0)
+        self._words.kept.append(constants)
+        self.quick = positional(self._words)
+        self.by_name = named(self._words)
 
     def __call__(self, *arrays: Array) -> Array | tuple[Array, ...]:
         """Return the outputs, freshly allocated: an array, or a tuple when there are several."""
-        try:
-            block, base = self._local.block
-        except AttributeError:
-            block, base = self._new_block()
-        inputs = self._inputs
-        if len(arrays) != len(inputs):
-            raise ArgumentError(f"{len(inputs)} arrays are expected, {len(arrays)} given")
-        results = [_empty(shape, dtype) for shape, dtype in self._outputs]
-        slot = 0
-        for result in results:
-            block[slot] = _address(id(result) + _OFFSET).value if _OFFSET > 0 else result.ctypes.data
-            slot += 1
-        kept: list[Array] = []  # copies live until the native code is done
-        for array, (dtype, shape, _) in zip(arrays, inputs, strict=True):
-            try:
-                fits = array.dtype is dtype and array.shape == shape and array.flags.c_contiguous
-            except AttributeError:
-                fits = False
-            if not fits or _OFFSET < 0:
-                array = self._fitted(array, slot - len(results))
-                kept.append(array)
-            block[slot] = _address(id(array) + _OFFSET).value if _OFFSET > 0 else array.ctypes.data
-            slot += 1
-        code = self._entry(base)
-        if code:
-            raise self._failure(code) if self._failure else RuntimeError(f"the native code returned {code}")
-        return results[0] if len(results) == 1 else tuple(results)
+        found = self.quick(*arrays) if self.quick is not None else NotImplemented
+        if found is NotImplemented:
+            found = self._with_care(arrays)
+        if type(found) is int:
+            raise self.failed(found)
+        return found  # type: ignore[no-any-return]
+
+    def failed(self, code: int) -> Exception:
+        """Return the exception for a native function that returned `code`."""
+        return self._failure(code) if self._failure else RuntimeError(f"the native code returned {code}")
+
+    def _with_care(self, arrays: Sequence[Any]) -> Any:
+        """Return what `quick` does, for any arrays. Raises ArgumentError when they do not fit."""
+        if len(arrays) != len(self._inputs):
+            raise ArgumentError(f"{len(self._inputs)} arrays are expected, {len(arrays)} given")
+        fitted = [self._fitted(array, k) for k, array in enumerate(arrays)]
+        self._share_scratch()
+        found = self.quick(*fitted) if self.quick is not None else NotImplemented
+        return found if found is not NotImplemented else self._interpreted(fitted)
+
+    def _interpreted(self, arrays: Sequence[Array]) -> Any:
+        """Return what `quick` does, with this thread's own scratch memory."""
+        results = [np.empty(shape, dtype) for shape, dtype in self._outputs]
+        scratch = self._own_scratch()
+        words = (*(array.ctypes.data for array in (*results, *arrays)), *self._rest, _aligned(scratch))
+        bases = (ctypes.c_size_t * len(words))(*words)
+        code = self._entry(ctypes.addressof(bases))
+        return code or (results[0] if len(results) == 1 else tuple(results))
 
     def _fitted(self, array: Any, index: int) -> Array:
         """Return `array` as a dense array of the expected type and shape. Raises ArgumentError when it has another one."""
@@ -125,22 +114,34 @@ class Callable:
             raise ArgumentError(f"`{name}` must have element type {dtype}, not {array.dtype}")
         if array.shape != shape:
             raise ArgumentError(f"`{name}` must have shape {shape}, not {array.shape}")
-        return np.require(array, requirements=["C", "A", "E"])
+        dense = np.require(array, requirements=["C", "A", "E"])
+        return dense if type(dense) is np.ndarray and dense.dtype is dtype else dense.view(np.ndarray).view(dtype)
 
-    def _new_block(self) -> tuple[Any, int]:
-        """Return this thread's block of addresses, with the constants filled in."""
-        scratch = np.empty(self._scratch_bytes + 64, np.uint8)
-        count = len(self._outputs) + len(self._inputs)
-        block = (ctypes.c_size_t * (count + len(self._constants) + len(self._numbers) + 1))()
-        for i, constant in enumerate(self._constants, start=count):
-            block[i] = constant.ctypes.data
-        for i, size in enumerate(self._numbers, start=count + len(self._constants)):
-            block[i] = size
-        block[len(block) - 1] = -(-scratch.ctypes.data // 64) * 64
-        self._local.scratch = scratch
-        self._local.block = (block, ctypes.addressof(block))
-        return block, ctypes.addressof(block)
+    def _share_scratch(self) -> None:
+        """Give the built-in functions scratch memory, the first time it takes some."""
+        with self._lock:
+            if self._shared is None:
+                self._shared = np.empty(self._scratch_bytes + _ALIGN, np.uint8)
+                self._words.kept.append(self._shared)
+                self._words[SCRATCH_WORD] = _aligned(self._shared)
+
+    def _own_scratch(self) -> Array:
+        try:
+            found: Array = self._local.scratch
+        except AttributeError:
+            found = self._local.scratch = np.empty(self._scratch_bytes + _ALIGN, np.uint8)
+        return found
 
 
-_address = ctypes.c_size_t.from_address
-_empty = np.empty
+def _aligned(memory: Array) -> int:
+    return -(-int(memory.ctypes.data) // _ALIGN) * _ALIGN
+
+
+def _described(entry: int, inputs: Sequence[Port], outputs: Sequence[Port], rest: Sequence[int], needs_scratch: bool) -> Description:
+    """Return the words that the stubs read."""
+    ports = (*outputs, *inputs)
+    extents = [np.array(port.shape, np.int64) for port in ports]
+    words = [entry, len(outputs), len(inputs), len(rest), 0, int(needs_scratch)]
+    for port, shape in zip(ports, extents, strict=True):
+        words += [id(port.dtype.numpy), len(port.shape), shape.ctypes.data, id(port.name)]
+    return description([*words, *rest], [ports, extents])

@@ -2,6 +2,7 @@
 
     tl_parallel(body, context, begin, end)    run body(context, b, e, thread) on pieces [b, e) of [begin, end); returns when all are done
     tl_set_threads(n)                         use n threads from the next region on (the caller is thread 0)
+    tl_begin(n)                               the same, and wake sleeping workers: regions follow shortly
 
 A region is cut into at most 64 pieces per thread, and thread k is at home in the k-th part of them. A thread *claims* the first half of
 what is left of its part, again and again; when nothing is left it takes half of what is left of another's part, from the end. So the same
@@ -71,7 +72,7 @@ class _Functions:
         self.wake = ctypes.CFUNCTYPE(None)(library.address("tl_wake"))
         self.forked = ctypes.PYFUNCTYPE(None)(library.address("tl_forked"))
         self.stop = ctypes.CFUNCTYPE(None)(library.address("tl_stop"))
-        self.imports = {"tl_parallel": library.address("tl_parallel"), "tl_wake": library.address("tl_wake")}
+        self.imports = {name: library.address(name) for name in ("tl_parallel", "tl_begin")}
 
 
 _LOCK = threading.Lock()

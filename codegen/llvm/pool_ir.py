@@ -254,6 +254,14 @@ done:
   ret void
 }
 
+; What follows uses so many threads and has parallel loops.
+define void @tl_begin(i64 %n) nounwind {
+entry:
+  store atomic i64 %n, ptr @active monotonic, align 8
+  call void @tl_wake()
+  ret void
+}
+
 ; Start workers until there are as many as threads in use; a thread that cannot be created is done without.
 define internal void @grow(i64 %threads) noinline nounwind {
 entry:

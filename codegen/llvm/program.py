@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from codegen.llvm.target import Target
 
-WAKE = "tl_wake"
+BEGIN = "tl_begin"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +44,11 @@ class KernelCall:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A straight line of calls. With `parallel`, sleeping workers are woken before the first one."""
+    """A straight line of calls. With more than one of `threads`, parallel loops use so many, and sleeping workers are woken first."""
 
     calls: tuple[KernelCall, ...]
     name: str = "run"
-    parallel: bool = False
+    threads: int = 1
 
 
 def emit_program(program: Program, target: Target, *, timed: bool = False) -> str:
@@ -56,9 +56,9 @@ def emit_program(program: Program, target: Target, *, timed: bool = False) -> st
     symbols = sorted({call.symbol for call in program.calls})
     declared = [f"declare i32 @{_quoted(symbol)}(ptr, ptr)" for symbol in symbols]
     body: list[str] = []
-    if program.parallel:
-        declared.append(f"declare void @{WAKE}()")
-        body.append(f"  call void @{WAKE}()")
+    if program.threads > 1:
+        declared.append(f"declare void @{BEGIN}(i64)")
+        body.append(f"  call void @{BEGIN}(i64 {program.threads})")
     slots = max((len(call.buffers) + len(call.sizes) for call in program.calls), default=0)
     bases = sorted({slot.base for call in program.calls for slot in _slots(call)})
     for base in bases:

@@ -70,9 +70,7 @@ class Toolchain:
 
 
 def workspace_threads(artifact: Artifact) -> int:
-    """Return for how many threads a kernel needs scratch memory: one when nothing in it runs in parallel, else all that the pool may use.
-
-    A written schedule decides about that, whatever number of threads the kernel was compiled for."""
+    """Return for how many threads a kernel needs scratch memory: all that the pool may use when anything in it runs in parallel."""
     return pool.available_threads() if " parallel" in artifact.loops else 1
 
 
@@ -126,8 +124,6 @@ class Executable:
 
     def __call__(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         """Return the outputs for inputs of the right dtypes and shapes. Raises RunError (R0306) when a kernel refuses its data."""
-        if self.toolchain.threads > 1 and pool.threads() != self.toolchain.threads:
-            pool.set_threads(self.toolchain.threads)
         found = self.call(*inputs)
         return found if isinstance(found, tuple) else (found,)
 
@@ -156,7 +152,7 @@ def _parts(graph: Graph, toolchain: Toolchain, progress: Progress, places: Place
     plan = planned(graph, scratch)
     slots = _Slots(graph, plan, places.offsets)
     calls = tuple(slots.call(node, made) for node, made in zip(kernels, artifacts, strict=True))
-    entry = Entry(calls, parallel=toolchain.threads > 1)
+    entry = Entry(calls, threads=toolchain.threads)
     return Parts(replace(graph, constants={}), plan, kernels, artifacts, np.empty(0, np.uint8), entry, graph.outputs)
 
 
@@ -166,8 +162,8 @@ def assembled(parts: Parts, toolchain: Toolchain) -> Executable:
     library = _linked(parts.entry, artifacts, toolchain)
     native = Native(
         library.address(parts.entry.name),
-        [_port(graph.values[name]) for name in graph.inputs],
-        [_port(graph.values[name]) for name in graph.outputs],
+        [_port(graph.values[name], name) for name in graph.inputs],
+        [_port(graph.values[value], name) for value, name in zip(graph.outputs, parts.names, strict=True)],
         constants=(parts.constants,),
         scratch_bytes=parts.plan.arena_bytes,
         failure=lambda code: refusal(kernels, artifacts, code),
@@ -256,8 +252,8 @@ class _Slots:
                 return Slot(outputs + inputs + 1, offset)
 
 
-def _port(value: Value) -> Port:
-    return Port(value.name, value.dtype, value.shape)
+def _port(value: Value, name: str) -> Port:
+    return Port(name, value.dtype, value.shape)
 
 
 def _linked(entry: Entry, artifacts: Sequence[Artifact], toolchain: Toolchain) -> Library:

@@ -410,7 +410,7 @@ def native_of(program: Program, artifact: Artifact, tools: Toolchain) -> Native:
     scratch = artifact.workspace_bytes(workspace_threads(artifact))
     slots = tuple(Slot(names.index(name)) for name in artifact.params)
     call = KernelCall(artifact.symbol, slots, (), Slot(len(names)) if scratch else None)
-    entry = Entry((call,), parallel=tools.threads > 1 and "parallel" in artifact.schedule)
+    entry = Entry((call,), threads=tools.threads if " parallel" in artifact.loops else 1)
     library = load([object_of(emit_program(entry, tools.target), tools), artifact.object], pool_imports())
     native = Native(
         library.address(entry.name),

@@ -69,7 +69,7 @@ def variant(program: Program, artifact: Artifact, sizes: Sizes, tools: Toolchain
     numbers = tuple(Number(len(names) + k) for k in range(len(artifact.sizes)))
     slots = tuple(Slot(names.index(name)) for name in artifact.params)
     call = KernelCall(artifact.symbol, slots, numbers, Slot(len(names) + len(numbers)))
-    entry = Entry((call,), parallel=tools.threads > 1 and "parallel" in artifact.schedule)
+    entry = Entry((call,), threads=tools.threads if " parallel" in artifact.loops else 1)
     library = load([object_of(emit_program(entry, tools.target), tools), artifact.object], pool_imports())
     _KEPT.append(library)
     fixed = {name: value for name, value in sizes.items() if name not in program.sizes}

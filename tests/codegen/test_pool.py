@@ -11,6 +11,8 @@ from codegen.llvm import pool
 from codegen.llvm.pool_ir import MAX_THREADS, pool_ir
 from codegen.llvm.target import host, named
 from codegen.loops.parser import parse
+from codegen.loops.printer import show
+from codegen.loops.serial import serial
 
 COUNT = parse("func count(N)(x: i32[N], out y: i32[N]) { for i in 0 .. N parallel { y[i] = x[i] + 1_i32 } }")
 UNEVEN = parse("""func uneven(N)(x: i32[N], out y: i32[N]) { for i in 0 .. N parallel {
@@ -75,3 +77,14 @@ def test_the_text_of_the_pool_has_no_marks_left(name: str) -> None:
     text = pool_ir(named(name))
     assert re.search(r"<[A-Z_]+>", text) is None
     assert f"[{MAX_THREADS} x" in text
+
+
+def test_a_function_for_one_thread_has_no_parallel_loops() -> None:
+    text = show(
+        serial(
+            parse(
+                "func f()(x: i32[4, 4], out y: i32[4, 4]) { for i in 0 .. 4 parallel { for j in 0 .. 4 parallel { y[i, j] = x[i, j] } } }"
+            )
+        )
+    )
+    assert "parallel" not in text and text.count("for ") == 2

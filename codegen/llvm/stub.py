@@ -1,0 +1,519 @@
+"""Native code as a built-in function of Python: nothing is interpreted between the call and the first kernel.
+
+    f = positional(description)      f(x, y) returns an array, or a tuple of several
+    f = named(description)           f({"x": x, "y": y}) returns a dictionary
+
+A description is one block of words that tells the stub what to compare arrays with and what to call:
+
+    entry, outputs, inputs, rest, scratch, needs scratch, then four words a port, outputs first, then the rest: constants and numbers
+    port    dtype object, rank, address of the extents, name object
+
+The stub reads array objects as NumPy's C interface lays them out, makes the outputs, lets other Python threads run, and calls `entry` with
+the addresses of outputs, inputs, rest and scratch. It returns `NotImplemented` for arguments that are not just what is expected (another
+shape, not dense, a list) and while another thread has the scratch memory; a number when the native code failed with it. Whoever calls it
+has a slower way for the first, and an exception for the second.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import sysconfig
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from codegen.llvm.cache import Cache, cache_key
+from codegen.llvm.jit import compile_object, load
+from codegen.llvm.target import Target, host
+
+HEADER_WORDS, PORT_WORDS, SCRATCH_WORD = 6, 4, 4
+
+
+class Description(np.ndarray[Any, np.dtype[np.int64]]):
+    """The words of a description; `kept` keeps what they point at."""
+
+    kept: list[object]
+
+
+def description(words: list[int], kept: list[object]) -> Description:
+    """Return `words` as the stub reads them."""
+    made = np.array(words, np.int64).view(Description)
+    made.kept = kept
+    return made
+
+
+def positional(words: Description) -> Callable[..., Any] | None:
+    """Return the function of arrays in order, or None where Python or NumPy is not laid out as the stub expects."""
+    stubs = _stubs()
+    return None if stubs is None else stubs.function("tl_positional", _FASTCALL, words)
+
+
+def named(words: Description) -> Callable[[object], Any] | None:
+    """Return the function of a dictionary of arrays, or None as for `positional`."""
+    stubs = _stubs()
+    return None if stubs is None else stubs.function("tl_named", _ONE, words)
+
+
+_FASTCALL, _ONE = 0x80, 0x8
+
+
+class _Method(ctypes.Structure):
+    """A PyMethodDef."""
+
+    _fields_ = (("name", ctypes.c_char_p), ("function", ctypes.c_void_p), ("flags", ctypes.c_int), ("doc", ctypes.c_char_p))
+
+
+class _Stubs:
+    """The stubs, loaded."""
+
+    def __init__(self, new_array: int) -> None:
+        imports = {name: _address(name) for name in _PYTHON}
+        imports |= {"tl_new_array": new_array, "tl_array_type": id(np.ndarray), "tl_dict_type": id(dict), "tl_refused": id(NotImplemented)}
+        self._library = load([_object(host())], imports)
+        self._methods: dict[str, _Method] = {}
+        self._new = ctypes.pythonapi.PyCFunction_NewEx
+        self._new.argtypes, self._new.restype = (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p), ctypes.py_object
+
+    def function(self, symbol: str, flags: int, words: Description) -> Any:
+        method = self._methods.get(symbol)
+        if method is None:
+            method = self._methods[symbol] = _Method(symbol.encode(), self._library.address(symbol), flags, None)
+        return self._new(ctypes.addressof(method), words, None)
+
+
+@cache
+def _stubs() -> _Stubs | None:
+    """Return the stubs, or None for another interpreter, one without a global lock, or arrays laid out otherwise."""
+    if sys.implementation.name != "cpython" or sysconfig.get_config_var("Py_GIL_DISABLED") or object.__basicsize__ != 16:
+        return None
+    probe = np.arange(6, dtype=np.float32).reshape(2, 3)
+    words = (ctypes.c_int64 * 9).from_address(id(probe))
+    extents = ctypes.c_int64 * 2
+    as_expected = (
+        words[2] == probe.ctypes.data
+        and words[3] & 0xFFFFFFFF == 2
+        and tuple(extents.from_address(words[4])) == probe.shape
+        and words[7] == id(probe.dtype)
+        and words[8] & 0xFFFFFFFF == probe.flags.num
+    )
+    table = getattr(np._core._multiarray_umath, "_ARRAY_API", None) if as_expected else None  # type: ignore[attr-defined]
+    if table is None:
+        return None
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.argtypes, pointer.restype = (ctypes.py_object, ctypes.c_char_p), ctypes.c_void_p
+    functions = ctypes.cast(pointer(table, None), ctypes.POINTER(ctypes.c_void_p))
+    return _Stubs(int(functions[_NEW_FROM_DESCR] or 0))
+
+
+_NEW_FROM_DESCR = 94
+"""Where `PyArray_NewFromDescr` is in NumPy's table of functions; it never moves."""
+_PYTHON = (
+    "Py_IncRef",
+    "Py_DecRef",
+    "PyEval_SaveThread",
+    "PyEval_RestoreThread",
+    "PyLong_FromLong",
+    "PyTuple_New",
+    "PyTuple_SetItem",
+    "PyDict_New",
+    "PyDict_Size",
+    "PyDict_GetItemWithError",
+    "PyDict_SetItem",
+    "PyErr_Occurred",
+)
+
+
+def _address(name: str) -> int:
+    return int(ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0)
+
+
+def _object(target: Target) -> bytes:
+    text = _STUBS.replace("<TRIPLE>", target.triple)
+    store = Cache()
+    key = cache_key(["stubs", text], target)
+    data = store.get(key)
+    if data is None:
+        data = compile_object(text, target)
+        store.put(key, data)
+    return data
+
+
+_STUBS = """
+target triple = "<TRIPLE>"
+
+@tl_array_type = external global i8
+@tl_dict_type = external global i8
+@tl_refused = external global i8
+declare ptr @tl_new_array(ptr, ptr, i32, ptr, ptr, ptr, i32, ptr)
+declare void @Py_IncRef(ptr)
+declare void @Py_DecRef(ptr)
+declare ptr @PyEval_SaveThread()
+declare void @PyEval_RestoreThread(ptr)
+declare ptr @PyLong_FromLong(i64)
+declare ptr @PyTuple_New(i64)
+declare i32 @PyTuple_SetItem(ptr, i64, ptr)
+declare ptr @PyDict_New()
+declare i64 @PyDict_Size(ptr)
+declare ptr @PyDict_GetItemWithError(ptr, ptr)
+declare i32 @PyDict_SetItem(ptr, ptr, ptr)
+declare ptr @PyErr_Occurred()
+
+; Whether an object is an array of just the dtype and shape of a port, dense and aligned.
+define internal i1 @fits(ptr %o, ptr %port) nounwind {
+entry:
+  %tp = getelementptr i8, ptr %o, i64 8
+  %type = load ptr, ptr %tp, align 8
+  %array = icmp eq ptr %type, @tl_array_type
+  br i1 %array, label %look, label %no
+look:
+  %dp = getelementptr i8, ptr %o, i64 56
+  %descr = load ptr, ptr %dp, align 8
+  %wanted = load ptr, ptr %port, align 8
+  %same = icmp eq ptr %descr, %wanted
+  %np = getelementptr i8, ptr %o, i64 24
+  %rank32 = load i32, ptr %np, align 8
+  %rank = sext i32 %rank32 to i64
+  %rp = getelementptr i64, ptr %port, i64 1
+  %wanted_rank = load i64, ptr %rp, align 8
+  %ranks = icmp eq i64 %rank, %wanted_rank
+  %fp = getelementptr i8, ptr %o, i64 64
+  %flags = load i32, ptr %fp, align 8
+  %dense = and i32 %flags, 257
+  %both = icmp eq i32 %dense, 257
+  %a = and i1 %same, %ranks
+  %b = and i1 %a, %both
+  br i1 %b, label %shape, label %no
+shape:
+  %sp = getelementptr i8, ptr %o, i64 32
+  %extents = load ptr, ptr %sp, align 8
+  %wp = getelementptr i64, ptr %port, i64 2
+  %wanted_extents = load ptr, ptr %wp, align 8
+  br label %axis
+axis:
+  %k = phi i64 [ 0, %shape ], [ %k1, %equal ]
+  %more = icmp slt i64 %k, %rank
+  br i1 %more, label %compare, label %yes
+compare:
+  %ep = getelementptr i64, ptr %extents, i64 %k
+  %e = load i64, ptr %ep, align 8
+  %xp = getelementptr i64, ptr %wanted_extents, i64 %k
+  %x = load i64, ptr %xp, align 8
+  %k1 = add i64 %k, 1
+  %is = icmp eq i64 %e, %x
+  br i1 %is, label %equal, label %no
+equal:
+  br label %axis
+yes:
+  ret i1 true
+no:
+  ret i1 false
+}
+
+define internal void @drop(ptr %results, i64 %count) nounwind {
+entry:
+  br label %next
+next:
+  %k = phi i64 [ 0, %entry ], [ %k1, %one ]
+  %more = icmp slt i64 %k, %count
+  br i1 %more, label %one, label %done
+one:
+  %p = getelementptr ptr, ptr %results, i64 %k
+  %o = load ptr, ptr %p, align 8
+  call void @Py_DecRef(ptr %o)
+  %k1 = add i64 %k, 1
+  br label %next
+done:
+  ret void
+}
+
+define internal ptr @refused() nounwind {
+entry:
+  call void @Py_IncRef(ptr @tl_refused)
+  ret ptr @tl_refused
+}
+
+; Run on arrays that fit. Returns null with the outputs, new, in %results; or what the stub is to return instead: refused, a number, or
+; (void*)-1 after an exception.
+define internal ptr @launch(ptr %d, ptr %args, ptr %results) nounwind {
+entry:
+  %entry_code = load ptr, ptr %d, align 8
+  %op = getelementptr i64, ptr %d, i64 1
+  %outputs = load i64, ptr %op, align 8
+  %ip = getelementptr i64, ptr %d, i64 2
+  %inputs = load i64, ptr %ip, align 8
+  %rp = getelementptr i64, ptr %d, i64 3
+  %rest = load i64, ptr %rp, align 8
+  %scratch_slot = getelementptr i64, ptr %d, i64 4
+  %np = getelementptr i64, ptr %d, i64 5
+  %needs = load i64, ptr %np, align 8
+  %ports = getelementptr i64, ptr %d, i64 6
+  %n0 = add i64 %outputs, %inputs
+  %n1 = add i64 %n0, %rest
+  %n2 = add i64 %n1, 1
+  %bases = alloca i64, i64 %n2, align 8
+  br label %make
+make:
+  %k = phi i64 [ 0, %entry ], [ %k1, %made ]
+  %more = icmp slt i64 %k, %outputs
+  br i1 %more, label %one, label %take_inputs
+one:
+  %off = mul i64 %k, 4
+  %port = getelementptr i64, ptr %ports, i64 %off
+  %descr = load ptr, ptr %port, align 8
+  %rankp = getelementptr i64, ptr %port, i64 1
+  %rank = load i64, ptr %rankp, align 8
+  %rank32 = trunc i64 %rank to i32
+  %extentsp = getelementptr i64, ptr %port, i64 2
+  %extents = load ptr, ptr %extentsp, align 8
+  call void @Py_IncRef(ptr %descr)
+  %o = call ptr @tl_new_array(ptr @tl_array_type, ptr %descr, i32 %rank32, ptr %extents, ptr null, ptr null, i32 0, ptr null)
+  %none = icmp eq ptr %o, null
+  br i1 %none, label %failed, label %made
+made:
+  %slot = getelementptr ptr, ptr %results, i64 %k
+  store ptr %o, ptr %slot, align 8
+  %datap = getelementptr i8, ptr %o, i64 16
+  %data = load i64, ptr %datap, align 8
+  %base = getelementptr i64, ptr %bases, i64 %k
+  store i64 %data, ptr %base, align 8
+  %k1 = add i64 %k, 1
+  br label %make
+failed:
+  call void @drop(ptr %results, i64 %k)
+  ret ptr inttoptr (i64 -1 to ptr)
+take_inputs:
+  br label %input
+input:
+  %i = phi i64 [ 0, %take_inputs ], [ %i1, %put ]
+  %more_in = icmp slt i64 %i, %inputs
+  br i1 %more_in, label %put, label %take_rest
+put:
+  %ap = getelementptr ptr, ptr %args, i64 %i
+  %a = load ptr, ptr %ap, align 8
+  %adp = getelementptr i8, ptr %a, i64 16
+  %adata = load i64, ptr %adp, align 8
+  %at = add i64 %i, %outputs
+  %abase = getelementptr i64, ptr %bases, i64 %at
+  store i64 %adata, ptr %abase, align 8
+  %i1 = add i64 %i, 1
+  br label %input
+take_rest:
+  %portwords = mul i64 %n0, 4
+  %words = getelementptr i64, ptr %ports, i64 %portwords
+  br label %word
+word:
+  %w = phi i64 [ 0, %take_rest ], [ %w1, %copy ]
+  %more_words = icmp slt i64 %w, %rest
+  br i1 %more_words, label %copy, label %memory
+copy:
+  %wp = getelementptr i64, ptr %words, i64 %w
+  %wv = load i64, ptr %wp, align 8
+  %wat = add i64 %n0, %w
+  %wbase = getelementptr i64, ptr %bases, i64 %wat
+  store i64 %wv, ptr %wbase, align 8
+  %w1 = add i64 %w, 1
+  br label %word
+memory:
+  %wants = icmp ne i64 %needs, 0
+  br i1 %wants, label %claim, label %run
+claim:
+  %mine = atomicrmw xchg ptr %scratch_slot, i64 0 acquire
+  %taken = icmp eq i64 %mine, 0
+  br i1 %taken, label %busy, label %run
+busy:
+  call void @drop(ptr %results, i64 %outputs)
+  %r0 = call ptr @refused()
+  ret ptr %r0
+run:
+  %scratch = phi i64 [ 0, %memory ], [ %mine, %claim ]
+  %last = getelementptr i64, ptr %bases, i64 %n1
+  store i64 %scratch, ptr %last, align 8
+  %state = call ptr @PyEval_SaveThread()
+  %code = call i32 %entry_code(ptr %bases)
+  call void @PyEval_RestoreThread(ptr %state)
+  br i1 %wants, label %give, label %check
+give:
+  store atomic i64 %scratch, ptr %scratch_slot release, align 8
+  br label %check
+check:
+  %good = icmp eq i32 %code, 0
+  br i1 %good, label %done, label %bad
+bad:
+  call void @drop(ptr %results, i64 %outputs)
+  %wide = zext i32 %code to i64
+  %number = call ptr @PyLong_FromLong(i64 %wide)
+  ret ptr %number
+done:
+  ret ptr null
+}
+
+define internal ptr @outcome(ptr %r) nounwind {
+entry:
+  %raised = icmp eq ptr %r, inttoptr (i64 -1 to ptr)
+  %out = select i1 %raised, ptr null, ptr %r
+  ret ptr %out
+}
+
+define ptr @tl_positional(ptr %self, ptr %args, i64 %count) nounwind {
+entry:
+  %dp = getelementptr i8, ptr %self, i64 16
+  %d = load ptr, ptr %dp, align 8
+  %op = getelementptr i64, ptr %d, i64 1
+  %outputs = load i64, ptr %op, align 8
+  %ip = getelementptr i64, ptr %d, i64 2
+  %inputs = load i64, ptr %ip, align 8
+  %results = alloca ptr, i64 %outputs, align 8
+  %ports = getelementptr i64, ptr %d, i64 6
+  %right = icmp eq i64 %count, %inputs
+  br i1 %right, label %next, label %no
+next:
+  %i = phi i64 [ 0, %entry ], [ %i1, %fit ]
+  %more = icmp slt i64 %i, %inputs
+  br i1 %more, label %look, label %go
+look:
+  %ap = getelementptr ptr, ptr %args, i64 %i
+  %a = load ptr, ptr %ap, align 8
+  %k = add i64 %outputs, %i
+  %off = mul i64 %k, 4
+  %port = getelementptr i64, ptr %ports, i64 %off
+  %ok = call i1 @fits(ptr %a, ptr %port)
+  %i1 = add i64 %i, 1
+  br i1 %ok, label %fit, label %no
+fit:
+  br label %next
+no:
+  %r0 = call ptr @refused()
+  ret ptr %r0
+go:
+  %r = call ptr @launch(ptr %d, ptr %args, ptr %results)
+  %good = icmp eq ptr %r, null
+  br i1 %good, label %pack, label %other
+other:
+  %x = call ptr @outcome(ptr %r)
+  ret ptr %x
+pack:
+  %single = icmp eq i64 %outputs, 1
+  br i1 %single, label %one, label %several
+one:
+  %only = load ptr, ptr %results, align 8
+  ret ptr %only
+several:
+  %tuple = call ptr @PyTuple_New(i64 %outputs)
+  %none = icmp eq ptr %tuple, null
+  br i1 %none, label %lost, label %fill
+lost:
+  call void @drop(ptr %results, i64 %outputs)
+  ret ptr null
+fill:
+  %j = phi i64 [ 0, %several ], [ %j1, %set ]
+  %left = icmp slt i64 %j, %outputs
+  br i1 %left, label %set, label %full
+set:
+  %sp = getelementptr ptr, ptr %results, i64 %j
+  %s = load ptr, ptr %sp, align 8
+  %done = call i32 @PyTuple_SetItem(ptr %tuple, i64 %j, ptr %s)
+  %j1 = add i64 %j, 1
+  br label %fill
+full:
+  ret ptr %tuple
+}
+
+define ptr @tl_named(ptr %self, ptr %feeds) nounwind {
+entry:
+  %dp = getelementptr i8, ptr %self, i64 16
+  %d = load ptr, ptr %dp, align 8
+  %op = getelementptr i64, ptr %d, i64 1
+  %outputs = load i64, ptr %op, align 8
+  %ip = getelementptr i64, ptr %d, i64 2
+  %inputs = load i64, ptr %ip, align 8
+  %results = alloca ptr, i64 %outputs, align 8
+  %held = alloca ptr, i64 %inputs, align 8
+  %ports = getelementptr i64, ptr %d, i64 6
+  %tp = getelementptr i8, ptr %feeds, i64 8
+  %type = load ptr, ptr %tp, align 8
+  %dict = icmp eq ptr %type, @tl_dict_type
+  br i1 %dict, label %measure, label %no
+measure:
+  %size = call i64 @PyDict_Size(ptr %feeds)
+  %right = icmp eq i64 %size, %inputs
+  br i1 %right, label %next, label %no
+next:
+  %i = phi i64 [ 0, %measure ], [ %i1, %fit ]
+  %more = icmp slt i64 %i, %inputs
+  br i1 %more, label %look, label %go
+look:
+  %k = add i64 %outputs, %i
+  %off = mul i64 %k, 4
+  %port = getelementptr i64, ptr %ports, i64 %off
+  %namep = getelementptr i64, ptr %port, i64 3
+  %name = load ptr, ptr %namep, align 8
+  %a = call ptr @PyDict_GetItemWithError(ptr %feeds, ptr %name)
+  %missing = icmp eq ptr %a, null
+  br i1 %missing, label %absent, label %there
+there:
+  %ok = call i1 @fits(ptr %a, ptr %port)
+  br i1 %ok, label %fit, label %unfit
+fit:
+  call void @Py_IncRef(ptr %a)
+  %hp = getelementptr ptr, ptr %held, i64 %i
+  store ptr %a, ptr %hp, align 8
+  %i1 = add i64 %i, 1
+  br label %next
+absent:
+  call void @drop(ptr %held, i64 %i)
+  %problem = call ptr @PyErr_Occurred()
+  %calm = icmp eq ptr %problem, null
+  br i1 %calm, label %no, label %raised
+raised:
+  ret ptr null
+unfit:
+  call void @drop(ptr %held, i64 %i)
+  br label %no
+no:
+  %r0 = call ptr @refused()
+  ret ptr %r0
+go:
+  %r = call ptr @launch(ptr %d, ptr %held, ptr %results)
+  call void @drop(ptr %held, i64 %inputs)
+  %good = icmp eq ptr %r, null
+  br i1 %good, label %pack, label %other
+other:
+  %x = call ptr @outcome(ptr %r)
+  ret ptr %x
+pack:
+  %answer = call ptr @PyDict_New()
+  %none = icmp eq ptr %answer, null
+  br i1 %none, label %lost, label %fill
+lost:
+  call void @drop(ptr %results, i64 %outputs)
+  ret ptr null
+fill:
+  %j = phi i64 [ 0, %pack ], [ %j1, %set ]
+  %bad = phi i32 [ 0, %pack ], [ %bad1, %set ]
+  %left = icmp slt i64 %j, %outputs
+  br i1 %left, label %set, label %full
+set:
+  %off2 = mul i64 %j, 4
+  %port2 = getelementptr i64, ptr %ports, i64 %off2
+  %namep2 = getelementptr i64, ptr %port2, i64 3
+  %name2 = load ptr, ptr %namep2, align 8
+  %sp = getelementptr ptr, ptr %results, i64 %j
+  %s = load ptr, ptr %sp, align 8
+  %done = call i32 @PyDict_SetItem(ptr %answer, ptr %name2, ptr %s)
+  %bad1 = or i32 %bad, %done
+  %j1 = add i64 %j, 1
+  br label %fill
+full:
+  call void @drop(ptr %results, i64 %outputs)
+  %fine = icmp eq i32 %bad, 0
+  br i1 %fine, label %give, label %spoilt
+give:
+  ret ptr %answer
+spoilt:
+  call void @Py_DecRef(ptr %answer)
+  ret ptr null
+}
+"""

@@ -1,0 +1,162 @@
+"""Built-in functions over native code: what fits is run at once, what does not is handed back untouched, and nothing is leaked."""
+
+import gc
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from codegen.dtypes import DTYPES, f32, i32
+from codegen.llvm.call import Callable, Port
+from codegen.llvm.emit import emit
+from codegen.llvm.jit import compile_object, load
+from codegen.llvm.program import KernelCall, Program, Slot, emit_program
+from codegen.llvm.target import host
+from codegen.loops.parser import parse
+
+_LIBRARIES: list[object] = []
+
+
+def callable_of(text: str, inputs: list[Port], outputs: list[Port], scratch_bytes: int = 0) -> Callable:
+    """Return the function whose parameters are `inputs` and then `outputs`."""
+    function = parse(text)
+    n = len(outputs)
+    slots = (*(Slot(n + k) for k in range(len(inputs))), *map(Slot, range(n)))
+    workspace = Slot(n + len(inputs)) if scratch_bytes else None
+    program = Program((KernelCall(function.name, slots, (), workspace),))
+    library = load([compile_object(text, host()) for text in (emit(function, host()), emit_program(program, host()))])
+    _LIBRARIES.append(library)
+    return Callable(library.address("run"), inputs, outputs, scratch_bytes=scratch_bytes)
+
+
+@pytest.fixture(scope="module")
+def both() -> Callable:
+    text = """func both()(x: f32[2, 3], n: i32[2], out s: f32[2, 3], out m: i32[2]) {
+        for i in 0 .. 2 { m[i] = n[i] + 1_i32 for j in 0 .. 3 { s[i, j] = x[i, j] * 2.0_f32 } } }"""
+    return callable_of(text, [Port("x", f32, (2, 3)), Port("n", i32, (2,))], [Port("s", f32, (2, 3)), Port("m", i32, (2,))])
+
+
+X, N = np.arange(6, dtype=np.float32).reshape(2, 3), np.array([3, 4], np.int32)
+
+
+def test_results_come_in_a_tuple_or_by_name(both: Callable) -> None:
+    s, m = both.quick(X, N)
+    named = both.by_name({"n": N, "x": X})
+    assert list(named) == ["s", "m"] and s.flags.owndata and m.dtype == np.int32
+    for found in (s, named["s"]):
+        np.testing.assert_array_equal(found, X * 2)
+    for found in (m, named["m"]):
+        np.testing.assert_array_equal(found, N + 1)
+
+
+def test_a_number_is_an_array_without_axes() -> None:
+    one = callable_of("func one()(x: f32[], out y: f32[]) { y[] = x[] + 1.0_f32 }", [Port("x", f32, ())], [Port("y", f32, ())])
+    found = one.quick(np.array(2, np.float32))
+    assert found == 3 and found.shape == () and type(found) is np.ndarray
+
+
+class Mine(np.ndarray):
+    pass
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        (X,),
+        (X, N, N),
+        (X.tolist(), N),
+        (None, N),
+        (X.astype(np.float64), N),
+        (X[:, ::-1], N),
+        (X.T.copy().T, N),
+        (X[:1], N),
+        (X.reshape(3, 2), N),
+        (X.reshape(6), N),
+        (X[None], N),
+        (X.view(Mine), N),
+        (X.astype(">f4"), N),
+        (np.zeros(25, np.uint8)[1:].view(np.float32).reshape(2, 3), N),
+        (X, 3),
+    ],
+)
+def test_what_is_not_just_as_expected_is_handed_back(both: Callable, arguments: tuple) -> None:
+    assert both.quick(*arguments) is NotImplemented
+    assert both.by_name(dict(zip(("x", "n", "k"), arguments, strict=False))) is NotImplemented
+
+
+class Feeds(dict):
+    pass
+
+
+@pytest.mark.parametrize("feeds", [None, [X, N], {}, {"x": X}, {"x": X, "m": N}, {"x": X, "n": N, "k": N}, Feeds(x=X, n=N), {1: X, 2: N}])
+def test_feeds_that_are_not_just_as_expected_are_handed_back(both: Callable, feeds: object) -> None:
+    assert both.by_name(feeds) is NotImplemented
+
+
+def test_references_are_given_back(both: Callable) -> None:
+    feeds = {"x": X, "n": N}
+    watched = (X, N, X.dtype, N.dtype, NotImplemented, *feeds)
+
+    def counts() -> list[int]:
+        gc.collect()
+        return [sys.getrefcount(o) for o in watched]
+
+    both.quick(X, N), both.by_name(feeds), both.quick(X), both.by_name({"x": X, "n": X})
+    before = counts()
+    for _ in range(100):
+        both.quick(X, N), both.by_name(feeds), both.quick(X), both.by_name({"x": X, "n": X}), both.by_name({"x": X})
+    assert counts() == before
+
+
+def test_results_belong_to_the_caller_alone(both: Callable) -> None:
+    found = both.by_name({"x": X, "n": N})
+    assert [sys.getrefcount(found[name]) for name in found] == [2, 2]
+
+
+@pytest.mark.parametrize("name", sorted(n for n, d in DTYPES.items() if d.numpy is not None))
+def test_every_element_type_goes_through(name: str) -> None:
+    dtype = DTYPES[name]
+    copy = callable_of(
+        f"func copy()(x: {name}[5], out y: {name}[5]) {{ for i in 0 .. 5 {{ y[i] = x[i] }} }}",
+        [Port("x", dtype, (5,))],
+        [Port("y", dtype, (5,))],
+    )
+    x = np.array([0, 1, 1, 0, 1]).astype(dtype.numpy)
+    found = copy(x)
+    assert found.dtype == dtype.numpy
+    np.testing.assert_array_equal(found, x)
+
+
+def test_threads_that_want_the_same_scratch_memory_get_their_own() -> None:
+    text = """func slow()(x: i32[64], out y: i32[64]) {
+        alloc t: i32[64] heap align 64
+        for i in 0 .. 64 { t[i] = x[i] }
+        for k in 0 .. 2000 { for i in 0 .. 64 { t[i] = t[i] + 1_i32 } }
+        for i in 0 .. 64 { y[i] = t[i] } }"""
+    slow = callable_of(text, [Port("x", i32, (64,))], [Port("y", i32, (64,))], 256)
+    wrong: list[int] = []
+
+    def work(start: int) -> None:
+        x = np.full(64, start, np.int32)
+        for _ in range(50):
+            if not (slow(x) == start + 2000).all():
+                wrong.append(start)
+
+    workers = [threading.Thread(target=work, args=(10_000 * k,)) for k in range(4)]
+    for w in workers:
+        w.start()
+    for w in workers:
+        w.join()
+    assert not wrong
+
+
+def test_memory_goes_with_the_last_function_that_needs_it(both: Callable) -> None:
+    one = callable_of(
+        "func one()(x: f32[2], out y: f32[2]) { for i in 0 .. 2 { y[i] = x[i] } }", [Port("x", f32, (2,))], [Port("y", f32, (2,))]
+    )
+    quick = one.quick
+    del one
+    gc.collect()
+    np.testing.assert_array_equal(quick(np.ones(2, np.float32)), 1)

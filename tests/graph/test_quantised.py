@@ -18,7 +18,7 @@ from tensorlang.graph.nodes import Graph, Kernel, View
 from tensorlang.graph.passes.fold import fold
 from tensorlang.graph.passes.integers import integers, signs
 from tensorlang.graph.passes.narrow import narrow
-from tensorlang.graph.passes.requantise import in_floats
+from tensorlang.graph.passes.requantise import in_floats, regrouped
 from tensorlang.graph.passes.tidy import tidy
 from tensorlang.graph.pipeline import optimise
 from tensorlang.graph.verify import verify
@@ -123,6 +123,14 @@ def test_a_convolution_multiplies_bytes_and_pads_with_the_zero_point(dtype: Any,
     assert sums(in_bytes(g)) == ["u8 x i8"]
 
 
+@pytest.mark.parametrize("attrs", [{}, {"strides": [2, 2], "pads": [3, 3, 3, 3]}, {"pads": [0, 2, 0, 0]}])
+def test_rows_of_a_window_over_few_channels_are_filled_with_weights_of_zero(attrs: dict[str, Any]) -> None:
+    m = Model((1, 3, 9, 10))
+    g = m.graph(m.quantised(m.op("Conv", m.quantised("x"), m.weights(4, 3, 7, 7), **attrs), 0.1))
+    agree(g, values(1, 3, 9, 10), 0.1)
+    assert any(array.shape == (4, 3, 7, 8) for array in in_bytes(g).constants.values())
+
+
 def test_a_convolution_in_groups_multiplies_bytes() -> None:
     m = Model((2, 6, 5, 5))
     y = m.op("Conv", m.quantised("x"), m.weights(9, 2, 3, 3), group=3, pads=[1, 1, 1, 1])
@@ -196,6 +204,49 @@ def test_quantising_and_dequantising_in_floats_changes_no_number(number: float, 
     from_floats = in_floats(detour)
     assert not any(isinstance(e, Cast) for e in walk.nodes(from_floats))
     assert evaluated(from_floats, number) == evaluated(detour, number)
+
+
+@given(st.lists(st.integers(0, 255), min_size=8, max_size=8), st.integers(0, 200), st.integers(0, 200), st.floats(0.01, 0.4))
+@settings(max_examples=60, deadline=None)
+def test_what_is_done_before_quantising_is_regrouped_within_one_unit(x: list[int], first: int, second: int, scale: float) -> None:
+    m = Model((2, 4))
+    y = m.quantised("x", 0.11, first)
+    z = m.quantised(m.op("Add", y, m.op("Relu", m.quantised("x", 0.07, second))), scale, 30)
+    g = m.graph(m.quantised(m.op("Relu", z), 0.9 * scale, 0))
+    values_ = ((np.array(x, np.float32) - first) * np.float32(0.061)).reshape(2, 4)
+    # Two roundings follow each other, and each may move by one.
+    assert np.abs(run(optimise(g), values_) - run(fold(tidy(g)), values_)).max() <= 2.001 * 0.9 * scale
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (lambda r: relu(times(r, 0.5)), lambda r: times(r, 0.5)),
+        (lambda r: relu(times(limited(r, -9.0, 90.0), 3.0)), lambda r: times(r, 3.0)),
+        (lambda r: times(limited(r, -9.0, 60.0), 3.0), lambda r: times(Binary("min", r, Const(60.0, f32)), 3.0)),
+        (lambda r: times(times(r, 0.5), 4.0), lambda r: times(r, 2.0)),
+        (lambda r: times(Binary("+", times(r, 0.5), Const(2.0, f32)), 4.0), lambda r: Binary("+", times(r, 2.0), Const(8.0, f32))),
+    ],
+)
+def test_limits_that_bytes_have_anyway_go_and_factors_meet(before: Any, after: Any) -> None:
+    r = Call("round", (Read("x", ()),))
+
+    def quantise(e: Expr) -> Expr:
+        return Cast(u8, Binary("+", Call("round", (e,)), Const(0.0, f32)), True)
+
+    assert regrouped(quantise(before(r))) == quantise(after(r))
+
+
+def times(e: Expr, k: float) -> Expr:
+    return Binary("*", e, Const(k, f32))
+
+
+def relu(e: Expr) -> Expr:
+    return Binary("max", e, Const(0.0, f32))
+
+
+def limited(e: Expr, low: float, high: float) -> Expr:
+    return Binary("min", Binary("max", e, Const(low, f32)), Const(high, f32))
 
 
 def evaluated(e: Expr, number: float) -> float:

@@ -23,6 +23,7 @@ import numpy as np
 
 from codegen.dtypes import DType, f32, i8, i32, u8
 from polyhedral.expr import TRUE, Int, Name
+from tensorlang.diagnostics import InternalError
 from tensorlang.graph.edit import consumers, fresh, members, producers, rebuilt
 from tensorlang.graph.nodes import Graph, Kernel, Node, Value
 from tensorlang.graph.programs import is_single, single_value
@@ -36,6 +37,7 @@ from tensorlang.tensor.nodes import (
     Definition,
     Dynamic,
     Expr,
+    Holds,
     Piece,
     Program,
     Read,
@@ -50,6 +52,8 @@ from tensorlang.tensor.walk import Fresh, fresh_for
 Array = np.ndarray[Any, Any]
 
 SUM = Reducer("sum", ("a",), ("b",), (i32,), (Binary("+", Bound("a"), Bound("b")),), (Const(0, i32),), True, "sum")
+GROUP, FEW_CHANNELS = 4, 16
+"""How many neighbours processors multiply and add at once, and below how many channels these lie along rows of pictures."""
 LARGEST_SUM = (1 << 31) // (255 * 128)
 """How many products of bytes an i32 always holds."""
 
@@ -132,7 +136,10 @@ def _integer(state: _State, node: Kernel) -> list[Node] | None:
     if found is None:
         return None
     built = _Building(state, node, found)
-    return built.nodes() if built.possible() else None
+    if not built.possible():
+        return None
+    filled = built.filled()
+    return _Building(state, node, found if filled is None else filled[0], weight=None if filled is None else filled[1]).nodes()
 
 
 # ---------------------------------------------------------------- signed or unsigned
@@ -245,6 +252,8 @@ class _Building:
     state: _State
     node: Kernel
     found: _Contraction
+    weight: Array | None = None
+    """The constant operand less its zero points, if it is not the node's own."""
     fresh: Fresh = field(init=False)
     params: list[tuple[Tensor, str]] = field(default_factory=list)
     before: list[Node] = field(default_factory=list)
@@ -302,6 +311,8 @@ class _Building:
 
     def weights(self) -> Array | None:
         """Return the constant operand less its zero points, if it fits signed bytes then."""
+        if self.weight is not None:
+            return self.weight
         b = self.found.b
         array = self.state.graph.constants[b.bytes.source].astype(np.int32)
         zero = b.bytes.zero.astype(np.int32)
@@ -310,6 +321,37 @@ class _Building:
         array = array - zero
         fits = array.size == 0 or (int(array.min()) >= -128 and int(array.max()) <= 127)
         return array if fits else None
+
+    def filled(self) -> tuple[_Contraction, Array] | None:
+        """Return the same sum with weights of zero behind each row of a window, so that its taps fill whole groups, where these are what
+        lies next to each other: in pictures of few channels."""
+        a, b, reduce = self.found.a, self.found.b, self.found.reduce
+        array = self.weights() if self.constant(b) else None
+        slot, last = a.read.index[-1], reduce.binders[-1]
+        if array is None or isinstance(slot, Dynamic) or len(a.read.index) < 4 or Name(last.name) not in b.read.index:
+            return None
+        form = affine.affine_form(slot)
+        few = prod(_extent(x) for x in reduce.binders if not _is_tap(x, a.read)) < FEW_CHANNELS
+        missing = -_extent(last) % GROUP
+        if form is None or form[0].get(last.name) != 1 or not few or not missing or last.lo != Int(0):
+            return None
+        axis = b.read.index.index(Name(last.name))
+        width = _extent(last) + missing
+        dim = _dim_of(b.tensor, axis)
+        shape = tuple(Int(width) if k == axis else n for k, n in enumerate(b.tensor.shape))
+        padding = [(0, missing) if k == dim else (0, 0) for k in range(array.ndim)]
+        inside = affine.within(slot, 0, a.tensor.shape[-1])
+        if isinstance(a.inside, Holds):
+            inside = affine.conj(a.inside.cond, inside)
+        elif a.inside is not None:
+            return None
+        wider = replace(
+            self.found,
+            reduce=replace(reduce, binders=(*reduce.binders[:-1], replace(last, hi=Int(width)))),
+            a=replace(a, inside=Holds(inside)),
+            b=replace(b, tensor=replace(b.tensor, shape=shape)),
+        )
+        return wider, np.pad(array, padding)
 
     # ---- all of it
 
@@ -322,7 +364,7 @@ class _Building:
         if self.constant(b):
             array = self.weights()
             assert array is not None
-            same = self.dtype(b) == i8 and not b.bytes.zero.any()
+            same = self.weight is None and self.dtype(b) == i8 and not b.bytes.zero.any()
             self.params.append((replace(b.tensor, dtype=i8), b.bytes.source if same else state.constant(b.bytes.source, array, i8)))
             if za:
                 terms.append(self.known_sum(array, za))
@@ -469,6 +511,22 @@ class _Building:
         kept = self.slots(self.found.b, b.dim)
         assert kept is not None
         return self.read_known("scale", product, f32, list(kept))
+
+
+def _is_tap(binder: Binder, read: Read) -> bool:
+    """Tell whether the binder moves along with another index in some slot: a place in a window."""
+    slots = [s for s in read.index if not isinstance(s, Dynamic) and binder.name in set(affine.names(s))]
+    return any(not isinstance(s, Name) for s in slots)
+
+
+def _dim_of(tensor: Tensor, axis: int) -> int:
+    """Return the dimension that the caller sees of an axis that is one."""
+    at = 0
+    for dim, count in enumerate(tensor.grouping or (1,) * len(tensor.shape)):
+        at += count
+        if axis < at:
+            return dim
+    raise InternalError("integers", f"`{tensor.name}` has no axis {axis}")
 
 
 def _extent(binder: Binder) -> int:

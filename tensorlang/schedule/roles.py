@@ -22,7 +22,8 @@ tiles, c of the channels that k sums, u of the points that they transform. The l
 What guards and directives may ask for: `lanes`, `registers`, `threads`, the extent of a loop (`i.extent`), how many loops
 (`rank(batch)`) and their iterations (`prod(i..)`), in a pointwise tensor
 `together` (how many points of m or n; in rows, how many of i), `partial` (over how many partial results to spread r), and for a contraction
-`b.reuse` (how often an element of b is used), `b.unit` (whether it is contiguous along j), `a.padded`, and `a.block`. Between
+`b.reuse` (how often an element of b is used), `b.unit` (whether it is contiguous along j), `b.pack` (whether to copy it first into the
+order of the tile), `a.padded`, and `a.block`. Between
 transformations `h.tile` and `w.tile` are the sides of a tile of y and `h.block`, `w.block` those of a block of tiles that is transformed at
 once; `i.block`, `j.block` and `m.vectors` are the sides of the register tile.
 """
@@ -41,7 +42,7 @@ from tensorlang.schedule.expand import Scope
 from tensorlang.schedule.pack import is_padding, pack
 from tensorlang.schedule.pointwise import crossing_axis, partial_results, points_together, spreadable, stored_axis, vector_axis
 from tensorlang.schedule.shape import block_of, contraction, extents, unit_stride
-from tensorlang.schedule.tiles import blocked_binder, row_counts, tile_sizes
+from tensorlang.schedule.tiles import WIDTHS, blocked_binder, row_counts, tile_sizes, worth_packing
 from tensorlang.schedule.transformed import blocks_of
 from tensorlang.syntax import nodes as sx
 from tensorlang.tensor import affine
@@ -150,7 +151,8 @@ def match_role(d: Deriver, cluster: Cluster, role: sx.Role) -> Match | None:
 
 def asked(role: sx.Role) -> dict[str, tuple[int, ...] | None]:
     """Return what guards of a role's schedule may ask for, with no values."""
-    of_tensors = [f"{t.removesuffix('..')}.{fact}" for t in role.groups[0] for fact in ("reuse", "unit", "padded", "block", "vectors")]
+    facts = ("reuse", "unit", "pack", "padded", "block", "vectors")
+    of_tensors = [f"{t.removesuffix('..')}.{fact}" for t in role.groups[0] for fact in facts]
     of_loops = [f"{g.removesuffix('..')}.{fact}" for g in role.groups[1] for fact in ("extent", "tile", "block")]
     plain = ("lanes", "registers", "threads", "together", "partial")
     return {**dict.fromkeys((*plain, *of_tensors, *of_loops)), **{g.removesuffix(".."): () for g in role.groups[1]}}
@@ -164,7 +166,7 @@ def _tiles(shape: Shape, registers: int) -> Tiles:
         if shape.tile is None or knob not in ("mr", "nv"):
             return None
         heights = _heights(shape, values if knob == "mr" else None) if "mr" not in chosen else (chosen["mr"],)
-        widths = (chosen["nv"],) if "nv" in chosen else values if knob == "nv" else range(1, 5)
+        widths = (chosen["nv"],) if "nv" in chosen else values if knob == "nv" else WIDTHS
         m, v = tile_sizes(*shape.tile, shape.lanes, registers, heights, widths)
         chosen[knob] = m if knob == "mr" else v
         return chosen[knob]
@@ -213,6 +215,7 @@ def _contraction(d: Deriver, cluster: Cluster) -> Shape | None:
     reuse = 1
     for r in c.rows:
         reuse *= sizes[r] or 64
+    unit = unit_stride(c.w_read.index, None, None, axis)
     in_b = index_names(c.w_read)
     batch = tuple(n for n in c.batch if n in in_b)
     rows = (*(n for n in c.batch if n not in in_b), *c.rows)
@@ -221,7 +224,7 @@ def _contraction(d: Deriver, cluster: Cluster) -> Shape | None:
     facts: tuple[Mapping[str, int | bool], ...] = (
         {},
         {"padded": c.padded, "block": channel[1] if channel else 1},
-        {"reuse": reuse, "unit": unit_stride(c.w_read.index, None, None, axis)},
+        {"reuse": reuse, "unit": unit, "pack": worth_packing(d, c, reuse, unit)},
     )
     classes = (batch, rows, columns, inner, (channel[0],) if channel else ())
     tile = (sizes[c.rows[-1]] if c.rows else 1, sizes[axis])

@@ -18,13 +18,20 @@ ROWS_IN_A_SET = 8
 """Lines that a set of the first-level cache holds on every machine of today, and leaves some for the other operand."""
 
 
+WIDTHS = (1, 2, 3, 4, 8, 12, 16, 24)
+"""Vectors that a register tile may be wide; more than four for a single row, which memory bounds: so much is read in one go."""
+
+PACKED_FROM = 512
+"""Uses of an element that repay copying an operand whose rows could as well be read where they are."""
+
+
 def tile_sizes(
     rows: int | None,
     columns: int | None,
     lanes: int,
     registers: int,
     heights: Collection[int] | None = None,
-    widths: Collection[int] = range(1, 5),
+    widths: Collection[int] = WIDTHS,
 ) -> tuple[int, int]:
     """Return (rows, vectors of columns) of the register tile with the least estimated time over the whole iteration space.
 
@@ -36,7 +43,7 @@ def tile_sizes(
         if columns is not None and v > 1 and (v - 1) * lanes >= columns:
             continue
         for m in sorted(heights or range(1, registers)):
-            if m * v + v + 1 > registers - 1 or (rows is not None and m > rows):
+            if m * v + (v if m > 1 else 1) + 1 > registers - 1 or (rows is not None and m > rows) or (v > 4 and rows != 1):
                 break
             cost = _covered(rows or 840, m, v) * -(-(columns or 1 << 20) // (v * lanes))
             if cost < best_cost * 0.995:
@@ -135,6 +142,18 @@ def packed_dims(c: Contraction, axis: str, width: int, inner: list[str], axes: t
 BLOCK = 16
 
 
+def worth_packing(d: Deriver, c: Contraction, reuse: int, contiguous: bool) -> bool:
+    """Tell whether w is read often enough to be copied first: rows that a vector can be read from are worth it when they are many and do
+    not stay in the second-level cache, of which those that lie a power of two apart use a few sets."""
+    if not contiguous:
+        return reuse >= 4
+    w = tensor_table(d.program).get(c.w)
+    size = w.dtype.size_bytes if w is not None else 0
+    for extent in w.shape if w is not None else ():
+        size *= affine.constant(extent) or 64
+    return reuse >= PACKED_FROM and size > d.machine.l2_bytes
+
+
 def _packs(d: Deriver, s: Schedule, definition: Definition, c: Contraction, axis: str, width: int, inner: list[str]) -> Schedule:
     """Pack w in tile order and x where it is padded. A constant w is stored that way by whoever compiles."""
     sizes = extents(definition)
@@ -148,7 +167,7 @@ def _packs(d: Deriver, s: Schedule, definition: Definition, c: Contraction, axis
     for r in c.rows:
         rows *= sizes[r] or 64
     contiguous = unit_stride(c.w_read.index, None, None, axis)
-    if rows >= (64 if contiguous else 4) and c.w in tensor_table(d.program):
+    if worth_packing(d, c, rows, contiguous) and c.w in tensor_table(d.program):
         names = tuple(slot.name if isinstance(slot, AffineName) else f"a{k}" for k, slot in enumerate(c.w_read.index))
         at = f"{definition.tensors[0].name}.{c.batch[-1]}" if c.batch and any(n in c.batch for n in names) else None
         dims = packed_dims(c, axis, width, inner, names)

@@ -25,6 +25,7 @@ from codegen.llvm.builder import Builder, Text
 from codegen.llvm.expressions import address, any_lane, first_lanes, masked, poly, positive, read, row_major, value
 from codegen.llvm.lanes import needs_scalars, reduction
 from codegen.llvm.reduce import horizontal, identity
+from codegen.llvm.squares import Copies, sure_loads
 from codegen.llvm.state import EmitError, Lanes, Memory, Registers, Scope, State, Storage, splat
 from codegen.llvm.target import Target
 from codegen.llvm.values import Literal, Value, memory_type
@@ -357,11 +358,13 @@ def _unroll(e: Emitter, loop: For, lo: Poly, hi: Poly, scope: Scope) -> None:
     extent = loop.extent if trips is None else trips
     if extent is None:
         raise EmitError(f"loop `{loop.var}` is unrolled, so it needs an extent")
+    loads = sure_loads(loop) if trips is not None and extent in (4, 8, 16) and scope.lanes is None else frozenset()
     for copy in range(extent):
         here = lo + number(copy)
         if facts.at_most(hi - here, 0):
             return
         inner = _bind(scope, loop.var, here)
+        inner = replace(inner, copies=Copies(loop.var, copy, extent, loads)) if loads else inner
         if facts.at_least(hi - here, 1):
             _block(e, loop.body, inner)
         else:

@@ -54,7 +54,7 @@ def value(state: State, e: Expr, scope: Scope) -> Value:
         case Const(number_, dtype):
             return literal(number_, dtype)
         case Load(buffer, index):
-            return read(state, scope.buffers[buffer], index, scope)
+            return _turned(state, e, scope) or read(state, scope.buffers[buffer], index, scope)
         case IndexValue(index):
             return _index_value(state, poly(state, index, scope), scope)
         case Name(name):
@@ -118,6 +118,21 @@ def _group(state: State, e: Load, count: int, scope: Scope) -> dot.Group:
         return dot.Group(storage.dtype, memory.load_group(state, storage, address(state, storage, e.index, scope), count, scope))
     parts = [read(state, storage, (*e.index[:-1], Add(e.index[-1], Int(r))), scope) for r in range(count)]
     return dot.Group(storage.dtype, dot.gathered(b, parts))
+
+
+def _turned(state: State, e: Load, scope: Scope) -> Value | None:
+    """Return a vector across rows that the copies of the unrolled loop around load together, or None where they do not."""
+    storage, copies, lanes = scope.buffers[e.buffer], scope.copies, scope.lanes
+    if copies is None or lanes is None or copies.count != lanes.count or not isinstance(storage, Memory) or e not in copies.loads:
+        return None
+    if scope.mask is not None or scope.guard is not None or scope.vector_guard is not None:
+        return None
+    where = address(state, storage, e.index, scope)
+    beside = replace(scope, vars={**scope.vars, copies.var: scope.vars[copies.var] + ONE})
+    stride = memory.lane_stride(where, lanes, state.builder)
+    if stride is None or abs(stride) < lanes.count or address(state, storage, e.index, beside) - where != ONE:
+        return None
+    return memory.load_turned(state, storage, where - number(copies.step), scope, copies.step)
 
 
 def address(state: State, storage: Storage, index: tuple[Index, ...], scope: Scope) -> Poly:

@@ -16,6 +16,7 @@ from math import gcd
 from codegen.dtypes import DType, bool_, u32
 from codegen.llvm.affine import Poly, number
 from codegen.llvm.builder import Builder
+from codegen.llvm.squares import turned
 from codegen.llvm.state import EmitError, Lanes, Memory, Scope, State
 from codegen.llvm.values import Value, memory_type, of_lanes
 
@@ -58,6 +59,27 @@ def load_group(state: State, memory: Memory, poly: Poly, count: int, scope: Scop
     value = _load_group(state.builder, memory, poly, count, scope)
     state.builder.region.memo[key] = f"{value.lanes} {value.text}"
     return value
+
+
+def load_turned(state: State, memory: Memory, poly: Poly, scope: Scope, column: int) -> Value:
+    """Return one element per lane, `column` beyond element `poly`: all columns of the square are loaded at once, by rows."""
+    b, lanes = state.builder, scope.lanes
+    assert lanes is not None
+    parts = poly.split(lanes.atom)
+    assert parts is not None
+    places = [sorted(part.terms.items()) for part in parts]
+    key = f"square {memory.uid}.{state.versions.get(memory.uid, 0)} {places}"
+    found = next((region.memo[key] for region in b.regions if key in region.memo), None)
+    if found is None:
+        element = memory_type(memory.dtype)
+
+        def piece(row: int, start: int, length: int) -> str:
+            pointer = _lane_pointer(b, memory, poly + number(start), lanes, row)
+            return b.op(f"load {of_lanes(element, length)}, ptr {pointer}, align {_align(memory, number(1))}")
+
+        found = " ".join(turned(b, piece, element, memory.dtype.size_bytes, lanes.count))
+        b.region.memo[key] = found
+    return _from_memory(b, memory.dtype, found.split(" ")[column], lanes.count)
 
 
 def store(state: State, memory: Memory, poly: Poly, value: Value, scope: Scope, stream: bool) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from codegen.dtypes import DType
 from codegen.llvm.affine import Poly
 from codegen.llvm.builder import Builder
+from codegen.llvm.squares import Copies
 from codegen.llvm.values import Value, of_lanes, scalar_type
 from codegen.loops.nodes import Buffer
 
@@ -79,6 +80,8 @@ class Scope:
     guard: str | None = None
     vector_guard: str | None = None
     parallel: bool = False
+    copies: Copies | None = None
+    """The unrolled loop around, where its copies may read together what each of them reads across rows."""
 
 
 class State:

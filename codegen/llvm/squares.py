@@ -1,0 +1,96 @@
+"""Reading across rows: a square of elements is loaded by rows and turned in registers.
+
+    before   for i in 0 .. 16 unroll { for j in 0 .. 16 vector { … x[j, i] … } }      16 times 16 scalar loads
+    after    the rows x[j, 0 .. 16] in pieces of 16 bytes, put together and shuffled: vector i is what copy i of the body reads
+
+Only where every copy of the body reads its vector whatever happens, so that no element is touched that was not asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from codegen.llvm.builder import Builder
+from codegen.llvm.values import of_lanes
+from codegen.loops.nodes import Binary, Expr, For, Let, Load, Select, Stmt, Store
+from codegen.loops.walk import children
+
+LANE_BYTES = 16
+"""Shuffles within so many bytes are cheap."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """The unrolled loop around: `step` is how far from the loop's first copy this one is, `loads` what every copy surely reads."""
+
+    var: str
+    step: int
+    count: int
+    loads: frozenset[Load]
+
+
+def sure_loads(loop: For) -> frozenset[Load]:
+    """Return the loads inside vector loops of `loop` that happen in every copy of it, whatever the data."""
+    return frozenset(load for stmt in loop.body for load in _sure(stmt, inside=False))
+
+
+def _sure(stmt: Stmt, inside: bool) -> list[Load]:
+    match stmt:
+        case For(kind="vector", body=body):
+            return [load for s in body for load in _sure(s, True)]
+        case For(kind="unroll", body=body):
+            return [load for s in body for load in _sure(s, inside)]
+        case Store(value=value) | Let(value=value) if inside:
+            return _unconditional(value)
+        case _:
+            return []
+
+
+def _unconditional(e: Expr) -> list[Load]:
+    match e:
+        case Load():
+            return [e]
+        case Select(cond, _, _):
+            return _unconditional(cond)
+        case Binary("and" | "or", lhs, _):
+            return _unconditional(lhs)
+        case _:
+            return [load for child in children(e) for load in _unconditional(child)]  # type: ignore[arg-type]  # of an expression
+
+
+def turned(b: Builder, piece: Callable[[int, int, int], str], element: str, size_bytes: int, count: int) -> list[str]:
+    """Return the columns of a square of `count` rows. `piece(row, start, length)` loads a part of a row."""
+    per_lane = max(1, min(count, LANE_BYTES // size_bytes))
+    columns: list[str] = []
+    for start in range(0, count, per_lane):
+        pieces = [[piece(row, start, per_lane) for row in range(first, count, per_lane)] for first in range(per_lane)]
+        columns += _turned_within(b, [_joined(b, p, element, per_lane) for p in pieces], element, count, per_lane)
+    return columns
+
+
+def _joined(b: Builder, pieces: list[str], element: str, length: int) -> str:
+    """Return the pieces one after the other; there are a power of two of them."""
+    while len(pieces) > 1:
+        picks = list(range(2 * length))
+        pieces = [_shuffled(b, pieces[i], pieces[i + 1], picks, element, length) for i in range(0, len(pieces), 2)]
+        length *= 2
+    return pieces[0]
+
+
+def _turned_within(b: Builder, rows: list[str], element: str, count: int, per_lane: int) -> list[str]:
+    """Return vector c with, in each lane of `per_lane` elements, element c of that lane of every row: perfect shuffles."""
+    half = per_lane // 2
+    low = [k for start in range(0, count, per_lane) for i in range(half) for k in (start + i, count + start + i)]
+    high = [k + half for k in low]
+    width = len(rows)
+    while width > 1:
+        pairs = [(rows[i], rows[i + half]) for i in range(half)]
+        rows = [_shuffled(b, x, y, picks, element, count) for x, y in pairs for picks in (low, high)]
+        width //= 2
+    return rows
+
+
+def _shuffled(b: Builder, x: str, y: str, picks: list[int], element: str, length: int) -> str:
+    vector = of_lanes(element, length)
+    return b.pure(f"shufflevector {vector} {x}, {vector} {y}, <{len(picks)} x i32> <{', '.join(f'i32 {k}' for k in picks)}>")

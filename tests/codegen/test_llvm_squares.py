@@ -1,0 +1,50 @@
+"""What the copies of an unrolled loop read across rows is loaded by rows, and is the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from llvm_run import run_native
+
+from codegen.llvm.emit import emit
+from codegen.llvm.target import host
+from codegen.loops.parser import parse
+
+
+def text(dtype: str, lanes: int, value: str, rows: int = 32, columns: int = 48) -> str:
+    return f"""func f()(x: {dtype}[{rows}, {columns}], out y: {dtype}[{columns}, {rows}]) {{
+        for jo in 0 .. {rows // lanes} {{ for io in 0 .. {columns // lanes} {{
+            for i in 0 .. {lanes} unroll {lanes} {{ for j in 0 .. {lanes} vector {lanes} {{
+                y[{lanes}*io + i, {lanes}*jo + j] = {value} }} }} }} }} }}"""
+
+
+@pytest.mark.parametrize("lanes", [4, 8, 16])
+@pytest.mark.parametrize("dtype", ["f32", "f64", "i8", "u16", "i64"])
+def test_squares_are_turned(dtype: str, lanes: int) -> None:
+    function = parse(text(dtype, lanes, f"x[{lanes}*jo + j, {lanes}*io + i]"))
+    x = np.arange(32 * 48).reshape(32, 48).astype(np.dtype({"f": "f", "i": "i", "u": "u"}[dtype[0]] + str(int(dtype[1:]) // 8)))
+    y = np.zeros((48, 32), x.dtype)
+    assert run_native(function, {}, {"x": x, "y": y}, host()) == 0
+    np.testing.assert_array_equal(y, x.T)
+    assert f"insertelement <{lanes} x" not in emit(function, host())
+
+
+def test_what_only_some_copies_read_is_not_touched() -> None:
+    value = "select(index(16*io + i) < 40_i64, x[16*jo + j, 16*io + i], 0.0_f32)"
+    function = parse(text("f32", 16, value, columns=48).replace("x: f32[32, 48]", "x: f32[32, 40]"))
+    x = np.arange(32 * 40, dtype=np.float32).reshape(32, 40)
+    y = np.ones((48, 32), np.float32)
+    assert run_native(function, {}, {"x": x, "y": y}, host()) == 0
+    np.testing.assert_array_equal(y, np.pad(x, ((0, 0), (0, 8))).T)
+    assert "load <4 x float>" not in emit(function, host())
+
+
+def test_a_store_between_the_copies_is_seen() -> None:
+    body = """func f()(out x: f32[16, 16]) {
+        for i in 0 .. 16 unroll 16 { for j in 0 .. 16 vector 16 { x[i, j] = x[j, i] } } }"""
+    x = np.arange(256, dtype=np.float32).reshape(16, 16)
+    expected = x.copy()
+    for i in range(16):
+        expected[i] = expected[:, i]
+    assert run_native(parse(body), {}, {"x": x}, host()) == 0
+    np.testing.assert_array_equal(x, expected)

@@ -313,13 +313,29 @@ def test_a_refused_role_falls_to_the_next_and_is_listed():
 
 
 def test_what_the_caller_stores_in_a_layout_is_not_packed_again():
-    program = instantiate(library(), "matmul", [ArgType(f32, (128, 64)), ArgType(f32, (64, 64))], {})
+    program = instantiate(library(), "matmul", [ArgType(f32, (1024, 640)), ArgType(f32, (640, 640))], {})
     plain = choose(library(), "matmul", program, {}, "cpu", SERIAL)
     assert any(line.startswith("pack b") for line in directives(plain))
     j, k = Name("a1"), Name("a0")
-    stored = Storage((affine.floor(j, 32), k, affine.mod(j, 32)), (affine.to_expr(2), affine.to_expr(64), affine.to_expr(32)))
+    stored = Storage((affine.floor(j, 32), k, affine.mod(j, 32)), (affine.to_expr(20), affine.to_expr(640), affine.to_expr(32)))
     kept = choose(library(), "matmul", program, {}, "cpu", SERIAL, layouts={"b": stored})
     assert not any(line.startswith("pack b") for line in directives(kept))
+
+
+@pytest.mark.parametrize(
+    ("rows", "inner", "columns", "copied"),
+    [(1024, 640, 640, True), (1024, 64, 640, False), (128, 640, 4096, False)],
+    ids=["often, from beyond the cache", "often, from the cache", "seldom"],
+)
+def test_rows_that_vectors_can_be_read_from_are_copied_when_it_pays(rows, inner, columns, copied):
+    program = instantiate(library(), "matmul", [ArgType(f32, (rows, inner)), ArgType(f32, (inner, columns))], {})
+    found = choose(library(), "matmul", program, {}, "cpu", SERIAL)
+    assert any(line.startswith("pack b") for line in directives(found)) == copied
+
+
+def test_a_single_row_is_computed_in_wide_tiles():
+    program = instantiate(library(), "matmul", [ArgType(f32, (1, 768)), ArgType(f32, (768, 3072))], {})
+    assert any(line.startswith("split y.j by 384") for line in directives(choose(library(), "matmul", program, {}, "cpu", SERIAL)))
 
 
 def test_a_program_that_is_no_operators_gets_roles_alone():

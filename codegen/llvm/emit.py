@@ -194,10 +194,10 @@ def _allocate(e: Emitter, stmt: Alloc, rest: tuple[Stmt, ...], scope: Scope) -> 
         count *= extent.constant
     if buffer.space == "registers":
         private = scope.lanes.count if scope.lanes is not None else 0
-        granule = 1 if private else registers.granule(stmt, rest, count)
-        storage = Registers(uid, buffer, granule, count, strides, private)
-        e.state.cells[uid] = ["poison"] * -(-count // granule)
-        e.state.register_types[uid] = storage.cell_type
+        cuts = tuple(range(count + 1)) if private else registers.cuts(stmt, rest, count)
+        storage = Registers(uid, buffer, cuts, strides, private)
+        e.state.cells[uid] = ["poison"] * (len(cuts) - 1)
+        e.state.register_types[uid] = tuple(map(storage.type_of, range(len(cuts) - 1)))
         return storage
     pointer = f"%stack{uid}"
     align = max(buffer.align & -buffer.align, 64)
@@ -307,8 +307,8 @@ def _fork(e: Emitter, cond: str, then: Callable[[], None], orelse: Callable[[], 
     (label_a, cells_a), (label_b, cells_b) = outcomes
     merged: dict[int, list[str]] = {}
     for uid, cells in before.items():
-        kind = state.register_types[uid]
-        merged[uid] = [_phi(b, kind, cells_a[uid][i], label_a, cells_b[uid][i], label_b) for i in range(len(cells))]
+        kinds = state.register_types[uid]
+        merged[uid] = [_phi(b, kinds[i], cells_a[uid][i], label_a, cells_b[uid][i], label_b) for i in range(len(cells))]
     state.cells = merged
 
 
@@ -456,8 +456,8 @@ def _serial(e: Emitter, loop: For, lo: Poly, hi: Poly, scope: Scope) -> None:
                 b.aliases[name] = old
                 after[i] = old
                 continue
-            phis.append(f"  {name} = phi {s.cell_type} [ {old}, %{origin} ], [ {new}, %{latch} ]")
-            after[i] = b.op(f"phi {s.cell_type} [ {old}, %{skipped} ], [ {new}, %{latch} ]") if guarded else new
+            phis.append(f"  {name} = phi {s.type_of(i)} [ {old}, %{origin} ], [ {new}, %{latch} ]")
+            after[i] = b.op(f"phi {s.type_of(i)} [ {old}, %{skipped} ], [ {new}, %{latch} ]") if guarded else new
 
 
 # ---------------------------------------------------------------- parallel loops

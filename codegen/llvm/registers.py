@@ -1,8 +1,9 @@
 """Buffers in registers: every element is part of an SSA value.
 
-A buffer is cut into cells of `granule` consecutive elements, chosen so that the vector accesses of the code that uses it are whole cells:
+A buffer is cut into cells of consecutive elements, chosen so that the vector accesses of the code that uses it are whole cells:
 
-    acc [14][32], read and written 16 lanes at a time   ->   28 cells of <16 x float>
+    acc [14][32], read and written 16 lanes at a time            ->   28 cells of <16 x float>
+    acc [14][24], read and written 16 and then 8 lanes at a time ->   14 cells of <16 x float> and 14 of <8 x float> between them
 
 Accesses that do not fit the cells are still right, only slower: they are put together from single elements.
 """
@@ -17,7 +18,7 @@ from codegen.llvm.builder import Builder
 from codegen.llvm.memory import lane_stride
 from codegen.llvm.state import EmitError, Registers, Scope, State, splat
 from codegen.llvm.values import Value, of_lanes, scalar_type
-from codegen.loops.nodes import Add, Alloc, Expr, For, Index, Int, Load, Mul, Store, Var
+from codegen.loops.nodes import Add, Alloc, Expr, For, Index, Int, Load, Max, Min, Mul, Store, Var
 from codegen.loops.walk import Node, children
 
 
@@ -57,12 +58,19 @@ def write(state: State, storage: Registers, poly: Poly, value: Value, scope: Sco
     _scattered(b, storage, cells, places, new)
 
 
-def granule(buffer: Alloc, block: tuple[Node, ...], count: int) -> int:
-    """Return how many elements belong in one cell, from the vector accesses in the statements that follow the allocation."""
-    result = 0
-    for lanes, steps in _vector_accesses(buffer.buffer.name, block, buffer.buffer.shape):
-        result = gcd(result, lanes, steps)
-    return max(result, 1) if count > 1 else 1
+def cuts(buffer: Alloc, block: tuple[Node, ...], count: int) -> tuple[int, ...]:
+    """Return where the cells begin, and `count` or a little more as the end, from the vector accesses in the statements that follow."""
+    if count <= 1:
+        return (0, max(count, 1))
+    name, shape = buffer.buffer.name, buffer.buffer.shape
+    exact = _disjoint({piece for node in block for piece in _pieces(node, name, shape, {}, None)}, count)
+    if exact is not None:
+        return exact
+    size = 0
+    for lanes, steps in _vector_accesses(name, block, shape):
+        size = gcd(size, lanes, steps)
+    size = max(size, 1)
+    return tuple(range(0, -(-count // size) * size + 1, size))
 
 
 def lane_count(extent: int) -> int:
@@ -85,29 +93,29 @@ def _place(b: Builder, storage: Registers, poly: Poly, scope: Scope) -> tuple[in
 
 
 def _element(b: Builder, storage: Registers, cells: list[str], place: int) -> str:
-    cell, lane = divmod(place, storage.granule)
-    if storage.granule == 1:
+    cell, lane = storage.find(place)
+    if storage.size(cell) == 1:
         return cells[cell]
-    return b.pure(f"extractelement {storage.cell_type} {cells[cell]}, i64 {lane}")
+    return b.pure(f"extractelement {storage.type_of(cell)} {cells[cell]}, i64 {lane}")
 
 
 def _put(b: Builder, storage: Registers, cells: list[str], place: int, value: Value) -> None:
-    cell, lane = divmod(place, storage.granule)
-    if storage.granule == 1:
+    cell, lane = storage.find(place)
+    if storage.size(cell) == 1:
         cells[cell] = value.text
     else:
-        cells[cell] = b.pure(f"insertelement {storage.cell_type} {cells[cell]}, {value.typed}, i64 {lane}")
+        cells[cell] = b.pure(f"insertelement {storage.type_of(cell)} {cells[cell]}, {value.typed}, i64 {lane}")
 
 
 def _gathered(b: Builder, storage: Registers, cells: list[str], places: list[int]) -> str:
     """Return the elements at `places` as a vector; those beyond the buffer are poison."""
     whole = _whole_cells(storage, places)
     if whole is not None:
-        return _joined(b, storage, [cells[c] for c in whole])
+        return _joined(b, storage, [cells[c] for c in whole], storage.size(whole[0]))
     text = "poison"
     element = scalar_type(storage.dtype)
     for lane, place in enumerate(places):
-        if 0 <= place < len(cells) * storage.granule:
+        if 0 <= place < storage.cuts[-1]:
             part = _element(b, storage, cells, place)
             text = b.pure(f"insertelement {of_lanes(element, len(places))} {text}, {element} {part}, i64 {lane}")
     return text
@@ -119,29 +127,33 @@ def _scattered(b: Builder, storage: Registers, cells: list[str], places: list[in
         cells[whole[0]] = value.text
         return
     if whole is not None:
+        size = storage.size(whole[0])
         for i, cell in enumerate(whole):
-            order = ", ".join(f"i32 {i * storage.granule + lane}" for lane in range(storage.granule))
-            cells[cell] = b.pure(f"shufflevector {value.typed}, {value.type} poison, <{storage.granule} x i32> <{order}>")
+            order = ", ".join(f"i32 {i * size + lane}" for lane in range(size))
+            cells[cell] = b.pure(f"shufflevector {value.typed}, {value.type} poison, <{size} x i32> <{order}>")
         return
     for lane, place in enumerate(places):
-        if 0 <= place < len(cells) * storage.granule:
+        if 0 <= place < storage.cuts[-1]:
             part = b.pure(f"extractelement {value.typed}, i64 {lane}")
             _put(b, storage, cells, place, Value(value.dtype, part))
 
 
 def _whole_cells(storage: Registers, places: list[int]) -> list[int] | None:
-    """Return the cells that `places` are, in order, or None when they are not whole cells."""
-    size = storage.granule
-    first = places[0]
-    if size == 1 or first % size or len(places) % size or places != list(range(first, first + len(places))):
+    """Return the cells that `places` are, in order, or None when they are not whole cells of one size."""
+    first, count = places[0], len(places)
+    if count == 1 or not 0 <= first < storage.cuts[-1] or places != list(range(first, first + count)):
         return None
-    whole = list(range(first // size, first // size + len(places) // size))
-    return whole if whole[-1] < -(-storage.count // size) else None
+    cell, lane = storage.find(first)
+    size = storage.size(cell)
+    if lane or size == 1 or count % size:
+        return None
+    whole = list(range(cell, cell + count // size))
+    fits = whole[-1] + 1 < len(storage.cuts) and all(storage.size(c) == size for c in whole)
+    return whole if fits else None
 
 
-def _joined(b: Builder, storage: Registers, parts: list[str]) -> str:
-    """Return the concatenation of a power of two of cells."""
-    lanes = storage.granule
+def _joined(b: Builder, storage: Registers, parts: list[str], lanes: int) -> str:
+    """Return the concatenation of a power of two of cells of so many lanes."""
     element = scalar_type(storage.dtype)
     while len(parts) > 1:
         order = ", ".join(f"i32 {i}" for i in range(2 * lanes))
@@ -167,7 +179,89 @@ def _guarded(b: Builder, value: Value, storage: Registers, cells: list[str], pla
     return Value(value.dtype, b.pure(f"select i1 {scope.guard}, {value.typed}, {value.type} {old}"))
 
 
-# ---------------------------------------------------------------- choosing the granule
+# ---------------------------------------------------------------- choosing the cells
+
+
+def _disjoint(pieces: set[tuple[int, int] | None], count: int) -> tuple[int, ...] | None:
+    """Return cuts that make every piece (where it begins, how long it is) a cell of its own, or None when pieces overlap."""
+    if not pieces or None in pieces:
+        return None
+    found, end = [0], 0
+    for first, lanes in sorted(p for p in pieces if p is not None):
+        if first < end or first + lanes > count:
+            return None
+        found += [*range(end + 1, first + 1), first + lanes]
+        end = first + lanes
+    return (*found, *range(end + 1, count + 1))
+
+
+def _pieces(
+    node: Node, name: str, shape: tuple[Index, ...], known: dict[str, int], vector: tuple[str, int] | None
+) -> Iterator[tuple[int, int] | None]:
+    """Yield (offset of the first lane, lanes) for every access to `name` in a vector loop; None for one whose place is not constant."""
+    match node:
+        case For(var, lo, hi, body, kind, extent):
+            first, last = _constant(lo, known), _constant(hi, known)
+            if kind == "unroll" and first is not None and last is not None:
+                for copy in range(first, last):
+                    for statement in body:
+                        yield from _pieces(statement, name, shape, {**known, var: copy}, vector)
+                return
+            if kind == "vector" and extent is not None and vector is None:
+                trips = extent if first is None or last is None else min(extent, last - first)
+                if trips < 1:
+                    return
+                known, vector = {**known, var: first if first is not None else 0}, (var, lane_count(trips))
+            else:
+                known = {k: v for k, v in known.items() if k != var}
+        case Load(buffer, index) | Store(buffer, index) if buffer == name and vector is not None:
+            yield _piece(index, shape, known, vector)
+        case _:
+            pass
+    for child in children(node):
+        yield from _pieces(child, name, shape, known, vector)
+
+
+def _piece(index: tuple[Index, ...], shape: tuple[Index, ...], known: dict[str, int], vector: tuple[str, int]) -> tuple[int, int] | None:
+    here = _offset(index, shape, known)
+    after = _offset(index, shape, {**known, vector[0]: known[vector[0]] + 1})
+    if here is None or after is None or after - here not in (0, 1):
+        return None
+    return here, vector[1] if after > here else 1
+
+
+def _offset(index: tuple[Index, ...], shape: tuple[Index, ...], known: dict[str, int]) -> int | None:
+    offset = 0
+    for i, extent in zip(index, shape, strict=True):
+        here, size = _constant(i, known), _constant(extent, known)
+        if here is None or size is None:
+            return None
+        offset = offset * size + here
+    return offset
+
+
+def _constant(index: Index | Expr, known: dict[str, int]) -> int | None:
+    """Return the value of an index whose names are known."""
+    match index:
+        case Int(value):
+            return value
+        case Var(name):
+            return known.get(name)
+        case Add(lhs, rhs) | Mul(lhs, rhs) | Min(lhs, rhs) | Max(lhs, rhs):
+            left, right = _constant(lhs, known), _constant(rhs, known)
+            if left is None or right is None:
+                return None
+            match index:
+                case Add():
+                    return left + right
+                case Mul():
+                    return left * right
+                case Min():
+                    return min(left, right)
+                case _:
+                    return max(left, right)
+        case _:
+            return None
 
 
 def _vector_accesses(name: str, block: tuple[Node, ...], shape: tuple[Index, ...]) -> Iterator[tuple[int, int]]:

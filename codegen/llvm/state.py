@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass, field
 
 from codegen.dtypes import DType
@@ -33,12 +34,12 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Registers:
-    """A buffer in SSA values, `granule` consecutive elements in each; inside a vector loop every lane has its own (`private_lanes`)."""
+    """A buffer in SSA values, cells: `cuts` are the elements that cells begin at, and the end of the last one. Inside a vector loop every
+    lane has elements of its own (`private_lanes`)."""
 
     uid: int
     buffer: Buffer
-    granule: int
-    count: int
+    cuts: tuple[int, ...]
     strides: tuple[Poly, ...]
     private_lanes: int = 0
 
@@ -46,10 +47,17 @@ class Registers:
     def dtype(self) -> DType:
         return self.buffer.dtype
 
-    @property
-    def cell_type(self) -> str:
-        lanes = self.private_lanes or (self.granule if self.granule > 1 else 0)
-        return of_lanes(scalar_type(self.dtype), lanes)
+    def find(self, place: int) -> tuple[int, int]:
+        """Return which cell element `place` is in, and where in it."""
+        cell = bisect_right(self.cuts, place) - 1
+        return cell, place - self.cuts[cell]
+
+    def size(self, cell: int) -> int:
+        return self.cuts[cell + 1] - self.cuts[cell]
+
+    def type_of(self, cell: int) -> str:
+        size = self.size(cell)
+        return of_lanes(scalar_type(self.dtype), self.private_lanes or (size if size > 1 else 0))
 
 
 Storage = Memory | Registers
@@ -90,7 +98,7 @@ class State:
     def __init__(self, builder: Builder) -> None:
         self.builder = builder
         self.cells: dict[int, list[str]] = {}
-        self.register_types: dict[int, str] = {}
+        self.register_types: dict[int, tuple[str, ...]] = {}
         self.versions: dict[int, int] = {}
         self.next_uid = 0
         self._version = 0

@@ -55,6 +55,34 @@ def test_a_product_with_register_tiles_and_odd_sizes(shape: tuple[int, int, int]
     check(MATMUL, {"M": m, "N": n, "K": k}, targets=LEVELS[-2:], a=a, b=b, c=np.full((m, n), 7, np.float32))
 
 
+ROWS = """
+func rows(x: f32[3, 5], w: f32[5, COUNT], out y: f32[3, COUNT]) {
+    alloc acc: f32[3, COUNT] registers
+    for i in 0 .. 3 unroll 3 { for u in 0 .. 2 unroll 2 { for v in 0 .. min(16, COUNT - 16*u) vector 16 { acc[i, 16*u + v] = 0.0_f32 } } }
+    for k in 0 .. 5 {
+        for i in 0 .. 3 unroll 3 {
+            for u in 0 .. 2 unroll 2 {
+                for v in 0 .. min(16, COUNT - 16*u) vector 16 { acc[i, 16*u + v] = fma(x[i, k], w[k, 16*u + v], acc[i, 16*u + v]) }
+            }
+        }
+    }
+    for i in 0 .. 3 unroll 3 {
+        for u in 0 .. 2 unroll 2 { for v in 0 .. min(16, COUNT - 16*u) vector 16 { y[i, 16*u + v] = acc[i, 16*u + v] } }
+    }
+}"""
+
+
+@pytest.mark.parametrize("count", [17, 20, 24, 28, 32])
+def test_rows_in_registers_that_end_in_a_shorter_vector(count: int) -> None:
+    text = ROWS.replace("COUNT", str(count)).replace("rows(x", "rows()(x")
+    x, w = values("f32", 15).reshape(3, 5), values("f32", 5 * count, 1).reshape(5, count)
+    check(text, {}, x=x, w=w, y=np.zeros((3, count), np.float32))
+    written = emit(parse(text), host())
+    if count == 24 and host().vector_bits == 512:
+        assert written.count("phi <16 x float>") == written.count("phi <8 x float>") == 3
+        assert "extractelement" not in written and "i32 15>" not in written, "a row is a whole vector and a whole shorter one"
+
+
 @pytest.mark.parametrize(
     "body",
     [

@@ -78,7 +78,7 @@ def value(state: State, e: Expr, scope: Scope) -> Value:
         case Cast(dtype, x, saturate):
             return cast(b, value(state, x, scope), dtype, saturate)
         case Call("pow", (base, Const(exponent))) if exponent in math.POWERS:
-            return math.power(b, value(state, base, scope), int(exponent))
+            return math.power(b, value(state, base, scope), float(exponent))
         case Call(fn, args):
             return math.call(b, fn, same_lanes(b, *(value(state, a, scope) for a in args)))
         case Fma(x, y, z):

@@ -17,6 +17,7 @@ overflow come out as the C library has them; the sign of a zero may differ.
     sin, cos   quadrants, reduced in f64; the C library above 2^20           1.6
     pow        2^(y log2 x) in f64                                           0.51
     pow 2 3 4  products, where the exponent is written as a number           0.5 1.3 1.95
+    pow 0.75   roots, likewise; also 0.25 (0.85), 0.5 (0.51) and 1.5 (1.3)   2.2
     rsqrt      1 / sqrt(x)                                                   1.5
 
 The errors bound what the tests measure, with and without a fused multiply-add. tanh and erf are 1 where they saturate and never more; just
@@ -452,20 +453,43 @@ def _pow(t: Lane, x: Value, y: Value) -> Value:
     return t.where(t.test("==", y, 0.0), 1.0, t.where(t.test("==", x, 1.0), 1.0, result))
 
 
-POWERS = (2, 3, 4)
-"""Exponents for which products are as good: none of the factors overflows, or loses digits, where the result does not."""
+POWERS = (0.25, 0.5, 0.75, 1.5, 2.0, 3.0, 4.0)
+"""Exponents for which products and square roots are as good: no step overflows, or loses digits, where the result does not."""
 
 
-def power(b: Builder, x: Value, exponent: int) -> Value:
+def power(b: Builder, x: Value, exponent: float) -> Value:
     """Return `x` to the power of one of `POWERS`."""
+    if exponent < 2:
+        return _power_by_roots(b, x, exponent)
     square = binary(b, "*", x, x)
     match exponent:
-        case 2:
+        case 2.0:
             return square
-        case 3:
+        case 3.0:
             return binary(b, "*", square, x)
         case _:
             return binary(b, "*", square, square)
+
+
+def _power_by_roots(b: Builder, x: Value, exponent: float) -> Value:
+    """Return a power of quarters. The root of -0 is -0 and that of -inf no number, where the powers are 0 and inf."""
+
+    def of(number: float) -> Value:
+        return Value(x.dtype, constant(x, number), x.lanes)
+
+    below = compare(b, "==", x, of(-INF))
+    x = binary(b, "+", x, of(0.0))
+    root = intrinsic(b, "sqrt", x)
+    match exponent:
+        case 0.5:
+            result = root
+        case 0.25:
+            result = intrinsic(b, "sqrt", root)
+        case 0.75:
+            result = binary(b, "*", root, intrinsic(b, "sqrt", root))
+        case _:
+            result = binary(b, "*", x, root)
+    return select(b, below, of(INF), result)
 
 
 def _wide_log2(t: Lane, size: Value) -> Value:

@@ -168,12 +168,12 @@ def test_powers_of_special_numbers(target: Target) -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS[::2], ids=lambda t: t.name)
-@pytest.mark.parametrize(("exponent", "limit"), [(2, 0.51), (3, 1.3), (4, 1.95)])
-def test_powers_with_a_small_exponent_are_products(exponent: int, limit: float, target: Target) -> None:
+@pytest.mark.parametrize(("exponent", "limit"), [(2, 0.51), (3, 1.3), (4, 1.95), (0.25, 0.85), (0.5, 0.51), (0.75, 2.2), (1.5, 1.3)])
+def test_powers_with_a_small_exponent_are_products_and_roots(exponent: float, limit: float, target: Target) -> None:
     x = np.concatenate([arguments([(-9, 9)]), np.array(SPECIAL, np.float32)])
-    actual = evaluate("pow", [x], target, last=f"{exponent}.0")
+    actual = evaluate("pow", [x], target, last=str(float(exponent)))
     with np.errstate(all="ignore"):
-        exact = np.power(x.astype(np.float64), exponent)
+        exact = np.power(x.astype(np.float64), np.full(x.shape, exponent))
     assert ulps(actual, exact) <= limit
     with np.errstate(all="ignore"):
         np.testing.assert_allclose(actual, exact.astype(np.float32), rtol=1e-6, atol=2e-45)

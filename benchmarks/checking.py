@@ -20,7 +20,7 @@ from tensorlang.check.definition import check_operator
 from tensorlang.driver import machine_of, plan_kernel
 from tensorlang.graph.nodes import Kernel
 from tensorlang.graph.pipeline import optimise
-from tensorlang.runtime.executable import job_of
+from tensorlang.runtime.build import job_of
 from tensorlang.runtime.toolchain import toolchain
 
 LIMIT = 0.5

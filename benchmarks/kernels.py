@@ -14,13 +14,14 @@ from harness import ceiling, table, write  # isort: skip
 
 import numpy as np
 
-import tensorlang
 from stdlib import models
-from tensorlang.driver import Artifact
+from tensorlang.api import importer_of
+from tensorlang.artifact import Artifact
 from tensorlang.graph.edit import members
 from tensorlang.graph.nodes import Graph, Kernel
 from tensorlang.graph.pipeline import optimise
-from tensorlang.runtime.executable import build, timed
+from tensorlang.runtime.build import build
+from tensorlang.runtime.executable import timed
 from tensorlang.runtime.toolchain import toolchain
 from tensorlang.runtime.work import work_of
 
@@ -48,7 +49,7 @@ def profile(name: str, threads: int) -> tuple[list[dict[str, Any]], dict[str, Ar
     """Return the distinct kernels, the slowest first, and their artifacts by symbol. The time is that of all uses together."""
     tools = toolchain(threads=threads)
     source = models.load(name, 7) if name in models.names() else name
-    graph = optimise(tensorlang.api.importer_of(source).load(source), tools.wishes, tiles=tools.tiles)
+    graph = optimise(importer_of(source).load(source), tools.wishes, tiles=tools.tiles)
     executable = build(graph, tools)
     rng = np.random.default_rng(0)
     seconds = timed(executable, [_random(graph, name, rng) for name in graph.inputs])

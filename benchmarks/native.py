@@ -18,21 +18,13 @@ path.insert(0, str(Path(__file__).parents[1]))
 import numpy as np  # the repository root comes first
 
 from codegen.dtypes import f32, f64
-from codegen.llvm import (
-    Callable,
-    KernelCall,
-    Port,
-    Program,
-    Slot,
-    compile_object,
-    emit,
-    emit_program,
-    host,
-    load,
-    pool_imports,
-    set_threads,
-)
+from codegen.llvm.call import Callable, Port
+from codegen.llvm.emit import emit
+from codegen.llvm.jit import compile_object, load
+from codegen.llvm.pool import pool_imports, set_threads
 from codegen.llvm.probe import copy_bandwidth, fma_flops, read_bandwidth
+from codegen.llvm.program import KernelCall, Program, Slot, emit_program
+from codegen.llvm.target import host
 from codegen.loops.parser import parse
 
 TILE = """func tile()(a: f32[{rows}, 256] align 64, b: f32[8, 256, {n}] align 64, out c: f32[{rows}, {columns}] align 64) {{

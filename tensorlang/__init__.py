@@ -1,10 +1,39 @@
-"""A tensor compiler: operators as equations, schedules proven against exact dependences, native code."""
+"""A tensor compiler: operators as equations, schedules proven against exact dependences, native code.
 
-from tensorlang.api import compile, load, parse
-from tensorlang.diagnostics import CompileError, RunError
-from tensorlang.runtime.model import CompiledModel
-from tensorlang.runtime.operator import Operator, Operators
-from tensorlang.schedule.schedule import Schedule
+    import tensorlang as tl
+
+    ops = tl.load("my_ops.tl")          ops.linear(x, w, b)             operators, called with arrays
+    ops = tl.parse("op relu(...) …")
+    model = tl.compile("net.onnx")      model.run({"input": image})     models, by whichever importer reads them
+
+Names are imported when they are first used: a program that runs models does not wait for the language. `__init__.pyi` has their types.
+"""
+
+from importlib import import_module
 
 __version__ = "0.1.0"
 __all__ = ["CompileError", "CompiledModel", "Operator", "Operators", "RunError", "Schedule", "compile", "load", "parse"]
+
+_PLACES = {
+    "CompileError": "tensorlang.diagnostics",
+    "CompiledModel": "tensorlang.runtime.model",
+    "Operator": "tensorlang.runtime.operator",
+    "Operators": "tensorlang.runtime.operator",
+    "RunError": "tensorlang.diagnostics",
+    "Schedule": "tensorlang.schedule.schedule",
+    "compile": "tensorlang.api",
+    "load": "tensorlang.operators",
+    "parse": "tensorlang.operators",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(import_module(_PLACES[name]), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,8 +1,6 @@
-"""What users import: `import tensorlang as tl`.
+"""Models, by whichever importer reads them: `tl.compile("net.onnx").run({"input": image})`.
 
-ops = tl.load("my_ops.tl")          ops.linear(x, w, b)             operators, called with arrays
-ops = tl.parse("op relu(...) …")
-model = tl.compile("net.onnx")      model.run({"input": image})     models, by whichever importer reads them
+A model that was compiled before runs without the parser, isl and the emitter: nothing here imports them.
 """
 
 from __future__ import annotations
@@ -10,26 +8,17 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
 from importlib.metadata import entry_points
-from importlib.util import find_spec
 from numbers import Integral
-from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
-from tensorlang.check.modes import MODES, Mode
-from tensorlang.diagnostics import Source, error
+from tensorlang.diagnostics import error
 from tensorlang.graph.nodes import Graph
-from tensorlang.runtime.bundle import bundle_key, digest_of_folders
+from tensorlang.offers import IMPORTERS, offers_digest
+from tensorlang.runtime.bundle import bundle_key
 from tensorlang.runtime.executable import Progress, quiet
-from tensorlang.runtime.library import SCHEDULES
 from tensorlang.runtime.model import CompiledModel
-from tensorlang.runtime.operator import Operators
 from tensorlang.runtime.toolchain import toolchain
-from tensorlang.syntax import parse as syntax
-
-IMPORTERS = "tensorlang.importers"
-"""The entry-point group under which packages offer importers of models."""
 
 PRECISIONS = ("f32",)
 
@@ -45,37 +34,6 @@ class Importer(Protocol):
     def load(self, source: Any, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Graph:
         """Return the model as a graph, its open shapes fixed by `shapes`. Raises CompileError."""
         ...
-
-
-def load(
-    path: str | os.PathLike[str], *, threads: int | None = None, mode: Mode = "reduce", sizes: Literal["static", "symbolic"] = "static"
-) -> Operators:
-    """Return the operators of a `.tl` file; those that state no mode are compiled in `mode`: `strict`, `reduce` or `fast`. With `static`
-    sizes each combination of shapes is compiled on its own; with `symbolic` ones a kernel serves all shapes.
-
-    Raises CompileError for a file that cannot be read or has mistakes, C0104 for a mode that is none, C0105 for other `sizes`."""
-    return Operators(syntax.load(Path(path)), toolchain(threads=threads), known(mode), symbolic=_are_symbolic(sizes))
-
-
-def parse(text: str, *, threads: int | None = None, mode: Mode = "reduce", sizes: Literal["static", "symbolic"] = "static") -> Operators:
-    """Return the operators of a text, as `load` does. Raises CompileError for mistakes."""
-    if not isinstance(text, str):
-        raise error("P024", f"the text of a program is expected, not {type(text).__name__}", help="a file is read by `tensorlang.load`")
-    return Operators(Source("<text>", text), toolchain(threads=threads), known(mode), symbolic=_are_symbolic(sizes))
-
-
-def _are_symbolic(sizes: str) -> bool:
-    if sizes not in ("static", "symbolic"):
-        raise error("C0105", f"sizes cannot be `{sizes}`", help="they are `static` or `symbolic`")
-    return sizes == "symbolic"
-
-
-def known(mode: str) -> Mode:
-    """Return `mode` if it is one. Raises CompileError C0104."""
-    found = next((m for m in MODES if m == mode), None)
-    if found is None:
-        raise error("C0104", f"there is no mode `{mode}`", help="the modes are `strict`, `reduce` and `fast`")
-    return found
 
 
 def compile(
@@ -100,7 +58,7 @@ def compile(
     tools = toolchain(target, threads, winograd=winograd)
     _check_shapes(shapes)
     content = fingerprint(model) if importers is None else None
-    key = None if content is None else lambda found: bundle_key(content, _importers_digest(), found, tools)
+    key = None if content is None else lambda found: bundle_key(content, offers_digest(), found, tools)
     return CompiledModel(lambda found: importer_of(model, importers).load(model, found), tools, shapes=shapes, progress=progress, key=key)
 
 
@@ -150,15 +108,6 @@ def _digest(pieces: Iterable[bytes]) -> bytes | None:
         end = piece[-len(_ELSEWHERE) :]
         digest.update(piece)
     return digest.digest()
-
-
-@cache
-def _importers_digest() -> str:
-    """Return a digest of the packages that installed importers and schedules come from, without importing them."""
-    points = [point for group in (IMPORTERS, SCHEDULES) for point in entry_points(group=group)]
-    packages = sorted({point.value.split(":")[0].split(".")[0] for point in points})
-    found = [spec for name in packages if (spec := find_spec(name)) is not None]
-    return digest_of_folders(Path(folder) for spec in found for folder in spec.submodule_search_locations or ())
 
 
 def importer_of(model: Any, importers: Sequence[Importer] | None = None) -> Importer:

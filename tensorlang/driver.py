@@ -13,9 +13,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from functools import cache
 from itertools import permutations, product
-from pathlib import Path
 
 from codegen.llvm.cache import Cache, cache_key
 from codegen.llvm.emit import emit
@@ -34,9 +32,11 @@ from codegen.loops.serial import serial
 from codegen.loops.simplify import simplify
 from codegen.loops.verify import verify
 from polyhedral.schedule import show as show_tree
+from tensorlang.artifact import Artifact, Requirement
 from tensorlang.check.module import Module
 from tensorlang.diagnostics import CompileError
-from tensorlang.lower.kernel import Lowered, Requirement, lower
+from tensorlang.digest import compiler_digest
+from tensorlang.lower.kernel import Lowered, lower
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.derive import derive
 from tensorlang.schedule.layout import Layout
@@ -53,36 +53,6 @@ from tensorlang.tensor.walk import components, definition_reads
 
 Dump = Callable[[str, str], None]
 """Called with the name of a stage and its text."""
-
-
-@dataclass(frozen=True, slots=True)
-class Artifact:
-    """A compiled kernel. ABI: `i32 symbol(ptr slots, ptr workspace)`, slots are the buffers of `params` in order, then `sizes` as i64.
-    A result k > 0 means that `requirements[k - 1]` failed. `schedule` and `loops` are texts for people."""
-
-    symbol: str
-    object: bytes = field(repr=False)
-    params: tuple[str, ...]
-    sizes: tuple[str, ...]
-    requirements: tuple[Requirement, ...]
-    schedule: str
-    loops: str
-    times_ms: Mapping[str, float]
-    cached: bool = False
-
-    origin: str = "derived"
-    """Where the schedule came from."""
-    tried: tuple[str, ...] = ()
-    """Schedules that were looked at and not taken, and why."""
-
-    scratch_bytes: tuple[int, int] | None = None
-    """What one thread needs of the workspace, and each further one; known at once when there are no `sizes`."""
-
-    def workspace_bytes(self, threads: int, sizes: Mapping[str, int] | None = None) -> int:
-        if self.scratch_bytes is not None:
-            first, further = self.scratch_bytes
-            return first + (threads - 1) * further
-        return workspace_bytes(parse_loops(self.loops), threads, sizes)
 
 
 def machine_of(target: Target, threads: int) -> Machine:
@@ -179,6 +149,11 @@ def _scratch_bytes(function: Function) -> tuple[int, int] | None:
         return None
     first, second = (workspace_bytes(function, threads) for threads in (1, 2))
     return first, second - first
+
+
+def workspace_of_loops(loops: str, threads: int, sizes: Mapping[str, int] | None) -> int:
+    """Return the scratch memory that a kernel needs, by the text of its loops."""
+    return workspace_bytes(parse_loops(loops), threads, sizes)
 
 
 def stored_kernel(
@@ -303,17 +278,6 @@ def _orders(program: Program, derived: Schedule) -> Iterator[Schedule]:
 
 
 # ---------------------------------------------------------------- the cache
-
-
-@cache
-def compiler_digest() -> str:
-    """Return a digest of the compiler's own source, so that no kernel outlives the compiler that made it."""
-    digest = hashlib.sha256()
-    root = Path(__file__).parent.parent
-    for package in ("codegen", "polyhedral", "tensorlang"):
-        for path in sorted((root / package).rglob("*.py")):
-            digest.update(path.read_bytes())
-    return digest.hexdigest()
 
 
 def _key(

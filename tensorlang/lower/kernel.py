@@ -19,6 +19,7 @@ from polyhedral import loops as scanned
 from polyhedral.expr import Name as AffineName
 from polyhedral.nest import Nest
 from polyhedral.scan import scan
+from tensorlang.artifact import Requirement
 from tensorlang.diagnostics import InternalError, error
 from tensorlang.lower.index import to_bool, to_index
 from tensorlang.lower.memory import Home, homes, is_flagged, lane_loop
@@ -29,14 +30,6 @@ from tensorlang.tensor import affine
 from tensorlang.tensor import nodes as tensor
 from tensorlang.tensor.scop import Accumulator, StatementInfo
 from tensorlang.tensor.walk import tensor_table
-
-
-@dataclass(frozen=True, slots=True)
-class Requirement:
-    """What a run-time check is about: the tensor that is read or whose range is declared, and what is wrong when the check fails."""
-
-    tensor: str
-    text: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ import shutil
 import sys
 import tempfile
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from io import RawIOBase
 from pathlib import Path
@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from codegen.llvm.cache import Cache
-from tensorlang.driver import compiler_digest
+from tensorlang.digest import compiler_digest
 from tensorlang.graph.nodes import Graph
 from tensorlang.mapped import contents
 from tensorlang.runtime.constants import Places, in_memory, pieces
@@ -51,15 +51,6 @@ def bundle_key(content: bytes, importers: str, shapes: Mapping[str, tuple[int, .
     ):
         digest.update(f"{len(part)} {part}".encode())
     digest.update(content)
-    return digest.hexdigest()
-
-
-def digest_of_folders(folders: Iterable[Path]) -> str:
-    """Return a digest of the Python and operator files below `folders`."""
-    digest = hashlib.sha256()
-    for folder in folders:
-        for path in sorted(p for p in folder.rglob("*") if p.suffix in (".py", ".tl")):
-            digest.update(path.read_bytes())
     return digest.hexdigest()
 
 

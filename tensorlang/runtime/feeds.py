@@ -21,6 +21,8 @@ Array = np.ndarray[Any, Any]
 
 def as_array(value: object, name: str) -> Array:
     """Return `value` as an array: NumPy's own, what speaks DLPack (without a copy when it is in host memory), numbers and nested lists."""
+    if type(value) is np.ndarray:
+        return value
     if isinstance(value, np.ma.MaskedArray):
         raise RunError(Diagnostic("R0305", f"`{name}` is a masked array", help="say what the masked elements are: `array.filled(0)`"))
     if isinstance(value, np.ndarray):

@@ -14,10 +14,8 @@ from typing import TypeAlias
 
 from tensorlang.check.module import Module, load_module
 from tensorlang.driver import Rules, stated
+from tensorlang.offers import SCHEDULES
 from tensorlang.syntax.nodes import File
-
-SCHEDULES = "tensorlang.schedules"
-"""The entry-point group under which packages offer schedules of roles."""
 
 Roles: TypeAlias = Callable[[], tuple[Module, ...]]
 

@@ -14,15 +14,12 @@ from typing import Any
 import numpy as np
 
 from tensorlang.diagnostics import CompileError, RunError
-from tensorlang.driver import Artifact
-from tensorlang.graph.edit import members
 from tensorlang.graph.nodes import Graph, Value
-from tensorlang.graph.pipeline import optimise
-from tensorlang.runtime.bundle import Draft, load_bundle
-from tensorlang.runtime.executable import Executable, Progress, Toolchain, build, quiet, timed
+from tensorlang.later import later
+from tensorlang.runtime.bundle import load_bundle
+from tensorlang.runtime.executable import Executable, Progress, Toolchain, quiet
 from tensorlang.runtime.feeds import as_array, check_named, checked
-from tensorlang.runtime.roofline import Bound, Roofline, bound_of, ceilings_for, roofline_of
-from tensorlang.runtime.work import Work, work_of
+from tensorlang.runtime.work import Roofline, Work
 
 Array = np.ndarray[Any, Any]
 Shapes = Mapping[str, tuple[int, ...]]
@@ -115,16 +112,20 @@ class CompiledModel:
         """Return the kernels in the order they run: what each computes, how fast that could be on this machine, where its schedule is
         from; with `feeds` also the times they take."""
         found = self._known() if feeds is None or self._static is not None else self._for(feeds)
-        return _explain(found, feeds)
+        text: str = _explained(found.executable, None if feeds is None else checked(feeds, found.inputs))
+        return text
 
     def profile(self, feeds: Mapping[str, object]) -> tuple[KernelTime, ...]:
         """Return each kernel's time in a run, in the order they run. Raises RunError as `run` does."""
-        return _profile(self._static if self._static is not None else self._for(feeds), feeds)
+        found = self._static if self._static is not None else self._for(feeds)
+        times: tuple[KernelTime, ...] = _profiled(found.executable, checked(feeds, found.inputs))
+        return times
 
     def roofline(self, feeds: Mapping[str, object] | None = None) -> Roofline:
         """Return what the kernels have to do for inputs of such shapes, and how fast this machine could do it."""
         found = self._known() if feeds is None or self._static is not None else self._for(feeds)
-        return roofline_of([k.program for k in found.executable.kernels], self._toolchain.threads)
+        made: Roofline = _roofline_of([k.program for k in found.executable.kernels], self._toolchain.threads)
+        return made
 
     def _known(self) -> Specialised:
         if self._static is not None:
@@ -146,7 +147,7 @@ class CompiledModel:
         key = self._key(shapes) if self._key is not None else None
         executable = load_bundle(key, self._toolchain) if key is not None else None
         if executable is None:
-            executable = self._built(shapes, key)
+            executable = _built(self._load(shapes), self._toolchain, self._progress, key)
         graph = executable.graph
         return Specialised(
             tuple(graph.values[name] for name in graph.inputs),
@@ -154,92 +155,12 @@ class CompiledModel:
             executable,
         )
 
-    def _built(self, shapes: Shapes | None, key: str | None) -> Executable:
-        """Return the model compiled now, and keep it under `key`."""
-        loaded = self._load(shapes)
-        outputs = loaded.outputs
-        graph = optimise(loaded, self._toolchain.wishes, tiles=self._toolchain.tiles)
-        del loaded  # weights that the passes have replaced
-        if key is None:
-            return build(graph, self._toolchain, self._progress, outputs)
-        draft = Draft(key, self._toolchain)
-        try:
-            executable = build(graph, self._toolchain, self._progress, outputs, draft.place)
-            draft.finish(executable.parts)
-        finally:
-            draft.drop()
-        return executable
-
 
 def _only_shapes_are_open(problem: CompileError) -> bool:
     return bool(problem.diagnostics) and all(d.code == OPEN_SHAPES for d in problem.diagnostics)
 
 
-def _profile(found: Specialised, feeds: Mapping[str, object]) -> tuple[KernelTime, ...]:
-    executable = found.executable
-    values = executable.graph.values
-    times = timed(executable, checked(feeds, found.inputs))
-    return tuple(
-        KernelTime(k.program.name, members(k), values[k.outputs[0]], seconds, work_of(k.program))
-        for k, seconds in zip(executable.kernels, times, strict=True)
-    )
-
-
-def _bounds(executable: Executable) -> tuple[tuple[Work, Bound], ...]:
-    """Return how much each kernel has to do, and how fast that could be."""
-    works = [work_of(k.program) for k in executable.kernels]
-    threads = executable.toolchain.threads
-    return tuple((w, bound_of(w, ceilings_for(k.program, threads))) for w, k in zip(works, executable.kernels, strict=True))
-
-
-def _explain(found: Specialised, feeds: Mapping[str, object] | None) -> str:
-    executable = found.executable
-    times = [t.seconds for t in _profile(found, feeds)] if feeds is not None else None
-    bounds = _bounds(executable)
-    graph = executable.graph
-    lines = [
-        f"model `{graph.name}`: {len(executable.kernels)} kernels ({len({a.symbol for a in executable.artifacts})} distinct), "
-        f"{_size(executable.constants.nbytes)} of constants, {_size(executable.plan.arena_bytes)} for values in between",
-    ]
-    for k, kernel in enumerate(executable.kernels):
-        result = graph.values[kernel.outputs[0]]
-        about = [_roofline(*bounds[k]), *([] if times is None else [_took(*bounds[k], times[k])]), *_schedule(executable.artifacts[k])]
-        lines.append(f"{k:4}  {kernel.program.name}: {result.dtype}{list(result.shape)}  =  {' + '.join(members(kernel))}")
-        lines += [f"          {line}" for line in about]
-    flops, best = sum(w.flops for w, _ in bounds), sum(b.seconds for _, b in bounds)
-    lines.append(f"      in all {flops:.3g} operations, at best {_us(best)}")
-    if times is not None:
-        lines[-1] += f", took {_us(sum(times))}, {_share(best, sum(times))} of the roofline"
-    return "\n".join(lines)
-
-
-def _roofline(work: Work, bound: Bound) -> str:
-    """Return what a kernel has to do, and how fast that could be."""
-    ratio = f"{work.intensity:.3g} operations a byte"
-    return f"{work.flops:.3g} operations, {_size(work.moved_bytes)}, {ratio}, bound by {bound.by}: at best {_us(bound.seconds)}"
-
-
-def _took(work: Work, bound: Bound, seconds: float) -> str:
-    rate = f", {work.flops / seconds * 1e-9:.1f} GFLOP/s" if work.flops and seconds else ""
-    return f"took {_us(seconds)}, {_share(bound.seconds, seconds)} of the roofline{rate}"
-
-
-def _us(seconds: float) -> str:
-    return f"{seconds * 1e6:.1f} us"
-
-
-def _share(best: float, seconds: float) -> str:
-    return f"{best / seconds:.0%}" if seconds else "-"
-
-
-def _schedule(artifact: Artifact) -> tuple[str, ...]:
-    """Return where a kernel's schedule came from, and what was refused before."""
-    return (artifact.origin, *(f"not {tried}" for tried in artifact.tried if ": refused: " in tried))
-
-
-def _size(count: int) -> str:
-    for unit in ("bytes", "KiB", "MiB"):
-        if count < 1024:
-            return f"{count:.3g} {unit}"
-        count = count // 1024 if unit == "bytes" else -(-count // 1024)
-    return f"{count} GiB"
+_built = later("tensorlang.runtime.build:built")
+_explained = later("tensorlang.runtime.explain:explained")
+_profiled = later("tensorlang.runtime.explain:profiled")
+_roofline_of = later("tensorlang.runtime.roofline:roofline_of")

@@ -27,19 +27,20 @@ from codegen.llvm.jit import load
 from codegen.llvm.pool import pool_imports
 from codegen.llvm.program import KernelCall, Slot, emit_program, failed_call
 from codegen.llvm.program import Program as Entry
+from tensorlang.artifact import Artifact
 from tensorlang.check.instantiate import ArgType, bound, instantiate
 from tensorlang.check.modes import Mode
 from tensorlang.check.module import Module, load_module
 from tensorlang.diagnostics import Diagnostic, InternalError, Label, RunError, Source, error
-from tensorlang.driver import Artifact, Dump, Rules, compile_kernel
+from tensorlang.driver import Dump, Rules, compile_kernel
 from tensorlang.graph.verify import result_tensors
 from tensorlang.runtime.executable import Toolchain, object_of, workspace_threads
 from tensorlang.runtime.feeds import as_array, row_major
 from tensorlang.runtime.library import Roles, installed_roles, with_roles
-from tensorlang.runtime.roofline import Bound, Roofline, bound_of, ceilings_for, roofline_of
+from tensorlang.runtime.roofline import Bound, bound_of, ceilings_for, roofline_of
 from tensorlang.runtime.sized import Variant, sizes_in, variant
 from tensorlang.runtime.toolchain import toolchain
-from tensorlang.runtime.work import Work, work_of
+from tensorlang.runtime.work import Roofline, Work, work_of
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.select import applicable, check_written, facts, read
 from tensorlang.syntax import nodes as sx

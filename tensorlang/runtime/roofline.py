@@ -17,7 +17,7 @@ from pathlib import Path
 
 from codegen.dtypes import DType, f32, f64
 from codegen.llvm.probe import copy_bandwidth, fma_flops, read_bandwidth
-from tensorlang.runtime.work import Work, work_of
+from tensorlang.runtime.work import Roofline, Work, work_of
 from tensorlang.tensor.nodes import Program
 
 
@@ -60,14 +60,6 @@ class Bound:
     def by(self) -> str:
         """What the program is bound by: `compute`, or `memory` with the level its bytes come from."""
         return "compute" if self.compute_seconds >= self.memory_seconds else f"memory ({self.level})"
-
-
-@dataclass(frozen=True, slots=True)
-class Roofline:
-    """What all kernels of a model or an operator have to do, and the shortest time they could take one after the other."""
-
-    work: Work
-    seconds: float
 
 
 def roofline_of(programs: Sequence[Program], threads: int) -> Roofline:

@@ -25,8 +25,8 @@ from codegen.llvm.program import Program as Entry
 from codegen.llvm.workspace import workspace_bytes
 from codegen.loops.nodes import Function
 from codegen.loops.parser import parse as parse_loops
+from tensorlang.artifact import Artifact
 from tensorlang.check.values import Idx, Packed, Value
-from tensorlang.driver import Artifact
 from tensorlang.graph.verify import result_tensors
 from tensorlang.runtime.executable import Toolchain, object_of, workspace_threads
 from tensorlang.tensor import affine

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from codegen.llvm.cache import Cache
-from tensorlang.driver import compiler_digest
+from tensorlang.digest import compiler_digest
 
 T = TypeVar("T")
 

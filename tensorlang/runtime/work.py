@@ -35,6 +35,14 @@ class Work:
         return Work(self.flops + other.flops, self.read_bytes + other.read_bytes, self.written_bytes + other.written_bytes)
 
 
+@dataclass(frozen=True, slots=True)
+class Roofline:
+    """What all kernels of a model or an operator have to do, and the shortest time they could take one after the other."""
+
+    work: Work
+    seconds: float
+
+
 def work_of(program: Program) -> Work:
     """Return the work of a program without symbolic sizes."""
     flops = 0

@@ -17,8 +17,9 @@ from pathlib import Path
 
 from codegen.llvm.cache import Cache
 from codegen.llvm.target import Target
-from tensorlang.driver import Artifact, compile_kernel
-from tensorlang.runtime.executable import Job
+from tensorlang.artifact import Artifact
+from tensorlang.driver import compile_kernel
+from tensorlang.runtime.build import Job
 
 
 @dataclass(frozen=True, slots=True)

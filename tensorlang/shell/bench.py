@@ -21,7 +21,7 @@ import numpy as np
 
 from tensorlang.runtime.model import CompiledModel
 from tensorlang.runtime.operator import Operator
-from tensorlang.runtime.roofline import Roofline
+from tensorlang.runtime.work import Roofline
 from tensorlang.shell.measure import Timing, largest_difference, measured
 from tensorlang.shell.peers import Peer, Run, Task, runs
 

@@ -16,7 +16,8 @@ from stdlib.onnx import Importer
 from tensorlang.graph.nodes import Graph, Kernel
 from tensorlang.graph.passes.winograd import winograd
 from tensorlang.graph.pipeline import optimise
-from tensorlang.runtime.executable import Toolchain, build
+from tensorlang.runtime.build import build
+from tensorlang.runtime.executable import Toolchain
 from tensorlang.runtime.toolchain import toolchain
 from tensorlang.schedule.filtering import tiles
 from tensorlang.schedule.machine import Machine

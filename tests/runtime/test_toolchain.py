@@ -14,8 +14,8 @@ from small_graphs import binary, unary
 from codegen.llvm.cache import Cache
 from codegen.llvm.target import host
 from tensorlang.driver import stored_kernel
-from tensorlang.runtime import toolchain as tools
-from tensorlang.runtime.executable import Job
+from tensorlang.runtime import kernels as tools
+from tensorlang.runtime.build import Job
 from tensorlang.runtime.worker import started
 
 JOBS = [Job(program, {}, frozenset()) for program in (unary("relu", 5), unary("exp", 6), binary("+", 7), binary("*", 8))]

@@ -1,0 +1,14 @@
+"""The types of the names that `__init__.py` imports when they are used."""
+
+from tensorlang.api import compile as compile
+from tensorlang.diagnostics import CompileError as CompileError
+from tensorlang.diagnostics import RunError as RunError
+from tensorlang.operators import load as load
+from tensorlang.operators import parse as parse
+from tensorlang.runtime.model import CompiledModel as CompiledModel
+from tensorlang.runtime.operator import Operator as Operator
+from tensorlang.runtime.operator import Operators as Operators
+from tensorlang.schedule.schedule import Schedule as Schedule
+
+__version__: str
+__all__ = ["CompileError", "CompiledModel", "Operator", "Operators", "RunError", "Schedule", "compile", "load", "parse"]

@@ -1,0 +1,50 @@
+"""What becomes of a kernel: an object, how it is called, and texts about it for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tensorlang.later import later
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """What a run-time check is about: the tensor that is read or whose range is declared, and what is wrong when the check fails."""
+
+    tensor: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """A compiled kernel. ABI: `i32 symbol(ptr slots, ptr workspace)`, slots are the buffers of `params` in order, then `sizes` as i64.
+    A result k > 0 means that `requirements[k - 1]` failed. `schedule` and `loops` are texts for people."""
+
+    symbol: str
+    object: bytes = field(repr=False)
+    params: tuple[str, ...]
+    sizes: tuple[str, ...]
+    requirements: tuple[Requirement, ...]
+    schedule: str
+    loops: str
+    times_ms: Mapping[str, float]
+    cached: bool = False
+
+    origin: str = "derived"
+    """Where the schedule came from."""
+    tried: tuple[str, ...] = ()
+    """Schedules that were looked at and not taken, and why."""
+
+    scratch_bytes: tuple[int, int] | None = None
+    """What one thread needs of the workspace, and each further one; known at once when there are no `sizes`."""
+
+    def workspace_bytes(self, threads: int, sizes: Mapping[str, int] | None = None) -> int:
+        if self.scratch_bytes is not None:
+            first, further = self.scratch_bytes
+            return first + (threads - 1) * further
+        needed: int = _workspace_of_loops(self.loops, threads, sizes)
+        return needed
+
+
+_workspace_of_loops = later("tensorlang.driver:workspace_of_loops")

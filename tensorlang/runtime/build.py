@@ -1,0 +1,137 @@
+"""From a graph to an executable: kernels compiled, values and constants placed, one entry point that calls the kernels in order.
+
+slots    every buffer of every kernel is one of the bases of the entry point plus an offset, known when it is compiled
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from codegen.llvm.program import KernelCall, Slot
+from codegen.llvm.program import Program as Entry
+from tensorlang.artifact import Artifact
+from tensorlang.diagnostics import InternalError
+from tensorlang.driver import Rules
+from tensorlang.graph.nodes import Graph, Kernel
+from tensorlang.graph.passes.layout import layouts_of
+from tensorlang.graph.pipeline import optimise
+from tensorlang.graph.plan import Arena, Constant, Input, Output, Place, Plan, planned
+from tensorlang.graph.programs import program_key
+from tensorlang.runtime.bundle import Draft
+from tensorlang.runtime.constants import Places, in_memory, places_of
+from tensorlang.runtime.executable import Executable, Parts, Progress, Toolchain, assembled, quiet, workspace_threads
+from tensorlang.schedule.layout import Layout
+from tensorlang.tensor.nodes import Program
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A kernel to compile: its program, the layouts of its buffers, which parameters are constants, and the schedules to choose from."""
+
+    program: Program
+    layouts: Mapping[str, Layout]
+    constants: frozenset[str]
+    rules: Rules | None = None
+
+
+def built(loaded: Graph, toolchain: Toolchain, progress: Progress, key: str | None) -> Executable:
+    """Return an imported graph compiled, and keep it under `key` where that is given."""
+    outputs = loaded.outputs
+    graph = optimise(loaded, toolchain.wishes, tiles=toolchain.tiles)
+    if key is None:
+        return build(graph, toolchain, progress, outputs)
+    draft = Draft(key, toolchain)
+    try:
+        executable = build(graph, toolchain, progress, outputs, draft.place)
+        draft.finish(executable.parts)
+    finally:
+        draft.drop()
+    return executable
+
+
+def build(
+    graph: Graph,
+    toolchain: Toolchain,
+    progress: Progress = quiet,
+    names: Sequence[str] | None = None,
+    place: Callable[[Graph, Places], Array] = in_memory,
+) -> Executable:
+    """Return a graph that went through the pipeline as an executable. Kernels with equal programs are compiled once. `names`: what the
+    model calls the outputs, when that differs; `place` puts the constants into one block, while the kernels are compiled."""
+    places = places_of(graph)
+    with ThreadPoolExecutor(1) as beside:
+        block = beside.submit(place, graph, places)
+        parts = _parts(graph, toolchain, progress, places)
+        return assembled(replace(parts, constants=block.result(), names=tuple(names or graph.outputs)), toolchain)
+
+
+def _parts(graph: Graph, toolchain: Toolchain, progress: Progress, places: Places) -> Parts:
+    """Return the compiled kernels and the plan of a graph, without its constants."""
+    kernels = tuple(node for node in graph.nodes if isinstance(node, Kernel))
+    artifacts = _compiled(graph, kernels, toolchain, progress)
+    scratch = {node.name: made.workspace_bytes(workspace_threads(made)) for node, made in zip(kernels, artifacts, strict=True)}
+    plan = planned(graph, scratch)
+    slots = _Slots(graph, plan, places.offsets)
+    calls = tuple(slots.call(node, made) for node, made in zip(kernels, artifacts, strict=True))
+    entry = Entry(calls, threads=toolchain.threads)
+    return Parts(replace(graph, constants={}), plan, kernels, artifacts, np.empty(0, np.uint8), entry, graph.outputs)
+
+
+def job_of(graph: Graph, node: Kernel) -> Job:
+    """Return what is to be compiled for a kernel."""
+    pairs = zip(node.program.params, node.inputs, strict=True)
+    return Job(node.program, layouts_of(graph, node), frozenset(p.name for p, v in pairs if v in graph.constants))
+
+
+# ---------------------------------------------------------------- kernels, slots, constants
+
+
+def _compiled(graph: Graph, kernels: Sequence[Kernel], toolchain: Toolchain, progress: Progress) -> tuple[Artifact, ...]:
+    jobs: dict[str, Job] = {}
+    keys: list[str] = []
+    for node in kernels:
+        job = job_of(graph, node)
+        keys.append(repr((program_key(job.program), sorted(job.layouts.items(), key=lambda item: item[0]), sorted(job.constants))))
+        jobs.setdefault(keys[-1], job)
+    made = dict(zip(jobs, toolchain.compile(list(jobs.values()), progress), strict=True))
+    return tuple(made[key] for key in keys)
+
+
+@dataclass(frozen=True, slots=True)
+class _Slots:
+    """Places as bases and offsets."""
+
+    graph: Graph
+    plan: Plan
+    constants: Mapping[str, int]
+
+    def call(self, node: Kernel, artifact: Artifact) -> KernelCall:
+        names = (*(p.name for p in node.program.params), *node.program.results)
+        bound = dict(zip(names, (*node.inputs, *node.outputs), strict=True))
+        unknown = [name for name in artifact.params if name not in bound]
+        if unknown or artifact.sizes:
+            raise InternalError(
+                "link", f"kernel `{node.name}` has the buffers {unknown} and sizes {artifact.sizes} that nothing is bound to"
+            )
+        scratch = self.plan.workspaces.get(node.name)
+        workspace = None if scratch is None else self.slot(Arena(scratch))
+        return KernelCall(artifact.symbol, tuple(self.slot(self.plan.places[bound[name]]) for name in artifact.params), (), workspace)
+
+    def slot(self, place: Place) -> Slot:
+        outputs, inputs = len(self.graph.outputs), len(self.graph.inputs)
+        match place:
+            case Output(position, offset):
+                return Slot(position, offset)
+            case Input(position):
+                return Slot(outputs + position)
+            case Constant(name):
+                return Slot(outputs + inputs, self.constants[name])
+            case Arena(offset):
+                return Slot(outputs + inputs + 1, offset)

@@ -11,6 +11,7 @@ import onnx
 from onnx import ModelProto
 
 from stdlib.onnx.weights import randomise
+from tensorlang.diagnostics import error
 
 SHIPPED = ("resnet50", "mobilenet_v2", "squeezenet11", "vgg16", "convnext_tiny", "vit_base", "bert_base", "minilm_l6", "gpt2")
 LIGHT = (
@@ -32,7 +33,7 @@ def names() -> tuple[str, ...]:
 
 
 def load(name: str, seed: int = 0) -> ModelProto:
-    """Return the model with random weights. Raises KeyError for a name that is not in `names()`."""
+    """Return the model with random weights. Raises CompileError O0001 for a name that is not in `names()`."""
     return randomise(bare(name), seed)
 
 
@@ -43,5 +44,5 @@ def bare(name: str) -> ModelProto:
     elif name in LIGHT:
         source = files("onnx") / "backend" / "test" / "data" / "light" / f"{name}.onnx"
     else:
-        raise KeyError(f"no model is called {name!r}; there are {', '.join(names())}")
+        raise error("O0001", f"no model is called {name!r}", help=f"there are {', '.join(names())}")
     return onnx.load_from_string(source.read_bytes())

@@ -24,6 +24,8 @@ def load(
     sizes each combination of shapes is compiled on its own; with `symbolic` ones a kernel serves all shapes.
 
     Raises CompileError for a file that cannot be read or has mistakes, C0104 for a mode that is none, C0105 for other `sizes`."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise error("P020", f"a path is expected, not {type(path).__name__}", help="the text of a program is read by `tensorlang.parse`")
     return Operators(syntax.load(Path(path)), toolchain(threads=threads), known(mode), symbolic=_are_symbolic(sizes))
 
 

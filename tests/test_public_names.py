@@ -33,3 +33,9 @@ def test_another_name_is_an_attribute_error() -> None:
 def test_importing_the_package_imports_nothing_else() -> None:
     code = "import sys, tensorlang\nassert not {'numpy', 'llvmlite', 'lark', 'islpy', 'onnx'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("path", [3, None, b"ops.tl"])
+def test_a_path_that_is_none_is_an_error_with_a_code(path: object) -> None:
+    with pytest.raises(tl.CompileError, match="P020"):
+        tl.load(path)  # type: ignore[arg-type]

@@ -11,6 +11,7 @@ from onnx_evaluate import evaluate
 
 from stdlib import models
 from stdlib.onnx import Importer
+from tensorlang.diagnostics import CompileError
 from tensorlang.graph.nodes import Kernel
 from tensorlang.graph.verify import verify
 
@@ -42,7 +43,7 @@ def test_random_weights_are_the_same_for_the_same_seed() -> None:
 
 
 def test_names_that_are_no_model_are_refused() -> None:
-    with pytest.raises(KeyError, match="resnet50"):
+    with pytest.raises(CompileError, match="resnet50"):
         models.load("resnet51")
 
 

@@ -7,6 +7,7 @@
     own         what only widens a value is repeated for each reader
     fuse        groups become one kernel
     requantise  what is dequantised where it is quantised stays a float
+    chain       so do a product, a softmax of it and a product of that
     winograd    convolutions by minimal filtering, where that is worth it
     layout      values that kernels want in blocks are kept in blocks
     joins       what is concatenated is written in its place at once
@@ -21,6 +22,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from tensorlang.graph.nodes import Graph, Kernel
+from tensorlang.graph.passes.chain import chain
 from tensorlang.graph.passes.cse import cse
 from tensorlang.graph.passes.dce import dce
 from tensorlang.graph.passes.fold import fold
@@ -79,7 +81,7 @@ def optimise(graph: Graph, wishes: Wishes = no_wishes, dump: Dump = silent, *, t
         graph = step(transform, graph)
     graph = _settled(graph, step, ALGEBRA)
     graph = _settled(step(views, graph), step, (identities, dce))
-    graph = step(requantise, step(dce, step(fuse, step(own, graph))))
+    graph = step(dce, step(chain, step(requantise, step(dce, step(fuse, step(own, graph))))))
     graph = verify(winograd(graph, tiles), "winograd")
     dump("winograd", graph)
     graph = verify(layout(graph, wishes), "layout")

@@ -49,7 +49,7 @@ def clusters(d: Deriver) -> list[Cluster]:
                 continue
             if not readers_of.get(made) or not set(readers_of[made]) <= inside:
                 continue
-            shared = min(depth, len(candidate.axes), *(_agreement(m, candidate) for m in members if made in definition_reads(m)))
+            shared = min(depth, len(candidate.axes), *(agreement(m, candidate) for m in members if made in definition_reads(m)))
             if shared == len(head.axes) and _walks_axes(d, candidate):
                 shared -= 1
             if shared > 0 and candidate.tensors[0].shape[:shared] == head.tensors[0].shape[:shared]:
@@ -61,7 +61,8 @@ def clusters(d: Deriver) -> list[Cluster]:
 
 
 def recurs(program: Program, definition: Definition) -> bool:
-    group = next(g for g in components(program) if definition in g)
+    name = definition.tensors[0].name
+    group = next(g for g in components(program) if any(x.tensors[0].name == name for x in g))
     return len(group) > 1 or reads_itself(definition)
 
 
@@ -70,7 +71,7 @@ def _walks_axes(d: Deriver, definition: Definition) -> bool:
     return vector_axis(d, definition) in definition.axes
 
 
-def _agreement(reader: Definition, read: Definition) -> int:
+def agreement(reader: Definition, read: Definition) -> int:
     """Return along how many leading axes `reader` reads `read` at its own point."""
     depth = len(read.axes)
     for piece in reader.pieces:

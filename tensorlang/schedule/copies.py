@@ -141,7 +141,8 @@ def _shape_copy(state: State, directive: syntax.Directive, copy: Stage, dims: tu
         if loop is None:
             return
         order.append(loop)
-    order = [*(loop for loop in copy.loops if loop not in order and copy.extents[loop] == 1), *order]
+    # What is copied inside a loop of its reader has but one iteration along the axes that the loop fixes.
+    order = [*(loop for loop in copy.loops if loop not in order and (copy.extents[loop] == 1 or copy.inside is not None)), *order]
     if len(set(order)) == len(copy.loops) == len(order) and set(order) == set(copy.loops):
         permute(copy, order)
         extent = copy.extents[order[-1]]

@@ -23,7 +23,8 @@ What guards and directives may ask for: `lanes`, `registers`, `threads`, the ext
 (`rank(batch)`) and their iterations (`prod(i..)`), in a pointwise tensor
 `together` (how many points of m or n; in rows, how many of i), `partial` (over how many partial results to spread r), and for a contraction
 `b.reuse` (how often an element of b is used), `b.unit` (whether it is contiguous along j), `b.pack` (whether to copy it first into the
-order of the tile), `a.padded`, and `a.block`. Between
+order of the tile), `a.padded`, `a.block`, and `a.tiles`: where rows of a are computed from products of the same operator, how many register
+tiles of them to compute at a time, else 0. Between
 transformations `h.tile` and `w.tile` are the sides of a tile of y and `h.block`, `w.block` those of a block of tiles that is transformed at
 once; `i.block`, `j.block` and `m.vectors` are the sides of the register tile.
 """
@@ -36,7 +37,8 @@ from math import prod
 from typing import TypeAlias
 
 from codegen.dtypes import compute_dtype
-from tensorlang.schedule.clusters import Cluster, recurs
+from tensorlang.schedule.chains import tiles_of_rows
+from tensorlang.schedule.clusters import Cluster, clusters, recurs
 from tensorlang.schedule.deriver import PARALLEL_WORK, Deriver, is_worth, shared_loops
 from tensorlang.schedule.expand import Scope
 from tensorlang.schedule.pack import is_padding, pack
@@ -151,7 +153,7 @@ def match_role(d: Deriver, cluster: Cluster, role: sx.Role) -> Match | None:
 
 def asked(role: sx.Role) -> dict[str, tuple[int, ...] | None]:
     """Return what guards of a role's schedule may ask for, with no values."""
-    facts = ("reuse", "unit", "pack", "padded", "block", "vectors")
+    facts = ("reuse", "unit", "pack", "padded", "block", "vectors", "tiles")
     of_tensors = [f"{t.removesuffix('..')}.{fact}" for t in role.groups[0] for fact in facts]
     of_loops = [f"{g.removesuffix('..')}.{fact}" for g in role.groups[1] for fact in ("extent", "tile", "block")]
     plain = ("lanes", "registers", "threads", "together", "partial")
@@ -221,9 +223,10 @@ def _contraction(d: Deriver, cluster: Cluster) -> Shape | None:
     rows = (*(n for n in c.batch if n not in in_b), *c.rows)
     columns = (*(j for j in c.columns if j != axis), axis)
     inner = tuple(k for k in c.inner if channel is None or k != channel[0])
+    given = any(p.name == c.x for p in d.program.params)
     facts: tuple[Mapping[str, int | bool], ...] = (
         {},
-        {"padded": c.padded, "block": channel[1] if channel else 1},
+        {"padded": c.padded, "block": channel[1] if channel else 1, "tiles": 0 if given else tiles_of_rows(d, clusters(d), definition, c)},
         {"reuse": reuse, "unit": unit, "pack": worth_packing(d, c, reuse, unit)},
     )
     classes = (batch, rows, columns, inner, (channel[0],) if channel else ())

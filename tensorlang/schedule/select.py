@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import operator as functions
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from polyhedral.expr import Expr as Affine
+from polyhedral.expr import Name as AffineName
 from tensorlang.check.binder import Given, TensorArg
 from tensorlang.check.bindings import Arg
 from tensorlang.check.module import Module
@@ -26,6 +27,7 @@ from tensorlang.check.signature import bind
 from tensorlang.check.values import Idx, Num, Packed, Str, Value
 from tensorlang.check.walk import descendants
 from tensorlang.diagnostics import CompileError, Diagnostic, error
+from tensorlang.schedule.chains import feeding, narrowed
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.clusters import Cluster, clusters
 from tensorlang.schedule.derive import derive_cluster
@@ -34,8 +36,10 @@ from tensorlang.schedule.expand import Pick, Scope, choices, expand
 from tensorlang.schedule.instructions import named
 from tensorlang.schedule.machine import Machine
 from tensorlang.schedule.plan import Plan, Storage
+from tensorlang.schedule.pointwise import stored_axis
 from tensorlang.schedule.roles import ROLES, Match, asked, match_role, spread_over
 from tensorlang.schedule.schedule import Schedule
+from tensorlang.schedule.shape import contraction
 from tensorlang.syntax import nodes as sx
 from tensorlang.syntax.printer import show
 from tensorlang.tensor import affine
@@ -429,6 +433,20 @@ class _Part:
     directives: tuple[sx.Directive, ...] = ()
     origin: str | None = None
     knobs: Mapping[str, int] = field(default_factory=dict)
+    inside: _Inside | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Inside:
+    """Where a part is computed: in `loop` of the part `reader`, `rows` rows at a time along its axis `axis`.
+
+    `copies`: loops of the part and the loops of the reader that stand around them; what is copied there serves all blocks."""
+
+    reader: _Part
+    loop: str
+    axis: int
+    rows: int
+    copies: Mapping[str, str]
 
 
 def _of_roles(request: _Request, wanted: Sequence[sx.Schedule], written: Sequence[sx.Schedule]) -> Chosen | None:
@@ -440,18 +458,19 @@ def _of_roles(request: _Request, wanted: Sequence[sx.Schedule], written: Sequenc
     parts = [_Part(c, [*_candidates(request, roles, d, c)]) for c in clusters(d)]
     if not any(s in wanted for part in parts for s, _ in part.candidates):
         return None
-    for part in parts:
-        _settle(request, d, part)
+    _settle_all(request, d, parts)
     while any(part.origin is not None for part in parts):
-        directives = (*d.schedule.directives, *(x for part in parts for x in part.directives))
+        around_first = sorted(parts, key=lambda part: part.inside is not None)
+        directives = (*d.schedule.directives, *(x for part in around_first for x in part.directives))
         schedule = Schedule(request.program.name, request.target, directives, named(request.module, directives))
         try:
             plan = proven(request.program, schedule, request.layouts)
         except CompileError as refused:
             part = _blamed(parts, refused)
             request.tried.append(Attempt(part.origin or "", f"refused: {refused.diagnostics[0].title}"))
+            part = part.inside.reader if part.inside is not None else part
             part.candidates = part.candidates[1:]
-            _settle(request, d, part)
+            _settle_all(request, d, parts)
             continue
         return _assembled(request, schedule, parts, plan)
     return None
@@ -479,29 +498,95 @@ def _candidates(request: _Request, roles: Sequence[sx.Schedule], d: Deriver, clu
             request.tried.append(Attempt(where(schedule), f"for `{cluster.head.tensors[0].name}`, {why}"))
 
 
-def _settle(request: _Request, d: Deriver, part: _Part) -> None:
+def _settle_all(request: _Request, d: Deriver, parts: Sequence[_Part]) -> None:
+    """Give every part directives, readers first: they say where what they read is computed."""
+    for part in parts:
+        part.inside = None
+    for part in reversed(parts):
+        _settle(request, d, part, parts)
+
+
+def _settle(request: _Request, d: Deriver, part: _Part, parts: Sequence[_Part]) -> None:
     """Give a part the directives of its first candidate, or derived ones."""
+    inside = part.inside
     if not part.candidates:
-        part.directives, part.origin, part.knobs = derive_cluster(d, part.cluster).directives, None, {}
+        alone = d if inside is None else replace(d, machine=replace(d.machine, threads=1))
+        part.directives, part.origin, part.knobs = derive_cluster(alone, part.cluster).directives, None, {}
+    else:
+        schedule, match = part.candidates[0]
+        assert schedule.role is not None
+        block = match_role(d, narrowed(part.cluster, inside.axis, inside.rows), schedule.role) if inside is not None else None
+        if block is not None:
+            match = replace(match, tiles=block.tiles, extents=block.extents, facts={**match.facts, "together": block.facts["together"]})
+        scope = Scope(
+            request.module,
+            _picker(request.knobs, [], match.tiles),
+            names={n: tuple(sx.Id(x) for x in values) for n, values in match.names.items()},
+            role=True,
+            stages=dict(match.stages),
+            taken=frozenset(program_names(d.program)),
+            stored=frozenset(d.layouts),
+            extents=dict(match.extents),
+            axes=dict(match.axes),
+            indexed=match.indexed,
+        )
+        scope.names |= {n: (sx.Number(str(int(v))),) for n, v in match.facts.items() if isinstance(v, int)}
+        if inside is None:
+            scope.spread = spread_over(d, part.cluster, scope)
+        part.directives, part.origin = tuple(expand(scope, schedule.body)), where(schedule)
+        part.knobs = scope.knobs
+        _feed(d, part, scope, parts)
+    if inside is not None:
+        part.directives = (*(_copied(x, inside) for x in part.directives), *_computed_at(part, inside))
+
+
+def _feed(d: Deriver, part: _Part, scope: Scope, parts: Sequence[_Part]) -> None:
+    """Note for the parts that make the rows of a product where its directives have them computed."""
+    head = part.cluster.head
+    axis = stored_axis(d, head) if head.axes and len(head.pieces) == 1 else None
+    c = contraction(head, axis) if axis is not None else None
+    placed = {_operand(x): x for x in part.directives if x.name == "at"}
+    made = feeding(d, [p.cluster for p in parts], head, c) if c is not None and c.x in placed else None
+    if made is None or c is None:
         return
-    schedule, match = part.candidates[0]
-    assert schedule.role is not None
-    scope = Scope(
-        request.module,
-        _picker(request.knobs, [], match.tiles),
-        names={n: tuple(sx.Id(x) for x in values) for n, values in match.names.items()},
-        role=True,
-        stages=dict(match.stages),
-        taken=frozenset(program_names(d.program)),
-        stored=frozenset(d.layouts),
-        extents=dict(match.extents),
-        axes=dict(match.axes),
-        indexed=match.indexed,
-    )
-    scope.names |= {n: (sx.Number(str(int(v))),) for n, v in match.facts.items() if isinstance(v, int)}
-    scope.spread = spread_over(d, part.cluster, scope)
-    part.directives, part.origin = tuple(expand(scope, schedule.body)), where(schedule)
-    part.knobs = scope.knobs
+    own, row = head.tensors[0].name, c.rows[0]
+    loop = _place(placed[c.x])
+    rows = 1
+    for name, along in scope.axes.items():
+        if along == row and name not in scope.gone and name != loop:
+            rows *= scope.extents.get(name) or 1
+    fixed = {slot.name: at for at, slot in enumerate(c.x_read.index) if isinstance(slot, AffineName) and slot.name in c.batch}
+    for cluster in made.clusters:
+        producer = next(p for p in parts if p.cluster is cluster)
+        made_of = cluster.head
+        copies = {f"{made_of.tensors[0].name}.{made_of.axes[at]}": f"{own}.{name}" for name, at in fixed.items()}
+        producer.inside = _Inside(part, loop, made.row, rows, copies)
+
+
+def _operand(d: sx.Directive) -> str:
+    [operand] = d.operands
+    return operand.name if isinstance(operand, sx.Id) else ""
+
+
+def _place(d: sx.Directive) -> str:
+    """Return the loop after `at` in a directive, or nothing."""
+    found = [o.name for p in d.phrases if p.preposition == "at" for o in p.operands if isinstance(o, sx.Id)]
+    return found[0] if found else ""
+
+
+def _copied(d: sx.Directive, inside: _Inside) -> sx.Directive:
+    """Return the directive with what it copies copied in the loop of the reader that fixes as much."""
+    to = inside.copies.get(_place(d)) if d.name == "pack" else None
+    if to is None:
+        return d
+    return replace(d, phrases=tuple(replace(p, operands=(sx.Id(to),)) if p.preposition == "at" else p for p in d.phrases))
+
+
+def _computed_at(part: _Part, inside: _Inside) -> tuple[sx.Directive, ...]:
+    made = part.cluster.head.tensors[0].name
+    if any(x.name == "at" and _operand(x) == made for x in inside.reader.directives):
+        return ()
+    return (sx.Directive("at", (sx.Id(made),), (sx.Phrase("at", (sx.Id(inside.loop),)),)),)
 
 
 def _blamed(parts: Sequence[_Part], refused: CompileError) -> _Part:

@@ -273,7 +273,43 @@ op attention(q: f32[L, E], k: f32[S, E], v: f32[S, E]) -> (y: f32[L, E]) {
     found = choose(m, "attention", program, {}, "cpu", SERIAL)
     assert found is not None
     assert "contraction" in found.origin and "row_reduction" in found.origin
+    assert {"at p at y.ib", "at s at y.ib", "at m at p.io", "pack k as [s.jo, s.e, s.jt]"} <= set(directives(found))
+    plan = proven(program, found.schedule)
+    assert all(plan.depth[t] >= 1 for t in ("s", "m", "p"))
+
+
+def test_keys_are_copied_once_for_all_blocks_of_queries():
+    text = """
+op attention(q: f32[H, L, E], k: f32[H, S, E], v: f32[H, S, E]) -> (y: f32[H, L, E]) {
+    s[h, i, j] = sum(e) q[h, i, e] * k[h, j, e]
+    m[h, i]    = max(j) s[h, i, j]
+    p[h, i, j] = exp(s[h, i, j] - m[h, i])
+    y[h, i, e] = sum(j) p[h, i, j] * v[h, j, e]
+}
+"""
+    m = module(text, library())
+    program = declared(m, "attention", H=5, L=140, S=72, E=32)
+    found = choose(m, "attention", program, {}, "cpu", Machine(threads=2))
+    assert {"pack k at y.h as [s.jo, s.e, s.jt]", "parallel y.h"} <= set(directives(found))
+    assert sum(d.startswith("parallel") for d in directives(found)) == 1
     proven(program, found.schedule)
+
+
+def test_products_of_few_rows_or_with_an_operand_that_others_read_are_computed_whole():
+    text = """
+op attention(q: f32[L, E], k: f32[S, E], v: f32[S, E]) -> (y: f32[L, E], p: f32[L, S]) {
+    s[i, j] = sum(e) q[i, e] * k[j, e]
+    m[i]    = max(j) s[i, j]
+    p[i, j] = exp(s[i, j] - m[i])
+    y[i, e] = sum(j) p[i, j] * v[j, e]
+}
+"""
+    m = module(text, library())
+    found = choose(m, "attention", declared(m, "attention", L=32, S=24, E=16), {}, "cpu", SERIAL)
+    assert not any(d.startswith("at") and "y." in d for d in directives(found))
+    m = module(text.replace(", p: f32[L, S]", ""), library())
+    found = choose(m, "attention", declared(m, "attention", L=3, S=24, E=16), {}, "cpu", SERIAL)
+    assert not any(d.startswith("at") and "y." in d for d in directives(found))
 
 
 @pytest.mark.parametrize(

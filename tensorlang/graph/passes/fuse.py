@@ -9,6 +9,7 @@ A group is at most one anchor (a program that reduces: contraction, convolution,
     epilogue   pointwise kernels that read the anchor's result in place, together with each other: the longest run that leaves one value
                that others read. All inner values vanish. Later anchors choose first: in a residual block the other branch is ready by then.
                What only widens at the end of a run (a cast, dequantising) is left to the readers: the narrow value is stored.
+               A transpose after it that leaves the last axis where it is joins a contraction, too.
     prologue   pointwise kernels all of whose readers are in one group, when reading them again costs less than storing them:
                  before pointwise readers      anything read in place; movements; cheap programs
                  before a contraction          transposes alone: arithmetic would be repeated for every use of the element
@@ -64,7 +65,8 @@ def groups(graph: Graph) -> list[tuple[Kernel, ...]]:
     assigned: dict[str, list[Kernel]] = {}
     for node in reversed(facts.kernels):
         if facts.kind[node.name].anchor and node.name not in assigned:
-            _claim([node, *_epilogue(facts, node, assigned)], assigned)
+            run = _epilogue(facts, node, assigned)
+            _claim([node, *run, *_moved(facts, [node, *run][-1], node, assigned)], assigned)
     for node in reversed(facts.kernels):
         if node.name in assigned:
             continue
@@ -188,6 +190,20 @@ def _widens(facts: _Facts, node: Kernel, inner: set[str]) -> bool:
         return False
     wider = values[node.inputs[0]].dtype.size_bytes < values[result].dtype.size_bytes
     return wider and all(isinstance(r, Kernel) and _suits(facts, node, r) for r in facts.readers[result])
+
+
+def _moved(facts: _Facts, last: Kernel, anchor: Kernel, assigned: dict[str, list[Kernel]]) -> list[Kernel]:
+    """Return the transpose that alone reads what a contraction leaves, if vectors still run along the same axis: it only says where
+    the elements go."""
+    value = last.outputs[0]
+    readers = facts.readers[value]
+    if not facts.kind[anchor.name].contraction or value in facts.returned or len(readers) != 1:
+        return []
+    [node] = readers
+    perm = permutation(node.program) if isinstance(node, Kernel) and node.name not in assigned else None
+    if perm is None or not isinstance(node, Kernel) or perm[-1:] != (len(perm) - 1,) or node.program.mode != anchor.program.mode:
+        return []
+    return [node]
 
 
 def _after(facts: _Facts, anchor: Kernel) -> list[Kernel]:

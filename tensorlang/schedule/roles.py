@@ -265,7 +265,7 @@ def _pointwise(d: Deriver, cluster: Cluster) -> Shape | None:
         return Shape(((own,), ()), (_full(own, definition.axes), (), _full(own, binders), *((),) * 4), lanes)
     at = definition.axes.index(axis)
     before, after = (others, ()) if block is None else (definition.axes[:at], definition.axes[at + 1 :])
-    crossing = crossing_axis(d, definition, axis) if block is None else None
+    crossing = crossing_axis(d, definition, axis)
     row = next((a for a in reversed(others) if (sizes[a] or 0) >= 4), None) if binders else None
     together = points_together(sizes[row]) if row is not None else 1
     row = row if together > 1 else None

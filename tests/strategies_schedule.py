@@ -427,7 +427,7 @@ def _inline(s: Schedule, seen: Outline, d: _Draw) -> Schedule | None:
 
 def _rfactor(s: Schedule, seen: Outline, d: _Draw) -> Schedule | None:
     binders = [b.name for x in seen.program.definitions for p in x.pieces for r in reduces(p.value) for b in r.binders]
-    return s.rfactor(d.random.choice(binders), d.factor()) if binders else None
+    return s.rfactor(d.random.choice(binders), d.factor(), stretches=d.random.random() < 0.5) if binders else None
 
 
 def _flatten(s: Schedule, seen: Outline, d: _Draw) -> Schedule | None:

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 from tensorlang.schedule.machine import Machine
 from tensorlang.schedule.plan import Storage
+from tensorlang.schedule.rfactor import rfactor
 from tensorlang.schedule.schedule import Schedule
-from tensorlang.schedule.shape import is_product, work_of_definition
+from tensorlang.schedule.shape import extents, is_product, work_of_definition
 from tensorlang.tensor.flatten import flatten
 from tensorlang.tensor.lift import lift
 from tensorlang.tensor.nodes import Definition, Program
-from tensorlang.tensor.walk import reads
+from tensorlang.tensor.walk import reads, reduces
 
 PARALLEL_WORK = 16_000
 """Scalar operations below which handing a part to another thread costs more than it saves."""
@@ -40,7 +41,28 @@ def deriver(program: Program, machine: Machine, layouts: Mapping[str, Storage], 
     lifted = lift(program)
     flat = flatten(lifted, frozenset(layouts))
     schedule = Schedule(program.name)
-    return deriver_of(flat, machine, layouts, constants, schedule if flat == lifted else schedule.flatten())
+    return _partial(deriver_of(flat, machine, layouts, constants, schedule if flat == lifted else schedule.flatten()))
+
+
+def _partial(d: Deriver) -> Deriver:
+    """Return the state with sums of everything in partial results, one for each of the stretches that threads take."""
+    for definition in d.program.definitions:
+        binder, length = _stretches(d, definition)
+        factored = rfactor(d.program, binder, length, stretches=True) if length else ""
+        if not isinstance(factored, str):
+            d = deriver_of(factored, d.machine, d.layouts, d.constants, d.schedule.rfactor(binder, length, stretches=True))
+    return d
+
+
+def _stretches(d: Deriver, definition: Definition) -> tuple[str, int]:
+    """Return what to cut a reduction to one element along, and into how long stretches; 0 where one thread is as fast."""
+    found = [r for p in definition.pieces for r in reduces(p.value)]
+    if definition.axes or len(found) != 1 or not is_worth(d, (definition,)) or reads_itself(definition):
+        return "", 0
+    binder = found[0].binders[0]
+    extent = extents(definition)[binder.name] or 0
+    length = 1 << max(0, (extent // (ITERATIONS_PER_THREAD // 2 * d.machine.threads)).bit_length() - 1)
+    return binder.name, length if extent >= 2 * length and length * extent > 0 else 0
 
 
 def deriver_of(

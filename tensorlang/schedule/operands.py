@@ -39,7 +39,7 @@ SHAPES = {
     "pack": "write `pack TENSOR as [DIM, …]` or `pack TENSOR at LOOP as [DIM, …]`",
     "layout": "write `layout TENSOR as [DIM, …]`",
     "fold": "write `fold TENSOR at AXIS by COUNT`",
-    "rfactor": "write `rfactor BINDER by COUNT`",
+    "rfactor": "write `rfactor BINDER by COUNT`, or `rfactor BINDER to LENGTH` for stretches",
     "prefetch": "write `prefetch TENSOR at LOOP by DISTANCE`",
 }
 

@@ -40,8 +40,9 @@ def _pack_rewrite(state: State, directive: syntax.Directive) -> None:
 
 def _rfactor_rewrite(state: State, directive: syntax.Directive) -> None:
     (name,) = operands.names(directive, directive.operands)
-    by = operands.positive(directive, operands.the(directive, "by"), state.knobs)
-    made = rfactor(state.program, name, by)
+    stretches = operands.phrase(directive, "to") is not None
+    by = operands.positive(directive, operands.the(directive, "to" if stretches else "by"), state.knobs)
+    made = rfactor(state.program, name, by, stretches=stretches)
     if isinstance(made, str):
         raise error("S0204", f"`{name}` cannot be factored out: {made}", directive.span)
     state.program = made

@@ -1,8 +1,12 @@
-"""Factor a reduction: partial results of interleaved subsets, then their combination.
+"""Factor a reduction: partial results of interleaved subsets, or of stretches of neighbours, then their combination.
 
     before   y[i] = sum(k) x[i, k]                                                   rfactor k by 4
     after    y.part[i, k.in] = sum(k.out in 0 .. ceildiv(K, 4), 4*k.out + k.in < K) x[i, 4*k.out + k.in]
              y[i]            = sum(k.in in 0 .. 4) y.part[i, k.in]
+
+    before   y[i] = sum(k) x[i, k]                                                   rfactor k to 4096
+    after    y.part[i, k.out] = sum(k.in in 0 .. 4096, 4096*k.out + k.in < K) x[i, 4096*k.out + k.in]
+             y[i]             = sum(k.out in 0 .. ceildiv(K, 4096)) y.part[i, k.out]
 
 Regroups the reduction, so it asks for a reducer that is associative and commutative and has an identity, and for a program that is not
 `strict`. An initial value (`from`) joins the final combination, once.
@@ -19,8 +23,9 @@ from tensorlang.tensor.nodes import Binder, Definition, Expr, Piece, Program, Re
 from tensorlang.tensor.walk import fresh_for, map_children, reduces, substitute
 
 
-def rfactor(program: Program, binder: str, by: int) -> Program | str:
-    """Return the program with the reduction over `binder` factored by `by`, or the reason why it cannot be."""
+def rfactor(program: Program, binder: str, by: int, *, stretches: bool = False) -> Program | str:
+    """Return the program with the reduction over `binder` factored into `by` interleaved partial results, or one for each of the
+    `stretches` of so many neighbours, or the reason why it cannot be."""
     found = [(d, p, r) for d in program.definitions for p in d.pieces for r in reduces(p.value) if any(b.name == binder for b in r.binders)]
     if not found:
         return f"there is no reduction over `{binder}`"
@@ -36,9 +41,14 @@ def rfactor(program: Program, binder: str, by: int) -> Program | str:
     outer, inner = fresh(f"{binder}.out"), fresh(f"{binder}.in")
     k = affine.add(old.lo, affine.scale(by, AffineName(outer)), inner)
     count = affine.ceil_div(affine.sub(old.hi, old.lo), by)
-    binders = tuple(Binder(outer, affine.ZERO, count) if b is old else b for b in reduce.binders)
+    width = affine.to_expr(by)
+    kept, parts, summed, length = (outer, count, inner, width) if stretches else (inner, width, outer, count)
+    binders = tuple(Binder(summed, affine.ZERO, length) if b is old else b for b in reduce.binders)
     to = {binder: k}
-    inside = affine.conj(affine.substitute_cond(reduce.where, to), affine.compare("<", k, old.hi))
+    extent = affine.difference(old.hi, old.lo)
+    inside = affine.substitute_cond(reduce.where, to)
+    if extent is None or extent % by:
+        inside = affine.conj(inside, affine.compare("<", k, old.hi))
     partial = replace(
         reduce,
         binders=binders,
@@ -48,13 +58,13 @@ def rfactor(program: Program, binder: str, by: int) -> Program | str:
         init=None,
     )
     name = fresh(f"{definition.tensors[0].name}.part")
-    axes = (*definition.axes, inner)
-    shape = (*definition.tensors[0].shape, affine.to_expr(by))
+    axes = (*definition.axes, kept)
+    shape = (*definition.tensors[0].shape, parts)
     tensor = Tensor(name, reduce.reducer.dtypes[0], shape, span=reduce.span)
     made = Definition((tensor,), axes, (Piece(partial, span=reduce.span),), span=reduce.span)
     lane = fresh(f"{binder}.lane")
     read = Read(name, (*(AffineName(a) for a in definition.axes), AffineName(lane)), span=reduce.span)
-    combined = replace(reduce, binders=(Binder(lane, affine.ZERO, affine.to_expr(by)),), body=(read,), where=TRUE, filter=None)
+    combined = replace(reduce, binders=(Binder(lane, affine.ZERO, parts),), body=(read,), where=TRUE, filter=None)
 
     def swap(e: Expr) -> Expr:
         return combined if e == reduce else map_children(swap, e)

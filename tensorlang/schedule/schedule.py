@@ -118,8 +118,8 @@ class Schedule:
         """Merge neighbouring axes that every access walks together; later directives name the merged axes (`h_w`)."""
         return self.then(_directive("flatten", []))
 
-    def rfactor(self, binder: str, by: int) -> Schedule:
-        return self.then(_directive("rfactor", [binder], [("by", [by])]))
+    def rfactor(self, binder: str, by: int, *, stretches: bool = False) -> Schedule:
+        return self.then(_directive("rfactor", [binder], [("to" if stretches else "by", [by])]))
 
     def __str__(self) -> str:
         return show(syntax.Schedule(self.operator, self.target, (), self.directives))

@@ -128,6 +128,7 @@ def test_factoring_keeps_the_initial_value_and_refuses_what_does_not_commute():
 }
 """
     right(program, "rfactor j by 4")
+    right(program, "rfactor j to 4")
     last = """ordered reducer last a b from none = b
 
 op keep(x: f32[N, M], s: f32[N]) -> (y: f32[N]) {

@@ -66,6 +66,7 @@ def step(s: Schedule, a: str, b: str, n: int, m: int, new: list[str]) -> list[Sc
         s.layout("h", (a, b)),
         s.fold("h", "i", n),
         s.rfactor("k", n),
+        s.rfactor("k", n, stretches=True),
         s.flatten(),
     ]
 

@@ -2,11 +2,14 @@
 
 from collections.abc import Mapping
 
+import numpy as np
 import pytest
 
+import tensorlang as tl
 from codegen.dtypes import f32
 from stdlib.library import library
 from tensorlang.check.instantiate import ArgType, instantiate
+from tensorlang.schedule.check import proven
 from tensorlang.schedule.deriver import shared_loops
 from tensorlang.schedule.machine import Machine
 from tensorlang.schedule.select import choose
@@ -51,3 +54,28 @@ def test_little_work_and_one_thread_stay_serial(operator: str, shapes: list[tupl
 @pytest.mark.parametrize(("operator", "shapes"), [("add", [(512, 512), (512, 512)]), ("matmul", [(256, 256), (256, 256)])])
 def test_much_work_is_shared(operator: str, shapes: list[tuple[int, ...]]) -> None:
     assert parallel(operator, shapes)
+
+
+@pytest.mark.parametrize("size", [1 << 17, 100_003])
+def test_a_sum_of_everything_is_made_of_partial_sums_by_all_threads(size: int) -> None:
+    program = instantiate(library(), "reduce_sum", [ArgType(f32, (size,))], {"axis": 0, "count": 1})
+    found = choose(library(), "reduce_sum", program, {"axis": 0, "count": 1}, "cpu", Machine(threads=2))
+    assert found is not None and "rfactor" in str(found.schedule) and "parallel y.part." in str(found.schedule)
+    proven(program, found.schedule)
+
+
+def test_a_short_sum_and_one_for_one_thread_are_made_at_once() -> None:
+    for size, threads in ((1000, 2), (1 << 20, 1)):
+        program = instantiate(library(), "reduce_sum", [ArgType(f32, (size,))], {"axis": 0, "count": 1})
+        found = choose(library(), "reduce_sum", program, {"axis": 0, "count": 1}, "cpu", Machine(threads=threads))
+        assert found is not None and "rfactor" not in str(found.schedule)
+
+
+def test_a_sum_of_everything_is_right_on_every_number_of_threads() -> None:
+    text = "op all(x: f64[N]) -> (y: f64[]) { y[] = sum(i) x[i] }"
+    for size in (70_001, 1 << 16):
+        x = np.random.default_rng(0).random(size)
+        for threads in (1, 2):
+            found = tl.parse(text, threads=threads).all(x)
+            # The error of a sum of n positive numbers is at most n rounding errors of it.
+            np.testing.assert_allclose(found, x.sum(), rtol=size * np.finfo(np.float64).eps)

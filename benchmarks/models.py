@@ -3,6 +3,7 @@
     python benchmarks/models.py                          all models and resnet50 at batch 8, 1 and 2 threads
     python benchmarks/models.py --quick resnet50 gpt2    two of them, for a first impression
     python benchmarks/models.py resnet50@8               at another batch
+    python benchmarks/models.py resnet50:int8            quantised
     python benchmarks/models.py --out docs/benchmarks/data/models
 
 Of each model: the largest error relative to the largest value, medians and our ratio to the best f32 peer and to OpenVINO in the precision
@@ -13,6 +14,7 @@ such a process, for ours and each peer.
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import subprocess
@@ -23,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import Array, Timing, available_threads, ceiling, error_of, machine, mark, paired, ratio, table, urgent, write  # isort: skip
+from inputs import random_inputs  # isort: skip
 
 import numpy as np
 import onnx
@@ -35,6 +38,8 @@ from tensorlang.shell.peers import Peer, Task, peers, runs
 
 BATCHED = ("resnet50@8",)
 """Models that are measured at another batch too."""
+QUANTISED = ("resnet50:int8", "bert_base:int8")
+"""Models that are measured in bytes, too, quantised with u8 activations (`:signed`: i8), where onnxruntime's quantiser is installed."""
 SATURATED = 16
 """A softmax with fewer distinct values than this says nothing about what is before it."""
 
@@ -46,7 +51,7 @@ def main() -> None:
         return
     counts = [t for t in arguments.threads if t <= available_threads()]
     results: list[dict[str, Any]] = []
-    for name in arguments.models or [*models.names(), *BATCHED]:
+    for name in arguments.models or [*models.names(), *BATCHED, *QUANTISED]:
         found = _model(name, counts, arguments)
         results.append(found)
         print(_line(found), file=sys.stderr, flush=True)
@@ -108,14 +113,14 @@ def _model(name: str, counts: list[int], arguments: argparse.Namespace) -> dict[
 def make(arguments: argparse.Namespace) -> dict[str, Any]:
     """Write the model, and random inputs for it."""
     name, _, batch = arguments.models[0].partition("@")
+    name, _, form = name.partition(":")
     model = models.load(name, 7)
     if batch:
         _set_batch(model, int(batch))
+    if form:
+        model = importlib.import_module("quantising").quantised(model, signed=form == "signed")
     onnx.save(model, arguments.file)
-    rng = np.random.default_rng(0)
-    constants = {i.name for i in model.graph.initializer}
-    inputs = [i for i in model.graph.input if i.name not in constants]
-    np.savez(arguments.feeds, **{i.name: _random(i, rng) for i in inputs})
+    np.savez(arguments.feeds, **random_inputs(model))  # type: ignore[arg-type]  # the names of arrays are arguments
     return {}
 
 
@@ -135,15 +140,6 @@ def _set_batch(model: onnx.ModelProto, batch: int) -> None:
 def _readers(arguments: argparse.Namespace) -> list[Peer]:
     """Return the peers that read models."""
     return [p for p in peers(arguments.peers) if p.name not in ("torch", "numpy")]
-
-
-def _random(value: onnx.ValueInfoProto, rng: np.random.Generator) -> Array:
-    kind = value.type.tensor_type
-    shape = [d.dim_value or 1 for d in kind.shape.dim]
-    dtype = onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type)
-    if np.issubdtype(dtype, np.floating):
-        return rng.standard_normal(shape).astype(dtype)
-    return np.ones(shape, dtype) if "mask" in value.name else rng.integers(0, 1000, shape).astype(dtype)
 
 
 def _compiled(arguments: argparse.Namespace) -> CompiledModel:

@@ -147,6 +147,33 @@ def test_a_result_that_is_not_quantised_keeps_its_float() -> None:
     assert sums(in_bytes(g)) == ["u8 x i8"]
 
 
+@pytest.mark.parametrize("zero", [0, 7])
+def test_integer_products_take_zero_points_off_the_sum(zero: int) -> None:
+    m = Model((4, 6))
+    q, s, z = (f"q{k}" for k in range(3))
+    m.nodes.append(helper.make_node("DynamicQuantizeLinear", ["x"], [q, s, z]))
+    w = m.rng.integers(-100, 100, (6, 5)).astype(np.int8)
+    total = m.op("MatMulInteger", q, m.constant(w), z, m.constant(np.array(zero, np.int8)))
+    g = m.graph(m.op("Mul", m.op("Cast", total, to=TensorProto.FLOAT), s))
+    x = values(4, 6)
+    assert np.array_equal(run(in_bytes(g), x), run(fold(tidy(g)), x))
+    assert sums(in_bytes(g)) == ["u8 x i8"]
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+def test_integer_convolutions_pad_with_the_zero_point(dtype: Any) -> None:
+    m = Model((1, 4, 6, 6))
+    s, z = m.constant(np.array(0.05, np.float32)), m.constant(np.array(11, dtype))
+    w = m.constant(m.rng.integers(-100, 100, (6, 4, 3, 3)).astype(np.int8))
+    scales, zeros = m.constant(m.rng.uniform(0.01, 0.02, 6).astype(np.float32)), m.constant(np.zeros(6, np.int8))
+    bias = m.constant(m.rng.integers(-500, 500, 6).astype(np.int32))
+    q = m.op("QuantizeLinear", "x", s, z)
+    y = m.op("QLinearConv", q, s, z, w, scales, zeros, s, z, bias, pads=[1, 1, 1, 1])
+    g = m.graph(m.op("DequantizeLinear", y, s, z))
+    agree(g, values(1, 4, 6, 6), 0.05)
+    assert sums(in_bytes(g)) == ["u8 x i8"]
+
+
 def test_unsigned_weights_become_signed_where_they_fit() -> None:
     m = Model((4, 6))
     g = m.graph(m.quantised(m.op("MatMul", m.quantised("x"), m.weights(6, 5, axis=1, dtype=np.uint8, zero=128)), 0.1))

@@ -8,8 +8,10 @@ one sum of f32 for an element. What the zero points add is known for constant op
 operand's bytes, a kernel of its own. Where the result is quantised at once, its scale is multiplied into the factor and the bias.
 
 The first operand is made unsigned and the second signed, the form in which processors multiply bytes: `q - 128` and `zero - 128` stand
-for the same number as `q` and `zero`, so `signs` lets whoever quantises a value do either. Left alone are programs in `strict` mode, values
-quantised with numbers that are not known, scales along a reduced dimension, and sums that could leave i32.
+for the same number as `q` and `zero`, so `signs` lets whoever quantises a value do either. Operators on integers, which take the zero
+points off before they multiply, become the same products; the zero point of their first operand may be known at run time alone. Left alone
+are programs in `strict` mode, values
+dequantised with numbers that are not known, scales along a reduced dimension, and sums that could leave i32.
 """
 
 from __future__ import annotations
@@ -27,7 +29,16 @@ from tensorlang.diagnostics import InternalError
 from tensorlang.graph.edit import consumers, fresh, members, producers, rebuilt
 from tensorlang.graph.nodes import Graph, Kernel, Node, Value
 from tensorlang.graph.programs import is_single, single_value
-from tensorlang.graph.quantised import Dequantising, Quantising, dequantise_program, dequantising, quantise_program, quantised, quantising
+from tensorlang.graph.quantised import (
+    Dequantising,
+    Quantising,
+    dequantise_program,
+    dequantising,
+    is_byte,
+    quantise_program,
+    quantised,
+    quantising,
+)
 from tensorlang.tensor import affine, walk
 from tensorlang.tensor.nodes import (
     Binary,
@@ -120,6 +131,8 @@ class _Operand:
     tensor: Tensor
     value: str
     bytes: Dequantising
+    unknown: Expr | None = None
+    """The zero point where it is not known when compiling."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +203,9 @@ def _turned(state: _State, name: str, dtype: DType) -> dict[str, Node] | None:
 def _contraction(state: _State, node: Kernel) -> _Contraction | None:
     program = node.program
     value = single_value(program)
-    if value is None or not is_single(program) or program.mode == "strict" or program.definitions[0].tensors[0].dtype != f32:
+    if value is None or not is_single(program) or program.mode == "strict":
+        return None
+    if program.definitions[0].tensors[0].dtype not in (f32, i32):
         return None
     terms = [t for t in _terms(value) if not (isinstance(t, Const) and t.value == 0)]
     sums = [t for t in terms if isinstance(t, Reduce)]
@@ -235,6 +250,10 @@ def _operand(state: _State, program: Program, bound: dict[str, str], e: Expr) ->
             pass
         case Select(inside, Read() as read, Const(0)):
             pass
+        case Binary("-", Cast(wide, inner), zero) if wide == i32:
+            return _less_zero(state, program, bound, inner, zero)
+        case Cast(wide, inner) if wide == i32:
+            return _less_zero(state, program, bound, inner, Const(0, i32))
         case _:
             return None
     if any(isinstance(slot, Dynamic) for slot in read.index) or read.tensor not in bound:
@@ -242,6 +261,40 @@ def _operand(state: _State, program: Program, bound: dict[str, str], e: Expr) ->
     found = state.dequantised(bound[read.tensor])
     tensor = next(p for p in program.params if p.name == read.tensor)
     return None if found is None else _Operand(read, inside, tensor, bound[read.tensor], found)
+
+
+def _less_zero(state: _State, program: Program, bound: dict[str, str], e: Expr, zero: Expr) -> _Operand | None:
+    """Return the operand `i32(e) - zero`, as operators on integers write it."""
+    inside: Expr | None = None
+    match e:
+        case Read() as read:
+            pass
+        case Select(inside, Read() as read, outside) if Cast(i32, outside) == zero or outside == zero:
+            pass
+        case _:
+            return None
+    tensor = next((p for p in program.params if p.name == read.tensor), None)
+    if tensor is None or not is_byte(tensor.dtype) or any(isinstance(slot, Dynamic) for slot in read.index):
+        return None
+    number = _uniform(state, bound, zero)
+    if number is None and (inside is not None or walk.index_names(zero)):
+        return None
+    found = Dequantising(bound[tensor.name], np.ones((), np.float32), np.array(number or 0), None)
+    return _Operand(read, inside, tensor, bound[tensor.name], found, zero if number is None else None)
+
+
+def _uniform(state: _State, bound: dict[str, str], zero: Expr) -> int | None:
+    """Return the one value of a constant."""
+    match zero:
+        case Const(number):
+            return int(number)
+        case Cast(_, Const(number)):
+            return int(number)
+        case Cast(_, Read(name)) if bound.get(name) in state.graph.constants:
+            array = state.graph.constants[bound[name]]
+            return int(array.flat[0]) if array.size and (array == array.flat[0]).all() else None
+        case _:
+            return None
 
 
 # ---------------------------------------------------------------- what takes its place
@@ -266,7 +319,9 @@ class _Building:
     def possible(self) -> bool:
         a, b, reduce = self.found.a, self.found.b, self.found.reduce
         count = prod(_extent(x) for x in reduce.binders)
-        if count == 0 or count >= LARGEST_SUM or a.bytes.dim is not None:
+        if count == 0 or (count >= LARGEST_SUM and not self.whole_numbers) or a.bytes.dim is not None:
+            return False
+        if b.unknown is not None or (a.unknown is not None and not self.constant(b)):
             return False
         if self.constant(b):
             known = self.slots(b, b.bytes.dim) is not None if b.bytes.dim is not None else True
@@ -282,6 +337,11 @@ class _Building:
         plain = all(isinstance(s, Name) and ranges.get(s.name) == _count(n) for s, n in slots)
         unit = {n for n, extent in ranges.items() if extent == 1}
         return plain and len(set(names)) == len(names) and {*names} | unit == {x.name for x in self.found.reduce.binders}
+
+    @property
+    def whole_numbers(self) -> bool:
+        """Whether the sum itself is asked for: it may wrap, as it would anyway."""
+        return self.found.program.definitions[0].tensors[0].dtype == i32
 
     def constant(self, operand: _Operand) -> bool:
         return operand.bytes.source in self.state.graph.constants
@@ -368,6 +428,8 @@ class _Building:
             self.params.append((replace(b.tensor, dtype=i8), b.bytes.source if same else state.constant(b.bytes.source, array, i8)))
             if za:
                 terms.append(self.known_sum(array, za))
+            if a.unknown is not None:
+                terms.append(Binary("*", a.unknown, self.known_sum(array, 1)))
         else:
             self.params.append((replace(b.tensor, dtype=i8), self.as_bytes(b, i8)))
             zb = self.to(i8, b, int(b.bytes.zero))
@@ -450,9 +512,9 @@ class _Building:
     def kernel(self, total: Expr) -> Kernel:
         found, node = self.found, self.node
         definition = found.program.definitions[0]
-        after = self.quantised_at_once()
+        after = None if self.whole_numbers else self.quantised_at_once()
         inverse = np.float64(1) if after is None else 1 / np.float64(after.scale)
-        value: Expr = Binary("*", Cast(f32, total), self.scale(inverse))
+        value: Expr = total if self.whole_numbers else Binary("*", Cast(f32, total), self.scale(inverse))
         for term in found.rest:
             value = Binary("+", value, self.rest(term, inverse))
         result, output, also = definition.tensors[0], node.outputs[0], tuple[str, ...]()

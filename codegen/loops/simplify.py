@@ -55,7 +55,7 @@ from codegen.loops.nodes import (
     ValueIndex,
     Var,
 )
-from codegen.loops.walk import Fresh, binders, map_expr, rename, substitute, substitute_stmt, walk
+from codegen.loops.walk import Fresh, Shared, binders, map_expr, rename, substitute, substitution, walk
 
 __all__ = ["affine", "range_of", "simplify", "simplify_index", "substitute"]
 
@@ -112,9 +112,10 @@ class _Simplifier:
         trips = difference(algebra.poly(hi), algebra.poly(lo))
         if algebra.nonnegative({m: -c for m, c in trips.items()}):
             return ()
-        if trips == {(): 1} or algebra.interval(trips) == (1, 1):
-            body = tuple(substitute_stmt(s, {loop.var: lo}) for s in self.unshared(loop.body))
-            return tuple(new for s in body for new in self.stmt(s, values))
+        if _is_one(algebra, trips):
+            fixed, body = _through({loop.var: lo}, loop.body, values)
+            shared = substitution(fixed)
+            return tuple(new for s in self.unshared(body) for new in self.stmt(shared(s), values))
         body = self.block(loop.body, values.algebra.with_loop(loop.var, lo, hi, loop.extent))
         return (replace(loop, lo=lo, hi=hi, body=body),) if body else ()
 
@@ -134,13 +135,33 @@ class _Simplifier:
         return rename(body, new)
 
 
+def _is_one(algebra: Algebra, trips: Poly) -> bool:
+    return trips == {(): 1} or algebra.interval(trips) == (1, 1)
+
+
+def _through(fixed: dict[str, Index], body: tuple[Stmt, ...], values: _Values) -> tuple[dict[str, Index], tuple[Stmt, ...]]:
+    """Return what loops that run once and stand alone in each other leave: their variables' values and the innermost body."""
+    match body:
+        case (For(var, lo, hi, inner),):
+            low, high = (values.index(substitute(e, fixed)) for e in (lo, hi))
+            if _is_one(values.algebra, difference(values.algebra.poly(high), values.algebra.poly(low))):
+                return _through({**fixed, var: low}, inner, values)
+        case _:
+            pass
+    return fixed, body
+
+
 class _Values:
     """Rewrites values and indices under one algebra."""
 
     def __init__(self, algebra: Algebra) -> None:
         self.algebra = replace(algebra, value=self.expr)
+        self._shared = Shared()
 
     def index(self, e: Index) -> Index:
+        return self._shared.of(e, self._index)
+
+    def _index(self, e: Index) -> Index:
         match self.algebra.simplify(e):
             case ValueIndex(IndexValue(inner)):
                 return inner
@@ -157,6 +178,8 @@ class _Values:
         match e:
             case Const() | Name():
                 return e
+            case Load():
+                return self._shared.of(e, self._load)
             case Select(cond, then, orelse):
                 return self._select(self.expr(cond), then, orelse)
         match map_expr(e, self.index, self.expr):
@@ -180,6 +203,10 @@ class _Values:
                 return value
             case other:
                 return other
+
+    def _load(self, e: Load) -> Load:
+        place = self.indices(e.index)
+        return e if place == e.index else Load(e.buffer, place)
 
     def assuming(self, cond: Expr, truth: bool) -> Algebra:
         """Return the algebra where `cond` is known to be `truth`."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import TypeAlias, assert_never, overload
+from typing import TypeAlias, TypeVar, assert_never, overload
 
 from codegen.loops.nodes import (
     Add,
@@ -47,6 +47,7 @@ from codegen.loops.nodes import (
 )
 
 Node: TypeAlias = Index | Expr | Stmt
+K = TypeVar("K", Index, Expr, Load)
 OnIndex: TypeAlias = Callable[[Index], Index]
 OnExpr: TypeAlias = Callable[[Expr], Expr]
 OnStmt: TypeAlias = Callable[[Stmt], Stmt]
@@ -247,26 +248,66 @@ def binders(*block: Stmt) -> Iterator[str]:
 # ---------------------------------------------------------------- substitution and names
 
 
+class Shared:
+    """Results by the object they were computed from: what stands in a statement several times as one object is rewritten once, and the
+    copies stay one object."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[object, object]] = {}
+
+    def of(self, e: K, f: Callable[[K], K]) -> K:
+        """Return `f(e)`, remembered."""
+        found = self._known.get(id(e))
+        if found is None:
+            found = self._known[id(e)] = (e, f(e))
+        return found[1]  # type: ignore[return-value]  # what was put there for `e`
+
+
 def substitute_index(e: Index, env: Mapping[str, Index]) -> Index:
     """Return `e` with the variables in `env` replaced."""
-    if isinstance(e, Var):
-        return env.get(e.name, e)
-    return map_index(e, lambda child: substitute_index(child, env), lambda child: substitute_expr(child, env))
+    return _Substitution(env).index(e)
 
 
 def substitute_expr(e: Expr, env: Mapping[str, Index]) -> Expr:
     """Return `e` with the variables in `env` replaced."""
-    return map_expr(e, lambda child: substitute_index(child, env), lambda child: substitute_expr(child, env))
+    return _Substitution(env).expr(e)
 
 
 def substitute_stmt(s: Stmt, env: Mapping[str, Index]) -> Stmt:
     """Return `s` with the variables in `env` replaced. No loop inside binds one of them or a variable of their replacements."""
-    return map_stmt(
-        s,
-        lambda child: substitute_index(child, env),
-        lambda child: substitute_expr(child, env),
-        lambda child: substitute_stmt(child, env),
-    )
+    return _Substitution(env).stmt(s)
+
+
+def substitution(env: Mapping[str, Index]) -> OnStmt:
+    """Return `substitute_stmt` for several statements that may have parts in common."""
+    return _Substitution(env).stmt
+
+
+class _Substitution:
+    def __init__(self, env: Mapping[str, Index]) -> None:
+        self._env = env
+        self._shared = Shared()
+
+    def index(self, e: Index) -> Index:
+        match e:
+            case Int():
+                return e
+            case Var(name):
+                return self._env.get(name, e)
+            case _:
+                return self._shared.of(e, self._index)
+
+    def _index(self, e: Index) -> Index:
+        return map_index(e, self.index, self.expr)
+
+    def expr(self, e: Expr) -> Expr:
+        return self._shared.of(e, self._expr)
+
+    def _expr(self, e: Expr) -> Expr:
+        return map_expr(e, self.index, self.expr)
+
+    def stmt(self, s: Stmt) -> Stmt:
+        return map_stmt(s, self.index, self.expr, self.stmt)
 
 
 @overload
@@ -289,19 +330,26 @@ def substitute(e: Node, env: Mapping[str, Index]) -> Node:
 def rename(block: tuple[Stmt, ...], new: Mapping[str, str]) -> tuple[Stmt, ...]:
     """Return `block` with values, buffers and loop variables renamed, where they are bound and where they are used."""
 
+    shared = Shared()
+
     def index(e: Index) -> Index:
         match e:
+            case Int():
+                return e
             case Var(name):
-                return Var(new.get(name, name))
+                return Var(new[name]) if name in new else e
             case _:
-                return map_index(e, index, expr)
+                return shared.of(e, lambda whole: map_index(whole, index, expr))
 
     def expr(e: Expr) -> Expr:
+        return shared.of(e, renamed)
+
+    def renamed(e: Expr) -> Expr:
         match map_expr(e, index, expr):
-            case Name(name):
-                return Name(new.get(name, name))
-            case Load(buffer, place):
-                return Load(new.get(buffer, buffer), place)
+            case Name(name) if name in new:
+                return Name(new[name])
+            case Load(buffer, place) if buffer in new:
+                return Load(new[buffer], place)
             case other:
                 return other
 

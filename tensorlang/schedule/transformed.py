@@ -210,7 +210,8 @@ def _registers(tiles: tuple[int, ...], counts: tuple[int, ...], columns: int, la
                 if height * vectors + vectors + 1 > registers - 1:
                     continue
                 step = max(4.0, height * vectors / 2, (height + vectors) / 2) + 0.15 * vectors
-                steps = prod(tiles) // height * -(-columns // (vectors * lanes))
+                ragged = 1.03 if columns % (vectors * lanes) else 1.0
+                steps = prod(tiles) // height * -(-columns // (vectors * lanes)) * ragged
                 rows = (*(1,) * (len(tiles) - 2), down, across)[-len(tiles) :]
                 if best is None or step * steps < best.cycles * 0.995:
                     best = Blocks(tiles, rows, vectors, step * steps)

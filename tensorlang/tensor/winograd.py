@@ -30,9 +30,25 @@ from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.tensor import affine
 from tensorlang.tensor.combine import combined
-from tensorlang.tensor.nodes import Binary, Binder, Const, Definition, Dynamic, Expr, Holds, Piece, Program, Read, Reduce, Select, Tensor
+from tensorlang.tensor.nodes import (
+    Binary,
+    Binder,
+    Const,
+    Definition,
+    Dynamic,
+    Expr,
+    Holds,
+    Let,
+    Name,
+    Piece,
+    Program,
+    Read,
+    Reduce,
+    Select,
+    Tensor,
+)
 from tensorlang.tensor.padding import in_range
-from tensorlang.tensor.toom import Filtering, filtering
+from tensorlang.tensor.toom import Filtering, Matrix, filtering
 from tensorlang.tensor.walk import Fresh, fresh_for, map_children, reduces, tensor_table
 
 Array = np.ndarray[Any, Any]
@@ -297,12 +313,12 @@ class _Rewriting:
                     values.append(_read(out[-1], (*found.shared, *tiles, *inside, channel)))
                 else:
                     values.append(self._point(tiles, inside, channel))
-            rows = combined(algorithm.input, values, found.dtype)
+            value = self._row(AffineName(points[k]), algorithm.input, values)
             axes = (
                 (*found.shared, *points, *tiles, channel) if last else (*found.shared, *tiles, *points[: k + 1], *places[k + 1 :], channel)
             )
             name = self.fresh(f"{found.x.tensor}.{'tiles' if last else 'rows'}")
-            out.append(_definition(name, found.dtype, axes, extents, _chosen(AffineName(points[k]), rows)))
+            out.append(_definition(name, found.dtype, axes, extents, value))
         return out
 
     def _point(self, tiles: list[str], inside: Sequence[str | int], channel: str) -> Expr:
@@ -344,9 +360,9 @@ class _Rewriting:
         for k, algorithm in enumerate(self.algorithms[:-1]):
             source = out[-1] if out else product
             values = [self._inner(source, not out, tiles, [*places[:k], n, *points[k + 1 :]]) for n in range(algorithm.products)]
-            rows = combined(algorithm.output, values, found.dtype)
+            value = self._row(AffineName(places[k]), algorithm.output, values)
             axes = (*found.shared, *tiles, *places[: k + 1], *points[k + 1 :], found.column)
-            out.append(_definition(self.fresh("rows"), found.dtype, axes, extents, _chosen(AffineName(places[k]), rows)))
+            out.append(_definition(self.fresh("rows"), found.dtype, axes, extents, value))
         return out
 
     def _inner(self, source: Definition, whole: bool, tiles: Sequence[Affine | str], inside: Sequence[Affine | str | int]) -> Expr:
@@ -361,7 +377,15 @@ class _Rewriting:
         tiles = [affine.floor(AffineName(w.axis), f.outputs) for w, f in zip(windows, algorithms, strict=True)]
         places = [affine.mod(AffineName(w.axis), f.outputs) for w, f in zip(windows, algorithms, strict=True)]
         values = [self._inner(source, whole, tiles, [*places[:-1], n]) for n in range(algorithms[-1].products)]
-        return _chosen(places[-1], combined(algorithms[-1].output, values, self.found.dtype))
+        return self._row(places[-1], algorithms[-1].output, values)
+
+    def _row(self, index: Affine, matrix: Matrix, values: Sequence[Expr]) -> Expr:
+        """Return row number `index` of `matrix · values`. Every value has a name, so that it is written once."""
+        names = [self.fresh(f"v{k}") for k in range(len(values))]
+        out = _chosen(index, combined(matrix, [Name(n) for n in names], self.found.dtype))
+        for name, value in zip(reversed(names), reversed(values), strict=True):
+            out = Let(name, value, out)
+        return out
 
 
 def _read(source: Definition, index: Sequence[Affine | str | int]) -> Read:

@@ -110,7 +110,8 @@ def test_one_rewritten_equation_can_be_read() -> None:
     found = convolution(conv(given_, stride=(1,), dilation=(1,), lo=(1,), hi=(1,)))
     assert found is not None
     lines = [line.strip().replace("`", "") for line in show(by_filtering(found, (2,))).splitlines()]
-    assert any("x.tiles[n, g, a, i, c_1] = if a == 0 then" in line for line in lines)
+    assert any("x.tiles[n, g, a, i, c_1] = let v0 = (if 2*i - 1 >= 0" in line for line in lines)
+    assert any("(if a == 0 then v0 - v2 else (if a == 1 then v1 + v2 else (if a == 2 then v1 - v2 else v1 - v3))" in line for line in lines)
     assert any("= sum(c_2 in 0..1) x.tiles[n, g, a, i, c_2] * w[(g, f), c_2, a]" in line for line in lines)
 
 

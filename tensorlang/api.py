@@ -20,7 +20,7 @@ from tensorlang.runtime.executable import Progress, quiet
 from tensorlang.runtime.model import CompiledModel
 from tensorlang.runtime.toolchain import toolchain
 
-PRECISIONS = ("f32",)
+PRECISIONS = ("f32", "bf16")
 
 
 @runtime_checkable
@@ -51,11 +51,12 @@ def compile(
 
     `threads` None uses all processors. With `winograd`, convolutions may be computed by minimal filtering, which rounds differently:
     with about six times the error of plain sums. `shapes` fixes shapes that the model leaves open; without it each call of `run` brings
-    its own.
+    its own. `precision` "bf16": what convolutions and matrix products multiply is rounded to bf16, sums and all else stay f32.
+
     Raises CompileError: O0001 when no importer reads the model, C0101 to C0103 for target and precision, O… for the model itself."""
     if precision not in PRECISIONS:
         raise error("C0103", f"not supported yet: precision `{precision}`", help=f"known are {', '.join(f'`{p}`' for p in PRECISIONS)}")
-    tools = toolchain(target, threads, winograd=winograd)
+    tools = toolchain(target, threads, winograd=winograd and precision == "f32", precision=precision)
     _check_shapes(shapes)
     content = fingerprint(model) if importers is None else None
     key = None if content is None else lambda found: bundle_key(content, offers_digest(), found, tools)

@@ -284,7 +284,7 @@ def _show_model(file: Path, stage: Stage | None, tools: Toolchain) -> None:
     if stage not in (None, Stage.graph):
         raise _no_stage(stage.value if stage else "", "a model", ["graph"])
     graph = importer_of(str(file)).load(str(file))
-    sys.stdout.write(show_graph(optimise(graph, tools.wishes, tiles=tools.tiles)))
+    sys.stdout.write(show_graph(optimise(graph, tools.wishes, tiles=tools.tiles, precision=tools.precision)))
 
 
 def _no_stage(stage: str, what: str, there: Sequence[str]) -> CompileError:

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import permutations, product
 
 from codegen.llvm.cache import Cache, cache_key
+from codegen.llvm.dot import pairs
 from codegen.llvm.emit import emit
 from codegen.llvm.jit import assembly, compile_object
 from codegen.llvm.target import Target
@@ -23,6 +24,7 @@ from codegen.llvm.workspace import workspace_bytes
 from codegen.loops.combine import combine
 from codegen.loops.contract import contract
 from codegen.loops.demote import demote
+from codegen.loops.dots import BITS
 from codegen.loops.hoist import hoist
 from codegen.loops.nodes import Function
 from codegen.loops.parser import parse as parse_loops
@@ -56,7 +58,8 @@ Dump = Callable[[str, str], None]
 
 
 def machine_of(target: Target, threads: int) -> Machine:
-    return Machine(target.vector_bits // 8, target.vector_registers, threads)
+    dots = pairs(target.features, target.vector_bits // BITS)
+    return Machine(target.vector_bits // 8, target.vector_registers, threads, dots=dots)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from codegen.dtypes import DType, bool_, f32, f64, i32, largest
+from codegen.dtypes import DType, bf16, bool_, f32, f64, i32, largest
 from codegen.llvm.arithmetic import constant, extremum, intrinsic, suffix
 from codegen.llvm.builder import Builder
 from codegen.llvm.values import Literal, Value, bits_of, integer_range, literal, of_lanes, scalar_type
@@ -185,6 +185,20 @@ def widen(b: Builder, x: Value) -> Value:
     beyond = _int_op(b, "or", number, 0x7F800000 if shape.has_inf else 0x7FC00000, x)
     chosen = b.pure(f"select {_type(bool_, x)} {special}, {_type(i32, x)} {beyond}, {_type(i32, x)} {number}")
     return _float_of(b, b.pure(f"or {_type(i32, x)} {chosen}, {sign}"), x)
+
+
+_ROUNDS = {16: ("512", {"+avx512bf16"}), 8: ("256", {"+avx512bf16", "+avx512vl"})}
+"""Lanes → the width of the instruction that rounds them to bf16, subnormal numbers to zero, and what a processor needs to have it."""
+
+
+def nearest_bf16(b: Builder, x: Value) -> Value:
+    """Return an f32 rounded to bf16, subnormal numbers perhaps to zero."""
+    if x.lanes not in _ROUNDS or not _ROUNDS[x.lanes][1] <= set(b.target.features.split(",")):
+        return narrow(b, x, bf16)
+    kind = of_lanes("bfloat", x.lanes)
+    fn = b.declare(f"llvm.x86.avx512bf16.cvtneps2bf16.{_ROUNDS[x.lanes][0]}", f"{kind} @({x.type})")
+    half = b.pure(f"call {kind} {fn}({x.typed})")
+    return Value(bf16, b.pure(f"bitcast {kind} {half} to {_type(bf16, x)}"), x.lanes)
 
 
 def narrow(b: Builder, x: Value, to: DType) -> Value:

@@ -62,6 +62,12 @@ def form(features: str, a: DType, b: DType, lanes: int) -> Form | None:
     return next((f for f in FORMS if (f.a, f.b, f.lanes) == (a, b, lanes) and has.issuperset(f.needs)), None)
 
 
+def pairs(features: str, lanes: int) -> frozenset[tuple[DType, DType]]:
+    """Return the types of which a processor with `features` adds up products faster than those of wide elements, at `lanes` a register."""
+    found = {(f.a, f.b) for f in FORMS if form(features, f.a, f.b, lanes) is not None}
+    return frozenset(found | ({(i8, u8), (i8, i8), (u8, u8)} if (u8, i8) in found else set()))
+
+
 def gathered(b: Builder, parts: Sequence[Value]) -> Value:
     """Return elements held apart as one number."""
     total: Value | None = None

@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import assert_never
 
-from codegen.dtypes import DType, bool_, f32, i64
+from codegen.dtypes import DType, bf16, bool_, f32, i64
 from codegen.llvm import arithmetic, convert, dot, math, memory, registers
 from codegen.llvm.affine import ONE, ZERO, Atom, Poly, number
 from codegen.llvm.builder import Builder
-from codegen.llvm.convert import cast
+from codegen.llvm.convert import cast, nearest_bf16
 from codegen.llvm.memory import vector_index
 from codegen.llvm.state import EmitError, Memory, Registers, Scope, State, Storage, mask_and, same_lanes, splat
 from codegen.llvm.values import Literal, Value, integer_range, literal, of_lanes
@@ -75,6 +75,11 @@ def value(state: State, e: Expr, scope: Scope) -> Value:
             return _rounded(state, x, int(offset), dtype, scope)
         case Cast(dtype, Call("round", (x,))) if _is_small(dtype, 0):
             return _rounded(state, x, 0, dtype, scope)
+        case Cast(dtype, Call("round_bf16", (x,))) if dtype == bf16:
+            return nearest_bf16(b, value(state, x, scope))
+        case Call("round_bf16", (x,)):
+            operand = value(state, x, scope)
+            return cast(b, nearest_bf16(b, operand), operand.dtype, False)
         case Cast(dtype, x, saturate):
             return cast(b, value(state, x, scope), dtype, saturate)
         case Call("pow", (base, Const(exponent))) if exponent in math.POWERS:

@@ -185,7 +185,8 @@ class Cast:
 @dataclass(frozen=True, slots=True)
 class Call:
     """An elementary function of floats: exp exp2 expm1 log log2 log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh
-    atanh erf floor ceil round (half to even) trunc pow fmod atan2 sigmoid isnan isinf."""
+    atanh erf floor ceil round (half to even) trunc pow fmod atan2 sigmoid isnan isinf. round_bf16
+    gives the nearest number that bf16 has, zero perhaps in place of a subnormal one."""
 
     fn: str
     args: tuple[Expr, ...]

@@ -52,7 +52,7 @@ from codegen.loops.printer import show_buffer, show_expr, show_index, show_stmt
 from codegen.loops.walk import Node, free_vars, loads, walk
 
 ARITY: Mapping[str, int] = {
-    **dict.fromkeys(("exp", "exp2", "expm1", "log", "log2", "log1p", "sqrt", "rsqrt", "erf", "sigmoid", "isnan", "isinf"), 1),
+    **dict.fromkeys(("exp", "exp2", "expm1", "log", "log2", "log1p", "sqrt", "rsqrt", "erf", "sigmoid", "isnan", "isinf", "round_bf16"), 1),
     **dict.fromkeys(("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh"), 1),
     **dict.fromkeys(("floor", "ceil", "round", "trunc"), 1),
     **dict.fromkeys(("pow", "fmod", "atan2"), 2),

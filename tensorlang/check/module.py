@@ -7,7 +7,7 @@ library's. What is resolved here is what needs no types: duplicates, calls and r
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from typing import TypeVar, assert_never
@@ -36,11 +36,8 @@ class Module:
     """How many of `schedules` are the file's own: the first ones."""
     mode: sx.Mode = "reduce"
     """That of operators which state none."""
-
-    @property
-    def instructions(self) -> tuple[sx.Operator, ...]:
-        """Operators that processors have as one instruction, by their names."""
-        return tuple(self.operators[name] for name in sorted(self.operators) if self.operators[name].needs)
+    instructions: Mapping[str, sx.Operator] = field(default_factory=dict)
+    """Operators that processors have as one instruction."""
 
 
 V = TypeVar("V")
@@ -69,6 +66,7 @@ def load_module(file: sx.File, libraries: Sequence[Module] | None = None) -> Mod
         frozenset(own.operators),
         frozenset(own.reducers),
         len(own.schedules),
+        instructions=_merged(*(m.instructions for m in seen), own.instructions),
     )
     for declaration in file.declarations:
         problems += _unknown_names(module, declaration)
@@ -109,7 +107,8 @@ def _collect(declarations: Iterable[sx.Declaration]) -> Module:
                 tactics.setdefault(declaration.name, declaration)
             case _:
                 assert_never(declaration)
-    return Module(operators, functions, reducers, tuple(schedules), tactics)
+    instructions = {name: o for name, o in operators.items() if o.needs}
+    return Module(operators, functions, reducers, tuple(schedules), tactics, instructions=instructions)
 
 
 def _duplicates(declarations: Iterable[sx.Declaration]) -> Iterable[Diagnostic]:

@@ -9,6 +9,7 @@
     requantise  what is dequantised where it is quantised stays a float
     chain       so do a product, a softmax of it and a product of that
     winograd    convolutions by minimal filtering, where that is worth it
+    narrowed    where less precision is asked for, what is multiplied is kept in bf16
     layout      values that kernels want in blocks are kept in blocks
     joins       what is concatenated is written in its place at once
     outputs     every output gets memory of its own
@@ -35,6 +36,7 @@ from tensorlang.graph.passes.literals import literals
 from tensorlang.graph.passes.narrow import narrow
 from tensorlang.graph.passes.outputs import outputs
 from tensorlang.graph.passes.own import own
+from tensorlang.graph.passes.precision import narrowed
 from tensorlang.graph.passes.requantise import requantise
 from tensorlang.graph.passes.scales import scales
 from tensorlang.graph.passes.tidy import tidy
@@ -66,8 +68,9 @@ def no_tiles(found: Convolution) -> tuple[int, ...] | None:
     return None
 
 
-def optimise(graph: Graph, wishes: Wishes = no_wishes, dump: Dump = silent, *, tiles: Tiles = no_tiles) -> Graph:
-    """Return a graph that computes the same with fewer, larger kernels, ready to be planned. `tiles` chooses convolutions to rewrite."""
+def optimise(graph: Graph, wishes: Wishes = no_wishes, dump: Dump = silent, *, tiles: Tiles = no_tiles, precision: str = "f32") -> Graph:
+    """Return a graph that computes the same with fewer, larger kernels, ready to be planned. `tiles` chooses convolutions to rewrite;
+    `precision` "bf16" lets contractions multiply in bf16."""
 
     def step(transform: Pass, before: Graph) -> Graph:
         name = transform.__name__
@@ -84,6 +87,7 @@ def optimise(graph: Graph, wishes: Wishes = no_wishes, dump: Dump = silent, *, t
     graph = step(dce, step(chain, step(requantise, step(dce, step(fuse, step(own, graph))))))
     graph = verify(winograd(graph, tiles), "winograd")
     dump("winograd", graph)
+    graph = step(narrowed, graph) if precision == "bf16" else graph
     graph = verify(layout(graph, wishes), "layout")
     dump("layout", graph)
     return step(dce, step(outputs, step(joins, graph)))

@@ -44,7 +44,7 @@ class Job:
 def built(loaded: Graph, toolchain: Toolchain, progress: Progress, key: str | None) -> Executable:
     """Return an imported graph compiled, and keep it under `key` where that is given."""
     outputs = loaded.outputs
-    graph = optimise(loaded, toolchain.wishes, tiles=toolchain.tiles)
+    graph = optimise(loaded, toolchain.wishes, tiles=toolchain.tiles, precision=toolchain.precision)
     if key is None:
         return build(graph, toolchain, progress, outputs)
     draft = Draft(key, toolchain)

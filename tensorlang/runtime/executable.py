@@ -51,6 +51,8 @@ class Toolchain:
     wishes: Callable[[Graph, Kernel], Mapping[str, Layout]]
     tiles: Callable[[Any], tuple[int, ...] | None]
     winograd: bool = True
+    precision: str = "f32"
+    """What contractions of models multiply in: `f32` or `bf16`."""
 
 
 def workspace_threads(artifact: Artifact) -> int:

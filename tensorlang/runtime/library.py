@@ -27,10 +27,17 @@ def installed_roles() -> tuple[Module, ...]:
 
 
 def with_roles(module: Module, offered: tuple[Module, ...]) -> Module:
-    """Return `module` with the schedules of roles and the tactics of `offered` after its own. Nothing else of theirs is seen."""
+    """Return `module` with the schedules of roles, the tactics of `offered` and the instructions of `offered` after its own. Nothing else
+    of theirs is seen."""
     roles = tuple(s for m in offered for s in m.schedules if s.role is not None)
     tactics = {name: tactic for m in reversed(offered) for name, tactic in m.tactics.items()}
-    return replace(module, schedules=(*module.schedules, *roles), tactics={**tactics, **module.tactics})
+    instructions = {name: i for m in reversed(offered) for name, i in m.instructions.items()}
+    return replace(
+        module,
+        schedules=(*module.schedules, *roles),
+        tactics={**tactics, **module.tactics},
+        instructions={**instructions, **module.instructions},
+    )
 
 
 @cache

@@ -30,10 +30,11 @@ def toolchain(
     cache: bool = True,
     roles: Callable[[], Sequence[Any]] = _installed_roles,
     winograd: bool = True,
+    precision: str = "f32",
 ) -> Toolchain:
     """Return the toolchain for a target by name (`cpu` is this machine) and a number of threads (None: all that are allowed). Kernels of
     models have the schedules of roles that the modules of `roles` state for them, or derived ones. `winograd`: convolutions of models may
-    be computed by minimal filtering.
+    be computed by minimal filtering. `precision`: what their contractions multiply in.
 
     Raises CompileError C0101 for a target that is not known, C0102 for one that this machine cannot run."""
     machine = target_named(target)
@@ -55,7 +56,7 @@ def toolchain(
         chosen: tuple[int, ...] | None = _tiles_of(found, machine, count) if winograd else None
         return chosen
 
-    return Toolchain(machine, count, store, compile_all, wishes, tiles, winograd)
+    return Toolchain(machine, count, store, compile_all, wishes, tiles, winograd, precision)
 
 
 def target_named(name: str) -> Target:

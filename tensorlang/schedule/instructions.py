@@ -15,7 +15,7 @@ def named(module: Module, directives: Iterable[sx.Directive]) -> tuple[Instructi
     """Return the instructions that `directives` may mean: none where nothing is tensorized, those of the file before a library's."""
     if not any(d.name == "tensorize" for d in directives):
         return ()
-    ordered = sorted(module.instructions, key=lambda o: o.name not in module.own)
+    ordered = sorted(module.instructions.values(), key=lambda o: o.name not in module.own)
     found = (instruction(operator) for operator in ordered)
     return tuple(i for i in found if i is not None)
 

@@ -1,4 +1,4 @@
-"""What a schedule has to know of the machine: lanes, registers, threads. Integers only."""
+"""What a schedule has to know of the machine: lanes, registers, threads, and of which elements it has dot products."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ class Machine:
     threads: int = 1
     l1_bytes: int = 32 * 1024
     l2_bytes: int = 1024 * 1024
+    dots: frozenset[tuple[DType, DType]] = frozenset()
+    """Pairs of narrow types of whose neighbouring elements it adds up products in one instruction, or in a few."""
 
     def lanes(self, dtype: DType) -> int:
         """Return how many elements of `dtype`, at least 32 bits wide when computed with, a vector register holds."""

@@ -19,14 +19,14 @@ In a contraction between transformations n, h, w and f are loops of y (f also of
 channels; m has a loop for every point (a), tile (i, j) and channel (d), and sums over k. The others are loops of v, t and r: e of their
 tiles, c of the channels that k sums, u of the points that they transform. The last of each is that of y, or else of v.
 
-What guards and directives may ask for: `lanes`, `registers`, `threads`, the extent of a loop (`i.extent`), how many loops
-(`rank(batch)`) and their iterations (`prod(i..)`), in a pointwise tensor
-`together` (how many points of m or n; in rows, how many of i), `partial` (over how many partial results to spread r), and for a contraction
-`b.reuse` (how often an element of b is used), `b.unit` (whether it is contiguous along j), `b.pack` (whether to copy it first into the
-order of the tile), `a.padded`, `a.block`, and `a.tiles`: where rows of a are computed from products of the same operator, how many register
-tiles of them to compute at a time, else 0. Between
-transformations `h.tile` and `w.tile` are the sides of a tile of y and `h.block`, `w.block` those of a block of tiles that is transformed at
-once; `i.block`, `j.block` and `m.vectors` are the sides of the register tile.
+What guards and directives may ask for: `lanes`, `registers`, `threads`, the extent of a loop (`i.extent`), how many loops (`rank(batch)`)
+and their iterations (`prod(i..)`), in a pointwise tensor `together` (how many points of m or n; in rows, how many of i), `partial` (over
+how many partial results to spread r), and for a contraction `b.reuse` (how often an element of b is used), `b.unit` (whether it is
+contiguous along j), `b.pack` (whether to copy it first into the order of the tile), `b.stored` (whether the caller stores it as it is
+read), `a.padded`, `a.block`, `a.group`: how many neighbours along c the machine multiplies and adds in one instruction, or 1, and
+`a.tiles`: where rows of a are computed from products of the same operator, how many register tiles of them to compute at a time, else 0.
+Between transformations `h.tile` and `w.tile` are the sides of a tile of y and `h.block`, `w.block` those of a block of tiles that is
+transformed at once; `i.block`, `j.block` and `m.vectors` are the sides of the register tile.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from tensorlang.schedule.expand import Scope
 from tensorlang.schedule.pack import is_padding, pack
 from tensorlang.schedule.pointwise import crossing_axis, partial_results, points_together, spreadable, stored_axis, vector_axis
 from tensorlang.schedule.shape import block_of, contraction, extents, unit_stride
-from tensorlang.schedule.tiles import WIDTHS, blocked_binder, row_counts, tile_sizes, worth_packing
+from tensorlang.schedule.tiles import WIDTHS, blocked_binder, grouped, row_counts, tile_sizes, worth_packing
 from tensorlang.schedule.transformed import blocks_of
 from tensorlang.syntax import nodes as sx
 from tensorlang.tensor import affine
@@ -153,7 +153,7 @@ def match_role(d: Deriver, cluster: Cluster, role: sx.Role) -> Match | None:
 
 def asked(role: sx.Role) -> dict[str, tuple[int, ...] | None]:
     """Return what guards of a role's schedule may ask for, with no values."""
-    facts = ("reuse", "unit", "pack", "padded", "block", "vectors", "tiles")
+    facts = ("reuse", "unit", "pack", "stored", "padded", "block", "group", "vectors", "tiles")
     of_tensors = [f"{t.removesuffix('..')}.{fact}" for t in role.groups[0] for fact in facts]
     of_loops = [f"{g.removesuffix('..')}.{fact}" for g in role.groups[1] for fact in ("extent", "tile", "block")]
     plain = ("lanes", "registers", "threads", "together", "partial")
@@ -213,7 +213,8 @@ def _contraction(d: Deriver, cluster: Cluster) -> Shape | None:
         return None
     sizes, own = extents(definition), definition.tensors[0].name
     lanes = block_of(d.layouts.get(own), axis) or d.machine.lanes(compute_dtype(c.reduce.reducer.dtypes[0]))
-    channel = blocked_binder(d, c)
+    pairs = grouped(d, c)
+    channel = (pairs.binder, pairs.block) if pairs is not None else blocked_binder(d, c)
     reuse = 1
     for r in c.rows:
         reuse *= sizes[r] or 64
@@ -226,8 +227,13 @@ def _contraction(d: Deriver, cluster: Cluster) -> Shape | None:
     given = any(p.name == c.x for p in d.program.params)
     facts: tuple[Mapping[str, int | bool], ...] = (
         {},
-        {"padded": c.padded, "block": channel[1] if channel else 1, "tiles": 0 if given else tiles_of_rows(d, clusters(d), definition, c)},
-        {"reuse": reuse, "unit": unit, "pack": worth_packing(d, c, reuse, unit)},
+        {
+            "padded": c.padded,
+            "block": channel[1] if channel else 1,
+            "group": pairs.group if pairs is not None else 1,
+            "tiles": 0 if given else tiles_of_rows(d, clusters(d), definition, c),
+        },
+        {"reuse": reuse, "unit": unit, "pack": worth_packing(d, c, reuse, unit), "stored": c.w in d.layouts},
     )
     classes = (batch, rows, columns, inner, (channel[0],) if channel else ())
     tile = (sizes[c.rows[-1]] if c.rows else 1, sizes[axis])

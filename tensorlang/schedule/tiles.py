@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 
 from codegen.dtypes import compute_dtype
+from codegen.loops import dots
 from polyhedral.expr import Name as AffineName
 from tensorlang.schedule.deriver import Deriver, mark_parallel
 from tensorlang.schedule.padded import blocked_dims, root_copy
@@ -122,6 +124,39 @@ def blocked_binder(d: Deriver, c: Contraction) -> tuple[str, int] | None:
     if block is None or not isinstance(slot, AffineName) or slot.name not in c.inner:
         return None
     return slot.name, block
+
+
+@dataclass(frozen=True, slots=True)
+class Grouped:
+    """The reduction along which neighbours of x are multiplied and added in one instruction, `group` at a time; `block`: how many of its
+    iterations stay together."""
+
+    binder: str
+    block: int
+    group: int
+
+
+def grouped(d: Deriver, c: Contraction) -> Grouped | None:
+    """Return how the machine's dot products take the contraction, or None when its operands have none or do not lie that way."""
+    table = tensor_table(d.program)
+    total, types = c.reduce.reducer.dtypes[0], (table[c.x].dtype, table[c.w].dtype)
+    if types not in d.machine.dots or dots.accumulator(*types) != total or (d.program.mode == "strict" and total.is_float):
+        return None
+    group, blocked = dots.group(types[0]), blocked_binder(d, c)
+    if blocked is not None:
+        return Grouped(*blocked, group) if blocked[1] % group == 0 else None
+    storage = d.layouts.get(c.x)
+    binder = next((k for k in reversed(c.inner) if unit_stride(c.x_read.index, storage, d.axes[c.x], k)), None)
+    if binder is None:
+        return None
+    extent = extents_of(c).get(binder)
+    if extent is not None and extent < group:
+        return None
+    return Grouped(binder, group if extent is None else -(-extent // group) * group, group)
+
+
+def extents_of(c: Contraction) -> dict[str, int | None]:
+    return {b.name: affine.difference(b.hi, b.lo) if affine.constant(b.lo) == 0 else None for b in c.reduce.binders}
 
 
 def packed_dims(c: Contraction, axis: str, width: int, inner: list[str], axes: tuple[str, ...]) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from tensorlang.schedule.pointwise import stored_axis
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.shape import Contraction, block_of, contraction, extents
 from tensorlang.schedule.storage import in_blocks, row_major, to_layout, to_storage
-from tensorlang.schedule.tiles import blocked_binder, row_counts, tile_sizes
+from tensorlang.schedule.tiles import blocked_binder, grouped, row_counts, tile_sizes
 from tensorlang.schedule.transformed import Transformed, blocks_of, transformed
 from tensorlang.tensor import affine
 from tensorlang.tensor.lift import lift
@@ -106,7 +106,8 @@ def _packed_storage(d: Deriver, definition: Definition, c: Contraction, axis: st
     own = d.axes[c.w]
     to = {s.name: a for s, a in zip(c.w_read.index, own, strict=True) if isinstance(s, AffineName)}
     shape = dict(zip(own, tensor_table(d.program)[c.w].shape, strict=True))
-    channel = blocked_binder(d, c)
+    pairs = grouped(d, c)
+    channel = (pairs.binder, pairs.block) if pairs is not None else blocked_binder(d, c)
     loops = list(c.inner)
     dims = [AffineName(to[n]) for n in (*c.batch, *(j for j in c.columns if j != axis)) if n in to]
     extents_of = [shape[x.name] for x in dims]
@@ -122,10 +123,14 @@ def _packed_storage(d: Deriver, definition: Definition, c: Contraction, axis: st
             out.append(AffineName(to[b]))
             extents_of.append(shape[to[b]])
     if channel is not None and channel[0] in to:
-        out.append(affine.mod(AffineName(to[channel[0]]), channel[1]))
-        extents_of.append(affine.to_expr(channel[1]))
+        inner, group = affine.mod(AffineName(to[channel[0]]), channel[1]), pairs.group if pairs is not None else 1
+        out.append(affine.floor(inner, group))
+        extents_of.append(affine.to_expr(channel[1] // group))
     out.append(affine.mod(AffineName(to[axis]), width))
     extents_of.append(affine.to_expr(width))
+    if pairs is not None and pairs.binder in to:
+        out.append(affine.mod(AffineName(to[pairs.binder]), pairs.group))
+        extents_of.append(affine.to_expr(pairs.group))
     return Storage(tuple(out), tuple(extents_of))
 
 

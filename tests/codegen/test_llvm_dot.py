@@ -90,3 +90,19 @@ def test_signed_bytes_have_an_instruction_of_their_own_where_the_processor_has_i
     found = form("+avx512vnni,+avx512vl,+avxvnniint8", i8, i8, 8)
     assert found is not None and found.intrinsic == "llvm.x86.avx2.vpdpbssd.256"
     assert form("+avx2", u8, i8, 8) is None and form("+avx2", i16, i16, 4) is None
+
+
+@pytest.mark.parametrize("lanes", [4, 8, 16])
+def test_rounding_to_bf16_may_make_subnormal_numbers_zero_and_nothing_else_differs(lanes: int) -> None:
+    x = values("f32", 40) * np.float32(2.0) ** np.arange(-60, 60, 3).astype(np.float32)
+    text = f"""
+    func round(N)(x: f32[N], out y: bf16[N], out z: f32[N]) {{
+        for io in 0 .. (N + {lanes - 1}) // {lanes} {{
+            for i in {lanes}*io .. min(N, {lanes}*io + {lanes}) vector {lanes} {{
+                y[i] = bf16(round_bf16(x[i]))
+                z[i] = round_bf16(x[i])
+            }}
+        }}
+    }}"""
+    x[:3] = np.inf, -np.inf, np.nan
+    check(text, {"N": 40}, x=x, y=np.zeros(40, bf16.numpy), z=np.zeros(40, np.float32))

@@ -106,6 +106,19 @@ def test_open_dimensions_are_compiled_for_the_arrays_that_come(tmp_path: Path) -
     assert fixed.inputs[0].shape == (3, 7)
 
 
+@pytest.mark.parametrize("channels", [5, 32])
+def test_a_model_in_bf16_is_near_the_one_in_f32_with_weights_of_half_the_size(channels: int) -> None:
+    proto = residual_net(channels)
+    exact = tl.compile(proto, threads=1, importers=[Importer()])
+    name = exact.inputs[0].name
+    x = RNG.standard_normal(exact.inputs[0].shape).astype(np.float32)
+    narrow = tl.compile(proto, precision="bf16", threads=1, importers=[Importer()])
+    want, got = (next(iter(m.run({name: x}).values())) for m in (exact, narrow))
+    assert got.dtype == np.float32
+    np.testing.assert_allclose(got, want, atol=0.02 * np.abs(want).max())
+    assert (np.abs(got - want) > 0).any()
+
+
 def test_what_no_importer_reads_is_refused() -> None:
     with pytest.raises(CompileError, match="O0001"):
         tl.compile("model.xyz", importers=[Importer()])

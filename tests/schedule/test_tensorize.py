@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scheduled_programs import assert_same, legal, loops, some_sizes, written
+from scheduled_programs import assert_same, declared, legal, loops, some_sizes, written
 
+from codegen.dtypes import bf16, i8, u8
 from codegen.loops.nodes import Dot
 from codegen.loops.walk import walk
-from stdlib.library import library
-from tensorlang.diagnostics import CompileError
+from stdlib.library import library, roles
+from tensorlang.check.module import load_module
+from tensorlang.diagnostics import CompileError, Source
+from tensorlang.driver import plan_kernel
+from tensorlang.runtime.library import rules_of
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.instructions import instruction
+from tensorlang.schedule.machine import Machine
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.tensorize import form_of
+from tensorlang.schedule.wanted import wanted_layouts as derive_layouts
+from tensorlang.syntax.parse import parse
+from tensorlang.tensor import affine
 from tensorlang.tensor.interp import interpret
 
 DOT = """instruction dot(c: f32[L], a: bf16[2], b: bf16[L, 2]) -> (d: f32[L]) for avx512bf16 {
@@ -127,7 +135,37 @@ def test_an_instruction_is_an_operator_that_can_be_run() -> None:
     np.testing.assert_array_equal(interpret(found.program, {"L": 2}, {"c": c, "a": a, "b": b})["d"], [7 + 6 - 255 * 128, -7 + 255])
 
 
+WITH_DOTS = Machine(dots=frozenset({(bf16, bf16), (u8, i8)}))
+BYTES = """op bytes(x: u8[M, K], w: i8[K, N]) -> (y: i32[M, N]) {
+    y[i, j] = sum(k) i32(x[i, k]) * i32(w[k, j])
+}
+"""
+WINDOW = """op window(x: u8[1, 32, 6, 6], w: i8[32, 32, 3, 3]) -> (y: i32[1, 32, 6, 6]) {
+    y[n, f, p, q] = sum(c, r, s) i32(x[n, c, p + r - 1, q + s - 1 | 0]) * i32(w[f, c, r, s])
+}
+"""
+
+
+@pytest.mark.parametrize(("text", "sizes"), [(MATMUL, {"M": 9, "K": 11, "N": 40}), (BYTES, {"M": 5, "K": 12, "N": 33})])
+def test_contractions_of_narrow_elements_are_dot_products_where_the_machine_has_them(text: str, sizes: dict[str, int]) -> None:
+    module = load_module(parse(Source("narrow.tl", text)))
+    program = declared(module, text.split("(")[0].split()[-1], **sizes)
+    plan = plan_kernel(program, WITH_DOTS, rules=rules_of((roles(),))).plan
+    assert any(isinstance(n, Dot) for n in walk(*loops(plan).body))
+    assert_same(program, plan, {})
+    wide = plan_kernel(program, Machine(), rules=rules_of((roles(),))).plan
+    assert not any(isinstance(n, Dot) for n in walk(*loops(wide).body))
+
+
+def test_constant_operands_of_dot_products_are_stored_in_groups() -> None:
+    program = declared(load_module(parse(Source("narrow.tl", WINDOW))), "window", M=1)
+    wanted = derive_layouts(program, WITH_DOTS, {}, frozenset({"w"}))
+    assert [affine.show(d) for d in wanted["w"].dims][-1].endswith("% 4")
+    plan = plan_kernel(program, WITH_DOTS, layouts=wanted, constants=frozenset({"w"}), rules=rules_of((roles(),))).plan
+    assert any(isinstance(n, Dot) for n in walk(*loops(plan).body))
+
+
 def test_every_instruction_of_the_library_is_a_sum_that_the_compiler_knows() -> None:
-    found = [instruction(operator) for operator in library().instructions]
+    found = [instruction(operator) for operator in library().instructions.values()]
     assert len(found) >= 6
     assert all(i is not None and form_of(i) is not None for i in found)

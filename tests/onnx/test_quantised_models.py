@@ -1,0 +1,89 @@
+"""Small quantised networks, compiled: what onnxruntime computes operator by operator, up to a unit of the quantised result."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import tensorlang
+
+Array = np.ndarray[Any, Any]
+
+
+class Network:
+    """Writes operators between quantised values."""
+
+    def __init__(self, dtype: Any, seed: int = 0) -> None:
+        self.dtype, self.rng, self.count = dtype, np.random.default_rng(seed), 0
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: list[onnx.TensorProto] = []
+
+    def constant(self, array: Array) -> str:
+        self.count += 1
+        self.constants.append(numpy_helper.from_array(array, f"c{self.count}"))
+        return f"c{self.count}"
+
+    def op(self, kind: str, *inputs: str, **attrs: Any) -> str:
+        self.count += 1
+        self.nodes.append(helper.make_node(kind, list(inputs), [f"v{self.count}"], **attrs))
+        return f"v{self.count}"
+
+    def quantised(self, x: str, scale: float, zero: int = 128) -> str:
+        number = zero if self.dtype == np.uint8 else zero - 128
+        s, z = self.constant(np.array(scale, np.float32)), self.constant(np.array(number, self.dtype))
+        return self.op("DequantizeLinear", self.op("QuantizeLinear", x, s, z), s, z)
+
+    def weights(self, *shape: int, axis: int = 0) -> str:
+        array = self.constant(self.rng.integers(-127, 128, shape).astype(np.int8))
+        scales = self.constant(self.rng.uniform(0.001, 0.002, shape[axis]).astype(np.float32))
+        return self.op("DequantizeLinear", array, scales, self.constant(np.zeros(shape[axis], np.int8)), axis=axis)
+
+    def model(self, shape: tuple[int, ...], result: str) -> onnx.ModelProto:
+        inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)]
+        outputs = [helper.make_tensor_value_info(result, TensorProto.FLOAT, None)]
+        graph = helper.make_graph(self.nodes, "quantised", inputs, outputs, self.constants)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+
+
+def compared(model: onnx.ModelProto, x: Array, unit: float, units: float) -> None:
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    [want] = onnxruntime.InferenceSession(model.SerializeToString(), options).run(None, {"x": x})
+    [got] = tensorlang.compile(model).run({"x": x}).values()
+    assert len(np.unique(want)) > 20
+    assert np.abs(got - want).max() <= units * unit * 1.001
+    assert (np.abs(got - want) > 0.5 * unit).mean() < 0.05
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+def test_a_network_of_convolutions(dtype: Any) -> None:
+    n = Network(dtype)
+    x = n.quantised("x", 0.0213)
+    first = n.op("Relu", n.quantised(n.op("Conv", x, n.weights(32, 3, 7, 7), pads=[3, 3, 3, 3], strides=[2, 2]), 0.0471))
+    pooled = n.quantised(n.op("MaxPool", first, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]), 0.0229, 0)
+    bias = n.constant(n.rng.standard_normal(32).astype(np.float32))
+    inner = n.quantised(n.op("Relu", n.op("Conv", pooled, n.weights(32, 32, 3, 3), bias, pads=[1, 1, 1, 1])), 0.0317, 0)
+    outer = n.quantised(n.op("Conv", inner, n.weights(32, 32, 1, 1)), 0.0419)
+    joined = n.quantised(n.op("Relu", n.quantised(n.op("Add", outer, pooled), 0.0531)), 0.0277, 0)
+    result = n.quantised(n.op("Conv", joined, n.weights(48, 32, 3, 3), strides=[2, 2]), 0.0611)
+    values = n.rng.standard_normal((1, 3, 37, 33)).astype(np.float32)
+    # A byte that rounds the other way in between moves what follows by a fraction of a unit, and there are four layers.
+    compared(n.model(values.shape, result), values, 0.0611, 2)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+def test_products_of_constants_and_of_values(dtype: Any) -> None:
+    n = Network(dtype)
+    x = n.quantised("x", 0.0213)
+    keys = n.op("Add", n.quantised(n.op("MatMul", x, n.weights(50, 24, axis=1)), 0.0131), n.constant(n.rng.random(24).astype(np.float32)))
+    turned = n.quantised(n.op("Transpose", n.op("Reshape", keys, n.constant(np.array([20, 3, 8]))), perm=[1, 2, 0]), 0.0149, 90)
+    queries = n.quantised(n.op("Transpose", n.op("Reshape", keys, n.constant(np.array([20, 3, 8]))), perm=[1, 0, 2]), 0.0157, 110)
+    scores = n.quantised(n.op("Softmax", n.quantised(n.op("MatMul", queries, turned), 0.0419), axis=-1), 0.0039, 0)
+    result = n.quantised(n.op("MatMul", scores, queries), 0.0061)
+    values = n.rng.standard_normal((20, 50)).astype(np.float32)
+    compared(n.model(values.shape, result), values, 0.0061, 3)

@@ -11,6 +11,7 @@ import os
 import pickle
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,17 +35,15 @@ class Order:
 
 def started(jobs: Sequence[Job], target: Target, threads: int, store: Cache) -> subprocess.Popen[bytes] | None:
     """Return a process that compiles `jobs` into `store`, or None when none can be started."""
-    order = pickle.dumps(Order(tuple(jobs), target, threads, str(store.directory)))
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(p or os.getcwd() for p in sys.path)}
     command = [sys.executable, "-m", "tensorlang.runtime.worker"]
     try:
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
-        assert process.stdin is not None
-        process.stdin.write(order)
-        process.stdin.close()
+        with tempfile.TemporaryFile() as order:  # not a pipe: whoever fills one waits until the other has imported the compiler
+            pickle.dump(Order(tuple(jobs), target, threads, str(store.directory)), order, protocol=pickle.HIGHEST_PROTOCOL)
+            order.seek(0)
+            return subprocess.Popen(command, stdin=order, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
     except OSError:
         return None
-    return process
 
 
 def made_of(job: Job, target: Target, threads: int, store: Cache | None) -> Artifact:

@@ -25,6 +25,7 @@ def test_another_process_fills_the_store(tmp_path: Path) -> None:
     store = Cache(tmp_path)
     process = started(JOBS, host(), 1, store)
     assert process is not None
+    assert process.stdin is None, "nobody waits until the process reads its order"
     assert process.wait(60) == 0
     for job in JOBS:
         assert stored_kernel(job.program, host(), store, layouts={}, constants=frozenset(), threads=1) is not None

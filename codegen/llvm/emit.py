@@ -47,6 +47,8 @@ from codegen.loops.nodes import (
 )
 from codegen.loops.walk import free_vars, names, stores, walk
 
+LINE = 64
+"""Bytes of a cache line."""
 POOL_ENTRY = "tl_parallel"
 _LOOP = ", !llvm.loop !0"
 _METADATA = """!0 = distinct !{!0, !2, !3}
@@ -105,6 +107,20 @@ class Emitter:
 
 
 def _kernel(module: Module, function: Function) -> None:
+    """Write the function. Where it writes past the caches, which takes whole aligned lines, to buffers whose address is not known to be
+    aligned, there are two bodies, and the entry looks at the addresses."""
+    streamed = {s.buffer for s in stores(*function.body) if s.stream}
+    loose = [k for k, p in enumerate(function.params) if p.name in streamed and p.align % LINE]
+    plain = _body(module, function, "body")
+    aligned = plain
+    if loose:
+        params = tuple(replace(p, align=LINE) if k in loose else p for k, p in enumerate(function.params))
+        aligned = _body(module, replace(function, params=params), "aligned")
+    module.functions.append(_entry(function, plain, aligned, loose))
+
+
+def _body(module: Module, function: Function, suffix: str) -> str:
+    """Write the function's body and return its name."""
     b = Builder(module.target, module.declarations)
     emitter = Emitter(module, State(b), function.name)
     sizes = {name: f"%n{i}.{_plain(name)}" for i, name in enumerate(function.sizes)}
@@ -117,16 +133,24 @@ def _kernel(module: Module, function: Function) -> None:
         buffers[buffer.name] = Memory(uid, buffer, pointers[buffer.name], 0, row_major(shape))
     emitter.state.next_uid = len(buffers)
     _block(emitter, function.body, replace(scope, buffers=buffers))
+    _finish_streams(emitter, function.body)
     b.write("ret i32 0")
     written = function.written | {s.buffer for s in stores(*function.body)}
     params = [_pointer_parameter(p, pointers[p.name], p.name not in written) for p in function.params]
     params += [f"i64 {text}" for text in sizes.values()] + ["ptr noalias align 64 %workspace"]
-    body = _quoted(function.name + ".body")
+    body = _quoted(f"{function.name}.{suffix}")
     module.functions.append(f"define internal i32 @{body}({', '.join(params)}) #0 {{\n{_with_prologue(b)}\n}}\n")
-    module.functions.append(_entry(function, body))
+    return body
 
 
-def _entry(function: Function, body: str) -> str:
+def _finish_streams(e: Emitter, block: tuple[Stmt, ...]) -> None:
+    """Wait until what this thread wrote past the caches can be seen by others, where the processor does not see to that."""
+    if e.module.target.is_x86 and any(s.stream for s in stores(*block)):
+        e.b.write(f"call void {e.b.declare('llvm.x86.sse.sfence', 'void @()')}()")
+
+
+def _entry(function: Function, body: str, aligned: str, loose: list[int]) -> str:
+    """Return the function that others call: it passes its arguments to `aligned` when those numbered `loose` are, else to `body`."""
     lines = ["entry:"]
     args = []
     for slot in range(len(function.params) + len(function.sizes)):
@@ -134,7 +158,16 @@ def _entry(function: Function, body: str) -> str:
         lines.append(f"  %p{slot} = getelementptr i64, ptr %args, i64 {slot}")
         lines.append(f"  %a{slot} = load {kind}, ptr %p{slot}, align 8")
         args.append(f"{kind} %a{slot}")
-    lines.append(f"  %r = call i32 @{body}({', '.join([*args, 'ptr %workspace'])})")
+    passed = ", ".join([*args, "ptr %workspace"])
+    if loose:
+        lines += [f"  %l{slot} = ptrtoint ptr %a{slot} to i64" for slot in loose]
+        together = [f"%l{loose[0]}"]
+        for slot in loose[1:]:
+            lines.append(f"  %t{slot} = or i64 {together[-1]}, %l{slot}")
+            together.append(f"%t{slot}")
+        lines += [f"  %low = and i64 {together[-1]}, {LINE - 1}", "  %fits = icmp eq i64 %low, 0", "  br i1 %fits, label %yes, label %no"]
+        lines += ["yes:", f"  %s = call i32 @{aligned}({passed})", "  ret i32 %s", "no:"]
+    lines.append(f"  %r = call i32 @{body}({passed})")
     lines.append("  ret i32 %r")
     return f"define i32 @{_quoted(function.name)}(ptr %args, ptr %workspace) #0 {{\n" + "\n".join(lines) + "\n}\n"
 
@@ -534,6 +567,7 @@ def _outline(
     b.start("entry")
     mine = part(loop, extents, Var("$begin"), Var("$end"))
     _serial(inner, mine, poly(inner.state, mine.lo, body_scope), poly(inner.state, mine.hi, body_scope), body_scope)
+    _finish_streams(inner, loop.body)
     b.write("ret i32 0")
     params = ["i64 %begin", "i64 %end", "i64 %thread", "ptr noalias align 64 %scratch"]
     params += [c.replace("ptr ", "ptr noalias ", 1) if c.startswith("ptr ") else c for c in captures]

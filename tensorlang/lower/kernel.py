@@ -11,7 +11,7 @@ A reduction over the lanes of a vector loop gets one partial result per lane; wh
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from codegen.dtypes import DType, bool_, compute_dtype, i64
 from codegen.loops import nodes as loops
@@ -350,7 +350,8 @@ def _define(kernel: _Kernel, info: StatementInfo, point: Point) -> list[loops.St
     for made_tensor, result in zip(definition.tensors, results, strict=True):
         home = kernel.homes[made_tensor.name]
         stored = _narrowed(kernel, made_tensor.dtype, result)
-        stores.append(loops.Store(home.buffers[0].name, _cell(kernel, home, definition.axes, point), stored))
+        stream = made_tensor.name in kernel.plan.streams
+        stores.append(loops.Store(home.buffers[0].name, _cell(kernel, home, definition.axes, point), stored, stream))
     if len(stores) > 1:
         stores = _all_before_storing(kernel, stores, point)
     return [*before, *point.before, *stores]
@@ -373,7 +374,7 @@ def _all_before_storing(kernel: _Kernel, stores: list[loops.Stmt], point: Point)
         assert isinstance(store, loops.Store)
         name = kernel.names.fresh("result")
         point.before.append(loops.Let(name, store.value))
-        out.append(loops.Store(store.buffer, store.index, loops.Name(name)))
+        out.append(replace(store, value=loops.Name(name)))
     return out
 
 

@@ -102,6 +102,12 @@ def _prefetch(state: State, directive: syntax.Directive) -> None:
     state.prefetches.append((state.copies.get(name, name), loop, distance))
 
 
+def _stream(state: State, directive: syntax.Directive) -> None:
+    for name in operands.names(directive, directive.operands):
+        stage_of(state, directive, name)
+        state.streams.add(name)
+
+
 def _done(state: State, directive: syntax.Directive) -> None:
     """The directive has rewritten the program already."""
 
@@ -127,6 +133,7 @@ TABLE: dict[str, Callable[[State, syntax.Directive], None]] = {
     "layout": layout_directive,
     "fold": _fold,
     "prefetch": _prefetch,
+    "stream": _stream,
     "flatten": _done,
     "inline": _done,
     "rfactor": _done,

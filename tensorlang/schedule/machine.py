@@ -16,6 +16,8 @@ class Machine:
     l2_bytes: int = 1024 * 1024
     dots: frozenset[tuple[DType, DType]] = frozenset()
     """Pairs of narrow types of whose neighbouring elements it adds up products in one instruction, or in a few."""
+    cache_bytes: int = 32 * 1024 * 1024
+    """Of the last cache before memory."""
 
     def lanes(self, dtype: DType) -> int:
         """Return how many elements of `dtype`, at least 32 bits wide when computed with, a vector register holds."""

@@ -40,6 +40,7 @@ SHAPES = {
     "layout": "write `layout TENSOR as [DIM, …]`",
     "fold": "write `fold TENSOR at AXIS by COUNT`",
     "rfactor": "write `rfactor BINDER by COUNT`, or `rfactor BINDER to LENGTH` for stretches",
+    "stream": "write `stream TENSOR, …`",
     "prefetch": "write `prefetch TENSOR at LOOP by DISTANCE`",
 }
 

@@ -44,7 +44,7 @@ def place(state: State, stages: Stages) -> Plan:
     depth |= _of_copies(state, placed, {a.name for accs in stages.accumulators.values() for a in accs})
     depth |= _kept_across(placed, depth, {t.name for s in order if _recurs(s) for d in s.definitions for t in d.tensors})
     folds = {t: tuple(f) for t, f in state.folds.items()}
-    return Plan(state.program, stages, placed, state.layouts, folds, depth, tuple(state.prefetches))
+    return Plan(state.program, stages, placed, state.layouts, folds, depth, tuple(state.prefetches), frozenset(state.streams))
 
 
 def _nothing_inside_peeled(state: State) -> None:

@@ -110,6 +110,7 @@ class Plan:
     folds: Mapping[str, tuple[tuple[int, int], ...]]
     depth: Mapping[str, int]
     prefetches: tuple[tuple[str, str, int], ...] = ()
+    streams: frozenset[str] = frozenset()
 
 
 def full(stage: str, loop: str) -> str:

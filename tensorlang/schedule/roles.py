@@ -19,7 +19,8 @@ In a contraction between transformations n, h, w and f are loops of y (f also of
 channels; m has a loop for every point (a), tile (i, j) and channel (d), and sums over k. The others are loops of v, t and r: e of their
 tiles, c of the channels that k sums, u of the points that they transform. The last of each is that of y, or else of v.
 
-What guards and directives may ask for: `lanes`, `registers`, `threads`, the extent of a loop (`i.extent`), how many loops (`rank(batch)`)
+What guards and directives may ask for: `lanes`, `registers`, `threads`, `cache` (bytes of the last cache), the bytes of a tensor
+(`y.bytes`, 0 where they are not known), the extent of a loop (`i.extent`), how many loops (`rank(batch)`)
 and their iterations (`prod(i..)`), in a pointwise tensor `together` (how many points of m or n; in rows, how many of i), `partial` (over
 how many partial results to spread r), and for a contraction `b.reuse` (how often an element of b is used), `b.unit` (whether it is
 contiguous along j), `b.pack` (whether to copy it first into the order of the tile), `b.stored` (whether the caller stores it as it is
@@ -137,6 +138,8 @@ def match_role(d: Deriver, cluster: Cluster, role: sx.Role) -> Match | None:
         "registers": d.machine.vector_registers,
         "threads": d.machine.threads,
     }
+    facts["cache"] = d.machine.cache_bytes
+    facts |= {f"{n.removesuffix('..')}.bytes": _bytes(d, names[n.removesuffix("..")]) for n in role.groups[0]}
     facts["together"], facts["partial"] = found.together, found.partial
     for written, about in zip(role.groups[0], found.facts, strict=False):
         facts |= {f"{written}.{fact}": value for fact, value in about.items()}
@@ -151,12 +154,23 @@ def match_role(d: Deriver, cluster: Cluster, role: sx.Role) -> Match | None:
     return Match(names, facts, stages, sizes, axes, indexed, _tiles(found, d.machine.vector_registers))
 
 
+def _bytes(d: Deriver, names: Loops) -> int:
+    """Return the size of tensors, 0 where it is only known at run time."""
+    table, total = tensor_table(d.program), 0
+    for tensor in (table[n] for n in names if n in table):
+        size = tensor.dtype.size_bytes
+        for extent in tensor.shape:
+            size *= affine.constant(extent) or 0
+        total += size
+    return total
+
+
 def asked(role: sx.Role) -> dict[str, tuple[int, ...] | None]:
     """Return what guards of a role's schedule may ask for, with no values."""
-    facts = ("reuse", "unit", "pack", "stored", "padded", "block", "group", "vectors", "tiles")
+    facts = ("bytes", "reuse", "unit", "pack", "stored", "padded", "block", "group", "vectors", "tiles")
     of_tensors = [f"{t.removesuffix('..')}.{fact}" for t in role.groups[0] for fact in facts]
     of_loops = [f"{g.removesuffix('..')}.{fact}" for g in role.groups[1] for fact in ("extent", "tile", "block")]
-    plain = ("lanes", "registers", "threads", "together", "partial")
+    plain = ("lanes", "registers", "threads", "cache", "together", "partial")
     return {**dict.fromkeys((*plain, *of_tensors, *of_loops)), **{g.removesuffix(".."): () for g in role.groups[1]}}
 
 

@@ -40,6 +40,8 @@ class State:
     """Tensor → the loop that privatises it ("" for none), and who said so."""
     peels: list[tuple[Stage, syntax.Directive]] = field(default_factory=list)
     prefetches: list[tuple[str, str, int]] = field(default_factory=list)
+    streams: set[str] = field(default_factory=set)
+    """Tensors that are written past the caches."""
     instructions: tuple[Instruction, ...] = ()
     tensorized: list[Request] = field(default_factory=list)
     scop: Scop = field(default_factory=lambda: Scop((), TRUE, (), frozenset(), ()))

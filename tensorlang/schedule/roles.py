@@ -27,7 +27,7 @@ contiguous along j), `b.pack` (whether to copy it first into the order of the ti
 read), `a.padded`, `a.block`, `a.group`: how many neighbours along c the machine multiplies and adds in one instruction, or 1, and
 `a.tiles`: where rows of a are computed from products of the same operator, how many register tiles of them to compute at a time, else 0.
 Between transformations `h.tile` and `w.tile` are the sides of a tile of y and `h.block`, `w.block` those of a block of tiles that is
-transformed at once; `i.block`, `j.block` and `m.vectors` are the sides of the register tile.
+transformed at once; `i.block`, `j.block` and `m.vectors` are the sides of the register tile. `p.padded`: whether there are any p.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def match_role(d: Deriver, cluster: Cluster, role: sx.Role) -> Match | None:
     facts |= {f"{n.removesuffix('..')}.bytes": _bytes(d, names[n.removesuffix("..")]) for n in role.groups[0]}
     facts["together"], facts["partial"] = found.together, found.partial
     for written, about in zip(role.groups[0], found.facts, strict=False):
-        facts |= {f"{written}.{fact}": value for fact, value in about.items()}
+        facts |= {f"{written.removesuffix('..')}.{fact}": value for fact, value in about.items()}
     for position, written in enumerate(role.groups[1]):
         name = written.removesuffix("..")
         facts |= {f"{name}.{fact}": value for fact, value in found.of_loops.get(position, {}).items()}
@@ -282,7 +282,7 @@ def _pointwise(d: Deriver, cluster: Cluster) -> Shape | None:
     others = tuple(a for a in definition.axes if a != axis)
     binders = _binders(definition)
     if gathers or (extent is not None and extent < 2):
-        return Shape(((own,), ()), (_full(own, definition.axes), (), _full(own, binders), *((),) * 4), lanes)
+        return Shape(((own,), ()), (_full(own, definition.axes), (), _full(own, binders), *((),) * 4), lanes, ({}, {"padded": False}, {}))
     at = definition.axes.index(axis)
     before, after = (others, ()) if block is None else (definition.axes[:at], definition.axes[at + 1 :])
     crossing = crossing_axis(d, definition, axis)
@@ -299,7 +299,8 @@ def _pointwise(d: Deriver, cluster: Cluster) -> Shape | None:
         (row,) if row in after else (),
     )
     padded = _padded(d, definition) if binders else ()
-    return Shape(((own,), padded), tuple(_full(own, tuple(n for n in c if n)) for c in classes), lanes, together=together)
+    facts: tuple[Mapping[str, int | bool], ...] = ({}, {"padded": bool(padded)}, {})
+    return Shape(((own,), padded), tuple(_full(own, tuple(n for n in c if n)) for c in classes), lanes, facts, together=together)
 
 
 def _padded(d: Deriver, definition: Definition) -> tuple[str, ...]:

@@ -23,12 +23,15 @@ from tensorlang.graph.pipeline import optimise
 from tensorlang.graph.plan import Arena, Constant, Input, Output, Place, Plan, planned
 from tensorlang.graph.programs import program_key
 from tensorlang.runtime.bundle import Draft
-from tensorlang.runtime.constants import Places, in_memory, places_of
+from tensorlang.runtime.constants import Places, Weights, in_memory, places_of
 from tensorlang.runtime.executable import Executable, Parts, Progress, Toolchain, assembled, quiet, workspace_threads
 from tensorlang.schedule.layout import Layout
 from tensorlang.tensor.nodes import Program
 
 Array = np.ndarray[Any, Any]
+
+_PLACED = np.empty(0, np.uint8)
+"""Stands for a constant whose elements are laid out elsewhere: all that is asked of it is that it is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,16 +47,19 @@ class Job:
 def built(loaded: Graph, toolchain: Toolchain, progress: Progress, key: str | None) -> Executable:
     """Return an imported graph compiled, and keep it under `key` where that is given."""
     outputs = loaded.outputs
-    graph = optimise(loaded, toolchain.wishes, tiles=toolchain.tiles, precision=toolchain.precision)
     if key is None:
-        return build(graph, toolchain, progress, outputs)
+        return build(_optimised(loaded, toolchain), toolchain, progress, outputs)
     draft = Draft(key, toolchain)
     try:
-        executable = build(graph, toolchain, progress, outputs, draft.place)
+        executable = build(_optimised(loaded, toolchain), toolchain, progress, outputs, draft.place)
         draft.finish(executable.parts)
     finally:
         draft.drop()
     return executable
+
+
+def _optimised(loaded: Graph, toolchain: Toolchain) -> Graph:
+    return optimise(loaded, toolchain.wishes, tiles=toolchain.tiles, precision=toolchain.precision)
 
 
 def build(
@@ -61,13 +67,15 @@ def build(
     toolchain: Toolchain,
     progress: Progress = quiet,
     names: Sequence[str] | None = None,
-    place: Callable[[Graph, Places], Array] = in_memory,
+    place: Callable[[Weights, Places], Array] = in_memory,
 ) -> Executable:
     """Return a graph that went through the pipeline as an executable. Kernels with equal programs are compiled once. `names`: what the
     model calls the outputs, when that differs; `place` puts the constants into one block, while the kernels are compiled."""
     places = places_of(graph)
+    weights = Weights(graph.values, dict(graph.constants))
+    graph = replace(graph, constants=dict.fromkeys(graph.constants, _PLACED))
     with ThreadPoolExecutor(1) as beside:
-        block = beside.submit(place, graph, places)
+        block = beside.submit(place, weights, places)
         parts = _parts(graph, toolchain, progress, places)
         return assembled(replace(parts, constants=block.result(), names=tuple(names or graph.outputs)), toolchain)
 

@@ -27,9 +27,8 @@ import numpy as np
 
 from codegen.llvm.cache import Cache
 from tensorlang.digest import compiler_digest
-from tensorlang.graph.nodes import Graph
 from tensorlang.mapped import contents
-from tensorlang.runtime.constants import Places, in_memory, pieces
+from tensorlang.runtime.constants import Places, Weights, in_memory, pieces
 from tensorlang.runtime.executable import Executable, Parts, Toolchain, assembled
 
 Array = np.ndarray[Any, Any]
@@ -88,27 +87,27 @@ class Draft:
         self._folder: Path | None = None
         self._size = self._checksum = 0
 
-    def place(self, graph: Graph, places: Places) -> Array:
+    def place(self, weights: Weights, places: Places) -> Array:
         """Return the block of constants: mapped from the file that is kept, so that they are in memory once; in memory where the disk does
         not have them."""
         store = self._tools.store
         if store is None or store.problem is not None or places.size > LIMIT_BYTES // 2:
-            return in_memory(graph, places)
+            return in_memory(weights, places)
         try:
             root = _folder(store)
             root.mkdir(parents=True, exist_ok=True)
             self._folder = Path(tempfile.mkdtemp(dir=root, prefix=".new-"))
             with open(self._folder / "constants", "wb", buffering=0) as file:
-                for piece in pieces(graph, places):
+                for piece in pieces(weights):
                     _write(file, piece)
                     self._checksum = zlib.crc32(piece, self._checksum)
             self._size = places.size
-            block = _mapped(self._folder / "constants", places.size)
+            file_bytes = contents(self._folder / "constants")
         except OSError:
-            block = None
-        if block is None:
             self.drop()
-        return in_memory(graph, places) if block is None else block
+            return in_memory(weights, places)
+        weights.arrays.clear()  # before the pages of the file are here too
+        return np.frombuffer(file_bytes, np.uint8) if places.size else np.empty(1, np.uint8)
 
     def finish(self, parts: Parts) -> None:
         """Keep the model, as far as the disk allows."""

@@ -1,7 +1,7 @@
 """Where the constants of a model lie: one block, each at a multiple of the alignment, in the layout that its readers wish.
 
-    in_memory(graph, places)     the block in memory of this process
-    pieces(graph, places)        its bytes, one constant after the other, to be written to a file and mapped
+    in_memory(weights, places)   the block in memory of this process
+    pieces(weights)              its bytes, one constant after the other, to be written to a file and mapped
 
 Weights are as large as all else together is small. Nothing here holds more than one of them twice, and what was mapped from the model's
 file leaves the process as soon as it is laid out.
@@ -36,6 +36,14 @@ class Places:
     size: int
 
 
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """The constants of a graph and their values. Whoever places them takes the arrays out: nobody else holds them then."""
+
+    values: dict[str, Value]
+    arrays: dict[str, Array]
+
+
 def places_of(graph: Graph) -> Places:
     """Return where each constant of the graph goes, in their order."""
     offsets: dict[str, int] = {}
@@ -46,21 +54,23 @@ def places_of(graph: Graph) -> Places:
     return Places(offsets, end)
 
 
-def in_memory(graph: Graph, places: Places) -> Array:
-    """Return a new block with all constants."""
+def in_memory(weights: Weights, places: Places) -> Array:
+    """Return a new block with all constants, whose arrays are gone then."""
     block = aligned_block(places.size)
-    for name, array in graph.constants.items():
-        value, start = graph.values[name], places.offsets[name]
+    while weights.arrays:
+        name = next(iter(weights.arrays))
+        array = weights.arrays.pop(name)
+        value, start = weights.values[name], places.offsets[name]
         cells = block[start : start + size_bytes(value)].view(value.dtype.numpy)
         _laid_out(array, value, cells)
         forget(array)
     return block
 
 
-def pieces(graph: Graph, places: Places) -> Iterator[memoryview]:
+def pieces(weights: Weights) -> Iterator[memoryview]:
     """Yield the bytes of the block from its start to its end."""
-    for name, array in graph.constants.items():
-        value = graph.values[name]
+    for name, array in weights.arrays.items():
+        value = weights.values[name]
         if value.layout is None and array.flags.c_contiguous and array.dtype.isnative:
             cells = array.reshape(-1)
         else:

@@ -87,6 +87,10 @@ class Schedule:
     def parallel(self, *loops: str) -> Schedule:
         return self.then(_directive("parallel", loops))
 
+    def stream(self, *tensors: str) -> Schedule:
+        """Write tensors past the caches."""
+        return self.then(_directive("stream", tensors))
+
     def at(self, tensor: str, loop: str, of: str | None = None) -> Schedule:
         """Compute `tensor` inside loop `loop`, of the stage `of` when the loop's name alone is not unique."""
         return self.then(_directive("at", [tensor], [*([("in", [of])] if of else []), ("at", [loop])]))

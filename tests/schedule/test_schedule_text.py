@@ -55,6 +55,7 @@ def step(s: Schedule, a: str, b: str, n: int, m: int, new: list[str]) -> list[Sc
         s.unroll(a, b),
         s.vectorize(a),
         s.parallel(a),
+        s.stream("h", "g"),
         s.at("h", a),
         s.at("h", a, "y"),
         s.root("h"),

@@ -53,14 +53,20 @@ def compile(
     with about six times the error of plain sums. `shapes` fixes shapes that the model leaves open; without it each call of `run` brings
     its own. `precision` "bf16": what convolutions and matrix products multiply is rounded to bf16, sums and all else stay f32.
 
-    Raises CompileError: O0001 when no importer reads the model, C0101 to C0103 for target and precision, O… for the model itself."""
-    if precision not in PRECISIONS:
-        raise error("C0103", f"not supported yet: precision `{precision}`", help=f"known are {', '.join(f'`{p}`' for p in PRECISIONS)}")
-    tools = toolchain(target, threads, winograd=winograd and precision == "f32", precision=precision)
+    Raises CompileError: O0001 when no importer reads the model, C0101 to C0103 for target and precision, C0106 to C0108 for shapes,
+    threads and `winograd`, O… for the model itself."""
+    check_precision(precision)
+    tools = toolchain(target, threads, winograd=winograd if precision == "f32" else False, precision=precision)
     _check_shapes(shapes)
     content = fingerprint(model) if importers is None else None
     key = None if content is None else lambda found: bundle_key(content, offers_digest(), found, tools)
     return CompiledModel(lambda found: importer_of(model, importers).load(model, found), tools, shapes=shapes, progress=progress, key=key)
+
+
+def check_precision(precision: str) -> None:
+    """Raise CompileError C0103 for a precision that is not supported."""
+    if precision not in PRECISIONS:
+        raise error("C0103", f"not supported yet: precision `{precision}`", help=f"known are {', '.join(f'`{p}`' for p in PRECISIONS)}")
 
 
 def _check_shapes(shapes: object) -> None:

@@ -21,8 +21,8 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from tensorlang.api import check_precision, importer_of
 from tensorlang.api import compile as compile_model
-from tensorlang.api import importer_of
 from tensorlang.check.definition import check_module
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import CompileError, Diagnostic, InternalError, error, render
@@ -67,6 +67,7 @@ File = Annotated[Path, typer.Argument(help="a .tl file, or a model that an insta
 Files = Annotated[list[Path], typer.Argument(help=".tl files")]
 Arguments = Annotated[list[str] | None, typer.Argument(help="[OPERATOR] name=value …; values are files, types like f32[4,5], numbers")]
 Json = Annotated[bool, typer.Option("--json", help="write JSON on standard output")]
+Precision = Annotated[str, typer.Option("--precision", help="what convolutions and matrix products of models multiply: f32, bf16")]
 Winograd = Annotated[bool, typer.Option("--winograd/--no-winograd", help="let convolutions of models be computed by minimal filtering")]
 Threads = Annotated[int | None, typer.Option("--threads", "-t", min=1, help="threads to use (default: all)")]
 
@@ -120,12 +121,14 @@ def show(
     arguments: Arguments = None,
     stage: Annotated[Stage | None, typer.Option("--stage", "-s", help="which form (default: syntax of a file, graph of a model)")] = None,
     threads: Threads = None,
+    precision: Precision = "f32",
     winograd: Winograd = True,
 ) -> None:
     """Show a form on the way from text to machine code."""
     if file.suffix != ".tl":
-        _show_model(file, stage, _tools(threads, winograd))
+        _show_model(file, stage, _tools(threads, winograd, precision))
         return
+    _no_precision(precision)
     if stage in (None, Stage.syntax):
         sys.stdout.write(show_syntax(syntax.parse(syntax.load(file))).rstrip() + "\n")
         return
@@ -150,14 +153,16 @@ def explain(
     arguments: Arguments = None,
     measure: Annotated[bool, typer.Option("--measure", help="also measure each kernel of a model")] = False,
     threads: Threads = None,
+    precision: Precision = "f32",
     winograd: Winograd = True,
 ) -> None:
     """Explain how an operator or a model is computed, what was proven, how fast it could be on this machine and how fast it is."""
     if file.suffix == ".tl":
+        _no_precision(precision)
         operator, values = _operator(file, arguments, threads)
         sys.stdout.write(operator.explain(**values) + "\n")
         return
-    model, values = _model(file, arguments, threads, winograd=winograd)
+    model, values = _model(file, arguments, threads, precision, winograd)
     sys.stdout.write(model.explain(random_feeds(model.inputs, values) if measure else None) + "\n")
 
 
@@ -167,18 +172,20 @@ def run(
     arguments: Arguments = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="an .npy or .npz file for the results")] = None,
     threads: Threads = None,
+    precision: Precision = "f32",
     winograd: Winograd = True,
     as_json: Json = False,
 ) -> None:
     """Run an operator or a model on arrays from files."""
     if file.suffix == ".tl":
+        _no_precision(precision)
         operator, values = _operator(file, arguments, threads)
         found = operator(**values)
         names = [p.name for p in operator.declaration.results]
         flat = found if isinstance(found, tuple) else (found,)
         results = dict(zip(names if len(names) == len(flat) else [f"result{k}" for k in range(len(flat))], flat, strict=True))
     else:
-        model, values = _model(file, arguments, threads, winograd=winograd)
+        model, values = _model(file, arguments, threads, precision, winograd)
         results = model.run(values)
     if output is not None:
         write_arrays(output, results)
@@ -194,7 +201,7 @@ def bench(
     what: Annotated[str, typer.Argument(help="a .tl file, a model, or the name of a library operator", metavar="FILE|OPERATOR")],
     arguments: Arguments = None,
     against: Annotated[str | None, typer.Option("--peers", help="names with commas between, or `none` (default: all installed)")] = None,
-    precision: Annotated[str, typer.Option("--precision", help="what ours computes in: f32, …")] = "f32",
+    precision: Precision = "f32",
     seconds: Annotated[float, typer.Option("--seconds", min=0.01, help="how long to measure")] = 3.0,
     memory: Annotated[bool, typer.Option("--memory/--no-memory", help="peak memory of a model, each contender in its own process")] = True,
     threads: Threads = None,
@@ -205,6 +212,7 @@ def bench(
     chosen = peers(None if against is None else [] if against == "none" else against.split(","))
     count, file = _tools(threads).threads, Path(what)
     if file.suffix == ".tl":
+        _no_precision(precision)
         operator, values = _operator(file, arguments, threads)
         found = bench_operator(operator, values, Task({}), count, (), seconds)
     elif file.suffix or file.exists():
@@ -226,6 +234,7 @@ def _bench_library(name: str, values: dict[str, Any], threads: int, precision: s
     attributes = {n: v for n, v in values.items() if n not in arrays}
     task = library.task(name, arrays, attributes, tuple(results_of(operator(**values))))
     if not task.weights:
+        _no_precision(precision)
         return bench_operator(operator, values, task, threads, chosen, seconds)
     return bench_model(compile_model(task.model, precision=precision, threads=threads), task, threads, precision, chosen, seconds)
 
@@ -247,8 +256,15 @@ def doctor(as_json: Json = False) -> None:
 # ---------------------------------------------------------------- what commands share
 
 
-def _tools(threads: int | None, winograd: bool = True) -> Toolchain:
-    return toolchain(threads=threads, winograd=winograd)
+def _tools(threads: int | None, winograd: bool = True, precision: str = "f32") -> Toolchain:
+    check_precision(precision)
+    return toolchain(threads=threads, winograd=winograd and precision == "f32", precision=precision)
+
+
+def _no_precision(precision: str) -> None:
+    """Raise CompileError C0103 where `precision` would change nothing: an operator says itself what it computes in."""
+    if precision != "f32":
+        raise error("C0103", f"not supported yet: precision `{precision}` for an operator", help="convert to `bf16` in its equations")
 
 
 def _operator(file: Path, arguments: Sequence[str] | None, threads: int | None) -> tuple[Operator, dict[str, Any]]:

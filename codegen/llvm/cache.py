@@ -1,9 +1,10 @@
 """Objects on disk, so that a second process starts in milliseconds.
 
-    <directory>/<first two digits of the key>/<key>.o      magic, SHA-256 of the rest, the object
+    <directory>/<first two digits of the key>/<key>.o      magic, SHA-256 of key and object, the object
 
 A key hashes everything the object depends on. An entry is written under a temporary name and renamed, so that readers, in this process or
-another, see all of it or nothing. What is damaged is a miss. A directory that cannot be written to is reported once and then not used.
+another, see all of it or nothing. What is damaged, or stored under another key, is a miss. A directory that cannot be written to is
+reported once and then not used.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from codegen.llvm.target import Target
 VERSION = 1
 """Part of every key: raised whenever the emitted code changes its meaning or its calling convention."""
 
-_MAGIC = b"tlo1"
+_MAGIC = b"tlo2"
 _ENVIRONMENT = "TENSORLANG_CACHE"
 
 
@@ -58,14 +59,14 @@ class Cache:
         except OSError:
             return None
         head, body = data[: len(_MAGIC) + 32], data[len(_MAGIC) + 32 :]
-        return body if head == _MAGIC + hashlib.sha256(body).digest() else None
+        return body if head == _head(key, body) else None
 
     def put(self, key: str, data: bytes) -> str | None:
         """Store `data` under `key`. Return what is wrong with the directory, the first time that something is."""
         if self.problem is not None:
             return None
         try:
-            self._write(self._path(key), _MAGIC + hashlib.sha256(data).digest() + data)
+            self._write(self._path(key), _head(key, data) + data)
         except OSError as error:
             self.problem = f"cannot write to the cache in {self.directory}: {error.strerror or error}"
             return self.problem
@@ -84,3 +85,10 @@ class Cache:
         except BaseException:
             Path(temporary).unlink(missing_ok=True)
             raise
+
+
+def _head(key: str, body: bytes) -> bytes:
+    """Return what an entry with `body` under `key` begins with."""
+    digest = hashlib.sha256(key.encode())
+    digest.update(body)
+    return _MAGIC + digest.digest()

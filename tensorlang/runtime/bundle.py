@@ -4,8 +4,8 @@
                            constants   the block of packed weights, which is mapped
 
 The key is the model's own bytes, the shapes asked for, the threads, the target and the compiler with its importers. A bundle is written
-under a temporary name and renamed; one that is damaged is a miss, one that cannot be written is done without. The folder is kept below
-`LIMIT_BYTES` by removing what was not used for longest.
+under a temporary name and renamed; one that is damaged, or another model's, is a miss, one that cannot be written is done without. The
+folder is kept below `LIMIT_BYTES` by removing what was not used for longest.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def load_bundle(key: str, tools: Toolchain) -> Executable | None:
     folder = _folder(tools.store) / key
     try:
         data = (folder / "parts").read_bytes()
-        if hashlib.sha256(data[32:]).digest() != data[:32]:
+        if _digest(key, data[32:]) != data[:32]:
             return None
         parts, size, checksum = pickle.loads(data[32:])
         block = _mapped(folder / "constants", size)
@@ -116,7 +116,7 @@ class Draft:
         root = _folder(self._tools.store)
         body = pickle.dumps((replace(parts, constants=_NOTHING), self._size, self._checksum), protocol=pickle.HIGHEST_PROTOCOL)
         try:
-            (self._folder / "parts").write_bytes(hashlib.sha256(body).digest() + body)
+            (self._folder / "parts").write_bytes(_digest(self._key, body) + body)
             shutil.rmtree(root / self._key, ignore_errors=True)
             os.rename(self._folder, root / self._key)
         except OSError:
@@ -138,6 +138,13 @@ _NOTHING = np.empty(0, np.uint8)
 def _write(file: RawIOBase, data: memoryview) -> None:
     while data:
         data = data[file.write(data) or 0 :]
+
+
+def _digest(key: str, body: bytes) -> bytes:
+    """Return what a bundle's parts begin with: no other bytes, and none of another key."""
+    digest = hashlib.sha256(key.encode())
+    digest.update(body)
+    return digest.digest()
 
 
 def _folder(store: Cache) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from numbers import Integral
 from typing import Any
 
 from codegen.llvm import pool
@@ -36,11 +37,15 @@ def toolchain(
     models have the schedules of roles that the modules of `roles` state for them, or derived ones. `winograd`: convolutions of models may
     be computed by minimal filtering. `precision`: what their contractions multiply in.
 
-    Raises CompileError C0101 for a target that is not known, C0102 for one that this machine cannot run."""
+    Raises CompileError C0101 for a target that is not known, C0102 for one that this machine cannot run, C0107 for `threads` that are no
+    number of them, C0108 for `winograd` that is neither True nor False."""
+    _check_threads(threads)
+    if not isinstance(winograd, bool):
+        raise error("C0108", f"`winograd` is {winograd!r}", help="it is `True` or `False`")
     machine = target_named(target)
     if not runs_here(machine):
         raise error("C0102", f"this machine cannot run code for `{target}`", help="compile for `cpu`, which is this machine")
-    count = max(1, min(threads or pool.available_threads(), pool.available_threads()))
+    count = pool.available_threads() if threads is None else min(int(threads), pool.available_threads())
     store = Cache() if cache else None
 
     def compile_all(jobs: Sequence[Any], progress: Progress) -> Sequence[Artifact]:
@@ -57,6 +62,12 @@ def toolchain(
         return chosen
 
     return Toolchain(machine, count, store, compile_all, wishes, tiles, winograd, precision)
+
+
+def _check_threads(threads: object) -> None:
+    """Raise CompileError C0107 for what is no number of threads."""
+    if threads is not None and (not isinstance(threads, Integral) or isinstance(threads, bool) or threads < 1):
+        raise error("C0107", f"`threads` is {threads!r}", help="give a whole number from 1, or `None` for all processors")
 
 
 def target_named(name: str) -> Target:

@@ -13,6 +13,7 @@ from tensorlang.schedule.state import State, loop_of, stage_of
 from tensorlang.schedule.tensorize import tensorize
 from tensorlang.syntax import nodes as syntax
 from tensorlang.tensor import affine
+from tensorlang.tensor.walk import tensor_table
 
 
 def _distribute(state: State, directive: syntax.Directive) -> None:
@@ -97,6 +98,8 @@ def _peel(state: State, directive: syntax.Directive) -> None:
 
 def _prefetch(state: State, directive: syntax.Directive) -> None:
     (name,) = operands.names(directive, directive.operands)
+    if name not in tensor_table(state.program):
+        raise error("S0105", f"`{name}` is no tensor of this operator", directive.span)
     _, loop = loop_of(state, directive, operands.name(directive, operands.the(directive, "at")))
     distance = operands.positive(directive, operands.the(directive, "by"), state.knobs)
     state.prefetches.append((state.copies.get(name, name), loop, distance))

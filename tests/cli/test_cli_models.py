@@ -76,6 +76,21 @@ def test_a_model_is_measured_in_a_precision(capsys: Any, net: Path) -> None:
     assert "C0103" in err
 
 
+@pytest.mark.parametrize("command", ["run", "explain", "show"])
+def test_every_command_on_models_takes_a_precision(capsys: Any, net: Path, command: str) -> None:
+    arguments = ["x=f32[2,4]"] if command == "run" else []
+    assert run(capsys, command, net, *arguments, "--precision", "bf16", "-t", "1")[0] == 0
+    code, out, err = run(capsys, command, net, *arguments, "--precision", "f7", "-t", "1")
+    assert (code, out) == (1, "") and "C0103" in err
+
+
+@pytest.mark.parametrize("command", ["run", "explain", "show", "bench"])
+def test_an_operator_says_itself_what_it_computes_in(capsys: Any, tmp_path: Path, command: str) -> None:
+    (tmp_path / "f.tl").write_text("op f(x: f32[N]) -> (y: f32[N]) { y[i] = x[i] }")
+    code, out, err = run(capsys, command, tmp_path / "f.tl", "x=f32[3]", "--precision", "bf16", "-t", "1")
+    assert (code, out) == (1, "") and "C0103" in err
+
+
 @pytest.mark.parametrize(
     ("operator", "arguments"),
     [

@@ -368,6 +368,14 @@ def test_a_damaged_entry_is_a_miss_and_can_be_replaced(tmp_path: Path, damage) -
     assert store.get("k" * 64) == b"object"
 
 
+def test_an_entry_under_the_name_of_another_is_a_miss(tmp_path: Path) -> None:
+    store = Cache(tmp_path)
+    store.put("k" * 64, b"object")
+    store.put("l" * 64, b"another")
+    (tmp_path / "kk" / f"{'k' * 64}.o").replace(tmp_path / "ll" / f"{'l' * 64}.o")
+    assert store.get("l" * 64) is None
+
+
 def test_a_directory_that_cannot_be_written_is_reported_once(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     store = Cache(tmp_path / "file")

@@ -70,6 +70,19 @@ def test_a_damaged_bundle_is_made_anew(model: Path, name: str, damage: str) -> N
     np.testing.assert_array_equal(answer(model), EXPECTED)
 
 
+def test_a_bundle_under_the_name_of_another_is_made_anew(model: Path) -> None:
+    answer(model)
+    [mine] = bundles(model)
+    graph = onnx.load(model)
+    graph.graph.initializer[0].CopyFrom(numpy_helper.from_array(np.zeros((4, 3), np.float32), "w"))
+    onnx.save(graph, model)
+    np.testing.assert_array_equal(answer(model), np.zeros((2, 3)))
+    [other] = [b for b in bundles(model) if b != mine]
+    shutil.rmtree(other)
+    shutil.copytree(mine, other)
+    np.testing.assert_array_equal(answer(model), np.zeros((2, 3)))
+
+
 def test_nothing_temporary_is_left(model: Path) -> None:
     answer(model)
     assert [p.name for p in bundles(model) if p.name.startswith(".")] == []

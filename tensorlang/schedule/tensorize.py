@@ -256,8 +256,10 @@ def _address(plan: Plan, update: StatementInfo, read: Read) -> _Address | None:
 
 
 def _distance(address: _Address, start: Mapping[str, int], moved: Mapping[str, int]) -> int | None:
-    """Return by how many elements the address grows, or None when that depends on a size."""
-    before, after = ([affine.evaluate(d, e) for d in address.dims] for e in (start, {**start, **moved}))
+    """Return by how many elements the address grows, or None when that depends on a size. Loops of other stages around it, where `start`
+    has none of them, count as in their first iteration."""
+    around = dict.fromkeys((n for d in address.dims for n in affine.names(d)), 0)
+    before, after = ([affine.evaluate(d, e) for d in address.dims] for e in ({**around, **start}, {**around, **start, **moved}))
     total, pitch = 0, 1
     for x, y, extent in reversed(list(zip(before, after, address.shape, strict=True))):
         if x != y:

@@ -119,6 +119,20 @@ def test_a_model_in_bf16_is_near_the_one_in_f32_with_weights_of_half_the_size(ch
     assert (np.abs(got - want) > 0).any()
 
 
+@pytest.mark.parametrize(("queries", "keys", "width"), [(37, 33, 1), (33, 33, 31), (17, 16, 7)])
+def test_attention_in_bf16_is_near_the_one_in_f32_at_odd_sizes(queries: int, keys: int, width: int) -> None:
+    nodes = [
+        helper.make_node("MatMul", ["q", "k"], ["s"]),
+        helper.make_node("Softmax", ["s"], ["p"], axis=-1),
+        helper.make_node("MatMul", ["p", "v"], ["y"]),
+    ]
+    shapes = {"q": [1, 1, queries, 64], "k": [1, 1, 64, keys], "v": [1, 1, keys, width]}
+    proto = model(nodes, shapes, ["y"], {})
+    feeds = {name: (RNG.standard_normal(shape) / 3).astype(np.float32) for name, shape in shapes.items()}
+    want, got = (tl.compile(proto, precision=p, threads=1, importers=[Importer()]).run(feeds)["y"] for p in ("f32", "bf16"))
+    np.testing.assert_allclose(got, want, atol=0.03 * np.abs(want).max())
+
+
 def test_what_no_importer_reads_is_refused() -> None:
     with pytest.raises(CompileError, match="O0001"):
         tl.compile("model.xyz", importers=[Importer()])

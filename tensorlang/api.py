@@ -20,8 +20,6 @@ from tensorlang.runtime.executable import Progress, quiet
 from tensorlang.runtime.model import CompiledModel
 from tensorlang.runtime.toolchain import toolchain
 
-PRECISIONS = ("f32", "bf16")
-
 
 @runtime_checkable
 class Importer(Protocol):
@@ -51,22 +49,16 @@ def compile(
 
     `threads` None uses all processors. With `winograd`, convolutions may be computed by minimal filtering, which rounds differently:
     with about six times the error of plain sums. `shapes` fixes shapes that the model leaves open; without it each call of `run` brings
-    its own. `precision` "bf16": what convolutions and matrix products multiply is rounded to bf16, sums and all else stay f32.
+    its own. `precision` "bf16": what convolutions and matrix products multiply is rounded to bf16, sums and all else stay f32; "bf16x3" and
+    "bf16x6": they may be computed as sums of three or six products of bf16 where that is faster, which it is on no target yet.
 
     Raises CompileError: O0001 when no importer reads the model, C0101 to C0103 for target and precision, C0106 to C0108 for shapes,
     threads and `winograd`, O… for the model itself."""
-    check_precision(precision)
-    tools = toolchain(target, threads, winograd=winograd if precision == "f32" else False, precision=precision)
+    tools = toolchain(target, threads, winograd=winograd, precision=precision)
     _check_shapes(shapes)
     content = fingerprint(model) if importers is None else None
     key = None if content is None else lambda found: bundle_key(content, offers_digest(), found, tools)
     return CompiledModel(lambda found: importer_of(model, importers).load(model, found), tools, shapes=shapes, progress=progress, key=key)
-
-
-def check_precision(precision: str) -> None:
-    """Raise CompileError C0103 for a precision that is not supported."""
-    if precision not in PRECISIONS:
-        raise error("C0103", f"not supported yet: precision `{precision}`", help=f"known are {', '.join(f'`{p}`' for p in PRECISIONS)}")
 
 
 def _check_shapes(shapes: object) -> None:

@@ -21,8 +21,8 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from tensorlang.api import check_precision, importer_of
 from tensorlang.api import compile as compile_model
+from tensorlang.api import importer_of
 from tensorlang.check.definition import check_module
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import CompileError, Diagnostic, InternalError, error, render
@@ -32,6 +32,7 @@ from tensorlang.graph.printer import show as show_graph
 from tensorlang.runtime.executable import Toolchain
 from tensorlang.runtime.model import CompiledModel
 from tensorlang.runtime.operator import Operator, Operators
+from tensorlang.runtime.precisions import PRECISIONS
 from tensorlang.runtime.toolchain import toolchain
 from tensorlang.schedule.prove import prove_schedules
 from tensorlang.schedule.select import check_schedules
@@ -67,8 +68,8 @@ File = Annotated[Path, typer.Argument(help="a .tl file, or a model that an insta
 Files = Annotated[list[Path], typer.Argument(help=".tl files")]
 Arguments = Annotated[list[str] | None, typer.Argument(help="[OPERATOR] name=value …; values are files, types like f32[4,5], numbers")]
 Json = Annotated[bool, typer.Option("--json", help="write JSON on standard output")]
-Precision = Annotated[str, typer.Option("--precision", help="what convolutions and matrix products of models multiply: f32, bf16")]
 Winograd = Annotated[bool, typer.Option("--winograd/--no-winograd", help="let convolutions of models be computed by minimal filtering")]
+Precision = Annotated[str, typer.Option("--precision", help=f"what contractions of models multiply in: {', '.join(PRECISIONS)}")]
 Threads = Annotated[int | None, typer.Option("--threads", "-t", min=1, help="threads to use (default: all)")]
 
 
@@ -257,8 +258,7 @@ def doctor(as_json: Json = False) -> None:
 
 
 def _tools(threads: int | None, winograd: bool = True, precision: str = "f32") -> Toolchain:
-    check_precision(precision)
-    return toolchain(threads=threads, winograd=winograd and precision == "f32", precision=precision)
+    return toolchain(threads=threads, winograd=winograd, precision=precision)
 
 
 def _no_precision(precision: str) -> None:
@@ -300,7 +300,7 @@ def _show_model(file: Path, stage: Stage | None, tools: Toolchain) -> None:
     if stage not in (None, Stage.graph):
         raise _no_stage(stage.value if stage else "", "a model", ["graph"])
     graph = importer_of(str(file)).load(str(file))
-    sys.stdout.write(show_graph(optimise(graph, tools.wishes, tiles=tools.tiles, precision=tools.precision)))
+    sys.stdout.write(show_graph(optimise(graph, tools.wishes, tiles=tools.tiles, precision=tools.precision.used)))
 
 
 def _no_stage(stage: str, what: str, there: Sequence[str]) -> CompileError:

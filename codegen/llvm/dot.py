@@ -20,6 +20,7 @@ from codegen.llvm import arithmetic
 from codegen.llvm.builder import Builder
 from codegen.llvm.state import splat
 from codegen.llvm.values import Value, of_lanes
+from codegen.loops.dots import BITS, group
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,13 @@ def pairs(features: str, lanes: int) -> frozenset[tuple[DType, DType]]:
     """Return the types of which a processor with `features` adds up products faster than those of wide elements, at `lanes` a register."""
     found = {(f.a, f.b) for f in FORMS if form(features, f.a, f.b, lanes) is not None}
     return frozenset(found | ({(i8, u8), (i8, i8), (u8, u8)} if (u8, i8) in found else set()))
+
+
+def rate(features: str, vector_bits: int, a: DType, b: DType) -> int:
+    """Return how many products of an `a` and a `b` one instruction adds up for each multiply-add of f32 in a register, 0 without one."""
+    wide = vector_bits // BITS
+    found = form(features, a, b, wide)
+    return 0 if found is None else found.lanes * group(a) // wide
 
 
 def gathered(b: Builder, parts: Sequence[Value]) -> Value:

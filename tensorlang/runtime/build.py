@@ -59,7 +59,7 @@ def built(loaded: Graph, toolchain: Toolchain, progress: Progress, key: str | No
 
 
 def _optimised(loaded: Graph, toolchain: Toolchain) -> Graph:
-    return optimise(loaded, toolchain.wishes, tiles=toolchain.tiles, precision=toolchain.precision)
+    return optimise(loaded, toolchain.wishes, tiles=toolchain.tiles, precision=toolchain.precision.used)
 
 
 def build(

@@ -46,7 +46,7 @@ def bundle_key(content: bytes, importers: str, shapes: Mapping[str, tuple[int, .
         repr(tools.target),
         str(tools.threads),
         str(tools.winograd),
-        tools.precision,
+        tools.precision.used,
         repr(sorted((shapes or {}).items())),
     ):
         digest.update(f"{len(part)} {part}".encode())

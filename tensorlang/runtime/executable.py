@@ -28,6 +28,7 @@ from tensorlang.graph.edit import members
 from tensorlang.graph.nodes import Graph, Kernel, Value
 from tensorlang.graph.plan import Plan
 from tensorlang.runtime.constants import aligned_block
+from tensorlang.runtime.precisions import F32, Precision
 from tensorlang.schedule.layout import Layout
 
 Array = np.ndarray[Any, Any]
@@ -51,8 +52,8 @@ class Toolchain:
     wishes: Callable[[Graph, Kernel], Mapping[str, Layout]]
     tiles: Callable[[Any], tuple[int, ...] | None]
     winograd: bool = True
-    precision: str = "f32"
-    """What contractions of models multiply in: `f32` or `bf16`."""
+    precision: Precision = F32
+    """What contractions of models multiply in."""
 
 
 def workspace_threads(artifact: Artifact) -> int:

@@ -47,6 +47,9 @@ def explained(executable: Executable, inputs: Sequence[Array] | None) -> str:
         f"model `{graph.name}`: {len(executable.kernels)} kernels ({len({a.symbol for a in executable.artifacts})} distinct), "
         f"{_size(executable.constants.nbytes)} of constants, {_size(executable.plan.arena_bytes)} for values in between",
     ]
+    precision = executable.toolchain.precision
+    if precision.used != precision.asked:
+        lines.append(f"      precision {precision.asked}: contractions stay {precision.used}; {precision.reason}")
     for k, kernel in enumerate(executable.kernels):
         result = graph.values[kernel.outputs[0]]
         about = [_roofline(*bounds[k]), *([] if times is None else [_took(*bounds[k], times[k])]), *_schedule(executable.artifacts[k])]

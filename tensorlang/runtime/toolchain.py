@@ -14,6 +14,7 @@ from tensorlang.diagnostics import error
 from tensorlang.graph.nodes import Graph, Kernel
 from tensorlang.later import later
 from tensorlang.runtime.executable import Progress, Toolchain
+from tensorlang.runtime.precisions import chosen
 from tensorlang.schedule.layout import Layout
 
 HOST = "cpu"
@@ -35,10 +36,10 @@ def toolchain(
 ) -> Toolchain:
     """Return the toolchain for a target by name (`cpu` is this machine) and a number of threads (None: all that are allowed). Kernels of
     models have the schedules of roles that the modules of `roles` state for them, or derived ones. `winograd`: convolutions of models may
-    be computed by minimal filtering. `precision`: what their contractions multiply in.
+    be computed by minimal filtering, those in f32. `precision`: what their contractions are asked to multiply in.
 
-    Raises CompileError C0101 for a target that is not known, C0102 for one that this machine cannot run, C0107 for `threads` that are no
-    number of them, C0108 for `winograd` that is neither True nor False."""
+    Raises CompileError C0101 for a target that is not known, C0102 for one that this machine cannot run, C0103 for a precision that is
+    not known, C0107 for `threads` that are no number of them, C0108 for `winograd` that is neither True nor False."""
     _check_threads(threads)
     if not isinstance(winograd, bool):
         raise error("C0108", f"`winograd` is {winograd!r}", help="it is `True` or `False`")
@@ -47,6 +48,8 @@ def toolchain(
         raise error("C0102", f"this machine cannot run code for `{target}`", help="compile for `cpu`, which is this machine")
     count = pool.available_threads() if threads is None else min(int(threads), pool.available_threads())
     store = Cache() if cache else None
+    multiplied = chosen(precision, machine)
+    winograd = winograd and multiplied.used == "f32"
 
     def compile_all(jobs: Sequence[Any], progress: Progress) -> Sequence[Artifact]:
         made: Sequence[Artifact] = _compiled_with(roles(), jobs, machine, count, store, progress)
@@ -61,7 +64,7 @@ def toolchain(
         chosen: tuple[int, ...] | None = _tiles_of(found, machine, count) if winograd else None
         return chosen
 
-    return Toolchain(machine, count, store, compile_all, wishes, tiles, winograd, precision)
+    return Toolchain(machine, count, store, compile_all, wishes, tiles, winograd, multiplied)
 
 
 def _check_threads(threads: object) -> None:

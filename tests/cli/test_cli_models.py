@@ -76,10 +76,12 @@ def test_a_model_is_measured_in_a_precision(capsys: Any, net: Path) -> None:
     assert "C0103" in err
 
 
-@pytest.mark.parametrize("command", ["run", "explain", "show"])
-def test_every_command_on_models_takes_a_precision(capsys: Any, net: Path, command: str) -> None:
-    arguments = ["x=f32[2,4]"] if command == "run" else []
-    assert run(capsys, command, net, *arguments, "--precision", "bf16", "-t", "1")[0] == 0
+@pytest.mark.parametrize("command", ["run", "explain", "show", "bench"])
+@pytest.mark.parametrize("precision", ["bf16", "bf16x3", "bf16x6"])
+def test_every_command_on_models_takes_a_precision(capsys: Any, net: Path, command: str, precision: str) -> None:
+    more = {"run": ["x=f32[2,4]"], "bench": ["--peers", "none", "--seconds", "0.01", "--no-memory"]}
+    arguments = more.get(command, [])
+    assert run(capsys, command, net, *arguments, "--precision", precision, "-t", "1")[0] == 0
     code, out, err = run(capsys, command, net, *arguments, "--precision", "f7", "-t", "1")
     assert (code, out) == (1, "") and "C0103" in err
 
@@ -123,6 +125,15 @@ def test_a_model_is_shown_and_explained(capsys: Any, net: Path) -> None:
     code, out, _ = run(capsys, "explain", net, "-t", "1")
     assert code == 0
     assert "1 kernels (1 distinct)" in out and "took" not in out
+
+
+@pytest.mark.parametrize("precision", ["bf16x3", "bf16x6"])
+def test_a_precision_that_does_not_pay_is_explained_in_a_line(capsys: Any, net: Path, precision: str) -> None:
+    code, out, _ = run(capsys, "explain", net, "--precision", precision, "-t", "1")
+    assert code == 0
+    assert [f"precision {precision}: contractions stay f32; " in line for line in out.splitlines()].count(True) == 1
+    said = {p: run(capsys, "show", net, "--precision", p, "-t", "1") for p in ("f32", precision)}
+    assert said[precision] == said["f32"]
 
 
 def test_explain_puts_each_kernel_on_the_roofline(capsys: Any, net: Path) -> None:

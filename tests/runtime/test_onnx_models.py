@@ -133,6 +133,18 @@ def test_attention_in_bf16_is_near_the_one_in_f32_at_odd_sizes(queries: int, key
     np.testing.assert_allclose(got, want, atol=0.03 * np.abs(want).max())
 
 
+@pytest.mark.parametrize("precision", ["bf16x3", "bf16x6"])
+def test_sums_of_bf16_products_are_those_of_f32_where_they_would_not_pay(precision: str) -> None:
+    proto = residual_net(8)
+    exact, split = (tl.compile(proto, precision=p, threads=1, importers=[Importer()]) for p in ("f32", precision))
+    name = exact.inputs[0].name
+    x = RNG.standard_normal(exact.inputs[0].shape).astype(np.float32)
+    want, got = (next(iter(m.run({name: x}).values())) for m in (exact, split))
+    np.testing.assert_array_equal(got, want)
+    said = [line for line in split.explain().splitlines() if f"precision {precision}: contractions stay f32; " in line]
+    assert len(said) == 1 and "precision" not in exact.explain()
+
+
 def test_what_no_importer_reads_is_refused() -> None:
     with pytest.raises(CompileError, match="O0001"):
         tl.compile("model.xyz", importers=[Importer()])

@@ -1,0 +1,56 @@
+"""What contractions of models multiply in: what was asked for, and what that comes to on a target.
+
+    f32       f32
+    bf16      operands rounded to bf16
+    bf16x3    f32 as sums of three products of bf16 parts, or f32
+    bf16x6    of six, or f32
+
+Sums of products of parts have results nearly as good as those of f32, and no other use than to be faster. They can be where the target
+adds up more than three (six) products of bf16 in the time of one of f32. Everywhere else such a model is compiled as it is in f32.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from codegen.dtypes import bf16
+from codegen.llvm.target import Target
+from tensorlang.diagnostics import error
+from tensorlang.later import later
+
+PARTS = {"bf16x3": 3, "bf16x6": 6}
+"""How many products of bf16 stand for one of f32."""
+PRECISIONS = ("f32", "bf16", *PARTS)
+
+_rate = later("codegen.llvm.dot:rate")
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """`asked`: one of PRECISIONS. `used`: what contractions multiply in; where that is another, `reason` says why."""
+
+    asked: str
+    used: str
+    reason: str = ""
+
+
+F32 = Precision("f32", "f32")
+
+
+def chosen(name: str, target: Target) -> Precision:
+    """Return what the precision called `name` comes to on `target`. Raises CompileError C0103 for one that is not known."""
+    if name not in PRECISIONS:
+        raise error("C0103", f"not supported yet: precision `{name}`", help=f"known are {', '.join(f'`{p}`' for p in PRECISIONS)}")
+    if name not in PARTS:
+        return Precision(name, name)
+    return worthwhile(name, _rate(target.features, target.vector_bits, bf16, bf16))
+
+
+def worthwhile(name: str, rate: int) -> Precision:
+    """Return what a precision of PARTS comes to where `rate` products of bf16 are added up in the time of one of f32.
+
+    Raises CompileError C0103 where the parts would pay."""
+    if rate > PARTS[name]:
+        raise error("C0103", f"not supported yet: precision `{name}` on a target whose products of bf16 are {rate} times as fast as f32's")
+    speed = f"run {rate} times as fast" if rate else "have no instruction"
+    return Precision(name, "f32", f"{PARTS[name]} products of bf16 for one of f32 do not pay where products of bf16 {speed}")

@@ -1,0 +1,58 @@
+"""What a precision comes to on a target."""
+
+from __future__ import annotations
+
+import pytest
+
+from codegen.dtypes import bf16, i8, u8
+from codegen.llvm.dot import rate
+from codegen.llvm.target import host, named
+from tensorlang.diagnostics import CompileError
+from tensorlang.runtime.precisions import PARTS, Precision, chosen, worthwhile
+from tensorlang.runtime.toolchain import toolchain
+
+V4 = "+avx512f,+avx512vl"
+
+
+@pytest.mark.parametrize(
+    ("features", "bits", "times"),
+    [
+        (V4, 512, 0),
+        (f"{V4},+avx512bf16", 512, 2),
+        ("+avx512f,+avx512bf16", 256, 0),
+        (f"{V4},+avx512bf16", 256, 2),
+        (f"{V4},+avx512bf16,+amx-tile,+amx-bf16", 512, 2),
+    ],
+)
+def test_the_rate_of_products_is_that_of_the_instructions_there_are(features: str, bits: int, times: int) -> None:
+    assert rate(features, bits, bf16, bf16) == times
+
+
+def test_bytes_come_four_to_a_lane() -> None:
+    assert rate(f"{V4},+avx512vnni", 512, u8, i8) == 4
+
+
+@pytest.mark.parametrize(("name", "parts"), PARTS.items())
+def test_sums_of_products_of_parts_stay_f32_until_there_is_something_to_win(name: str, parts: int) -> None:
+    for times in range(parts + 1):
+        found = worthwhile(name, times)
+        assert (found.asked, found.used) == (name, "f32")
+        assert (f"run {times} times" if times else "have no instruction") in found.reason
+    with pytest.raises(CompileError, match="C0103"):
+        worthwhile(name, parts + 1)
+
+
+@pytest.mark.parametrize("target", ["x86-64", "x86-64-v3", "x86-64-v4", "aarch64", "host"])
+def test_every_precision_comes_to_something_on_every_target(target: str) -> None:
+    assert [chosen(p, named(target)).used for p in ("f32", "bf16", "bf16x3", "bf16x6")] == ["f32", "bf16", "f32", "f32"]
+
+
+def test_what_is_used_as_it_was_asked_for_needs_no_reason() -> None:
+    assert chosen("bf16", host()) == Precision("bf16", "bf16")
+    with pytest.raises(CompileError, match="C0103"):
+        chosen("f17", host())
+
+
+def test_minimal_filtering_is_for_what_is_computed_in_f32() -> None:
+    found = {p: toolchain(threads=1, cache=False, precision=p).winograd for p in ("f32", "bf16", "bf16x3", "bf16x6")}
+    assert found == {"f32": True, "bf16": False, "bf16x3": True, "bf16x6": True}

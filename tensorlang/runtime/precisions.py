@@ -5,7 +5,7 @@
     bf16x3    f32 as sums of three products of bf16 parts, or f32
     bf16x6    of six, or f32
 
-Sums of products of parts have results nearly as good as those of f32, and no other use than to be faster. They can be where the target
+Sums of products of parts are at best as good as products of f32, and have no other use than to be faster. They can be where the target
 adds up more than three (six) products of bf16 in the time of one of f32. Everywhere else such a model is compiled as it is in f32.
 """
 

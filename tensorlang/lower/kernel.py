@@ -12,18 +12,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import assert_never
 
 from codegen.dtypes import DType, bool_, compute_dtype, i64
 from codegen.loops import nodes as loops
 from polyhedral import loops as scanned
 from polyhedral.expr import Name as AffineName
 from polyhedral.nest import Nest
+from polyhedral.region import footprint
 from polyhedral.scan import scan
 from tensorlang.artifact import Requirement
 from tensorlang.diagnostics import InternalError, error
 from tensorlang.lower.index import to_bool, to_index
 from tensorlang.lower.memory import Home, homes, is_flagged, lane_loop
 from tensorlang.lower.names import Names
+from tensorlang.lower.prefetch import to_prefetches
 from tensorlang.lower.value import Point, components, value
 from tensorlang.schedule.plan import Plan
 from tensorlang.tensor import affine
@@ -89,7 +92,7 @@ def _block(kernel: _Kernel, nodes: tuple[scanned.Node, ...], open_loops: tuple[s
                 out.append(loops.If(to_bool(cond, kernel.loop), tuple(_block(kernel, body, open_loops))))
             case scanned.For(name, lo, hi, mark, extent, body):
                 inner = (*open_loops, name)
-                stmts = (*_allocations(kernel, inner), *_block(kernel, body, inner))
+                stmts = (*_allocations(kernel, inner), *_prefetches(kernel, node, inner), *_block(kernel, body, inner))
                 var = kernel.names.of("loop", name)
                 if mark in ("unroll", "vector", "tensor"):
                     extent = _declared_extent(kernel, name) if extent is None else extent
@@ -97,6 +100,32 @@ def _block(kernel: _Kernel, nodes: tuple[scanned.Node, ...], open_loops: tuple[s
                         raise InternalError("lower", f"the {mark} loop `{name}` has no constant extent")
                 out.append(loops.For(var, to_index(lo, kernel.loop), to_index(hi, kernel.loop), stmts, mark, extent))
     return out
+
+
+def _prefetches(kernel: _Kernel, loop: scanned.For, open_loops: tuple[str, ...]) -> list[loops.Stmt]:
+    """Return what `loop`, the innermost of `open_loops`, asks for at the beginning of each iteration."""
+    plan, out = kernel.plan, []
+    for prefetch in plan.prefetches:
+        readers = _readers(plan, prefetch.tensor, loop.body) if prefetch.loop == loop.name else []
+        if readers:
+            box = footprint(plan.placed, prefetch.tensor, readers, len(open_loops))
+            out += to_prefetches(prefetch, kernel.homes[prefetch.tensor], box, kernel.loop, kernel.names.fresh)
+    return out
+
+
+def _readers(plan: Plan, tensor: str, nodes: tuple[scanned.Node, ...]) -> list[str]:
+    """Return the placements in `nodes` that read `tensor`, in order."""
+    found: dict[str, None] = {}
+    for node in nodes:
+        match node:
+            case scanned.Run(placement):
+                if any(a.tensor == tensor for a in plan.placed.statements[plan.placed.nests[placement].statement].reads):
+                    found[placement] = None
+            case scanned.If(body=body) | scanned.For(body=body):
+                found |= dict.fromkeys(_readers(plan, tensor, body))
+            case _:
+                assert_never(node)
+    return list(found)
 
 
 def _declared_extent(kernel: _Kernel, loop: str) -> int | None:

@@ -9,11 +9,11 @@ from tensorlang.schedule import operands
 from tensorlang.schedule.copies import layout_directive, pack_directive
 from tensorlang.schedule.loops import fuse, lowest, mark_as, order, reverse, shift, skew, split, tile
 from tensorlang.schedule.plan import Change, full
+from tensorlang.schedule.prefetch import prefetch_directive
 from tensorlang.schedule.state import State, loop_of, stage_of
 from tensorlang.schedule.tensorize import tensorize
 from tensorlang.syntax import nodes as syntax
 from tensorlang.tensor import affine
-from tensorlang.tensor.walk import tensor_table
 
 
 def _distribute(state: State, directive: syntax.Directive) -> None:
@@ -96,15 +96,6 @@ def _peel(state: State, directive: syntax.Directive) -> None:
     state.peels.append((stage, directive))
 
 
-def _prefetch(state: State, directive: syntax.Directive) -> None:
-    (name,) = operands.names(directive, directive.operands)
-    if name not in tensor_table(state.program):
-        raise error("S0105", f"`{name}` is no tensor of this operator", directive.span)
-    _, loop = loop_of(state, directive, operands.name(directive, operands.the(directive, "at")))
-    distance = operands.positive(directive, operands.the(directive, "by"), state.knobs)
-    state.prefetches.append((state.copies.get(name, name), loop, distance))
-
-
 def _stream(state: State, directive: syntax.Directive) -> None:
     for name in operands.names(directive, directive.operands):
         stage_of(state, directive, name)
@@ -135,7 +126,7 @@ TABLE: dict[str, Callable[[State, syntax.Directive], None]] = {
     "pack": pack_directive,
     "layout": layout_directive,
     "fold": _fold,
-    "prefetch": _prefetch,
+    "prefetch": prefetch_directive,
     "stream": _stream,
     "flatten": _done,
     "inline": _done,

@@ -27,6 +27,7 @@ from polyhedral.expr import Name
 from polyhedral.model import Leaf, Loop, Mark, Tree
 from polyhedral.nest import Nest
 from polyhedral.schedule import Schedule as Placed
+from tensorlang.diagnostics import NOWHERE, Span
 from tensorlang.tensor import affine
 from tensorlang.tensor.nodes import Definition, Program
 from tensorlang.tensor.scop import Stages, StatementInfo
@@ -98,6 +99,16 @@ class Storage:
 
 
 @dataclass(frozen=True, slots=True)
+class Prefetch:
+    """Ask, in each iteration of `loop`, for what it reads of `tensor` `distance` iterations later."""
+
+    tensor: str
+    loop: str
+    distance: int
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """A program with every decision made: which points each statement runs at and in which order, and how tensors are stored.
 
@@ -109,7 +120,7 @@ class Plan:
     layouts: Mapping[str, Storage]
     folds: Mapping[str, tuple[tuple[int, int], ...]]
     depth: Mapping[str, int]
-    prefetches: tuple[tuple[str, str, int], ...] = ()
+    prefetches: tuple[Prefetch, ...] = ()
     streams: frozenset[str] = frozenset()
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from polyhedral.expr import TRUE
 from polyhedral.model import Scop
 from tensorlang.diagnostics import error
-from tensorlang.schedule.plan import Stage, Storage, full
+from tensorlang.schedule.plan import Prefetch, Stage, Storage, full
 from tensorlang.schedule.schedule import Instruction
 from tensorlang.syntax import nodes as syntax
 from tensorlang.tensor.nodes import Program
@@ -39,7 +39,7 @@ class State:
     stored_at: dict[str, tuple[str, syntax.Directive]] = field(default_factory=dict)
     """Tensor → the loop that privatises it ("" for none), and who said so."""
     peels: list[tuple[Stage, syntax.Directive]] = field(default_factory=list)
-    prefetches: list[tuple[str, str, int]] = field(default_factory=list)
+    prefetches: list[Prefetch] = field(default_factory=list)
     streams: set[str] = field(default_factory=set)
     """Tensors that are written past the caches."""
     instructions: tuple[Instruction, ...] = ()

@@ -211,7 +211,7 @@ def machine() -> dict[str, Any]:
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
         "load": os.getloadavg()[0],
         "python": platform.python_version(),
-        "versions": {name: version(name) for name in ("tensorlang", "numpy", "llvmlite", "islpy", "onnx", "onnxruntime", "torch")},
+        "versions": {name: version(name) for name in ("tensorlang", "numpy", "llvmlite", "islpy", "onnx", "onnxruntime", "openvino", "torch")},
     }
 
 

@@ -128,14 +128,15 @@ def points_together(extent: int | None) -> int:
 
 def crossing_axis(d: Deriver, definition: Definition, axis: str) -> str | None:
     """Return the axis along which some read is contiguous while the store is contiguous along `axis`: a transposition, done in squares
-    so that the lines it touches are used whole."""
+    so that the lines it touches are used whole. What all lanes read alike is no transposition."""
     if any(True for p in definition.pieces for _ in reduces(p.value)) or len(definition.pieces) > 1:
         return None
     sizes = extents(definition)
     for read in reads(definition.pieces[0].value):
         for other in definition.axes:
             if (
-                other != axis
+                axis in index_names(read)
+                and other != axis
                 and unit_stride(read.index, d.layouts.get(read.tensor), d.axes[read.tensor], other)
                 and (sizes[other] or 64) >= 8
             ):

@@ -277,7 +277,8 @@ def _pointwise(d: Deriver, cluster: Cluster) -> Shape | None:
     storage = d.layouts.get(own)
     block = block_of(storage, axis)
     lanes = block or d.machine.lanes(compute_dtype(definition.tensors[0].dtype))
-    gathers = any(isinstance(s, Dynamic) for p in definition.pieces for r in reads(p.value) for s in r.index)
+    slots = [s for p in definition.pieces for r in reads(p.value) for s in r.index if isinstance(s, Dynamic)]
+    gathers = any(axis in index_names(s.value) for s in slots)  # other lanes, other places: one by one
     extent = sizes[axis]
     others = tuple(a for a in definition.axes if a != axis)
     binders = _binders(definition)

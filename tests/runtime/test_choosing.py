@@ -130,3 +130,11 @@ def test_other_roles_are_other_kernels_of_a_model() -> None:
         model = CompiledModel(lambda shapes: added, toolchain(threads=1, roles=lambda offered=offered: offered))
         [artifact] = model._known().executable.artifacts
         assert body.split()[0] in artifact.schedule
+
+
+def test_rows_that_are_gathered_are_copied_in_vectors() -> None:
+    ops = operators("op gather(x: f32[V, D], at: i64[N]) -> (y: f32[N, D]) { y[n, d] = x[at[n], d] }\n", roles())
+    x, at = random(50, 37), np.array([49, 0, 7, 7, 12, 3, 1, 1, 30], np.int64)
+    np.testing.assert_array_equal(ops.gather(x, at), x[at])
+    loops = ops.gather.explain(x, at)
+    assert "y_jv in 0 .. 16 vector 16" in loops and "y_xi" not in loops

@@ -88,7 +88,7 @@ def test_every_schedule_that_python_builds_can_be_printed_and_read(schedule):
 
 
 def test_python_can_build_every_directive_but_hints():
-    assert DIRECTIVES - {name for name in dir(Schedule) if not name.startswith("_")} == {"prefetch", "stream"}
+    assert DIRECTIVES - {name for name in dir(Schedule) if not name.startswith("_")} == {"prefetch"}
 
 
 def test_python_and_text_give_the_same_loops():

@@ -198,6 +198,9 @@ def error_of(ours: Array, theirs: Array) -> float:
 # ---------------------------------------------------------------- the machine
 
 
+_VERSIONS = ("tensorlang", "numpy", "llvmlite", "islpy", "onnx", "onnxruntime", "openvino", "torch")
+
+
 def machine() -> dict[str, Any]:
     """Return what figures depend on: processor, versions, load, date. It names no host."""
     target = host()
@@ -211,7 +214,7 @@ def machine() -> dict[str, Any]:
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
         "load": os.getloadavg()[0],
         "python": platform.python_version(),
-        "versions": {name: version(name) for name in ("tensorlang", "numpy", "llvmlite", "islpy", "onnx", "onnxruntime", "openvino", "torch")},
+        "versions": {name: version(name) for name in _VERSIONS},
     }
 
 

@@ -12,6 +12,7 @@ from functools import cache
 
 import llvmlite.binding as llvm
 
+from codegen.llvm.cache import Cache, cache_key
 from codegen.llvm.target import Target, TargetError, runs_here
 
 _LOCK = threading.Lock()
@@ -25,6 +26,18 @@ class CompileError(Exception):
 def compile_object(ir_text: str, target: Target) -> bytes:
     """Return the object file for LLVM IR text."""
     return bytes(_machine(target).emit_object(_parsed(ir_text)))
+
+
+def kept_object(kind: str, ir_text: str, target: Target, store: Cache | None) -> bytes:
+    """Return what `compile_object` returns, from the store when it is there; texts of one kind have keys of their own."""
+    if store is None:
+        return compile_object(ir_text, target)
+    key = cache_key((kind, ir_text), target)
+    found = store.get(key)
+    if found is None:
+        found = compile_object(ir_text, target)
+        store.put(key, found)
+    return found
 
 
 def assembly(ir_text: str, target: Target) -> str:

@@ -30,10 +30,10 @@ import os
 import threading
 from functools import cache
 
-from codegen.llvm.cache import Cache, cache_key
-from codegen.llvm.jit import Library, compile_object, load
+from codegen.llvm.cache import Cache
+from codegen.llvm.jit import Library, kept_object, load
 from codegen.llvm.pool_ir import MAX_THREADS, pool_ir
-from codegen.llvm.target import Target, host
+from codegen.llvm.target import host
 
 
 def set_threads(count: int) -> int:
@@ -85,7 +85,8 @@ def _functions() -> _Functions:
 
 @cache
 def _loaded() -> _Functions:
-    functions = _Functions(load([_object(host())]))
+    target = host()
+    functions = _Functions(load([kept_object("pool", pool_ir(target), target, Cache())]))
     processors = (ctypes.c_int32 * MAX_THREADS).from_address(functions.library.address("tl_processors"))
     for i in range(MAX_THREADS):
         processors[i] = -1
@@ -95,17 +96,6 @@ def _loaded() -> _Functions:
     os.register_at_fork(after_in_child=functions.forked)
     atexit.register(functions.stop)
     return functions
-
-
-def _object(target: Target) -> bytes:
-    text = pool_ir(target)
-    store = Cache()
-    key = cache_key(["pool", text], target)
-    data = store.get(key)
-    if data is None:
-        data = compile_object(text, target)
-        store.put(key, data)
-    return data
 
 
 def _processors() -> list[int]:

@@ -25,9 +25,9 @@ from typing import Any
 
 import numpy as np
 
-from codegen.llvm.cache import Cache, cache_key
-from codegen.llvm.jit import compile_object, load
-from codegen.llvm.target import Target, host
+from codegen.llvm.cache import Cache
+from codegen.llvm.jit import kept_object, load
+from codegen.llvm.target import host
 
 HEADER_WORDS, PORT_WORDS, SCRATCH_WORD = 6, 4, 4
 
@@ -72,7 +72,8 @@ class _Stubs:
     def __init__(self, new_array: int) -> None:
         imports = {name: _address(name) for name in _PYTHON}
         imports |= {"tl_new_array": new_array, "tl_array_type": id(np.ndarray), "tl_dict_type": id(dict), "tl_refused": id(NotImplemented)}
-        self._library = load([_object(host())], imports)
+        target = host()
+        self._library = load([kept_object("stubs", _STUBS.replace("<TRIPLE>", target.triple), target, Cache())], imports)
         self._methods: dict[str, _Method] = {}
         self._new = ctypes.pythonapi.PyCFunction_NewEx
         self._new.argtypes, self._new.restype = (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p), ctypes.py_object
@@ -128,17 +129,6 @@ _PYTHON = (
 
 def _address(name: str) -> int:
     return int(ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0)
-
-
-def _object(target: Target) -> bytes:
-    text = _STUBS.replace("<TRIPLE>", target.triple)
-    store = Cache()
-    key = cache_key(["stubs", text], target)
-    data = store.get(key)
-    if data is None:
-        data = compile_object(text, target)
-        store.put(key, data)
-    return data
 
 
 _STUBS = """

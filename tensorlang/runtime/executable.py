@@ -15,10 +15,10 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from codegen.llvm import pool
-from codegen.llvm.cache import Cache, cache_key
+from codegen.llvm.cache import Cache
 from codegen.llvm.call import Callable as Native
 from codegen.llvm.call import Port
-from codegen.llvm.jit import Library, compile_object, load
+from codegen.llvm.jit import Library, kept_object, load
 from codegen.llvm.program import Program as Entry
 from codegen.llvm.program import emit_program, failed_call
 from codegen.llvm.target import Target
@@ -172,10 +172,4 @@ def _objects(artifacts: Sequence[Artifact]) -> list[bytes]:
 
 def object_of(text: str, toolchain: Toolchain) -> bytes:
     """Return the object of an entry point, from the cache when it is there."""
-    key = cache_key(("entry", text), toolchain.target)
-    found = toolchain.store.get(key) if toolchain.store is not None else None
-    if found is None:
-        found = compile_object(text, toolchain.target)
-        if toolchain.store is not None:
-            toolchain.store.put(key, found)
-    return found
+    return kept_object("entry", text, toolchain.target, toolchain.store)

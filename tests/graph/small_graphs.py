@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 
 from codegen.dtypes import DType, f32
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Int, Name
 from tensorlang.graph.nodes import Graph, Kernel, Node, Value, View
+from tensorlang.tensor.interp import interpret
 from tensorlang.tensor.nodes import Binary, Binder, Call, Const, Definition, Expr, Piece, Program, Read, Reduce, Reducer, Tensor
 from tensorlang.tensor.nodes import Name as Bound
 
+Array = np.ndarray[Any, Any]
 SUM = Reducer("sum", ("a",), ("b",), (f32,), (Binary("+", Bound("a"), Bound("b")),), (Const(0.0, f32),), True, "sum")
 
 
@@ -88,3 +93,17 @@ def graph(
 
 def kernel(program: Program, inputs: str, output: str, operator: str = "") -> Kernel:
     return Kernel(f"{program.name} {output}", program, tuple(inputs.split()), (output,), operator or program.name)
+
+
+def run(g: Graph, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    """Return the outputs of a graph, its kernels interpreted one by one."""
+    values = dict(g.constants) | dict(feeds)
+    for node in g.nodes:
+        match node:
+            case Kernel():
+                named = dict(zip((p.name for p in node.program.params), (values[v] for v in node.inputs), strict=True))
+                results = interpret(node.program, {}, named)
+                values |= dict(zip(node.outputs, (results[r] for r in node.program.results), strict=True))
+            case View():
+                values[node.output] = values[node.input].reshape(g.values[node.output].shape)
+    return {name: values[name] for name in g.outputs}

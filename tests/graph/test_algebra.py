@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from small_graphs import at, conv1x1, graph, kernel, matmul, single, tensor, unary
+from small_graphs import at, conv1x1, graph, kernel, matmul, run, single, tensor, unary
 
 from codegen.dtypes import DType, f16, f32, f64, i8, u8
 from polyhedral.expr import Int
@@ -20,23 +20,9 @@ from tensorlang.graph.passes.literals import literals
 from tensorlang.graph.passes.scales import scales
 from tensorlang.graph.programs import channel_program, copy_program, transpose_program
 from tensorlang.graph.verify import verify
-from tensorlang.tensor.interp import interpret
 from tensorlang.tensor.nodes import Binary, Call, Cast, Const, Expr, Tensor
 
 Array = np.ndarray[Any, Any]
-
-
-def run(g: Graph, feeds: dict[str, Array]) -> dict[str, Array]:
-    values = dict(g.constants) | feeds
-    for node in g.nodes:
-        match node:
-            case Kernel():
-                named = dict(zip((p.name for p in node.program.params), (values[v] for v in node.inputs), strict=True))
-                results = interpret(node.program, {}, named)
-                values |= dict(zip(node.outputs, (results[r] for r in node.program.results), strict=True))
-            case View():
-                values[node.output] = values[node.input].reshape(g.values[node.output].shape)
-    return {name: values[name] for name in g.outputs}
 
 
 def settle(g: Graph) -> Graph:

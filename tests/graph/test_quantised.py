@@ -5,16 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
+import small_graphs
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnx import TensorProto, helper, numpy_helper
+from network_writer import NetworkWriter
+from onnx import TensorProto, helper
 from small_graphs import single, tensor
 
 from codegen.dtypes import f32, i8, i32, u8
 from stdlib.onnx.importer import Importer
-from tensorlang.graph.nodes import Graph, Kernel, View
+from tensorlang.graph.nodes import Graph, Kernel
 from tensorlang.graph.passes.fold import fold
 from tensorlang.graph.passes.integers import integers, signs
 from tensorlang.graph.passes.narrow import narrow
@@ -29,24 +30,12 @@ from tensorlang.tensor.nodes import Binary, Call, Cast, Const, Expr, Read
 Array = np.ndarray[Any, Any]
 
 
-class Model:
+class Model(NetworkWriter):
     """Writes a graph of quantised operators."""
 
     def __init__(self, shape: tuple[int, ...], seed: int = 0) -> None:
-        self.rng = np.random.default_rng(seed)
-        self.shape, self.count = shape, 0
-        self.nodes: list[onnx.NodeProto] = []
-        self.constants: list[onnx.TensorProto] = []
-
-    def constant(self, array: Array) -> str:
-        self.count += 1
-        self.constants.append(numpy_helper.from_array(array, f"c{self.count}"))
-        return f"c{self.count}"
-
-    def op(self, kind: str, *inputs: str, **attrs: Any) -> str:
-        self.count += 1
-        self.nodes.append(helper.make_node(kind, list(inputs), [f"v{self.count}"], **attrs))
-        return f"v{self.count}"
+        super().__init__(seed)
+        self.shape = shape
 
     def quantised(self, x: str, scale: float = 0.05, zero: int = 100, dtype: Any = np.uint8) -> str:
         s, z = self.constant(np.array(scale, np.float32)), self.constant(np.array(zero, dtype))
@@ -60,23 +49,11 @@ class Model:
         return self.op("DequantizeLinear", self.constant(array), scale, zeros, axis=axis)
 
     def graph(self, result: str) -> Graph:
-        inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, self.shape)]
-        outputs = [helper.make_tensor_value_info(result, TensorProto.FLOAT, None)]
-        proto = helper.make_graph(self.nodes, "quantised", inputs, outputs, self.constants)
-        return Importer().load(helper.make_model(proto, opset_imports=[helper.make_opsetid("", 18)]))
+        return Importer().load(self.model(self.shape, result))
 
 
 def run(g: Graph, x: Array) -> Array:
-    values = dict(g.constants) | {"x": x}
-    for node in g.nodes:
-        match node:
-            case Kernel():
-                named = dict(zip((p.name for p in node.program.params), (values[v] for v in node.inputs), strict=True))
-                results = interpret(node.program, {}, named)
-                values |= dict(zip(node.outputs, (results[r] for r in node.program.results), strict=True))
-            case View():
-                values[node.output] = values[node.input].reshape(g.values[node.output].shape)
-    return values[g.outputs[0]]
+    return small_graphs.run(g, {"x": x})[g.outputs[0]]
 
 
 def in_bytes(g: Graph) -> Graph:

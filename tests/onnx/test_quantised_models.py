@@ -8,30 +8,19 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from network_writer import NetworkWriter
 
 import tensorlang
 
 Array = np.ndarray[Any, Any]
 
 
-class Network:
+class Network(NetworkWriter):
     """Writes operators between quantised values."""
 
     def __init__(self, dtype: Any, seed: int = 0) -> None:
-        self.dtype, self.rng, self.count = dtype, np.random.default_rng(seed), 0
-        self.nodes: list[onnx.NodeProto] = []
-        self.constants: list[onnx.TensorProto] = []
-
-    def constant(self, array: Array) -> str:
-        self.count += 1
-        self.constants.append(numpy_helper.from_array(array, f"c{self.count}"))
-        return f"c{self.count}"
-
-    def op(self, kind: str, *inputs: str, **attrs: Any) -> str:
-        self.count += 1
-        self.nodes.append(helper.make_node(kind, list(inputs), [f"v{self.count}"], **attrs))
-        return f"v{self.count}"
+        super().__init__(seed)
+        self.dtype = dtype
 
     def quantised(self, x: str, scale: float, zero: int = 128) -> str:
         number = zero if self.dtype == np.uint8 else zero - 128
@@ -42,12 +31,6 @@ class Network:
         array = self.constant(self.rng.integers(-127, 128, shape).astype(np.int8))
         scales = self.constant(self.rng.uniform(0.001, 0.002, shape[axis]).astype(np.float32))
         return self.op("DequantizeLinear", array, scales, self.constant(np.zeros(shape[axis], np.int8)), axis=axis)
-
-    def model(self, shape: tuple[int, ...], result: str) -> onnx.ModelProto:
-        inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)]
-        outputs = [helper.make_tensor_value_info(result, TensorProto.FLOAT, None)]
-        graph = helper.make_graph(self.nodes, "quantised", inputs, outputs, self.constants)
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
 
 
 def compared(model: onnx.ModelProto, x: Array, unit: float, units: float) -> None:

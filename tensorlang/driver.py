@@ -64,7 +64,7 @@ def machine_of(target: Target, threads: int) -> Machine:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Schedules to choose from, as `tensorlang.schedule.select.choose` does: those of a module, for an operator or (None) for any program
+    """Schedules to choose from, as `tensorlang.schedule.select.search` does: those of a module, for an operator or (None) for any program
     that has the shape of a role."""
 
     module: Module = field(repr=False)

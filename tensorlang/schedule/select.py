@@ -93,30 +93,6 @@ class _Request:
     tried: list[Attempt] = field(default_factory=list)
 
 
-def choose(
-    module: Module,
-    operator: str | None,
-    program: Program,
-    attrs: Mapping[str, object],
-    target: str,
-    machine: Machine,
-    *,
-    sizes: Mapping[str, object] | None = None,
-    knobs: Mapping[str, int] | None = None,
-    layouts: Mapping[str, Storage] | None = None,
-    constants: frozenset[str] = frozenset(),
-    at: Mapping[str, int] | None = None,
-) -> Chosen | None:
-    """Return the schedule that `module` states for `operator` instantiated as `program`, or None when it states none that applies.
-    `operator` None: a program that is no operator's, so only roles apply. `layouts` and `constants` as for `derive`. `at`: values for
-    the guards of the operator's schedules to see in place of the program's sizes.
-
-    Raises CompileError S05xx for a schedule that cannot be read and for knobs that it does not have."""
-    return search(
-        module, operator, program, attrs, target, machine, sizes=sizes, knobs=knobs, layouts=layouts, constants=constants, at=at
-    ).chosen
-
-
 def search(
     module: Module,
     operator: str | None,
@@ -131,7 +107,11 @@ def search(
     constants: frozenset[str] = frozenset(),
     at: Mapping[str, int] | None = None,
 ) -> Found:
-    """Return what `choose` returns together with all that was tried, found or not."""
+    """Return the schedule that `module` states for `operator` instantiated as `program`, where it states one that applies, and all that was
+    tried. `operator` None: a program that is no operator's, so only roles apply. `layouts` and `constants` as for `derive`. `at`: values
+    for the guards of the operator's schedules to see in place of the program's sizes.
+
+    Raises CompileError S05xx for a schedule that cannot be read and for knobs that it does not have."""
     request = _Request(module, program, target, machine, knobs or {}, layouts or {}, constants)
     own, library = module.schedules[: module.own_schedules], module.schedules[module.own_schedules :]
     known = known_of(module, operator, program, attrs, sizes or {}, at or {})
@@ -687,7 +667,6 @@ __all__ = [
     "applicable",
     "check_schedules",
     "check_written",
-    "choose",
     "evaluate",
     "facts",
     "known_of",

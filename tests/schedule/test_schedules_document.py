@@ -21,7 +21,7 @@ from tensorlang.diagnostics import CompileError, Source
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.directives import DIRECTIVES
 from tensorlang.schedule.machine import Machine
-from tensorlang.schedule.select import choose
+from tensorlang.schedule.select import search
 from tensorlang.syntax.format import fmt
 from tensorlang.syntax.parse import parse
 
@@ -99,6 +99,6 @@ def test_the_role_of_the_page_is_chosen_for_a_product():
     (role,) = (text for kind, text in BLOCK.findall(DOCUMENT.read_text("utf-8")) if kind == "tl" and text.startswith("schedule role"))
     module = load_module(parse(Source("page.tl", role)), [library()])
     program = instantiate(module, "matmul", [ArgType(f32, (12, 4)), ArgType(f32, (4, 32))], {})
-    found = choose(module, "matmul", program, {}, "cpu", Machine(threads=2))
+    found = search(module, "matmul", program, {}, "cpu", Machine(threads=2)).chosen
     assert found is not None and found.origin == "schedule role contraction for cpu(b.reuse >= 4) (page.tl:1)"
     assert_same(program, proven(program, found.schedule), {})

@@ -17,7 +17,7 @@ from tensorlang.diagnostics import CompileError, Source
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.machine import Machine
 from tensorlang.schedule.plan import Storage
-from tensorlang.schedule.select import Chosen, check_schedules, choose
+from tensorlang.schedule.select import Chosen, check_schedules, search
 from tensorlang.syntax.parse import parse
 from tensorlang.syntax.printer import show
 from tensorlang.tensor import affine
@@ -38,7 +38,7 @@ def module(text: str, library: Module | None = None) -> Module:
 def chosen(text: str, knobs: Mapping[str, int] | None = None, attrs: Mapping[str, object] | None = None, **sizes: int) -> Chosen | None:
     m = module(MATMUL + text)
     types = [ArgType(f32, (sizes["M"], sizes["K"])), ArgType(f32, (sizes["K"], sizes["N"]))]
-    return choose(m, "matmul", instantiate(m, "matmul", types, attrs or {}), attrs or {}, "cpu", SERIAL, knobs=knobs)
+    return search(m, "matmul", instantiate(m, "matmul", types, attrs or {}), attrs or {}, "cpu", SERIAL, knobs=knobs).chosen
 
 
 def directives(found: Chosen | None) -> list[str]:
@@ -102,7 +102,7 @@ def test_guards_are_conditions_over_sizes_and_attributes(guard, holds):
 
 def test_a_guard_over_a_run_time_size_does_not_hold_unless_the_rest_decides():
     m = module(MATMUL + "schedule matmul for cpu(M >= 64) { reverse i }\nschedule matmul for cpu(M >= 64 or alpha == 1) { reverse j }")
-    found = choose(m, "matmul", declared(m, "matmul"), {}, "cpu", SERIAL)
+    found = search(m, "matmul", declared(m, "matmul"), {}, "cpu", SERIAL).chosen
     assert directives(found) == ["reverse j"]
     assert found is not None and "`M` is a run-time size" in str(found.tried[0])
 
@@ -114,9 +114,9 @@ op pick[T: num](x: T[D.., (G, C)], w: T[broadcast D..], attr G: int = 2) -> (y: 
     text = text.replace("(G, C)", "C").replace("(g, c)", "c").replace(", attr G: int = 2", "")
     m = module(text + "schedule pick for cpu(rank(D) == 2, prod(D..) == 15, C > 4) { reverse c }\nschedule pick for cpu { order c, d.. }")
     types = [ArgType(f32, (3, 5, 8)), ArgType(f32, (5,))]
-    assert directives(choose(m, "pick", instantiate(m, "pick", types), {}, "cpu", SERIAL)) == ["reverse c"]
+    assert directives(search(m, "pick", instantiate(m, "pick", types), {}, "cpu", SERIAL).chosen) == ["reverse c"]
     types = [ArgType(f32, (3, 8)), ArgType(f32, (3,))]
-    assert directives(choose(m, "pick", instantiate(m, "pick", types), {}, "cpu", SERIAL)) == ["order c, d.0"]
+    assert directives(search(m, "pick", instantiate(m, "pick", types), {}, "cpu", SERIAL).chosen) == ["order c, d.0"]
 
 
 # ---------------------------------------------------------------- knobs and tactics
@@ -203,7 +203,7 @@ def test_the_library_has_no_such_mistakes():
 def test_the_guards_of_a_role_ask_for_its_loops_and_tensors(guard, holds):
     m = module(ROLE.replace("for cpu", f"for cpu({guard})"), library())
     program = instantiate(m, "matmul", [ArgType(f32, (3, 8, 4)), ArgType(f32, (3, 4, 8))], {})
-    found = choose(m, "matmul", program, {}, "cpu", SERIAL)
+    found = search(m, "matmul", program, {}, "cpu", SERIAL).chosen
     assert found is not None and ("mine.tl" in found.origin) == holds
 
 
@@ -215,7 +215,7 @@ def test_an_operators_schedule_wins_over_a_role_and_the_users_over_the_librarys(
     program = declared(theirs, "matmul", M=8, K=8, N=8)
 
     def origin(text: str) -> str:
-        found = choose(module(text, theirs), "matmul", program, {}, "cpu", SERIAL)
+        found = search(module(text, theirs), "matmul", program, {}, "cpu", SERIAL).chosen
         assert found is not None
         return found.origin
 
@@ -236,7 +236,7 @@ def test_an_operators_schedule_wins_over_a_role_and_the_users_over_the_librarys(
 def test_one_role_serves_products_of_every_kind(operator, shapes, attrs, order):
     m = module(ROLE, library())
     program = instantiate(m, operator, [ArgType(f32, s) for s in shapes], attrs)
-    found = choose(m, operator, program, attrs, "cpu", SERIAL)
+    found = search(m, operator, program, attrs, "cpu", SERIAL).chosen
     assert order in directives(found)
 
 
@@ -245,7 +245,7 @@ def test_a_convolution_whose_channels_are_contiguous_is_a_contraction_too():
     program = instantiate(m, "conv", [ArgType(f32, s) for s in ((2, 4, 6, 6), (8, 4, 3, 3), (8,))], {})
     axes, extents = ("n", "p.0", "p.1", "f"), (2, 4, 4, 8)
     last = Storage(tuple(Name(a) for a in axes), tuple(affine.to_expr(e) for e in extents))
-    found = choose(m, "conv", program, {}, "cpu", SERIAL, layouts={"y": last})
+    found = search(m, "conv", program, {}, "cpu", SERIAL, layouts={"y": last}).chosen
     assert "order y.g, y.c, y.r.0, y.r.1, y.n, y.p.0, y.p.1, y.f" in directives(found)
 
 
@@ -253,7 +253,7 @@ def test_a_convolution_whose_channels_are_contiguous_is_a_contraction_too():
 def test_short_rows_go_through_a_softmax_several_at_a_time(rows, width, together):
     m = library()
     program = instantiate(m, "softmax", [ArgType(f32, (rows, width))], {"axis": 1})
-    found = choose(m, "softmax", program, {"axis": 1}, "cpu", SERIAL)
+    found = search(m, "softmax", program, {"axis": 1}, "cpu", SERIAL).chosen
     expected = [] if together is None else [f"split y.a.0 by {together} -> io, ii"]
     assert [d for d in directives(found) if d.startswith("split y.a.0")] == expected
     proven(program, found.schedule)
@@ -270,7 +270,7 @@ op attention(q: f32[L, E], k: f32[S, E], v: f32[S, E]) -> (y: f32[L, E]) {
 """
     m = module(text, library())
     program = declared(m, "attention", L=32, S=24, E=16)
-    found = choose(m, "attention", program, {}, "cpu", SERIAL)
+    found = search(m, "attention", program, {}, "cpu", SERIAL).chosen
     assert found is not None
     assert "contraction" in found.origin and "row_reduction" in found.origin
     assert {"at p at y.ib", "at s at y.ib", "at m at p.io", "pack k as [s.jo, s.e, s.jt]"} <= set(directives(found))
@@ -289,7 +289,7 @@ op attention(q: f32[H, L, E], k: f32[H, S, E], v: f32[H, S, E]) -> (y: f32[H, L,
 """
     m = module(text, library())
     program = declared(m, "attention", H=5, L=140, S=72, E=32)
-    found = choose(m, "attention", program, {}, "cpu", Machine(threads=2))
+    found = search(m, "attention", program, {}, "cpu", Machine(threads=2)).chosen
     assert {"pack k at y.h as [s.jo, s.e, s.jt]", "parallel y.h"} <= set(directives(found))
     assert sum(d.startswith("parallel") for d in directives(found)) == 1
     proven(program, found.schedule)
@@ -305,10 +305,10 @@ op attention(q: f32[L, E], k: f32[S, E], v: f32[S, E]) -> (y: f32[L, E], p: f32[
 }
 """
     m = module(text, library())
-    found = choose(m, "attention", declared(m, "attention", L=32, S=24, E=16), {}, "cpu", SERIAL)
+    found = search(m, "attention", declared(m, "attention", L=32, S=24, E=16), {}, "cpu", SERIAL).chosen
     assert not any(d.startswith("at") and "y." in d for d in directives(found))
     m = module(text.replace(", p: f32[L, S]", ""), library())
-    found = choose(m, "attention", declared(m, "attention", L=3, S=24, E=16), {}, "cpu", SERIAL)
+    found = search(m, "attention", declared(m, "attention", L=3, S=24, E=16), {}, "cpu", SERIAL).chosen
     assert not any(d.startswith("at") and "y." in d for d in directives(found))
 
 
@@ -326,16 +326,16 @@ op attention(q: f32[L, E], k: f32[S, E], v: f32[S, E]) -> (y: f32[L, E], p: f32[
 )
 def test_the_librarys_role_schedules_compute_what_their_operators_say(operator, shapes, attrs, role):
     program = instantiate(library(), operator, [ArgType(f32, s) for s in shapes], attrs)
-    found = choose(library(), operator, program, attrs, "cpu", Machine(threads=2))
+    found = search(library(), operator, program, attrs, "cpu", Machine(threads=2)).chosen
     assert found is not None and f"role {role}" in found.origin
     assert_same(program, proven(program, found.schedule), {})
 
 
 def test_tiles_of_a_role_suit_the_extents_unless_the_caller_chooses():
     program = instantiate(library(), "matmul", [ArgType(f32, (6, 64)), ArgType(f32, (64, 64))], {})
-    found = choose(library(), "matmul", program, {}, "cpu", SERIAL)
+    found = search(library(), "matmul", program, {}, "cpu", SERIAL).chosen
     assert found is not None and found.knobs == {"mr": 6, "nv": 2}
-    found = choose(library(), "matmul", program, {}, "cpu", SERIAL, knobs={"mr": 3})
+    found = search(library(), "matmul", program, {}, "cpu", SERIAL, knobs={"mr": 3}).chosen
     assert found is not None and found.knobs["mr"] == 3
 
 
@@ -343,18 +343,18 @@ def test_a_refused_role_falls_to_the_next_and_is_listed():
     bad = "schedule role contraction(y, a, b; batch.., i.., j.., k..) for cpu { parallel k }\n"
     m = module(bad, library())
     program = instantiate(m, "matmul", [ArgType(f32, (16, 16)), ArgType(f32, (16, 16))], {})
-    found = choose(m, "matmul", program, {}, "cpu", SERIAL)
+    found = search(m, "matmul", program, {}, "cpu", SERIAL).chosen
     assert found is not None and "roles.tl" in found.origin
     assert any(t.name == "schedule role contraction for cpu (mine.tl:1)" and "at the same time" in t.why for t in found.tried)
 
 
 def test_what_the_caller_stores_in_a_layout_is_not_packed_again():
     program = instantiate(library(), "matmul", [ArgType(f32, (1024, 640)), ArgType(f32, (640, 640))], {})
-    plain = choose(library(), "matmul", program, {}, "cpu", SERIAL)
+    plain = search(library(), "matmul", program, {}, "cpu", SERIAL).chosen
     assert any(line.startswith("pack b") for line in directives(plain))
     j, k = Name("a1"), Name("a0")
     stored = Storage((affine.floor(j, 32), k, affine.mod(j, 32)), (affine.to_expr(20), affine.to_expr(640), affine.to_expr(32)))
-    kept = choose(library(), "matmul", program, {}, "cpu", SERIAL, layouts={"b": stored})
+    kept = search(library(), "matmul", program, {}, "cpu", SERIAL, layouts={"b": stored}).chosen
     assert not any(line.startswith("pack b") for line in directives(kept))
 
 
@@ -365,24 +365,24 @@ def test_what_the_caller_stores_in_a_layout_is_not_packed_again():
 )
 def test_rows_that_vectors_can_be_read_from_are_copied_when_it_pays(rows, inner, columns, copied):
     program = instantiate(library(), "matmul", [ArgType(f32, (rows, inner)), ArgType(f32, (inner, columns))], {})
-    found = choose(library(), "matmul", program, {}, "cpu", SERIAL)
+    found = search(library(), "matmul", program, {}, "cpu", SERIAL).chosen
     assert any(line.startswith("pack b") for line in directives(found)) == copied
 
 
 def test_a_single_row_is_computed_in_wide_tiles():
     program = instantiate(library(), "matmul", [ArgType(f32, (1, 768)), ArgType(f32, (768, 3072))], {})
-    assert any(line.startswith("split y.j by 384") for line in directives(choose(library(), "matmul", program, {}, "cpu", SERIAL)))
+    assert any(line.startswith("split y.j by 384") for line in directives(search(library(), "matmul", program, {}, "cpu", SERIAL).chosen))
 
 
 def test_a_program_that_is_no_operators_gets_roles_alone():
     program = instantiate(library(), "matmul", [ArgType(f32, (8, 8)), ArgType(f32, (8, 8))], {})
-    found = choose(library(), None, program, {}, "cpu", SERIAL)
+    found = search(library(), None, program, {}, "cpu", SERIAL).chosen
     assert found is not None and "role contraction" in found.origin
 
 
 def test_a_recurrence_has_no_role():
     m = module("op scan(x: f32[N]) -> (y: f32[N]) {\n y[0] = x[0]\n y[i] = y[i - 1] + x[i] for i in 1..N\n}", library())
-    assert choose(m, "scan", declared(m, "scan", N=8), {}, "cpu", SERIAL) is None
+    assert search(m, "scan", declared(m, "scan", N=8), {}, "cpu", SERIAL).chosen is None
 
 
 def test_the_hand_written_product_is_legal_and_right():

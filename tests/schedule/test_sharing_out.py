@@ -12,7 +12,7 @@ from tensorlang.check.instantiate import ArgType, instantiate
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.deriver import shared_loops
 from tensorlang.schedule.machine import Machine
-from tensorlang.schedule.select import choose
+from tensorlang.schedule.select import search
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def test_outer_loops_are_taken_until_two_threads_have_iterations_enough(trips: M
 def parallel(operator: str, shapes: list[tuple[int, ...]], threads: int = 2, **attrs: object) -> list[str]:
     """Return the `parallel` directives of the library's schedule."""
     program = instantiate(library(), operator, [ArgType(f32, s) for s in shapes], attrs)
-    found = choose(library(), operator, program, attrs, "cpu", Machine(threads=threads))
+    found = search(library(), operator, program, attrs, "cpu", Machine(threads=threads)).chosen
     assert found is not None
     return [line.strip() for line in str(found.schedule).splitlines() if line.strip().startswith("parallel")]
 
@@ -59,7 +59,7 @@ def test_much_work_is_shared(operator: str, shapes: list[tuple[int, ...]]) -> No
 @pytest.mark.parametrize("size", [1 << 17, 100_003])
 def test_a_sum_of_everything_is_made_of_partial_sums_by_all_threads(size: int) -> None:
     program = instantiate(library(), "reduce_sum", [ArgType(f32, (size,))], {"axis": 0, "count": 1})
-    found = choose(library(), "reduce_sum", program, {"axis": 0, "count": 1}, "cpu", Machine(threads=2))
+    found = search(library(), "reduce_sum", program, {"axis": 0, "count": 1}, "cpu", Machine(threads=2)).chosen
     assert found is not None and "rfactor" in str(found.schedule) and "parallel y.part." in str(found.schedule)
     proven(program, found.schedule)
 
@@ -67,7 +67,7 @@ def test_a_sum_of_everything_is_made_of_partial_sums_by_all_threads(size: int) -
 def test_a_short_sum_and_one_for_one_thread_are_made_at_once() -> None:
     for size, threads in ((1000, 2), (1 << 20, 1)):
         program = instantiate(library(), "reduce_sum", [ArgType(f32, (size,))], {"axis": 0, "count": 1})
-        found = choose(library(), "reduce_sum", program, {"axis": 0, "count": 1}, "cpu", Machine(threads=threads))
+        found = search(library(), "reduce_sum", program, {"axis": 0, "count": 1}, "cpu", Machine(threads=threads)).chosen
         assert found is not None and "rfactor" not in str(found.schedule)
 
 

@@ -35,7 +35,7 @@ from tensorlang.runtime.operator import Operator, Operators
 from tensorlang.runtime.precisions import PRECISIONS
 from tensorlang.runtime.toolchain import toolchain
 from tensorlang.schedule.prove import prove_schedules
-from tensorlang.schedule.select import check_schedules
+from tensorlang.schedule.uncalled import check_schedules
 from tensorlang.shell.arguments import parsed, random_feeds
 from tensorlang.shell.bench import Comparison, as_data, as_text, bench_model, bench_operator, results_of, with_memory
 from tensorlang.shell.doctor import findings

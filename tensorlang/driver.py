@@ -41,11 +41,12 @@ from tensorlang.digest import compiler_digest
 from tensorlang.lower.kernel import Lowered, lower
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.derive import derive
+from tensorlang.schedule.guards import known_of
 from tensorlang.schedule.layout import Layout
 from tensorlang.schedule.machine import Machine
 from tensorlang.schedule.plan import Plan, Storage
 from tensorlang.schedule.schedule import Schedule
-from tensorlang.schedule.select import applicable, known_of, search, where
+from tensorlang.schedule.select import applicable, search, where
 from tensorlang.schedule.storage import to_storage
 from tensorlang.schedule.wanted import wanted_layouts as derive_layouts
 from tensorlang.tensor.lift import lift

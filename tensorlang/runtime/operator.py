@@ -41,8 +41,10 @@ from tensorlang.runtime.roofline import Bound, bound_of, ceilings_for, roofline_
 from tensorlang.runtime.sized import Variant, sizes_in, variant
 from tensorlang.runtime.toolchain import toolchain
 from tensorlang.runtime.work import Roofline, Work, work_of
+from tensorlang.schedule.guards import facts
 from tensorlang.schedule.schedule import Schedule
-from tensorlang.schedule.select import applicable, check_written, facts, read
+from tensorlang.schedule.select import applicable, read
+from tensorlang.schedule.uncalled import check_written
 from tensorlang.syntax import nodes as sx
 from tensorlang.syntax.parse import parse
 from tensorlang.syntax.printer import header

@@ -11,7 +11,7 @@ from scheduled_programs import written
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import CompileError, Source
 from tensorlang.schedule.check import proven
-from tensorlang.schedule.select import check_schedules
+from tensorlang.schedule.uncalled import check_schedules
 from tensorlang.syntax.format import fmt
 from tensorlang.syntax.parse import parse
 

@@ -17,7 +17,8 @@ from tensorlang.diagnostics import CompileError, Source
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.machine import Machine
 from tensorlang.schedule.plan import Storage
-from tensorlang.schedule.select import Chosen, check_schedules, search
+from tensorlang.schedule.select import Chosen, search
+from tensorlang.schedule.uncalled import check_schedules
 from tensorlang.syntax.parse import parse
 from tensorlang.syntax.printer import show
 from tensorlang.tensor import affine

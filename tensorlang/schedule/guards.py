@@ -1,0 +1,196 @@
+"""What the guard of a schedule says of the sizes and attributes of an operator, `cpu(M >= 64)`."""
+
+from __future__ import annotations
+
+import operator as functions
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from polyhedral.expr import Expr as Affine
+from tensorlang.check.binder import Given, TensorArg
+from tensorlang.check.bindings import Arg
+from tensorlang.check.module import Module
+from tensorlang.check.problems import did_you_mean
+from tensorlang.check.signature import bind
+from tensorlang.check.values import Idx, Num, Packed, Str, Value
+from tensorlang.check.walk import descendants
+from tensorlang.diagnostics import error
+from tensorlang.syntax import nodes as sx
+from tensorlang.syntax.printer import show
+from tensorlang.tensor import affine
+from tensorlang.tensor.nodes import Program, Tensor
+
+Fact: TypeAlias = int | float | bool | str | tuple[int, ...] | None
+"""What a name in a guard is worth; None: only known at run time."""
+
+
+def facts(values: Mapping[str, Value], at: Mapping[str, int]) -> dict[str, Fact]:
+    """Return what guards may ask of sizes and attributes, where sizes have the values `at`."""
+    return {name: _fact(value, at) for name, value in values.items()}
+
+
+def plain(guard: sx.Expr) -> str:
+    """Return a guard as a schedule's header shows it, where dotted names need no quotes."""
+    return show(guard).replace("`", "")
+
+
+def known_of(
+    module: Module,
+    operator: str | None,
+    program: Program,
+    attrs: Mapping[str, object],
+    sizes: Mapping[str, object],
+    at: Mapping[str, int],
+) -> dict[str, Fact]:
+    """Return sizes and attributes of the operator by name, found by matching its parameters' dimensions with the program's."""
+    declaration = module.operators.get(operator or "")
+    if declaration is None:
+        return {}
+    table = {p.name: p for p in program.params}
+    tensors: dict[str, TensorArg] = {}
+    for param in declaration.params:
+        if param.kind != "tensor":
+            continue
+        if param.each:
+            several = [t for n, t in table.items() if n.startswith(f"{param.name}.")]
+            tensors[param.name] = tuple(_argument(t) for t in several)
+        else:
+            tensors[param.name] = _argument(table[param.name]) if param.name in table else None
+    given = Given(tensors, attrs, {n: _size(s) for n, s in sizes.items()}, checks_ranges=False)
+    return facts(bind(module, declaration, given).values, at)
+
+
+def _size(given: Any) -> Affine | tuple[Affine, ...]:
+    return tuple(affine.to_expr(s) for s in given) if isinstance(given, tuple | list) else affine.to_expr(given)
+
+
+def _argument(tensor: Tensor) -> Arg:
+    """Return a parameter of the program as the argument it was made for."""
+    axes = iter(tensor.shape)
+    dims = [tuple(next(axes) for _ in range(n)) for n in tensor.grouping or (1,) * len(tensor.shape)]
+    return Arg(tensor.dtype, tuple((_product(d),) for d in dims))
+
+
+def _product(extents: Sequence[Affine]) -> Affine:
+    total: Affine | None = affine.ONE
+    for e in extents:
+        total = affine.mul(total, e) if total is not None else None
+    return total if total is not None else extents[-1]
+
+
+def _fact(value: Value, at: Mapping[str, int]) -> Fact:
+    match value:
+        case Num(number):
+            return number
+        case Idx(e):
+            return affine.constant(e) if not set(affine.names(e)) <= at.keys() else int(affine.evaluate(e, at))
+        case Str(text):
+            return text
+        case Packed(items):
+            found = tuple(_fact(i, at) for i in items)
+            return tuple(f for f in found if isinstance(f, int)) if all(isinstance(f, int) for f in found) else None
+        case _:
+            return None
+
+
+def unmet(schedule: sx.Schedule, known: Mapping[str, Fact]) -> str | None:
+    """Return why a guard of the schedule does not hold, or None when all do."""
+    for guard in schedule.guards:
+        names = sorted({n.name for n in descendants(guard) if isinstance(n, sx.Id) and n.name in known})
+        held = evaluate(guard, known)
+        if held is None:
+            unknown = next(n for n in names if known[n] is None)
+            return f"`{plain(guard)}` is not known when compiling: `{unknown}` is a run-time size"
+        if not held:
+            values = ", ".join(f"{n} = {known[n]}" for n in names)
+            return f"`{plain(guard)}` does not hold" + (f" ({values})" if values else "")
+    return None
+
+
+_ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
+    "+": functions.add,
+    "-": functions.sub,
+    "*": functions.mul,
+    "/": functions.truediv,
+    "//": functions.floordiv,
+    "%": functions.mod,
+}
+_RELATIONS: dict[str, Callable[[Any, Any], bool]] = {
+    "<": functions.lt,
+    "<=": functions.le,
+    ">": functions.gt,
+    ">=": functions.ge,
+    "==": functions.eq,
+    "!=": functions.ne,
+}
+
+
+def evaluate(e: sx.Node, known: Mapping[str, Fact]) -> Any:
+    """Return the value of a guard, or None when it takes a size that is only known at run time.
+
+    Raises CompileError S0505 for a name that is neither a size nor an attribute, S0506 for what is no condition over them."""
+    match e:
+        case sx.Number(text):
+            return float(text) if e.is_float else int(text)
+        case sx.Text(text):
+            return text
+        case sx.Id("true" | "false" as name) if name not in known:
+            return name == "true"
+        case sx.Id(name) if name in known:
+            return known[name]
+        case sx.Id(name):
+            names = ", ".join(sorted(known)) or "none"
+            raise error("S0505", f"a guard cannot ask for `{name}`", e.span, help=did_you_mean(name, known, f"known are {names}"))
+        case sx.Unary("not", value):
+            held = evaluate(value, known)
+            return None if held is None else not held
+        case sx.Unary(op, value):
+            number = evaluate(value, known)
+            return None if number is None else -number if op == "-" else number
+        case sx.Binary("and" | "or" as op, lhs, rhs):
+            return _junction(op, evaluate(lhs, known), evaluate(rhs, known))
+        case sx.Binary(op, lhs, rhs):
+            return _combined(e, lambda a, b: _ARITHMETIC[op](a, b), evaluate(lhs, known), evaluate(rhs, known))
+        case sx.Compare(items, ops):
+            values = [evaluate(i, known) for i in items]
+            return _all(_combined(e, _RELATIONS[op], a, b) for op, a, b in zip(ops, values, values[1:], strict=False))
+        case sx.Apply("rank", (sx.Id(name),)) if name in known:
+            return len(_several(e, known[name]))
+        case sx.Apply("prod", (sx.Pack(sx.Id(name)),)) if name in known:
+            total = 1
+            for extent in _several(e, known[name]):
+                total *= extent
+            return total
+        case _:
+            raise error(
+                "S0506", f"`{show(e)}` is no condition over sizes and attributes", e.span, help="compare sizes with numbers: `M >= 64`"
+            )
+
+
+def _several(e: sx.Node, value: Fact) -> tuple[int, ...]:
+    if isinstance(value, tuple):
+        return value
+    raise error("S0506", f"`{show(e)}` takes a pack", e.span, help="write `rank(D)` or `prod(D..)` for a pack `D..`")
+
+
+def _junction(op: str, a: Any, b: Any) -> Any:
+    decided = op == "or"
+    if any(x is not None and bool(x) == decided for x in (a, b)):
+        return decided
+    return None if a is None or b is None else not decided
+
+
+def _all(values: Iterator[Any]) -> Any:
+    found = list(values)
+    return False if any(v is False for v in found) else None if any(v is None for v in found) else True
+
+
+def _combined(e: sx.Node, f: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
+    if a is None or b is None:
+        return None
+    try:
+        return f(a, b)
+    except (TypeError, ZeroDivisionError):
+        raise error(
+            "S0506", f"`{show(e)}` cannot be computed for {a!r} and {b!r}", e.span, help="compare sizes with numbers: `M >= 64`"
+        ) from None

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from codegen.dtypes import DType, compute_dtype
 from polyhedral import expr as px
-from tensorlang.check import arith
+from tensorlang.check import typed
 from tensorlang.check.bindings import Binding, Call
 from tensorlang.check.boxes import find_boxes
 from tensorlang.check.equations import Body, Equation, axis_sizes, called, check_results, declare_locals, equations_of, open_equation
@@ -224,7 +224,7 @@ def _stored_value(body: Body, equation: Equation, group: tuple[str, ...], comput
 
 
 def _assigned(name: str, wanted: DType | None, item: Value, equation: Equation) -> ir.Expr:
-    have = arith.dtype_of(item)
+    have = typed.dtype_of(item)
     if have is not None and wanted is not None and have != wanted and not isinstance(item, Idx):
         raise error(
             "T0150",
@@ -233,4 +233,4 @@ def _assigned(name: str, wanted: DType | None, item: Value, equation: Equation) 
             f"this is `{have}`",
             help=f"cast the right side: `{wanted}(…)`",
         )
-    return arith.coerce(item, wanted, equation.clause.value.span if equation.clause.value.span.end else equation.span)
+    return typed.coerce(item, wanted, equation.clause.value.span if equation.clause.value.span.end else equation.span)

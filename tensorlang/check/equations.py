@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from codegen.dtypes import DType
 from polyhedral import expr as px
-from tensorlang.check import arith
+from tensorlang.check import typed
 from tensorlang.check.bindings import Binding
 from tensorlang.check.packs import Lengths, PackNames, Pattern, clause_names, constrain
 from tensorlang.check.problems import error
@@ -304,7 +304,7 @@ def coordinate_of(body: Body, scope: Scope, slot: sx.Node) -> px.Expr:
         case Idx(at):
             return at
         case Num(number) if isinstance(number, bool | int):
-            return arith.whole(number, slot.span)
+            return typed.whole(number, slot.span)
         case other:
             factors = other.factors & body.ctx.sizes if isinstance(other, Val) else frozenset[str]()
             if factors:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from codegen.dtypes import DType
 from polyhedral import expr as px
-from tensorlang.check import arith
+from tensorlang.check import typed
 from tensorlang.check.binder import Given
 from tensorlang.check.bindings import Arg, Inlined
 from tensorlang.check.body import elaborate
@@ -28,7 +28,8 @@ from tensorlang.diagnostics import CompileError, Diagnostic, Label, Span
 from tensorlang.syntax import nodes as sx
 from tensorlang.tensor import affine
 from tensorlang.tensor import nodes as ir
-from tensorlang.tensor.walk import program_names, rename_program, substitute_reads
+from tensorlang.tensor.renaming import rename_program
+from tensorlang.tensor.walk import program_names, substitute_reads
 
 
 def inline(body: Body, equation: Equation, node: sx.Apply) -> Inlined:
@@ -244,7 +245,7 @@ def _sizes(body: Body, scope: Scope, param: sx.Param, node: sx.Node) -> px.Expr 
 def _extent(found: Value, span: Span) -> px.Expr:
     match found:
         case Num(number) if isinstance(number, int):
-            return arith.whole(number, span)
+            return typed.whole(number, span)
         case Idx(e):
             return e
         case _:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from codegen.dtypes import DType, bool_, compute_dtype, f32, f64, i64
 from polyhedral import expr as px
-from tensorlang.check import arith as checked
+from tensorlang.check import typed
 from tensorlang.check.module import Module
 from tensorlang.check.problems import error
 from tensorlang.check.reduction import make_reducer
@@ -120,7 +120,7 @@ def _lifted(ctx: Context, reducer: sx.Reducer, made: ir.Reducer, random: np.rand
         env[index_name] = (random.permutation(count).astype(np.int64), i64)
     found = ctx.value(Scope(dict(names)), expr)
     items = found.items if isinstance(found, Tup) else (found,)
-    typed = [checked.coerce(item, dtype, expr.span) for item, dtype in zip(items, made.dtypes, strict=False)]
+    typed = [typed.coerce(item, dtype, expr.span) for item, dtype in zip(items, made.dtypes, strict=False)]
     return tuple(_column(evaluate(e, env, count)[0], count) for e in typed)
 
 

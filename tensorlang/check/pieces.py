@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from codegen.dtypes import DType
 from polyhedral import expr as px
-from tensorlang.check import arith, bounds
+from tensorlang.check import bounds, typed
 from tensorlang.check.equations import (
     Body,
     Equation,
@@ -68,7 +68,7 @@ def _type_of(body: Body, equation: Equation, name: str) -> DType | None:
         body.ctx.names = names
     items = computed.items if isinstance(computed, Tup) else (computed,)
     position = equation.tensors.index(name)
-    return arith.dtype_of(items[position]) if position < len(items) else None
+    return typed.dtype_of(items[position]) if position < len(items) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +222,7 @@ def _axis_ranges(ranges: Mapping[str, tuple[px.Expr, px.Expr]], solution: Soluti
 
 
 def _tail_condition(body: Body, scope: Scope, node: sx.Node) -> px.Cond:
-    match arith.truth(value(body.ctx, scope, node), node.span):
+    match typed.truth(value(body.ctx, scope, node), node.span):
         case bool(known):
             return px.TRUE if known else px.FALSE
         case px.Compare() | px.And() | px.Or() | px.Not() as cond:

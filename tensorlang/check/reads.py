@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from codegen.dtypes import DType, bool_, compute_dtype, i64
 from polyhedral import expr as px
-from tensorlang.check import arith, bounds
+from tensorlang.check import arith, bounds, typed
 from tensorlang.check.problems import NeedsStatic, did_you_mean, error
 from tensorlang.check.scope import Context, Scope, expand
 from tensorlang.check.values import Choice, Cnd, Dim, Idx, Num, Packed, Tensor, Val, Value
@@ -163,7 +163,7 @@ def _index(ctx: Context, scope: Scope | None, value: Value, span: Span) -> Idx |
     """Return a slot's value as an index expression or as an integer computed from data. Raises NeedsStatic (rule P8)."""
     match value:
         case Num(number) if isinstance(number, bool | int) or number.is_integer():
-            return Idx(arith.whole(number, span), True)
+            return Idx(typed.whole(number, span), True)
         case Idx():
             return value
         case Val(_, dtype, _, _, factors) if dtype is None or dtype.is_integer:
@@ -171,7 +171,7 @@ def _index(ctx: Context, scope: Scope | None, value: Value, span: Span) -> Idx |
                 raise NeedsStatic(factors & ctx.sizes, span, "multiplies or divides an index")
             return value
         case Choice():
-            return Val(arith.coerce(value, i64, span), i64)
+            return Val(typed.coerce(value, i64, span), i64)
         case Val(_, dtype):
             what = f"of type `{dtype}`"
         case Num(number):
@@ -179,7 +179,7 @@ def _index(ctx: Context, scope: Scope | None, value: Value, span: Span) -> Idx |
         case Cnd():
             what = "a condition"
         case _:
-            raise arith.not_scalar(value, span)
+            raise typed.not_scalar(value, span)
     raise error("T0119", f"an index is a whole number, and this is {what}", span, "used as an index", help="cast it: `i64(…)`")
 
 

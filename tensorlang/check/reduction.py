@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from codegen.dtypes import DTYPES, DType, bool_, compute_dtype, f32
 from polyhedral import expr as px
-from tensorlang.check import arith
+from tensorlang.check import arith, typed
 from tensorlang.check.problems import NeedsStatic, did_you_mean, error
 from tensorlang.check.ranges import agreed, bound_names, places
 from tensorlang.check.scope import Context, Scope, expand_pack, no_shadowing
@@ -191,7 +191,7 @@ def bound(ctx: Context, scope: Scope, node: sx.Node) -> px.Expr:
         case Idx(at):
             return at
         case Num(number) if isinstance(number, bool | int) or number.is_integer():
-            return arith.whole(number, node.span)
+            return typed.whole(number, node.span)
         case Val(_, _, _, _, factors) if factors & ctx.sizes:
             raise NeedsStatic(factors & ctx.sizes, node.span, "multiplies or divides in a range")
         case other:
@@ -238,7 +238,7 @@ def condition(ctx: Context, scope: Scope, node: sx.Node) -> Value:
 
 
 def _add(value: Value, where: px.Cond, filters: list[ir.Expr], span: Span) -> tuple[px.Cond, list[ir.Expr]]:
-    match arith.truth(value, span):
+    match typed.truth(value, span):
         case bool(known):
             return (where if known else px.FALSE), filters
         case px.Compare() | px.And() | px.Or() | px.Not() as cond:
@@ -269,12 +269,12 @@ def _lift(ctx: Context, reducer: sx.Reducer, body: Value, position: Value, span:
 
 def _component_types(reducer: sx.Reducer, body: Value, lifted: tuple[Value, ...], span: Span) -> list[DType | None]:
     """Return the language type of each component; numbers take the type of the body."""
-    fallback = next((d for d in (arith.dtype_of(v) for v in (body, *lifted)) if d is not None), None)
+    fallback = next((d for d in (typed.dtype_of(v) for v in (body, *lifted)) if d is not None), None)
     if isinstance(body, Tup):
-        fallback = next((d for v in body.items if (d := arith.dtype_of(v)) is not None), None)
+        fallback = next((d for v in body.items if (d := typed.dtype_of(v)) is not None), None)
     out: list[DType | None] = []
     for value in lifted:
-        own = arith.dtype_of(value)
+        own = typed.dtype_of(value)
         numeric = isinstance(value, Num) and isinstance(value.value, bool)
         out.append(bool_ if numeric else own if own is not None or isinstance(value, Val) else fallback)
     if all(d is None for d in out) and not any(isinstance(v, Val) for v in lifted):
@@ -321,8 +321,8 @@ def type_named(ctx: Context, scope: Scope, node: sx.Node) -> DType:
 
 def _accumulated(value: Value, lang: DType | None, acc: DType, span: Span) -> ir.Expr:
     if lang is None:
-        return arith.coerce(value, None, span)
-    expr = arith.coerce(value, lang, span) if isinstance(value, Val | Cnd | Idx) else arith.coerce(value, acc, span)
+        return typed.coerce(value, None, span)
+    expr = typed.coerce(value, lang, span) if isinstance(value, Val | Cnd | Idx) else typed.coerce(value, acc, span)
     have = compute_dtype(lang) if isinstance(value, Val | Cnd | Idx) else acc
     return expr if have == acc or (compute_dtype(acc) == have and have != lang) else ir.Cast(acc, expr, span=span)
 
@@ -342,7 +342,7 @@ def make_reducer(ctx: Context, reducer: sx.Reducer, dtypes: tuple[DType, ...]) -
             "here",
             help="give as many as the operands have",
         )
-    combine = tuple(arith.coerce(v, d, reducer.combine.span) for v, d in zip(items, dtypes, strict=True))
+    combine = tuple(typed.coerce(v, d, reducer.combine.span) for v, d in zip(items, dtypes, strict=True))
     identity = _identity(inner, reducer, dtypes)
     kind = _kind(reducer, combine)
     return ir.Reducer(reducer.name, reducer.left, reducer.right, dtypes, combine, identity, not reducer.ordered, kind)
@@ -365,7 +365,7 @@ def _identity(ctx: Context, reducer: sx.Reducer, dtypes: tuple[DType, ...]) -> t
             "here",
             help="give one identity a component, or `from none`",
         )
-    return tuple(arith.coerce(v, d, reducer.identity.span) for v, d in zip(items, dtypes, strict=True))
+    return tuple(typed.coerce(v, d, reducer.identity.span) for v, d in zip(items, dtypes, strict=True))
 
 
 _KINDS = {"+": "sum", "*": "prod", "min": "min", "max": "max", "or": "any", "and": "all"}

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from codegen.dtypes import DTYPES, DType, bool_, f64
 from polyhedral import expr as px
-from tensorlang.check import arith
+from tensorlang.check import arith, typed
 from tensorlang.check.problems import did_you_mean, error
 from tensorlang.check.reads import bring_in, element, find_tensor, read, refine
 from tensorlang.check.reduction import condition, reduction, type_named
@@ -86,7 +86,7 @@ def _name(ctx: Context, scope: Scope, node: sx.Id) -> Value:
             return found.constant
         return element(ctx, scope, found, [], sx.Index(name, (), span=node.span)) if not found.dims else found
     if isinstance(found, Packed):
-        raise arith.not_scalar(found, node.span)
+        raise typed.not_scalar(found, node.span)
     if isinstance(found, Val):
         return refine(scope, found)
     if found is not None:
@@ -127,7 +127,7 @@ def _indexed(ctx: Context, scope: Scope, node: sx.Index) -> Value:
 def _binary(ctx: Context, scope: Scope, op: str, lhs: sx.Node, rhs: sx.Node, span: Span) -> Value:
     a = value(ctx, scope, lhs)
     if op in ("and", "or"):
-        known = arith.truth(a, span)
+        known = typed.truth(a, span)
         if isinstance(known, bool) and known == (op == "or"):
             return Num(known)
         return arith.logic(op, a, value(ctx, _under(ctx, scope, lhs, op == "and"), rhs), span)
@@ -144,7 +144,7 @@ def _compare(ctx: Context, scope: Scope, node: sx.Compare) -> Value:
 
 def _if(ctx: Context, scope: Scope, node: sx.IfElse) -> Value:
     cond = value(ctx, scope, node.cond)
-    known = arith.truth(cond, node.cond.span)
+    known = typed.truth(cond, node.cond.span)
     if isinstance(known, bool):
         return value(ctx, scope, node.then if known else node.orelse)
     then = value(ctx, _under(ctx, scope, node.cond, True), node.then)
@@ -339,7 +339,7 @@ def _parameter_types(ctx: Context, function: sx.ScalarFunction, arguments: list[
     bounds = {g.name: g.bound for g in function.generics}
     out: dict[str, DType] = {}
     for (_, type_), argument in zip(function.params, arguments, strict=True):
-        dtype = arith.dtype_of(argument)
+        dtype = typed.dtype_of(argument)
         if type_ in bounds and dtype is not None:
             if not belongs(dtype, bounds[type_]):
                 raise error(
@@ -350,7 +350,7 @@ def _parameter_types(ctx: Context, function: sx.ScalarFunction, arguments: list[
                     help="cast the argument",
                 )
             if out.setdefault(type_, dtype) != dtype:
-                raise arith.mixed(out[type_], dtype, span)
+                raise typed.mixed(out[type_], dtype, span)
     return out
 
 
@@ -368,14 +368,14 @@ def _typed(argument: Value, type_: str | None, dtypes: dict[str, DType], functio
             f"parameter type of `{function.name}`",
             help=did_you_mean(type_, DTYPES, f"declare it: `fn {function.name}[{type_}](…)`"),
         )
-    own = arith.dtype_of(argument)
+    own = typed.dtype_of(argument)
     if own is not None and own != dtype:
         raise error(
             "T0136", f"`{function.name}` takes `{dtype}`, and this is `{own}`", span, "called here", help=f"cast the argument: `{dtype}(…)`"
         )
     if isinstance(argument, Val | Idx | Cnd | Tup):
         return argument
-    return Val(arith.coerce(argument, dtype, span), dtype)
+    return Val(typed.coerce(argument, dtype, span), dtype)
 
 
 # ---------------------------------------------------------------- functions of the language itself
@@ -413,9 +413,9 @@ def _builtin(ctx: Context, scope: Scope, name: str, node: sx.Apply) -> Value:
 
 def _brought_in(ctx: Context, name: str, at: Value, extent: Value, span: Span) -> Value:
     if isinstance(at, Num):
-        at = Idx(arith.whole(at.value, span), True)
+        at = Idx(typed.whole(at.value, span), True)
     if isinstance(extent, Num):
-        extent = Idx(arith.whole(extent.value, span), True)
+        extent = Idx(typed.whole(extent.value, span), True)
     if not isinstance(at, Idx | Val) or not isinstance(extent, Idx):
         raise error("T0119", f"`{name}(i, n)` takes an index and a size", span, "here", help=f"`x[{name}(i + 1, N)]`")
     return bring_in(ctx, at, extent.expr, name, span)
@@ -492,7 +492,7 @@ _FUNCTIONS: dict[str, Callable[[float], float]] = {
 def _elementary(name: str, items: list[Value], span: Span) -> Value:
     if all(isinstance(v, Num) for v in items):
         return _known_elementary(name, [v.value for v in items if isinstance(v, Num)], span)
-    dtype = arith.dtype_of(items[0])
+    dtype = typed.dtype_of(items[0])
     for item in items[1:]:
         dtype = arith.meeting_type(items[0], item, span)
     if any(isinstance(v, Idx) for v in items):
@@ -505,7 +505,7 @@ def _elementary(name: str, items: list[Value], span: Span) -> Value:
         raise error(
             "T0114", f"`{name}` is not defined for `{dtype}`", span, "a function of floats", help=f"cast the argument: `{name}(f32(…))`"
         )
-    call = ir.Call(name, tuple(arith.coerce(v, dtype, span) for v in items), span=span)
+    call = ir.Call(name, tuple(typed.coerce(v, dtype, span) for v in items), span=span)
     return Val(call, bool_ if name in ("isnan", "isinf") else dtype)
 
 
@@ -537,7 +537,7 @@ def _abs(argument: Value, span: Span) -> Value:
         case Val() | Cnd():
             raise arith.undefined("abs", "`bool`", span)
         case _:
-            raise arith.not_scalar(argument, span)
+            raise typed.not_scalar(argument, span)
 
 
 def _bitnot(argument: Value, span: Span) -> Value:
@@ -547,9 +547,9 @@ def _bitnot(argument: Value, span: Span) -> Value:
         case Val(expr, dtype) if dtype is None or dtype.is_integer:
             return Val(ir.Unary("bitnot", expr, span=span), dtype)
         case Idx(expr):
-            return Val(ir.Unary("bitnot", ir.IndexValue(expr, span=span), span=span), arith.dtype_of(argument))
+            return Val(ir.Unary("bitnot", ir.IndexValue(expr, span=span), span=span), typed.dtype_of(argument))
         case _:
-            raise arith.undefined("bitnot", f"`{arith.dtype_of(argument) or 'this'}`", span)
+            raise arith.undefined("bitnot", f"`{typed.dtype_of(argument) or 'this'}`", span)
 
 
 __all__ = ["value"]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from polyhedral import expr as px
-from tensorlang.check import arith
+from tensorlang.check import typed
 from tensorlang.check.binder import Binder, args_of, dims_of, pack_names, product, show_shape, tensor_params, wrong_rank
 from tensorlang.check.bindings import Arg
 from tensorlang.check.packs import dimension_names
@@ -284,7 +284,7 @@ def evaluate(b: Binder, scope: Scope, node: sx.Node, position: int | None) -> px
         case Idx(e):
             return e
         case Num(number) if isinstance(number, bool | int) or number.is_integer():
-            return arith.whole(number, node.span)
+            return typed.whole(number, node.span)
         case Val(_, _, _, _, factors):
             raise NeedsStatic(factors, node.span, "is a factor of a size")
         case _:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from polyhedral import expr as px
-from tensorlang.check import arith
+from tensorlang.check import typed
 from tensorlang.check.binder import Binder
 from tensorlang.check.problems import did_you_mean, error
 from tensorlang.check.scalar import value
@@ -74,7 +74,7 @@ def check_conditions(b: Binder) -> None:
 
 
 def _condition(b: Binder, node: sx.Node, found: Value) -> None:
-    match arith.truth(found, node.span):
+    match typed.truth(found, node.span):
         case True:
             return
         case False:

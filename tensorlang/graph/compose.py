@@ -22,6 +22,7 @@ from tensorlang.graph.programs import expressions, here, is_pointwise, is_single
 from tensorlang.tensor import affine, walk
 from tensorlang.tensor.absorb import absorb
 from tensorlang.tensor.nodes import Cast, Definition, Dynamic, Expr, Let, Name, Piece, Program, Read, Slot, Tensor
+from tensorlang.tensor.renaming import rename_program
 from tensorlang.tensor.walk import Fresh
 
 
@@ -64,7 +65,7 @@ class _State:
 
 def _add(state: _State, node: Kernel, *, last: bool) -> None:
     used = walk.program_names(node.program)
-    program = walk.rename_program(node.program, {name: state.fresh(name) for name in sorted(used)})
+    program = rename_program(node.program, {name: state.fresh(name) for name in sorted(used)})
     bound = dict(zip((p.name for p in program.params), node.inputs, strict=True))
     if is_single(program) and is_pointwise(program):
         program = _on_the_box_of_what_it_reads(state, program, bound)

@@ -25,6 +25,7 @@ from polyhedral.sets import implies
 from polyhedral.verdict import Proven
 from tensorlang.diagnostics import InternalError
 from tensorlang.tensor import affine, arith
+from tensorlang.tensor.known import binder_cond, box, facts, negative_facts
 from tensorlang.tensor.nodes import (
     Binary,
     Call,
@@ -47,32 +48,26 @@ from tensorlang.tensor.nodes import (
     TupleOf,
     Unary,
 )
+from tensorlang.tensor.renaming import rename_program
+from tensorlang.tensor.types import Types, scalar_dtype, types_of
 from tensorlang.tensor.walk import (
     Fresh,
-    Types,
-    binder_cond,
-    box,
     children,
     definers,
     definition_reads,
-    facts,
     fresh_for,
     index_names,
     map_children,
     map_values,
-    negative_facts,
     nodes,
     program_names,
     reads,
     reduces,
     refresh,
-    rename_program,
-    scalar_dtype,
     substitute,
     substitute_reads,
     substitute_sizes,
     tensor_table,
-    types_of,
     value_names,
 )
 

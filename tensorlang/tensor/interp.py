@@ -45,18 +45,8 @@ from tensorlang.tensor.nodes import (
     TupleOf,
     Unary,
 )
-from tensorlang.tensor.walk import (
-    Type,
-    Types,
-    caller_shape,
-    components,
-    definition_reads,
-    dtype_of,
-    scalar_dtype,
-    shape_of,
-    tensor_table,
-    types_of,
-)
+from tensorlang.tensor.types import Type, Types, dtype_of, scalar_dtype, types_of
+from tensorlang.tensor.walk import caller_shape, components, definition_reads, shape_of, tensor_table
 
 Value: TypeAlias = "Array | tuple[Array, ...]"
 

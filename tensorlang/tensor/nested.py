@@ -24,6 +24,7 @@ from polyhedral.sets import bounds, is_empty
 from polyhedral.verdict import Proven
 from tensorlang.diagnostics import InternalError
 from tensorlang.tensor import affine
+from tensorlang.tensor.known import binder_cond, box, facts, negative_facts
 from tensorlang.tensor.nodes import (
     Binary,
     Const,
@@ -40,21 +41,7 @@ from tensorlang.tensor.nodes import (
     TupleOf,
 )
 from tensorlang.tensor.prove import is_sound
-from tensorlang.tensor.walk import (
-    Fresh,
-    binder_cond,
-    box,
-    facts,
-    fresh_for,
-    index_names,
-    map_children,
-    negative_facts,
-    reduces,
-    refresh,
-    substitute,
-    substitute_names,
-    value_names,
-)
+from tensorlang.tensor.walk import Fresh, fresh_for, index_names, map_children, reduces, refresh, substitute, substitute_names, value_names
 
 Ranges: TypeAlias = dict[str, tuple[Affine | None, Affine | None]]
 """Least and greatest value of each index in scope, over the sizes."""

@@ -21,8 +21,9 @@ from polyhedral.sets import covers, disjoint, implies
 from polyhedral.verdict import Proven, Refuted, Unknown
 from tensorlang.diagnostics import NOWHERE, CompileError, Diagnostic, Label, Span
 from tensorlang.tensor import affine
+from tensorlang.tensor.known import binder_cond, box, visits
 from tensorlang.tensor.nodes import Definition, Dynamic, Program, Read, Reduce, Tensor
-from tensorlang.tensor.walk import binder_cond, box, components, definition_reads, reads, tensor_table, visits
+from tensorlang.tensor.walk import components, definition_reads, reads, tensor_table
 
 
 def prove(program: Program) -> None:

@@ -22,6 +22,7 @@ from polyhedral.expr import Expr as Affine
 from polyhedral.model import Access, Scop, Statement
 from polyhedral.model import Tensor as Array
 from tensorlang.tensor import affine
+from tensorlang.tensor.known import facts, negative_facts
 from tensorlang.tensor.nodes import (
     Binary,
     Call,
@@ -45,7 +46,6 @@ from tensorlang.tensor.nodes import (
     TupleOf,
     Unary,
 )
-from tensorlang.tensor.walk import facts, negative_facts
 
 Phase: TypeAlias = Literal["init", "update", "define"]
 

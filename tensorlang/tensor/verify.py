@@ -43,7 +43,8 @@ from tensorlang.tensor.nodes import (
     TupleOf,
     Unary,
 )
-from tensorlang.tensor.walk import Type, Types, bound_names, tensor_table, tensors, types_of
+from tensorlang.tensor.types import Type, Types, types_of
+from tensorlang.tensor.walk import bound_names, tensor_table, tensors
 
 
 def verify(program: Program) -> Program:

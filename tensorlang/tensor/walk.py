@@ -1,4 +1,4 @@
-"""The one traversal of the tensor IR, and what follows from it: substitution, renaming, reads, free names, dtypes, fresh names.
+"""The one traversal of the tensor IR, and what follows from it: substitution, reads, free names, fresh names.
 
 `rebuild` applies functions to the parts of a node; every rewriting pass goes through it or through `map_children`. A reducer's `combine`
 and `identity` are closed expressions of their own (over `left` and `right` alone): no traversal of the surrounding expression enters them.
@@ -6,15 +6,13 @@ and `identity` are closed expressions of their own (over `left` and `right` alon
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar, assert_never
 
-from codegen.dtypes import DType, bool_, compute_dtype, i64
-from polyhedral.expr import TRUE, Cond
+from polyhedral.expr import Cond
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
-from tensorlang.diagnostics import InternalError
 from tensorlang.tensor import affine
 from tensorlang.tensor.nodes import (
     Binary,
@@ -30,7 +28,6 @@ from tensorlang.tensor.nodes import (
     IndexValue,
     Let,
     Name,
-    Piece,
     Program,
     Project,
     Read,
@@ -303,68 +300,6 @@ def substitute_reads(e: Expr, f: Callable[[Read], Expr]) -> Expr:
     return f(done) if isinstance(done, Read) else done
 
 
-# ---------------------------------------------------------------- renaming
-
-
-def rename(e: Expr, to: Mapping[str, str]) -> Expr:
-    """Return `e` with names replaced wherever they occur: tensors, sizes, axes, and binders and lets together with their uses.
-
-    The new names must not occur in `e` unless they are renamed too."""
-    names = {old: AffineName(new) for old, new in to.items()}
-
-    def on_expr(e: Expr) -> Expr:
-        done = rebuild(e, on_expr, lambda a: affine.substitute(a, names), lambda c: affine.substitute_cond(c, names))
-        match done:
-            case Name(name):
-                return replace(done, name=to.get(name, name))
-            case Let(name):
-                return replace(done, name=to.get(name, name))
-            case Read(name):
-                return replace(done, tensor=to.get(name, name))
-            case Reduce(_, binders):
-                return replace(done, binders=tuple(replace(b, name=to.get(b.name, b.name)) for b in binders))
-            case _:
-                return done
-
-    return on_expr(e)
-
-
-def rename_tensor(tensor: Tensor, to: Mapping[str, str]) -> Tensor:
-    names = {old: AffineName(new) for old, new in to.items()}
-    declared = tensor.declared_range
-    return replace(
-        tensor,
-        name=to.get(tensor.name, tensor.name),
-        shape=tuple(affine.substitute(s, names) for s in tensor.shape),
-        declared_range=declared and (affine.substitute(declared[0], names), affine.substitute(declared[1], names)),
-    )
-
-
-def rename_program(program: Program, to: Mapping[str, str]) -> Program:
-    """Return `program` with names of every kind replaced (tensors, sizes, axes, binders, lets)."""
-    names = {old: AffineName(new) for old, new in to.items()}
-
-    def on_piece(piece: Piece) -> Piece:
-        return replace(piece, value=rename(piece.value, to), guard=affine.substitute_cond(piece.guard, names))
-
-    def on_definition(definition: Definition) -> Definition:
-        return replace(
-            definition,
-            tensors=tuple(rename_tensor(t, to) for t in definition.tensors),
-            axes=tuple(to.get(a, a) for a in definition.axes),
-            pieces=tuple(map(on_piece, definition.pieces)),
-        )
-
-    return replace(
-        program,
-        sizes=tuple(to.get(s, s) for s in program.sizes),
-        params=tuple(rename_tensor(t, to) for t in program.params),
-        results=tuple(to.get(r, r) for r in program.results),
-        definitions=tuple(map(on_definition, program.definitions)),
-        context=affine.substitute_cond(program.context, names),
-    )
-
-
 def substitute_sizes(program: Program, to: Mapping[str, Affine]) -> Program:
     """Return `program` with sizes replaced by integers or expressions over other sizes; the replaced ones are no longer listed."""
 
@@ -453,68 +388,7 @@ def strongly_connected(successors: list[list[int]]) -> list[list[int]]:
     return out
 
 
-# ---------------------------------------------------------------- dtypes
-
-Type = DType | tuple[DType, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Types:
-    """What `dtype_of` needs to know: dtypes as stored of tensors, dtypes of named values."""
-
-    tensors: Mapping[str, DType]
-    names: Mapping[str, Type] = field(default_factory=dict)
-
-    def bind(self, names: Iterable[str], types: Iterable[Type]) -> Types:
-        return Types(self.tensors, {**self.names, **dict(zip(names, types, strict=True))})
-
-
-def types_of(program: Program) -> Types:
-    return Types({t.name: t.dtype for t in tensors(program)})
-
-
-def dtype_of(e: Expr, types: Types) -> Type:
-    """Return the dtype in which the value of `e` is computed (f32 for the narrow floats), or the dtypes of a tuple."""
-    match e:
-        case Const(_, dtype):
-            return compute_dtype(dtype)
-        case IndexValue():
-            return i64
-        case Holds() | Compare():
-            return bool_
-        case Read(tensor):
-            return compute_dtype(types.tensors[tensor])
-        case Name(name):
-            return types.names[name]
-        case Unary(_, value):
-            return dtype_of(value, types)
-        case Binary(_, lhs):
-            return dtype_of(lhs, types)
-        case Select(_, then):
-            return dtype_of(then, types)
-        case Cast(dtype):
-            return compute_dtype(dtype)
-        case Call(fn, args):
-            return bool_ if fn in ("isnan", "isinf") else dtype_of(args[0], types)
-        case Let(name, value, body):
-            return dtype_of(body, types.bind([name], [dtype_of(value, types)]))
-        case TupleOf(items):
-            return tuple(scalar_dtype(item, types) for item in items)
-        case Project(value, position):
-            parts = dtype_of(value, types)
-            return parts[position] if isinstance(parts, tuple) else parts
-        case Reduce(reducer):
-            return reducer.dtypes[0] if len(reducer.dtypes) == 1 else reducer.dtypes
-        case _:
-            assert_never(e)
-
-
-def scalar_dtype(e: Expr, types: Types) -> DType:
-    """Return the dtype of an expression that is no tuple."""
-    dtype = dtype_of(e, types)
-    if isinstance(dtype, tuple):
-        raise InternalError("tensor", f"a tuple where one value is needed: {e}")
-    return dtype
+# ---------------------------------------------------------------- shapes
 
 
 def shape_of(tensor: Tensor, sizes: Mapping[str, int]) -> tuple[int, ...]:
@@ -535,87 +409,3 @@ def caller_shape(tensor: Tensor, sizes: Mapping[str, int]) -> tuple[int, ...]:
         out.append(size)
         start += count
     return tuple(out)
-
-
-def box(definition: Definition) -> Cond:
-    """Return `0 <= axis < extent` for every axis of the definition."""
-    return affine.conj(*(affine.within(a, 0, s) for a, s in zip(definition.axes, definition.tensors[0].shape, strict=True)))
-
-
-def domain(definition: Definition, piece: Piece) -> Cond:
-    """Return where `piece` holds: box and guard."""
-    return affine.conj(box(definition), piece.guard)
-
-
-def binder_cond(e: Reduce) -> Cond:
-    """Return what holds of the binders of `e` inside its body: their ranges and `where`."""
-    return affine.conj(*(affine.within(b.name, b.lo, b.hi) for b in e.binders), e.where)
-
-
-def facts(e: Expr) -> Cond:
-    """Return the polyhedral part of a condition: what surely holds where `e` is true."""
-    match e:
-        case Holds(cond):
-            return cond
-        case Binary("and", lhs, rhs):
-            return affine.conj(facts(lhs), facts(rhs))
-        case Binary("or", lhs, rhs):
-            return affine.disj(facts(lhs), facts(rhs))
-        case Unary("not", value):
-            return negative_facts(value)
-        case _:
-            return TRUE
-
-
-def negative_facts(e: Expr) -> Cond:
-    """Return what surely holds where the condition `e` is false."""
-    match e:
-        case Holds(cond):
-            return affine.negate(cond)
-        case Binary("and", lhs, rhs):
-            return affine.disj(negative_facts(lhs), negative_facts(rhs))
-        case Binary("or", lhs, rhs):
-            return affine.conj(negative_facts(lhs), negative_facts(rhs))
-        case Unary("not", value):
-            return facts(value)
-        case _:
-            return TRUE
-
-
-@dataclass(frozen=True, slots=True)
-class Visit:
-    """A node where it stands: what is known there, and the axes and binders in scope."""
-
-    node: Expr
-    known: Cond
-    scope: tuple[str, ...]
-
-
-def visits(e: Expr, known: Cond = TRUE, scope: tuple[str, ...] = ()) -> Iterator[Visit]:
-    """Yield every node in `e` with what is known where it is evaluated: `known`, the ranges of the enclosing binders, their conditions,
-    and the conditions of selects and lazy `and`/`or`."""
-    yield Visit(e, known, scope)
-    match e:
-        case Select(cond, then, orelse):
-            yield from visits(cond, known, scope)
-            yield from visits(then, affine.conj(known, facts(cond)), scope)
-            yield from visits(orelse, affine.conj(known, negative_facts(cond)), scope)
-        case Binary("and", lhs, rhs):
-            yield from visits(lhs, known, scope)
-            yield from visits(rhs, affine.conj(known, facts(lhs)), scope)
-        case Binary("or", lhs, rhs):
-            yield from visits(lhs, known, scope)
-            yield from visits(rhs, affine.conj(known, negative_facts(lhs)), scope)
-        case Reduce(_, binders, bodies, _, condition, init):
-            for start in init or ():
-                yield from visits(start, known, scope)
-            inside = affine.conj(known, binder_cond(e))
-            within = (*scope, *(b.name for b in binders))
-            if condition is not None:
-                yield from visits(condition, inside, within)
-                inside = affine.conj(inside, facts(condition))
-            for body in bodies:
-                yield from visits(body, inside, within)
-        case _:
-            for child in children(e):
-                yield from visits(child, known, scope)

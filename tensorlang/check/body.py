@@ -213,14 +213,14 @@ def _stored_value(body: Body, equation: Equation, group: tuple[str, ...], comput
             "here",
             help="give as many names on the left as there are values on the right",
         )
-    typed = []
+    stored = []
     for name, item in zip(group, items, strict=True):
         tensor = body.ctx.tensors[name]
         wanted = tensor.dtype if tensor.dtype is not None else element_type_of(body, name)
-        typed.append(_assigned(name, wanted, item, equation))
-    if len(typed) == 1:
-        return typed[0]
-    return computed.whole if isinstance(computed, Tup) and computed.whole is not None else ir.TupleOf(tuple(typed), span=equation.span)
+        stored.append(_assigned(name, wanted, item, equation))
+    if len(stored) == 1:
+        return stored[0]
+    return computed.whole if isinstance(computed, Tup) and computed.whole is not None else ir.TupleOf(tuple(stored), span=equation.span)
 
 
 def _assigned(name: str, wanted: DType | None, item: Value, equation: Equation) -> ir.Expr:

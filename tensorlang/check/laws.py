@@ -120,8 +120,8 @@ def _lifted(ctx: Context, reducer: sx.Reducer, made: ir.Reducer, random: np.rand
         env[index_name] = (random.permutation(count).astype(np.int64), i64)
     found = ctx.value(Scope(dict(names)), expr)
     items = found.items if isinstance(found, Tup) else (found,)
-    typed = [typed.coerce(item, dtype, expr.span) for item, dtype in zip(items, made.dtypes, strict=False)]
-    return tuple(_column(evaluate(e, env, count)[0], count) for e in typed)
+    given = [typed.coerce(item, dtype, expr.span) for item, dtype in zip(items, made.dtypes, strict=False)]
+    return tuple(_column(evaluate(e, env, count)[0], count) for e in given)
 
 
 def _column(found: Array, count: int) -> Array:

@@ -29,7 +29,7 @@ from tensorlang.graph.passes.dce import dce
 from tensorlang.graph.passes.fold import fold
 from tensorlang.graph.passes.fuse import fuse
 from tensorlang.graph.passes.identities import identities
-from tensorlang.graph.passes.integers import integers, signs
+from tensorlang.graph.passes.integers import integers
 from tensorlang.graph.passes.joins import joins
 from tensorlang.graph.passes.layout import Wishes, layout
 from tensorlang.graph.passes.literals import literals
@@ -39,6 +39,7 @@ from tensorlang.graph.passes.own import own
 from tensorlang.graph.passes.precision import narrowed
 from tensorlang.graph.passes.requantise import requantise
 from tensorlang.graph.passes.scales import scales
+from tensorlang.graph.passes.signs import signs
 from tensorlang.graph.passes.tidy import tidy
 from tensorlang.graph.passes.views import views
 from tensorlang.graph.passes.winograd import Tiles, winograd

@@ -17,9 +17,10 @@ from codegen.dtypes import f32, i8, i32, u8
 from stdlib.onnx.importer import Importer
 from tensorlang.graph.nodes import Graph, Kernel
 from tensorlang.graph.passes.fold import fold
-from tensorlang.graph.passes.integers import integers, signs
+from tensorlang.graph.passes.integers import integers
 from tensorlang.graph.passes.narrow import narrow
 from tensorlang.graph.passes.requantise import in_floats, regrouped
+from tensorlang.graph.passes.signs import signs
 from tensorlang.graph.passes.tidy import tidy
 from tensorlang.graph.pipeline import optimise
 from tensorlang.graph.verify import verify

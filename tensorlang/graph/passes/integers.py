@@ -8,7 +8,7 @@ one sum of f32 for an element. What the zero points add is known for constant op
 operand's bytes, a kernel of its own. Where the result is quantised at once, its scale is multiplied into the factor and the bias.
 
 The first operand is made unsigned and the second signed, the form in which processors multiply bytes: `q - 128` and `zero - 128` stand
-for the same number as `q` and `zero`, so `signs` lets whoever quantises a value do either. Operators on integers, which take the zero
+for the same number as `q` and `zero`, so the pass `signs` lets whoever quantises a value do either. Operators on integers, which take the zero
 points off before they multiply, become the same products; the zero point of their first operand may be known at run time alone. Left alone
 are programs in `strict` mode, values
 dequantised with numbers that are not known, scales along a reduced dimension, and sums that could leave i32.
@@ -19,22 +19,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import Any
 
 import numpy as np
 
 from codegen.dtypes import DType, f32, i8, i32, u8
-from polyhedral.expr import TRUE, Int, Name
+from polyhedral.expr import Int, Name
 from tensorlang.diagnostics import InternalError
-from tensorlang.graph.edit import consumers, fresh, members, producers, rebuilt
-from tensorlang.graph.nodes import Graph, Kernel, Node, Value
-from tensorlang.graph.programs import is_single, single_value
+from tensorlang.graph.bytes import Array, Contraction, Operand, State, contraction
+from tensorlang.graph.edit import members, rebuilt
+from tensorlang.graph.nodes import Graph, Kernel, Node
 from tensorlang.graph.quantised import (
-    Dequantising,
     Quantising,
     dequantise_program,
     dequantising,
-    is_byte,
     quantise_program,
     quantised,
     quantising,
@@ -60,8 +57,6 @@ from tensorlang.tensor.nodes import (
 from tensorlang.tensor.nodes import Name as Bound
 from tensorlang.tensor.walk import Fresh, fresh_for
 
-Array = np.ndarray[Any, Any]
-
 SUM = Reducer("sum", ("a",), ("b",), (i32,), (Binary("+", Bound("a"), Bound("b")),), (Const(0, i32),), True, "sum")
 GROUP, FEW_CHANNELS = 4, 16
 """How many neighbours processors multiply and add at once, and below how many channels these lie along rows of pictures."""
@@ -71,7 +66,7 @@ LARGEST_SUM = (1 << 31) // (255 * 128)
 
 def integers(graph: Graph) -> Graph:
     """Return the graph with every contraction of dequantised values done in integers."""
-    state = _State.of(graph)
+    state = State.of(graph)
     nodes: list[Node] = []
     for node in graph.nodes:
         made = _integer(state, node) if isinstance(node, Kernel) else None
@@ -80,7 +75,7 @@ def integers(graph: Graph) -> Graph:
     return rebuilt(graph, nodes, values=state.values.values(), constants=state.constants)
 
 
-def _plain(state: _State, node: Node) -> Node:
+def _plain(state: State, node: Node) -> Node:
     """Return a kernel that quantises or dequantises with its numbers written in its program, a product instead of a quotient."""
     if not isinstance(node, Kernel) or node.program.mode == "strict":
         return node
@@ -94,58 +89,8 @@ def _plain(state: _State, node: Node) -> Node:
     return node if plain is None or back is None else replace(node, program=plain, inputs=(back.source,))
 
 
-@dataclass(slots=True)
-class _State:
-    graph: Graph
-    made: dict[str, Node]
-    readers: dict[str, list[Node]]
-    values: dict[str, Value] = field(default_factory=dict)
-    constants: dict[str, Array] = field(default_factory=dict)
-    gone: set[str] = field(default_factory=set)
-
-    @staticmethod
-    def of(graph: Graph) -> _State:
-        return _State(graph, producers(graph), consumers(graph))
-
-    def constant(self, stem: str, array: Array, dtype: DType) -> str:
-        name = self.value(stem, dtype, array.shape)
-        self.constants[name] = np.ascontiguousarray(array.astype(dtype.numpy))
-        return name
-
-    def value(self, stem: str, dtype: DType, shape: tuple[int, ...]) -> str:
-        name = fresh({*self.graph.values, *self.values}, stem)
-        self.values[name] = Value(name, dtype, shape)
-        return name
-
-    def dequantised(self, name: str) -> Dequantising | None:
-        maker = self.made.get(name)
-        return dequantising(self.graph, maker) if isinstance(maker, Kernel) else None
-
-
-@dataclass(frozen=True, slots=True)
-class _Operand:
-    """A factor of the products: the read, the condition under which it is in its tensor, and the bytes behind it."""
-
-    read: Read
-    inside: Expr | None
-    tensor: Tensor
-    value: str
-    bytes: Dequantising
-    unknown: Expr | None = None
-    """The zero point where it is not known when compiling."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Contraction:
-    program: Program
-    reduce: Reduce
-    a: _Operand
-    b: _Operand
-    rest: tuple[Expr, ...]
-
-
-def _integer(state: _State, node: Kernel) -> list[Node] | None:
-    found = _contraction(state, node)
+def _integer(state: State, node: Kernel) -> list[Node] | None:
+    found = contraction(state, node)
     if found is None:
         return None
     built = _Building(state, node, found)
@@ -155,156 +100,14 @@ def _integer(state: _State, node: Kernel) -> list[Node] | None:
     return _Building(state, node, found if filled is None else filled[0], weight=None if filled is None else filled[1]).nodes()
 
 
-# ---------------------------------------------------------------- signed or unsigned
-
-
-def signs(graph: Graph) -> Graph:
-    """Return the graph with values quantised to the bytes that their readers multiply, where these agree."""
-    state = _State.of(graph)
-    wanted: dict[str, set[DType]] = {}
-    for node in graph.nodes:
-        found = _contraction(state, node) if isinstance(node, Kernel) else None
-        if found is not None:
-            wanted.setdefault(found.a.bytes.source, set()).add(u8)
-            wanted.setdefault(found.b.bytes.source, set()).add(i8)
-    changed: dict[str, Node] = {}
-    values: list[Value] = []
-    for name, dtypes in wanted.items():
-        [dtype, *others] = dtypes
-        if not others and graph.values[name].dtype != dtype and (turned := _turned(state, name, dtype)):
-            changed |= turned
-            values.append(replace(graph.values[name], dtype=dtype))
-    return rebuilt(graph, [changed.get(node.name, node) for node in graph.nodes], values=values)
-
-
-def _turned(state: _State, name: str, dtype: DType) -> dict[str, Node] | None:
-    """Return the kernels that make and read the value with its bytes in `dtype`, if all of them quantise and dequantise."""
-    maker, readers, graph = state.made.get(name), state.readers[name], state.graph
-    if not isinstance(maker, Kernel) or name in graph.outputs:
-        return None
-    found = quantising(graph, maker)
-    if found is None:
-        return None
-    step = 128 if dtype == u8 else -128
-    shape = graph.values[name].shape
-    made = {maker.name: replace(maker, program=quantise_program(shape, found.scale, found.zero + step, dtype), inputs=(found.source,))}
-    for reader in readers:
-        back = dequantising(graph, reader) if isinstance(reader, Kernel) else None
-        program = None if back is None else dequantise_program(dtype, shape, replace(back, zero=back.zero + step))
-        if program is None or not isinstance(reader, Kernel):
-            return None
-        made[reader.name] = replace(reader, program=program, inputs=(name,))
-    return dict(made)
-
-
-# ---------------------------------------------------------------- what the program is
-
-
-def _contraction(state: _State, node: Kernel) -> _Contraction | None:
-    program = node.program
-    value = single_value(program)
-    if value is None or not is_single(program) or program.mode == "strict":
-        return None
-    if program.definitions[0].tensors[0].dtype not in (f32, i32):
-        return None
-    terms = [t for t in _terms(value) if not (isinstance(t, Const) and t.value == 0)]
-    sums = [t for t in terms if isinstance(t, Reduce)]
-    if len(sums) != 1 or any(isinstance(e, Reduce) for t in terms if t is not sums[0] for e in walk.nodes(t)):
-        return None
-    [total] = sums
-    if total.reducer.kind != "sum" or total.init is not None or total.filter is not None or total.where != TRUE or len(total.body) != 1:
-        return None
-    match total.body[0]:
-        case Binary("*", lhs, rhs):
-            pass
-        case _:
-            return None
-    bound = dict(zip((p.name for p in program.params), node.inputs, strict=True))
-    first, second = _operand(state, program, bound, lhs), _operand(state, program, bound, rhs)
-    if first is None or second is None or first.tensor.name == second.tensor.name:
-        return None
-    if first.bytes.source in state.graph.constants and second.bytes.source in state.graph.constants:
-        return None
-    if first.bytes.source in state.graph.constants or second.inside is not None:
-        first, second = second, first
-    rest = tuple(t for t in terms if t is not total)
-    used = {first.tensor.name, second.tensor.name}
-    if second.inside is not None or any(walk.tensor_names(t) & used for t in rest):
-        return None
-    return _Contraction(program, total, first, second, rest)
-
-
-def _terms(e: Expr) -> Iterator[Expr]:
-    match e:
-        case Binary("+", lhs, rhs):
-            yield from _terms(lhs)
-            yield from _terms(rhs)
-        case _:
-            yield e
-
-
-def _operand(state: _State, program: Program, bound: dict[str, str], e: Expr) -> _Operand | None:
-    inside: Expr | None = None
-    match e:
-        case Read() as read:
-            pass
-        case Select(inside, Read() as read, Const(0)):
-            pass
-        case Binary("-", Cast(wide, inner), zero) if wide == i32:
-            return _less_zero(state, program, bound, inner, zero)
-        case Cast(wide, inner) if wide == i32:
-            return _less_zero(state, program, bound, inner, Const(0, i32))
-        case _:
-            return None
-    if any(isinstance(slot, Dynamic) for slot in read.index) or read.tensor not in bound:
-        return None
-    found = state.dequantised(bound[read.tensor])
-    tensor = next(p for p in program.params if p.name == read.tensor)
-    return None if found is None else _Operand(read, inside, tensor, bound[read.tensor], found)
-
-
-def _less_zero(state: _State, program: Program, bound: dict[str, str], e: Expr, zero: Expr) -> _Operand | None:
-    """Return the operand `i32(e) - zero`, as operators on integers write it."""
-    inside: Expr | None = None
-    match e:
-        case Read() as read:
-            pass
-        case Select(inside, Read() as read, outside) if Cast(i32, outside) == zero or outside == zero:
-            pass
-        case _:
-            return None
-    tensor = next((p for p in program.params if p.name == read.tensor), None)
-    if tensor is None or not is_byte(tensor.dtype) or any(isinstance(slot, Dynamic) for slot in read.index):
-        return None
-    number = _uniform(state, bound, zero)
-    if number is None and (inside is not None or walk.index_names(zero)):
-        return None
-    found = Dequantising(bound[tensor.name], np.ones((), np.float32), np.array(number or 0), None)
-    return _Operand(read, inside, tensor, bound[tensor.name], found, zero if number is None else None)
-
-
-def _uniform(state: _State, bound: dict[str, str], zero: Expr) -> int | None:
-    """Return the one value of a constant."""
-    match zero:
-        case Const(number):
-            return int(number)
-        case Cast(_, Const(number)):
-            return int(number)
-        case Cast(_, Read(name)) if bound.get(name) in state.graph.constants:
-            array = state.graph.constants[bound[name]]
-            return int(array.flat[0]) if array.size and (array == array.flat[0]).all() else None
-        case _:
-            return None
-
-
 # ---------------------------------------------------------------- what takes its place
 
 
 @dataclass(slots=True)
 class _Building:
-    state: _State
+    state: State
     node: Kernel
-    found: _Contraction
+    found: Contraction
     weight: Array | None = None
     """The constant operand less its zero points, if it is not the node's own."""
     fresh: Fresh = field(init=False)
@@ -328,7 +131,7 @@ class _Building:
             return known and self.whole(b) and self.weights() is not None
         return a.inside is None and b.bytes.dim is None
 
-    def whole(self, operand: _Operand) -> bool:
+    def whole(self, operand: Operand) -> bool:
         """Tell whether the reduction reads all of the operand's axes but those of the result, each by an index of its own."""
         ranges = {x.name: _extent(x) for x in self.found.reduce.binders if x.lo == Int(0)}
         axes = self.found.program.definitions[0].axes
@@ -343,18 +146,18 @@ class _Building:
         """Whether the sum itself is asked for: it may wrap, as it would anyway."""
         return self.found.program.definitions[0].tensors[0].dtype == i32
 
-    def constant(self, operand: _Operand) -> bool:
+    def constant(self, operand: Operand) -> bool:
         return operand.bytes.source in self.state.graph.constants
 
-    def to(self, dtype: DType, operand: _Operand, number: int) -> int:
+    def to(self, dtype: DType, operand: Operand, number: int) -> int:
         """Return what stands for the byte `number` of the operand in bytes of `dtype`."""
         have = self.dtype(operand)
         return number if have == dtype else number + 128 if dtype == u8 else number - 128
 
-    def dtype(self, operand: _Operand) -> DType:
+    def dtype(self, operand: Operand) -> DType:
         return (self.state.values.get(operand.bytes.source) or self.state.graph.values[operand.bytes.source]).dtype
 
-    def slots(self, operand: _Operand, dim: int) -> tuple[int, ...] | None:
+    def slots(self, operand: Operand, dim: int) -> tuple[int, ...] | None:
         """Return the axes of the operand's tensor that make up `dim`, if the program reads them at axes of its own."""
         at = 0
         for k, count in enumerate(operand.tensor.grouping or (1,) * len(operand.tensor.shape)):
@@ -382,7 +185,7 @@ class _Building:
         fits = array.size == 0 or (int(array.min()) >= -128 and int(array.max()) <= 127)
         return array if fits else None
 
-    def filled(self) -> tuple[_Contraction, Array] | None:
+    def filled(self) -> tuple[Contraction, Array] | None:
         """Return the same sum with weights of zero behind each row of a window, so that its taps fill whole groups, where these are what
         lies next to each other: in pictures of few channels."""
         a, b, reduce = self.found.a, self.found.b, self.found.reduce
@@ -439,12 +242,12 @@ class _Building:
             total = Binary("+", term, total)
         return [*self.before, self.kernel(total)]
 
-    def factor(self, operand: _Operand, zero: int) -> Expr:
+    def factor(self, operand: Operand, zero: int) -> Expr:
         dtype = u8 if operand is self.found.a else i8
         read: Expr = operand.read
         return Cast(i32, read if operand.inside is None else Select(operand.inside, read, Const(zero, dtype)))
 
-    def as_bytes(self, operand: _Operand, dtype: DType) -> str:
+    def as_bytes(self, operand: Operand, dtype: DType) -> str:
         """Return the value with the operand's bytes in `dtype`."""
         name = operand.bytes.source
         if self.dtype(operand) == dtype:
@@ -485,7 +288,7 @@ class _Building:
         if za and zb:
             yield Const(za * zb * count, i32)
 
-    def sum_of(self, operand: _Operand, param: tuple[Tensor, str]) -> Expr:
+    def sum_of(self, operand: Operand, param: tuple[Tensor, str]) -> Expr:
         """Return the read of the sum of an operand's bytes over the reduced indices, made by a kernel before this one."""
         definition = self.found.program.definitions[0]
         used = walk.index_names(operand.read)

@@ -1,0 +1,189 @@
+"""Which kernels sum products of dequantised bytes: `y[n, f] = b[f] + sum(c) x[n, c] * w[f, c]`, where `x` and `w` are made of bytes and numbers.
+
+Operators on integers, which take the zero points off before they multiply, are seen as such products too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from codegen.dtypes import DType, f32, i32
+from polyhedral.expr import TRUE
+from tensorlang.graph.edit import consumers, fresh, producers
+from tensorlang.graph.nodes import Graph, Kernel, Node, Value
+from tensorlang.graph.programs import is_single, single_value
+from tensorlang.graph.quantised import (
+    Dequantising,
+    dequantising,
+    is_byte,
+)
+from tensorlang.tensor import walk
+from tensorlang.tensor.nodes import (
+    Binary,
+    Cast,
+    Const,
+    Dynamic,
+    Expr,
+    Program,
+    Read,
+    Reduce,
+    Select,
+    Tensor,
+)
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(slots=True)
+class State:
+    """What a pass over quantised values knows of its graph, and what it adds: values, constants, and the nodes that go."""
+
+    graph: Graph
+    made: dict[str, Node]
+    readers: dict[str, list[Node]]
+    values: dict[str, Value] = field(default_factory=dict)
+    constants: dict[str, Array] = field(default_factory=dict)
+    gone: set[str] = field(default_factory=set)
+
+    @staticmethod
+    def of(graph: Graph) -> State:
+        return State(graph, producers(graph), consumers(graph))
+
+    def constant(self, stem: str, array: Array, dtype: DType) -> str:
+        name = self.value(stem, dtype, array.shape)
+        self.constants[name] = np.ascontiguousarray(array.astype(dtype.numpy))
+        return name
+
+    def value(self, stem: str, dtype: DType, shape: tuple[int, ...]) -> str:
+        name = fresh({*self.graph.values, *self.values}, stem)
+        self.values[name] = Value(name, dtype, shape)
+        return name
+
+    def dequantised(self, name: str) -> Dequantising | None:
+        maker = self.made.get(name)
+        return dequantising(self.graph, maker) if isinstance(maker, Kernel) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A factor of the products: the read, the condition under which it is in its tensor, and the bytes behind it."""
+
+    read: Read
+    inside: Expr | None
+    tensor: Tensor
+    value: str
+    bytes: Dequantising
+    unknown: Expr | None = None
+    """The zero point where it is not known when compiling."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contraction:
+    """`rest + reduce` of a program, where `reduce` sums the products of `a` and `b`."""
+
+    program: Program
+    reduce: Reduce
+    a: Operand
+    b: Operand
+    rest: tuple[Expr, ...]
+
+
+def contraction(state: State, node: Kernel) -> Contraction | None:
+    """Return the one sum of products of bytes in the kernel's program, or None. The constant operand, if any, is the second."""
+    program = node.program
+    value = single_value(program)
+    if value is None or not is_single(program) or program.mode == "strict":
+        return None
+    if program.definitions[0].tensors[0].dtype not in (f32, i32):
+        return None
+    terms = [t for t in _terms(value) if not (isinstance(t, Const) and t.value == 0)]
+    sums = [t for t in terms if isinstance(t, Reduce)]
+    if len(sums) != 1 or any(isinstance(e, Reduce) for t in terms if t is not sums[0] for e in walk.nodes(t)):
+        return None
+    [total] = sums
+    if total.reducer.kind != "sum" or total.init is not None or total.filter is not None or total.where != TRUE or len(total.body) != 1:
+        return None
+    match total.body[0]:
+        case Binary("*", lhs, rhs):
+            pass
+        case _:
+            return None
+    bound = dict(zip((p.name for p in program.params), node.inputs, strict=True))
+    first, second = _operand(state, program, bound, lhs), _operand(state, program, bound, rhs)
+    if first is None or second is None or first.tensor.name == second.tensor.name:
+        return None
+    if first.bytes.source in state.graph.constants and second.bytes.source in state.graph.constants:
+        return None
+    if first.bytes.source in state.graph.constants or second.inside is not None:
+        first, second = second, first
+    rest = tuple(t for t in terms if t is not total)
+    used = {first.tensor.name, second.tensor.name}
+    if second.inside is not None or any(walk.tensor_names(t) & used for t in rest):
+        return None
+    return Contraction(program, total, first, second, rest)
+
+
+def _terms(e: Expr) -> Iterator[Expr]:
+    match e:
+        case Binary("+", lhs, rhs):
+            yield from _terms(lhs)
+            yield from _terms(rhs)
+        case _:
+            yield e
+
+
+def _operand(state: State, program: Program, bound: dict[str, str], e: Expr) -> Operand | None:
+    inside: Expr | None = None
+    match e:
+        case Read() as read:
+            pass
+        case Select(inside, Read() as read, Const(0)):
+            pass
+        case Binary("-", Cast(wide, inner), zero) if wide == i32:
+            return _less_zero(state, program, bound, inner, zero)
+        case Cast(wide, inner) if wide == i32:
+            return _less_zero(state, program, bound, inner, Const(0, i32))
+        case _:
+            return None
+    if any(isinstance(slot, Dynamic) for slot in read.index) or read.tensor not in bound:
+        return None
+    found = state.dequantised(bound[read.tensor])
+    tensor = next(p for p in program.params if p.name == read.tensor)
+    return None if found is None else Operand(read, inside, tensor, bound[read.tensor], found)
+
+
+def _less_zero(state: State, program: Program, bound: dict[str, str], e: Expr, zero: Expr) -> Operand | None:
+    """Return the operand `i32(e) - zero`, as operators on integers write it."""
+    inside: Expr | None = None
+    match e:
+        case Read() as read:
+            pass
+        case Select(inside, Read() as read, outside) if Cast(i32, outside) == zero or outside == zero:
+            pass
+        case _:
+            return None
+    tensor = next((p for p in program.params if p.name == read.tensor), None)
+    if tensor is None or not is_byte(tensor.dtype) or any(isinstance(slot, Dynamic) for slot in read.index):
+        return None
+    number = _uniform(state, bound, zero)
+    if number is None and (inside is not None or walk.index_names(zero)):
+        return None
+    found = Dequantising(bound[tensor.name], np.ones((), np.float32), np.array(number or 0), None)
+    return Operand(read, inside, tensor, bound[tensor.name], found, zero if number is None else None)
+
+
+def _uniform(state: State, bound: dict[str, str], zero: Expr) -> int | None:
+    """Return the one value of a constant."""
+    match zero:
+        case Const(number):
+            return int(number)
+        case Cast(_, Const(number)):
+            return int(number)
+        case Cast(_, Read(name)) if bound.get(name) in state.graph.constants:
+            array = state.graph.constants[bound[name]]
+            return int(array.flat[0]) if array.size and (array == array.flat[0]).all() else None
+        case _:
+            return None

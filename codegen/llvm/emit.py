@@ -12,28 +12,25 @@ such function, run by the pool (`tl_parallel`).
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from math import prod
 from typing import assert_never
 
-from codegen.dtypes import bool_
 from codegen.llvm import arithmetic, memory, registers
 from codegen.llvm.affine import ONE, ZERO, Atom, Poly, number
+from codegen.llvm.branches import fork
 from codegen.llvm.builder import Builder, Text
-from codegen.llvm.expressions import address, any_lane, first_lanes, masked, poly, positive, read, row_major, value
-from codegen.llvm.lanes import needs_scalars, reduction
-from codegen.llvm.reduce import horizontal, identity
+from codegen.llvm.expressions import address, first_lanes, masked, poly, positive, row_major, value
+from codegen.llvm.frame import LINE, LOOP, Emitter, Module, chunk, entry, letters, plain, pointer_parameter, quoted, with_prologue
 from codegen.llvm.squares import Copies, sure_loads
-from codegen.llvm.state import EmitError, Lanes, Memory, Registers, Scope, State, Storage, splat
+from codegen.llvm.state import EmitError, Lanes, Memory, Registers, Scope, State, Storage
+from codegen.llvm.straight import allocate, finish_streams, require, store
 from codegen.llvm.target import Target
-from codegen.llvm.values import Literal, Value, memory_type
-from codegen.llvm.workspace import Plan, plan
+from codegen.llvm.values import Literal, Value
+from codegen.llvm.workspace import plan
 from codegen.loops.collapse import nested, part
 from codegen.loops.nodes import (
     Alloc,
-    Buffer,
     For,
     Function,
     If,
@@ -47,15 +44,7 @@ from codegen.loops.nodes import (
 )
 from codegen.loops.walk import free_vars, names, stores, walk
 
-LINE = 64
-"""Bytes of a cache line."""
 POOL_ENTRY = "tl_parallel"
-_LOOP = ", !llvm.loop !0"
-_METADATA = """!0 = distinct !{!0, !2, !3}
-!1 = !{i32 1}
-!2 = !{!"llvm.loop.unroll.disable"}
-!3 = !{!"llvm.loop.vectorize.enable", i1 false}
-"""
 
 
 def emit(function: Function, target: Target) -> str:
@@ -63,44 +52,6 @@ def emit(function: Function, target: Target) -> str:
     module = Module(target, plan(function))
     _kernel(module, function)
     return module.text()
-
-
-@dataclass(slots=True)
-class Module:
-    """What has been written: declarations once each, and the text of functions."""
-
-    target: Target
-    plan: Plan
-    declarations: dict[str, str] = field(default_factory=dict)
-    functions: list[str] = field(default_factory=list)
-    outlined: int = 0
-    scalar: dict[int, bool] = field(default_factory=dict)
-    """The answers of `needs_scalars`, by the identity of the loop; unrolled copies ask again."""
-
-    def runs_one_by_one(self, loop: For) -> bool:
-        if id(loop) not in self.scalar:
-            self.scalar[id(loop)] = needs_scalars(loop)
-        return self.scalar[id(loop)]
-
-    def text(self) -> str:
-        width = f'"prefer-vector-width"="{self.target.vector_bits}"' if self.target.is_x86 else ""
-        head = f'target triple = "{self.target.triple}"\n\n'
-        declared = "\n".join(self.declarations.values())
-        return f"{head}{declared}\n\n" + "\n".join(self.functions) + f"\nattributes #0 = {{ nounwind {width} }}\n{_METADATA}"
-
-
-@dataclass(slots=True)
-class Emitter:
-    """One function being written."""
-
-    module: Module
-    state: State
-    name: str
-    workspace: str = "%workspace"
-
-    @property
-    def b(self) -> Builder:
-        return self.state.builder
 
 
 # ---------------------------------------------------------------- functions
@@ -116,16 +67,16 @@ def _kernel(module: Module, function: Function) -> None:
     if loose:
         params = tuple(replace(p, align=LINE) if k in loose else p for k, p in enumerate(function.params))
         aligned = _body(module, replace(function, params=params), "aligned")
-    module.functions.append(_entry(function, plain, aligned, loose))
+    module.functions.append(entry(function, plain, aligned, loose))
 
 
 def _body(module: Module, function: Function, suffix: str) -> str:
     """Write the function's body and return its name."""
     b = Builder(module.target, module.declarations)
     emitter = Emitter(module, State(b), function.name)
-    sizes = {name: f"%n{i}.{_plain(name)}" for i, name in enumerate(function.sizes)}
+    sizes = {name: f"%n{i}.{plain(name)}" for i, name in enumerate(function.sizes)}
     scope = Scope(vars={name: b.facts.add(Atom(text, 0, i, lower=(ZERO,))) for i, (name, text) in enumerate(sizes.items())})
-    pointers = {buffer.name: f"%b{i}.{_plain(buffer.name)}" for i, buffer in enumerate(function.params)}
+    pointers = {buffer.name: f"%b{i}.{plain(buffer.name)}" for i, buffer in enumerate(function.params)}
     b.start("entry")
     buffers: dict[str, Storage] = {}
     for uid, buffer in enumerate(function.params):
@@ -133,56 +84,14 @@ def _body(module: Module, function: Function, suffix: str) -> str:
         buffers[buffer.name] = Memory(uid, buffer, pointers[buffer.name], 0, row_major(shape))
     emitter.state.next_uid = len(buffers)
     _block(emitter, function.body, replace(scope, buffers=buffers))
-    _finish_streams(emitter, function.body)
+    finish_streams(emitter, function.body)
     b.write("ret i32 0")
     written = function.written | {s.buffer for s in stores(*function.body)}
-    params = [_pointer_parameter(p, pointers[p.name], p.name not in written) for p in function.params]
+    params = [pointer_parameter(p, pointers[p.name], p.name not in written) for p in function.params]
     params += [f"i64 {text}" for text in sizes.values()] + ["ptr noalias align 64 %workspace"]
-    body = _quoted(f"{function.name}.{suffix}")
-    module.functions.append(f"define internal i32 @{body}({', '.join(params)}) #0 {{\n{_with_prologue(b)}\n}}\n")
+    body = quoted(f"{function.name}.{suffix}")
+    module.functions.append(f"define internal i32 @{body}({', '.join(params)}) #0 {{\n{with_prologue(b)}\n}}\n")
     return body
-
-
-def _finish_streams(e: Emitter, block: tuple[Stmt, ...]) -> None:
-    """Wait until what this thread wrote past the caches can be seen by others, where the processor does not see to that."""
-    if e.module.target.is_x86 and any(s.stream for s in stores(*block)):
-        e.b.write(f"call void {e.b.declare('llvm.x86.sse.sfence', 'void @()')}()")
-
-
-def _entry(function: Function, body: str, aligned: str, loose: list[int]) -> str:
-    """Return the function that others call: it passes its arguments to `aligned` when those numbered `loose` are, else to `body`."""
-    lines = ["entry:"]
-    args = []
-    for slot in range(len(function.params) + len(function.sizes)):
-        kind = "ptr" if slot < len(function.params) else "i64"
-        lines.append(f"  %p{slot} = getelementptr i64, ptr %args, i64 {slot}")
-        lines.append(f"  %a{slot} = load {kind}, ptr %p{slot}, align 8")
-        args.append(f"{kind} %a{slot}")
-    passed = ", ".join([*args, "ptr %workspace"])
-    if loose:
-        lines += [f"  %l{slot} = ptrtoint ptr %a{slot} to i64" for slot in loose]
-        together = [f"%l{loose[0]}"]
-        for slot in loose[1:]:
-            lines.append(f"  %t{slot} = or i64 {together[-1]}, %l{slot}")
-            together.append(f"%t{slot}")
-        lines += [f"  %low = and i64 {together[-1]}, {LINE - 1}", "  %fits = icmp eq i64 %low, 0", "  br i1 %fits, label %yes, label %no"]
-        lines += ["yes:", f"  %s = call i32 @{aligned}({passed})", "  ret i32 %s", "no:"]
-    lines.append(f"  %r = call i32 @{body}({passed})")
-    lines.append("  ret i32 %r")
-    return f"define i32 @{_quoted(function.name)}(ptr %args, ptr %workspace) #0 {{\n" + "\n".join(lines) + "\n}\n"
-
-
-def _pointer_parameter(buffer: Buffer, text: str, read_only: bool) -> str:
-    align = buffer.align & -buffer.align
-    return f"ptr noalias {'readonly ' if read_only else ''}{f'align {align} ' if align > 1 else ''}{text}"
-
-
-def _with_prologue(b: Builder) -> str:
-    """Return the function's text with allocas first in its entry block."""
-    prologue = b.prologue
-    b.prologue = []
-    b.regions[0].code.insert(1, prologue)
-    return b.text()
 
 
 # ---------------------------------------------------------------- statements
@@ -194,11 +103,11 @@ def _block(e: Emitter, block: tuple[Stmt, ...], scope: Scope) -> None:
             case Let(name, bound):
                 scope = replace(scope, lets={**scope.lets, name: value(e.state, bound, scope)})
             case Alloc(buffer):
-                scope = replace(scope, buffers={**scope.buffers, buffer.name: _allocate(e, stmt, block[i + 1 :], scope)})
+                scope = replace(scope, buffers={**scope.buffers, buffer.name: allocate(e, stmt, block[i + 1 :], scope)})
             case For():
                 _loop(e, stmt, scope)
             case Store():
-                _store(e, stmt, scope)
+                store(e, stmt, scope)
             case If(cond, then, orelse):
                 _if(e, value(e.state, cond, scope), then, orelse, scope)
             case Prefetch(name, index, write, locality):
@@ -206,100 +115,9 @@ def _block(e: Emitter, block: tuple[Stmt, ...], scope: Scope) -> None:
                 if isinstance(storage, Memory):
                     memory.prefetch(e.state, storage, address(e.state, storage, index, scope), scope, write, locality)
             case Require(cond, code):
-                _require(e, value(e.state, cond, scope), code, scope)
+                require(e, value(e.state, cond, scope), code, scope)
             case _:
                 assert_never(stmt)
-
-
-def _allocate(e: Emitter, stmt: Alloc, rest: tuple[Stmt, ...], scope: Scope) -> Storage:
-    b, buffer = e.b, stmt.buffer
-    shape = tuple(poly(e.state, extent, scope) for extent in buffer.shape)
-    strides = row_major(shape)
-    uid = e.state.new_uid()
-    if buffer.space == "heap":
-        offset = poly(e.state, e.module.plan.offsets[id(stmt)], replace(scope, vars={**scope.vars, **_plan_vars(e, scope)}))
-        pointer = b.address(e.workspace, 0, "i8", offset)
-        return Memory(uid, replace(buffer, align=64), pointer, b.depth, strides)
-    count = 1
-    for extent in shape:
-        if extent.constant is None:
-            raise EmitError(f"`{buffer.name}` is in {buffer.space}, so its extents must be constant")
-        count *= extent.constant
-    if buffer.space == "registers":
-        private = scope.lanes.count if scope.lanes is not None else 0
-        cuts = tuple(range(count + 1)) if private else registers.cuts(stmt, rest, count)
-        storage = Registers(uid, buffer, cuts, strides, private)
-        e.state.cells[uid] = ["poison"] * (len(cuts) - 1)
-        e.state.register_types[uid] = tuple(map(storage.type_of, range(len(cuts) - 1)))
-        return storage
-    pointer = f"%stack{uid}"
-    align = max(buffer.align & -buffer.align, 64)
-    b.prologue.append(f"  {pointer} = alloca [{max(count, 1)} x {memory_type(buffer.dtype)}], align {align}")
-    return Memory(uid, replace(buffer, align=align), pointer, 0, strides)
-
-
-def _plan_vars(e: Emitter, scope: Scope) -> dict[str, Poly]:
-    return {"$thread": scope.vars["$thread"]} if "$thread" in scope.vars else {"$thread": ZERO}
-
-
-def _require(e: Emitter, cond: Value, code: int, scope: Scope) -> None:
-    b = e.b
-    if isinstance(cond, Literal) and cond.number:
-        return
-    text = cond.text
-    if cond.lanes:
-        failing = arithmetic.negated(b, cond)
-        bad = any_lane(b, failing.text if scope.mask is None else b.pure(f"and {failing.typed}, {scope.mask}"), cond.lanes)
-        text = b.pure(f"xor i1 {bad}, true")
-    elif scope.guard is not None:
-        text = b.pure(f"or i1 {text}, {b.pure(f'xor i1 {scope.guard}, true')}")
-    b.may_return_here()
-    good, bad = b.fresh_label("ok"), b.fresh_label("fail")
-    b.write(f"br i1 {text}, label %{good}, label %{bad}")
-    b.start(bad)
-    b.write(f"ret i32 {code}")
-    b.start(good)
-
-
-# ---------------------------------------------------------------- stores
-
-
-def _store(e: Emitter, stmt: Store, scope: Scope) -> None:
-    storage = scope.buffers[stmt.buffer]
-    where = address(e.state, storage, stmt.index, scope)
-    private = isinstance(storage, Registers) and storage.private_lanes
-    if scope.lanes is not None and not private and memory.lane_stride(where, scope.lanes, e.b) == 0:
-        result = _reduced(e, stmt, storage, scope)
-    else:
-        result = value(e.state, stmt.value, scope)
-    if result.dtype != storage.dtype:
-        raise EmitError(f"a value of {result.dtype} is stored to `{stmt.buffer}`, which holds {storage.dtype}")
-    if isinstance(storage, Registers):
-        registers.write(e.state, storage, where, result, scope)
-    else:
-        memory.store(e.state, storage, where, result, scope, stmt.stream)
-
-
-def _reduced(e: Emitter, stmt: Store, storage: Storage, scope: Scope) -> Value:
-    """Return what a store means whose element all lanes share: the element combined with every lane that takes part."""
-    parts = reduction(stmt)
-    if parts is None:
-        return value(e.state, stmt.value, scope)
-    op, terms = parts
-    lanes = scope.lanes
-    assert lanes is not None
-    old = read(e.state, storage, stmt.index, scope)
-    if len(terms) == 2:
-        x, y = (value(e.state, t, scope) for t in terms)
-        term = arithmetic.binary(e.b, "*", x, y)
-    else:
-        term = value(e.state, terms[0], scope)
-    term = splat(e.b, term, lanes.count)
-    if scope.mask is not None:
-        neutral = Value(term.dtype, identity(op, term), lanes.count)
-        term = arithmetic.select(e.b, Value(bool_, scope.mask, lanes.count), term, neutral)
-    total = horizontal(e.b, op, term)
-    return arithmetic.binary(e.b, "+" if op == "fma" else op, old, total)  # type: ignore[arg-type]  # `op` is a BinaryOp here
 
 
 # ---------------------------------------------------------------- branches
@@ -310,55 +128,14 @@ def _if(e: Emitter, cond: Value, then: tuple[Stmt, ...], orelse: tuple[Stmt, ...
         _block(e, then if cond.number else orelse, scope)
         return
     if not cond.lanes:
-        _fork(e, cond.text, lambda: _block(e, then, scope), (lambda: _block(e, orelse, scope)) if orelse else None)
+        fork(e, cond.text, lambda: _block(e, then, scope), (lambda: _block(e, orelse, scope)) if orelse else None)
         return
     for side, holds in ((then, cond), (orelse, arithmetic.negated(e.b, cond))):
         if side:
             inner = masked(e.state, holds, scope)
             assert inner.guard is not None
             # Inside, some lane takes part: what all lanes share may be read.
-            _fork(e, inner.guard, lambda side=side, inner=inner: _block(e, side, replace(inner, guard=None)), None)  # type: ignore[misc]
-
-
-def _fork(e: Emitter, cond: str, then: Callable[[], None], orelse: Callable[[], None] | None) -> None:
-    """Write a branch; register cells that differ afterwards are merged."""
-    b, state = e.b, e.state
-    yes, end = b.fresh_label("then"), b.fresh_label("end")
-    no = b.fresh_label("else") if orelse is not None else end
-    before = state.snapshot()
-    b.open_hole()
-    origin = b.label
-    b.write(f"br i1 {cond}, label %{yes}, label %{no}")
-    outcomes = [_side(e, yes, end, then)]
-    if orelse is None:
-        outcomes.append((origin, before))
-    else:
-        state.cells = {uid: list(cells) for uid, cells in before.items()}
-        outcomes.append(_side(e, no, end, orelse))
-    b.region.hole = None
-    b.start(end)
-    (label_a, cells_a), (label_b, cells_b) = outcomes
-    merged: dict[int, list[str]] = {}
-    for uid, cells in before.items():
-        kinds = state.register_types[uid]
-        merged[uid] = [_phi(b, kinds[i], cells_a[uid][i], label_a, cells_b[uid][i], label_b) for i in range(len(cells))]
-    state.cells = merged
-
-
-def _side(e: Emitter, label: str, end: str, body: Callable[[], None]) -> tuple[str, dict[int, list[str]]]:
-    b = e.b
-    b.enter()
-    b.start(label)
-    body()
-    last = b.label
-    b.write(f"br label %{end}")
-    b.leave()
-    return last, e.state.cells
-
-
-def _phi(b: Builder, kind: str, x: str, from_x: str, y: str, from_y: str) -> str:
-    x, y = b.resolve(x), b.resolve(y)
-    return x if x == y else b.op(f"phi {kind} [ {x}, %{from_x} ], [ {y}, %{from_y} ]")
+            fork(e, inner.guard, lambda side=side, inner=inner: _block(e, side, replace(inner, guard=None)), None)  # type: ignore[misc]
 
 
 # ---------------------------------------------------------------- loops
@@ -401,7 +178,7 @@ def _unroll(e: Emitter, loop: For, lo: Poly, hi: Poly, scope: Scope) -> None:
         if facts.at_least(hi - here, 1):
             _block(e, loop.body, inner)
         else:
-            _fork(e, positive(e.b, hi - here), lambda inner=inner: _block(e, loop.body, inner), None)  # type: ignore[misc]
+            fork(e, positive(e.b, hi - here), lambda inner=inner: _block(e, loop.body, inner), None)  # type: ignore[misc]
 
 
 def _vector(e: Emitter, loop: For, lo: Poly, hi: Poly, scope: Scope) -> None:
@@ -474,7 +251,7 @@ def _serial(e: Emitter, loop: For, lo: Poly, hi: Poly, scope: Scope) -> None:
     _block(e, loop.body, _bind(scope, loop.var, variable))
     following = b.op(f"add nsw i64 {counter}, 1")
     again = b.op(f"icmp slt i64 {following}, {stop}")
-    b.write(f"br i1 {again}, label %{head}, label %{end}{_LOOP}")
+    b.write(f"br i1 {again}, label %{head}, label %{end}{LOOP}")
     latch = b.label
     b.leave()
     phis.append(f"  {counter} = phi i64 [ {start}, %{origin} ], [ {following}, %{latch} ]")
@@ -519,7 +296,7 @@ def _parallel(e: Emitter, loop: For, lo: Poly, hi: Poly, scope: Scope) -> None:
         pointer = b.op(f"getelementptr i64, ptr {context}, i64 {i}")
         b.write(f"store {slot}, ptr {pointer}, align 8")
     pool = b.declare(POOL_ENTRY, "void @(ptr, ptr, i64, i64)")
-    b.write(f"call void {pool}(ptr @{_quoted(name)}, ptr {context}, i64 {b.index(lo.scaled(count))}, i64 {b.index(hi.scaled(count))})")
+    b.write(f"call void {pool}(ptr @{quoted(name)}, ptr {context}, i64 {b.index(lo.scaled(count))}, i64 {b.index(hi.scaled(count))})")
     b.may_return_here()
     status = b.op(f"load i32, ptr {context}, align 8")
     good, bad = b.fresh_label("ok"), b.fresh_label("fail")
@@ -554,7 +331,7 @@ def _outline(
     e: Emitter, name: str, loop: For, extents: tuple[int, ...], ends: tuple[Poly, Poly], scope: Scope, captures: list[str]
 ) -> None:
     module = e.module
-    b = Builder(module.target, module.declarations, prefix="v" + _letters(module.outlined))
+    b = Builder(module.target, module.declarations, prefix="v" + letters(module.outlined))
     inner = Emitter(module, State(b), name, "%scratch")
     inner.state.next_uid = e.state.next_uid
     for atom in e.b.facts.atoms.values():
@@ -567,35 +344,9 @@ def _outline(
     b.start("entry")
     mine = part(loop, extents, Var("$begin"), Var("$end"))
     _serial(inner, mine, poly(inner.state, mine.lo, body_scope), poly(inner.state, mine.hi, body_scope), body_scope)
-    _finish_streams(inner, loop.body)
+    finish_streams(inner, loop.body)
     b.write("ret i32 0")
     params = ["i64 %begin", "i64 %end", "i64 %thread", "ptr noalias align 64 %scratch"]
     params += [c.replace("ptr ", "ptr noalias ", 1) if c.startswith("ptr ") else c for c in captures]
-    module.functions.append(f"define internal i32 @{_quoted(name + '.body')}({', '.join(params)}) #0 {{\n{_with_prologue(b)}\n}}\n")
-    module.functions.append(_chunk(name, captures))
-
-
-def _chunk(name: str, captures: list[str]) -> str:
-    lines = ["entry:"]
-    args = ["i64 %begin", "i64 %end", "i64 %thread"]
-    for i, capture in enumerate(["ptr %workspace", *captures]):
-        kind = capture.rsplit(" ", 1)[0]
-        lines.append(f"  %p{i} = getelementptr i64, ptr %context, i64 {i + 1}")
-        lines.append(f"  %a{i} = load {kind}, ptr %p{i}, align 8")
-        args.append(f"{kind} %a{i}")
-    lines.append(f"  %r = call i32 @{_quoted(name + '.body')}({', '.join(args)})")
-    lines += ["  %ok = icmp eq i32 %r, 0", "  br i1 %ok, label %done, label %failed", "failed:"]
-    lines += ["  store atomic i32 %r, ptr %context monotonic, align 8", "  br label %done", "done:", "  ret void"]
-    return f"define internal void @{_quoted(name)}(ptr %context, i64 %begin, i64 %end, i64 %thread) #0 {{\n" + "\n".join(lines) + "\n}\n"
-
-
-def _letters(n: int) -> str:
-    return "".join(chr(ord("a") + int(d)) for d in str(n))
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_]", "_", name)
-
-
-def _quoted(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z0-9_.]+", name) else '"' + name.replace('"', "_").replace("\\", "_") + '"'
+    module.functions.append(f"define internal i32 @{quoted(name + '.body')}({', '.join(params)}) #0 {{\n{with_prologue(b)}\n}}\n")
+    module.functions.append(chunk(name, captures))

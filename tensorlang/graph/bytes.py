@@ -1,4 +1,4 @@
-"""Which kernels sum products of dequantised bytes: `y[n, f] = b[f] + sum(c) x[n, c] * w[f, c]`, where `x` and `w` are made of bytes and numbers.
+"""Which kernels sum products of dequantised bytes: `y[n, f] = b[f] + sum(c) x[n, c] * w[f, c]`, with `x` and `w` made of bytes.
 
 Operators on integers, which take the zero points off before they multiply, are seen as such products too."""
 

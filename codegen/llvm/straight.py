@@ -1,0 +1,115 @@
+"""Statements that hold no others: where a buffer lies, what is stored, what is required."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from codegen.dtypes import bool_
+from codegen.llvm import arithmetic, memory, registers
+from codegen.llvm.affine import ZERO, Poly
+from codegen.llvm.expressions import address, any_lane, poly, read, row_major, value
+from codegen.llvm.frame import Emitter
+from codegen.llvm.lanes import reduction
+from codegen.llvm.reduce import horizontal, identity
+from codegen.llvm.state import EmitError, Memory, Registers, Scope, Storage, splat
+from codegen.llvm.values import Literal, Value, memory_type
+from codegen.loops.nodes import (
+    Alloc,
+    Stmt,
+    Store,
+)
+from codegen.loops.walk import stores
+
+
+def finish_streams(e: Emitter, block: tuple[Stmt, ...]) -> None:
+    """Wait until what this thread wrote past the caches can be seen by others, where the processor does not see to that."""
+    if e.module.target.is_x86 and any(s.stream for s in stores(*block)):
+        e.b.write(f"call void {e.b.declare('llvm.x86.sse.sfence', 'void @()')}()")
+
+
+def allocate(e: Emitter, stmt: Alloc, rest: tuple[Stmt, ...], scope: Scope) -> Storage:
+    b, buffer = e.b, stmt.buffer
+    shape = tuple(poly(e.state, extent, scope) for extent in buffer.shape)
+    strides = row_major(shape)
+    uid = e.state.new_uid()
+    if buffer.space == "heap":
+        offset = poly(e.state, e.module.plan.offsets[id(stmt)], replace(scope, vars={**scope.vars, **_plan_vars(e, scope)}))
+        pointer = b.address(e.workspace, 0, "i8", offset)
+        return Memory(uid, replace(buffer, align=64), pointer, b.depth, strides)
+    count = 1
+    for extent in shape:
+        if extent.constant is None:
+            raise EmitError(f"`{buffer.name}` is in {buffer.space}, so its extents must be constant")
+        count *= extent.constant
+    if buffer.space == "registers":
+        private = scope.lanes.count if scope.lanes is not None else 0
+        cuts = tuple(range(count + 1)) if private else registers.cuts(stmt, rest, count)
+        storage = Registers(uid, buffer, cuts, strides, private)
+        e.state.cells[uid] = ["poison"] * (len(cuts) - 1)
+        e.state.register_types[uid] = tuple(map(storage.type_of, range(len(cuts) - 1)))
+        return storage
+    pointer = f"%stack{uid}"
+    align = max(buffer.align & -buffer.align, 64)
+    b.prologue.append(f"  {pointer} = alloca [{max(count, 1)} x {memory_type(buffer.dtype)}], align {align}")
+    return Memory(uid, replace(buffer, align=align), pointer, 0, strides)
+
+
+def _plan_vars(e: Emitter, scope: Scope) -> dict[str, Poly]:
+    return {"$thread": scope.vars["$thread"]} if "$thread" in scope.vars else {"$thread": ZERO}
+
+
+def require(e: Emitter, cond: Value, code: int, scope: Scope) -> None:
+    b = e.b
+    if isinstance(cond, Literal) and cond.number:
+        return
+    text = cond.text
+    if cond.lanes:
+        failing = arithmetic.negated(b, cond)
+        bad = any_lane(b, failing.text if scope.mask is None else b.pure(f"and {failing.typed}, {scope.mask}"), cond.lanes)
+        text = b.pure(f"xor i1 {bad}, true")
+    elif scope.guard is not None:
+        text = b.pure(f"or i1 {text}, {b.pure(f'xor i1 {scope.guard}, true')}")
+    b.may_return_here()
+    good, bad = b.fresh_label("ok"), b.fresh_label("fail")
+    b.write(f"br i1 {text}, label %{good}, label %{bad}")
+    b.start(bad)
+    b.write(f"ret i32 {code}")
+    b.start(good)
+
+
+def store(e: Emitter, stmt: Store, scope: Scope) -> None:
+    storage = scope.buffers[stmt.buffer]
+    where = address(e.state, storage, stmt.index, scope)
+    private = isinstance(storage, Registers) and storage.private_lanes
+    if scope.lanes is not None and not private and memory.lane_stride(where, scope.lanes, e.b) == 0:
+        result = _reduced(e, stmt, storage, scope)
+    else:
+        result = value(e.state, stmt.value, scope)
+    if result.dtype != storage.dtype:
+        raise EmitError(f"a value of {result.dtype} is stored to `{stmt.buffer}`, which holds {storage.dtype}")
+    if isinstance(storage, Registers):
+        registers.write(e.state, storage, where, result, scope)
+    else:
+        memory.store(e.state, storage, where, result, scope, stmt.stream)
+
+
+def _reduced(e: Emitter, stmt: Store, storage: Storage, scope: Scope) -> Value:
+    """Return what a store means whose element all lanes share: the element combined with every lane that takes part."""
+    parts = reduction(stmt)
+    if parts is None:
+        return value(e.state, stmt.value, scope)
+    op, terms = parts
+    lanes = scope.lanes
+    assert lanes is not None
+    old = read(e.state, storage, stmt.index, scope)
+    if len(terms) == 2:
+        x, y = (value(e.state, t, scope) for t in terms)
+        term = arithmetic.binary(e.b, "*", x, y)
+    else:
+        term = value(e.state, terms[0], scope)
+    term = splat(e.b, term, lanes.count)
+    if scope.mask is not None:
+        neutral = Value(term.dtype, identity(op, term), lanes.count)
+        term = arithmetic.select(e.b, Value(bool_, scope.mask, lanes.count), term, neutral)
+    total = horizontal(e.b, op, term)
+    return arithmetic.binary(e.b, "+" if op == "fma" else op, old, total)  # type: ignore[arg-type]  # `op` is a BinaryOp here

@@ -19,6 +19,7 @@ from codegen.loops.nodes import (
 LINE = 64
 """Bytes of a cache line."""
 LOOP = ", !llvm.loop !0"
+"""What a branch back to the head of a loop carries: LLVM neither unrolls nor vectorizes."""
 _METADATA = """!0 = distinct !{!0, !2, !3}
 !1 = !{i32 1}
 !2 = !{!"llvm.loop.unroll.disable"}

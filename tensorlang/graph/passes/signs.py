@@ -3,7 +3,8 @@
     before   x: i8 = quantise(t, scale, zero)            y = sum(c) dequantise(x) * dequantise(w)
     after    x: u8 = quantise(t, scale, zero + 128)      y = sum(c) dequantise(x) * dequantise(w)      zero + 128 in both
 
-The numbers meant stay the same. Left alone are results of the graph, and values whose readers differ in what they want or do more than dequantise.
+The numbers meant stay the same. Left alone are results of the graph, and values whose readers differ in what they want or do more than
+dequantise.
 """
 
 from __future__ import annotations

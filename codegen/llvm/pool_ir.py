@@ -134,6 +134,25 @@ none:
   ret i64 0
 }
 
+; Make %mask, of 128 bytes, the set of processor %cpu alone. Returns whether there is room for it.
+define internal i1 @only(ptr %mask, i32 %cpu) nounwind {
+entry:
+  call void @llvm.memset.p0.i64(ptr %mask, i8 0, i64 128, i1 false)
+  %byte = lshr i32 %cpu, 3
+  %known = icmp ult i32 %byte, 128
+  br i1 %known, label %mark, label %done
+mark:
+  %bit = and i32 %cpu, 7
+  %bits = shl i32 1, %bit
+  %bits8 = trunc i32 %bits to i8
+  %byte64 = zext i32 %byte to i64
+  %mp = getelementptr i8, ptr %mask, i64 %byte64
+  store i8 %bits8, ptr %mp
+  br label %done
+done:
+  ret i1 %known
+}
+
 ; The calling thread is on processor %cpu: the worker pinned there, if any, takes the processor the caller was thought to be on.
 define internal void @settle(i32 %cpu) noinline nounwind {
 entry:
@@ -157,18 +176,11 @@ swap:
   store i32 %left, ptr %p
   %have = load i64, ptr @started
   %running = icmp ult i64 %k, %have
-  %byte = lshr i32 %left, 3
-  %known = icmp ult i32 %byte, 128
-  %move = and i1 %running, %known
-  br i1 %move, label %pin, label %done
+  br i1 %running, label %where, label %done
+where:
+  %known = call i1 @only(ptr %mask, i32 %left)
+  br i1 %known, label %pin, label %done
 pin:
-  call void @llvm.memset.p0.i64(ptr %mask, i8 0, i64 128, i1 false)
-  %bit = and i32 %left, 7
-  %bits = shl i32 1, %bit
-  %bits8 = trunc i32 %bits to i8
-  %byte64 = zext i32 %byte to i64
-  %mp = getelementptr i8, ptr %mask, i64 %byte64
-  store i8 %bits8, ptr %mp
   %hp = getelementptr i64, ptr @handles, i64 %k
   %handle = load i64, ptr %hp
   %moved = call i32 @pthread_setaffinity_np(i64 %handle, i64 128, ptr %mask)
@@ -181,19 +193,11 @@ define internal ptr @worker(ptr %argument) nounwind {
 entry:
   %mask = alloca [128 x i8], align 8
   %thread = ptrtoint ptr %argument to i64
-  call void @llvm.memset.p0.i64(ptr %mask, i8 0, i64 128, i1 false)
   %pp = getelementptr i32, ptr @tl_processors, i64 %thread
   %cpu = load i32, ptr %pp
-  %byte = lshr i32 %cpu, 3
-  %known = icmp ult i32 %byte, 128
+  %known = call i1 @only(ptr %mask, i32 %cpu)
   br i1 %known, label %pin, label %loop
 pin:
-  %bit = and i32 %cpu, 7
-  %bits = shl i32 1, %bit
-  %bits8 = trunc i32 %bits to i8
-  %byte64 = zext i32 %byte to i64
-  %mp = getelementptr i8, ptr %mask, i64 %byte64
-  store i8 %bits8, ptr %mp
   %pinned = call i32 @sched_setaffinity(i32 0, i64 128, ptr %mask)
   br label %loop
 loop:

@@ -340,29 +340,19 @@ done:
   ret ptr null
 }
 
-define internal ptr @outcome(ptr %r) nounwind {
+; Whether each of the arrays is what the description says of its input.
+define internal i1 @all_fit(ptr %d, ptr %args) nounwind {
 entry:
-  %raised = icmp eq ptr %r, inttoptr (i64 -1 to ptr)
-  %out = select i1 %raised, ptr null, ptr %r
-  ret ptr %out
-}
-
-define ptr @tl_positional(ptr %self, ptr %args, i64 %count) nounwind {
-entry:
-  %dp = getelementptr i8, ptr %self, i64 16
-  %d = load ptr, ptr %dp, align 8
   %op = getelementptr i64, ptr %d, i64 1
   %outputs = load i64, ptr %op, align 8
   %ip = getelementptr i64, ptr %d, i64 2
   %inputs = load i64, ptr %ip, align 8
-  %results = alloca ptr, i64 %outputs, align 8
   %ports = getelementptr i64, ptr %d, i64 6
-  %right = icmp eq i64 %count, %inputs
-  br i1 %right, label %next, label %no
+  br label %next
 next:
-  %i = phi i64 [ 0, %entry ], [ %i1, %fit ]
+  %i = phi i64 [ 0, %entry ], [ %i1, %look ]
   %more = icmp slt i64 %i, %inputs
-  br i1 %more, label %look, label %go
+  br i1 %more, label %look, label %yes
 look:
   %ap = getelementptr ptr, ptr %args, i64 %i
   %a = load ptr, ptr %ap, align 8
@@ -371,20 +361,42 @@ look:
   %port = getelementptr i64, ptr %ports, i64 %off
   %ok = call i1 @fits(ptr %a, ptr %port)
   %i1 = add i64 %i, 1
-  br i1 %ok, label %fit, label %no
-fit:
-  br label %next
+  br i1 %ok, label %next, label %no
+yes:
+  ret i1 true
+no:
+  ret i1 false
+}
+
+; Run on arrays, and return what the stub is to return: what %pack (description, results) makes of the outputs, or why there are none.
+define internal ptr @answer(ptr %d, ptr %args, ptr %pack) nounwind {
+entry:
+  %op = getelementptr i64, ptr %d, i64 1
+  %outputs = load i64, ptr %op, align 8
+  %results = alloca ptr, i64 %outputs, align 8
+  %fit = call i1 @all_fit(ptr %d, ptr %args)
+  br i1 %fit, label %go, label %no
 no:
   %r0 = call ptr @refused()
   ret ptr %r0
 go:
   %r = call ptr @launch(ptr %d, ptr %args, ptr %results)
   %good = icmp eq ptr %r, null
-  br i1 %good, label %pack, label %other
+  br i1 %good, label %packed, label %other
+packed:
+  %p = call ptr %pack(ptr %d, ptr %results)
+  ret ptr %p
 other:
-  %x = call ptr @outcome(ptr %r)
-  ret ptr %x
-pack:
+  %raised = icmp eq ptr %r, inttoptr (i64 -1 to ptr)
+  %out = select i1 %raised, ptr null, ptr %r
+  ret ptr %out
+}
+
+; The one result, or the tuple of several.
+define internal ptr @tuple(ptr %d, ptr %results) nounwind {
+entry:
+  %op = getelementptr i64, ptr %d, i64 1
+  %outputs = load i64, ptr %op, align 8
   %single = icmp eq i64 %outputs, 1
   br i1 %single, label %one, label %several
 one:
@@ -411,69 +423,12 @@ full:
   ret ptr %tuple
 }
 
-define ptr @tl_named(ptr %self, ptr %feeds) nounwind {
+; The dictionary of results by their names.
+define internal ptr @dictionary(ptr %d, ptr %results) nounwind {
 entry:
-  %dp = getelementptr i8, ptr %self, i64 16
-  %d = load ptr, ptr %dp, align 8
   %op = getelementptr i64, ptr %d, i64 1
   %outputs = load i64, ptr %op, align 8
-  %ip = getelementptr i64, ptr %d, i64 2
-  %inputs = load i64, ptr %ip, align 8
-  %results = alloca ptr, i64 %outputs, align 8
-  %held = alloca ptr, i64 %inputs, align 8
   %ports = getelementptr i64, ptr %d, i64 6
-  %tp = getelementptr i8, ptr %feeds, i64 8
-  %type = load ptr, ptr %tp, align 8
-  %dict = icmp eq ptr %type, @tl_dict_type
-  br i1 %dict, label %measure, label %no
-measure:
-  %size = call i64 @PyDict_Size(ptr %feeds)
-  %right = icmp eq i64 %size, %inputs
-  br i1 %right, label %next, label %no
-next:
-  %i = phi i64 [ 0, %measure ], [ %i1, %fit ]
-  %more = icmp slt i64 %i, %inputs
-  br i1 %more, label %look, label %go
-look:
-  %k = add i64 %outputs, %i
-  %off = mul i64 %k, 4
-  %port = getelementptr i64, ptr %ports, i64 %off
-  %namep = getelementptr i64, ptr %port, i64 3
-  %name = load ptr, ptr %namep, align 8
-  %a = call ptr @PyDict_GetItemWithError(ptr %feeds, ptr %name)
-  %missing = icmp eq ptr %a, null
-  br i1 %missing, label %absent, label %there
-there:
-  %ok = call i1 @fits(ptr %a, ptr %port)
-  br i1 %ok, label %fit, label %unfit
-fit:
-  call void @Py_IncRef(ptr %a)
-  %hp = getelementptr ptr, ptr %held, i64 %i
-  store ptr %a, ptr %hp, align 8
-  %i1 = add i64 %i, 1
-  br label %next
-absent:
-  call void @drop(ptr %held, i64 %i)
-  %problem = call ptr @PyErr_Occurred()
-  %calm = icmp eq ptr %problem, null
-  br i1 %calm, label %no, label %raised
-raised:
-  ret ptr null
-unfit:
-  call void @drop(ptr %held, i64 %i)
-  br label %no
-no:
-  %r0 = call ptr @refused()
-  ret ptr %r0
-go:
-  %r = call ptr @launch(ptr %d, ptr %held, ptr %results)
-  call void @drop(ptr %held, i64 %inputs)
-  %good = icmp eq ptr %r, null
-  br i1 %good, label %pack, label %other
-other:
-  %x = call ptr @outcome(ptr %r)
-  ret ptr %x
-pack:
   %answer = call ptr @PyDict_New()
   %none = icmp eq ptr %answer, null
   br i1 %none, label %lost, label %fill
@@ -481,18 +436,18 @@ lost:
   call void @drop(ptr %results, i64 %outputs)
   ret ptr null
 fill:
-  %j = phi i64 [ 0, %pack ], [ %j1, %set ]
-  %bad = phi i32 [ 0, %pack ], [ %bad1, %set ]
+  %j = phi i64 [ 0, %entry ], [ %j1, %set ]
+  %bad = phi i32 [ 0, %entry ], [ %bad1, %set ]
   %left = icmp slt i64 %j, %outputs
   br i1 %left, label %set, label %full
 set:
-  %off2 = mul i64 %j, 4
-  %port2 = getelementptr i64, ptr %ports, i64 %off2
-  %namep2 = getelementptr i64, ptr %port2, i64 3
-  %name2 = load ptr, ptr %namep2, align 8
+  %off = mul i64 %j, 4
+  %port = getelementptr i64, ptr %ports, i64 %off
+  %namep = getelementptr i64, ptr %port, i64 3
+  %name = load ptr, ptr %namep, align 8
   %sp = getelementptr ptr, ptr %results, i64 %j
   %s = load ptr, ptr %sp, align 8
-  %done = call i32 @PyDict_SetItem(ptr %answer, ptr %name2, ptr %s)
+  %done = call i32 @PyDict_SetItem(ptr %answer, ptr %name, ptr %s)
   %bad1 = or i32 %bad, %done
   %j1 = add i64 %j, 1
   br label %fill
@@ -505,5 +460,74 @@ give:
 spoilt:
   call void @Py_DecRef(ptr %answer)
   ret ptr null
+}
+
+define ptr @tl_positional(ptr %self, ptr %args, i64 %count) nounwind {
+entry:
+  %dp = getelementptr i8, ptr %self, i64 16
+  %d = load ptr, ptr %dp, align 8
+  %ip = getelementptr i64, ptr %d, i64 2
+  %inputs = load i64, ptr %ip, align 8
+  %right = icmp eq i64 %count, %inputs
+  br i1 %right, label %go, label %no
+no:
+  %r0 = call ptr @refused()
+  ret ptr %r0
+go:
+  %r = call ptr @answer(ptr %d, ptr %args, ptr @tuple)
+  ret ptr %r
+}
+
+define ptr @tl_named(ptr %self, ptr %feeds) nounwind {
+entry:
+  %dp = getelementptr i8, ptr %self, i64 16
+  %d = load ptr, ptr %dp, align 8
+  %op = getelementptr i64, ptr %d, i64 1
+  %outputs = load i64, ptr %op, align 8
+  %ip = getelementptr i64, ptr %d, i64 2
+  %inputs = load i64, ptr %ip, align 8
+  %held = alloca ptr, i64 %inputs, align 8
+  %ports = getelementptr i64, ptr %d, i64 6
+  %tp = getelementptr i8, ptr %feeds, i64 8
+  %type = load ptr, ptr %tp, align 8
+  %dict = icmp eq ptr %type, @tl_dict_type
+  br i1 %dict, label %measure, label %no
+measure:
+  %size = call i64 @PyDict_Size(ptr %feeds)
+  %right = icmp eq i64 %size, %inputs
+  br i1 %right, label %next, label %no
+next:
+  %i = phi i64 [ 0, %measure ], [ %i1, %there ]
+  %more = icmp slt i64 %i, %inputs
+  br i1 %more, label %look, label %go
+look:
+  %k = add i64 %outputs, %i
+  %off = mul i64 %k, 4
+  %port = getelementptr i64, ptr %ports, i64 %off
+  %namep = getelementptr i64, ptr %port, i64 3
+  %name = load ptr, ptr %namep, align 8
+  %a = call ptr @PyDict_GetItemWithError(ptr %feeds, ptr %name)
+  %missing = icmp eq ptr %a, null
+  br i1 %missing, label %absent, label %there
+there:
+  call void @Py_IncRef(ptr %a)
+  %hp = getelementptr ptr, ptr %held, i64 %i
+  store ptr %a, ptr %hp, align 8
+  %i1 = add i64 %i, 1
+  br label %next
+absent:
+  call void @drop(ptr %held, i64 %i)
+  %problem = call ptr @PyErr_Occurred()
+  %calm = icmp eq ptr %problem, null
+  br i1 %calm, label %no, label %raised
+raised:
+  ret ptr null
+no:
+  %r0 = call ptr @refused()
+  ret ptr %r0
+go:
+  %r = call ptr @answer(ptr %d, ptr %held, ptr @dictionary)
+  call void @drop(ptr %held, i64 %inputs)
+  ret ptr %r
 }
 """

@@ -10,7 +10,8 @@
                                                        (through r)
 
 A name without `..` stands for exactly one loop. `j..` in a contraction ends in the axis along which y is contiguous. More names may follow
-at the end of the loops: in a contraction `c..`, the reduction along which a is stored in blocks (otherwise it is among k); in a pointwise
+at the end of the loops: in a contraction `c..`, the reduction along which a is stored in blocks (otherwise it is among k), and `h..`, the
+first of i, in which what is read of a fits the second-level cache where a does not (otherwise they are among i); in a pointwise
 tensor `x..`, an axis along which something read is contiguous, `l..`, axes that the layout of y keeps between a block of j and its
 lanes, and `m..` or `n..`, the last of i or of l, of which several points are worth reducing together. `r..` in rows are reductions of
 tensors that have no axis of their own.
@@ -44,7 +45,7 @@ from tensorlang.schedule.deriver import PARALLEL_WORK, Deriver, is_worth, shared
 from tensorlang.schedule.expand import Scope
 from tensorlang.schedule.pack import is_padding, pack
 from tensorlang.schedule.pointwise import crossing_axis, partial_results, points_together, spreadable, stored_axis, vector_axis
-from tensorlang.schedule.shape import block_of, contraction, extents, unit_stride
+from tensorlang.schedule.shape import Contraction, block_of, contraction, extents, unit_stride
 from tensorlang.schedule.tiles import WIDTHS, blocked_binder, grouped, row_counts, tile_sizes, worth_packing
 from tensorlang.schedule.transformed import blocks_of
 from tensorlang.syntax import nodes as sx
@@ -120,6 +121,8 @@ def match_role(d: Deriver, cluster: Cluster, role: sx.Role) -> Match | None:
     if found is None:
         return None
     classes = [*found.loops[: len(role.groups[1])]]
+    if role.name == "contraction" and len(role.groups[1]) < form.most:
+        classes[1] = (*found.loops[5], *found.loops[1])
     if role.name == "contraction" and len(role.groups[1]) == form.least:
         own = cluster.head.tensors[0].name
         binders = [f"{own}.{b.name}" for p in cluster.head.pieces for r in reduces(p.value) for b in r.binders]
@@ -249,9 +252,21 @@ def _contraction(d: Deriver, cluster: Cluster) -> Shape | None:
         },
         {"reuse": reuse, "unit": unit, "pack": worth_packing(d, c, reuse, unit), "stored": c.w in d.layouts},
     )
-    classes = (batch, rows, columns, inner, (channel[0],) if channel else ())
+    outside = _outside(d, c, batch, rows[:-1], sizes)
+    classes = (batch, rows[outside:], columns, inner, (channel[0],) if channel else (), rows[:outside])
     tile = (sizes[c.rows[-1]] if c.rows else 1, sizes[axis])
     return Shape(((own,), (c.x,), (c.w,)), tuple(_full(own, n) for n in classes), lanes, facts, tile, row_counts(d, c))
+
+
+def _outside(d: Deriver, c: Contraction, batch: Sequence[str], outer: Sequence[str], sizes: Mapping[str, int | None]) -> int:
+    """Return around how many of the `outer` rows all columns should be computed, so that what is read again for every block of columns
+    stays in the second-level cache: as many as it takes for operand x, or all of them where w stays there as well."""
+    near, groups = d.machine.l2_bytes // 2, prod(sizes[n] or 1 for n in batch)
+    x, w = (_bytes(d, (name,)) // groups for name in (c.x, c.w))
+    if x <= near or w <= near:
+        return 0 if x <= near else len(outer)
+    left = [x // prod(sizes[n] or 1 for n in outer[:k]) for k in range(len(outer))]
+    return next((k for k, size in enumerate(left) if size <= near), len(outer))
 
 
 def _full(own: str, names: Sequence[str]) -> Loops:
@@ -430,7 +445,7 @@ def _between(d: Deriver, cluster: Cluster) -> Shape | None:
 
 
 ROLES: Mapping[str, Form] = {
-    "contraction": Form("contraction(y, a, b; batch.., i.., j.., k..)", 3, 4, 5, _contraction),
+    "contraction": Form("contraction(y, a, b; batch.., i.., j.., k..)", 3, 4, 6, _contraction),
     "pointwise": Form("pointwise(y, p..; i.., j.., k..)", 0, 3, 7, _pointwise),
     "reduction": Form("reduction(y; i.., r.., k..)", 1, 3, 3, _reduction),
     "transformed": Form(

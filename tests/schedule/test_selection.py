@@ -250,6 +250,25 @@ def test_a_convolution_whose_channels_are_contiguous_is_a_contraction_too():
     assert "order y.g, y.c, y.r.0, y.r.1, y.n, y.p.0, y.p.1, y.f" in directives(found)
 
 
+@pytest.mark.parametrize(
+    ("near", "window", "outer"),
+    [
+        pytest.param(4096, 3, ("y.g", "y.jo", "y.n", "y.p.0"), id="all that columns read again stays near"),
+        pytest.param(1400, 3, ("y.g", "y.n", "y.jo", "y.p.0"), id="one image stays near"),
+        pytest.param(1000, 3, ("y.g", "y.n", "y.p.0", "y.jo"), id="a row of it does"),
+        pytest.param(1400, 1, ("y.g", "y.n", "y.p.0", "y.jo"), id="so do the weights"),
+    ],
+)
+def test_rows_are_outside_the_columns_that_would_read_them_again_from_far(near, window, outer):
+    weights, last = (8, 4, window, window), [Name(a) for a in ("n", "p.0", "p.1", "f")]
+    program = instantiate(library(), "conv", [ArgType(f32, s) for s in ((2, 4, 6, 6), weights, (8,))], {})
+    side = 7 - window
+    layouts = {"y": Storage(tuple(last), tuple(affine.to_expr(e) for e in (2, side, side, 8)))}
+    found = search(library(), "conv", program, {}, "cpu", Machine(l2_bytes=near), layouts=layouts).chosen
+    assert any(d.startswith(f"order {', '.join(outer)}, ") for d in directives(found))
+    proven(program, found.schedule, layouts)
+
+
 @pytest.mark.parametrize(("rows", "width", "together"), [(64, 128, 4), (64, 2048, 2), (64, 5000, None), (3, 128, None)])
 def test_short_rows_go_through_a_softmax_several_at_a_time(rows, width, together):
     m = library()

@@ -42,6 +42,7 @@ def compile(
     *,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     winograd: bool = True,
+    insist: bool = False,
     progress: Progress = quiet,
     importers: Sequence[Importer] | None = None,
 ) -> CompiledModel:
@@ -50,11 +51,11 @@ def compile(
     `threads` None uses all processors. With `winograd`, convolutions may be computed by minimal filtering, which rounds differently:
     with about six times the error of plain sums. `shapes` fixes shapes that the model leaves open; without it each call of `run` brings
     its own. `precision` "bf16": what convolutions and matrix products multiply is rounded to bf16, sums and all else stay f32; "bf16x3" and
-    "bf16x6": they may be computed as sums of three or six products of bf16 where that is faster, which it is on no target yet.
+    "bf16x6": they are computed as sums of three or six products of bf16 where that is faster, or, with `insist`, wherever they can be.
 
     Raises CompileError: O0001 when no importer reads the model, C0101 to C0103 for target and precision, C0106 to C0108 for shapes,
-    threads and `winograd`, O… for the model itself."""
-    tools = toolchain(target, threads, winograd=winograd, precision=precision)
+    threads, `winograd` and `insist`, O… for the model itself."""
+    tools = toolchain(target, threads, winograd=winograd, precision=precision, insist=insist)
     _check_shapes(shapes)
     content = fingerprint(model) if importers is None else None
     key = None if content is None else lambda found: bundle_key(content, offers_digest(), found, tools)

@@ -27,8 +27,8 @@ from tensorlang.check.definition import check_module
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import CompileError, Diagnostic, InternalError, error, render
 from tensorlang.driver import Dump
-from tensorlang.graph.pipeline import optimise
 from tensorlang.graph.printer import show as show_graph
+from tensorlang.runtime.build import optimised
 from tensorlang.runtime.executable import Toolchain
 from tensorlang.runtime.model import CompiledModel
 from tensorlang.runtime.operator import Operator, Operators
@@ -70,6 +70,7 @@ Arguments = Annotated[list[str] | None, typer.Argument(help="[OPERATOR] name=val
 Json = Annotated[bool, typer.Option("--json", help="write JSON on standard output")]
 Winograd = Annotated[bool, typer.Option("--winograd/--no-winograd", help="let convolutions of models be computed by minimal filtering")]
 Precision = Annotated[str, typer.Option("--precision", help=f"what contractions of models multiply in: {', '.join(PRECISIONS)}")]
+Insist = Annotated[bool, typer.Option("--insist", help="take the precision that is asked for also where f32 is as fast")]
 Threads = Annotated[int | None, typer.Option("--threads", "-t", min=1, help="threads to use (default: all)")]
 
 
@@ -124,10 +125,11 @@ def show(
     threads: Threads = None,
     precision: Precision = "f32",
     winograd: Winograd = True,
+    insist: Insist = False,
 ) -> None:
     """Show a form on the way from text to machine code."""
     if file.suffix != ".tl":
-        _show_model(file, stage, _tools(threads, winograd, precision))
+        _show_model(file, stage, _tools(threads, winograd, precision, insist))
         return
     _no_precision(precision)
     if stage in (None, Stage.syntax):
@@ -156,6 +158,7 @@ def explain(
     threads: Threads = None,
     precision: Precision = "f32",
     winograd: Winograd = True,
+    insist: Insist = False,
 ) -> None:
     """Explain how an operator or a model is computed, what was proven, how fast it could be on this machine and how fast it is."""
     if file.suffix == ".tl":
@@ -163,7 +166,7 @@ def explain(
         operator, values = _operator(file, arguments, threads)
         sys.stdout.write(operator.explain(**values) + "\n")
         return
-    model, values = _model(file, arguments, threads, precision, winograd)
+    model, values = _model(file, arguments, threads, precision, winograd, insist)
     sys.stdout.write(model.explain(random_feeds(model.inputs, values) if measure else None) + "\n")
 
 
@@ -175,6 +178,7 @@ def run(
     threads: Threads = None,
     precision: Precision = "f32",
     winograd: Winograd = True,
+    insist: Insist = False,
     as_json: Json = False,
 ) -> None:
     """Run an operator or a model on arrays from files."""
@@ -186,7 +190,7 @@ def run(
         flat = found if isinstance(found, tuple) else (found,)
         results = dict(zip(names if len(names) == len(flat) else [f"result{k}" for k in range(len(flat))], flat, strict=True))
     else:
-        model, values = _model(file, arguments, threads, precision, winograd)
+        model, values = _model(file, arguments, threads, precision, winograd, insist)
         results = model.run(values)
     if output is not None:
         write_arrays(output, results)
@@ -257,8 +261,8 @@ def doctor(as_json: Json = False) -> None:
 # ---------------------------------------------------------------- what commands share
 
 
-def _tools(threads: int | None, winograd: bool = True, precision: str = "f32") -> Toolchain:
-    return toolchain(threads=threads, winograd=winograd, precision=precision)
+def _tools(threads: int | None, winograd: bool = True, precision: str = "f32", insist: bool = False) -> Toolchain:
+    return toolchain(threads=threads, winograd=winograd, precision=precision, insist=insist)
 
 
 def _no_precision(precision: str) -> None:
@@ -287,12 +291,18 @@ def _names(ops: Operators) -> str:
 
 
 def _model(
-    file: Path, arguments: Sequence[str] | None, threads: int | None, precision: str = "f32", winograd: bool = True
+    file: Path,
+    arguments: Sequence[str] | None,
+    threads: int | None,
+    precision: str = "f32",
+    winograd: bool = True,
+    insist: bool = False,
 ) -> tuple[CompiledModel, dict[str, Any]]:
     values = parsed(arguments or ())
     shapes = {name: v.shape for name, v in values.items() if isinstance(v, np.ndarray)}
     with Bar() as bar:
-        model = compile_model(str(file), precision=precision, threads=threads, shapes=shapes or None, winograd=winograd, progress=bar)
+        chosen: dict[str, Any] = {"winograd": winograd, "insist": insist, "shapes": shapes or None, "progress": bar}
+        model = compile_model(str(file), precision=precision, threads=threads, **chosen)
     return model, values
 
 
@@ -300,7 +310,7 @@ def _show_model(file: Path, stage: Stage | None, tools: Toolchain) -> None:
     if stage not in (None, Stage.graph):
         raise _no_stage(stage.value if stage else "", "a model", ["graph"])
     graph = importer_of(str(file)).load(str(file))
-    sys.stdout.write(show_graph(optimise(graph, tools.wishes, tiles=tools.tiles, precision=tools.precision.used)))
+    sys.stdout.write(show_graph(optimised(graph, tools)))
 
 
 def _no_stage(stage: str, what: str, there: Sequence[str]) -> CompileError:

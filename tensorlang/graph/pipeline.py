@@ -8,6 +8,7 @@
     fuse        groups become one kernel
     requantise  what is dequantised where it is quantised stays a float
     chain       so do a product, a softmax of it and a product of that
+    split       where that is asked for, products of f32 become sums of products of bf16 parts
     winograd    convolutions by minimal filtering, where that is worth it
     narrowed    where less precision is asked for, what is multiplied is kept in bf16
     layout      values that kernels want in blocks are kept in blocks
@@ -40,6 +41,7 @@ from tensorlang.graph.passes.precision import narrowed
 from tensorlang.graph.passes.requantise import requantise
 from tensorlang.graph.passes.scales import scales
 from tensorlang.graph.passes.signs import signs
+from tensorlang.graph.passes.split import split
 from tensorlang.graph.passes.tidy import tidy
 from tensorlang.graph.passes.views import views
 from tensorlang.graph.passes.winograd import Tiles, winograd
@@ -69,9 +71,19 @@ def no_tiles(found: Convolution) -> tuple[int, ...] | None:
     return None
 
 
-def optimise(graph: Graph, wishes: Wishes = no_wishes, dump: Dump = silent, *, tiles: Tiles = no_tiles, precision: str = "f32") -> Graph:
+def optimise(
+    graph: Graph,
+    wishes: Wishes = no_wishes,
+    dump: Dump = silent,
+    *,
+    tiles: Tiles = no_tiles,
+    precision: str = "f32",
+    parts: int = 0,
+    least: int = 1,
+) -> Graph:
     """Return a graph that computes the same with fewer, larger kernels, ready to be planned. `tiles` chooses convolutions to rewrite;
-    `precision` "bf16" lets contractions multiply in bf16."""
+    `precision` "bf16" lets contractions multiply in bf16; `parts` (3 or 6) makes them of so many products of bf16 for one of f32, those
+    of `least` rows and columns."""
 
     def step(transform: Pass, before: Graph) -> Graph:
         name = transform.__name__
@@ -86,6 +98,9 @@ def optimise(graph: Graph, wishes: Wishes = no_wishes, dump: Dump = silent, *, t
     graph = _settled(graph, step, ALGEBRA)
     graph = _settled(step(views, graph), step, (identities, dce))
     graph = step(dce, step(chain, step(requantise, step(dce, step(fuse, step(own, graph))))))
+    if parts:
+        graph = verify(split(graph, parts, least), "split")
+        dump("split", graph)
     graph = verify(winograd(graph, tiles), "winograd")
     dump("winograd", graph)
     graph = step(narrowed, graph) if precision == "bf16" else graph

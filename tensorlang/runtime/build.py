@@ -48,18 +48,20 @@ def built(loaded: Graph, toolchain: Toolchain, progress: Progress, key: str | No
     """Return an imported graph compiled, and keep it under `key` where that is given."""
     outputs = loaded.outputs
     if key is None:
-        return build(_optimised(loaded, toolchain), toolchain, progress, outputs)
+        return build(optimised(loaded, toolchain), toolchain, progress, outputs)
     draft = Draft(key, toolchain)
     try:
-        executable = build(_optimised(loaded, toolchain), toolchain, progress, outputs, draft.place)
+        executable = build(optimised(loaded, toolchain), toolchain, progress, outputs, draft.place)
         draft.finish(executable.parts)
     finally:
         draft.drop()
     return executable
 
 
-def _optimised(loaded: Graph, toolchain: Toolchain) -> Graph:
-    return optimise(loaded, toolchain.wishes, tiles=toolchain.tiles, precision=toolchain.precision.used)
+def optimised(loaded: Graph, toolchain: Toolchain) -> Graph:
+    """Return an imported graph as the toolchain would compile it."""
+    wanted = toolchain.precision
+    return optimise(loaded, toolchain.wishes, tiles=toolchain.tiles, precision=wanted.used, parts=wanted.parts, least=wanted.least)
 
 
 def build(

@@ -47,6 +47,7 @@ def bundle_key(content: bytes, importers: str, shapes: Mapping[str, tuple[int, .
         str(tools.threads),
         str(tools.winograd),
         tools.precision.used,
+        str(tools.precision.least),
         repr(sorted((shapes or {}).items())),
     ):
         digest.update(f"{len(part)} {part}".encode())

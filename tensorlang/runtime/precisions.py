@@ -6,7 +6,8 @@
     bf16x6    of six, or f32
 
 Sums of products of parts are at best as good as products of f32, and have no other use than to be faster. They can be where the target
-adds up more than three (six) products of bf16 in the time of one of f32. Everywhere else such a model is compiled as it is in f32.
+adds up more than three (six) products of bf16 in the time of one of f32. Everywhere else such a model is compiled as it is in f32, unless
+somebody insists on the parts.
 """
 
 from __future__ import annotations
@@ -25,32 +26,43 @@ PRECISIONS = ("f32", "bf16", *PARTS)
 _rate = later("codegen.llvm.dot:rate")
 
 
+TILE = 16
+"""Rows and columns from which products of parts are faster, where they are: those of a tile."""
+
+
 @dataclass(frozen=True, slots=True)
 class Precision:
-    """`asked`: one of PRECISIONS. `used`: what contractions multiply in; where that is another, `reason` says why."""
+    """`asked`: one of PRECISIONS. `used`: what contractions multiply in; where that is another, `reason` says why. `least`: how many rows
+    and columns a contraction needs to be made of parts."""
 
     asked: str
     used: str
     reason: str = ""
+    least: int = 1
+
+    @property
+    def parts(self) -> int:
+        """Return how many products of bf16 stand for one of f32, 0 for none."""
+        return PARTS.get(self.used, 0)
 
 
 F32 = Precision("f32", "f32")
 
 
-def chosen(name: str, target: Target) -> Precision:
-    """Return what the precision called `name` comes to on `target`. Raises CompileError C0103 for one that is not known."""
+def chosen(name: str, target: Target, insist: bool = False) -> Precision:
+    """Return what the precision called `name` comes to on `target`; with `insist` what it says, whether that pays or not.
+
+    Raises CompileError C0103 for one that is not known."""
     if name not in PRECISIONS:
         raise error("C0103", f"not supported yet: precision `{name}`", help=f"known are {', '.join(f'`{p}`' for p in PRECISIONS)}")
-    if name not in PARTS:
+    if name not in PARTS or insist:
         return Precision(name, name)
     return worthwhile(name, _rate(target.features, target.vector_bits, bf16, bf16))
 
 
 def worthwhile(name: str, rate: int) -> Precision:
-    """Return what a precision of PARTS comes to where `rate` products of bf16 are added up in the time of one of f32.
-
-    Raises CompileError C0103 where the parts would pay."""
+    """Return what a precision of PARTS comes to where `rate` products of bf16 are added up in the time of one of f32."""
     if rate > PARTS[name]:
-        raise error("C0103", f"not supported yet: precision `{name}` on a target whose products of bf16 are {rate} times as fast as f32's")
+        return Precision(name, name, least=TILE)
     speed = f"run {rate} times as fast" if rate else "have no instruction"
     return Precision(name, "f32", f"{PARTS[name]} products of bf16 for one of f32 do not pay where products of bf16 {speed}")

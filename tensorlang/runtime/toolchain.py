@@ -33,23 +33,26 @@ def toolchain(
     roles: Callable[[], Sequence[Any]] = _installed_roles,
     winograd: bool = True,
     precision: str = "f32",
+    insist: bool = False,
 ) -> Toolchain:
     """Return the toolchain for a target by name (`cpu` is this machine) and a number of threads (None: all that are allowed). Kernels of
     models have the schedules of roles that the modules of `roles` state for them, or derived ones. `winograd`: convolutions of models may
-    be computed by minimal filtering, those in f32. `precision`: what their contractions are asked to multiply in.
+    be computed by minimal filtering, those in f32. `precision`: what their contractions are asked to multiply in, `insist`: also where
+    that does not pay.
 
     Raises CompileError C0101 for a target that is not known, C0102 for one that this machine cannot run, C0103 for a precision that is
-    not known, C0107 for `threads` that are no number of them, C0108 for `winograd` that is neither True nor False."""
+    not known, C0107 for `threads` that are no number of them, C0108 for `winograd` or `insist` that is neither True nor False."""
     _check_threads(threads)
-    if not isinstance(winograd, bool):
-        raise error("C0108", f"`winograd` is {winograd!r}", help="it is `True` or `False`")
+    for name, given in (("winograd", winograd), ("insist", insist)):
+        if not isinstance(given, bool):
+            raise error("C0108", f"`{name}` is {given!r}", help="it is `True` or `False`")
     machine = target_named(target)
     if not runs_here(machine):
         raise error("C0102", f"this machine cannot run code for `{target}`", help="compile for `cpu`, which is this machine")
     count = pool.available_threads() if threads is None else min(int(threads), pool.available_threads())
     store = Cache() if cache else None
-    multiplied = chosen(precision, machine)
-    winograd = winograd and multiplied.used == "f32"
+    multiplied = chosen(precision, machine, insist)
+    winograd = winograd and multiplied.used != "bf16"
 
     def compile_all(jobs: Sequence[Any], progress: Progress) -> Sequence[Artifact]:
         made: Sequence[Artifact] = _compiled_with(roles(), jobs, machine, count, store, progress)

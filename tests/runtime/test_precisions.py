@@ -8,7 +8,7 @@ from codegen.dtypes import bf16, i8, u8
 from codegen.llvm.dot import rate
 from codegen.llvm.target import host, named
 from tensorlang.diagnostics import CompileError
-from tensorlang.runtime.precisions import PARTS, Precision, chosen, worthwhile
+from tensorlang.runtime.precisions import PARTS, TILE, Precision, chosen, worthwhile
 from tensorlang.runtime.toolchain import toolchain
 
 V4 = "+avx512f,+avx512vl"
@@ -33,13 +33,18 @@ def test_bytes_come_four_to_a_lane() -> None:
 
 
 @pytest.mark.parametrize(("name", "parts"), PARTS.items())
-def test_sums_of_products_of_parts_stay_f32_until_there_is_something_to_win(name: str, parts: int) -> None:
+def test_sums_of_products_of_parts_are_taken_where_there_is_something_to_win(name: str, parts: int) -> None:
     for times in range(parts + 1):
         found = worthwhile(name, times)
-        assert (found.asked, found.used) == (name, "f32")
+        assert (found.asked, found.used, found.parts) == (name, "f32", 0)
         assert (f"run {times} times" if times else "have no instruction") in found.reason
-    with pytest.raises(CompileError, match="C0103"):
-        worthwhile(name, parts + 1)
+    assert worthwhile(name, parts + 1) == Precision(name, name, least=TILE)
+
+
+@pytest.mark.parametrize(("name", "parts"), PARTS.items())
+def test_whoever_insists_has_the_parts_wherever_they_can_be(name: str, parts: int) -> None:
+    found = chosen(name, host(), insist=True)
+    assert found == Precision(name, name) and (found.parts, found.least) == (parts, 1)
 
 
 @pytest.mark.parametrize("target", ["x86-64", "x86-64-v3", "x86-64-v4", "aarch64", "host"])

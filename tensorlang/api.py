@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from importlib.metadata import entry_points
 from numbers import Integral
 from typing import Any, Protocol, runtime_checkable
@@ -53,13 +54,19 @@ def compile(
     its own. `precision` "bf16": what convolutions and matrix products multiply is rounded to bf16, sums and all else stay f32; "bf16x3" and
     "bf16x6": they are computed as sums of three or six products of bf16 where that is faster, or, with `insist`, wherever they can be.
 
+    A pickle of the model holds what it was made of: the absolute path or the content, and the options but `progress`.
+
     Raises CompileError: O0001 when no importer reads the model, C0101 to C0103 for target and precision, C0106 to C0108 for shapes,
     threads, `winograd` and `insist`, O… for the model itself."""
     tools = toolchain(target, threads, winograd=winograd, precision=precision, insist=insist)
     _check_shapes(shapes)
     content = fingerprint(model) if importers is None else None
     key = None if content is None else lambda found: bundle_key(content, offers_digest(), found, tools)
-    return CompiledModel(lambda found: importer_of(model, importers).load(model, found), tools, shapes=shapes, progress=progress, key=key)
+    here = os.path.abspath(model) if isinstance(model, (str, os.PathLike)) else model
+    made = partial(compile, here, target, precision, threads, shapes=shapes, winograd=winograd, insist=insist, importers=importers)
+    return CompiledModel(
+        lambda found: importer_of(model, importers).load(model, found), tools, shapes=shapes, progress=progress, key=key, made=made
+    )
 
 
 def _check_shapes(shapes: object) -> None:

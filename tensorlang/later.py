@@ -10,6 +10,7 @@ nothing else is: an import that a module always needs stands at its head.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -17,11 +18,17 @@ from typing import Any
 
 def later(place: str) -> Callable[..., Any]:
     """Return the function at `place` (`module:name`) as one that imports its module when it is first called."""
+    return _Later(place)
 
-    def call(*args: Any, **kwargs: Any) -> Any:
-        return _found(place)(*args, **kwargs)
 
-    return call
+@dataclass(frozen=True, slots=True)
+class _Later:
+    """A function by its place, which is all that a pickle of it holds."""
+
+    place: str
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return _found(self.place)(*args, **kwargs)
 
 
 @cache

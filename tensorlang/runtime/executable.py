@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pickle import PicklingError
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -54,6 +55,13 @@ class Toolchain:
     winograd: bool = True
     precision: Precision = F32
     """What contractions of models multiply in."""
+    made: Callable[[], Toolchain] | None = field(default=None, compare=False, repr=False)
+    """Makes the same toolchain in another process."""
+
+    def __reduce__(self) -> tuple[Callable[[], Toolchain], tuple[()]]:
+        if self.made is None:
+            raise PicklingError("a toolchain put together from functions cannot be pickled: make one with `toolchain(…)`")
+        return self.made, ()
 
 
 def workspace_threads(artifact: Artifact) -> int:

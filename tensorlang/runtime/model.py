@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pickle import PicklingError
 from typing import Any
 
 import numpy as np
@@ -69,12 +70,14 @@ class CompiledModel:
         shapes: Shapes | None = None,
         progress: Progress = quiet,
         key: Callable[[Shapes | None], str] | None = None,
+        made: Callable[[], CompiledModel] | None = None,
     ) -> None:
         """`load(shapes)` returns the model's graph for given input shapes, or for its own when they are all known; `key(shapes)` is what
-        the compiled model is kept under on disk, if it may be.
+        the compiled model is kept under on disk, if it may be; `made()` makes the same model in another process.
 
         Raises CompileError for what the model does that is not supported."""
         self._load, self._toolchain, self._progress, self._key = load, toolchain, progress, key
+        self._again = made
         self._made: dict[tuple[tuple[str, tuple[int, ...]], ...], Specialised] = {}
         self._lock = threading.Lock()
         self._static: Specialised | None = None
@@ -85,6 +88,12 @@ class CompiledModel:
             if shapes is not None or not _only_shapes_are_open(problem):
                 raise
             self._open = problem
+
+    def __reduce__(self) -> tuple[Callable[[], CompiledModel], tuple[()]]:
+        """Pickled is what the model was made of; what was compiled stays in the cache."""
+        if self._again is None:
+            raise PicklingError("a model of a graph in memory cannot be pickled: `tensorlang.compile` makes models that can")
+        return self._again, ()
 
     @property
     def inputs(self) -> tuple[Value, ...]:

@@ -131,6 +131,10 @@ class Operator:
                 _remember(self._shapes, tuple(map(_shape, args)), made.native)
         return made.native(*(row_major(a) for a in call.arrays))
 
+    def __reduce__(self) -> tuple[type[Operator], tuple[object, ...]]:
+        """Pickled is what the operator was made of; what was compiled stays in the cache."""
+        return Operator, (self.name, self.module, self.tools, self.roles, self.given, dict(self.knobs), self.symbolic)
+
     @property
     def declaration(self) -> sx.Operator:
         return self.module.operators[self.name]

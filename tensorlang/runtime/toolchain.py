@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from numbers import Integral
 from typing import Any
 
@@ -52,7 +53,7 @@ def toolchain(
     count = pool.available_threads() if threads is None else min(int(threads), pool.available_threads())
     store = Cache() if cache else None
     multiplied = chosen(precision, machine, insist)
-    winograd = winograd and multiplied.used != "bf16"
+    asked, winograd = winograd, winograd and multiplied.used != "bf16"
 
     def compile_all(jobs: Sequence[Any], progress: Progress) -> Sequence[Artifact]:
         made: Sequence[Artifact] = _compiled_with(roles(), jobs, machine, count, store, progress)
@@ -67,7 +68,8 @@ def toolchain(
         chosen: tuple[int, ...] | None = _tiles_of(found, machine, count) if winograd else None
         return chosen
 
-    return Toolchain(machine, count, store, compile_all, wishes, tiles, winograd, multiplied)
+    made = partial(toolchain, target, threads, cache=cache, roles=roles, winograd=asked, precision=precision, insist=insist)
+    return Toolchain(machine, count, store, compile_all, wishes, tiles, winograd, multiplied, made)
 
 
 def _check_threads(threads: object) -> None:

@@ -1,0 +1,83 @@
+"""Kernels as text, and the launches that run an operator: what the C renderer makes and what runtimes take.
+
+A program is a straight line of launches. Sizes are 64-bit integers known when it runs; grids and the sizes of scratch buffers are
+expressions over them. A kernel's arguments are pointers to its buffers in the order of `Kernel.buffers`, then the sizes in the order of
+`Kernel.sizes` as 64-bit integers, then, when it `checks`, the pointer to the status word.
+
+The status word is an i32, 0 before the first launch. A kernel that finds a requirement unmet writes its code there (the first one stays).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from codegen.dtypes import DType
+from codegen.loops.nodes import Index
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One `__global__` function.
+
+    `block` is the number of threads per axis (x, y, z), `shared_bytes` what one block has of shared memory; above
+    `STATIC_SHARED` bytes it is asked for at the launch. `min_blocks` blocks are wanted on a multiprocessor at a time (0: no wish)."""
+
+    name: str
+    text: str
+    buffers: tuple[str, ...]
+    sizes: tuple[str, ...]
+    block: tuple[int, int, int]
+    shared_bytes: int = 0
+    min_blocks: int = 0
+    checks: bool = False
+
+    @property
+    def threads(self) -> int:
+        x, y, z = self.block
+        return x * y * z
+
+    @property
+    def dynamic_bytes(self) -> int:
+        """Return what has to be asked for at the launch."""
+        return self.shared_bytes if self.shared_bytes > STATIC_SHARED else 0
+
+
+STATIC_SHARED = 48 * 1024
+"""What a kernel may declare of shared memory; more is only had by asking at the launch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """`kernel` over `grid` blocks (x, y, z), expressions over the program's sizes; nothing runs where one of them is 0."""
+
+    kernel: str
+    grid: tuple[Index, Index, Index]
+
+
+@dataclass(frozen=True, slots=True)
+class Scratch:
+    """Device memory that the program needs for itself, `elements` (over the sizes) of `dtype`, at 256 bytes."""
+
+    name: str
+    dtype: DType
+    elements: Index
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """`params`: the caller's buffers in order. A launch's buffers are params or scratch, by name."""
+
+    name: str
+    params: tuple[str, ...]
+    sizes: tuple[str, ...]
+    kernels: tuple[Kernel, ...]
+    launches: tuple[Launch, ...]
+    scratch: tuple[Scratch, ...] = ()
+
+    def kernel(self, name: str) -> Kernel:
+        return next(k for k in self.kernels if k.name == name)
+
+    @property
+    def text(self) -> str:
+        """Return the kernels one after the other, without prelude."""
+        return "\n".join(k.text for k in self.kernels)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from itertools import permutations, product
 
-from codegen.llvm.cache import Cache, cache_key
+from codegen.llvm.cache import cache_key
 from codegen.llvm.dot import pairs
 from codegen.llvm.emit import emit
 from codegen.llvm.jit import assembly, compile_object
@@ -33,6 +33,7 @@ from codegen.loops.promote import promote_accumulators
 from codegen.loops.serial import serial
 from codegen.loops.simplify import simplify
 from codegen.loops.verify import verify
+from codegen.store import Cache
 from polyhedral.schedule import show as show_tree
 from tensorlang.artifact import Artifact, Requirement
 from tensorlang.check.module import Module

@@ -16,7 +16,8 @@ from codegen.llvm.emit import emit
 from codegen.llvm.jit import compile_object, load
 from codegen.llvm.pool import pool_imports, set_threads
 from codegen.llvm.target import host
-from codegen.llvm.workspace import evaluate, workspace_bytes
+from codegen.llvm.workspace import workspace_bytes
+from codegen.loops.evaluate import evaluate
 from codegen.loops.interp import run
 from codegen.loops.nodes import Function
 from codegen.loops.printer import show as show_loops

@@ -1,94 +1,19 @@
-"""Objects on disk, so that a second process starts in milliseconds.
-
-    <directory>/<first two digits of the key>/<key>.o      magic, SHA-256 of key and object, the object
-
-A key hashes everything the object depends on. An entry is written under a temporary name and renamed, so that readers, in this process or
-another, see all of it or nothing. What is damaged, or stored under another key, is a miss. A directory that cannot be written to is
-reported once and then not used.
-"""
+"""What an object of LLVM's depends on, as the key that it is kept under."""
 
 from __future__ import annotations
 
-import hashlib
-import os
-import tempfile
 from collections.abc import Iterable
-from pathlib import Path
 
 import llvmlite
 import llvmlite.binding as llvm
-import platformdirs
 
 from codegen.llvm.target import Target
+from codegen.store import key_of
 
 VERSION = 1
 """Part of every key: raised whenever the emitted code changes its meaning or its calling convention."""
 
-_MAGIC = b"tlo2"
-_ENVIRONMENT = "TENSORLANG_CACHE"
-
-
-def default_directory() -> Path:
-    """Return where entries live unless the caller says otherwise: `$TENSORLANG_CACHE`, or the user's cache directory."""
-    chosen = os.environ.get(_ENVIRONMENT)
-    return Path(chosen) if chosen else Path(platformdirs.user_cache_dir("tensorlang", appauthor=False)) / "objects"
-
 
 def cache_key(parts: Iterable[str | bytes], target: Target) -> str:
     """Return the key of an object that depends on `parts`, on the target, and on the compiler."""
-    compiler = f"{VERSION} {llvmlite.__version__} {llvm.llvm_version_info}"
-    digest = hashlib.sha256()
-    for part in (compiler, repr(target), *parts):
-        data = part.encode() if isinstance(part, str) else part
-        digest.update(len(data).to_bytes(8, "little"))
-        digest.update(data)
-    return digest.hexdigest()
-
-
-class Cache:
-    """A directory of objects. `problem` says why nothing is kept any more, or is None."""
-
-    def __init__(self, directory: Path | None = None) -> None:
-        self.directory = directory or default_directory()
-        self.problem: str | None = None
-
-    def get(self, key: str) -> bytes | None:
-        """Return the object stored under `key`, or None when there is none that is whole."""
-        try:
-            data = self._path(key).read_bytes()
-        except OSError:
-            return None
-        head, body = data[: len(_MAGIC) + 32], data[len(_MAGIC) + 32 :]
-        return body if head == _head(key, body) else None
-
-    def put(self, key: str, data: bytes) -> str | None:
-        """Store `data` under `key`. Return what is wrong with the directory, the first time that something is."""
-        if self.problem is not None:
-            return None
-        try:
-            self._write(self._path(key), _head(key, data) + data)
-        except OSError as error:
-            self.problem = f"cannot write to the cache in {self.directory}: {error.strerror or error}"
-            return self.problem
-        return None
-
-    def _path(self, key: str) -> Path:
-        return self.directory / key[:2] / f"{key}.o"
-
-    def _write(self, path: Path, data: bytes) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".new-")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-            os.replace(temporary, path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
-
-
-def _head(key: str, body: bytes) -> bytes:
-    """Return what an entry with `body` under `key` begins with."""
-    digest = hashlib.sha256(key.encode())
-    digest.update(body)
-    return _MAGIC + digest.digest()
+    return key_of((f"{VERSION} {llvmlite.__version__} {llvm.llvm_version_info}", repr(target), *parts))

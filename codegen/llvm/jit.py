@@ -12,8 +12,9 @@ from functools import cache
 
 import llvmlite.binding as llvm
 
-from codegen.llvm.cache import Cache, cache_key
+from codegen.llvm.cache import cache_key
 from codegen.llvm.target import Target, TargetError, runs_here
+from codegen.store import Cache
 
 _LOCK = threading.Lock()
 _count = 0

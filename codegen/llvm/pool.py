@@ -30,10 +30,10 @@ import os
 import threading
 from functools import cache
 
-from codegen.llvm.cache import Cache
 from codegen.llvm.jit import Library, kept_object, load
 from codegen.llvm.pool_ir import MAX_THREADS, pool_ir
 from codegen.llvm.target import host
+from codegen.store import Cache
 
 
 def set_threads(count: int) -> int:

@@ -25,9 +25,9 @@ from typing import Any
 
 import numpy as np
 
-from codegen.llvm.cache import Cache
 from codegen.llvm.jit import kept_object, load
 from codegen.llvm.target import host
+from codegen.store import Cache
 
 HEADER_WORDS, PORT_WORDS, SCRATCH_WORD = 6, 4, 4
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import assert_never
 
-from codegen.llvm.state import EmitError
-from codegen.loops.nodes import Add, Alloc, Buffer, FloorDiv, For, Function, If, Index, Int, Max, Min, Mod, Mul, Stmt, ValueIndex, Var
+from codegen.loops.evaluate import evaluate
+from codegen.loops.nodes import Add, Alloc, Buffer, FloorDiv, For, Function, If, Index, Int, Mul, Stmt, Var
 
 THREAD = "$thread"
 _ALIGN = 64
@@ -52,33 +51,6 @@ def workspace_bytes(function: Function, threads: int, sizes: Mapping[str, int] |
     layout = plan(function)
     known = sizes or {}
     return evaluate(layout.shared_bytes, known) + threads * evaluate(layout.thread_bytes, known)
-
-
-def evaluate(e: Index, sizes: Mapping[str, int]) -> int:
-    """Return the value of an index expression over sizes."""
-    match e:
-        case Int(n):
-            return n
-        case Var(name):
-            if name not in sizes:
-                raise EmitError(f"the workspace depends on `{name}`, which is not a size")
-            return sizes[name]
-        case Add(lhs, rhs):
-            return evaluate(lhs, sizes) + evaluate(rhs, sizes)
-        case Mul(lhs, rhs):
-            return evaluate(lhs, sizes) * evaluate(rhs, sizes)
-        case FloorDiv(lhs, rhs):
-            return evaluate(lhs, sizes) // (evaluate(rhs, sizes) or 1)
-        case Mod(lhs, rhs):
-            return evaluate(lhs, sizes) % (evaluate(rhs, sizes) or 1)
-        case Min(lhs, rhs):
-            return min(evaluate(lhs, sizes), evaluate(rhs, sizes))
-        case Max(lhs, rhs):
-            return max(evaluate(lhs, sizes), evaluate(rhs, sizes))
-        case ValueIndex():
-            raise EmitError("the extent of a heap buffer depends on data")
-        case _:
-            assert_never(e)
 
 
 def _heap(block: tuple[Stmt, ...], in_parallel: bool) -> Iterator[tuple[Alloc, bool]]:

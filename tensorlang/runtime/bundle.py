@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from codegen.llvm.cache import Cache
+from codegen.store import Cache
 from tensorlang.digest import compiler_digest
 from tensorlang.mapped import contents
 from tensorlang.runtime.constants import Places, Weights, in_memory, pieces

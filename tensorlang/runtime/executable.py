@@ -16,13 +16,13 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from codegen.llvm import pool
-from codegen.llvm.cache import Cache
 from codegen.llvm.call import Callable as Native
 from codegen.llvm.call import Port
 from codegen.llvm.jit import Library, kept_object, load
 from codegen.llvm.program import Program as Entry
 from codegen.llvm.program import emit_program, failed_call
 from codegen.llvm.target import Target
+from codegen.store import Cache
 from tensorlang.artifact import Artifact
 from tensorlang.diagnostics import Diagnostic, RunError
 from tensorlang.graph.edit import members

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from codegen.llvm import pool
-from codegen.llvm.cache import Cache
 from codegen.llvm.target import Target
+from codegen.store import Cache
 from tensorlang.artifact import Artifact
 from tensorlang.check.module import Module
 from tensorlang.driver import machine_of, stored_kernel

@@ -20,13 +20,13 @@ from typing import Any
 import numpy as np
 
 from codegen.dtypes import DTYPES, from_numpy
-from codegen.llvm.cache import Cache
 from codegen.llvm.call import ArgumentError, Port
 from codegen.llvm.call import Callable as Native
 from codegen.llvm.jit import load
 from codegen.llvm.pool import pool_imports
 from codegen.llvm.program import KernelCall, Slot, emit_program, failed_call
 from codegen.llvm.program import Program as Entry
+from codegen.store import Cache
 from tensorlang.artifact import Artifact
 from tensorlang.check.instantiate import ArgType, bound, instantiate
 from tensorlang.check.modes import Mode

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from codegen.llvm.cache import Cache
+from codegen.store import Cache
 from tensorlang.digest import compiler_digest
 
 T = TypeVar("T")

@@ -8,8 +8,8 @@ from numbers import Integral
 from typing import Any
 
 from codegen.llvm import pool
-from codegen.llvm.cache import Cache
 from codegen.llvm.target import Target, TargetError, named, runs_here
+from codegen.store import Cache
 from tensorlang.artifact import Artifact
 from tensorlang.diagnostics import error
 from tensorlang.graph.nodes import Graph, Kernel

@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from codegen.llvm.cache import Cache
 from codegen.llvm.target import Target
+from codegen.store import Cache
 from tensorlang.artifact import Artifact
 from tensorlang.driver import compile_kernel
 from tensorlang.runtime.build import Job

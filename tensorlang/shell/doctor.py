@@ -14,8 +14,8 @@ import numpy as np
 
 from codegen.dtypes import f32
 from codegen.llvm import pool, probe
-from codegen.llvm.cache import default_directory
 from codegen.llvm.target import host
+from codegen.store import default_directory
 from tensorlang.api import installed_importers
 from tensorlang.diagnostics import Source
 from tensorlang.runtime.operator import Operators

@@ -17,7 +17,7 @@ from llvm_run import LEVELS, check, native, run_native, values
 
 from codegen.dtypes import f32, f64, i32
 from codegen.llvm import pool
-from codegen.llvm.cache import Cache, cache_key
+from codegen.llvm.cache import cache_key
 from codegen.llvm.call import ArgumentError, Callable, Port
 from codegen.llvm.emit import emit
 from codegen.llvm.jit import CompileError, assembly, compile_object, load
@@ -26,6 +26,7 @@ from codegen.llvm.program import KernelCall, Number, Program, Slot, emit_program
 from codegen.llvm.state import EmitError
 from codegen.llvm.target import TargetError, host, named
 from codegen.loops.parser import parse
+from codegen.store import Cache
 
 SCALE = """func scale(N)(x: f32[N], out y: f32[N]) {
     for io in 0 .. (N + 15) // 16 { for i in 16*io .. min(16*io + 16, N) vector 16 { y[i] = x[i] * 2.0_f32 } } }"""

@@ -14,7 +14,7 @@ sys.path.append(str(Path(__file__).parent.parent / "graph"))
 from small_graphs import binary, graph, kernel
 
 import tensorlang as tl
-from codegen.llvm.cache import Cache
+from codegen.store import Cache
 from stdlib.library import roles
 from tensorlang import driver
 from tensorlang.check.module import Module, load_module

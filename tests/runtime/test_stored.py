@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from codegen.llvm.cache import Cache
+from codegen.store import Cache
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import Source
 from tensorlang.runtime.stored import stored

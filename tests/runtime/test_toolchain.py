@@ -11,8 +11,8 @@ sys.path.append(str(Path(__file__).parent.parent / "graph"))
 
 from small_graphs import binary, unary
 
-from codegen.llvm.cache import Cache
 from codegen.llvm.target import host
+from codegen.store import Cache
 from tensorlang.driver import stored_kernel
 from tensorlang.runtime import kernels as tools
 from tensorlang.runtime.build import Job

@@ -1,0 +1,36 @@
+"""The value of an index expression where every size is known: extents of scratch memory, grids of launches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import assert_never
+
+from codegen.errors import InternalError
+from codegen.loops.nodes import Add, FloorDiv, Index, Int, Max, Min, Mod, Mul, ValueIndex, Var
+
+
+def evaluate(e: Index, sizes: Mapping[str, int]) -> int:
+    """Return the value of an index expression over sizes. What is divided by a size of 0 counts as divided by 1."""
+    match e:
+        case Int(n):
+            return n
+        case Var(name):
+            if name not in sizes:
+                raise InternalError("evaluate", f"`{name}` is not a size")
+            return sizes[name]
+        case Add(lhs, rhs):
+            return evaluate(lhs, sizes) + evaluate(rhs, sizes)
+        case Mul(lhs, rhs):
+            return evaluate(lhs, sizes) * evaluate(rhs, sizes)
+        case FloorDiv(lhs, rhs):
+            return evaluate(lhs, sizes) // (evaluate(rhs, sizes) or 1)
+        case Mod(lhs, rhs):
+            return evaluate(lhs, sizes) % (evaluate(rhs, sizes) or 1)
+        case Min(lhs, rhs):
+            return min(evaluate(lhs, sizes), evaluate(rhs, sizes))
+        case Max(lhs, rhs):
+            return max(evaluate(lhs, sizes), evaluate(rhs, sizes))
+        case ValueIndex():
+            raise InternalError("evaluate", "an extent depends on data")
+        case _:
+            assert_never(e)

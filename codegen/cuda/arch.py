@@ -1,0 +1,126 @@
+"""The architectures by name, with what they allow a kernel.
+
+    cuda            the oldest that copies asynchronously; its machine code runs on all of its generation
+    cuda:sm_90a     the one that is named; `a` adds instructions that no other architecture has
+
+Numbers are those of NVIDIA's CUDA programming guide, "Technical specifications per compute capability", which NVIDIA's CCCL repeats as
+`cuda::arch_traits`. From compute capability 8.0 on the driver keeps 1 KiB of shared memory per block for itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from codegen.gpu.limits import Limits
+
+TARGET = "cuda"
+DEFAULT = "sm_80"
+
+
+class ArchError(ValueError):
+    """There is no architecture of that name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arch:
+    """What machine code is made for. `capability` is NVIDIA's compute capability, major and minor."""
+
+    name: str
+    capability: tuple[int, int]
+    limits: Limits
+
+    @property
+    def target(self) -> str:
+        """Return the name under which users ask for it."""
+        return f"{TARGET}:{self.name}"
+
+    @property
+    def number(self) -> int:
+        """Return what the name has after `sm_`, without letters."""
+        major, minor = self.capability
+        return 10 * major + minor
+
+    @property
+    def is_specific(self) -> bool:
+        """Tell whether its machine code runs on its own compute capability alone."""
+        return self.name.endswith("a")
+
+    @property
+    def has_async_copy(self) -> bool:
+        """Tell whether threads can have global memory copied to shared memory while they go on (cp.async)."""
+        return self.capability >= (8, 0)
+
+    @property
+    def has_bf16(self) -> bool:
+        """Tell whether conversions from f32 to bf16 are instructions."""
+        return self.capability >= (8, 0)
+
+    @property
+    def has_bulk_copy(self) -> bool:
+        """Tell whether tiles can be copied by one thread for the block (TMA)."""
+        return self.capability >= (9, 0)
+
+    def runs_on(self, capability: tuple[int, int]) -> bool:
+        """Tell whether a device of this compute capability runs its machine code."""
+        if self.is_specific:
+            return capability == self.capability
+        return capability[0] == self.capability[0] and capability[1] >= self.capability[1]
+
+
+def _arch(name: str, shared_kib: int, threads: int, blocks: int) -> Arch:
+    number = int(name.removeprefix("sm_").removesuffix("a"))
+    reserved = 1024 if number >= 80 else 0
+    shared = shared_kib * 1024
+    return Arch(name, (number // 10, number % 10), Limits(shared - reserved, shared, reserved, threads, blocks))
+
+
+ARCHITECTURES: dict[str, Arch] = {
+    arch.name: arch
+    for arch in (
+        #             shared KiB, threads, blocks of a multiprocessor
+        _arch("sm_75", 64, 1024, 16),
+        _arch("sm_80", 164, 2048, 32),
+        _arch("sm_86", 100, 1536, 16),
+        _arch("sm_87", 164, 1536, 16),
+        _arch("sm_88", 100, 1536, 16),
+        _arch("sm_89", 100, 1536, 24),
+        _arch("sm_90", 228, 2048, 32),
+        _arch("sm_90a", 228, 2048, 32),
+        _arch("sm_100", 228, 2048, 32),
+        _arch("sm_100a", 228, 2048, 32),
+        _arch("sm_103", 228, 2048, 32),
+        _arch("sm_103a", 228, 2048, 32),
+        _arch("sm_110", 228, 1536, 24),
+        _arch("sm_110a", 228, 1536, 24),
+        _arch("sm_120", 100, 1536, 24),
+        _arch("sm_120a", 100, 1536, 24),
+        _arch("sm_121", 100, 1536, 24),
+        _arch("sm_121a", 100, 1536, 24),
+    )
+}
+
+
+def names() -> tuple[str, ...]:
+    """Return the targets that `named` knows."""
+    return (TARGET, *(arch.target for arch in ARCHITECTURES.values()))
+
+
+def is_cuda(target: str) -> bool:
+    """Tell whether `target` asks for CUDA, rightly or wrongly spelled after that."""
+    return target.partition(":")[0] == TARGET
+
+
+def named(target: str, default: str = DEFAULT) -> Arch:
+    """Return the architecture of a target's name; `default` is what `cuda` alone means. Raises ArchError when there is none."""
+    name = default if target == TARGET else target.removeprefix(f"{TARGET}:")
+    if not is_cuda(target) or name not in ARCHITECTURES:
+        raise ArchError(f"unknown target `{target}`; known are {', '.join(names())}")
+    return ARCHITECTURES[name]
+
+
+def of_capability(capability: tuple[int, int]) -> Arch:
+    """Return the architecture with the most instructions whose machine code runs on a device. Raises ArchError when there is none."""
+    fitting = [arch for arch in ARCHITECTURES.values() if arch.runs_on(capability)]
+    if not fitting:
+        raise ArchError(f"no known architecture runs on compute capability {capability[0]}.{capability[1]}")
+    return max(fitting, key=lambda arch: (arch.capability, arch.is_specific))

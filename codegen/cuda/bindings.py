@@ -1,0 +1,13 @@
+"""NVIDIA's packages, imported in this one place: an installation without them fails here, saying what to install."""
+
+from __future__ import annotations
+
+from codegen.cuda.errors import Unavailable
+
+try:
+    from cuda import core
+    from cuda.bindings import nvrtc
+except ImportError as missing:
+    raise Unavailable(f"there is no package `{missing.name}`", "install `tensorlang[cuda]`") from None
+
+__all__ = ["core", "nvrtc"]

@@ -1,0 +1,147 @@
+"""Kernel text to machine code, by NVRTC, without a device and without a driver.
+
+    source    prelude, then kernels: one text, no includes
+    cubin     machine code for one architecture, kept on disk under source, architecture and NVRTC's version
+
+Arithmetic is what the text says: products and sums are not contracted (a fused one is written as such), nothing is flushed to zero,
+quotients and roots are rounded correctly. Machine code rather than PTX: a driver older than NVRTC loads the one and refuses the other.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from functools import cache
+
+from codegen.cuda.arch import Arch
+from codegen.cuda.bindings import core, nvrtc
+from codegen.cuda.errors import Unavailable
+from codegen.errors import InternalError
+from codegen.gpu.limits import Usage
+from codegen.gpu.program import Program
+from codegen.store import Cache, key_of
+
+VERSION = 1
+"""Part of every key: raised whenever the options below change."""
+
+_INSTALL = "install `tensorlang[cuda]`, or a CUDA toolkit of version 13"
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """Machine code of the kernels of one source, for the architecture called `arch`, with what each kernel (by name) uses."""
+
+    arch: str
+    cubin: bytes
+    usage: Mapping[str, Usage]
+    cached: bool = False
+
+
+def source(prelude: str, program: Program) -> str:
+    """Return what is compiled for `program`. NVRTC counts the lines of the kernels from 1."""
+    return f'{prelude}\n#line 1 "{program.name}"\n{program.text}'
+
+
+def compiled(text: str, arch: Arch, store: Cache | None = None) -> Compiled:
+    """Return the machine code of a source, from the store when it is there.
+
+    Raises Unavailable when there is no NVRTC, or one too old for `arch`; InternalError with NVRTC's log when it refuses the text."""
+    if store is None:
+        return _made(text, arch)
+    key = key_of(("cubin", str(VERSION), repr(nvrtc_version()), arch.name, text))
+    found = store.get(key)
+    if found is not None:
+        return _unpacked(found)
+    made = _made(text, arch)
+    store.put(key, _packed(made))
+    return made
+
+
+def all_compiled(
+    texts: Sequence[str],
+    arch: Arch,
+    store: Cache | None = None,
+    threads: int = 1,
+    done: Callable[[int], None] = lambda count: None,
+) -> list[Compiled]:
+    """Return the machine code of each source, in order: on `threads` threads, which NVRTC runs at the same time. `done` is told how many
+    of them there are so far. Equal sources are compiled once."""
+    distinct = list(dict.fromkeys(texts))
+    made: dict[str, Compiled] = {}
+    with ThreadPoolExecutor(threads) as pool:
+        for text, result in zip(distinct, pool.map(lambda text: compiled(text, arch, store), distinct), strict=True):
+            made[text] = result
+            done(len(made))
+    return [made[text] for text in texts]
+
+
+@cache
+def nvrtc_version() -> tuple[int, int]:
+    """Return NVRTC's version. Raises Unavailable when there is none."""
+    try:
+        status, major, minor = nvrtc.nvrtcVersion()
+    except RuntimeError as problem:  # how the loader of NVIDIA's packages says that it found no library
+        raise Unavailable(f"NVRTC cannot be loaded ({str(problem).splitlines()[0]})", _INSTALL) from None
+    if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+        raise Unavailable(f"NVRTC does not tell its version ({status.name})", _INSTALL)
+    return int(major), int(minor)
+
+
+@cache
+def compilable() -> tuple[int, ...]:
+    """Return the numbers of the architectures that the NVRTC of this machine compiles for. Raises Unavailable when there is none."""
+    nvrtc_version()
+    status, found = nvrtc.nvrtcGetSupportedArchs()
+    return tuple(found) if status == nvrtc.nvrtcResult.NVRTC_SUCCESS else ()
+
+
+def usage_of(log: str) -> dict[str, Usage]:
+    """Return what each kernel uses, by what ptxas says with `-v`."""
+    return {match[1]: _usage(match[2]) for match in _ENTRY.finditer(log)}
+
+
+_ENTRY = re.compile(r"Compiling entry function '([^']+)'[^\n]*\n(.*?)(?=ptxas info\s*: Compiling entry function|\Z)", re.DOTALL)
+
+
+def _usage(text: str) -> Usage:
+    def number(pattern: str) -> int:
+        found = re.search(pattern, text)
+        return int(found[1]) if found else 0
+
+    return Usage(
+        number(r"Used (\d+) registers"),
+        number(r"(\d+) bytes spill stores"),
+        number(r"(\d+) bytes spill loads"),
+        number(r"(\d+) bytes stack frame"),
+        number(r"(\d+) bytes smem"),
+    )
+
+
+def _made(text: str, arch: Arch) -> Compiled:
+    if arch.number not in compilable():
+        version = ".".join(map(str, nvrtc_version()))
+        raise Unavailable(
+            f"NVRTC {version} does not compile for {arch.name}", "install a newer `nvidia-cuda-nvrtc`, or ask for another target"
+        )
+    options = core.ProgramOptions(arch=arch.name, fma=False, ftz=False, prec_div=True, prec_sqrt=True, ptxas_options=["-v"])
+    log = io.StringIO()
+    try:
+        cubin = core.Program(text, "c++", options).compile("cubin", logs=log).code
+    except Exception as problem:  # cuda-core's error has no public name; its text is NVRTC's log
+        raise InternalError("nvrtc", f"{problem}") from None
+    return Compiled(arch.name, bytes(cubin), usage_of(log.getvalue()))
+
+
+def _packed(made: Compiled) -> bytes:
+    head = json.dumps({"arch": made.arch, "usage": {name: asdict(usage) for name, usage in made.usage.items()}}).encode()
+    return len(head).to_bytes(8, "little") + head + made.cubin
+
+
+def _unpacked(data: bytes) -> Compiled:
+    size = int.from_bytes(data[:8], "little")
+    head = json.loads(data[8 : 8 + size])
+    return Compiled(head["arch"], data[8 + size :], {name: Usage(**usage) for name, usage in head["usage"].items()}, cached=True)

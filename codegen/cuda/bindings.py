@@ -8,6 +8,6 @@ try:
     from cuda import core
     from cuda.bindings import nvrtc
 except ImportError as missing:
-    raise Unavailable(f"there is no package `{missing.name}`", "install `tensorlang[cuda]`") from None
+    raise Unavailable(f"NVIDIA's packages cannot be imported ({missing})", "install `tensorlang[cuda]`") from None
 
 __all__ = ["core", "nvrtc"]

@@ -1,0 +1,243 @@
+"""Runs kernel text on the CPU: every thread of a block a fibre, every access watched. For tests; it needs g++ and no GPU.
+
+    library = build(program.kernels)                      compiled once, kept on disk
+    for seed in SEEDS:
+        run(program, sizes, arrays, seed=seed, outputs=("y",), library=library)
+
+`prelude/emulator.h` says what it finds: races, divergent barriers, deadlocks, misaligned and out-of-bounds accesses, reads of what nobody
+has written, copies that nobody waited for. All of it is one exception, `EmulatorError`, with kernel, block and thread.
+
+A seed is an order of threads and a mode of asynchronous copies; `SEEDS` has each pair once. Races are found from the accesses, on any
+seed, as long as text uses `TL_IN`, `TL_OUT` and `TL_SHARED_ARRAY` for what it points to (`prelude/cuda.h`). Scratch, shared memory and
+the arrays named as outputs are filled with ones in every bit, which is NaN for floats.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from codegen.gpu import prelude
+from codegen.gpu.program import Kernel, Launch, Program
+from codegen.loops.interp import evaluate_index
+from codegen.store import default_directory, key_of
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+SEEDS = range(9)
+"""Every order of threads with every mode of copies."""
+
+_GUARD = 256
+"""Bytes before and after every buffer that nobody may write; also what buffers are aligned to."""
+
+_COMPILE = ("-std=c++17", "-O1", "-fPIC", "-c", "-w", "-fno-exceptions", "-fno-rtti", "-ffp-contract=off", "-fno-strict-aliasing")
+_CHECKS = ("-fsanitize=bounds,signed-integer-overflow", "-fno-sanitize-recover=all")
+
+
+class EmulatorError(Exception):
+    """A kernel did what it must not do, or could not be run. `block` and `thread` are (x, y, z), where one is to blame."""
+
+    def __init__(
+        self, problem: str, kernel: str, block: tuple[int, int, int] | None = None, thread: tuple[int, int, int] | None = None
+    ) -> None:
+        where = f"kernel `{kernel}`" + (f", block {block}, thread {thread}" if block is not None else "")
+        super().__init__(f"{where}: {problem}")
+        self.problem = problem
+        self.kernel = kernel
+        self.block = block
+        self.thread = thread
+
+
+class _Launch(ctypes.Structure):
+    _fields_ = (
+        ("grid", ctypes.c_int32 * 3),
+        ("block", ctypes.c_int32 * 3),
+        ("shared_bytes", ctypes.c_int64),
+        ("seed", ctypes.c_uint64),
+    )
+
+
+class _Argument(ctypes.Structure):
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("value", ctypes.c_int64),
+        ("name", ctypes.c_char_p),
+        ("cells", ctypes.c_void_p),
+        ("element_bytes", ctypes.c_int32),
+        ("unset", ctypes.c_int32),
+    )
+
+
+class _Fault(ctypes.Structure):
+    _fields_ = (
+        ("happened", ctypes.c_int32),
+        ("block", ctypes.c_int32 * 3),
+        ("thread", ctypes.c_int32 * 3),
+        ("problem", ctypes.c_char * 512),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """Kernels compiled for the emulator."""
+
+    path: Path
+    code: ctypes.CDLL
+
+    @property
+    def cell_bytes(self) -> int:
+        return int(self.code.tl_emulator_cell_bytes())
+
+
+class _Buffer:
+    """A buffer of the emulated device: elements between guards, and what is known about each."""
+
+    def __init__(self, name: str, dtype: np.dtype[Any], count: int, cell_bytes: int, unset: bool) -> None:
+        self.name = name
+        self.unset = unset
+        size = count * dtype.itemsize
+        self._memory = np.full(size + 3 * _GUARD, 0xFF, np.uint8)
+        self._start = _GUARD + -self._memory.ctypes.data % _GUARD
+        self.elements: Array = self._memory[self._start : self._start + size].view(dtype)
+        self.cells = np.zeros(count * cell_bytes, np.uint8)
+
+    def argument(self) -> _Argument:
+        data = self.elements
+        cells = self.cells.ctypes.data if self.cells.size else None
+        return _Argument(self._memory.ctypes.data + self._start, data.nbytes, self.name.encode(), cells, data.itemsize, int(self.unset))
+
+    def damaged(self) -> str | None:
+        """Return what was written beyond the elements, or None."""
+        before, after = self._memory[: self._start], self._memory[self._start + self.elements.nbytes :]
+        if (before != 0xFF).any():
+            last = int(np.flatnonzero(before != 0xFF)[-1])
+            return f"out of bounds: writes {self._start - last} bytes before the start of {self.name}"
+        if (after != 0xFF).any():
+            return f"out of bounds: writes byte {int(np.flatnonzero(after != 0xFF)[0])} after the end of {self.name}"
+        return None
+
+
+def build(kernels: Iterable[Kernel], directory: Path | None = None) -> Library:
+    """Return the kernels, whose names differ, compiled into one library, which is kept in `directory` (the cache of the user unless given).
+
+    Raises EmulatorError when there is no g++, or when it does not understand the text."""
+    wanted = tuple(kernels)
+    names = ", ".join(k.name for k in wanted)
+    compiler = shutil.which("g++")
+    if compiler is None:
+        raise EmulatorError("g++ is needed to run kernel text without a GPU and was not found; install it (Debian, Ubuntu: g++)", names)
+    text = source(wanted)
+    flags = (*_COMPILE, *_CHECKS, *(("-ftrivial-auto-var-init=pattern",) if _version(compiler) >= 12 else ()))
+    key = key_of((text, compiler, str(_version(compiler)), *flags))
+    path = (directory or default_directory() / "emulator") / f"{key}.so"
+    if not path.exists():
+        _compile(compiler, flags, text, path, names)
+    return Library(path, _loaded(path))
+
+
+def source(kernels: Sequence[Kernel]) -> str:
+    """Return what g++ compiles: the prelude, the kernels, and an entry for each. Lines count from the first kernel on."""
+    exports = "\n".join(f"TL_EXPORT({k.name})" for k in kernels)
+    return "\n".join((prelude.emulator(), '#line 1 "kernels"', *(k.text for k in kernels), exports, ""))
+
+
+def run(
+    program: Program,
+    sizes: Mapping[str, int],
+    arrays: Mapping[str, Array],
+    *,
+    seed: int = 0,
+    outputs: Collection[str] = (),
+    library: Library | None = None,
+) -> int:
+    """Run the launches of `program` and return the status word: 0, or the code of the requirement that was not met.
+
+    `arrays` are the params by name, contiguous; what the program writes to them is there when it returns. Those in `outputs` are filled
+    with NaN first, and a kernel that reads an element of them before one has written it is at fault. Nothing is written when it raises.
+
+    Raises EmulatorError when a kernel does what `prelude/emulator.h` lists."""
+    compiled = library or build(program.kernels)
+    cell_bytes = compiled.cell_bytes
+    buffers = {name: _filled(name, arrays[name], cell_bytes, name in outputs) for name in program.params}
+    for s in program.scratch:
+        buffers[s.name] = _Buffer(s.name, s.dtype.numpy, evaluate_index(s.elements, sizes), cell_bytes, unset=True)
+    status = _filled("status", np.zeros(1, np.int32), cell_bytes, unset=False)
+    for launch in program.launches:
+        _run_launch(program.kernel(launch.kernel), launch, sizes, buffers, status, compiled, seed)
+        if status.elements[0]:
+            break
+    for name in program.params:
+        arrays[name].reshape(-1)[...] = buffers[name].elements
+    return int(status.elements[0])
+
+
+def _run_launch(
+    kernel: Kernel, launch: Launch, sizes: Mapping[str, int], buffers: Mapping[str, _Buffer], status: _Buffer, library: Library, seed: int
+) -> None:
+    grid = tuple(evaluate_index(extent, sizes) for extent in launch.grid)
+    if min(grid) < 1:
+        return
+    used = [buffers[name] for name in kernel.buffers] + [status] * kernel.checks
+    arguments = [b.argument() for b in used]
+    for n, size in enumerate(kernel.sizes):
+        arguments.insert(len(kernel.buffers) + n, _Argument(value=sizes[size], name=size.encode()))
+    fault = _Fault()
+    entry = getattr(library.code, f"tl_emulate_{kernel.name}")
+    how = _Launch((ctypes.c_int32 * 3)(*grid), (ctypes.c_int32 * 3)(*kernel.block), kernel.shared_bytes, seed)
+    if entry(ctypes.byref(how), (_Argument * len(arguments))(*arguments), len(arguments), ctypes.byref(fault)):
+        raise EmulatorError(fault.problem.decode(errors="replace"), kernel.name, _place(fault.block), _place(fault.thread))
+    for buffer in used:
+        if (problem := buffer.damaged()) is not None:
+            raise EmulatorError(problem, kernel.name)
+
+
+def _filled(name: str, array: Array, cell_bytes: int, unset: bool) -> _Buffer:
+    if not array.flags.c_contiguous:
+        raise ValueError(f"array `{name}` is not contiguous")
+    buffer = _Buffer(name, array.dtype, array.size, cell_bytes, unset)
+    if not unset:
+        buffer.elements[...] = array.reshape(-1)
+    return buffer
+
+
+def _place(numbers: Sequence[int]) -> tuple[int, int, int]:
+    x, y, z = numbers
+    return x, y, z
+
+
+def _compile(compiler: str, flags: Sequence[str], text: str, path: Path, names: str) -> None:
+    """Write the library to `path`, whole or not at all. It is linked apart: the checks bring their own handlers, and no library of g++."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        object_file, shared = Path(folder) / "kernels.o", Path(folder) / "kernels.so"
+        for command in (
+            [compiler, *flags, "-x", "c++", "-", "-o", str(object_file)],
+            [compiler, "-shared", "-Wl,-z,defs", str(object_file), "-o", str(shared)],
+        ):
+            result = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+            if result.returncode:
+                raise EmulatorError(f"g++ refuses the text:\n{result.stderr}", names)
+        os.replace(shared, path)
+
+
+@functools.cache
+def _version(compiler: str) -> int:
+    printed = subprocess.run([compiler, "-dumpversion"], capture_output=True, text=True, check=True).stdout
+    return int(printed.split(".")[0])
+
+
+@functools.cache
+def _loaded(path: Path) -> ctypes.CDLL:
+    code = ctypes.CDLL(str(path))
+    code.tl_emulator_cell_bytes.restype = ctypes.c_int
+    return code

@@ -1,0 +1,30 @@
+"""The vocabulary of kernel text, once per target: `cuda.h` for NVRTC and nvcc, `emulator.h` for g++.
+
+Both are whole texts to put before kernels; files of this folder that they include are written in where they are included, so that
+nobody needs a search path. `cuda.h` says what each name means.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from importlib import resources
+
+_INCLUDE = re.compile(r'^#include "([a-z_/]+\.h)"$', re.MULTILINE)
+
+
+@functools.cache
+def cuda() -> str:
+    """Return the text to put before kernels for CUDA. It includes nothing."""
+    return _expanded("cuda.h")
+
+
+@functools.cache
+def emulator() -> str:
+    """Return the text to put before kernels for g++. It includes headers of the standard library."""
+    return _expanded("emulator.h")
+
+
+def _expanded(name: str) -> str:
+    text = resources.files(__name__).joinpath(name).read_text("utf-8")
+    return _INCLUDE.sub(lambda match: _expanded(match[1]), text)

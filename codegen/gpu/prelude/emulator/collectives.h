@@ -1,0 +1,57 @@
+// What threads are and do together: indices, barriers, shuffles, the status word.
+
+TL_FUNCTION int tl_block_x() { return tl_emulator::block_place.x; }
+TL_FUNCTION int tl_block_y() { return tl_emulator::block_place.y; }
+TL_FUNCTION int tl_block_z() { return tl_emulator::block_place.z; }
+TL_FUNCTION int tl_grid_x() { return tl_emulator::grid_shape.x; }
+TL_FUNCTION int tl_grid_y() { return tl_emulator::grid_shape.y; }
+TL_FUNCTION int tl_grid_z() { return tl_emulator::grid_shape.z; }
+TL_FUNCTION int tl_thread_x() { return tl_emulator::running->place.x; }
+TL_FUNCTION int tl_thread_y() { return tl_emulator::running->place.y; }
+TL_FUNCTION int tl_thread_z() { return tl_emulator::running->place.z; }
+TL_FUNCTION int tl_thread() { return tl_emulator::running->number; }
+TL_FUNCTION int tl_lane() { return tl_emulator::running->lane; }
+TL_FUNCTION int tl_warp() { return tl_emulator::running->warp; }
+
+namespace tl_emulator {
+
+static void block_barrier(int line) {
+    if (meet(whole_block, "tl_barrier", line)) ++epoch;
+}
+
+static void warp_barrier(int line) {
+    int warp = running->warp;
+    if (meet(warps[warp], "tl_warp_barrier", line)) ++warp_steps[warp];
+}
+
+// The values of the lanes that meet in a shuffle; two sets, since a lane may be at the next one before others have taken theirs.
+static uint64_t shuffled[2][most_threads];
+
+template <class T> static T shuffle_xor(T value, int mask, int width, const char* what, int line) {
+    int me = running->number, set = (int)(warps[running->warp].generation & 1), other = me ^ mask;
+    if (width < 1 || width > warp_size || (width & (width - 1))) fault("%s of line %d: %d lanes are no part of a warp", what, line, width);
+    if (mask < 0 || mask >= width) fault("%s of line %d: a mask of %d leaves the %d lanes", what, line, mask, width);
+    if (other >= thread_count) fault("%s of line %d: takes the value of lane %d, which does not exist", what, line, other % warp_size);
+    memcpy(&shuffled[set][me], &value, sizeof(T));
+    meet(warps[running->warp], what, line);
+    memcpy(&value, &shuffled[set][other], sizeof(T));
+    return value;
+}
+
+// What an operation on one cell as a whole does; it never races with others of its kind.
+static void fail(Pointer<tl_i32> status, tl_i32 code) {
+    checked(status.region, status.at, 4, 4, "writes");
+    if (*status.at == 0) *status.at = code;
+}
+
+} // namespace tl_emulator
+
+#define tl_barrier() tl_emulator::block_barrier(__LINE__)
+#define tl_warp_barrier() tl_emulator::warp_barrier(__LINE__)
+#define tl_shuffle_xor_f32(value, mask, width) tl_emulator::shuffle_xor<tl_f32>(value, mask, width, "tl_shuffle_xor_f32", __LINE__)
+#define tl_shuffle_xor_f64(value, mask, width) tl_emulator::shuffle_xor<tl_f64>(value, mask, width, "tl_shuffle_xor_f64", __LINE__)
+#define tl_shuffle_xor_i32(value, mask, width) tl_emulator::shuffle_xor<tl_i32>(value, mask, width, "tl_shuffle_xor_i32", __LINE__)
+#define tl_shuffle_xor_u32(value, mask, width) tl_emulator::shuffle_xor<tl_u32>(value, mask, width, "tl_shuffle_xor_u32", __LINE__)
+#define tl_shuffle_xor_i64(value, mask, width) tl_emulator::shuffle_xor<tl_i64>(value, mask, width, "tl_shuffle_xor_i64", __LINE__)
+#define tl_shuffle_xor_u64(value, mask, width) tl_emulator::shuffle_xor<tl_u64>(value, mask, width, "tl_shuffle_xor_u64", __LINE__)
+#define tl_fail(status, code) tl_emulator::fail(status, code)

@@ -1,0 +1,161 @@
+// Pointers that watch what is done through them, and the memory they point to.
+
+namespace tl_emulator {
+
+const int most_shared_bytes = 232448; // the most that any GPU gives one block
+const int most_static_bytes = 48 * 1024;
+const int arena_guard = 4096;
+
+// Shared memory of the running block; what lies behind it must stay as it is.
+static int64_t shared_bytes_of_launch;
+alignas(1024) static char arena[most_shared_bytes + arena_guard];
+static Cell arena_cells[most_shared_bytes];
+static Region whole_arena = {"memory", arena, 0, arena_cells, 1, 1, true, true, false};
+
+static bool in_arena(const void* p) { return (const char*)p >= arena && (const char*)p < arena + sizeof arena; }
+
+// Checks an access of `bytes` at `at` and returns the number of its first cell; -1 where nobody keeps count.
+static inline int64_t checked(const Region* r, const void* at, int bytes, int alignment, const char* did) {
+    if (__builtin_expect((uintptr_t)at % alignment != 0, 0)) {
+        if (!r) fault("misaligned: %s %d bytes at an address that is no multiple of %d", did, bytes, alignment);
+        fault("misaligned: %s %d bytes of %s%s, %lld bytes from its start, which is no multiple of %d", did, bytes, space_of(*r), r->name,
+              (long long)((const char*)at - r->base), alignment);
+    }
+    if (!r) return -1;
+    int64_t offset = (const char*)at - r->base;
+    if (__builtin_expect(offset < 0 || offset + bytes > r->bytes, 0)) {
+        int64_t element = offset >= 0 ? offset / r->element_bytes : -((r->element_bytes - 1 - offset) / r->element_bytes);
+        fault("out of bounds: %s %s%s[%lld], which has %lld elements", did, space_of(*r), r->name, (long long)element,
+              (long long)(r->bytes / r->element_bytes));
+    }
+    return r->cells ? offset / r->bytes_per_cell : -1;
+}
+
+static inline void watch_read(const Region* r, const void* at, int bytes, int alignment) {
+    int64_t cell = checked(r, at, bytes, alignment, "reads");
+    if (cell < 0) return;
+    for (int i = 0, n = bytes / r->bytes_per_cell; i < n; ++i) note_read(*r, cell + i);
+}
+
+static inline void watch_write(const Region* r, const void* at, int bytes, int alignment) {
+    int64_t cell = checked(r, at, bytes, alignment, "writes");
+    if (cell < 0) return;
+    for (int i = 0, n = bytes / r->bytes_per_cell; i < n; ++i) note_write(*r, cell + i);
+}
+
+template <class T> static inline T read(const Region* r, const T* at) {
+    watch_read(r, at, sizeof(T), alignof(T));
+    T value;
+    memcpy(&value, at, sizeof(T));
+    return value;
+}
+
+template <class T> static inline void write(const Region* r, T* at, const T& value) {
+    watch_write(r, at, sizeof(T), alignof(T));
+    memcpy(at, &value, sizeof(T));
+}
+
+template <class T> struct Pointer;
+
+// An element that may be assigned to.
+template <class T> struct Element {
+    T* at;
+    const Region* region;
+
+    Element(T* at, const Region* region) : at(at), region(region) {}
+    Element(const Element&) = default;
+    operator T() const { return read<T>(region, at); }
+    const Element& operator=(T value) const { write<T>(region, at, value); return *this; }
+    const Element& operator=(const Element& other) const { return *this = (T)other; }
+    const Element& operator+=(T value) const { return *this = (T)((T)*this + value); }
+    const Element& operator-=(T value) const { return *this = (T)((T)*this - value); }
+    const Element& operator*=(T value) const { return *this = (T)((T)*this * value); }
+    Pointer<T> operator&() const { return Pointer<T>(at, region); }
+};
+
+template <class T> struct Pointer {
+    T* at;
+    const Region* region;
+
+    Pointer(T* at) : at(at), region(in_arena(at) ? &whole_arena : nullptr) {}
+    Pointer(T* at, const Region* region) : at(at), region(region) {}
+    Element<T> operator[](int64_t i) const { return Element<T>(at + i, region); }
+    Element<T> operator*() const { return Element<T>(at, region); }
+    Pointer operator+(int64_t i) const { return Pointer(at + i, region); }
+    Pointer operator-(int64_t i) const { return Pointer(at - i, region); }
+    Pointer& operator+=(int64_t i) { at += i; return *this; }
+};
+
+template <class T> struct Pointer<const T> {
+    const T* at;
+    const Region* region;
+
+    Pointer(const T* at) : at(at), region(in_arena(at) ? &whole_arena : nullptr) {}
+    Pointer(const T* at, const Region* region) : at(at), region(region) {}
+    Pointer(const Pointer<T>& other) : at(other.at), region(other.region) {}
+    T operator[](int64_t i) const { return read<T>(region, at + i); }
+    T operator*() const { return read<T>(region, at); }
+    Pointer operator+(int64_t i) const { return Pointer(at + i, region); }
+    Pointer operator-(int64_t i) const { return Pointer(at - i, region); }
+    Pointer& operator+=(int64_t i) { at += i; return *this; }
+};
+
+// Any pointer, where only bytes matter.
+struct Address {
+    char* at;
+    const Region* region;
+
+    template <class T> Address(const Pointer<T>& p) : at((char*)p.at), region(p.region) {}
+    Address(const void* p) : at((char*)p), region(in_arena(p) ? &whole_arena : nullptr) {}
+};
+
+// The arena that a kernel declares, once: what it says when it is static, otherwise what the launch asks for.
+static unsigned char* shared_arena(int64_t bytes) {
+    if (running->has_arena) fault("declares shared memory twice");
+    if (bytes > most_static_bytes) fault("declares %lld bytes of shared memory; more than %d have to be asked for", (long long)bytes, most_static_bytes);
+    if (bytes > shared_bytes_of_launch)
+        fault("declares %lld bytes of shared memory, the launch %lld", (long long)bytes, (long long)shared_bytes_of_launch);
+    running->has_arena = true;
+    whole_arena.bytes = bytes;
+    return (unsigned char*)arena;
+}
+
+static unsigned char* dynamic_arena() {
+    if (running->has_arena) fault("declares shared memory twice");
+    if (shared_bytes_of_launch <= most_static_bytes)
+        fault("takes shared memory that the launch does not ask for: up to %d bytes are declared with TL_SHARED", most_static_bytes);
+    running->has_arena = true;
+    whole_arena.bytes = shared_bytes_of_launch;
+    return (unsigned char*)arena;
+}
+
+template <class T> struct SharedArray : Pointer<T> {
+    Region own;
+
+    SharedArray(const char* name, char* base, int64_t count)
+        : Pointer<T>((T*)base, &own),
+          own{name, base, count * (int64_t)sizeof(T), arena_cells + (base - arena), 1, (int)sizeof(T), true, true, false} {
+        if ((base - arena) % (int)sizeof(T)) fault("misaligned: shared %s starts at byte %lld", name, (long long)(base - arena));
+        if (base - arena + own.bytes > whole_arena.bytes)
+            fault("out of bounds: shared %s ends at byte %lld; there are %lld bytes of shared memory", name,
+                  (long long)(base - arena + own.bytes), (long long)whole_arena.bytes);
+    }
+    SharedArray(const SharedArray&) = delete;
+};
+
+} // namespace tl_emulator
+
+#define TL_IN(type) tl_emulator::Pointer<const type>
+#define TL_OUT(type) tl_emulator::Pointer<type>
+#define TL_SHARED(name, bytes) unsigned char* const name = tl_emulator::shared_arena(bytes)
+#define TL_SHARED_DYNAMIC(name) unsigned char* const name = tl_emulator::dynamic_arena()
+#define TL_SHARED_ARRAY(type, name, arena, offset, count) tl_emulator::SharedArray<type> name(#name, (char*)(arena) + (offset), count)
+
+#define TL_VECTOR_ACCESS(name, n)                                                                                                      \
+    TL_FUNCTION tl_##name##x##n tl_load_##name##x##n(tl_emulator::Pointer<const tl_##name> p) {                                        \
+        return tl_emulator::read(p.region, (const tl_##name##x##n*)p.at);                                                              \
+    }                                                                                                                                  \
+    TL_FUNCTION void tl_store_##name##x##n(tl_emulator::Pointer<tl_##name> p, tl_##name##x##n value) {                                 \
+        tl_emulator::write(p.region, (tl_##name##x##n*)p.at, value);                                                                   \
+    }
+TL_EACH_VECTOR(TL_VECTOR_ACCESS)

@@ -1,0 +1,47 @@
+// Types of kernel text, the same for every target, and their bits. A target defines TL_FUNCTION (what stands before a function) and
+// TL_ALIGN(bytes) before it reads this.
+
+typedef double tl_f64;
+typedef float tl_f32;
+typedef long long tl_i64;
+typedef int tl_i32;
+typedef short tl_i16;
+typedef signed char tl_i8;
+typedef unsigned long long tl_u64;
+typedef unsigned int tl_u32;
+typedef unsigned short tl_u16;
+typedef unsigned char tl_u8;
+typedef unsigned char tl_bool; // 0 or 1
+
+// Narrow floats are only loaded, stored and converted; as structures they cannot be mistaken for integers.
+typedef struct { tl_u16 bits; } tl_f16;
+typedef struct { tl_u16 bits; } tl_bf16;
+typedef struct { tl_u8 bits; } tl_f8e4m3;
+typedef struct { tl_u8 bits; } tl_f8e5m2;
+
+// ---------------------------------------------------------------- bits
+
+TL_FUNCTION tl_u32 tl_bits_f32(tl_f32 x) { union { tl_f32 value; tl_u32 bits; } u; u.value = x; return u.bits; }
+TL_FUNCTION tl_f32 tl_f32_from_bits(tl_u32 x) { union { tl_u32 bits; tl_f32 value; } u; u.bits = x; return u.value; }
+TL_FUNCTION tl_u64 tl_bits_f64(tl_f64 x) { union { tl_f64 value; tl_u64 bits; } u; u.value = x; return u.bits; }
+TL_FUNCTION tl_f64 tl_f64_from_bits(tl_u64 x) { union { tl_u64 bits; tl_f64 value; } u; u.bits = x; return u.value; }
+
+#define TL_INF_F32 tl_f32_from_bits(0x7f800000u)
+#define TL_NAN_F32 tl_f32_from_bits(0x7fc00000u)
+#define TL_INF_F64 tl_f64_from_bits(0x7ff0000000000000ull)
+#define TL_NAN_F64 tl_f64_from_bits(0x7ff8000000000000ull)
+
+// ---------------------------------------------------------------- vectors
+
+// Every vector type is a structure of `.v[n]`, aligned to its size, at most 16 bytes: X(element type, count).
+#define TL_EACH_VECTOR(X)                                                                                                              \
+    X(f64, 2) X(f32, 2) X(f32, 4) X(f16, 2) X(f16, 4) X(f16, 8) X(bf16, 2) X(bf16, 4) X(bf16, 8)                                       \
+    X(i64, 2) X(u64, 2) X(i32, 2) X(i32, 4) X(u32, 2) X(u32, 4)                                                                        \
+    X(i16, 2) X(i16, 4) X(i16, 8) X(u16, 2) X(u16, 4) X(u16, 8)                                                                        \
+    X(i8, 2) X(i8, 4) X(i8, 8) X(i8, 16) X(u8, 2) X(u8, 4) X(u8, 8) X(u8, 16) X(bool, 2) X(bool, 4) X(bool, 8) X(bool, 16)             \
+    X(f8e4m3, 4) X(f8e4m3, 8) X(f8e4m3, 16) X(f8e5m2, 4) X(f8e5m2, 8) X(f8e5m2, 16)
+
+#define TL_VECTOR_TYPE(name, n) \
+    struct TL_ALIGN(n * sizeof(tl_##name)) tl_##name##x##n { tl_##name v[n]; };
+
+TL_EACH_VECTOR(TL_VECTOR_TYPE)

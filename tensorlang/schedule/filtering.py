@@ -2,7 +2,8 @@
 
 direct      multiply-adds at the rate of the machine
 filtering   fewer of them, in register tiles of the size that its tiles allow; the transformations of every tile; and the transformed
-            weights, which are read once and may be larger than what the caches deliver in that time
+            weights, which may be larger than what the caches deliver in that time: they are read once, or, where no cache keeps them,
+            once for every block of tiles of every image
 """
 
 from __future__ import annotations
@@ -58,9 +59,12 @@ def _filtered(found: Convolution, outputs: tuple[int, ...], machine: Machine) ->
     points = prod(m + w.taps - 1 for w, m in zip(found.windows, outputs, strict=True))
     columns = found.extent(found.column)
     images = found.batch * found.groups
-    products = images * blocks(counts, points, found.channels, columns, element, machine).cycles
+    best = blocks(counts, points, found.channels, columns, element, machine)
+    products = images * best.cycles
     weights = found.groups * points * found.channels * columns * element
-    far = weights / FAR_BYTES if weights > machine.l2_bytes else 0.0
+    kept = weights <= machine.cache_bytes // 2
+    turns = 1 if kept else found.batch * prod(-(-n // t) for n, t in zip(counts, best.tiles, strict=True))
+    far = turns * weights / FAR_BYTES if weights > machine.l2_bytes else 0.0
     vectors = -(-found.channels // lanes) + -(-columns // lanes)
     around = images * prod(counts) * vectors * points * TRANSFORMATION / _threads(machine)
     return max(products, far) + around

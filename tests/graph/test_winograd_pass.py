@@ -122,3 +122,15 @@ def test_tiles_are_chosen_by_size(channels: int, filters: int, size: int, taps: 
     found = [c for node in graph.nodes if isinstance(node, Kernel) and (c := convolution(node.program)) is not None]
     assert [tiles(c, Machine()) for c in found] == ([wanted] if taps > 1 else [])
     assert all(c.dtype == f32 for c in found)
+
+
+def test_weights_that_no_cache_keeps_are_not_transformed_for_every_image_of_a_batch() -> None:
+    def points(batch: int, cache_bytes: int) -> tuple[int, ...] | None:
+        [found] = [
+            c for n in Importer().load(block(512, 512, 7, 7, batch=batch)).nodes if (c := convolution(n.program)) and c.windows[0].taps > 1
+        ]
+        return tiles(found, Machine(cache_bytes=cache_bytes, threads=2))
+
+    assert points(8, 1 << 30) == (4, 4)
+    assert points(8, 32 << 20) == (2, 2)
+    assert points(8, 16 << 20) is None

@@ -13,6 +13,7 @@ from importlib.resources import files
 from typing import TypeVar, assert_never
 
 from codegen.dtypes import DTYPES
+from codegen.features import FEATURES
 from tensorlang.check.problems import did_you_mean, error, labelled
 from tensorlang.check.types import BUILTINS, CLASSES, ELSEWHERE
 from tensorlang.check.walk import descendants
@@ -53,7 +54,8 @@ def prelude() -> Module:
 def load_module(file: sx.File, libraries: Sequence[Module] | None = None) -> Module:
     """Return the names of `file` over those of `libraries` (the prelude unless told otherwise).
 
-    Raises CompileError with T0101 (unknown name), T0102 (declared twice), T0103 (recursion), one diagnostic a mistake."""
+    Raises CompileError with T0101 (unknown name), T0102 (declared twice), T0103 (recursion), T0109 (an instruction of no processor), one
+    diagnostic a mistake."""
     seen = (prelude(),) if libraries is None else tuple(libraries)
     problems: list[Diagnostic] = list(_duplicates(file.declarations))
     own = _collect(file.declarations)
@@ -136,6 +138,7 @@ def _unknown_names(module: Module, declaration: sx.Declaration) -> Iterable[Diag
     if isinstance(declaration, sx.Operator):
         local |= {p.name for p in (*declaration.params, *declaration.results)} | {t.name for c in declaration.clauses for t in c.targets}
         yield from _unknown_types(declaration)
+        yield from _unknown_features(declaration)
     elif isinstance(declaration, sx.ScalarFunction):
         local |= {name for name, _ in declaration.params}
     callable_names = set(module.operators) | set(module.functions) | BUILTINS | set(DTYPES) | local
@@ -180,6 +183,18 @@ def _unknown_types(operator: sx.Operator) -> Iterable[Diagnostic]:
                 help=f"it is called `{ELSEWHERE[node.dtype]}` here"
                 if node.dtype in ELSEWHERE
                 else did_you_mean(node.dtype, known, f"declare it: `op {operator.name}[{node.dtype}](…)`"),
+            ).diagnostics[0]
+
+
+def _unknown_features(operator: sx.Operator) -> Iterable[Diagnostic]:
+    for feature in operator.needs:
+        if feature not in FEATURES:
+            yield error(
+                "T0109",
+                f"there is no feature `{feature}` of processors",
+                operator.name_span if operator.name_span.end else operator.span,
+                "this instruction asks for it",
+                help=did_you_mean(feature, FEATURES, f"known are {', '.join(FEATURES)}"),
             ).diagnostics[0]
 
 

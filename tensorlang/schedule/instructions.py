@@ -2,26 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from functools import cache
 
-from tensorlang.check.definition import sample_program
+from tensorlang.check.definition import check_operator, sample_program
 from tensorlang.check.module import Module, load_module
+from tensorlang.check.walk import descendants
+from tensorlang.diagnostics import CompileError, error
+from tensorlang.schedule import operands
 from tensorlang.schedule.schedule import Instruction
 from tensorlang.syntax import nodes as sx
+from tensorlang.tensor.nodes import Program
 
 
-def named(module: Module, directives: Iterable[sx.Directive]) -> tuple[Instruction, ...]:
-    """Return the instructions that `directives` may mean: none where nothing is tensorized, those of the file before a library's."""
-    if not any(d.name == "tensorize" for d in directives):
+def named(module: Module, directives: Sequence[sx.Directive]) -> tuple[Instruction, ...]:
+    """Return the instructions that `directives` may mean: none where nothing is tensorized, those of the file before a library's.
+
+    Raises CompileError S0216 for an operator that is named and is no instruction, and what is wrong with an instruction that is named."""
+    wanted = [d for d in directives if d.name == "tensorize"]
+    if not wanted:
         return ()
     ordered = sorted(module.instructions.values(), key=lambda o: o.name not in module.own)
-    found = (instruction(operator) for operator in ordered)
-    return tuple(i for i in found if i is not None)
+    found = [i for o in ordered if (i := _instruction(module, o)) is not None]
+    for directive in wanted:
+        _check_named(module, directive, {i.name for i in found})
+    return tuple(found)
+
+
+def _check_named(module: Module, directive: sx.Directive, usable: set[str]) -> None:
+    if operands.phrase(directive, "with") is None:
+        return
+    name = operands.name(directive, operands.the(directive, "with"))
+    if name in usable or name not in module.operators:
+        return
+    if name not in module.instructions:
+        help = f"declare it so: `instruction {name}(…) -> (…) for avx512bf16 {{ … }}`"
+        raise error("S0216", f"`{name}` is an operator, not an instruction", directive.span, help=help)
+    mistakes = check_operator(module, name)
+    if mistakes:
+        raise CompileError(*mistakes)
+    raise error("S0216", f"not supported yet: instruction `{name}`, whose attributes have no values to try", directive.span)
+
+
+def _instruction(module: Module, operator: sx.Operator) -> Instruction | None:
+    """Return the instruction that an operator, one of the module's or a library's, declares."""
+    called = {n.name for n in descendants(operator) if isinstance(n, sx.Apply)}
+    alone = operator.name not in module.operators or not called & (module.functions.keys() | module.operators.keys())
+    return instruction(operator) if alone else _made(sample_program(module, operator.name), operator)
 
 
 @cache
 def instruction(operator: sx.Operator) -> Instruction | None:
-    """Return the instruction that `operator` declares, or None when its equations are not those of one: the checker says what is wrong."""
-    program = sample_program(load_module(sx.File((operator,))), operator.name)
+    """Return the instruction that `operator`, which calls no other, declares, or None when its equations have mistakes."""
+    return _made(sample_program(load_module(sx.File((operator,))), operator.name), operator)
+
+
+def _made(program: Program | None, operator: sx.Operator) -> Instruction | None:
     return None if program is None else Instruction(program, operator.needs)

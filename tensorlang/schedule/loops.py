@@ -15,6 +15,9 @@ from tensorlang.schedule.state import State, fresh_loop, loop_of, stage_of
 from tensorlang.syntax import nodes as syntax
 from tensorlang.tensor import affine
 
+DONE = {"vector": "vectorized", "unroll": "unrolled", "tensor": "tensorized"}
+"""What has been done to a loop with a mark."""
+
 
 def split(state: State, directive: syntax.Directive) -> None:
     (name,) = operands.names(directive, directive.operands)
@@ -44,8 +47,7 @@ def unmark(directive: syntax.Directive, stage: Stage, *loops: str) -> None:
     for loop in loops:
         mark = stage.marks.pop(loop, None)
         if mark is not None and not stage.synthetic:
-            done = {"vector": "vectorized", "unroll": "unrolled"}.get(mark, mark)
-            title = f"`{loop}` is {done} already, so `{directive.name}` cannot change it"
+            title = f"`{loop}` is {DONE.get(mark, mark)} already, so `{directive.name}` cannot change it"
             raise error("S0213", title, directive.span, help=f"say how a loop runs after `{directive.name}`")
 
 
@@ -222,6 +224,9 @@ def mark_as(mark: Mark) -> Callable[[State, syntax.Directive], None]:
     def directive_of(state: State, directive: syntax.Directive) -> None:
         for name in _loops_meant(state, mark, operands.names(directive, directive.operands)):
             stage, loop = loop_of(state, directive, name)
+            if any(loop in request.loops for request in state.tensorized):
+                title = f"`{loop}` is tensorized already, so `{directive.name}` cannot say how it runs"
+                raise error("S0213", title, directive.span, help="leave it to the instruction")
             limit = {"vector": 64, "unroll": 256}.get(mark)
             extent = stage.extents[loop]
             if limit is not None and extent is None:

@@ -24,6 +24,7 @@ from codegen.loops import dots
 from polyhedral.expr import Expr as Affine
 from tensorlang.diagnostics import error
 from tensorlang.schedule import operands
+from tensorlang.schedule.loops import DONE
 from tensorlang.schedule.plan import Plan, Stage, Storage
 from tensorlang.schedule.schedule import Instruction
 from tensorlang.schedule.state import Request, State, loop_of
@@ -111,8 +112,10 @@ def tensorize(state: State, directive: syntax.Directive) -> None:
         chosen = (known[name],)
     loops = tuple(loop for _, loop in found)
     for loop in loops:
-        if stage.marks.get(loop) not in (None, "vector"):
-            raise error("S0213", f"`{loop}` is marked already, so `tensorize` cannot change it", directive.span)
+        mark = stage.marks.get(loop)
+        if mark not in (None, "vector"):
+            title = f"`{loop}` is {DONE.get(mark, mark)} already, so `tensorize` cannot change it"
+            raise error("S0213", title, directive.span, help="leave it to the instruction")
         stage.marks[loop] = "tensor" if loop in stage.reductions else "vector"
     state.tensorized.append(Request(stage, loops, chosen, directive))
 

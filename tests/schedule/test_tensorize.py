@@ -7,6 +7,8 @@ import pytest
 from scheduled_programs import assert_same, declared, legal, loops, some_sizes, written
 
 from codegen.dtypes import bf16, i8, u8
+from codegen.features import FEATURES
+from codegen.llvm.dot import FORMS
 from codegen.loops.nodes import Dot
 from codegen.loops.walk import walk
 from stdlib.library import library, roles
@@ -124,7 +126,7 @@ def test_an_operand_that_every_lane_has_for_itself_is_not_one_that_all_share() -
 def test_an_instruction_means_its_equation_and_no_other() -> None:
     other = DOT.replace("c[l] + sum", "c[l] - sum")
     assert "not supported yet" in refused(other + MATMUL + TILED)
-    assert "not supported yet" in refused(DOT.replace("bf16", "f32") + MATMUL + TILED)
+    assert "not supported yet" in refused(DOT.replace("bf16[", "f32[") + MATMUL + TILED)
     assert refused(MATMUL + TILED).startswith("there is no instruction `dot`")
 
 
@@ -169,3 +171,42 @@ def test_every_instruction_of_the_library_is_a_sum_that_the_compiler_knows() -> 
     found = [instruction(operator) for operator in library().instructions.values()]
     assert len(found) >= 6
     assert all(i is not None and form_of(i) is not None for i in found)
+
+
+def test_an_instruction_may_call_functions_of_its_file() -> None:
+    assert dots("fn wide(x) = f32(x)\n" + DOT.replace("f32(a", "wide(a").replace("f32(b", "wide(b") + MATMUL + TILED) >= 1
+
+
+def mistakes(text: str) -> list[str]:
+    with pytest.raises(CompileError) as error:
+        written(text)
+    return [d.title for d in error.value.diagnostics]
+
+
+def test_an_instruction_with_a_mistake_is_told_by_its_mistake() -> None:
+    two = DOT.replace("-> (d: f32[L])", "-> (d: f32[L], e: f32[L])")
+    assert mistakes(two + MATMUL + TILED) == ["result `e` is never defined"]
+
+
+def test_an_operator_that_is_named_is_called_an_operator() -> None:
+    assert mistakes(DOT.replace("instruction", "op").replace(" for avx512bf16", "") + MATMUL + TILED) == [
+        "`dot` is an operator, not an instruction"
+    ]
+
+
+def test_an_instruction_of_no_processor_is_refused() -> None:
+    assert mistakes(DOT.replace("avx512bf16", "avx9000") + MATMUL + TILED) == ["there is no feature `avx9000` of processors"]
+
+
+def test_every_feature_that_the_emitter_asks_for_may_be_declared() -> None:
+    assert {need for form in FORMS for need in form.needs} <= set(FEATURES)
+
+
+@pytest.mark.parametrize("mark", ["unroll kr", "vectorize kr", "parallel jv", "unroll jv", "vectorize jv"])
+def test_a_loop_of_an_instruction_runs_in_no_other_way(mark: str) -> None:
+    loop = mark.split()[1]
+    assert refused(DOT + MATMUL + TILED.replace("with dot\n", f"with dot\n    {mark}\n")).startswith(f"`y.{loop}` is tensorized already")
+
+
+def test_a_loop_that_ran_in_another_way_is_not_tensorized() -> None:
+    assert refused(DOT + MATMUL + TILED.replace("    tensorize", "    unroll kr\n    tensorize")).startswith("`y.kr` is unrolled already")

@@ -106,9 +106,9 @@ def _prefetches(kernel: _Kernel, loop: scanned.For, open_loops: tuple[str, ...])
     """Return what `loop`, the innermost of `open_loops`, asks for at the beginning of each iteration."""
     plan, out = kernel.plan, []
     for prefetch in plan.prefetches:
-        readers = _readers(plan, prefetch.tensor, loop.body) if prefetch.loop == loop.name else []
+        readers = _readers(plan, prefetch.tensor, loop.body) if prefetch.at == loop.name else []
         if readers:
-            box = footprint(plan.placed, prefetch.tensor, readers, len(open_loops))
+            box = footprint(plan.placed, prefetch.tensor, readers, open_loops.index(prefetch.loop) + 1)
             out += to_prefetches(prefetch, kernel.homes[prefetch.tensor], box, kernel.loop, kernel.names.fresh)
     return out
 

@@ -4,20 +4,27 @@
     an iteration of k reads      →          for line in 0 .. 2 unroll 2 { prefetch b[k + 4, 32*jo + 16*line] locality 3 }
     b[k, 32*jo .. 32*jo + 32]               …
 
+A share of what an outer loop reads is a stretch of the box's longest axis, as many steps of which as make one for each iteration; where
+there are more iterations than that, every so many of them ask:
+
+    prefetch b at jo by 1 in k          for io in 0 .. I { for k in 0 .. K {
+    jo reads b[0 .. K, jo]         →        if k % 8 == 0 and K*io + k < 8*K { prefetch b[(K*io + k) // 8, jo + 1] locality 3 }
+
 The last iterations ask for what lies outside the box, or outside the tensor: that never faults and is never read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from codegen.loops import nodes as loops
+from polyhedral.expr import TRUE, Cond, Mod, Name
 from polyhedral.expr import Expr as Affine
-from polyhedral.expr import Mod, Name
 from polyhedral.region import Footprint
 from tensorlang.diagnostics import error
 from tensorlang.lower.index import Names as IndexOf
-from tensorlang.lower.index import to_index
+from tensorlang.lower.index import to_bool, to_index
 from tensorlang.lower.memory import Home
 from tensorlang.schedule.plan import Prefetch
 from tensorlang.tensor import affine
@@ -34,6 +41,7 @@ def to_prefetches(prefetch: Prefetch, home: Home, box: Footprint, names: IndexOf
     out: list[loops.Stmt] = []
     for number, buffer in enumerate(home.buffers):
         steps = _steps(home, number)
+        share = _share(prefetch, home, box, steps)
         parts: dict[str, loops.Index] = {}
         around: list[tuple[str, loops.Index, int | None]] = []
         for axis, origin, extent in zip(home.axes, box.origin, box.extent, strict=True):
@@ -42,13 +50,53 @@ def to_prefetches(prefetch: Prefetch, home: Home, box: Footprint, names: IndexOf
             first = to_index(affine.substitute(origin, later), names)
             known = affine.constant(count)
             parts[axis] = first
+            if share is not None and axis == share.axis:
+                parts[axis] = loops.Add(first, loops.Mul(to_index(share.first, names), loops.Int(step)))
+                count, known = affine.to_expr(share.count), share.count
+                first = parts[axis]
             if known is None or known > 1:
                 var = fresh("line")
                 parts[axis] = loops.Add(first, loops.Mul(loops.Var(var), loops.Int(step)))
                 around.append((var, to_index(count, names), known))
         element = lambda n, parts=parts: parts[n] if n in parts else names(n)  # noqa: E731
-        out.append(_nested(loops.Prefetch(buffer.name, tuple(to_index(d, element) for d in home.dims)), around))
+        ask = _nested(loops.Prefetch(buffer.name, tuple(to_index(d, element) for d in home.dims)), around)
+        out.append(ask if share is None or share.when == TRUE else loops.If(to_bool(share.when, names), (ask,)))
     return out
+
+
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """`count` steps along `axis` of the box, from step `first` on, asked for in the iterations in which `when` holds."""
+
+    axis: str
+    first: Affine
+    count: int
+    when: Cond
+
+
+def _share(prefetch: Prefetch, home: Home, box: Footprint, steps: dict[str, int]) -> _Share | None:
+    """Return what one iteration of the loops that share a box asks for; None where one loop asks for all."""
+    if not prefetch.shares:
+        return None
+    counts: dict[str, int] = {}
+    for axis, extent in zip(home.axes, box.extent, strict=True):
+        known = affine.constant(affine.ceil_div(affine.to_expr(extent), steps.get(axis, 1)))
+        if known is None:
+            raise error("S0217", f"nothing to prefetch: how much of `{home.tensor}` is read is only known at run time", prefetch.span)
+        counts[axis] = known
+    axis = max(counts, key=lambda name: counts[name])
+    total, turn = 1, affine.to_expr(0)
+    for name, first, count in prefetch.shares:
+        turn = affine.add(affine.scale(count, turn), affine.sub(name, first))
+        total *= count
+    count = -(-counts[axis] // total)
+    if count > 1:
+        when = affine.compare("<", turn, -(-counts[axis] // count)) if total * count >= counts[axis] + count else TRUE
+        return _Share(axis, affine.scale(count, turn), count, when)
+    every = 1 << (total // counts[axis]).bit_length() - 1
+    rare = affine.compare("==", affine.mod(turn, every), 0) if every > 1 else TRUE
+    soon = affine.compare("<", turn, every * counts[axis]) if total > every * counts[axis] else TRUE
+    return _Share(axis, affine.floor(turn, every), 1, affine.conj(rare, soon))
 
 
 def _nested(stmt: loops.Stmt, around: list[tuple[str, loops.Index, int | None]]) -> loops.Stmt:

@@ -41,7 +41,7 @@ SHAPES = {
     "fold": "write `fold TENSOR at AXIS by COUNT`",
     "rfactor": "write `rfactor BINDER by COUNT`, or `rfactor BINDER to LENGTH` for stretches",
     "stream": "write `stream TENSOR, …`",
-    "prefetch": "write `prefetch TENSOR at LOOP by DISTANCE`",
+    "prefetch": "write `prefetch TENSOR at LOOP by DISTANCE`, or `prefetch TENSOR at LOOP by DISTANCE in INNER, …`",
 }
 
 

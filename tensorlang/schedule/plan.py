@@ -100,12 +100,20 @@ class Storage:
 
 @dataclass(frozen=True, slots=True)
 class Prefetch:
-    """Ask, in each iteration of `loop`, for what it reads of `tensor` `distance` iterations later."""
+    """Ask, in each iteration of `loop`, for what it reads of `tensor` `distance` iterations later: all of it at once, or a share in each
+    iteration of the innermost loop of `shared`, once `shares` is known: those loops below `loop`, with first value and count."""
 
     tensor: str
     loop: str
     distance: int
+    shared: tuple[str, ...] = ()
+    shares: tuple[tuple[str, int, int], ...] = ()
     span: Span = field(default=NOWHERE, compare=False, repr=False)
+
+    @property
+    def at(self) -> str:
+        """The loop that asks."""
+        return self.shares[-1][0] if self.shares else self.loop
 
 
 @dataclass(frozen=True, slots=True)

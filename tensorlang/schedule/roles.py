@@ -25,8 +25,9 @@ What guards and directives may ask for: `lanes`, `registers`, `threads`, `cache`
 and their iterations (`prod(i..)`), in a pointwise tensor `together` (how many points of m or n; in rows, how many of i), `partial` (over
 how many partial results to spread r), and for a contraction `b.reuse` (how often an element of b is used), `b.unit` (whether it is
 contiguous along j), `b.pack` (whether to copy it first into the order of the tile), `b.stored` (whether the caller stores it as it is
-read), `a.padded`, `a.block`, `a.group`: how many neighbours along c the machine multiplies and adds in one instruction, or 1, and
-`a.tiles`: where rows of a are computed from products of the same operator, how many register tiles of them to compute at a time, else 0.
+read), `b.ahead` (1 where it is worth asking for the next columns while tiles go through these, else 0), `a.padded`, `a.block`, `a.group`:
+how many neighbours along c the machine multiplies and adds in one instruction, or 1, and `a.tiles`: where rows of a are computed from
+products of the same operator, how many register tiles of them to compute at a time, else 0.
 Between transformations `h.tile` and `w.tile` are the sides of a tile of y and `h.block`, `w.block` those of a block of tiles that is
 transformed at once; `i.block`, `j.block` and `m.vectors` are the sides of the register tile. `p.padded`: whether there are any p.
 """
@@ -46,7 +47,7 @@ from tensorlang.schedule.expand import Scope
 from tensorlang.schedule.pack import is_padding, pack
 from tensorlang.schedule.pointwise import crossing_axis, partial_results, points_together, spreadable, stored_axis, vector_axis
 from tensorlang.schedule.shape import Contraction, block_of, contraction, extents, unit_stride
-from tensorlang.schedule.tiles import WIDTHS, blocked_binder, grouped, row_counts, tile_sizes, worth_packing
+from tensorlang.schedule.tiles import WIDTHS, blocked_binder, grouped, row_counts, tile_sizes, worth_asking_ahead, worth_packing
 from tensorlang.schedule.transformed import blocks_of
 from tensorlang.syntax import nodes as sx
 from tensorlang.tensor import affine
@@ -170,7 +171,7 @@ def _bytes(d: Deriver, names: Loops) -> int:
 
 def asked(role: sx.Role) -> dict[str, tuple[int, ...] | None]:
     """Return what guards of a role's schedule may ask for, with no values."""
-    facts = ("bytes", "reuse", "unit", "pack", "stored", "padded", "block", "group", "vectors", "tiles")
+    facts = ("bytes", "reuse", "unit", "pack", "stored", "padded", "block", "group", "vectors", "tiles", "ahead")
     of_tensors = [f"{t.removesuffix('..')}.{fact}" for t in role.groups[0] for fact in facts]
     of_loops = [f"{g.removesuffix('..')}.{fact}" for g in role.groups[1] for fact in ("extent", "tile", "block")]
     plain = ("lanes", "registers", "threads", "cache", "together", "partial")
@@ -241,7 +242,10 @@ def _contraction(d: Deriver, cluster: Cluster) -> Shape | None:
     rows = (*(n for n in c.batch if n not in in_b), *c.rows)
     columns = (*(j for j in c.columns if j != axis), axis)
     inner = tuple(k for k in c.inner if channel is None or k != channel[0])
+    outside = _outside(d, c, batch, rows[:-1], sizes)
     given = any(p.name == c.x for p in d.program.params)
+    tile, heights = (sizes[c.rows[-1]] if c.rows else 1, sizes[axis]), row_counts(d, c)
+    height, width = tile_sizes(*tile, lanes, d.machine.vector_registers, heights)
     facts: tuple[Mapping[str, int | bool], ...] = (
         {},
         {
@@ -250,12 +254,16 @@ def _contraction(d: Deriver, cluster: Cluster) -> Shape | None:
             "group": pairs.group if pairs is not None else 1,
             "tiles": 0 if given else tiles_of_rows(d, clusters(d), definition, c),
         },
-        {"reuse": reuse, "unit": unit, "pack": worth_packing(d, c, reuse, unit), "stored": c.w in d.layouts},
+        {
+            "reuse": reuse,
+            "unit": unit,
+            "pack": worth_packing(d, c, reuse, unit),
+            "stored": c.w in d.layouts,
+            "ahead": int(worth_asking_ahead(d, c, definition, rows[outside:], (height, width * lanes))),
+        },
     )
-    outside = _outside(d, c, batch, rows[:-1], sizes)
     classes = (batch, rows[outside:], columns, inner, (channel[0],) if channel else (), rows[:outside])
-    tile = (sizes[c.rows[-1]] if c.rows else 1, sizes[axis])
-    return Shape(((own,), (c.x,), (c.w,)), tuple(_full(own, n) for n in classes), lanes, facts, tile, row_counts(d, c))
+    return Shape(((own,), (c.x,), (c.w,)), tuple(_full(own, n) for n in classes), lanes, facts, tile, heights)
 
 
 def _outside(d: Deriver, c: Contraction, batch: Sequence[str], outer: Sequence[str], sizes: Mapping[str, int | None]) -> int:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from math import prod
 
 from codegen.dtypes import compute_dtype
 from codegen.loops import dots
@@ -187,6 +188,18 @@ def worth_packing(d: Deriver, c: Contraction, reuse: int, contiguous: bool) -> b
     for extent in w.shape if w is not None else ():
         size *= affine.constant(extent) or 64
     return reuse >= PACKED_FROM and size > d.machine.l2_bytes
+
+
+def worth_asking_ahead(d: Deriver, c: Contraction, definition: Definition, rows: Sequence[str], tile: tuple[int, int]) -> bool:
+    """Tell whether to ask for the next columns of w while register tiles of (rows, columns) go through these: several tiles of `rows`
+    read them, the first of which would wait for memory alone, and the second-level cache holds both."""
+    sizes = extents(definition)
+    height, width = tile
+    if any(sizes[name] is None for name in (*definition.axes, *c.inner)):
+        return False
+    columns = prod(sizes[name] or 0 for name in c.columns)
+    panel = prod(sizes[name] or 0 for name in c.inner) * width * tensor_table(d.program)[c.w].dtype.size_bytes
+    return prod(sizes[name] or 0 for name in rows) >= 2 * height and columns > width and 0 < 2 * panel <= d.machine.l2_bytes
 
 
 def _packs(d: Deriver, s: Schedule, definition: Definition, c: Contraction, axis: str, width: int, inner: list[str]) -> Schedule:

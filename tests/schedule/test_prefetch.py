@@ -12,7 +12,7 @@ from scheduled_programs import declared, legal, loops, small
 from codegen.llvm.emit import emit
 from codegen.llvm.jit import assembly
 from codegen.llvm.target import named
-from codegen.loops.nodes import Prefetch
+from codegen.loops.nodes import If, Prefetch
 from codegen.loops.printer import show, show_stmt
 from codegen.loops.walk import walk
 from tensorlang.diagnostics import CompileError
@@ -81,3 +81,78 @@ def test_lanes_and_unknown_tensors_are_refused() -> None:
     for directive, why in (("prefetch b at jv by 1", "lanes of one vector"), ("prefetch q at y.k by 1", "no tensor of this operator")):
         with pytest.raises(CompileError, match=why):
             scheduled(directive)
+
+
+FIXED = MATMUL.replace("T[M, K]", "T[64, 96]").replace("T[K, N]", "T[96, 128]").replace("T[M, N]", "T[64, 128]")
+
+
+def shares(directives: str, source: str = FIXED, **sizes: str) -> set[str]:
+    """Return what asks for a share, with the condition under which it asks."""
+    for name, value in sizes.items():
+        source = source.replace(name, value)
+    function = loops(legal(source.replace("DIRECTIVES", directives).replace("T[", "f32["))[1])
+    return {
+        re.sub(r"line_\d+", "line", " ".join(show_stmt(node).split()))
+        for node in walk(*function.body)
+        if isinstance(node, If) and any(isinstance(inner, Prefetch) for inner in walk(*node.then))
+    } or {re.sub(r"line_\d+", "line", show_stmt(node)) for node in walk(*function.body) if isinstance(node, Prefetch)}
+
+
+def test_a_share_of_what_the_next_iteration_reads_is_asked_for_in_every_so_many_iterations_inside() -> None:
+    """16 blocks of rows by 96 iterations of k for 96 rows of two lines: every sixteenth asks for one row."""
+    [found] = shares(f"{PACKED}\n    prefetch b at jo by 1 in y.k")
+    assert found == (
+        "if index(y_k % 16) == 0_i64 { for line in 0 .. 2 unroll 2 { prefetch b_pack[y_jo + 1, 6*y_io + y_k // 16, 16*line] locality 3 } }"
+    )
+
+
+def test_iterations_that_are_left_over_ask_for_nothing() -> None:
+    [found] = shares(f"{PACKED}\n    prefetch b at jo by 1 in y.k", **{"T[64": "T[40"})
+    assert "y_k % 8) == 0_i64 and index(96*y_io + y_k) < 768_i64" in found
+
+
+def test_few_iterations_ask_for_several_rows_each() -> None:
+    assert shares(f"{PACKED}\n    prefetch b at jo by 1 in io") == {"prefetch b_pack[y_jo + 1, 6*y_io + line, 16*line] locality 3"}
+
+
+def test_the_innermost_of_several_loops_shares() -> None:
+    assert shares("prefetch b at jo by 1 in io, y.k") == shares("prefetch b at jo by 1 in y.k")
+
+
+def test_every_line_of_the_next_iteration_is_asked_for_once() -> None:
+    """The iterations of one block of columns ask, together, for each row of the next."""
+    [text] = shares(f"{PACKED}\n    prefetch b at jo by 1 in y.k", **{"T[64": "T[40"})
+    period, last = map(int, re.findall(r"% (\d+)\) == 0_i64 and index\(96\*y_io \+ y_k\) < (\d+)_i64", text)[0])
+    asked = [(96 * io + k) // period for io in range(10) for k in range(96) if k % period == 0 and 96 * io + k < last]
+    assert asked == list(range(96))
+
+
+def test_nothing_is_asked_for_at_distance_nought() -> None:
+    assert asked_for("prefetch b at jo by 0 in y.k") == asked_for("prefetch b at jo by 0") == set()
+
+
+@pytest.mark.parametrize(
+    ("directive", "why"),
+    [
+        ("prefetch b at jo by 1 in jv", "lanes of one vector"),
+        ("prefetch b at y.k by 1 in io", "no loop that is to share it runs inside `y.k`"),
+        ("prefetch b at jo by 0-1 in io", "earlier"),
+    ],
+)
+def test_shares_that_no_loop_can_take_are_refused(directive: str, why: str) -> None:
+    with pytest.raises(CompileError, match=re.escape(why)):
+        shares(directive)
+
+
+def test_shares_of_iterations_that_are_counted_at_run_time_are_refused() -> None:
+    with pytest.raises(CompileError, match="only known at run time"):
+        scheduled("prefetch b at jo by 1 in y.k")
+
+
+@pytest.mark.parametrize(("m", "k", "n"), [(5, 3, 70), (70, 5, 33), (16, 40, 100)])
+def test_shares_change_nothing(m: int, k: int, n: int) -> None:
+    source = MATMUL.replace("T[M, K]", f"f32[{m}, {k}]").replace("T[K, N]", f"f32[{k}, {n}]").replace("T[M, N]", f"f32[{m}, {n}]")
+    found, plan = legal(source.replace("DIRECTIVES", f"{PACKED}\n    parallel jo\n    prefetch b at jo by 1 in y.k"))
+    rng = np.random.default_rng(n)
+    arrays = {"a": small(rng, (m, k), np.float32), "b": small(rng, (k, n), np.float32)}
+    assert differs(found.program, loops_of(plan, "kernel"), {}, arrays, natively=True, close=0.0) == ""

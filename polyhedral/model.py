@@ -19,7 +19,16 @@ from typing import Literal, TypeAlias
 from polyhedral.expr import TRUE, Cond, Expr
 
 Role: TypeAlias = Literal["define", "init", "update"]
-Mark: TypeAlias = Literal["serial", "parallel", "vector", "unroll", "tensor"]
+Mark: TypeAlias = Literal[
+    "serial", "parallel", "vector", "unroll", "tensor",
+    "block.x", "block.y", "block.z", "thread.x", "thread.y", "thread.z", "thread", "warp", "lane",
+]  # fmt: skip
+BLOCKS: frozenset[str] = frozenset(("block.x", "block.y", "block.z"))
+THREADS: frozenset[str] = frozenset(("thread.x", "thread.y", "thread.z", "thread", "warp", "lane"))
+AT_ONCE: frozenset[str] = BLOCKS | THREADS | {"parallel"}
+"""Marks whose iterations run at the same time, on threads of a processor or of a graphics processor."""
+COMBINING: frozenset[str] = THREADS | {"vector"}
+"""Marks whose iterations may combine into one cell, in any order."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ import islpy as isl
 
 from polyhedral.deps import Dep, access_map, dependences
 from polyhedral.evaluate import evaluate
-from polyhedral.model import Access, Leaf, Loop, Mark, Statement, Tree
+from polyhedral.model import AT_ONCE, COMBINING, Access, Leaf, Loop, Mark, Statement, Tree
 from polyhedral.nest import Nest, context_of
 from polyhedral.schedule import Schedule, placements_in, validate
 from polyhedral.space import DEFAULT_LIMIT, DT, OperationLimit, integer, limited, smallest_point
@@ -152,7 +152,7 @@ class Checker:
             if found is not None:
                 return found
         for node, depth in _loops(self.schedule.tree, 0):
-            found = self.mark_fault(node, depth, node.mark) if node.mark in ("parallel", "vector") else None
+            found = self.mark_fault(node, depth, node.mark) if node.mark in AT_ONCE | {"vector"} else None
             if found is not None:
                 return found
         return None
@@ -301,7 +301,7 @@ class Checker:
         under = set(placements_in(node))
         kind: Fault = "lane" if mark == "vector" else "race"
         for index, dep in enumerate(self.deps):
-            if self.depth(dep.tensor) > depth or (mark == "vector" and dep.kind == "RED" and not dep.hard):
+            if self.depth(dep.tensor) > depth or (mark in COMBINING and dep.kind == "RED" and not dep.hard):
                 continue
             for source in (n.placement for n in self.nests(dep.source) if n.placement in under):
                 for target in (n.placement for n in self.nests(dep.target) if n.placement in under):

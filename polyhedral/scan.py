@@ -24,7 +24,7 @@ import islpy as isl
 from polyhedral.errors import ScheduleError
 from polyhedral.expr import And, Compare, Cond, Expr, Int, Name
 from polyhedral.loops import For, If, Node, Run
-from polyhedral.model import Leaf, Loop, Tree
+from polyhedral.model import AT_ONCE, Leaf, Loop, Tree
 from polyhedral.nest import Nest, context_of
 from polyhedral.schedule import Schedule, placements_in, validate
 from polyhedral.space import DT, Frame, basic_conds, cond_of, constraint_terms, integer
@@ -99,7 +99,7 @@ class _Scanner:
             points = points.union(other)
         frame = Frame(self.params, self.schedule.nests[live[0][0]].loops[: depth + 1])
         cuts = [c for c in _merged(self.cuts[p] for p, _ in live) if c.depth == depth]
-        if node.mark == "parallel":
+        if node.mark in AT_ONCE:
             return self._guarded(_Step(node, depth, around, points.coalesce(), frame), cuts)
         parts = _in_order(points.intersect(around).coalesce(), depth)
         steps = [_Step(node, depth, around, part, frame) for part in parts]

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import assert_never
+from typing import assert_never, get_args
 
 import islpy as isl
 
@@ -22,7 +22,7 @@ from polyhedral.expr import Expr, Int, Name
 from polyhedral.model import Leaf, Loop, Mark, Scop, Statement, Tree
 from polyhedral.nest import Nest
 
-MARKS: tuple[Mark, ...] = ("serial", "parallel", "vector", "unroll", "tensor")
+MARKS: tuple[Mark, ...] = get_args(Mark)
 
 
 @dataclass(frozen=True, slots=True)

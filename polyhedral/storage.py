@@ -19,7 +19,7 @@ import islpy as isl
 
 from polyhedral.deps import access_map
 from polyhedral.expr import Cond, Expr, Mod, Name
-from polyhedral.model import Access
+from polyhedral.model import AT_ONCE, Access
 from polyhedral.schedule import Schedule
 from polyhedral.space import DT, Frame, OperationLimit, integer, limited, smallest_point
 from polyhedral.verdict import Proven, Unknown
@@ -153,7 +153,7 @@ class _Lives:
         for place in self.schedule.places.values():
             for depth, loop in enumerate(place.loops):
                 path = place.path[: depth + 1]
-                if loop.mark not in ("parallel", "vector") or depth < owner or path in seen:
+                if loop.mark not in AT_ONCE | {"vector"} or depth < owner or path in seen:
                     continue
                 seen.add(path)
                 same = isl.Map.universe(clock.map_from_set())

@@ -31,6 +31,7 @@ from codegen.llvm.workspace import plan
 from codegen.loops.collapse import nested, part
 from codegen.loops.nodes import (
     Alloc,
+    Barrier,
     For,
     Function,
     If,
@@ -116,6 +117,8 @@ def _block(e: Emitter, block: tuple[Stmt, ...], scope: Scope) -> None:
                     memory.prefetch(e.state, storage, address(e.state, storage, index, scope), scope, write, locality)
             case Require(cond, code):
                 require(e, value(e.state, cond, scope), code, scope)
+            case Barrier():
+                raise EmitError("a barrier needs a graphics processor")
             case _:
                 assert_never(stmt)
 
@@ -155,7 +158,7 @@ def _loop(e: Emitter, loop: For, scope: Scope) -> None:
         case "serial" | "parallel":
             _serial(e, loop, lo, hi, scope)
         case _:
-            assert_never(loop.kind)
+            raise EmitError(f"`{loop.kind}` loops need a graphics processor")
 
 
 def _bind(scope: Scope, name: str, p: Poly) -> Scope:

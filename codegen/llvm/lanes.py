@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from codegen.loops.nodes import Alloc, Binary, Expr, Fma, For, If, Index, Let, Load, Name, Prefetch, Require, Stmt, Store, Var
+from codegen.loops.nodes import Alloc, Barrier, Binary, Expr, Fma, For, If, Index, Let, Load, Name, Prefetch, Require, Stmt, Store, Var
 from codegen.loops.walk import Node, walk
 
 
@@ -42,7 +42,7 @@ def _refuses(block: tuple[Stmt, ...], varying: frozenset[str], private: frozense
                         return True
                 elif buffer not in private and _varies(e, varying, private) and reduction(stmt) is None:
                     return True
-            case Prefetch() | Require():
+            case Prefetch() | Require() | Barrier():
                 pass
         if any(n.buffer in private and _any_varies(n.index, varying, private) for n in _loads(stmt)):
             return True

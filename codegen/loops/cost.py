@@ -22,6 +22,7 @@ from codegen.loops.interp import evaluate_index
 from codegen.loops.nodes import (
     Add,
     Alloc,
+    Barrier,
     Binary,
     Buffer,
     Call,
@@ -177,7 +178,7 @@ def _work(block: tuple[Stmt, ...], env: Env) -> _Work:
                 env = env.with_value(name, dtype_of(value, env))
             case Alloc(buffer):
                 env = env.with_buffer(buffer)
-            case Prefetch():
+            case Prefetch() | Barrier():
                 pass
             case _:
                 assert_never(s)
@@ -277,7 +278,7 @@ class _Traffic:
                     self.buffers[buffer.name] = buffer
                 case Let() | Require():
                     self._reads(s, algebra, trips)
-                case Prefetch():
+                case Prefetch() | Barrier():
                     pass
                 case _:
                     assert_never(s)

@@ -26,6 +26,7 @@ from codegen.errors import InternalError
 from codegen.loops.nodes import (
     Add,
     Alloc,
+    Barrier,
     Binary,
     Buffer,
     Call,
@@ -187,7 +188,7 @@ class _Machine:
                     _fail(f"`{show_stmt(s)}` has the negative shape {shape}")
                 array, written = np.zeros(shape, buffer.dtype.numpy), np.zeros(shape, np.bool_)
                 scope.memory[buffer.name] = _Memory(buffer, array, written, next(self._serials))
-            case Prefetch():
+            case Prefetch() | Barrier():
                 pass
             case Require(cond, code):
                 if not self.value(cond, scope).scalar:

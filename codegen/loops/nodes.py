@@ -2,7 +2,7 @@
 
     function ::= "func" name "(" size* ")" "(" buffer* ")" "{" stmt* "}"
     buffer   ::= name ":" dtype "[" index,* "]" space
-    stmt     ::= For | Store | Let | If | Alloc | Prefetch | Require
+    stmt     ::= For | Store | Let | If | Alloc | Prefetch | Require | Barrier
     index    ::= Int | Var | Add | Mul | FloorDiv | Mod | Min | Max | ValueIndex        64-bit, division rounds towards minus infinity
     expr     ::= Const | Load | IndexValue | Name | Unary | Binary | Compare | Select | Cast | Call | Fma | Dot
 
@@ -16,6 +16,13 @@ the IR has proven that they may:
               the lane must have the form `a[..] = a[..] op e` (or Min/Max/Fma) and is a reduction over the lanes, combined in any order.
     tensor    expanded like unroll; somebody has proven that the sum it adds to is the meaning of an instruction, so that
               `codegen.loops.combine` may put a `Dot` in its place
+
+On a graphics processor (`codegen.gpu`) each loop nest of a function's body is a launch:
+
+    block.x|y|z    iterations are blocks: they run at the same time, and share no buffer that is allocated inside
+    thread.x|y|z   iterations are threads of a block, numbered x first; `thread` counts all of them, `warp` and `lane` count by 32.
+                   A store in such a loop whose address does not depend on the thread is a reduction over the threads, like one over lanes.
+                   Between loops over threads nobody waits but at a `Barrier`.
 
 Arithmetic. Floats are IEEE with round-to-nearest; `Fma` rounds once. Integers wrap; `//` and `%` floor, and `x // 0 == 0 == x % 0`.
 f16, bf16 and f8 buffers are loaded to f32 explicitly (`Cast(f32, Load)`): no arithmetic node has a narrow float type but `Dot`.
@@ -218,8 +225,13 @@ Expr: TypeAlias = Const | Load | IndexValue | Name | Unary | Binary | Compare | 
 
 # ---------------------------------------------------------------- statements
 
-LoopKind: TypeAlias = Literal["serial", "parallel", "unroll", "vector", "tensor"]
-Space: TypeAlias = Literal["param", "heap", "stack", "registers"]
+LoopKind: TypeAlias = Literal[
+    "serial", "parallel", "unroll", "vector", "tensor",
+    "block.x", "block.y", "block.z", "thread.x", "thread.y", "thread.z", "thread", "warp", "lane",
+]  # fmt: skip
+Space: TypeAlias = Literal["param", "heap", "stack", "registers", "shared"]
+BLOCKS: frozenset[str] = frozenset(("block.x", "block.y", "block.z"))
+THREADS: frozenset[str] = frozenset(("thread.x", "thread.y", "thread.z", "thread", "warp", "lane"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +241,9 @@ class Buffer:
     param      given by the caller; no two parameters overlap unless both are only read
     heap       scratch; placed in the caller's workspace (one copy per thread when allocated inside a parallel loop)
     stack      small scratch, of constant extents
-    registers  constant extents; every access has a constant address once unrolled, so the emitter keeps the elements as SSA values
+    registers  constant extents; every access has a constant address once unrolled, so the emitter keeps the elements as SSA values;
+               on a graphics processor every thread has its own
+    shared     one for each block of a graphics processor, constant extents
     """
 
     name: str
@@ -258,6 +272,8 @@ class Store:
     value: Expr
     stream: bool = False
     """Non-temporal: the data is not read again soon."""
+    across: bool = False
+    """A reduction over the threads of the loop around, made by `codegen.gpu.reduce` before every thread got cells of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,7 +316,12 @@ class Require:
     code: int
 
 
-Stmt: TypeAlias = For | Store | Let | If | Alloc | Prefetch | Require
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """No thread of the block goes on before all have come here. Stands where all of them come, the same number of times."""
+
+
+Stmt: TypeAlias = For | Store | Let | If | Alloc | Prefetch | Require | Barrier
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from codegen.errors import InternalError
 from codegen.loops.nodes import (
     Add,
     Alloc,
+    Barrier,
     Binary,
     Buffer,
     Call,
@@ -123,8 +124,8 @@ class _Builder(Transformer[Token, Any]):
     def for_(self, var: str, lo: Index, hi: Index, kind: Any, extent: Token | None, body: tuple[Stmt, ...]) -> For:
         return For(var, lo, hi, body, str(kind) if kind else "serial", int(extent) if extent else None)  # type: ignore[arg-type]
 
-    def store(self, buffer: str, index: tuple[Index, ...], value: Expr, stream: Token | None) -> Store:
-        return Store(buffer, index, value, stream is not None)
+    def store(self, buffer: str, index: tuple[Index, ...], value: Expr, stream: Token | None, across: Token | None) -> Store:
+        return Store(buffer, index, value, stream is not None, across is not None)
 
     def let(self, name: str, value: Expr) -> Let:
         return Let(name, value)
@@ -140,6 +141,9 @@ class _Builder(Transformer[Token, Any]):
 
     def require(self, cond: Expr, code: Token) -> Require:
         return Require(cond, int(code))
+
+    def barrier(self) -> Barrier:
+        return Barrier()
 
     # -- index expressions
 

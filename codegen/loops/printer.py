@@ -23,6 +23,7 @@ from codegen.dtypes import DTYPES
 from codegen.loops.nodes import (
     Add,
     Alloc,
+    Barrier,
     Binary,
     BinaryOp,
     Buffer,
@@ -58,8 +59,9 @@ from codegen.loops.nodes import (
 )
 
 _WORDS = """
-    func out for in serial parallel unroll vector tensor alloc param heap stack registers align let if else prefetch write locality
-    require stream true false and or not min max abs fma dot select index value sat inf nan
+    func out for in serial parallel unroll vector tensor
+    alloc param heap stack registers shared align let if else prefetch
+    write locality require barrier across stream true false and or not min max abs fma dot select index value sat inf nan
 """
 KEYWORDS = frozenset(_WORDS.split())
 _RESERVED = KEYWORDS | DTYPES.keys()
@@ -97,8 +99,9 @@ def show_stmt(s: Stmt, indent: str = "") -> str:
         case For(var, lo, hi, body, kind, extent):
             mark = "" if kind == "serial" and extent is None else f" {kind}" if extent is None else f" {kind} {extent}"
             return f"for {_name(var)} in {show_index(lo)} .. {show_index(hi)}{mark} {_block(body, indent)}"
-        case Store(buffer, index, value, stream):
-            return f"{_name(buffer)}{_subscript(index)} = {show_expr(value)}{' stream' if stream else ''}"
+        case Store(buffer, index, value, stream, across):
+            marks = f"{' stream' if stream else ''}{' across' if across else ''}"
+            return f"{_name(buffer)}{_subscript(index)} = {show_expr(value)}{marks}"
         case Let(name, value):
             return f"let {_name(name)} = {show_expr(value)}"
         case If(cond, then, orelse):
@@ -110,6 +113,8 @@ def show_stmt(s: Stmt, indent: str = "") -> str:
             return f"prefetch {'write ' if write else ''}{_name(buffer_name)}{_subscript(index)} locality {locality}"
         case Require(cond, code):
             return f"require {show_expr(cond)} else {code}"
+        case Barrier():
+            return "barrier"
         case _:
             assert_never(s)
 

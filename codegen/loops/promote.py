@@ -36,6 +36,7 @@ from codegen.dtypes import i64
 from codegen.loops.indices import Algebra, affine, difference
 from codegen.loops.nodes import (
     Alloc,
+    Barrier,
     Buffer,
     Compare,
     Const,
@@ -129,7 +130,7 @@ def _accesses(block: tuple[Stmt, ...], path: tuple[For, ...] = (), guarded: bool
             case Store():
                 yield from (_Access(load, path, guarded) for load in loads(s))
                 yield _Access(s, path, guarded)
-            case Let() | Require() | Alloc() | Prefetch():
+            case Let() | Require() | Alloc() | Prefetch() | Barrier():
                 yield from (_Access(load, path, guarded) for load in loads(*children(s)))
             case _:
                 assert_never(s)

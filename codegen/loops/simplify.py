@@ -29,6 +29,7 @@ from codegen.loops.indices import Algebra, Poly, Range, affine, difference, rang
 from codegen.loops.nodes import (
     Add,
     Alloc,
+    Barrier,
     Binary,
     Call,
     Cast,
@@ -103,6 +104,8 @@ class _Simplifier:
             case Require(cond, code):
                 simple = values.expr(cond)
                 return () if simple == _TRUE else (Require(simple, code),)
+            case Barrier():
+                return (s,)
             case _:
                 assert_never(s)
 

@@ -16,6 +16,7 @@ from codegen.loops import dots
 from codegen.loops.nodes import (
     Add,
     Alloc,
+    Barrier,
     Binary,
     Buffer,
     Call,
@@ -342,6 +343,8 @@ def _check_stmt(s: Stmt, scope: _Scope) -> _Scope:
             _expect_bool(cond, env)
             if code <= 0:
                 _fail(f"`{show_stmt(s)}` returns a code that is not positive")
+        case Barrier():
+            pass
         case _:
             assert_never(s)
     return scope

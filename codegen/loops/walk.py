@@ -13,6 +13,7 @@ from typing import TypeAlias, TypeVar, assert_never, overload
 from codegen.loops.nodes import (
     Add,
     Alloc,
+    Barrier,
     Binary,
     Buffer,
     Call,
@@ -136,6 +137,8 @@ def map_stmt(s: Stmt, index: OnIndex, expr: OnExpr, stmt: OnStmt) -> Stmt:
         case Require(cond, code):
             new_cond = expr(cond)
             return s if new_cond is cond else Require(new_cond, code)
+        case Barrier():
+            return s
         case _:
             assert_never(s)
 
@@ -158,7 +161,7 @@ def _each(items, f):  # type: ignore[no-untyped-def]  # the overloads type it
 def children(node: Node) -> tuple[Node, ...]:
     """Return the direct children of `node` in the order in which they are evaluated."""
     match node:
-        case Int() | Var() | Const() | Name():
+        case Int() | Var() | Const() | Name() | Barrier():
             return ()
         case Add(lhs, rhs) | Mul(lhs, rhs) | FloorDiv(lhs, rhs) | Mod(lhs, rhs) | Min(lhs, rhs) | Max(lhs, rhs):
             return (lhs, rhs)
@@ -239,7 +242,7 @@ def binders(*block: Stmt) -> Iterator[str]:
                 yield name
             case If(_, then, orelse):
                 yield from binders(*then, *orelse)
-            case Store() | Prefetch() | Require():
+            case Store() | Prefetch() | Require() | Barrier():
                 pass
             case _:
                 assert_never(s)
@@ -321,7 +324,7 @@ def substitute(e: Node, env: Mapping[str, Index]) -> Node:
     match e:
         case Int() | Var() | Add() | Mul() | FloorDiv() | Mod() | Min() | Max() | ValueIndex():
             return substitute_index(e, env)
-        case For() | Store() | Let() | If() | Alloc() | Prefetch() | Require():
+        case For() | Store() | Let() | If() | Alloc() | Prefetch() | Require() | Barrier():
             return substitute_stmt(e, env)
         case _:
             return substitute_expr(e, env)

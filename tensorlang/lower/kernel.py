@@ -18,6 +18,7 @@ from codegen.dtypes import DType, bool_, compute_dtype, i64
 from codegen.loops import nodes as loops
 from polyhedral import loops as scanned
 from polyhedral.expr import Name as AffineName
+from polyhedral.model import THREADS
 from polyhedral.nest import Nest
 from polyhedral.region import footprint
 from polyhedral.scan import scan
@@ -33,6 +34,9 @@ from tensorlang.tensor import affine
 from tensorlang.tensor import nodes as tensor
 from tensorlang.tensor.scop import Accumulator, StatementInfo
 from tensorlang.tensor.walk import tensor_table
+
+_STATIC = THREADS | {"unroll", "vector", "tensor"}
+"""Marks of loops whose number of iterations has a constant bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +98,7 @@ def _block(kernel: _Kernel, nodes: tuple[scanned.Node, ...], open_loops: tuple[s
                 inner = (*open_loops, name)
                 stmts = (*_allocations(kernel, inner), *_prefetches(kernel, node, inner), *_block(kernel, body, inner))
                 var = kernel.names.of("loop", name)
-                if mark in ("unroll", "vector", "tensor"):
+                if mark in _STATIC:
                     extent = _declared_extent(kernel, name) if extent is None else extent
                     if extent is None:
                         raise InternalError("lower", f"the {mark} loop `{name}` has no constant extent")

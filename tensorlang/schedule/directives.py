@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from tensorlang.diagnostics import error
 from tensorlang.schedule import operands
+from tensorlang.schedule.bind import bind
 from tensorlang.schedule.copies import layout_directive, pack_directive
 from tensorlang.schedule.loops import fuse, lowest, mark_as, order, reverse, shift, skew, split, tile
 from tensorlang.schedule.plan import Change, full
@@ -119,6 +120,7 @@ TABLE: dict[str, Callable[[State, syntax.Directive], None]] = {
     "unroll": mark_as("unroll"),
     "vectorize": mark_as("vector"),
     "parallel": mark_as("parallel"),
+    "bind": bind,
     "tensorize": tensorize,
     "at": _at,
     "root": _root,
@@ -137,4 +139,4 @@ TABLE: dict[str, Callable[[State, syntax.Directive], None]] = {
 DIRECTIVES = frozenset(TABLE)
 
 
-LATER = {"cache", "bind", "stages", "specialize", "predicate", "raster", "persistent", "split_k", "tail", "assume"}
+LATER = {"cache", "stages", "specialize", "predicate", "raster", "persistent", "split_k", "tail", "assume"}

@@ -87,6 +87,10 @@ class Schedule:
     def parallel(self, *loops: str) -> Schedule:
         return self.then(_directive("parallel", loops))
 
+    def bind(self, *loops: str, to: str | Sequence[str]) -> Schedule:
+        """Give the iterations of `loops` to the blocks or threads of a graphics processor: `block.x`, `thread.y`, `warp`, `lane`, …"""
+        return self.then(_directive("bind", loops, [("to", [to] if isinstance(to, str) else list(to))]))
+
     def stream(self, *tensors: str) -> Schedule:
         """Write tensors past the caches."""
         return self.then(_directive("stream", tensors))

@@ -1,0 +1,236 @@
+"""Expressions of the loop IR as C text. Arithmetic that C does differently calls functions of the prelude, named by type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import assert_never
+
+import numpy as np
+
+from codegen.dtypes import DType, bool_, f32, f64, i64
+from codegen.errors import InternalError
+from codegen.gpu.names import Identifiers
+from codegen.loops.indices import Algebra
+from codegen.loops.nodes import (
+    Add,
+    Binary,
+    Call,
+    Cast,
+    Compare,
+    Const,
+    Dot,
+    Expr,
+    FloorDiv,
+    Fma,
+    Index,
+    IndexValue,
+    Int,
+    Load,
+    Max,
+    Min,
+    Mod,
+    Mul,
+    Name,
+    Select,
+    Unary,
+    ValueIndex,
+    Var,
+)
+from codegen.loops.printer import show_expr
+from codegen.loops.verify import Env, dtype_of
+
+_SUM, _PRODUCT, _ATOM = 11, 12, 14
+_C_LEVELS = {"||": 1, "&&": 2, "==": 6, "!=": 6, "<": 7, "<=": 7, ">": 7, ">=": 7}
+_BITS = {"bitand": "&", "bitor": "|", "bitxor": "^"}
+
+
+@dataclass(frozen=True, slots=True)
+class Printer:
+    """What expressions are printed with: types of names, ranges of indices, how a load is written. `wide`: indices are 64-bit."""
+
+    env: Env
+    algebra: Algebra
+    names: Identifiers
+    load: Callable[[Load, Printer], str]
+    wide: bool = False
+    put: Mapping[Expr, str] = field(default_factory=dict)
+    """Expressions that have a name already."""
+
+    @property
+    def integer(self) -> str:
+        """Return the type of indices."""
+        return "tl_i64" if self.wide else "int"
+
+    # ------------------------------------------------------------ indices
+
+    def index(self, e: Index, level: int = 0) -> str:
+        """Return `e` in its simplest form."""
+        return self._index(self.algebra.simplify(e), level)
+
+    def _index(self, e: Index, level: int) -> str:
+        suffix = "i64" if self.wide else "i32"
+        match e:
+            case Int(value):
+                return str(value) if value >= 0 else f"({value})"
+            case Var(name):
+                return self.names(name)
+            case Add(lhs, Int(value)) if value < 0:
+                return _parens(f"{self._index(lhs, _SUM)} - {-value}", level > _SUM)
+            case Add(lhs, Mul(Int(-1), factor)):
+                return _parens(f"{self._index(lhs, _SUM)} - {self._index(factor, _PRODUCT)}", level > _SUM)
+            case Add(lhs, Mul(Int(scale), factor)) if scale < 0:
+                return _parens(f"{self._index(lhs, _SUM)} - {-scale} * {self._index(factor, _ATOM)}", level > _SUM)
+            case Add(lhs, rhs):
+                return _parens(f"{self._index(lhs, _SUM)} + {self._index(rhs, _SUM)}", level > _SUM)
+            case Mul(lhs, rhs):
+                return _parens(f"{self._index(lhs, _PRODUCT)} * {self._index(rhs, _ATOM)}", level > _PRODUCT)
+            case FloorDiv(lhs, Int(divisor)) if self._natural(lhs):
+                return _parens(f"{self._index(lhs, _PRODUCT)} / {divisor}", level > _PRODUCT)
+            case Mod(lhs, Int(divisor)) if self._natural(lhs):
+                return _parens(f"{self._index(lhs, _PRODUCT)} % {divisor}", level > _PRODUCT)
+            case FloorDiv(lhs, rhs):
+                return f"tl_floordiv_{suffix}({self._index(lhs, 0)}, {self._index(rhs, 0)})"
+            case Mod(lhs, rhs):
+                return f"tl_floormod_{suffix}({self._index(lhs, 0)}, {self._index(rhs, 0)})"
+            case Min(lhs, rhs):
+                return f"tl_min_{suffix}({self._index(lhs, 0)}, {self._index(rhs, 0)})"
+            case Max(lhs, rhs):
+                return f"tl_max_{suffix}({self._index(lhs, 0)}, {self._index(rhs, 0)})"
+            case ValueIndex(value):
+                return f"({self.integer}){self.expr(value, _ATOM)}"
+            case _:
+                assert_never(e)
+
+    def _natural(self, e: Index) -> bool:
+        lo = self.algebra.range_of(e)[0]
+        return lo is not None and lo >= 0
+
+    # ------------------------------------------------------------ values
+
+    def type_of(self, e: Expr) -> DType:
+        return dtype_of(e, self.env)
+
+    def expr(self, e: Expr, level: int = 0) -> str:
+        """Return `e`, in parentheses when it binds less tightly than `level`."""
+        if e in self.put:
+            return self.put[e]
+        match e:
+            case Const():
+                return constant(e)
+            case Load():
+                return self.load(e, self)
+            case IndexValue(index):
+                return f"(tl_i64)({self.index(index)})"
+            case Name(name):
+                return self.names(name)
+            case Unary(op, value):
+                return self._unary(op, value, level)
+            case Binary(op, lhs, rhs):
+                return self._binary(op, lhs, rhs, level)
+            case Compare(op, IndexValue(lhs), IndexValue(rhs)):
+                own = _C_LEVELS[op]
+                return _parens(f"{self.index(lhs, own + 1)} {op} {self.index(rhs, own + 1)}", level > own)
+            case Compare(op, lhs, rhs):
+                own = _C_LEVELS[op]
+                return _parens(f"{self.expr(lhs, own + 1)} {op} {self.expr(rhs, own + 1)}", level > own)
+            case Select(cond, then, orelse):
+                return _parens(f"{self.expr(cond, 3)} ? {self.expr(then, 3)} : {self.expr(orelse, 2)}", level > 0)
+            case Cast(dtype, value, saturate):
+                return self._cast(dtype, value, saturate)
+            case Call(fn, args):
+                return f"tl_{fn}_{self.type_of(args[0])}({', '.join(self.expr(a) for a in args)})"
+            case Fma(a, b, c):
+                return f"tl_fma_{self.type_of(c)}({self.expr(a)}, {self.expr(b)}, {self.expr(c)})"
+            case Dot():
+                raise InternalError("gpu", f"`{show_expr(e)}`: dot products of narrow elements are not supported yet on a GPU")
+            case _:
+                assert_never(e)
+
+    def _unary(self, op: str, value: Expr, level: int) -> str:
+        dtype = self.type_of(value)
+        match op:
+            case "not":
+                return f"!{self.expr(value, _ATOM)}"
+            case "bitnot" if dtype == bool_:
+                return f"!{self.expr(value, _ATOM)}"
+            case "bitnot":
+                return f"(tl_{dtype})~{self.expr(value, _ATOM)}"
+            case "neg" if dtype.is_float:
+                return _parens(f"-{self.expr(value, _ATOM)}", level > 13)
+            case "neg":
+                return f"(tl_{dtype})(0 - ({_unsigned(dtype)}){self.expr(value, _ATOM)})"
+            case "abs" if dtype.kind == "uint":
+                return self.expr(value, level)
+            case _:
+                return f"tl_abs_{dtype}({self.expr(value)})"
+
+    def _binary(self, op: str, lhs: Expr, rhs: Expr, level: int) -> str:
+        dtype = self.type_of(lhs)
+        match op:
+            case "and" | "or":
+                sign = "&&" if op == "and" else "||"
+                own = _C_LEVELS[sign]
+                return _parens(f"{self.expr(lhs, own)} {sign} {self.expr(rhs, own + 1)}", level > own)
+            case "+" | "-" | "*" | "/" if dtype.is_float:
+                own = _PRODUCT if op in "*/" else _SUM
+                return _parens(f"{self.expr(lhs, own)} {op} {self.expr(rhs, own + 1)}", level > own)
+            case "+" | "-" | "*":
+                unsigned = _unsigned(dtype)
+                return f"(tl_{dtype})(({unsigned}){self.expr(lhs, _ATOM)} {op} ({unsigned}){self.expr(rhs, _ATOM)})"
+            case "bitand" | "bitor" | "bitxor":
+                return f"(tl_{dtype})({self.expr(lhs, _ATOM)} {_BITS[op]} {self.expr(rhs, _ATOM)})"
+            case _:
+                fn = {"//": "floordiv", "%": "floormod"}.get(op, op)
+                return f"tl_{fn}_{dtype}({self.expr(lhs)}, {self.expr(rhs)})"
+
+    def _cast(self, dtype: DType, value: Expr, saturate: bool) -> str:
+        source = self.type_of(value)
+        text = self.expr(value)
+        if source == dtype:
+            return text
+        if dtype == bool_:
+            return f"({self.expr(value, 7)} != 0)"
+        if source == bool_ or (source.is_integer and dtype.is_float and dtype.bits >= 32):
+            return f"(tl_{dtype}){self.expr(value, _ATOM)}" if not (dtype.is_float and dtype.bits < 32) else f"tl_{dtype}_from_f32({text})"
+        if source.is_integer and dtype.is_integer and not saturate:
+            return f"(tl_{dtype}){self.expr(value, _ATOM)}"
+        if {source, dtype} == {f32, f64}:
+            return f"(tl_{dtype}){self.expr(value, _ATOM)}"
+        if source.is_float and source.bits < 32 and dtype not in (f32, f64):
+            return f"tl_{dtype}_from_f32{'_sat' if saturate and dtype.is_float else ''}(tl_f32_from_{source}({text}))"
+        if source.is_integer and dtype.is_float:
+            return f"tl_{dtype}_from_f32((tl_f32){self.expr(value, _ATOM)})"
+        saturating = saturate and (dtype.is_float or source.is_integer)
+        return f"tl_{dtype}_from_{source}{'_sat' if saturating else ''}({text})"
+
+
+def constant(e: Const) -> str:
+    """Return a literal that C reads back as `e`."""
+    dtype = e.dtype
+    if dtype == bool_:
+        return "true" if e.value else "false"
+    if dtype.is_integer:
+        suffix = {"i64": "ll", "u64": "ull", "u32": "u"}.get(dtype.name, "")
+        if dtype == i64 and e.value == -(1 << 63):
+            return "(-9223372036854775807ll - 1)"
+        text = f"{int(e.value)}{suffix}"
+        return f"({text})" if e.value < 0 else text
+    value = float(e.value)
+    if dtype.bits < 32:
+        return f"tl_{dtype}_from_f32({constant(Const(value, f32))})"
+    short = "f" if dtype == f32 else ""
+    if np.isnan(value):
+        return f"TL_NAN_{dtype.name.upper()}"
+    if np.isinf(value):
+        return f"TL_INF_{dtype.name.upper()}" if value > 0 else f"(-TL_INF_{dtype.name.upper()})"
+    text = repr(value) if len(repr(value)) <= 9 else value.hex()
+    return f"({text}{short})" if text.startswith("-") else f"{text}{short}"
+
+
+def _unsigned(dtype: DType) -> str:
+    return "tl_u64" if dtype.bits == 64 else "tl_u32"
+
+
+def _parens(text: str, wanted: bool) -> str:
+    return f"({text})" if wanted else text

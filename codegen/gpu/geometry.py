@@ -1,0 +1,94 @@
+"""Which thread of a block runs what.
+
+A block's threads are numbered from 0. A place is a digit of that number: `lane` is its remainder by 32, `warp` what is left, `thread.x`
+its remainder by the extent of x, and so on. A statement runs on the threads whose digits are those of the loops around it; what it
+stores to memory that others see is stored once, by those of them whose other digits are 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from codegen.errors import InternalError
+from codegen.loops.nodes import THREADS, For, LoopKind, Stmt
+from codegen.loops.walk import walk
+
+WARP = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Digit:
+    """`number // stride % extent`; `extent` None: not bounded, the most significant one."""
+
+    stride: int
+    extent: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """The threads of a block: how many, and the extents of x and y that other digits are counted by."""
+
+    threads: int
+    x: int = 1
+    y: int = 1
+
+    def digit(self, place: LoopKind) -> Digit:
+        """Return what a loop over `place` counts."""
+        match place:
+            case "thread":
+                return Digit(1, None)
+            case "lane":
+                return Digit(1, WARP)
+            case "warp":
+                return Digit(WARP, None)
+            case "thread.x":
+                return Digit(1, self.x)
+            case "thread.y":
+                return Digit(self.x, self.y)
+            case "thread.z":
+                return Digit(self.x * self.y, None)
+            case _:
+                raise InternalError("gpu", f"`{place}` is no place of a thread")
+
+    def span(self, place: LoopKind) -> int:
+        """Return how many values the digit of `place` has in this block."""
+        digit = self.digit(place)
+        most = -(-self.threads // digit.stride)
+        return most if digit.extent is None else min(digit.extent, most)
+
+    def gaps(self, places: frozenset[LoopKind]) -> tuple[tuple[int | None, int], ...]:
+        """Return (m, n) for each run of digits that `places` leave out: it is 0 where `number % m < n` (m None: `number < n`)."""
+        out: list[tuple[int | None, int]] = []
+        end = 1
+        for digit in sorted((self.digit(p) for p in places), key=lambda d: d.stride):
+            if digit.stride > end:
+                out.append((digit.stride, end))
+            if digit.extent is None:
+                return tuple(out)
+            end = max(end, digit.stride * digit.extent)
+        return (*out, (None, end)) if end < self.threads else tuple(out)
+
+
+def geometry(body: tuple[Stmt, ...]) -> Geometry:
+    """Return the least block in which the loops of `body` find their threads."""
+    extents = dict(_extents(body))
+    x, y, z = (extents.get(place, 1) for place in ("thread.x", "thread.y", "thread.z"))
+    warps = extents.get("warp", 1 if "lane" in extents else 0)
+    return Geometry(max(x * y * z, WARP * warps, extents.get("thread", 1)), x, y)
+
+
+def _extents(body: tuple[Stmt, ...]) -> Iterator[tuple[LoopKind, int]]:
+    """Yield the greatest extent of the loops over each place."""
+    found: dict[LoopKind, int] = {}
+    for node in walk(*body):
+        if isinstance(node, For) and node.kind in THREADS:
+            if node.extent is None:
+                raise InternalError("gpu", f"the loop `{node.var}` over threads has no constant extent")
+            found[node.kind] = max(found.get(node.kind, 1), node.extent)
+    yield from found.items()
+
+
+def places_of(loops: tuple[For, ...]) -> Mapping[LoopKind, For]:
+    """Return the loops over threads among `loops`, by place."""
+    return {loop.kind: loop for loop in loops if loop.kind in THREADS}

@@ -1,0 +1,122 @@
+"""A function as a sequence of launches: what stands at its top level, one after the other, each with the blocks that run it.
+
+alloc h: f32[N] heap                   scratch h[N]
+for io in 0 .. N // 256 block.x {      launch (N // 256) blocks of 256 threads
+    for ii in 0 .. 256 thread.x { … }      { … }
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from codegen.errors import InternalError
+from codegen.gpu.geometry import Geometry, geometry
+from codegen.loops.indices import range_of
+from codegen.loops.nodes import BLOCKS, Add, Alloc, Barrier, Buffer, For, Function, Index, Int, LoopKind, Mul, Prefetch, Stmt
+from codegen.loops.simplify import simplify_index
+from codegen.loops.walk import free_vars, walk
+
+
+@dataclass(frozen=True, slots=True)
+class BlockLoop:
+    """`var` is `lo` more than the block's number along `place`; `count` is how many there are at most, over the function's sizes."""
+
+    var: str
+    place: LoopKind
+    lo: Index
+    hi: Index
+    count: Index
+
+    @property
+    def exact(self) -> bool:
+        """Whether every block of the grid has work."""
+        return self.count == simplify_index(Add(self.hi, Mul(Int(-1), self.lo)), {})
+
+
+@dataclass(frozen=True, slots=True)
+class BlockCode:
+    """What each block of one launch runs. `body` holds loops over threads and what stands around and between them."""
+
+    name: str
+    blocks: tuple[BlockLoop, ...]
+    body: tuple[Stmt, ...]
+
+    @property
+    def geometry(self) -> Geometry:
+        return geometry(self.body)
+
+
+@dataclass(frozen=True, slots=True)
+class Launches:
+    """A function cut into launches. `scratch` are the buffers it allocates outside of them."""
+
+    function: Function
+    scratch: tuple[Buffer, ...]
+    blocks: tuple[BlockCode, ...]
+
+    @property
+    def buffers(self) -> dict[str, Buffer]:
+        """Return what lies in the memory of the device, by name."""
+        return {b.name: b for b in (*self.function.params, *self.scratch)}
+
+
+def launches(function: Function) -> Launches:
+    """Return the launches of `function`, called after it."""
+    scratch: list[Buffer] = []
+    found: list[BlockCode] = []
+    for stmt in function.body:
+        match stmt:
+            case Alloc(buffer):
+                scratch.append(replace(buffer, space="heap", align=256))
+            case Prefetch() | Barrier():
+                pass
+            case _:
+                blocks, body = _peeled(stmt, frozenset(function.sizes))
+                found.append(BlockCode(f"{function.name}_{len(found)}", blocks, body))
+    return Launches(function, tuple(scratch), tuple(found))
+
+
+def _peeled(stmt: Stmt, sizes: frozenset[str]) -> tuple[tuple[BlockLoop, ...], tuple[Stmt, ...]]:
+    """Return the loops over blocks at the outside of `stmt`, and what stands inside."""
+    out: list[BlockLoop] = []
+    body: tuple[Stmt, ...] = (stmt,)
+    while len(body) == 1 and isinstance(body[0], For) and body[0].kind in BLOCKS:
+        loop = body[0]
+        if any(b.place == loop.kind for b in out):
+            raise InternalError("gpu", f"`{loop.var}` and a loop around it are both bound to {loop.kind}")
+        out.append(BlockLoop(loop.var, loop.kind, loop.lo, loop.hi, _count(loop, sizes)))
+        body = loop.body
+    inner = next((n for n in walk(*body) if isinstance(n, For) and n.kind in BLOCKS), None)
+    if inner is not None:
+        raise InternalError("gpu", f"the loop `{inner.var}` over blocks does not stand at the outside of its launch")
+    return tuple(out), body
+
+
+def _count(loop: For, sizes: frozenset[str]) -> Index:
+    """Return how many blocks `loop` needs, in terms of sizes alone."""
+    width = simplify_index(Add(loop.hi, Mul(Int(-1), loop.lo)), {})
+    if free_vars(width) <= sizes:
+        return width
+    most = loop.extent if loop.extent is not None else range_of(width, {})[1]
+    if most is None:
+        raise InternalError("gpu", f"how many blocks `{loop.var}` needs is not known before the launch")
+    return Int(most)
+
+
+def map_blocks(function: Function, rewritten: Callable[[tuple[Stmt, ...]], tuple[Stmt, ...]]) -> Function:
+    """Return `function` with `rewritten` applied to what each block of each launch runs."""
+
+    def stmt(s: Stmt) -> tuple[Stmt, ...]:
+        match s:
+            case For(kind=kind) if kind in BLOCKS:
+                return (replace(s, body=body(s.body)),)
+            case _:
+                return body((s,))
+
+    def body(inner: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        if len(inner) == 1 and isinstance(inner[0], For) and inner[0].kind in BLOCKS:
+            return stmt(inner[0])
+        return rewritten(inner)
+
+    return replace(function, body=tuple(new for s in function.body for new in ((s,) if isinstance(s, Alloc) else stmt(s))))

@@ -1,0 +1,28 @@
+"""From loops bound to blocks and threads to what each thread runs, short of barriers: reductions as trees, copies shared out, buffers in
+registers or shared."""
+
+from __future__ import annotations
+
+from codegen.gpu.cooperate import cooperate
+from codegen.gpu.geometry import geometry
+from codegen.gpu.launches import map_blocks
+from codegen.gpu.private import placed
+from codegen.gpu.reduce import trees
+from codegen.loops.nodes import Alloc, Function, Stmt
+from codegen.loops.simplify import simplify
+from codegen.loops.walk import Fresh
+
+
+def prepare(function: Function) -> Function:
+    """Return `function` with every loop of a block given to threads and every buffer of a block in its place.
+
+    Raises InternalError "not supported yet: …" for reductions and buffers that no pass knows how to spread."""
+    fresh = Fresh.of(function)
+    device = {p.name: p for p in function.params} | {s.buffer.name: s.buffer for s in function.body if isinstance(s, Alloc)}
+
+    def block(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        threads = geometry(body)
+        body = trees(body, threads, device, fresh)
+        return cooperate(placed(body, threads), threads, device, fresh)
+
+    return simplify(map_blocks(function, block))

@@ -1,0 +1,214 @@
+"""Where the buffers of a block live: in the registers of its threads, or in the memory they share.
+
+A buffer goes into registers where every access finds its element in the thread that it runs on: the subscripts are sums of what
+belongs to the thread and what does not, like digits of a number.
+
+    alloc acc: f32[64]            acc[4*ty + ii] for ty thread.y 16, ii unroll 4    ->  alloc acc: f32[4] registers, acc[ii]
+    alloc part: f32[1024]         part[t + 256*u] for t thread 256, u unroll 4      ->  alloc part: f32[4] registers, part[u]
+
+Everything else, where its extents are constant, is shared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from codegen.errors import InternalError
+from codegen.gpu.geometry import Geometry
+from codegen.loops.indices import affine
+from codegen.loops.nodes import THREADS, Add, Alloc, Buffer, Expr, For, If, Index, Int, Load, LoopKind, Mul, Stmt, Store, Var
+from codegen.loops.walk import children, map_expr, map_index, map_stmt
+
+REGISTERS = 256
+"""How many elements of one buffer a thread keeps to itself at most."""
+
+_Loops: TypeAlias = Mapping[str, For]
+
+
+@dataclass(frozen=True, slots=True)
+class _Access:
+    index: tuple[Index, ...]
+    loops: _Loops
+    """The loops between the allocation and the access."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Digits:
+    """How one subscript is cut: the thread's terms, largest first, and what remains between them as extents (above, …, below)."""
+
+    terms: tuple[tuple[LoopKind, int, int], ...]
+    """(place, coefficient, extent)"""
+    extents: tuple[int, ...]
+
+
+def placed(body: tuple[Stmt, ...], block: Geometry) -> tuple[Stmt, ...]:
+    """Return `body` with every buffer it allocates in `registers` (cut to what one thread has of it) or `shared`."""
+    return _block(body, block, inside=False)
+
+
+def _block(body: tuple[Stmt, ...], block: Geometry, *, inside: bool) -> tuple[Stmt, ...]:
+    out: list[Stmt] = []
+    rest = body
+    while rest:
+        stmt, rest = rest[0], rest[1:]
+        match stmt:
+            case Alloc(buffer):
+                new, rest = _home(buffer, rest, block, inside=inside)
+                out.append(Alloc(new))
+            case For():
+                within = inside or stmt.kind in THREADS
+                out.append(replace(stmt, body=_block(stmt.body, block, inside=within)))
+            case If():
+                then, orelse = (_block(part, block, inside=inside) for part in (stmt.then, stmt.orelse))
+                out.append(replace(stmt, then=then, orelse=orelse))
+            case _:
+                out.append(stmt)
+    return tuple(out)
+
+
+def _home(buffer: Buffer, rest: tuple[Stmt, ...], block: Geometry, *, inside: bool) -> tuple[Buffer, tuple[Stmt, ...]]:
+    shape = [e.value for e in buffer.shape if isinstance(e, Int)]
+    if len(shape) < len(buffer.shape):
+        raise InternalError("gpu", f"the extents of `{buffer.name}` inside a block are not constant")
+    accesses = list(_accesses(rest, buffer.name, {}))
+    cuts = [_cut(axis, extent, accesses, block) for axis, extent in enumerate(shape)]
+    kept = [c for c in cuts if c is not None]
+    count = 1
+    for cut in kept:
+        for extent in cut.extents:
+            count *= extent
+    if len(kept) == len(cuts) and count <= REGISTERS:
+        extents = [e for cut in kept for e in cut.extents]
+        wanted = [k for k, e in enumerate(extents) if e > 1]
+        new = replace(buffer, space="registers", shape=tuple(Int(extents[k]) for k in wanted))
+        return new, _redirected(rest, buffer.name, kept, wanted, block)
+    if inside:
+        if any(loop.kind in THREADS for a in accesses for loop in a.loops.values()):
+            raise InternalError("gpu", f"`{buffer.name}`, which each thread has of its own, is spread over threads")
+        return replace(buffer, space="stack"), rest
+    return replace(buffer, space="shared"), rest
+
+
+def _accesses(body: tuple[Stmt, ...], name: str, loops: _Loops) -> Iterator[_Access]:
+    """Yield every access to buffer `name` in `body`."""
+    for stmt in body:
+        if isinstance(stmt, For):
+            yield from _reads((stmt.lo, stmt.hi), name, loops)
+            yield from _accesses(stmt.body, name, {**loops, stmt.var: stmt})
+            continue
+        if isinstance(stmt, Store) and stmt.buffer == name:
+            yield _Access(stmt.index, loops)
+        parts = children(stmt)
+        yield from _reads(tuple(p for p in parts if not isinstance(p, Stmt)), name, loops)
+        yield from _accesses(tuple(p for p in parts if isinstance(p, Stmt)), name, loops)
+
+
+def _reads(nodes: tuple[object, ...], name: str, loops: _Loops) -> Iterator[_Access]:
+    pending = list(nodes)
+    while pending:
+        node = pending.pop()
+        if isinstance(node, Load) and node.buffer == name:
+            yield _Access(node.index, loops)
+        pending.extend(children(node))  # type: ignore[arg-type]
+
+
+def _cut(axis: int, extent: int, accesses: list[_Access], block: Geometry) -> _Digits | None:
+    """Return how subscript `axis` is cut, the same for all accesses, or None where it cannot be."""
+    found: set[tuple[tuple[LoopKind, int, int], ...]] = set()
+    for access in accesses:
+        form = affine(access.index[axis])
+        if form is None:
+            return None
+        terms: list[tuple[LoopKind, int, int]] = []
+        for atom, scale in form[0].items():
+            loop = access.loops.get(atom.name) if isinstance(atom, Var) else None
+            if loop is None or loop.lo != Int(0) or (loop.extent is None and loop.kind in THREADS):
+                return None
+            if loop.kind in THREADS:
+                terms.append((loop.kind, scale, block.span(loop.kind) if loop.extent is None else loop.extent))
+        found.add(tuple(sorted(terms, key=lambda t: -t[1])))
+    if len({tuple((place, scale) for place, scale, _ in terms) for terms in found}) > 1:
+        return None
+    cut = _digits(max(found, key=_spans, default=()), extent)
+    if cut is None or any(_local(access, axis, cut) is None for access in accesses):
+        return None
+    return cut
+
+
+def _spans(terms: tuple[tuple[LoopKind, int, int], ...]) -> list[int]:
+    return [extent for _, _, extent in terms]
+
+
+def _digits(terms: tuple[tuple[LoopKind, int, int], ...], extent: int) -> _Digits | None:
+    extents: list[int] = []
+    above = extent
+    for _, scale, count in terms:
+        whole = scale * count
+        if scale < 1 or (above > whole and above % whole and extents):
+            return None
+        extents.append(max(1, -(-above // whole)))
+        above = scale
+    return _Digits(terms, (*extents, above))
+
+
+def _local(access: _Access, axis: int, cut: _Digits) -> tuple[Index, ...] | None:
+    """Return what of the subscript is not the thread's, digit by digit, or None where the digits run into each other."""
+    form = affine(access.index[axis])
+    assert form is not None
+    left = {atom.name: scale for atom, scale in form[0].items() if isinstance(atom, Var) and access.loops[atom.name].kind not in THREADS}
+    constant = form[1]
+    out: list[Index] = []
+    units = [scale * count for _, scale, count in cut.terms] + [1]
+    for unit, most in zip(units, cut.extents, strict=True):
+        mine = {name: scale // unit for name, scale in left.items() if scale % unit == 0 and scale > 0}
+        here, constant = divmod(constant, unit)
+        left = {name: scale for name, scale in left.items() if name not in mine}
+        greatest = here
+        for name, scale in mine.items():
+            loop = access.loops[name]
+            if loop.kind not in ("unroll", "vector", "tensor") or loop.extent is None:
+                return None
+            greatest += scale * (loop.extent - 1)
+        if here < 0 or greatest >= most:
+            return None
+        digit: Index = Int(here)
+        for name, scale in mine.items():
+            term: Index = Var(name) if scale == 1 else Mul(Int(scale), Var(name))
+            digit = term if digit == Int(0) else Add(digit, term)
+        out.append(digit)
+    return None if left else tuple(out)
+
+
+def _redirected(rest: tuple[Stmt, ...], name: str, cuts: list[_Digits], wanted: list[int], block: Geometry) -> tuple[Stmt, ...]:
+    """Return `rest` with the accesses to `name` at the digits `wanted` of what each thread has of it."""
+
+    def place(index: tuple[Index, ...], loops: _Loops) -> tuple[Index, ...]:
+        digits: list[Index] = []
+        for axis, cut in enumerate(cuts):
+            found = _local(_Access(index, loops), axis, cut)
+            assert found is not None
+            digits += found
+        return tuple(digits[k] for k in wanted)
+
+    def rewritten(loops: _Loops, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        def index(e: Index) -> Index:
+            return map_index(e, index, expr)
+
+        def expr(e: Expr) -> Expr:
+            match map_expr(e, index, expr):
+                case Load(buffer, where) if buffer == name:
+                    return Load(name, place(where, loops))
+                case other:
+                    return other
+
+        def stmt(s: Stmt) -> Stmt:
+            if isinstance(s, For):
+                return replace(s, lo=index(s.lo), hi=index(s.hi), body=rewritten({**loops, s.var: s}, s.body))
+            new = map_stmt(s, index, expr, stmt)
+            return replace(new, index=place(new.index, loops)) if isinstance(new, Store) and new.buffer == name else new
+
+        return tuple(stmt(s) for s in body)
+
+    return rewritten({}, rest)

@@ -1,0 +1,197 @@
+"""Reductions over threads, as trees: every thread ends with the result, and the order of the sums is always the same.
+
+    for l in 0 .. 32 lane { acc[] = acc[] + part[] }        five exchanges between lanes
+
+Over more threads than a warp has it takes two trees and shared memory between them:
+
+    for t in 0 .. 256 thread { acc[] = acc[] + x }    →     alloc within: f32[8];  alloc across: f32[8]
+                                                            for w warp, l lane: within[w] = within[w] + x
+                                                            for w in 0 .. 8 warp { across[w] = within[w] }
+                                                            for l in 0 .. 8 lane { acc[] = acc[] + across[l] }
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from codegen.dtypes import DType
+from codegen.errors import InternalError
+from codegen.gpu.geometry import WARP, Geometry
+from codegen.loops.nodes import (
+    THREADS,
+    Add,
+    Alloc,
+    Binary,
+    BinaryOp,
+    Buffer,
+    Compare,
+    Const,
+    Expr,
+    Fma,
+    For,
+    If,
+    Index,
+    IndexValue,
+    Int,
+    Load,
+    LoopKind,
+    Mul,
+    Select,
+    Stmt,
+    Store,
+    Var,
+)
+from codegen.loops.printer import show_stmt
+from codegen.loops.verify import is_reduction
+from codegen.loops.walk import Fresh, free_vars, stores, substitute
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """`store` combines `value` of each thread by `op`; `identity` stands for threads without one. `width`: how many threads."""
+
+    store: Store
+    op: BinaryOp
+    value: Expr
+    identity: Const
+    width: int
+
+
+def tree(loop: For, block: Geometry, outside: Mapping[str, Buffer]) -> Tree | None:
+    """Return the reduction that `loop` is, or None when its threads do not meet in one cell. `outside`: buffers from around the loop."""
+    found = _meeting(loop, outside) if any(s.across for s in stores(*loop.body)) else None
+    if found is None:
+        return None
+    store, cond = found
+    if loop.extent is None or not fits(loop, block):
+        raise InternalError("gpu", f"a reduction over {loop.extent} threads along {loop.kind} is not supported yet")
+    op, value = _parts(store)
+    identity = Const(identity_of(op, outside[store.buffer].dtype), outside[store.buffer].dtype)
+    return Tree(store, op, value if cond is None else Select(cond, value, identity), identity, 1 << (loop.extent - 1).bit_length())
+
+
+def fits(loop: For, block: Geometry) -> bool:
+    """Tell whether the threads of `loop` are neighbours within warps."""
+    digit = block.digit(loop.kind)
+    if loop.extent is None or digit.stride != 1 or loop.extent > WARP:
+        return False
+    width = 1 << (loop.extent - 1).bit_length()
+    return digit.extent is None or digit.extent == width or digit.extent % WARP == 0 or loop.extent == digit.extent == width
+
+
+def _meeting(loop: For, outside: Mapping[str, Buffer]) -> tuple[Store, Expr | None] | None:
+    """Return the store in which the threads of `loop` meet, and the condition under which they do."""
+    meets = [s for s in stores(*loop.body) if s.buffer in outside and loop.var not in free_vars(*s.index) and is_reduction(s)]
+    match loop.body:
+        case _ if not meets:
+            return None
+        case (Store() as store,):
+            return store, None
+        case (If(cond, (Store() as store,), ()),):
+            return store, cond
+        case _:
+            raise InternalError("gpu", f"`{show_stmt(meets[0])}` beside other statements of a loop over threads is not supported yet")
+
+
+def trees(body: tuple[Stmt, ...], block: Geometry, outside: Mapping[str, Buffer], fresh: Fresh) -> tuple[Stmt, ...]:
+    """Return `body` with every reduction over threads marked as one, over more threads than a warp has as two."""
+    out: list[Stmt] = []
+    for stmt in body:
+        match stmt:
+            case For() if stmt.kind in THREADS and (found := _meeting(stmt, outside)) is not None:
+                fitting = (_marked(stmt, *found),) if fits(stmt, block) else _in_two(stmt, block, outside, fresh)
+                out += fitting
+            case For():
+                out.append(replace(stmt, body=trees(stmt.body, block, outside, fresh)))
+            case If(_, then, orelse):
+                parts = (trees(part, block, outside, fresh) for part in (then, orelse))
+                out.append(If(stmt.cond, *parts))
+            case Alloc(buffer):
+                outside = {**outside, buffer.name: buffer}
+                out.append(stmt)
+            case _:
+                out.append(stmt)
+    return tuple(out)
+
+
+def _marked(loop: For, store: Store, cond: Expr | None) -> For:
+    across = replace(store, across=True)
+    return replace(loop, body=(across,) if cond is None else (If(cond, (across,)),))
+
+
+def _in_two(loop: For, block: Geometry, outside: Mapping[str, Buffer], fresh: Fresh) -> list[Stmt]:
+    found = _meeting(loop, outside)
+    assert found is not None
+    store, cond = found
+    if block.digit(loop.kind) != block.digit("thread") or loop.extent is None or loop.extent > WARP * WARP:
+        raise InternalError("gpu", f"a reduction over {loop.extent} threads along {loop.kind} is not supported yet")
+    op, value = _parts(store)
+    dtype = outside[store.buffer].dtype
+    identity = Const(identity_of(op, dtype), dtype)
+    warps = -(-loop.extent // WARP)
+    within = Buffer(fresh("within"), dtype, (Int(warps),), "heap", 16)
+    across = Buffer(fresh("across"), dtype, (Int(warps),), "heap", 16)
+    w, u, v, lane, last = fresh("w"), fresh("w"), fresh("w"), fresh("l"), fresh("l")
+    number: Index = Add(loop.lo, Add(Mul(Int(WARP), Var(w)), Var(lane)))
+    mine = substitute(value if cond is None else Select(cond, value, identity), {loop.var: number})
+    if warps * WARP != loop.extent or not isinstance(loop.hi, Int):
+        mine = Select(Compare("<", IndexValue(number), IndexValue(loop.hi)), mine, identity)
+    there = Load(across.name, (Var(last),))
+    here, kept = Load(within.name, (Var(w),)), Load(within.name, (Var(v),))
+    return [
+        Alloc(within),
+        Alloc(across),
+        _loop(u, warps, "warp", Store(within.name, (Var(u),), identity)),
+        _loop(w, warps, "warp", _loop(lane, WARP, "lane", Store(within.name, (Var(w),), _apply(op, here, mine), across=True))),
+        _loop(v, warps, "warp", Store(across.name, (Var(v),), kept)),
+        _loop(last, warps, "lane", Store(store.buffer, store.index, _apply(op, Load(store.buffer, store.index), there), across=True)),
+    ]
+
+
+def _loop(var: str, extent: int, kind: LoopKind, body: Stmt) -> For:
+    return For(var, Int(0), Int(extent), (body,), kind, extent)
+
+
+def _apply(op: BinaryOp, a: Expr, b: Expr) -> Expr:
+    return Binary(op, a, b)
+
+
+def identity_of(op: BinaryOp, dtype: DType) -> float | int | bool:
+    """Return what changes nothing when combined with it by `op`."""
+    low, high = (-math.inf, math.inf) if dtype.is_float else _ends(dtype)
+    match op:
+        case "+" | "bitor" | "bitxor":
+            return 0.0 if dtype.is_float else 0
+        case "*":
+            return 1.0 if dtype.is_float else 1
+        case "min":
+            return high
+        case "max":
+            return low
+        case "or":
+            return False
+        case "and":
+            return True
+        case "bitand":
+            return -1 if dtype.kind == "int" else high
+        case _:
+            raise InternalError("gpu", f"`{op}` has no identity")
+
+
+def _ends(dtype: DType) -> tuple[int, int]:
+    return (-(1 << (dtype.bits - 1)), (1 << (dtype.bits - 1)) - 1) if dtype.kind == "int" else (0, (1 << dtype.bits) - 1)
+
+
+def _parts(store: Store) -> tuple[BinaryOp, Expr]:
+    here = Load(store.buffer, store.index)
+    match store.value:
+        case Binary(op, lhs, rest) if lhs == here and op != "-":
+            return op, rest
+        case Binary(op, rest, rhs) if rhs == here:
+            return op, rest
+        case Fma(a, b, c) if c == here:
+            return "+", Binary("*", a, b)
+        case _:
+            raise InternalError("gpu", f"`{show_stmt(store)}` over threads is not supported yet")

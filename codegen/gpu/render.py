@@ -1,0 +1,437 @@
+"""The one C renderer: launches as kernels over the vocabulary of the prelude (`codegen/gpu/prelude`).
+
+    for io in 0 .. 4 block.x {                      TL_KERNEL(256, 0) double_0(const tl_f32* TL_RESTRICT x, tl_f32* TL_RESTRICT y) {
+        for ii in 0 .. 256 thread.x {                   const int thread = tl_thread_x();
+            y[256*io + ii] = 2.0_f32 * x[…]      →      const int io = tl_block_x();
+        }                                               const int ii = thread;
+    }                                                   y[256 * io + ii] = 2.0f * x[256 * io + ii];
+                                                    }
+
+Loops over threads become values of the thread's number, with a condition where there are more threads than iterations. Buffers in registers
+are arrays with constant subscripts, those that are shared lie in one arena.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import assert_never
+
+from codegen.dtypes import DType
+from codegen.errors import InternalError
+from codegen.gpu.expressions import Printer
+from codegen.gpu.geometry import WARP, Digit, Geometry
+from codegen.gpu.launches import BlockCode, Launches
+from codegen.gpu.names import Identifiers
+from codegen.gpu.program import STATIC_SHARED, Kernel, Launch, Program, Scratch
+from codegen.gpu.reduce import Tree, tree
+from codegen.gpu.vectors import contiguous, width
+from codegen.loops.indices import Algebra, Range
+from codegen.loops.nodes import (
+    THREADS,
+    Add,
+    Alloc,
+    Barrier,
+    Buffer,
+    Expr,
+    For,
+    If,
+    Index,
+    Int,
+    Let,
+    Load,
+    LoopKind,
+    Mul,
+    Prefetch,
+    Require,
+    Stmt,
+    Store,
+    Var,
+)
+from codegen.loops.verify import Env, dtype_of
+from codegen.loops.walk import children, loads, stores, substitute, walk
+
+ALIGN = 16
+"""Bytes that the address of every buffer of the caller is a multiple of."""
+
+
+def render(found: Launches) -> Program:
+    """Return the kernels of `found` as text, with their launches."""
+    function = found.function
+    kernels = tuple(_kernel(found, block) for block in found.blocks)
+    launched = tuple(Launch(block.name, _grid(block)) for block in found.blocks)
+    scratch = tuple(Scratch(b.name, b.dtype, _elements(b)) for b in found.scratch)
+    return Program(function.name, tuple(p.name for p in function.params), function.sizes, kernels, launched, scratch)
+
+
+def _grid(block: BlockCode) -> tuple[Index, Index, Index]:
+    by = {loop.place: loop.count for loop in block.blocks}
+    return by.get("block.x", Int(1)), by.get("block.y", Int(1)), by.get("block.z", Int(1))
+
+
+def _elements(buffer: Buffer) -> Index:
+    total: Index = Int(1)
+    for extent in buffer.shape:
+        total = Mul(total, extent)
+    return total
+
+
+# ---------------------------------------------------------------- one kernel
+
+
+@dataclass(slots=True)
+class _Kernel:
+    """The text of a kernel as it grows."""
+
+    found: Launches
+    block: BlockCode
+    geometry: Geometry
+    names: Identifiers
+    wide: bool
+    lines: list[str] = field(default_factory=list)
+    indent: int = 1
+    shared_bytes: int = 0
+    shared: list[str] = field(default_factory=list)
+
+    def line(self, text: str) -> None:
+        self.lines.append("    " * self.indent + text)
+
+    @contextmanager
+    def braces(self, head: str) -> Iterator[None]:
+        self.line(f"{head} {{" if head else "{")
+        self.indent += 1
+        yield
+        self.indent -= 1
+        self.line("}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """Where in the kernel we are. `places` are the digits of the thread that loops around have bound."""
+
+    printer: Printer
+    buffers: dict[str, Buffer]
+    places: frozenset[LoopKind] = frozenset()
+    threads: frozenset[str] = frozenset()
+    """Variables of the loops over threads around."""
+
+    def with_loop(self, loop: For) -> _Scope:
+        algebra = self.printer.algebra.with_loop(loop.var, loop.lo, loop.hi, loop.extent)
+        printer = replace(self.printer, algebra=algebra, env=self.printer.env.with_index(loop.var))
+        if loop.kind in THREADS:
+            return replace(self, printer=printer, places=self.places | {loop.kind}, threads=self.threads | {loop.var})
+        return replace(self, printer=printer)
+
+
+def _kernel(found: Launches, block: BlockCode) -> Kernel:
+    buffers = [b for b in found.buffers.values() if b.name in _used(block.body)]
+    written = {s.buffer for s in stores(*block.body)}
+    sizes = found.function.sizes
+    names = Identifiers()
+    wide = bool(sizes) or any(_count(b) >= 1 << 31 for b in buffers)
+    kernel = _Kernel(found, block, _whole_warps(block.geometry), names, wide)
+    ranges: dict[str, Range] = dict.fromkeys(sizes, (0, None))
+    algebra = Algebra.of(ranges)
+    env = Env.of(found.function)
+    for buffer in found.scratch:
+        env = env.with_buffer(buffer)
+    for loop in block.blocks:
+        algebra = algebra.with_loop(loop.var, loop.lo, loop.hi)
+        env = env.with_index(loop.var)
+    printer = Printer(env, algebra, names, lambda load, at: _load(kernel, load, at), wide)
+    scope = _Scope(printer, {b.name: b for b in buffers})
+    checks = any(isinstance(n, Require) for n in walk(*block.body))
+    params = [f"{'' if b.name in written else 'const '}tl_{b.dtype}* TL_RESTRICT {names(b.name)}" for b in buffers]
+    params += [f"tl_i64 {names(s)}" for s in sizes]
+    params += ["tl_i32* status"] if checks else []
+    if checks and any(isinstance(n, Barrier) for n in walk(*block.body)):
+        raise InternalError("gpu", "a check of values beside a barrier is not supported yet")
+    _head(kernel, scope)
+    body = tuple(block.body)
+    _block(kernel, body, scope)
+    kernel.line("")
+    head = f"TL_KERNEL({kernel.geometry.threads}, 0) {block.name}({', '.join(params)}) {{"
+    shared = kernel.shared_bytes
+    arena = [] if not shared else [f"    TL_SHARED(shared, {shared});" if shared <= STATIC_SHARED else "    TL_SHARED_DYNAMIC(shared);"]
+    text = "\n".join([head, *arena, *(f"    {line}" for line in kernel.shared), *kernel.lines[:-1], "}", ""])
+    dims = (kernel.geometry.threads, 1, 1)
+    return Kernel(block.name, text, tuple(b.name for b in buffers), sizes, dims, shared, 0, checks)
+
+
+def _whole_warps(block: Geometry) -> Geometry:
+    """Return `block` with as many threads as make whole warps."""
+    return replace(block, threads=-(-block.threads // WARP) * WARP)
+
+
+def _count(buffer: Buffer) -> int:
+    total = 1
+    for extent in buffer.shape:
+        total *= extent.value if isinstance(extent, Int) else 1
+    return total
+
+
+def _used(body: tuple[Stmt, ...]) -> set[str]:
+    return {s.buffer for s in stores(*body)} | {load.buffer for load in loads(*body)}
+
+
+def _head(kernel: _Kernel, scope: _Scope) -> None:
+    """Write what every thread knows of itself: its number, and its block's place in the grid."""
+    p = scope.printer
+    kernel.line("const int thread = tl_thread_x();")
+    for loop in kernel.block.blocks:
+        number = f"tl_{loop.place.replace('.', '_')}()"
+        low = p.index(loop.lo, 11)
+        kernel.line(f"const {p.integer} {p.names(loop.var)} = {number if low == '0' else f'{low} + {number}'};")
+        if not loop.exact:
+            kernel.line(f"if ({p.names(loop.var)} >= {p.index(loop.hi, 8)}) return;")
+
+
+# ---------------------------------------------------------------- statements
+
+
+def _block(kernel: _Kernel, body: tuple[Stmt, ...], scope: _Scope) -> None:
+    for stmt in body:
+        scope = _stmt(kernel, stmt, scope)
+
+
+def _stmt(kernel: _Kernel, stmt: Stmt, scope: _Scope) -> _Scope:
+    """Write `stmt`; return the scope of what follows it in its block."""
+    p = scope.printer
+    match stmt:
+        case For(kind=kind) if kind in THREADS:
+            _over_threads(kernel, stmt, scope)
+        case For(kind="vector", extent=int(lanes)) if (n := width(stmt, lanes, p, scope.buffers)) > 1:
+            _vector(kernel, stmt, n, scope)
+        case For():
+            _loop(kernel, stmt, scope)
+        case Store():
+            _store(kernel, stmt, scope)
+        case Let(name, value):
+            dtype = dtype_of(value, p.env)
+            kernel.line(f"const tl_{dtype} {p.names(name)} = {p.expr(value)};")
+            return replace(scope, printer=replace(p, env=p.env.with_value(name, dtype)))
+        case If(cond, then, orelse):
+            with kernel.braces(f"if ({p.expr(cond)})"):
+                _block(kernel, then, scope)
+            if orelse:
+                with kernel.braces("else"):
+                    _block(kernel, orelse, scope)
+        case Alloc(buffer):
+            _alloc(kernel, buffer, scope)
+            env = p.env.with_buffer(buffer)
+            return replace(scope, printer=replace(p, env=env), buffers={**scope.buffers, buffer.name: buffer})
+        case Require(cond, code):
+            with kernel.braces(f"if (!({p.expr(cond)}))"):
+                kernel.line(f"tl_fail(status, {code});")
+                kernel.line("return;")
+        case Barrier():
+            kernel.line("tl_barrier();")
+        case Prefetch():
+            pass
+        case _:
+            assert_never(stmt)
+    return scope
+
+
+def _alloc(kernel: _Kernel, buffer: Buffer, scope: _Scope) -> None:
+    name = kernel.names(buffer.name)
+    if buffer.space == "shared":
+        offset = -(-kernel.shared_bytes // 16) * 16
+        kernel.shared.append(f"TL_SHARED_ARRAY(tl_{buffer.dtype}, {name}, shared, {offset}, {_count(buffer)});")
+        kernel.shared_bytes = offset + _count(buffer) * buffer.dtype.size_bytes
+    else:
+        sides = "".join(f"[{scope.printer.index(e)}]" for e in buffer.shape)
+        kernel.line(f"tl_{buffer.dtype} {name}{sides};")
+
+
+def _loop(kernel: _Kernel, loop: For, scope: _Scope) -> None:
+    p = scope.printer
+    var, inner = p.names(loop.var), scope.with_loop(loop)
+    lo, hi = p.index(loop.lo), p.index(loop.hi, 8)
+    unrolled = loop.kind in ("unroll", "vector", "tensor")
+    if unrolled:
+        kernel.line("TL_UNROLL")
+    if unrolled and loop.extent is not None and not isinstance(p.algebra.simplify(loop.hi), Int):
+        last = f"{p.index(loop.lo, 11)} + {loop.extent}" if lo != "0" else str(loop.extent)
+        with kernel.braces(f"for ({p.integer} {var} = {lo}; {var} < {last}; ++{var})"), kernel.braces(f"if ({var} < {hi})"):
+            _block(kernel, loop.body, inner)
+        return
+    with kernel.braces(f"for ({p.integer} {var} = {lo}; {var} < {hi}; ++{var})"):
+        _block(kernel, loop.body, inner)
+
+
+def _over_threads(kernel: _Kernel, loop: For, scope: _Scope) -> None:
+    """Write a loop over threads: each thread finds out which iteration is its own."""
+    p = scope.printer
+    reduction = tree(loop, kernel.geometry, p.env.buffers)
+    if reduction is not None:
+        _tree(kernel, loop, reduction, scope)
+        return
+    var, inner = p.names(loop.var), scope.with_loop(loop)
+    with kernel.braces(""):
+        _number(kernel, loop, scope)
+        guard = _guard(kernel, loop, p)
+        if guard is None:
+            _block(kernel, loop.body, inner)
+        else:
+            with kernel.braces(f"if ({var} < {guard})"):
+                _block(kernel, loop.body, inner)
+
+
+def _number(kernel: _Kernel, loop: For, scope: _Scope) -> None:
+    p = scope.printer
+    number = _digit(kernel.geometry.digit(loop.kind), kernel.geometry.threads)
+    low = p.index(loop.lo, 11)
+    kernel.line(f"const {p.integer} {p.names(loop.var)} = {number if low == '0' else f'{low} + {number}'};")
+
+
+def _guard(kernel: _Kernel, loop: For, p: Printer) -> str | None:
+    """Return the bound that the thread's number has to keep, or None where it does anyway."""
+    span = kernel.geometry.span(loop.kind)
+    lo, hi = p.algebra.simplify(loop.lo), p.algebra.simplify(loop.hi)
+    if lo == Int(0) and isinstance(hi, Int) and hi.value >= span:
+        return None
+    return p.index(loop.hi, 8)
+
+
+def _digit(digit: Digit, threads: int) -> str:
+    text = "thread" if digit.stride == 1 else f"thread / {digit.stride}"
+    if digit.extent is None or digit.stride * digit.extent >= threads:
+        return text
+    return f"{text} % {digit.extent}"
+
+
+def _store(kernel: _Kernel, store: Store, scope: _Scope) -> None:
+    p = scope.printer
+    buffer = scope.buffers[store.buffer]
+    with _once(kernel, buffer, scope):
+        kernel.line(f"{_place(buffer, store.index, p)} = {p.expr(store.value)};")
+
+
+@contextmanager
+def _once(kernel: _Kernel, buffer: Buffer, scope: _Scope) -> Iterator[None]:
+    """Let what is stored where other threads see it be stored by one thread."""
+    gaps = kernel.geometry.gaps(scope.places) if buffer.space not in ("registers", "stack") else ()
+    if not gaps:
+        yield
+        return
+    tests = " && ".join(f"thread {f'% {m} ' if m else ''}< {n}" if n > 1 else f"thread{f' % {m}' if m else ''} == 0" for m, n in gaps)
+    with kernel.braces(f"if ({tests})"):
+        yield
+
+
+def _tree(kernel: _Kernel, loop: For, reduction: Tree, scope: _Scope) -> None:
+    """Write a reduction over neighbouring threads: halves of them exchange what they have until all have all."""
+    p = scope.printer
+    store = reduction.store
+    buffer = scope.buffers[store.buffer]
+    dtype = buffer.dtype
+    inner = scope.with_loop(loop)
+    with kernel.braces(""):
+        _number(kernel, loop, scope)
+        guard = _guard(kernel, loop, p)
+        part = kernel.names.fresh("part")
+        value = inner.printer.expr(reduction.value)
+        if guard is not None:
+            value = f"{p.names(loop.var)} < {guard} ? {inner.printer.expr(reduction.value, 3)} : {p.expr(reduction.identity)}"
+        kernel.line(f"tl_{dtype} {part} = {value};")
+        step = reduction.width // 2
+        while step:
+            other = f"tl_shuffle_xor_{dtype}({part}, {step}, {WARP})"
+            kernel.line(f"{part} = {_combined(p, reduction.op, dtype, part, other)};")
+            step //= 2
+        with _once(kernel, buffer, scope):
+            place = _place(buffer, store.index, p)
+            kernel.line(f"{place} = {_combined(p, reduction.op, dtype, place, part)};")
+
+
+def _combined(p: Printer, op: str, dtype: DType, a: str, b: str) -> str:
+    if op in ("min", "max"):
+        return f"tl_{op}_{dtype}({a}, {b})"
+    if dtype.is_float:
+        return f"{a} {op} {b}"
+    sign = {"and": "&", "or": "|", "bitand": "&", "bitor": "|", "bitxor": "^"}.get(op, op)
+    return f"(tl_{dtype})({a} {sign} {b})"
+
+
+# ---------------------------------------------------------------- memory
+
+
+def _place(buffer: Buffer, index: tuple[Index, ...], p: Printer) -> str:
+    name = p.names(buffer.name)
+    if buffer.space in ("registers", "stack"):
+        return name + "".join(f"[{p.index(e)}]" for e in index)
+    return f"{name}[{p.index(offset(buffer, index))}]"
+
+
+def offset(buffer: Buffer, index: tuple[Index, ...]) -> Index:
+    """Return the number of an element in memory."""
+    total: Index = Int(0)
+    for extent, at in zip(buffer.shape, index, strict=True):
+        total = Add(Mul(total, extent), at)
+    return total
+
+
+def _load(kernel: _Kernel, load: Load, p: Printer) -> str:
+    return _place(p.env.buffers[load.buffer], load.index, p)
+
+
+def _vector(kernel: _Kernel, loop: For, lanes: int, scope: _Scope) -> None:
+    """Write a loop over lanes with loads and stores of `lanes` neighbours at once, where they are neighbours."""
+    assert loop.extent is not None
+    for start in range(0, loop.extent, lanes):
+        _lanes(kernel, loop, start, lanes, scope)
+
+
+def _lanes(kernel: _Kernel, loop: For, start: int, lanes: int, scope: _Scope) -> None:
+    p = scope.printer
+    first = Int(start)
+    lane = kernel.names.fresh("lane")
+    inner = scope.with_loop(loop)
+    put: dict[Expr, str] = {}
+    for load in dict.fromkeys(loads(*loop.body)):
+        buffer = scope.buffers[load.buffer]
+        if contiguous(buffer, load.index, loop.var, lanes, p):
+            name = kernel.names.fresh(p.names(load.buffer) + "_v")
+            at = p.index(offset(buffer, tuple(substitute(e, {loop.var: first}) for e in load.index)))
+            kernel.line(f"const tl_{buffer.dtype}x{lanes} {name} = tl_load_{buffer.dtype}x{lanes}({p.names(load.buffer)} + {at});")
+            put[load] = f"{name}.v[{lane}]"
+    wide = {
+        id(s): kernel.names.fresh(p.names(s.buffer) + "_v")
+        for s in loop.body
+        if isinstance(s, Store) and contiguous(scope.buffers[s.buffer], s.index, loop.var, lanes, p)
+    }
+    for s in loop.body:
+        if id(s) in wide and isinstance(s, Store):
+            kernel.line(f"tl_{scope.buffers[s.buffer].dtype}x{lanes} {wide[id(s)]};")
+    kernel.line("TL_UNROLL")
+    var = p.names(loop.var)
+    with kernel.braces(f"for (int {lane} = 0; {lane} < {lanes}; ++{lane})"):
+        if _mentions(loop, put):
+            kernel.line(f"const {p.integer} {var} = {f'{start} + ' if start else ''}{lane};")
+        at_lane = replace(inner, printer=replace(inner.printer, put=put))
+        for s in loop.body:
+            if id(s) in wide and isinstance(s, Store):
+                kernel.line(f"{wide[id(s)]}.v[{lane}] = {at_lane.printer.expr(s.value)};")
+            else:
+                at_lane = _stmt(kernel, s, at_lane)
+    for s in loop.body:
+        if id(s) in wide and isinstance(s, Store):
+            buffer = scope.buffers[s.buffer]
+            at = p.index(offset(buffer, tuple(substitute(e, {loop.var: first}) for e in s.index)))
+            with _once(kernel, buffer, scope):
+                kernel.line(f"tl_store_{buffer.dtype}x{lanes}({p.names(s.buffer)} + {at}, {wide[id(s)]});")
+
+
+def _mentions(loop: For, put: dict[Expr, str]) -> bool:
+    """Tell whether the lane's number is needed outside of the loads in `put`."""
+    pending: list[object] = list(loop.body)
+    while pending:
+        node = pending.pop()
+        if node in put:
+            continue
+        if node == Var(loop.var):
+            return True
+        pending.extend(children(node))  # type: ignore[arg-type]
+    return False

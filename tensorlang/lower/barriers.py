@@ -1,0 +1,339 @@
+"""Barriers: put where threads of a block would otherwise meet in a cell, and nowhere else.
+
+    for ko {                                          for ko {
+        for t thread { a_s[…] = a[…] }                    for t thread { a_s[…] = a[…] }
+                                              →           barrier                               # written before it is read
+        for t thread { acc[] += a_s[…] }                  for t thread { acc[] += a_s[…] }
+    }                                                     barrier                               # read before it is written again
+                                                      }
+
+Every pair of accesses of different threads to one cell, one of them writing, is found exactly (`polyhedral.threads`). A barrier goes
+between two that nothing separates, until there are none; then each barrier without which nothing would meet is taken out again. So every
+barrier that is left has two threads, a cell and sizes that need it: `exposed` names them when it is deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from codegen.gpu.geometry import Geometry
+from codegen.gpu.launches import BlockCode, launches, map_blocks
+from codegen.loops import nodes as loops
+from codegen.loops.walk import children
+from codegen.loops.walk import loads as loads_of
+from polyhedral import expr as sets
+from polyhedral.terms import all_of
+from polyhedral.threads import THREAD, Block, Clash, Moment, Touch
+from polyhedral.verdict import Unknown
+from tensorlang.diagnostics import InternalError
+
+Path = tuple[int, ...]
+"""Where a statement stands among those that all threads of a block run together: child numbers, outermost first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exposed:
+    """Two threads of a block touch one cell of `memory` with no barrier between them."""
+
+    memory: str
+    cell: tuple[int, ...]
+    threads: tuple[int, int]
+    sizes: Mapping[str, int]
+    """Sizes of the function, and the block's place in the grid."""
+
+    def __str__(self) -> str:
+        cell = ", ".join(map(str, self.cell))
+        where = ", ".join(f"{name} = {value}" for name, value in self.sizes.items())
+        first, second = self.threads
+        return f"threads {first} and {second} share `{self.memory}[{cell}]`{f' with {where}' if where else ''}"
+
+
+def with_barriers(function: loops.Function) -> loops.Function:
+    """Return `function`, whose blocks have their buffers in place, with the barriers that its threads need and no other."""
+    blocks = iter(launches(function).blocks)
+    device = set(launches(function).buffers)
+    return map_blocks(function, lambda body: _completed(replace(next(blocks), body=body), function.sizes, device))
+
+
+def exposed(function: loops.Function) -> Exposed | Unknown | None:
+    """Return two accesses that the barriers of `function` leave unordered; None when there are none."""
+    found = launches(function)
+    for block in found.blocks:
+        analysed = _analysed(block, function.sizes, set(found.buffers))
+        clash = analysed.block.exposed([_moment(analysed, path) for path in _barriers(block.body)])
+        if isinstance(clash, Unknown):
+            return clash
+        if clash is not None:
+            return _told(analysed, clash)
+    return None
+
+
+# ---------------------------------------------------------------- insertion
+
+
+def _completed(block: BlockCode, sizes: tuple[str, ...], device: set[str]) -> tuple[loops.Stmt, ...]:
+    analysed = _analysed(block, sizes, device)
+    placed: list[Path] = []
+    while (clash := analysed.block.exposed([_moment(analysed, path) for path in placed])) is not None:
+        if isinstance(clash, Unknown):
+            return _inserted(block.body, set(_everywhere(analysed)))
+        path = _between(analysed, clash)
+        if path is None or path in placed:
+            raise InternalError("barriers", f"{block.name}: {_told(analysed, clash)}, and no barrier can part them")
+        placed.append(path)
+    for path in list(placed):
+        others = [p for p in placed if p != path]
+        if analysed.block.exposed([_moment(analysed, p) for p in others]) is None:
+            placed = others
+    return _inserted(block.body, set(placed))
+
+
+def _between(analysed: _Analysed, clash: Clash) -> Path | None:
+    """Return where a barrier parts the two touches of a clash: before the later one, or at the end of the loop that carries it."""
+    first, second = clash.times
+    for level in range(0, len(first), 2):
+        path = tuple((p - 1) // 2 for p in second[:level:2])
+        if first[level] != second[level]:
+            return (*path, (second[level] - 1) // 2)
+        if level + 1 < len(first) and first[level + 1] != second[level + 1]:
+            inside = (*path, (second[level] - 1) // 2)
+            return (*inside, len(analysed.together[inside]))
+    return None
+
+
+def _everywhere(analysed: _Analysed) -> Iterator[Path]:
+    """Yield every place where a barrier can stand."""
+    for path, body in analysed.together.items():
+        yield from ((*path, k) for k in range(len(body) + bool(path)))
+
+
+def _inserted(body: tuple[loops.Stmt, ...], at: set[Path], here: Path = ()) -> tuple[loops.Stmt, ...]:
+    out: list[loops.Stmt] = []
+    for k, stmt in enumerate(body):
+        if (*here, k) in at:
+            out.append(loops.Barrier())
+        inside = (*here, k)
+        below = {p for p in at if p[: len(inside)] == inside and len(p) > len(inside)}
+        match stmt:
+            case loops.For() if below:
+                out.append(replace(stmt, body=_inserted(stmt.body, below, inside)))
+            case loops.If() if below:
+                out.append(replace(stmt, then=_inserted(stmt.then, below, inside)))
+            case _:
+                out.append(stmt)
+    return (*out, loops.Barrier()) if (*here, len(body)) in at else tuple(out)
+
+
+def _barriers(body: tuple[loops.Stmt, ...], here: Path = ()) -> Iterator[Path]:
+    """Yield where barriers stand, as places before statements."""
+    for k, stmt in enumerate(body):
+        match stmt:
+            case loops.Barrier():
+                yield (*here, k)
+            case loops.For():
+                yield from _barriers(stmt.body, (*here, k))
+            case loops.If():
+                yield from _barriers(stmt.then, (*here, k))
+            case _:
+                pass
+
+
+# ---------------------------------------------------------------- what the threads of a block touch
+
+
+@dataclass(frozen=True, slots=True)
+class _Around:
+    """The loops and conditions around a statement, as sets see them."""
+
+    variables: tuple[str, ...] = ()
+    when: tuple[sets.Cond, ...] = ()
+    time: tuple[sets.Expr, ...] = ()
+    places: frozenset[loops.LoopKind] = frozenset()
+
+
+@dataclass(slots=True)
+class _Analysed:
+    code: BlockCode
+    threads: Geometry
+    block: Block = field(init=False)
+    touches: list[Touch] = field(default_factory=list)
+    together: dict[Path, tuple[loops.Stmt, ...]] = field(default_factory=dict)
+    """Path → the statements of a block that all threads run together."""
+    around: dict[Path, _Around] = field(default_factory=dict)
+
+
+def _analysed(code: BlockCode, sizes: tuple[str, ...], device: set[str]) -> _Analysed:
+    analysed = _Analysed(code, code.geometry)
+    written = {s.buffer for s in _stores(code.body)}
+    shared = {s.buffer.name for s in _allocs(code.body) if s.buffer.space == "shared"}
+    collector = _Collector(analysed, shared | (device & written))
+    collector.together(code.body, (), _Around())
+    params = (*sizes, *(loop.var for loop in code.blocks))
+    bounds: list[sets.Cond] = []
+    for loop in code.blocks:
+        bounds += _bounds(loop.var, loop.lo, loop.hi)
+    analysed.block = Block(analysed.touches, params, all_of(*bounds), analysed.threads.threads)
+    return analysed
+
+
+@dataclass(slots=True)
+class _Collector:
+    analysed: _Analysed
+    memory: set[str]
+
+    def together(self, body: tuple[loops.Stmt, ...], path: Path, around: _Around) -> None:
+        """Note what stands where all threads are together, and what each of its statements touches."""
+        self.analysed.together[path] = body
+        self.analysed.around[path] = around
+        for k, stmt in enumerate(body):
+            at = replace(around, time=(*around.time, sets.Int(2 * k + 1)))
+            match stmt:
+                case loops.For(kind=kind) if kind not in loops.THREADS and _uniform(stmt.lo, stmt.hi):
+                    self._reads((stmt.lo, stmt.hi), at)
+                    inner = _inside(stmt, at, self.analysed.threads)
+                    self.together(stmt.body, (*path, k), replace(inner, time=(*at.time, sets.Name(stmt.var))))
+                case loops.If(cond, then, ()) if not any(True for _ in loads_of(cond)) and to_cond(cond) is not None:
+                    known = to_cond(cond)
+                    assert known is not None
+                    self.together(then, (*path, k), replace(at, when=(*at.when, known), time=(*at.time, sets.Int(0))))
+                case _:
+                    self._apart(stmt, at)
+
+    def _apart(self, stmt: loops.Stmt, around: _Around) -> None:
+        """Note what `stmt` touches, whose threads go through it each on its own."""
+        match stmt:
+            case loops.For():
+                self._reads((stmt.lo, stmt.hi), around)
+                inner = _inside(stmt, around, self.analysed.threads)
+                for s in stmt.body:
+                    self._apart(s, inner)
+            case loops.If(cond, then, orelse):
+                self._reads((cond,), around)
+                known = to_cond(cond)
+                for block, here in ((then, known), (orelse, None if known is None else sets.Not(known))):
+                    for s in block:
+                        self._apart(s, around if here is None else replace(around, when=(*around.when, here)))
+            case loops.Store(buffer, index, _):
+                self._reads(children(stmt), around)
+                once = [_zero(m, n) for m, n in self.analysed.threads.gaps(around.places)]
+                self._touch(buffer, index, True, replace(around, when=(*around.when, *once)))
+            case _:
+                self._reads(children(stmt), around)
+
+    def _reads(self, nodes: tuple[loops.Stmt | loops.Expr | loops.Index, ...], around: _Around) -> None:
+        for load in loads_of(*nodes):
+            self._touch(load.buffer, load.index, False, around)
+
+    def _touch(self, buffer: str, index: tuple[loops.Index, ...], writes: bool, around: _Around) -> None:
+        if buffer in self.memory:
+            cell = tuple(map(to_expr, index))
+            self.analysed.touches.append(Touch(buffer, cell, writes, around.time, around.variables, all_of(*around.when)))
+
+
+def _uniform(*bounds: loops.Index) -> bool:
+    return all(to_expr(b) is not None for b in bounds)
+
+
+def _inside(loop: loops.For, around: _Around, threads: Geometry) -> _Around:
+    when = [*around.when, *_bounds(loop.var, loop.lo, loop.hi)]
+    places = around.places
+    if loop.kind in loops.THREADS:
+        digit = threads.digit(loop.kind)
+        number: sets.Expr = sets.Floor(sets.Name(THREAD), digit.stride)
+        number = number if digit.extent is None else sets.Mod(number, digit.extent)
+        low = to_expr(loop.lo)
+        if low is not None:
+            when.append(sets.Compare("==", sets.Name(loop.var), sets.Add(low, number)))
+        places |= {loop.kind}
+    return replace(around, variables=(*around.variables, loop.var), when=tuple(when), places=places)
+
+
+def _bounds(var: str, lo: loops.Index, hi: loops.Index) -> list[sets.Cond]:
+    low, high = to_expr(lo), to_expr(hi)
+    out: list[sets.Cond] = []
+    if low is not None:
+        out.append(sets.Compare(">=", sets.Name(var), low))
+    if high is not None:
+        out.append(sets.Compare("<", sets.Name(var), high))
+    return out
+
+
+def _zero(modulus: int | None, below: int) -> sets.Cond:
+    number: sets.Expr = sets.Name(THREAD) if modulus is None else sets.Mod(sets.Name(THREAD), modulus)
+    return sets.Compare("<", number, sets.Int(below))
+
+
+def _moment(analysed: _Analysed, path: Path) -> Moment:
+    around = analysed.around[path[:-1]]
+    return Moment((*around.time, sets.Int(2 * path[-1])), around.variables, all_of(*around.when))
+
+
+def _told(analysed: _Analysed, clash: Clash) -> Exposed:
+    return Exposed(analysed.touches[clash.first].memory, clash.cell, clash.threads, clash.params)
+
+
+def _stores(body: tuple[loops.Stmt, ...]) -> Iterator[loops.Store]:
+    for stmt in body:
+        if isinstance(stmt, loops.Store):
+            yield stmt
+        yield from _stores(tuple(c for c in children(stmt) if isinstance(c, loops.Stmt)))
+
+
+def _allocs(body: tuple[loops.Stmt, ...]) -> Iterator[loops.Alloc]:
+    for stmt in body:
+        if isinstance(stmt, loops.Alloc):
+            yield stmt
+        yield from _allocs(tuple(c for c in children(stmt) if isinstance(c, loops.Stmt)))
+
+
+# ---------------------------------------------------------------- the loop IR as sets
+
+
+def to_expr(e: loops.Index) -> sets.Expr | None:
+    """Return `e` as a quasi-affine expression, or None where it is none."""
+    match e:
+        case loops.Int(value):
+            return sets.Int(value)
+        case loops.Var(name):
+            return sets.Name(name)
+        case loops.Mul(loops.Int(scale), factor) | loops.Mul(factor, loops.Int(scale)):
+            inner = to_expr(factor)
+            return None if inner is None else sets.Scale(scale, inner)
+        case loops.FloorDiv(value, loops.Int(divisor)) | loops.Mod(value, loops.Int(divisor)):
+            inner = to_expr(value)
+            return None if inner is None else (sets.Floor if isinstance(e, loops.FloorDiv) else sets.Mod)(inner, divisor)
+        case loops.Add(lhs, rhs) | loops.Min(lhs, rhs) | loops.Max(lhs, rhs):
+            left, right = to_expr(lhs), to_expr(rhs)
+            if left is None or right is None:
+                return None
+            match e:
+                case loops.Add():
+                    return sets.Add(left, right)
+                case loops.Min():
+                    return sets.Min(left, right)
+                case loops.Max():
+                    return sets.Max(left, right)
+        case _:
+            return None
+
+
+def to_cond(e: loops.Expr) -> sets.Cond | None:
+    """Return what `e` says about indices, or None where it is about something else too."""
+    match e:
+        case loops.Compare(op, loops.IndexValue(lhs), loops.IndexValue(rhs)):
+            left, right = to_expr(lhs), to_expr(rhs)
+            return None if left is None or right is None else sets.Compare(op, left, right)
+        case loops.Compare(op, loops.IndexValue(lhs), loops.Const(value)) if isinstance(value, int):
+            left = to_expr(lhs)
+            return None if left is None else sets.Compare(op, left, sets.Int(value))
+        case loops.Binary(("and" | "or") as op, lhs_value, rhs_value):
+            one, two = to_cond(lhs_value), to_cond(rhs_value)
+            if one is None or two is None:
+                return None
+            return sets.And((one, two)) if op == "and" else sets.Or((one, two))
+        case loops.Unary("not", value):
+            inner = to_cond(value)
+            return None if inner is None else sets.Not(inner)
+        case _:
+            return None

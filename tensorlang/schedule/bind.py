@@ -1,0 +1,38 @@
+"""`bind`: iterations of loops become blocks and threads of a graphics processor."""
+
+from __future__ import annotations
+
+from typing import cast, get_args
+
+from polyhedral.model import BLOCKS, THREADS, Mark
+from tensorlang.diagnostics import error
+from tensorlang.schedule import operands
+from tensorlang.schedule.state import State, loop_of
+from tensorlang.syntax import nodes as syntax
+
+MOST = {"thread.x": 1024, "thread.y": 1024, "thread.z": 64, "thread": 1024, "warp": 32, "lane": 32}
+"""How many iterations a loop over threads may have (CUDA C++ Programming Guide, technical specifications per compute capability)."""
+
+
+def bind(state: State, directive: syntax.Directive) -> None:
+    """`bind LOOP, … to PLACE, …`: mark each loop with the place its iterations run at."""
+    loops = operands.names(directive, directive.operands)
+    wanted = operands.phrase(directive, "to")
+    if wanted is None:
+        operands.bad(directive, "it needs the places after `to`")
+    places = operands.names(directive, wanted)
+    if len(places) != len(loops):
+        operands.bad(directive, f"{len(loops)} loops need {len(loops)} places, not {len(places)}")
+    for name, place in zip(loops, places, strict=True):
+        if place not in BLOCKS | THREADS or place not in get_args(Mark):
+            operands.bad(directive, f"`{place}` is no place")
+        stage, loop = loop_of(state, directive, name)
+        extent = stage.extents[loop]
+        most = MOST.get(place)
+        if most is not None and extent is None:
+            help_ = f"split it first: `split {name} by {min(most, 256)} -> {name}o, {name}i`"
+            raise error("S0207", f"`{name}` has no constant extent, so its iterations cannot be threads", directive.span, help=help_)
+        if most is not None and extent is not None and extent > most:
+            help_ = f"split it first: `split {name} by {min(most, 256)} -> {name}o, {name}i`"
+            raise error("S0207", f"`{name}` has {extent} iterations; `{place}` has at most {most}", directive.span, help=help_)
+        stage.marks[loop] = cast(Mark, place)

@@ -186,23 +186,29 @@ class Printer:
 
     def _cast(self, dtype: DType, value: Expr, saturate: bool) -> str:
         source = self.type_of(value)
-        text = self.expr(value)
+        text, atom = self.expr(value), self.expr(value, _ATOM)
         if source == dtype:
             return text
         if dtype == bool_:
             return f"({self.expr(value, 7)} != 0)"
-        if source == bool_ or (source.is_integer and dtype.is_float and dtype.bits >= 32):
-            return f"(tl_{dtype}){self.expr(value, _ATOM)}" if not (dtype.is_float and dtype.bits < 32) else f"tl_{dtype}_from_f32({text})"
-        if source.is_integer and dtype.is_integer and not saturate:
-            return f"(tl_{dtype}){self.expr(value, _ATOM)}"
+        if dtype.is_float and not source.is_float:
+            wide = f64 if source.bits > 24 and dtype != f32 else f32
+            return f"(tl_{dtype}){atom}" if dtype in (f32, f64) else f"tl_{dtype}_from_{wide}((tl_{wide}){atom})"
+        if source == bool_ or (source.is_integer and dtype.is_integer and not saturate):
+            return f"(tl_{dtype}){atom}"
+        if source.is_integer:
+            return f"tl_{dtype}_saturate_{'i64' if source.kind == 'int' else 'u64'}({text})"
         if {source, dtype} == {f32, f64}:
-            return f"(tl_{dtype}){self.expr(value, _ATOM)}"
-        if source.is_float and source.bits < 32 and dtype not in (f32, f64):
-            return f"tl_{dtype}_from_f32{'_sat' if saturate and dtype.is_float else ''}(tl_f32_from_{source}({text}))"
-        if source.is_integer and dtype.is_float:
-            return f"tl_{dtype}_from_f32((tl_f32){self.expr(value, _ATOM)})"
-        saturating = saturate and (dtype.is_float or source.is_integer)
-        return f"tl_{dtype}_from_{source}{'_sat' if saturating else ''}({text})"
+            return f"(tl_{dtype}){atom}"
+        if source not in (f32, f64):
+            wide_text = f"tl_f32_from_{source}({text})"
+            return (
+                wide_text if dtype == f32 else f"(tl_f64){wide_text}" if dtype == f64 else self._from_wide(dtype, f32, wide_text, saturate)
+            )
+        return self._from_wide(dtype, source, text, saturate)
+
+    def _from_wide(self, dtype: DType, source: DType, text: str, saturate: bool) -> str:
+        return f"tl_{dtype}_{'saturate' if saturate and dtype.is_float else 'from'}_{source}({text})"
 
 
 def constant(e: Const) -> str:

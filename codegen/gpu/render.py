@@ -1,6 +1,6 @@
 """The one C renderer: launches as kernels over the vocabulary of the prelude (`codegen/gpu/prelude`).
 
-    for io in 0 .. 4 block.x {                      TL_KERNEL(256, 0) double_0(const tl_f32* TL_RESTRICT x, tl_f32* TL_RESTRICT y) {
+    for io in 0 .. 4 block.x {                      TL_KERNEL(256, 0) double_0(TL_IN(tl_f32) x, TL_OUT(tl_f32) y) {
         for ii in 0 .. 256 thread.x {                   const int thread = tl_thread_x();
             y[256*io + ii] = 2.0_f32 * x[…]      →      const int io = tl_block_x();
         }                                               const int ii = thread;
@@ -142,7 +142,7 @@ def _kernel(found: Launches, block: BlockCode) -> Kernel:
     printer = Printer(env, algebra, names, lambda load, at: _load(kernel, load, at), wide)
     scope = _Scope(printer, {b.name: b for b in buffers})
     checks = any(isinstance(n, Require) for n in walk(*block.body))
-    params = [f"{'' if b.name in written else 'const '}tl_{b.dtype}* TL_RESTRICT {names(b.name)}" for b in buffers]
+    params = [f"{'TL_OUT' if b.name in written else 'TL_IN'}(tl_{b.dtype}) {names(b.name)}" for b in buffers]
     params += [f"tl_i64 {names(s)}" for s in sizes]
     params += ["tl_i32* status"] if checks else []
     if checks and any(isinstance(n, Barrier) for n in walk(*block.body)):

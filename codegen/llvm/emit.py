@@ -199,7 +199,8 @@ def _vector(e: Emitter, loop: For, lo: Poly, hi: Poly, scope: Scope) -> None:
     b.facts.add(Atom(atom, b.depth, b.facts.next_rank(), lower=(ZERO,), upper=(number(count - 1), hi - lo - ONE)))
     inner = replace(_bind(scope, loop.var, lo + Poly({(atom,): 1})), lanes=Lanes(atom, lanes))
     if not b.facts.at_least(hi - lo, lanes):
-        inner = replace(inner, mask=first_lanes(b, hi - lo, lanes))
+        mask = first_lanes(b, hi - lo, lanes)
+        inner = replace(inner, mask=mask, lanes=Lanes(atom, lanes, trips, mask))
     if not b.facts.at_least(hi - lo, 1):
         inner = replace(inner, guard=positive(b, hi - lo))
     _block(e, loop.body, inner)

@@ -6,6 +6,13 @@ A buffer is cut into cells of consecutive elements, chosen so that the vector ac
     acc [14][24], read and written 16 and then 8 lanes at a time ->   14 cells of <16 x float> and 14 of <8 x float> between them
 
 Accesses that do not fit the cells are still right, only slower: they are put together from single elements.
+
+Vectors have a power of two of lanes, of which the last are masked in shorter loops. Rows that such loops walk get an element for every
+lane, so that each row begins with a cell of its own:
+
+    acc [24][7], read and written 7 lanes at a time              ->   acc [24][8]: 24 cells of <8 x float>
+
+Nobody reads what is added, so writes need no mask there.
 """
 
 from __future__ import annotations
@@ -16,7 +23,7 @@ from math import gcd
 from codegen.llvm.affine import ONE, ZERO, Poly, atom_poly, number
 from codegen.llvm.builder import Builder
 from codegen.llvm.memory import lane_stride
-from codegen.llvm.state import EmitError, Registers, Scope, State, splat
+from codegen.llvm.state import EmitError, Lanes, Registers, Scope, State, splat
 from codegen.llvm.values import Value, of_lanes, scalar_type
 from codegen.loops.nodes import Add, Alloc, Expr, For, Index, Int, Load, Max, Min, Mul, Store, Var
 from codegen.loops.walk import Node, children
@@ -53,9 +60,36 @@ def write(state: State, storage: Registers, poly: Poly, value: Value, scope: Sco
     lanes = scope.lanes.count
     places = [offset + stride * i for i in range(lanes)]
     new = splat(b, value, lanes)
-    if scope.mask is not None:
+    if scope.mask is not None and not _pads(storage, scope.lanes, scope.mask, stride, offset):
         new = Value(new.dtype, _masked(b, new, _gathered(b, storage, cells, places), scope), lanes)
     _scattered(b, storage, cells, places, new)
+
+
+def _pads(storage: Registers, lanes: Lanes, mask: str, stride: int, offset: int) -> bool:
+    """Tell whether all that the mask leaves out is what rows were lengthened by."""
+    row = storage.buffer.shape[-1:]
+    if stride != 1 or lanes.active is None or mask != lanes.mask or not row or not isinstance(row[0], Int):
+        return False
+    pitch = storage.strides[-2].constant if len(storage.strides) > 1 else storage.cuts[-1]
+    return pitch is not None and offset % pitch + lanes.active >= row[0].value and offset % pitch + lanes.count <= pitch
+
+
+def pitch(buffer: Alloc, block: tuple[Node, ...]) -> int | None:
+    """Return how many elements a row takes where it is longer than its extent, from the vector accesses in the statements that follow."""
+    shape = buffer.buffer.shape
+    extent = shape[-1] if shape else None
+    if not isinstance(extent, Int) or extent.value < 2:
+        return None
+    wide = (*shape[:-1], Int(_WIDE))
+    pieces = {piece for node in block for piece in _pieces(node, buffer.buffer.name, wide, {}, None)}
+    if not pieces or None in pieces:
+        return None
+    end = max(p[0] % _WIDE + p[1] for p in pieces if p is not None)
+    return end if extent.value < end < 2 * extent.value else None
+
+
+_WIDE = 1 << 20
+"""Longer than any row of registers."""
 
 
 def cuts(buffer: Alloc, block: tuple[Node, ...], count: int) -> tuple[int, ...]:

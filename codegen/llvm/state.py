@@ -35,7 +35,7 @@ class Memory:
 @dataclass(frozen=True, slots=True)
 class Registers:
     """A buffer in SSA values, cells: `cuts` are the elements that cells begin at, and the end of the last one. Inside a vector loop every
-    lane has elements of its own (`private_lanes`)."""
+    lane has elements of its own (`private_lanes`). Rows may be longer than their extent, which `strides` tell."""
 
     uid: int
     buffer: Buffer
@@ -65,10 +65,13 @@ Storage = Memory | Registers
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """The vector loop being emitted: `atom` stands for the lane number, 0 .. count - 1."""
+    """The vector loop being emitted: `atom` stands for the lane number, 0 .. count - 1. Of these `active` take part, if it is known how
+    many, and `mask`, if there is one, leaves out the others."""
 
     atom: str
     count: int
+    active: int | None = None
+    mask: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

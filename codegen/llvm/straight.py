@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from codegen.dtypes import bool_
 from codegen.llvm import arithmetic, memory, registers
-from codegen.llvm.affine import ZERO, Poly
+from codegen.llvm.affine import ZERO, Poly, number
 from codegen.llvm.expressions import address, any_lane, poly, read, row_major, value
 from codegen.llvm.frame import Emitter
 from codegen.llvm.lanes import reduction
@@ -15,6 +15,7 @@ from codegen.llvm.state import EmitError, Memory, Registers, Scope, Storage, spl
 from codegen.llvm.values import Literal, Value, memory_type
 from codegen.loops.nodes import (
     Alloc,
+    Int,
     Stmt,
     Store,
 )
@@ -43,6 +44,11 @@ def allocate(e: Emitter, stmt: Alloc, rest: tuple[Stmt, ...], scope: Scope) -> S
         count *= extent.constant
     if buffer.space == "registers":
         private = scope.lanes.count if scope.lanes is not None else 0
+        row = registers.pitch(stmt, rest) if not private else None
+        if row is not None:
+            longer = replace(buffer, shape=(*buffer.shape[:-1], Int(row)))
+            count = count // max(1, shape[-1].constant or 0) * row
+            strides, stmt = row_major((*shape[:-1], number(row))), Alloc(longer)
         cuts = tuple(range(count + 1)) if private else registers.cuts(stmt, rest, count)
         storage = Registers(uid, buffer, cuts, strides, private)
         e.state.cells[uid] = ["poison"] * (len(cuts) - 1)

@@ -1,0 +1,63 @@
+"""Rows of registers that are no whole vectors begin with a vector of their own all the same."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from llvm_run import LEVELS, check
+
+from codegen.llvm.emit import emit
+from codegen.llvm.target import host
+from codegen.loops.parser import parse
+
+
+def tile(columns: int, total: str = "fma(a[i, k], b[k, 16*u + j], acc[i, 16*u + j])") -> str:
+    vectors = -(-columns // 16)
+    loops = f"for i in 0 .. 3 unroll 3 {{ for u in 0 .. {vectors} unroll {vectors} {{ for j in 0 .. min(16, {columns} - 16*u) vector 16"
+    return f"""func f()(a: f32[3, 5], b: f32[5, {columns}], out y: f32[3, {columns}]) {{
+        alloc acc: f32[3, {columns}] registers
+        {loops} {{ acc[i, 16*u + j] = 0.0_f32 }} }} }}
+        for k in 0 .. 5 {{ {loops} {{ acc[i, 16*u + j] = {total} }} }} }} }}
+        {loops} {{ y[i, 16*u + j] = acc[i, 16*u + j] }} }} }} }}"""
+
+
+def arrays(columns: int) -> dict[str, np.ndarray]:
+    random = np.random.default_rng(columns)
+    made = {"a": (3, 5), "b": (5, columns), "y": (3, columns)}
+    return {name: random.standard_normal(shape).astype(np.float32) for name, shape in made.items()}
+
+
+@pytest.mark.parametrize("columns", [*range(1, 18), 23, 31, 33, 47])
+def test_rows_of_any_length_give_the_same(columns: int) -> None:
+    check(tile(columns), rtol=1e-5, targets=[host(), LEVELS[1]], **arrays(columns))
+
+
+@pytest.mark.parametrize("columns", [3, 7, 9, 15, 23, 31])
+def test_accumulators_are_vectors_and_need_no_mask(columns: int) -> None:
+    text = emit(parse(tile(columns)), host())
+    loop = text[text.index("phi <") :]
+    assert not re.search(r"(insert|extract)element <\d+ x float>.*i64 [1-9]", loop)
+    assert not re.search(r"select <\d+ x i1>.*float", loop)
+
+
+@pytest.mark.parametrize("columns", [7, 9, 31])
+def test_lanes_that_a_condition_leaves_out_keep_what_they_hold(columns: int) -> None:
+    text = tile(columns, "select(b[k, 16*u + j] < 0.0_f32, acc[i, 16*u + j], a[i, k])")
+    check(text, targets=[host()], **arrays(columns))
+    guarded = (
+        tile(columns)
+        .replace("{ acc[i, 16*u + j] = fma", "{ if b[k, 16*u + j] < 0.0_f32 { acc[i, 16*u + j] = fma")
+        .replace("acc[i, 16*u + j]) } } } }", "acc[i, 16*u + j]) } } } } }", 1)
+    )
+    check(guarded, rtol=1e-5, targets=[host()], **arrays(columns))
+
+
+def test_rows_that_loops_of_several_lengths_walk() -> None:
+    text = """func f()(x: f32[2, 13], out y: f32[2, 13]) {
+        alloc t: f32[2, 13] registers
+        for i in 0 .. 2 unroll 2 { for j in 0 .. 13 vector 13 { t[i, j] = x[i, j] } }
+        for i in 0 .. 2 unroll 2 { for j in 0 .. 5 vector 5 { t[i, j + 4] = t[i, j + 4] * 2.0_f32 } }
+        for i in 0 .. 2 unroll 2 { for j in 0 .. 13 vector 13 { y[i, j] = t[i, j] } } }"""
+    check(text, targets=[host()], **dict(zip("xy", np.random.default_rng(0).random((2, 2, 13), np.float32), strict=True)))

@@ -85,7 +85,8 @@ def nvrtc_version() -> tuple[int, int]:
     try:
         status, major, minor = nvrtc.nvrtcVersion()
     except RuntimeError as problem:  # how the loader of NVIDIA's packages says that it found no library
-        raise Unavailable(f"NVRTC cannot be loaded ({str(problem).splitlines()[0]})", _INSTALL) from None
+        reason, _, _ = str(problem).partition(":")
+        raise Unavailable(f"NVRTC cannot be loaded ({reason})", _INSTALL) from None
     if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
         raise Unavailable(f"NVRTC does not tell its version ({status.name})", _INSTALL)
     return int(major), int(minor)

@@ -1,0 +1,48 @@
+"""The instructions of a cubin, as NVIDIA's disassembler prints them: what tests of kernels count, and what people read.
+
+    LDG.E.128.CONSTANT R4, desc[UR4][R6.64]        an opcode is a name and modifiers
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+from collections import Counter
+from collections.abc import Mapping
+
+from codegen.cuda.bindings import pathfinder
+from codegen.cuda.errors import Unavailable
+from codegen.errors import InternalError
+
+_SECTION = re.compile(r"^\.text\.(\S+):$(.*?)(?=^//-----|\Z)", re.MULTILINE | re.DOTALL)
+_INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)", re.MULTILINE)
+
+
+def assembly(cubin: bytes) -> dict[str, str]:
+    """Return the assembly of each kernel, by name. Raises Unavailable when there is no disassembler."""
+    return {match[1]: match[2].strip("\n") + "\n" for match in _SECTION.finditer(_disassembled(cubin))}
+
+
+def opcodes(cubin: bytes) -> dict[str, Counter[str]]:
+    """Return how often each opcode stands in each kernel, by name. Raises Unavailable when there is no disassembler."""
+    return {name: Counter(_INSTRUCTION.findall(text)) for name, text in assembly(cubin).items()}
+
+
+def count(found: Mapping[str, int], opcode: str) -> int:
+    """Return how many instructions have the name and at least the modifiers of `opcode`: `LDG.128` counts `LDG.E.128.CONSTANT`."""
+    name, *modifiers = opcode.split(".")
+    return sum(n for other, n in found.items() if other.split(".")[0] == name and set(modifiers) <= set(other.split(".")))
+
+
+def _disassembled(cubin: bytes) -> str:
+    tool = pathfinder.find_nvidia_binary_utility("nvdisasm")
+    if tool is None:
+        raise Unavailable("there is no `nvdisasm`", "install `nvidia-cuda-nvdisasm`")
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        run = subprocess.run([tool, "--print-code", file.name], capture_output=True, text=True, check=False)
+    if run.returncode:
+        raise InternalError("sass", run.stderr.strip())
+    return run.stdout

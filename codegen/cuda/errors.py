@@ -1,4 +1,4 @@
-"""What is missing on this machine."""
+"""What is missing on this machine, and what the driver refuses."""
 
 from __future__ import annotations
 
@@ -10,3 +10,7 @@ class Unavailable(Exception):
         super().__init__(f"{what}: {remedy}")
         self.what = what
         self.remedy = remedy
+
+
+class DeviceError(Exception):
+    """The driver refused or failed: what was asked for, and what it says."""

@@ -1,6 +1,6 @@
 """The instructions of a cubin, as NVIDIA's disassembler prints them: what tests of kernels count, and what people read.
 
-    LDG.E.128.CONSTANT R4, desc[UR4][R6.64]        an opcode is a name and modifiers
+LDG.E.128.CONSTANT R4, desc[UR4][R6.64]        an opcode is a name and modifiers
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -12,12 +14,14 @@ from importlib.metadata import PackageNotFoundError, version
 
 import numpy as np
 
+from codegen.cuda.errors import Unavailable
 from codegen.dtypes import f32
 from codegen.llvm import pool, probe
 from codegen.llvm.target import host
 from codegen.store import default_directory
 from tensorlang.api import installed_importers
 from tensorlang.diagnostics import Source
+from tensorlang.later import later
 from tensorlang.runtime.operator import Operators
 from tensorlang.runtime.toolchain import toolchain
 
@@ -46,6 +50,9 @@ def findings() -> Iterator[Finding]:
     yield Finding("threads", f"{pool.available_threads()} of {os.cpu_count()} processors may be used")
     yield _cache()
     yield _importers()
+    yield _optional("cuda compiler", _cuda_compiler)
+    yield _optional("cuda driver", _cuda_driver)
+    yield Finding("g++", _cpp_compiler())
     yield _guarded("compiled code", _self_test)
     yield _guarded("arithmetic", lambda: f"{probe.fma_flops(f32) * 1e-9:.0f} GFLOP/s of f32 fused multiply-adds on one thread")
     yield _guarded("memory", lambda: f"{probe.read_bandwidth(256 << 20) * 1e-9:.1f} GB/s read by one thread")
@@ -77,6 +84,36 @@ def _importers() -> Finding:
     return Finding("importers", names or "none: install tensorlang as a package to compile models", bool(found))
 
 
+def _cuda_compiler() -> str:
+    version, numbers = _nvrtc_version(), _compilable()
+    return f"NVRTC {_dotted(version)}, for {', '.join(f'sm_{n}' for n in numbers)}"
+
+
+def _cuda_driver() -> str:
+    version, found = _driver_version(), _devices()
+    names = ", ".join(f"{d.name} (`{d.arch.target}`)" if d.arch is not None else f"{d.name} (not supported)" for d in found)
+    return f"CUDA {_dotted(version)}: {names}"
+
+
+_nvrtc_version = later("codegen.cuda.compile:nvrtc_version")
+_compilable = later("codegen.cuda.compile:compilable")
+_driver_version = later("codegen.cuda.device:driver_version")
+_devices = later("codegen.cuda.device:devices")
+
+
+def _dotted(version: tuple[int, int]) -> str:
+    return f"{version[0]}.{version[1]}"
+
+
+def _cpp_compiler() -> str:
+    """Return the version of what runs kernels of graphics processors on the CPU, for tests."""
+    found = shutil.which("g++")
+    if found is None:
+        return "none (only to run kernels for graphics processors on the CPU)"
+    run = subprocess.run([found, "-dumpfullversion"], capture_output=True, text=True, check=False)
+    return f"{run.stdout.strip() or 'of an unknown version'} in {found}"
+
+
 def _self_test() -> str:
     rng = np.random.default_rng(1)
     x, w = rng.integers(-4, 5, (17, 13)).astype(np.float32), rng.integers(-4, 5, (13, 19)).astype(np.float32)
@@ -85,6 +122,14 @@ def _self_test() -> str:
         if not np.array_equal(ops.test(x, w), x @ w):
             raise ArithmeticError(f"a matrix product on {threads or 'all'} threads is wrong")
     return "a matrix product is right, on one thread and on all"
+
+
+def _optional(what: str, run: Callable[[], str]) -> Finding:
+    """Return the finding of `run`, about something that nothing needs unless it is asked for."""
+    try:
+        return Finding(what, run())
+    except Unavailable as problem:
+        return Finding(what, f"none (optional): {problem}")
 
 
 def _guarded(what: str, run: Callable[[], str]) -> Finding:

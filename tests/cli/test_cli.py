@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +125,8 @@ def test_doctor_finds_this_machine_fit_to_compile(tl: Any) -> None:
     code, out, _ = tl("doctor", "--json")
     found = {f["what"]: f for f in json.loads(out)["findings"]}
     assert found["compiled code"]["fine"], found["compiled code"]
+    assert re.match(r"NVRTC 13\.\d+, for sm_75, sm_80, ", found["cuda compiler"]["found"])
+    assert found["cuda driver"]["fine"]  # there need not be one
     assert code == (0 if all(f["fine"] for f in found.values()) else 1)
 
 

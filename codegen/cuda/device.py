@@ -1,0 +1,285 @@
+"""Devices: memory, launches, and graphs of launches, in order on one stream. Thin over cuda-core.
+
+    device = Device()
+    code = device.load(program, compiled)
+    x = device.allocate(4096)
+    device.upload(x.address, array)
+    device.run([code.work(sizes, {"x": x.address, ...})])        or device.captured([...]).launch(), again and again
+    device.download(x.address, array)
+
+Everything is asked for in order and happens in order on `device.stream`; `download` and `wait` return when all of it is done. What is
+missing (packages, driver, device) is `Unavailable`; what the driver refuses is `DeviceError`. A host thread that did not make the
+device calls `use` first.
+
+Written against cuda-core 1.2 and tested with a stand-in for it that records calls: not run on a device yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from codegen.cuda.arch import Arch, ArchError, named, of_capability
+from codegen.cuda.bindings import core, driver
+from codegen.cuda.compile import Compiled
+from codegen.cuda.errors import DeviceError, Unavailable
+from codegen.gpu.dispatch import Dispatch, Layout, dispatches, scratch_layout
+from codegen.gpu.program import Program
+
+_INSTALL = "install NVIDIA's driver, on a machine with one of its GPUs"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A device of this machine; `arch` is what is best compiled for it, or None when no known architecture runs on it."""
+
+    number: int
+    name: str
+    capability: tuple[int, int]
+    arch: Arch | None
+
+
+def driver_version() -> tuple[int, int]:
+    """Return the version of CUDA that the driver supports. Raises Unavailable when there is no driver."""
+    try:
+        status, version = driver.cuDriverGetVersion()
+    except RuntimeError:  # how the loader of NVIDIA's packages says that it found no library
+        raise Unavailable("there is no CUDA driver", _INSTALL) from None
+    if status != driver.CUresult.CUDA_SUCCESS:
+        raise Unavailable(f"the CUDA driver does not answer ({status.name})", _INSTALL)
+    return version // 1000, version % 1000 // 10
+
+
+def devices() -> tuple[Found, ...]:
+    """Return the devices of this machine. Raises Unavailable when there is no driver or no device."""
+    driver_version()
+    try:
+        found = core.Device.get_all_devices()
+    except Exception as problem:  # without a device, or with one that is lost, the driver does not start
+        raise Unavailable(f"the CUDA driver does not start ({_first_line(problem)})", _INSTALL) from None
+    if not found:
+        raise Unavailable("the CUDA driver sees no device", _INSTALL)
+    return tuple(_found(device) for device in found)
+
+
+def _found(device: Any) -> Found:
+    capability = (int(device.compute_capability.major), int(device.compute_capability.minor))
+    try:
+        arch = of_capability(capability)
+    except ArchError:
+        arch = None
+    return Found(int(device.device_id), str(device.name), capability, arch)
+
+
+class Memory:
+    """Bytes on a device, given back to its pool when nobody holds this object any more. Addresses are multiples of 256."""
+
+    __slots__ = ("_buffer", "address", "size_bytes")
+
+    def __init__(self, buffer: Any, size_bytes: int) -> None:
+        self._buffer = buffer
+        self.address = int(buffer.handle)
+        self.size_bytes = size_bytes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Work:
+    """Launches ready to go: what to launch, over what, with which arguments. `holds` keeps memory of theirs alive."""
+
+    launches: tuple[tuple[Any, Any, tuple[int, ...]], ...]
+    holds: tuple[object, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Code:
+    """A program whose machine code is on the device."""
+
+    program: Program
+    kernels: Mapping[str, Any]
+
+    def scratch(self, sizes: Mapping[str, int]) -> Layout:
+        """Return where scratch buffers lie, and how many bytes have to be given for them, when it runs with these sizes."""
+        return scratch_layout(self.program, sizes)
+
+    def work(
+        self,
+        sizes: Mapping[str, int],
+        addresses: Mapping[str, int],
+        scratch: int = 0,
+        status: int = 0,
+        holds: tuple[object, ...] = (),
+    ) -> Work:
+        """Return the launches of one run: params at `addresses`, scratch memory and the status word at theirs."""
+        found = dispatches(self.program, sizes, addresses, scratch, status)
+        return Work(tuple((_config(d), self.kernels[d.kernel], d.arguments) for d in found), holds)
+
+
+class Graph:
+    """Work that was captured: one call launches all of it, with the addresses and sizes that it was captured with."""
+
+    def __init__(self, device: Device, graph: Any, holds: tuple[object, ...]) -> None:
+        self._device, self._graph, self._holds = device, graph, holds
+
+    def launch(self) -> None:
+        """Have all of it run after what was asked for before."""
+        with _asking("launching a graph"):
+            self._graph.launch(self._device.stream)
+
+
+class Device:
+    """One GPU, by its number, and the stream on which everything here happens."""
+
+    def __init__(self, number: int = 0, stream: object = None) -> None:
+        """`stream`: the one to use instead of a new one: an object with `__cuda_stream__` (torch's and CuPy's have it), or a handle.
+
+        Raises Unavailable when there is no such device."""
+        found = devices()
+        if not 0 <= number < len(found):
+            raise Unavailable(f"there is no device {number}", f"the devices are 0 to {len(found) - 1}")
+        self.number, self.name, self.capability = number, found[number].name, found[number].capability
+        arch = found[number].arch
+        if arch is None:
+            raise Unavailable(f"{self.name} has compute capability {_dotted(self.capability)}", "no code can be made for it")
+        self.arch = arch
+        with _asking(f"starting device {number}"):
+            self._device = core.Device(number)
+            self._device.set_current()
+            self.stream = _stream(self._device, stream)
+            self._pool = core.DeviceMemoryResource(self._device)
+
+    def use(self) -> None:
+        """Make this the device of the calling host thread."""
+        self._device.set_current()
+
+    def load(self, program: Program, compiled: Compiled) -> Code:
+        """Return `program` on the device. Raises Unavailable when its machine code is for other devices."""
+        if not named(f"cuda:{compiled.arch}").runs_on(self.capability):
+            raise Unavailable(
+                f"machine code for {compiled.arch} does not run on {self.name} ({_dotted(self.capability)})",
+                f"compile for `{self.arch.target}`",
+            )
+        with _asking(f"loading `{program.name}`"):
+            cubin = core.ObjectCode.from_cubin(compiled.cubin, name=program.name)
+            kernels = {kernel.name: cubin.get_kernel(kernel.name) for kernel in program.kernels}
+            for kernel in program.kernels:
+                if kernel.dynamic_bytes:
+                    self._allow_shared(kernels[kernel.name], kernel.dynamic_bytes)
+        return Code(program, kernels)
+
+    def allocate(self, size_bytes: int) -> Memory:
+        """Return uninitialised memory from the device's pool."""
+        with _asking(f"allocating {size_bytes} bytes"):
+            return Memory(self._pool.allocate(max(1, size_bytes), stream=self.stream), size_bytes)
+
+    def upload(self, address: int, array: np.ndarray[Any, Any]) -> None:
+        """Copy a row-major array to the device. It may be changed as soon as this returns."""
+        if array.nbytes:
+            assert array.flags.c_contiguous
+            with _asking(f"copying {array.nbytes} bytes to the device"):
+                _succeeded(driver.cuMemcpyHtoDAsync(address, array.ctypes.data, array.nbytes, self.stream.handle))
+
+    def download(self, address: int, array: np.ndarray[Any, Any]) -> None:
+        """Fill a row-major array from the device, when all that was asked for before is done."""
+        if array.nbytes:
+            assert array.flags.c_contiguous and array.flags.writeable
+            with _asking(f"copying {array.nbytes} bytes from the device"):
+                _succeeded(driver.cuMemcpyDtoHAsync(array.ctypes.data, address, array.nbytes, self.stream.handle))
+        self.wait()
+
+    def copy(self, target: int, source: int, size_bytes: int) -> None:
+        """Copy bytes from one place on the device to another."""
+        if size_bytes:
+            with _asking(f"copying {size_bytes} bytes on the device"):
+                _succeeded(driver.cuMemcpyDtoDAsync(target, source, size_bytes, self.stream.handle))
+
+    def clear(self, address: int, size_bytes: int) -> None:
+        """Fill memory with zeros."""
+        if size_bytes:
+            with _asking(f"clearing {size_bytes} bytes"):
+                _succeeded(driver.cuMemsetD8Async(address, 0, size_bytes, self.stream.handle))
+
+    def run(self, work: Sequence[Work]) -> None:
+        """Launch all of `work`, in order."""
+        _launch(self.stream, work)
+
+    def captured(self, work: Sequence[Work]) -> Graph:
+        """Return a graph that runs all of `work`, in order. Nothing runs yet."""
+        with _asking("capturing a graph"):
+            builder = self.stream.create_graph_builder()
+            builder.begin_building()
+            _launch(builder, work)
+            graph = builder.end_building().complete()
+            graph.upload(self.stream)
+        return Graph(self, graph, tuple(held for part in work for held in part.holds))
+
+    def seconds(self, graph: Graph, times: int = 1) -> float:
+        """Return the time on the device of one launch of `graph`, the mean of `times` in a row."""
+        options = core.EventOptions(timing_enabled=True)
+        with _asking("timing a graph"):
+            begin = self.stream.record(options=options)
+            for _ in range(times):
+                graph.launch()
+            end = self.stream.record(options=options)
+            end.sync()
+            return float(end - begin) * 1e-3 / times
+
+    def wait(self) -> None:
+        """Return when all that was asked for is done. Raises DeviceError when any of it failed."""
+        with _asking("waiting for the device"):
+            self.stream.sync()
+
+    def _allow_shared(self, kernel: Any, size_bytes: int) -> None:
+        attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        _succeeded(driver.cuKernelSetAttribute(attribute, size_bytes, kernel.handle, self.number))
+
+
+def _stream(device: Any, given: object) -> Any:
+    match given:
+        case None:
+            return device.create_stream()
+        case int():
+            return core.Stream.from_handle(given)
+        case _:
+            return device.create_stream(given)
+
+
+def _config(dispatch: Dispatch) -> Any:
+    return core.LaunchConfig(grid=dispatch.grid, block=dispatch.block, shmem_size=dispatch.dynamic_bytes)
+
+
+def _launch(stream: Any, work: Sequence[Work]) -> None:
+    for part in work:
+        for config, kernel, arguments in part.launches:
+            with _asking("launching a kernel"):
+                core.launch(stream, config, kernel, *arguments)  # integers are passed as eight bytes each
+
+
+def _succeeded(answer: tuple[Any, ...]) -> None:
+    """Raise DeviceError for what the driver calls an error."""
+    if answer[0] != driver.CUresult.CUDA_SUCCESS:
+        raise DeviceError(answer[0].name)
+
+
+@contextmanager
+def _asking(what: str) -> Iterator[None]:
+    """Turn whatever the driver has against `what` into a DeviceError that says both."""
+    try:
+        yield
+    except (Unavailable, AssertionError):
+        raise
+    except DeviceError as problem:
+        raise DeviceError(f"{what}: {problem}") from None
+    except Exception as problem:
+        raise DeviceError(f"{what}: {_first_line(problem)}") from problem
+
+
+def _first_line(problem: Exception) -> str:
+    return (str(problem).splitlines() or [type(problem).__name__])[0]
+
+
+def _dotted(capability: tuple[int, int]) -> str:
+    return f"{capability[0]}.{capability[1]}"

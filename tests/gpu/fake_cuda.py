@@ -1,0 +1,189 @@
+"""A stand-in for NVIDIA's packages: device memory is memory of the host, calls are recorded, kernels are functions of Python.
+
+    fake = FakeCuda(kernels={"scale": lambda blocks, x, y, n: ...})
+    fake.install(monkeypatch)
+    ...
+    assert fake.calls == ["device 0", "allocate 64", ...]
+
+`names_of_the_real_packages` in test_cuda_device.py holds what is used here against what they have.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+
+class FakeCuda:
+    """Some devices of one compute capability. `fails` names a call that the driver refuses."""
+
+    def __init__(
+        self,
+        kernels: Mapping[str, Callable[..., None]] | None = None,
+        capability: tuple[int, int] = (9, 0),
+        devices: int = 1,
+        fails: str | None = None,
+    ) -> None:
+        self.kernels, self.capability, self.count, self.fails = dict(kernels or {}), capability, devices, fails
+        self.calls: list[str] = []
+        self.blocks: dict[int, np.ndarray[Any, Any]] = {}
+        self.core = SimpleNamespace(
+            Buffer=SimpleNamespace(from_handle=lambda address, size, owner: SimpleNamespace(address=address, size=size, owner=owner)),
+            Device=_devices(self),
+            DeviceMemoryResource=lambda device: _Pool(self),
+            EventOptions=lambda timing_enabled: SimpleNamespace(timing_enabled=timing_enabled),
+            LaunchConfig=lambda grid, block, shmem_size: SimpleNamespace(grid=grid, block=block, shmem_size=shmem_size),
+            LEGACY_DEFAULT_STREAM=_Stream(self, "legacy"),
+            PER_THREAD_DEFAULT_STREAM=_Stream(self, "per thread"),
+            ObjectCode=SimpleNamespace(from_cubin=self._cubin),
+            Stream=SimpleNamespace(from_handle=lambda handle: _Stream(self, handle)),
+            launch=self._launch,
+        )
+        success = SimpleNamespace(name="CUDA_SUCCESS")
+        self.driver = SimpleNamespace(
+            CUresult=SimpleNamespace(CUDA_SUCCESS=success),
+            CUfunction_attribute=SimpleNamespace(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES="shared"),
+            cuDriverGetVersion=lambda: (success, 13000),
+            cuKernelSetAttribute=lambda attribute, value, kernel, device: self._answer(f"{kernel} may ask for {value} {attribute}"),
+            cuMemcpyHtoDAsync=lambda target, source, size, stream: self._copy("upload", target, source, size),
+            cuMemcpyDtoHAsync=lambda target, source, size, stream: self._copy("download", target, source, size),
+            cuMemcpyDtoDAsync=lambda target, source, size, stream: self._copy("copy", target, source, size),
+            cuMemsetD8Async=self._clear,
+        )
+
+    def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for module in ("codegen.cuda.device", "codegen.cuda.arrays"):
+            monkeypatch.setattr(f"{module}.core", self.core)
+        monkeypatch.setattr("codegen.cuda.device.driver", self.driver)
+
+    def note(self, call: str) -> None:
+        self.calls.append(call)
+        if self.fails is not None and call.startswith(self.fails):
+            raise RuntimeError(f"CUDA_ERROR_OF_THE_TEST: {call}\nmore about it")
+
+    def _answer(self, call: str) -> tuple[Any]:
+        self.calls.append(call)
+        refused = self.fails is not None and call.startswith(self.fails)
+        return (SimpleNamespace(name="CUDA_ERROR_OF_THE_TEST") if refused else self.driver.CUresult.CUDA_SUCCESS,)
+
+    def _copy(self, what: str, target: int, source: int, size: int) -> tuple[Any]:
+        answer = self._answer(f"{what} {size}")
+        ctypes.memmove(target, source, size)
+        return answer
+
+    def _clear(self, address: int, value: int, size: int, stream: object) -> tuple[Any]:
+        ctypes.memset(address, value, size)
+        return self._answer(f"clear {size}")
+
+    def _cubin(self, module: bytes, *, name: str) -> Any:
+        self.note(f"load {name}")
+        return SimpleNamespace(get_kernel=lambda kernel: SimpleNamespace(handle=kernel))
+
+    def _launch(self, stream: Any, config: Any, kernel: Any, *arguments: int) -> None:
+        assert all(type(n) is int and n <= 65535 for n in (*config.grid[1:], *config.block))
+        run = lambda: self.kernels[kernel.handle](config.grid, *arguments)  # noqa: E731  # recorded by graphs, run by streams
+        self.note(f"launch {kernel.handle} {config.grid} {config.block} {config.shmem_size}")
+        stream.take(run)
+
+
+def _devices(fake: FakeCuda) -> Any:
+    class Device:
+        def __init__(self, number: int) -> None:
+            self.device_id = number
+            self.name = f"fake {number}"
+            self.compute_capability = SimpleNamespace(major=fake.capability[0], minor=fake.capability[1])
+
+        @staticmethod
+        def get_all_devices() -> tuple[Any, ...]:
+            return tuple(Device(number) for number in range(fake.count))
+
+        def set_current(self) -> None:
+            fake.note(f"device {self.device_id}")
+
+        def create_stream(self, given: object = None) -> Any:
+            fake.note("stream" if given is None else f"stream of {given}")
+            return _Stream(fake, 7)
+
+    return Device
+
+
+class _Pool:
+    def __init__(self, fake: FakeCuda) -> None:
+        self.fake = fake
+
+    def allocate(self, size: int, *, stream: Any) -> Any:
+        self.fake.note(f"allocate {size}")
+        block = np.full(size + 256, 0xFF, np.uint8)
+        return _Buffer(block, -(-block.ctypes.data // 256) * 256, size)
+
+
+class _Buffer:
+    def __init__(self, block: np.ndarray[Any, Any], handle: int, size: int) -> None:
+        self.block, self.handle, self.size = block, handle, size
+
+
+class _Stream:
+    def __init__(self, fake: FakeCuda, handle: int | str) -> None:
+        self.fake, self.handle = fake, handle
+
+    def take(self, run: Callable[[], None]) -> None:
+        run()
+
+    def sync(self) -> None:
+        self.fake.note("wait")
+
+    def wait(self, other: Any) -> None:
+        self.fake.note(f"stream {self.handle} waits for {other.handle}")
+
+    def record(self, options: Any) -> Any:
+        assert options.timing_enabled
+        self.fake.note("event")
+        return _Event(len(self.fake.calls))
+
+    def create_graph_builder(self) -> Any:
+        return _Builder(self.fake)
+
+
+class _Event:
+    def __init__(self, at: int) -> None:
+        self.at = at
+
+    def __sub__(self, other: _Event) -> float:
+        return float(self.at - other.at)
+
+    def sync(self) -> None:
+        pass
+
+
+class _Builder:
+    """Records launches, then is the graph."""
+
+    def __init__(self, fake: FakeCuda) -> None:
+        self.fake = fake
+        self.runs: list[Callable[[], None]] = []
+
+    def begin_building(self) -> None:
+        self.fake.note("begin graph")
+
+    def take(self, run: Callable[[], None]) -> None:
+        self.runs.append(run)
+
+    def end_building(self) -> _Builder:
+        self.fake.note("end graph")
+        return self
+
+    def complete(self) -> _Builder:
+        return self
+
+    def upload(self, stream: Any) -> None:
+        self.fake.note("upload graph")
+
+    def launch(self, stream: Any) -> None:
+        self.fake.note("launch graph")
+        for run in self.runs:
+            run()

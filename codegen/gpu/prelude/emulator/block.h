@@ -23,7 +23,6 @@ struct Copy {
     int bytes;
     int group;
     bool landed;
-    struct Cell* cells;
 };
 
 struct Thread {

@@ -19,8 +19,8 @@ static void begin_copy(Address to, Address from, int bytes, bool present) {
         me.copies = (Copy*)realloc(me.copies, me.copies_capacity * sizeof(Copy));
     }
     Copy& c = me.copies[me.copies_under_way++];
-    c = Copy{to.at, present ? from.at : nullptr, bytes, me.copies_committed, false, arena_cells + (to.at - arena)};
-    for (int i = 0; i < bytes; ++i) c.cells[i].in_flight = 1;
+    c = Copy{to.at, present ? from.at : nullptr, bytes, me.copies_committed, false};
+    each_cell(to.at, bytes, true, [](const char*, Cell& cell) { cell.in_flight = 1; });
     if (landing == at_once || (landing == at_random && random_below(2))) land(c);
 }
 
@@ -31,7 +31,7 @@ static void wait_for_copies(int groups) {
     for (; done < me.copies_under_way && me.copies[done].group < me.copies_committed - groups; ++done) {
         Copy& c = me.copies[done];
         land(c);
-        for (int i = 0; i < c.bytes; ++i) c.cells[i].in_flight = 0, set_writer(c.cells[i]);
+        each_cell(c.to, c.bytes, true, [](const char*, Cell& cell) { cell.in_flight = 0, set_writer(cell); });
     }
     me.copies_under_way -= done;
     memmove(me.copies, me.copies + done, me.copies_under_way * sizeof(Copy));

@@ -55,8 +55,8 @@ template <class... P> static void call(void (*kernel)(P...)) { call_with(kernel,
 static void prepare_region(int i, bool constant) {
     const Argument& a = arguments[i];
     bool watched = a.cells && a.element_bytes && (!constant || a.unset);
-    regions[i] = Region{a.name, (char*)a.data, a.value, watched ? (Cell*)a.cells : nullptr, a.element_bytes, a.element_bytes, false,
-                        a.unset != 0, constant};
+    regions[i] = Region{a.name, (char*)a.data, a.value, watched ? (Cell*)a.cells : nullptr, a.element_bytes, false, a.unset != 0,
+                        constant};
 }
 
 template <class... P, int... I> static void prepare_with(void (*)(P...), Numbers<I...>) {
@@ -159,7 +159,7 @@ static int launch(const Launch* l, const Argument* given, int count, Fault* repo
     static bool dirty;
     launched = l, arguments = given, argument_count = count, fault_of_launch = report, prepare_arguments = prepare_given, body = run_body;
     *report = Fault{};
-    if (dirty) memset(arena_cells, 0, sizeof arena_cells);
+    if (dirty) memset(word_cells, 0, sizeof word_cells), memset(split, 0, sizeof split);
     grid_shape = Place{l->grid[0], l->grid[1], l->grid[2]};
     block_shape = Place{l->block[0], l->block[1], l->block[2]};
     block_place = Place{0, 0, 0};

@@ -6,41 +6,73 @@ const int most_shared_bytes = 232448; // the most that any GPU gives one block
 const int most_static_bytes = 48 * 1024;
 const int arena_guard = 4096;
 
-// Shared memory of the running block; what lies behind it must stay as it is.
+// Shared memory of the running block; what lies behind it must stay as it is. `split` words are kept byte by byte.
 static int64_t shared_bytes_of_launch;
 alignas(1024) static char arena[most_shared_bytes + arena_guard];
-static Cell arena_cells[most_shared_bytes];
-static Region whole_arena = {"memory", arena, 0, arena_cells, 1, 1, true, true, false};
+static Cell word_cells[most_shared_bytes / 4], byte_cells[most_shared_bytes];
+static bool split[most_shared_bytes / 4];
+static Region whole_arena = {"memory", arena, 0, word_cells, 1, true, true, false};
 
 static bool in_arena(const void* p) { return (const char*)p >= arena && (const char*)p < arena + sizeof arena; }
 
-// Checks an access of `bytes` at `at` and returns the number of its first cell; -1 where nobody keeps count.
-static inline int64_t checked(const Region* r, const void* at, int bytes, int alignment, const char* did) {
+// Calls f(place, cell) for each cell of what an access of `bytes` at `at` touches in shared memory.
+template <class F> static inline void each_cell(const char* at, int bytes, bool overwrites, F f) {
+    int64_t start = at - arena, word = start / 4;
+    if (__builtin_expect(bytes < 4, 0)) {
+        if (!split[word]) {
+            for (int i = 0; i < 4; ++i) byte_cells[word * 4 + i] = word_cells[word];
+            split[word] = true;
+        }
+        for (int i = 0; i < bytes; ++i) f(at + i, byte_cells[start + i]);
+        return;
+    }
+    for (int i = 0; i < bytes; i += 4, ++word) {
+        if (__builtin_expect(!split[word], 1)) {
+            f(at + i, word_cells[word]);
+            continue;
+        }
+        for (int j = 0; j < 4; ++j) f(at + i + j, byte_cells[word * 4 + j]);
+        if (overwrites) word_cells[word] = byte_cells[word * 4], split[word] = false; // the four are alike now
+    }
+}
+
+// Checks an access of `bytes` at `at`; returns whether somebody keeps count of such.
+static inline bool checked(const Region* r, const void* at, int bytes, int alignment, const char* did) {
     if (__builtin_expect((uintptr_t)at % alignment != 0, 0)) {
         if (!r) fault("misaligned: %s %d bytes at an address that is no multiple of %d", did, bytes, alignment);
         fault("misaligned: %s %d bytes of %s%s, %lld bytes from its start, which is no multiple of %d", did, bytes, space_of(*r), r->name,
               (long long)((const char*)at - r->base), alignment);
     }
-    if (!r) return -1;
+    if (!r) return false;
     int64_t offset = (const char*)at - r->base;
     if (__builtin_expect(offset < 0 || offset + bytes > r->bytes, 0)) {
         int64_t element = offset >= 0 ? offset / r->element_bytes : -((r->element_bytes - 1 - offset) / r->element_bytes);
         fault("out of bounds: %s %s%s[%lld], which has %lld elements", did, space_of(*r), r->name, (long long)element,
               (long long)(r->bytes / r->element_bytes));
     }
-    return r->cells ? offset / r->bytes_per_cell : -1;
+    return r->cells;
 }
 
 static inline void watch_read(const Region* r, const void* at, int bytes, int alignment) {
-    int64_t cell = checked(r, at, bytes, alignment, "reads");
-    if (cell < 0) return;
-    for (int i = 0, n = bytes / r->bytes_per_cell; i < n; ++i) note_read(*r, cell + i);
+    if (!checked(r, at, bytes, alignment, "reads")) return;
+    const char* place = (const char*)at;
+    if (r->shared) {
+        each_cell(place, bytes, false, [r](const char* p, Cell& c) { note_read(*r, p, c); });
+        return;
+    }
+    Cell* cells = r->cells + (place - r->base) / r->element_bytes;
+    for (int i = 0; i < bytes; i += r->element_bytes) note_read(*r, place + i, *cells++);
 }
 
 static inline void watch_write(const Region* r, const void* at, int bytes, int alignment) {
-    int64_t cell = checked(r, at, bytes, alignment, "writes");
-    if (cell < 0) return;
-    for (int i = 0, n = bytes / r->bytes_per_cell; i < n; ++i) note_write(*r, cell + i);
+    if (!checked(r, at, bytes, alignment, "writes")) return;
+    const char* place = (const char*)at;
+    if (r->shared) {
+        each_cell(place, bytes, true, [r](const char* p, Cell& c) { note_write(*r, p, c); });
+        return;
+    }
+    Cell* cells = r->cells + (place - r->base) / r->element_bytes;
+    for (int i = 0; i < bytes; i += r->element_bytes) note_write(*r, place + i, *cells++);
 }
 
 template <class T> static inline T read(const Region* r, const T* at) {
@@ -134,7 +166,7 @@ template <class T> struct SharedArray : Pointer<T> {
 
     SharedArray(const char* name, char* base, int64_t count)
         : Pointer<T>((T*)base, &own),
-          own{name, base, count * (int64_t)sizeof(T), arena_cells + (base - arena), 1, (int)sizeof(T), true, true, false} {
+          own{name, base, count * (int64_t)sizeof(T), word_cells, (int)sizeof(T), true, true, false} {
         if ((base - arena) % (int)sizeof(T)) fault("misaligned: shared %s starts at byte %lld", name, (long long)(base - arena));
         if (base - arena + own.bytes > whole_arena.bytes)
             fault("out of bounds: shared %s ends at byte %lld; there are %lld bytes of shared memory", name,

@@ -392,6 +392,8 @@ def fma(a: Value, b: Value, c: Value) -> Value:
     """Return `a * b + c`, rounded once."""
     dtype = a.dtype
     x, y, z = (float(v.scalar) for v in (a, b, c))
+    if not math.isfinite(z) and math.isfinite(x) and math.isfinite(y):
+        return c
     if not (math.isfinite(x) and math.isfinite(y) and math.isfinite(z)):
         with np.errstate(all="ignore"):
             return Value(dtype, a.scalar * b.scalar + c.scalar)
@@ -414,8 +416,8 @@ def _nearest(exact: Fraction, dtype: DType) -> Scalar:
     quantum = max(exponent - digits + 1, lowest)
     steps = round(size / Fraction(2) ** quantum)
     if steps.bit_length() + quantum > highest + 1:
-        return dtype.numpy.type(math.copysign(math.inf, exact))
-    return dtype.numpy.type(math.copysign(math.ldexp(steps, quantum), exact))
+        return dtype.numpy.type(math.inf if exact > 0 else -math.inf)
+    return dtype.numpy.type(math.copysign(math.ldexp(steps, quantum), 1 if exact > 0 else -1))
 
 
 def _literal(value: float | int | bool, dtype: DType) -> Scalar:
@@ -566,7 +568,7 @@ _CALLS: Mapping[str, Callable[..., Any]] = {
     "ceil": np.ceil,
     "round": np.rint,
     "trunc": np.trunc,
-    "pow": np.power,
+    "pow": lambda x, y: np.power(np.array([x]), np.array([y]))[0],  # of two scalars NumPy takes a root, which is NaN for -inf
     "fmod": np.fmod,
     "atan2": np.arctan2,
     "sigmoid": lambda x: np.divide(type(x)(1), type(x)(1) + np.exp(-x)),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from codegen.dtypes import DTYPES, DType, bf16, f32, f64, i8, i32, u8
 from codegen.errors import InternalError
-from codegen.loops.interp import Value, binary, cast, fma, run
+from codegen.loops.interp import Value, binary, call, cast, fma, run
 from codegen.loops.parser import parse
 from codegen.loops.verify import verify
 
@@ -80,6 +80,19 @@ def test_fused_multiply_add_keeps_the_sign_of_zero() -> None:
     zero, one = Value(f64, np.float64(0.0)), Value(f64, np.float64(-1.0))
     assert math.copysign(1, fma(zero, one, Value(f64, np.float64(-0.0))).scalar) == -1
     assert math.copysign(1, fma(zero, one, zero).scalar) == 1
+
+
+def test_fused_multiply_add_does_not_overflow_before_the_sum() -> None:
+    most = Value(f32, np.finfo(np.float32).max)
+    assert fma(most, most, Value(f32, np.float32(-np.inf))).scalar == -np.inf
+    huge = Value(f64, np.finfo(np.float64).max)
+    assert fma(huge, huge, Value(f64, np.float64(-1.0))).scalar == np.inf
+
+
+def test_powers_of_minus_infinity_and_of_minus_zero_are_not_square_roots() -> None:
+    half = Value(f32, np.float32(0.5))
+    assert call("pow", [Value(f32, np.float32(-np.inf)), half]).scalar == np.inf
+    assert math.copysign(1, call("pow", [Value(f32, np.float32(-0.0)), half]).scalar) == 1
 
 
 @given(bytes8, bytes8, st.sampled_from(["+", "-", "*"]))

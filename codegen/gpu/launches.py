@@ -7,15 +7,16 @@ for io in 0 .. N // 256 block.x {      launch (N // 256) blocks of 256 threads
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from math import prod
 
 from codegen.errors import InternalError
 from codegen.gpu.geometry import Geometry, geometry
 from codegen.loops.indices import range_of
-from codegen.loops.nodes import BLOCKS, Add, Alloc, Barrier, Buffer, For, Function, Index, Int, LoopKind, Mul, Prefetch, Stmt
+from codegen.loops.nodes import BLOCKS, Add, Alloc, Buffer, For, Function, Index, Int, LoopKind, Mul, Prefetch, Stmt
 from codegen.loops.simplify import simplify_index
-from codegen.loops.walk import free_vars, walk
+from codegen.loops.walk import Fresh, free_vars, loads, stores, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +64,60 @@ class Launches:
 
 def launches(function: Function) -> Launches:
     """Return the launches of `function`, called after it."""
-    scratch: list[Buffer] = []
+    scratch = tuple(replace(s.buffer, space="heap", align=256) for s in function.body if isinstance(s, Alloc))
     found: list[BlockCode] = []
-    for stmt in function.body:
-        match stmt:
-            case Alloc(buffer):
-                scratch.append(replace(buffer, space="heap", align=256))
-            case Prefetch() | Barrier():
-                pass
-            case _:
-                blocks, body = _peeled(stmt, frozenset(function.sizes))
-                found.append(BlockCode(f"{function.name}_{len(found)}", blocks, body))
-    return Launches(function, tuple(scratch), tuple(found))
+    for nest in _nests(function.body):
+        blocks, body = _peeled(nest, frozenset(function.sizes))
+        found.append(BlockCode(f"{function.name}_{len(found)}", blocks, body))
+    return Launches(function, scratch, tuple(found))
+
+
+def gathered(function: Function) -> Function:
+    """Return `function` with what stands between its launches as launches of one block each, `for one in 0 .. 1 block.x`, together with
+    the buffers that nothing else touches."""
+    fresh = Fresh.of(function)
+    groups: list[list[Stmt]] = []
+    for s in function.body:
+        if isinstance(s, Alloc):
+            continue
+        alone = any(isinstance(n, For) and n.kind in BLOCKS for n in walk(s))
+        if alone or not groups or _has_blocks(groups[-1]):
+            groups.append([])
+        groups[-1].append(s)
+    touched = [_buffers(group) for group in groups]
+    body: list[Stmt] = []
+    for k, group in enumerate(groups):
+        elsewhere = frozenset[str]().union(*(t for n, t in enumerate(touched) if n != k))
+        if _has_blocks(group):
+            body += group
+            continue
+        own = [s for s in function.body if isinstance(s, Alloc) and s.buffer.name in touched[k] - elsewhere and _is_small(s.buffer)]
+        body.append(For(fresh("one"), Int(0), Int(1), (*own, *group), "block.x", 1))
+    moved = {s.buffer.name for b in body if isinstance(b, For) for s in b.body if isinstance(s, Alloc)}
+    kept = [s for s in function.body if isinstance(s, Alloc) and s.buffer.name not in moved]
+    return replace(function, body=(*kept, *body))
+
+
+def _has_blocks(group: list[Stmt]) -> bool:
+    return any(isinstance(n, For) and n.kind in BLOCKS for n in walk(*group))
+
+
+def _buffers(group: list[Stmt]) -> frozenset[str]:
+    return frozenset({s.buffer for s in stores(*group)} | {load.buffer for load in loads(*group)})
+
+
+SMALL = 16 * 1024
+"""Bytes that a block of a launch keeps to itself, of what is stored between launches."""
+
+
+def _is_small(buffer: Buffer) -> bool:
+    extents = [e.value if isinstance(e, Int) else SMALL for e in buffer.shape]
+    return prod(extents) * buffer.dtype.size_bytes <= SMALL
+
+
+def _nests(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
+    """Yield what is launched."""
+    return (s for s in body if not isinstance(s, Alloc | Prefetch))
 
 
 def _peeled(stmt: Stmt, sizes: frozenset[str]) -> tuple[tuple[BlockLoop, ...], tuple[Stmt, ...]]:
@@ -119,4 +162,5 @@ def map_blocks(function: Function, rewritten: Callable[[tuple[Stmt, ...]], tuple
             return stmt(inner[0])
         return rewritten(inner)
 
-    return replace(function, body=tuple(new for s in function.body for new in ((s,) if isinstance(s, Alloc) else stmt(s))))
+    kept = tuple(s for s in function.body if isinstance(s, Alloc))
+    return replace(function, body=(*kept, *(new for s in _nests(function.body) for new in stmt(s))))

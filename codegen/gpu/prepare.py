@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from codegen.gpu.cooperate import cooperate
 from codegen.gpu.geometry import geometry
-from codegen.gpu.launches import map_blocks
+from codegen.gpu.launches import gathered, map_blocks
 from codegen.gpu.private import placed
 from codegen.gpu.reduce import trees
 from codegen.loops.nodes import Alloc, Function, Stmt
@@ -17,6 +17,7 @@ def prepare(function: Function) -> Function:
     """Return `function` with every loop of a block given to threads and every buffer of a block in its place.
 
     Raises InternalError "not supported yet: …" for reductions and buffers that no pass knows how to spread."""
+    function = gathered(function)
     fresh = Fresh.of(function)
     device = {p.name: p for p in function.params} | {s.buffer.name: s.buffer for s in function.body if isinstance(s, Alloc)}
 

@@ -60,25 +60,37 @@ class Tree:
 
 
 def tree(loop: For, block: Geometry, outside: Mapping[str, Buffer]) -> Tree | None:
-    """Return the reduction that `loop` is, or None when its threads do not meet in one cell. `outside`: buffers from around the loop."""
-    found = _meeting(loop, outside) if any(s.across for s in stores(*loop.body)) else None
-    if found is None:
-        return None
-    store, cond = found
+    """Return the reduction that `loop`, one of `trees`, is, or None when its threads do not meet in one cell."""
+    match loop.body:
+        case (Store(across=True) as store,):
+            cond = None
+        case (If(cond, (Store(across=True) as store,), ()),):
+            pass
+        case _:
+            return None
     if loop.extent is None or not fits(loop, block):
         raise InternalError("gpu", f"a reduction over {loop.extent} threads along {loop.kind} is not supported yet")
     op, value = _parts(store)
     identity = Const(identity_of(op, outside[store.buffer].dtype), outside[store.buffer].dtype)
-    return Tree(store, op, value if cond is None else Select(cond, value, identity), identity, 1 << (loop.extent - 1).bit_length())
+    return Tree(store, op, value if cond is None else Select(cond, value, identity), identity, _width(loop, block))
 
 
 def fits(loop: For, block: Geometry) -> bool:
-    """Tell whether the threads of `loop` are neighbours within warps."""
+    """Tell whether the threads of `loop` and those that need what they combine are neighbours within warps."""
+    return _width(loop, block) > 0
+
+
+def _width(loop: For, block: Geometry) -> int:
+    """Return among how many neighbours, a power of two, everything is exchanged; 0 where that is not within warps."""
     digit = block.digit(loop.kind)
-    if loop.extent is None or digit.stride != 1 or loop.extent > WARP:
-        return False
-    width = 1 << (loop.extent - 1).bit_length()
-    return digit.extent is None or digit.extent == width or digit.extent % WARP == 0 or loop.extent == digit.extent == width
+    span = digit.extent if digit.extent is not None else block.threads
+    if digit.stride != 1:
+        return 0
+    if digit.extent is not None and span % WARP == 0:
+        return WARP if (loop.extent or span) <= WARP and span == WARP else 0
+    if digit.extent is None:
+        return WARP if span <= WARP else 0
+    return span if span < WARP and span & (span - 1) == 0 else 0
 
 
 def _meeting(loop: For, outside: Mapping[str, Buffer]) -> tuple[Store, Expr | None] | None:
@@ -125,7 +137,7 @@ def _in_two(loop: For, block: Geometry, outside: Mapping[str, Buffer], fresh: Fr
     found = _meeting(loop, outside)
     assert found is not None
     store, cond = found
-    if block.digit(loop.kind) != block.digit("thread") or loop.extent is None or loop.extent > WARP * WARP:
+    if (block.digit(loop.kind).stride, block.span(loop.kind)) != (1, block.threads) or loop.extent is None or loop.extent > WARP * WARP:
         raise InternalError("gpu", f"a reduction over {loop.extent} threads along {loop.kind} is not supported yet")
     op, value = _parts(store)
     dtype = outside[store.buffer].dtype

@@ -12,7 +12,7 @@
 Indices get the canonical form of `indices`, with the ranges that the loops and conditions around imply. Values are folded where the
 arithmetic of `interp` gives the result exactly; floats keep every rounding (`x + 0.0` stays: it turns -0.0 into 0.0), and operations
 that make a NaN are left to the machine. Gone are branches that are never taken, loops that never run, loops that run once, values that
-nobody uses and local buffers that nobody reads.
+nobody uses and local buffers that nobody reads. Loops over blocks stay, even where there is one block: they are launches.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from codegen.dtypes import bool_, i64
 from codegen.loops import interp
 from codegen.loops.indices import Algebra, Poly, Range, affine, difference, range_of, simplify_index
 from codegen.loops.nodes import (
+    BLOCKS,
     Add,
     Alloc,
     Barrier,
@@ -115,7 +116,7 @@ class _Simplifier:
         trips = difference(algebra.poly(hi), algebra.poly(lo))
         if algebra.nonnegative({m: -c for m, c in trips.items()}):
             return ()
-        if _is_one(algebra, trips):
+        if _is_one(algebra, trips) and loop.kind not in BLOCKS:
             fixed, body = _through({loop.var: lo}, loop.body, values)
             shared = substitution(fixed)
             return tuple(new for s in self.unshared(body) for new in self.stmt(shared(s), values))

@@ -18,7 +18,7 @@ from codegen.dtypes import DType, bool_, compute_dtype, i64
 from codegen.loops import nodes as loops
 from polyhedral import loops as scanned
 from polyhedral.expr import Name as AffineName
-from polyhedral.model import THREADS
+from polyhedral.model import BLOCKS, THREADS
 from polyhedral.nest import Nest
 from polyhedral.region import footprint
 from polyhedral.scan import scan
@@ -75,7 +75,7 @@ def lower(plan: Plan, symbol: str) -> Lowered:
     kernel = _Kernel(plan, names, found, {t.name: t.dtype for t in table.values()})
     body: list[loops.Stmt] = [*_entry_checks(kernel)]
     body += _allocations(kernel, ())
-    body += _block(kernel, scan(plan.placed), ())
+    body += _block(kernel, _scanned(plan), ())
     params = (*(p.name for p in plan.program.params), *plan.program.results)
     buffers = tuple(found[p].buffers[0] for p in params)
     written = frozenset(found[r].buffers[0].name for r in plan.program.results)
@@ -84,6 +84,13 @@ def lower(plan: Plan, symbol: str) -> Lowered:
 
 
 # ---------------------------------------------------------------- structure
+
+
+def _scanned(plan: Plan) -> tuple[scanned.Node, ...]:
+    """Return the loops of a plan. Where threads of a graphics processor run them, whole tiles get no loops apart from those at the edges:
+    threads that follow each other would part."""
+    bound = any(loop.mark in BLOCKS | THREADS for place in plan.placed.places.values() for loop in place.loops)
+    return scan(plan.placed, max_separated=0) if bound else scan(plan.placed)
 
 
 def _block(kernel: _Kernel, nodes: tuple[scanned.Node, ...], open_loops: tuple[str, ...]) -> list[loops.Stmt]:

@@ -25,10 +25,10 @@ class Cluster:
     transformed: Transformed | None = None
 
 
-def clusters(d: Deriver) -> list[Cluster]:
+def clusters(d: Deriver, *, vectors: bool = True) -> list[Cluster]:
     """Return the definitions, each in one cluster. A tensor joins the cluster that holds all its readers when they read it at their own
     point along at least one leading axis; contractions, recurrences and tensors in pieces stay by themselves. All of a contraction between
-    transformations is one cluster."""
+    transformations is one cluster. `vectors`: an axis that vectors of a member run along is left to it."""
     program = d.program
     found = transformed(program)
     if found is not None:
@@ -50,7 +50,7 @@ def clusters(d: Deriver) -> list[Cluster]:
             if not readers_of.get(made) or not set(readers_of[made]) <= inside:
                 continue
             shared = min(depth, len(candidate.axes), *(agreement(m, candidate) for m in members if made in definition_reads(m)))
-            if shared == len(head.axes) and _walks_axes(d, candidate):
+            if vectors and shared == len(head.axes) and _walks_axes(d, candidate):
                 shared -= 1
             if shared > 0 and candidate.tensors[0].shape[:shared] == head.tensors[0].shape[:shared]:
                 members.append(candidate)

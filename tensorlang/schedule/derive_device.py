@@ -1,0 +1,219 @@
+"""A schedule on a graphics processor for a program that nobody scheduled, chosen from the shape of its equations.
+
+    rows            several tensors that agree on their leading axes (softmax, layer norm, a long sum and its parts): a block for each row,
+                    its elements and its partial results spread over the threads
+    recurrence      the loops that carry nothing over blocks and threads, the others in order
+    anything else   a thread for each element, or for some neighbours
+
+What comes out is an ordinary schedule: it prints in the language, can be pasted and edited, and is proven like any other.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from math import prod
+
+from polyhedral.deps import dependences
+from polyhedral.order import parallel_loops
+from tensorlang.schedule.apply import apply
+from tensorlang.schedule.clusters import Cluster, clusters, recurs
+from tensorlang.schedule.deriver import Deriver, deriver_of, reads_itself
+from tensorlang.schedule.machine import Machine
+from tensorlang.schedule.plan import Storage
+from tensorlang.schedule.rfactor import rfactor
+from tensorlang.schedule.schedule import Schedule
+from tensorlang.schedule.shape import extents, is_product
+from tensorlang.tensor.lift import lift
+from tensorlang.tensor.nodes import Definition, Program
+from tensorlang.tensor.walk import reduces
+
+THREADS = 256
+"""Threads of a block, where there is work for so many."""
+WARP = 32
+LONG = 64
+"""A reduction of at least so many elements is shared by threads, where there are not enough of them otherwise."""
+ENOUGH = 32_768
+"""So many threads fill a large device."""
+STRETCH = 8192
+"""What one block sums up of a reduction to few elements."""
+UNROLLED = 32
+_PARTIAL = re.compile(r"\.(lane|in|out)(_\d+)?$")
+"""Names of loops over partial results."""
+
+
+def derive_device(program: Program, layouts: dict[str, Storage] | None = None) -> Schedule:
+    """Return a schedule for `program`, whose loops are bound to blocks and threads."""
+    d = _partial(deriver_of(lift(program), Machine(), layouts or {}, frozenset(), Schedule(program.name, "cuda")))
+    for cluster in clusters(d, vectors=False):
+        if len(cluster.members) > 1 and all(e is not None for e in _sizes(cluster.head)[: cluster.depth]):
+            _rows(d, cluster)
+            continue
+        for definition in cluster.members:
+            _elements(d, definition, _free(d, definition))
+    return d.schedule
+
+
+def _sizes(definition: Definition) -> list[int | None]:
+    sizes = extents(definition)
+    return [sizes[a] for a in definition.axes]
+
+
+def _partial(d: Deriver) -> Deriver:
+    """Return the state with long reductions of few elements in partial results: one for each thread, or block and thread."""
+    for definition in d.program.definitions:
+        count = prod(e if e is not None else ENOUGH for e in _sizes(definition))
+        found = [r for p in definition.pieces for r in reduces(p.value)]
+        if not found or reads_itself(definition) or recurs(d.program, definition) or (count >= ENOUGH and is_product(definition)):
+            continue
+        for reduce in found:
+            sizes = extents(definition)
+            binder = max(reduce.binders, key=lambda b: sizes[b.name] or 0)
+            extent = sizes[binder.name]
+            if extent is None or extent < LONG or reduce.reducer.kind is None or reduce.filter is not None:
+                continue
+            if count < 64 and extent >= 2 * STRETCH:
+                d = _factored(d, binder.name, STRETCH, stretches=True)
+            d = _factored(d, binder.name, _team(extent))
+    return d
+
+
+def _factored(d: Deriver, binder: str, by: int, *, stretches: bool = False) -> Deriver:
+    made = rfactor(d.program, binder, by, stretches=stretches)
+    if isinstance(made, str):
+        return d
+    return deriver_of(made, d.machine, d.layouts, d.constants, d.schedule.rfactor(binder, by, stretches=stretches))
+
+
+def _team(extent: int) -> int:
+    """Return how many threads share a row of `extent` elements: whole warps, a few elements for each thread."""
+    return min(THREADS, max(WARP, 1 << (extent // 4 - 1).bit_length()))
+
+
+# ---------------------------------------------------------------- a thread for each element
+
+
+def _free(d: Deriver, definition: Definition) -> tuple[str, ...]:
+    """Return the axes of a definition whose iterations may run at once, outermost first."""
+    if not recurs(d.program, definition):
+        return definition.axes
+    name = definition.tensors[0].name
+    placed = apply(d.program, Schedule(d.program.name)).placed
+    free = parallel_loops(placed, dependences(placed.scop))
+    return tuple(a for a in definition.axes if f"{name}.{a}" in free)
+
+
+def _elements(d: Deriver, definition: Definition, axes: Sequence[str]) -> None:
+    """Give the elements of a definition to threads, and several neighbours to each where there are enough."""
+    name = definition.tensors[0].name
+    sizes = extents(definition)
+    wanted = [a for a in axes if sizes[a] != 1]
+    if not wanted:
+        _combine(d, definition)
+        return
+    if any(sizes[a] is None for a in wanted):
+        _symbolic(d, name, wanted, sizes)
+        return
+    others = [a for a in definition.axes if a not in wanted]
+    binders = [b.name for p in definition.pieces for r in reduces(p.value) for b in r.binders]
+    count = prod(sizes[a] or 1 for a in wanted)
+    last = wanted[-1]
+    inner = sizes[last] or 1
+    lanes = next((n for n in (4, 2) if inner % n == 0 and count // n >= ENOUGH // 2 and last == definition.axes[-1] and not others), 1)
+    schedule = d.schedule
+    if lanes > 1:
+        schedule = schedule.split(f"{name}.{last}", lanes, (f"{last}.o", f"{last}.v"))
+        wanted[-1] = f"{last}.o"
+        if binders and len(definition.pieces) == 1:
+            schedule = schedule.order(*(f"{name}.{loop}" for loop in (*wanted, *binders, f"{last}.v")))
+    if others:
+        schedule = schedule.order(*(f"{name}.{a}" for a in (*wanted, *others)))
+    loop = wanted[0]
+    for k, inner_loop in enumerate(wanted[1:]):
+        schedule = schedule.fuse(f"{name}.{loop}", f"{name}.{inner_loop}", f"all{k}")
+        loop = f"all{k}"
+    if lanes > 1:
+        schedule = schedule.vectorize(f"{name}.{last}.v")
+    d.add(_spread(schedule, name, loop, count // lanes))
+
+
+def _spread(schedule: Schedule, name: str, loop: str, count: int) -> Schedule:
+    """Return `schedule` with the `count` iterations of a loop over threads, and blocks where one is not enough."""
+    if count <= THREADS:
+        return schedule.bind(f"{name}.{loop}", to="thread")
+    split = schedule.split(f"{name}.{loop}", THREADS, ("block", "item"))
+    return split.bind(f"{name}.block", f"{name}.item", to=("block.x", "thread"))
+
+
+def _symbolic(d: Deriver, name: str, axes: Sequence[str], sizes: dict[str, int | None]) -> None:
+    """Bind the last three axes to the grid, the innermost in blocks of threads."""
+    last = axes[-1]
+    schedule = d.schedule.order(*(f"{name}.{a}" for a in axes)) if len(axes) > 1 else d.schedule
+    schedule = schedule.split(f"{name}.{last}", THREADS, ("block", "item")).bind(f"{name}.block", f"{name}.item", to=("block.x", "thread"))
+    places = ("block.y", "block.z")
+    outer = [f"{name}.{a}" for a in reversed(axes[:-1])][: len(places)]
+    d.add(schedule.bind(*outer, to=places[: len(outer)]) if outer else schedule)
+
+
+# ---------------------------------------------------------------- a block for each row
+
+
+def _rows(d: Deriver, cluster: Cluster) -> None:
+    head, depth = cluster.head, cluster.depth
+    name = head.tensors[0].name
+    rows = list(head.axes[:depth])
+    schedule = d.schedule
+    loop = rows[0]
+    for k, axis in enumerate(rows[1:]):
+        schedule = schedule.fuse(f"{name}.{loop}", f"{name}.{axis}", f"row{k}")
+        loop = f"row{k}"
+    d.add(schedule.bind(f"{name}.{loop}", to="block.x"))
+    team = max((_team(extent) for m in cluster.members for extent in _lengths(m, depth)), default=WARP)
+    for definition in cluster.members:
+        if definition is not head:
+            d.add(d.schedule.at(definition.tensors[0].name, f"{name}.{loop}"))
+        _row(d, definition, depth, team)
+
+
+def _combine(d: Deriver, definition: Definition) -> None:
+    """Let threads combine partial results."""
+    sizes = extents(definition)
+    partial = [b.name for p in definition.pieces for r in reduces(p.value) for b in r.binders if _PARTIAL.search(b.name)]
+    if partial and (sizes[partial[-1]] or 0) in range(2, THREADS + 1):
+        d.add(d.schedule.bind(f"{definition.tensors[0].name}.{partial[-1]}", to="thread"))
+
+
+def _lengths(definition: Definition, depth: int) -> Iterable[int]:
+    sizes = extents(definition)
+    yield from (sizes[a] or 1 for a in definition.axes[depth:][-1:])
+    if len(definition.axes) == depth:
+        yield from (sizes[b.name] or 1 for p in definition.pieces for r in reduces(p.value) for b in r.binders[-1:])
+
+
+def _row(d: Deriver, definition: Definition, depth: int, team: int) -> None:
+    """Spread what a block computes of `definition` over `team` threads."""
+    name = definition.tensors[0].name
+    sizes = extents(definition)
+    inner = definition.axes[depth:]
+    if not inner:
+        lanes = [
+            b.name for p in definition.pieces for r in reduces(p.value) for b in r.binders if b.name.endswith((".lane", ".in", ".out"))
+        ]
+        if lanes and (sizes[lanes[-1]] or 0) <= THREADS:
+            d.add(d.schedule.bind(f"{name}.{lanes[-1]}", to="thread"))
+        return
+    last = inner[-1]
+    extent = sizes[last]
+    binders = [b.name for p in definition.pieces for r in reduces(p.value) for b in r.binders]
+    if extent is not None and extent <= team:
+        d.add(d.schedule.bind(f"{name}.{last}", to="thread"))
+        schedule = d.schedule
+        for b in binders:
+            if (sizes[b] or UNROLLED + 1) <= UNROLLED:
+                schedule = schedule.unroll(f"{name}.{b}")
+        d.add(schedule)
+        return
+    schedule = d.schedule.split(f"{name}.{last}", team, (f"{last}.o", f"{last}.t")).bind(f"{name}.{last}.t", to="thread")
+    if extent is not None and -(-extent // team) <= UNROLLED:
+        schedule = schedule.unroll(f"{name}.{last}.o")
+    d.add(schedule)

@@ -1,0 +1,56 @@
+"""Programs with schedules for a graphics processor: proven, written out, run by the emulator in every order, compared with the
+interpreter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from codegen.dtypes import from_numpy
+from codegen.gpu import emulator
+from codegen.gpu.program import Program as Kernels
+from stdlib.library import library
+from tensorlang.check.instantiate import ArgType, instantiate
+from tensorlang.check.module import Module
+from tensorlang.device.driver import device_loops, device_text
+from tensorlang.lower.barriers import exposed
+from tensorlang.schedule.check import proven
+from tensorlang.schedule.schedule import Schedule
+from tensorlang.tensor.interp import interpret
+from tensorlang.tensor.nodes import Program
+from tensorlang.tensor.walk import shape_of, tensor_table
+
+Array = np.ndarray[Any, Any]
+
+
+def called(operator: str, *arrays: Array, module: Module | None = None, **attrs: object) -> Program:
+    """Return the program of an operator, of the library unless `module` is given, for these arguments."""
+    found = module or library()
+    return instantiate(found, operator, [ArgType(from_numpy(a.dtype), a.shape) for a in arrays], attrs, {})
+
+
+def kernels_of(program: Program, schedule: Schedule) -> Kernels:
+    """Return the kernels of a schedule that is legal and whose barriers suffice."""
+    lowered = device_loops(proven(program, schedule), "kernel")
+    assert exposed(lowered.function) is None
+    return device_text(lowered)
+
+
+def assert_emulated(
+    program: Program, schedule: Schedule, *arrays: Array, seeds: Iterable[int] = emulator.SEEDS, close: float = 1e-5
+) -> None:
+    """Assert that the kernels compute what the operator says, in each of the emulator's orders."""
+    kernels = kernels_of(program, schedule)
+    inputs = {p.name: np.ascontiguousarray(a) for p, a in zip(program.params, arrays, strict=True)}
+    expected = interpret(program, {}, inputs)
+    table = tensor_table(program)
+    library_ = emulator.build(kernels.kernels)
+    for seed in seeds:
+        found = {r: np.empty(shape_of(table[r], {}), table[r].dtype.numpy) for r in program.results}
+        emulator.run(kernels, {}, inputs | found, seed=seed, outputs=program.results, library=library_)
+        for r in program.results:
+            wanted = np.asarray(expected[r]).reshape(found[r].shape).astype(np.float64)
+            least = close * max(1.0, float(np.abs(wanted).max(initial=0)))
+            np.testing.assert_allclose(found[r].astype(np.float64), wanted, rtol=close, atol=least)

@@ -1,0 +1,62 @@
+"""What nobody scheduled runs on a graphics processor too, in every order of threads."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from emulated import assert_emulated, called
+
+from tensorlang.check.module import load_module
+from tensorlang.diagnostics import Source
+from tensorlang.schedule.derive_device import derive_device
+from tensorlang.syntax.parse import parse
+
+OWN = load_module(
+    parse(
+        Source(
+            "own.tl",
+            """op total(x: f32[N]) -> (y: f32[]) {
+    y = sum(i) x[i]
+}
+
+op greatest(x: f32[M, N]) -> (y: f32[M]) {
+    y[i] = max(j) x[i, j]
+}
+
+op running(x: f32[M, N]) -> (y: f32[M, N]) {
+    y[i, 0] = x[i, 0]
+    y[i, j] = y[i, j - 1] + x[i, j]   for j in 1..N
+}
+""",
+        )
+    )
+)
+
+
+def normal(*shape: int) -> np.ndarray:
+    return np.random.default_rng(len(shape)).standard_normal(shape).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("operator", "arrays", "attrs"),
+    [
+        ("add", (normal(8, 1, 5), normal(7, 1)), {}),
+        ("softmax", (normal(6, 100),), {"axis": 1}),
+        ("softmax", (normal(3, 2, 1000),), {"axis": 2}),
+        ("softmax", (normal(3, 40, 7),), {"axis": 1}),
+        ("transpose", (normal(5, 7, 9),), {"perm": (2, 0, 1)}),
+        ("matmul", (normal(33, 20), normal(20, 17)), {}),
+        ("layer_norm", (normal(6, 200), normal(200), normal(200)), {"axis": 1}),
+    ],
+    ids=lambda x: x if isinstance(x, str) else None,
+)
+def test_operators_of_the_library_run_as_the_interpreter_says(operator, arrays, attrs):
+    program = called(operator, *arrays, **attrs)
+    assert_emulated(program, derive_device(program), *arrays)
+
+
+@pytest.mark.parametrize(("operator", "shape"), [("total", (100,)), ("total", (50_000,)), ("greatest", (7, 300)), ("running", (40, 30))])
+def test_sums_of_everything_rows_and_recurrences_run_as_the_interpreter_says(operator, shape):
+    x = normal(*shape)
+    program = called(operator, x, module=OWN)
+    assert_emulated(program, derive_device(program), x)

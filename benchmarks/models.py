@@ -103,8 +103,10 @@ def _model(name: str, counts: list[int], arguments: argparse.Namespace) -> dict[
             return found | made
         if not arguments.quick:
             cache = {"TENSORLANG_CACHE": environment["TENSORLANG_CACHE"]}
-            found |= {kind: first_result(OURS, file, feeds, max(counts), arguments.precision, **cache) for kind in ("cold", "warm")}
-            found["peers"] = {p.name: first_result(p.name, file, feeds, max(counts), "f32") for p in _readers(arguments)}
+            found |= {
+                kind: first_result(OURS, file, feeds, max(counts), {"precision": arguments.precision}, **cache) for kind in ("cold", "warm")
+            }
+            found["peers"] = {p.name: first_result(p.name, file, feeds, max(counts), {}) for p in _readers(arguments)}
         found["pairs"] = [{"threads": count, **child("pair", count)} for count in counts]
         found["error"] = child("error", max(counts))
     return found

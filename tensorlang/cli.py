@@ -154,7 +154,7 @@ def show(
 def explain(
     file: File,
     arguments: Arguments = None,
-    measure: Annotated[bool, typer.Option("--measure", help="also measure each kernel of a model")] = False,
+    measure: Annotated[bool, typer.Option("--measure", help="also measure each kernel of a model; an operator always is")] = False,
     threads: Threads = None,
     precision: Precision = "f32",
     winograd: Winograd = True,
@@ -211,37 +211,42 @@ def bench(
     memory: Annotated[bool, typer.Option("--memory/--no-memory", help="peak memory of a model, each contender in its own process")] = True,
     threads: Threads = None,
     winograd: Winograd = True,
+    insist: Insist = False,
     as_json: Json = False,
 ) -> None:
     """Measure an operator or a model next to every installed peer, in turns. Inputs of a model that are not given are random."""
     chosen = peers(None if against is None else [] if against == "none" else against.split(","))
-    count, file = _tools(threads).threads, Path(what)
+    tools, file = _tools(threads, winograd, precision, insist), Path(what)
+    count, used, options = tools.threads, tools.precision.used, {"precision": precision, "winograd": winograd, "insist": insist}
     if file.suffix == ".tl":
         _no_precision(precision)
         operator, values = _operator(file, arguments, threads)
         found = bench_operator(operator, values, Task({}), count, (), seconds)
     elif file.suffix or file.exists():
-        model, values = _model(file, arguments, threads, precision, winograd)
+        model, values = _model(file, arguments, threads, precision, winograd, insist)
         feeds = random_feeds(model.inputs, values)
-        found = bench_model(model, Task(feeds, what), count, precision, chosen, seconds)
+        found = bench_model(model, Task(feeds, what), count, used, chosen, seconds)
         if memory:
-            found = with_memory(found, file, feeds, precision)
+            found = with_memory(found, file, feeds, options)
     else:
-        found = _bench_library(what, parsed(arguments or ()), count, precision, chosen, seconds)
+        found = _bench_library(what, parsed(arguments or ()), tools, options, chosen, seconds)
     _say(as_data(found), as_text(found), as_json)
 
 
-def _bench_library(name: str, values: dict[str, Any], threads: int, precision: str, chosen: Sequence[Peer], seconds: float) -> Comparison:
+def _bench_library(
+    name: str, values: dict[str, Any], tools: Toolchain, options: dict[str, Any], chosen: Sequence[Peer], seconds: float
+) -> Comparison:
     """Return a library operator next to `chosen`; where its weights are part of a model, ours is compiled from that model too."""
     library = library_with(name)
-    operator = Operator(name, library.module(), _tools(threads))
+    operator = Operator(name, library.module(), tools)
     arrays = {n: np.ascontiguousarray(v) for n, v in values.items() if isinstance(v, np.ndarray)}
     attributes = {n: v for n, v in values.items() if n not in arrays}
     task = library.task(name, arrays, attributes, tuple(results_of(operator(**values))))
     if not task.weights:
-        _no_precision(precision)
-        return bench_operator(operator, values, task, threads, chosen, seconds)
-    return bench_model(compile_model(task.model, precision=precision, threads=threads), task, threads, precision, chosen, seconds)
+        _no_precision(options["precision"])
+        return bench_operator(operator, values, task, tools.threads, chosen, seconds)
+    model = compile_model(task.model, threads=tools.threads, **options)
+    return bench_model(model, task, tools.threads, tools.precision.used, chosen, seconds)
 
 
 @app.command()

@@ -60,7 +60,8 @@ def _proto(source: str | os.PathLike[str] | bytes | ModelProto) -> tuple[ModelPr
     try:
         data = contents(source)
     except (OSError, ValueError) as problem:
-        raise Refusal("O001", f"cannot read {quoted(str(source))}", str(problem)) from problem
+        help = "give the path of a model: a file that ends in `.onnx`, or is one"
+        raise Refusal("O001", f"cannot read {quoted(str(source))}", str(problem), help=help) from problem
     return *_parsed(data), Path(source).parent
 
 

@@ -1,6 +1,6 @@
 """How fast a program could be on this machine: what it has to do against what the machine can, both measured.
 
-    compute    operations over the rate of fused multiply-adds
+    compute    operations over the rate of fused multiply-adds, or of dot products where elements are narrow enough for these
     memory     bytes in and out, each once, over the bandwidth of the smallest cache that holds them
     best       the longer of the two; which one that is says what the program is bound by
 
@@ -16,8 +16,8 @@ from functools import cache
 from pathlib import Path
 
 from codegen.dtypes import DType, f32, f64
-from codegen.llvm.probe import copy_bandwidth, fma_flops, read_bandwidth
-from tensorlang.runtime.work import Roofline, Work, work_of
+from codegen.llvm.probe import copy_bandwidth, dot_ops, fma_flops, read_bandwidth
+from tensorlang.runtime.work import Roofline, Work, narrow_products, work_of
 from tensorlang.tensor.nodes import Program
 
 
@@ -78,14 +78,22 @@ def bound_of(work: Work, ceilings: Ceilings) -> Bound:
 
 
 def ceilings_for(program: Program, threads: int) -> Ceilings:
-    """Return the ceilings for the element type that the program computes in."""
-    return ceilings(threads, f64 if any(t.dtype is f64 for d in program.definitions for t in d.tensors) else f32)
+    """Return the ceilings for the element type that the program computes in, and those that it multiplies."""
+    dtype = f64 if any(t.dtype is f64 for d in program.definitions for t in d.tensors) else f32
+    return ceilings(threads, dtype, narrow_products(program))
 
 
 @cache
-def ceilings(threads: int = 1, dtype: DType = f32) -> Ceilings:
-    """Return what this machine can do, measured once in a process; that takes about a second."""
-    return Ceilings(threads, max(fma_flops(dtype, threads=threads) for _ in range(2)), _levels(threads))
+def ceilings(threads: int = 1, dtype: DType = f32, products: tuple[DType, DType] | None = None) -> Ceilings:
+    """Return what this machine can do, measured once in a process; that takes about a second. `products`: the types that are multiplied
+    where several of their products may be added up at once."""
+    flops = _fma(threads, dtype)
+    return Ceilings(threads, flops if products is None else max(flops, threads * dot_ops(*products)), _levels(threads))
+
+
+@cache
+def _fma(threads: int, dtype: DType) -> float:
+    return max(fma_flops(dtype, threads=threads) for _ in range(2))
 
 
 @cache

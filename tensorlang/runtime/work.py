@@ -5,13 +5,16 @@ y[i, j] = b[j] + sum(k) x[i, k] * w[j, k]        flops 2·M·N·K + M·N        
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
+from codegen.dtypes import DType
+from codegen.loops import dots
 from polyhedral.expr import Int
 from tensorlang.graph.verify import result_tensors
 from tensorlang.tensor import affine, walk
-from tensorlang.tensor.nodes import Binary, Call, Expr, Program, Reduce, Tensor, Unary
+from tensorlang.tensor.nodes import Binary, Call, Cast, Expr, Program, Read, Reduce, Select, Tensor, Unary
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,32 @@ def work_of(program: Program) -> Work:
         points = prod(walk.shape_of(definition.tensors[0], {}))
         flops += points * sum(_operations(piece.value) for piece in definition.pieces) // max(1, len(definition.pieces))
     return Work(flops, sum(map(_bytes, program.params)), sum(map(_bytes, result_tensors(program))))
+
+
+def narrow_products(program: Program) -> tuple[DType, DType] | None:
+    """Return the element types that a sum of the program multiplies, where they are such that processors may add up several products at
+    once; None for sums of wide elements."""
+    types = {t.name: t.dtype for t in walk.tensors(program)}
+    for reduce in (r for d in program.definitions for p in d.pieces for r in walk.reduces(p.value)):
+        match reduce.body:
+            case (Binary("*", lhs, rhs),) if reduce.reducer.kind == "sum":
+                a, b = (_narrow(e, types) for e in (lhs, rhs))
+                if a is not None and b is not None and dots.accumulator(a, b) == reduce.reducer.dtypes[0]:
+                    return a, b
+    return None
+
+
+def _narrow(e: Expr, types: Mapping[str, DType]) -> DType | None:
+    """Return the type of the element that a factor widens."""
+    match e:
+        case Read(tensor):
+            return types[tensor]
+        case Cast(dtype, value):
+            return dtype if dtype.bits < dots.BITS else _narrow(value, types)
+        case Select(_, then):
+            return _narrow(then, types)
+        case _:
+            return None
 
 
 def _operations(e: Expr) -> int:

@@ -93,22 +93,21 @@ def _compared(
 # ---------------------------------------------------------------- memory
 
 
-def with_memory(found: Comparison, file: Path, feeds: Mapping[str, Array], precision: str) -> Comparison:
-    """Return the comparison of a model with the memory that each contender needs."""
+def with_memory(found: Comparison, file: Path, feeds: Mapping[str, Array], options: Mapping[str, Any]) -> Comparison:
+    """Return the comparison of a model, compiled with `options`, with the memory that each contender needs."""
     with tempfile.TemporaryDirectory() as folder:
         arrays = str(Path(folder) / "feeds.npz")
         np.savez(arrays, allow_pickle=False, **feeds)
         peaks = {
-            c.timing.name: first_result(c.timing.name, str(file), arrays, found.threads, precision).get("peak_mib")
-            for c in found.contenders
+            c.timing.name: first_result(c.timing.name, str(file), arrays, found.threads, options).get("peak_mib") for c in found.contenders
         }
     return replace(found, contenders=tuple(replace(c, peak_mib=peaks[c.timing.name]) for c in found.contenders))
 
 
-def first_result(name: str, file: str, feeds: str, threads: int, precision: str, **environment: str) -> dict[str, Any]:
+def first_result(name: str, file: str, feeds: str, threads: int, options: Mapping[str, Any], **environment: str) -> dict[str, Any]:
     """Return what `first` or `first_of_peer` say of a contender's first result in a process of its own: `first_result_s`, `peak_mib`;
-    or why there is none, as `failed`. `feeds` is a file of arrays."""
-    ours = [f"{_HERE}.first", file, feeds, str(threads), precision]
+    or why there is none, as `failed`. `feeds` is a file of arrays, `options` are those of `tensorlang.compile`."""
+    ours = [f"{_HERE}.first", file, feeds, str(threads), json.dumps(dict(options))]
     arguments = ours if name == OURS else [f"{_HERE}.first_of_peer", name, file, feeds, str(threads)]
     settings = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)} | environment
     done = subprocess.run([sys.executable, "-m", *arguments], env=settings, capture_output=True, text=True, check=False)

@@ -15,7 +15,8 @@ from onnx import TensorProto, helper, numpy_helper
 from stdlib.equivalents import Library
 from stdlib.onnx import Importer
 from tensorlang import api, cli
-from tensorlang.shell import offered
+from tensorlang.runtime.toolchain import toolchain
+from tensorlang.shell import bench, offered
 
 
 @pytest.fixture(autouse=True)
@@ -70,6 +71,32 @@ def test_the_memory_of_each_contender_is_that_of_its_own_process(capsys: Any, ne
     assert re.fullmatch(r"x[\d.]+ of the best f32 peer, onnxruntime", out.splitlines()[-1])
 
 
+def test_every_process_compiles_a_model_with_the_options_of_the_command(capsys: Any, monkeypatch: pytest.MonkeyPatch, net: Path) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(bench, "first_result", lambda *arguments: asked.append(arguments[-1]) or {"peak_mib": 1.0})
+    options = ["--precision", "bf16", "--no-winograd", "--insist"]
+    assert run(capsys, "bench", net, *options, "--peers", "none", "--seconds", "0.01", "-t", "1")[0] == 0
+    assert asked == [{"precision": "bf16", "winograd": False, "insist": True}]
+
+
+def test_a_process_of_its_own_takes_every_option(net: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", x=np.ones((2, 4), np.float32))
+    found = bench.first_result("tensorlang", str(net), str(tmp_path / "x.npz"), 1, {"winograd": 1})
+    assert found == {"failed": " = help: it is `True` or `False`"}
+
+
+def test_a_comparison_is_labelled_with_the_precision_that_is_used(capsys: Any, net: Path) -> None:
+    code, out, _ = run(
+        capsys, "bench", net, "--precision", "bf16x3", "--peers", "none", "--seconds", "0.01", "--no-memory", "--json", "-t", "1"
+    )
+    assert (code, json.loads(out)["timings"][0]["precision"]) == (0, toolchain(precision="bf16x3").precision.used)
+
+
+def test_a_model_that_is_not_there_comes_with_help(capsys: Any, tmp_path: Path) -> None:
+    code, _, err = run(capsys, "run", tmp_path / "nope.onnx")
+    assert code == 1 and "O001" in err and "= help: give the path of a model" in err
+
+
 def test_a_model_is_measured_in_a_precision(capsys: Any, net: Path) -> None:
     code, out, err = run(capsys, "bench", net, "--precision", "f7", "--peers", "none", "-t", "1")
     assert (code, out) == (1, "")
@@ -115,6 +142,16 @@ def test_a_library_operator_is_measured_next_to_what_peers_call_it(
     found = json.loads(out)["timings"]
     assert found[1]["name"] == "onnxruntime"
     assert [t["name"] for t in found if (t["largest_difference"] or 0) > 1e-5] == []
+
+
+def test_a_convolution_of_the_library_is_measured_with_the_options_of_the_command(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offered, "installed_operators", lambda: (Library(),))
+    asked: list[dict[str, Any]] = []
+    compiled = cli.compile_model
+    monkeypatch.setattr(cli, "compile_model", lambda model, **options: asked.append(options) or compiled(model, **options))
+    given = ["x=f32[1,3,8,8]", "w=f32[4,3,3,3]", "b=f32[4]", "stride=(1,1)", "lo=(1,1)", "hi=(1,1)"]
+    assert run(capsys, "bench", "conv", *given, "--no-winograd", "--peers", "none", "--seconds", "0.01", "-t", "1")[0] == 0
+    assert asked == [{"threads": 1, "precision": "f32", "winograd": False, "insist": False}]
 
 
 def test_a_model_is_shown_and_explained(capsys: Any, net: Path) -> None:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import tensorlang as tl
+from codegen.dtypes import DTYPES, DType, bf16, f32, i8, u8
+from tensorlang.runtime import roofline
 from tensorlang.runtime.roofline import Ceilings, Level, bound_of, cache_sizes
-from tensorlang.runtime.work import Work
+from tensorlang.runtime.work import Work, narrow_products
 
 MACHINE = Ceilings(1, 100.0, (Level("L1", 50, 20.0, 10.0), Level("DRAM", 1 << 62, 2.0, 1.0)))
 
@@ -43,3 +47,28 @@ def test_data_caches_are_read_from_the_system_the_smallest_first(tmp_path: Path)
 
 def test_where_the_system_says_nothing_usual_caches_are_taken(tmp_path: Path) -> None:
     assert [name for name, _ in cache_sizes(tmp_path)] == ["L1", "L2", "L3"]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("op f(x: bf16[N], w: bf16[N]) -> (y: f32[]) { y = sum(k) f32(x[k]) * f32(w[k]) }", (bf16, bf16)),
+        ("op f(x: f32[N], w: bf16[N]) -> (y: f32[]) { y = 1 + sum(k) f32(bf16(x[k])) * f32(w[k]) }", (bf16, bf16)),
+        ("op f(x: u8[N], w: i8[N]) -> (y: i32[]) { y = sum(k) i32(x[k]) * i32(w[k]) }", (u8, i8)),
+        ("op f(x: u8[N], w: i8[N]) -> (y: f32[]) { y = sum(k) f32(x[k]) * f32(w[k]) }", None),
+        ("op f(x: f32[N], w: f32[N]) -> (y: f32[]) { y = sum(k) x[k] * w[k] }", None),
+        ("op f(x: bf16[N]) -> (y: f32[]) { y = max(k) f32(x[k]) * f32(x[k]) }", None),
+    ],
+)
+def test_sums_of_products_of_narrow_elements_are_known_as_such(text: str, found: tuple[DType, DType] | None) -> None:
+    operator = tl.parse(text).f
+    arrays = [np.zeros(4, DTYPES[p.type.dtype].numpy) for p in operator.declaration.params]  # type: ignore[union-attr]
+    assert narrow_products(operator.program(*arrays)) == found
+
+
+def test_products_of_narrow_elements_have_the_higher_of_two_ceilings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(roofline, "_fma", lambda threads, dtype: 100.0 * threads)
+    monkeypatch.setattr(roofline, "_levels", lambda threads: MACHINE.levels)
+    monkeypatch.setattr(roofline, "dot_ops", lambda a, b: 250.0 if a == bf16 else 50.0)
+    uncached = roofline.ceilings.__wrapped__
+    assert [uncached(2, f32, p).flops for p in (None, (bf16, bf16), (u8, i8))] == [200.0, 500.0, 200.0]

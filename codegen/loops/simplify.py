@@ -116,10 +116,11 @@ class _Simplifier:
         trips = difference(algebra.poly(hi), algebra.poly(lo))
         if algebra.nonnegative({m: -c for m, c in trips.items()}):
             return ()
-        if _is_one(algebra, trips) and loop.kind not in BLOCKS:
+        if _is_one(algebra, trips):
             fixed, body = _through({loop.var: lo}, loop.body, values)
             shared = substitution(fixed)
-            return tuple(new for s in self.unshared(body) for new in self.stmt(shared(s), values))
+            once = tuple(new for s in self.unshared(body) for new in self.stmt(shared(s), values))
+            return (replace(loop, lo=lo, hi=hi, body=once),) if loop.kind in BLOCKS and once else once
         body = self.block(loop.body, values.algebra.with_loop(loop.var, lo, hi, loop.extent))
         return (replace(loop, lo=lo, hi=hi, body=body),) if body else ()
 

@@ -2,6 +2,7 @@
 
     rows            several tensors that agree on their leading axes (softmax, layer norm, a long sum and its parts): a block for each row,
                     its elements and its partial results spread over the threads
+    contraction     a tile of the result for each block (`products_device`)
     recurrence      the loops that carry nothing over blocks and threads, the others in order
     anything else   a thread for each element, or for some neighbours
 
@@ -21,9 +22,10 @@ from tensorlang.schedule.clusters import Cluster, clusters, recurs
 from tensorlang.schedule.deriver import Deriver, deriver_of, reads_itself
 from tensorlang.schedule.machine import Machine
 from tensorlang.schedule.plan import Storage
+from tensorlang.schedule.products_device import derive_product, product_of
 from tensorlang.schedule.rfactor import rfactor
 from tensorlang.schedule.schedule import Schedule
-from tensorlang.schedule.shape import extents, is_product
+from tensorlang.schedule.shape import extents
 from tensorlang.tensor.lift import lift
 from tensorlang.tensor.nodes import Definition, Program
 from tensorlang.tensor.walk import reduces
@@ -50,7 +52,11 @@ def derive_device(program: Program, layouts: dict[str, Storage] | None = None) -
             _rows(d, cluster)
             continue
         for definition in cluster.members:
-            _elements(d, definition, _free(d, definition))
+            product = product_of(d, definition)
+            if product is not None:
+                d.add(derive_product(d, definition, product))
+            else:
+                _elements(d, definition, _free(d, definition))
     return d.schedule
 
 
@@ -64,7 +70,7 @@ def _partial(d: Deriver) -> Deriver:
     for definition in d.program.definitions:
         count = prod(e if e is not None else ENOUGH for e in _sizes(definition))
         found = [r for p in definition.pieces for r in reduces(p.value)]
-        if not found or reads_itself(definition) or recurs(d.program, definition) or (count >= ENOUGH and is_product(definition)):
+        if not found or reads_itself(definition) or recurs(d.program, definition) or product_of(d, definition) is not None:
             continue
         for reduce in found:
             sizes = extents(definition)

@@ -21,6 +21,7 @@ from codegen.cuda.arch import Arch
 from codegen.cuda.bindings import core, nvrtc
 from codegen.cuda.errors import Unavailable
 from codegen.errors import InternalError
+from codegen.gpu import prelude
 from codegen.gpu.limits import Usage
 from codegen.gpu.program import Program
 from codegen.store import Cache, key_of
@@ -41,9 +42,9 @@ class Compiled:
     cached: bool = False
 
 
-def source(prelude: str, program: Program) -> str:
+def source(program: Program) -> str:
     """Return what is compiled for `program`. NVRTC counts the lines of the kernels from 1."""
-    return f'{prelude}\n#line 1 "{program.name}"\n{program.text}'
+    return f'{prelude.cuda()}\n#line 1 "{program.name}"\n{program.text}'
 
 
 def compiled(text: str, arch: Arch, store: Cache | None = None) -> Compiled:

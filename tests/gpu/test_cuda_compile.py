@@ -13,22 +13,24 @@ from codegen.cuda.arch import ARCHITECTURES, Arch, ArchError, named, names, of_c
 from codegen.cuda.compile import all_compiled, compilable, compiled, nvrtc_version, source, usage_of
 from codegen.cuda.errors import Unavailable
 from codegen.errors import InternalError
+from codegen.gpu import prelude
 from codegen.gpu.limits import Usage
 from codegen.gpu.program import Kernel, Program
 from codegen.store import Cache
 
-PRELUDE = '#define TL_KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)\n'
+PRELUDE = prelude.cuda()
 SCALE = """
-TL_KERNEL(256) scale(const float* __restrict__ x, float* __restrict__ y, long long N) {
-    __shared__ float tile[256];
-    const long long i = (long long)blockIdx.x * 256 + threadIdx.x;
-    tile[threadIdx.x] = i < N ? x[i] : 0.0f;
-    __syncthreads();
-    if (i < N) y[i] = 2.0f * tile[255 - threadIdx.x] + 1.0f;
+TL_KERNEL(256, 0) scale(TL_IN(tl_f32) x, TL_OUT(tl_f32) y, tl_i64 N) {
+    TL_SHARED(arena, 1024);
+    TL_SHARED_ARRAY(tl_f32, tile, arena, 0, 256);
+    tl_i64 i = (tl_i64)tl_block_x() * 256 + tl_thread_x();
+    tile[tl_thread_x()] = i < N ? x[i] : 0.0f;
+    tl_barrier();
+    if (i < N) y[i] = 2.0f * tile[255 - tl_thread_x()] + 1.0f;
 }
 """
 SPILLING = """
-TL_KERNEL(1024) spilling(const float* x, float* y, int rounds) {
+TL_KERNEL(1024, 0) spilling(const float* x, float* y, int rounds) {
     float kept[128];
     #pragma unroll
     for (int k = 0; k < 128; ++k) kept[k] = x[k * 1024 + threadIdx.x];
@@ -85,17 +87,17 @@ def test_many_sources_compile_at_once_and_equal_ones_once(tmp_path: Path) -> Non
     assert made[0] is made[2]
 
 
-def test_a_source_is_the_prelude_then_the_kernels() -> None:
+def test_a_source_is_the_vocabulary_then_the_kernels() -> None:
     kernels = tuple(Kernel(name, SCALE.replace("scale", name), ("x", "y"), ("N",), (256, 1, 1)) for name in ("a", "b"))
     program = Program("twice", ("x", "y"), ("N",), kernels, (), ())
-    assert set(compiled(source(PRELUDE, program), SM_80).usage) == {"a", "b"}
+    assert set(compiled(source(program), SM_80).usage) == {"a", "b"}
 
 
 def test_text_that_is_refused_is_our_mistake_and_shows_the_line() -> None:
-    kernel = Kernel("f", "TL_KERNEL(32) f(float* y) {\n    y[0] = z;\n}", ("y",), (), (32, 1, 1))
+    kernel = Kernel("f", "TL_KERNEL(32, 0) f(float* y) {\n    y[0] = z;\n}", ("y",), (), (32, 1, 1))
     program = Program("bad", ("y",), (), (kernel,), ())
     with pytest.raises(InternalError, match=r'nvrtc: (?s:.*)bad\(2\): error: identifier "z" is undefined'):
-        compiled(source(PRELUDE, program), SM_80)
+        compiled(source(program), SM_80)
 
 
 def test_an_architecture_newer_than_the_compiler_is_unavailable() -> None:

@@ -120,8 +120,8 @@ class _Buffer:
         """Return what was written beyond the elements, or None."""
         before, after = self._memory[: self._start], self._memory[self._start + self.elements.nbytes :]
         if (before != 0xFF).any():
-            last = int(np.flatnonzero(before != 0xFF)[-1])
-            return f"out of bounds: writes {self._start - last} bytes before the start of {self.name}"
+            first = int(np.flatnonzero(before != 0xFF)[0])
+            return f"out of bounds: writes {self._start - first} bytes before the start of {self.name}"
         if (after != 0xFF).any():
             return f"out of bounds: writes byte {int(np.flatnonzero(after != 0xFF)[0])} after the end of {self.name}"
         return None
@@ -146,9 +146,8 @@ def build(kernels: Iterable[Kernel], directory: Path | None = None) -> Library:
 
 
 def source(kernels: Sequence[Kernel]) -> str:
-    """Return what g++ compiles: the prelude, the kernels, and an entry for each. Lines count from the first kernel on."""
-    exports = "\n".join(f"TL_EXPORT({k.name})" for k in kernels)
-    return "\n".join((prelude.emulator(), '#line 1 "kernels"', *(k.text for k in kernels), exports, ""))
+    """Return what g++ compiles: the prelude, then each kernel and its entry. Lines count from the first of a kernel's text."""
+    return prelude.emulator() + "".join(f'\n#line 1 "{k.name}"\n{k.text}\nTL_EXPORT({k.name})\n' for k in kernels)
 
 
 def run(

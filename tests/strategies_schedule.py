@@ -25,11 +25,13 @@ from strategies_tensor import programs
 from codegen.dtypes import DTYPES, DType
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name
+from stdlib.library import library
 from tensorlang.check.instantiate import ArgType, instantiate
 from tensorlang.check.module import Module, load_module
 from tensorlang.diagnostics import CompileError, Source
-from tensorlang.schedule.apply import Outline, outline
+from tensorlang.schedule.apply import Outline, apply, outline
 from tensorlang.schedule.derive import derive
+from tensorlang.schedule.instructions import instruction
 from tensorlang.schedule.machine import Machine
 from tensorlang.schedule.plan import Storage
 from tensorlang.schedule.schedule import Schedule
@@ -132,6 +134,10 @@ op pieces[T: num](a: T[M, N], b: T[M, N]) -> (y: T[2*M, N]) {
     y[i, j]     = a[i, j] * 2    for i in 0..M
     y[M + i, j] = b[i, j] + sum(k) a[i, k]    for i in 0..M
 }
+
+op halves(x: bf16[M, K], w: bf16[K, N]) -> (y: f32[M, N]) { y[i, j] = sum(k) f32(x[i, k]) * f32(w[k, j]) }
+
+op bytes(x: u8[M, K], w: i8[K, N]) -> (y: i32[M, N]) { y[i, j] = sum(k) i32(x[i, k]) * i32(w[k, j]) }
 
 op two[T: num](a: T[M, K], b: T[K, N], c: T[N, M]) -> (y: T[M, M]) {
     p[i, j] = sum(k) a[i, k] * b[k, j]
@@ -267,9 +273,14 @@ def _small(param: Tensor, sizes: Mapping[str, int], rng: np.random.Generator, fr
 
 
 def random_schedule(program: Program, random: Random, directives: int, layouts: Mapping[str, Storage]) -> Schedule:
-    """Return up to `directives` random directives, each of which `outline` accepts after those before it."""
+    """Return up to `directives` random directives, each of which `outline` accepts after those before it; where some that are seen to fit
+    when stages are placed stand among them, `apply` too."""
     schedule = Schedule(program.name) if random.random() < 0.6 else some_derived(program, random, layouts)
     seen = outline(program, schedule, layouts)
+    if program.name in _DOTS and random.random() < 0.6:
+        tiled = _tensorize(Schedule(program.name), outline(program, Schedule(program.name), layouts), _Draw(random, seen))
+        if tiled is not None and outline_or_none(program, tiled, layouts) is not None:
+            schedule, seen = tiled, outline(program, tiled, layouts)
     wanted = random.randint(1, directives)
     for kinds, share in ((_REWRITES, 0.3), (_LOOPS, 0.7), (_MARKS, 0.6)):
         for _ in range(wanted):
@@ -280,6 +291,8 @@ def random_schedule(program: Program, random: Random, directives: int, layouts: 
                 continue
             try:
                 seen = outline(program, drawn, layouts)
+                if any(x.name in ("tensorize", "prefetch") for x in drawn.directives):
+                    apply(program, drawn, layouts)
             except CompileError:
                 continue
             except Exception:
@@ -507,6 +520,43 @@ def _parallel(s: Schedule, seen: Outline, d: _Draw) -> Schedule | None:
     return s.parallel(loop) if loop else None
 
 
+def _stream(s: Schedule, seen: Outline, d: _Draw) -> Schedule | None:
+    return s.stream(d.tensor())
+
+
+def _prefetch(s: Schedule, seen: Outline, d: _Draw) -> Schedule | None:
+    """Ask for a tensor at a loop of a stage that reads it, most often."""
+    tensor = d.read()
+    readers = [x.tensors[0].name for x in seen.program.definitions if tensor in definition_reads(x)]
+    readers = [r for r in readers if r in seen.loops]
+    stage = d.random.choice(readers) if readers and d.random.random() < 0.8 else d.stage()
+    loop = d.loop(stage)
+    if loop is None:
+        return None
+    inside = seen.loops[stage][seen.loops[stage].index(loop) + 1 :]
+    within = d.random.sample(inside, d.random.randint(0, len(inside))) if d.random.random() < 0.4 else []
+    return s.prefetch(tensor, loop, d.random.choice((0, 1, 1, 2, 5)), within)
+
+
+_DOTS = {"halves": ("dot_bf16", 2), "bytes": ("dot_u8i8", 4)}
+"""The instruction that fits a family, and how many products of a lane it adds up."""
+
+
+def _tensorize(s: Schedule, seen: Outline, d: _Draw) -> Schedule | None:
+    """Put an instruction in the place of two loops: as it should be written for products of narrow elements, of any two now and then."""
+    name, group = _DOTS.get(s.operator, ("dot_bf16", 2))
+    dot = instruction(library().operators[name])
+    loops = seen.loops[d.stage()]
+    if not {"y.j", "y.k"} <= set(loops) or d.random.random() < 0.2:
+        return s.tensorize(*loops[-2:], by=dot) if len(loops) > 1 else None
+    (jo, jv), (ko, kr) = d.fresh("y.j", "ov"), d.fresh("y.k", "or")
+    tiled = s.split("y.j", d.random.choice((2, 4, 8, 16)), (jo, jv)).split("y.k", group, (ko, kr))
+    dims = [jo, ko, jv, kr]
+    if d.random.random() < 0.2:
+        d.random.shuffle(dims)
+    return tiled.pack("w", dims).order(jo, ko, jv, kr).tensorize(jv, kr, by=dot)
+
+
 def outline_or_none(program: Program, schedule: Schedule, layouts: Mapping[str, Storage] | None = None) -> Outline | None:
     try:
         return outline(program, schedule, layouts)
@@ -519,4 +569,7 @@ _LOOPS = (
     *(_split, _split, _tile, _tile, _order, _order, _fuse, _distribute, _skew, _shift, _reverse, _peel),
     *(_at, _at_reader, _at_reader, _at_reader, _root, _store_at, _layout, _fold),
 )
-_MARKS = (_unroll, _vectorize, _vectorize, _parallel, _parallel, _split, _pack)
+_MARKS = (
+    *(_unroll, _vectorize, _vectorize, _parallel, _parallel, _split, _pack),
+    *(_stream, _prefetch, _prefetch, _tensorize, _tensorize, _tensorize),
+)

@@ -95,6 +95,11 @@ class Schedule:
         """Write tensors past the caches."""
         return self.then(_directive("stream", tensors))
 
+    def prefetch(self, tensor: str, at: str, by: int, within: Sequence[str] = ()) -> Schedule:
+        """Ask in loop `at` for what it reads of `tensor` `by` iterations later, a share in each iteration of the loops `within`."""
+        shared: list[tuple[str, Sequence[object]]] = [("in", within)] if within else []
+        return self.then(_directive("prefetch", [tensor], [("at", [at]), ("by", [by]), *shared]))
+
     def at(self, tensor: str, loop: str, of: str | None = None) -> Schedule:
         """Compute `tensor` inside loop `loop`, of the stage `of` when the loop's name alone is not unique."""
         return self.then(_directive("at", [tensor], [*([("in", [of])] if of else []), ("at", [loop])]))

@@ -168,6 +168,8 @@ def _refusal(site: _Site, instruction: Instruction) -> _Refusal | None:
     stage = request.stage
     if len(request.loops) != len(names):
         return _Refusal(f"it has {len(names)} loops", "name the loop of its lanes, then that of its sum")
+    if not set(request.loops) <= set(stage.loops):
+        return _Refusal("they have been changed since", "tensorize loops once they have their shape", 1)
     for loop, name in zip(request.loops, names, strict=True):
         extent, wanted = stage.extents[loop], form.extents[name]
         if extent is None or (wanted is not None and extent != wanted) or extent & (extent - 1):

@@ -208,5 +208,12 @@ def test_a_loop_of_an_instruction_runs_in_no_other_way(mark: str) -> None:
     assert refused(DOT + MATMUL + TILED.replace("with dot\n", f"with dot\n    {mark}\n")).startswith(f"`y.{loop}` is tensorized already")
 
 
+def test_loops_of_a_copy_that_change_afterwards_are_refused() -> None:
+    text = TILED.replace(
+        "    tensorize jv, kr with dot\n", "    tensorize `w.pack.ko`, `w.pack.ji` with dot\n    split `w.pack.ji` by 2 -> a, b\n"
+    )
+    assert refused(DOT + MATMUL + text).endswith("they have been changed since")
+
+
 def test_a_loop_that_ran_in_another_way_is_not_tensorized() -> None:
     assert refused(DOT + MATMUL + TILED.replace("    tensorize", "    unroll kr\n    tensorize")).startswith("`y.kr` is unrolled already")

@@ -1,4 +1,4 @@
-"""Depthwise convolutions on blocks of channels: the library's schedule of windows, with a copy of the padded rows for some rows of points."""
+"""Depthwise convolutions on blocks of channels: the library's schedule of windows, with a copy of the padded rows for a few points."""
 
 from __future__ import annotations
 

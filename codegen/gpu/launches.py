@@ -64,7 +64,7 @@ class Launches:
 
 def launches(function: Function) -> Launches:
     """Return the launches of `function`, called after it."""
-    scratch = tuple(replace(s.buffer, space="heap", align=256) for s in function.body if isinstance(s, Alloc))
+    scratch = tuple(_scratch(s.buffer) for s in function.body if isinstance(s, Alloc))
     found: list[BlockCode] = []
     for nest in _nests(function.body):
         blocks, body = _peeled(nest, frozenset(function.sizes))
@@ -94,8 +94,12 @@ def gathered(function: Function) -> Function:
         own = [s for s in function.body if isinstance(s, Alloc) and s.buffer.name in touched[k] - elsewhere and _is_small(s.buffer)]
         body.append(For(fresh("one"), Int(0), Int(1), (*own, *group), "block.x", 1))
     moved = {s.buffer.name for b in body if isinstance(b, For) for s in b.body if isinstance(s, Alloc)}
-    kept = [s for s in function.body if isinstance(s, Alloc) and s.buffer.name not in moved]
+    kept = [Alloc(_scratch(s.buffer)) for s in function.body if isinstance(s, Alloc) and s.buffer.name not in moved]
     return replace(function, body=(*kept, *body))
+
+
+def _scratch(buffer: Buffer) -> Buffer:
+    return replace(buffer, space="heap", align=256)
 
 
 def _has_blocks(group: list[Stmt]) -> bool:

@@ -62,7 +62,7 @@ def transformed(program: Program) -> Transformed | None:
     if not after or _local(result, table) is None:
         return None
     *middle, product = after
-    c = contraction(product, product.axes[-1])
+    c = contraction(product, product.axes[-1]) if product.axes else None
     if c is None or c.x not in table or c.w in table or len(c.inner) != 1 or len(c.columns) != 1:
         return None
     tiles = table[c.x]

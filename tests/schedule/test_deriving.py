@@ -1,0 +1,26 @@
+"""Schedules that the compiler derives where none is written."""
+
+from __future__ import annotations
+
+import pytest
+from scheduled_programs import assert_same, declared
+
+from tensorlang.check.module import load_module
+from tensorlang.diagnostics import Source
+from tensorlang.schedule.check import proven
+from tensorlang.schedule.derive import derive
+from tensorlang.schedule.machine import Machine
+from tensorlang.syntax.parse import parse
+
+
+@pytest.mark.parametrize(
+    ("text", "sizes"),
+    [
+        ("op f(x: f32[N]) -> (y: f32[]) {\n    t[i] = x[i] * 2\n    s = sum(k) t[k]\n    y = s + 1\n}", {"N": 5}),
+        ("op f(x: f32[N]) -> (y: f32[N]) {\n    s = sum(k) x[k]\n    t = s * 2\n    y[i] = x[i] + t\n}", {"N": 5}),
+        ("op f(x: f32[]) -> (y: f32[]) {\n    a = x + 1\n    b = a * 2\n    y = b - x\n}", {}),
+    ],
+)
+def test_single_numbers_between_tensors_are_scheduled_like_all_else(text: str, sizes: dict[str, int]) -> None:
+    program = declared(load_module(parse(Source("f.tl", text))), "f")
+    assert_same(program, proven(program, derive(program, Machine())), sizes)

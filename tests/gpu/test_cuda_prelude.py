@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -89,3 +90,11 @@ def test_fused_products_minima_and_conversions_are_instructions() -> None:
     assert count(code, "FFMA") == 4
     assert count(code, "FMNMX.NAN") == 4
     assert count(code, "F2FP.BF16") >= 4
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_90a"])
+def test_the_kernels_that_the_emulator_is_tried_on_are_machine_code_too(arch: str) -> None:
+    texts = [path.read_text("utf-8") for path in sorted((Path(__file__).parent / "kernels").glob("*.cu"))]
+    made = compiled(prelude.cuda() + "\n".join(texts), named(f"cuda:{arch}"))
+    assert len(made.usage) == len(texts)
+    assert not any(usage.spills for usage in made.usage.values())

@@ -161,8 +161,9 @@ def run(
 ) -> int:
     """Run the launches of `program` and return the status word: 0, or the code of the requirement that was not met.
 
-    `arrays` are the params by name, contiguous; what the program writes to them is there when it returns. Those in `outputs` are filled
-    with NaN first, and a kernel that reads an element of them before one has written it is at fault. Nothing is written when it raises.
+    `arrays` are the params by name, contiguous; those that may be written hold what the program writes when it returns. Those in `outputs`
+    are filled with NaN first, and a kernel that reads an element of them before one has written it is at fault. Nothing is written when
+    it raises.
 
     Raises EmulatorError when a kernel does what `prelude/emulator.h` lists."""
     compiled = library or build(program.kernels)
@@ -176,7 +177,8 @@ def run(
         if status.elements[0]:
             break
     for name in program.params:
-        arrays[name].reshape(-1)[...] = buffers[name].elements
+        if arrays[name].flags.writeable:
+            arrays[name].reshape(-1)[...] = buffers[name].elements
     return int(status.elements[0])
 
 

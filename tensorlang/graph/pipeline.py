@@ -80,10 +80,11 @@ def optimise(
     precision: str = "f32",
     parts: int = 0,
     least: int = 1,
+    chains: bool = True,
 ) -> Graph:
     """Return a graph that computes the same with fewer, larger kernels, ready to be planned. `tiles` chooses convolutions to rewrite;
     `precision` "bf16" lets contractions multiply in bf16; `parts` (3 or 6) makes them of so many products of bf16 for one of f32, those
-    of `least` rows and columns."""
+    of `least` rows and columns; without `chains` every product stays a kernel of its own."""
 
     def step(transform: Pass, before: Graph) -> Graph:
         name = transform.__name__
@@ -97,7 +98,8 @@ def optimise(
         graph = step(transform, graph)
     graph = _settled(graph, step, ALGEBRA)
     graph = _settled(step(views, graph), step, (identities, dce))
-    graph = step(dce, step(chain, step(requantise, step(dce, step(fuse, step(own, graph))))))
+    graph = step(requantise, step(dce, step(fuse, step(own, graph))))
+    graph = step(dce, step(chain, graph) if chains else graph)
     if parts:
         graph = verify(split(graph, parts, least), "split")
         dump("split", graph)

@@ -14,7 +14,10 @@ from codegen.gpu.program import Program as Kernels
 from stdlib.library import library
 from tensorlang.check.instantiate import ArgType, instantiate
 from tensorlang.check.module import Module
+from tensorlang.device.build import DeviceModel
 from tensorlang.device.driver import device_loops, device_text
+from tensorlang.graph.edit import size_bytes
+from tensorlang.graph.plan import Arena, Constant, Input, Output
 from tensorlang.lower.barriers import exposed
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.schedule import Schedule
@@ -54,3 +57,32 @@ def assert_emulated(
             wanted = np.asarray(expected[r]).reshape(found[r].shape).astype(np.float64)
             least = close * max(1.0, float(np.abs(wanted).max(initial=0)))
             np.testing.assert_allclose(found[r].astype(np.float64), wanted, rtol=close, atol=least)
+
+
+def run_model(model: DeviceModel, feeds: dict[str, Array], seed: int = 0) -> dict[str, Array]:
+    """Return the outputs of a model whose every launch is run by the emulator, its values where the plan puts them."""
+    arena = np.full(model.plan.arena_bytes, 0xFF, np.uint8)
+    outputs = [np.full(size_bytes(model.graph.values[name]), 0xFF, np.uint8) for name in model.graph.outputs]
+
+    def memory(name: str) -> Array:
+        value = model.graph.values[name]
+        match model.plan.places[name]:
+            case Input(position):
+                return feeds[model.graph.inputs[position]]
+            case Constant(constant):
+                return np.ascontiguousarray(model.graph.constants[constant])
+            case Output(position, offset):
+                block = outputs[position]
+            case Arena(offset):
+                block = arena
+        return block[offset : offset + size_bytes(value)].view(value.dtype.numpy).reshape(value.shape)
+
+    kernels = [k for made in model.kernels.values() for k in made.launched.kernels]
+    compiled = emulator.build(kernels)
+    for call in model.calls:
+        made = model.kernels[call.kernel]
+        arrays = {param: memory(value) for param, value in call.values.items()}
+        written = [p for p, value in call.values.items() if value in call.node.outputs]
+        status = emulator.run(made.launched, {}, arrays, seed=seed, outputs=written, library=compiled)
+        assert status == 0, made.requirements[status - 1]
+    return {name: memory(value) for name, value in zip(model.names, model.graph.outputs, strict=True)}

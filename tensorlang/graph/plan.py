@@ -6,8 +6,12 @@
 
 All that is neither given nor returned lives in one arena, whose size is known before the first run. Storages whose lifetimes meet never
 share a byte: a kernel may read its inputs as long as it writes, so an output may not take the place of an input of the same kernel.
-Offsets are assigned largest first, each to the tightest gap that is free during its lifetime, all multiples of `ALIGNMENT`. Scratch
-memory of kernels takes part with a lifetime of one node.
+Offsets are assigned one storage after the other, each to the tightest gap that is free during its lifetime, all multiples of `ALIGNMENT`:
+largest first, or those first that take most over their lifetime, whichever needs less. Scratch memory of kernels takes part with a
+lifetime of one node.
+
+An output never takes the place of an input that is read for the last time. In nine models that saved 1.2 MiB at most (ConvNeXt, of 8.0,
+next to 109 MiB of weights) and nothing in five, and every such kernel would have to be proven to read an element before it writes there.
 
 `planned` expects every output of the graph to be the storage of a kernel's output (pass `outputs` sees to it).
 """
@@ -86,8 +90,7 @@ def planned(graph: Graph, workspaces: Mapping[str, int] | None = None) -> Plan:
     moving = [*lifetimes(graph, roots, fixed), *_scratch(graph, scratch)]
     offsets = assign(moving)
     places = {name: _within(fixed[h.root] if h.root in fixed else Arena(offsets[h.root]), h) for name, h in homes.items()}
-    size = max((offsets[s.name] + s.size_bytes for s in moving), default=0)
-    return Plan(_aligned(size), places, {name: offsets[f"scratch of {name}"] for name in scratch})
+    return Plan(_aligned(arena_bytes(moving, offsets)), places, {name: offsets[f"scratch of {name}"] for name in scratch})
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,9 +167,21 @@ def lifetimes(graph: Graph, roots: Mapping[str, str], fixed: Mapping[str, Place]
 
 def assign(storages: list[Storage]) -> dict[str, int]:
     """Return an offset for each storage such that those that meet do not overlap."""
+    by_size = sorted(storages, key=lambda s: (-s.size_bytes, s.first, s.name))
+    by_area = sorted(storages, key=lambda s: (-s.size_bytes * (s.last - s.first + 1), s.first, s.name))
+    return min((_in_turn(by_size), _in_turn(by_area)), key=lambda offsets: arena_bytes(storages, offsets))
+
+
+def arena_bytes(storages: list[Storage], offsets: Mapping[str, int]) -> int:
+    """Return where the last storage ends."""
+    return max((offsets[s.name] + s.size_bytes for s in storages), default=0)
+
+
+def _in_turn(storages: list[Storage]) -> dict[str, int]:
+    """Return offsets for storages that choose in order, each the tightest gap that those before it leave."""
     offsets: dict[str, int] = {}
     placed: list[Storage] = []
-    for storage in sorted(storages, key=lambda s: (-s.size_bytes, s.first, s.name)):
+    for storage in storages:
         taken = sorted((offsets[s.name], offsets[s.name] + s.size_bytes) for s in placed if s.meets(storage))
         offsets[storage.name] = _tightest(taken, storage.size_bytes)
         placed.append(storage)

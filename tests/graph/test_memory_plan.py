@@ -11,7 +11,7 @@ from small_graphs import binary, graph, kernel, unary
 from tensorlang.diagnostics import InternalError
 from tensorlang.graph.nodes import View
 from tensorlang.graph.passes.outputs import outputs
-from tensorlang.graph.plan import ALIGNMENT, Arena, Constant, Input, Output, Storage, assign, lower_bound, overlaps, planned
+from tensorlang.graph.plan import ALIGNMENT, Arena, Constant, Input, Output, Storage, arena_bytes, assign, lower_bound, overlaps, planned
 from tensorlang.graph.verify import verify
 
 storages = st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 30), st.integers(0, 8)), max_size=40).map(
@@ -32,6 +32,12 @@ def test_the_arena_is_never_larger_than_all_storages_together_nor_smaller_than_w
     size = max((offsets[s.name] + s.size_bytes for s in items), default=0)
     assert size <= sum(s.size_bytes + ALIGNMENT - 1 for s in items)
     assert size + ALIGNMENT > lower_bound(items)
+
+
+def test_what_lives_long_is_placed_before_what_is_large_for_a_moment_where_that_takes_less() -> None:
+    """Largest first, d and c begin at 0, which leaves room for a above d alone, and b above a."""
+    items = [Storage("a", 128, 2, 5), Storage("b", 128, 4, 8), Storage("c", 192, 4, 7), Storage("d", 256, 2, 2)]
+    assert arena_bytes(items, assign(items)) == lower_bound(items) == 448
 
 
 def test_a_chain_of_equal_values_takes_two_places() -> None:

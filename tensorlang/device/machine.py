@@ -1,0 +1,78 @@
+"""Which device code is made for, and machine code for it. What is missing on this machine, and what a device has not enough of, are
+errors with codes here; below they are exceptions and values without words for users.
+
+    cuda            the first GPU of this machine, or, where there is none, the oldest generation that copies asynchronously
+    cuda:sm_90a     an architecture by name, with a GPU or without
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from codegen.cuda.arch import DEFAULT, TARGET, Arch, ArchError, is_cuda, named
+from codegen.cuda.errors import Unavailable
+from codegen.gpu.limits import Excess, exceeded, exceeded_at, exceeded_by
+from codegen.gpu.program import Program as Launched
+from codegen.store import Cache
+from tensorlang.diagnostics import CompileError, Diagnostic, error
+from tensorlang.later import later
+
+_all_compiled = later("codegen.cuda.compile:all_compiled")
+_source = later("codegen.cuda.compile:source")
+_devices = later("codegen.cuda.device:devices")
+_device = later("codegen.cuda.device:Device")
+
+
+def arch_of(target: str) -> Arch | None:
+    """Return the architecture that a target's name asks for, or None where it is not about CUDA. Raises CompileError C0101."""
+    if not is_cuda(target):
+        return None
+    try:
+        return named(target, _here() if target == TARGET else DEFAULT)
+    except ArchError as problem:
+        raise error("C0101", str(problem), help="`cuda` is the GPU of this machine") from None
+
+
+def _here() -> str:
+    try:
+        arch = _devices()[0].arch
+    except Unavailable:
+        return DEFAULT
+    return DEFAULT if arch is None else str(arch.name)
+
+
+def machine_code(
+    programs: Sequence[Launched], arch: Arch, store: Cache | None, threads: int, done: Callable[[int], None] = lambda count: None
+) -> list[Any]:
+    """Return the machine code (`codegen.cuda.compile.Compiled`) of each program, in order; sizes are known. `done` is told how many of
+    them there are so far.
+
+    Raises CompileError: C0111 when a kernel wants more than devices of this architecture have, before and after compiling, C0112 when
+    what compiles for CUDA is not installed."""
+    _check([e for p in programs for e in (*exceeded(p, arch.limits), *exceeded_at(p, arch.limits, {}))], arch)
+    try:
+        made = list(_all_compiled([_source(p) for p in programs], arch, store, threads, done))
+    except Unavailable as problem:
+        raise missing(problem) from None
+    used = ((kernel, code.usage[kernel.name]) for p, code in zip(programs, made, strict=True) for kernel in p.kernels)
+    _check([e for kernel, usage in used for e in exceeded_by(kernel, usage, arch.limits)], arch)
+    return made
+
+
+def opened(number: int = 0, stream: object = None) -> Any:
+    """Return a device of this machine (`codegen.cuda.device.Device`). Raises CompileError C0112 when there is none."""
+    try:
+        return _device(number, stream)
+    except Unavailable as problem:
+        raise missing(problem) from None
+
+
+def missing(problem: Unavailable) -> CompileError:
+    """Return the error for something that is not here."""
+    return error("C0112", problem.what, help=problem.remedy)
+
+
+def _check(found: Sequence[Excess], arch: Arch) -> None:
+    if found:
+        raise CompileError(*(Diagnostic("C0111", f"{excess} on `{arch.target}`", help="give blocks less to do") for excess in found))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from emulated import CASES, ONE, Case, normal, text_of, up
+from handwritten import CASES, ONE, Case, normal, text_of, up
 
 from codegen.gpu.emulator import SEEDS, EmulatorError, Library, build, run
 from codegen.gpu.program import Kernel, Launch, Program

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from emulated import ELEMENTWISE, MATMUL, NARROW, ONE, PIPELINE, ROW_SUM, SOFTMAX, TRANSPOSE, TWO_PASSES, WARP_SCAN, Case
+from handwritten import ELEMENTWISE, MATMUL, NARROW, ONE, PIPELINE, ROW_SUM, SOFTMAX, TRANSPOSE, TWO_PASSES, WARP_SCAN, Case
 
 from codegen.gpu.emulator import SEEDS, EmulatorError, Library, build, run
 from codegen.gpu.program import Kernel, Launch, Program

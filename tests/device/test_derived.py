@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from emulated import assert_emulated, called
+from device_programs import assert_emulated, called
 
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import Source

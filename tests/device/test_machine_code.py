@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from emulated import called, kernels_of
+from device_programs import called, kernels_of
 
 from codegen.cuda.arch import named
 from codegen.cuda.compile import compiled, source

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from emulated import run_model
+from device_programs import run_model
 from onnx import TensorProto, helper, numpy_helper
 
 import tensorlang as tl

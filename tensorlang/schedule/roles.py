@@ -25,9 +25,11 @@ What guards and directives may ask for: `lanes`, `registers`, `threads`, `cache`
 and their iterations (`prod(i..)`), in a pointwise tensor `together` (how many points of m or n; in rows, how many of i), `partial` (over
 how many partial results to spread r), and for a contraction `b.reuse` (how often an element of b is used), `b.unit` (whether it is
 contiguous along j), `b.pack` (whether to copy it first into the order of the tile), `b.stored` (whether the caller stores it as it is
-read), `b.ahead` (1 where it is worth asking for the next columns while tiles go through these, else 0), `a.padded`, `a.block`, `a.group`:
-how many neighbours along c the machine multiplies and adds in one instruction, or 1, and `a.tiles`: where rows of a are computed from
-products of the same operator, how many register tiles of them to compute at a time, else 0.
+read), `b.across` (whether sums along k in vectors take a copy of b), `b.ahead` (1 where it is worth asking for the next columns while
+tiles go through these, else 0), `a.padded`, `a.block`, `a.group`: how many neighbours along c the machine multiplies and adds in one
+instruction, or 1, and `a.tiles`: where rows of a are computed from products of the same operator, how many register tiles of them to
+compute at a time, else 0. Where sums are to run along k in vectors, `k.block` is how many elements of a sum to take at once, else it is 0,
+and `i.block` and `j.block` are the sides of the register tile.
 Between transformations `h.tile` and `w.tile` are the sides of a tile of y and `h.block`, `w.block` those of a block of tiles that is
 transformed at once; `i.block`, `j.block` and `m.vectors` are the sides of the register tile. `p.padded`: whether there are any p.
 """
@@ -47,6 +49,7 @@ from tensorlang.schedule.expand import Scope
 from tensorlang.schedule.pack import is_padding, pack
 from tensorlang.schedule.pointwise import crossing_axis, partial_results, points_together, spreadable, stored_axis, vector_axis
 from tensorlang.schedule.shape import Contraction, block_of, contraction, extents, unit_stride
+from tensorlang.schedule.sums import sums_along
 from tensorlang.schedule.tiles import WIDTHS, blocked_binder, grouped, row_counts, tile_sizes, worth_asking_ahead, worth_packing
 from tensorlang.schedule.transformed import blocks_of
 from tensorlang.syntax import nodes as sx
@@ -171,7 +174,7 @@ def _bytes(d: Deriver, names: Loops) -> int:
 
 def asked(role: sx.Role) -> dict[str, tuple[int, ...] | None]:
     """Return what guards of a role's schedule may ask for, with no values."""
-    facts = ("bytes", "reuse", "unit", "pack", "stored", "padded", "block", "group", "vectors", "tiles", "ahead")
+    facts = ("bytes", "reuse", "unit", "pack", "stored", "padded", "block", "group", "vectors", "tiles", "ahead", "across")
     of_tensors = [f"{t.removesuffix('..')}.{fact}" for t in role.groups[0] for fact in facts]
     of_loops = [f"{g.removesuffix('..')}.{fact}" for g in role.groups[1] for fact in ("extent", "tile", "block")]
     plain = ("lanes", "registers", "threads", "cache", "together", "partial")
@@ -225,7 +228,7 @@ def _is_large(d: Deriver, tensor: str) -> bool:
 
 def _contraction(d: Deriver, cluster: Cluster) -> Shape | None:
     definition = cluster.head
-    axis = stored_axis(d, definition) if definition.axes and len(definition.pieces) == 1 else None
+    axis = _columns_axis(d, definition)
     c = contraction(definition, axis) if axis is not None else None
     if c is None or axis is None or len(cluster.members) > 1:
         return None
@@ -245,6 +248,7 @@ def _contraction(d: Deriver, cluster: Cluster) -> Shape | None:
     outside = _outside(d, c, batch, rows[:-1], sizes)
     given = any(p.name == c.x for p in d.program.params)
     tile, heights = (sizes[c.rows[-1]] if c.rows else 1, sizes[axis]), row_counts(d, c)
+    sums = sums_along(d, definition, c, axis, lanes) if channel is None else None
     height, width = tile_sizes(*tile, lanes, d.machine.vector_registers, heights)
     facts: tuple[Mapping[str, int | bool], ...] = (
         {},
@@ -259,11 +263,13 @@ def _contraction(d: Deriver, cluster: Cluster) -> Shape | None:
             "unit": unit,
             "pack": worth_packing(d, c, reuse, unit),
             "stored": c.w in d.layouts,
+            "across": sums is not None and sums.copies,
             "ahead": int(worth_asking_ahead(d, c, definition, rows[outside:], (height, width * lanes))),
         },
     )
     classes = (batch, rows[outside:], columns, inner, (channel[0],) if channel else (), rows[:outside])
-    return Shape(((own,), (c.x,), (c.w,)), tuple(_full(own, n) for n in classes), lanes, facts, tile, heights)
+    of_loops = {1: {"block": sums.rows}, 2: {"block": sums.columns}, 3: {"block": sums.block}} if sums else {3: {"block": 0}}
+    return Shape(((own,), (c.x,), (c.w,)), tuple(_full(own, n) for n in classes), lanes, facts, tile, heights, of_loops)
 
 
 def _outside(d: Deriver, c: Contraction, batch: Sequence[str], outer: Sequence[str], sizes: Mapping[str, int | None]) -> int:
@@ -282,8 +288,21 @@ def _full(own: str, names: Sequence[str]) -> Loops:
 
 
 def _is_contraction(d: Deriver, definition: Definition) -> bool:
-    axis = stored_axis(d, definition) if definition.axes and len(definition.pieces) == 1 else None
+    axis = _columns_axis(d, definition)
     return axis is not None and contraction(definition, axis) is not None
+
+
+def _columns_axis(d: Deriver, definition: Definition) -> str | None:
+    """Return the axis along which a product's results lie next to each other: the last one that has more than one element, where an operand
+    lies along it, too."""
+    axis = stored_axis(d, definition) if definition.axes and len(definition.pieces) == 1 else None
+    sizes = extents(definition)
+    if axis is None or sizes[axis] != 1 or definition.tensors[0].name in d.layouts:
+        return axis
+    longer = next((a for a in reversed(definition.axes) if sizes[a] != 1), axis)
+    c = contraction(definition, longer)
+    lies = c is not None and c.w not in d.layouts and unit_stride(c.w_read.index, None, None, longer)
+    return longer if lies and contraction(definition, axis) is not None else axis
 
 
 def _binders(definition: Definition) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -66,6 +66,15 @@ def row_counts(d: Deriver, c: Contraction) -> range | None:
             break
         pitch *= affine.constant(extent) or 1
     return range(1, ROWS_IN_A_SET + 1) if pitch % 4096 == 0 else None
+
+
+def columns_cost(d: Deriver, c: Contraction, sizes: Mapping[str, int | None], axis: str, lanes: int) -> float:
+    """Return the cycles of one k-step over all rows and columns, which are known, in register tiles of vectors of columns."""
+    row = (sizes[c.rows[-1]] or 0) if c.rows else 1
+    m, v = tile_sizes(row, sizes[axis], lanes, d.machine.vector_registers, row_counts(d, c))
+    full, rest = divmod(sizes[axis] or 0, v * lanes)
+    once = full * _covered(row, m, v) + (_covered(row, m, -(-rest // lanes)) if rest else 0.0)
+    return once * prod(sizes[n] or 0 for n in (*c.rows[:-1], *c.columns) if n != axis)
 
 
 def _covered(rows: int, m: int, v: int) -> float:

@@ -338,6 +338,9 @@ op attention(q: f32[L, E], k: f32[S, E], v: f32[S, E]) -> (y: f32[L, E], p: f32[
         ("matmul", [(10, 7), (7, 35)], {}, "contraction"),
         ("matmul", [(2, 9, 7), (2, 7, 20)], {}, "contraction"),
         ("gemm_nt", [(5, 7), (20, 7), (20,)], {}, "contraction"),
+        ("matmul", [(9, 37), (37, 1)], {}, "contraction"),
+        ("matmul", [(13, 67), (67, 5)], {}, "contraction"),
+        ("matmul", [(2, 6, 33), (2, 33, 3)], {}, "contraction"),
         ("conv", [(1, 3, 6, 6), (4, 3, 3, 3), (4,)], {"lo": (1, 1), "hi": (1, 1)}, "pointwise"),
         ("max_pool", [(1, 3, 9, 9)], {"kernel": (3, 3), "stride": (2, 2)}, "pointwise"),
         ("transpose", [(9, 18)], {"perm": (1, 0)}, "pointwise"),
@@ -392,6 +395,48 @@ def test_rows_that_vectors_can_be_read_from_are_copied_when_it_pays(rows, inner,
 def test_a_single_row_is_computed_in_wide_tiles():
     program = instantiate(library(), "matmul", [ArgType(f32, (1, 768)), ArgType(f32, (768, 3072))], {})
     assert any(line.startswith("split y.j by 384") for line in directives(search(library(), "matmul", program, {}, "cpu", SERIAL).chosen))
+
+
+SUMS = """
+op nn(a: f32[M, K], b: f32[K, N]) -> (y: f32[M, N]) { y[i, j] = sum(k) a[i, k] * b[k, j] }
+op nt(a: f32[M, K], b: f32[N, K]) -> (y: f32[M, N]) { y[i, j] = sum(k) a[i, k] * b[j, k] }
+op tn(a: f32[K, M], b: f32[K, N]) -> (y: f32[M, N]) { y[i, j] = sum(k) a[k, i] * b[k, j] }
+strict op exact(a: f32[M, K], b: f32[K, N]) -> (y: f32[M, N]) { y[i, j] = sum(k) a[i, k] * b[k, j] }
+"""
+
+
+@pytest.mark.parametrize(
+    ("operator", "m", "k", "n", "vector"),
+    [
+        ("nn", 256, 256, 1, "kv"),
+        ("nn", 256, 256, 7, "kv"),
+        ("nn", 256, 256, 16, "jv"),
+        ("nn", 1, 256, 256, "jv"),
+        ("nn", 256, 15, 7, "jv"),
+        ("nt", 1, 256, 256, "kv"),
+        ("nt", 8, 256, 256, "kv"),
+        ("nt", 256, 256, 256, "jv"),
+        ("tn", 256, 256, 1, "jv"),
+        ("exact", 256, 256, 7, "jv"),
+    ],
+)
+def test_sums_run_in_vectors_where_columns_do_so_slower(operator, m, k, n, vector):
+    own = module(SUMS, library())
+    found = search(own, operator, declared(own, operator, M=m, K=k, N=n), {}, "cpu", SERIAL).chosen
+    assert [line for line in directives(found) if line.startswith("vectorize y.")] == [f"vectorize y.{vector}"]
+
+
+def test_what_lies_across_is_copied_for_sums_in_vectors():
+    own = module(SUMS, library())
+    across = search(own, "nn", declared(own, "nn", M=256, K=256, N=7), {}, "cpu", SERIAL).chosen
+    along = search(own, "nt", declared(own, "nt", M=256, K=256, N=7), {}, "cpu", SERIAL).chosen
+    assert [any(line.startswith("pack b") for line in directives(found)) for found in (across, along)] == [True, False]
+
+
+def test_a_product_with_one_column_has_vectors_of_rows_where_these_lie_next_to_each_other():
+    own = module(SUMS, library())
+    found = search(own, "tn", declared(own, "tn", M=256, K=256, N=1), {}, "cpu", SERIAL).chosen
+    assert any(line.startswith("split y.i by 256") for line in directives(found))
 
 
 def test_a_program_that_is_no_operators_gets_roles_alone():

@@ -1,0 +1,88 @@
+"""Contractions whose sums run along k in vectors: which those are, and the sides of their register tile.
+
+    columns in vectors    for k:          y[i, j..j+15]  += a[i, k] * b[k, j..j+15]          half a vector takes as long as one
+    sums in vectors       for k by 16:    p[i, j, 0..15] += a[i, k..k+15] * b[j, k..k+15]    then y[i, j] = all lanes of p[i, j]
+
+The second reads both operands along k, whatever the number of columns, and pays for combining the lanes of every element at the end. It
+is for few columns, for a matrix times a vector, and for a transposed b that is not used often enough to be worth copying.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+
+from tensorlang.schedule.deriver import Deriver
+from tensorlang.schedule.shape import Contraction, extents, unit_stride
+from tensorlang.schedule.tiles import ROWS_IN_A_SET, columns_cost
+from tensorlang.tensor.nodes import Definition, Reduce
+
+ACROSS = 6.0
+"""Cycles that combining the lanes of one vector takes."""
+TURNED = 0.7
+"""Cycles that copying one element across takes."""
+GATHERED = 2.5
+"""Cycles that reading one element across takes."""
+IN_FLIGHT = 8
+"""Accumulators that keep both multipliers busy: two, for the four cycles that a sum takes."""
+
+ROWS_OF_A_VECTOR = 4
+"""Rows to multiply with a vector at once: memory bounds that, and it is read fastest in few stretches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """The loop along which sums run in vectors, the sides of the register tile, how many elements of the sum to take at once, and whether
+    to copy b first."""
+
+    binder: str
+    rows: int
+    columns: int
+    block: int
+    copies: bool
+
+
+def sums_along(d: Deriver, definition: Definition, c: Contraction, axis: str, lanes: int) -> Sums | None:
+    """Return how to sum along k in vectors, or None where columns in vectors take less time, or where the operands do not lie that way."""
+    sizes = extents(definition)
+    binder = c.inner[-1] if c.inner else None
+    if d.program.mode == "strict" or c.padded or binder is None or {c.x, c.w} & d.layouts.keys() or definition.tensors[0].name in d.layouts:
+        return None
+    if not isinstance(definition.pieces[0].value, Reduce) or not unit_stride(c.x_read.index, None, None, binder):
+        return None
+    if any(sizes[n] is None for n in (*c.batch, *c.rows, *c.columns, *c.inner)) or (sizes[binder] or 0) < lanes:
+        return None
+    known = {n: sizes[n] or 0 for n in sizes}
+    others = prod(known[n] for n in (*c.batch, *c.inner) if n != binder)
+    rows, columns, length = prod(known[r] for r in c.rows), prod(known[j] for j in c.columns), known[binder]
+    copied = 0.0 if unit_stride(c.w_read.index, None, None, binder) else TURNED * columns * length
+    found = min(_tiles(d.machine.vector_registers, rows, columns, -(-length // lanes)), default=None)
+    if found is None:
+        return None
+    cost, r, q = found
+    plain = columns_cost(d, c, sizes, axis, lanes) * length
+    if c.w not in d.constants and not unit_stride(c.w_read.index, None, None, axis):
+        plain += columns * length * (TURNED if rows >= 4 else GATHERED)
+    if cost * others + ACROSS * rows * columns * prod(known[n] for n in c.batch) + copied >= plain * others:
+        return None
+    together = next((n for n in (4, 2) if r * q * n <= 2 * IN_FLIGHT and length >= 2 * n * lanes), 1)
+    return Sums(binder, r, q, together * lanes, copied > 0)
+
+
+def _tiles(registers: int, rows: int, columns: int, steps: int) -> Iterator[tuple[float, int, int]]:
+    """Yield (cycles, rows, columns) of every register tile."""
+    most = ROWS_IN_A_SET if min(rows, columns) > 1 else ROWS_OF_A_VECTOR
+    for r in range(1, min(rows, most) + 1):
+        for q in range(1, min(columns, most) + 1):
+            if r * q + min(r, q) + 1 <= registers - 1:
+                tiles = ((n, max(height * width, height + width) / 2 + 0.5) for n, height, width in _edges(rows, columns, r, q))
+                yield sum(n * step for n, step in tiles) * steps, r, q
+
+
+def _edges(rows: int, columns: int, r: int, q: int) -> Iterator[tuple[int, int, int]]:
+    """Yield how many tiles there are, and their rows and columns."""
+    for count, height in ((rows // r, r), (1, rows % r)):
+        for number, width in ((columns // q, q), (1, columns % q)):
+            if height and width:
+                yield count * number, height, width

@@ -1,5 +1,9 @@
 // Fibres: contexts with stacks of their own, that change hands only where they say so.
 
+#if !defined(__x86_64__) && !defined(__aarch64__)
+#include <ucontext.h>
+#endif
+
 namespace tl_emulator {
 
 const size_t page_bytes = 65536; // at least a page everywhere
@@ -63,7 +67,6 @@ static void prepare(Context& context, char* stack_top, void (*entry)()) {
 static void change(Context& from, Context& to) { tl_emulator_change(&from.stack_pointer, to.stack_pointer); }
 
 #else
-#include <ucontext.h>
 
 struct Context {
     ucontext_t state;

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from math import prod
 
 from tensorlang.schedule.machine import Machine
-from tensorlang.schedule.transformed import blocks
+from tensorlang.schedule.transformed import TRANSFORMATION, blocks
 from tensorlang.tensor.winograd import Convolution
 
 LARGEST = 6
@@ -20,9 +20,6 @@ LARGEST = 6
 
 WORTH = 1.1
 """How many times faster filtering must be."""
-
-TRANSFORMATION = 4.0
-"""Cycles for one vector at one point of a tile, on either side of the products."""
 
 FAR_BYTES = 10.0
 """Bytes per cycle of weights from memory that is no cache of one processor."""
@@ -59,7 +56,7 @@ def _filtered(found: Convolution, outputs: tuple[int, ...], machine: Machine) ->
     points = prod(m + w.taps - 1 for w, m in zip(found.windows, outputs, strict=True))
     columns = found.extent(found.column)
     images = found.batch * found.groups
-    best = blocks(counts, points, found.channels, columns, element, machine)
+    best = blocks(counts, points, found.channels, columns, element, machine, images)
     products = images * best.cycles
     weights = found.groups * points * found.channels * columns * element
     kept = weights <= machine.cache_bytes // 2

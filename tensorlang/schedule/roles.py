@@ -31,7 +31,8 @@ instruction, or 1, and `a.tiles`: where rows of a are computed from products of 
 compute at a time, else 0. Where sums are to run along k in vectors, `k.block` is how many elements of a sum to take at once, else it is 0,
 and `i.block` and `j.block` are the sides of the register tile.
 Between transformations `h.tile` and `w.tile` are the sides of a tile of y and `h.block`, `w.block` those of a block of tiles that is
-transformed at once; `i.block`, `j.block` and `m.vectors` are the sides of the register tile. `p.padded`: whether there are any p.
+transformed at once, `f.block` how many channels of y a thread computes from it; `i.block`, `j.block` and `m.vectors` are the sides of
+the register tile. `p.padded`: whether there are any p.
 """
 
 from __future__ import annotations
@@ -465,8 +466,10 @@ def _between(d: Deriver, cluster: Cluster) -> Shape | None:
         k: {"tile": side, "block": side * number} for k, side, number in zip((2, 1), sides[::-1], sizes.tiles[::-1], strict=False)
     }
     facts |= {k: {"block": number} for k, number in zip((5, 4), sizes.rows[::-1], strict=False)}
-    facts = {1: {"tile": 1, "block": 1}, 4: {"block": 1}, **facts}
     lanes = d.machine.lanes(compute_dtype(product.tensors[0].dtype))
+    wide = lanes * sizes.vectors
+    part = -(-(extents(result)[found.axes(result, "channel")[-1]] or wide) // (wide * sizes.parts)) * wide
+    facts = {1: {"tile": 1, "block": 1}, 3: {"block": part}, 4: {"block": 1}, **facts}
     tensors = (*(tuple(x.tensors[0].name for x in group) for group in ((result,), after, (product,), (tiles,), before)), (found.x,))
     return Shape(tensors, classes, lanes, facts=({}, {}, {"vectors": sizes.vectors}), of_loops=facts)
 

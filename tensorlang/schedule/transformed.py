@@ -163,37 +163,61 @@ def _kind(slot: Affine | Dynamic, known: Mapping[str, str], cut: bool) -> str | 
 @dataclass(frozen=True, slots=True)
 class Blocks:
     """`tiles`: how many tiles along each spatial axis one block holds; `rows`: how many of them, along the last two, a register tile;
-    `vectors`: how many vectors of channels it has."""
+    `vectors`: how many vectors of channels it has; `parts`: into how many parts the channels are cut, each with tiles of its own."""
 
     tiles: tuple[int, ...]
     rows: tuple[int, ...]
     vectors: int
     cycles: float
-    """About what all products cost."""
+    """About what all products of one image cost."""
+    parts: int = 1
 
 
 STREAM_BYTES = 40
 """How many bytes of weights arrive per cycle from the second- and third-level cache while the products run."""
 
+LOAD = 0.65
+"""Cycles for each operand that a register tile loads, beside what its multiply-adds take."""
 
-def blocks(counts: tuple[int, ...], points: int, channels: int, columns: int, element: int, machine: Machine) -> Blocks:
-    """Return the sizes that make the products of `points` matrices cheapest: `counts` tiles along the spatial axes, `channels` summed,
-    `columns` computed, elements of `element` bytes."""
+NEAR = 1.15
+"""How much of the second-level cache weights may take that are read for one block of tiles after the other."""
+
+TRANSFORMATION = 4.0
+"""Cycles for one vector at one point of a tile, on either side of the products."""
+
+
+def blocks(counts: tuple[int, ...], points: int, channels: int, columns: int, element: int, machine: Machine, images: int = 1) -> Blocks:
+    """Return the sizes that make the products of `points` matrices cheapest: `counts` tiles along the spatial axes of each of `images`,
+    `channels` summed, `columns` computed, elements of `element` bytes.
+
+    Where blocks of tiles do not come out even for the threads, every thread may take a part of the columns of all of them: it transforms
+    all tiles itself, and its part of the weights has to stay in the second-level cache for that."""
+    part = points * channels * columns * element // machine.threads
+    shares = (1, machine.threads) if part <= NEAR * machine.l2_bytes else (1,)
+    found = [_blocks(counts, points, channels, columns, element, machine, images, parts) for parts in shares]
+    return min(found, key=lambda b: b.cycles)
+
+
+def _blocks(
+    counts: tuple[int, ...], points: int, channels: int, columns: int, element: int, machine: Machine, images: int, parts: int
+) -> Blocks:
     lanes = machine.vector_bytes // element
+    columns = -(-columns // (parts * lanes)) * lanes if parts > 1 else columns
     best: Blocks | None = None
     for across in _divisors(counts[-1]):
         for down in range(1, (counts[-2] if len(counts) > 1 else 1) + 1):
             tiles = (*(1,) * (len(counts) - 2), down, across)[-len(counts) :]
             found = _registers(tiles, counts, columns, lanes, machine.vector_registers)
-            number = prod(-(-n // t) for n, t in zip(counts, tiles, strict=True))
-            turns = -(-number // machine.threads)
+            number = images * parts * prod(-(-n // t) for n, t in zip(counts, tiles, strict=True))
+            turns = -(-number // machine.threads) / images
+            again = points * prod(tiles) * -(-channels // lanes) * TRANSFORMATION * (parts - 1) / parts
             held = points * down * across * channels * element
             written = points * down * across * found.vectors * lanes * element
             streamed = points * channels * columns * element / STREAM_BYTES
             spilled = max(0.0, held + written / 2 - 0.4 * machine.l2_bytes) / machine.l2_bytes
-            cycles = turns * (points * channels * found.cycles * (1 + 0.5 * spilled) + 0.3 * streamed)
+            cycles = turns * (points * channels * found.cycles * (1 + 0.5 * spilled) + 0.3 * streamed + again)
             if best is None or cycles < best.cycles * 0.98:
-                best = Blocks(tiles, found.rows, found.vectors, cycles)
+                best = Blocks(tiles, found.rows, found.vectors, cycles, parts)
     assert best is not None
     return best
 
@@ -209,7 +233,7 @@ def _registers(tiles: tuple[int, ...], counts: tuple[int, ...], columns: int, la
                 height = down * across
                 if height * vectors + vectors + 1 > registers - 1:
                     continue
-                step = max(4.0, height * vectors / 2, (height + vectors) / 2) + 0.15 * vectors
+                step = max(4.0, height * vectors / 2, LOAD * (height + vectors)) + 0.15 * vectors
                 ragged = 1.03 if columns % (vectors * lanes) else 1.0
                 steps = prod(tiles) // height * -(-columns // (vectors * lanes)) * ragged
                 rows = (*(1,) * (len(tiles) - 2), down, across)[-len(tiles) :]
@@ -232,4 +256,5 @@ def blocks_of(found: Transformed, program: Program, machine: Machine) -> Blocks 
     element = tensor_table(program)[found.weights].dtype.size_bytes
     if not all(counts) or not points or not channels or not columns:
         return None
-    return blocks(counts, points, channels, columns, element, machine)
+    images = prod(sizes[a] or 1 for a in found.axes(found.product, "batch"))
+    return blocks(counts, points, channels, columns, element, machine, images)

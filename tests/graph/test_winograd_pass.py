@@ -21,6 +21,7 @@ from tensorlang.runtime.executable import Toolchain
 from tensorlang.runtime.toolchain import toolchain
 from tensorlang.schedule.filtering import tiles
 from tensorlang.schedule.machine import Machine
+from tensorlang.schedule.transformed import blocks
 from tensorlang.tensor.winograd import convolution
 
 RNG = np.random.default_rng(11)
@@ -134,3 +135,24 @@ def test_weights_that_no_cache_keeps_are_not_transformed_for_every_image_of_a_ba
     assert points(8, 1 << 30) == (4, 4)
     assert points(8, 32 << 20) == (2, 2)
     assert points(8, 16 << 20) is None
+
+
+@pytest.mark.parametrize(
+    ("tiles_down", "channels", "threads", "parts"),
+    [(7, 128, 2, 2), (7, 128, 1, 1), (14, 64, 2, 1), (7, 512, 2, 1)],
+    ids=["seven rows for two", "seven rows for one", "fourteen rows for two", "weights that stay in no cache"],
+)
+def test_threads_share_the_columns_where_rows_of_tiles_do_not_come_out_even(
+    tiles_down: int, channels: int, threads: int, parts: int
+) -> None:
+    found = blocks((tiles_down, 7), 36, channels, channels, 4, Machine(threads=threads))
+    assert found.parts == parts
+
+
+def test_columns_that_threads_share_are_computed_from_tiles_of_their_own() -> None:
+    model = block(32, 96, 28, 28)
+    plain, _ = ran(model, None, 2)
+    found, graph = ran(model, 4, 2)
+    [kernel] = rewritten(graph)
+    assert blocks((7, 7), 36, 32, 96, 4, Machine(threads=2)).parts == 2 and kernel.program.mode == "fast"
+    np.testing.assert_allclose(found, plain, atol=4e-5)

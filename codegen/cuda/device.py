@@ -227,6 +227,11 @@ class Device:
             end.sync()
             return float(end - begin) * 1e-3 / times
 
+    def mark(self) -> Any:
+        """Return an event: its `is_done` says whether all that was asked for so far is done."""
+        with _asking("recording an event"):
+            return self.stream.record()
+
     def wait(self) -> None:
         """Return when all that was asked for is done. Raises DeviceError when any of it failed."""
         with _asking("waiting for the device"):

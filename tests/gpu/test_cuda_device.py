@@ -197,7 +197,7 @@ def test_the_stand_in_has_no_names_that_the_real_packages_lack() -> None:
         core.ObjectCode: ("from_cubin", "get_kernel"),
         core.Kernel: ("handle",),
         core.Stream: ("from_handle", "handle", "sync", "wait", "record", "create_graph_builder"),
-        core.Event: ("sync", "__sub__"),
+        core.Event: ("sync", "is_done", "__sub__"),
         core.graph.GraphBuilder: ("begin_building", "end_building", "complete"),
         core.graph.Graph: ("upload", "launch"),
     }

@@ -1,0 +1,146 @@
+"""A model on a device: its weights, its arena and its launches are there once, and every run is one graph of launches.
+
+    given on the host       copied to where the model keeps its inputs
+    given on the device     read where it lies; launches with the same addresses become a graph the second time they are asked for
+    returned                memory of the caller's own, on the device; `numpy()` copies it to the host
+
+Runs of one model follow one another on the device's stream.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Sequence
+from typing import Any, assert_never
+
+import numpy as np
+
+from codegen.cuda.arrays import ArrayError, DeviceArray, View, is_on_device, view_of
+from codegen.cuda.compile import Compiled
+from codegen.cuda.device import Device, Graph, Memory, Work
+from tensorlang.device.build import Call, DeviceModel
+from tensorlang.diagnostics import Diagnostic, RunError
+from tensorlang.graph.edit import members, size_bytes
+from tensorlang.graph.nodes import Value
+from tensorlang.graph.plan import Arena, Constant, Input, Output
+
+Addresses = tuple[int, ...]
+KEPT = 8
+"""Graphs that are kept, for as many sets of addresses."""
+
+
+class DeviceExecutable:
+    """Called with the inputs in order, it returns the outputs in order."""
+
+    def __init__(self, model: DeviceModel, compiled: Sequence[Compiled], device: Device) -> None:
+        """`compiled` is the machine code of `model.kernels`, in order."""
+        self.model, self.device = model, device
+        values = model.graph.values
+        self._code = {name: device.load(made.launched, code) for (name, made), code in zip(model.kernels.items(), compiled, strict=True)}
+        self._inputs = [device.allocate(size_bytes(values[name])) for name in model.graph.inputs]
+        self._outputs = [device.allocate(size_bytes(values[name])) for name in model.graph.outputs]
+        self._arena = device.allocate(model.plan.arena_bytes)
+        self._weights = {name: self._weight(values[name], array) for name, array in model.graph.constants.items()}
+        self._scratch = device.allocate(max((code.scratch({}).size_bytes for code in self._code.values()), default=0))
+        self._status = device.allocate(4 * len(model.calls))
+        self._checks = any(kernel.checks for made in model.kernels.values() for kernel in made.launched.kernels)
+        self._held: deque[tuple[list[View], Any]] = deque()
+        self._works: OrderedDict[Addresses, tuple[Work, ...] | Graph] = OrderedDict()
+
+    def __call__(self, inputs: Sequence[object]) -> tuple[DeviceArray, ...]:
+        """Return the outputs for inputs of the right types and shapes, each an array of NumPy or one on the device.
+
+        Raises RunError R0306 when a kernel refuses its data, ArrayError for an array that does not fit or, on a device, cannot be read
+        where it lies."""
+        views = [
+            self._given(value, memory, name) for value, memory, name in zip(inputs, self._inputs, self.model.graph.inputs, strict=True)
+        ]
+        if self._checks:
+            self.device.clear(self._status.address, self._status.size_bytes)
+        self._run(tuple(view.address if view is not None else memory.address for view, memory in zip(views, self._inputs, strict=True)))
+        self._hold([view for view in views if view is not None])
+        found = tuple(self._returned(memory, name) for memory, name in zip(self._outputs, self.model.graph.outputs, strict=True))
+        if self._checks:
+            self._refuse()
+        return found
+
+    def _run(self, addresses: Addresses) -> None:
+        """Launch everything, for inputs at `addresses`."""
+        match self._works.get(addresses):
+            case None:
+                work = tuple(self._work(number, call, addresses) for number, call in enumerate(self.model.calls))
+                self._works[addresses] = work
+                while len(self._works) > KEPT:
+                    self._works.popitem(last=False)
+                self.device.run(work)
+            case Graph() as graph:
+                self._works.move_to_end(addresses)
+                graph.launch()
+            case work:
+                graph = self._works[addresses] = self.device.captured(work)
+                graph.launch()
+
+    def _hold(self, views: list[View]) -> None:
+        """Keep what is read where it lies until it has been read."""
+        while self._held and self._held[0][1].is_done:
+            self._held.popleft()
+        if views:
+            self._held.append((views, self.device.mark()))
+
+    def _work(self, number: int, call: Call, inputs: Addresses) -> Work:
+        places = {param: self._address(value, inputs) for param, value in call.values.items()}
+        return self._code[call.kernel].work({}, places, self._scratch.address, self._status.address + 4 * number)
+
+    def _address(self, value: str, inputs: Addresses) -> int:
+        match self.model.plan.places[value]:
+            case Input(position):
+                return inputs[position]
+            case Output(position, offset):
+                return self._outputs[position].address + offset
+            case Constant(name):
+                return self._weights[name].address
+            case Arena(offset):
+                return self._arena.address + offset
+            case place:
+                assert_never(place)
+
+    def _weight(self, value: Value, array: np.ndarray[Any, Any]) -> Memory:
+        memory = self.device.allocate(size_bytes(value))
+        self.device.upload(memory.address, np.ascontiguousarray(array, value.dtype.numpy))
+        return memory
+
+    def _given(self, value: object, memory: Memory, name: str) -> View | None:
+        """Return where an input lies on the device, or None after copying it to `memory`."""
+        wanted = self.model.graph.values[name]
+        if not is_on_device(value):
+            array = np.ascontiguousarray(value, wanted.dtype.numpy)
+            if array.shape != wanted.shape:
+                raise ArrayError(f"it has the shape {list(array.shape)}, and `{name}` is {wanted.dtype}{list(wanted.shape)}")
+            self.device.upload(memory.address, array)
+            return None
+        view = view_of(value, self.device)
+        if (view.shape, view.dtype) != (wanted.shape, wanted.dtype):
+            raise ArrayError(f"it is {view.dtype}{list(view.shape)}, and `{name}` is {wanted.dtype}{list(wanted.shape)}")
+        if view.address % VECTOR_BYTES:
+            raise ArrayError(f"it begins at an address that is no multiple of {VECTOR_BYTES}; make a copy first")
+        return view
+
+    def _returned(self, memory: Memory, name: str) -> DeviceArray:
+        value = self.model.graph.values[name]
+        own = self.device.allocate(memory.size_bytes)
+        self.device.copy(own.address, memory.address, memory.size_bytes)
+        return DeviceArray(self.device, own, value.shape, value.dtype)
+
+    def _refuse(self) -> None:
+        """Raise RunError R0306 for the first kernel that found a requirement unmet."""
+        codes = np.empty(len(self.model.calls), np.int32)
+        self.device.download(self._status.address, codes)
+        for call, code in zip(self.model.calls, codes.tolist(), strict=True):
+            if code:
+                what = self.model.kernels[call.kernel].requirements[code - 1].text
+                notes = (what, f"it computes {', '.join(f'`{name}`' for name in members(call.node))}")
+                raise RunError(Diagnostic("R0306", "a value in the data is out of range", notes=notes))
+
+
+VECTOR_BYTES = 16
+"""What kernels take the addresses of inputs to be multiples of."""

@@ -1,0 +1,103 @@
+"""A model on a device is its weights, an arena and launches, asked for in the right order; a stand-in for the driver records them."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+sys.path.append(str(Path(__file__).parents[1] / "gpu"))
+
+from fake_cuda import FakeCuda
+
+from codegen.cuda.arch import named
+from codegen.cuda.arrays import ArrayError
+from codegen.cuda.device import Device
+from stdlib.onnx import Importer
+from tensorlang.device.build import device_model
+from tensorlang.device.executable import DeviceExecutable
+from tensorlang.device.machine import machine_code
+
+WEIGHT = np.arange(8, dtype=np.float32)
+
+
+def floats(address: int) -> np.ndarray[Any, Any]:
+    return np.ctypeslib.as_array((ctypes.c_float * 8).from_address(address))
+
+
+def shifted(grid: tuple[int, ...], x: int, w: int, y: int) -> None:
+    floats(y)[:] = np.maximum(floats(x) + floats(w), 0)
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
+    made = FakeCuda({"tl_0_0": shifted})
+    made.install(monkeypatch)
+    return made
+
+
+@pytest.fixture
+def executable(fake: FakeCuda) -> DeviceExecutable:
+    nodes = [helper.make_node("Add", ["x", "w"], ["s"]), helper.make_node("Relu", ["s"], ["y"])]
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, (8,)) for name in "xy")
+    graph = helper.make_graph(nodes, "net", [x], [y], [numpy_helper.from_array(WEIGHT, "w")])
+    file: onnx.ModelProto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    model = device_model(Importer().load(file))
+    compiled = machine_code([made.launched for made in model.kernels.values()], named("cuda:sm_90a"), None, 1)
+    made = DeviceExecutable(model, compiled, Device())
+    fake.calls.clear()
+    return made
+
+
+def test_arrays_of_the_host_are_copied_in_and_results_are_the_callers(executable: DeviceExecutable, fake: FakeCuda) -> None:
+    x = np.linspace(-8, 8, 8, dtype=np.float32)
+    (first,) = executable([x])
+    (second,) = executable([x + 1])
+    np.testing.assert_array_equal(first.numpy(), np.maximum(x + WEIGHT, 0))
+    np.testing.assert_array_equal(second.numpy(), np.maximum(x + 1 + WEIGHT, 0))
+
+
+def test_the_second_run_on_the_same_addresses_is_a_graph(executable: DeviceExecutable, fake: FakeCuda) -> None:
+    x = np.ones(8, np.float32)
+    calls = []
+    for _ in range(3):
+        fake.calls.clear()
+        executable([x])
+        calls.append([call.split(" (")[0] for call in fake.calls])
+    assert calls[0] == ["upload 32", "launch tl_0_0", "allocate 32", "copy 32"]
+    assert calls[1] == ["upload 32", "begin graph", "launch tl_0_0", "end graph", "upload graph", "launch graph", "allocate 32", "copy 32"]
+    assert calls[2] == ["upload 32", "launch graph", "allocate 32", "copy 32"]
+
+
+def test_arrays_on_the_device_are_read_where_they_lie(executable: DeviceExecutable, fake: FakeCuda) -> None:
+    (once,) = executable([np.ones(8, np.float32)])
+    fake.calls.clear()
+    given = once.__cuda_array_interface__
+    (twice,) = executable([type("Theirs", (), {"__cuda_array_interface__": given})()])
+    assert [call.split(" (")[0] for call in fake.calls] == ["launch tl_0_0", "event", "allocate 32", "copy 32"]
+    np.testing.assert_array_equal(twice.numpy(), 1 + 2 * WEIGHT)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"shape": (2, 4)}, r"it is f32\[2, 4\], and `x` is f32\[8\]"),
+        ({"typestr": "<i4"}, r"it is i32\[8\], and `x` is f32\[8\]"),
+    ],
+)
+def test_an_array_that_does_not_fit_says_why(executable: DeviceExecutable, change: dict[str, object], why: str) -> None:
+    (found,) = executable([np.ones(8, np.float32)])
+    given = {**found.__cuda_array_interface__, **change}
+    with pytest.raises(ArrayError, match=why):
+        executable([type("Theirs", (), {"__cuda_array_interface__": given})()])
+    with pytest.raises(ArrayError, match=r"it has the shape \[4\], and `x` is f32\[8\]"):
+        executable([np.ones(4, np.float32)])
+    moved = {**found.__cuda_array_interface__, "data": (found.address + 4, False)}
+    with pytest.raises(ArrayError, match="no multiple of 16"):
+        executable([type("Theirs", (), {"__cuda_array_interface__": moved})()])

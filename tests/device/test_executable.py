@@ -16,6 +16,7 @@ sys.path.append(str(Path(__file__).parents[1] / "gpu"))
 
 from fake_cuda import FakeCuda
 
+import tensorlang as tl
 from codegen.cuda.arch import named
 from codegen.cuda.arrays import ArrayError
 from codegen.cuda.device import Device
@@ -42,15 +43,21 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
     return made
 
 
+def on_device(nodes: list[onnx.NodeProto], given: tuple[str, int], weight: str) -> DeviceExecutable:
+    """Return a network of eight numbers in and out."""
+    name, kind = given
+    inputs = [helper.make_tensor_value_info(name, kind, (8,))]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, (8,))]
+    graph = helper.make_graph(nodes, "net", inputs, outputs, [numpy_helper.from_array(WEIGHT, weight)])
+    model = device_model(Importer().load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)))
+    compiled = machine_code([made.launched for made in model.kernels.values()], named("cuda:sm_90a"), None, 1)
+    return DeviceExecutable(model, compiled, Device())
+
+
 @pytest.fixture
 def executable(fake: FakeCuda) -> DeviceExecutable:
     nodes = [helper.make_node("Add", ["x", "w"], ["s"]), helper.make_node("Relu", ["s"], ["y"])]
-    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, (8,)) for name in "xy")
-    graph = helper.make_graph(nodes, "net", [x], [y], [numpy_helper.from_array(WEIGHT, "w")])
-    file: onnx.ModelProto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    model = device_model(Importer().load(file))
-    compiled = machine_code([made.launched for made in model.kernels.values()], named("cuda:sm_90a"), None, 1)
-    made = DeviceExecutable(model, compiled, Device())
+    made = on_device(nodes, ("x", TensorProto.FLOAT), "w")
     fake.calls.clear()
     return made
 
@@ -101,3 +108,16 @@ def test_an_array_that_does_not_fit_says_why(executable: DeviceExecutable, chang
     moved = {**found.__cuda_array_interface__, "data": (found.address + 4, False)}
     with pytest.raises(ArrayError, match="no multiple of 16"):
         executable([type("Theirs", (), {"__cuda_array_interface__": moved})()])
+
+
+def test_a_kernel_that_refuses_its_data_names_the_requirement(fake: FakeCuda) -> None:
+    def gathered(grid: tuple[int, ...], table: int, ids: int, y: int, status: int) -> None:
+        if max((ctypes.c_int64 * 8).from_address(ids)) > 7:
+            ctypes.c_int32.from_address(status).value = 1
+
+    fake.kernels["tl_0_0"] = gathered
+    made = on_device([helper.make_node("Gather", ["w", "i"], ["y"])], ("i", TensorProto.INT64), "w")
+    made([np.arange(8)])
+    with pytest.raises(tl.RunError, match=r"R0306(?s:.*)`ids` is declared in -8\.\.8, and an element lies outside"):
+        made([np.arange(8) + 1])
+    made([np.arange(8)])

@@ -226,10 +226,12 @@ def wanted_layouts(
     constants: frozenset[str] = frozenset(),
     layouts: Mapping[str, Layout] | None = None,
     threads: int = 1,
+    fixed: frozenset[str] = frozenset(),
 ) -> dict[str, Layout]:
-    """Return the layouts that the derived schedule would like for inputs and results not in `layouts`; nobody has to grant them."""
+    """Return the layouts that the derived schedule would like for inputs and results not in `layouts`; nobody has to grant them. Those in
+    `fixed` are row-major: another layout takes a copy."""
     stored: dict[str, Storage] = {name: to_storage(program, name, layout) for name, layout in (layouts or {}).items()}
-    return derive_layouts(program, machine_of(target, threads), stored, constants)
+    return derive_layouts(program, machine_of(target, threads), stored, constants, fixed)
 
 
 def _chosen(program: Program, machine: Machine, rules: Rules, stored: Mapping[str, Storage], constants: frozenset[str]) -> Scheduled:

@@ -10,6 +10,7 @@
     chain       so do a product, a softmax of it and a product of that
     split       where that is asked for, products of f32 become sums of products of bf16 parts
     winograd    convolutions by minimal filtering, where that is worth it
+    sampled     what a contraction reads of an input at a stride lies together
     narrowed    where less precision is asked for, what is multiplied is kept in bf16
     layout      values that kernels want in blocks are kept in blocks
     joins       what is concatenated is written in its place at once
@@ -39,6 +40,7 @@ from tensorlang.graph.passes.outputs import outputs
 from tensorlang.graph.passes.own import own
 from tensorlang.graph.passes.precision import narrowed
 from tensorlang.graph.passes.requantise import requantise
+from tensorlang.graph.passes.sampled import sampled
 from tensorlang.graph.passes.scales import scales
 from tensorlang.graph.passes.signs import signs
 from tensorlang.graph.passes.split import split
@@ -105,6 +107,7 @@ def optimise(
         dump("split", graph)
     graph = verify(winograd(graph, tiles), "winograd")
     dump("winograd", graph)
+    graph = step(sampled, graph)
     graph = step(narrowed, graph) if precision == "bf16" else graph
     graph = verify(layout(graph, wishes), "layout")
     dump("layout", graph)

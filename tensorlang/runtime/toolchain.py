@@ -13,6 +13,7 @@ from codegen.store import Cache
 from tensorlang.artifact import Artifact
 from tensorlang.diagnostics import error
 from tensorlang.graph.nodes import Graph, Kernel
+from tensorlang.graph.passes.layout import row_major
 from tensorlang.later import later
 from tensorlang.runtime.executable import Progress, Toolchain
 from tensorlang.runtime.precisions import chosen
@@ -61,7 +62,7 @@ def toolchain(
 
     def wishes(graph: Graph, kernel: Kernel) -> Mapping[str, Layout]:
         constant = frozenset(p.name for p, v in zip(kernel.program.params, kernel.inputs, strict=True) if v in graph.constants)
-        found: Mapping[str, Layout] = _wanted_layouts(kernel.program, machine, constant, threads=count)
+        found: Mapping[str, Layout] = _wanted_layouts(kernel.program, machine, constant, threads=count, fixed=row_major(graph, kernel))
         return found
 
     def tiles(found: object) -> tuple[int, ...] | None:

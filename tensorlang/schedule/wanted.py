@@ -9,6 +9,7 @@ from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.schedule.deriver import Deriver, deriver_of, reads_itself
 from tensorlang.schedule.layout import Layout
+from tensorlang.schedule.leaving import worth_leaving
 from tensorlang.schedule.machine import Machine
 from tensorlang.schedule.plan import Storage
 from tensorlang.schedule.pointwise import stored_axis
@@ -23,10 +24,17 @@ from tensorlang.tensor.nodes import Definition, Dynamic, Program
 from tensorlang.tensor.walk import reads, reduces, tensor_table, tensors
 
 
-def wanted_layouts(program: Program, machine: Machine, layouts: Mapping[str, Storage], constants: frozenset[str]) -> dict[str, Layout]:
+def wanted_layouts(
+    program: Program,
+    machine: Machine,
+    layouts: Mapping[str, Storage],
+    constants: frozenset[str],
+    fixed: frozenset[str] = frozenset(),
+) -> dict[str, Layout]:
     """Return how the derived schedule would like tensors to be stored that are not in `layouts` yet: results and inputs of
     convolutions and pooling in blocks of channels, constant operands of contractions in the order the register tile reads them. Nothing is
-    wished for tensors whose sizes are not known when compiling."""
+    wished for tensors whose sizes are not known when compiling, and none for what is in `fixed`, which whoever stores it would have to
+    copy, where the copies take longer than they save."""
     program = lift(program)
     d = deriver_of(program, machine, layouts, constants, Schedule(program.name))
     static = {t.name for t in tensors(program) if all(affine.constant(s) is not None for s in t.shape)}
@@ -38,7 +46,8 @@ def wanted_layouts(program: Program, machine: Machine, layouts: Mapping[str, Sto
     out: dict[str, Layout] = {}
     for definition in program.definitions:
         if len(definition.pieces) == 1 and len(definition.axes) > 0:
-            out |= {name: layout for name, layout in _channels(d, definition).items() if name in static}
+            blocked = {name: layout for name, layout in _channels(d, definition).items() if name in static}
+            out |= {name: layout for name, layout in blocked.items() if name not in worth_leaving(d, definition, blocked, fixed)}
     d.layouts = {**layouts, **{name: to_storage(program, name, layout) for name, layout in out.items()}}
     for definition in program.definitions:
         if len(definition.pieces) != 1 or not definition.axes or reads_itself(definition):

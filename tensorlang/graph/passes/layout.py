@@ -23,10 +23,10 @@ from polyhedral.expr import Expr, Floor, Int, Mod, Name
 from tensorlang.diagnostics import InternalError
 from tensorlang.graph.edit import fresh, reads, rebuilt
 from tensorlang.graph.nodes import Graph, Join, Kernel, Node, Value, View
-from tensorlang.graph.programs import copy_program, is_contraction, recurs
+from tensorlang.graph.programs import copy_program, is_contraction, recurs, single_value
 from tensorlang.schedule.layout import Layout
 from tensorlang.tensor import affine, walk
-from tensorlang.tensor.nodes import Dynamic, Program, Slot
+from tensorlang.tensor.nodes import Dynamic, Program, Read, Slot
 
 Wishes: TypeAlias = Callable[[Graph, Kernel], Mapping[str, Layout]]
 Array = np.ndarray[Any, Any]
@@ -52,6 +52,18 @@ def layouts_of(graph: Graph, kernel: Kernel) -> dict[str, Layout]:
     names = (*(p.name for p in kernel.program.params), *kernel.program.results)
     pairs = zip(names, (*kernel.inputs, *kernel.outputs), strict=True)
     return {name: found for name, v in pairs if (found := graph.values[v].layout) is not None}
+
+
+def row_major(graph: Graph, kernel: Kernel) -> frozenset[str]:
+    """Return the parameters and results of the kernel, by the names of its program, that are row-major whatever it wishes: what the
+    graph takes and returns, and views; and samples of them, which are written in one order as in another."""
+    views = [node for node in graph.nodes if isinstance(node, View)]
+    given = {*graph.inputs, *(v.output for v in views)} - graph.constants.keys()
+    samples = (n for n in graph.nodes if isinstance(n, Kernel) and isinstance(single_value(n.program), Read) and set(n.inputs) <= given)
+    given |= {v for node in samples for v in node.outputs}
+    returned = {*graph.outputs, *(v.input for v in views)}
+    params = (p.name for p, v in zip(kernel.program.params, kernel.inputs, strict=True) if v in given)
+    return frozenset((*params, *(r for r, v in zip(kernel.program.results, kernel.outputs, strict=True) if v in returned)))
 
 
 Wish: TypeAlias = dict[str, Layout | None]

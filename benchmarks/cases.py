@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -67,6 +67,10 @@ ODD = (
 """Rows, inner extent, columns: primes, nearly whole tiles, few rows, few columns, a short sum."""
 
 
+NARROW = (2, 3, 5, 9, 13, 17, 31, 33)
+"""Columns, and rows of a product with a transposed operand, around the lanes of a vector."""
+
+
 def products() -> Iterator[Case]:
     """Yield products of two matrices that are both known only at run time."""
     for n in SQUARES:
@@ -85,6 +89,9 @@ def products() -> Iterator[Case]:
     )
     for left, right in ((1, 0), (0, 1), (1, 1)):
         yield _transposed(512, 512, 512, left, right)
+    for n in NARROW:
+        yield _product(f"narrow 256x256x{n}", 256, 256, n)
+        yield replace(_transposed(n, 256, 256, 0, 1), name=f"narrow {n}x256x256 NT")
 
 
 def _product(name: str, m: int, k: int, n: int) -> Case:

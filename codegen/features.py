@@ -8,3 +8,5 @@ X86 = (
 )
 ARM = ("neon", "dotprod", "i8mm", "bf16", "fullfp16", "fp16fml", "sve", "sve2", "sme", "sme2")
 FEATURES = (*X86, *ARM)
+NAMES = tuple(feature.replace("-", "_") for feature in FEATURES)
+"""How the language writes them: `amx_bf16` for `amx-bf16`."""

@@ -20,6 +20,7 @@ from codegen.llvm.dot import pairs
 from codegen.llvm.emit import emit
 from codegen.llvm.jit import assembly, compile_object
 from codegen.llvm.target import Target
+from codegen.llvm.tile_forms import tile_pairs
 from codegen.llvm.workspace import workspace_bytes
 from codegen.loops.combine import combine
 from codegen.loops.contract import contract
@@ -32,6 +33,7 @@ from codegen.loops.printer import show as show_loops
 from codegen.loops.promote import promote_accumulators
 from codegen.loops.serial import serial
 from codegen.loops.simplify import simplify
+from codegen.loops.tiles import tiled
 from codegen.loops.verify import verify
 from codegen.store import Cache
 from polyhedral.schedule import show as show_tree
@@ -61,7 +63,7 @@ Dump = Callable[[str, str], None]
 
 def machine_of(target: Target, threads: int) -> Machine:
     dots = pairs(target.features, target.vector_bits // BITS)
-    return Machine(target.vector_bits // 8, target.vector_registers, threads, dots=dots)
+    return Machine(target.vector_bits // 8, target.vector_registers, threads, dots=dots, tiles=tile_pairs(target.features) & dots)
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +214,7 @@ def loops_of(plan: Plan, symbol: str, dump: Dump | None = None, threads: int | N
     """Return the verified, simplified loop-IR function of a plan, for one thread or (None) any number."""
     lowered = lower(plan, symbol)
     lowered = replace(lowered, function=serial(lowered.function)) if threads == 1 else lowered
-    function: Function = demote(hoist(promote_accumulators(combine(simplify(lowered.function)))))
+    function: Function = demote(hoist(promote_accumulators(tiled(combine(simplify(lowered.function))))))
     function = contract(function) if plan.program.mode == "fast" else function
     verify(function)
     if dump is not None:

@@ -19,8 +19,10 @@ from codegen.dtypes import DType, bf16, f32, i8, i16, i32, u8, u32
 from codegen.llvm import arithmetic
 from codegen.llvm.builder import Builder
 from codegen.llvm.state import splat
+from codegen.llvm.tile_forms import form as tile_form
 from codegen.llvm.values import Value, of_lanes
 from codegen.loops.dots import BITS, group
+from codegen.loops.tiles import SIDE
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +72,10 @@ def pairs(features: str, lanes: int) -> frozenset[tuple[DType, DType]]:
 
 
 def rate(features: str, vector_bits: int, a: DType, b: DType) -> int:
-    """Return how many products of an `a` and a `b` one instruction adds up for each multiply-add of f32 in a register, 0 without one."""
+    """Return how many products of an `a` and a `b` instructions add up in the time of a multiply-add of f32, 0 where there are none."""
     wide = vector_bits // BITS
-    found = form(features, a, b, wide)
-    return 0 if found is None else found.lanes * group(a) // wide
+    found, tile = form(features, a, b, wide), tile_form(features, a, b)
+    return max(0 if found is None else found.lanes * group(a) // wide, 0 if tile is None or wide != SIDE else tile.rate)
 
 
 def gathered(b: Builder, parts: Sequence[Value]) -> Value:

@@ -16,12 +16,12 @@ from dataclasses import replace
 from math import prod
 from typing import assert_never
 
-from codegen.llvm import arithmetic, memory, registers
+from codegen.llvm import arithmetic, memory, registers, tiles
 from codegen.llvm.affine import ONE, ZERO, Atom, Poly, number
 from codegen.llvm.branches import fork
 from codegen.llvm.builder import Builder, Text
 from codegen.llvm.expressions import address, first_lanes, masked, poly, positive, row_major, value
-from codegen.llvm.frame import LINE, LOOP, Emitter, Module, chunk, entry, letters, plain, pointer_parameter, quoted, with_prologue
+from codegen.llvm.frame import LINE, LOOP, Emitter, Module, chunk, entry, identifier, letters, pointer_parameter, quoted, with_prologue
 from codegen.llvm.squares import Copies, sure_loads
 from codegen.llvm.state import EmitError, Lanes, Memory, Registers, Scope, State, Storage
 from codegen.llvm.straight import allocate, finish_streams, require, store
@@ -43,6 +43,7 @@ from codegen.loops.nodes import (
     Store,
     Var,
 )
+from codegen.loops.tiles import plain, without_tiles
 from codegen.loops.walk import free_vars, names, stores, walk
 
 POOL_ENTRY = "tl_parallel"
@@ -50,6 +51,7 @@ POOL_ENTRY = "tl_parallel"
 
 def emit(function: Function, target: Target) -> str:
     """Return the LLVM IR of `function` for `target`. Raises EmitError for what code generation does not do."""
+    function = function if tiles.has_all(function, target.features) else without_tiles(function)
     module = Module(target, plan(function))
     _kernel(module, function)
     return module.text()
@@ -74,10 +76,12 @@ def _kernel(module: Module, function: Function) -> None:
 def _body(module: Module, function: Function, suffix: str) -> str:
     """Write the function's body and return its name."""
     b = Builder(module.target, module.declarations)
-    emitter = Emitter(module, State(b), function.name)
-    sizes = {name: f"%n{i}.{plain(name)}" for i, name in enumerate(function.sizes)}
+    emitter = Emitter(
+        module, State(b), function.name, shares_work=any(isinstance(n, For) and n.kind == "parallel" for n in walk(*function.body))
+    )
+    sizes = {name: f"%n{i}.{identifier(name)}" for i, name in enumerate(function.sizes)}
     scope = Scope(vars={name: b.facts.add(Atom(text, 0, i, lower=(ZERO,))) for i, (name, text) in enumerate(sizes.items())})
-    pointers = {buffer.name: f"%b{i}.{plain(buffer.name)}" for i, buffer in enumerate(function.params)}
+    pointers = {buffer.name: f"%b{i}.{identifier(buffer.name)}" for i, buffer in enumerate(function.params)}
     b.start("entry")
     buffers: dict[str, Storage] = {}
     for uid, buffer in enumerate(function.params):
@@ -86,6 +90,7 @@ def _body(module: Module, function: Function, suffix: str) -> str:
     emitter.state.next_uid = len(buffers)
     _block(emitter, function.body, replace(scope, buffers=buffers))
     finish_streams(emitter, function.body)
+    tiles.release(emitter)
     b.write("ret i32 0")
     written = function.written | {s.buffer for s in stores(*function.body)}
     params = [pointer_parameter(p, pointers[p.name], p.name not in written) for p in function.params]
@@ -104,7 +109,9 @@ def _block(e: Emitter, block: tuple[Stmt, ...], scope: Scope) -> None:
             case Let(name, bound):
                 scope = replace(scope, lets={**scope.lets, name: value(e.state, bound, scope)})
             case Alloc(buffer):
-                scope = replace(scope, buffers={**scope.buffers, buffer.name: allocate(e, stmt, block[i + 1 :], scope)})
+                own = frozenset(s.buffer.name for s in block[:i] if isinstance(s, Alloc))
+                found = tiles.allocate(e, stmt, block[i + 1 :], own, scope) if buffer.space == "tiles" else None
+                scope = replace(scope, buffers={**scope.buffers, buffer.name: found or allocate(e, stmt, block[i + 1 :], scope)})
             case For():
                 _loop(e, stmt, scope)
             case Store():
@@ -155,6 +162,9 @@ def _loop(e: Emitter, loop: For, scope: Scope) -> None:
             _vector(e, loop, lo, hi, scope)
         case "parallel" if not scope.parallel and scope.lanes is None and (hi - lo).constant != 1:
             _parallel(e, loop, lo, hi, scope)
+        case "tile":
+            if not tiles.nest(e, loop, scope):
+                _loop(e, plain(loop), scope)
         case "serial" | "parallel":
             _serial(e, loop, lo, hi, scope)
         case _:
@@ -349,6 +359,7 @@ def _outline(
     mine = part(loop, extents, Var("$begin"), Var("$end"))
     _serial(inner, mine, poly(inner.state, mine.lo, body_scope), poly(inner.state, mine.hi, body_scope), body_scope)
     finish_streams(inner, loop.body)
+    tiles.release(inner)
     b.write("ret i32 0")
     params = ["i64 %begin", "i64 %end", "i64 %thread", "ptr noalias align 64 %scratch"]
     params += [c.replace("ptr ", "ptr noalias ", 1) if c.startswith("ptr ") else c for c in captures]

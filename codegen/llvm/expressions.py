@@ -14,7 +14,7 @@ from codegen.llvm.affine import ONE, ZERO, Atom, Poly, number
 from codegen.llvm.builder import Builder
 from codegen.llvm.convert import cast, nearest_bf16
 from codegen.llvm.memory import vector_index
-from codegen.llvm.state import EmitError, Memory, Registers, Scope, State, Storage, mask_and, same_lanes, splat
+from codegen.llvm.state import EmitError, Memory, Registers, Scope, State, Storage, Tiles, mask_and, same_lanes, splat
 from codegen.llvm.values import Literal, Value, integer_range, literal, of_lanes
 from codegen.loops.nodes import (
     Add,
@@ -113,6 +113,8 @@ def read(state: State, storage: Storage, index: tuple[Index, ...], scope: Scope)
     where = address(state, storage, index, scope)
     if isinstance(storage, Registers):
         return registers.read(state, storage, where, scope)
+    if isinstance(storage, Tiles):
+        raise EmitError(f"`{storage.buffer.name}` is in tiles, which only products of tiles and whole copies touch")
     return memory.load(state, storage, where, scope)
 
 

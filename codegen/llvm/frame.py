@@ -59,6 +59,10 @@ class Emitter:
     state: State
     name: str
     workspace: str = "%workspace"
+    shares_work: bool = False
+    """Whether parts of the function run on the pool."""
+    tiles: tuple[int, int, int] | None = None
+    """The sizes of tiles that it configures: rows, columns, groups."""
 
     @property
     def b(self) -> Builder:
@@ -122,7 +126,7 @@ def letters(n: int) -> str:
     return "".join(chr(ord("a") + int(d)) for d in str(n))
 
 
-def plain(name: str) -> str:
+def identifier(name: str) -> str:
     """Return a name as part of an LLVM name that needs no quotes."""
     return re.sub(r"[^A-Za-z0-9_]", "_", name)
 

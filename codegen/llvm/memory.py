@@ -120,7 +120,7 @@ def prefetch(state: State, memory: Memory, poly: Poly, scope: Scope, write: bool
     stride = lane_stride(poly, scope.lanes, b)
     count = 1 if stride == 0 or scope.lanes is None else scope.lanes.count
     for lane in range(0, count, per_line if stride in (1, -1) else 1):
-        pointer = _lane_pointer(b, memory, poly, scope.lanes, lane) if scope.lanes else _pointer(b, memory, poly)
+        pointer = _lane_pointer(b, memory, poly, scope.lanes, lane) if scope.lanes else pointer_to(b, memory, poly)
         b.write(f"call void {fn}(ptr {pointer}, i32 {int(write)}, i32 {locality}, i32 1)")
 
 
@@ -132,7 +132,7 @@ def _load(b: Builder, memory: Memory, poly: Poly, scope: Scope) -> Value:
     element = memory_type(memory.dtype)
     if stride == 0:
         early = scope.guard is None and scope.mask is None and b.loads_early(memory.uid, _depth(b, memory, poly))
-        pointer = _guarded(b, _pointer(b, memory, poly, early), scope.guard)
+        pointer = _guarded(b, pointer_to(b, memory, poly, early), scope.guard)
         text = b.read(f"load {element}, ptr {pointer}, align {_align(memory, poly)}", early)
         return _from_memory(b, memory.dtype, text, 0)
     assert scope.lanes is not None
@@ -160,7 +160,7 @@ def _load_contiguous(b: Builder, memory: Memory, poly: Poly, scope: Scope, strid
     first = _first(poly, scope.lanes, stride)
     conditional = scope.mask is not None or scope.guard is not None or scope.vector_guard is not None
     early = not conditional and b.loads_early(memory.uid, _depth(b, memory, first))
-    pointer = _guarded(b, _pointer(b, memory, first, early), scope.vector_guard)
+    pointer = _guarded(b, pointer_to(b, memory, first, early), scope.vector_guard)
     align = _align(memory, first)
     if scope.mask is None:
         text = b.read(f"load {vector}, ptr {pointer}, align {align}", early)
@@ -175,7 +175,7 @@ def _load_group(b: Builder, memory: Memory, poly: Poly, count: int, scope: Scope
     stride = lane_stride(poly, scope.lanes, b)
     if stride == 0:
         early = scope.guard is None and scope.mask is None and b.loads_early(memory.uid, _depth(b, memory, poly))
-        pointer = _guarded(b, _pointer(b, memory, poly, early), scope.guard)
+        pointer = _guarded(b, pointer_to(b, memory, poly, early), scope.guard)
         return Value(u32, b.read(f"load i32, ptr {pointer}, align {_align(memory, poly)}", early))
     assert scope.lanes is not None
     lanes = scope.lanes.count
@@ -186,7 +186,7 @@ def _load_group(b: Builder, memory: Memory, poly: Poly, count: int, scope: Scope
         first = parts[1]
         conditional = scope.mask is not None or scope.guard is not None or scope.vector_guard is not None
         early = not conditional and b.loads_early(memory.uid, _depth(b, memory, first))
-        pointer = _guarded(b, _pointer(b, memory, first, early), scope.vector_guard)
+        pointer = _guarded(b, pointer_to(b, memory, first, early), scope.vector_guard)
         align = _align(memory, first)
         if scope.mask is None:
             return Value(u32, b.read(f"load {vector}, ptr {pointer}, align {align}", early), lanes)
@@ -223,7 +223,7 @@ def _load_strided(b: Builder, memory: Memory, poly: Poly, scope: Scope, stride: 
     for part in range(stride):
         start = part * (lanes - 1)
         place = first + number(start)
-        pointer = _guarded(b, _pointer(b, memory, place), scope.vector_guard)
+        pointer = _guarded(b, pointer_to(b, memory, place), scope.vector_guard)
         read = b.op(f"load {vector}, ptr {pointer}, align {_align(memory, place)}")
         until = min(lanes, (start + lanes - 1) // stride + 1)
         order = [lane if lane < taken else lanes + lane * stride - start if lane < until else -1 for lane in range(lanes)]
@@ -250,7 +250,7 @@ def _gather(b: Builder, memory: Memory, poly: Poly, scope: Scope) -> str:
 
 
 def _store_shared(b: Builder, memory: Memory, poly: Poly, value: Value, scope: Scope) -> None:
-    pointer = _pointer(b, memory, poly)
+    pointer = pointer_to(b, memory, poly)
     if scope.guard is not None:
         spare = "%tl.sink"
         line = f"  {spare} = alloca i64, align 8"
@@ -266,7 +266,7 @@ def _store_contiguous(b: Builder, memory: Memory, poly: Poly, stored: str, scope
     element = memory_type(memory.dtype)
     vector = of_lanes(element, lanes)
     first = _first(poly, scope.lanes, stride)
-    pointer = _pointer(b, memory, first)
+    pointer = pointer_to(b, memory, first)
     align = _align(memory, first)
     mask = scope.mask
     if stride == -1:
@@ -338,7 +338,8 @@ def _splat_text(b: Builder, element: str, text: str, lanes: int) -> str:
     return b.pure(f"shufflevector {vector} {first}, {vector} poison, <{lanes} x i32> zeroinitializer")
 
 
-def _pointer(b: Builder, memory: Memory, poly: Poly, early: bool = False) -> str:
+def pointer_to(b: Builder, memory: Memory, poly: Poly, early: bool = False) -> str:
+    """Return the address of element `poly`."""
     return b.address(memory.pointer, memory.depth, memory_type(memory.dtype), poly, early)
 
 
@@ -355,7 +356,7 @@ def _lane_pointer(b: Builder, memory: Memory, poly: Poly, lanes: Lanes, lane: in
     """Return the address for one lane."""
     parts = poly.split(lanes.atom)
     if parts is not None and not any(b.facts.atoms[a].lanes for a in parts[0].atoms() | parts[1].atoms()):
-        return _pointer(b, memory, parts[0].scaled(lane) + parts[1])
+        return pointer_to(b, memory, parts[0].scaled(lane) + parts[1])
     index = b.pure(f"extractelement <{lanes.count} x i64> {vector_index(b, poly, lanes)}, i64 {lane}")
     return b.pure(f"getelementptr {memory_type(memory.dtype)}, ptr {memory.pointer}, i64 {index}")
 

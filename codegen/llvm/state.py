@@ -60,7 +60,26 @@ class Registers:
         return of_lanes(scalar_type(self.dtype), self.private_lanes or (size if size > 1 else 0))
 
 
-Storage = Memory | Registers
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """A buffer in tile registers: `numbers` says which, in the order of its tiles, the last two of its dimensions."""
+
+    uid: int
+    buffer: Buffer
+    numbers: tuple[int, ...]
+    strides: tuple[Poly, ...]
+
+    @property
+    def dtype(self) -> DType:
+        return self.buffer.dtype
+
+    @property
+    def size(self) -> int:
+        """Return how many elements a tile has."""
+        return (self.strides[-3].constant or 1) if len(self.strides) > 2 else 1 << 30
+
+
+Storage = Memory | Registers | Tiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +123,10 @@ class State:
         self.register_types: dict[int, tuple[str, ...]] = {}
         self.versions: dict[int, int] = {}
         self.next_uid = 0
-        self._version = 0
+        self.version = 0
+        self.tile_moment = ""
+        self.tiles_held: dict[str, int] = {}
+        """Which tile registers hold which operands, oldest first, at the moment that is named: a stretch of code that writes no memory."""
 
     def new_uid(self) -> int:
         self.next_uid += 1
@@ -112,8 +134,8 @@ class State:
 
     def touch(self, uid: int) -> None:
         """Note that the buffer may have changed."""
-        self._version += 1
-        self.versions[uid] = self._version
+        self.version += 1
+        self.versions[uid] = self.version
 
     def snapshot(self) -> dict[int, list[str]]:
         return {uid: list(cells) for uid, cells in self.cells.items()}

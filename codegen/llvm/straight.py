@@ -11,7 +11,7 @@ from codegen.llvm.expressions import address, any_lane, poly, read, row_major, v
 from codegen.llvm.frame import Emitter
 from codegen.llvm.lanes import reduction
 from codegen.llvm.reduce import horizontal, identity
-from codegen.llvm.state import EmitError, Memory, Registers, Scope, Storage, splat
+from codegen.llvm.state import EmitError, Memory, Registers, Scope, Storage, Tiles, splat
 from codegen.llvm.values import Literal, Value, memory_type
 from codegen.loops.nodes import (
     Alloc,
@@ -95,6 +95,8 @@ def store(e: Emitter, stmt: Store, scope: Scope) -> None:
         raise EmitError(f"a value of {result.dtype} is stored to `{stmt.buffer}`, which holds {storage.dtype}")
     if isinstance(storage, Registers):
         registers.write(e.state, storage, where, result, scope)
+    elif isinstance(storage, Tiles):
+        raise EmitError(f"`{stmt.buffer}` is in tiles, which only products of tiles and whole copies touch")
     else:
         memory.store(e.state, storage, where, result, scope, stmt.stream)
 

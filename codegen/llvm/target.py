@@ -12,6 +12,7 @@ from functools import cache
 import llvmlite.binding as llvm
 
 from codegen.dtypes import DType
+from codegen.llvm.permission import permitted
 
 _V2 = "+cx16,+sahf,+popcnt,+sse3,+sse4.1,+sse4.2,+ssse3"
 _V3 = _V2 + ",+avx,+avx2,+bmi,+bmi2,+f16c,+fma,+lzcnt,+movbe,+xsave"
@@ -60,6 +61,7 @@ _LEVELS: dict[str, Target] = {
         _x86("x86-64-v2", "x86-64-v2", _V2, 128),
         _x86("x86-64-v3", "x86-64-v3", _V3, 256),
         _x86("x86-64-v4", "x86-64-v4", _V4, 512),
+        _x86("x86-64-amx", "sapphirerapids", _V4 + ",+avx512bf16,+avx512vnni,+amx-tile,+amx-bf16,+amx-int8", 512),
         Target("aarch64", "aarch64-unknown-linux-gnu", "generic", "+neon", 128, 32, True, True),
     )
 }
@@ -86,7 +88,7 @@ def host() -> Target:
     if not triple.startswith("x86_64"):
         return _other_host(triple)
     has = llvm.get_host_cpu_features()
-    features = has.flatten()
+    features = permitted(has.flatten())
     if all(has.get(f, False) for f in _NEEDS_V4):
         # Only this model has a full 512-bit machine description; others spill accumulators that fit.
         return Target("host", triple, "sapphirerapids", features, 512, 32, True, True)

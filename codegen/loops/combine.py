@@ -21,7 +21,7 @@ from codegen.loops.walk import free_vars, substitute_index
 
 
 def combine(function: Function) -> Function:
-    """Return `function` without `tensor` loops."""
+    """Return `function` without `tensor` loops but those around one dot product, which are parts of larger instructions."""
     return replace(function, body=_block(function.body, Env.of(function), frozenset()))
 
 
@@ -31,7 +31,7 @@ def _block(block: Iterable[Stmt], env: Env, lanes: frozenset[str]) -> tuple[Stmt
         match s:
             case For(kind="tensor"):
                 made = _dot(s, env, lanes)
-                out.append(made or replace(s, kind="unroll", body=_block(s.body, env.with_loop(s), lanes)))
+                out.append(made or _around(replace(s, body=_block(s.body, env.with_loop(s), lanes))))
             case For():
                 inner = lanes | {s.var} if s.kind == "vector" else lanes
                 out.append(replace(s, body=_block(s.body, env.with_loop(s), inner)))
@@ -43,6 +43,15 @@ def _block(block: Iterable[Stmt], env: Env, lanes: frozenset[str]) -> tuple[Stmt
             case _:
                 out.append(s)
     return tuple(out)
+
+
+def _around(loop: For) -> For:
+    """Return the loop, still part of an instruction when there is a dot product in it."""
+    match loop.body:
+        case (Store(value=Dot()),):
+            return loop
+        case _:
+            return replace(loop, kind="unroll")
 
 
 def _dot(loop: For, env: Env, lanes: frozenset[str]) -> Stmt | None:

@@ -300,7 +300,7 @@ class _Traffic:
         self, kind: type[Load] | type[Store], name: str, index: tuple[Index, ...], algebra: Algebra, trips: Mapping[str, int]
     ) -> None:
         buffer = self.buffers[name]
-        if buffer.space == "registers":
+        if buffer.space in ("registers", "tiles"):
             return
         box = tuple(_range(e, extent, algebra) for e, extent in zip(index, buffer.shape, strict=True))
         varying = [_volume(box)] if _reads_memory(index) else [trips[var] for var in sorted(free_vars(*index)) if var in trips]

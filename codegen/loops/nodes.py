@@ -16,6 +16,7 @@ the IR has proven that they may:
               the lane must have the form `a[..] = a[..] op e` (or Min/Max/Fma) and is a reduction over the lanes, combined in any order.
     tensor    expanded like unroll; somebody has proven that the sum it adds to is the meaning of an instruction, so that
               `codegen.loops.combine` may put a `Dot` in its place
+    tile      one of three loops that are a product of tiles (`codegen.loops.tiles.Product`), or one of two that copy a tile
 
 On a graphics processor (`codegen.gpu`) each loop nest of a function's body is a launch:
 
@@ -226,10 +227,10 @@ Expr: TypeAlias = Const | Load | IndexValue | Name | Unary | Binary | Compare | 
 # ---------------------------------------------------------------- statements
 
 LoopKind: TypeAlias = Literal[
-    "serial", "parallel", "unroll", "vector", "tensor",
+    "serial", "parallel", "unroll", "vector", "tensor", "tile",
     "block.x", "block.y", "block.z", "thread.x", "thread.y", "thread.z", "thread", "warp", "lane",
 ]  # fmt: skip
-Space: TypeAlias = Literal["param", "heap", "stack", "registers", "shared"]
+Space: TypeAlias = Literal["param", "heap", "stack", "registers", "tiles", "shared"]
 BLOCKS: frozenset[str] = frozenset(("block.x", "block.y", "block.z"))
 THREADS: frozenset[str] = frozenset(("thread.x", "thread.y", "thread.z", "thread", "warp", "lane"))
 
@@ -243,6 +244,7 @@ class Buffer:
     stack      small scratch, of constant extents
     registers  constant extents; every access has a constant address once unrolled, so the emitter keeps the elements as SSA values;
                on a graphics processor every thread has its own
+    tiles      constant extents, the last two those of a tile; touched by loops marked `tile` alone, one whole tile at a time
     shared     one for each block of a graphics processor, constant extents
     """
 

@@ -59,8 +59,8 @@ from codegen.loops.nodes import (
 )
 
 _WORDS = """
-    func out for in serial parallel unroll vector tensor
-    alloc param heap stack registers shared align let if else prefetch
+    func out for in serial parallel unroll vector tensor tile
+    alloc param heap stack registers tiles shared align let if else prefetch
     write locality require barrier across stream true false and or not min max abs fma dot select index value sat inf nan
 """
 KEYWORDS = frozenset(_WORDS.split())

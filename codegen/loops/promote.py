@@ -11,6 +11,8 @@
                  for k in 0 .. K { for ii .. { for j .. { c_acc[ii, j] = fma(.., .., c_acc[ii, j]) } } }
                  for ii .. { for j .. { c[4*io + ii, 16*jo + j] = c_acc[ii, j] } } }
 
+Sums of products of tiles go to tiles in the same way.
+
 The loop is the outermost serial one whose iterations all touch the same elements. Refused are buffers with a second access inside the
 loop at another address, addresses that differ from iteration to iteration or that are read from memory, accesses under conditions,
 tiles whose edges vary during the loop, addresses at which two register elements would be one memory element, and tiles that do not
@@ -51,6 +53,7 @@ from codegen.loops.nodes import (
     Load,
     Prefetch,
     Require,
+    Space,
     Stmt,
     Store,
     ValueIndex,
@@ -59,6 +62,8 @@ from codegen.loops.nodes import (
 from codegen.loops.verify import Env
 from codegen.loops.walk import Fresh, children, free_vars, loads, map_expr, map_index, map_stmt, substitute_index, walk
 
+TILES = 4
+"""How many of a processor's tiles may hold sums; the others are for operands."""
 REGISTER_BYTES = 32 * 64
 """What the vector registers of the largest target hold."""
 
@@ -195,7 +200,8 @@ class _Promotion:
         if not _accumulates(accesses) or any(access.guarded for access in accesses):
             return None
         tile = _tile(loop, buffer, accesses)
-        if tile is None or math.prod(tile.shape) * buffer.dtype.size_bytes > REGISTER_BYTES:
+        space: Space = "tiles" if tile is not None and any(axis.kind == "tile" for axis in tile.axes) else "registers"
+        if tile is None or not _has_room(tile, space):
             return None
         inside = algebra.with_loop(loop.var, loop.lo, loop.hi, loop.extent)
         certain = [_run(inside, _others(access, tile)) for access in accesses]
@@ -206,10 +212,18 @@ class _Promotion:
         if not (touched or valid):
             return None
         name = self._fresh(f"{buffer.name}_acc")
-        register = Buffer(name, buffer.dtype, tuple(map(Int, tile.shape)), "registers", buffer.dtype.size_bytes)
+        register = Buffer(name, buffer.dtype, tuple(map(Int, tile.shape)), space, buffer.dtype.size_bytes)
         streams = any(isinstance(access.node, Store) and access.node.stream for access in accesses)
         needs_guard = (overwritten or not valid) and not _run(algebra, (loop,))
         return _Promoted(tile, register, not overwritten, needs_guard, streams)
+
+
+def _has_room(tile: _Tile, space: Space) -> bool:
+    """Tell whether the elements fit the registers, or the tiles: rows and columns of one, times the few that there are."""
+    if space == "registers":
+        return math.prod(tile.shape) * tile.buffer.dtype.size_bytes <= REGISTER_BYTES
+    kinds = [axis.kind for axis in tile.axes]
+    return kinds[-2:] == ["tile", "tile"] and set(kinds[:-2]) <= {"unroll"} and math.prod(tile.shape[:-2]) <= TILES
 
 
 def _value(e: Index) -> Expr:
@@ -244,7 +258,7 @@ def _tile_of(access: _Access, loop: For, buffer: Buffer) -> _Tile | None:
     changing = {loop.var, *(inner.var for inner in access.path)}
     for i, axis in enumerate(axes):
         known = {outer.var for outer in axes[:i]}
-        if axis.kind not in ("unroll", "vector") or axis.lo != Int(0) or axis.extent is None:
+        if axis.kind not in ("unroll", "vector", "tile") or axis.lo != Int(0) or axis.extent is None:
             return None
         if _reads_memory(axis.hi) or (free_vars(axis.hi) & changing) - known:
             return None

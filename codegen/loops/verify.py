@@ -83,7 +83,7 @@ class Env:
     def with_loop(self, loop: For) -> Env:
         """Return what is in scope in the body of `loop`."""
         env = self.with_index(loop.var)
-        unrolled = loop.kind in ("unroll", "vector", "tensor") and self.is_constant(loop.lo)
+        unrolled = loop.kind in ("unroll", "vector", "tensor", "tile") and self.is_constant(loop.lo)
         return replace(env, constant=env.constant | {loop.var}) if unrolled else env
 
     def is_constant(self, *index: Index) -> bool:
@@ -356,7 +356,7 @@ def _check_for(loop: For, scope: _Scope) -> None:
     check_index(loop.lo, env)
     check_index(loop.hi, env)
     header = f"for {loop.var} in {show_index(loop.lo)} .. {show_index(loop.hi)} {loop.kind}"
-    if loop.kind in ("unroll", "vector", "tensor") and loop.extent is None:
+    if loop.kind in ("unroll", "vector", "tensor", "tile") and loop.extent is None:
         _fail(f"`{header}` has no extent")
     match loop:
         case For(lo=Int(lo), hi=Int(hi), extent=int(extent)) if hi - lo > extent:
@@ -408,7 +408,7 @@ def _check_new(name: str, env: Env) -> None:
 def _check_buffer(buffer: Buffer, env: Env) -> None:
     for extent in buffer.shape:
         check_index(extent, env)
-        if buffer.space in ("registers", "stack") and not isinstance(extent, Int):
+        if buffer.space in ("registers", "stack", "tiles") and not isinstance(extent, Int):
             _fail(f"`{show_buffer(buffer)}` has an extent that is not constant")
     if buffer.align < 1 or buffer.align & (buffer.align - 1):
         _fail(f"the alignment of `{show_buffer(buffer)}` is no power of two")
@@ -422,9 +422,9 @@ def _check_access(name: str, index: tuple[Index, ...], env: Env) -> Buffer:
         _fail(f"`{name}` has rank {len(buffer.shape)} and is accessed with {len(index)} subscripts")
     for e in index:
         check_index(e, env)
-    if buffer.space == "registers" and not env.is_constant(*index):
+    if buffer.space in ("registers", "tiles") and not env.is_constant(*index):
         place = ", ".join(map(show_index, index))
-        _fail(f"`{name}[{place}]` is in registers at an address that unrolling does not make constant")
+        _fail(f"`{name}[{place}]` is in {buffer.space} at an address that unrolling does not make constant")
     return buffer
 
 

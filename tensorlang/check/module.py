@@ -13,7 +13,7 @@ from importlib.resources import files
 from typing import TypeVar, assert_never
 
 from codegen.dtypes import DTYPES
-from codegen.features import FEATURES
+from codegen.features import NAMES
 from tensorlang.check.problems import did_you_mean, error, labelled
 from tensorlang.check.types import BUILTINS, CLASSES, ELSEWHERE
 from tensorlang.check.walk import descendants
@@ -188,13 +188,13 @@ def _unknown_types(operator: sx.Operator) -> Iterable[Diagnostic]:
 
 def _unknown_features(operator: sx.Operator) -> Iterable[Diagnostic]:
     for feature in operator.needs:
-        if feature not in FEATURES:
+        if feature not in NAMES:
             yield error(
                 "T0109",
                 f"there is no feature `{feature}` of processors",
                 operator.name_span if operator.name_span.end else operator.span,
                 "this instruction asks for it",
-                help=did_you_mean(feature, FEATURES, f"known are {', '.join(FEATURES)}"),
+                help=did_you_mean(feature, NAMES, f"known are {', '.join(NAMES)}"),
             ).diagnostics[0]
 
 

@@ -16,6 +16,8 @@ class Machine:
     l2_bytes: int = 1024 * 1024
     dots: frozenset[tuple[DType, DType]] = frozenset()
     """Pairs of narrow types of whose neighbouring elements it adds up products in one instruction, or in a few."""
+    tiles: frozenset[tuple[DType, DType]] = frozenset()
+    """Pairs of types of which it multiplies whole tiles."""
     cache_bytes: int = 32 * 1024 * 1024
     """Of the last cache before memory."""
 

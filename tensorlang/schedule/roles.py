@@ -27,7 +27,8 @@ how many partial results to spread r), and for a contraction `b.reuse` (how ofte
 contiguous along j), `b.pack` (whether to copy it first into the order of the tile), `b.stored` (whether the caller stores it as it is
 read), `b.across` (whether sums along k in vectors take a copy of b), `b.ahead` (1 where it is worth asking for the next columns while
 tiles go through these, else 0), `a.padded`, `a.block`, `a.group`: how many neighbours along c the machine multiplies and adds in one
-instruction, or 1, and `a.tiles`: where rows of a are computed from products of the same operator, how many register tiles of them to
+instruction, or 1, where it multiplies whole tiles `a.rows` (rows of one, else 0), `a.depth` (groups along c) and `b.vectors` (tiles of
+columns side by side), and `a.tiles`: where rows of a are computed from products of the same operator, how many register tiles of them to
 compute at a time, else 0. Where sums are to run along k in vectors, `k.block` is how many elements of a sum to take at once, else it is 0,
 and `i.block` and `j.block` are the sides of the register tile.
 Between transformations `h.tile` and `w.tile` are the sides of a tile of y and `h.block`, `w.block` those of a block of tiles that is
@@ -51,7 +52,7 @@ from tensorlang.schedule.pack import is_padding, pack
 from tensorlang.schedule.pointwise import crossing_axis, partial_results, points_together, spreadable, stored_axis, vector_axis
 from tensorlang.schedule.shape import Contraction, block_of, contraction, extents, unit_stride
 from tensorlang.schedule.sums import sums_along
-from tensorlang.schedule.tiles import WIDTHS, blocked_binder, grouped, row_counts, tile_sizes, worth_asking_ahead, worth_packing
+from tensorlang.schedule.tiles import WIDTHS, blocked_binder, grouped, row_counts, tile_sizes, tiled, worth_asking_ahead, worth_packing
 from tensorlang.schedule.transformed import blocks_of
 from tensorlang.syntax import nodes as sx
 from tensorlang.tensor import affine
@@ -175,7 +176,7 @@ def _bytes(d: Deriver, names: Loops) -> int:
 
 def asked(role: sx.Role) -> dict[str, tuple[int, ...] | None]:
     """Return what guards of a role's schedule may ask for, with no values."""
-    facts = ("bytes", "reuse", "unit", "pack", "stored", "padded", "block", "group", "vectors", "tiles", "ahead", "across")
+    facts = ("bytes", "reuse", "unit", "pack", "stored", "padded", "block", "group", "rows", "depth", "vectors", "tiles", "ahead", "across")
     of_tensors = [f"{t.removesuffix('..')}.{fact}" for t in role.groups[0] for fact in facts]
     of_loops = [f"{g.removesuffix('..')}.{fact}" for g in role.groups[1] for fact in ("extent", "tile", "block")]
     plain = ("lanes", "registers", "threads", "cache", "together", "partial")
@@ -251,12 +252,15 @@ def _contraction(d: Deriver, cluster: Cluster) -> Shape | None:
     tile, heights = (sizes[c.rows[-1]] if c.rows else 1, sizes[axis]), row_counts(d, c)
     sums = sums_along(d, definition, c, axis, lanes) if channel is None else None
     height, width = tile_sizes(*tile, lanes, d.machine.vector_registers, heights)
+    tiles = tiled(d, c, *tile, lanes)
     facts: tuple[Mapping[str, int | bool], ...] = (
         {},
         {
             "padded": c.padded,
             "block": channel[1] if channel else 1,
             "group": pairs.group if pairs is not None else 1,
+            "rows": tiles.rows if tiles is not None else 0,
+            "depth": tiles.depth if tiles is not None else 0,
             "tiles": 0 if given else tiles_of_rows(d, clusters(d), definition, c),
         },
         {
@@ -266,6 +270,7 @@ def _contraction(d: Deriver, cluster: Cluster) -> Shape | None:
             "stored": c.w in d.layouts,
             "across": sums is not None and sums.copies,
             "ahead": int(worth_asking_ahead(d, c, definition, rows[outside:], (height, width * lanes))),
+            "vectors": tiles.vectors if tiles is not None else 0,
         },
     )
     classes = (batch, rows[outside:], columns, inner, (channel[0],) if channel else (), rows[:outside])

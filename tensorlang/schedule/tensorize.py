@@ -10,6 +10,8 @@
 
 What an instruction means is written as an equation, so nothing is trusted: a schedule with `tensorize` is refused where the equations
 differ. A processor without the instruction computes the same by other instructions.
+
+Of an instruction for tiles, `tensorize iv, jv, kp, kr with tile_bf16`, rows may lie any distance apart.
 """
 
 from __future__ import annotations
@@ -17,11 +19,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
+from math import prod
 from typing import NoReturn
 
 from codegen.dtypes import DType
 from codegen.loops import dots
 from polyhedral.expr import Expr as Affine
+from polyhedral.expr import Name as AffineName
 from tensorlang.diagnostics import error
 from tensorlang.schedule import operands
 from tensorlang.schedule.loops import DONE
@@ -32,7 +36,7 @@ from tensorlang.syntax import nodes as syntax
 from tensorlang.tensor import affine
 from tensorlang.tensor.nodes import Binary, Cast, Dynamic, Expr, Read, Reduce
 from tensorlang.tensor.scop import StatementInfo
-from tensorlang.tensor.walk import index_names, tensor_table
+from tensorlang.tensor.walk import tensor_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,15 @@ class Form:
     lhs: Read
     rhs: Read
     types: Mapping[str, DType]
+
+    @property
+    def is_tile(self) -> bool:
+        """Tell whether the results are rows and columns, rather than lanes."""
+        return len(self.axes) > 1
+
+
+SIDE = 16
+"""Rows, columns and groups along the sum that a tile has at most."""
 
 
 def form_of(instruction: Instruction) -> Form | None:
@@ -111,12 +124,13 @@ def tensorize(state: State, directive: syntax.Directive) -> None:
             raise error("S0216", f"there is no instruction `{name}`", directive.span, help=f"the instructions are {names}")
         chosen = (known[name],)
     loops = tuple(loop for _, loop in found)
+    lanes = [loop for loop in loops if loop not in stage.reductions][-1:]
     for loop in loops:
         mark = stage.marks.get(loop)
         if mark not in (None, "vector"):
             title = f"`{loop}` is {DONE.get(mark, mark)} already, so `tensorize` cannot change it"
             raise error("S0213", title, directive.span, help="leave it to the instruction")
-        stage.marks[loop] = "tensor" if loop in stage.reductions else "vector"
+        stage.marks[loop] = "tensor" if loop in stage.reductions else "vector" if loop in lanes else "unroll"
     state.tensorized.append(Request(stage, loops, chosen, directive))
 
 
@@ -160,23 +174,29 @@ def _refuse(request: Request, refusals: list[_Refusal]) -> NoReturn:
 
 def _refusal(site: _Site, instruction: Instruction) -> _Refusal | None:
     form = form_of(instruction)
-    if form is None or len(form.axes) != 1 or len(form.binders) != 1:
-        return _Refusal("not supported yet: an instruction that is not `d[l] = c[l] + sum(r) a[r] * b[l, r]`")
+    if form is None or (len(form.axes), len(form.binders)) not in ((1, 1), (2, 2)):
+        return _Refusal("not supported yet: an instruction that is neither `d[l] = c[l] + sum(r) a[r] * b[l, r]` nor a tile of such sums")
     if dots.accumulator(form.types[form.lhs.tensor], form.types[form.rhs.tensor]) != form.dtype:
         return _Refusal("not supported yet: an instruction of these element types")
     request, names = site.request, (*form.axes, *form.binders)
     stage = request.stage
     if len(request.loops) != len(names):
-        return _Refusal(f"it has {len(names)} loops", "name the loop of its lanes, then that of its sum")
+        return _Refusal(f"it has {len(names)} loops", "name the loops of its results, then those of its sum")
     if not set(request.loops) <= set(stage.loops):
         return _Refusal("they have been changed since", "tensorize loops once they have their shape", 1)
     for loop, name in zip(request.loops, names, strict=True):
         extent, wanted = stage.extents[loop], form.extents[name]
-        if extent is None or (wanted is not None and extent != wanted) or extent & (extent - 1):
+        lanes = name == form.axes[-1]
+        if (
+            extent is None
+            or (wanted is not None and extent != wanted)
+            or (lanes and extent & (extent - 1))
+            or (form.is_tile and extent > SIDE)
+        ):
             given = "no constant number of" if extent is None else str(extent)
-            need = f"{wanted}" if wanted is not None else "a power of two"
+            need = f"{wanted}" if wanted is not None else "a power of two" if lanes else f"at most {SIDE}"
             return _Refusal(f"`{loop}` has {given} iterations, the instruction {need}", f"split it by {wanted or 16} first", 1)
-    if tuple(stage.loops[-2:]) != request.loops:
+    if tuple(stage.loops[-len(names) :]) != request.loops:
         return _Refusal("they are not the innermost loops, in this order", f"the order is now {', '.join(stage.loops)}", 1)
     updates = [s for s in stage.statements if s.phase == "update" and s.name in stage.owned[request.loops[-1]]]
     if not updates:
@@ -212,23 +232,29 @@ def _difference(site: _Site, form: Form, update: StatementInfo) -> _Refusal | No
 
 def _misplaced(site: _Site, form: Form, update: StatementInfo, own: Read, read: Read) -> _Refusal | None:
     """Return why the elements of `read` do not lie as the instruction wants those of its operand `own`."""
-    stage, (lane, along) = site.request.stage, site.request.loops
-    lanes_in_own, moves = form.axes[0] in index_names(own), _address(site.plan, update, read)
+    loops = dict(zip((*form.axes, *form.binders), site.request.loops, strict=True))
+    stage, moves = site.request.stage, _address(site.plan, update, read)
     name = site.originals.get(read.tensor, read.tensor)
+    order = [slot.name for slot in own.index if isinstance(slot, AffineName)]
     if moves is None:
         return _Refusal(f"`{name}` is read at indices from data", None, 3)
-    count = form.extents[form.binders[0]] or 1
-    for start in _samples(stage):
-        step = {r: _distance(moves, start, {along: r}) for r in range(1, count)}
-        if step != {r: r for r in range(1, count)}:
-            help = f"`pack {name} as […, {stage.local(along)}]`"
-            return _Refusal(f"elements of `{name}` along `{along}` are not next to each other", help, 4)
-        skip = {n: _distance(moves, start, {lane: n}) for n in range(1, min(stage.extents[lane] or 1, 4))}
-        if not lanes_in_own and any(d != 0 for d in skip.values()):
-            return _Refusal(f"`{name}` is not the same for all of `{lane}`", None, 3)
-        if lanes_in_own and skip != {n: n * count for n in skip}:
-            help = f"`pack {name} as […, {stage.local(lane)}, {stage.local(along)}]`"
-            return _Refusal(f"elements of `{name}` along `{lane}` are not next to each other", help, 4)
+    for start in _samples(stage, site.request.loops):
+        for index, loop in reversed(loops.items()):
+            extent = stage.extents[loop] or 1
+            steps = [_distance(moves, start, {loop: n}) for n in range(1, extent)]
+            if index not in order:
+                if any(d != 0 for d in steps):
+                    return _Refusal(f"`{name}` is not the same for all of `{loop}`", None, 3)
+                continue
+            inner = [loops[n] for n in order[order.index(index) + 1 :]]
+            pitch = prod(stage.extents[n] or 1 for n in inner)
+            if form.is_tile and index == order[0] and steps:  # rows of a tile may lie any distance apart
+                if all(d is None for d in steps):
+                    continue
+                pitch = steps[0] or 0
+            if steps != [n * pitch for n in range(1, extent)]:
+                places = ", ".join(stage.local(n) for n in (loop, *inner))
+                return _Refusal(f"elements of `{name}` along `{loop}` are not next to each other", f"`pack {name} as […, {places}]`", 4)
     return None
 
 
@@ -275,13 +301,12 @@ def _distance(address: _Address, start: Mapping[str, int], moved: Mapping[str, i
     return total
 
 
-def _samples(stage: Stage) -> Iterator[dict[str, int]]:
+def _samples(stage: Stage, inner: tuple[str, ...]) -> Iterator[dict[str, int]]:
     """Yield values of the loops at which addresses are compared: the first iterations of each, those of the instruction at 0. Whoever puts
     the instruction into code proves its own step again, for all iterations."""
-    inner = stage.loops[-2:]
     for first, second in product((0, 1), repeat=2):
         values = {}
-        for k, loop in enumerate(stage.loops[:-2]):
+        for k, loop in enumerate(stage.loops[: -len(inner)]):
             extent = stage.extents[loop]
             values[loop] = min((first, second)[k % 2], (extent or 2) - 1)
         yield values | dict.fromkeys(inner, 0)

@@ -165,6 +165,36 @@ def grouped(d: Deriver, c: Contraction) -> Grouped | None:
     return Grouped(binder, group if extent is None else -(-extent // group) * group, group)
 
 
+SIDE = 16
+"""Rows, columns and groups of a tile that the machine multiplies at once."""
+FEWEST = 7
+"""Rows and groups that are worth a tile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tiled:
+    """How instructions for tiles take a contraction: the rows of a tile, how many groups of elements along the sum it has, and how many
+    tiles of columns, of `SIDE` each, are multiplied together."""
+
+    rows: int
+    depth: int
+    vectors: int
+
+
+def tiled(d: Deriver, c: Contraction, rows: int | None, columns: int | None, lanes: int) -> Tiled | None:
+    """Return how instructions for tiles take the contraction, or None where there are none or they would be mostly empty."""
+    table = tensor_table(d.program)
+    pairs = grouped(d, c)
+    if pairs is None or (table[c.x].dtype, table[c.w].dtype) not in d.machine.tiles or lanes != SIDE:
+        return None
+    groups = pairs.block // pairs.group
+    depth = next((n for n in range(SIDE, FEWEST - 1, -1) if groups % n == 0), SIDE)
+    height = next((n for n in range(SIDE, FEWEST - 1, -1) if (rows or SIDE) % n == 0), SIDE)
+    if (rows or SIDE) < height or groups < depth or (columns or SIDE) < SIDE:
+        return None
+    return Tiled(height, depth, 1 if columns is not None and columns <= SIDE else 2)
+
+
 def extents_of(c: Contraction) -> dict[str, int | None]:
     return {b.name: affine.difference(b.hi, b.lo) if affine.constant(b.lo) == 0 else None for b in c.reduce.binders}
 

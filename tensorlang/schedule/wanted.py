@@ -16,7 +16,7 @@ from tensorlang.schedule.pointwise import stored_axis
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.shape import Contraction, block_of, contraction, extents
 from tensorlang.schedule.storage import in_blocks, row_major, to_layout, to_storage
-from tensorlang.schedule.tiles import blocked_binder, grouped, row_counts, tile_sizes
+from tensorlang.schedule.tiles import blocked_binder, grouped, row_counts, tile_sizes, tiled
 from tensorlang.schedule.transformed import Transformed, blocks_of, transformed
 from tensorlang.tensor import affine
 from tensorlang.tensor.lift import lift
@@ -110,7 +110,9 @@ def _packed_storage(d: Deriver, definition: Definition, c: Contraction, axis: st
     sizes = extents(definition)
     row = c.rows[-1] if c.rows else None
     lanes = block_of(d.layouts.get(definition.tensors[0].name), axis) or d.machine.lanes(compute_dtype(c.reduce.reducer.dtypes[0]))
-    _, v = tile_sizes(sizes[row] if row else 1, sizes[axis], lanes, d.machine.vector_registers, row_counts(d, c))
+    rows = sizes[row] if row else 1
+    tile = tiled(d, c, rows, sizes[axis], lanes)
+    v = tile.vectors if tile is not None else tile_sizes(rows, sizes[axis], lanes, d.machine.vector_registers, row_counts(d, c))[1]
     width = lanes * v
     own = d.axes[c.w]
     to = {s.name: a for s, a in zip(c.w_read.index, own, strict=True) if isinstance(s, AffineName)}

@@ -45,7 +45,7 @@ def chosen(report: str) -> list[str]:
 
 
 def test_installed_packages_offer_schedules_of_roles() -> None:
-    assert [s.role.name for m in installed_roles() for s in m.schedules if s.role is not None].count("contraction") == 11
+    assert [s.role.name for m in installed_roles() for s in m.schedules if s.role is not None].count("contraction") == 13
     assert installed_roles() == (roles(),)
 
 

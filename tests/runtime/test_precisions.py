@@ -21,7 +21,7 @@ V4 = "+avx512f,+avx512vl"
         (f"{V4},+avx512bf16", 512, 2),
         ("+avx512f,+avx512bf16", 256, 0),
         (f"{V4},+avx512bf16", 256, 2),
-        (f"{V4},+avx512bf16,+amx-tile,+amx-bf16", 512, 2),
+        (f"{V4},+avx512bf16,+amx-tile,+amx-bf16", 512, 16),
     ],
 )
 def test_the_rate_of_products_is_that_of_the_instructions_there_are(features: str, bits: int, times: int) -> None:

@@ -71,11 +71,12 @@ class Geometry:
 
 
 def geometry(body: tuple[Stmt, ...]) -> Geometry:
-    """Return the least block in which the loops of `body` find their threads."""
+    """Return the least block of whole warps in which the loops of `body` find their threads."""
     extents = dict(_extents(body))
     x, y, z = (extents.get(place, 1) for place in ("thread.x", "thread.y", "thread.z"))
     warps = extents.get("warp", 1 if "lane" in extents else 0)
-    return Geometry(max(x * y * z, WARP * warps, extents.get("thread", 1)), x, y)
+    least = max(x * y * z, WARP * warps, extents.get("thread", 1))
+    return Geometry(-(-least // WARP) * WARP, x, y)
 
 
 def _extents(body: tuple[Stmt, ...]) -> Iterator[tuple[LoopKind, int]]:

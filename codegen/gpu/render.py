@@ -130,7 +130,7 @@ def _kernel(found: Launches, block: BlockCode) -> Kernel:
     sizes = found.function.sizes
     names = Identifiers()
     wide = bool(sizes) or any(_count(b) >= 1 << 31 for b in buffers)
-    kernel = _Kernel(found, block, _whole_warps(block.geometry), names, wide)
+    kernel = _Kernel(found, block, block.geometry, names, wide)
     ranges: dict[str, Range] = dict.fromkeys(sizes, (0, None))
     algebra = Algebra.of(ranges)
     env = Env.of(found.function)
@@ -157,11 +157,6 @@ def _kernel(found: Launches, block: BlockCode) -> Kernel:
     text = "\n".join([head, *arena, *(f"    {line}" for line in kernel.shared), *kernel.lines[:-1], "}", ""])
     dims = (kernel.geometry.threads, 1, 1)
     return Kernel(block.name, text, tuple(b.name for b in buffers), sizes, dims, shared, 0, checks)
-
-
-def _whole_warps(block: Geometry) -> Geometry:
-    """Return `block` with as many threads as make whole warps."""
-    return replace(block, threads=-(-block.threads // WARP) * WARP)
 
 
 def _count(buffer: Buffer) -> int:

@@ -17,7 +17,9 @@ from math import prod
 
 from polyhedral.deps import dependences
 from polyhedral.order import parallel_loops
+from tensorlang.diagnostics import CompileError
 from tensorlang.schedule.apply import apply
+from tensorlang.schedule.check import proven
 from tensorlang.schedule.clusters import Cluster, clusters, recurs
 from tensorlang.schedule.deriver import Deriver, deriver_of, reads_itself
 from tensorlang.schedule.machine import Machine
@@ -28,7 +30,7 @@ from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.shape import extents
 from tensorlang.tensor.lift import lift
 from tensorlang.tensor.nodes import Definition, Program
-from tensorlang.tensor.walk import reduces
+from tensorlang.tensor.walk import components, reduces
 
 THREADS = 256
 """Threads of a block, where there is work for so many."""
@@ -48,15 +50,17 @@ def derive_device(program: Program, layouts: dict[str, Storage] | None = None) -
     """Return a schedule for `program`, whose loops are bound to blocks and threads."""
     d = _partial(deriver_of(lift(program), Machine(), layouts or {}, frozenset(), Schedule(program.name, "cuda")))
     for cluster in clusters(d, vectors=False):
-        if len(cluster.members) > 1 and all(e is not None for e in _sizes(cluster.head)[: cluster.depth]):
+        if len(cluster.members) > 1 and all(_sizes(cluster.head)[: cluster.depth]):
             _rows(d, cluster)
             continue
         for definition in cluster.members:
             product = product_of(d, definition)
             if product is not None:
                 d.add(derive_product(d, definition, product))
+            elif recurs(d.program, definition):
+                _recurrence(d, definition)
             else:
-                _elements(d, definition, _free(d, definition))
+                _elements(d, definition, definition.axes)
     return d.schedule
 
 
@@ -99,16 +103,6 @@ def _team(extent: int) -> int:
 # ---------------------------------------------------------------- a thread for each element
 
 
-def _free(d: Deriver, definition: Definition) -> tuple[str, ...]:
-    """Return the axes of a definition whose iterations may run at once, outermost first."""
-    if not recurs(d.program, definition):
-        return definition.axes
-    name = definition.tensors[0].name
-    placed = apply(d.program, Schedule(d.program.name)).placed
-    free = parallel_loops(placed, dependences(placed.scop))
-    return tuple(a for a in definition.axes if f"{name}.{a}" in free)
-
-
 def _elements(d: Deriver, definition: Definition, axes: Sequence[str]) -> None:
     """Give the elements of a definition to threads, and several neighbours to each where there are enough."""
     name = definition.tensors[0].name
@@ -117,10 +111,12 @@ def _elements(d: Deriver, definition: Definition, axes: Sequence[str]) -> None:
     if not wanted:
         _combine(d, definition)
         return
-    if any(sizes[a] is None for a in wanted):
-        _symbolic(d, name, wanted, sizes)
+    if 0 in _sizes(definition):
         return
     others = [a for a in definition.axes if a not in wanted]
+    if any(sizes[a] is None for a in wanted):
+        _symbolic(d, name, wanted, others)
+        return
     binders = [b.name for p in definition.pieces for r in reduces(p.value) for b in r.binders]
     count = prod(sizes[a] or 1 for a in wanted)
     last = wanted[-1]
@@ -151,14 +147,62 @@ def _spread(schedule: Schedule, name: str, loop: str, count: int) -> Schedule:
     return split.bind(f"{name}.block", f"{name}.item", to=("block.x", "thread"))
 
 
-def _symbolic(d: Deriver, name: str, axes: Sequence[str], sizes: dict[str, int | None]) -> None:
-    """Bind the last three axes to the grid, the innermost in blocks of threads."""
+def _symbolic(d: Deriver, name: str, axes: Sequence[str], others: Sequence[str]) -> None:
+    """Bind the last three axes to the grid, the innermost in blocks of threads; what is left, and `others`, are walked inside."""
     last = axes[-1]
-    schedule = d.schedule.order(*(f"{name}.{a}" for a in axes)) if len(axes) > 1 else d.schedule
-    schedule = schedule.split(f"{name}.{last}", THREADS, ("block", "item")).bind(f"{name}.block", f"{name}.item", to=("block.x", "thread"))
-    places = ("block.y", "block.z")
-    outer = [f"{name}.{a}" for a in reversed(axes[:-1])][: len(places)]
-    d.add(schedule.bind(*outer, to=places[: len(outer)]) if outer else schedule)
+    places = ("block.z", "block.y")[-len(axes[:-1]) :] if axes[:-1] else ()
+    outer = [f"{name}.{a}" for a in axes[:-1][-len(places) :]] if places else []
+    inside = [f"{name}.{a}" for a in (*axes[: len(axes) - 1 - len(outer)], *others)]
+    schedule = d.schedule.split(f"{name}.{last}", THREADS, ("block", "item"))
+    schedule = schedule.order(*outer, f"{name}.block", f"{name}.item", *inside)
+    schedule = schedule.bind(f"{name}.block", f"{name}.item", to=("block.x", "thread"))
+    d.add(schedule.bind(*outer, to=places) if outer else schedule)
+
+
+# ---------------------------------------------------------------- recurrences
+
+
+def _recurrence(d: Deriver, definition: Definition) -> None:
+    """Give what carries nothing to the grid, where that may stand outside; else walk in order what does, and share the rest out to the
+    threads of one block."""
+    group = next(g for g in components(d.program) if definition in g)
+    if definition is not group[0]:
+        return
+    before = d.schedule
+    placed = apply(d.program, Schedule(d.program.name)).placed
+    free = parallel_loops(placed, dependences(placed.scop))
+    if len(group) == 1:
+        name = definition.tensors[0].name
+        _elements(d, definition, [a for a in definition.axes if f"{name}.{a}" in free])
+        if _is_legal(d):
+            return
+        d.schedule = before
+    for member in group:
+        _one_block(d, member, free)
+    if not _is_legal(d):
+        d.schedule = before
+
+
+def _is_legal(d: Deriver) -> bool:
+    try:
+        proven(d.program, d.schedule)
+    except CompileError:
+        return False
+    return True
+
+
+def _one_block(d: Deriver, definition: Definition, free: set[str]) -> None:
+    """Spread the innermost of the axes that carry nothing over threads."""
+    name, sizes = definition.tensors[0].name, extents(definition)
+    inner = next((a for a in reversed(definition.axes) if f"{name}.{a}" in free and sizes[a] != 1), None)
+    if inner is None or 0 in _sizes(definition):
+        return
+    extent = sizes[inner]
+    if extent is not None and extent <= THREADS:
+        d.add(d.schedule.bind(f"{name}.{inner}", to="thread"))
+        return
+    split = d.schedule.split(f"{name}.{inner}", THREADS, (f"{inner}.o", f"{inner}.t"))
+    d.add(split.bind(f"{name}.{inner}.t", to="thread"))
 
 
 # ---------------------------------------------------------------- a block for each row
@@ -211,6 +255,8 @@ def _row(d: Deriver, definition: Definition, depth: int, team: int) -> None:
     last = inner[-1]
     extent = sizes[last]
     binders = [b.name for p in definition.pieces for r in reduces(p.value) for b in r.binders]
+    if 0 in _sizes(definition):
+        return
     if extent is not None and extent <= team:
         d.add(d.schedule.bind(f"{name}.{last}", to="thread"))
         schedule = d.schedule

@@ -1,0 +1,85 @@
+"""Many programs, each with a schedule for a graphics processor, in one library of the emulator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from schedule_trial import first_difference
+
+from codegen.gpu import emulator
+from codegen.gpu.program import Program as Kernels
+from tensorlang.device.driver import device_loops, device_text
+from tensorlang.lower.barriers import exposed
+from tensorlang.lower.kernel import Lowered
+from tensorlang.schedule.check import proven
+from tensorlang.schedule.derive_device import derive_device
+from tensorlang.schedule.schedule import Schedule
+from tensorlang.tensor.interp import interpret
+from tensorlang.tensor.nodes import Program
+from tensorlang.tensor.walk import shape_of, tensor_table
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Made:
+    """A program as kernels whose barriers suffice."""
+
+    program: Program
+    lowered: Lowered
+    kernels: Kernels
+
+
+def made(program: Program, symbol: str, schedule: Schedule | None = None) -> Made:
+    """Return `program` under `schedule`, or what is derived, as kernels called after `symbol`."""
+    lowered = device_loops(proven(program, schedule if schedule is not None else derive_device(program)), symbol)
+    assert exposed(lowered.function) is None
+    return Made(program, lowered, device_text(lowered))
+
+
+def library(programs: Iterable[Made]) -> emulator.Library:
+    """Return every kernel of `programs`, compiled at once."""
+    return emulator.build({k.name: k for each in programs for k in each.kernels.kernels}.values())
+
+
+def emulated(
+    each: Made, arrays: Mapping[str, Array], sizes: Mapping[str, int], compiled: emulator.Library, seed: int
+) -> tuple[int, Mapping[str, Array]]:
+    """Return the status, and the results by name, after the emulator has run the kernels on inputs given by name."""
+    program, function = each.program, each.lowered.function
+    table = tensor_table(program)
+    found = {r: np.empty(shape_of(table[r], sizes), table[r].dtype.numpy) for r in program.results}
+    tensors = dict(zip((b.name for b in function.params), each.lowered.params, strict=True))
+    memory = {buffer: {**arrays, **found}[tensor] for buffer, tensor in tensors.items()}
+    known = dict(zip(function.sizes, (sizes[s] for s in program.sizes), strict=True))
+    outputs = [buffer for buffer, tensor in tensors.items() if tensor in program.results]
+    return emulator.run(each.kernels, known, memory, seed=seed, outputs=outputs, library=compiled), found
+
+
+def difference(
+    each: Made,
+    arrays: Mapping[str, Array],
+    sizes: Mapping[str, int],
+    compiled: emulator.Library,
+    *,
+    seeds: Iterable[int] = (0, 4, 8),
+    close: float = 0.0,
+) -> str:
+    """Return where the kernels, run in some orders of threads, differ from what the operator says; "" where nowhere."""
+    expected = {name: np.asarray(value) for name, value in interpret(each.program, sizes, arrays).items()}
+    for seed in seeds:
+        status, found = emulated(each, arrays, sizes, compiled, seed)
+        if status:
+            return f"requirement {status} is not met: {each.lowered.requirements[status - 1].text}"
+        text = first_difference(found, {r: expected[r] for r in each.program.results}, close)
+        if text:
+            return f"seed {seed}: {text}"
+    return ""
+
+
+def named(program: Program, arrays: Iterable[Array]) -> dict[str, Array]:
+    """Return the arguments of a program by name, each without gaps."""
+    return {p.name: np.asarray(a, order="C") for p, a in zip(program.params, arrays, strict=True)}

@@ -1,0 +1,64 @@
+"""Interpreter = kernels in the emulator for the programs of `tests/programs`, under the schedules that nobody wrote: with no elements,
+with one, and with sizes that are no multiples of blocks, warps and vectors; sizes known when compiling and not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from batch import Made, difference, library, made, named
+from operators_at_sizes import EXAMPLES, arguments, sizes_of
+
+from codegen.gpu.emulator import Library
+from tensorlang.check.instantiate import instantiate
+
+Array = np.ndarray[Any, Any]
+KNOWN = (0, 1, 7)
+SYMBOLIC = (5, 0, 1)
+
+
+@dataclass(frozen=True)
+class Case:
+    made: Made
+    arrays: Mapping[str, Array]
+    sizes: Mapping[str, int]
+
+
+def case(name: str, n: int, symbolic: bool) -> Case:
+    example = EXAMPLES[name]
+    n = max(n, example.least)
+    types, arrays = arguments(example.inputs(n))
+    program = instantiate(example.module, example.operator, types, example.attrs, example.sizes(n), symbolic=symbolic)
+    sizes = sizes_of(program, arrays, example.sizes(n)) if symbolic else {}
+    return Case(made(program, f"{name}_{'any_' if symbolic else ''}{n}"), named(program, arrays), sizes)
+
+
+@pytest.fixture(scope="module")
+def known() -> tuple[dict[tuple[str, int], Case], Library]:
+    cases = {(name, n): case(name, n, symbolic=False) for name in EXAMPLES for n in KNOWN}
+    return cases, library(c.made for c in cases.values())
+
+
+@pytest.fixture(scope="module")
+def symbolic() -> tuple[dict[tuple[str, int], Case], Library]:
+    cases = {(name, n): case(name, n, symbolic=True) for name, example in EXAMPLES.items() if example.symbolic for n in SYMBOLIC}
+    return cases, library(c.made for c in cases.values())
+
+
+@pytest.mark.parametrize("n", KNOWN)
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_sizes_known_when_compiling(known, name: str, n: int) -> None:
+    cases, compiled = known
+    tried = cases[name, n]
+    assert difference(tried.made, tried.arrays, tried.sizes, compiled, close=2e-4) == ""
+
+
+@pytest.mark.parametrize("name", [name for name, example in EXAMPLES.items() if example.symbolic])
+def test_one_set_of_kernels_for_all_sizes(symbolic, name: str) -> None:
+    cases, compiled = symbolic
+    for n in SYMBOLIC:
+        tried = cases[name, n]
+        assert difference(tried.made, tried.arrays, tried.sizes, compiled, close=2e-4) == ""

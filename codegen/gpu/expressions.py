@@ -155,15 +155,15 @@ class Printer:
             case "bitnot" if dtype == bool_:
                 return f"!{self.expr(value, _ATOM)}"
             case "bitnot":
-                return f"(tl_{dtype})~{self.expr(value, _ATOM)}"
+                return wrapped(dtype, f"~{self.expr(value, _ATOM)}")
             case "neg" if dtype.is_float:
                 return _parens(f"-{self.expr(value, _ATOM)}", level > 13)
             case "neg":
-                return f"(tl_{dtype})(0 - ({_unsigned(dtype)}){self.expr(value, _ATOM)})"
+                return wrapped(dtype, f"(0 - ({_unsigned(dtype)}){self.expr(value, _ATOM)})")
             case "abs" if dtype.kind == "uint":
                 return self.expr(value, level)
             case _:
-                return f"tl_abs_{dtype}({self.expr(value)})"
+                return _function(f"abs_{dtype}", dtype, self.expr(value))
 
     def _binary(self, op: str, lhs: Expr, rhs: Expr, level: int) -> str:
         dtype = self.type_of(lhs)
@@ -177,12 +177,12 @@ class Printer:
                 return _parens(f"{self.expr(lhs, own)} {op} {self.expr(rhs, own + 1)}", level > own)
             case "+" | "-" | "*":
                 unsigned = _unsigned(dtype)
-                return f"(tl_{dtype})(({unsigned}){self.expr(lhs, _ATOM)} {op} ({unsigned}){self.expr(rhs, _ATOM)})"
+                return wrapped(dtype, f"(({unsigned}){self.expr(lhs, _ATOM)} {op} ({unsigned}){self.expr(rhs, _ATOM)})")
             case "bitand" | "bitor" | "bitxor":
-                return f"(tl_{dtype})({self.expr(lhs, _ATOM)} {_BITS[op]} {self.expr(rhs, _ATOM)})"
+                return wrapped(dtype, f"({self.expr(lhs, _ATOM)} {_BITS[op]} {self.expr(rhs, _ATOM)})")
             case _:
                 fn = {"//": "floordiv", "%": "floormod"}.get(op, op)
-                return f"tl_{fn}_{dtype}({self.expr(lhs)}, {self.expr(rhs)})"
+                return _function(f"{fn}_{dtype}", dtype, f"{self.expr(lhs)}, {self.expr(rhs)}")
 
     def _cast(self, dtype: DType, value: Expr, saturate: bool) -> str:
         source = self.type_of(value)
@@ -193,9 +193,9 @@ class Printer:
             return f"({self.expr(value, 7)} != 0)"
         if dtype.is_float and not source.is_float:
             wide = f64 if source.bits > 24 and dtype != f32 else f32
-            return f"(tl_{dtype}){atom}" if dtype in (f32, f64) else f"tl_{dtype}_from_{wide}((tl_{wide}){atom})"
+            return f"(tl_{dtype}){atom}" if dtype in (f32, f64) else self._from_wide(dtype, wide, f"(tl_{wide}){atom}", saturate)
         if source == bool_ or (source.is_integer and dtype.is_integer and not saturate):
-            return f"(tl_{dtype}){atom}"
+            return wrapped(dtype, atom)
         if source.is_integer:
             return f"tl_{dtype}_saturate_{'i64' if source.kind == 'int' else 'u64'}({text})"
         if {source, dtype} == {f32, f64}:
@@ -232,6 +232,31 @@ def constant(e: Const) -> str:
         return f"TL_INF_{dtype.name.upper()}" if value > 0 else f"(-TL_INF_{dtype.name.upper()})"
     text = repr(value) if len(repr(value)) <= 9 else value.hex()
     return f"({text}{short})" if text.startswith("-") else f"{text}{short}"
+
+
+def is_half_byte(dtype: DType) -> bool:
+    """Tell whether elements are integers of four bits, each in a byte."""
+    return dtype.is_integer and dtype.bits == 4
+
+
+def wrapped(dtype: DType, atom: str) -> str:
+    """Return an integer as an element of `dtype`."""
+    return f"tl_{dtype}_wrap({_bare(atom)})" if is_half_byte(dtype) else f"(tl_{dtype}){atom}"
+
+
+def _bare(atom: str) -> str:
+    """Return what stands in the parentheses that are all of `atom`."""
+    depth = 0
+    for k, c in enumerate(atom):
+        depth += (c == "(") - (c == ")")
+        if depth == 0:
+            return atom[1:-1] if atom.startswith("(") and k == len(atom) - 1 else atom
+    return atom
+
+
+def _function(name: str, dtype: DType, arguments: str) -> str:
+    text = f"tl_{name}({arguments})"
+    return f"tl_{dtype}_wrap({text})" if is_half_byte(dtype) else text
 
 
 def _unsigned(dtype: DType) -> str:

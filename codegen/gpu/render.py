@@ -20,7 +20,7 @@ from typing import assert_never
 
 from codegen.dtypes import DType
 from codegen.errors import InternalError
-from codegen.gpu.expressions import Printer
+from codegen.gpu.expressions import Printer, is_half_byte, wrapped
 from codegen.gpu.geometry import WARP, Digit, Geometry
 from codegen.gpu.launches import BlockCode, Launches
 from codegen.gpu.names import Identifiers
@@ -301,7 +301,8 @@ def _store(kernel: _Kernel, store: Store, scope: _Scope) -> None:
     p = scope.printer
     buffer = scope.buffers[store.buffer]
     with _once(kernel, buffer, scope):
-        kernel.line(f"{_place(buffer, store.index, p)} = {p.expr(store.value)};")
+        value = p.expr(store.value, 3 if is_half_byte(buffer.dtype) else 0)
+        kernel.line(f"{_place(buffer, store.index, p)} = {value}{' & 15' if is_half_byte(buffer.dtype) else ''};")
 
 
 @contextmanager
@@ -333,12 +334,14 @@ def _tree(kernel: _Kernel, loop: For, reduction: Tree, scope: _Scope) -> None:
         kernel.line(f"tl_{dtype} {part} = {value};")
         step = reduction.width // 2
         while step:
-            other = f"tl_shuffle_xor_{dtype}({part}, {step}, {WARP})"
+            exchanged = f"tl_shuffle_xor_i32({part}, {step}, {WARP})"
+            other = f"tl_shuffle_xor_{dtype}({part}, {step}, {WARP})" if dtype.bits > 16 else f"(tl_{dtype}){exchanged}"
             kernel.line(f"{part} = {_combined(p, reduction.op, dtype, part, other)};")
             step //= 2
         with _once(kernel, buffer, scope):
             place = _place(buffer, store.index, p)
-            kernel.line(f"{place} = {_combined(p, reduction.op, dtype, place, part)};")
+            there = wrapped(dtype, place) if is_half_byte(dtype) else place
+            kernel.line(f"{place} = {_combined(p, reduction.op, dtype, there, part)}{' & 15' if is_half_byte(dtype) else ''};")
 
 
 def _combined(p: Printer, op: str, dtype: DType, a: str, b: str) -> str:
@@ -347,7 +350,7 @@ def _combined(p: Printer, op: str, dtype: DType, a: str, b: str) -> str:
     if dtype.is_float:
         return f"{a} {op} {b}"
     sign = {"and": "&", "or": "|", "bitand": "&", "bitor": "|", "bitxor": "^"}.get(op, op)
-    return f"(tl_{dtype})({a} {sign} {b})"
+    return wrapped(dtype, f"({a} {sign} {b})")
 
 
 # ---------------------------------------------------------------- memory
@@ -369,7 +372,9 @@ def offset(buffer: Buffer, index: tuple[Index, ...]) -> Index:
 
 
 def _load(kernel: _Kernel, load: Load, p: Printer) -> str:
-    return _place(p.env.buffers[load.buffer], load.index, p)
+    buffer = p.env.buffers[load.buffer]
+    place = _place(buffer, load.index, p)
+    return wrapped(buffer.dtype, place) if is_half_byte(buffer.dtype) else place
 
 
 def _vector(kernel: _Kernel, loop: For, lanes: int, scope: _Scope) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from codegen.gpu.expressions import Printer
+from codegen.gpu.expressions import Printer, is_half_byte
 from codegen.loops.indices import affine
 from codegen.loops.nodes import Add, Buffer, For, Index, Int, Let, Mul, Store, Var
 from codegen.loops.walk import free_vars, loads
@@ -30,7 +30,7 @@ def width(loop: For, lanes: int, p: Printer, buffers: Mapping[str, Buffer]) -> i
 
 def contiguous(buffer: Buffer, index: tuple[Index, ...], var: str, lanes: int, p: Printer) -> bool:
     """Tell whether `lanes` iterations of `var` touch neighbours from a multiple of `lanes` on."""
-    if buffer.space in ("registers", "stack") or lanes * buffer.dtype.size_bytes > BYTES or not index:
+    if is_half_byte(buffer.dtype) or buffer.space in ("registers", "stack") or lanes * buffer.dtype.size_bytes > BYTES or not index:
         return False
     if any(var in free_vars(e) for e in index[:-1]):
         return False

@@ -6,15 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from samples import CHAINS, NUMBERS, TYPES, samples
 
 import tensorlang as tl
 from codegen.dtypes import DTYPES, DType
-from tensorlang.tensor.arith import integer_range
 from tensorlang.tensor.interp import interpret
 
 Array = np.ndarray[Any, Any]
-SOURCES = list(DTYPES.values())
-NUMBERS = [d for d in SOURCES if d.name != "bool"]
 
 
 def same(operator: tl.Operator, *arrays: Array) -> None:
@@ -29,45 +27,6 @@ def same(operator: tl.Operator, *arrays: Array) -> None:
         assert not len(different), f"{name}{different[0]}: {have[tuple(different[0])]!r}, not {want[tuple(different[0])]!r}"
 
 
-def samples(dtype: DType, count: int = 67) -> Array:
-    """Return values of every magnitude, the extremes among them."""
-    rng = np.random.default_rng(dtype.bits)
-    if dtype.name == "bool":
-        return rng.integers(0, 2, count).astype(np.bool_)
-    if dtype.is_integer:
-        low, high = integer_range(dtype)
-        edges = [low, high, 0, 1, max(low, -1), high // 2 + 1]
-        some = [int(low + (high - low) * float(f)) for f in rng.random(count - len(edges))]
-        return (
-            np.array([*edges, *(min(max(v, low), high) for v in some)], object)
-            .astype(np.int64 if dtype.kind == "int" else np.uint64)
-            .astype(dtype.numpy)
-        )
-    edges = [
-        0.0,
-        -0.0,
-        1.0,
-        -1.0,
-        np.inf,
-        -np.inf,
-        np.nan,
-        448.0,
-        465.0,
-        -480.0,
-        61440.0,
-        65519.0,
-        65520.0,
-        3.3e38,
-        1e-9,
-        2.0**63,
-        -(2.0**31) - 3,
-    ]
-    with np.errstate(over="ignore"):
-        return np.concatenate([edges, rng.standard_normal(count - len(edges)) * 10.0 ** rng.integers(-6, 12, count - len(edges))]).astype(
-            dtype.numpy
-        )
-
-
 @pytest.mark.parametrize("dtype", NUMBERS, ids=str)
 def test_elementwise(dtype: DType) -> None:
     operator = tl.parse(
@@ -77,33 +36,24 @@ def test_elementwise(dtype: DType) -> None:
     same(operator, samples(dtype), samples(dtype)[::-1].copy())
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=str)
+@pytest.mark.parametrize("source", TYPES, ids=str)
 def test_casts_to_every_type(source: DType) -> None:
-    results = ", ".join(f"r_{d}: {d}[N]" for d in SOURCES)
-    lines = "\n".join(f"r_{d}[i] = {d}(x[i])" for d in SOURCES)
+    results = ", ".join(f"r_{d}: {d}[N]" for d in TYPES)
+    lines = "\n".join(f"r_{d}[i] = {d}(x[i])" for d in TYPES)
     same(tl.parse(f"op f(x: {source}[N]) -> ({results}) {{\n{lines}\n}}").f, samples(source))
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=str)
+@pytest.mark.parametrize("source", TYPES, ids=str)
 def test_saturating_casts_to_every_type(source: DType) -> None:
     results = ", ".join(f"r_{d}: {d}[N]" for d in NUMBERS)
     lines = "\n".join(f"r_{d}[i] = sat[{d}](x[i])" for d in NUMBERS)
     same(tl.parse(f"op f(x: {source}[N]) -> ({results}) {{\n{lines}\n}}").f, samples(source))
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=str)
+@pytest.mark.parametrize("source", TYPES, ids=str)
 def test_chains_of_casts(source: DType) -> None:
-    chains = (
-        "f32(f16(f32(x[i])))",
-        "i32(i4(i64(x[i])))",
-        "u64(u4(u64(x[i])))",
-        "f64(f8e4m3(f64(x[i])))",
-        "i8(f8e5m2(f32(x[i])))",
-        "bf16(i16(x[i]))",
-    )
-    types = ("f32", "i32", "u64", "f64", "i8", "bf16")
-    results = ", ".join(f"r{k}: {t}[N]" for k, t in enumerate(types))
-    lines = "\n".join(f"r{k}[i] = {chain}" for k, chain in enumerate(chains))
+    results = ", ".join(f"r{k}: {t}[N]" for k, t in enumerate(CHAINS))
+    lines = "\n".join(f"r{k}[i] = {chain}" for k, chain in enumerate(CHAINS.values()))
     same(tl.parse(f"op f(x: {source}[N]) -> ({results}) {{\n{lines}\n}}").f, samples(source))
 
 

@@ -40,24 +40,32 @@
     TL_FUNCTION T tl_floordiv_##name(T a, T b) { return b == 0 ? (T)0 : (T)(a / b); }                                                  \
     TL_FUNCTION T tl_floormod_##name(T a, T b) { return b == 0 ? (T)0 : (T)(a % b); }
 
+TL_SIGNED(i4, tl_i4, tl_u32, 4)
 TL_SIGNED(i8, tl_i8, tl_u32, 8)
 TL_SIGNED(i16, tl_i16, tl_u32, 16)
 TL_SIGNED(i32, tl_i32, tl_u32, 32)
 TL_SIGNED(i64, tl_i64, tl_u64, 64)
+TL_UNSIGNED(u4, tl_u4, tl_u32, 4)
 TL_UNSIGNED(u8, tl_u8, tl_u32, 8)
 TL_UNSIGNED(u16, tl_u16, tl_u32, 16)
 TL_UNSIGNED(u32, tl_u32, tl_u32, 32)
 TL_UNSIGNED(u64, tl_u64, tl_u64, 64)
+
+// The low four bits, extended: what is computed from elements of four bits, and what is loaded.
+TL_FUNCTION tl_i4 tl_i4_wrap(tl_i64 x) { return (tl_i4)((int)(((tl_u32)x & 15u) ^ 8u) - 8); }
+TL_FUNCTION tl_u4 tl_u4_wrap(tl_i64 x) { return (tl_u4)((tl_u32)x & 15u); }
 
 // Casts that saturate, from the widest types: every narrower one reaches these without loss.
 #define TL_SATURATE(name, T, low, high)                                                                                                \
     TL_FUNCTION T tl_##name##_saturate_i64(tl_i64 x) { return (T)(x < (tl_i64)(low) ? (tl_i64)(low) : x > (tl_i64)(high) ? (tl_i64)(high) : x); } \
     TL_FUNCTION T tl_##name##_saturate_u64(tl_u64 x) { return (T)(x > (tl_u64)(high) ? (tl_u64)(high) : x); }
 
+TL_SATURATE(i4, tl_i4, -8, 7)
 TL_SATURATE(i8, tl_i8, -128, 127)
 TL_SATURATE(i16, tl_i16, -32768, 32767)
 TL_SATURATE(i32, tl_i32, -2147483647 - 1, 2147483647)
 TL_SATURATE(i64, tl_i64, -9223372036854775807ll - 1, 9223372036854775807ll)
+TL_SATURATE(u4, tl_u4, 0, 15)
 TL_SATURATE(u8, tl_u8, 0, 255)
 TL_SATURATE(u16, tl_u16, 0, 65535)
 TL_SATURATE(u32, tl_u32, 0, 4294967295ll)
@@ -75,10 +83,12 @@ TL_FUNCTION tl_u64 tl_u64_saturate_u64(tl_u64 x) { return x; }
         return x != x ? (T)0 : x <= (tl_f64)(low) ? (T)(least) : x >= (tl_f64)(high) ? (T)(greatest) : (T)x;                           \
     }
 
+TL_TRUNCATE(i4, tl_i4, -8.0, 8.0, -8, 7)
 TL_TRUNCATE(i8, tl_i8, -128.0, 128.0, -128, 127)
 TL_TRUNCATE(i16, tl_i16, -32768.0, 32768.0, -32768, 32767)
 TL_TRUNCATE(i32, tl_i32, -2147483648.0, 2147483648.0, -2147483647 - 1, 2147483647)
 TL_TRUNCATE(i64, tl_i64, -9223372036854775808.0, 9223372036854775808.0, -9223372036854775807ll - 1, 9223372036854775807ll)
+TL_TRUNCATE(u4, tl_u4, 0.0, 16.0, 0, 15)
 TL_TRUNCATE(u8, tl_u8, 0.0, 256.0, 0, 255)
 TL_TRUNCATE(u16, tl_u16, 0.0, 65536.0, 0, 65535)
 TL_TRUNCATE(u32, tl_u32, 0.0, 4294967296.0, 0, 4294967295u)

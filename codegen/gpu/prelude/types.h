@@ -12,6 +12,8 @@ typedef unsigned int tl_u32;
 typedef unsigned short tl_u16;
 typedef unsigned char tl_u8;
 typedef unsigned char tl_bool; // 0 or 1
+typedef tl_i8 tl_i4; // a byte: in memory its upper half is 0, as a value it is extended
+typedef tl_u8 tl_u4;
 
 // Narrow floats are only loaded, stored and converted; as structures they cannot be mistaken for integers.
 typedef struct { tl_u16 bits; } tl_f16;

@@ -139,3 +139,8 @@ def row_major(tensor: Tensor) -> Layout:
     visible = tuple(math.prod(sizes[m] for m in members) for members in groups(tensor))
     names = tuple(f"a{k}" for k in range(len(visible)))
     return Layout(names, tuple(Name(n) for n in names), visible)
+
+
+def is_row_major(program: Program, tensor: str, storage: Storage | None) -> bool:
+    """Tell whether `storage` of a tensor is row-major order, be it said by no storage or in so many words."""
+    return storage is None or storage == to_storage(program, tensor, row_major(tensor_table(program)[tensor]))

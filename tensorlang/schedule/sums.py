@@ -15,8 +15,9 @@ from math import prod
 
 from tensorlang.schedule.deriver import Deriver
 from tensorlang.schedule.shape import Contraction, extents, unit_stride
+from tensorlang.schedule.storage import is_row_major
 from tensorlang.schedule.tiles import ROWS_IN_A_SET, columns_cost
-from tensorlang.tensor.nodes import Definition, Reduce
+from tensorlang.tensor.nodes import Definition
 
 ACROSS = 6.0
 """Cycles that combining the lanes of one vector takes."""
@@ -47,9 +48,11 @@ def sums_along(d: Deriver, definition: Definition, c: Contraction, axis: str, la
     """Return how to sum along k in vectors, or None where columns in vectors take less time, or where the operands do not lie that way."""
     sizes = extents(definition)
     binder = c.inner[-1] if c.inner else None
-    if d.program.mode == "strict" or c.padded or binder is None or {c.x, c.w} & d.layouts.keys() or definition.tensors[0].name in d.layouts:
+    if d.program.mode == "strict" or c.padded or binder is None:
         return None
-    if not isinstance(definition.pieces[0].value, Reduce) or not unit_stride(c.x_read.index, None, None, binder):
+    if not all(is_row_major(d.program, name, d.layouts.get(name)) for name in (c.x, c.w, definition.tensors[0].name)):
+        return None
+    if not unit_stride(c.x_read.index, None, None, binder):
         return None
     if any(sizes[n] is None for n in (*c.batch, *c.rows, *c.columns, *c.inner)) or (sizes[binder] or 0) < lanes:
         return None

@@ -45,8 +45,14 @@ def chosen(report: str) -> list[str]:
 
 
 def test_installed_packages_offer_schedules_of_roles() -> None:
-    assert [s.role.name for m in installed_roles() for s in m.schedules if s.role is not None].count("contraction") == 13
     assert installed_roles() == (roles(),)
+    offered = {s.role.name for s in roles().schedules if s.role is not None}
+    assert offered == {"contraction", "pointwise", "reduction", "row_reduction", "transformed"}
+
+
+def test_the_last_schedule_of_every_role_of_the_library_has_no_condition() -> None:
+    last = {s.role.name: s for s in roles().schedules if s.role is not None}
+    assert [name for name, s in last.items() if s.guards] == []
 
 
 def test_a_role_of_the_library_serves_an_operator_without_a_schedule() -> None:
@@ -130,6 +136,14 @@ def test_other_roles_are_other_kernels_of_a_model() -> None:
         model = CompiledModel(lambda shapes: added, toolchain(threads=1, roles=lambda offered=offered: offered))
         [artifact] = model._known().executable.artifacts
         assert body.split()[0] in artifact.schedule
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5])
+def test_what_follows_a_sum_in_vectors_is_computed_once(rows: int) -> None:
+    op = "op f(a: f32[M, K], b: f32[N, K], c: f32[N]) -> (y: f32[M, N]) { y[i, j] = max(3 * c[j] - sum(k) a[i, k] * b[j, k], 0) }\n"
+    ops, a, b, c = operators(op, roles()), random(rows, 100), random(37, 100, seed=1), random(37, seed=2)
+    assert "vectorize y.kv" in ops.f.explain(a, b, c)
+    np.testing.assert_allclose(ops.f(a, b, c), np.maximum(3 * c - a @ b.T, 0), rtol=1e-4, atol=1e-4)
 
 
 def test_rows_that_are_gathered_are_copied_in_vectors() -> None:

@@ -401,6 +401,7 @@ SUMS = """
 op nn(a: f32[M, K], b: f32[K, N]) -> (y: f32[M, N]) { y[i, j] = sum(k) a[i, k] * b[k, j] }
 op nt(a: f32[M, K], b: f32[N, K]) -> (y: f32[M, N]) { y[i, j] = sum(k) a[i, k] * b[j, k] }
 op tn(a: f32[K, M], b: f32[K, N]) -> (y: f32[M, N]) { y[i, j] = sum(k) a[k, i] * b[k, j] }
+op biased(a: f32[M, K], b: f32[N, K], c: f32[N]) -> (y: f32[M, N]) { y[i, j] = max(c[j] + sum(k) a[i, k] * b[j, k], 0) }
 strict op exact(a: f32[M, K], b: f32[K, N]) -> (y: f32[M, N]) { y[i, j] = sum(k) a[i, k] * b[k, j] }
 """
 
@@ -415,6 +416,7 @@ strict op exact(a: f32[M, K], b: f32[K, N]) -> (y: f32[M, N]) { y[i, j] = sum(k)
         ("nn", 256, 15, 7, "jv"),
         ("nt", 1, 256, 256, "kv"),
         ("nt", 8, 256, 256, "kv"),
+        ("biased", 2, 256, 256, "kv"),
         ("nt", 256, 256, 256, "jv"),
         ("tn", 256, 256, 1, "jv"),
         ("exact", 256, 256, 7, "jv"),
@@ -424,6 +426,16 @@ def test_sums_run_in_vectors_where_columns_do_so_slower(operator, m, k, n, vecto
     own = module(SUMS, library())
     found = search(own, operator, declared(own, operator, M=m, K=k, N=n), {}, "cpu", SERIAL).chosen
     assert [line for line in directives(found) if line.startswith("vectorize y.")] == [f"vectorize y.{vector}"]
+
+
+def test_operands_that_are_said_to_be_row_major_are_summed_in_vectors_as_those_of_which_nothing_is_said():
+    own = module(SUMS, library())
+    program = declared(own, "nt", M=2, K=256, N=256)
+    rows = {n: Storage((Name("a0"), Name("a1")), tuple(map(affine.to_expr, shape))) for n, shape in (("a", (2, 256)), ("b", (256, 256)))}
+    said, nothing = (directives(search(own, "nt", program, {}, "cpu", SERIAL, layouts=layouts).chosen) for layouts in (rows, {}))
+    assert said == nothing and "vectorize y.kv" in said
+    turned = {"b": Storage((Name("a1"), Name("a0")), tuple(map(affine.to_expr, (256, 256))))}
+    assert "vectorize y.jv" in directives(search(own, "nt", program, {}, "cpu", SERIAL, layouts=turned).chosen)
 
 
 def test_what_lies_across_is_copied_for_sums_in_vectors():

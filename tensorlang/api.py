@@ -13,8 +13,10 @@ from importlib.metadata import entry_points
 from numbers import Integral
 from typing import Any, Protocol, runtime_checkable
 
+from codegen.cuda.arch import is_cuda
 from tensorlang.diagnostics import error
 from tensorlang.graph.nodes import Graph
+from tensorlang.later import later
 from tensorlang.offers import IMPORTERS, offers_digest
 from tensorlang.runtime.bundle import bundle_key
 from tensorlang.runtime.executable import Progress, quiet
@@ -47,7 +49,8 @@ def compile(
     progress: Progress = quiet,
     importers: Sequence[Importer] | None = None,
 ) -> CompiledModel:
-    """Return a model (a path, bytes, or an object that an installed importer knows) compiled for this machine.
+    """Return a model (a path, bytes, or an object that an installed importer knows) compiled for this machine, or for a GPU:
+    `target` "cuda" or "cuda:sm_90a". A GPU need not be there: it is looked for when the model runs.
 
     `threads` None uses all processors. With `winograd`, convolutions may be computed by minimal filtering, which rounds differently:
     with about six times the error of plain sums. `shapes` fixes shapes that the model leaves open; without it each call of `run` brings
@@ -57,16 +60,31 @@ def compile(
     A pickle of the model holds what it was made of: the absolute path or the content, and the options but `progress`.
 
     Raises CompileError: O0001 when no importer reads the model, C0101 to C0103 for target and precision, C0106 to C0108 for shapes,
-    threads, `winograd` and `insist`, O… for the model itself."""
+    threads, `winograd` and `insist`, C0111 and C0112 for what a GPU has not or nothing here compiles for, O… for the model itself."""
+    here = os.path.abspath(model) if isinstance(model, (str, os.PathLike)) else model
+    made = partial(compile, here, target, precision, threads, shapes=shapes, winograd=winograd, insist=insist, importers=importers)
+    if is_cuda(target):
+        toolchain(threads=threads, winograd=winograd, precision=precision, insist=insist)
+        if precision != "f32":
+            raise error("C0103", f"not supported yet: precision `{precision}` for `{target}`")
+        _check_shapes(shapes)
+        return _for_device(lambda found: importer_of(model, importers).load(model, found), target, shapes, progress, made)
     tools = toolchain(target, threads, winograd=winograd, precision=precision, insist=insist)
     _check_shapes(shapes)
     content = fingerprint(model) if importers is None else None
     key = None if content is None else lambda found: bundle_key(content, offers_digest(), found, tools)
-    here = os.path.abspath(model) if isinstance(model, (str, os.PathLike)) else model
-    made = partial(compile, here, target, precision, threads, shapes=shapes, winograd=winograd, insist=insist, importers=importers)
     return CompiledModel(
         lambda found: importer_of(model, importers).load(model, found), tools, shapes=shapes, progress=progress, key=key, made=made
     )
+
+
+def _for_device(load: object, target: str, shapes: object, progress: Progress, made: object) -> CompiledModel:
+    found: CompiledModel = _device_model(load, _device_tools(target), shapes=shapes, progress=progress, made=made)
+    return found
+
+
+_device_model = later("tensorlang.runtime.device:DeviceCompiledModel")
+_device_tools = later("tensorlang.runtime.device:device_tools")
 
 
 def _check_shapes(shapes: object) -> None:

@@ -21,6 +21,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from codegen.cuda.arch import is_cuda
 from tensorlang.api import compile as compile_model
 from tensorlang.api import importer_of
 from tensorlang.check.definition import check_module
@@ -28,12 +29,15 @@ from tensorlang.check.module import load_module
 from tensorlang.diagnostics import CompileError, Diagnostic, InternalError, error, render
 from tensorlang.driver import Dump
 from tensorlang.graph.printer import show as show_graph
+from tensorlang.operators import operators_of
 from tensorlang.runtime.build import optimised
+from tensorlang.runtime.device import DeviceCompiledModel
+from tensorlang.runtime.device_operator import assembly_of
 from tensorlang.runtime.executable import Toolchain
 from tensorlang.runtime.model import CompiledModel
 from tensorlang.runtime.operator import Operator, Operators
 from tensorlang.runtime.precisions import PRECISIONS
-from tensorlang.runtime.toolchain import toolchain
+from tensorlang.runtime.toolchain import HOST, toolchain
 from tensorlang.schedule.prove import prove_schedules
 from tensorlang.schedule.uncalled import check_schedules
 from tensorlang.shell.arguments import parsed, random_feeds
@@ -61,6 +65,9 @@ class Stage(StrEnum):
     loops = "loops"
     llvm = "llvm"
     asm = "asm"
+    cuda = "cuda"
+    sass = "sass"
+    launches = "launches"
     graph = "graph"
 
 
@@ -71,6 +78,7 @@ Json = Annotated[bool, typer.Option("--json", help="write JSON on standard outpu
 Winograd = Annotated[bool, typer.Option("--winograd/--no-winograd", help="let convolutions of models be computed by minimal filtering")]
 Precision = Annotated[str, typer.Option("--precision", help=f"what contractions of models multiply in: {', '.join(PRECISIONS)}")]
 Insist = Annotated[bool, typer.Option("--insist", help="take the precision that is asked for also where f32 is as fast")]
+Target = Annotated[str, typer.Option("--target", help="what to compile for: cpu, cuda, cuda:sm_90a, …")]
 Threads = Annotated[int | None, typer.Option("--threads", "-t", min=1, help="threads to use (default: all)")]
 
 
@@ -126,22 +134,28 @@ def show(
     precision: Precision = "f32",
     winograd: Winograd = True,
     insist: Insist = False,
+    target: Target = HOST,
 ) -> None:
     """Show a form on the way from text to machine code."""
+    if file.suffix != ".tl" and is_cuda(target):
+        _show_device_model(file, stage, target)
+        return
     if file.suffix != ".tl":
-        _show_model(file, stage, _tools(threads, winograd, precision, insist))
+        _show_model(file, stage, _tools(threads, winograd, precision, insist, target))
         return
     _no_precision(precision)
     if stage in (None, Stage.syntax):
         sys.stdout.write(show_syntax(syntax.parse(syntax.load(file))).rstrip() + "\n")
         return
-    operator, values = _operator(file, arguments, threads)
+    operator, values = _operator(file, arguments, threads, target)
     if stage is Stage.tensor:
         sys.stdout.write(show_program(operator.program(**values)))
         return
     texts: dict[str, str] = {}
     dump: Dump = texts.__setitem__
-    operator.stages(dump=dump, **values)
+    built: Any = operator.stages(dump=dump, **values)
+    if stage is Stage.sass and is_cuda(target):
+        texts[stage.value] = assembly_of(built)
     assert stage is not None
     if stage.value not in texts:
         raise error(
@@ -159,14 +173,15 @@ def explain(
     precision: Precision = "f32",
     winograd: Winograd = True,
     insist: Insist = False,
+    target: Target = HOST,
 ) -> None:
     """Explain how an operator or a model is computed, what was proven, how fast it could be on this machine and how fast it is."""
     if file.suffix == ".tl":
         _no_precision(precision)
-        operator, values = _operator(file, arguments, threads)
+        operator, values = _operator(file, arguments, threads, target)
         sys.stdout.write(operator.explain(**values) + "\n")
         return
-    model, values = _model(file, arguments, threads, precision, winograd, insist)
+    model, values = _model(file, arguments, threads, precision, winograd, insist, target)
     sys.stdout.write(model.explain(random_feeds(model.inputs, values) if measure else None) + "\n")
 
 
@@ -180,17 +195,18 @@ def run(
     winograd: Winograd = True,
     insist: Insist = False,
     as_json: Json = False,
+    target: Target = HOST,
 ) -> None:
     """Run an operator or a model on arrays from files."""
     if file.suffix == ".tl":
         _no_precision(precision)
-        operator, values = _operator(file, arguments, threads)
+        operator, values = _operator(file, arguments, threads, target)
         found = operator(**values)
         names = [p.name for p in operator.declaration.results]
         flat = found if isinstance(found, tuple) else (found,)
         results = dict(zip(names if len(names) == len(flat) else [f"result{k}" for k in range(len(flat))], flat, strict=True))
     else:
-        model, values = _model(file, arguments, threads, precision, winograd, insist)
+        model, values = _model(file, arguments, threads, precision, winograd, insist, target)
         results = model.run(values)
     if output is not None:
         write_arrays(output, results)
@@ -213,6 +229,7 @@ def bench(
     winograd: Winograd = True,
     insist: Insist = False,
     as_json: Json = False,
+    target: Target = HOST,
 ) -> None:
     """Measure an operator or a model next to every installed peer, in turns. Inputs of a model that are not given are random."""
     chosen = peers(None if against is None else [] if against == "none" else against.split(","))
@@ -220,14 +237,16 @@ def bench(
     count, used, options = tools.threads, tools.precision.used, {"precision": precision, "winograd": winograd, "insist": insist}
     if file.suffix == ".tl":
         _no_precision(precision)
-        operator, values = _operator(file, arguments, threads)
+        operator, values = _operator(file, arguments, threads, target)
         found = bench_operator(operator, values, Task({}), count, (), seconds)
     elif file.suffix or file.exists():
-        model, values = _model(file, arguments, threads, precision, winograd, insist)
+        model, values = _model(file, arguments, threads, precision, winograd, insist, target)
         feeds = random_feeds(model.inputs, values)
         found = bench_model(model, Task(feeds, what), count, used, chosen, seconds)
-        if memory:
+        if memory and not is_cuda(target):
             found = with_memory(found, file, feeds, options)
+    elif target != HOST:
+        raise error("C0213", f"not supported yet: operators of the library for `{target}`", help="write a .tl file")
     else:
         found = _bench_library(what, parsed(arguments or ()), tools, options, chosen, seconds)
     _say(as_data(found), as_text(found), as_json)
@@ -266,8 +285,8 @@ def doctor(as_json: Json = False) -> None:
 # ---------------------------------------------------------------- what commands share
 
 
-def _tools(threads: int | None, winograd: bool = True, precision: str = "f32", insist: bool = False) -> Toolchain:
-    return toolchain(threads=threads, winograd=winograd, precision=precision, insist=insist)
+def _tools(threads: int | None, winograd: bool = True, precision: str = "f32", insist: bool = False, target: str = HOST) -> Toolchain:
+    return toolchain(target, threads, winograd=winograd, precision=precision, insist=insist)
 
 
 def _no_precision(precision: str) -> None:
@@ -276,9 +295,9 @@ def _no_precision(precision: str) -> None:
         raise error("C0103", f"not supported yet: precision `{precision}` for an operator", help="convert to `bf16` in its equations")
 
 
-def _operator(file: Path, arguments: Sequence[str] | None, threads: int | None) -> tuple[Operator, dict[str, Any]]:
+def _operator(file: Path, arguments: Sequence[str] | None, threads: int | None, target: str = HOST) -> tuple[Operator, dict[str, Any]]:
     """Return the operator that the arguments name (or the file's only one) and what it is given."""
-    ops = Operators(syntax.load(file), _tools(threads))
+    ops = operators_of(syntax.load(file), target, threads)
     rest = list(arguments or ())
     if rest and "=" not in rest[0] and not rest[0].endswith(".npz"):
         name = rest.pop(0)
@@ -302,12 +321,13 @@ def _model(
     precision: str = "f32",
     winograd: bool = True,
     insist: bool = False,
+    target: str = HOST,
 ) -> tuple[CompiledModel, dict[str, Any]]:
     values = parsed(arguments or ())
     shapes = {name: v.shape for name, v in values.items() if isinstance(v, np.ndarray)}
     with Bar() as bar:
         chosen: dict[str, Any] = {"winograd": winograd, "insist": insist, "shapes": shapes or None, "progress": bar}
-        model = compile_model(str(file), precision=precision, threads=threads, **chosen)
+        model = compile_model(str(file), target, precision, threads, **chosen)
     return model, values
 
 
@@ -316,6 +336,26 @@ def _show_model(file: Path, stage: Stage | None, tools: Toolchain) -> None:
         raise _no_stage(stage.value if stage else "", "a model", ["graph"])
     graph = importer_of(str(file)).load(str(file))
     sys.stdout.write(show_graph(optimised(graph, tools)))
+
+
+def _show_device_model(file: Path, stage: Stage | None, target: str) -> None:
+    """Show a model's launches, the text of its kernels, their machine code, or its graph."""
+    with Bar() as bar:
+        model = compile_model(str(file), target, progress=bar)
+    assert isinstance(model, DeviceCompiledModel)
+    built = model.built
+    match stage:
+        case None | Stage.launches:
+            text = model.explain()
+        case Stage.graph:
+            text = show_graph(built.model.graph)
+        case Stage.cuda:
+            text = "\n".join(made.launched.text for made in built.model.kernels.values())
+        case Stage.sass:
+            text = assembly_of(built)
+        case _:
+            raise _no_stage(stage.value, "a model", ["graph", "launches", "cuda", "sass"])
+    sys.stdout.write(text.rstrip() + "\n")
 
 
 def _no_stage(stage: str, what: str, there: Sequence[str]) -> CompileError:

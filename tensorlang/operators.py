@@ -7,33 +7,61 @@ ops = tl.parse("op relu(...) …")
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+from codegen.cuda.arch import is_cuda
 from tensorlang.check.modes import MODES, Mode
 from tensorlang.diagnostics import Source, error
+from tensorlang.later import later
 from tensorlang.runtime.operator import Operators
-from tensorlang.runtime.toolchain import toolchain
+from tensorlang.runtime.toolchain import HOST, toolchain
 from tensorlang.syntax import parse as syntax
 
 
 def load(
-    path: str | os.PathLike[str], *, threads: int | None = None, mode: Mode = "reduce", sizes: Literal["static", "symbolic"] = "static"
+    path: str | os.PathLike[str],
+    *,
+    target: str = HOST,
+    threads: int | None = None,
+    mode: Mode = "reduce",
+    sizes: Literal["static", "symbolic"] = "static",
 ) -> Operators:
     """Return the operators of a `.tl` file; those that state no mode are compiled in `mode`: `strict`, `reduce` or `fast`. With `static`
-    sizes each combination of shapes is compiled on its own; with `symbolic` ones a kernel serves all shapes.
+    sizes each combination of shapes is compiled on its own; with `symbolic` ones a kernel serves all shapes. `target` "cuda" or
+    "cuda:sm_90a" is a GPU, with its schedules.
 
-    Raises CompileError for a file that cannot be read or has mistakes, C0104 for a mode that is none, C0105 for other `sizes`."""
+    Raises CompileError for a file that cannot be read or has mistakes, C0101 for a target that is none, C0104 for a mode that is none,
+    C0105 for other `sizes`."""
     if not isinstance(path, (str, os.PathLike)):
         raise error("P020", f"a path is expected, not {type(path).__name__}", help="the text of a program is read by `tensorlang.parse`")
-    return Operators(syntax.load(Path(path)), toolchain(threads=threads), known(mode), symbolic=_are_symbolic(sizes))
+    return operators_of(syntax.load(Path(path)), target, threads, mode, _are_symbolic(sizes))
 
 
-def parse(text: str, *, threads: int | None = None, mode: Mode = "reduce", sizes: Literal["static", "symbolic"] = "static") -> Operators:
+def parse(
+    text: str,
+    *,
+    target: str = HOST,
+    threads: int | None = None,
+    mode: Mode = "reduce",
+    sizes: Literal["static", "symbolic"] = "static",
+) -> Operators:
     """Return the operators of a text, as `load` does. Raises CompileError for mistakes."""
     if not isinstance(text, str):
         raise error("P024", f"the text of a program is expected, not {type(text).__name__}", help="a file is read by `tensorlang.load`")
-    return Operators(Source("<text>", text), toolchain(threads=threads), known(mode), symbolic=_are_symbolic(sizes))
+    return operators_of(Source("<text>", text), target, threads, mode, _are_symbolic(sizes))
+
+
+def operators_of(source: Source, target: str, threads: int | None, mode: Mode = "reduce", symbolic: bool = False) -> Operators:
+    """Return the operators of a source for `target`: `cpu`, `cuda`, or a kind of either. Raises CompileError C0101 for another."""
+    if is_cuda(target):
+        kind: Callable[..., Any] = _for_device(target)
+        return Operators(source, toolchain(threads=threads), known(mode), symbolic=symbolic, kind=kind)
+    return Operators(source, toolchain(target, threads), known(mode), symbolic=symbolic)
+
+
+_for_device = later("tensorlang.runtime.device_operator:for_device")
 
 
 def _are_symbolic(sizes: str) -> bool:

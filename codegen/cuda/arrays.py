@@ -14,6 +14,7 @@ import numpy as np
 
 from codegen.cuda.bindings import core, utils
 from codegen.cuda.device import Device, Memory
+from codegen.cuda.errors import ArrayError
 from codegen.dtypes import DType, from_numpy
 
 _DLPACK_CUDA = 2
@@ -23,8 +24,7 @@ _LEGACY = 1
 _PER_THREAD = 2
 
 
-class ArrayError(Exception):
-    """An array that cannot be taken as it is; the text says why, and what to do."""
+__all__ = ["ArrayError", "DeviceArray", "View", "is_on_device", "view_of"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

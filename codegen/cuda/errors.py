@@ -14,3 +14,7 @@ class Unavailable(Exception):
 
 class DeviceError(Exception):
     """The driver refused or failed: what was asked for, and what it says."""
+
+
+class ArrayError(Exception):
+    """An array that cannot be taken as it is; the text says why, and what to do."""

@@ -9,21 +9,32 @@ Nothing of a model runs elsewhere than on the device.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import pickle
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from codegen.gpu.program import Program as Launched
+from codegen.store import Cache, key_of
 from tensorlang.artifact import Requirement
 from tensorlang.device.driver import device_loops, device_text
-from tensorlang.driver import Dump
-from tensorlang.graph.nodes import Graph, Kernel
+from tensorlang.digest import compiler_digest
+from tensorlang.driver import Dump, Rules
+from tensorlang.graph.nodes import Graph, Kernel, Value
 from tensorlang.graph.pipeline import optimise
 from tensorlang.graph.plan import Plan, planned
 from tensorlang.graph.programs import program_key
+from tensorlang.graph.verify import result_tensors
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.derive_device import derive_device
+from tensorlang.schedule.machine import Machine
+from tensorlang.schedule.plan import Plan as Scheduled
 from tensorlang.schedule.schedule import Schedule
+from tensorlang.schedule.select import search
 from tensorlang.tensor.nodes import Program
+from tensorlang.tensor.walk import caller_shape
+
+Progress: TypeAlias = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +46,8 @@ class DeviceKernel:
     schedule: str
     origin: str
     """Where the schedule is from: `derived`, `given`, or the place where it is written."""
+    tried: tuple[str, ...] = ()
+    """Schedules that were looked at and not taken, each with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +70,44 @@ class DeviceModel:
     names: tuple[str, ...]
     """What the model calls its outputs."""
 
+    @property
+    def outputs(self) -> tuple[Value, ...]:
+        """Return what the model returns, under its own names."""
+        values = (self.graph.values[value] for value in self.graph.outputs)
+        return tuple(Value(name, v.dtype, v.shape) for name, v in zip(self.names, values, strict=True))
 
-def device_kernel(program: Program, name: str, schedule: Schedule | None = None, dump: Dump | None = None) -> DeviceKernel:
-    """Return `program` under `schedule`, or a derived one. Raises CompileError when the schedule cannot be read or is refused."""
-    chosen = schedule if schedule is not None else derive_device(program)
-    lowered = device_loops(proven(program, chosen), name, dump)
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        return tuple(self.graph.values[name] for name in self.graph.inputs)
+
+
+def device_kernel(
+    program: Program, name: str, schedule: Schedule | None = None, dump: Dump | None = None, rules: Rules | None = None
+) -> DeviceKernel:
+    """Return `program` under `schedule`, or one that `rules` choose, or a derived one. Raises CompileError when the schedule cannot be read
+    or is refused."""
+    plan, chosen, origin, tried = _planned(program, schedule, rules)
+    if dump is not None:
+        dump("schedule", str(chosen))
+    lowered = device_loops(plan, name, dump)
     launched = device_text(lowered, dump)
-    return DeviceKernel(launched, lowered.requirements, str(chosen), "given" if schedule is not None else "derived")
+    return DeviceKernel(launched, lowered.requirements, str(chosen), origin, tried)
+
+
+def _planned(program: Program, schedule: Schedule | None, rules: Rules | None) -> tuple[Scheduled, Schedule, str, tuple[str, ...]]:
+    """Return a proven plan, its schedule, where that is from, and what was not taken."""
+    if schedule is not None:
+        return proven(program, schedule), schedule, "given", ()
+    tried: tuple[str, ...] = ()
+    if rules is not None:
+        named = (rules.module, rules.operator, program, rules.attrs, rules.target)
+        found = search(*named, Machine(), sizes=rules.sizes, knobs=rules.knobs, at=rules.at)
+        tried = tuple(str(t) for t in found.tried)
+        if found.chosen is not None:
+            chosen = found.chosen.schedule
+            return found.chosen.plan or proven(program, chosen), chosen, found.chosen.origin, tried
+    derived = derive_device(program)
+    return proven(program, derived), derived, "derived", tried
 
 
 def device_graph(loaded: Graph) -> Graph:
@@ -71,26 +115,48 @@ def device_graph(loaded: Graph) -> Graph:
     return optimise(loaded, chains=False)
 
 
-def device_model(loaded: Graph) -> DeviceModel:
-    """Return an imported graph as launches. Kernels with equal programs are made once."""
+def device_model(
+    loaded: Graph, store: Cache | None = None, progress: Progress = lambda what, done, total: None, rules: Rules | None = None
+) -> DeviceModel:
+    """Return an imported graph as launches. Kernels with equal programs are made once, and kept in `store`."""
     graph = device_graph(loaded)
-    named: dict[str, str] = {}
+    nodes = [node for node in graph.nodes if isinstance(node, Kernel)]
+    keys = [repr(program_key(node.program)) for node in nodes]
+    names = {key: f"tl_{k}" for k, key in enumerate(dict.fromkeys(keys))}
     kernels: dict[str, DeviceKernel] = {}
-    calls: list[Call] = []
-    for node in graph.nodes:
-        if not isinstance(node, Kernel):
-            continue
-        key = repr(program_key(node.program))
-        if key not in named:
-            named[key] = f"tl_{len(named)}"
-            kernels[named[key]] = device_kernel(node.program, named[key])
-        made = kernels[named[key]]
-        names = (*(p.name for p in node.program.params), *node.program.results)
-        bound = dict(zip(names, (*node.inputs, *node.outputs), strict=True))
-        calls.append(Call(node, named[key], {p: bound[_tensor(made, p, names)] for p in made.launched.params}))
-    return DeviceModel(graph, planned(graph), kernels, tuple(calls), loaded.outputs)
+    for node, key in zip(nodes, keys, strict=True):
+        if names[key] not in kernels:
+            progress("writing kernels", len(kernels), len(names))
+            kernels[names[key]] = _stored(node.program, names[key], store, rules)
+    progress("writing kernels", len(kernels), len(names))
+    calls = tuple(_call(node, names[key], kernels[names[key]]) for node, key in zip(nodes, keys, strict=True))
+    return DeviceModel(graph, planned(graph), kernels, calls, loaded.outputs)
 
 
-def _tensor(made: DeviceKernel, param: str, names: tuple[str, ...]) -> str:
-    """Return the tensor of the program that a param of its launches is: they are in one order."""
-    return names[made.launched.params.index(param)]
+def _stored(program: Program, name: str, store: Cache | None, rules: Rules | None) -> DeviceKernel:
+    if store is None:
+        return device_kernel(program, name, rules=rules)
+    chosen = "derived" if rules is None else repr(rules.key(program))
+    key = key_of(("device kernel", compiler_digest(), name, repr(program), chosen))
+    found = store.get(key)
+    if found is not None:
+        kept: DeviceKernel = pickle.loads(found)
+        return kept
+    made = device_kernel(program, name, rules=rules)
+    store.put(key, pickle.dumps(made, protocol=pickle.HIGHEST_PROTOCOL))
+    return made
+
+
+def _call(node: Kernel, name: str, made: DeviceKernel) -> Call:
+    """Return a kernel of the graph with its values; the params of launches are those of the program, then its results."""
+    return Call(node, name, dict(zip(made.launched.params, (*node.inputs, *node.outputs), strict=True)))
+
+
+def single(program: Program, made: DeviceKernel) -> DeviceModel:
+    """Return one program as a model: its params are the inputs, its results the outputs."""
+    values = {t.name: Value(t.name, t.dtype, caller_shape(t, {})) for t in (*program.params, *result_tensors(program))}
+    inputs = tuple(p.name for p in program.params)
+    node = Kernel(program.name, program, inputs, program.results, program.name)
+    graph = Graph(program.name, inputs, program.results, values, {}, (node,))
+    name = made.launched.name
+    return DeviceModel(graph, planned(graph), {name: made}, (_call(node, name, made),), program.results)

@@ -52,17 +52,24 @@ class DeviceExecutable:
 
         Raises RunError R0306 when a kernel refuses its data, ArrayError for an array that does not fit or, on a device, cannot be read
         where it lies."""
-        views = [
-            self._given(value, memory, name) for value, memory, name in zip(inputs, self._inputs, self.model.graph.inputs, strict=True)
-        ]
+        views, places = self._all_given(inputs)
         if self._checks:
             self.device.clear(self._status.address, self._status.size_bytes)
-        self._run(tuple(view.address if view is not None else memory.address for view, memory in zip(views, self._inputs, strict=True)))
+        self._run(places)
         self._hold([view for view in views if view is not None])
         found = tuple(self._returned(memory, name) for memory, name in zip(self._outputs, self.model.graph.outputs, strict=True))
         if self._checks:
             self._refuse()
         return found
+
+    def times(self, inputs: Sequence[object], repeats: int = 5) -> list[float]:
+        """Return the seconds that each call takes on the device, its launches by themselves, the mean of `repeats` in a row."""
+        self(inputs)
+        views, places = self._all_given(inputs)
+        graphs = [self.device.captured([self._work(k, call, places)]) for k, call in enumerate(self.model.calls)]
+        times = [self.device.seconds(graph, repeats) for graph in graphs]
+        self._hold([view for view in views if view is not None])
+        return times
 
     def _run(self, addresses: Addresses) -> None:
         """Launch everything, for inputs at `addresses`."""
@@ -109,6 +116,12 @@ class DeviceExecutable:
         self.device.upload(memory.address, np.ascontiguousarray(array, value.dtype.numpy))
         return memory
 
+    def _all_given(self, inputs: Sequence[object]) -> tuple[list[View | None], Addresses]:
+        """Return the inputs that lie on the device (None for the others, which are copied there), and where each is."""
+        named = list(zip(inputs, self._inputs, self.model.graph.inputs, strict=True))
+        views = [self._given(value, memory, name) for value, memory, name in named]
+        return views, tuple(m.address if v is None else v.address for v, m in zip(views, self._inputs, strict=True))
+
     def _given(self, value: object, memory: Memory, name: str) -> View | None:
         """Return where an input lies on the device, or None after copying it to `memory`."""
         wanted = self.model.graph.values[name]
@@ -118,7 +131,10 @@ class DeviceExecutable:
                 raise ArrayError(f"it has the shape {list(array.shape)}, and `{name}` is {wanted.dtype}{list(wanted.shape)}")
             self.device.upload(memory.address, array)
             return None
-        view = view_of(value, self.device)
+        try:
+            view = view_of(value, self.device)
+        except ArrayError as problem:
+            raise ArrayError(f"`{name}` cannot be read where it lies: {problem}") from None
         if (view.shape, view.dtype) != (wanted.shape, wanted.dtype):
             raise ArrayError(f"it is {view.dtype}{list(view.shape)}, and `{name}` is {wanted.dtype}{list(wanted.shape)}")
         if view.address % VECTOR_BYTES:

@@ -61,6 +61,14 @@ def checked(feeds: Mapping[str, object], inputs: Sequence[Value]) -> list[Array]
     return [row_major(array) for array in arrays]
 
 
+def check_names(feeds: Mapping[str, object], inputs: Sequence[Value]) -> None:
+    """Raise RunError R0301 and R0302 for inputs that are missing, or are none."""
+    check_named(feeds)
+    problems = tuple(_names(feeds, inputs))
+    if problems:
+        raise RunError(*problems)
+
+
 def check_named(feeds: object) -> None:
     """Raise RunError R0301 for feeds that are not arrays by name."""
     if not isinstance(feeds, Mapping):

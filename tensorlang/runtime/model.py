@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pickle import PicklingError
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -29,9 +29,32 @@ OPEN_SHAPES = "O011"
 """The code of an importer's complaint that a shape is not known."""
 
 
+class Runs(Protocol):
+    """A model for one combination of input shapes, wherever it runs. `outputs` are the model's names, in order."""
+
+    @property
+    def inputs(self) -> tuple[Value, ...]: ...
+
+    @property
+    def outputs(self) -> tuple[Value, ...]: ...
+
+    @property
+    def quick(self) -> Callable[[Mapping[str, object]], Any]:
+        """Return `run` as a built-in function, which returns something else than a dictionary for feeds that `run` has to look at."""
+        ...
+
+    def run(self, feeds: Mapping[str, object]) -> dict[str, Any]: ...
+
+    def explain(self, feeds: Mapping[str, object] | None) -> str: ...
+
+    def profile(self, feeds: Mapping[str, object]) -> tuple[KernelTime, ...]: ...
+
+    def roofline(self) -> Roofline: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Specialised:
-    """The model for one combination of input shapes. `outputs` are the model's names, in order."""
+    """A model on this machine for one combination of input shapes."""
 
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
@@ -39,13 +62,24 @@ class Specialised:
 
     @property
     def quick(self) -> Callable[[Mapping[str, object]], Any]:
-        """Return `run` as a built-in function, which returns something else than a dictionary for feeds that `run` has to look at."""
         by_name = self.executable.call.by_name
         return by_name if by_name is not None else lambda feeds: NotImplemented
 
     def run(self, feeds: Mapping[str, object]) -> dict[str, Array]:
         results = self.executable(checked(feeds, self.inputs))
         return dict(zip((value.name for value in self.outputs), results, strict=True))
+
+    def explain(self, feeds: Mapping[str, object] | None) -> str:
+        text: str = _explained(self.executable, None if feeds is None else checked(feeds, self.inputs))
+        return text
+
+    def profile(self, feeds: Mapping[str, object]) -> tuple[KernelTime, ...]:
+        times: tuple[KernelTime, ...] = _profiled(self.executable, checked(feeds, self.inputs))
+        return times
+
+    def roofline(self) -> Roofline:
+        made: Roofline = _roofline_of([k.program for k in self.executable.kernels], self.executable.toolchain.threads)
+        return made
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +111,14 @@ class CompiledModel:
 
         Raises CompileError for what the model does that is not supported."""
         self._load, self._toolchain, self._progress, self._key = load, toolchain, progress, key
+        self._start(shapes, made)
+
+    def _start(self, shapes: Shapes | None, made: Callable[[], CompiledModel] | None) -> None:
+        """Compile for `shapes`, or for the model's own; where these are open, wait for the first run."""
         self._again = made
-        self._made: dict[tuple[tuple[str, tuple[int, ...]], ...], Specialised] = {}
+        self._made: dict[tuple[tuple[str, tuple[int, ...]], ...], Runs] = {}
         self._lock = threading.Lock()
-        self._static: Specialised | None = None
+        self._static: Runs | None = None
         self._quick: Callable[[Mapping[str, object]], Any] = lambda feeds: NotImplemented
         try:
             self._static = self._specialise(shapes)
@@ -121,38 +159,39 @@ class CompiledModel:
         """Return the kernels in the order they run: what each computes, how fast that could be on this machine, where its schedule is
         from; with `feeds` also the times they take."""
         found = self._known() if feeds is None or self._static is not None else self._for(feeds)
-        text: str = _explained(found.executable, None if feeds is None else checked(feeds, found.inputs))
-        return text
+        return found.explain(feeds)
 
     def profile(self, feeds: Mapping[str, object]) -> tuple[KernelTime, ...]:
         """Return each kernel's time in a run, in the order they run. Raises RunError as `run` does."""
         found = self._static if self._static is not None else self._for(feeds)
-        times: tuple[KernelTime, ...] = _profiled(found.executable, checked(feeds, found.inputs))
-        return times
+        return found.profile(feeds)
 
     def roofline(self, feeds: Mapping[str, object] | None = None) -> Roofline:
         """Return what the kernels have to do for inputs of such shapes, and how fast this machine could do it."""
         found = self._known() if feeds is None or self._static is not None else self._for(feeds)
-        made: Roofline = _roofline_of([k.program for k in found.executable.kernels], self._toolchain.threads)
-        return made
+        return found.roofline()
 
-    def _known(self) -> Specialised:
+    def _known(self) -> Runs:
         if self._static is not None:
             return self._static
         if not self._made:
             raise RunError(*self._open.diagnostics)
         return next(reversed(self._made.values()))
 
-    def _for(self, feeds: Mapping[str, object]) -> Specialised:
+    def _for(self, feeds: Mapping[str, object]) -> Runs:
         check_named(feeds)
-        shapes = {name: as_array(value, name).shape for name, value in feeds.items()}
+        shapes = {name: self._shape(value, name) for name, value in feeds.items()}
         key = tuple(sorted(shapes.items()))
         with self._lock:
             if key not in self._made:
                 self._made[key] = self._specialise(shapes)
             return self._made[key]
 
-    def _specialise(self, shapes: Shapes | None) -> Specialised:
+    def _shape(self, value: object, name: str) -> tuple[int, ...]:
+        shape: tuple[int, ...] = as_array(value, name).shape
+        return shape
+
+    def _specialise(self, shapes: Shapes | None) -> Runs:
         key = self._key(shapes) if self._key is not None else None
         executable = load_bundle(key, self._toolchain) if key is not None else None
         if executable is None:

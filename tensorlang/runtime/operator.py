@@ -131,9 +131,14 @@ class Operator:
                 _remember(self._shapes, tuple(map(_shape, args)), made.native)
         return made.native(*(row_major(a) for a in call.arrays))
 
-    def __reduce__(self) -> tuple[type[Operator], tuple[object, ...]]:
+    def __reduce__(self) -> tuple[Callable[..., Operator], tuple[object, ...]]:
         """Pickled is what the operator was made of; what was compiled stays in the cache."""
         return Operator, (self.name, self.module, self.tools, self.roles, self.given, dict(self.knobs), self.symbolic)
+
+    @property
+    def scheduled_for(self) -> str:
+        """The target whose schedules serve the operator."""
+        return TARGET
 
     @property
     def declaration(self) -> sx.Operator:
@@ -151,6 +156,9 @@ class Operator:
         if not isinstance(schedule, (str, Schedule)) and schedule is not None:
             raise error("S0604", f"a schedule is expected, not {schedule!r}", help="pass the text of one, a `Schedule`, or None")
         given = self._read(schedule, knobs) if isinstance(schedule, str) else schedule
+        return self._under(given, knobs)
+
+    def _under(self, given: Schedule | sx.Schedule | None, knobs: Mapping[str, int]) -> Operator:
         return Operator(self.name, self.module, self.tools, self.roles, given, knobs, self.symbolic)
 
     def explain(self, /, *args: Any, **named: Any) -> str:
@@ -218,7 +226,7 @@ class Operator:
         return variant(program, artifact, sizes, self.tools, lambda code: _refusal(program, artifact, code))
 
     def _compile(self, call: Call) -> Compiled:
-        _sizes_given(self.declaration, call)
+        sizes_given(self.declaration, call)
         program = self._program(call)
         artifact = self._artifact(program, call, store=self.tools.store)
         return Compiled(program, artifact, native_of(program, artifact, self.tools))
@@ -245,13 +253,14 @@ class Operator:
                 return compile_kernel(program, target, schedule=schedule, knobs=self.knobs, threads=threads, store=store, dump=dump)
 
     def _read(self, text: str, knobs: Mapping[str, int]) -> sx.Schedule:
-        body = text if text.lstrip().startswith("schedule") else f"schedule {self.name} for {TARGET} {{\n{text}\n}}"
+        target = self.scheduled_for
+        body = text if text.lstrip().startswith("schedule") else f"schedule {self.name} for {target} {{\n{text}\n}}"
         found = [d for d in parse(Source("<schedule>", body)).declarations if isinstance(d, sx.Schedule)]
         if len(found) != 1:
             raise error("S0604", f"one schedule is expected, {len(found)} are written")
-        if (found[0].operator, found[0].target) != (self.name, TARGET):
-            title = f"this schedule is for `{found[0].operator}` on `{found[0].target}`, not for `{self.name}` on `{TARGET}`"
-            raise error("S0604", title, found[0].span, help=f"write `schedule {self.name} for {TARGET} {{ … }}`, or its directives alone")
+        if (found[0].operator, found[0].target) != (self.name, target):
+            title = f"this schedule is for `{found[0].operator}` on `{found[0].target}`, not for `{self.name}` on `{target}`"
+            raise error("S0604", title, found[0].span, help=f"write `schedule {self.name} for {target} {{ … }}`, or its directives alone")
         check_written(self.module, found[0], knobs)
         return found[0]
 
@@ -267,14 +276,15 @@ class Operators:
         *,
         roles: Roles = installed_roles,
         symbolic: bool = False,
+        kind: Callable[..., Operator] = Operator,
     ) -> None:
         """`mode` is that of operators which state none; `roles` returns modules whose schedules of roles serve where the file has no
-        better ones; with `symbolic`, operators are compiled for any sizes.
+        better ones; with `symbolic`, operators are compiled for any sizes; `kind` makes operators for another target than this machine.
 
         Raises CompileError with every mistake that is found without knowing types."""
         module = replace(load_module(parse(source)), mode=mode)
         tools = tools or toolchain()
-        self._operators = {name: Operator(name, module, tools, roles, symbolic=symbolic) for name in sorted(module.own)}
+        self._operators = {name: kind(name, module, tools, roles, symbolic=symbolic) for name in sorted(module.own)}
 
     def __getattr__(self, name: str) -> Operator:
         if name.startswith("_"):
@@ -355,7 +365,7 @@ def sorted_out(operator: sx.Operator, args: tuple[Any, ...], named: Mapping[str,
     return Call(types, attrs, sizes, tuple(arrays))
 
 
-def _sizes_given(operator: sx.Operator, call: Call) -> None:
+def sizes_given(operator: sx.Operator, call: Call) -> None:
     """Raise RunError R0313 when a size is missing: code can be shown without it, not run."""
     missing = [p.name for p in operator.params if p.kind == "size" and p.name not in call.sizes]
     if missing:

@@ -136,7 +136,8 @@ def _line(found: Comparison, c: Contender) -> str:
     parts = [f"{name:26} median {c.timing.median_seconds * 1e3:10.4f} ms", f"best {c.timing.best_seconds * 1e3:10.4f} ms"]
     if found.roofline.work.flops:
         parts.append(f"{found.roofline.work.flops / c.timing.median_seconds * 1e-9:7.1f} GFLOP/s")
-    parts.append(f"{found.roofline.seconds / c.timing.median_seconds:4.0%} of the roofline")
+    if found.roofline.seconds:
+        parts.append(f"{found.roofline.seconds / c.timing.median_seconds:4.0%} of the roofline")
     if c is not found.contenders[0]:
         parts.append(f"x{found.ratio(c):.2f} of ours")
     if c.difference is not None:

@@ -1,0 +1,51 @@
+"""How fast a program could be on a graphics processor, by what its maker documents; nothing is measured here.
+
+A compute capability says nothing about clocks and memory, so a bound is given for one board of each generation whose data sheet tells f32
+operations without tensor cores and memory bandwidth; where none is known, there is no bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from codegen.cuda.arch import Arch
+from tensorlang.runtime.work import Roofline, Work, work_of
+from tensorlang.tensor.nodes import Program
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """`flops`: f32 operations per second, a fused multiply-add as two; `bandwidth`: bytes per second."""
+
+    name: str
+    flops: float
+    bandwidth: float
+
+    def seconds(self, work: Work) -> float:
+        """Return the shortest time for `work`: nothing is kept in caches, arithmetic is f32."""
+        return max(work.flops / self.flops, work.moved_bytes / self.bandwidth)
+
+    def bound_by(self, work: Work) -> str:
+        return "compute" if work.flops / self.flops >= work.moved_bytes / self.bandwidth else "memory"
+
+
+_BOARDS = {
+    (8, 0): Board("A100 SXM 80 GB", 19.5e12, 2.039e12),
+    (8, 6): Board("A40", 37.4e12, 0.696e12),
+    (8, 9): Board("L40S", 91.6e12, 0.864e12),
+    (9, 0): Board("H100 SXM", 67e12, 3.35e12),
+}
+"""From NVIDIA's data sheets of these boards."""
+
+
+def board_of(arch: Arch) -> Board | None:
+    """Return the board of this compute capability that bounds are given for."""
+    return _BOARDS.get(arch.capability)
+
+
+def roofline_on(programs: Sequence[Program], arch: Arch) -> Roofline:
+    """Return what the programs have to do one after the other; the time is 0, which bounds nothing, where no board is known."""
+    works = [work_of(p) for p in programs]
+    board = board_of(arch)
+    return Roofline(sum(works, Work(0, 0, 0)), sum(board.seconds(w) for w in works) if board is not None else 0.0)

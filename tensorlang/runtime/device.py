@@ -1,0 +1,226 @@
+"""A model compiled for a graphics processor: like one for this machine, from the outside.
+
+    model = tl.compile("net.onnx", target="cuda")
+    model.run({"x": image})            NumPy gives NumPy; an array on the device gives arrays on the device, and nothing is copied
+
+Compiling and explaining need neither a driver nor a device. Both are looked for when the model first runs.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from codegen.cuda.arch import TARGET, Arch
+from codegen.cuda.errors import ArrayError, DeviceError, Unavailable
+from codegen.gpu.limits import Usage
+from codegen.llvm import pool
+from codegen.store import Cache
+from tensorlang.device.build import DeviceModel, device_model
+from tensorlang.device.machine import arch_of, machine_code, opened
+from tensorlang.diagnostics import CompileError, Diagnostic, RunError
+from tensorlang.graph.edit import members
+from tensorlang.graph.nodes import Graph
+from tensorlang.later import later
+from tensorlang.runtime.boards import roofline_on
+from tensorlang.runtime.device_text import explained
+from tensorlang.runtime.executable import Progress, quiet
+from tensorlang.runtime.feeds import check_names, checked
+from tensorlang.runtime.library import Roles, installed_roles, rules_of
+from tensorlang.runtime.model import CompiledModel, KernelTime, Runs, Shapes
+from tensorlang.runtime.work import Roofline, work_of
+
+_executable = later("tensorlang.device.executable:DeviceExecutable")
+_is_on_device = later("codegen.cuda.arrays:is_on_device")
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceTools:
+    """What models and operators are compiled with. `threads`: of this machine, to compile on."""
+
+    arch: Arch
+    store: Cache | None
+    threads: int
+    roles: Roles = installed_roles
+    target: str = TARGET
+    """The name that the architecture was asked for by."""
+    _device: list[Any] = field(default_factory=list, repr=False, compare=False)
+    """The device, once it was looked for."""
+
+    def opened(self) -> Any:
+        """Return the device (`codegen.cuda.device.Device`) on which all that was compiled with these tools runs. Raises RunError R0321."""
+        if not self._device:
+            try:
+                self._device.append(opened())
+            except CompileError as problem:
+                raise _nothing_to_run_on(problem) from None
+        self._device[0].use()
+        return self._device[0]
+
+    def __reduce__(self) -> tuple[Callable[..., DeviceTools], tuple[object, ...]]:
+        """In another process the same name is asked for, in the cache there is there."""
+        return device_tools, (self.target, self.store is not None, self.roles)
+
+
+def device_tools(target: str, cache: bool = True, roles: Roles = installed_roles) -> DeviceTools:
+    """Return what compiles for `cuda` or `cuda:sm_XX`. Raises CompileError C0101."""
+    arch = arch_of(target)
+    assert arch is not None
+    return DeviceTools(arch, Cache() if cache else None, pool.available_threads(), roles, target)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Built:
+    """Launches with the machine code of `model.kernels`, in order."""
+
+    model: DeviceModel
+    code: tuple[Any, ...]
+
+    @property
+    def usage(self) -> Mapping[str, Usage]:
+        """Return what each kernel of the text uses, by name."""
+        return {name: usage for code in self.code for name, usage in code.usage.items()}
+
+
+def coded(model: DeviceModel, tools: DeviceTools, progress: Progress = quiet) -> Built:
+    """Return a model with its machine code. Raises CompileError C0111 and C0112."""
+    launched = [made.launched for made in model.kernels.values()]
+
+    def done(count: int) -> None:
+        progress("compiling kernels", count, len(launched))
+
+    return Built(model, tuple(machine_code(launched, tools.arch, tools.store, tools.threads, done)))
+
+
+class OnDevice:
+    """Launches that run on the first device of this machine, which is looked for at the first run."""
+
+    def __init__(self, built: Built, tools: DeviceTools) -> None:
+        self.built, self.tools = built, tools
+        self.inputs, self.outputs = built.model.inputs, built.model.outputs
+        self._lock = threading.Lock()
+        self._loaded: Any = None
+
+    @property
+    def quick(self) -> Callable[[Mapping[str, object]], Any]:
+        return lambda feeds: NotImplemented
+
+    def run(self, feeds: Mapping[str, object]) -> dict[str, Any]:
+        """Return the outputs by name: in NumPy's arrays, or on the device when any input lies there."""
+        return dict(zip((value.name for value in self.outputs), self.results(self._arrays(feeds)), strict=True))
+
+    def results(self, arrays: list[object]) -> tuple[Any, ...]:
+        """Return the outputs for inputs in order."""
+        with self._lock, answered():
+            found = self.loaded(arrays)
+            return tuple(found) if any(map(on_device, arrays)) else tuple(array.numpy() for array in found)
+
+    def explain(self, feeds: Mapping[str, object] | None) -> str:
+        return explained(self.built.model, self.built.usage, self.tools.arch, None if feeds is None else self.times(self._arrays(feeds)))
+
+    def profile(self, feeds: Mapping[str, object]) -> tuple[KernelTime, ...]:
+        model = self.built.model
+        nodes = [call.node for call in model.calls]
+        return tuple(
+            KernelTime(k.program.name, members(k), model.graph.values[k.outputs[0]], seconds, work_of(k.program))
+            for k, seconds in zip(nodes, self.times(self._arrays(feeds)), strict=True)
+        )
+
+    def roofline(self) -> Roofline:
+        return roofline_on([call.node.program for call in self.built.model.calls], self.tools.arch)
+
+    @property
+    def loaded(self) -> Any:
+        """Return the executable (`tensorlang.device.executable.DeviceExecutable`). Raises RunError R0321 when there is no device."""
+        device = self.tools.opened()
+        if self._loaded is None:
+            try:
+                self._loaded = _executable(self.built.model, self.built.code, device)
+            except Unavailable as problem:
+                raise RunError(Diagnostic("R0321", problem.what, help=problem.remedy)) from None
+        return self._loaded
+
+    def times(self, arrays: list[object]) -> list[float]:
+        """Return the seconds that each kernel takes on the device."""
+        with self._lock, answered():
+            times: list[float] = self.loaded.times(arrays)
+        return times
+
+    def _arrays(self, feeds: Mapping[str, object]) -> list[object]:
+        """Return the inputs in order, those of the host checked and row-major. Raises RunError for what does not fit."""
+        check_names(feeds, self.inputs)
+        there = {name for name, value in feeds.items() if on_device(value)}
+        here = [value for value in self.inputs if value.name not in there]
+        arrays = zip((v.name for v in here), checked({v.name: feeds[v.name] for v in here}, here), strict=True)
+        given: dict[str, object] = {**feeds, **dict(arrays)}
+        return [given[value.name] for value in self.inputs]
+
+
+def on_device(value: object) -> bool:
+    """Tell whether `value` is an array of the kind that lies on a device."""
+    if isinstance(value, np.ndarray) or not (hasattr(value, "__dlpack_device__") or hasattr(value, "__cuda_array_interface__")):
+        return False
+    try:
+        return bool(_is_on_device(value))
+    except Unavailable:  # without NVIDIA's packages nothing here can be on a device
+        return False
+
+
+def _nothing_to_run_on(problem: CompileError) -> RunError:
+    (found,) = problem.diagnostics
+    notes = (found.help,) if found.help else ()
+    return RunError(Diagnostic("R0321", found.title, notes=notes, help="compile for this machine's processor: `target='cpu'`"))
+
+
+@contextmanager
+def answered() -> Iterator[None]:
+    """Turn what the driver refuses, and arrays on a device that cannot be taken, into RunErrors."""
+    try:
+        yield
+    except DeviceError as problem:
+        raise RunError(Diagnostic("R0322", "the device does not do what it is asked for", notes=(str(problem),))) from None
+    except ArrayError as problem:
+        raise RunError(Diagnostic("R0305", str(problem))) from None
+
+
+class DeviceCompiledModel(CompiledModel):
+    """A model compiled for a device. `run` may be called from several threads; runs of one model follow one another."""
+
+    def __init__(
+        self,
+        load: Callable[[Shapes | None], Graph],
+        tools: DeviceTools,
+        *,
+        shapes: Shapes | None = None,
+        progress: Progress = quiet,
+        made: Callable[[], CompiledModel] | None = None,
+    ) -> None:
+        """`load(shapes)` returns the model's graph for given input shapes, or for its own when they are all known; `made()` makes the same
+        model in another process.
+
+        Raises CompileError for what is not supported, C0111 and C0112."""
+        self._load, self._tools, self._progress = load, tools, progress
+        self._start(shapes, made)
+
+    @property
+    def built(self) -> Built:
+        """The launches and their machine code. Raises RunError while shapes are open."""
+        found = self._known()
+        assert isinstance(found, OnDevice)
+        return found.built
+
+    def _shape(self, value: object, name: str) -> tuple[int, ...]:
+        if not on_device(value):
+            return super()._shape(value, name)
+        interface = getattr(value, "__cuda_array_interface__", None)
+        return tuple(getattr(value, "shape", ()) if interface is None else interface["shape"])
+
+    def _specialise(self, shapes: Shapes | None) -> Runs:
+        rules = rules_of(tuple(self._tools.roles()))
+        model = device_model(self._load(shapes), self._tools.store, self._progress, replace(rules, target=TARGET))
+        return OnDevice(coded(model, self._tools, self._progress), self._tools)

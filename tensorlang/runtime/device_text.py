@@ -1,0 +1,76 @@
+"""What runs on a graphics processor, told to people: kernels, launches, what they take of the device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from codegen.cuda.arch import Arch
+from codegen.gpu.limits import Usage, resident_blocks
+from codegen.gpu.program import Launch
+from codegen.gpu.program import Program as Launched
+from codegen.loops.evaluate import evaluate
+from tensorlang.device.build import DeviceModel
+from tensorlang.graph.edit import members
+from tensorlang.runtime.boards import Board, board_of
+from tensorlang.runtime.work import Work, work_of
+
+Times = Sequence[float] | None
+
+
+def explained(model: DeviceModel, usage: Mapping[str, Usage], arch: Arch, times: Times = None) -> str:
+    """Return the kernels in the order they run: what each computes, where its schedule is from, its launches and what they use; with
+    `times` also how long each took."""
+    launches = sum(len(model.kernels[c.kernel].launched.launches) for c in model.calls)
+    constants = sum(array.nbytes for array in model.graph.constants.values())
+    board = board_of(arch)
+    lines = [
+        f"model `{model.graph.name}` for {arch.target}: {len(model.calls)} kernels ({len(model.kernels)} distinct), {launches} launches, "
+        f"{_mib(constants)} of constants, {_mib(model.plan.arena_bytes)} for values in between"
+    ]
+    for k, call in enumerate(model.calls):
+        made, result = model.kernels[call.kernel], model.graph.values[call.node.outputs[0]]
+        lines.append(f"{k:4}  {call.node.program.name}: {result.dtype}{list(result.shape)}  =  {' + '.join(members(call.node))}")
+        about = [
+            _work(work_of(call.node.program), board),
+            f"schedule {made.origin}",
+            *(f"not {t}" for t in made.tried if ": refused: " in t),
+        ]
+        about += [] if times is None else [f"took {us(times[k])}"]
+        lines += [f"          {line}" for line in (*about, *launched(made.launched, usage, arch))]
+    if times is not None:
+        lines.append(f"      took {us(sum(times))} in all")
+    return "\n".join(lines)
+
+
+def launched(program: Launched, usage: Mapping[str, Usage], arch: Arch, sizes: Mapping[str, int] | None = None) -> Iterator[str]:
+    """Yield a line for each launch: blocks, threads, shared memory, registers, and how full a multiprocessor is."""
+    for launch in program.launches:
+        kernel = program.kernel(launch.kernel)
+        used = usage.get(kernel.name)
+        line = f"{kernel.name}: {_grid(launch, sizes or {})} blocks of {kernel.threads} threads, {kernel.shared_bytes} bytes shared"
+        if used is not None:
+            there = resident_blocks(kernel, used, arch.limits) * kernel.threads
+            spilled = f", {used.spill_store_bytes + used.spill_load_bytes} bytes spilled" if used.spills else ""
+            line += f", {used.registers} registers{spilled}, {there} of {arch.limits.threads_per_multiprocessor} threads resident"
+        yield line
+
+
+def _grid(launch: Launch, sizes: Mapping[str, int]) -> str:
+    x, y, z = (evaluate(extent, sizes) for extent in launch.grid)
+    return f"{x}" if y == z == 1 else f"{x} x {y}" if z == 1 else f"{x} x {y} x {z}"
+
+
+def _work(work: Work, board: Board | None) -> str:
+    text = f"{work.flops:.3g} operations, {_mib(work.moved_bytes)}, {work.intensity:.3g} operations a byte"
+    if board is not None:
+        text += f", bound by {board.bound_by(work)}: at best {us(board.seconds(work))} on {board.name}"
+    return text
+
+
+def us(seconds: float) -> str:
+    """Return a time as people read it."""
+    return f"{seconds * 1e6:.1f} us"
+
+
+def _mib(count: int) -> str:
+    return f"{count / 2**20:.3g} MiB" if count >= 1 << 20 else f"{count / 2**10:.3g} KiB" if count >= 1 << 10 else f"{count} bytes"

@@ -1,0 +1,230 @@
+"""Models and operators compiled for a device look like others from the outside; one stands in for the driver, and runs kernels by the
+emulator."""
+
+from __future__ import annotations
+
+import ctypes
+import pickle
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock, patch
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+sys.path.append(str(Path(__file__).parents[1] / "gpu"))
+
+from fake_cuda import FakeCuda
+
+import tensorlang as tl
+from codegen.cuda.errors import Unavailable
+from codegen.gpu import emulator
+from codegen.gpu.program import Program
+from codegen.loops.evaluate import evaluate
+from stdlib.onnx import Importer
+from tensorlang.device.build import DeviceModel
+
+OPERATORS = """
+op softmax(x: f32[M, N]) -> (y: f32[M, N]) {
+    m[i] = max(j) x[i, j]
+    e[i, j] = exp(x[i, j] - m[i])
+    s[i] = sum(j) e[i, j]
+    y[i, j] = e[i, j] / s[i]
+}
+op both(x: f32[N], attr by: float = 2.0) -> (y: f32[N], z: f32[N]) {
+    y[i] = x[i] * by
+    z[i] = x[i] + by
+}
+op scale(x: f32[N]) -> (y: f32[N]) { y[i] = 3.0 * x[i] }
+op take(x: f32[N], at: i64[K]) -> (y: f32[K]) { y[k] = x[at[k]] }
+schedule scale for cuda {
+    split i by 64 -> io, ii
+    bind io to block.x
+    bind ii to thread.x
+}
+"""
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TENSORLANG_CACHE", str(tmp_path / "objects"))
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
+    made = FakeCuda()
+    made.install(monkeypatch)
+    return made
+
+
+def network(path: Path) -> Path:
+    """Write a small network, two products with an activation and a softmax of the rest, and return where it is."""
+    rng = np.random.default_rng(5)
+    weights = [numpy_helper.from_array(rng.standard_normal(s).astype(np.float32), n) for n, s in (("w", (12, 20)), ("v", (20, 7)))]
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"], name="first"),
+        helper.make_node("Relu", ["a"], ["b"], name="active"),
+        helper.make_node("MatMul", ["b", "v"], ["c"], name="second"),
+        helper.make_node("Softmax", ["c"], ["y"], name="chances", axis=1),
+    ]
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in (("x", (5, 12)), ("y", (5, 7))))
+    graph = helper.make_graph(nodes, "net", [x], [y], weights)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+    return path
+
+
+def emulated(model: DeviceModel) -> dict[str, Callable[..., None]]:
+    """Return the kernels of a model as functions of addresses."""
+    found: dict[str, Callable[..., None]] = {}
+    for call in model.calls:
+        program = model.kernels[call.kernel].launched
+        shapes: dict[str, tuple[np.dtype[Any], int]] = {s.name: (s.dtype.numpy, evaluate(s.elements, {})) for s in program.scratch}
+        for param, value in call.values.items():
+            tensor = model.graph.values[value]
+            shapes[param] = (tensor.dtype.numpy, int(np.prod(tensor.shape)))
+        for launch in program.launches:
+            kernel = program.kernel(launch.kernel)
+            alone = Program(kernel.name, kernel.buffers, (), (kernel,), (launch,))
+
+            def run(grid: object, *addresses: int, alone: Program = alone, shapes: dict[str, tuple[np.dtype[Any], int]] = shapes) -> None:
+                arrays = {
+                    name: np.frombuffer((ctypes.c_byte * (shapes[name][1] * shapes[name][0].itemsize)).from_address(a), shapes[name][0])
+                    for name, a in zip(alone.params, addresses, strict=False)
+                }
+                code = emulator.run(alone, {}, arrays)
+                if code:
+                    ctypes.c_int32.from_address(addresses[-1]).value = code
+
+            found[kernel.name] = run
+    return found
+
+
+def compiled(path: Path) -> tl.CompiledModel:
+    return tl.compile(path, target="cuda:sm_90a", importers=[Importer()])
+
+
+X = np.random.default_rng(1).standard_normal((5, 12)).astype(np.float32)
+
+
+def test_a_model_on_the_device_gives_what_it_gives_here(tmp_path: Path, fake: FakeCuda) -> None:
+    path = network(tmp_path / "net.onnx")
+    model = compiled(path)
+    fake.kernels = emulated(model.built.model)
+    expected = tl.compile(path, importers=[Importer()]).run({"x": X})["y"]
+    for _ in range(3):
+        found = model.run({"x": X})["y"]
+        assert type(found) is np.ndarray
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    assert [call.name for call in model.profile({"x": X})] == [call.node.program.name for call in model.built.model.calls]
+    assert model.inputs[0].shape == (5, 12) and model.outputs[0].name == "y"
+    assert "took" in model.explain({"x": X})
+
+
+def test_what_is_given_on_the_device_comes_back_there(tmp_path: Path, fake: FakeCuda) -> None:
+    model = compiled(network(tmp_path / "net.onnx"))
+    fake.kernels = emulated(model.built.model)
+    expected = model.run({"x": X})["y"]
+    block = _aligned(X)
+    interface = {"version": 3, "shape": (5, 12), "typestr": "<f4", "data": (block.ctypes.data, False)}
+    found = model.run({"x": type("Theirs", (), {"__cuda_array_interface__": interface})()})["y"]
+    assert found.__dlpack_device__() == (2, 0)
+    np.testing.assert_array_equal(found.numpy(), expected)
+    scale = tl.parse(OPERATORS, target="cuda:sm_90a").scale
+    line = np.ascontiguousarray(found.numpy()[0])
+    fake.kernels = emulated(scale.stages(x=line, dump=lambda stage, text: None).model)
+    on_line = {**found.__cuda_array_interface__, "shape": (7,)}
+    tripled = scale(type("Theirs", (), {"__cuda_array_interface__": on_line})())
+    np.testing.assert_array_equal(tripled.numpy(), 3 * line)
+
+
+def _aligned(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    block = np.empty(array.nbytes + 256, np.uint8)
+    start = -block.ctypes.data % 256
+    result = block[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    result[...] = array
+    return result
+
+
+def test_operators_run_under_the_schedules_that_the_file_states_for_the_device(fake: FakeCuda) -> None:
+    ops = tl.parse(OPERATORS, target="cuda:sm_90a")
+    x = np.linspace(-1, 1, 150, dtype=np.float32)
+    stages: dict[str, str] = {}
+    fake.kernels = emulated(ops.scale.stages(x=x, dump=stages.__setitem__).model)
+    assert "bind ii to thread.x" in stages["schedule"] and "blocks of 64 threads" in stages["launches"]
+    np.testing.assert_array_equal(ops.scale(x), 3 * x)
+    assert "<text>:" in ops.scale.explain(x)
+    other = ops.scale.schedule("split i by 32 -> io, ii\nbind io to block.x\nbind ii to thread.x")
+    fake.kernels = emulated(other.stages(x=x, dump=stages.__setitem__).model)
+    np.testing.assert_array_equal(other(x), 3 * x)
+    assert "5 blocks of 32 threads" in other.explain(x)
+
+
+def test_operators_with_attributes_return_what_they_name(fake: FakeCuda) -> None:
+    ops = tl.parse(OPERATORS, target="cuda:sm_90a")
+    x = np.arange(8, dtype=np.float32)
+    fake.kernels = emulated(ops.both.stages(x=x, by=4.0, dump=lambda stage, text: None).model)
+    y, z = ops.both(x, by=4.0)
+    np.testing.assert_array_equal(y, 4 * x)
+    np.testing.assert_array_equal(z, 4 + x)
+
+
+def test_operators_refuse_data_out_of_range(fake: FakeCuda) -> None:
+    take = tl.parse(OPERATORS, target="cuda:sm_90a").take
+    x, at = np.arange(4, dtype=np.float32), np.array([3, 0])
+    fake.kernels = emulated(take.stages(x=x, at=at, dump=lambda stage, text: None).model)
+    np.testing.assert_array_equal(take(x, at), [3, 0])
+    with pytest.raises(tl.RunError, match="R0306"):
+        take(x, at + 1)
+
+
+def test_a_pickled_model_or_operator_is_made_again(tmp_path: Path, fake: FakeCuda) -> None:
+    model = compiled(network(tmp_path / "net.onnx"))
+    again = pickle.loads(pickle.dumps(model))
+    assert again.explain() == model.explain()
+    scale = tl.parse(OPERATORS, target="cuda:sm_90a").scale
+    assert pickle.loads(pickle.dumps(scale)).explain(X[0]) == scale.explain(X[0])
+
+
+def test_a_second_process_finds_kernels_and_machine_code(tmp_path: Path) -> None:
+    first = compiled(network(tmp_path / "net.onnx"))
+    with patch("tensorlang.device.build.device_kernel", Mock(side_effect=AssertionError)):
+        second = compiled(tmp_path / "net.onnx")
+    assert all(code.cached for code in second.built.code) and not any(code.cached for code in first.built.code)
+    assert second.explain() == first.explain()
+
+
+def test_without_a_driver_all_but_running_works(tmp_path: Path) -> None:
+    with patch("tensorlang.device.machine._device", Mock(side_effect=Unavailable("there is no CUDA driver", "install one"))):
+        model = compiled(network(tmp_path / "net.onnx"))
+        text = model.explain()
+        assert text.startswith("model `net` for cuda:sm_90a: ") and "registers" in text and "on H100 SXM" in text
+        with pytest.raises(tl.RunError, match=r"R0321.*there is no CUDA driver(?s:.*)install one(?s:.*)target='cpu'"):
+            model.run({"x": X})
+        scale = tl.parse(OPERATORS, target="cuda").scale
+        assert "time       not measured: there is no CUDA driver" in scale.explain(X[0])
+        with pytest.raises(tl.RunError, match="R0321"):
+            scale(X[0])
+
+
+def test_arrays_of_the_host_are_checked_as_for_other_models(tmp_path: Path, fake: FakeCuda) -> None:
+    model = compiled(network(tmp_path / "net.onnx"))
+    for feeds, code in (({}, "R0301"), ({"x": X, "z": X}, "R0302"), ({"x": X.astype(np.int32)}, "R0303"), ({"x": X[1:]}, "R0304")):
+        with pytest.raises(tl.RunError, match=code):
+            model.run(feeds)
+
+
+@pytest.mark.parametrize(
+    ("options", "code"), [({"target": "cuda:sm_1"}, "C0101"), ({"target": "cuda", "precision": "bf16"}, "C0103")], ids=str
+)
+def test_what_no_device_does_is_refused(tmp_path: Path, options: dict[str, str], code: str) -> None:
+    with pytest.raises(tl.CompileError, match=code):
+        tl.compile(network(tmp_path / "net.onnx"), importers=[Importer()], **options)
+
+
+def test_sizes_of_operators_on_devices_are_known() -> None:
+    with pytest.raises(tl.CompileError, match="C0105"):
+        tl.parse(OPERATORS, target="cuda", sizes="symbolic")

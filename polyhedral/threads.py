@@ -6,6 +6,12 @@ Threads run on their own between barriers. Time is where all of them are togethe
     barrier    { [vars] : when } -> [time]
     exposed    { t -> t' : t <= t', two threads touch a cell at t and t', one writes, and no barrier b has t < b < t' }
 
+An asynchronous access goes on after its time, until its own thread waits for it: groups of them are counted, and a wait says which have
+ended.
+
+    touch      { … -> [time] } with a group                      wait   { [vars] : when } -> [time], all groups below `ended` have ended
+    exposed    { t -> t' : … and no wait w, barrier b has t < w < b < t' }, and by the same thread, if no wait w has t < w < t'
+
 Sizes and the block's place in the grid are parameters.
 """
 
@@ -34,6 +40,18 @@ class Touch:
     time: tuple[Expr, ...]
     variables: tuple[str, ...]
     when: Cond
+    group: Expr | None = None
+    """The number of the group of asynchronous accesses that this one belongs to; None: it is over when the thread goes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """When every thread waits for its own asynchronous accesses in groups below `ended`."""
+
+    time: tuple[Expr, ...]
+    variables: tuple[str, ...]
+    when: Cond
+    ended: Expr
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +65,8 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Clash:
-    """Two threads touch one cell, at `times`, and neither waits. `first` and `second` are the positions of the touches."""
+    """Two threads, or one whose access goes on, touch one cell, at `times`, and neither waits. `first` and `second` are the positions of
+    the touches."""
 
     first: int
     second: int
@@ -63,18 +82,24 @@ class _Meeting:
     second: int
     pairs: isl.Map
     """Every two points of time at which different threads touch one cell."""
+    own: bool = False
+    """The same thread does, and the first access is asynchronous."""
 
 
 class Block:
     """The accesses of the threads of a block. `params` are sizes and places of the block, which keep to `context`."""
 
-    def __init__(self, touches: Sequence[Touch], params: tuple[str, ...], context: Cond, threads: int) -> None:
+    def __init__(
+        self, touches: Sequence[Touch], params: tuple[str, ...], context: Cond, threads: int, endings: Sequence[Ending] = ()
+    ) -> None:
         self.touches = tuple(touches)
+        self.endings = tuple(endings)
         self.params = params
-        self.depth = max((len(t.time) for t in touches), default=0)
+        self.depth = max((len(time) for time in [*(t.time for t in touches), *(e.time for e in endings)]), default=0)
         self.context = Frame(params, ()).set(context).params()
         self._threads = threads
         self._meetings: list[_Meeting] | None = None
+        self._ends: dict[int, isl.Map | None] = {}
 
     def exposed(self, barriers: Sequence[Moment], limit: int = DEFAULT_LIMIT) -> Clash | Unknown | None:
         """Return two accesses that `barriers` leave unordered, None when there are none, or `Unknown` past `limit` steps of arithmetic."""
@@ -87,8 +112,10 @@ class Block:
     def _exposed(self, barriers: Sequence[Moment]) -> Clash | None:
         if self._meetings is None:
             self._meetings = list(self._all())
-        apart = self._apart(barriers)
+        moments = self._moments(barriers) if self._meetings else None
+        plain = self._before(moments)
         for meeting in self._meetings:
+            apart = plain if self.touches[meeting.first].group is None else self._over(meeting, moments)
             left = meeting.pairs.subtract(apart) if apart is not None else meeting.pairs
             if not left.is_empty():
                 return self._witness(meeting, left)
@@ -101,23 +128,44 @@ class Block:
                     pairs = self._together(first, second)
                     if not pairs.is_empty():
                         yield _Meeting(k, n, pairs)
+                    if first.group is not None:
+                        alone = self._alone(first, second, is_one=k == n)
+                        if not alone.is_empty():
+                            yield _Meeting(k, n, alone, own=True)
 
     def _together(self, first: Touch, second: Touch) -> isl.Map:
-        met = self._at(first).apply_range(self._other(first, second)).apply_range(self._at(second).reverse())
+        met = self._at(first).apply_range(self._other(first)).apply_range(self._at(second).reverse())
         space = met.get_space()
         return met.intersect(isl.Map.lex_le(space.domain())).coalesce()
 
+    def _alone(self, first: Touch, second: Touch, *, is_one: bool) -> isl.Map:
+        """Return every two points of time at which one thread touches a cell with `first`, then, with another access, `second`."""
+        met = self._at(first).apply_range(self._at(second).reverse())
+        space = met.get_space().domain()
+        once = is_one and self._is_once(first)
+        return met.intersect(isl.Map.lex_lt(space) if once else isl.Map.lex_le(space)).coalesce()
+
     def _at(self, touch: Touch) -> isl.Map:
         """Return `{ [time] -> [thread, cell] }`."""
+        to_time, to_cell = self._maps(touch)
+        return to_time.reverse().apply_range(to_cell)
+
+    def _is_once(self, touch: Touch) -> bool:
+        """Tell whether no thread touches a cell twice at one time: `{ [vars, thread] -> [[time] -> [thread, cell]] }` is injective."""
+        to_time, to_cell = self._maps(touch)
+        return bool(to_time.range_product(to_cell).is_injective())
+
+    def _maps(self, touch: Touch) -> tuple[isl.Map, isl.Map]:
+        """Return `{ [vars, thread] -> [time] }` and `{ [vars, thread] -> [thread, cell] }`."""
         frame = Frame(self.params, (*touch.variables, THREAD, *(f"free{k}" for k, c in enumerate(touch.cell) if c is None)))
         inside = all_of(touch.when, Compare(">=", Name(THREAD), Int(0)), Compare("<", Name(THREAD), Int(self._threads)))
         domain = frame.set(inside).intersect_params(self.context)
         time = frame.multi_pw_aff(_padded(touch.time, self.depth))
         cell = frame.multi_pw_aff([Name(THREAD), *(Name(f"free{k}") if c is None else c for k, c in enumerate(touch.cell))])
         to_time, to_cell = (isl.Map.from_pw_multi_aff(e).intersect_domain(domain) for e in (time, cell))
-        return to_time.reverse().apply_range(to_cell)
+        return to_time, to_cell
 
-    def _other(self, first: Touch, second: Touch) -> isl.Map:
+    def _other(self, first: Touch) -> isl.Map:
         """Return `{ [thread, cell] -> [thread', cell] : thread != thread' }`."""
         n = 1 + len(first.cell)
         frame = Frame(self.params, tuple(f"x{k}" for k in range(n)))
@@ -126,25 +174,67 @@ class Block:
             same = same.equate(DT.in_, k, DT.out, k)
         return same.order_lt(DT.in_, 0, DT.out, 0).union(same.order_gt(DT.in_, 0, DT.out, 0))
 
-    def _apart(self, barriers: Sequence[Moment]) -> isl.Map | None:
-        """Return `{ t -> t' : t < b < t' for some barrier b }`."""
-        moments: isl.Set | None = None
-        for barrier in barriers:
-            frame = Frame(self.params, barrier.variables)
-            domain = frame.set(barrier.when).intersect_params(self.context)
-            time = isl.Map.from_pw_multi_aff(frame.multi_pw_aff(_padded(barrier.time, self.depth))).intersect_domain(domain).range()
-            moments = time if moments is None else moments.union(time)
+    def _over(self, meeting: _Meeting, moments: isl.Set | None) -> isl.Map | None:
+        """Return `{ t -> t' : t < w < b < t' }` for some wait w that ends the group of an access at t, and some barrier b; without the
+        barrier where one thread meets itself."""
+        if meeting.first not in self._ends:
+            self._ends[meeting.first] = self._ended(self.touches[meeting.first])
+        ended = self._ends[meeting.first]
+        if ended is None:
+            return None
+        if meeting.own:
+            return ended.apply_range(isl.Map.lex_lt(ended.get_space().range()))
+        before = self._before(moments)
+        return None if before is None else ended.apply_range(before)
+
+    def _ended(self, touch: Touch) -> isl.Map | None:
+        """Return `{ t -> w : t < w, and the wait w ends what was begun at t }`."""
+        assert touch.group is not None
+        to_time, _ = self._maps(touch)
+        frame = Frame(self.params, (*touch.variables, THREAD, *(f"free{k}" for k, c in enumerate(touch.cell) if c is None)))
+        group = to_time.reverse().apply_range(isl.Map.from_pw_multi_aff(frame.multi_pw_aff([touch.group])))
+        below = isl.Map.lex_lt(group.get_space().range())
+        out: isl.Map | None = None
+        for ending in self.endings:
+            own = Frame(self.params, ending.variables)
+            domain = own.set(ending.when).intersect_params(self.context)
+            time, ended = (
+                isl.Map.from_pw_multi_aff(own.multi_pw_aff(e)).intersect_domain(domain)
+                for e in (_padded(ending.time, self.depth), (ending.ended,))
+            )
+            found = group.apply_range(below).apply_range(ended.reverse()).apply_range(time)
+            found = found.intersect(isl.Map.lex_lt(found.get_space().domain()))
+            out = found if out is None else out.union(found)
+        return out
+
+    def _before(self, moments: isl.Set | None) -> isl.Map | None:
+        """Return `{ t -> t' : t < b < t' for some b in moments }`."""
         if moments is None:
             return None
         before = isl.Map.lex_lt(moments.get_space()).intersect_range(moments)
         return before.apply_range(isl.Map.lex_lt(moments.get_space()))
+
+    def _moments(self, barriers: Sequence[Moment]) -> isl.Set | None:
+        """Return when threads wait for each other."""
+        moments: isl.Set | None = None
+        for barrier in barriers:
+            frame = Frame(self.params, barrier.variables)
+            domain = frame.set(barrier.when).intersect_params(self.context)
+            time = (
+                isl.Map.from_pw_multi_aff(frame.multi_pw_aff(_padded(barrier.time[: self.depth], self.depth)))
+                .intersect_domain(domain)
+                .range()
+            )
+            moments = time if moments is None else moments.union(time)
+        return moments
 
     def _witness(self, meeting: _Meeting, left: isl.Map) -> Clash:
         first, second = self.touches[meeting.first], self.touches[meeting.second]
         sizes, both = smallest_point(left.wrap().flatten())
         times = both[: self.depth], both[self.depth :]
         one, two = (self._fixed(self._at(t), sizes, time).range() for t, time in ((first, times[0]), (second, times[1])))
-        pairs = self._other(first, second).intersect_domain(one).intersect_range(two)
+        meet = isl.Map.identity(one.get_space().map_from_set()) if meeting.own else self._other(first)
+        pairs = meet.intersect_domain(one).intersect_range(two)
         _, met = smallest_point(pairs.wrap().flatten())
         n = 1 + len(first.cell)
         params = dict(zip(self.params, sizes, strict=True))

@@ -131,6 +131,9 @@ class Printer:
             case Compare(op, IndexValue(lhs), IndexValue(rhs)):
                 own = _C_LEVELS[op]
                 return _parens(f"{self.index(lhs, own + 1)} {op} {self.index(rhs, own + 1)}", level > own)
+            case Compare(op, IndexValue(lhs), Const(int(value))) if abs(value) < 1 << 31:
+                own = _C_LEVELS[op]
+                return _parens(f"{self.index(lhs, own + 1)} {op} {self.index(Int(value), own + 1)}", level > own)
             case Compare(op, lhs, rhs):
                 own = _C_LEVELS[op]
                 return _parens(f"{self.expr(lhs, own + 1)} {op} {self.expr(rhs, own + 1)}", level > own)

@@ -26,7 +26,7 @@ from codegen.gpu.launches import BlockCode, Launches
 from codegen.gpu.names import Identifiers
 from codegen.gpu.program import STATIC_SHARED, Kernel, Launch, Program, Scratch
 from codegen.gpu.reduce import Tree, tree
-from codegen.gpu.vectors import contiguous, width
+from codegen.gpu.vectors import COPIED, contiguous, source, width
 from codegen.loops.indices import Algebra, Range
 from codegen.loops.nodes import (
     THREADS,
@@ -34,6 +34,7 @@ from codegen.loops.nodes import (
     Alloc,
     Barrier,
     Buffer,
+    Commit,
     Expr,
     For,
     If,
@@ -48,9 +49,10 @@ from codegen.loops.nodes import (
     Stmt,
     Store,
     Var,
+    Wait,
 )
 from codegen.loops.verify import Env, dtype_of
-from codegen.loops.walk import children, loads, stores, substitute, walk
+from codegen.loops.walk import children, free_vars, loads, stores, substitute, walk
 
 ALIGN = 16
 """Bytes that the address of every buffer of the caller is a multiple of."""
@@ -222,6 +224,10 @@ def _stmt(kernel: _Kernel, stmt: Stmt, scope: _Scope) -> _Scope:
                 kernel.line("return;")
         case Barrier():
             kernel.line("tl_barrier();")
+        case Commit():
+            kernel.line("tl_copy_commit();")
+        case Wait(pending):
+            kernel.line(f"TL_COPY_WAIT({pending});")
         case Prefetch():
             pass
         case _:
@@ -300,9 +306,30 @@ def _digit(digit: Digit, threads: int) -> str:
 def _store(kernel: _Kernel, store: Store, scope: _Scope) -> None:
     p = scope.printer
     buffer = scope.buffers[store.buffer]
+    if store.later and _copied(kernel, store, scope):
+        return
     with _once(kernel, buffer, scope):
         value = p.expr(store.value, 3 if is_half_byte(buffer.dtype) else 0)
         kernel.line(f"{_place(buffer, store.index, p)} = {value}{' & 15' if is_half_byte(buffer.dtype) else ''};")
+
+
+def _copied(kernel: _Kernel, copy: Store, scope: _Scope, lanes: int = 1, var: str = "", start: int = 0) -> bool:
+    """Let the device copy by itself what `copy` stores, `lanes` neighbours along `var` at once; tell whether it can."""
+    p = scope.printer
+    found, buffer = source(copy), scope.buffers[copy.buffer]
+    bytes_ = lanes * buffer.dtype.size_bytes
+    if found is None or bytes_ not in COPIED or (lanes > 1 and found[0] is not None and var in free_vars(found[0])):
+        return False
+    cond, load = found
+    ends = [(buffer, copy.index), (scope.buffers[load.buffer], load.index)]
+    if lanes > 1 and not all(contiguous(b, index, var, lanes, p.algebra) for b, index in ends):
+        return False
+    to, of = (f"{p.names(b.name)} + {p.index(offset(b, tuple(substitute(e, {var: Int(start)}) for e in index)), 11)}" for b, index in ends)
+    with _once(kernel, buffer, scope):
+        kernel.line(
+            f"tl_copy_async_{bytes_}({to}, {of});" if cond is None else f"tl_copy_async_zfill_{bytes_}({to}, {of}, {p.expr(cond)});"
+        )
+    return True
 
 
 @contextmanager
@@ -390,17 +417,22 @@ def _lanes(kernel: _Kernel, loop: For, start: int, lanes: int, scope: _Scope) ->
     lane = kernel.names.fresh("lane")
     inner = scope.with_loop(loop)
     put: dict[Expr, str] = {}
-    for load in dict.fromkeys(loads(*loop.body)):
+    copies = [s for s in loop.body if isinstance(s, Store) and s.later]
+    for load in dict.fromkeys(loads(*(s for s in loop.body if s not in copies))):
         buffer = scope.buffers[load.buffer]
-        if contiguous(buffer, load.index, loop.var, lanes, p):
+        if contiguous(buffer, load.index, loop.var, lanes, p.algebra):
             name = kernel.names.fresh(p.names(load.buffer) + "_v")
             at = p.index(offset(buffer, tuple(substitute(e, {loop.var: first}) for e in load.index)))
             kernel.line(f"const tl_{buffer.dtype}x{lanes} {name} = tl_load_{buffer.dtype}x{lanes}({p.names(load.buffer)} + {at});")
             put[load] = f"{name}.v[{lane}]"
+    whole = [s for s in copies if _copied(kernel, s, scope, lanes, loop.var, start)]
+    rest = tuple(s for s in loop.body if s not in whole)
+    if not rest:
+        return
     wide = {
         id(s): kernel.names.fresh(p.names(s.buffer) + "_v")
         for s in loop.body
-        if isinstance(s, Store) and contiguous(scope.buffers[s.buffer], s.index, loop.var, lanes, p)
+        if isinstance(s, Store) and not s.later and contiguous(scope.buffers[s.buffer], s.index, loop.var, lanes, p.algebra)
     }
     for s in loop.body:
         if id(s) in wide and isinstance(s, Store):
@@ -408,10 +440,10 @@ def _lanes(kernel: _Kernel, loop: For, start: int, lanes: int, scope: _Scope) ->
     kernel.line("TL_UNROLL")
     var = p.names(loop.var)
     with kernel.braces(f"for (int {lane} = 0; {lane} < {lanes}; ++{lane})"):
-        if _mentions(loop, put):
+        if _mentions(replace(loop, body=rest), put):
             kernel.line(f"const {p.integer} {var} = {f'{start} + ' if start else ''}{lane};")
         at_lane = replace(inner, printer=replace(inner.printer, put=put))
-        for s in loop.body:
+        for s in rest:
             if id(s) in wide and isinstance(s, Store):
                 kernel.line(f"{wide[id(s)]}.v[{lane}] = {at_lane.printer.expr(s.value)};")
             else:

@@ -5,30 +5,68 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from codegen.gpu.expressions import Printer, is_half_byte
-from codegen.loops.indices import affine
-from codegen.loops.nodes import Add, Buffer, For, Index, Int, Let, Mul, Store, Var
+from codegen.loops.indices import Algebra, affine
+from codegen.loops.nodes import Add, Buffer, Const, Expr, For, Index, Int, Let, Load, Mul, Select, Stmt, Store, Var
 from codegen.loops.walk import free_vars, loads
 
 BYTES = 16
 """What one thread loads or stores at once at most."""
+COPIED = (4, 8, 16)
+"""Bytes that a device copies into shared memory at once, by itself."""
 
 
 def width(loop: For, lanes: int, p: Printer, buffers: Mapping[str, Buffer]) -> int:
     """Return how many neighbours an access of `loop` takes at once; 1: there is none."""
     if loop.lo != Int(0) or p.algebra.simplify(loop.hi) != Int(lanes) or not all(isinstance(s, Store | Let) for s in loop.body):
         return 1
-    accesses = [(buffers[n.buffer], n.index) for n in loads(*loop.body) if n.buffer in buffers]
-    accesses += [(buffers[s.buffer], s.index) for s in loop.body if isinstance(s, Store)]
-    best = 1
-    for buffer, index in accesses:
-        n = BYTES // buffer.dtype.size_bytes
-        while n > 1 and (lanes % n or not contiguous(buffer, index, loop.var, n, p)):
-            n //= 2
-        best = max(best, n)
-    return best
+    groups = [[(buffers[n.buffer], n.index)] for n in loads(*(s for s in loop.body if not _is_later(s))) if n.buffer in buffers]
+    groups += [[(buffers[s.buffer], s.index)] for s in loop.body if isinstance(s, Store) and not s.later]
+    groups += [_ends(s, buffers) for s in loop.body if isinstance(s, Store) and s.later]
+    return max((_together(accesses, loop, lanes, p.algebra) for accesses in groups), default=1)
 
 
-def contiguous(buffer: Buffer, index: tuple[Index, ...], var: str, lanes: int, p: Printer) -> bool:
+def _is_later(s: Stmt) -> bool:
+    return isinstance(s, Store) and s.later
+
+
+def _ends(copy: Store, buffers: Mapping[str, Buffer]) -> list[tuple[Buffer, tuple[Index, ...]]]:
+    return [(buffers[copy.buffer], copy.index), *((buffers[n.buffer], n.index) for n in loads(copy.value))]
+
+
+def _together(accesses: list[tuple[Buffer, tuple[Index, ...]]], loop: For, lanes: int, algebra: Algebra) -> int:
+    """Return how many neighbours all of `accesses` take at once."""
+    n = BYTES // max(buffer.dtype.size_bytes for buffer, _ in accesses)
+    while n > 1 and (lanes % n or not all(contiguous(b, index, loop.var, n, algebra) for b, index in accesses)):
+        n //= 2
+    return max(n, 1)
+
+
+def source(copy: Store) -> tuple[Expr | None, Load] | None:
+    """Return what a store copies as it is, and when it does rather than store zero (None: always); None where it is no such copy."""
+    match copy.value:
+        case Load() as load:
+            return None, load
+        case Select(cond, Load() as load, Const(value)) if value == 0 and str(value)[0] != "-":
+            return cond, load
+        case _:
+            return None
+
+
+def copied_at_once(copy: Store, around: For | None, buffers: Mapping[str, Buffer], algebra: Algebra) -> bool:
+    """Tell whether the device can copy by itself what `copy`, innermost in the loop `around`, copies: 4, 8 or 16 bytes that lie together in
+    its memory and go to shared memory together. What lies together, and goes elsewhere one by one, is better read together."""
+    found = source(copy)
+    if found is None or found[1].buffer not in buffers or buffers[found[1].buffer].dtype != buffers[copy.buffer].dtype:
+        return False
+    bytes_ = buffers[copy.buffer].dtype.size_bytes
+    if around is None or around.kind != "vector" or around.extent is None or around.hi != Int(around.extent):
+        return bytes_ in COPIED
+    to, *of = _ends(copy, buffers)
+    read, both = (_together(a, around, around.extent, algebra) for a in (of[-1:], [to, *of[-1:]]))
+    return both == read and bytes_ * both in COPIED
+
+
+def contiguous(buffer: Buffer, index: tuple[Index, ...], var: str, lanes: int, algebra: Algebra) -> bool:
     """Tell whether `lanes` iterations of `var` touch neighbours from a multiple of `lanes` on."""
     if is_half_byte(buffer.dtype) or buffer.space in ("registers", "stack") or lanes * buffer.dtype.size_bytes > BYTES or not index:
         return False
@@ -37,7 +75,7 @@ def contiguous(buffer: Buffer, index: tuple[Index, ...], var: str, lanes: int, p
     total: Index = Int(0)
     for extent, at in zip(buffer.shape, index, strict=True):
         total = Add(Mul(total, extent), at)
-    form = affine(p.algebra.simplify(total))
+    form = affine(algebra.simplify(total))
     if form is None:
         return False
     terms = dict(form[0])

@@ -32,6 +32,7 @@ from codegen.loops.collapse import nested, part
 from codegen.loops.nodes import (
     Alloc,
     Barrier,
+    Commit,
     For,
     Function,
     If,
@@ -42,6 +43,7 @@ from codegen.loops.nodes import (
     Stmt,
     Store,
     Var,
+    Wait,
 )
 from codegen.loops.tiles import plain, without_tiles
 from codegen.loops.walk import free_vars, names, stores, walk
@@ -124,8 +126,8 @@ def _block(e: Emitter, block: tuple[Stmt, ...], scope: Scope) -> None:
                     memory.prefetch(e.state, storage, address(e.state, storage, index, scope), scope, write, locality)
             case Require(cond, code):
                 require(e, value(e.state, cond, scope), code, scope)
-            case Barrier():
-                raise EmitError("a barrier needs a graphics processor")
+            case Barrier() | Commit() | Wait():
+                raise EmitError("waiting for other threads needs a graphics processor")
             case _:
                 assert_never(stmt)
 

@@ -8,7 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from codegen.loops.nodes import Alloc, Barrier, Binary, Expr, Fma, For, If, Index, Let, Load, Name, Prefetch, Require, Stmt, Store, Var
+from codegen.loops.nodes import (
+    Alloc,
+    Barrier,
+    Binary,
+    Commit,
+    Expr,
+    Fma,
+    For,
+    If,
+    Index,
+    Let,
+    Load,
+    Name,
+    Prefetch,
+    Require,
+    Stmt,
+    Store,
+    Var,
+    Wait,
+)
 from codegen.loops.walk import Node, walk
 
 
@@ -42,7 +61,7 @@ def _refuses(block: tuple[Stmt, ...], varying: frozenset[str], private: frozense
                         return True
                 elif buffer not in private and _varies(e, varying, private) and reduction(stmt) is None:
                     return True
-            case Prefetch() | Require() | Barrier():
+            case Prefetch() | Require() | Barrier() | Commit() | Wait():
                 pass
         if any(n.buffer in private and _any_varies(n.index, varying, private) for n in _loads(stmt)):
             return True

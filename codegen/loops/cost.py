@@ -27,6 +27,7 @@ from codegen.loops.nodes import (
     Buffer,
     Call,
     Cast,
+    Commit,
     Compare,
     Const,
     Dot,
@@ -49,6 +50,7 @@ from codegen.loops.nodes import (
     Unary,
     ValueIndex,
     Var,
+    Wait,
 )
 from codegen.loops.verify import Env, dtype_of
 from codegen.loops.walk import free_vars, substitute, walk
@@ -178,7 +180,7 @@ def _work(block: tuple[Stmt, ...], env: Env) -> _Work:
                 env = env.with_value(name, dtype_of(value, env))
             case Alloc(buffer):
                 env = env.with_buffer(buffer)
-            case Prefetch() | Barrier():
+            case Prefetch() | Barrier() | Commit() | Wait():
                 pass
             case _:
                 assert_never(s)
@@ -278,7 +280,7 @@ class _Traffic:
                     self.buffers[buffer.name] = buffer
                 case Let() | Require():
                     self._reads(s, algebra, trips)
-                case Prefetch() | Barrier():
+                case Prefetch() | Barrier() | Commit() | Wait():
                     pass
                 case _:
                     assert_never(s)

@@ -31,6 +31,7 @@ from codegen.loops.nodes import (
     Buffer,
     Call,
     Cast,
+    Commit,
     Compare,
     Const,
     Dot,
@@ -58,6 +59,7 @@ from codegen.loops.nodes import (
     Unary,
     ValueIndex,
     Var,
+    Wait,
 )
 from codegen.loops.printer import show_expr, show_index, show_stmt
 
@@ -83,6 +85,11 @@ class _Memory:
     array: Array
     written: Array | None
     serial: int
+
+    def put(self, place: tuple[int, ...], scalar: Scalar) -> None:
+        self.array[place] = scalar
+        if self.written is not None:
+            self.written[place] = True
 
 
 @dataclass(slots=True)
@@ -151,6 +158,8 @@ class _Machine:
     def __init__(self) -> None:
         self._teams: list[_Team] = []
         self._serials = itertools.count()
+        self._flying: list[list[tuple[_Memory, tuple[int, ...], Scalar]]] = [[]]
+        """What was stored `later`, group by group: it lands as late as it may, and until then its cells cannot be read."""
 
     def parameter(self, buffer: Buffer, array: Array, scope: _Scope) -> _Memory:
         shape = tuple(self.index(e, scope) for e in buffer.shape)
@@ -175,9 +184,12 @@ class _Machine:
                 result = self.value(value, scope)
                 memory, place = self.locate(buffer, index, scope, s)
                 self.note_write(memory, place, s)
-                memory.array[place] = result.scalar
-                if memory.written is not None:
-                    memory.written[place] = True
+                if s.later:
+                    if memory.written is not None:
+                        memory.written[place] = False
+                    self._flying[-1].append((memory, place, result.scalar))
+                else:
+                    memory.put(place, result.scalar)
             case Let(name, value):
                 scope.values[name] = self.value(value, scope)
             case If(cond, then, orelse):
@@ -190,6 +202,12 @@ class _Machine:
                 scope.memory[buffer.name] = _Memory(buffer, array, written, next(self._serials))
             case Prefetch() | Barrier():
                 pass
+            case Commit():
+                self._flying.append([])
+            case Wait(pending):
+                landing, self._flying = self._flying[: -1 - pending], self._flying[-1 - pending :]
+                for landed, place, scalar in itertools.chain(*landing):
+                    landed.put(place, scalar)
             case Require(cond, code):
                 if not self.value(cond, scope).scalar:
                     raise _Return(code)

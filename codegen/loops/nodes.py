@@ -2,7 +2,7 @@
 
     function ::= "func" name "(" size* ")" "(" buffer* ")" "{" stmt* "}"
     buffer   ::= name ":" dtype "[" index,* "]" space
-    stmt     ::= For | Store | Let | If | Alloc | Prefetch | Require | Barrier
+    stmt     ::= For | Store | Let | If | Alloc | Prefetch | Require | Barrier | Commit | Wait
     index    ::= Int | Var | Add | Mul | FloorDiv | Mod | Min | Max | ValueIndex        64-bit, division rounds towards minus infinity
     expr     ::= Const | Load | IndexValue | Name | Unary | Binary | Compare | Select | Cast | Call | Fma | Dot
 
@@ -24,6 +24,9 @@ On a graphics processor (`codegen.gpu`) each loop nest of a function's body is a
     thread.x|y|z   iterations are threads of a block, numbered x first; `thread` counts all of them, `warp` and `lane` count by 32.
                    A store in such a loop whose address does not depend on the thread is a reduction over the threads, like one over lanes.
                    Between loops over threads nobody waits but at a `Barrier`.
+
+`stages n` on a loop asks for its copies to run n - 1 iterations ahead (`codegen.gpu.pipeline`). A store marked `later` lands some time
+between where it stands and the first `Wait` of its thread that covers it.
 
 Arithmetic. Floats are IEEE with round-to-nearest; `Fma` rounds once. Integers wrap; `//` and `%` floor, and `x // 0 == 0 == x % 0`.
 f16, bf16 and f8 buffers are loaded to f32 explicitly (`Cast(f32, Load)`): no arithmetic node has a narrow float type but `Dot`.
@@ -265,6 +268,7 @@ class For:
     body: tuple[Stmt, ...]
     kind: LoopKind = "serial"
     extent: int | None = None
+    stages: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,6 +280,8 @@ class Store:
     """Non-temporal: the data is not read again soon."""
     across: bool = False
     """A reduction over the threads of the loop around, made by `codegen.gpu.reduce` before every thread got cells of its own."""
+    later: bool = False
+    """A copy into shared memory that nobody waits for here: it reads and writes whenever it likes until a `Wait` that covers it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,7 +329,19 @@ class Barrier:
     """No thread of the block goes on before all have come here. Stands where all of them come, the same number of times."""
 
 
-Stmt: TypeAlias = For | Store | Let | If | Alloc | Prefetch | Require | Barrier
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """What a thread has stored `later` since its last `Commit` is one group from here on. Stands where all threads of a block come."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """A thread goes on when all of its groups but the latest `pending` have landed. Stands where all threads of a block come."""
+
+    pending: int = 0
+
+
+Stmt: TypeAlias = For | Store | Let | If | Alloc | Prefetch | Require | Barrier | Commit | Wait
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from codegen.loops.nodes import (
     Buffer,
     Call,
     Cast,
+    Commit,
     Compare,
     Const,
     Dot,
@@ -46,6 +47,7 @@ from codegen.loops.nodes import (
     Unary,
     ValueIndex,
     Var,
+    Wait,
 )
 
 _OPERATORS = {"&": "bitand", "|": "bitor", "^": "bitxor", "<<": "shl", ">>": "shr"}
@@ -121,11 +123,14 @@ class _Builder(Transformer[Token, Any]):
 
     # -- statements
 
-    def for_(self, var: str, lo: Index, hi: Index, kind: Any, extent: Token | None, body: tuple[Stmt, ...]) -> For:
-        return For(var, lo, hi, body, str(kind) if kind else "serial", int(extent) if extent else None)  # type: ignore[arg-type]
+    def for_(self, var: str, lo: Index, hi: Index, kind: Any, extent: Token | None, stages: Token | None, body: tuple[Stmt, ...]) -> For:
+        mark = str(kind) if kind else "serial"
+        return For(var, lo, hi, body, mark, int(extent) if extent else None, int(stages) if stages else 1)  # type: ignore[arg-type]
 
-    def store(self, buffer: str, index: tuple[Index, ...], value: Expr, stream: Token | None, across: Token | None) -> Store:
-        return Store(buffer, index, value, stream is not None, across is not None)
+    def store(
+        self, buffer: str, index: tuple[Index, ...], value: Expr, stream: Token | None, across: Token | None, later: Token | None
+    ) -> Store:
+        return Store(buffer, index, value, stream is not None, across is not None, later is not None)
 
     def let(self, name: str, value: Expr) -> Let:
         return Let(name, value)
@@ -144,6 +149,12 @@ class _Builder(Transformer[Token, Any]):
 
     def barrier(self) -> Barrier:
         return Barrier()
+
+    def commit(self) -> Commit:
+        return Commit()
+
+    def wait(self, pending: Token) -> Wait:
+        return Wait(int(pending))
 
     # -- index expressions
 

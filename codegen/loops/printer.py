@@ -29,6 +29,7 @@ from codegen.loops.nodes import (
     Buffer,
     Call,
     Cast,
+    Commit,
     Compare,
     Const,
     Dot,
@@ -56,12 +57,14 @@ from codegen.loops.nodes import (
     Unary,
     ValueIndex,
     Var,
+    Wait,
 )
 
 _WORDS = """
     func out for in serial parallel unroll vector tensor tile
     alloc param heap stack registers tiles shared align let if else prefetch
-    write locality require barrier across stream true false and or not min max abs fma dot select index value sat inf nan
+    write locality require barrier across stream stages later commit wait
+    true false and or not min max abs fma dot select index value sat inf nan
 """
 KEYWORDS = frozenset(_WORDS.split())
 _RESERVED = KEYWORDS | DTYPES.keys()
@@ -96,11 +99,12 @@ def show(function: Function) -> str:
 def show_stmt(s: Stmt, indent: str = "") -> str:
     """Return `s` as text, its further lines indented by `indent`."""
     match s:
-        case For(var, lo, hi, body, kind, extent):
+        case For(var, lo, hi, body, kind, extent, stages):
             mark = "" if kind == "serial" and extent is None else f" {kind}" if extent is None else f" {kind} {extent}"
+            mark += f" stages {stages}" if stages > 1 else ""
             return f"for {_name(var)} in {show_index(lo)} .. {show_index(hi)}{mark} {_block(body, indent)}"
-        case Store(buffer, index, value, stream, across):
-            marks = f"{' stream' if stream else ''}{' across' if across else ''}"
+        case Store(buffer, index, value, stream, across, later):
+            marks = f"{' stream' if stream else ''}{' across' if across else ''}{' later' if later else ''}"
             return f"{_name(buffer)}{_subscript(index)} = {show_expr(value)}{marks}"
         case Let(name, value):
             return f"let {_name(name)} = {show_expr(value)}"
@@ -115,6 +119,10 @@ def show_stmt(s: Stmt, indent: str = "") -> str:
             return f"require {show_expr(cond)} else {code}"
         case Barrier():
             return "barrier"
+        case Commit():
+            return "commit"
+        case Wait(pending):
+            return f"wait {pending}"
         case _:
             assert_never(s)
 

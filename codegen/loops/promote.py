@@ -40,6 +40,7 @@ from codegen.loops.nodes import (
     Alloc,
     Barrier,
     Buffer,
+    Commit,
     Compare,
     Const,
     Expr,
@@ -58,6 +59,7 @@ from codegen.loops.nodes import (
     Store,
     ValueIndex,
     Var,
+    Wait,
 )
 from codegen.loops.verify import Env
 from codegen.loops.walk import Fresh, children, free_vars, loads, map_expr, map_index, map_stmt, substitute_index, walk
@@ -135,7 +137,7 @@ def _accesses(block: tuple[Stmt, ...], path: tuple[For, ...] = (), guarded: bool
             case Store():
                 yield from (_Access(load, path, guarded) for load in loads(s))
                 yield _Access(s, path, guarded)
-            case Let() | Require() | Alloc() | Prefetch() | Barrier():
+            case Let() | Require() | Alloc() | Prefetch() | Barrier() | Commit() | Wait():
                 yield from (_Access(load, path, guarded) for load in loads(*children(s)))
             case _:
                 assert_never(s)

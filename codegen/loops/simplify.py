@@ -34,6 +34,7 @@ from codegen.loops.nodes import (
     Binary,
     Call,
     Cast,
+    Commit,
     Compare,
     Const,
     Expr,
@@ -56,6 +57,7 @@ from codegen.loops.nodes import (
     Unary,
     ValueIndex,
     Var,
+    Wait,
 )
 from codegen.loops.walk import Fresh, Shared, binders, map_expr, rename, substitute, substitution, walk
 
@@ -105,7 +107,7 @@ class _Simplifier:
             case Require(cond, code):
                 simple = values.expr(cond)
                 return () if simple == _TRUE else (Require(simple, code),)
-            case Barrier():
+            case Barrier() | Commit() | Wait():
                 return (s,)
             case _:
                 assert_never(s)

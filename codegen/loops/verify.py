@@ -21,6 +21,7 @@ from codegen.loops.nodes import (
     Buffer,
     Call,
     Cast,
+    Commit,
     Compare,
     Const,
     Dot,
@@ -48,6 +49,7 @@ from codegen.loops.nodes import (
     Unary,
     ValueIndex,
     Var,
+    Wait,
 )
 from codegen.loops.printer import show_buffer, show_expr, show_index, show_stmt
 from codegen.loops.walk import Node, free_vars, loads, walk
@@ -343,7 +345,9 @@ def _check_stmt(s: Stmt, scope: _Scope) -> _Scope:
             _expect_bool(cond, env)
             if code <= 0:
                 _fail(f"`{show_stmt(s)}` returns a code that is not positive")
-        case Barrier():
+        case Wait(pending) if pending < 0:
+            _fail(f"`{show_stmt(s)}` waits for groups that there are not yet")
+        case Barrier() | Commit() | Wait():
             pass
         case _:
             assert_never(s)
@@ -376,6 +380,8 @@ def _check_store(s: Store, scope: _Scope) -> None:
     dtype = check_expr(s.value, scope.env)
     if dtype != buffer.dtype:
         _fail(f"`{show_stmt(s)}` stores {dtype} into {buffer.dtype}")
+    if s.later and buffer.space != "shared":
+        _fail(f"`{show_stmt(s)}` lands later, and not in shared memory")
     if buffer.space == "param" and buffer.name not in scope.written:
         _fail(f"`{show_stmt(s)}` writes to a parameter that is not marked as written")
     for lane in scope.lanes:

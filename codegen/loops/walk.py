@@ -18,6 +18,7 @@ from codegen.loops.nodes import (
     Buffer,
     Call,
     Cast,
+    Commit,
     Compare,
     Const,
     Dot,
@@ -45,6 +46,7 @@ from codegen.loops.nodes import (
     Unary,
     ValueIndex,
     Var,
+    Wait,
 )
 
 Node: TypeAlias = Index | Expr | Stmt
@@ -137,7 +139,7 @@ def map_stmt(s: Stmt, index: OnIndex, expr: OnExpr, stmt: OnStmt) -> Stmt:
         case Require(cond, code):
             new_cond = expr(cond)
             return s if new_cond is cond else Require(new_cond, code)
-        case Barrier():
+        case Barrier() | Commit() | Wait():
             return s
         case _:
             assert_never(s)
@@ -161,7 +163,7 @@ def _each(items, f):  # type: ignore[no-untyped-def]  # the overloads type it
 def children(node: Node) -> tuple[Node, ...]:
     """Return the direct children of `node` in the order in which they are evaluated."""
     match node:
-        case Int() | Var() | Const() | Name() | Barrier():
+        case Int() | Var() | Const() | Name() | Barrier() | Commit() | Wait():
             return ()
         case Add(lhs, rhs) | Mul(lhs, rhs) | FloorDiv(lhs, rhs) | Mod(lhs, rhs) | Min(lhs, rhs) | Max(lhs, rhs):
             return (lhs, rhs)
@@ -242,7 +244,7 @@ def binders(*block: Stmt) -> Iterator[str]:
                 yield name
             case If(_, then, orelse):
                 yield from binders(*then, *orelse)
-            case Store() | Prefetch() | Require() | Barrier():
+            case Store() | Prefetch() | Require() | Barrier() | Commit() | Wait():
                 pass
             case _:
                 assert_never(s)
@@ -324,7 +326,7 @@ def substitute(e: Node, env: Mapping[str, Index]) -> Node:
     match e:
         case Int() | Var() | Add() | Mul() | FloorDiv() | Mod() | Min() | Max() | ValueIndex():
             return substitute_index(e, env)
-        case For() | Store() | Let() | If() | Alloc() | Prefetch() | Require() | Barrier():
+        case For() | Store() | Let() | If() | Alloc() | Prefetch() | Require() | Barrier() | Commit() | Wait():
             return substitute_stmt(e, env)
         case _:
             return substitute_expr(e, env)

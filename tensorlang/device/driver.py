@@ -1,6 +1,6 @@
 """The pipeline of one kernel for a graphics processor.
 
-    plan ─lower→ loops ─simplify→ loops ─prepare, barriers→ loops ─render→ C text
+    plan ─lower→ loops ─simplify→ loops ─prepare, pipelined→ loops ─barriers→ loops ─render→ C text
 
 What is proven is the same as for a processor, and by the same means; barriers are proven on the loops as they are written out.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from codegen.gpu.launches import launches
+from codegen.gpu.pipeline import pipelined
 from codegen.gpu.prepare import prepare
 from codegen.gpu.program import Program as Kernels
 from codegen.gpu.render import render
@@ -28,7 +29,7 @@ def device_loops(plan: Plan, symbol: str, dump: Dump | None = None) -> Lowered:
     lowered = lower(plan, symbol)
     function = simplify(lowered.function)
     function = contract(function) if plan.program.mode == "fast" else function
-    function = with_barriers(prepare(function))
+    function = with_barriers(pipelined(prepare(function)))
     verify(function)
     if dump is not None:
         dump("loops", show_loops(function))

@@ -10,6 +10,10 @@
 Every pair of accesses of different threads to one cell, one of them writing, is found exactly (`polyhedral.threads`). A barrier goes
 between two that nothing separates, until there are none; then each barrier without which nothing would meet is taken out again. So every
 barrier that is left has two threads, a cell and sizes that need it: `exposed` names them when it is deleted.
+
+A store marked `later` touches its cell at any time until its thread waits for its group: what another thread does with the cell needs a
+barrier after that wait, and the thread itself needs the wait. Waits are not put here but held to that: one that is missing, or leaves one
+group more under way than it may, is refused, and `exposed` names the cell that it gives away.
 """
 
 from __future__ import annotations
@@ -23,8 +27,8 @@ from codegen.loops import nodes as loops
 from codegen.loops.walk import children
 from codegen.loops.walk import loads as loads_of
 from polyhedral import expr as sets
-from polyhedral.terms import all_of
-from polyhedral.threads import THREAD, Block, Clash, Moment, Touch
+from polyhedral.terms import all_of, linear, maximum, minus, plus, times
+from polyhedral.threads import THREAD, Block, Clash, Ending, Moment, Touch
 from polyhedral.verdict import Unknown
 from tensorlang.diagnostics import InternalError
 
@@ -34,7 +38,7 @@ Path = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Exposed:
-    """Two threads of a block touch one cell of `memory` with no barrier between them."""
+    """Two threads of a block touch one cell of `memory` with no barrier between them; or one does, before its own copy has landed."""
 
     memory: str
     cell: tuple[int, ...]
@@ -46,6 +50,8 @@ class Exposed:
         cell = ", ".join(map(str, self.cell))
         where = ", ".join(f"{name} = {value}" for name, value in self.sizes.items())
         first, second = self.threads
+        if first == second:
+            return f"thread {first} touches `{self.memory}[{cell}]` while its copy is under way{f' with {where}' if where else ''}"
         return f"threads {first} and {second} share `{self.memory}[{cell}]`{f' with {where}' if where else ''}"
 
 
@@ -74,10 +80,14 @@ def exposed(function: loops.Function) -> Exposed | Unknown | None:
 
 def _completed(block: BlockCode, sizes: tuple[str, ...], device: set[str]) -> tuple[loops.Stmt, ...]:
     analysed = _analysed(block, sizes, device)
-    placed: list[Path] = []
+    placed = [(*path[:-1], path[-1] + 1) for path in analysed.waits]
     while (clash := analysed.block.exposed([_moment(analysed, path) for path in placed])) is not None:
         if isinstance(clash, Unknown):
+            if analysed.waits or any(t.group is not None for t in analysed.touches):
+                raise InternalError("barriers", f"not supported yet: {block.name}: copies in stages that are too much to prove: {clash}")
             return _inserted(block.body, set(_everywhere(analysed)))
+        if clash.threads[0] == clash.threads[1]:
+            raise InternalError("barriers", f"{block.name}: {_told(analysed, clash)}")
         path = _between(analysed, clash)
         if path is None or path in placed:
             raise InternalError("barriers", f"{block.name}: {_told(analysed, clash)}, and no barrier can part them")
@@ -142,6 +152,9 @@ def _barriers(body: tuple[loops.Stmt, ...], here: Path = ()) -> Iterator[Path]:
 # ---------------------------------------------------------------- what the threads of a block touch
 
 
+_NONE = sets.Int(0)
+
+
 @dataclass(frozen=True, slots=True)
 class _Around:
     """The loops and conditions around a statement, as sets see them."""
@@ -150,6 +163,8 @@ class _Around:
     when: tuple[sets.Cond, ...] = ()
     time: tuple[sets.Expr, ...] = ()
     places: frozenset[loops.LoopKind] = frozenset()
+    groups: sets.Expr | None = _NONE
+    """How many groups of copies have been closed before; None: that is no quasi-affine expression."""
 
 
 @dataclass(slots=True)
@@ -158,6 +173,7 @@ class _Analysed:
     threads: Geometry
     block: Block = field(init=False)
     touches: list[Touch] = field(default_factory=list)
+    waits: dict[Path, Ending] = field(default_factory=dict)
     together: dict[Path, tuple[loops.Stmt, ...]] = field(default_factory=dict)
     """Path → the statements of a block that all threads run together."""
     around: dict[Path, _Around] = field(default_factory=dict)
@@ -173,7 +189,7 @@ def _analysed(code: BlockCode, sizes: tuple[str, ...], device: set[str]) -> _Ana
     bounds: list[sets.Cond] = []
     for loop in code.blocks:
         bounds += _bounds(loop.var, loop.lo, loop.hi)
-    analysed.block = Block(analysed.touches, params, all_of(*bounds), analysed.threads.threads)
+    analysed.block = Block(analysed.touches, params, all_of(*bounds), analysed.threads.threads, tuple(analysed.waits.values()))
     return analysed
 
 
@@ -186,13 +202,23 @@ class _Collector:
         """Note what stands where all threads are together, and what each of its statements touches."""
         self.analysed.together[path] = body
         self.analysed.around[path] = around
+        groups = around.groups
         for k, stmt in enumerate(body):
-            at = replace(around, time=(*around.time, sets.Int(2 * k + 1)))
+            at = replace(around, time=(*around.time, sets.Int(2 * k + 1)), groups=groups)
+            closed = _closed(stmt)
+            groups = None if groups is None or closed is None else plus(groups, closed)
             match stmt:
                 case loops.For(kind=kind) if kind not in loops.THREADS and _uniform(stmt.lo, stmt.hi):
                     self._reads((stmt.lo, stmt.hi), at)
                     inner = _inside(stmt, at, self.analysed.threads)
-                    self.together(stmt.body, (*path, k), replace(inner, time=(*at.time, sets.Name(stmt.var))))
+                    inner = replace(inner, time=(*at.time, sets.Name(stmt.var)), groups=_so_far(stmt, at.groups))
+                    self.together(stmt.body, (*path, k), inner)
+                case loops.Wait(pending):
+                    if at.groups is not None:
+                        ended = plus(at.groups, sets.Int(-pending))
+                        self.analysed.waits[*path, k] = Ending(at.time, at.variables, all_of(*at.when), ended)
+                case loops.Commit():
+                    pass
                 case loops.If(cond, then, ()) if not any(True for _ in loads_of(cond)) and to_cond(cond) is not None:
                     known = to_cond(cond)
                     assert known is not None
@@ -214,21 +240,60 @@ class _Collector:
                 for block, here in ((then, known), (orelse, None if known is None else sets.Not(known))):
                     for s in block:
                         self._apart(s, around if here is None else replace(around, when=(*around.when, here)))
+            case loops.Commit() | loops.Wait():
+                raise InternalError("barriers", "copies are closed, and waited for, where not all threads of the block come")
+            case loops.Store(buffer, index, _) if stmt.later and around.groups is None:
+                why = f"not supported yet: how many copies into `{buffer}` are under way is no quasi-affine expression"
+                raise InternalError("barriers", why)
             case loops.Store(buffer, index, _):
-                self._reads(children(stmt), around)
+                group = around.groups if stmt.later else None
+                self._reads(children(stmt), around, group)
                 once = [_zero(m, n) for m, n in self.analysed.threads.gaps(around.places)]
-                self._touch(buffer, index, True, replace(around, when=(*around.when, *once)))
+                self._touch(buffer, index, True, replace(around, when=(*around.when, *once)), group)
             case _:
                 self._reads(children(stmt), around)
 
-    def _reads(self, nodes: tuple[loops.Stmt | loops.Expr | loops.Index, ...], around: _Around) -> None:
+    def _reads(self, nodes: tuple[loops.Stmt | loops.Expr | loops.Index, ...], around: _Around, group: sets.Expr | None = None) -> None:
         for load in loads_of(*nodes):
-            self._touch(load.buffer, load.index, False, around)
+            self._touch(load.buffer, load.index, False, around, group)
 
-    def _touch(self, buffer: str, index: tuple[loops.Index, ...], writes: bool, around: _Around) -> None:
+    def _touch(self, buffer: str, index: tuple[loops.Index, ...], writes: bool, around: _Around, group: sets.Expr | None = None) -> None:
         if buffer in self.memory:
             cell = tuple(map(to_expr, index))
-            self.analysed.touches.append(Touch(buffer, cell, writes, around.time, around.variables, all_of(*around.when)))
+            self.analysed.touches.append(Touch(buffer, cell, writes, around.time, around.variables, all_of(*around.when), group))
+
+
+def _closed(stmt: loops.Stmt) -> sets.Expr | None:
+    """Return how many groups of copies `stmt` closes, or None where that is no quasi-affine expression."""
+    match stmt:
+        case loops.Commit():
+            return sets.Int(1)
+        case loops.For(_, lo, hi, body):
+            count, first, last = _closed_by(body), to_expr(lo), to_expr(hi)
+            if count == 0:
+                return sets.Int(0)
+            return None if count is None or first is None or last is None else times(count, maximum((sets.Int(0), minus(last, first))))
+        case loops.If(_, then, orelse):
+            return sets.Int(0) if _closed_by(then) == 0 and _closed_by(orelse) == 0 else None
+        case _:
+            return sets.Int(0)
+
+
+def _closed_by(body: tuple[loops.Stmt, ...]) -> int | None:
+    """Return how many groups of copies `body` closes, where that is a constant."""
+    counts = [linear(count) if (count := _closed(s)) is not None else None for s in body]
+    known = [count.constant for count in counts if count is not None and not count.terms]
+    return sum(known) if len(known) == len(counts) else None
+
+
+def _so_far(loop: loops.For, before: sets.Expr | None) -> sets.Expr | None:
+    """Return how many groups of copies have been closed when an iteration of `loop` begins, `before` of them before the loop."""
+    count, first = _closed_by(loop.body), to_expr(loop.lo)
+    if count == 0:
+        return before
+    if count is None or first is None or before is None:
+        return None
+    return plus(before, times(count, minus(sets.Name(loop.var), first)))
 
 
 def _uniform(*bounds: loops.Index) -> bool:

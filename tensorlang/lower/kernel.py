@@ -109,7 +109,8 @@ def _block(kernel: _Kernel, nodes: tuple[scanned.Node, ...], open_loops: tuple[s
                     extent = _declared_extent(kernel, name) if extent is None else extent
                     if extent is None:
                         raise InternalError("lower", f"the {mark} loop `{name}` has no constant extent")
-                out.append(loops.For(var, to_index(lo, kernel.loop), to_index(hi, kernel.loop), stmts, mark, extent))
+                stages = kernel.plan.staged.get(name, 1)
+                out.append(loops.For(var, to_index(lo, kernel.loop), to_index(hi, kernel.loop), stmts, mark, extent, stages))
     return out
 
 

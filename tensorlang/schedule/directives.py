@@ -11,6 +11,7 @@ from tensorlang.schedule.copies import layout_directive, pack_directive
 from tensorlang.schedule.loops import fuse, lowest, mark_as, order, reverse, shift, skew, split, tile
 from tensorlang.schedule.plan import Change, full
 from tensorlang.schedule.prefetch import prefetch_directive
+from tensorlang.schedule.stages import stages
 from tensorlang.schedule.state import State, loop_of, stage_of
 from tensorlang.schedule.tensorize import tensorize
 from tensorlang.syntax import nodes as syntax
@@ -129,6 +130,7 @@ TABLE: dict[str, Callable[[State, syntax.Directive], None]] = {
     "layout": layout_directive,
     "fold": _fold,
     "prefetch": prefetch_directive,
+    "stages": stages,
     "stream": _stream,
     "flatten": _done,
     "inline": _done,
@@ -139,4 +141,4 @@ TABLE: dict[str, Callable[[State, syntax.Directive], None]] = {
 DIRECTIVES = frozenset(TABLE)
 
 
-LATER = {"cache", "stages", "specialize", "predicate", "raster", "persistent", "split_k", "tail", "assume"}
+LATER = {"cache", "specialize", "predicate", "raster", "persistent", "split_k", "tail", "assume"}

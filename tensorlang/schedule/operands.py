@@ -41,6 +41,7 @@ SHAPES = {
     "layout": "write `layout TENSOR as [DIM, …]`",
     "fold": "write `fold TENSOR at AXIS by COUNT`",
     "rfactor": "write `rfactor BINDER by COUNT`, or `rfactor BINDER to LENGTH` for stretches",
+    "stages": "write `stages LOOP by COUNT`",
     "stream": "write `stream TENSOR, …`",
     "prefetch": "write `prefetch TENSOR at LOOP by DISTANCE`, or `prefetch TENSOR at LOOP by DISTANCE in INNER, …`",
 }

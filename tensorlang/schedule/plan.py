@@ -130,6 +130,8 @@ class Plan:
     depth: Mapping[str, int]
     prefetches: tuple[Prefetch, ...] = ()
     streams: frozenset[str] = frozenset()
+    staged: Mapping[str, int] = field(default_factory=dict)
+    """Loop → how many iterations' copies there are at a time."""
 
 
 def full(stage: str, loop: str) -> str:

@@ -91,6 +91,10 @@ class Schedule:
         """Give the iterations of `loops` to the blocks or threads of a graphics processor: `block.x`, `thread.y`, `warp`, `lane`, …"""
         return self.then(_directive("bind", loops, [("to", [to] if isinstance(to, str) else list(to))]))
 
+    def stages(self, loop: str, by: int) -> Schedule:
+        """Keep what is copied in `loop` for `by` of its iterations at a time: copies run `by - 1` iterations ahead."""
+        return self.then(_directive("stages", [loop], [("by", [by])]))
+
     def stream(self, *tensors: str) -> Schedule:
         """Write tensors past the caches."""
         return self.then(_directive("stream", tensors))

@@ -42,6 +42,8 @@ class State:
     prefetches: list[Prefetch] = field(default_factory=list)
     streams: set[str] = field(default_factory=set)
     """Tensors that are written past the caches."""
+    staged: dict[str, tuple[int, syntax.Directive]] = field(default_factory=dict)
+    """Loop → how many stages its copies have, and who said so."""
     instructions: tuple[Instruction, ...] = ()
     tensorized: list[Request] = field(default_factory=list)
     scop: Scop = field(default_factory=lambda: Scop((), TRUE, (), frozenset(), ()))

@@ -11,6 +11,7 @@ from codegen.dtypes import DTYPES, DType, bf16, f32, f64, i8, i32, u8
 from codegen.errors import InternalError
 from codegen.loops.interp import Value, binary, call, cast, fma, run
 from codegen.loops.parser import parse
+from codegen.loops.printer import show
 from codegen.loops.verify import verify
 
 floats32 = st.floats(width=32)
@@ -220,3 +221,34 @@ def test_arguments_must_fit_the_header() -> None:
     ]:
         with pytest.raises(InternalError):
             run(function, sizes, arrays)
+
+
+COPIES = """\
+func f()(x: f32[4], out y: f32[4]) {
+    alloc s: f32[2] shared
+    s[0] = x[0] later
+    commit
+    for k in 0 .. 4 stages 2 {
+        if index(k) < 3_i64 {
+            s[(k + 1) % 2] = x[k + 1] later
+        }
+        commit
+        wait 1
+        y[k] = s[k % 2]
+    }
+}
+"""
+
+
+def test_copies_land_when_they_are_waited_for() -> None:
+    x, y = np.arange(4, dtype=np.float32), np.zeros(4, np.float32)
+    assert show(parse(COPIES)) == COPIES
+    verify(parse(COPIES))
+    run(parse(COPIES), {}, {"x": x, "y": y})
+    assert y.tolist() == x.tolist()
+
+
+@pytest.mark.parametrize("worse", [COPIES.replace("wait 1", "wait 2"), COPIES.replace("        commit\n", "")])
+def test_a_copy_that_may_not_have_landed_cannot_be_read(worse: str) -> None:
+    with pytest.raises(InternalError, match="written"):
+        run(parse(worse), {}, {"x": np.zeros(4, np.float32), "y": np.zeros(4, np.float32)})

@@ -17,6 +17,7 @@ from polyhedral.schedule import show as show_tree
 from stdlib.library import library
 from tensorlang.check.instantiate import ArgType, instantiate
 from tensorlang.check.module import load_module
+from tensorlang.device.driver import device_loops
 from tensorlang.diagnostics import CompileError, Source
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.directives import DIRECTIVES
@@ -43,7 +44,7 @@ def outputs(document: str) -> list[tuple[str, str, str]]:
                 current = "\n".join((text, *(t for (w, n), t in declared.items() if w in ("tactic", "instruction") or n == name)))
             else:
                 declared[word, name] = text
-        elif kind in ("tree", "loops", "refused"):
+        elif kind in ("tree", "loops", "device", "refused"):
             found.append((kind, text, output(kind, current)))
     return found
 
@@ -59,6 +60,8 @@ def output(kind: str, text: str) -> str:
     found, plan = legal(text)
     for sizes in some_sizes(found.program)[:2]:
         assert_same(found.program, plan, sizes)
+    if kind == "device":
+        return show_loops(device_loops(plan, "kernel").function)
     return show_tree(plan.placed) if kind == "tree" else show_loops(loops(plan))
 
 
@@ -69,7 +72,7 @@ def test_the_page_shows_what_the_compiler_says(update_golden):
         made = iter(found)
 
         def replaced(match: re.Match[str]) -> str:
-            return f"```{match[1]}\n{next(made)[2]}```" if match[1] in ("tree", "loops", "refused") else match[0]
+            return f"```{match[1]}\n{next(made)[2]}```" if match[1] in ("tree", "loops", "device", "refused") else match[0]
 
         DOCUMENT.write_text(BLOCK.sub(replaced, document), "utf-8")
         found = outputs(DOCUMENT.read_text("utf-8"))

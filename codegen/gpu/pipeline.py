@@ -1,0 +1,243 @@
+"""Copies into shared memory that run ahead of the loop that needs them: what `stages n` on a loop asks for.
+
+    for k in 0 .. K stages 2 {               alloc a_s: f32[2, 16, 64] shared
+        alloc a_s: f32[16, 64] shared        a_s[0, …] = a[… 0 …] later
+        a_s[…] = a[… k …]                    commit
+        … a_s[…] …                      →    for k in 0 .. K {
+    }                                            wait 0
+                                                 if k + 1 < K { a_s[(k + 1) % 2, …] = a[… k + 1 …] later }
+                                                 commit
+                                                 … a_s[k % 2, …] …
+                                             }
+
+Each iteration closes one group of copies, so all but the latest n - 2 groups have landed when it needs its own. What the device cannot copy
+by itself, like elements that are converted or go elsewhere one by one, is fetched into registers before the work of an iteration, and
+put in place after it:
+
+    tl_copy …                                if k + 1 < K { a_r[…] = a[… k + 1 …] }
+                                             … a_s[k % 2, …] …
+                                             if k + 1 < K { a_s[(k + 1) % 2, …] = a_r[…] }
+
+Nothing is proven here: `tensorlang.lower.barriers` puts the barriers, and refuses a wait that does not cover what is read after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from math import prod
+
+from codegen.errors import InternalError
+from codegen.gpu.launches import map_blocks
+from codegen.gpu.vectors import copied_at_once
+from codegen.loops.indices import Algebra
+from codegen.loops.nodes import (
+    THREADS,
+    Add,
+    Alloc,
+    Buffer,
+    Commit,
+    Compare,
+    Expr,
+    For,
+    Function,
+    If,
+    Index,
+    IndexValue,
+    Int,
+    Let,
+    Load,
+    Mod,
+    Mul,
+    Stmt,
+    Store,
+    Var,
+    Wait,
+)
+from codegen.loops.simplify import simplify
+from codegen.loops.walk import Fresh, loads, map_expr, map_index, map_stmt, names, stores, substitute, walk
+
+REGISTERS = 64
+"""How many elements a thread keeps of one copy at most, on their way."""
+
+
+def pipelined(function: Function) -> Function:
+    """Return `function` with the copies of its staged loops ahead of them.
+
+    Raises InternalError "not supported yet: …" for a staged loop that copies nothing into shared memory that could run ahead."""
+    if not any(isinstance(n, For) and n.stages > 1 for n in walk(*function.body)):
+        return function
+    scratch = [s.buffer for s in function.body if isinstance(s, Alloc)]
+    device = {b.name: b for b in (*function.params, *scratch)}
+    pass_ = _Pass(Fresh.of(function), device, Algebra.of(dict.fromkeys(function.sizes, (0, None))))
+    return simplify(map_blocks(function, pass_.block))
+
+
+@dataclass(slots=True)
+class _Pass:
+    fresh: Fresh
+    device: Mapping[str, Buffer]
+    algebra: Algebra
+
+    def block(self, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        return tuple(new for s in body for new in self._stmt(s))
+
+    def _stmt(self, s: Stmt) -> tuple[Stmt, ...]:
+        match s:
+            case For():
+                inner = replace(s, body=self.block(s.body))
+                return self._staged(inner) if s.stages > 1 else (inner,)
+            case If(_, then, orelse):
+                return (replace(s, then=self.block(then), orelse=self.block(orelse)),)
+            case _:
+                return (s,)
+
+    def _staged(self, loop: For) -> tuple[Stmt, ...]:
+        copies = _copies(loop)
+        if not copies:
+            why = f"not supported yet: `{loop.var}` has stages, and copies nothing into shared memory that could run ahead of it"
+            raise InternalError("gpu", why)
+        landing = {s.buffer for s in stores(*copies)}
+        homes = {s.buffer.name: s.buffer for s in loop.body if isinstance(s, Alloc) and s.buffer.name in landing}
+        flying = [_later(c, self, homes) for c in copies]
+        rest = tuple(s for s in loop.body if s not in copies and not (isinstance(s, Alloc) and s.buffer.name in landing))
+        allocs = tuple(Alloc(replace(b, shape=(Int(loop.stages), *b.shape))) for b in homes.values())
+        asynchronous = any(f is not None for f in flying)
+        out: list[Stmt] = [*allocs]
+        for ahead in range(loop.stages - 1):
+            at = Add(loop.lo, Int(ahead))
+            first = tuple(self._at(f or c, loop, at, Int(ahead), landing) for c, f in zip(copies, flying, strict=True))
+            out += [_if(Compare("<", IndexValue(at), IndexValue(loop.hi)), first), *([Commit()] if asynchronous else [])]
+        at = Add(Var(loop.var), Int(loop.stages - 1))
+        number = Add(Var(loop.var), Mul(Int(-1), loop.lo))
+        stage = Mod(Add(number, Int(loop.stages - 1)), Int(loop.stages))
+        more = Compare("<", IndexValue(at), IndexValue(loop.hi))
+        body: list[Stmt] = []
+        if asynchronous:
+            begun = tuple(self._at(f, loop, at, stage, landing) for f in flying if f is not None)
+            body += [Wait(loop.stages - 2), _if(more, begun), Commit()]
+        halves = [_Halves(self.fresh, homes).split(c) for c, f in zip(copies, flying, strict=True) if f is None]
+        body += [Alloc(b) for _, _, kept in halves for b in kept]
+        if halves:
+            body.append(_if(more, tuple(self._at(fetch, loop, at, stage, landing) for fetch, _, _ in halves)))
+        body += (self._at(s, loop, Var(loop.var), Mod(number, Int(loop.stages)), landing) for s in rest)
+        if halves:
+            body.append(_if(more, tuple(self._at(put, loop, at, stage, landing) for _, put, _ in halves)))
+        return (*out, replace(loop, body=tuple(body), stages=1))
+
+    def _at(self, s: Stmt, loop: For, at: Index, stage: Index, landing: set[str]) -> Stmt:
+        """Return `s` as iteration `at` runs it, with the buffers in `landing` at `stage`."""
+        moved = s if at == Var(loop.var) else substitute(s, {loop.var: at})
+
+        def index(e: Index) -> Index:
+            return map_index(e, index, expr)
+
+        def expr(e: Expr) -> Expr:
+            match map_expr(e, index, expr):
+                case Load(buffer, place) if buffer in landing:
+                    return Load(buffer, (stage, *place))
+                case other:
+                    return other
+
+        def stmt(inner: Stmt) -> Stmt:
+            match map_stmt(inner, index, expr, stmt):
+                case Store(buffer, place) as store if buffer in landing:
+                    return replace(store, index=(stage, *place))
+                case other:
+                    return other
+
+        return stmt(moved)
+
+
+def _if(cond: Expr, then: tuple[Stmt, ...]) -> Stmt:
+    return If(cond, then)
+
+
+def _copies(loop: For) -> tuple[Stmt, ...]:
+    """Return what stands in `loop` and fills shared memory of an iteration from what no iteration writes."""
+    own = {s.buffer.name for s in loop.body if isinstance(s, Alloc) and s.buffer.space == "shared"}
+    inside = {s.buffer.name for s in loop.body if isinstance(s, Alloc)}
+    written = {s.buffer for s in stores(*loop.body)}
+    bound = {s.name for s in loop.body if isinstance(s, Let)}
+    found: list[Stmt] = []
+    for s in loop.body:
+        targets = {store.buffer for store in stores(s)}
+        read = {load.buffer for load in loads(s)}
+        if not isinstance(s, For | If | Store) or not targets or not targets <= own or read & (written | inside) or names(s) & bound:
+            continue
+        found.append(s)
+    elsewhere = {store.buffer for s in loop.body if s not in found for store in stores(s)}
+    return tuple(s for s in found if not {store.buffer for store in stores(s)} & elsewhere)
+
+
+# ---------------------------------------------------------------- by the device itself
+
+
+def _later(copy: Stmt, pass_: _Pass, homes: Mapping[str, Buffer]) -> Stmt | None:
+    """Return `copy` with its stores marked `later`, or None where the device does not copy like that."""
+    buffers = {**pass_.device, **homes}
+
+    def stmt(s: Stmt, around: tuple[For, ...]) -> Stmt | None:
+        match s:
+            case For():
+                body = [stmt(inner, (*around, s)) for inner in s.body]
+                return None if None in body else replace(s, body=tuple(b for b in body if b is not None))
+            case If(_, then, ()):
+                body = [stmt(inner, around) for inner in then]
+                return None if None in body else replace(s, then=tuple(b for b in body if b is not None))
+            case Store() if copied_at_once(s, around[-1] if around else None, buffers, pass_.algebra):
+                return replace(s, later=True)
+            case _:
+                return None
+
+    return stmt(copy, ())
+
+
+# ---------------------------------------------------------------- through registers
+
+
+@dataclass(slots=True)
+class _Halves:
+    """A copy cut into what fetches its elements and what puts them in place."""
+
+    fresh: Fresh
+    homes: Mapping[str, Buffer]
+    kept: list[Buffer] = field(default_factory=list)
+
+    def split(self, copy: Stmt) -> tuple[Stmt, Stmt, tuple[Buffer, ...]]:
+        """Return both halves, and the registers between them."""
+        fetch, put = self._stmt(copy, ())
+        assert fetch is not None and put is not None, "a copy stores something"
+        return fetch, put, tuple(self.kept)
+
+    def _stmt(self, s: Stmt, around: tuple[For, ...]) -> tuple[Stmt | None, Stmt | None]:
+        match s:
+            case For(kind=kind) if kind in THREADS:
+                return self._both(s, s.body, around)
+            case For(lo=Int(0), extent=int()):
+                loop = s if s.kind in ("unroll", "vector") else replace(s, kind="unroll")
+                return self._both(loop, s.body, (*around, loop))
+            case If(_, then, ()):
+                fetch, put = self._block(then, around)
+                return (replace(s, then=fetch) if fetch else None), (replace(s, then=put) if put else None)
+            case Let():
+                return s, None
+            case Store(buffer, index, value):
+                home = self.homes[buffer]
+                extents = [outer.extent for outer in around if outer.extent is not None]
+                if prod(extents) > REGISTERS:
+                    raise InternalError("gpu", f"not supported yet: {prod(extents)} elements of `{buffer}` a thread, copied in stages")
+                kept = Buffer(self.fresh(f"{buffer}_r"), home.dtype, tuple(Int(e) for e in extents), "registers")
+                self.kept.append(kept)
+                place = tuple(Var(outer.var) for outer in around)
+                return Store(kept.name, place, value), Store(buffer, index, Load(kept.name, place))
+            case _:
+                raise InternalError("gpu", "not supported yet: a copy in stages that is no nest of loops around stores")
+
+    def _both(self, loop: For, body: tuple[Stmt, ...], around: tuple[For, ...]) -> tuple[Stmt | None, Stmt | None]:
+        fetch, put = self._block(body, around)
+        return (replace(loop, body=fetch) if fetch else None), (replace(loop, body=put) if put else None)
+
+    def _block(self, body: tuple[Stmt, ...], around: tuple[For, ...]) -> tuple[tuple[Stmt, ...], tuple[Stmt, ...]]:
+        halves = [self._stmt(s, around) for s in body]
+        return tuple(f for f, _ in halves if f is not None), tuple(p for _, p in halves if p is not None)

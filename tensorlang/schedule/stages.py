@@ -1,0 +1,46 @@
+"""`stages LOOP by N`: what the threads of a block copy in each iteration of a loop runs N - 1 iterations ahead.
+
+for k:                              copy stage 0
+    copy stage k            →       for k:
+    work on stage k                     copy stage k + 1
+                                        work on stage k
+"""
+
+from __future__ import annotations
+
+from polyhedral.model import BLOCKS, THREADS
+from tensorlang.diagnostics import error
+from tensorlang.schedule import operands
+from tensorlang.schedule.state import State, loop_of
+from tensorlang.syntax import nodes as syntax
+
+MOST = 8
+"""How many stages there may be: what a processor can have under way is far less."""
+
+
+def stages(state: State, directive: syntax.Directive) -> None:
+    """Note how many stages a loop has."""
+    (name,) = operands.names(directive, directive.operands)
+    _, loop = loop_of(state, directive, name)
+    count = operands.positive(directive, operands.the(directive, "by"), state.knobs)
+    if count > MOST:
+        operands.bad(directive, f"{count} stages are too many", f"{MOST} at most; two or three are usual")
+    state.staged[loop] = (count, directive)
+
+
+def check_stages(state: State) -> None:
+    """Raise CompileError S0218 where stages are asked for that cannot be: outside of a device's blocks, of loops that are not serial, or
+    of ones that nothing is computed in."""
+    marks = {loop: mark for stage in state.stages.values() for loop, mark in stage.marks.items()}
+    for loop, (count, directive) in state.staged.items():
+        if count == 1:
+            continue
+        if not any(mark in BLOCKS | THREADS for mark in marks.values()):
+            help_ = "`bind` loops to blocks and threads; on a CPU, `prefetch` asks for data ahead of time"
+            raise error("S0218", "stages are for loops that the threads of a block run together", directive.span, help=help_)
+        mark = marks.get(loop, "serial")
+        if mark != "serial":
+            raise error("S0218", f"`{loop}` is marked {mark}: only a serial loop has stages", directive.span)
+        if not any(stage.inside is not None and stage.inside[1] == loop for stage in state.stages.values()):
+            help_ = f"`pack TENSOR at {loop} as […]` first"
+            raise error("S0218", f"nothing is copied at `{loop}`, so there is nothing to run ahead", directive.span, help=help_)

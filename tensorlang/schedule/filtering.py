@@ -3,7 +3,7 @@
 direct      multiply-adds at the rate of the machine
 filtering   fewer of them, in register tiles of the size that its tiles allow; the transformations of every tile; and the transformed
             weights, which may be larger than what the caches deliver in that time: they are read once, or, where no cache keeps them,
-            once for every block of tiles of every image
+            once for every block of tiles of every image; threads that share the columns read a part of them each
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from math import prod
 
 from tensorlang.schedule.machine import Machine
-from tensorlang.schedule.transformed import TRANSFORMATION, blocks
+from tensorlang.schedule.transformed import FAR_BYTES, TRANSFORMATION, blocks
 from tensorlang.tensor.winograd import Convolution
 
 LARGEST = 6
@@ -20,9 +20,6 @@ LARGEST = 6
 
 WORTH = 1.1
 """How many times faster filtering must be."""
-
-FAR_BYTES = 10.0
-"""Bytes per cycle of weights from memory that is no cache of one processor."""
 
 
 def tiles(found: Convolution, machine: Machine) -> tuple[int, ...] | None:
@@ -61,7 +58,7 @@ def _filtered(found: Convolution, outputs: tuple[int, ...], machine: Machine) ->
     weights = found.groups * points * found.channels * columns * element
     kept = weights <= machine.cache_bytes // 2
     turns = 1 if kept else found.batch * prod(-(-n // t) for n, t in zip(counts, best.tiles, strict=True))
-    far = turns * weights / FAR_BYTES if weights > machine.l2_bytes else 0.0
+    far = turns * weights / best.parts / FAR_BYTES if weights > machine.l2_bytes else 0.0
     vectors = -(-found.channels // lanes) + -(-columns // lanes)
     around = images * prod(counts) * vectors * points * TRANSFORMATION / _threads(machine)
     return max(products, far) + around

@@ -173,6 +173,12 @@ class Blocks:
     parts: int = 1
 
 
+FAR_BYTES = 10.0
+"""Bytes per cycle of weights from memory that is no cache of one processor."""
+
+LONGER = 1.05
+"""How many times longer products may take where threads share the columns so that each reads a part of the weights."""
+
 STREAM_BYTES = 40
 """How many bytes of weights arrive per cycle from the second- and third-level cache while the products run."""
 
@@ -191,22 +197,40 @@ def blocks(counts: tuple[int, ...], points: int, channels: int, columns: int, el
     `channels` summed, `columns` computed, elements of `element` bytes.
 
     Where blocks of tiles do not come out even for the threads, every thread may take a part of the columns of all of them: it transforms
-    all tiles itself, and its part of the weights has to stay in the second-level cache for that."""
-    part = points * channels * columns * element // machine.threads
-    shares = (1, machine.threads) if part <= NEAR * machine.l2_bytes else (1,)
-    found = [_blocks(counts, points, channels, columns, element, machine, images, parts) for parts in shares]
-    return min(found, key=lambda b: b.cycles)
+    all tiles itself. Its part of the weights stays in the second-level cache for that, or is read once, for the tiles of a single image."""
+    weights = points * channels * columns * element
+    whole = _blocks(counts, points, channels, columns, element, machine, images, 1)
+    if weights // machine.threads <= NEAR * machine.l2_bytes:
+        parted = _blocks(counts, points, channels, columns, element, machine, images, machine.threads)
+        return min(whole, parted, key=lambda b: b.cycles)
+    if images * prod(counts[:-2]) > 1 or machine.threads == 1:
+        return whole
+    shared = _blocks(counts, points, channels, columns, element, machine, images, machine.threads, one=True)
+    far = weights / FAR_BYTES
+    sooner = max(shared.cycles, far / machine.threads) < 0.98 * max(whole.cycles, far)
+    return shared if sooner and shared.cycles < LONGER * whole.cycles else whole
 
 
 def _blocks(
-    counts: tuple[int, ...], points: int, channels: int, columns: int, element: int, machine: Machine, images: int, parts: int
+    counts: tuple[int, ...],
+    points: int,
+    channels: int,
+    columns: int,
+    element: int,
+    machine: Machine,
+    images: int,
+    parts: int,
+    one: bool = False,
 ) -> Blocks:
+    """Return the best sizes for so many parts; with `one`, of blocks that hold all tiles."""
     lanes = machine.vector_bytes // element
     columns = -(-columns // (parts * lanes)) * lanes if parts > 1 else columns
     best: Blocks | None = None
     for across in _divisors(counts[-1]):
         for down in range(1, (counts[-2] if len(counts) > 1 else 1) + 1):
             tiles = (*(1,) * (len(counts) - 2), down, across)[-len(counts) :]
+            if one and tiles != counts:
+                continue
             found = _registers(tiles, counts, columns, lanes, machine.vector_registers)
             number = images * parts * prod(-(-n // t) for n, t in zip(counts, tiles, strict=True))
             turns = -(-number // machine.threads) / images

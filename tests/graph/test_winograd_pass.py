@@ -73,8 +73,9 @@ def rewritten(graph: Graph) -> list[Kernel]:
         (block(24, 20, 9, 10), 2, 1),
         (block(32, 64, 10, 7, group=2, batch=2), 2, 2),
         (block(16, 16, 12, 12, taps=5), 2, 1),
+        (block(160, 512, 8, 8), 2, 2),
     ],
-    ids=["whole tiles", "rests of tiles, two threads", "rests of vectors", "groups and a batch", "5 x 5"],
+    ids=["whole tiles", "rests of tiles, two threads", "rests of vectors", "groups and a batch", "5 x 5", "columns shared"],
 )
 def test_a_rewritten_convolution_computes_the_same_natively(model: onnx.ModelProto, outputs: int, threads: int) -> None:
     plain, _ = ran(model, None)
@@ -156,3 +157,10 @@ def test_columns_that_threads_share_are_computed_from_tiles_of_their_own() -> No
     [kernel] = rewritten(graph)
     assert blocks((7, 7), 36, 32, 96, 4, Machine(threads=2)).parts == 2 and kernel.program.mode == "fast"
     np.testing.assert_allclose(found, plain, atol=4e-5)
+
+
+def test_threads_share_the_columns_of_one_image_whose_weights_no_cache_of_a_thread_holds() -> None:
+    two = Machine(threads=2)
+    few, many, alone = (blocks((n, n), 16, 512, 512, 4, machine) for n, machine in ((4, two), (28, two), (4, Machine(threads=1))))
+    assert (few.parts, few.tiles) == (2, (4, 4))
+    assert many.parts == alone.parts == blocks((4, 4), 16, 512, 512, 4, two, images=8).parts == 1

@@ -9,8 +9,11 @@ from device_programs import run_model
 from onnx import TensorProto, helper, numpy_helper
 
 import tensorlang as tl
+from codegen.cuda.arch import named
+from stdlib import models
 from stdlib.onnx import Importer
 from tensorlang.device.build import device_model
+from tensorlang.device.machine import machine_code
 
 
 class Network:
@@ -74,3 +77,29 @@ def test_a_model_on_the_emulated_device_equals_the_model_on_the_processor(made):
         found = run_model(device, {"x": x}, seed)
         for name, array in expected.items():
             np.testing.assert_allclose(found[name], array, rtol=1e-4, atol=1e-5)
+
+
+def of_size(name: str, size: int) -> tuple[onnx.ModelProto, str]:
+    """Return a model of the zoo for images of `size` by `size`, and the name of its input."""
+    model = models.load(name)
+    constants = {tensor.name for tensor in model.graph.initializer}
+    (image,) = (value for value in model.graph.input if value.name not in constants)
+    for axis in (2, 3):
+        image.type.tensor_type.shape.dim[axis].dim_value = size
+    del model.graph.value_info[:]
+    for output in model.graph.output:
+        output.type.tensor_type.ClearField("shape")
+    return model, image.name
+
+
+def test_a_network_of_the_zoo_runs_whole_and_is_clean_machine_code() -> None:
+    model, image = of_size("light_squeezenet", 32)
+    x = np.random.default_rng(3).standard_normal((1, 3, 32, 32)).astype(np.float32)
+    expected = tl.compile(model, importers=[Importer()]).run({image: x})
+    device = device_model(Importer().load(model))
+    found = run_model(device, {image: x})
+    for name, array in expected.items():
+        np.testing.assert_allclose(found[name], array, rtol=1e-4, atol=1e-5 * float(np.abs(array).max()))
+    for arch in ("sm_80", "sm_90a", "sm_120"):
+        for code in machine_code([made.launched for made in device.kernels.values()], named(f"cuda:{arch}"), None, 2):
+            assert not any(usage.spills or usage.stack_bytes for usage in code.usage.values())

@@ -1,0 +1,125 @@
+"""The command line for a GPU, on machines that need not have one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock, patch
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from codegen.cuda.errors import Unavailable
+from stdlib.onnx import Importer
+from tensorlang import api, cli
+
+SCALE = "op scale(x: f32[N]) -> (y: f32[N]) { y[i] = 3.0 * x[i] }\n"
+SCHEDULE = "schedule scale for cuda {\n    split i by 64 -> io, ii\n    bind io to block.x\n    bind ii to thread.x\n}\n"
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine without a driver, on which the package is installed."""
+    monkeypatch.setenv("TENSORLANG_CACHE", str(tmp_path_factory.getbasetemp() / "objects"))
+    monkeypatch.setattr(api, "installed_importers", lambda: (Importer(),))
+    gone = Mock(side_effect=Unavailable("there is no CUDA driver", "install one"))
+    monkeypatch.setattr("tensorlang.device.machine._device", gone)
+    monkeypatch.setattr("tensorlang.device.machine._devices", gone)
+
+
+@pytest.fixture
+def operators(tmp_path: Path) -> Path:
+    path = tmp_path / "ops.tl"
+    path.write_text(SCALE + SCHEDULE)
+    return path
+
+
+@pytest.fixture
+def net(tmp_path: Path) -> Path:
+    weight = np.arange(12, dtype=np.float32).reshape(4, 3) / 10
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in (("x", [2, 4]), ("y", [2, 3])))
+    graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "net", [x], [y], [numpy_helper.from_array(weight, "w")])
+    path = tmp_path / "net.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), path)
+    return path
+
+
+def run(capsys: pytest.CaptureFixture[str], *argv: str | Path) -> tuple[int, str, str]:
+    code = cli._guarded([str(a) for a in argv])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+@pytest.mark.parametrize(
+    ("stage", "says"),
+    [
+        ("schedule", "bind ii to thread.x"),
+        ("loops", "thread.x 64"),
+        ("cuda", "TL_KERNEL(64, 0) scale_0(TL_IN(tl_f32) x, TL_OUT(tl_f32) y) {"),
+        ("launches", "scale_0: 3 blocks of 64 threads, 0 bytes shared, "),
+        ("sass", "STG.E"),
+    ],
+)
+def test_every_form_of_an_operator_is_shown(capsys: Any, operators: Path, stage: str, says: str) -> None:
+    code, out, err = run(capsys, "show", operators, "x=f32[150]", "--stage", stage, "--target", "cuda:sm_90a")
+    assert (code, err) == (0, "")
+    assert says in out
+
+
+@pytest.mark.parametrize(
+    ("stage", "says"), [(None, "registers"), ("launches", "registers"), ("graph", "kernel"), ("cuda", "TL_KERNEL"), ("sass", "LDG.E")]
+)
+def test_every_form_of_a_model_is_shown(capsys: Any, net: Path, stage: str | None, says: str) -> None:
+    code, out, err = run(capsys, "show", net, *(["--stage", stage] if stage else []), "--target", "cuda:sm_80")
+    assert (code, err) == (0, "")
+    assert says in out
+
+
+def test_models_and_operators_are_explained(capsys: Any, net: Path, operators: Path) -> None:
+    for arguments, says in (([net], "model `net` for cuda:sm_80: 1 kernels"), ([operators, "x=f32[9]"], "not measured: there is no CUDA")):
+        code, out, err = run(capsys, "explain", *arguments, "--target", "cuda:sm_80")
+        assert (code, err) == (0, "")
+        assert says in out
+
+
+@pytest.mark.parametrize("command", [("run",), ("bench", "--peers", "none"), ("explain", "--measure")], ids=lambda c: c[0])
+def test_without_a_driver_running_is_one_diagnostic(capsys: Any, net: Path, command: tuple[str, ...]) -> None:
+    verb, *options = command
+    code, out, err = run(capsys, verb, net, *(["x=f32[2,4]"] if verb != "explain" else []), *options, "--target", "cuda")
+    assert (code, out) == (1, "")
+    assert err.startswith("error[R0321]: there is no CUDA driver\n") and err.count("error[") == 1
+
+
+def test_an_unknown_architecture_is_one_diagnostic(capsys: Any, net: Path, operators: Path) -> None:
+    for arguments in (["show", net], ["explain", net], ["run", operators, "x=f32[3]"], ["bench", operators, "x=f32[3]"]):
+        code, out, err = run(capsys, *arguments, "--target", "cuda:sm_1")
+        assert (code, out) == (1, "")
+        assert err.startswith("error[C0101]: unknown target `cuda:sm_1`") and err.count("error[") == 1
+
+
+def test_a_missing_compiler_is_one_diagnostic(capsys: Any, net: Path) -> None:
+    gone = Mock(side_effect=Unavailable("NVRTC cannot be loaded", "install `tensorlang[cuda]`"))
+    with patch("tensorlang.device.machine._all_compiled", gone):
+        code, out, _ = run(capsys, "run", net, "x=f32[2,4]", "--target", "cuda", "--json")
+    assert code == 1
+    assert [d["code"] for d in json.loads(out)["diagnostics"]] == ["C0112"]
+
+
+def test_a_missing_disassembler_is_one_diagnostic(capsys: Any, net: Path) -> None:
+    with patch("tensorlang.runtime.device_operator._assembly", Mock(side_effect=Unavailable("there is no `nvdisasm`", "install it"))):
+        code, _, err = run(capsys, "show", net, "--stage", "sass", "--target", "cuda")
+    assert code == 1
+    assert err.startswith("error[C0112]: there is no `nvdisasm`")
+
+
+def test_stages_of_the_other_target_are_refused(capsys: Any, net: Path, operators: Path) -> None:
+    for arguments in ([operators, "x=f32[9]", "--stage", "asm", "--target", "cuda"], [operators, "x=f32[9]", "--stage", "cuda"]):
+        assert "C0212" in run(capsys, "show", *arguments)[2]
+    assert "C0212" in run(capsys, "show", net, "--stage", "llvm", "--target", "cuda")[2]
+
+
+def test_operators_of_the_library_are_not_measured_on_a_device_yet(capsys: Any) -> None:
+    assert "not supported yet" in run(capsys, "bench", "matmul", "a=f32[4,4]", "b=f32[4,4]", "--target", "cuda")[2]

@@ -72,6 +72,8 @@ def _home(buffer: Buffer, rest: tuple[Stmt, ...], block: Geometry, *, inside: bo
     shape = [e.value for e in buffer.shape if isinstance(e, Int)]
     if len(shape) < len(buffer.shape):
         raise InternalError("gpu", f"the extents of `{buffer.name}` inside a block are not constant")
+    if buffer.space == "shared":
+        return buffer, rest
     accesses = list(_accesses(rest, buffer.name, {}))
     cuts = [_cut(axis, extent, accesses, block) for axis, extent in enumerate(shape)]
     kept = [c for c in cuts if c is not None]

@@ -15,9 +15,12 @@ from codegen.gpu.prepare import prepare
 from codegen.gpu.program import Program as Kernels
 from codegen.gpu.render import render
 from codegen.loops.contract import contract
+from codegen.loops.nodes import Alloc, Function
 from codegen.loops.printer import show as show_loops
 from codegen.loops.simplify import simplify
 from codegen.loops.verify import verify
+from codegen.loops.walk import walk
+from tensorlang.diagnostics import error
 from tensorlang.driver import Dump
 from tensorlang.lower.barriers import with_barriers
 from tensorlang.lower.kernel import Lowered, lower
@@ -29,11 +32,30 @@ def device_loops(plan: Plan, symbol: str, dump: Dump | None = None) -> Lowered:
     lowered = lower(plan, symbol)
     function = simplify(lowered.function)
     function = contract(function) if plan.program.mode == "fast" else function
-    function = with_barriers(pipelined(prepare(function)))
+    function = prepare(function)
+    _kept(function, lowered)
+    function = with_barriers(pipelined(function))
     verify(function)
     if dump is not None:
         dump("loops", show_loops(function))
     return replace(lowered, function=function)
+
+
+def _kept(function: Function, lowered: Lowered) -> None:
+    """Raise CompileError S0219 where a buffer is not where the schedule has it."""
+    spaces = {s.buffer.name: s.buffer.space for s in walk(*function.body) if isinstance(s, Alloc)}
+    for buffer, (tensor, cached) in lowered.cached.items():
+        space = spaces.get(buffer, cached.place)
+        if space != cached.place:
+            title = f"`{tensor}` cannot be kept in {cached}: it is in {_SPACES.get(space, space)}"
+            help_ = (
+                "in registers lies what one thread alone touches, at places that unrolled loops number: its subscripts are sums of loops"
+            )
+            help_ += " bound to threads and of unrolled or vector loops, the same at every use"
+            raise error("S0219", title, cached.span, help=help_)
+
+
+_SPACES = {"shared": "shared memory", "stack": "slow memory of each thread", "heap": "the memory of the device"}
 
 
 def device_text(lowered: Lowered, dump: Dump | None = None) -> Kernels:

@@ -29,7 +29,7 @@ from tensorlang.lower.memory import Home, homes, is_flagged, lane_loop
 from tensorlang.lower.names import Names
 from tensorlang.lower.prefetch import to_prefetches
 from tensorlang.lower.value import Point, components, value
-from tensorlang.schedule.plan import Plan
+from tensorlang.schedule.plan import Cached, Plan
 from tensorlang.tensor import affine
 from tensorlang.tensor import nodes as tensor
 from tensorlang.tensor.scop import Accumulator, StatementInfo
@@ -46,6 +46,8 @@ class Lowered:
     function: loops.Function
     params: tuple[str, ...]
     requirements: tuple[Requirement, ...]
+    cached: Mapping[str, tuple[str, Cached]] = field(default_factory=dict)
+    """Buffer → its tensor, and where the schedule says that it is kept."""
 
 
 @dataclass(slots=True)
@@ -80,7 +82,8 @@ def lower(plan: Plan, symbol: str) -> Lowered:
     buffers = tuple(found[p].buffers[0] for p in params)
     written = frozenset(found[r].buffers[0].name for r in plan.program.results)
     sizes = tuple(names.of("size", s) for s in plan.program.sizes)
-    return Lowered(loops.Function(symbol, sizes, buffers, tuple(body), written), params, tuple(kernel.requirements))
+    cached = {b.name: (tensor, plan.cached[tensor]) for tensor, home in found.items() if tensor in plan.cached for b in home.buffers}
+    return Lowered(loops.Function(symbol, sizes, buffers, tuple(body), written), params, tuple(kernel.requirements), cached)
 
 
 # ---------------------------------------------------------------- structure

@@ -97,6 +97,8 @@ def _local(plan: Plan, names: Names, tensor: str, array: str, axes: tuple[str, .
         if last is not None:
             cell.append(cell.pop(last))
         dims, shape = tuple(d for d, _ in cell), tuple(s for _, s in cell)
+    if storage is not None and storage.pad:
+        shape = (*shape[:-1], affine.add(shape[-1], storage.pad))
     if lanes:
         shape = (*shape, affine.to_expr(lanes))
     space, align = _space(plan, array, touching, depth, dims, shape, dtypes, storage is not None)
@@ -237,8 +239,14 @@ def _space(
     stored: bool,
 ) -> tuple[loops.Space, int]:
     extents = [affine.constant(s) for s in shape]
+    cached = plan.cached.get(array)
+    if cached is not None and any(e is None for e in extents):
+        title = f"`{array}` cannot be kept in {cached}: how much of it there is is only known at run time"
+        raise error("S0219", title, cached.span)
     if any(e is None for e in extents):
         return "heap", 64
+    if cached is not None and cached.place == "shared":
+        return "shared", 64
     count = 1
     for extent in extents:
         count *= extent or 0

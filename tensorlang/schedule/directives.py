@@ -7,6 +7,7 @@ from collections.abc import Callable
 from tensorlang.diagnostics import error
 from tensorlang.schedule import operands
 from tensorlang.schedule.bind import bind
+from tensorlang.schedule.cache import cache
 from tensorlang.schedule.copies import layout_directive, pack_directive
 from tensorlang.schedule.loops import fuse, lowest, mark_as, order, reverse, shift, skew, split, tile
 from tensorlang.schedule.plan import Change, full
@@ -127,6 +128,7 @@ TABLE: dict[str, Callable[[State, syntax.Directive], None]] = {
     "root": _root,
     "store_at": _store_at,
     "pack": pack_directive,
+    "cache": cache,
     "layout": layout_directive,
     "fold": _fold,
     "prefetch": prefetch_directive,
@@ -141,4 +143,4 @@ TABLE: dict[str, Callable[[State, syntax.Directive], None]] = {
 DIRECTIVES = frozenset(TABLE)
 
 
-LATER = {"cache", "specialize", "predicate", "raster", "persistent", "split_k", "tail", "assume"}
+LATER = {"specialize", "predicate", "raster", "persistent", "split_k", "tail", "assume"}

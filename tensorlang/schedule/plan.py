@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import product
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name
@@ -92,10 +92,12 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """The layout of a tensor as expressions over its axes with the shape of the block, and the modulus per axis where it is folded."""
+    """The layout of a tensor as expressions over its axes with the shape of the block, and the modulus per axis where it is folded. `pad`:
+    elements after each row, along the last dimension, that nothing is stored in."""
 
     dims: tuple[Affine, ...]
     shape: tuple[Affine, ...]
+    pad: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +119,17 @@ class Prefetch:
 
 
 @dataclass(frozen=True, slots=True)
+class Cached:
+    """Where the blocks of a graphics processor keep a tensor, as the schedule at `span` has it."""
+
+    place: Literal["shared", "registers"]
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
+
+    def __str__(self) -> str:
+        return "shared memory" if self.place == "shared" else self.place
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """A program with every decision made: which points each statement runs at and in which order, and how tensors are stored.
 
@@ -132,6 +145,8 @@ class Plan:
     streams: frozenset[str] = frozenset()
     staged: Mapping[str, int] = field(default_factory=dict)
     """Loop → how many iterations' copies there are at a time."""
+    cached: Mapping[str, Cached] = field(default_factory=dict)
+    """Tensor, or accumulator → where it has to be kept."""
 
 
 def full(stage: str, loop: str) -> str:

@@ -38,6 +38,11 @@ def _pack_rewrite(state: State, directive: syntax.Directive) -> None:
     state.program, state.copies[name] = made
 
 
+def _cache_rewrite(state: State, directive: syntax.Directive) -> None:
+    if operands.phrase(directive, "at") is not None:
+        _pack_rewrite(state, directive)
+
+
 def _rfactor_rewrite(state: State, directive: syntax.Directive) -> None:
     (name,) = operands.names(directive, directive.operands)
     stretches = operands.phrase(directive, "to") is not None
@@ -53,6 +58,7 @@ def _flatten_rewrite(state: State, directive: syntax.Directive) -> None:
 
 
 REWRITES: dict[str, Callable[[State, syntax.Directive], None]] = {
+    "cache": _cache_rewrite,
     "flatten": _flatten_rewrite,
     "inline": _inline,
     "pack": _pack_rewrite,

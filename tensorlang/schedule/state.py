@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from polyhedral.expr import TRUE
 from polyhedral.model import Scop
 from tensorlang.diagnostics import error
-from tensorlang.schedule.plan import Prefetch, Stage, Storage, full
+from tensorlang.schedule.plan import Cached, Prefetch, Stage, Storage, full
 from tensorlang.schedule.schedule import Instruction
 from tensorlang.syntax import nodes as syntax
 from tensorlang.tensor.nodes import Program
@@ -42,6 +42,8 @@ class State:
     prefetches: list[Prefetch] = field(default_factory=list)
     streams: set[str] = field(default_factory=set)
     """Tensors that are written past the caches."""
+    cached: dict[str, Cached] = field(default_factory=dict)
+    """Tensor → where blocks keep it."""
     staged: dict[str, tuple[int, syntax.Directive]] = field(default_factory=dict)
     """Loop → how many stages its copies have, and who said so."""
     instructions: tuple[Instruction, ...] = ()

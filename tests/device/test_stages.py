@@ -14,6 +14,7 @@ from codegen.gpu.pipeline import pipelined
 from codegen.loops import nodes as loops
 from codegen.loops.parser import parse as parse_loops
 from codegen.loops.printer import show
+from codegen.loops.walk import walk
 from tensorlang.check.module import load_module
 from tensorlang.device.driver import device_loops, device_text
 from tensorlang.diagnostics import Source
@@ -56,7 +57,7 @@ def tiled(program: Program, stages: int, tile: int = 16) -> Schedule:
         .tile("c", ("i", "j"), (tile, tile), into=("io", "jo", "ii", "ji"))
         .split("k", 8, ("ko", "ki"))
         .order("io", "jo", "ko", "ii", "ji", "ki")
-        .pack("a", ["k", "i"], at="ko")
+        .cache("a", "shared", ["k", "i"], at="ko", pad=4)
         .pack("b", ["k", "j"], at="ko")
         .stages("ko", by=stages)
         .bind("io", "jo", to=("block.y", "block.x"))
@@ -104,6 +105,14 @@ def test_what_a_copy_pads_with_is_copied_as_zeros_by_the_device():
     )
     assert "tl_copy_async_zfill_4" in device_text(device_loops(proven(program, schedule), "kernel")).text
     assert_emulated(program, schedule, x, w)
+
+
+def test_rows_of_shared_copies_are_padded_and_sums_are_in_registers():
+    program = called("product", normal(32, 32), normal(32, 32), module=OWN)
+    function = function_of(program, tiled(program, 2).cache("c", "registers"))
+    buffers = {s.buffer.name: s.buffer for s in walk(*function.body) if isinstance(s, loops.Alloc)}
+    assert buffers["a_pack"].shape == (loops.Int(2), loops.Int(8), loops.Int(20))
+    assert buffers["c_0_acc"].space == "registers"
 
 
 def test_neighbours_are_copied_sixteen_bytes_at_a_time():

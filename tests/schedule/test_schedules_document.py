@@ -53,7 +53,9 @@ def output(kind: str, text: str) -> str:
     if kind == "refused":
         try:
             refused = written(text, "page.tl")
-            proven(refused.program, refused.schedule)
+            plan = proven(refused.program, refused.schedule)
+            if refused.schedule.target == "cuda":
+                device_loops(plan, "kernel")
         except CompileError as error:
             return f"{error}\n"
         raise AssertionError(f"accepted:\n{text}")

@@ -1,0 +1,90 @@
+"""`cache TENSOR in shared at LOOP as [DIM, …]`: a copy like that of `pack`, with its place in the memories of a graphics processor.
+
+cache a in shared at ko as [k, i] with pad (4)        alloc a_pack: f32[16, 68] shared       for what a block copies in ko
+cache c in registers                                 c's sums are in registers, or the schedule is refused
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Literal
+
+from polyhedral.model import BLOCKS, THREADS, Loop
+from polyhedral.schedule import Schedule as Placed
+from tensorlang.diagnostics import error
+from tensorlang.schedule import operands
+from tensorlang.schedule.copies import pack_directive
+from tensorlang.schedule.plan import Cached
+from tensorlang.schedule.state import State, stage_of
+from tensorlang.syntax import nodes as syntax
+from tensorlang.tensor.scop import Stages
+
+
+def cache(state: State, directive: syntax.Directive) -> None:
+    """Note where a tensor is kept; where a loop is named, it is a copy that the loop's iterations make."""
+    (name,) = operands.names(directive, directive.operands)
+    cached = Cached(_place(directive), directive.span)
+    if operands.phrase(directive, "at") is None:
+        if operands.phrase(directive, "as") is not None or operands.phrase(directive, "with") is not None:
+            operands.bad(directive, "only a copy that is made at a loop has a layout of its own")
+        stage_of(state, directive, name)
+        state.cached[name] = cached
+        return
+    pack_directive(state, directive)
+    copy = state.copies[name]
+    state.cached[copy] = cached
+    _pad(state, directive, copy)
+
+
+def _place(directive: syntax.Directive) -> Literal["shared", "registers"]:
+    match operands.name(directive, operands.the(directive, "in")):
+        case "shared":
+            return "shared"
+        case "registers":
+            return "registers"
+        case other:
+            operands.bad(directive, f"`{other}` is no place")
+
+
+def _pad(state: State, directive: syntax.Directive, copy: str) -> None:
+    """Leave room after each row of the copy, so that neighbours in a column lie in different banks."""
+    if operands.phrase(directive, "with") is None:
+        return
+    storage = state.layouts.get(copy)
+    match operands.the(directive, "with"):
+        case syntax.Apply("pad", (count,)) if storage is not None:
+            more = operands.positive(directive, count, state.knobs)
+            state.layouts[copy] = replace(storage, pad=more)
+        case _:
+            operands.bad(directive, "after `with` it takes `pad (COUNT)`, and a layout after `as` before it")
+
+
+def checked_caches(state: State, placed: Placed, depth: Mapping[str, int], stages: Stages) -> Mapping[str, Cached]:
+    """Return where tensors and accumulators are kept. Raises CompileError S0219 for what no block, or each thread, has of its own."""
+    out: dict[str, Cached] = {}
+    for name, cached in state.cached.items():
+        definition = next(d for d in state.program.definitions if any(t.name == name for t in d.tensors))
+        sums = [a.name for (primary, _), accs in stages.accumulators.items() if primary == definition.tensors[0].name for a in accs]
+        kept = [n for n in (name, *sums) if n in depth and (n != name or name not in state.program.results)]
+        if name in state.program.results and not sums:
+            raise error("S0219", f"`{name}` is a result: the caller keeps it", cached.span)
+        for array in kept:
+            marks = [loop.mark for loop in _around(placed, array)[: depth[array]]]
+            if not any(mark in BLOCKS for mark in marks):
+                help_ = "bind loops around every use of it to blocks"
+                raise error("S0219", f"`{array}` cannot be kept in {cached}: no block has one of its own", cached.span, help=help_)
+            if cached.place == "shared" and any(mark in THREADS for mark in marks):
+                help_ = "make the copy at a loop that the threads of a block run together"
+                raise error("S0219", f"`{array}` cannot be shared: each thread has one of its own", cached.span, help=help_)
+            out[array] = cached
+    return out
+
+
+def _around(placed: Placed, array: str) -> tuple[Loop, ...]:
+    """Return the loops around the first access of `array`."""
+    for name, place in placed.places.items():
+        statement = placed.statements[placed.nests[name].statement]
+        if any(a.tensor == array for a in (statement.write, *statement.reads)):
+            return place.loops
+    return ()

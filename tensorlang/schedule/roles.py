@@ -33,7 +33,7 @@ compute at a time, else 0. Where sums are to run along k in vectors, `k.block` i
 and `i.block` and `j.block` are the sides of the register tile.
 Between transformations `h.tile` and `w.tile` are the sides of a tile of y and `h.block`, `w.block` those of a block of tiles that is
 transformed at once, `f.block` how many channels of y a thread computes from it; `i.block`, `j.block` and `m.vectors` are the sides of
-the register tile. `p.padded`: whether there are any p.
+the register tile. `p.padded`: whether there are any p; `y.gathered`: whether what a vector is computed from lies where data say.
 """
 
 from __future__ import annotations
@@ -176,8 +176,9 @@ def _bytes(d: Deriver, names: Loops) -> int:
 
 def asked(role: sx.Role) -> dict[str, tuple[int, ...] | None]:
     """Return what guards of a role's schedule may ask for, with no values."""
-    facts = ("bytes", "reuse", "unit", "pack", "stored", "padded", "block", "group", "rows", "depth", "vectors", "tiles", "ahead", "across")
-    of_tensors = [f"{t.removesuffix('..')}.{fact}" for t in role.groups[0] for fact in facts]
+    whether = ("unit", "pack", "stored", "padded", "gathered", "ahead", "across")
+    counts = ("bytes", "reuse", "block", "group", "rows", "depth", "vectors", "tiles")
+    of_tensors = [f"{t.removesuffix('..')}.{fact}" for t in role.groups[0] for fact in (*whether, *counts)]
     of_loops = [f"{g.removesuffix('..')}.{fact}" for g in role.groups[1] for fact in ("extent", "tile", "block")]
     plain = ("lanes", "registers", "threads", "cache", "together", "partial")
     return {**dict.fromkeys((*plain, *of_tensors, *of_loops)), **{g.removesuffix(".."): () for g in role.groups[1]}}
@@ -331,7 +332,8 @@ def _pointwise(d: Deriver, cluster: Cluster) -> Shape | None:
     others = tuple(a for a in definition.axes if a != axis)
     binders = _binders(definition)
     if gathers or (extent is not None and extent < 2):
-        return Shape(((own,), ()), (_full(own, definition.axes), (), _full(own, binders), *((),) * 4), lanes, ({}, {"padded": False}, {}))
+        one_by_one = (_full(own, definition.axes), (), _full(own, binders), *((),) * 4)
+        return Shape(((own,), ()), one_by_one, lanes, ({"gathered": False}, {"padded": False}, {}))
     at = definition.axes.index(axis)
     before, after = (others, ()) if block is None else (definition.axes[:at], definition.axes[at + 1 :])
     crossing = crossing_axis(d, definition, axis)
@@ -348,7 +350,7 @@ def _pointwise(d: Deriver, cluster: Cluster) -> Shape | None:
         (row,) if row in after else (),
     )
     padded = _padded(d, definition) if binders else ()
-    facts: tuple[Mapping[str, int | bool], ...] = ({}, {"padded": bool(padded)}, {})
+    facts: tuple[Mapping[str, int | bool], ...] = ({"gathered": bool(slots)}, {"padded": bool(padded)}, {})
     return Shape(((own,), padded), tuple(_full(own, tuple(n for n in c if n)) for c in classes), lanes, facts, together=together)
 
 

@@ -152,3 +152,11 @@ def test_rows_that_are_gathered_are_copied_in_vectors() -> None:
     np.testing.assert_array_equal(ops.gather(x, at), x[at])
     loops = ops.gather.explain(x, at)
     assert "y_jv in 0 .. 16 vector 16" in loops and "y_xi" not in loops
+
+
+@pytest.mark.parametrize("width", [64, 100, 768])
+def test_wide_rows_that_are_gathered_are_copied_in_several_vectors_at_a_time(width: int) -> None:
+    ops = operators("op gather(x: f32[V, D], at: i64[N]) -> (y: f32[N, D]) { y[n, d] = 2 * x[at[n], d] }\n", roles())
+    x, at = random(50, width), np.array([49, 0, 7, 7, 12, 3, 1, 1, 30], np.int64)
+    np.testing.assert_array_equal(ops.gather(x, at), 2 * x[at])
+    assert "unroll y.ju" in ops.gather.explain(x, at)

@@ -51,14 +51,16 @@ class DeviceTools:
     """The name that the architecture was asked for by."""
     _device: list[Any] = field(default_factory=list, repr=False, compare=False)
     """The device, once it was looked for."""
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def opened(self) -> Any:
         """Return the device (`codegen.cuda.device.Device`) on which all that was compiled with these tools runs. Raises RunError R0321."""
-        if not self._device:
-            try:
-                self._device.append(opened())
-            except CompileError as problem:
-                raise _nothing_to_run_on(problem) from None
+        with self._lock:
+            if not self._device:
+                try:
+                    self._device.append(opened())
+                except CompileError as problem:
+                    raise _nothing_to_run_on(problem) from None
         self._device[0].use()
         return self._device[0]
 

@@ -61,7 +61,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
     return made
 
 
-def network(path: Path) -> Path:
+def network(path: Path, rows: int | str = 5) -> Path:
     """Write a small network, two products with an activation and a softmax of the rest, and return where it is."""
     rng = np.random.default_rng(5)
     weights = [numpy_helper.from_array(rng.standard_normal(s).astype(np.float32), n) for n, s in (("w", (12, 20)), ("v", (20, 7)))]
@@ -71,7 +71,7 @@ def network(path: Path) -> Path:
         helper.make_node("MatMul", ["b", "v"], ["c"], name="second"),
         helper.make_node("Softmax", ["c"], ["y"], name="chances", axis=1),
     ]
-    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in (("x", (5, 12)), ("y", (5, 7))))
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in (("x", (rows, 12)), ("y", (rows, 7))))
     graph = helper.make_graph(nodes, "net", [x], [y], weights)
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
     return path
@@ -147,6 +147,18 @@ def _aligned(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     result = block[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
     result[...] = array
     return result
+
+
+def test_a_model_of_open_shapes_is_compiled_for_each_that_it_meets(tmp_path: Path, fake: FakeCuda) -> None:
+    path = network(tmp_path / "net.onnx", "rows")
+    model = compiled(path)
+    with pytest.raises(tl.RunError, match="O011"):
+        model.explain()
+    for rows in (3, 5):
+        known = tl.compile(path, target="cuda:sm_90a", shapes={"x": (rows, 12)}, importers=[Importer()])
+        fake.kernels = emulated(known.built.model)
+        np.testing.assert_allclose(model.run({"x": X[:rows]})["y"].sum(axis=1), np.ones(rows), rtol=1e-5)
+    assert model.outputs[0].shape == (5, 7)
 
 
 def test_operators_run_under_the_schedules_that_the_file_states_for_the_device(fake: FakeCuda) -> None:

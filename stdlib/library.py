@@ -35,8 +35,9 @@ def sources() -> tuple[Source, ...]:
 
 
 def _roles() -> tuple[Source, ...]:
-    roles = Source("stdlib/schedules/roles.tl", (files("stdlib") / "schedules" / "roles.tl").read_text("utf-8"))
-    return (roles, *_files("instructions"))
+    roles = [f"schedules/{name}.tl" for name in ("roles", "cuda")]
+    sources = (Source(f"stdlib/{name}", (files("stdlib") / name).read_text("utf-8")) for name in roles)
+    return (*sources, *_files("instructions"))
 
 
 def _files(folder: str) -> tuple[Source, ...]:

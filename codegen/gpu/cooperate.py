@@ -30,6 +30,7 @@ from codegen.loops.nodes import (
     IndexValue,
     Int,
     Load,
+    Min,
     Mod,
     Mul,
     Stmt,
@@ -37,7 +38,7 @@ from codegen.loops.nodes import (
     Var,
 )
 from codegen.loops.verify import is_reduction
-from codegen.loops.walk import Fresh, free_vars, loads, substitute, walk
+from codegen.loops.walk import Fresh, loads, substitute, walk
 
 UNROLLED = 16
 """Rounds of a copy that are written out; more of them stay a loop."""
@@ -96,14 +97,22 @@ def _extent(loop: For) -> int | None:
 
 
 def _once(store: Store, loops: list[For]) -> bool:
-    """Tell whether every iteration stores to a cell of its own: each loop has a subscript that it alone decides."""
-    for loop in loops:
-        forms = [affine(e) for e in store.index if loop.var in free_vars(e)]
-        others = {other.var for other in loops if other is not loop}
-        alone = [f for e, f in zip((e for e in store.index if loop.var in free_vars(e)), forms, strict=True) if not others & free_vars(e)]
-        if not any(f is not None and f[0].get(Var(loop.var)) for f in alone):
-            return False
-    return True
+    """Tell whether every iteration stores to a cell of its own: each loop is told by a subscript, like a digit by a number."""
+    told: set[str] = set()
+    extents = {loop.var: _extent(loop) for loop in loops}
+    for e in store.index:
+        form = affine(e)
+        if form is not None:
+            terms = [(scale, atom.name) for atom, scale in form[0].items() if isinstance(atom, Var)]
+            reached = 0
+            for scale, name in sorted(terms):
+                extent = extents.get(name)
+                if extent is None or scale <= reached or len(terms) < len(form[0]):
+                    break
+                reached += scale * (extent - 1)
+            else:
+                told |= {name for _, name in terms}
+    return {loop.var for loop in loops} <= told
 
 
 def _shared_out(nest: _Nest, block: Geometry, device: Mapping[str, Buffer], fresh: Fresh) -> Stmt:
@@ -126,16 +135,31 @@ def _shared_out(nest: _Nest, block: Geometry, device: Mapping[str, Buffer], fres
     if lanes > 1:
         where[last] = Add(Mul(Int(lanes), where[last]), Var(v))
     body = tuple(substitute(s, where) for s in nest.body)
-    for loop, extent in zip(loops, extents, strict=True):
-        if loop.hi != Int(extent):
-            body = (If(_below(where[loop.var], substitute(loop.hi, where)), body),)
+    guards = [
+        (loop, _below(where[loop.var], substitute(loop.hi, where))) for loop, e in zip(loops, extents, strict=True) if loop.hi != Int(e)
+    ]
+    whole = [substitute(cond, {v: Int(0)}) for loop, cond in guards if loop is not loops[-1] or _is_multiple(loop.hi, lanes)]
+    for cond in (cond for loop, cond in guards if loop is loops[-1] and not _is_multiple(loop.hi, lanes)):
+        body = (If(cond, body),)
     stmt: tuple[Stmt, ...] = (For(v, Int(0), Int(lanes), body, "vector", lanes),) if lanes > 1 else body
+    for cond in whole:
+        stmt = (If(cond, stmt),)
     if count % block.threads:
         stmt = (If(_below(number, Int(count)), stmt),)
     shared: Stmt = For(t, Int(0), Int(block.threads), stmt, "thread", block.threads)
     if rounds == 1:
         return shared
     return For(u, Int(0), Int(rounds), (shared,), "unroll" if rounds <= UNROLLED else "serial", rounds)
+
+
+def _is_multiple(bound: Index, of: int) -> bool:
+    """Tell whether vectors of so many are all inside of a bound or all outside."""
+    match bound:
+        case Min(a, b):
+            return _is_multiple(a, of) and _is_multiple(b, of)
+        case _:
+            form = affine(bound)
+            return form is not None and all(n % of == 0 for n in (form[1], *form[0].values()))
 
 
 def _below(index: Index, bound: Index) -> Expr:

@@ -7,7 +7,7 @@ from codegen.gpu.cooperate import cooperate
 from codegen.gpu.geometry import geometry
 from codegen.gpu.launches import gathered, map_blocks
 from codegen.gpu.private import placed
-from codegen.gpu.reduce import trees
+from codegen.gpu.reduce import trees, whole_teams
 from codegen.loops.nodes import Alloc, Function, Stmt
 from codegen.loops.simplify import simplify
 from codegen.loops.walk import Fresh
@@ -22,6 +22,7 @@ def prepare(function: Function) -> Function:
     device = {p.name: p for p in function.params} | {s.buffer.name: s.buffer for s in function.body if isinstance(s, Alloc)}
 
     def block(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        body = whole_teams(body)
         threads = geometry(body)
         body = trees(body, threads, device, fresh)
         return cooperate(placed(body, threads), threads, device, fresh)

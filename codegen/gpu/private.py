@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from codegen.errors import InternalError
-from codegen.gpu.geometry import Geometry
+from codegen.gpu.geometry import WARP, Geometry
 from codegen.loops.indices import affine
 from codegen.loops.nodes import THREADS, Add, Alloc, Buffer, Expr, For, If, Index, Int, Load, LoopKind, Mul, Stmt, Store, Var
 from codegen.loops.walk import children, map_expr, map_index, map_stmt
@@ -130,13 +130,24 @@ def _cut(axis: int, extent: int, accesses: list[_Access], block: Geometry) -> _D
                 return None
             if loop.kind in THREADS:
                 terms.append((loop.kind, scale, block.span(loop.kind) if loop.extent is None else loop.extent))
-        found.add(tuple(sorted(terms, key=lambda t: -t[1])))
+        found.add(_alike(tuple(sorted(terms, key=lambda t: -t[1])), block))
     if len({tuple((place, scale) for place, scale, _ in terms) for terms in found}) > 1:
         return None
     cut = _digits(max(found, key=_spans, default=()), extent)
     if cut is None or any(_local(access, axis, cut) is None for access in accesses):
         return None
     return cut
+
+
+def _alike(terms: tuple[tuple[LoopKind, int, int], ...], block: Geometry) -> tuple[tuple[LoopKind, int, int], ...]:
+    """Return terms that are the number of the thread as such, however they are written."""
+    match terms:
+        case (("warp", high, warps), ("lane", low, lanes)) if high == WARP * low and lanes == WARP:
+            return (("thread", low, warps * lanes),)
+        case (("thread.x", scale, extent),) if block.span("thread.x") == block.threads:
+            return (("thread", scale, extent),)
+        case _:
+            return terms
 
 
 def _spans(terms: tuple[tuple[LoopKind, int, int], ...]) -> list[int]:

@@ -2,6 +2,13 @@
 
     for l in 0 .. 32 lane { acc[] = acc[] + part[] }        five exchanges between lanes
 
+What a thread has to combine by itself it combines first:
+
+    for l lane { for k { acc[] = acc[] + x } }         →     alloc own: f32[32]
+                                                            for l lane { own[l] = 0 }
+                                                            for l lane { for k { own[l] = own[l] + x } }
+                                                            for l lane { acc[] = acc[] + own[l] }
+
 Over more threads than a warp has it takes two trees and shared memory between them:
 
     for t in 0 .. 256 thread { acc[] = acc[] + x }    →     alloc within: f32[8];  alloc across: f32[8]
@@ -45,7 +52,7 @@ from codegen.loops.nodes import (
 )
 from codegen.loops.printer import show_stmt
 from codegen.loops.verify import is_reduction
-from codegen.loops.walk import Fresh, free_vars, stores, substitute
+from codegen.loops.walk import Fresh, free_vars, map_expr, map_stmt, stores, substitute, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,18 +100,65 @@ def _width(loop: For, block: Geometry) -> int:
     return span if span < WARP and span & (span - 1) == 0 else 0
 
 
-def _meeting(loop: For, outside: Mapping[str, Buffer]) -> tuple[Store, Expr | None] | None:
-    """Return the store in which the threads of `loop` meet, and the condition under which they do."""
-    meets = [s for s in stores(*loop.body) if s.buffer in outside and loop.var not in free_vars(*s.index) and is_reduction(s)]
+def _meets(loop: For, outside: Mapping[str, Buffer]) -> Store | None:
+    """Return a store in which the threads of `loop` meet."""
+    return next((s for s in stores(*loop.body) if s.buffer in outside and loop.var not in free_vars(*s.index) and is_reduction(s)), None)
+
+
+def _meeting(loop: For) -> tuple[Store, Expr | None] | None:
+    """Return the store that is all that `loop` does, and the condition under which it does."""
     match loop.body:
-        case _ if not meets:
-            return None
         case (Store() as store,):
             return store, None
         case (If(cond, (Store() as store,), ()),):
             return store, cond
         case _:
-            raise InternalError("gpu", f"`{show_stmt(meets[0])}` beside other statements of a loop over threads is not supported yet")
+            return None
+
+
+def _parts_first(loop: For, meets: Store, outside: Mapping[str, Buffer], fresh: Fresh) -> tuple[Stmt, ...]:
+    """Return `loop` with everything that one thread has to combine combined by itself first."""
+    inner = frozenset(s.var for s in walk(*loop.body) if isinstance(s, For))
+    if list(stores(*loop.body)) != [meets] or inner & free_vars(*meets.index) or loop.lo != Int(0) or loop.extent is None:
+        raise InternalError("gpu", f"`{show_stmt(meets)}` beside other statements of a loop over threads is not supported yet")
+    dtype = outside[meets.buffer].dtype
+    op, _ = _parts(meets)
+    own, first, last = Buffer(fresh("own"), dtype, (Int(loop.extent),), "heap", 16), fresh(loop.var), fresh(loop.var)
+    identity = Const(identity_of(op, dtype), dtype)
+    here = Store(own.name, (Var(loop.var),), _with_operand(meets, Load(own.name, (Var(loop.var),))))
+    return (
+        Alloc(own),
+        replace(loop, var=first, body=(Store(own.name, (Var(first),), identity),)),
+        replace(loop, body=tuple(_replaced(s, meets, here) for s in loop.body)),
+        replace(loop, var=last, body=(replace(meets, value=_apply(op, Load(meets.buffer, meets.index), Load(own.name, (Var(last),)))),)),
+    )
+
+
+def _with_operand(store: Store, other: Load) -> Expr:
+    """Return what `store` stores with `other` in place of the element that it changes."""
+    here = Load(store.buffer, store.index)
+
+    def swap(e: Expr) -> Expr:
+        return other if e == here else map_expr(e, lambda index: index, swap)
+
+    return swap(store.value)
+
+
+def _replaced(s: Stmt, old: Store, new: Store) -> Stmt:
+    return new if s == old else map_stmt(s, lambda index: index, lambda e: e, lambda inner: _replaced(inner, old, new))
+
+
+def whole_teams(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    """Return `body` with reductions over thread.x on a power of two of threads, so that they can be trees within warps."""
+    return tuple(_whole(s) for s in body)
+
+
+def _whole(s: Stmt) -> Stmt:
+    match s:
+        case For(kind="thread.x", extent=int(extent)) if extent < WARP and any(is_reduction(x) for x in stores(*s.body)):
+            return replace(s, extent=1 << (extent - 1).bit_length(), body=whole_teams(s.body))
+        case _:
+            return map_stmt(s, lambda index: index, lambda e: e, _whole)
 
 
 def trees(body: tuple[Stmt, ...], block: Geometry, outside: Mapping[str, Buffer], fresh: Fresh) -> tuple[Stmt, ...]:
@@ -112,9 +166,14 @@ def trees(body: tuple[Stmt, ...], block: Geometry, outside: Mapping[str, Buffer]
     out: list[Stmt] = []
     for stmt in body:
         match stmt:
-            case For() if stmt.kind in THREADS and (found := _meeting(stmt, outside)) is not None:
-                fitting = (_marked(stmt, *found),) if fits(stmt, block) else _in_two(stmt, block, outside, fresh)
-                out += fitting
+            case For() if stmt.kind in THREADS and (meets := _meets(stmt, outside)) is not None:
+                found = _meeting(stmt)
+                if found is None:
+                    out += trees(_parts_first(stmt, meets, outside, fresh), block, outside, fresh)
+                elif fits(stmt, block):
+                    out.append(_marked(stmt, *found))
+                else:
+                    out += _in_two(stmt, *found, block, outside, fresh)
             case For():
                 out.append(replace(stmt, body=trees(stmt.body, block, outside, fresh)))
             case If(_, then, orelse):
@@ -133,10 +192,7 @@ def _marked(loop: For, store: Store, cond: Expr | None) -> For:
     return replace(loop, body=(across,) if cond is None else (If(cond, (across,)),))
 
 
-def _in_two(loop: For, block: Geometry, outside: Mapping[str, Buffer], fresh: Fresh) -> list[Stmt]:
-    found = _meeting(loop, outside)
-    assert found is not None
-    store, cond = found
+def _in_two(loop: For, store: Store, cond: Expr | None, block: Geometry, outside: Mapping[str, Buffer], fresh: Fresh) -> list[Stmt]:
     if (block.digit(loop.kind).stride, block.span(loop.kind)) != (1, block.threads) or loop.extent is None or loop.extent > WARP * WARP:
         raise InternalError("gpu", f"a reduction over {loop.extent} threads along {loop.kind} is not supported yet")
     op, value = _parts(store)

@@ -198,8 +198,13 @@ def _stmt(kernel: _Kernel, stmt: Stmt, scope: _Scope) -> _Scope:
     match stmt:
         case For(kind=kind) if kind in THREADS:
             _over_threads(kernel, stmt, scope)
-        case For(kind="vector", extent=int(lanes)) if (n := width(stmt, lanes, p, scope.buffers)) > 1:
+        case For(kind="vector" | "unroll", extent=int(lanes)) if (n := width(stmt, lanes, p, scope.buffers)) > 1:
             _vector(kernel, stmt, n, scope)
+        case For(kind="vector", extent=int(lanes)) if (n := width(whole := replace(stmt, hi=Int(lanes)), lanes, p, scope.buffers)) > 1:
+            with kernel.braces(f"if ({p.index(stmt.hi, 8)} >= {lanes})"):
+                _vector(kernel, whole, n, scope)
+            with kernel.braces("else"):
+                _loop(kernel, stmt, scope)
         case For():
             _loop(kernel, stmt, scope)
         case Store():

@@ -19,10 +19,18 @@ def width(loop: For, lanes: int, p: Printer, buffers: Mapping[str, Buffer]) -> i
     """Return how many neighbours an access of `loop` takes at once; 1: there is none."""
     if loop.lo != Int(0) or p.algebra.simplify(loop.hi) != Int(lanes) or not all(isinstance(s, Store | Let) for s in loop.body):
         return 1
+    if loop.kind == "unroll" and not _apart(loop, buffers):
+        return 1
     groups = [[(buffers[n.buffer], n.index)] for n in loads(*(s for s in loop.body if not _is_later(s))) if n.buffer in buffers]
     groups += [[(buffers[s.buffer], s.index)] for s in loop.body if isinstance(s, Store) and not s.later]
     groups += [_ends(s, buffers) for s in loop.body if isinstance(s, Store) and s.later]
     return max((_together(accesses, loop, lanes, p.algebra) for accesses in groups), default=1)
+
+
+def _apart(loop: For, buffers: Mapping[str, Buffer]) -> bool:
+    """Tell whether no iteration reads memory that another writes, so that what all of them read can be read first."""
+    written = {s.buffer for s in loop.body if isinstance(s, Store)}
+    return not any(load.buffer in written and buffers[load.buffer].space not in ("registers", "stack") for load in loads(*loop.body))
 
 
 def _is_later(s: Stmt) -> bool:

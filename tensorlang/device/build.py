@@ -17,7 +17,7 @@ from typing import TypeAlias
 from codegen.gpu.program import Program as Launched
 from codegen.store import Cache, key_of
 from tensorlang.artifact import Requirement
-from tensorlang.device.driver import device_loops, device_text
+from tensorlang.device.driver import device_loops, device_text, plan_for_device
 from tensorlang.digest import compiler_digest
 from tensorlang.driver import Dump, Rules
 from tensorlang.graph.nodes import Graph, Kernel, Value
@@ -25,12 +25,7 @@ from tensorlang.graph.pipeline import optimise
 from tensorlang.graph.plan import Plan, planned
 from tensorlang.graph.programs import program_key
 from tensorlang.graph.verify import result_tensors
-from tensorlang.schedule.check import proven
-from tensorlang.schedule.derive_device import derive_device
-from tensorlang.schedule.machine import Machine
-from tensorlang.schedule.plan import Plan as Scheduled
 from tensorlang.schedule.schedule import Schedule
-from tensorlang.schedule.select import search
 from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.walk import caller_shape
 
@@ -86,28 +81,12 @@ def device_kernel(
 ) -> DeviceKernel:
     """Return `program` under `schedule`, or one that `rules` choose, or a derived one. Raises CompileError when the schedule cannot be read
     or is refused."""
-    plan, chosen, origin, tried = _planned(program, schedule, rules)
+    scheduled = plan_for_device(program, schedule, rules)
     if dump is not None:
-        dump("schedule", str(chosen))
-    lowered = device_loops(plan, name, dump)
+        dump("schedule", str(scheduled.schedule))
+    lowered = device_loops(scheduled.plan, name, dump)
     launched = device_text(lowered, dump)
-    return DeviceKernel(launched, lowered.requirements, str(chosen), origin, tried)
-
-
-def _planned(program: Program, schedule: Schedule | None, rules: Rules | None) -> tuple[Scheduled, Schedule, str, tuple[str, ...]]:
-    """Return a proven plan, its schedule, where that is from, and what was not taken."""
-    if schedule is not None:
-        return proven(program, schedule), schedule, "given", ()
-    tried: tuple[str, ...] = ()
-    if rules is not None:
-        named = (rules.module, rules.operator, program, rules.attrs, rules.target)
-        found = search(*named, Machine(), sizes=rules.sizes, knobs=rules.knobs, at=rules.at)
-        tried = tuple(str(t) for t in found.tried)
-        if found.chosen is not None:
-            chosen = found.chosen.schedule
-            return found.chosen.plan or proven(program, chosen), chosen, found.chosen.origin, tried
-    derived = derive_device(program)
-    return proven(program, derived), derived, "derived", tried
+    return DeviceKernel(launched, lowered.requirements, str(scheduled.schedule), scheduled.origin, scheduled.tried)
 
 
 def device_graph(loaded: Graph) -> Graph:

@@ -1,12 +1,14 @@
 """The pipeline of one kernel for a graphics processor.
 
-    plan ─lower→ loops ─simplify→ loops ─prepare, pipelined→ loops ─barriers→ loops ─render→ C text
+    program ─given, chosen by rules or derived→ plan ─lower→ loops
+    loops ─simplify→ loops ─prepare, pipelined→ loops ─barriers→ loops ─render→ C text
 
 What is proven is the same as for a processor, and by the same means; barriers are proven on the loops as they are written out.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from codegen.gpu.launches import launches
@@ -21,10 +23,39 @@ from codegen.loops.simplify import simplify
 from codegen.loops.verify import verify
 from codegen.loops.walk import walk
 from tensorlang.diagnostics import error
-from tensorlang.driver import Dump
+from tensorlang.driver import Dump, Rules, Scheduled
 from tensorlang.lower.barriers import with_barriers
 from tensorlang.lower.kernel import Lowered, lower
+from tensorlang.schedule.check import proven
+from tensorlang.schedule.derive_device import derive_device
+from tensorlang.schedule.machine import Device
 from tensorlang.schedule.plan import Plan
+from tensorlang.schedule.schedule import Schedule
+from tensorlang.schedule.select import search
+from tensorlang.tensor.nodes import Program
+
+TARGET = "cuda"
+"""What schedules for devices are `for`."""
+
+
+def plan_for_device(
+    program: Program, schedule: Schedule | None = None, rules: Rules | None = None, knobs: Mapping[str, int] | None = None
+) -> Scheduled:
+    """Return the proven plan of `schedule`, or of the one that `rules` choose for a device, or of a derived one.
+
+    Raises CompileError when the schedule cannot be read or is refused."""
+    if schedule is not None:
+        return Scheduled(schedule, proven(program, schedule, knobs=knobs), "given")
+    tried: tuple[str, ...] = ()
+    if rules is not None:
+        module, at = rules.module, rules.at
+        found = search(module, rules.operator, program, rules.attrs, TARGET, Device(), sizes=rules.sizes, knobs=rules.knobs, at=at)
+        tried, chosen = tuple(map(str, found.tried)), found.chosen
+        if chosen is not None:
+            plan = chosen.plan if chosen.plan is not None else proven(program, chosen.schedule)
+            return Scheduled(chosen.schedule, plan, chosen.origin, tried)
+    derived = derive_device(program)
+    return Scheduled(derived, proven(program, derived), "derived", tried)
 
 
 def device_loops(plan: Plan, symbol: str, dump: Dump | None = None) -> Lowered:

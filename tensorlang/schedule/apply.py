@@ -62,7 +62,7 @@ def _directed(
     program: Program, schedule: Schedule, layouts: Mapping[str, Storage] | None, knobs: Mapping[str, int] | None
 ) -> tuple[State, Stages]:
     """Return the state after every directive, and the statements it is about."""
-    state = State(lift(program), knobs or {}, kept=frozenset(layouts or {}), instructions=schedule.instructions)
+    state = State(lift(program), knobs or {}, kept=frozenset(layouts or {}), instructions=schedule.instructions, target=schedule.target)
     for directive in schedule.directives:
         if directive.name not in TABLE:
             known = ", ".join(sorted(TABLE))

@@ -33,7 +33,7 @@ def clusters(d: Deriver, *, vectors: bool = True) -> list[Cluster]:
     found = transformed(program)
     if found is not None:
         return [Cluster(found.result, found.members, 0, found)]
-    alone = {x.tensors[0].name for x in program.definitions if len(x.pieces) != 1 or recurs(program, x) or is_product(x)}
+    alone = {x.tensors[0].name for x in program.definitions if len(x.pieces) != 1 or recurs(program, x) or is_product(x)} | d.apart
     readers_of = readers(program)
     taken: set[str] = set()
     out: list[Cluster] = []

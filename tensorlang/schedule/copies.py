@@ -54,7 +54,7 @@ def _store_alike(state: State, directive: syntax.Directive, copy: Stage, name: s
 
 
 def _copy_rows_as_vectors(state: State, directive: syntax.Directive, copy: Stage) -> None:
-    if copy.loops:
+    if copy.loops and state.target == "cpu":
         last = copy.loops[-1]
         base = copy.local(last)
         split_loop(state, directive, copy, last, 16, f"{base}o", f"{base}i")

@@ -11,8 +11,8 @@ What comes out is an ordinary schedule: it prints in the language, can be pasted
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from math import prod
 
 from polyhedral.deps import dependences
@@ -22,15 +22,16 @@ from tensorlang.schedule.apply import apply
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.clusters import Cluster, clusters, recurs
 from tensorlang.schedule.deriver import Deriver, deriver_of, reads_itself
-from tensorlang.schedule.machine import Machine
+from tensorlang.schedule.machine import Device, Machine
 from tensorlang.schedule.plan import Storage
 from tensorlang.schedule.products_device import derive_product, product_of
 from tensorlang.schedule.rfactor import rfactor
 from tensorlang.schedule.schedule import Schedule
-from tensorlang.schedule.shape import extents
+from tensorlang.schedule.shape import extents, unit_stride
+from tensorlang.tensor.flatten import flatten
 from tensorlang.tensor.lift import lift
-from tensorlang.tensor.nodes import Definition, Program
-from tensorlang.tensor.walk import components, reduces
+from tensorlang.tensor.nodes import Definition, Program, Reduce
+from tensorlang.tensor.walk import components, reads, reduces
 
 THREADS = 256
 """Threads of a block, where there is work for so many."""
@@ -42,26 +43,44 @@ ENOUGH = 32_768
 STRETCH = 8192
 """What one block sums up of a reduction to few elements."""
 UNROLLED = 32
-_PARTIAL = re.compile(r"\.(lane|in|out)(_\d+)?$")
-"""Names of loops over partial results."""
 
 
 def derive_device(program: Program, layouts: dict[str, Storage] | None = None) -> Schedule:
     """Return a schedule for `program`, whose loops are bound to blocks and threads."""
-    d = _partial(deriver_of(lift(program), Machine(), layouts or {}, frozenset(), Schedule(program.name, "cuda")))
+    d = device_deriver(program, Device(), layouts or {})
     for cluster in clusters(d, vectors=False):
-        if len(cluster.members) > 1 and all(_sizes(cluster.head)[: cluster.depth]):
-            _rows(d, cluster)
-            continue
-        for definition in cluster.members:
-            product = product_of(d, definition)
-            if product is not None:
-                d.add(derive_product(d, definition, product))
-            elif recurs(d.program, definition):
-                _recurrence(d, definition)
-            else:
-                _elements(d, definition, definition.axes)
+        made = derive_device_cluster(d, cluster)
+        d.add(replace(d.schedule, directives=(*d.schedule.directives, *made.directives)))
     return d.schedule
+
+
+def device_deriver(program: Program, machine: Machine, layouts: Mapping[str, Storage]) -> Deriver:
+    """Return the state of deriving before any cluster is scheduled: long reductions of few elements are cut into stretches."""
+    lifted = lift(program)
+    flat = flatten(lifted, frozenset(layouts))
+    schedule = Schedule(program.name, "cuda")
+    return _stretched(deriver_of(flat, machine, layouts, frozenset(), schedule if flat == lifted else schedule.flatten()))
+
+
+def derive_device_cluster(d: Deriver, cluster: Cluster) -> Schedule:
+    """Return the derived directives for one cluster alone."""
+    alone = replace(d, schedule=Schedule(d.program.name, "cuda"))
+    _derive_cluster(alone, cluster)
+    return alone.schedule
+
+
+def _derive_cluster(d: Deriver, cluster: Cluster) -> None:
+    if len(cluster.members) > 1 and all(_sizes(cluster.head)[: cluster.depth]):
+        _rows(d, cluster)
+        return
+    for definition in cluster.members:
+        product = product_of(d, definition)
+        if product is not None:
+            d.add(derive_product(d, definition, product))
+        elif recurs(d.program, definition):
+            _recurrence(d, definition)
+        else:
+            _elements(d, definition, definition.axes)
 
 
 def _sizes(definition: Definition) -> list[int | None]:
@@ -69,30 +88,32 @@ def _sizes(definition: Definition) -> list[int | None]:
     return [sizes[a] for a in definition.axes]
 
 
-def _partial(d: Deriver) -> Deriver:
-    """Return the state with long reductions of few elements in partial results: one for each thread, or block and thread."""
+def _stretched(d: Deriver) -> Deriver:
+    """Return the state with long reductions of few elements in partial results, one for each stretch."""
     for definition in d.program.definitions:
         count = prod(e if e is not None else ENOUGH for e in _sizes(definition))
         found = [r for p in definition.pieces for r in reduces(p.value)]
-        if not found or reads_itself(definition) or recurs(d.program, definition) or product_of(d, definition) is not None:
+        if len(found) != 1 or reads_itself(definition) or recurs(d.program, definition) or product_of(d, definition) is not None:
             continue
-        for reduce in found:
-            sizes = extents(definition)
-            binder = max(reduce.binders, key=lambda b: sizes[b.name] or 0)
-            extent = sizes[binder.name]
-            if extent is None or extent < LONG or reduce.reducer.kind is None or reduce.filter is not None:
-                continue
-            if count < 64 and extent >= 2 * STRETCH:
-                d = _factored(d, binder.name, STRETCH, stretches=True)
-            d = _factored(d, binder.name, _team(extent))
+        sizes = extents(definition)
+        binder = max(found[0].binders, key=lambda b: sizes[b.name] or 0)
+        extent = sizes[binder.name]
+        across = count >= WARP and _is_across(d, found[0])
+        length = max(LONG, 1 << (extent * count // ENOUGH).bit_length()) if across and extent is not None else STRETCH
+        if extent is None or extent < 2 * length or (count >= ENOUGH if across else count >= LONG) or found[0].filter is not None:
+            continue
+        made = rfactor(d.program, binder.name, length, stretches=True)
+        if not isinstance(made, str):
+            parts = {x.tensors[0].name for x in made.definitions} - {x.tensors[0].name for x in d.program.definitions}
+            schedule = d.schedule.rfactor(binder.name, length, stretches=True)
+            d = replace(deriver_of(made, d.machine, d.layouts, d.constants, schedule), apart=d.apart | parts)
     return d
 
 
-def _factored(d: Deriver, binder: str, by: int, *, stretches: bool = False) -> Deriver:
-    made = rfactor(d.program, binder, by, stretches=stretches)
-    if isinstance(made, str):
-        return d
-    return deriver_of(made, d.machine, d.layouts, d.constants, d.schedule.rfactor(binder, by, stretches=stretches))
+def _is_across(d: Deriver, reduce: Reduce) -> bool:
+    """Tell whether what a reduction reads next lies elsewhere."""
+    name = reduce.binders[-1].name
+    return not any(unit_stride(r.index, d.layouts.get(r.tensor), d.axes[r.tensor], name) for b in reduce.body for r in reads(b))
 
 
 def _team(extent: int) -> int:
@@ -225,12 +246,22 @@ def _rows(d: Deriver, cluster: Cluster) -> None:
         _row(d, definition, depth, team)
 
 
-def _combine(d: Deriver, definition: Definition) -> None:
-    """Let threads combine partial results."""
-    sizes = extents(definition)
-    partial = [b.name for p in definition.pieces for r in reduces(p.value) for b in r.binders if _PARTIAL.search(b.name)]
-    if partial and (sizes[partial[-1]] or 0) in range(2, THREADS + 1):
-        d.add(d.schedule.bind(f"{definition.tensors[0].name}.{partial[-1]}", to="thread"))
+def _combine(d: Deriver, definition: Definition, team: int | None = None) -> None:
+    """Let threads share the reductions of a definition: each takes every `team`-th element."""
+    name, sizes = definition.tensors[0].name, extents(definition)
+    found = [r for p in definition.pieces for r in reduces(p.value)]
+    for reduce in found:
+        binder = reduce.binders[-1].name if reduce.binders else ""
+        extent = sizes.get(binder)
+        if extent is None or extent < 2 or reduce.reducer.kind is None or reduce.filter is not None or d.program.mode == "strict":
+            continue
+        threads = team or _team(extent)
+        schedule = d.schedule
+        if extent <= threads:
+            d.add(schedule.bind(f"{name}.{binder}", to="thread"))
+            continue
+        schedule = schedule.split(f"{name}.{binder}", threads, (f"{binder}.o", f"{binder}.t"))
+        d.add(schedule.order(f"{name}.{binder}.t", f"{name}.{binder}.o").bind(f"{name}.{binder}.t", to="thread"))
 
 
 def _lengths(definition: Definition, depth: int) -> Iterable[int]:
@@ -246,11 +277,7 @@ def _row(d: Deriver, definition: Definition, depth: int, team: int) -> None:
     sizes = extents(definition)
     inner = definition.axes[depth:]
     if not inner:
-        lanes = [
-            b.name for p in definition.pieces for r in reduces(p.value) for b in r.binders if b.name.endswith((".lane", ".in", ".out"))
-        ]
-        if lanes and (sizes[lanes[-1]] or 0) <= THREADS:
-            d.add(d.schedule.bind(f"{name}.{lanes[-1]}", to="thread"))
+        _combine(d, definition, team)
         return
     last = inner[-1]
     extent = sizes[last]

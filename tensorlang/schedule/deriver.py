@@ -31,6 +31,8 @@ class Deriver:
     constants: frozenset[str]
     schedule: Schedule
     axes: dict[str, tuple[str, ...]]
+    apart: frozenset[str] = frozenset()
+    """Tensors that are computed by themselves."""
 
     def add(self, schedule: Schedule) -> None:
         self.schedule = schedule

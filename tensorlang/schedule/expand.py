@@ -8,13 +8,16 @@
 
 A name may stand for several loops or tensors, or for none: `k..` is all of them in order, `k` the last. In the schedule of a role a
 directive about loops that are not there is left out; a directive that takes one loop is repeated for each of several; `order` is
-given for each stage apart; and `spread` becomes `parallel` of the outer loops that together have work for every thread, and of copies.
+given for each stage apart; `fuse` makes one loop of as many as there are; `bind` takes all loops of a pack to one place; what
+`pack T at L -> c` names are the inner loops of the copies; and `spread` becomes `parallel` of the outer loops that together have work
+for every thread, and of copies.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import TypeAlias, assert_never
 
 from tensorlang.check.module import Module
@@ -44,7 +47,8 @@ class Scope:
     role: bool = False
     stages: dict[str, str] = field(default_factory=dict)
     taken: frozenset[str] = frozenset()
-    spread: Spread = lambda loops: ()
+    spread: Spread | None = lambda loops: ()
+    """None: on a device, whose threads are given by `bind`."""
     stored: frozenset[str] = frozenset()
     """Tensors that the caller stores as the schedule would pack them."""
     extents: dict[str, int | None] = field(default_factory=dict)
@@ -57,6 +61,8 @@ class Scope:
     """Tensors that have been copied before everything else."""
     gone: set[str] = field(default_factory=set)
     """Loops that have been split."""
+    copy_of: Callable[[str], tuple[str, Mapping[str, int | None]]] = lambda tensor: (tensor, {})
+    """The stage that copies a tensor, and the extents of its loops, outermost first."""
 
 
 def expand(scope: Scope, body: Sequence[sx.Directive | sx.Knobs]) -> list[sx.Directive]:
@@ -155,8 +161,14 @@ def _directive(scope: Scope, d: sx.Directive) -> list[sx.Directive]:
         case "order":
             return _order(scope, d)
         case "spread":
+            if scope.spread is None:
+                raise error("S0102", "`spread` is about the threads of a processor", d.span, help="write `bind LOOP to block.x`")
             chosen = scope.spread([_text(v) for o in d.operands for v in _values(scope, o)])
             return [sx.Directive("parallel", tuple(map(sx.Id, chosen)), span=d.span)] if chosen else []
+        case "fuse":
+            return _fuse(scope, d)
+        case "bind":
+            return _bind(scope, d)
         case "split" | "skew" | "shift" | "peel" | "at" | "pack" | "fold" | "rfactor":
             return [x for v in _each(scope, d) for x in _one(scope, d, v)]
         case _:
@@ -178,6 +190,9 @@ def _one(scope: Scope, d: sx.Directive, value: Operand) -> Iterator[sx.Directive
     """Yield the directive for one loop or tensor, with new names for the loops it makes."""
     results = []
     phrases = _phrases(scope, d.phrases)
+    if d.name == "pack" and d.results:
+        _note_copy(scope, _text(value), d.results)
+        d = replace(d, results=())
     for result in d.results:
         loop = _text(value)
         local, full = _fresh(scope, scope.stages[loop], result)
@@ -203,9 +218,55 @@ def _split(scope: Scope, loop: str, phrases: Sequence[sx.Phrase]) -> None:
             scope.extents[inner] = int(text)
         case _:
             pass
+    _forget(scope, loop)
+
+
+def _forget(scope: Scope, loop: str) -> None:
+    """Take a loop that is no more out of every pack that holds it."""
     scope.gone.add(loop)
     for name, values in scope.names.items():
         scope.names[name] = tuple(v for v in values if not (isinstance(v, sx.Id) and v.name == loop))
+
+
+def _note_copy(scope: Scope, tensor: str, results: Sequence[str]) -> None:
+    """Let the last of `results` name the innermost loop of the copy of `tensor`, the one before it the next, and so on."""
+    stage, sizes = scope.copy_of(tensor)
+    for result, axis in zip(reversed(results), reversed(list(sizes)), strict=False):
+        loop = f"{stage}.{axis}"
+        scope.stages[loop], scope.extents[loop], scope.axes[loop] = stage, sizes[axis], axis
+        scope.names[result] = (*scope.names[result], sx.Id(loop))
+
+
+def _fuse(scope: Scope, d: sx.Directive) -> list[sx.Directive]:
+    """Return what makes one loop of several neighbours, two at a time: nothing where there is one."""
+    loops = [_text(v) for o in d.operands for v in _values(scope, o)]
+    if len(d.results) != 1:
+        raise error("S0102", "`fuse` cannot be read", d.span, help="write `fuse OUTER, INNER -> LOOP`")
+    result = d.results[0]
+    scope.names[result] = tuple(map(sx.Id, loops[:1]))
+    out: list[sx.Directive] = []
+    outer = loops[0] if loops else ""
+    for inner in loops[1:]:
+        local, full = _fresh(scope, scope.stages[outer], result)
+        sizes = [scope.extents.get(loop) for loop in (outer, inner)]
+        scope.extents[full] = None if None in sizes else prod(e for e in sizes if e is not None)
+        scope.axes[full] = full
+        out.append(replace(d, operands=(sx.Id(outer), sx.Id(inner)), results=(local,)))
+        for loop in (outer, inner):
+            _forget(scope, loop)
+        outer = full
+        scope.names[result] = (sx.Id(full),)
+    return out
+
+
+def _bind(scope: Scope, d: sx.Directive) -> list[sx.Directive]:
+    """Return the directive with a place for each loop: a pack of loops, of different stages, goes to one place."""
+    places = [o for p in d.phrases if p.preposition == "to" for o in p.operands]
+    if len(places) != len(d.operands):
+        raise error("S0102", f"`bind` names {len(d.operands)} loops and {len(places)} places", d.span, help="write a place for each")
+    pairs = [(v, place) for o, place in zip(d.operands, places, strict=True) for v in _values(scope, o)]
+    to = sx.Phrase("to", tuple(place for _, place in pairs))
+    return [replace(d, operands=tuple(v for v, _ in pairs), phrases=(to,))] if pairs else []
 
 
 def _arranged(scope: Scope, tensor: str, e: Operand) -> Operand:

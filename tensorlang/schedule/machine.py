@@ -24,3 +24,24 @@ class Machine:
     def lanes(self, dtype: DType) -> int:
         """Return how many elements of `dtype`, at least 32 bits wide when computed with, a vector register holds."""
         return max(1, self.vector_bytes // max(4, dtype.size_bytes))
+
+
+@dataclass(frozen=True, slots=True)
+class Device(Machine):
+    """A graphics processor. `vector_bytes` is what one thread loads or stores at once, `threads` how many a block has as a rule."""
+
+    vector_bytes: int = 16
+    vector_registers: int = 128
+    threads: int = 256
+    most_threads: int = 1024
+    """Of a block."""
+    warp: int = 32
+    """Threads that run together."""
+    blocks: int = 128
+    """How many blocks keep a large device busy."""
+    shared_bytes: int = 48 * 1024
+    """What a block may keep in memory that its threads share."""
+
+    def lanes(self, dtype: DType) -> int:
+        """Return how many elements of `dtype` a thread loads at once."""
+        return self.vector_bytes // dtype.size_bytes

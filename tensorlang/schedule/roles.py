@@ -34,6 +34,16 @@ and `i.block` and `j.block` are the sides of the register tile.
 Between transformations `h.tile` and `w.tile` are the sides of a tile of y and `h.block`, `w.block` those of a block of tiles that is
 transformed at once, `f.block` how many channels of y a thread computes from it; `i.block`, `j.block` and `m.vectors` are the sides of
 the register tile. `p.padded`: whether there are any p; `y.gathered`: whether what a vector is computed from lies where data say.
+
+On a device (`for cuda`) the roles are
+
+    pointwise(y, p..; i.., j.., k.., x..)       any tensor, several elements along j for each thread; p are read along x (transpositions)
+    reduction(y; i.., r.., k..)                 a team of threads for each element of y, along r; k are its other binders
+    row_reduction(y, t.., p..; i.., j.., r..)   several tensors computed together, a team of threads for each row i; j and r run along
+                                                it; p are read by more than one of them
+
+and guards may ask for `lanes` (elements that one thread loads and stores at once), `threads` (of a block), `team` (threads of a row),
+`rows` (teams of a block) and `tile` (the side of a transposed square).
 """
 
 from __future__ import annotations
@@ -44,10 +54,12 @@ from math import prod
 from typing import TypeAlias
 
 from codegen.dtypes import compute_dtype
+from tensorlang.schedule import device
 from tensorlang.schedule.chains import tiles_of_rows
 from tensorlang.schedule.clusters import Cluster, clusters, recurs
 from tensorlang.schedule.deriver import PARALLEL_WORK, Deriver, is_worth, shared_loops
 from tensorlang.schedule.expand import Scope
+from tensorlang.schedule.machine import Device, Machine
 from tensorlang.schedule.pack import is_padding, pack
 from tensorlang.schedule.pointwise import crossing_axis, partial_results, points_together, spreadable, stored_axis, vector_axis
 from tensorlang.schedule.shape import Contraction, block_of, contraction, extents, unit_stride
@@ -56,7 +68,7 @@ from tensorlang.schedule.tiles import WIDTHS, blocked_binder, grouped, row_count
 from tensorlang.schedule.transformed import blocks_of
 from tensorlang.syntax import nodes as sx
 from tensorlang.tensor import affine
-from tensorlang.tensor.nodes import Definition, Dynamic
+from tensorlang.tensor.nodes import Definition, Dynamic, Program
 from tensorlang.tensor.walk import index_names, reads, reduces, tensor_table
 
 Loops: TypeAlias = tuple[str, ...]
@@ -102,6 +114,8 @@ class Shape:
     together: int = 1
     partial: int = 1
     """Over how many partial results reductions are spread."""
+    own: Mapping[str, int] = field(default_factory=dict)
+    """Other facts, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +134,7 @@ class Match:
 
 def match_role(d: Deriver, cluster: Cluster, role: sx.Role) -> Match | None:
     """Return what the parameters of `role` stand for in `cluster`, or None when it has another shape."""
-    form = ROLES.get(role.name)
+    form = forms_of(d.machine).get(role.name)
     if form is None or not form.fits(role) or recurs(d.program, cluster.head):
         return None
     found = form.match(d, cluster)
@@ -150,6 +164,7 @@ def match_role(d: Deriver, cluster: Cluster, role: sx.Role) -> Match | None:
     facts["cache"] = d.machine.cache_bytes
     facts |= {f"{n.removesuffix('..')}.bytes": _bytes(d, names[n.removesuffix("..")]) for n in role.groups[0]}
     facts["together"], facts["partial"] = found.together, found.partial
+    facts |= found.own
     for written, about in zip(role.groups[0], found.facts, strict=False):
         facts |= {f"{written.removesuffix('..')}.{fact}": value for fact, value in about.items()}
     for position, written in enumerate(role.groups[1]):
@@ -180,7 +195,7 @@ def asked(role: sx.Role) -> dict[str, tuple[int, ...] | None]:
     counts = ("bytes", "reuse", "block", "group", "rows", "depth", "vectors", "tiles")
     of_tensors = [f"{t.removesuffix('..')}.{fact}" for t in role.groups[0] for fact in (*whether, *counts)]
     of_loops = [f"{g.removesuffix('..')}.{fact}" for g in role.groups[1] for fact in ("extent", "tile", "block")]
-    plain = ("lanes", "registers", "threads", "cache", "together", "partial")
+    plain = ("lanes", "registers", "threads", "cache", "together", "partial", *FACTS)
     return {**dict.fromkeys((*plain, *of_tensors, *of_loops)), **{g.removesuffix(".."): () for g in role.groups[1]}}
 
 
@@ -219,6 +234,21 @@ def spread_over(d: Deriver, cluster: Cluster, scope: Scope) -> Callable[[Sequenc
         return (*shared_loops(loops, [scope.extents.get(loop) or 64 for loop in loops], d.machine.threads), *copies)
 
     return pick
+
+
+def copies_of(d: Deriver) -> Callable[[str], tuple[str, Mapping[str, int | None]]]:
+    """Return what names the copy that `pack` makes of a tensor, and the extents of its loops; copies are asked for in order."""
+    made: list[Program] = [d.program]
+
+    def copy_of(tensor: str) -> tuple[str, Mapping[str, int | None]]:
+        packed = pack(made[-1], tensor)
+        if isinstance(packed, str):
+            return tensor, {}
+        program, name = packed
+        made.append(program)
+        return name, extents(next(x for x in program.definitions if x.tensors[0].name == name))
+
+    return copy_of
 
 
 def _is_large(d: Deriver, tensor: str) -> bool:
@@ -493,4 +523,53 @@ ROLES: Mapping[str, Form] = {
         _between,
     ),
     "row_reduction": Form("row_reduction(y, t..; i.., j.., k.., l.., r..)", 0, 5, 5, _rows),
+}
+
+
+FACTS = ("team", "rows", "tile")
+"""What only schedules for a device ask for."""
+
+
+def forms_of(machine: Machine) -> Mapping[str, Form]:
+    """Return the roles that schedules for `machine` may have."""
+    return DEVICE_ROLES if isinstance(machine, Device) else ROLES
+
+
+# ---------------------------------------------------------------- the roles on a device
+
+
+def _elements(d: Deriver, cluster: Cluster) -> Shape | None:
+    found = device.elements(d, cluster)
+    if found is None:
+        return None
+    own = cluster.head.tensors[0].name
+    classes = (found.outer, found.along, found.binders, found.crossing)
+    return Shape(((own,), found.crossed), tuple(_full(own, c) for c in classes), found.lanes, own={"tile": found.tile, "rows": found.rows})
+
+
+def _sums(d: Deriver, cluster: Cluster) -> Shape | None:
+    found = device.sums(d, cluster)
+    if found is None:
+        return None
+    own = cluster.head.tensors[0].name
+    classes = (cluster.head.axes, found.along, found.others)
+    facts = {"team": found.team, "rows": found.rows}
+    return Shape(((own,),), tuple(_full(own, c) for c in classes), found.lanes, own=facts)
+
+
+def _teams(d: Deriver, cluster: Cluster) -> Shape | None:
+    found = device.rows(d, cluster)
+    if found is None:
+        return None
+    own = cluster.head.tensors[0].name
+    members = tuple(m.tensors[0].name for m in cluster.members if m is not cluster.head)
+    classes = (_full(own, cluster.head.axes[: cluster.depth]), found.along, found.reduced)
+    facts = {"team": found.team, "rows": found.rows}
+    return Shape(((own,), members, found.reread), classes, found.lanes, own=facts)
+
+
+DEVICE_ROLES: Mapping[str, Form] = {
+    "pointwise": Form("pointwise(y, p..; i.., j.., k.., x..)", (False, True), 4, 4, _elements),
+    "reduction": Form("reduction(y; i.., r.., k..)", 1, 3, 3, _sums),
+    "row_reduction": Form("row_reduction(y, t.., p..; i.., j.., r..)", (False, True, True), 3, 3, _teams),
 }

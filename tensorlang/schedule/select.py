@@ -23,15 +23,16 @@ from tensorlang.schedule.chains import feeding, narrowed
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.clusters import Cluster, clusters
 from tensorlang.schedule.derive import derive_cluster
+from tensorlang.schedule.derive_device import derive_device_cluster, device_deriver
 from tensorlang.schedule.deriver import Deriver, deriver
 from tensorlang.schedule.expand import Scope, expand
 from tensorlang.schedule.guards import Fact, known_of, plain, unmet
 from tensorlang.schedule.instructions import named
 from tensorlang.schedule.knobs import no_knob, picker
-from tensorlang.schedule.machine import Machine
+from tensorlang.schedule.machine import Device, Machine
 from tensorlang.schedule.plan import Plan, Storage
 from tensorlang.schedule.pointwise import stored_axis
-from tensorlang.schedule.roles import Match, match_role, spread_over
+from tensorlang.schedule.roles import Match, copies_of, match_role, spread_over
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.shape import contraction
 from tensorlang.syntax import nodes as sx
@@ -216,8 +217,12 @@ def _of_roles(request: _Request, wanted: Sequence[sx.Schedule], written: Sequenc
     roles = [s for s in written if s.role is not None and s.target == request.target]
     if not any(s in wanted for s in roles):
         return None
-    d = deriver(request.program, request.machine, request.layouts, request.constants)
-    parts = [_Part(c, [*_candidates(request, roles, d, c)]) for c in clusters(d)]
+    on_device = isinstance(request.machine, Device)
+    if on_device:
+        d = device_deriver(request.program, request.machine, request.layouts)
+    else:
+        d = deriver(request.program, request.machine, request.layouts, request.constants)
+    parts = [_Part(c, [*_candidates(request, roles, d, c)]) for c in clusters(d, vectors=not on_device)]
     if not any(s in wanted for part in parts for s, _ in part.candidates):
         return None
     _settle_all(request, d, parts)
@@ -273,7 +278,8 @@ def _settle(request: _Request, d: Deriver, part: _Part, parts: Sequence[_Part]) 
     inside = part.inside
     if not part.candidates:
         alone = d if inside is None else replace(d, machine=replace(d.machine, threads=1))
-        part.directives, part.origin, part.knobs = derive_cluster(alone, part.cluster).directives, None, {}
+        derived = derive_device_cluster if isinstance(d.machine, Device) else derive_cluster
+        part.directives, part.origin, part.knobs = derived(alone, part.cluster).directives, None, {}
     else:
         schedule, match = part.candidates[0]
         assert schedule.role is not None
@@ -293,7 +299,10 @@ def _settle(request: _Request, d: Deriver, part: _Part, parts: Sequence[_Part]) 
             indexed=match.indexed,
         )
         scope.names |= {n: (sx.Number(str(int(v))),) for n, v in match.facts.items() if isinstance(v, int)}
-        if inside is None:
+        scope.copy_of = copies_of(d)
+        if isinstance(d.machine, Device):
+            scope.spread = None
+        elif inside is None:
             scope.spread = spread_over(d, part.cluster, scope)
         part.directives, part.origin = tuple(expand(scope, schedule.body)), where(schedule)
         part.knobs = scope.knobs

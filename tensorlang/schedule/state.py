@@ -49,6 +49,7 @@ class State:
     instructions: tuple[Instruction, ...] = ()
     tensorized: list[Request] = field(default_factory=list)
     scop: Scop = field(default_factory=lambda: Scop((), TRUE, (), frozenset(), ()))
+    target: str = "cpu"
     kept: frozenset[str] = frozenset()
     """Tensors that the caller stores in a layout."""
 

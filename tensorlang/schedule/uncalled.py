@@ -11,7 +11,7 @@ from tensorlang.diagnostics import CompileError, Diagnostic, error
 from tensorlang.schedule.expand import Scope, choices, expand
 from tensorlang.schedule.guards import Fact, evaluate
 from tensorlang.schedule.knobs import no_knob
-from tensorlang.schedule.roles import ROLES, asked
+from tensorlang.schedule.roles import DEVICE_ROLES, ROLES, asked
 from tensorlang.syntax import nodes as sx
 
 
@@ -49,7 +49,7 @@ def _check(module: Module, schedule: sx.Schedule) -> None:
 
 
 def _check_role(schedule: sx.Schedule, role: sx.Role) -> None:
-    form = ROLES.get(role.name)
+    form = (ROLES if schedule.target == "cpu" else DEVICE_ROLES).get(role.name)
     if form is None:
         raise error(
             "S0511", f"there is no role `{role.name}`", role.span, help=did_you_mean(role.name, ROLES, f"the roles are {', '.join(ROLES)}")

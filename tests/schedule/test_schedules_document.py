@@ -21,7 +21,7 @@ from tensorlang.device.driver import device_loops
 from tensorlang.diagnostics import CompileError, Source
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.directives import DIRECTIVES
-from tensorlang.schedule.machine import Machine
+from tensorlang.schedule.machine import Device, Machine
 from tensorlang.schedule.select import search
 from tensorlang.syntax.format import fmt
 from tensorlang.syntax.parse import parse
@@ -100,9 +100,22 @@ def test_every_directive_has_a_section():
     assert titles == set(DIRECTIVES)
 
 
+def _role(name: str) -> str:
+    blocks = BLOCK.findall(DOCUMENT.read_text("utf-8"))
+    (role,) = (text for kind, text in blocks if kind == "tl" and text.startswith(f"schedule role {name}"))
+    return role
+
+
+def test_the_role_of_the_page_is_chosen_for_rows_on_a_device():
+    module = load_module(parse(Source("page.tl", _role("row_reduction"))), [library()])
+    program = instantiate(module, "softmax", [ArgType(f32, (12, 500))], {"axis": 1}, {})
+    found = search(module, "softmax", program, {"axis": 1}, "cuda", Device()).chosen
+    assert found is not None and found.origin == "schedule role row_reduction for cuda (page.tl:1)"
+    assert proven(program, found.schedule)
+
+
 def test_the_role_of_the_page_is_chosen_for_a_product():
-    (role,) = (text for kind, text in BLOCK.findall(DOCUMENT.read_text("utf-8")) if kind == "tl" and text.startswith("schedule role"))
-    module = load_module(parse(Source("page.tl", role)), [library()])
+    module = load_module(parse(Source("page.tl", _role("contraction"))), [library()])
     program = instantiate(module, "matmul", [ArgType(f32, (12, 4)), ArgType(f32, (4, 32))], {})
     found = search(module, "matmul", program, {}, "cpu", Machine(threads=2)).chosen
     assert found is not None and found.origin == "schedule role contraction for cpu(b.reuse >= 4) (page.tl:1)"

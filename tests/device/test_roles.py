@@ -1,0 +1,199 @@
+"""The library's schedules for graphics processors: which operators they serve, what they compute in every order of threads, and that the
+machine code moves 16 bytes at a time, loads each element once and keeps the rest in registers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from batch import Made, difference, library, made
+from batch import named as by_name
+from device_programs import called, kernels_of
+
+from codegen.cuda.arch import named
+from codegen.cuda.compile import compiled, source
+from codegen.cuda.sass import count, opcodes
+from codegen.gpu.emulator import Library
+from stdlib.library import roles
+from tensorlang.check.module import load_module
+from tensorlang.device.driver import plan_for_device
+from tensorlang.diagnostics import CompileError, Source
+from tensorlang.driver import Rules
+from tensorlang.schedule.machine import Device
+from tensorlang.schedule.select import Chosen, search
+from tensorlang.syntax.parse import parse
+from tensorlang.syntax.printer import show
+from tensorlang.tensor.nodes import Program
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "cuda"
+ARCHITECTURES = ("sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120")
+SHARED_BYTES = 48 * 1024
+REGISTERS = 128
+Array = np.ndarray[Any, Any]
+f16, f32 = np.float16, np.float32
+
+OWN = load_module(
+    parse(
+        Source(
+            "own.tl",
+            """op total[T](x: T[N]) -> (y: T[]) {
+    y = sum(i) x[i]
+}
+
+op greatest[T](x: T[M, N]) -> (y: T[M]) {
+    y[i] = max(j) x[i, j]
+}
+
+op columns[T](x: T[M, N]) -> (y: T[N]) {
+    y[j] = sum(i) x[i, j]
+}
+
+op scaled[T](x: T[N], s: T[N]) -> (y: T[N]) {
+    y[i] = x[i] * s[i]
+}
+
+op rows_of[T](x: T[M, N], at: i64[K]) -> (y: T[K, N]) {
+    y[k, j] = x[at[k], j]
+}
+
+op means[T](x: T[C, H, W]) -> (y: T[C, H // 2, W // 2]) {
+    y[c, h, w] = 0.25 * sum(r in 0..2, s in 0..2) x[c, 2*h + r, 2*w + s]
+}
+""",
+        )
+    )
+)
+
+
+def normal(*shape: int, dtype: Any = f32) -> Array:
+    return np.random.default_rng(len(shape)).standard_normal(shape).astype(dtype)
+
+
+def program(operator: str, *arrays: Array, **attrs: object) -> Program:
+    return called(operator, *arrays, module=OWN if operator in OWN.operators else None, **attrs)
+
+
+def chosen(p: Program) -> Chosen:
+    found = search(roles(), None, p, {}, "cuda", Device()).chosen
+    assert found is not None
+    return found
+
+
+def taken(found: Chosen) -> list[str]:
+    return [origin.split(" for ")[0].removeprefix("schedule role ") for origin in found.origin.split("; ")]
+
+
+CASES = [
+    ("softmax", (normal(12, 500),), {"axis": 1}, ["row_reduction"]),
+    ("softmax", (normal(5, 1003),), {"axis": 1}, ["row_reduction"]),
+    ("softmax", (normal(2, 3, 4, 40),), {"axis": 3}, ["row_reduction"]),
+    ("softmax", (normal(200, 33),), {"axis": 1}, ["row_reduction"]),
+    ("softmax", (normal(3, 5000),), {"axis": 1}, ["row_reduction"]),
+    ("softmax", (normal(7, 264, dtype=f16),), {"axis": 1}, ["row_reduction"]),
+    ("layer_norm", (normal(6, 200), normal(200), normal(200)), {"axis": 1}, ["row_reduction"]),
+    ("layer_norm", (normal(3, 2000, dtype=f16), normal(2000, dtype=f16), normal(2000, dtype=f16)), {"axis": 1}, ["row_reduction"]),
+    ("greatest", (normal(7, 300),), {}, ["reduction"]),
+    ("greatest", (normal(300, 36),), {}, ["reduction"]),
+    ("greatest", (normal(4, 5001),), {}, ["reduction"]),
+    ("total", (normal(1000),), {}, ["reduction"]),
+    ("total", (normal(50_000),), {}, ["reduction"]),
+    ("columns", (normal(3000, 36),), {}, ["pointwise", "reduction"]),
+    ("columns", (normal(20, 300),), {}, ["pointwise"]),
+    ("scaled", (normal(1001), normal(1001)), {}, ["pointwise"]),
+    ("scaled", (normal(5003, dtype=f16), normal(5003, dtype=f16)), {}, ["pointwise"]),
+    ("add", (normal(8, 1, 64), normal(7, 1)), {}, ["pointwise"]),
+    ("add", (normal(3, 5, 7), normal(5, 1)), {}, ["pointwise"]),
+    ("rows_of", (normal(20, 36), np.array([3, 19, 0, 3, 7])), {}, ["pointwise"]),
+    ("means", (normal(3, 14, 22),), {}, ["pointwise"]),
+    ("transpose", (normal(130, 200),), {"perm": (1, 0)}, ["pointwise"]),
+    ("transpose", (normal(3, 72, 104, dtype=f16),), {"perm": (0, 2, 1)}, ["pointwise"]),
+    ("transpose", (normal(5, 7, 9),), {"perm": (2, 0, 1)}, ["pointwise"]),
+    ("transpose", (normal(2, 30, 4, 16),), {"perm": (0, 2, 1, 3)}, ["pointwise"]),
+]
+
+
+@dataclass(frozen=True)
+class Case:
+    made: Made
+    taken: list[str]
+    arrays: Mapping[str, Array]
+
+
+@pytest.fixture(scope="module")
+def cases() -> tuple[list[Case], Library]:
+    found = []
+    for number, (operator, arrays, attrs, _) in enumerate(CASES):
+        p = program(operator, *arrays, **attrs)
+        picked = chosen(p)
+        found.append(Case(made(p, f"{operator}_{number}", picked.schedule), taken(picked), by_name(p, arrays)))
+    return found, library(c.made for c in found)
+
+
+@pytest.mark.parametrize("number", range(len(CASES)), ids=[f"{c[0]}-{'x'.join(map(str, c[1][0].shape))}" for c in CASES])
+def test_a_role_serves_each_family_and_computes_what_the_interpreter_does(cases, number):
+    case = cases[0][number]
+    assert case.taken == CASES[number][3]
+    close = 2e-4 if next(iter(case.arrays.values())).dtype == f32 else 1e-2
+    assert difference(case.made, case.arrays, {}, cases[1], close=close) == ""
+
+
+WIDE = {
+    "sum of two": ("add", (normal(64, 1024), normal(64, 1024)), {}, (2, 1)),
+    "product of halves": ("scaled", (normal(4096, dtype=f16), normal(4096, dtype=f16)), {}, (2, 1)),
+    "softmax": ("softmax", (normal(12, 512),), {"axis": 1}, (4, 4)),
+    "softmax of halves": ("softmax", (normal(12, 512, dtype=f16),), {"axis": 1}, (2, 2)),
+    "softmax of long rows": ("softmax", (normal(12, 4096),), {"axis": 1}, (4, 4)),
+    "layer norm": ("layer_norm", (normal(64, 768), normal(768), normal(768)), {"axis": 1}, (18, 6)),
+    "transposition": ("transpose", (normal(512, 1024),), {"perm": (1, 0)}, (4, 4)),
+}
+"""What is loaded, and what is stored, by one thread, 16 bytes at a time: every element once."""
+
+
+@pytest.mark.parametrize("case", WIDE)
+def test_every_access_to_memory_is_sixteen_bytes_wide_and_every_element_is_loaded_once(case):
+    operator, arrays, attrs, (loads, stores) = WIDE[case]
+    p = program(operator, *arrays, **attrs)
+    made = compiled(source(kernels_of(p, chosen(p).schedule)), named("cuda:sm_90a"))
+    (found,) = opcodes(made.cubin).values()
+    assert [count(found, o) for o in ("LDG", "LDG.128", "STG", "STG.128")] == [loads, loads, stores, stores]
+
+
+@pytest.mark.parametrize("case", WIDE)
+def test_nothing_spills_on_any_generation_of_devices(case):
+    operator, arrays, attrs, _ = WIDE[case]
+    p = program(operator, *arrays, **attrs)
+    kernels = kernels_of(p, chosen(p).schedule)
+    for name in ARCHITECTURES:
+        for kernel, used in compiled(source(kernels), named(f"cuda:{name}")).usage.items():
+            assert (used.spill_store_bytes, used.spill_load_bytes, used.stack_bytes) == (0, 0, 0), (name, kernel)
+            assert used.registers <= REGISTERS
+            assert used.shared_bytes <= SHARED_BYTES
+
+
+@pytest.mark.parametrize("case", WIDE)
+def test_the_text_of_each_family_is_as_it_was(case, golden):
+    operator, arrays, attrs, _ = WIDE[case]
+    p = program(operator, *arrays, **attrs)
+    golden(GOLDEN / f"{case.replace(' ', '_')}.cu", kernels_of(p, chosen(p).schedule).text)
+
+
+def test_spread_is_about_the_threads_of_a_processor() -> None:
+    module = load_module(parse(Source("mine.tl", "schedule role pointwise(y, p..; i.., j.., k.., x..) for cuda {\n    spread i..\n}\n")))
+    with pytest.raises(CompileError) as refused:
+        search(module, None, program("columns", normal(20, 300)), {}, "cuda", Device())
+    assert str(refused.value).splitlines()[0] == "error[S0102]: `spread` is about the threads of a processor"
+
+
+def test_a_schedule_of_the_user_comes_before_those_of_the_library() -> None:
+    body = "{\n    split j by 32 -> jo, ji\n    bind jo, ji to block.x, thread.x\n}\n"
+    own = load_module(parse(Source("mine.tl", f"schedule role pointwise(y, p..; i.., j, k.., x..) for cuda {body}")), [roles()])
+    p = program("columns", normal(20, 300))
+    scheduled = plan_for_device(p, rules=Rules(own))
+    assert scheduled.origin == "schedule role pointwise for cuda (mine.tl:1)"
+    assert [show(d) for d in scheduled.schedule.directives] == ["split y.j by 32 -> jo, ji", "bind y.jo, y.ji to block.x, thread.x"]
+    assert plan_for_device(p, rules=Rules(roles())).origin.startswith("schedule role pointwise for cuda (stdlib/schedules/cuda.tl:")
+    assert plan_for_device(p).origin == "derived"

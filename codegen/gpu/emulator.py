@@ -172,10 +172,13 @@ def run(
     for s in program.scratch:
         buffers[s.name] = _Buffer(s.name, s.dtype.numpy, evaluate_index(s.elements, sizes), cell_bytes, unset=True)
     status = _filled("status", np.zeros(1, np.int32), cell_bytes, unset=False)
-    for launch in program.launches:
-        _run_launch(program.kernel(launch.kernel), launch, sizes, buffers, status, compiled, seed)
-        if status.elements[0]:
-            break
+    try:
+        for launch in program.launches:
+            _run_launch(program.kernel(launch.kernel), launch, sizes, buffers, status, compiled, seed)
+            if status.elements[0]:
+                break
+    finally:
+        compiled.code.tl_emulator_release()
     for name in program.params:
         if arrays[name].flags.writeable:
             arrays[name].reshape(-1)[...] = buffers[name].elements

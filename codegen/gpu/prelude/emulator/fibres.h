@@ -84,19 +84,27 @@ static void change(Context& from, Context& to) { swapcontext(&from.state, &to.st
 
 #endif
 
-// Returns stacks for `count` fibres, each above a page that nobody may touch, or null. They stay for the next launch.
+static char* stack_area;
+static int stack_count;
+
+// Returns stacks for `count` fibres, each above a page that nobody may touch, or null. They stay until they are given back.
 static char* stacks(int count) {
-    static char* memory;
-    static int capacity;
-    if (count <= capacity) return memory;
-    if (memory) munmap(memory, capacity * stack_bytes);
-    capacity = 0;
+    if (count <= stack_count) return stack_area;
+    if (stack_area) munmap(stack_area, stack_count * stack_bytes);
+    stack_count = 0;
     void* fresh = mmap(nullptr, count * stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (fresh == MAP_FAILED) return memory = nullptr;
-    memory = (char*)fresh;
-    for (int i = 0; i < count; ++i) mprotect(memory + i * stack_bytes, page_bytes, PROT_NONE);
-    capacity = count;
-    return memory;
+    if (fresh == MAP_FAILED) return stack_area = nullptr;
+    stack_area = (char*)fresh;
+    for (int i = 0; i < count; ++i) mprotect(stack_area + i * stack_bytes, page_bytes, PROT_NONE);
+    stack_count = count;
+    return stack_area;
+}
+
+// Gives the stacks back: each is two mappings, of which a process has no more than some ten thousand.
+static void release_stacks() {
+    if (stack_area) munmap(stack_area, stack_count * stack_bytes);
+    stack_area = nullptr;
+    stack_count = 0;
 }
 
 } // namespace tl_emulator

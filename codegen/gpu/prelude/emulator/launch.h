@@ -170,12 +170,14 @@ static int launch(const Launch* l, const Argument* given, int count, Fault* repo
     landing = (Landing)(l->seed % 3), turns = (Turns)(l->seed / 3 % 3);
     random_state = l->seed * 2654435761u + 88172645463325252ull;
     epoch_of_launch = ++epoch;
-    stack_memory = stacks(most_threads + 1);
+    const long long asked = 1ll * l->block[0] * l->block[1] * l->block[2];
+    const int fibres = asked < 1 || asked > most_threads ? most_threads : (int)asked;
+    stack_memory = stacks(fibres + 1);
     if (!stack_memory) {
-        snprintf(report->problem, sizeof report->problem, "no memory for the stacks of %d threads", most_threads);
+        snprintf(report->problem, sizeof report->problem, "no memory for the stacks of %d threads", fibres);
         return report->happened = 1;
     }
-    prepare(between_blocks, stack_memory + (most_threads + 1) * stack_bytes, run_blocks);
+    prepare(between_blocks, stack_memory + (fibres + 1) * stack_bytes, run_blocks);
     change(outside, between_blocks);
     dirty = report->happened;
     return report->happened;
@@ -193,6 +195,7 @@ static int launch(const Launch* l, const Argument* given, int count, Fault* repo
 
 #define TL_KERNEL(threads, min_blocks) static void
 
+extern "C" void tl_emulator_release() { tl_emulator::release_stacks(); }
 extern "C" int tl_emulator_cell_bytes() { return (int)sizeof(tl_emulator::Cell); }
 
 // ---------------------------------------------------------------- what g++ has checked in the text itself

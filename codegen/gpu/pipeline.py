@@ -99,7 +99,7 @@ class _Pass:
             raise InternalError("gpu", why)
         landing = {s.buffer for s in stores(*copies)}
         homes = {s.buffer.name: s.buffer for s in loop.body if isinstance(s, Alloc) and s.buffer.name in landing}
-        flying = [_later(c, self, homes) for c in copies]
+        flying = [self._flying(c, homes) for c in copies]
         rest = tuple(s for s in loop.body if s not in copies and not (isinstance(s, Alloc) and s.buffer.name in landing))
         allocs = tuple(Alloc(replace(b, shape=(Int(loop.stages), *b.shape))) for b in homes.values())
         asynchronous = any(f is not None for f in flying)
@@ -124,6 +124,14 @@ class _Pass:
         if halves:
             body.append(_if(more, tuple(self._at(put, loop, at, stage, landing) for _, put, _ in halves)))
         return (*out, replace(loop, body=tuple(body), stages=1))
+
+    def _flying(self, copy: Stmt, homes: Mapping[str, Buffer]) -> Stmt | None:
+        """Return `copy` as the device makes it by itself, or None where it goes through registers: what lies together and is read at once,
+        but for more than a thread can keep, and what the device cannot copy."""
+        together = _later(copy, self, homes, single=False)
+        if together is not None or _kept(copy) <= REGISTERS:
+            return together
+        return _later(copy, self, homes, single=True)
 
     def _at(self, s: Stmt, loop: For, at: Index, stage: Index, landing: set[str]) -> Stmt:
         """Return `s` as iteration `at` runs it, with the buffers in `landing` at `stage`."""
@@ -173,8 +181,23 @@ def _copies(loop: For) -> tuple[Stmt, ...]:
 # ---------------------------------------------------------------- by the device itself
 
 
-def _later(copy: Stmt, pass_: _Pass, homes: Mapping[str, Buffer]) -> Stmt | None:
-    """Return `copy` with its stores marked `later`, or None where the device does not copy like that."""
+def _kept(s: Stmt) -> int:
+    """Return how many elements of a copy each thread would have on their way."""
+    match s:
+        case For(kind=kind) if kind in THREADS:
+            return sum(map(_kept, s.body))
+        case For(extent=extent):
+            return (REGISTERS + 1 if extent is None else extent) * sum(map(_kept, s.body))
+        case If(_, then, orelse):
+            return sum(map(_kept, (*then, *orelse)))
+        case Store():
+            return 1
+        case _:
+            return 0
+
+
+def _later(copy: Stmt, pass_: _Pass, homes: Mapping[str, Buffer], *, single: bool) -> Stmt | None:
+    """Return `copy` with its stores marked `later`, or None where the device does not copy like that; `single`: element by element."""
     buffers = {**pass_.device, **homes}
 
     def stmt(s: Stmt, around: tuple[For, ...]) -> Stmt | None:
@@ -185,7 +208,7 @@ def _later(copy: Stmt, pass_: _Pass, homes: Mapping[str, Buffer]) -> Stmt | None
             case If(_, then, ()):
                 body = [stmt(inner, around) for inner in then]
                 return None if None in body else replace(s, then=tuple(b for b in body if b is not None))
-            case Store() if copied_at_once(s, around[-1] if around else None, buffers, pass_.algebra):
+            case Store() if copied_at_once(s, around[-1] if around and not single else None, buffers, pass_.algebra):
                 return replace(s, later=True)
             case _:
                 return None

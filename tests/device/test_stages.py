@@ -115,6 +115,24 @@ def test_rows_of_shared_copies_are_padded_and_sums_are_in_registers():
     assert buffers["c_0_acc"].space == "registers"
 
 
+def test_more_than_a_thread_can_keep_is_copied_element_by_element():
+    a, b = normal(32, 200), normal(200, 32)
+    program = called("product", a, b, module=OWN)
+    schedule = (
+        Schedule("product", "cuda")
+        .tile("c", ("i", "j"), (32, 32), into=("io", "jo", "ii", "ji"))
+        .split("k", 100, ("ko", "ki"))
+        .order("io", "jo", "ko", "ji", "ki", "ii")
+        .pack("a", ["k", "i"], at="ko")
+        .stages("ko", by=2)
+        .bind("io", "jo", to=("block.y", "block.x"))
+        .bind("ji", to="thread.x")
+        .unroll("ii")
+    )
+    assert "tl_copy_async_4" in device_text(device_loops(proven(program, schedule), "kernel")).text
+    assert_emulated(program, schedule, a, b, seeds=range(3))
+
+
 def test_neighbours_are_copied_sixteen_bytes_at_a_time():
     program = called("product", normal(64, 64), normal(64, 64), module=OWN)
     text = device_text(device_loops(proven(program, tiled(program, 2, tile=32)), "kernel")).text

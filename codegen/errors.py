@@ -1,4 +1,4 @@
-"""What the code generators raise when they find a mistake of ours; users never cause it."""
+"""What the code generators raise: `InternalError` is a mistake of ours, `Unfit` what a schedule asks for and cannot have."""
 
 from __future__ import annotations
 
@@ -10,3 +10,12 @@ class InternalError(Exception):
         super().__init__(f"{stage}: {detail}")
         self.stage = stage
         self.detail = detail
+
+
+class Unfit(Exception):
+    """Loops that cannot run on blocks and threads as a schedule binds them. `names` are loops and buffers of the IR that are to blame."""
+
+    def __init__(self, reason: str, *names: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.names = names

@@ -366,14 +366,21 @@ def smallest_point(domain: isl.Set) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 def _some_smallest(flat: isl.Set) -> isl.Point:
     if all(_bounded_below(flat, p) for p in range(flat.dim(DT.set))):
-        return flat.lexmin().sample_point()
+        return _first(flat)
     for reach in (4, 32, 1024):
         near = flat
         for position in range(flat.dim(DT.set)):
             near = near.lower_bound_val(DT.set, position, isl.Val(-reach)).upper_bound_val(DT.set, position, isl.Val(reach))
         if not near.is_empty():
-            return near.lexmin().sample_point()
+            return _first(near)
     return flat.sample_point()
+
+
+def _first(flat: isl.Set) -> isl.Point:
+    """Return the smallest element, or some element where isl takes a set with elements for one without a smallest (seen in islpy
+    2026.2.2 on sets with remainders)."""
+    least = flat.lexmin().sample_point()
+    return flat.sample_point() if least.is_void() else least
 
 
 def _bounded_below(flat: isl.Set, position: int) -> bool:

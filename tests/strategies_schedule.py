@@ -278,15 +278,15 @@ def random_schedule(program: Program, random: Random, directives: int, layouts: 
     schedule = Schedule(program.name) if random.random() < 0.6 else some_derived(program, random, layouts)
     seen = outline(program, schedule, layouts)
     if program.name in _DOTS and random.random() < 0.6:
-        tiled = _tensorize(Schedule(program.name), outline(program, Schedule(program.name), layouts), _Draw(random, seen))
+        tiled = _tensorize(Schedule(program.name), outline(program, Schedule(program.name), layouts), Drawing(random, seen))
         if tiled is not None and outline_or_none(program, tiled, layouts) is not None:
             schedule, seen = tiled, outline(program, tiled, layouts)
     wanted = random.randint(1, directives)
-    for kinds, share in ((_REWRITES, 0.3), (_LOOPS, 0.7), (_MARKS, 0.6)):
+    for kinds, share in ((REWRITES, 0.3), (LOOPS, 0.7), (_MARKS, 0.6)):
         for _ in range(wanted):
             if random.random() >= share:
                 continue
-            drawn = random.choice(kinds)(schedule, seen, _Draw(random, seen))
+            drawn = random.choice(kinds)(schedule, seen, Drawing(random, seen))
             if drawn is None:
                 continue
             try:
@@ -311,7 +311,7 @@ def some_derived(program: Program, random: Random, layouts: Mapping[str, Storage
 
 
 @dataclass
-class _Draw:
+class Drawing:
     """Draws names that exist."""
 
     random: Random
@@ -350,12 +350,12 @@ class _Draw:
         return tuple(out)
 
 
-def _split(s: Schedule, seen: Outline, d: _Draw) -> Schedule | None:
+def _split(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
     loop = d.loop()
     return s.split(loop, d.factor(), d.fresh(loop, "oi")) if loop else None
 
 
-def _tile(s: Schedule, seen: Outline, d: _Draw) -> Schedule | None:
+def _tile(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
     stage = d.stage()
     loops = list(seen.loops[stage])
     if len(loops) < 2:
@@ -366,7 +366,7 @@ def _tile(s: Schedule, seen: Outline, d: _Draw) -> Schedule | None:
     return s.tile(stage, (a, b), (d.factor(), d.factor()), (io, jo, ii, ji))
 
 
-def _order(s: Schedule, seen: Outline, d: _Draw) -> Schedule | None:
+def _order(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
     loops = list(seen.loops[d.stage()])
     if len(loops) < 2:
         return None
@@ -374,7 +374,7 @@ def _order(s: Schedule, seen: Outline, d: _Draw) -> Schedule | None:
     return s.order(*some)
 
 
-def _fuse(s: Schedule, seen: Outline, d: _Draw) -> Schedule | None:
+def _fuse(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
     loops = seen.loops[d.stage()]
     if len(loops) < 2:
         return None
@@ -382,12 +382,12 @@ def _fuse(s: Schedule, seen: Outline, d: _Draw) -> Schedule | None:
     return s.fuse(loops[k], loops[k + 1], d.fresh(loops[k], "f")[0])
 
 
-def _distribute(s: Schedule, seen: Outline, d: _Draw) -> Schedule | None:
+def _distribute(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
     stage = d.stage()
     return s.distribute(stage, d.loop(stage) if d.random.random() < 0.5 else None)
 
 
-def _skew(s: Schedule, seen: Outline, d: _Draw) -> Schedule | None:
+def _skew(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
     loops = seen.loops[d.stage()]
     if len(loops) < 2:
         return None
@@ -395,27 +395,27 @@ def _skew(s: Schedule, seen: Outline, d: _Draw) -> Schedule | None:
     return s.skew(loop, by, d.random.choice((1, 1, 2, -1)))
 
 
-def _shift(s: Schedule, seen: Outline, d: _Draw) -> Schedule | None:
+def _shift(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
     loop = d.loop()
     return s.shift(loop, d.random.choice((1, 2, -1))) if loop else None
 
 
-def _reverse(s: Schedule, seen: Outline, d: _Draw) -> Schedule | None:
+def _reverse(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
     loop = d.loop()
     return s.reverse(loop) if loop else None
 
 
-def _peel(s: Schedule, seen: Outline, d: _Draw) -> Schedule | None:
+def _peel(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
     loop = d.loop()
     return s.peel(loop, d.random.choice((1, 1, 2, 3))) if loop else None
 
 
-def _at(s: Schedule, seen: Outline, d: _Draw) -> Schedule | None:
+def _at(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
     tensor, loop = d.local(), d.loop()
     return s.at(tensor, loop) if tensor and loop else None
 
 
-def _at_reader(s: Schedule, seen: Outline, d: _Draw) -> Schedule | None:
+def _at_reader(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
     """Place a tensor at a loop of one that reads it: legal more often than any loop."""
     tensor = d.local()
     readers = [x.tensors[0].name for x in seen.program.definitions if tensor in definition_reads(x)]
@@ -424,36 +424,36 @@ def _at_reader(s: Schedule, seen: Outline, d: _Draw) -> Schedule | None:
     return s.at(tensor, loop) if tensor and loop else None
 
 
-def _root(s: Schedule, seen: Outline, d: _Draw) -> Schedule | None:
+def _root(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
     return s.root(d.stage())
 
 
-def _store_at(s: Schedule, seen: Outline, d: _Draw) -> Schedule | None:
+def _store_at(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
     tensor, loop = d.local(), d.loop()
     return s.store_at(tensor, "root" if d.random.random() < 0.4 else loop) if tensor and loop else None
 
 
-def _inline(s: Schedule, seen: Outline, d: _Draw) -> Schedule | None:
+def _inline(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
     tensor = d.local()
     return s.inline(tensor) if tensor else None
 
 
-def _rfactor(s: Schedule, seen: Outline, d: _Draw) -> Schedule | None:
+def _rfactor(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
     binders = [b.name for x in seen.program.definitions for p in x.pieces for r in reduces(p.value) for b in r.binders]
     return s.rfactor(d.random.choice(binders), d.factor(), stretches=d.random.random() < 0.5) if binders else None
 
 
-def _flatten(s: Schedule, seen: Outline, d: _Draw) -> Schedule | None:
+def _flatten(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
     return s.flatten()
 
 
-def _pack(s: Schedule, seen: Outline, d: _Draw) -> Schedule | None:
+def _pack(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
     tensor = d.read()
     at = d.loop() if d.random.random() < 0.5 else None
     return s.pack(tensor, (), at)
 
 
-def _pack_as(s: Schedule, seen: Outline, d: _Draw) -> Schedule | None:
+def _pack_as(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
     tensor = d.read()
     before = outline_or_none(seen.program, Schedule(s.operator).pack(tensor))
     if before is None:
@@ -465,7 +465,7 @@ def _pack_as(s: Schedule, seen: Outline, d: _Draw) -> Schedule | None:
     return s.pack(tensor, _dims(list(copies[-1].axes), d), at)
 
 
-def _dims(axes: list[str], d: _Draw) -> list[str]:
+def _dims(axes: list[str], d: Drawing) -> list[str]:
     """Return a layout of `axes`, now and then one that loses elements."""
     dims = d.random.sample(axes, len(axes))
     if dims and d.random.random() < 0.6:
@@ -483,7 +483,7 @@ def _dims(axes: list[str], d: _Draw) -> list[str]:
     return dims
 
 
-def _layout(s: Schedule, seen: Outline, d: _Draw) -> Schedule | None:
+def _layout(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
     local = d.local()
     if local is None:
         return None
@@ -491,7 +491,7 @@ def _layout(s: Schedule, seen: Outline, d: _Draw) -> Schedule | None:
     return s.layout(local, _dims(list(definition.axes), d)) if definition.axes else None
 
 
-def _fold(s: Schedule, seen: Outline, d: _Draw) -> Schedule | None:
+def _fold(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
     local = d.local()
     definition = next((x for x in seen.program.definitions for t in x.tensors if t.name == local), None)
     if local is None or definition is None or not definition.axes:
@@ -499,12 +499,12 @@ def _fold(s: Schedule, seen: Outline, d: _Draw) -> Schedule | None:
     return s.fold(local, d.random.choice(definition.axes), d.random.choice((1, 2, 2, 3, 4)))
 
 
-def _unroll(s: Schedule, seen: Outline, d: _Draw) -> Schedule | None:
+def _unroll(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
     loop = d.loop()
     return s.unroll(loop) if loop else None
 
 
-def _vectorize(s: Schedule, seen: Outline, d: _Draw) -> Schedule | None:
+def _vectorize(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
     loop = d.loop()
     if loop is not None and d.random.random() < 0.6:
         stage = next(name for name, loops in seen.loops.items() if loop in loops)
@@ -512,7 +512,7 @@ def _vectorize(s: Schedule, seen: Outline, d: _Draw) -> Schedule | None:
     return s.vectorize(loop) if loop else None
 
 
-def _parallel(s: Schedule, seen: Outline, d: _Draw) -> Schedule | None:
+def _parallel(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
     loop = d.loop()
     if loop is not None and d.random.random() < 0.5:
         stage = next(name for name, loops in seen.loops.items() if loop in loops)
@@ -520,11 +520,11 @@ def _parallel(s: Schedule, seen: Outline, d: _Draw) -> Schedule | None:
     return s.parallel(loop) if loop else None
 
 
-def _stream(s: Schedule, seen: Outline, d: _Draw) -> Schedule | None:
+def _stream(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
     return s.stream(d.tensor())
 
 
-def _prefetch(s: Schedule, seen: Outline, d: _Draw) -> Schedule | None:
+def _prefetch(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
     """Ask for a tensor at a loop of a stage that reads it, most often."""
     tensor = d.read()
     readers = [x.tensors[0].name for x in seen.program.definitions if tensor in definition_reads(x)]
@@ -542,7 +542,7 @@ _DOTS = {"halves": ("dot_bf16", 2), "bytes": ("dot_u8i8", 4)}
 """The instruction that fits a family, and how many products of a lane it adds up."""
 
 
-def _tensorize(s: Schedule, seen: Outline, d: _Draw) -> Schedule | None:
+def _tensorize(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
     """Put an instruction in the place of two loops: as it should be written for products of narrow elements, of any two now and then."""
     name, group = _DOTS.get(s.operator, ("dot_bf16", 2))
     dot = instruction(library().operators[name])
@@ -564,11 +564,12 @@ def outline_or_none(program: Program, schedule: Schedule, layouts: Mapping[str, 
         return None
 
 
-_REWRITES = (_inline, _rfactor, _rfactor, _flatten, _pack, _pack_as)
-_LOOPS = (
+REWRITES = (_inline, _rfactor, _rfactor, _flatten, _pack, _pack_as)
+LOOPS = (
     *(_split, _split, _tile, _tile, _order, _order, _fuse, _distribute, _skew, _shift, _reverse, _peel),
     *(_at, _at_reader, _at_reader, _at_reader, _root, _store_at, _layout, _fold),
 )
+MARKS_ANYWHERE = (_unroll, _vectorize, _vectorize, _split, _pack)
 _MARKS = (
     *(_unroll, _vectorize, _vectorize, _parallel, _parallel, _split, _pack),
     *(_stream, _prefetch, _prefetch, _tensorize, _tensorize, _tensorize),

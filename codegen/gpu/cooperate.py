@@ -20,6 +20,7 @@ from codegen.loops.indices import affine, range_of
 from codegen.loops.nodes import (
     THREADS,
     Add,
+    Alloc,
     Buffer,
     Compare,
     Expr,
@@ -55,26 +56,36 @@ class _Nest:
 
 def cooperate(body: tuple[Stmt, ...], block: Geometry, device: Mapping[str, Buffer], fresh: Fresh) -> tuple[Stmt, ...]:
     """Return `body` with such nests shared out among the threads of `block`. `device` holds the buffers in the device's memory."""
-    return tuple(_stmt(s, block, device, fresh) for s in body)
+    private = frozenset(s.buffer.name for s in walk(*body) if isinstance(s, Alloc) and s.buffer.space != "shared")
+    return _block(body, block, device, fresh, private)
 
 
-def _stmt(s: Stmt, block: Geometry, device: Mapping[str, Buffer], fresh: Fresh) -> Stmt:
+def _block(
+    body: tuple[Stmt, ...], block: Geometry, device: Mapping[str, Buffer], fresh: Fresh, private: frozenset[str]
+) -> tuple[Stmt, ...]:
+    return tuple(_stmt(s, block, device, fresh, private) for s in body)
+
+
+def _stmt(s: Stmt, block: Geometry, device: Mapping[str, Buffer], fresh: Fresh, private: frozenset[str]) -> Stmt:
     match s:
         case For(kind=kind) if kind in THREADS:
             return s
         case For():
-            nest = _nest(s)
+            nest = _nest(s, private)
             if nest is not None:
                 return _shared_out(nest, block, device, fresh)
-            return replace(s, body=cooperate(s.body, block, device, fresh))
+            return replace(s, body=_block(s.body, block, device, fresh, private))
         case If(_, then, orelse):
-            return replace(s, then=cooperate(then, block, device, fresh), orelse=cooperate(orelse, block, device, fresh))
+            parts = (_block(part, block, device, fresh, private) for part in (then, orelse))
+            return If(s.cond, *parts)
         case _:
             return s
 
 
-def _nest(loop: For) -> _Nest | None:
-    """Return `loop` as a nest whose iterations may run in any order and on any thread, or None."""
+def _nest(loop: For, private: frozenset[str]) -> _Nest | None:
+    """Return `loop` as a nest whose iterations may run in any order and on any thread, or None.
+
+    `private`: what each thread has of its own."""
     loops: list[For] = []
     body: tuple[Stmt, ...] = (loop,)
     while len(body) == 1 and isinstance(body[0], For) and body[0].kind not in THREADS:
@@ -84,7 +95,7 @@ def _nest(loop: For) -> _Nest | None:
     stored = [n for n in inner if isinstance(n, Store)]
     if any(isinstance(n, For) for n in inner) or len(stored) != 1 or is_reduction(stored[0]):
         return None
-    if any(load.buffer == stored[0].buffer for load in loads(*body)) or not _once(stored[0], loops):
+    if stored[0].buffer in private or any(load.buffer == stored[0].buffer for load in loads(*body)) or not _once(stored[0], loops):
         return None
     extents = [_extent(loop) for loop in loops]
     if any(e is None or loop.lo != Int(0) for e, loop in zip(extents, loops, strict=True)):

@@ -9,7 +9,7 @@ from typing import assert_never
 import numpy as np
 
 from codegen.dtypes import DType, bool_, f32, f64, i64
-from codegen.errors import InternalError
+from codegen.errors import Unfit
 from codegen.gpu.names import Identifiers
 from codegen.loops.indices import Algebra
 from codegen.loops.nodes import (
@@ -146,7 +146,7 @@ class Printer:
             case Fma(a, b, c):
                 return f"tl_fma_{self.type_of(c)}({self.expr(a)}, {self.expr(b)}, {self.expr(c)})"
             case Dot():
-                raise InternalError("gpu", f"`{show_expr(e)}`: dot products of narrow elements are not supported yet on a GPU")
+                raise Unfit(f"not supported yet: `{show_expr(e)}`, a dot product of narrow elements")
             case _:
                 assert_never(e)
 

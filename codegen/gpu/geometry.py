@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from codegen.errors import InternalError
+from codegen.errors import InternalError, Unfit
 from codegen.loops.nodes import THREADS, For, LoopKind, Stmt
-from codegen.loops.walk import walk
+from codegen.loops.walk import children, walk
 
 WARP = 32
 
@@ -85,9 +85,26 @@ def _extents(body: tuple[Stmt, ...]) -> Iterator[tuple[LoopKind, int]]:
     for node in walk(*body):
         if isinstance(node, For) and node.kind in THREADS:
             if node.extent is None:
-                raise InternalError("gpu", f"the loop `{node.var}` over threads has no constant extent")
+                raise Unfit(f"the loop `{node.var}` over threads has no constant extent", node.var)
             found[node.kind] = max(found.get(node.kind, 1), node.extent)
     yield from found.items()
+
+
+def check_places(body: tuple[Stmt, ...], threads: Geometry, around: tuple[For, ...] = ()) -> None:
+    """Raise Unfit where a loop over threads stands inside another that counts by the same digits of their number, or more of them are
+    needed than a block has."""
+    for node in body:
+        if isinstance(node, For) and node.kind in THREADS:
+            for outer in around:
+                if _overlap(threads, outer.kind, node.kind):
+                    raise Unfit(f"`{node.var}`, bound to {node.kind}, stands inside of `{outer.var}`, bound to {outer.kind}", node.var)
+        inside = (*around, node) if isinstance(node, For) and node.kind in THREADS else around
+        check_places(tuple(c for c in children(node) if isinstance(c, Stmt)), threads, inside)
+
+
+def _overlap(threads: Geometry, one: LoopKind, two: LoopKind) -> bool:
+    (low, high), (least, most) = ((threads.digit(p).stride, threads.digit(p).stride * threads.span(p)) for p in (one, two))
+    return one == two or max(low, least) < min(high, most)
 
 
 def places_of(loops: tuple[For, ...]) -> Mapping[LoopKind, For]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from math import prod
 
-from codegen.errors import InternalError
+from codegen.errors import Unfit
 from codegen.gpu.geometry import Geometry, geometry
 from codegen.loops.indices import range_of
 from codegen.loops.nodes import BLOCKS, Add, Alloc, Buffer, For, Function, Index, Int, LoopKind, Mul, Prefetch, Stmt
@@ -131,12 +131,12 @@ def _peeled(stmt: Stmt, sizes: frozenset[str]) -> tuple[tuple[BlockLoop, ...], t
     while len(body) == 1 and isinstance(body[0], For) and body[0].kind in BLOCKS:
         loop = body[0]
         if any(b.place == loop.kind for b in out):
-            raise InternalError("gpu", f"`{loop.var}` and a loop around it are both bound to {loop.kind}")
+            raise Unfit(f"`{loop.var}` and a loop around it are both bound to {loop.kind}", loop.var)
         out.append(BlockLoop(loop.var, loop.kind, loop.lo, loop.hi, _count(loop, sizes)))
         body = loop.body
     inner = next((n for n in walk(*body) if isinstance(n, For) and n.kind in BLOCKS), None)
     if inner is not None:
-        raise InternalError("gpu", f"the loop `{inner.var}` over blocks does not stand at the outside of its launch")
+        raise Unfit(f"the loop `{inner.var}` over blocks does not stand at the outside of its launch", inner.var)
     return tuple(out), body
 
 
@@ -147,7 +147,7 @@ def _count(loop: For, sizes: frozenset[str]) -> Index:
         return width
     most = loop.extent if loop.extent is not None else range_of(width, {})[1]
     if most is None:
-        raise InternalError("gpu", f"how many blocks `{loop.var}` needs is not known before the launch")
+        raise Unfit(f"how many blocks `{loop.var}` needs is not known before the launch", loop.var)
     return Int(most)
 
 

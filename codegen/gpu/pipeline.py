@@ -27,7 +27,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
 
-from codegen.errors import InternalError
+from codegen.errors import Unfit
 from codegen.gpu.launches import map_blocks
 from codegen.gpu.vectors import copied_at_once
 from codegen.loops.indices import Algebra
@@ -64,7 +64,7 @@ REGISTERS = 64
 def pipelined(function: Function) -> Function:
     """Return `function` with the copies of its staged loops ahead of them.
 
-    Raises InternalError "not supported yet: …" for a staged loop that copies nothing into shared memory that could run ahead."""
+    Raises Unfit for a staged loop that copies nothing into shared memory that could run ahead."""
     if not any(isinstance(n, For) and n.stages > 1 for n in walk(*function.body)):
         return function
     scratch = [s.buffer for s in function.body if isinstance(s, Alloc)]
@@ -96,7 +96,7 @@ class _Pass:
         copies = _copies(loop)
         if not copies:
             why = f"not supported yet: `{loop.var}` has stages, and copies nothing into shared memory that could run ahead of it"
-            raise InternalError("gpu", why)
+            raise Unfit(why, loop.var)
         landing = {s.buffer for s in stores(*copies)}
         homes = {s.buffer.name: s.buffer for s in loop.body if isinstance(s, Alloc) and s.buffer.name in landing}
         flying = [self._flying(c, homes) for c in copies]
@@ -249,13 +249,13 @@ class _Halves:
                 home = self.homes[buffer]
                 extents = [outer.extent for outer in around if outer.extent is not None]
                 if prod(extents) > REGISTERS:
-                    raise InternalError("gpu", f"not supported yet: {prod(extents)} elements of `{buffer}` a thread, copied in stages")
+                    raise Unfit(f"not supported yet: {prod(extents)} elements of `{buffer}` a thread, copied in stages", buffer)
                 kept = Buffer(self.fresh(f"{buffer}_r"), home.dtype, tuple(Int(e) for e in extents), "registers")
                 self.kept.append(kept)
                 place = tuple(Var(outer.var) for outer in around)
                 return Store(kept.name, place, value), Store(buffer, index, Load(kept.name, place))
             case _:
-                raise InternalError("gpu", "not supported yet: a copy in stages that is no nest of loops around stores")
+                raise Unfit("not supported yet: a copy in stages that is no nest of loops around stores")
 
     def _both(self, loop: For, body: tuple[Stmt, ...], around: tuple[For, ...]) -> tuple[Stmt | None, Stmt | None]:
         fetch, put = self._block(body, around)

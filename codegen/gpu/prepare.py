@@ -4,7 +4,7 @@ registers or shared."""
 from __future__ import annotations
 
 from codegen.gpu.cooperate import cooperate
-from codegen.gpu.geometry import geometry
+from codegen.gpu.geometry import check_places, geometry
 from codegen.gpu.launches import gathered, map_blocks
 from codegen.gpu.private import placed
 from codegen.gpu.reduce import trees, whole_teams
@@ -16,7 +16,7 @@ from codegen.loops.walk import Fresh
 def prepare(function: Function) -> Function:
     """Return `function` with every loop of a block given to threads and every buffer of a block in its place.
 
-    Raises InternalError "not supported yet: …" for reductions and buffers that no pass knows how to spread."""
+    Raises Unfit for places that exclude each other, and for reductions and buffers that no pass knows how to spread."""
     function = gathered(function)
     fresh = Fresh.of(function)
     device = {p.name: p for p in function.params} | {s.buffer.name: s.buffer for s in function.body if isinstance(s, Alloc)}
@@ -24,6 +24,7 @@ def prepare(function: Function) -> Function:
     def block(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
         body = whole_teams(body)
         threads = geometry(body)
+        check_places(body, threads)
         body = trees(body, threads, device, fresh)
         return cooperate(placed(body, threads), threads, device, fresh)
 

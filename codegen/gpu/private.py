@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from codegen.errors import InternalError
+from codegen.errors import Unfit
 from codegen.gpu.geometry import WARP, Geometry
 from codegen.loops.indices import affine
 from codegen.loops.nodes import THREADS, Add, Alloc, Buffer, Expr, For, If, Index, Int, Load, LoopKind, Mul, Stmt, Store, Var
@@ -32,6 +32,8 @@ class _Access:
     index: tuple[Index, ...]
     loops: _Loops
     """The loops between the allocation and the access."""
+    stores: bool = False
+    """By every iteration on its own: not a reduction over threads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,7 @@ def _block(body: tuple[Stmt, ...], block: Geometry, *, inside: bool) -> tuple[St
 def _home(buffer: Buffer, rest: tuple[Stmt, ...], block: Geometry, *, inside: bool) -> tuple[Buffer, tuple[Stmt, ...]]:
     shape = [e.value for e in buffer.shape if isinstance(e, Int)]
     if len(shape) < len(buffer.shape):
-        raise InternalError("gpu", f"the extents of `{buffer.name}` inside a block are not constant")
+        raise Unfit(f"the extents of `{buffer.name}` inside a block are not constant", buffer.name)
     if buffer.space == "shared":
         return buffer, rest
     accesses = list(_accesses(rest, buffer.name, {}))
@@ -84,13 +86,24 @@ def _home(buffer: Buffer, rest: tuple[Stmt, ...], block: Geometry, *, inside: bo
     if len(kept) == len(cuts) and count <= REGISTERS:
         extents = [e for cut in kept for e in cut.extents]
         wanted = [k for k, e in enumerate(extents) if e > 1]
+        if (loop := _met(kept, accesses, block)) is not None:
+            raise Unfit(
+                f"not supported yet: threads of `{loop.var}` that meet in `{buffer.name}` other than in a plain reduction", loop.var
+            )
         new = replace(buffer, space="registers", shape=tuple(Int(extents[k]) for k in wanted))
         return new, _redirected(rest, buffer.name, kept, wanted, block)
     if inside:
         if any(loop.kind in THREADS for a in accesses for loop in a.loops.values()):
-            raise InternalError("gpu", f"`{buffer.name}`, which each thread has of its own, is spread over threads")
+            raise Unfit(f"`{buffer.name}`, which each thread has of its own, is spread over threads", buffer.name)
         return replace(buffer, space="stack"), rest
     return replace(buffer, space="shared"), rest
+
+
+def _met(cuts: list[_Digits], accesses: list[_Access], block: Geometry) -> For | None:
+    """Return a loop whose threads store to one cell, or None: each of them would keep a value of its own."""
+    own = {block.digit(place).stride for cut in cuts for place, _, _ in cut.terms}
+    threads = (loop for a in accesses if a.stores for loop in a.loops.values() if loop.kind in THREADS and loop.extent != 1)
+    return next((loop for loop in threads if block.digit(loop.kind).stride not in own), None)
 
 
 def _accesses(body: tuple[Stmt, ...], name: str, loops: _Loops) -> Iterator[_Access]:
@@ -101,7 +114,7 @@ def _accesses(body: tuple[Stmt, ...], name: str, loops: _Loops) -> Iterator[_Acc
             yield from _accesses(stmt.body, name, {**loops, stmt.var: stmt})
             continue
         if isinstance(stmt, Store) and stmt.buffer == name:
-            yield _Access(stmt.index, loops)
+            yield _Access(stmt.index, loops, not stmt.across)
         parts = children(stmt)
         yield from _reads(tuple(p for p in parts if not isinstance(p, Stmt)), name, loops)
         yield from _accesses(tuple(p for p in parts if isinstance(p, Stmt)), name, loops)

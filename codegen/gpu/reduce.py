@@ -24,7 +24,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from codegen.dtypes import DType
-from codegen.errors import InternalError
+from codegen.errors import InternalError, Unfit
 from codegen.gpu.geometry import WARP, Geometry
 from codegen.loops.nodes import (
     THREADS,
@@ -52,7 +52,7 @@ from codegen.loops.nodes import (
 )
 from codegen.loops.printer import show_stmt
 from codegen.loops.verify import is_reduction
-from codegen.loops.walk import Fresh, free_vars, map_expr, map_stmt, stores, substitute, walk
+from codegen.loops.walk import Fresh, free_vars, loads, map_expr, map_stmt, stores, substitute, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ def _parts_first(loop: For, meets: Store, outside: Mapping[str, Buffer], fresh: 
     """Return `loop` with everything that one thread has to combine combined by itself first."""
     inner = frozenset(s.var for s in walk(*loop.body) if isinstance(s, For))
     if list(stores(*loop.body)) != [meets] or inner & free_vars(*meets.index) or loop.lo != Int(0) or loop.extent is None:
-        raise InternalError("gpu", f"`{show_stmt(meets)}` beside other statements of a loop over threads is not supported yet")
+        raise Unfit(f"not supported yet: `{show_stmt(meets)}` beside other statements of a loop over threads", loop.var, meets.buffer)
     dtype = outside[meets.buffer].dtype
     op, _ = _parts(meets)
     own, first, last = Buffer(fresh("own"), dtype, (Int(loop.extent),), "heap", 16), fresh(loop.var), fresh(loop.var)
@@ -161,30 +161,54 @@ def _whole(s: Stmt) -> Stmt:
             return map_stmt(s, lambda index: index, lambda e: e, _whole)
 
 
-def trees(body: tuple[Stmt, ...], block: Geometry, outside: Mapping[str, Buffer], fresh: Fresh) -> tuple[Stmt, ...]:
-    """Return `body` with every reduction over threads marked as one, over more threads than a warp has as two."""
+def trees(
+    body: tuple[Stmt, ...], block: Geometry, outside: Mapping[str, Buffer], fresh: Fresh, apart: frozenset[str] = frozenset()
+) -> tuple[Stmt, ...]:
+    """Return `body` with every reduction over threads marked as one, over more threads than a warp has as two. `apart`: what may differ
+    between the threads of a warp. Raises Unfit where not all of a warp come to an exchange."""
     out: list[Stmt] = []
     for stmt in body:
         match stmt:
             case For() if stmt.kind in THREADS and (meets := _meets(stmt, outside)) is not None:
+                if _PARTED in apart:
+                    raise Unfit(
+                        f"not supported yet: a reduction over the threads of `{stmt.var}`, which not all of a warp come to", stmt.var
+                    )
                 found = _meeting(stmt)
                 if found is None:
-                    out += trees(_parts_first(stmt, meets, outside, fresh), block, outside, fresh)
+                    out += trees(_parts_first(stmt, meets, outside, fresh), block, outside, fresh, apart)
                 elif fits(stmt, block):
                     out.append(_marked(stmt, *found))
                 else:
                     out += _in_two(stmt, *found, block, outside, fresh)
             case For():
-                out.append(replace(stmt, body=trees(stmt.body, block, outside, fresh)))
-            case If(_, then, orelse):
-                parts = (trees(part, block, outside, fresh) for part in (then, orelse))
-                out.append(If(stmt.cond, *parts))
+                out.append(replace(stmt, body=trees(stmt.body, block, outside, fresh, apart | _parting(stmt, block, apart))))
+            case If(cond, then, orelse):
+                inside = apart | ({_PARTED} if apart & (free_vars(cond) | {load.buffer for load in loads(cond)}) else set())
+                parts = (trees(part, block, outside, fresh, inside) for part in (then, orelse))
+                out.append(If(cond, *parts))
             case Alloc(buffer):
                 outside = {**outside, buffer.name: buffer}
+                apart = apart | {buffer.name} if apart else apart
                 out.append(stmt)
             case _:
                 out.append(stmt)
     return tuple(out)
+
+
+_PARTED = "not all of a warp"
+
+
+def _parting(loop: For, block: Geometry, apart: frozenset[str]) -> frozenset[str]:
+    """Return what differs between the threads of a warp inside of `loop` and not around it."""
+    if loop.kind not in THREADS:
+        bounds = (loop.lo, loop.hi)
+        differs = bool(apart & (free_vars(*bounds) | {load.buffer for load in loads(*bounds)}))
+        return frozenset({_PARTED, loop.var}) if differs else frozenset()
+    if block.digit(loop.kind).stride % WARP == 0:
+        return frozenset()
+    fills = loop.lo == Int(0) and isinstance(loop.hi, Int) and loop.hi.value >= block.span(loop.kind)
+    return frozenset({loop.var} if fills else {loop.var, _PARTED})
 
 
 def _marked(loop: For, store: Store, cond: Expr | None) -> For:
@@ -194,7 +218,7 @@ def _marked(loop: For, store: Store, cond: Expr | None) -> For:
 
 def _in_two(loop: For, store: Store, cond: Expr | None, block: Geometry, outside: Mapping[str, Buffer], fresh: Fresh) -> list[Stmt]:
     if (block.digit(loop.kind).stride, block.span(loop.kind)) != (1, block.threads) or loop.extent is None or loop.extent > WARP * WARP:
-        raise InternalError("gpu", f"a reduction over {loop.extent} threads along {loop.kind} is not supported yet")
+        raise Unfit(f"not supported yet: a reduction over {loop.extent} threads along {loop.kind} beside other places", loop.var)
     op, value = _parts(store)
     dtype = outside[store.buffer].dtype
     identity = Const(identity_of(op, dtype), dtype)
@@ -262,4 +286,4 @@ def _parts(store: Store) -> tuple[BinaryOp, Expr]:
         case Fma(a, b, c) if c == here:
             return "+", Binary("*", a, b)
         case _:
-            raise InternalError("gpu", f"`{show_stmt(store)}` over threads is not supported yet")
+            raise Unfit(f"not supported yet: `{show_stmt(store)}` over threads", store.buffer)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from codegen.dtypes import DType
-from codegen.errors import InternalError
+from codegen.errors import Unfit
 from codegen.gpu.expressions import Printer, is_half_byte, wrapped
 from codegen.gpu.geometry import WARP, Digit, Geometry
 from codegen.gpu.launches import BlockCode, Launches
@@ -54,6 +54,7 @@ from codegen.loops.nodes import (
 from codegen.loops.verify import Env, dtype_of
 from codegen.loops.walk import children, free_vars, loads, stores, substitute, walk
 
+_PRIVATE = ("registers", "stack")
 ALIGN = 16
 """Bytes that the address of every buffer of the caller is a multiple of."""
 
@@ -148,7 +149,7 @@ def _kernel(found: Launches, block: BlockCode) -> Kernel:
     params += [f"tl_i64 {names(s)}" for s in sizes]
     params += ["tl_i32* status"] if checks else []
     if checks and any(isinstance(n, Barrier) for n in walk(*block.body)):
-        raise InternalError("gpu", "a check of values beside a barrier is not supported yet")
+        raise Unfit("not supported yet: a check of values in a block whose threads wait for each other")
     _head(kernel, scope)
     body = tuple(block.body)
     _block(kernel, body, scope)
@@ -340,7 +341,7 @@ def _copied(kernel: _Kernel, copy: Store, scope: _Scope, lanes: int = 1, var: st
 @contextmanager
 def _once(kernel: _Kernel, buffer: Buffer, scope: _Scope) -> Iterator[None]:
     """Let what is stored where other threads see it be stored by one thread."""
-    gaps = kernel.geometry.gaps(scope.places) if buffer.space not in ("registers", "stack") else ()
+    gaps = kernel.geometry.gaps(scope.places) if buffer.space not in _PRIVATE else ()
     if not gaps:
         yield
         return
@@ -412,8 +413,11 @@ def _load(kernel: _Kernel, load: Load, p: Printer) -> str:
 def _vector(kernel: _Kernel, loop: For, lanes: int, scope: _Scope) -> None:
     """Write a loop over lanes with loads and stores of `lanes` neighbours at once, where they are neighbours."""
     assert loop.extent is not None
-    for start in range(0, loop.extent, lanes):
-        _lanes(kernel, loop, start, lanes, scope)
+    buffer = scope.buffers[next(s.buffer for s in loop.body if isinstance(s, Store))]
+    with _once(kernel, buffer, scope):
+        alone = replace(scope, places=scope.places | {"thread"})
+        for start in range(0, loop.extent, lanes):
+            _lanes(kernel, loop, start, lanes, alone if buffer.space not in _PRIVATE else scope)
 
 
 def _lanes(kernel: _Kernel, loop: For, start: int, lanes: int, scope: _Scope) -> None:

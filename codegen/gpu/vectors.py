@@ -21,6 +21,9 @@ def width(loop: For, lanes: int, p: Printer, buffers: Mapping[str, Buffer]) -> i
         return 1
     if loop.kind == "unroll" and not _apart(loop, buffers):
         return 1
+    homes = {buffers[s.buffer].space in ("registers", "stack") for s in loop.body if isinstance(s, Store)}
+    if len(homes) != 1:
+        return 1
     groups = [[(buffers[n.buffer], n.index)] for n in loads(*(s for s in loop.body if not _is_later(s))) if n.buffer in buffers]
     groups += [[(buffers[s.buffer], s.index)] for s in loop.body if isinstance(s, Store) and not s.later]
     groups += [_ends(s, buffers) for s in loop.body if isinstance(s, Store) and s.later]

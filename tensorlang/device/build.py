@@ -84,8 +84,8 @@ def device_kernel(
     scheduled = plan_for_device(program, schedule, rules)
     if dump is not None:
         dump("schedule", str(scheduled.schedule))
-    lowered = device_loops(scheduled.plan, name, dump)
-    launched = device_text(lowered, dump)
+    lowered = device_loops(scheduled.plan, name, dump, scheduled.schedule)
+    launched = device_text(lowered, dump, scheduled.schedule)
     return DeviceKernel(launched, lowered.requirements, str(scheduled.schedule), scheduled.origin, scheduled.tried)
 
 

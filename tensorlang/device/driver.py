@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from codegen.errors import Unfit
 from codegen.gpu.launches import launches
 from codegen.gpu.pipeline import pipelined
 from codegen.gpu.prepare import prepare
@@ -22,7 +23,7 @@ from codegen.loops.printer import show as show_loops
 from codegen.loops.simplify import simplify
 from codegen.loops.verify import verify
 from codegen.loops.walk import walk
-from tensorlang.diagnostics import error
+from tensorlang.diagnostics import NOWHERE, CompileError, error
 from tensorlang.driver import Dump, Rules, Scheduled
 from tensorlang.lower.barriers import with_barriers
 from tensorlang.lower.kernel import Lowered, lower
@@ -32,6 +33,8 @@ from tensorlang.schedule.machine import Device
 from tensorlang.schedule.plan import Plan
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.select import search
+from tensorlang.syntax import nodes as syntax
+from tensorlang.syntax.printer import show
 from tensorlang.tensor.nodes import Program
 
 TARGET = "cuda"
@@ -58,14 +61,20 @@ def plan_for_device(
     return Scheduled(derived, proven(program, derived), "derived", tried)
 
 
-def device_loops(plan: Plan, symbol: str, dump: Dump | None = None) -> Lowered:
-    """Return the verified loop-IR function of a plan, with every buffer and every barrier in its place."""
+def device_loops(plan: Plan, symbol: str, dump: Dump | None = None, schedule: Schedule | None = None) -> Lowered:
+    """Return the verified loop-IR function of a plan, with every buffer and every barrier in its place.
+
+    Raises CompileError S0220 at a directive of `schedule`, where that is known, when loops cannot run where it binds them."""
     lowered = lower(plan, symbol)
     function = simplify(lowered.function)
     function = contract(function) if plan.program.mode == "fast" else function
-    function = prepare(function)
-    _kept(function, lowered)
-    function = with_barriers(pipelined(function))
+    try:
+        function = prepare(function)
+        _kept(function, lowered)
+        function = with_barriers(pipelined(function))
+        launches(function)
+    except Unfit as refused:
+        raise unfit(refused, schedule) from None
     verify(function)
     if dump is not None:
         dump("loops", show_loops(function))
@@ -89,9 +98,29 @@ def _kept(function: Function, lowered: Lowered) -> None:
 _SPACES = {"shared": "shared memory", "stack": "slow memory of each thread", "heap": "the memory of the device"}
 
 
-def device_text(lowered: Lowered, dump: Dump | None = None) -> Kernels:
-    """Return the kernels of a function as text."""
-    kernels = render(launches(lowered.function))
+def device_text(lowered: Lowered, dump: Dump | None = None, schedule: Schedule | None = None) -> Kernels:
+    """Return the kernels of a function as text. Raises CompileError S0220 for what is not supported yet in kernels."""
+    try:
+        kernels = render(launches(lowered.function))
+    except Unfit as refused:
+        raise unfit(refused, schedule) from None
     if dump is not None:
         dump("cuda", kernels.text)
     return kernels
+
+
+def unfit(refused: Unfit, schedule: Schedule | None) -> CompileError:
+    """Return the error for loops that cannot run where `schedule` binds them, at the directive that names one of them."""
+    directives = schedule.directives if schedule is not None else ()
+    blamed = [d for d in directives if any(_is_about(operand, name) for operand in _operands(d) for name in refused.names)]
+    blamed = [d for d in blamed if d.name == "bind"] or blamed or [d for d in directives if d.name == "bind"]
+    return error("S0220", refused.reason, blamed[-1].span if blamed else NOWHERE)
+
+
+def _operands(directive: syntax.Directive) -> list[str]:
+    return [name.replace(".", "_") for name in (*map(show, directive.operands), *directive.results)]
+
+
+def _is_about(operand: str, name: str) -> bool:
+    """Tell whether a name of the IR is made from what stands in a schedule: `y_ko_1` from `ko` or `y.ko`."""
+    return name == operand or name.endswith(f"_{operand}") or name.startswith(f"{operand}_") or f"_{operand}_" in name

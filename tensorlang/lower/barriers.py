@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from codegen.errors import Unfit
 from codegen.gpu.geometry import Geometry
 from codegen.gpu.launches import BlockCode, launches, map_blocks
 from codegen.loops import nodes as loops
@@ -30,7 +31,6 @@ from polyhedral import expr as sets
 from polyhedral.terms import all_of, linear, maximum, minus, plus, times
 from polyhedral.threads import THREAD, Block, Clash, Ending, Moment, Touch
 from polyhedral.verdict import Unknown
-from tensorlang.diagnostics import InternalError
 
 Path = tuple[int, ...]
 """Where a statement stands among those that all threads of a block run together: child numbers, outermost first."""
@@ -84,13 +84,14 @@ def _completed(block: BlockCode, sizes: tuple[str, ...], device: set[str]) -> tu
     while (clash := analysed.block.exposed([_moment(analysed, path) for path in placed])) is not None:
         if isinstance(clash, Unknown):
             if analysed.waits or any(t.group is not None for t in analysed.touches):
-                raise InternalError("barriers", f"not supported yet: {block.name}: copies in stages that are too much to prove: {clash}")
+                raise Unfit(f"not supported yet: copies in stages that are too much to prove: {clash}")
             return _inserted(block.body, set(_everywhere(analysed)))
         if clash.threads[0] == clash.threads[1]:
-            raise InternalError("barriers", f"{block.name}: {_told(analysed, clash)}")
+            raise Unfit(str(_told(analysed, clash)), _told(analysed, clash).memory)
         path = _between(analysed, clash)
         if path is None or path in placed:
-            raise InternalError("barriers", f"{block.name}: {_told(analysed, clash)}, and no barrier can part them")
+            told = _told(analysed, clash)
+            raise Unfit(f"{told}, and no barrier can part them", told.memory)
         placed.append(path)
     for path in list(placed):
         others = [p for p in placed if p != path]
@@ -241,15 +242,16 @@ class _Collector:
                     for s in block:
                         self._apart(s, around if here is None else replace(around, when=(*around.when, here)))
             case loops.Commit() | loops.Wait():
-                raise InternalError("barriers", "copies are closed, and waited for, where not all threads of the block come")
+                raise Unfit("not supported yet: copies in stages where not all threads of the block come")
             case loops.Store(buffer, index, _) if stmt.later and around.groups is None:
                 why = f"not supported yet: how many copies into `{buffer}` are under way is no quasi-affine expression"
-                raise InternalError("barriers", why)
+                raise Unfit(why, buffer)
             case loops.Store(buffer, index, _):
                 group = around.groups if stmt.later else None
-                self._reads(children(stmt), around, group)
                 once = [_zero(m, n) for m, n in self.analysed.threads.gaps(around.places)]
-                self._touch(buffer, index, True, replace(around, when=(*around.when, *once)), group)
+                storing = replace(around, when=(*around.when, *once))
+                self._reads(children(stmt), around if stmt.across or stmt.later or buffer not in self.memory else storing, group)
+                self._touch(buffer, index, True, storing, group)
             case _:
                 self._reads(children(stmt), around)
 

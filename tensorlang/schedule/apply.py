@@ -20,6 +20,7 @@ from tensorlang.schedule.rewrites import REWRITES
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.state import State
 from tensorlang.schedule.tensorize import check_instructions
+from tensorlang.syntax import nodes as syntax
 from tensorlang.tensor.lift import lift
 from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.scop import Stages, to_scop
@@ -36,6 +37,19 @@ def apply(
     plan = place(state, stages)
     check_instructions(plan, state)
     return plan
+
+
+_ONLY = {"bind": "cuda", "parallel": "cpu", "stream": "cpu", "prefetch": "cpu", "tensorize": "cpu"}
+"""Directives that one kind of target has."""
+_INSTEAD = {"bind": "`parallel` gives iterations to threads of a processor", "parallel": "`bind` gives iterations to blocks and threads"}
+
+
+def _check_target(target: str, directive: syntax.Directive) -> None:
+    kind = target.split(":")[0]
+    only = _ONLY.get(directive.name, kind)
+    if only != kind:
+        title = f"`{directive.name}` is for `{only}`; this schedule is for `{target}`"
+        raise error("S0221", title, directive.span, help=_INSTEAD.get(directive.name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +83,7 @@ def _directed(
             later = directive.name in LATER
             title = f"`{directive.name}` is not supported yet on the CPU" if later else f"there is no directive `{directive.name}`"
             raise error("S0101", title, directive.span, help=f"the directives are {known}")
+        _check_target(schedule.target, directive)
         rewriting = REWRITES.get(directive.name)
         if rewriting is not None:
             rewriting(state, directive)

@@ -35,9 +35,10 @@ class Made:
 
 def made(program: Program, symbol: str, schedule: Schedule | None = None) -> Made:
     """Return `program` under `schedule`, or what is derived, as kernels called after `symbol`."""
-    lowered = device_loops(proven(program, schedule if schedule is not None else derive_device(program)), symbol)
+    chosen = schedule if schedule is not None else derive_device(program)
+    lowered = device_loops(proven(program, chosen), symbol, schedule=chosen)
     assert exposed(lowered.function) is None
-    return Made(program, lowered, device_text(lowered))
+    return Made(program, lowered, device_text(lowered, schedule=chosen))
 
 
 def library(programs: Iterable[Made]) -> emulator.Library:

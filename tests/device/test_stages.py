@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from device_programs import assert_emulated, called
 
-from codegen.errors import InternalError
+from codegen.errors import Unfit
 from codegen.gpu.pipeline import pipelined
 from codegen.loops import nodes as loops
 from codegen.loops.parser import parse as parse_loops
@@ -230,5 +230,5 @@ def test_stages_of_a_loop_that_copies_nothing_ahead_are_refused():
     }
 }
 """
-    with pytest.raises(InternalError, match="not supported yet"):
+    with pytest.raises(Unfit, match="not supported yet"):
         pipelined(parse_loops(text))

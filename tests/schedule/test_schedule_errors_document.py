@@ -9,6 +9,7 @@ import pytest
 from scheduled_programs import written
 
 from tensorlang.check.module import load_module
+from tensorlang.device.driver import device_loops
 from tensorlang.diagnostics import CompileError, Source
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.uncalled import check_schedules
@@ -28,7 +29,9 @@ def codes(text: str) -> list[str]:
         return [p.code for p in problems]
     with pytest.raises(CompileError) as refused:
         found = written(text, "page.tl")
-        proven(found.program, found.schedule)
+        plan = proven(found.program, found.schedule)
+        if found.schedule.target == "cuda":
+            device_loops(plan, "kernel", schedule=found.schedule)
     return [d.code for d in refused.value.diagnostics]
 
 
@@ -39,7 +42,7 @@ def test_an_example_is_refused_with_its_code(code, text):
 
 
 def test_every_code_that_schedules_can_raise_is_explained():
-    sources = "".join(p.read_text("utf-8") for p in (ROOT / "tensorlang" / "schedule").glob("*.py"))
+    sources = "".join(p.read_text("utf-8") for folder in ("schedule", "device") for p in (ROOT / "tensorlang" / folder).glob("*.py"))
     raised = set(re.findall(r'"(S0[1-5]\d\d)"', sources))
     assert raised == set(re.findall(r"S0[1-5]\d\d", TEXT)) & raised
     assert len(EXAMPLES) >= 30

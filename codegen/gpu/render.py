@@ -14,7 +14,7 @@ are arrays with constant subscripts, those that are shared lie in one arena.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
@@ -26,7 +26,7 @@ from codegen.gpu.launches import BlockCode, Launches
 from codegen.gpu.names import Identifiers
 from codegen.gpu.program import STATIC_SHARED, Kernel, Launch, Program, Scratch
 from codegen.gpu.reduce import Tree, tree
-from codegen.gpu.vectors import COPIED, contiguous, source, width
+from codegen.gpu.vectors import COPIED, contiguous, moving_names, source, width
 from codegen.loops.indices import Algebra, Range
 from codegen.loops.nodes import (
     THREADS,
@@ -52,7 +52,7 @@ from codegen.loops.nodes import (
     Wait,
 )
 from codegen.loops.verify import Env, dtype_of
-from codegen.loops.walk import children, free_vars, loads, stores, substitute, walk
+from codegen.loops.walk import children, free_vars, loads, names, stores, substitute, walk
 
 _PRIVATE = ("registers", "stack")
 ALIGN = 16
@@ -414,13 +414,18 @@ def _vector(kernel: _Kernel, loop: For, lanes: int, scope: _Scope) -> None:
     """Write a loop over lanes with loads and stores of `lanes` neighbours at once, where they are neighbours."""
     assert loop.extent is not None
     buffer = scope.buffers[next(s.buffer for s in loop.body if isinstance(s, Store))]
-    with _once(kernel, buffer, scope):
-        alone = replace(scope, places=scope.places | {"thread"})
-        for start in range(0, loop.extent, lanes):
-            _lanes(kernel, loop, start, lanes, alone if buffer.space not in _PRIVATE else scope)
+    moving = moving_names(loop)
+    steady = tuple(s for s in loop.body if isinstance(s, Let) and s.name not in moving)
+    loop = replace(loop, body=tuple(s for s in loop.body if s not in steady))
+    with _once(kernel, buffer, scope), kernel.braces("") if steady else nullcontext():
+        alone = replace(scope, places=scope.places | {"thread"}) if buffer.space not in _PRIVATE else scope
+        for let in steady:
+            alone = _stmt(kernel, let, alone)
+        for start in range(0, loop.extent or 0, lanes):
+            _lanes(kernel, loop, start, lanes, alone, moving)
 
 
-def _lanes(kernel: _Kernel, loop: For, start: int, lanes: int, scope: _Scope) -> None:
+def _lanes(kernel: _Kernel, loop: For, start: int, lanes: int, scope: _Scope, moving: frozenset[str]) -> None:
     p = scope.printer
     first = Int(start)
     lane = kernel.names.fresh("lane")
@@ -429,7 +434,7 @@ def _lanes(kernel: _Kernel, loop: For, start: int, lanes: int, scope: _Scope) ->
     copies = [s for s in loop.body if isinstance(s, Store) and s.later]
     for load in dict.fromkeys(loads(*(s for s in loop.body if s not in copies))):
         buffer = scope.buffers[load.buffer]
-        if contiguous(buffer, load.index, loop.var, lanes, p.algebra):
+        if not names(*load.index) & moving and contiguous(buffer, load.index, loop.var, lanes, p.algebra):
             name = kernel.names.fresh(p.names(load.buffer) + "_v")
             at = p.index(offset(buffer, tuple(substitute(e, {loop.var: first}) for e in load.index)))
             kernel.line(f"const tl_{buffer.dtype}x{lanes} {name} = tl_load_{buffer.dtype}x{lanes}({p.names(load.buffer)} + {at});")
@@ -441,7 +446,10 @@ def _lanes(kernel: _Kernel, loop: For, start: int, lanes: int, scope: _Scope) ->
     wide = {
         id(s): kernel.names.fresh(p.names(s.buffer) + "_v")
         for s in loop.body
-        if isinstance(s, Store) and not s.later and contiguous(scope.buffers[s.buffer], s.index, loop.var, lanes, p.algebra)
+        if isinstance(s, Store)
+        and not s.later
+        and not names(*s.index) & moving
+        and contiguous(scope.buffers[s.buffer], s.index, loop.var, lanes, p.algebra)
     }
     for s in loop.body:
         if id(s) in wide and isinstance(s, Store):

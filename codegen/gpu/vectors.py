@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from codegen.gpu.expressions import Printer, is_half_byte
 from codegen.loops.indices import Algebra, affine
 from codegen.loops.nodes import Add, Buffer, Const, Expr, For, Index, Int, Let, Load, Mul, Select, Stmt, Store, Var
-from codegen.loops.walk import free_vars, loads
+from codegen.loops.walk import free_vars, loads, names
 
 BYTES = 16
 """What one thread loads or stores at once at most."""
@@ -24,10 +24,22 @@ def width(loop: For, lanes: int, p: Printer, buffers: Mapping[str, Buffer]) -> i
     homes = {buffers[s.buffer].space in ("registers", "stack") for s in loop.body if isinstance(s, Store)}
     if len(homes) != 1:
         return 1
-    groups = [[(buffers[n.buffer], n.index)] for n in loads(*(s for s in loop.body if not _is_later(s))) if n.buffer in buffers]
-    groups += [[(buffers[s.buffer], s.index)] for s in loop.body if isinstance(s, Store) and not s.later]
+    moving = moving_names(loop)
+    found = [n for n in loads(*(s for s in loop.body if not _is_later(s))) if n.buffer in buffers]
+    found = [n for n in found if not names(*n.index) & moving]
+    groups = [[(buffers[n.buffer], n.index)] for n in found]
+    groups += [[(buffers[s.buffer], s.index)] for s in loop.body if isinstance(s, Store) and not s.later and not names(*s.index) & moving]
     groups += [_ends(s, buffers) for s in loop.body if isinstance(s, Store) and s.later]
     return max((_together(accesses, loop, lanes, p.algebra) for accesses in groups), default=1)
+
+
+def moving_names(loop: For) -> frozenset[str]:
+    """Return the names of values that differ from iteration to iteration."""
+    found: frozenset[str] = frozenset()
+    for s in loop.body:
+        if isinstance(s, Let) and (loop.var in free_vars(s.value) or names(s.value) & found):
+            found |= {s.name}
+    return found
 
 
 def _apart(loop: For, buffers: Mapping[str, Buffer]) -> bool:

@@ -108,6 +108,7 @@ CASES = [
     ("add", (normal(8, 1, 64), normal(7, 1)), {}, ["pointwise"]),
     ("add", (normal(3, 5, 7), normal(5, 1)), {}, ["pointwise"]),
     ("rows_of", (normal(20, 36), np.array([3, 19, 0, 3, 7])), {}, ["pointwise"]),
+    ("gather", (normal(20, 36), np.array([3, -19, 0, -1, 7])), {"axis": 0}, ["pointwise"]),
     ("means", (normal(3, 14, 22),), {}, ["pointwise"]),
     ("transpose", (normal(130, 200),), {"perm": (1, 0)}, ["pointwise"]),
     ("transpose", (normal(3, 72, 104, dtype=f16),), {"perm": (0, 2, 1)}, ["pointwise"]),

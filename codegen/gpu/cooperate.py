@@ -39,7 +39,7 @@ from codegen.loops.nodes import (
     Var,
 )
 from codegen.loops.verify import is_reduction
-from codegen.loops.walk import Fresh, loads, substitute, walk
+from codegen.loops.walk import Fresh, free_vars, loads, substitute, walk
 
 UNROLLED = 16
 """Rounds of a copy that are written out; more of them stay a loop."""
@@ -95,7 +95,10 @@ def _nest(loop: For, private: frozenset[str]) -> _Nest | None:
     stored = [n for n in inner if isinstance(n, Store)]
     if any(isinstance(n, For) for n in inner) or len(stored) != 1 or is_reduction(stored[0]):
         return None
-    if stored[0].buffer in private or any(load.buffer == stored[0].buffer for load in loads(*body)) or not _once(stored[0], loops):
+    read = list(loads(*body))
+    if stored[0].buffer in private or any(load.buffer == stored[0].buffer for load in read) or not _once(stored[0], loops):
+        return None
+    if any(load.buffer in private and free_vars(*load.index) & {loop.var for loop in loops} for load in read):
         return None
     extents = [_extent(loop) for loop in loops]
     if any(e is None or loop.lo != Int(0) for e, loop in zip(extents, loops, strict=True)):

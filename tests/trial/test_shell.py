@@ -83,9 +83,18 @@ def test_closed_streams_change_no_exit_code(program: str, closed: str) -> None:
     assert (found.returncode, found.stderr) == (0, "")
 
 
+def _interruptible() -> None:
+    """Undo what a shell does to commands in the background: interrupts pass them by."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_an_interrupt_ends_a_command_without_a_message(program: str) -> None:
     started = subprocess.Popen(
-        [*TENSORLANG, "bench", program, "x=f32[8]", "--seconds", "60"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*TENSORLANG, "bench", program, "x=f32[8]", "--seconds", "60"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=_interruptible,
     )
     with pytest.raises(subprocess.TimeoutExpired):
         started.communicate(timeout=3)

@@ -89,6 +89,15 @@ def from_numpy(dtype: np.dtype[Any]) -> DType | None:
     return _BY_NUMPY.get(np.dtype(dtype))
 
 
+def extreme(dtype: DType, *, highest: bool) -> float | int:
+    """Return the greatest or least value of `dtype`."""
+    if dtype.is_float:
+        return float("inf") if highest else float("-inf")
+    if dtype.kind == "int":
+        return (1 << (dtype.bits - 1)) - 1 if highest else -(1 << (dtype.bits - 1))
+    return (1 << dtype.bits) - 1 if highest else 0
+
+
 def largest(dtype: DType) -> float:
     """Return the greatest finite value of a float type."""
     return float(ml_dtypes.finfo(dtype.numpy).max)  # type: ignore[no-untyped-call]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
+from pages import assert_blocks_print
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -17,21 +15,7 @@ PART = re.compile(r"^```python\n(?P<code>.*?)^```\n(?:\n```text\n(?P<output>.*?)
 
 def test_every_block_runs_and_prints_what_stands_below_it(update_golden: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TENSORLANG_CACHE", str(tmp_path))
-    page = README.read_text("utf-8")
-    parts = list(PART.finditer(page))
-    names: dict[str, Any] = {}
-    printed = []
-    for part in parts:
-        out = io.StringIO()
-        with contextlib.redirect_stdout(out):
-            exec(compile(part["code"], "README.md", "exec"), names)
-        printed.append(out.getvalue())
-    if update_golden:
-        for part, text in reversed(list(zip(parts, printed, strict=True))):
-            page = page[: part.start("output")] + text + page[part.end("output") :]
-        README.write_text(page, "utf-8")
-    else:
-        assert printed == [part["output"] for part in parts]
+    parts = assert_blocks_print(README, PART, update=update_golden)
     assert len(parts) == 3
 
 

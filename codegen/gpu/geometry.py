@@ -7,7 +7,7 @@ stores to memory that others see is stored once, by those of them whose other di
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from codegen.errors import InternalError, Unfit
@@ -105,8 +105,3 @@ def check_places(body: tuple[Stmt, ...], threads: Geometry, around: tuple[For, .
 def _overlap(threads: Geometry, one: LoopKind, two: LoopKind) -> bool:
     (low, high), (least, most) = ((threads.digit(p).stride, threads.digit(p).stride * threads.span(p)) for p in (one, two))
     return one == two or max(low, least) < min(high, most)
-
-
-def places_of(loops: tuple[For, ...]) -> Mapping[LoopKind, For]:
-    """Return the loops over threads among `loops`, by place."""
-    return {loop.kind: loop for loop in loops if loop.kind in THREADS}

@@ -19,11 +19,10 @@ Over more threads than a warp has it takes two trees and shared memory between t
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from codegen.dtypes import DType
+from codegen.dtypes import DType, extreme
 from codegen.errors import InternalError, Unfit
 from codegen.gpu.geometry import WARP, Geometry
 from codegen.loops.nodes import (
@@ -252,7 +251,7 @@ def _apply(op: BinaryOp, a: Expr, b: Expr) -> Expr:
 
 def identity_of(op: BinaryOp, dtype: DType) -> float | int | bool:
     """Return what changes nothing when combined with it by `op`."""
-    low, high = (-math.inf, math.inf) if dtype.is_float else _ends(dtype)
+    low, high = extreme(dtype, highest=False), extreme(dtype, highest=True)
     match op:
         case "+" | "bitor" | "bitxor":
             return 0.0 if dtype.is_float else 0
@@ -270,10 +269,6 @@ def identity_of(op: BinaryOp, dtype: DType) -> float | int | bool:
             return -1 if dtype.kind == "int" else high
         case _:
             raise InternalError("gpu", f"`{op}` has no identity")
-
-
-def _ends(dtype: DType) -> tuple[int, int]:
-    return (-(1 << (dtype.bits - 1)), (1 << (dtype.bits - 1)) - 1) if dtype.kind == "int" else (0, (1 << dtype.bits) - 1)
 
 
 def _parts(store: Store) -> tuple[BinaryOp, Expr]:

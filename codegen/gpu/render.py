@@ -26,11 +26,10 @@ from codegen.gpu.launches import BlockCode, Launches
 from codegen.gpu.names import Identifiers
 from codegen.gpu.program import STATIC_SHARED, Kernel, Launch, Program, Scratch
 from codegen.gpu.reduce import Tree, tree
-from codegen.gpu.vectors import COPIED, contiguous, moving_names, source, width
+from codegen.gpu.vectors import COPIED, contiguous, moving_names, offset, source, width
 from codegen.loops.indices import Algebra, Range
 from codegen.loops.nodes import (
     THREADS,
-    Add,
     Alloc,
     Barrier,
     Buffer,
@@ -394,14 +393,6 @@ def _place(buffer: Buffer, index: tuple[Index, ...], p: Printer) -> str:
     if buffer.space in ("registers", "stack"):
         return name + "".join(f"[{p.index(e)}]" for e in index)
     return f"{name}[{p.index(offset(buffer, index))}]"
-
-
-def offset(buffer: Buffer, index: tuple[Index, ...]) -> Index:
-    """Return the number of an element in memory."""
-    total: Index = Int(0)
-    for extent, at in zip(buffer.shape, index, strict=True):
-        total = Add(Mul(total, extent), at)
-    return total
 
 
 def _load(kernel: _Kernel, load: Load, p: Printer) -> str:

@@ -95,13 +95,18 @@ def contiguous(buffer: Buffer, index: tuple[Index, ...], var: str, lanes: int, a
         return False
     if any(var in free_vars(e) for e in index[:-1]):
         return False
-    total: Index = Int(0)
-    for extent, at in zip(buffer.shape, index, strict=True):
-        total = Add(Mul(total, extent), at)
-    form = affine(algebra.simplify(total))
+    form = affine(algebra.simplify(offset(buffer, index)))
     if form is None:
         return False
     terms = dict(form[0])
     if terms.pop(Var(var), 0) != 1 or any(var in free_vars(atom) for atom in terms):
         return False
     return form[1] % lanes == 0 and all(scale % lanes == 0 for scale in terms.values())
+
+
+def offset(buffer: Buffer, index: tuple[Index, ...]) -> Index:
+    """Return the number of an element in memory."""
+    total: Index = Int(0)
+    for extent, at in zip(buffer.shape, index, strict=True):
+        total = Add(Mul(total, extent), at)
+    return total

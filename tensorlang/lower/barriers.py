@@ -25,8 +25,9 @@ from codegen.errors import Unfit
 from codegen.gpu.geometry import Geometry
 from codegen.gpu.launches import BlockCode, launches, map_blocks
 from codegen.loops import nodes as loops
-from codegen.loops.walk import children
+from codegen.loops.walk import children, walk
 from codegen.loops.walk import loads as loads_of
+from codegen.loops.walk import stores as stores_of
 from polyhedral import expr as sets
 from polyhedral.terms import all_of, linear, maximum, minus, plus, times
 from polyhedral.threads import THREAD, Block, Clash, Ending, Moment, Touch
@@ -57,8 +58,8 @@ class Exposed:
 
 def with_barriers(function: loops.Function) -> loops.Function:
     """Return `function`, whose blocks have their buffers in place, with the barriers that its threads need and no other."""
-    blocks = iter(launches(function).blocks)
-    device = set(launches(function).buffers)
+    found = launches(function)
+    blocks, device = iter(found.blocks), set(found.buffers)
     return map_blocks(function, lambda body: _completed(replace(next(blocks), body=body), function.sizes, device))
 
 
@@ -182,8 +183,8 @@ class _Analysed:
 
 def _analysed(code: BlockCode, sizes: tuple[str, ...], device: set[str]) -> _Analysed:
     analysed = _Analysed(code, code.geometry)
-    written = {s.buffer for s in _stores(code.body)}
-    shared = {s.buffer.name for s in _allocs(code.body) if s.buffer.space == "shared"}
+    written = {s.buffer for s in stores_of(*code.body)}
+    shared = {n.buffer.name for n in walk(*code.body) if isinstance(n, loops.Alloc) and n.buffer.space == "shared"}
     collector = _Collector(analysed, shared | (device & written))
     collector.together(code.body, (), _Around())
     params = (*sizes, *(loop.var for loop in code.blocks))
@@ -338,20 +339,6 @@ def _moment(analysed: _Analysed, path: Path) -> Moment:
 
 def _told(analysed: _Analysed, clash: Clash) -> Exposed:
     return Exposed(analysed.touches[clash.first].memory, clash.cell, clash.threads, clash.params)
-
-
-def _stores(body: tuple[loops.Stmt, ...]) -> Iterator[loops.Store]:
-    for stmt in body:
-        if isinstance(stmt, loops.Store):
-            yield stmt
-        yield from _stores(tuple(c for c in children(stmt) if isinstance(c, loops.Stmt)))
-
-
-def _allocs(body: tuple[loops.Stmt, ...]) -> Iterator[loops.Alloc]:
-    for stmt in body:
-        if isinstance(stmt, loops.Alloc):
-            yield stmt
-        yield from _allocs(tuple(c for c in children(stmt) if isinstance(c, loops.Stmt)))
 
 
 # ---------------------------------------------------------------- the loop IR as sets

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
-from codegen.dtypes import DType, bool_, compute_dtype, i64
+from codegen.dtypes import DType, bool_, compute_dtype, extreme, i64
 from codegen.loops import nodes as loops
 from polyhedral import loops as scanned
 from polyhedral.expr import Name as AffineName
@@ -269,15 +269,6 @@ def _neutral(reducer: tensor.Reducer) -> tuple[tensor.Expr, ...]:
     if reducer.kind in ("min", "max"):
         return (tensor.Const(extreme(dtypes[0], highest=reducer.kind == "min"), dtypes[0]),)
     return tuple(tensor.Const(False if t == bool_ else 0.0 if t.is_float else 0, t) for t in dtypes)
-
-
-def extreme(dtype: DType, *, highest: bool) -> float | int:
-    """Return the greatest or least value of `dtype`."""
-    if dtype.is_float:
-        return float("inf") if highest else float("-inf")
-    if dtype.kind == "int":
-        return (1 << (dtype.bits - 1)) - 1 if highest else -(1 << (dtype.bits - 1))
-    return (1 << dtype.bits) - 1 if highest else 0
 
 
 def _init(kernel: _Kernel, info: StatementInfo, point: Point) -> list[loops.Stmt]:

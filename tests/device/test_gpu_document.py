@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import re
 from pathlib import Path
-from typing import Any
 from unittest.mock import Mock
 
 import pytest
+from pages import assert_blocks_print
 
 from codegen.cuda.errors import Unavailable
 from stdlib.onnx import Importer
@@ -24,19 +22,5 @@ def test_every_block_runs_and_prints_what_stands_below_it(update_golden: bool, m
     monkeypatch.setattr(api, "installed_importers", lambda: (Importer(),))
     install = "install NVIDIA's driver, on a machine with one of its GPUs"
     monkeypatch.setattr("tensorlang.device.machine._device", Mock(side_effect=Unavailable("there is no CUDA driver", install)))
-    page = PAGE.read_text("utf-8")
-    parts = list(PART.finditer(page))
-    assert len(parts) == page.count("```python") > 4
-    names: dict[str, Any] = {}
-    printed = []
-    for part in parts:
-        out = io.StringIO()
-        with contextlib.redirect_stdout(out):
-            exec(compile(part["code"], "gpu.md", "exec"), names)
-        printed.append(out.getvalue())
-    if update_golden:
-        for part, text in reversed(list(zip(parts, printed, strict=True))):
-            page = page[: part.start("output")] + text + page[part.end("output") :]
-        PAGE.write_text(page, "utf-8")
-    else:
-        assert printed == [part["output"] for part in parts]
+    parts = assert_blocks_print(PAGE, PART, update=update_golden)
+    assert len(parts) == PAGE.read_text("utf-8").count("```python") > 4

@@ -112,11 +112,7 @@ def _ours(case: Case, arrays: list[Array], output: dict[str, Array], count: int)
     if not case.operator:
         model = tensorlang.compile(_model(case, arrays).SerializeToString(), threads=count)
         feeds = {f"x{k}": a for k, a in enumerate(arrays[: len(arrays) - case.constants])}
-
-        def run() -> None:
-            output["y"] = model.run(feeds)["y"]
-
-        return run
+        return with_threads(count, model.prepared(feeds, output))
     operators = tensorlang.load(HERE / "operators.tl", threads=count)
     return with_threads(count, kernel(operators[case.operator], arrays, output["y"]))
 

@@ -83,6 +83,28 @@ class Callable:
             raise self.failed(found)
         return found  # type: ignore[no-any-return]
 
+    def bound(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Function[[], None]:
+        """Return the function on these arrays, dense, aligned and of the expected types and shapes, with scratch memory of its own: a call
+        compares nothing and makes nothing. Raises ArgumentError for arrays that it would have to copy."""
+        ports = (
+            *zip(outputs, self._outputs, strict=True),
+            *((a, (shape, dtype)) for a, (dtype, shape, _) in zip(inputs, self._inputs, strict=True)),
+        )
+        for array, (shape, dtype) in ports:
+            if array.dtype != dtype or array.shape != shape or not (array.flags.c_contiguous and array.flags.aligned):
+                raise ArgumentError(f"an array of {dtype} and shape {shape} is expected, dense and aligned")
+        scratch = np.empty(self._scratch_bytes + _ALIGN, np.uint8)
+        words = (*(array.ctypes.data for array in (*outputs, *inputs)), *self._rest, _aligned(scratch))
+        kept = (inputs, outputs, scratch, (ctypes.c_size_t * len(words))(*words))
+        entry, bases = self._entry, ctypes.addressof(kept[-1])
+
+        def run(kept: object = kept) -> None:
+            code = entry(bases)
+            if code:
+                raise self.failed(code)
+
+        return run
+
     def failed(self, code: int) -> Exception:
         """Return the exception for a native function that returned `code`."""
         return self._failure(code) if self._failure else RuntimeError(f"the native code returned {code}")

@@ -122,6 +122,13 @@ class OnDevice:
             found = self.loaded(arrays)
             return tuple(found) if any(map(on_device, arrays)) else tuple(array.numpy() for array in found)
 
+    def prepared(self, feeds: Mapping[str, object], results: Mapping[str, object] | None) -> Callable[[], dict[str, Any]]:
+        if results is not None:
+            title = "not supported yet: results of a device in arrays that are given"
+            raise RunError(Diagnostic("R0307", title, help="leave `results` out: each run then makes new ones"))
+        self._arrays(feeds)
+        return lambda: self.run(feeds)
+
     def explain(self, feeds: Mapping[str, object] | None) -> str:
         return explained(self.built.model, self.built.usage, self.tools.arch, None if feeds is None else self.times(self._arrays(feeds)))
 

@@ -1,7 +1,7 @@
 """What a caller hands over, as arrays that native code can read: checked, and copied only when their memory is not row-major.
 
 R0301  an input is missing         R0302  there is no such input      R0303  the dtype differs
-R0304  the shape differs           R0305  not an array
+R0304  the shape differs           R0305  not an array            R0307  it would have to be copied
 """
 
 from __future__ import annotations
@@ -61,6 +61,32 @@ def checked(feeds: Mapping[str, object], inputs: Sequence[Value]) -> list[Array]
     return [row_major(array) for array in arrays]
 
 
+def in_place(given: Mapping[str, object], values: Sequence[Value], what: str) -> list[Array]:
+    """Return the arrays given for `values` in their order; all are used where they lie. `what`: input or output. Raises RunError with
+    everything that does not fit."""
+    check_named(given, what)
+    problems = list(_names(given, values, what))
+    arrays: list[Array] = []
+    for value in values:
+        array = given.get(value.name)
+        if isinstance(array, np.ndarray):
+            problems += (*_fits(array, value, what), *_lies_well(array, value, what))
+            arrays.append(array)
+        elif value.name in given:
+            problems.append(Diagnostic("R0305", f"`{value.name}` is {_article(array)}", help="pass a NumPy array"))
+    if problems:
+        raise RunError(*problems)
+    return arrays
+
+
+def _lies_well(array: Array, value: Value, what: str) -> Iterator[Diagnostic]:
+    if not (array.flags.c_contiguous and array.flags.aligned and array.dtype.isnative):
+        help = "pass `np.ascontiguousarray(array)`"
+        yield Diagnostic("R0307", f"{what} `{value.name}` cannot be used where it lies: it is not row-major", help=help)
+    elif what == "output" and not array.flags.writeable:
+        yield Diagnostic("R0307", f"{what} `{value.name}` cannot be used where it lies: it is read-only", help="pass a copy of it")
+
+
 def check_names(feeds: Mapping[str, object], inputs: Sequence[Value]) -> None:
     """Raise RunError R0301 and R0302 for inputs that are missing, or are none."""
     check_named(feeds)
@@ -69,10 +95,18 @@ def check_names(feeds: Mapping[str, object], inputs: Sequence[Value]) -> None:
         raise RunError(*problems)
 
 
-def check_named(feeds: object) -> None:
+def check_apart(inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+    """Raise RunError R0307 where dense arrays for outputs share memory with inputs or with each other: kernels write before all is read."""
+    for k, output in enumerate(outputs):
+        if any(np.may_share_memory(output, other) for other in (*inputs, *outputs[:k])):
+            title = "an array for an output shares memory with another array"
+            raise RunError(Diagnostic("R0307", title, help="pass an array of its own"))
+
+
+def check_named(feeds: object, what: str = "input") -> None:
     """Raise RunError R0301 for feeds that are not arrays by name."""
     if not isinstance(feeds, Mapping):
-        raise RunError(Diagnostic("R0301", "the inputs are not given by name", help="write `model.run({'x': array})`"))
+        raise RunError(Diagnostic("R0301", f"the {what}s are not given by name", help="write `{'x': array}`"))
 
 
 def row_major(array: Array) -> Array:
@@ -82,26 +116,26 @@ def row_major(array: Array) -> Array:
     return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
 
 
-def _names(feeds: Mapping[str, object], inputs: Sequence[Value]) -> Iterator[Diagnostic]:
-    known = [value.name for value in inputs]
+def _names(feeds: Mapping[str, object], values: Sequence[Value], what: str = "input") -> Iterator[Diagnostic]:
+    known = [value.name for value in values]
     for name in feeds:
         if name not in known:
             close = get_close_matches(str(name), known, 1)
-            notes = (f"the inputs are {', '.join(f'`{n}`' for n in known)}" if known else "there are no inputs",)
-            yield Diagnostic("R0302", f"there is no input `{name}`", notes=notes, help=f"did you mean `{close[0]}`?" if close else None)
-    for value in inputs:
+            notes = (f"the {what}s are {', '.join(f'`{n}`' for n in known)}" if known else f"there are no {what}s",)
+            yield Diagnostic("R0302", f"there is no {what} `{name}`", notes=notes, help=f"did you mean `{close[0]}`?" if close else None)
+    for value in values:
         if value.name not in feeds:
-            yield Diagnostic("R0301", f"input `{value.name}` is missing", notes=(f"it is {describe(value.dtype, value.shape)}",))
+            yield Diagnostic("R0301", f"{what} `{value.name}` is missing", notes=(f"it is {describe(value.dtype, value.shape)}",))
 
 
-def _fits(array: Array, value: Value) -> Iterator[Diagnostic]:
+def _fits(array: Array, value: Value, what: str = "input") -> Iterator[Diagnostic]:
     dtype = from_numpy(array.dtype.newbyteorder("="))
     given = f"the array is {array.dtype.name if dtype is None else dtype}{list(array.shape)}"
     if dtype != value.dtype:
         help = f"convert it: `array.astype({value.dtype.numpy.name!r})`"
-        yield Diagnostic("R0303", f"input `{value.name}` must be {value.dtype}", notes=(given,), help=help)
+        yield Diagnostic("R0303", f"{what} `{value.name}` must be {value.dtype}", notes=(given,), help=help)
     if array.shape != value.shape:
-        yield Diagnostic("R0304", f"input `{value.name}` must have the shape {list(value.shape)}", notes=(given,))
+        yield Diagnostic("R0304", f"{what} `{value.name}` must have the shape {list(value.shape)}", notes=(given,))
 
 
 def describe(dtype: DType, shape: tuple[int, ...]) -> str:

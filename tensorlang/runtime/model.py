@@ -19,7 +19,7 @@ from tensorlang.graph.nodes import Graph, Value
 from tensorlang.later import later
 from tensorlang.runtime.bundle import load_bundle
 from tensorlang.runtime.executable import Executable, Progress, Toolchain, quiet
-from tensorlang.runtime.feeds import as_array, check_named, checked
+from tensorlang.runtime.feeds import as_array, check_apart, check_named, checked, in_place
 from tensorlang.runtime.work import Roofline, Work
 
 Array = np.ndarray[Any, Any]
@@ -45,6 +45,8 @@ class Runs(Protocol):
 
     def run(self, feeds: Mapping[str, object]) -> dict[str, Any]: ...
 
+    def prepared(self, feeds: Mapping[str, object], results: Mapping[str, object] | None) -> Callable[[], dict[str, Any]]: ...
+
     def explain(self, feeds: Mapping[str, object] | None) -> str: ...
 
     def profile(self, feeds: Mapping[str, object]) -> tuple[KernelTime, ...]: ...
@@ -68,6 +70,20 @@ class Specialised:
     def run(self, feeds: Mapping[str, object]) -> dict[str, Array]:
         results = self.executable(checked(feeds, self.inputs))
         return dict(zip((value.name for value in self.outputs), results, strict=True))
+
+    def prepared(self, feeds: Mapping[str, object], results: Mapping[str, object] | None) -> Callable[[], dict[str, Array]]:
+        if results is None:
+            results = {v.name: np.empty(v.shape, v.dtype.numpy) for v in self.outputs}
+        inputs, arrays = in_place(feeds, self.inputs, "input"), in_place(results, self.outputs, "output")
+        check_apart(inputs, arrays)
+        again = self.executable.call.bound(inputs, arrays)
+        found = dict(zip((v.name for v in self.outputs), arrays, strict=True))
+
+        def run() -> dict[str, Array]:
+            again()
+            return found
+
+        return run
 
     def explain(self, feeds: Mapping[str, object] | None) -> str:
         text: str = _explained(self.executable, None if feeds is None else checked(feeds, self.inputs))
@@ -154,6 +170,13 @@ class CompiledModel:
         made = self._static if self._static is not None else self._for(feeds)
         self._quick = made.quick
         return made.run(feeds)
+
+    def prepared(self, feeds: Mapping[str, object], results: Mapping[str, object] | None = None) -> Callable[[], dict[str, Array]]:
+        """Return `run` on these arrays for good: a function that computes what they hold when it is called, writes into the arrays of
+        `results` (or some of its own), and returns them by name. It looks at nothing and makes nothing, so it is for many runs in a row;
+        it is called once at a time. Raises RunError as `run` does, and R0307 for arrays that it would have to copy."""
+        found = self._static if self._static is not None else self._for(feeds)
+        return found.prepared(feeds, results)
 
     def explain(self, feeds: Mapping[str, object] | None = None) -> str:
         """Return the kernels in the order they run: what each computes, how fast that could be on this machine, where its schedule is

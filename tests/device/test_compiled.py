@@ -119,6 +119,9 @@ def test_a_model_on_the_device_gives_what_it_gives_here(tmp_path: Path, fake: Fa
         found = model.run({"x": X})["y"]
         assert type(found) is np.ndarray
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(model.prepared({"x": X})()["y"], found)
+    with pytest.raises(tl.RunError, match=r"R0307.*not supported yet"):
+        model.prepared({"x": X}, {"y": found})
     assert [call.name for call in model.profile({"x": X})] == [call.node.program.name for call in model.built.model.calls]
     assert model.inputs[0].shape == (5, 12) and model.outputs[0].name == "y"
     assert "took" in model.explain({"x": X})

@@ -62,6 +62,59 @@ def test_results_of_one_run_are_not_changed_by_the_next() -> None:
     assert second.tolist() == [2] * 8
 
 
+def test_a_prepared_run_reads_and_writes_the_same_arrays_each_time() -> None:
+    model = compiled(attention(9, 5))
+    x = random(9, 9, seed=1)
+    again = model.prepared({"x": x})
+    first = again()
+    for seed in (2, 3):
+        x[:] = random(9, 9, seed=seed)
+        want = model.run({"x": x})
+        for (name, found), before in zip(again().items(), first.values(), strict=True):
+            assert found is before
+            np.testing.assert_array_equal(found, want[name])
+
+
+def test_a_prepared_run_writes_into_arrays_that_are_given() -> None:
+    model = compiled(graph({"x": (8,)}, [kernel(unary("relu", 8), "x", "y")], ["y"]))
+    place = np.zeros((3, 8), np.float32)
+    run = model.prepared({"x": np.full(8, 2, np.float32)}, {"y": place[1]})
+    run()
+    assert place.tolist() == [[0] * 8, [2] * 8, [0] * 8]
+
+
+@pytest.mark.parametrize(
+    ("feeds", "results", "code"),
+    [
+        ({"x": np.zeros(16, np.float32)[::2]}, None, "R0307"),
+        ({"x": np.zeros(33, np.uint8)[1:].view(np.float32)}, None, "R0307"),
+        ({"x": np.zeros(8, ">f4")}, None, "R0307"),
+        ({"x": [0.0] * 8}, None, "R0305"),
+        ({"x": np.zeros(7, np.float32)}, None, "R0304"),
+        ({"x": np.zeros(8)}, None, "R0303"),
+        ({}, None, "R0301"),
+        ({"x": np.zeros(8, np.float32)}, {}, "R0301"),
+        ({"x": np.zeros(8, np.float32)}, {"y": np.zeros(8, np.float32), "z": 0}, "R0302"),
+        ({"x": np.zeros(8, np.float32)}, {"y": np.zeros(9, np.float32)}, "R0304"),
+        ({"x": np.zeros(8, np.float32)}, {"y": np.broadcast_to(np.float32(0), 8)}, "R0307"),
+        ({"x": np.zeros(8, np.float32)}, {"y": np.frombuffer(bytes(32), np.float32)}, "R0307"),
+    ],
+)
+def test_arrays_of_a_prepared_run_have_to_be_used_where_they_lie(feeds: Any, results: Any, code: str) -> None:
+    model = compiled(graph({"x": (8,)}, [kernel(unary("relu", 8), "x", "y")], ["y"]))
+    with pytest.raises(RunError) as refused:
+        model.prepared(feeds, results)
+    assert [d.code for d in refused.value.diagnostics] == [code]
+
+
+def test_a_prepared_run_does_not_write_over_what_it_reads() -> None:
+    model = compiled(graph({"x": (8,)}, [kernel(unary("relu", 8), "x", "y"), kernel(unary("relu", 8), "x", "z")], ["y", "z"]))
+    x, both = np.zeros(8, np.float32), np.zeros(12, np.float32)
+    for results in ({"y": x, "z": both[:8]}, {"y": both[:8], "z": both[4:]}):
+        with pytest.raises(RunError, match=r"R0307.*shares memory"):
+            model.prepared({"x": x}, results)
+
+
 def test_memory_in_any_order_will_do() -> None:
     g = graph({"x": (6, 4)}, [kernel(unary("relu", 6, 4), "x", "y")], ["y"])
     model, x = compiled(g), random(4, 6).T

@@ -21,10 +21,11 @@ from polyhedral.expr import TRUE, Cond, Expr
 Role: TypeAlias = Literal["define", "init", "update"]
 Mark: TypeAlias = Literal[
     "serial", "parallel", "vector", "unroll", "tensor",
-    "block.x", "block.y", "block.z", "thread.x", "thread.y", "thread.z", "thread", "warp", "lane",
+    "block.x", "block.y", "block.z", "thread.x", "thread.y", "thread.z", "thread",
+    "warp", "warp.x", "warp.y", "lane", "lane.x", "lane.y",
 ]  # fmt: skip
 BLOCKS: frozenset[str] = frozenset(("block.x", "block.y", "block.z"))
-THREADS: frozenset[str] = frozenset(("thread.x", "thread.y", "thread.z", "thread", "warp", "lane"))
+THREADS: frozenset[str] = frozenset(("thread.x", "thread.y", "thread.z", "thread", "warp", "warp.x", "warp.y", "lane", "lane.x", "lane.y"))
 AT_ONCE: frozenset[str] = BLOCKS | THREADS | {"parallel"}
 """Marks whose iterations run at the same time, on threads of a processor or of a graphics processor."""
 COMBINING: frozenset[str] = THREADS | {"vector"}

@@ -1,7 +1,7 @@
 """Which thread of a block runs what.
 
 A block's threads are numbered from 0. A place is a digit of that number: `lane` is its remainder by 32, `warp` what is left, `thread.x`
-its remainder by the extent of x, and so on. A statement runs on the threads whose digits are those of the loops around it; what it
+its remainder by the extent of x, and so on; `lane.x` and `lane.y` are digits of the lane, `warp.x` and `warp.y` of the warp. A statement runs on the threads whose digits are those of the loops around it; what it
 stores to memory that others see is stored once, by those of them whose other digits are 0.
 """
 
@@ -27,11 +27,13 @@ class Digit:
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """The threads of a block: how many, and the extents of x and y that other digits are counted by."""
+    """The threads of a block: how many, and the extents of x and y, `lane.x` and `warp.x`, that other digits are counted by."""
 
     threads: int
     x: int = 1
     y: int = 1
+    lane_x: int = 1
+    warp_x: int = 1
 
     def digit(self, place: LoopKind) -> Digit:
         """Return what a loop over `place` counts."""
@@ -40,8 +42,16 @@ class Geometry:
                 return Digit(1, None)
             case "lane":
                 return Digit(1, WARP)
+            case "lane.x":
+                return Digit(1, self.lane_x)
+            case "lane.y":
+                return Digit(self.lane_x, WARP // self.lane_x)
             case "warp":
                 return Digit(WARP, None)
+            case "warp.x":
+                return Digit(WARP, self.warp_x)
+            case "warp.y":
+                return Digit(WARP * self.warp_x, None)
             case "thread.x":
                 return Digit(1, self.x)
             case "thread.y":
@@ -74,9 +84,10 @@ def geometry(body: tuple[Stmt, ...]) -> Geometry:
     """Return the least block of whole warps in which the loops of `body` find their threads."""
     extents = dict(_extents(body))
     x, y, z = (extents.get(place, 1) for place in ("thread.x", "thread.y", "thread.z"))
-    warps = extents.get("warp", 1 if "lane" in extents else 0)
+    lane_x, warp_x, warp_y = 1 << (extents.get("lane.x", 1) - 1).bit_length(), extents.get("warp.x", 1), extents.get("warp.y", 1)
+    warps = max(extents.get("warp", 1), warp_x * warp_y)
     least = max(x * y * z, WARP * warps, extents.get("thread", 1))
-    return Geometry(-(-least // WARP) * WARP, x, y)
+    return Geometry(-(-least // WARP) * WARP, x, y, lane_x, warp_x)
 
 
 def _extents(body: tuple[Stmt, ...]) -> Iterator[tuple[LoopKind, int]]:
@@ -95,6 +106,9 @@ def check_places(body: tuple[Stmt, ...], threads: Geometry, around: tuple[For, .
     needed than a block has."""
     for node in body:
         if isinstance(node, For) and node.kind in THREADS:
+            if (node.extent or 0) > threads.span(node.kind):
+                few = f"`{node.var}` has {node.extent} iterations; {node.kind} counts to {threads.span(node.kind)} in this block"
+                raise Unfit(few, node.var)
             for outer in around:
                 if _overlap(threads, outer.kind, node.kind):
                     raise Unfit(f"`{node.var}`, bound to {node.kind}, stands inside of `{outer.var}`, bound to {outer.kind}", node.var)

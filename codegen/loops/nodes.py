@@ -231,11 +231,12 @@ Expr: TypeAlias = Const | Load | IndexValue | Name | Unary | Binary | Compare | 
 
 LoopKind: TypeAlias = Literal[
     "serial", "parallel", "unroll", "vector", "tensor", "tile",
-    "block.x", "block.y", "block.z", "thread.x", "thread.y", "thread.z", "thread", "warp", "lane",
+    "block.x", "block.y", "block.z", "thread.x", "thread.y", "thread.z", "thread",
+    "warp", "warp.x", "warp.y", "lane", "lane.x", "lane.y",
 ]  # fmt: skip
 Space: TypeAlias = Literal["param", "heap", "stack", "registers", "tiles", "shared"]
 BLOCKS: frozenset[str] = frozenset(("block.x", "block.y", "block.z"))
-THREADS: frozenset[str] = frozenset(("thread.x", "thread.y", "thread.z", "thread", "warp", "lane"))
+THREADS: frozenset[str] = frozenset(("thread.x", "thread.y", "thread.z", "thread", "warp", "warp.x", "warp.y", "lane", "lane.x", "lane.y"))
 
 
 @dataclass(frozen=True, slots=True)

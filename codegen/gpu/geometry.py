@@ -1,8 +1,9 @@
 """Which thread of a block runs what.
 
 A block's threads are numbered from 0. A place is a digit of that number: `lane` is its remainder by 32, `warp` what is left, `thread.x`
-its remainder by the extent of x, and so on; `lane.x` and `lane.y` are digits of the lane, `warp.x` and `warp.y` of the warp. A statement runs on the threads whose digits are those of the loops around it; what it
-stores to memory that others see is stored once, by those of them whose other digits are 0.
+its remainder by the extent of x, and so on; `lane.x` and `lane.y` are digits of the lane, `warp.x` and `warp.y` of the warp. A statement
+runs on the threads whose digits are those of the loops around it; what it stores to memory that others see is stored once, by those of them
+whose other digits are 0.
 """
 
 from __future__ import annotations

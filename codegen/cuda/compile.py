@@ -44,7 +44,7 @@ class Compiled:
 
 def source(program: Program) -> str:
     """Return what is compiled for `program`. NVRTC counts the lines of the kernels from 1."""
-    return f'{prelude.cuda()}\n#line 1 "{program.name}"\n{program.text}'
+    return f'{prelude.cuda(program.text)}\n#line 1 "{program.name}"\n{program.text}'
 
 
 def compiled(text: str, arch: Arch, store: Cache | None = None) -> Compiled:

@@ -144,6 +144,17 @@ def _sum(N: int) -> tuple[Arrays, Arrays]:
     return {"x": x}, {"y": x.sum(keepdims=True)}
 
 
+def bfloat16(x: Array) -> tuple[Array, Array]:
+    """Return bits of bfloat16, and the numbers they stand for: `x` without its lower half."""
+    bits = (x.view(np.uint32) >> 16).astype(np.uint16)
+    return bits, (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+def _warp_products(M: int, N: int, K: int) -> tuple[Arrays, Arrays]:
+    (x, x_value), (w, w_value) = bfloat16(normal(M, K)), bfloat16(normal(K, N))
+    return {"x": x, "w": w}, {"y": x_value @ w_value}
+
+
 def _two_passes() -> Case:
     first = Kernel("partial_sums", text_of("partial_sums"), ("x", "part"), ("N",), (32, 1, 1))
     second = Kernel("sum_of_parts", text_of("sum_of_parts"), ("part", "y"), ("B",), (32, 1, 1))
@@ -192,6 +203,15 @@ SOFTMAX = case("softmax", ("x", "y"), _softmax, ROWS, block=(128, 1, 1), grid=(V
 WARP_SCAN = case(
     "warp_scan", ("x", "y"), _warp_scan, ({"N": 1}, {"N": 64}, {"N": 100}), block=(64, 1, 1), grid=(up("N", 64), ONE, ONE), shared=256
 )
+WARP_PRODUCTS = case(
+    "warp_products",
+    ("x", "w", "y"),
+    _warp_products,
+    ({"M": 1, "N": 1, "K": 1}, {"M": 32, "N": 16, "K": 32}, {"M": 41, "N": 37, "K": 50}),
+    block=(64, 1, 1),
+    grid=(up("N", 16), up("M", 32), ONE),
+    shared=2304,
+)
 TWO_PASSES = _two_passes()
 
-CASES = (ELEMENTWISE, NARROW, MATMUL, PIPELINE, ROW_SUM, TRANSPOSE, SOFTMAX, WARP_SCAN, TWO_PASSES)
+CASES = (ELEMENTWISE, NARROW, MATMUL, PIPELINE, ROW_SUM, TRANSPOSE, SOFTMAX, WARP_SCAN, TWO_PASSES, WARP_PRODUCTS)

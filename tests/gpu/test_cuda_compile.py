@@ -18,7 +18,7 @@ from codegen.gpu.limits import Usage
 from codegen.gpu.program import Kernel, Program
 from codegen.store import Cache
 
-PRELUDE = prelude.cuda()
+PRELUDE = prelude.cuda("")
 SCALE = """
 TL_KERNEL(256, 0) scale(TL_IN(tl_f32) x, TL_OUT(tl_f32) y, tl_i64 N) {
     TL_SHARED(arena, 1024);

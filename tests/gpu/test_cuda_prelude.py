@@ -43,7 +43,7 @@ TL_KERNEL(256, 0) k(TL_IN(tl_f32) x, TL_IN(tl_bf16) b, TL_OUT(tl_f32) y, TL_OUT(
 
 
 def found(arch: str) -> Counter[str]:
-    made = compiled(prelude.cuda() + KERNEL, named(f"cuda:{arch}"))
+    made = compiled(prelude.cuda(KERNEL) + KERNEL, named(f"cuda:{arch}"))
     assert not made.usage["k"].spills
     assert made.usage["k"].stack_bytes == 0
     return opcodes(made.cubin)["k"]
@@ -51,7 +51,7 @@ def found(arch: str) -> Counter[str]:
 
 @pytest.mark.parametrize("arch", ["sm_75", "sm_120"])
 def test_every_function_is_machine_code_before_and_after_devices_copied_asynchronously(arch: str) -> None:
-    text = prelude.cuda()
+    text = prelude.cuda("tl_mma_")
     assert _FUNCTION in text
     log = io.StringIO()
     # Functions that others may link to are kept, whether or not a kernel calls them.
@@ -94,7 +94,9 @@ def test_fused_products_minima_and_conversions_are_instructions() -> None:
 
 @pytest.mark.parametrize("arch", ["sm_75", "sm_90a"])
 def test_the_kernels_that_the_emulator_is_tried_on_are_machine_code_too(arch: str) -> None:
-    texts = [path.read_text("utf-8") for path in sorted((Path(__file__).parent / "kernels").glob("*.cu"))]
-    made = compiled(prelude.cuda() + "\n".join(texts), named(f"cuda:{arch}"))
-    assert len(made.usage) == len(texts)
+    later = {"warp_products"} if arch == "sm_75" else set()
+    paths = sorted((Path(__file__).parent / "kernels").glob("*.cu"))
+    text = "\n".join(path.read_text("utf-8") for path in paths if path.stem not in later)
+    made = compiled(prelude.cuda(text) + text, named(f"cuda:{arch}"))
+    assert set(made.usage) == {path.stem for path in paths} - later
     assert not any(usage.spills for usage in made.usage.values())

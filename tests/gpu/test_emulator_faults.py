@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from handwritten import ELEMENTWISE, MATMUL, NARROW, ONE, PIPELINE, ROW_SUM, SOFTMAX, TRANSPOSE, TWO_PASSES, WARP_SCAN, Case
+from handwritten import ELEMENTWISE, MATMUL, NARROW, ONE, PIPELINE, ROW_SUM, SOFTMAX, TRANSPOSE, TWO_PASSES, WARP_PRODUCTS, WARP_SCAN, Case
 
 from codegen.gpu.emulator import SEEDS, EmulatorError, Library, build, run
 from codegen.gpu.program import Kernel, Launch, Program
@@ -137,6 +137,32 @@ MISTAKES = (
     Mistake("a shuffle with a mask too small", ROW_SUM, "int mask = 16", "int mask = 8", ""),
     Mistake("a warp that leaves out its last step", ROW_SUM, "int mask = 16; mask > 0", "int mask = 16; mask > 1", ""),
     Mistake("every lane writes the partial sum", ROW_SUM, "if (tl_lane() == 0) part_s", "part_s", "race: writes shared part_s"),
+    # ---- products of warps
+    Mistake("no barrier before matrices are loaded", WARP_PRODUCTS, BARRIER, "", "nobody has written|race"),
+    Mistake("no barrier before matrices are replaced", WARP_PRODUCTS, "        tl_barrier();\n    }", "    }", "race: .* shared"),
+    Mistake(
+        "rows at odd addresses",
+        WARP_PRODUCTS,
+        "lane % 16) * 24 +",
+        "lane % 16) * 20 +",
+        "misaligned: reads 16 bytes of shared x_s|nobody has written",
+    ),
+    Mistake(
+        "a row too far", WARP_PRODUCTS, "(lane % 16 * 24", "((lane % 16 + 1) * 24", "out of bounds: reads shared w_s|nobody has written"
+    ),
+    Mistake("rows of global memory", WARP_PRODUCTS, "(a, x_s + ", "(a, x + ", "tl_ldmatrix_x4 of line 22: reads memory that is not shared"),
+    Mistake(
+        "lanes that load no rows", WARP_PRODUCTS, "        tl_ldmatrix_x4(a", "        if (lane < 16) tl_ldmatrix_x4(a", "comes to tl_"
+    ),
+    Mistake(
+        "a product that one warp leaves out by halves",
+        WARP_PRODUCTS,
+        "        tl_mma_m16n8k16_bf16(d[1]",
+        "        if (lane < 16 || warp) tl_mma_m16n8k16_bf16(d[1]",
+        "tl_mma_m16n8k16_bf16 of line",
+    ),
+    Mistake("rows that are not transposed", WARP_PRODUCTS, "tl_ldmatrix_x4_trans", "tl_ldmatrix_x4", ""),
+    Mistake("sums stored where they are not", WARP_PRODUCTS, "lane % 4 * 2 + r % 2", "lane % 4 + r % 2 * 4", ""),
     # ---- between blocks and launches
     Mistake("every block writes the same element", TWO_PASSES, "part[tl_block_x()]", "part[0]", "race|nobody has written"),
     Mistake(

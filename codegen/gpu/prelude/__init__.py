@@ -2,6 +2,8 @@
 
 Both are whole texts to put before kernels; files of this folder that they include are written in where they are included, so that
 nobody needs a search path. `cuda.h` says what each name means.
+
+What few kernels use stands in files of their own (`cuda/…`), and comes before those alone: NVRTC reads the prelude for every program.
 """
 
 from __future__ import annotations
@@ -12,17 +14,24 @@ from importlib import resources
 
 _INCLUDE = re.compile(r'^#include "([a-z_/]+\.h)"$', re.MULTILINE)
 
+_PARTS = (("cuda/matrix.h", re.compile(r"\btl_(mma|ldmatrix|pack|round|low|high)_")),)
+"""Files, and the names that they are for."""
 
-@functools.cache
-def cuda() -> str:
-    """Return the text to put before kernels for CUDA. It includes nothing."""
-    return _expanded("cuda.h")
+
+def cuda(kernels: str) -> str:
+    """Return the text to put before `kernels` for CUDA. It includes nothing."""
+    return _cuda(tuple(name for name, names in _PARTS if names.search(kernels)))
 
 
 @functools.cache
 def emulator() -> str:
     """Return the text to put before kernels for g++. It includes headers of the standard library."""
     return _expanded("emulator.h")
+
+
+@functools.cache
+def _cuda(parts: tuple[str, ...]) -> str:
+    return "".join(_expanded(name) for name in ("cuda.h", *parts))
 
 
 def _expanded(name: str) -> str:

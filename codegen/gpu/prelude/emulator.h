@@ -6,7 +6,7 @@
 //     out of bounds     of a buffer, of a shared array, of an array of the text
 //     misaligned        vectors and asynchronous copies
 //     never written     what is read of shared memory, of scratch and of results before anybody wrote it
-//     divergence        threads that meet in different barriers, or leave while others wait; a shuffle that not all lanes reach
+//     divergence        threads that meet in different barriers, or leave while others wait; a shuffle or a product that not all lanes reach
 //     deadlock          nobody can go on
 //     copies            touched before they have landed for sure, or still under way when a thread leaves
 //
@@ -42,4 +42,5 @@
 #include "emulator/memory.h"
 #include "emulator/collectives.h"
 #include "emulator/copies.h"
+#include "emulator/matrix.h"
 #include "emulator/launch.h"

@@ -54,8 +54,9 @@ def compile(
 
     `threads` None uses all processors. With `winograd`, convolutions may be computed by minimal filtering, which rounds differently:
     with about six times the error of plain sums. `shapes` fixes shapes that the model leaves open; without it each call of `run` brings
-    its own. `precision` "bf16": what convolutions and matrix products multiply is rounded to bf16, sums and all else stay f32; "bf16x3" and
-    "bf16x6": they are computed as sums of three or six products of bf16 where that is faster, or, with `insist`, wherever they can be.
+    its own. `precision` "bf16", and "f16" on a GPU: what convolutions and matrix products multiply is rounded to that, sums and all else
+    stay f32; "bf16x3" and "bf16x6": they are computed as sums of three or six products of bf16 where that is faster, or, with `insist`,
+    wherever they can be.
 
     A pickle of the model holds what it was made of: the absolute path or the content, and the options but `progress`.
 
@@ -63,24 +64,21 @@ def compile(
     threads, `winograd` and `insist`, C0111 and C0112 for what a GPU has not or nothing here compiles for, O… for the model itself."""
     here = os.path.abspath(model) if isinstance(model, (str, os.PathLike)) else model
     made = partial(compile, here, target, precision, threads, shapes=shapes, winograd=winograd, insist=insist, importers=importers)
+
+    def load(found: Mapping[str, tuple[int, ...]] | None) -> Graph:
+        return importer_of(model, importers).load(model, found)
+
     if is_cuda(target):
-        toolchain(threads=threads, winograd=winograd, precision=precision, insist=insist)
-        if precision != "f32":
-            raise error("C0103", f"not supported yet: precision `{precision}` for `{target}`")
+        toolchain(threads=threads, winograd=winograd, insist=insist)
+        found = _device_tools(target, precision=precision, insist=insist)
         _check_shapes(shapes)
-        return _for_device(lambda found: importer_of(model, importers).load(model, found), target, shapes, progress, made)
+        on_device: CompiledModel = _device_model(load, found, shapes=shapes, progress=progress, made=made)
+        return on_device
     tools = toolchain(target, threads, winograd=winograd, precision=precision, insist=insist)
     _check_shapes(shapes)
     content = fingerprint(model) if importers is None else None
     key = None if content is None else lambda found: bundle_key(content, offers_digest(), found, tools)
-    return CompiledModel(
-        lambda found: importer_of(model, importers).load(model, found), tools, shapes=shapes, progress=progress, key=key, made=made
-    )
-
-
-def _for_device(load: object, target: str, shapes: object, progress: Progress, made: object) -> CompiledModel:
-    found: CompiledModel = _device_model(load, _device_tools(target), shapes=shapes, progress=progress, made=made)
-    return found
+    return CompiledModel(load, tools, shapes=shapes, progress=progress, key=key, made=made)
 
 
 _device_model = later("tensorlang.runtime.device:DeviceCompiledModel")

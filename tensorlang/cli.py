@@ -28,6 +28,7 @@ from tensorlang.check.definition import check_module
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import CompileError, Diagnostic, InternalError, error, render
 from tensorlang.driver import Dump
+from tensorlang.graph.precisions import DEVICE_PRECISIONS
 from tensorlang.graph.printer import show as show_graph
 from tensorlang.operators import operators_of
 from tensorlang.runtime.build import optimised
@@ -36,7 +37,6 @@ from tensorlang.runtime.device_operator import assembly_of
 from tensorlang.runtime.executable import Toolchain
 from tensorlang.runtime.model import CompiledModel
 from tensorlang.runtime.operator import Operator, Operators
-from tensorlang.runtime.precisions import PRECISIONS
 from tensorlang.runtime.toolchain import HOST, toolchain
 from tensorlang.schedule.prove import prove_schedules
 from tensorlang.schedule.uncalled import check_schedules
@@ -76,7 +76,7 @@ Files = Annotated[list[Path], typer.Argument(help=".tl files")]
 Arguments = Annotated[list[str] | None, typer.Argument(help="[OPERATOR] name=value …; values are files, types like f32[4,5], numbers")]
 Json = Annotated[bool, typer.Option("--json", help="write JSON on standard output")]
 Winograd = Annotated[bool, typer.Option("--winograd/--no-winograd", help="let convolutions of models be computed by minimal filtering")]
-Precision = Annotated[str, typer.Option("--precision", help=f"what contractions of models multiply in: {', '.join(PRECISIONS)}")]
+Precision = Annotated[str, typer.Option("--precision", help=f"what contractions of models multiply in: {', '.join(DEVICE_PRECISIONS)}")]
 Insist = Annotated[bool, typer.Option("--insist", help="take the precision that is asked for also where f32 is as fast")]
 Target = Annotated[str, typer.Option("--target", help="what to compile for: cpu, cuda, cuda:sm_90a, …")]
 Threads = Annotated[int | None, typer.Option("--threads", "-t", min=1, help="threads to use (default: all)")]
@@ -138,7 +138,7 @@ def show(
 ) -> None:
     """Show a form on the way from text to machine code."""
     if file.suffix != ".tl" and is_cuda(target):
-        _show_device_model(file, stage, target)
+        _show_device_model(file, stage, target, precision, insist)
         return
     if file.suffix != ".tl":
         _show_model(file, stage, _tools(threads, winograd, precision, insist, target))
@@ -338,10 +338,10 @@ def _show_model(file: Path, stage: Stage | None, tools: Toolchain) -> None:
     sys.stdout.write(show_graph(optimised(graph, tools)))
 
 
-def _show_device_model(file: Path, stage: Stage | None, target: str) -> None:
+def _show_device_model(file: Path, stage: Stage | None, target: str, precision: str, insist: bool) -> None:
     """Show a model's launches, the text of its kernels, their machine code, or its graph."""
     with Bar() as bar:
-        model = compile_model(str(file), target, progress=bar)
+        model = compile_model(str(file), target, precision, insist=insist, progress=bar)
     assert isinstance(model, DeviceCompiledModel)
     built = model.built
     match stage:

@@ -1,5 +1,7 @@
 """What the tests share: `--update-golden`, the fixture `golden`, and this folder on the import path.
 
+Tests marked `gpu` are there where a GPU is; elsewhere they are left out, and `-m gpu`, which would leave nothing, says what is missing.
+
 Properties are tried on the same examples in every run. `HYPOTHESIS_PROFILE=explore pytest …` draws new ones.
 """
 
@@ -7,10 +9,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from codegen.cuda.device import devices
+from codegen.cuda.errors import Unavailable
 
 settings.register_profile("steady", derandomize=True, database=None, deadline=None)
 settings.register_profile("explore", deadline=None, print_blob=True)
@@ -19,6 +25,28 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite the expected texts; read the diff afterwards")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    missing = no_device()
+    if missing and config.getoption("-m") == "gpu":
+        raise pytest.UsageError(f"tests marked `gpu` cannot run: {missing}")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if no_device():
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("gpu")])
+        items[:] = [item for item in items if not item.get_closest_marker("gpu")]
+
+
+@cache
+def no_device() -> str:
+    """Return why nothing can run on a GPU here, "" where it can."""
+    try:
+        devices()
+    except Unavailable as problem:
+        return str(problem.what)
+    return ""
 
 
 @pytest.fixture

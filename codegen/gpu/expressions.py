@@ -8,7 +8,7 @@ from typing import assert_never
 
 import numpy as np
 
-from codegen.dtypes import DType, bool_, f32, f64, i64
+from codegen.dtypes import DType, bf16, bool_, f32, f64, i64
 from codegen.errors import Unfit
 from codegen.gpu.names import Identifiers
 from codegen.loops.indices import Algebra
@@ -139,6 +139,8 @@ class Printer:
                 return _parens(f"{self.expr(lhs, own + 1)} {op} {self.expr(rhs, own + 1)}", level > own)
             case Select(cond, then, orelse):
                 return _parens(f"{self.expr(cond, 3)} ? {self.expr(then, 3)} : {self.expr(orelse, 2)}", level > 0)
+            case Cast(dtype, Call("round_bf16", (value,))) if dtype == bf16:
+                return self._cast(bf16, value, False)  # which rounds to the nearest, too
             case Cast(dtype, value, saturate):
                 return self._cast(dtype, value, saturate)
             case Call(fn, args):

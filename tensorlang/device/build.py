@@ -23,6 +23,7 @@ from tensorlang.driver import Dump, Rules
 from tensorlang.graph.nodes import Graph, Kernel, Value
 from tensorlang.graph.pipeline import optimise
 from tensorlang.graph.plan import Plan, planned
+from tensorlang.graph.precisions import F32, Precision
 from tensorlang.graph.programs import program_key
 from tensorlang.graph.verify import result_tensors
 from tensorlang.schedule.schedule import Schedule
@@ -89,16 +90,20 @@ def device_kernel(
     return DeviceKernel(launched, lowered.requirements, str(scheduled.schedule), scheduled.origin, scheduled.tried)
 
 
-def device_graph(loaded: Graph) -> Graph:
+def device_graph(loaded: Graph, precision: Precision = F32) -> Graph:
     """Return an imported graph with the kernels that a device runs."""
-    return optimise(loaded, chains=False)
+    return optimise(loaded, multiplied=precision.multiplied, parts=precision.parts, least=precision.least, chains=False)
 
 
 def device_model(
-    loaded: Graph, store: Cache | None = None, progress: Progress = lambda what, done, total: None, rules: Rules | None = None
+    loaded: Graph,
+    store: Cache | None = None,
+    progress: Progress = lambda what, done, total: None,
+    rules: Rules | None = None,
+    precision: Precision = F32,
 ) -> DeviceModel:
     """Return an imported graph as launches. Kernels with equal programs are made once, and kept in `store`."""
-    graph = device_graph(loaded)
+    graph = device_graph(loaded, precision)
     nodes = [node for node in graph.nodes if isinstance(node, Kernel)]
     keys = [repr(program_key(node.program)) for node in nodes]
     names = {key: f"tl_{k}" for k, key in enumerate(dict.fromkeys(keys))}

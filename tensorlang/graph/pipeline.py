@@ -11,7 +11,7 @@
     split       where that is asked for, products of f32 become sums of products of bf16 parts
     winograd    convolutions by minimal filtering, where that is worth it
     sampled     what a contraction reads of an input at a stride lies together
-    narrowed    where less precision is asked for, what is multiplied is kept in bf16
+    narrowed    where less precision is asked for, what is multiplied is kept in bf16 or f16
     layout      values that kernels want in blocks are kept in blocks
     joins       what is concatenated is written in its place at once
     outputs     every output gets memory of its own
@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
+from codegen.dtypes import DType
 from tensorlang.graph.nodes import Graph, Kernel
 from tensorlang.graph.passes.chain import chain
 from tensorlang.graph.passes.cse import cse
@@ -79,14 +80,14 @@ def optimise(
     dump: Dump = silent,
     *,
     tiles: Tiles = no_tiles,
-    precision: str = "f32",
+    multiplied: DType | None = None,
     parts: int = 0,
     least: int = 1,
     chains: bool = True,
 ) -> Graph:
     """Return a graph that computes the same with fewer, larger kernels, ready to be planned. `tiles` chooses convolutions to rewrite;
-    `precision` "bf16" lets contractions multiply in bf16; `parts` (3 or 6) makes them of so many products of bf16 for one of f32, those
-    of `least` rows and columns; without `chains` every product stays a kernel of its own."""
+    `multiplied` (bf16 or f16) is what contractions multiply in, where less than f32 is asked for; `parts` (3 or 6) makes them of so many
+    products of bf16 for one of f32, those of `least` rows and columns; without `chains` every product stays a kernel of its own."""
 
     def step(transform: Pass, before: Graph) -> Graph:
         name = transform.__name__
@@ -108,7 +109,9 @@ def optimise(
     graph = verify(winograd(graph, tiles), "winograd")
     dump("winograd", graph)
     graph = step(sampled, graph)
-    graph = step(narrowed, graph) if precision == "bf16" else graph
+    if multiplied is not None:
+        graph = verify(narrowed(graph, multiplied), "narrowed")
+        dump("narrowed", graph)
     graph = verify(layout(graph, wishes), "layout")
     dump("layout", graph)
     return step(dce, step(outputs, step(joins, graph)))

@@ -61,7 +61,7 @@ def built(loaded: Graph, toolchain: Toolchain, progress: Progress, key: str | No
 def optimised(loaded: Graph, toolchain: Toolchain) -> Graph:
     """Return an imported graph as the toolchain would compile it."""
     wanted = toolchain.precision
-    return optimise(loaded, toolchain.wishes, tiles=toolchain.tiles, precision=wanted.used, parts=wanted.parts, least=wanted.least)
+    return optimise(loaded, toolchain.wishes, tiles=toolchain.tiles, multiplied=wanted.multiplied, parts=wanted.parts, least=wanted.least)
 
 
 def build(

@@ -26,6 +26,7 @@ from tensorlang.device.machine import arch_of, machine_code, opened
 from tensorlang.diagnostics import CompileError, Diagnostic, RunError
 from tensorlang.graph.edit import members
 from tensorlang.graph.nodes import Graph
+from tensorlang.graph.precisions import F32, Precision, chosen_on
 from tensorlang.later import later
 from tensorlang.runtime.boards import roofline_on
 from tensorlang.runtime.device_text import explained
@@ -49,6 +50,9 @@ class DeviceTools:
     roles: Roles = installed_roles
     target: str = TARGET
     """The name that the architecture was asked for by."""
+    precision: Precision = F32
+    """What contractions of models multiply in."""
+    insist: bool = False
     _device: list[Any] = field(default_factory=list, repr=False, compare=False)
     """The device, once it was looked for."""
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
@@ -66,14 +70,18 @@ class DeviceTools:
 
     def __reduce__(self) -> tuple[Callable[..., DeviceTools], tuple[object, ...]]:
         """In another process the same name is asked for, in the cache there is there."""
-        return device_tools, (self.target, self.store is not None, self.roles)
+        return device_tools, (self.target, self.store is not None, self.roles, self.precision.asked, self.insist)
 
 
-def device_tools(target: str, cache: bool = True, roles: Roles = installed_roles) -> DeviceTools:
-    """Return what compiles for `cuda` or `cuda:sm_XX`. Raises CompileError C0101."""
+def device_tools(
+    target: str, cache: bool = True, roles: Roles = installed_roles, precision: str = "f32", insist: bool = False
+) -> DeviceTools:
+    """Return what compiles for `cuda` or `cuda:sm_XX`; `precision` and `insist` as for `tensorlang.compile`. Raises CompileError C0101 and
+    C0103."""
     arch = arch_of(target)
     assert arch is not None
-    return DeviceTools(arch, Cache() if cache else None, pool.available_threads(), roles, target)
+    multiplied = chosen_on(precision, arch, insist)
+    return DeviceTools(arch, Cache() if cache else None, pool.available_threads(), roles, target, multiplied, insist)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -130,7 +138,8 @@ class OnDevice:
         return lambda: self.run(feeds)
 
     def explain(self, feeds: Mapping[str, object] | None) -> str:
-        return explained(self.built.model, self.built.usage, self.tools.arch, None if feeds is None else self.times(self._arrays(feeds)))
+        times = None if feeds is None else self.times(self._arrays(feeds))
+        return explained(self.built.model, self.built.usage, self.tools.arch, times, self.tools.precision)
 
     def profile(self, feeds: Mapping[str, object]) -> tuple[KernelTime, ...]:
         model = self.built.model
@@ -231,5 +240,6 @@ class DeviceCompiledModel(CompiledModel):
 
     def _specialise(self, shapes: Shapes | None) -> Runs:
         rules = rules_of(tuple(self._tools.roles()))
-        model = device_model(self._load(shapes), self._tools.store, self._progress, replace(rules, target=TARGET))
+        tools = self._tools
+        model = device_model(self._load(shapes), tools.store, self._progress, replace(rules, target=TARGET), tools.precision)
         return OnDevice(coded(model, self._tools, self._progress), self._tools)

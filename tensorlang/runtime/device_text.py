@@ -11,13 +11,15 @@ from codegen.gpu.program import Program as Launched
 from codegen.loops.evaluate import evaluate
 from tensorlang.device.build import DeviceModel
 from tensorlang.graph.edit import members
+from tensorlang.graph.passes.split import told
+from tensorlang.graph.precisions import F32, Precision
 from tensorlang.runtime.boards import Board, board_of
 from tensorlang.runtime.work import Work, work_of
 
 Times = Sequence[float] | None
 
 
-def explained(model: DeviceModel, usage: Mapping[str, Usage], arch: Arch, times: Times = None) -> str:
+def explained(model: DeviceModel, usage: Mapping[str, Usage], arch: Arch, times: Times = None, precision: Precision = F32) -> str:
     """Return the kernels in the order they run: what each computes, where its schedule is from, its launches and what they use; with
     `times` also how long each took."""
     launches = sum(len(model.kernels[c.kernel].launched.launches) for c in model.calls)
@@ -27,6 +29,8 @@ def explained(model: DeviceModel, usage: Mapping[str, Usage], arch: Arch, times:
         f"model `{model.graph.name}` for {arch.target}: {len(model.calls)} kernels ({len(model.kernels)} distinct), {launches} launches, "
         f"{_mib(constants)} of constants, {_mib(model.plan.arena_bytes)} for values in between"
     ]
+    if precision.used != precision.asked:
+        lines.append(f"      precision {precision.asked}: contractions stay {precision.used}; {precision.reason}")
     for k, call in enumerate(model.calls):
         made, result = model.kernels[call.kernel], model.graph.values[call.node.outputs[0]]
         lines.append(f"{k:4}  {call.node.program.name}: {result.dtype}{list(result.shape)}  =  {' + '.join(members(call.node))}")
@@ -35,6 +39,7 @@ def explained(model: DeviceModel, usage: Mapping[str, Usage], arch: Arch, times:
             f"schedule {made.origin}",
             *(f"not {t}" for t in made.tried if ": refused: " in t),
         ]
+        about += told(call.node.program, precision.used, precision.least) if precision.parts else ()
         about += [] if times is None else [f"took {us(times[k])}"]
         lines += [f"          {line}" for line in (*about, *launched(made.launched, usage, arch))]
     if times is not None:

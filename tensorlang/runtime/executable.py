@@ -28,8 +28,8 @@ from tensorlang.diagnostics import Diagnostic, RunError
 from tensorlang.graph.edit import members
 from tensorlang.graph.nodes import Graph, Kernel, Value
 from tensorlang.graph.plan import Plan
+from tensorlang.graph.precisions import F32, Precision
 from tensorlang.runtime.constants import aligned_block
-from tensorlang.runtime.precisions import F32, Precision
 from tensorlang.schedule.layout import Layout
 
 Array = np.ndarray[Any, Any]

@@ -14,9 +14,9 @@ from tensorlang.artifact import Artifact
 from tensorlang.diagnostics import error
 from tensorlang.graph.nodes import Graph, Kernel
 from tensorlang.graph.passes.layout import row_major
+from tensorlang.graph.precisions import chosen
 from tensorlang.later import later
 from tensorlang.runtime.executable import Progress, Toolchain
-from tensorlang.runtime.precisions import chosen
 from tensorlang.schedule.layout import Layout
 
 HOST = "cpu"

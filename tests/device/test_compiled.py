@@ -233,11 +233,31 @@ def test_arrays_of_the_host_are_checked_as_for_other_models(tmp_path: Path, fake
 
 
 @pytest.mark.parametrize(
-    ("options", "code"), [({"target": "cuda:sm_1"}, "C0101"), ({"target": "cuda", "precision": "bf16"}, "C0103")], ids=str
+    ("options", "code"), [({"target": "cuda:sm_1"}, "C0101"), ({"target": "cuda", "precision": "f17"}, "C0103")], ids=str
 )
 def test_what_no_device_does_is_refused(tmp_path: Path, options: dict[str, str], code: str) -> None:
     with pytest.raises(tl.CompileError, match=code):
         tl.compile(network(tmp_path / "net.onnx"), importers=[Importer()], **options)
+
+
+def test_models_are_compiled_in_the_precision_that_is_asked_for(tmp_path: Path, fake: FakeCuda) -> None:
+    path = network(tmp_path / "net.onnx")
+    expected = tl.compile(path, importers=[Importer()]).run({"x": X})["y"]
+    for precision, error in (("bf16", 0.05), ("f16", 0.005)):
+        model = tl.compile(path, target="cuda:sm_90a", precision=precision, importers=[Importer()])
+        fake.kernels = emulated(model.built.model)
+        np.testing.assert_allclose(model.run({"x": X})["y"], expected, atol=error)
+        assert pickle.loads(pickle.dumps(model)).explain() == model.explain() and f"{precision}[5, 20]" in model.explain()
+    with pytest.raises(tl.CompileError, match="C0103"):
+        tl.compile(path, precision="f16", importers=[Importer()])
+
+
+def test_parts_are_taken_where_they_pay_or_where_somebody_insists(tmp_path: Path) -> None:
+    path = network(tmp_path / "net.onnx")
+    plain = tl.compile(path, target="cuda:sm_75", precision="bf16x3", importers=[Importer()]).explain()
+    assert "precision bf16x3: contractions stay f32; 3 products of bf16 for one of f32 do not pay" in plain
+    insisted = tl.compile(path, target="cuda:sm_75", precision="bf16x3", insist=True, importers=[Importer()]).explain()
+    assert "are bf16x3" in insisted
 
 
 def test_sizes_of_operators_on_devices_are_known() -> None:

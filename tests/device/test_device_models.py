@@ -1,11 +1,12 @@
-"""Whole models on the emulated device give what they give on a processor."""
+"""Whole models on a device give what they give on a processor, in every precision."""
 
 from __future__ import annotations
 
 import numpy as np
 import onnx
 import pytest
-from device_programs import run_model
+from executors import Executor
+from network_writer import NetworkWriter
 from onnx import TensorProto, helper, numpy_helper
 
 import tensorlang as tl
@@ -14,6 +15,8 @@ from stdlib import models
 from stdlib.onnx import Importer
 from tensorlang.device.build import device_model
 from tensorlang.device.machine import machine_code
+from tensorlang.graph.nodes import Kernel
+from tensorlang.graph.precisions import chosen_on
 
 
 class Network:
@@ -68,15 +71,64 @@ def attention() -> tuple[onnx.ModelProto, tuple[int, ...]]:
 
 
 @pytest.mark.parametrize("made", [convolutions, attention])
-def test_a_model_on_the_emulated_device_equals_the_model_on_the_processor(made):
+def test_a_model_on_the_device_equals_the_model_on_the_processor(made, executor: Executor):
     model, shape = made()
     x = np.random.default_rng(3).standard_normal(shape).astype(np.float32)
     expected = tl.compile(model).run({"x": x})
     device = device_model(Importer().load(model))
-    for seed in (0, 4, 8):
-        found = run_model(device, {"x": x}, seed)
+    for seed in executor.seeds:
+        found = executor(device, {"x": x}, seed)
         for name, array in expected.items():
             np.testing.assert_allclose(found[name], array, rtol=1e-4, atol=1e-5)
+
+
+ARCH = named("cuda:sm_90a")
+
+
+@pytest.mark.parametrize(
+    ("precision", "error"), [("bf16", 1e-2), ("f16", 2e-3), ("bf16x3", 2e-5), ("bf16x6", 1e-6)], ids=lambda value: str(value)
+)
+@pytest.mark.parametrize("made", [convolutions, attention])
+def test_a_reduced_precision_is_that_far_from_f32_and_no_further(made, precision: str, error: float, executor: Executor) -> None:
+    model, shape = made()
+    x = np.random.default_rng(3).standard_normal(shape).astype(np.float32)
+    ((name, expected),) = tl.compile(model).run({"x": x}).items()
+    device = device_model(Importer().load(model), precision=chosen_on(precision, ARCH, insist=True))
+    found = executor(device, {"x": x})[name]
+    assert 0 < np.abs(found - expected).max() < error * np.abs(expected).max()
+    dtypes = {str(value.dtype) for value in device.graph.values.values()}
+    assert dtypes == {"f32", "f16" if precision == "f16" else "bf16"}
+
+
+def test_weights_that_f16_has_not_stay_f32() -> None:
+    n = NetworkWriter()
+    large = n.constant(np.full((16, 16), 1e5, np.float32))
+    small = n.constant(n.rng.standard_normal((16, 16)).astype(np.float32))
+    model = n.model((4, 16), n.op("MatMul", n.op("MatMul", "x", large), small))
+    device = device_model(Importer().load(model), precision=chosen_on("f16", ARCH))
+    first, *_ = (node for node in device.graph.nodes if isinstance(node, Kernel) and "round" not in node.name)
+    assert all(device.graph.values[v].dtype.name == "f32" for v in first.inputs)
+
+
+def test_a_quantised_model_is_computed_in_bytes(executor: Executor) -> None:
+    n = NetworkWriter(3)
+
+    def quantised(x: str, scale: float) -> str:
+        s, z = n.constant(np.array(scale, np.float32)), n.constant(np.array(128, np.uint8))
+        return n.op("DequantizeLinear", n.op("QuantizeLinear", x, s, z), s, z)
+
+    def weights(*shape: int) -> str:
+        array, scales = n.rng.integers(-127, 128, shape).astype(np.int8), n.rng.uniform(0.001, 0.002, shape[0]).astype(np.float32)
+        return n.op("DequantizeLinear", n.constant(array), n.constant(scales), n.constant(np.zeros(shape[0], np.int8)), axis=0)
+
+    first = quantised(n.op("Relu", n.op("Conv", quantised("x", 0.02), weights(16, 8, 3, 3), pads=[1, 1, 1, 1])), 0.03)
+    model = n.model((1, 8, 9, 11), quantised(n.op("Conv", first, weights(24, 16, 1, 1)), 0.05))
+    x = np.random.default_rng(3).standard_normal((1, 8, 9, 11)).astype(np.float32)
+    ((name, expected),) = tl.compile(model).run({"x": x}).items()
+    device = device_model(Importer().load(model))
+    found = executor(device, {"x": x})[name]
+    assert np.abs(found - expected).max() <= 0.05 * 1.001 and (found != expected).mean() < 0.02
+    assert {"u8", "i8"} <= {str(value.dtype) for value in device.graph.values.values()}
 
 
 def of_size(name: str, size: int) -> tuple[onnx.ModelProto, str]:
@@ -92,14 +144,18 @@ def of_size(name: str, size: int) -> tuple[onnx.ModelProto, str]:
     return model, image.name
 
 
-def test_a_network_of_the_zoo_runs_whole_and_is_clean_machine_code() -> None:
+def test_a_network_of_the_zoo_runs_whole(executor: Executor) -> None:
     model, image = of_size("light_squeezenet", 32)
     x = np.random.default_rng(3).standard_normal((1, 3, 32, 32)).astype(np.float32)
     expected = tl.compile(model, importers=[Importer()]).run({image: x})
     device = device_model(Importer().load(model))
-    found = run_model(device, {image: x})
+    found = executor(device, {image: x})
     for name, array in expected.items():
         np.testing.assert_allclose(found[name], array, rtol=1e-4, atol=1e-5 * float(np.abs(array).max()))
+
+
+def test_a_network_of_the_zoo_is_clean_machine_code() -> None:
+    device = device_model(Importer().load(of_size("light_squeezenet", 32)[0]))
     for arch in ("sm_80", "sm_90a"):
         for code in machine_code([made.launched for made in device.kernels.values()], named(f"cuda:{arch}"), None, 2):
             assert not any(usage.spills or usage.stack_bytes for usage in code.usage.values())

@@ -17,8 +17,8 @@ from codegen.dtypes import bf16, f32
 from tensorlang.graph.nodes import Graph, Kernel, Value
 from tensorlang.graph.passes.fuse import fuse
 from tensorlang.graph.passes.split import TERMS, parts, parts_program, split, told
+from tensorlang.graph.precisions import PARTS
 from tensorlang.graph.verify import verify
-from tensorlang.runtime.precisions import PARTS
 from tensorlang.tensor.interp import interpret
 from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.verify import verify as verify_program

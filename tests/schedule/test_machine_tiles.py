@@ -30,8 +30,8 @@ from stdlib.library import roles
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import CompileError, Source
 from tensorlang.driver import loops_of, machine_of, plan_kernel
+from tensorlang.graph.precisions import chosen
 from tensorlang.runtime.library import rules_of
-from tensorlang.runtime.precisions import chosen
 from tensorlang.schedule.check import proven
 from tensorlang.syntax.parse import parse
 from tensorlang.tensor.interp import interpret

@@ -1,4 +1,4 @@
-"""Keep in bf16 what contractions multiply: half the memory, and products by an instruction that adds two at once.
+"""Keep in bf16, or in f16, what contractions multiply: half the memory, and products by an instruction that adds several at once.
 
     before   t: f32 = relu(conv(x, w) + b)          u: f32 = conv(t, k)         v: f32 = t + u
     after    t: bf16 = bf16(relu(conv(x, w') + b))  u: f32 = conv(t, k')        v: f32 = f32(t) + u        w', k' bf16 constants
@@ -7,7 +7,7 @@ A value is kept in bf16 when a contraction multiplies it with something that can
 kernels. Sums, and everything else that is computed, stay f32; so do inputs and outputs of the graph. A contraction of an input reads a
 copy in bf16. Left alone are contractions of few elements (less than eight along the axis that both operands share), of elements that are
 computed on the way, products inside products (attention), and `strict` kernels. Pools and depthwise convolutions between such values keep
-bf16 in memory as well.
+bf16 in memory as well. Constants with a number that the narrow type has not (of more than 65504 in f16) stay f32, and so do their products.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from codegen.dtypes import bf16, f32
+from codegen.dtypes import DType, bf16, f16, f32, largest
 from polyhedral.expr import Name
 from tensorlang.graph.edit import fresh, producers, rebuilt
 from tensorlang.graph.nodes import Graph, Join, Kernel, Node, Value, View
@@ -32,9 +32,9 @@ LEAST = 8
 Array = np.ndarray[Any, Any]
 
 
-def narrowed(graph: Graph) -> Graph:
-    """Return the graph with operands of contractions in bf16."""
-    state = _State(graph, _classes(graph), producers(graph))
+def narrowed(graph: Graph, dtype: DType = bf16) -> Graph:
+    """Return the graph with operands of contractions in `dtype`: bf16 or f16."""
+    state = _State(graph, dtype, _classes(graph), producers(graph))
     _choose(state)
     return _rewritten(state)
 
@@ -51,7 +51,7 @@ def products(program: Program) -> Iterator[tuple[str, str]]:
         match e:
             case Reduce(body=(Binary("*", lhs, rhs),), filter=None) if e.reducer.kind == "sum" and e.reducer.dtypes == (f32,):
                 x, y = _element(lhs), _element(rhs)
-                if x is None or y is None or x.tensor == y.tensor or {table[x.tensor].dtype, table[y.tensor].dtype} - {f32, bf16}:
+                if x is None or y is None or x.tensor == y.tensor or {table[x.tensor].dtype, table[y.tensor].dtype} - {f32, bf16, f16}:
                     continue
                 if any(_shared(e, b.name, x, y) for b in e.binders):
                     yield x.tensor, y.tensor
@@ -85,11 +85,12 @@ class _State:
     """`classes`: the values that share memory with each value, through views and joins; `narrow`: those to keep in bf16."""
 
     graph: Graph
+    dtype: DType
     classes: dict[str, frozenset[str]]
     producers: dict[str, Node]
     narrow: set[str] = field(default_factory=set)
     operands: dict[str, set[str]] = field(default_factory=dict)
-    """Kernel → the tensors of its program that it multiplies in bf16."""
+    """Kernel → the tensors of its program that it multiplies in `dtype`."""
 
 
 def _classes(graph: Graph) -> dict[str, frozenset[str]]:
@@ -153,7 +154,16 @@ def _can(state: _State, kernel: Kernel, tensor: str) -> bool:
     value = _bound(kernel, tensor)
     if value is None or state.graph.values[value].dtype != f32:
         return False
-    return value in state.graph.constants or value in state.graph.inputs or _is_made(state, value)
+    if value in state.graph.constants:
+        return _fits(state.graph.constants[value], state.dtype)
+    return value in state.graph.inputs or _is_made(state, value)
+
+
+def _fits(array: Array, dtype: DType) -> bool:
+    """Tell whether every finite number of an array is one in `dtype`."""
+    if dtype == bf16 or not array.size:  # which has the range of f32, up to half a rounding
+        return True
+    return max(abs(float(np.nanmin(array))), abs(float(np.nanmax(array)))) <= largest(dtype)
 
 
 def _is_alone(program: Program, tensor: str) -> bool:
@@ -182,7 +192,8 @@ def _is_made(state: _State, value: str) -> bool:
 
 def _rewritten(state: _State) -> Graph:
     graph = state.graph
-    values = [replace(graph.values[name], dtype=bf16) for name in state.narrow]
+    dtype = state.dtype
+    values = [replace(graph.values[name], dtype=dtype) for name in state.narrow]
     constants: dict[str, Array] = {}
     made: dict[str, str] = {}
     nodes: list[Node] = []
@@ -199,55 +210,56 @@ def _rewritten(state: _State) -> Graph:
             elif param.name in state.operands.get(node.name, ()):
                 narrow.add(param.name)
                 if name not in made:
-                    made[name] = fresh({*graph.values, *made.values()}, f"{name} in bf16")
-                    copy = replace(graph.values[name], name=made[name], dtype=bf16)
+                    made[name] = fresh({*graph.values, *made.values()}, f"{name} in {dtype}")
+                    copy = replace(graph.values[name], name=made[name], dtype=dtype)
                     values.append(copy)
                     if name in graph.constants:
-                        constants[copy.name] = graph.constants[name].astype(bf16.numpy)
+                        constants[copy.name] = graph.constants[name].astype(dtype.numpy)
                     else:
-                        nodes.append(Kernel(f"round {name}", _rounding(graph.values[name]), (name,), (copy.name,)))
+                        nodes.append(Kernel(f"round {name}", _rounding(graph.values[name], dtype), (name,), (copy.name,)))
                 source = made[name]
             inputs.append(source)
-        program = with_narrow(node.program, frozenset(narrow)) if narrow else node.program
+        program = with_narrow(node.program, frozenset(narrow), dtype) if narrow else node.program
         nodes.append(replace(node, program=program, inputs=tuple(inputs)))
     return rebuilt(graph, nodes, values=values, constants=constants)
 
 
-def _rounding(value: Value) -> Program:
+def _rounding(value: Value, dtype: DType) -> Program:
     axes = axes_of(len(value.shape))
     source = tensor_of("x", value)
-    rounded = Cast(bf16, Call("round_bf16", (Read("x", here(axes)),)))
-    return single("round", (source,), replace(source, name="y", dtype=bf16), axes, rounded)
+    return single("round", (source,), replace(source, name="y", dtype=dtype), axes, _rounded(Read("x", here(axes)), dtype))
 
 
-def with_narrow(program: Program, names: frozenset[str]) -> Program:
-    """Return the program with the tensors `names` in bf16: widened where they are read, rounded where they are defined."""
+def with_narrow(program: Program, names: frozenset[str], dtype: DType = bf16) -> Program:
+    """Return the program with the tensors `names` in `dtype`: widened where they are read, rounded where they are defined."""
 
     def tensor(t: Tensor) -> Tensor:
-        return replace(t, dtype=bf16) if t.name in names else t
+        return replace(t, dtype=dtype) if t.name in names else t
 
     def widened(e: Expr) -> Expr:
         match walk.map_children(widened, e):
             case Read(name) as read if name in names:
                 return Cast(f32, read)
             case Select(cond, Cast(_, Read(name) as read), Const(0.0)) if name in names:
-                return Cast(f32, Select(cond, read, Const(0.0, bf16)))  # so that a copy can hold the padding
+                return Cast(f32, Select(cond, read, Const(0.0, dtype)))  # so that a copy can hold the padding
             case other:
                 return other
 
     def definition(d: Definition) -> Definition:
         pieces = tuple(replace(p, value=widened(p.value)) for p in d.pieces)
         if d.tensors[0].name in names:
-            pieces = tuple(replace(p, value=_rounded(p.value)) for p in pieces)
+            pieces = tuple(replace(p, value=_rounded(p.value, dtype)) for p in pieces)
         return replace(d, tensors=tuple(tensor(t) for t in d.tensors), pieces=pieces)
 
     return replace(program, params=tuple(tensor(p) for p in program.params), definitions=tuple(definition(d) for d in program.definitions))
 
 
-def _rounded(e: Expr) -> Expr:
-    """Return `e` as a bf16; an element that was only widened is taken as it is."""
+def _rounded(e: Expr, dtype: DType) -> Expr:
+    """Return `e` as the nearest number of `dtype`; an element that was only widened is taken as it is."""
     match e:
-        case Cast(dtype, Read() as read) if dtype == f32:
-            return Cast(bf16, read)
-        case _:
+        case Cast(wide, Read() as read) if wide == f32:
+            return Cast(dtype, read)
+        case _ if dtype == bf16:
             return Cast(bf16, Call("round_bf16", (e,)))
+        case _:
+            return Cast(dtype, e)

@@ -2,6 +2,7 @@
 
     f32       f32
     bf16      operands rounded to bf16
+    f16       operands rounded to f16, on graphics processors
     bf16x3    f32 as sums of three products of bf16 parts, or f32
     bf16x6    of six, or f32
 
@@ -14,14 +15,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from codegen.dtypes import bf16
+from codegen.cuda.arch import Arch
+from codegen.dtypes import DType, bf16, f16
 from codegen.llvm.target import Target
 from tensorlang.diagnostics import error
 from tensorlang.later import later
 
 PARTS = {"bf16x3": 3, "bf16x6": 6}
 """How many products of bf16 stand for one of f32."""
+NARROW = {"bf16": bf16, "f16": f16}
+"""What operands are rounded to."""
 PRECISIONS = ("f32", "bf16", *PARTS)
+DEVICE_PRECISIONS = ("f32", *NARROW, *PARTS)
+"""Those of graphics processors."""
 
 _rate = later("codegen.llvm.dot:rate")
 
@@ -45,6 +51,11 @@ class Precision:
         """Return how many products of bf16 stand for one of f32, 0 for none."""
         return PARTS.get(self.used, 0)
 
+    @property
+    def multiplied(self) -> DType | None:
+        """Return what operands are rounded to, None where they stay as they are."""
+        return NARROW.get(self.used)
+
 
 F32 = Precision("f32", "f32")
 
@@ -53,16 +64,26 @@ def chosen(name: str, target: Target, insist: bool = False) -> Precision:
     """Return what the precision called `name` comes to on `target`; with `insist` what it says, whether that pays or not.
 
     Raises CompileError C0103 for one that is not known."""
-    if name not in PRECISIONS:
-        raise error("C0103", f"not supported yet: precision `{name}`", help=f"known are {', '.join(f'`{p}`' for p in PRECISIONS)}")
+    _check(name, PRECISIONS)
     if name not in PARTS or insist:
         return Precision(name, name)
     return worthwhile(name, _rate(target.features, target.vector_bits, bf16, bf16))
+
+
+def chosen_on(name: str, arch: Arch, insist: bool = False) -> Precision:
+    """Return what the precision called `name` comes to on a graphics processor. Raises CompileError C0103 for one that is not known."""
+    _check(name, DEVICE_PRECISIONS)
+    return Precision(name, name) if name not in PARTS or insist else worthwhile(name, arch.products_of_bf16)
+
+
+def _check(name: str, known: tuple[str, ...]) -> None:
+    if name not in known:
+        raise error("C0103", f"not supported yet: precision `{name}`", help=f"known are {', '.join(f'`{p}`' for p in known)}")
 
 
 def worthwhile(name: str, rate: int) -> Precision:
     """Return what a precision of PARTS comes to where `rate` products of bf16 are added up in the time of one of f32."""
     if rate > PARTS[name]:
         return Precision(name, name, least=TILE)
-    speed = f"run {rate} times as fast" if rate else "have no instruction"
+    speed = f"run {rate} times as fast" if rate > 1 else "are as fast as those of f32" if rate else "have no instruction"
     return Precision(name, "f32", f"{PARTS[name]} products of bf16 for one of f32 do not pay where products of bf16 {speed}")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from codegen.dtypes import bf16, i8, u8
+from codegen.cuda.arch import named as arch_named
+from codegen.dtypes import bf16, f16, i8, u8
 from codegen.llvm.dot import rate
 from codegen.llvm.target import host, named
 from tensorlang.diagnostics import CompileError
-from tensorlang.runtime.precisions import PARTS, TILE, Precision, chosen, worthwhile
+from tensorlang.graph.precisions import PARTS, TILE, Precision, chosen, chosen_on, worthwhile
 from tensorlang.runtime.toolchain import toolchain
 
 V4 = "+avx512f,+avx512vl"
@@ -37,7 +38,7 @@ def test_sums_of_products_of_parts_are_taken_where_there_is_something_to_win(nam
     for times in range(parts + 1):
         found = worthwhile(name, times)
         assert (found.asked, found.used, found.parts) == (name, "f32", 0)
-        assert (f"run {times} times" if times else "have no instruction") in found.reason
+        assert {0: "have no instruction", 1: "are as fast as those of f32"}.get(times, f"run {times} times") in found.reason
     assert worthwhile(name, parts + 1) == Precision(name, name, least=TILE)
 
 
@@ -56,6 +57,15 @@ def test_what_is_used_as_it_was_asked_for_needs_no_reason() -> None:
     assert chosen("bf16", host()) == Precision("bf16", "bf16")
     with pytest.raises(CompileError, match="C0103"):
         chosen("f17", host())
+
+
+def test_a_graphics_processor_has_f16_too() -> None:
+    arch = arch_named("cuda:sm_80")
+    assert [chosen_on(p, arch, insist=True).multiplied for p in ("f32", "bf16", "f16", "bf16x3")] == [None, bf16, f16, None]
+    assert chosen_on("bf16x6", arch).used in ("f32", "bf16x6")
+    for refused in (lambda: chosen("f16", host()), lambda: chosen_on("f17", arch)):
+        with pytest.raises(CompileError, match="C0103"):
+            refused()
 
 
 def test_minimal_filtering_is_for_what_is_computed_in_f32() -> None:

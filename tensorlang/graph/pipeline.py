@@ -14,6 +14,7 @@
     narrowed    where less precision is asked for, what is multiplied is kept in bf16 or f16
     layout      values that kernels want in blocks are kept in blocks
     joins       what is concatenated is written in its place at once
+    alike       kernels that differ in numbers alone become one
     outputs     every output gets memory of its own
 
 `dump(step, graph)` sees the graph after every step.
@@ -26,6 +27,7 @@ from typing import TypeAlias
 
 from codegen.dtypes import DType
 from tensorlang.graph.nodes import Graph, Kernel
+from tensorlang.graph.passes.alike import alike
 from tensorlang.graph.passes.chain import chain
 from tensorlang.graph.passes.cse import cse
 from tensorlang.graph.passes.dce import dce
@@ -114,7 +116,7 @@ def optimise(
         dump("narrowed", graph)
     graph = verify(layout(graph, wishes), "layout")
     dump("layout", graph)
-    return step(dce, step(outputs, step(joins, graph)))
+    return step(dce, step(outputs, step(alike, step(joins, graph))))
 
 
 def _settled(graph: Graph, step: Callable[[Pass, Graph], Graph], passes: tuple[Pass, ...]) -> Graph:

@@ -40,7 +40,7 @@ from codegen.loops.nodes import (
 from codegen.loops.printer import show_expr
 from codegen.loops.verify import Env, dtype_of
 
-_SUM, _PRODUCT, _ATOM = 11, 12, 14
+_SUM, _PRODUCT, ATOM = 11, 12, 14
 _C_LEVELS = {"||": 1, "&&": 2, "==": 6, "!=": 6, "<": 7, "<=": 7, ">": 7, ">=": 7}
 _BITS = {"bitand": "&", "bitor": "|", "bitxor": "^"}
 
@@ -80,11 +80,11 @@ class Printer:
             case Add(lhs, Mul(Int(-1), factor)):
                 return _parens(f"{self._index(lhs, _SUM)} - {self._index(factor, _PRODUCT)}", level > _SUM)
             case Add(lhs, Mul(Int(scale), factor)) if scale < 0:
-                return _parens(f"{self._index(lhs, _SUM)} - {-scale} * {self._index(factor, _ATOM)}", level > _SUM)
+                return _parens(f"{self._index(lhs, _SUM)} - {-scale} * {self._index(factor, ATOM)}", level > _SUM)
             case Add(lhs, rhs):
                 return _parens(f"{self._index(lhs, _SUM)} + {self._index(rhs, _SUM)}", level > _SUM)
             case Mul(lhs, rhs):
-                return _parens(f"{self._index(lhs, _PRODUCT)} * {self._index(rhs, _ATOM)}", level > _PRODUCT)
+                return _parens(f"{self._index(lhs, _PRODUCT)} * {self._index(rhs, ATOM)}", level > _PRODUCT)
             case FloorDiv(lhs, Int(divisor)) if self._natural(lhs):
                 return _parens(f"{self._index(lhs, _PRODUCT)} / {divisor}", level > _PRODUCT)
             case Mod(lhs, Int(divisor)) if self._natural(lhs):
@@ -98,7 +98,7 @@ class Printer:
             case Max(lhs, rhs):
                 return f"tl_max_{suffix}({self._index(lhs, 0)}, {self._index(rhs, 0)})"
             case ValueIndex(value):
-                return f"({self.integer}){self.expr(value, _ATOM)}"
+                return f"({self.integer}){self.expr(value, ATOM)}"
             case _:
                 assert_never(e)
 
@@ -156,15 +156,15 @@ class Printer:
         dtype = self.type_of(value)
         match op:
             case "not":
-                return f"!{self.expr(value, _ATOM)}"
+                return f"!{self.expr(value, ATOM)}"
             case "bitnot" if dtype == bool_:
-                return f"!{self.expr(value, _ATOM)}"
+                return f"!{self.expr(value, ATOM)}"
             case "bitnot":
-                return wrapped(dtype, f"~{self.expr(value, _ATOM)}")
+                return wrapped(dtype, f"~{self.expr(value, ATOM)}")
             case "neg" if dtype.is_float:
-                return _parens(f"-{self.expr(value, _ATOM)}", level > 13)
+                return _parens(f"-{self.expr(value, ATOM)}", level > 13)
             case "neg":
-                return wrapped(dtype, f"(0 - ({_unsigned(dtype)}){self.expr(value, _ATOM)})")
+                return wrapped(dtype, f"(0 - ({_unsigned(dtype)}){self.expr(value, ATOM)})")
             case "abs" if dtype.kind == "uint":
                 return self.expr(value, level)
             case _:
@@ -182,16 +182,16 @@ class Printer:
                 return _parens(f"{self.expr(lhs, own)} {op} {self.expr(rhs, own + 1)}", level > own)
             case "+" | "-" | "*":
                 unsigned = _unsigned(dtype)
-                return wrapped(dtype, f"(({unsigned}){self.expr(lhs, _ATOM)} {op} ({unsigned}){self.expr(rhs, _ATOM)})")
+                return wrapped(dtype, f"(({unsigned}){self.expr(lhs, ATOM)} {op} ({unsigned}){self.expr(rhs, ATOM)})")
             case "bitand" | "bitor" | "bitxor":
-                return wrapped(dtype, f"({self.expr(lhs, _ATOM)} {_BITS[op]} {self.expr(rhs, _ATOM)})")
+                return wrapped(dtype, f"({self.expr(lhs, ATOM)} {_BITS[op]} {self.expr(rhs, ATOM)})")
             case _:
                 fn = {"//": "floordiv", "%": "floormod"}.get(op, op)
                 return _function(f"{fn}_{dtype}", dtype, f"{self.expr(lhs)}, {self.expr(rhs)}")
 
     def _cast(self, dtype: DType, value: Expr, saturate: bool) -> str:
         source = self.type_of(value)
-        text, atom = self.expr(value), self.expr(value, _ATOM)
+        text, atom = self.expr(value), self.expr(value, ATOM)
         if source == dtype:
             return text
         if dtype == bool_:

@@ -20,7 +20,7 @@ from typing import assert_never
 
 from codegen.dtypes import DType
 from codegen.errors import Unfit
-from codegen.gpu.expressions import Printer, is_half_byte, wrapped
+from codegen.gpu.expressions import ATOM, Printer, is_half_byte, wrapped
 from codegen.gpu.geometry import WARP, Digit, Geometry
 from codegen.gpu.launches import BlockCode, Launches
 from codegen.gpu.names import Identifiers
@@ -35,6 +35,7 @@ from codegen.loops.nodes import (
     Buffer,
     Commit,
     Expr,
+    FloorDiv,
     For,
     If,
     Index,
@@ -42,6 +43,7 @@ from codegen.loops.nodes import (
     Let,
     Load,
     LoopKind,
+    Mod,
     Mul,
     Prefetch,
     Require,
@@ -50,6 +52,7 @@ from codegen.loops.nodes import (
     Var,
     Wait,
 )
+from codegen.loops.swizzle import Swizzle, swizzle
 from codegen.loops.verify import Env, dtype_of
 from codegen.loops.walk import children, free_vars, loads, names, stores, substitute, walk
 
@@ -243,7 +246,8 @@ def _stmt(kernel: _Kernel, stmt: Stmt, scope: _Scope) -> _Scope:
 def _alloc(kernel: _Kernel, buffer: Buffer, scope: _Scope) -> None:
     name = kernel.names(buffer.name)
     if buffer.space == "shared":
-        offset = -(-kernel.shared_bytes // 16) * 16
+        align = 8 * buffer.swizzle or 16
+        offset = -(-kernel.shared_bytes // align) * align
         kernel.shared.append(f"TL_SHARED_ARRAY(tl_{buffer.dtype}, {name}, shared, {offset}, {_count(buffer)});")
         kernel.shared_bytes = offset + _count(buffer) * buffer.dtype.size_bytes
     else:
@@ -329,7 +333,7 @@ def _copied(kernel: _Kernel, copy: Store, scope: _Scope, lanes: int = 1, var: st
     ends = [(buffer, copy.index), (scope.buffers[load.buffer], load.index)]
     if lanes > 1 and not all(contiguous(b, index, var, lanes, p.algebra) for b, index in ends):
         return False
-    to, of = (f"{p.names(b.name)} + {p.index(offset(b, tuple(substitute(e, {var: Int(start)}) for e in index)), 11)}" for b, index in ends)
+    to, of = (f"{p.names(b.name)} + {_cell(b, tuple(substitute(e, {var: Int(start)}) for e in index), p, 11)}" for b, index in ends)
     with _once(kernel, buffer, scope):
         kernel.line(
             f"tl_copy_async_{bytes_}({to}, {of});" if cond is None else f"tl_copy_async_zfill_{bytes_}({to}, {of}, {p.expr(cond)});"
@@ -392,7 +396,30 @@ def _place(buffer: Buffer, index: tuple[Index, ...], p: Printer) -> str:
     name = p.names(buffer.name)
     if buffer.space in ("registers", "stack"):
         return name + "".join(f"[{p.index(e)}]" for e in index)
-    return f"{name}[{p.index(offset(buffer, index))}]"
+    return f"{name}[{_cell(buffer, index, p)}]"
+
+
+def _cell(buffer: Buffer, index: tuple[Index, ...], p: Printer, level: int = 0) -> str:
+    """Return the number of an element in memory, in parentheses when it binds less tightly than `level`."""
+    number = offset(buffer, index)
+    exchanged = swizzle(buffer)
+    if exchanged is None:
+        return p.index(number, level)
+    column = p.algebra.simplify(Mul(Mod(_stretch(buffer, index, exchanged), Int(exchanged.columns)), Int(exchanged.column)))
+    if column == Int(0):
+        return p.index(number, level)
+    text = f"{p.index(number, ATOM)} ^ {p.index(column, ATOM)}"
+    return f"({text})" if level else text
+
+
+def _stretch(buffer: Buffer, index: tuple[Index, ...], exchanged: Swizzle) -> Index:
+    """Return the number of the stretch that a cell is in: some whole rows of it, where they fill one."""
+    rows = replace(buffer, shape=buffer.shape[:-1])
+    match buffer.shape[-1]:
+        case Int(row) if exchanged.row % row == 0:
+            return FloorDiv(offset(rows, index[:-1]), Int(exchanged.row // row))
+        case _:
+            return FloorDiv(offset(buffer, index), Int(exchanged.row))
 
 
 def _load(kernel: _Kernel, load: Load, p: Printer) -> str:
@@ -427,7 +454,7 @@ def _lanes(kernel: _Kernel, loop: For, start: int, lanes: int, scope: _Scope, mo
         buffer = scope.buffers[load.buffer]
         if not names(*load.index) & moving and contiguous(buffer, load.index, loop.var, lanes, p.algebra):
             name = kernel.names.fresh(p.names(load.buffer) + "_v")
-            at = p.index(offset(buffer, tuple(substitute(e, {loop.var: first}) for e in load.index)))
+            at = _cell(buffer, tuple(substitute(e, {loop.var: first}) for e in load.index), p, 11)
             kernel.line(f"const tl_{buffer.dtype}x{lanes} {name} = tl_load_{buffer.dtype}x{lanes}({p.names(load.buffer)} + {at});")
             put[load] = f"{name}.v[{lane}]"
     whole = [s for s in copies if _copied(kernel, s, scope, lanes, loop.var, start)]
@@ -459,7 +486,7 @@ def _lanes(kernel: _Kernel, loop: For, start: int, lanes: int, scope: _Scope, mo
     for s in loop.body:
         if id(s) in wide and isinstance(s, Store):
             buffer = scope.buffers[s.buffer]
-            at = p.index(offset(buffer, tuple(substitute(e, {loop.var: first}) for e in s.index)))
+            at = _cell(buffer, tuple(substitute(e, {loop.var: first}) for e in s.index), p, 11)
             with _once(kernel, buffer, scope):
                 kernel.line(f"tl_store_{buffer.dtype}x{lanes}({p.names(s.buffer)} + {at}, {wide[id(s)]});")
 

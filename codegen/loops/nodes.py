@@ -250,6 +250,8 @@ class Buffer:
                on a graphics processor every thread has its own
     tiles      constant extents, the last two those of a tile; touched by loops marked `tile` alone, one whole tile at a time
     shared     one for each block of a graphics processor, constant extents
+
+    `swizzle` says where in memory the cells of a shared buffer lie (`codegen.loops.swizzle`), and means nothing else: 0 is in order.
     """
 
     name: str
@@ -257,6 +259,7 @@ class Buffer:
     shape: tuple[Index, ...]
     space: Space = "param"
     align: int = 1
+    swizzle: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,8 +112,9 @@ class _Builder(Transformer[Token, Any]):
     def written_param(self, buffer: Buffer) -> tuple[Buffer, bool]:
         return buffer, True
 
-    def buffer(self, name: str, dtype: Token, shape: tuple[Index, ...], space: Any, align: Token | None) -> Buffer:
-        return Buffer(name, DTYPES[dtype], shape, str(space) if space else "param", int(align) if align else 1)  # type: ignore[arg-type]
+    def buffer(self, name: str, dtype: Token, shape: tuple[Index, ...], space: Any, align: Token | None, swizzle: Token | None) -> Buffer:
+        where = str(space) if space else "param"
+        return Buffer(name, DTYPES[dtype], shape, where, int(align) if align else 1, int(swizzle) if swizzle else 0)  # type: ignore[arg-type]
 
     def block(self, *body: Stmt) -> tuple[Stmt, ...]:
         return body

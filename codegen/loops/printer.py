@@ -62,7 +62,7 @@ from codegen.loops.nodes import (
 
 _WORDS = """
     func out for in serial parallel unroll vector tensor tile
-    alloc param heap stack registers tiles shared align let if else prefetch
+    alloc param heap stack registers tiles shared align swizzle let if else prefetch
     write locality require barrier across stream stages later commit wait
     true false and or not min max abs fma dot select index value sat inf nan
 """
@@ -131,7 +131,8 @@ def show_buffer(b: Buffer) -> str:
     """Return the declaration of `b` as text."""
     space = "" if b.space == "param" else f" {b.space}"
     align = "" if b.align == 1 else f" align {b.align}"
-    return f"{_name(b.name)}: {b.dtype.name}{_subscript(b.shape)}{space}{align}"
+    swizzle = f" swizzle {b.swizzle}" if b.swizzle else ""
+    return f"{_name(b.name)}: {b.dtype.name}{_subscript(b.shape)}{space}{align}{swizzle}"
 
 
 def show_index(e: Index) -> str:

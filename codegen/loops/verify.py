@@ -52,6 +52,7 @@ from codegen.loops.nodes import (
     Wait,
 )
 from codegen.loops.printer import show_buffer, show_expr, show_index, show_stmt
+from codegen.loops.swizzle import misfit
 from codegen.loops.walk import Node, free_vars, loads, walk
 
 ARITY: Mapping[str, int] = {
@@ -418,6 +419,17 @@ def _check_buffer(buffer: Buffer, env: Env) -> None:
             _fail(f"`{show_buffer(buffer)}` has an extent that is not constant")
     if buffer.align < 1 or buffer.align & (buffer.align - 1):
         _fail(f"the alignment of `{show_buffer(buffer)}` is no power of two")
+    if buffer.swizzle:
+        _check_swizzle(buffer)
+
+
+def _check_swizzle(buffer: Buffer) -> None:
+    if buffer.space != "shared" or not buffer.shape or not all(isinstance(e, Int) for e in buffer.shape):
+        _fail(f"`{show_buffer(buffer)}` is swizzled, and not in shared memory, with rows of constant extents")
+    last = buffer.shape[-1]
+    why = misfit(buffer.swizzle, last.value, buffer.dtype.size_bytes) if isinstance(last, Int) else ""
+    if why:
+        _fail(f"`{show_buffer(buffer)}` is swizzled: {why}")
 
 
 def _check_access(name: str, index: tuple[Index, ...], env: Env) -> Buffer:

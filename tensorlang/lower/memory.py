@@ -99,15 +99,26 @@ def _local(plan: Plan, names: Names, tensor: str, array: str, axes: tuple[str, .
         dims, shape = tuple(d for d, _ in cell), tuple(s for _, s in cell)
     if storage is not None and storage.pad:
         shape = (*shape[:-1], affine.add(shape[-1], storage.pad))
+    swizzle = storage.swizzle if storage is not None else 0
+    if swizzle:
+        shape = (*shape[:-1], _whole(shape[-1], swizzle // max(d.size_bytes for d in dtypes)))
     if lanes:
         shape = (*shape, affine.to_expr(lanes))
     space, align = _space(plan, array, touching, depth, dims, shape, dtypes, storage is not None)
     count = len(dtypes)
     buffers = tuple(
-        loops.Buffer(names.fresh(tensor if count == 1 else f"{tensor}.{k}"), dtype, tuple(to_index(s, size) for s in shape), space, align)
+        loops.Buffer(
+            names.fresh(tensor if count == 1 else f"{tensor}.{k}"), dtype, tuple(to_index(s, size) for s in shape), space, align, swizzle
+        )
         for k, dtype in enumerate(dtypes)
     )
     return Home(tensor, buffers, axes, dims, chain, lanes)
+
+
+def _whole(extent: Affine, of: int) -> Affine:
+    """Return a constant extent, filled up to a multiple of `of`; any other as it is."""
+    known = affine.constant(extent)
+    return extent if known is None else affine.to_expr(-(-known // of) * of)
 
 
 def _box(plan: Plan, array: str, touching: list[str], depth: int) -> Footprint:

@@ -1,6 +1,7 @@
 """`cache TENSOR in shared at LOOP as [DIM, …]`: a copy like that of `pack`, with its place in the memories of a graphics processor.
 
 cache a in shared at ko as [k, i] with pad (4)        alloc a_pack: f32[16, 68] shared       for what a block copies in ko
+                               … with swizzle (64)   alloc a_pack: f32[16, 64] shared swizzle 64
 cache c in registers                                 c's sums are in registers, or the schedule is refused
 """
 
@@ -10,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal
 
+from codegen.loops.swizzle import SPANS
 from polyhedral.model import BLOCKS, THREADS, Loop
 from polyhedral.schedule import Schedule as Placed
 from tensorlang.diagnostics import error
@@ -34,7 +36,7 @@ def cache(state: State, directive: syntax.Directive) -> None:
     pack_directive(state, directive)
     copy = state.copies[name]
     state.cached[copy] = cached
-    _pad(state, directive, copy)
+    _arrange_rows(state, directive, copy)
 
 
 def _place(directive: syntax.Directive) -> Literal["shared", "registers"]:
@@ -47,8 +49,8 @@ def _place(directive: syntax.Directive) -> Literal["shared", "registers"]:
             operands.bad(directive, f"`{other}` is no place")
 
 
-def _pad(state: State, directive: syntax.Directive, copy: str) -> None:
-    """Leave room after each row of the copy, so that neighbours in a column lie in different banks."""
+def _arrange_rows(state: State, directive: syntax.Directive, copy: str) -> None:
+    """Leave room after each row of the copy, or exchange its columns, so that neighbours in a column lie in different banks."""
     if operands.phrase(directive, "with") is None:
         return
     storage = state.layouts.get(copy)
@@ -56,8 +58,17 @@ def _pad(state: State, directive: syntax.Directive, copy: str) -> None:
         case syntax.Apply("pad", (count,)) if storage is not None:
             more = operands.positive(directive, count, state.knobs)
             state.layouts[copy] = replace(storage, pad=more)
+        case syntax.Apply("swizzle", (count,)) if storage is not None:
+            span = operands.positive(directive, count, state.knobs)
+            if span not in SPANS or state.cached[copy].place != "shared":
+                operands.bad(directive, f"columns of shared memory are exchanged within {_one_of(SPANS)} bytes")
+            state.layouts[copy] = replace(storage, swizzle=span)
         case _:
-            operands.bad(directive, "after `with` it takes `pad (COUNT)`, and a layout after `as` before it")
+            operands.bad(directive, "after `with` it takes `pad (COUNT)` or `swizzle (BYTES)`, and a layout after `as` before it")
+
+
+def _one_of(numbers: tuple[int, ...]) -> str:
+    return f"{', '.join(map(str, numbers[:-1]))} or {numbers[-1]}"
 
 
 def checked_caches(state: State, placed: Placed, depth: Mapping[str, int], stages: Stages) -> Mapping[str, Cached]:

@@ -38,7 +38,7 @@ SHAPES = {
     "inline": "write `inline TENSOR, …`",
     "store_at": "write `store_at TENSOR at LOOP`",
     "pack": "write `pack TENSOR as [DIM, …]` or `pack TENSOR at LOOP as [DIM, …]`",
-    "cache": "write `cache TENSOR in shared at LOOP as [DIM, …]`, with `with pad (COUNT)` after it, or `cache TENSOR in registers`",
+    "cache": "write `cache TENSOR in shared at LOOP as [DIM, …]` `with pad (N)` or `with swizzle (N)`, or `cache TENSOR in registers`",
     "layout": "write `layout TENSOR as [DIM, …]`",
     "fold": "write `fold TENSOR at AXIS by COUNT`",
     "rfactor": "write `rfactor BINDER by COUNT`, or `rfactor BINDER to LENGTH` for stretches",

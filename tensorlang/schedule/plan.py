@@ -93,11 +93,12 @@ class Stage:
 @dataclass(frozen=True, slots=True)
 class Storage:
     """The layout of a tensor as expressions over its axes with the shape of the block, and the modulus per axis where it is folded. `pad`:
-    elements after each row, along the last dimension, that nothing is stored in."""
+    elements after each row, along the last dimension, that nothing is stored in; `swizzle`: bytes of a row whose columns are exchanged."""
 
     dims: tuple[Affine, ...]
     shape: tuple[Affine, ...]
     pad: int = 0
+    swizzle: int = 0
 
 
 @dataclass(frozen=True, slots=True)

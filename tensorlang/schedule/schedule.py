@@ -125,16 +125,17 @@ class Schedule:
             phrases.append(("as", [_layout(as_)]))
         return self.then(_directive("pack", [tensor], phrases))
 
-    def cache(self, tensor: str, place: str, as_: Sequence[str] = (), at: str | None = None, pad: int = 0) -> Schedule:
+    def cache(self, tensor: str, place: str, as_: Sequence[str] = (), at: str | None = None, pad: int = 0, swizzle: int = 0) -> Schedule:
         """Keep `tensor` in `shared` memory or in `registers` of the threads of a block: a copy made in loop `at`, arranged as `as_`, with
-        `pad` elements more in each row; without `at`, the tensor's own sums."""
+        `pad` elements more in each row, or its columns exchanged within `swizzle` bytes; without `at`, the tensor's own sums."""
         phrases: list[tuple[str, Sequence[object]]] = [("in", [place]), *([("at", [at])] if at else [])]
         if as_:
             phrases.append(("as", [_layout(as_)]))
         made = _directive("cache", [tensor], phrases)
-        if not pad:
-            return self.then(made)
-        return self.then(replace(made, phrases=(*made.phrases, syntax.Phrase("with", (syntax.Apply("pad", (_number(pad),)),)))))
+        for word, count in (("pad", pad), ("swizzle", swizzle)):
+            if count:
+                made = replace(made, phrases=(*made.phrases, syntax.Phrase("with", (syntax.Apply(word, (_number(count),)),))))
+        return self.then(made)
 
     def layout(self, tensor: str, as_: Sequence[str]) -> Schedule:
         return self.then(_directive("layout", [tensor], [("as", [_layout(as_)])]))

@@ -18,6 +18,7 @@ CLAIMS = {
     "05_schedule_by_hand": ["vector 16", "GFLOP/s", "derived by the compiler"],
     "06_refused_schedule": ["error[S0301]", "error[S0302]", "error[S0103]", "accepted, and right"],
     "07_resnet50": ["onnx reference", "onnxruntime", "fused: 176 nodes became", "the output is right"],
+    "09_online_softmax": ["as softmax(q kᵀ) v"],
     "08_every_stage": ["---- tensor", "---- schedule", "---- loops", "---- llvm", "---- asm", "project + shift + activate"],
 }
 

@@ -16,11 +16,12 @@ from tensorlang.check.boxes import find_boxes
 from tensorlang.check.equations import Body, Equation, axis_sizes, called, check_results, declare_locals, equations_of, open_equation
 from tensorlang.check.modes import mode_of
 from tensorlang.check.module import Module
-from tensorlang.check.pieces import element_type_of, slots_of, solve_equation
+from tensorlang.check.parts import alone, parts
+from tensorlang.check.pieces import element_type_of, foreign, slots_of, solve_equation
 from tensorlang.check.problems import error, labelled
 from tensorlang.check.scalar import value
 from tensorlang.check.scope import Context, Scope
-from tensorlang.check.values import Idx, Tensor, Tup, Value
+from tensorlang.check.values import Idx, Num, Tensor, Tup, Value
 from tensorlang.diagnostics import CompileError
 from tensorlang.tensor import affine
 from tensorlang.tensor import nodes as ir
@@ -81,14 +82,14 @@ def _definitions(body: Body) -> list[ir.Definition]:
         if equation.tensors[0] in done and equation.tensors[0]:
             continue
         try:
-            out.append(_definition(body, equation))
+            out += _defined_together(body, equation)
         except CompileError as problem:
             body.problems += problem.diagnostics
         done |= set(equation.tensors)
     return out
 
 
-def _definition(body: Body, first: Equation) -> ir.Definition:
+def _defined_together(body: Body, first: Equation) -> list[ir.Definition]:
     if "" in first.tensors:
         raise error(
             "T0148",
@@ -107,13 +108,20 @@ def _definition(body: Body, first: Equation) -> ir.Definition:
                 [(first.span, "together"), (equation.span, "differently")],
                 help="define them together in every equation, or apart in every one",
             )
+    found = parts(body, first)
+    return [_definition(body, equations, part, apart=len(found) > 1) for part in found]
+
+
+def _definition(body: Body, equations: list[Equation], group: tuple[str, ...], *, apart: bool) -> ir.Definition:
+    """Return the definition of tensors of one shape; `apart`: the equations define others of other ranks, too."""
+    first = equations[0]
     tensors = [body.ctx.tensors[name] for name in group]
     _check_same_shape(first, tensors)
     axes = _axes(body, equations, tensors[0])
     body.ctx.names = Fresh(
         {*body.binding.sizes, *body.ctx.tensors, *body.ctx.local_names, *axes, *(d.name for x in body.inlined for d in x.tensors)}
     )
-    plain = [_piece(body, e, group, axes) if e.is_plain else None for e in equations]
+    plain = [_piece(body, e, group, axes, apart=apart) if e.is_plain else None for e in equations]
     guards = [p.guard for p in plain if p is not None]
     pieces = []
     rest = [e for e in equations if not e.is_plain]
@@ -126,7 +134,7 @@ def _definition(body: Body, first: Equation) -> ir.Definition:
         )
     for equation, made in zip(equations, plain, strict=True):
         if made is None:
-            written = _piece(body, equation, group, axes)
+            written = _piece(body, equation, group, axes, apart=apart)
             made = replace(written, guard=affine.conj(written.guard, affine.negate(affine.disj(*guards))), otherwise=True)
         pieces.append(made)
     return ir.Definition(tuple(ir_tensor(t, _stored(body, t)) for t in tensors), axes, tuple(pieces), span=first.span)
@@ -134,14 +142,6 @@ def _definition(body: Body, first: Equation) -> ir.Definition:
 
 def _check_same_shape(first: Equation, tensors: list[Tensor]) -> None:
     for tensor in tensors[1:]:
-        if len(axis_sizes(tensor)) != len(axis_sizes(tensors[0])):
-            raise error(
-                "T0148",
-                f"not supported yet: `{tensors[0].name}` and `{tensor.name}` are defined together and have different ranks",
-                first.span,
-                "defined together",
-                help="reduce to one after the other: first those of lower rank, then the others, which read them",
-            )
         if axis_sizes(tensor) != axis_sizes(tensors[0]):
             raise error(
                 "T0148",
@@ -188,7 +188,7 @@ def _axes(body: Body, equations: list[Equation], tensor: Tensor) -> tuple[str, .
     return tuple(taken(w if w is not None else f"a{k}") for k, w in enumerate(wishes))
 
 
-def _piece(body: Body, equation: Equation, group: tuple[str, ...], axes: tuple[str, ...]) -> ir.Piece:
+def _piece(body: Body, equation: Equation, group: tuple[str, ...], axes: tuple[str, ...], *, apart: bool) -> ir.Piece:
     solved = solve_equation(body, equation, group[0], axes)
     for other in group[1:]:
         if solve_equation(body, equation, other, axes) != solved:
@@ -200,19 +200,30 @@ def _piece(body: Body, equation: Equation, group: tuple[str, ...], axes: tuple[s
                 help="define them in equations of their own",
             )
     computed = value(body.ctx, replace(solved.scope, owner=group[0]), equation.clause.value)
-    return ir.Piece(_stored_value(body, equation, group, computed), solved.guard, span=equation.span)
+    items = _items(equation, computed)
+    if not apart:
+        return ir.Piece(_stored_value(body, equation, group, items, computed), solved.guard, span=equation.span)
+    mine = tuple(items[equation.tensors.index(name)] for name in group)
+    made = _stored_value(body, equation, group, mine, Num(0))
+    return ir.Piece(alone(made, foreign(body, equation, group[0]), solved.guard, equation, group), solved.guard, span=equation.span)
 
 
-def _stored_value(body: Body, equation: Equation, group: tuple[str, ...], computed: Value) -> ir.Expr:
+def _items(equation: Equation, computed: Value) -> tuple[Value, ...]:
+    """Return one value for each tensor that an equation defines."""
     items = computed.items if isinstance(computed, Tup) else (computed,)
-    if len(items) != len(group):
+    count = len(equation.tensors)
+    if len(items) != count:
         raise error(
             "T0115",
-            f"{len(group)} tensor{'s are' if len(group) != 1 else ' is'} defined by {len(items)} value{'s' * (len(items) != 1)}",
+            f"{count} tensor{'s are' if count != 1 else ' is'} defined by {len(items)} value{'s' * (len(items) != 1)}",
             equation.span,
             "here",
             help="give as many names on the left as there are values on the right",
         )
+    return items
+
+
+def _stored_value(body: Body, equation: Equation, group: tuple[str, ...], items: tuple[Value, ...], computed: Value) -> ir.Expr:
     stored = []
     for name, item in zip(group, items, strict=True):
         tensor = body.ctx.tensors[name]

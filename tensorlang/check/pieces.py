@@ -91,9 +91,12 @@ def solve_equation(body: Body, equation: Equation, name: str, axes: tuple[str, .
     ranges = _index_ranges(body, equation, opened, tensor, slots, dict(zip(axes, extents_of_axes, strict=True)))
     starting = {n: hi for n, (lo, hi) in ranges.items() if lo == affine.ZERO}
     solution = solve(slots, frozenset(opened.names), starting)
-    _check_determined(equation, opened, solution)
+    open_ = foreign(body, equation, name)
+    _check_determined(equation, opened, solution, open_)
     guard = solution.guard
     for index, (lo, hi) in ranges.items():
+        if index in open_:
+            continue
         at = solution.indices[index]
         low, high = affine.substitute(lo, solution.indices), affine.substitute(hi, solution.indices)
         inside = bounds.in_box(affine.sub(at, low), affine.sub(high, low), box)
@@ -165,7 +168,7 @@ def _index_ranges(
     if not equation.is_plain:
         return dict(opened.explicit)
     out = dict(opened.explicit)
-    open_names = [n for n in opened.names if n not in out]
+    open_names = [n for n in opened.names if n not in out and n not in foreign(body, equation, tensor.name)]
     everything = frozenset(body.ctx.tensors)
     tiers = (everything - body.cyclic - {*equation.tensors}, everything - {*equation.tensors}, everything)
     found: list[list[Place]] = []
@@ -184,8 +187,21 @@ def _index_ranges(
     return out
 
 
-def _check_determined(equation: Equation, opened: Opened, solution: Solution) -> None:
-    missing = next((n for n in opened.names if n not in solution.indices), None)
+def foreign(body: Body, equation: Equation, name: str) -> frozenset[str]:
+    """Return the indices of an equation, as placeholders, that only other tensors have that it defines together with `name`."""
+    target = equation.clause.targets[equation.tensors.index(name)]
+    own = index_names(replace(equation, clause=replace(equation.clause, targets=(target,), conds=())))
+    together = index_names(replace(equation, clause=replace(equation.clause, conds=())))
+    lengths = lengths_of(body, equation)
+    out: list[str] = []
+    for index, pack in together.items():
+        if index not in own:
+            out += [f"?{index}.{k}" for k in range(lengths.get(index, 0))] if pack else [f"?{index}"]
+    return frozenset(out)
+
+
+def _check_determined(equation: Equation, opened: Opened, solution: Solution, others: frozenset[str]) -> None:
+    missing = next((n for n in opened.names if n not in solution.indices and n not in others), None)
     if missing is not None:
         name = missing.lstrip("?")
         raise error(
@@ -214,6 +230,8 @@ def _axis_ranges(ranges: Mapping[str, tuple[px.Expr, px.Expr]], solution: Soluti
     """Return the ranges of axes that are an index plus something: they are as wide as the index's."""
     out = {}
     for index, (lo, hi) in ranges.items():
+        if index not in solution.indices:
+            continue
         factors, const = affine.terms(solution.indices[index])
         if list(factors.values()) == [1] and isinstance(axis := next(iter(factors)), px.Name):
             low, high = affine.substitute(lo, solution.indices), affine.substitute(hi, solution.indices)

@@ -344,7 +344,7 @@ def make_reducer(ctx: Context, reducer: sx.Reducer, dtypes: tuple[DType, ...]) -
         )
     combine = tuple(typed.coerce(v, d, reducer.combine.span) for v, d in zip(items, dtypes, strict=True))
     identity = _identity(inner, reducer, dtypes)
-    kind = _kind(reducer, combine)
+    kind = None if reducer.ordered else kind_of(combine, reducer.left[0], reducer.right[0])
     return ir.Reducer(reducer.name, reducer.left, reducer.right, dtypes, combine, identity, not reducer.ordered, kind)
 
 
@@ -371,10 +371,10 @@ def _identity(ctx: Context, reducer: sx.Reducer, dtypes: tuple[DType, ...]) -> t
 _KINDS = {"+": "sum", "*": "prod", "min": "min", "max": "max", "or": "any", "and": "all"}
 
 
-def _kind(reducer: sx.Reducer, combine: tuple[ir.Expr, ...]) -> str | None:
-    """Return the shape that the code generators know, when the reducer is exactly that operation."""
+def kind_of(combine: tuple[ir.Expr, ...], left: str, right: str) -> str | None:
+    """Return the shape that the code generators know, when combining `left` with `right` is exactly that operation."""
     match combine:
-        case (ir.Binary(op, ir.Name(a), ir.Name(b)),) if {a, b} == {reducer.left[0], reducer.right[0]} and not reducer.ordered:
+        case (ir.Binary(op, ir.Name(a), ir.Name(b)),) if {a, b} == {left, right}:
             return _KINDS.get(op)
         case _:
             return None
@@ -414,4 +414,4 @@ def _result(ctx: Context, scope: Scope, reducer: sx.Reducer, reduce: ir.Reduce, 
     return out
 
 
-__all__ = ["bound", "condition", "make_reducer", "reduction", "type_named", "unknown_length"]
+__all__ = ["bound", "condition", "kind_of", "make_reducer", "reduction", "type_named", "unknown_length"]

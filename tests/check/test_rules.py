@@ -304,16 +304,6 @@ def test_an_extern_operator_without_a_body_cannot_be_called_yet() -> None:
         run(module, "f", X)
 
 
-def test_a_reduction_to_components_of_different_ranks_is_not_supported_yet() -> None:
-    text = """reducer online (m1, a1) (m2, a2) from (-inf, 0) = let m = max(m1, m2) in (m, a1 * exp(m1 - m) + a2 * exp(m2 - m))
-op attend(s: f32[L, S], v: f32[S, E]) -> (o: f32[L, E]) {
-    m[i], a[i, e] = online(j) (s[i, j], v[j, e])
-    o[i, e]       = a[i, e]
-}"""
-    with pytest.raises(CompileError, match="not supported yet: `m` and `a` are defined together and have different ranks"):
-        run(load(text), "attend", np.ones((2, 3), np.float32), np.ones((3, 4), np.float32))
-
-
 @pytest.mark.parametrize("text", ["op f(attr size..: int) -> (y: f32) { y = 1 }", "op f() -> (size: f32) { y = 1 }"])
 def test_a_parameter_or_result_with_a_reserved_name_is_told_so(text: str) -> None:
     with pytest.raises(CompileError, match="`size` is a reserved word") as refused:

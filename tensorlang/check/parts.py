@@ -1,0 +1,103 @@
+"""Tensors of different ranks that one equation defines together.
+
+    m[i], l[i], a[i, e] = online(j) (s[i, j], 1, v[j, e])
+
+m and l are the first two components alone, for each i; a is the third for each (i, e), of the same reduction. So the components that make a
+tensor of lower rank read none of those of higher rank (rule R7), and what goes into them has none of the indices that its tensor lacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from polyhedral import expr as px
+from tensorlang.check.equations import Body, Equation, axis_sizes
+from tensorlang.check.problems import error
+from tensorlang.check.reduction import kind_of
+from tensorlang.tensor import affine
+from tensorlang.tensor import nodes as ir
+from tensorlang.tensor.walk import index_names as indices_of
+from tensorlang.tensor.walk import map_children, nodes, value_names
+
+
+def parts(body: Body, first: Equation) -> list[tuple[str, ...]]:
+    """Return the tensors of an equation by what stands on their left, those of lower rank first."""
+    groups: dict[tuple[object, ...], list[str]] = {}
+    for target, name in zip(first.clause.targets, first.tensors, strict=True):
+        groups.setdefault(target.slots or (), []).append(name)
+    found = sorted(groups.values(), key=lambda group: len(axis_sizes(body.ctx.tensors[group[0]])))
+    ranks = [len(axis_sizes(body.ctx.tensors[group[0]])) for group in found]
+    return [tuple(group) for group in found] if len(set(ranks)) == len(ranks) else [first.tensors]
+
+
+def alone(e: ir.Expr, unknown: frozenset[str], guard: px.Cond, equation: Equation, group: tuple[str, ...]) -> ir.Expr:
+    """Return the value of some components of an equation without what only those of higher rank need.
+
+    Raises CompileError T0148 where there is no telling them apart: it, or its guard, has an index in `unknown`."""
+    made = _alone(e)
+    met = sorted(unknown & {*indices_of(made), *affine.cond_names(guard)})
+    if met:
+        names, index = " and ".join(f"`{name}`" for name in group), met[0].lstrip("?")
+        raise error(
+            "T0148",
+            f"{names} {'has' if len(group) == 1 else 'have'} no index `{index}`, but what defines {names} does",
+            equation.span,
+            "defined together with tensors of higher rank",
+            help="a component of lower rank reads none of higher rank, and nothing at their indices",
+        )
+    return made
+
+
+def _alone(e: ir.Expr) -> ir.Expr:
+    asked: dict[ir.Reduce, set[int]] = {}
+    for node in nodes(e):
+        match node:
+            case ir.Project(ir.Reduce() as reduce, position):
+                asked.setdefault(reduce, set()).add(position)
+            case _:
+                pass
+    kept = {reduce: _needed(reduce.reducer, positions) for reduce, positions in asked.items()}
+
+    def swap(inner: ir.Expr) -> ir.Expr:
+        match inner:
+            case ir.TupleOf((ir.Project(ir.Reduce() as reduce), *_) as items) if [*items] == [ir.Project(reduce, p) for p in kept[reduce]]:
+                return map_children(swap, _restricted(reduce, kept[reduce]))
+            case ir.Project(ir.Reduce() as reduce, position):
+                less = map_children(swap, _restricted(reduce, kept[reduce]))
+                return less if len(kept[reduce]) == 1 else replace(inner, value=less, position=kept[reduce].index(position))
+            case _:
+                return map_children(swap, inner)
+
+    return swap(e)
+
+
+def _needed(reducer: ir.Reducer, positions: Collection[int]) -> list[int]:
+    """Return the components that those at `positions` are combined from."""
+    kept = {*positions}
+    while True:
+        read = {name for p in kept for name in value_names(reducer.combine[p])}
+        more = {p for p, sides in enumerate(zip(reducer.left, reducer.right, strict=True)) if read & {*sides}}
+        if more <= kept:
+            return sorted(kept)
+        kept |= more
+
+
+def _restricted(reduce: ir.Reduce, kept: Sequence[int]) -> ir.Reduce:
+    def of(items: tuple[ir.Expr, ...] | None) -> tuple[ir.Expr, ...] | None:
+        return None if items is None else tuple(items[p] for p in kept)
+
+    whole = reduce.reducer
+    if len(kept) == len(whole.dtypes):
+        return reduce
+    combine = tuple(whole.combine[p] for p in kept)
+    reducer = replace(
+        whole,
+        left=tuple(whole.left[p] for p in kept),
+        right=tuple(whole.right[p] for p in kept),
+        dtypes=tuple(whole.dtypes[p] for p in kept),
+        combine=combine,
+        identity=of(whole.identity),
+        kind=kind_of(combine, whole.left[kept[0]], whole.right[kept[0]]) if len(kept) == 1 and whole.commutative else None,
+    )
+    return replace(reduce, reducer=reducer, body=tuple(reduce.body[p] for p in kept), init=of(reduce.init))

@@ -38,6 +38,7 @@ PLACES = (
     ("block.x", "warp", "lane"),
     ("block.x", "warp.y", "warp.x", "lane.y", "lane.x"),
     ("warp.x", "lane"),
+    ("block.x", "warp.z", "lane.z", "lane.x"),
     ("lane.y", "lane.x"),
     ("thread.y", "thread.x"),
     ("thread",),

@@ -1,15 +1,16 @@
 """Which thread of a block runs what.
 
 A block's threads are numbered from 0. A place is a digit of that number: `lane` is its remainder by 32, `warp` what is left, `thread.x`
-its remainder by the extent of x, and so on; `lane.x` and `lane.y` are digits of the lane, `warp.x` and `warp.y` of the warp. A statement
-runs on the threads whose digits are those of the loops around it; what it stores to memory that others see is stored once, by those of them
-whose other digits are 0.
+its remainder by the extent of x, and so on; `lane.x`, `lane.y`, `lane.z` are digits of the lane, `warp.x` and so on of the warp. A
+statement runs on the threads whose digits are those of the loops around it; what it stores to memory that others see is stored once, by
+those of them whose other digits are 0.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import prod
 
 from codegen.errors import InternalError, Unfit
 from codegen.loops.nodes import THREADS, For, LoopKind, Stmt
@@ -28,13 +29,15 @@ class Digit:
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """The threads of a block: how many, and the extents of x and y, `lane.x` and `warp.x`, that other digits are counted by."""
+    """The threads of a block: how many, and the extents of x and y, of lanes and of warps, too, that other digits are counted by."""
 
     threads: int
     x: int = 1
     y: int = 1
     lane_x: int = 1
+    lane_y: int = 1
     warp_x: int = 1
+    warp_y: int = 1
 
     def digit(self, place: LoopKind) -> Digit:
         """Return what a loop over `place` counts."""
@@ -46,13 +49,17 @@ class Geometry:
             case "lane.x":
                 return Digit(1, self.lane_x)
             case "lane.y":
-                return Digit(self.lane_x, WARP // self.lane_x)
+                return Digit(self.lane_x, min(self.lane_y, WARP // self.lane_x))
+            case "lane.z":
+                return Digit(self.lane_x * self.lane_y, WARP // min(WARP, self.lane_x * self.lane_y))
             case "warp":
                 return Digit(WARP, None)
             case "warp.x":
                 return Digit(WARP, self.warp_x)
             case "warp.y":
-                return Digit(WARP * self.warp_x, None)
+                return Digit(WARP * self.warp_x, self.warp_y)
+            case "warp.z":
+                return Digit(WARP * self.warp_x * self.warp_y, None)
             case "thread.x":
                 return Digit(1, self.x)
             case "thread.y":
@@ -83,12 +90,11 @@ class Geometry:
 
 def geometry(body: tuple[Stmt, ...]) -> Geometry:
     """Return the least block of whole warps in which the loops of `body` find their threads."""
-    extents = dict(_extents(body))
-    x, y, z = (extents.get(place, 1) for place in ("thread.x", "thread.y", "thread.z"))
-    lane_x, warp_x, warp_y = 1 << (extents.get("lane.x", 1) - 1).bit_length(), extents.get("warp.x", 1), extents.get("warp.y", 1)
-    warps = max(extents.get("warp", 1), warp_x * warp_y)
-    least = max(x * y * z, WARP * warps, extents.get("thread", 1))
-    return Geometry(-(-least // WARP) * WARP, x, y, lane_x, warp_x)
+    extents: dict[str, int] = dict(_extents(body))
+    threads, warps, lanes = ([extents.get(f"{place}.{axis}", 1) for axis in "xyz"] for place in ("thread", "warp", "lane"))
+    least = max(prod(threads), WARP * prod(warps), WARP * extents.get("warp", 1), extents.get("thread", 1))
+    lane_x, lane_y = (1 << (n - 1).bit_length() for n in lanes[:2])
+    return Geometry(-(-least // WARP) * WARP, threads[0], threads[1], lane_x, lane_y, warps[0], warps[1])
 
 
 def _extents(body: tuple[Stmt, ...]) -> Iterator[tuple[LoopKind, int]]:

@@ -232,11 +232,11 @@ Expr: TypeAlias = Const | Load | IndexValue | Name | Unary | Binary | Compare | 
 LoopKind: TypeAlias = Literal[
     "serial", "parallel", "unroll", "vector", "tensor", "tile",
     "block.x", "block.y", "block.z", "thread.x", "thread.y", "thread.z", "thread",
-    "warp", "warp.x", "warp.y", "lane", "lane.x", "lane.y",
+    "warp", "warp.x", "warp.y", "warp.z", "lane", "lane.x", "lane.y", "lane.z",
 ]  # fmt: skip
 Space: TypeAlias = Literal["param", "heap", "stack", "registers", "tiles", "shared"]
 BLOCKS: frozenset[str] = frozenset(("block.x", "block.y", "block.z"))
-THREADS: frozenset[str] = frozenset(("thread.x", "thread.y", "thread.z", "thread", "warp", "warp.x", "warp.y", "lane", "lane.x", "lane.y"))
+THREADS: frozenset[str] = frozenset(f"{place}{digit}" for place in ("thread", "warp", "lane") for digit in ("", ".x", ".y", ".z"))
 
 
 @dataclass(frozen=True, slots=True)

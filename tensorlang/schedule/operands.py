@@ -30,7 +30,7 @@ SHAPES = {
     "unroll": "write `unroll LOOP, …`",
     "vectorize": "write `vectorize LOOP`",
     "parallel": "write `parallel LOOP, …`, or `parallel TENSOR` for its outer loops",
-    "bind": "write `bind LOOP, … to block.x | … | block.z | thread.x | … | thread.z | thread | warp[.x | .y] | lane[.x | .y], …`",
+    "bind": "write `bind LOOP, … to block.x | … | block.z | thread.x | … | thread.z | thread | warp | warp.x | … | lane | lane.x | …, …`",
     "tensorize": "write `tensorize LOOP, LOOP with INSTRUCTION`",
     "at": "write `at TENSOR in READER at LOOP`, or `at TENSOR at LOOP` when the loop's name is unique",
     "root": "write `root TENSOR`",

@@ -21,7 +21,7 @@ def test_warps_and_lanes_stand_in_squares() -> None:
     found = geometry(body)
     check_places(body, found)
     assert found.threads == 256
-    assert [found.digit(p) for p in ("lane.x", "lane.y", "warp.x", "warp.y")] == [Digit(1, 8), Digit(8, 4), Digit(32, 2), Digit(64, None)]
+    assert [found.digit(p) for p in ("lane.x", "lane.y", "warp.x", "warp.y")] == [Digit(1, 8), Digit(8, 4), Digit(32, 2), Digit(64, 4)]
     assert found.gaps(frozenset({"lane.y", "warp.x", "warp.y"})) == ((8, 1),)
 
 
@@ -29,6 +29,13 @@ def test_lanes_begin_at_powers_of_two() -> None:
     body = parse(_block(("lane.y", 2), ("lane.x", 12))).body
     found = geometry(body)
     assert (found.threads, found.digit("lane.x"), found.digit("lane.y")) == (32, Digit(1, 16), Digit(16, 2))
+
+
+def test_lanes_have_three_digits() -> None:
+    body = parse(_block(("lane.z", 4), ("lane.y", 7), ("lane.x", 1))).body
+    found = geometry(body)
+    check_places(body, found)
+    assert (found.digit("lane.z"), found.digit("lane.y")) == (Digit(8, 4), Digit(1, 8))
 
 
 def test_a_digit_that_the_warp_has_no_room_for_is_refused() -> None:

@@ -21,16 +21,21 @@ from tensorlang.device.driver import device_loops, device_text, plan_for_device
 from tensorlang.digest import compiler_digest
 from tensorlang.driver import Dump, Rules
 from tensorlang.graph.nodes import Graph, Kernel, Value
+from tensorlang.graph.passes.layout import layouts_of, row_major
 from tensorlang.graph.pipeline import optimise
 from tensorlang.graph.plan import Plan, planned
 from tensorlang.graph.precisions import F32, Precision
 from tensorlang.graph.programs import program_key
 from tensorlang.graph.verify import result_tensors
+from tensorlang.schedule.layout import Layout
 from tensorlang.schedule.schedule import Schedule
+from tensorlang.schedule.wanted_device import wanted_on_device
 from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.walk import caller_shape
 
 Progress: TypeAlias = Callable[[str, int, int], None]
+Layouts: TypeAlias = Mapping[str, Layout]
+"""By the names of a program's params and results; those that are row-major are left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +83,16 @@ class DeviceModel:
 
 
 def device_kernel(
-    program: Program, name: str, schedule: Schedule | None = None, dump: Dump | None = None, rules: Rules | None = None
+    program: Program,
+    name: str,
+    schedule: Schedule | None = None,
+    dump: Dump | None = None,
+    rules: Rules | None = None,
+    layouts: Layouts | None = None,
 ) -> DeviceKernel:
-    """Return `program` under `schedule`, or one that `rules` choose, or a derived one. Raises CompileError when the schedule cannot be read
-    or is refused."""
-    scheduled = plan_for_device(program, schedule, rules)
+    """Return `program` under `schedule`, or one that `rules` choose, or a derived one; `layouts` are those of inputs and results that are
+    not row-major. Raises CompileError when the schedule cannot be read or is refused."""
+    scheduled = plan_for_device(program, schedule, rules, layouts=layouts)
     if dump is not None:
         dump("schedule", str(scheduled.schedule))
     lowered = device_loops(scheduled.plan, name, dump, scheduled.schedule)
@@ -92,7 +102,12 @@ def device_kernel(
 
 def device_graph(loaded: Graph, precision: Precision = F32) -> Graph:
     """Return an imported graph with the kernels that a device runs."""
-    return optimise(loaded, multiplied=precision.multiplied, parts=precision.parts, least=precision.least, chains=False)
+    return optimise(loaded, _wishes, multiplied=precision.multiplied, parts=precision.parts, least=precision.least, chains=False)
+
+
+def _wishes(graph: Graph, kernel: Kernel) -> Layouts:
+    constants = frozenset(p.name for p, v in zip(kernel.program.params, kernel.inputs, strict=True) if v in graph.constants)
+    return wanted_on_device(kernel.program, constants, row_major(graph, kernel) - constants)
 
 
 def device_model(
@@ -105,28 +120,33 @@ def device_model(
     """Return an imported graph as launches. Kernels with equal programs are made once, and kept in `store`."""
     graph = device_graph(loaded, precision)
     nodes = [node for node in graph.nodes if isinstance(node, Kernel)]
-    keys = [repr(program_key(node.program)) for node in nodes]
+    layouts = [layouts_of(graph, node) for node in nodes]
+    keys = [repr((program_key(node.program), _told(stored))) for node, stored in zip(nodes, layouts, strict=True)]
     names = {key: f"tl_{k}" for k, key in enumerate(dict.fromkeys(keys))}
     kernels: dict[str, DeviceKernel] = {}
-    for node, key in zip(nodes, keys, strict=True):
+    for node, key, stored in zip(nodes, keys, layouts, strict=True):
         if names[key] not in kernels:
             progress("writing kernels", len(kernels), len(names))
-            kernels[names[key]] = _stored(node.program, names[key], store, rules)
+            kernels[names[key]] = _stored(node.program, names[key], store, rules, stored)
     progress("writing kernels", len(kernels), len(names))
     calls = tuple(_call(node, names[key], kernels[names[key]]) for node, key in zip(nodes, keys, strict=True))
     return DeviceModel(graph, planned(graph), kernels, calls, loaded.outputs)
 
 
-def _stored(program: Program, name: str, store: Cache | None, rules: Rules | None) -> DeviceKernel:
+def _told(layouts: Layouts) -> str:
+    return repr(sorted(layouts.items(), key=lambda item: item[0]))
+
+
+def _stored(program: Program, name: str, store: Cache | None, rules: Rules | None, layouts: Layouts) -> DeviceKernel:
     if store is None:
-        return device_kernel(program, name, rules=rules)
+        return device_kernel(program, name, rules=rules, layouts=layouts)
     chosen = "derived" if rules is None else repr(rules.key(program))
-    key = key_of(("device kernel", compiler_digest(), name, repr(program), chosen))
+    key = key_of(("device kernel", compiler_digest(), name, repr(program), chosen, _told(layouts)))
     found = store.get(key)
     if found is not None:
         kept: DeviceKernel = pickle.loads(found)
         return kept
-    made = device_kernel(program, name, rules=rules)
+    made = device_kernel(program, name, rules=rules, layouts=layouts)
     store.put(key, pickle.dumps(made, protocol=pickle.HIGHEST_PROTOCOL))
     return made
 

@@ -29,10 +29,12 @@ from tensorlang.lower.barriers import with_barriers
 from tensorlang.lower.kernel import Lowered, lower
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.derive_device import derive_device
+from tensorlang.schedule.layout import Layout
 from tensorlang.schedule.machine import Device
 from tensorlang.schedule.plan import Plan
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.select import search
+from tensorlang.schedule.storage import to_storage
 from tensorlang.syntax import nodes as syntax
 from tensorlang.syntax.printer import show
 from tensorlang.tensor.nodes import Program
@@ -42,23 +44,31 @@ TARGET = "cuda"
 
 
 def plan_for_device(
-    program: Program, schedule: Schedule | None = None, rules: Rules | None = None, knobs: Mapping[str, int] | None = None
+    program: Program,
+    schedule: Schedule | None = None,
+    rules: Rules | None = None,
+    knobs: Mapping[str, int] | None = None,
+    layouts: Mapping[str, Layout] | None = None,
 ) -> Scheduled:
-    """Return the proven plan of `schedule`, or of the one that `rules` choose for a device, or of a derived one.
+    """Return the proven plan of `schedule`, or of the one that `rules` choose for a device, or of a derived one. `layouts`: how the caller
+    stores inputs and results that are not row-major.
 
     Raises CompileError when the schedule cannot be read or is refused."""
+    stored = {name: to_storage(program, name, layout) for name, layout in (layouts or {}).items()}
     if schedule is not None:
-        return Scheduled(schedule, proven(program, schedule, knobs=knobs), "given")
+        return Scheduled(schedule, proven(program, schedule, stored, knobs), "given")
     tried: tuple[str, ...] = ()
     if rules is not None:
         module, at = rules.module, rules.at
-        found = search(module, rules.operator, program, rules.attrs, TARGET, Device(), sizes=rules.sizes, knobs=rules.knobs, at=at)
+        found = search(
+            module, rules.operator, program, rules.attrs, TARGET, Device(), sizes=rules.sizes, knobs=rules.knobs, layouts=stored, at=at
+        )
         tried, chosen = tuple(map(str, found.tried)), found.chosen
         if chosen is not None:
-            plan = chosen.plan if chosen.plan is not None else proven(program, chosen.schedule)
+            plan = chosen.plan if chosen.plan is not None else proven(program, chosen.schedule, stored)
             return Scheduled(chosen.schedule, plan, chosen.origin, tried)
-    derived = derive_device(program)
-    return Scheduled(derived, proven(program, derived), "derived", tried)
+    derived = derive_device(program, stored)
+    return Scheduled(derived, proven(program, derived, stored), "derived", tried)
 
 
 def device_loops(plan: Plan, symbol: str, dump: Dump | None = None, schedule: Schedule | None = None) -> Lowered:

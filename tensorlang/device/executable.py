@@ -23,6 +23,7 @@ from tensorlang.diagnostics import Diagnostic, RunError
 from tensorlang.graph.edit import members, size_bytes
 from tensorlang.graph.nodes import Value
 from tensorlang.graph.plan import Arena, Constant, Input, Output
+from tensorlang.graph.relayout import relaid
 
 Addresses = tuple[int, ...]
 KEPT = 8
@@ -113,7 +114,8 @@ class DeviceExecutable:
 
     def _weight(self, value: Value, array: np.ndarray[Any, Any]) -> Memory:
         memory = self.device.allocate(size_bytes(value))
-        self.device.upload(memory.address, np.ascontiguousarray(array, value.dtype.numpy))
+        cells = array if value.layout is None else relaid(array, value.layout)
+        self.device.upload(memory.address, np.ascontiguousarray(cells, value.dtype.numpy))
         return memory
 
     def _all_given(self, inputs: Sequence[object]) -> tuple[list[View | None], Addresses]:

@@ -18,6 +18,7 @@ from tensorlang.device.build import DeviceModel
 from tensorlang.device.driver import device_loops, device_text
 from tensorlang.graph.edit import size_bytes
 from tensorlang.graph.plan import Arena, Constant, Input, Output
+from tensorlang.graph.relayout import relaid
 from tensorlang.lower.barriers import exposed
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.schedule import Schedule
@@ -70,12 +71,14 @@ def run_model(model: DeviceModel, feeds: dict[str, Array], seed: int = 0) -> dic
             case Input(position):
                 return feeds[model.graph.inputs[position]]
             case Constant(constant):
-                return np.ascontiguousarray(model.graph.constants[constant])
+                array = model.graph.constants[constant]
+                return np.ascontiguousarray(array if value.layout is None else relaid(array, value.layout))
             case Output(position, offset):
                 block = outputs[position]
             case Arena(offset):
                 block = arena
-        return block[offset : offset + size_bytes(value)].view(value.dtype.numpy).reshape(value.shape)
+        shape = value.shape if value.layout is None else value.layout.shape
+        return block[offset : offset + size_bytes(value)].view(value.dtype.numpy).reshape(shape)
 
     kernels = [k for made in model.kernels.values() for k in made.launched.kernels]
     compiled = emulator.build(kernels)

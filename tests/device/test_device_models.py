@@ -11,6 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tensorlang as tl
 from codegen.cuda.arch import named
+from codegen.dtypes import bf16
 from stdlib import models
 from stdlib.onnx import Importer
 from tensorlang.device.build import device_model
@@ -54,6 +55,24 @@ def convolutions() -> tuple[onnx.ModelProto, tuple[int, ...]]:
     return n.model((1, 3, 32, 32), n.add("Softmax", n.add("Gemm", mean, n.weight(10, 32), n.weight(10), transB=1), axis=1)), (1, 3, 32, 32)
 
 
+def channels() -> tuple[onnx.ModelProto, tuple[int, ...]]:
+    """Return a network of convolutions that want their channels last: 1 x 1, depthwise, with strides, of sums and of what is joined."""
+    n = Network()
+    stem = n.add("Relu", n.add("Conv", "x", n.weight(16, 3, 3, 3), n.weight(16), pads=[1, 1, 1, 1]))
+    wide = n.add("Relu", n.add("Conv", stem, n.weight(32, 16, 1, 1), n.weight(32)))
+    deep = n.add("Relu", n.add("Conv", wide, n.weight(32, 1, 3, 3), n.weight(32), pads=[1, 1, 1, 1], group=32))
+    added = n.add("Add", n.add("Conv", deep, n.weight(16, 32, 1, 1)), stem)
+    halved = n.add("Relu", n.add("Conv", added, n.weight(24, 16, 3, 3), n.weight(24), pads=[1, 1, 1, 1], strides=[2, 2]))
+    joined = n.add("Concat", halved, n.add("MaxPool", added, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]), axis=1)
+    last = n.add("Conv", joined, n.weight(12, 40, 1, 1))
+    return n.model((1, 3, 11, 9), n.add("Gemm", n.add("Flatten", n.add("GlobalAveragePool", last)), n.weight(10, 12), transB=1)), (
+        1,
+        3,
+        11,
+        9,
+    )
+
+
 def attention() -> tuple[onnx.ModelProto, tuple[int, ...]]:
     n = Network()
     heads = n.weight(0)
@@ -70,7 +89,7 @@ def attention() -> tuple[onnx.ModelProto, tuple[int, ...]]:
     return n.model((1, 10, 32), n.add("LayerNormalization", added, n.weight(32), n.weight(32))), (1, 10, 32)
 
 
-@pytest.mark.parametrize("made", [convolutions, attention])
+@pytest.mark.parametrize("made", [convolutions, channels, attention])
 def test_a_model_on_the_device_equals_the_model_on_the_processor(made, executor: Executor):
     model, shape = made()
     x = np.random.default_rng(3).standard_normal(shape).astype(np.float32)
@@ -88,7 +107,7 @@ ARCH = named("cuda:sm_90a")
 @pytest.mark.parametrize(
     ("precision", "error"), [("bf16", 1e-2), ("f16", 2e-3), ("bf16x3", 2e-5), ("bf16x6", 1e-6)], ids=lambda value: str(value)
 )
-@pytest.mark.parametrize("made", [convolutions, attention])
+@pytest.mark.parametrize("made", [convolutions, channels, attention])
 def test_a_reduced_precision_is_that_far_from_f32_and_no_further(made, precision: str, error: float, executor: Executor) -> None:
     model, shape = made()
     x = np.random.default_rng(3).standard_normal(shape).astype(np.float32)
@@ -98,6 +117,18 @@ def test_a_reduced_precision_is_that_far_from_f32_and_no_further(made, precision
     assert 0 < np.abs(found - expected).max() < error * np.abs(expected).max()
     dtypes = {str(value.dtype) for value in device.graph.values.values()}
     assert dtypes == {"f32", "f16" if precision == "f16" else "bf16"}
+
+
+def test_what_convolutions_multiply_in_16_bits_has_its_channels_last() -> None:
+    graph = device_model(Importer().load(channels()[0]), precision=chosen_on("bf16", ARCH)).graph
+    for node in graph.nodes:
+        assert isinstance(node, Kernel) and not node.name.startswith("lay out")
+        if "conv" in node.program.name and graph.values[node.inputs[0]].dtype == bf16:
+            x, w, y = (graph.values[v] for v in (*node.inputs[:2], node.outputs[0]))
+            assert x.layout is not None and x.layout.shape[-1] == x.shape[1]
+            assert w.shape[2:] == (1, 1) or (w.layout is not None and w.layout.shape[1:3] == (3, 3))
+            assert y.shape[1] % 8 or (y.layout is not None and y.layout.shape[-1] == y.shape[1])
+    assert all(v.layout is None for v in device_model(Importer().load(channels()[0])).graph.values.values())
 
 
 def test_weights_that_f16_has_not_stay_f32() -> None:

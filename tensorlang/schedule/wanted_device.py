@@ -1,0 +1,106 @@
+"""How kernels of graphics processors would like their inputs and results to be stored, if whoever stores them can choose.
+
+    x [n, c, h, w]  ->  [n, h, w, c]        what a convolution multiplies, and its result: channels next to each other
+    w [o, c, r, s]  ->  [o, r, s, c]        so that 16 bytes of x meet 16 bytes of w
+
+So a convolution is a product of rows of neighbouring channels: each thread copies 16 bytes at once, whatever the window, and matrix
+units get their operands as they want them. That is wished for elements of two bytes or one, whose channels fill whole 16 bytes; f32 is
+multiplied along pixels, which lie together already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from polyhedral.expr import Name
+from tensorlang.schedule.layout import Layout
+from tensorlang.schedule.machine import Device
+from tensorlang.schedule.shape import contraction, extents
+from tensorlang.schedule.storage import groups
+from tensorlang.tensor import affine
+from tensorlang.tensor.lift import lift
+from tensorlang.tensor.nodes import Definition, Dynamic, Program, Read, Reduce, Tensor
+from tensorlang.tensor.walk import reads, reduces, tensor_table
+
+NARROW_BYTES = 2
+
+
+def wanted_on_device(program: Program, constants: frozenset[str], fixed: frozenset[str] = frozenset()) -> dict[str, Layout]:
+    """Return the layouts that are wished for inputs and results of `program`. Nothing is wished for what is in `fixed`, which would have
+    to be copied, nor for weights that are not in `constants`."""
+    program = lift(program)
+    table = tensor_table(program)
+    free = {*(p.name for p in program.params if p.name not in fixed), *(r for r in program.results if r not in fixed)}
+    wished: dict[str, Layout] = {}
+    for definition in program.definitions:
+        for tensor, axis in _channels(program, definition, constants):
+            layout = channels_last(table[tensor], axis) if tensor in free else None
+            if layout is not None:
+                wished[tensor] = layout
+    return wished
+
+
+def channels_last(tensor: Tensor, axis: int) -> Layout | None:
+    """Return the layout that has the dimension of an axis last, or None where it is, or where extents are not known."""
+    dims = groups(tensor)
+    sizes = [affine.constant(n) for n in tensor.shape]
+    if any(n is None for n in sizes):
+        return None
+    shape = [_product(sizes[k] or 0 for k in members) for members in dims]
+    moved = next(k for k, members in enumerate(dims) if axis in members)
+    if all(n == 1 for n in shape[moved + 1 :]):
+        return None
+    order = [*(k for k in range(len(dims)) if k != moved), moved]
+    names = tuple(f"a{k}" for k in range(len(dims)))
+    return Layout(names, tuple(Name(names[k]) for k in order), tuple(shape[k] for k in order))
+
+
+def _product(factors: Iterator[int]) -> int:
+    total = 1
+    for n in factors:
+        total *= n
+    return total
+
+
+def _channels(program: Program, definition: Definition, constants: frozenset[str]) -> Iterator[tuple[str, int]]:
+    """Yield each tensor of a convolution, and of what is pooled with weights, with the position of its channels among its axes."""
+    found = [r for p in definition.pieces for r in reduces(p.value)]
+    if len(found) != 1 or len(definition.pieces) != 1 or len(definition.axes) < 3:
+        return
+    sizes, result = extents(definition), definition.tensors[0].name
+    for axis in definition.axes[1:]:
+        c = contraction(definition, axis)
+        if c is None or c.w not in constants or len(c.rows) < 2:
+            continue
+        channel = next((k for k in c.inner if _position(c.x_read, k) is not None and _position(c.w_read, k) is not None), None)
+        if channel is None or c.x_read.index[-1] == Name(channel) or not _fills(program, c.x, sizes[channel]):
+            continue
+        for read in (c.x_read, c.w_read):
+            yield read.tensor, _position(read, channel) or 0
+        if _fills(program, c.x, sizes[axis]):
+            yield result, definition.axes.index(axis)
+        return
+    yield from _depthwise(program, definition, found[0], sizes)
+
+
+def _depthwise(program: Program, definition: Definition, reduce: Reduce, sizes: dict[str, int | None]) -> Iterator[tuple[str, int]]:
+    """Yield the tensors of a sum of products in which every channel has weights of its own."""
+    operands = list({r.tensor: r for b in reduce.body for r in reads(b)}.values())
+    for axis in definition.axes[1:]:
+        places = [_position(r, axis) for r in operands]
+        windowed = [r for r in operands if any(not isinstance(s, Name | Dynamic) and affine.constant(s) is None for s in r.index)]
+        if len(operands) == 2 and None not in places and windowed and _fills(program, windowed[0].tensor, sizes[axis]):
+            yield from ((r.tensor, k or 0) for r, k in zip(operands, places, strict=True))
+            yield definition.tensors[0].name, definition.axes.index(axis)
+            return
+
+
+def _position(read: Read, name: str) -> int | None:
+    """Return which index of a read is `name` alone."""
+    return next((k for k, slot in enumerate(read.index) if slot == Name(name)), None)
+
+
+def _fills(program: Program, tensor: str, extent: int | None) -> bool:
+    """Tell whether so many elements of a tensor are narrow ones that fill whole vectors."""
+    dtype = tensor_table(program)[tensor].dtype
+    return dtype.size_bytes <= NARROW_BYTES and extent is not None and extent > 0 and extent % Device().lanes(dtype) == 0

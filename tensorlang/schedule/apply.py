@@ -76,7 +76,7 @@ def _directed(
     program: Program, schedule: Schedule, layouts: Mapping[str, Storage] | None, knobs: Mapping[str, int] | None
 ) -> tuple[State, Stages]:
     """Return the state after every directive, and the statements it is about."""
-    state = State(lift(program), knobs or {}, kept=frozenset(layouts or {}), instructions=schedule.instructions, target=schedule.target)
+    state = State(lift(program), knobs or {}, stored=dict(layouts or {}), instructions=schedule.instructions, target=schedule.target)
     for directive in schedule.directives:
         if directive.name not in TABLE:
             known = ", ".join(sorted(TABLE))
@@ -87,7 +87,7 @@ def _directed(
         rewriting = REWRITES.get(directive.name)
         if rewriting is not None:
             rewriting(state, directive)
-    state.layouts.update(layouts or {})
+    state.layouts.update(state.stored)
     state.program = lift(state.program)
     stages = to_scop(state.program)
     state.scop = stages.scop

@@ -22,13 +22,13 @@ from tensorlang.schedule.apply import apply
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.clusters import Cluster, clusters, recurs
 from tensorlang.schedule.deriver import Deriver, deriver_of, reads_itself
+from tensorlang.schedule.flattened import flattened
 from tensorlang.schedule.machine import Device, Machine
 from tensorlang.schedule.plan import Storage
 from tensorlang.schedule.products_device import derive_product, product_of
 from tensorlang.schedule.rfactor import rfactor
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.shape import extents, unit_stride
-from tensorlang.tensor.flatten import flatten
 from tensorlang.tensor.lift import lift
 from tensorlang.tensor.nodes import Definition, Program, Reduce
 from tensorlang.tensor.walk import components, reads, reduces
@@ -57,9 +57,9 @@ def derive_device(program: Program, layouts: dict[str, Storage] | None = None) -
 def device_deriver(program: Program, machine: Machine, layouts: Mapping[str, Storage]) -> Deriver:
     """Return the state of deriving before any cluster is scheduled: long reductions of few elements are cut into stretches."""
     lifted = lift(program)
-    flat = flatten(lifted, frozenset(layouts))
+    flat, stored = flattened(lifted, layouts)
     schedule = Schedule(program.name, "cuda")
-    return _stretched(deriver_of(flat, machine, layouts, frozenset(), schedule if flat == lifted else schedule.flatten()))
+    return _stretched(deriver_of(flat, machine, stored, frozenset(), schedule if flat == lifted else schedule.flatten()))
 
 
 def derive_device_cluster(d: Deriver, cluster: Cluster) -> Schedule:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from tensorlang.schedule.flattened import flattened
 from tensorlang.schedule.machine import Machine
 from tensorlang.schedule.plan import Storage
 from tensorlang.schedule.rfactor import rfactor
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.shape import extents, is_product, work_of_definition
-from tensorlang.tensor.flatten import flatten
 from tensorlang.tensor.lift import lift
 from tensorlang.tensor.nodes import Definition, Program
 from tensorlang.tensor.walk import reads, reduces
@@ -41,9 +41,9 @@ class Deriver:
 def deriver(program: Program, machine: Machine, layouts: Mapping[str, Storage], constants: frozenset[str]) -> Deriver:
     """Return the state of deriving before any cluster is scheduled: the program as directives will see it, and the directives for that."""
     lifted = lift(program)
-    flat = flatten(lifted, frozenset(layouts))
+    flat, stored = flattened(lifted, layouts)
     schedule = Schedule(program.name)
-    return _partial(deriver_of(flat, machine, layouts, constants, schedule if flat == lifted else schedule.flatten()))
+    return _partial(deriver_of(flat, machine, stored, constants, schedule if flat == lifted else schedule.flatten()))
 
 
 def _partial(d: Deriver) -> Deriver:

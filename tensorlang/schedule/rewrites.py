@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 from tensorlang.diagnostics import error
 from tensorlang.schedule import operands
+from tensorlang.schedule.flattened import flattened
 from tensorlang.schedule.pack import pack
 from tensorlang.schedule.rfactor import rfactor
 from tensorlang.schedule.state import State
 from tensorlang.syntax import nodes as syntax
 from tensorlang.tensor.compose import can_inline, eliminate_dead, inline
-from tensorlang.tensor.flatten import flatten
 from tensorlang.tensor.walk import definers, tensor_table
 
 
@@ -54,7 +54,7 @@ def _rfactor_rewrite(state: State, directive: syntax.Directive) -> None:
 
 
 def _flatten_rewrite(state: State, directive: syntax.Directive) -> None:
-    state.program = flatten(state.program, state.kept)
+    state.program, state.stored = flattened(state.program, state.stored)
 
 
 REWRITES: dict[str, Callable[[State, syntax.Directive], None]] = {

@@ -50,7 +50,7 @@ class State:
     tensorized: list[Request] = field(default_factory=list)
     scop: Scop = field(default_factory=lambda: Scop((), TRUE, (), frozenset(), ()))
     target: str = "cpu"
-    kept: frozenset[str] = frozenset()
+    stored: dict[str, Storage] = field(default_factory=dict)
     """Tensors that the caller stores in a layout."""
 
 

@@ -8,7 +8,7 @@ row-major order the merged dimension is the same memory, so only loops change: o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from polyhedral.expr import Expr as Affine
@@ -23,13 +23,13 @@ Vars = tuple[int, str, str]
 """Number of a definition and two neighbouring axes or binders of it."""
 
 
-def flatten(program: Program, keep: frozenset[str] = frozenset()) -> Program:
-    """Return `program` with such axes merged until none are left. Tensors in `keep` are not row-major and stay as they are."""
+def flatten(program: Program) -> Program:
+    """Return `program` with such axes merged until none are left."""
     while True:
-        merged = _merge_one(program, keep)
+        merged = merge_once(program)
         if merged is None:
             return program
-        program = merged
+        program, _ = merged
 
 
 def _pairs(definition: Definition) -> Iterator[tuple[str, str, Affine, Affine]]:
@@ -44,9 +44,11 @@ def _pairs(definition: Definition) -> Iterator[tuple[str, str, Affine, Affine]]:
                     yield a.name, b.name, a.hi, b.hi
 
 
-def _merge_one(program: Program, keep: frozenset[str]) -> Program | None:
+def merge_once(program: Program, keep: frozenset[Dims] = frozenset()) -> tuple[Program, Mapping[str, int]] | None:
+    """Return `program` with one pair of axes merged wherever they occur, and the tensors that have a dimension less with the first of the
+    two that it was; None when no axes merge. Dimensions in `keep` stay as they are."""
     table = tensor_table(program)
-    dims: set[Dims] = {(t.name, k) for t in table.values() if t.name not in keep for k in range(len(t.shape) - 1)}
+    dims: set[Dims] = {(t.name, k) for t in table.values() for k in range(len(t.shape) - 1)} - keep
     dims = {d for d in dims if affine.mul(*table[d[0]].shape[d[1] : d[1] + 2]) is not None}
     variables: dict[Vars, tuple[Affine, Affine]] = {
         (n, u, v): (a, b) for n, definition in enumerate(program.definitions) for u, v, a, b in _pairs(definition)
@@ -74,7 +76,7 @@ def _merge_one(program: Program, keep: frozenset[str]) -> Program | None:
                         dims.discard((read.tensor, k))
         alone = {v for v in live if v[0] == n and any(counted.get(name, 0) != together.get(v, 0) for name in v[1:])}
         live -= alone
-    return _apply(program, table, _stable(dims, live, joins), joins)
+    return _apply(program, table, _stable(dims, live, joins))
 
 
 def _count(e: Expr, counted: dict[str, int]) -> None:
@@ -127,7 +129,7 @@ def _stable(dims: set[Dims], live: set[Vars], joins: set[tuple[Dims, Vars]]) -> 
         live = live - gone_vars
 
 
-def _apply(program: Program, table: dict[str, Tensor], good: set[tuple[Dims, Vars]], joins: set[tuple[Dims, Vars]]) -> Program | None:
+def _apply(program: Program, table: dict[str, Tensor], good: set[tuple[Dims, Vars]]) -> tuple[Program, Mapping[str, int]] | None:
     if not good:
         return None
     seed = min(good)
@@ -160,7 +162,7 @@ def _apply(program: Program, table: dict[str, Tensor], good: set[tuple[Dims, Var
         axes = _joined(definition.axes, mine)
         pieces = tuple(replace(p, value=_rewrite(p.value, by_tensor, mine)) for p in definition.pieces)
         definitions.append(replace(definition, tensors=tuple(map(shaped, definition.tensors)), axes=axes, pieces=pieces))
-    return replace(program, params=tuple(map(shaped, program.params)), definitions=tuple(definitions))
+    return replace(program, params=tuple(map(shaped, program.params)), definitions=tuple(definitions)), by_tensor
 
 
 def _joined(names: tuple[str, ...], merged: dict[tuple[str, str], str]) -> tuple[str, ...]:

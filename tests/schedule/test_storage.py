@@ -10,8 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tensorlang as tl
+from codegen.dtypes import f32
 from polyhedral.expr import Int, Name
+from tensorlang.graph.programs import copy_program
+from tensorlang.schedule.flattened import flattened
 from tensorlang.schedule.layout import Layout
+from tensorlang.schedule.plan import Storage
 from tensorlang.schedule.storage import axis_names, blocked, in_blocks, row_major, to_layout, to_storage
 from tensorlang.tensor import affine
 from tensorlang.tensor.nodes import Program, Tensor
@@ -74,3 +78,53 @@ def test_blocks_of_an_axis_need_a_dimension_on_which_it_runs_on(axis: int, block
 
 def test_open_shapes_have_no_layout() -> None:
     assert in_blocks(Tensor("x", tensor_table(program(1, 1))["x"].dtype, (Name("n"), Int(4))), 0, 4) is None
+
+
+# ---------------------------------------------------------------- merged axes
+
+
+@given(st.lists(st.integers(1, 5), min_size=2, max_size=4), st.integers(0, 3), st.integers(2, 4))
+def test_merged_axes_lie_where_they_lay(shape: list[int], axis: int, block: int) -> None:
+    copy = copy_program(f32, tuple(shape))
+    stored = {"x": to_storage(copy, "x", blocked(len(shape), axis % len(shape), block, tuple(shape)))}
+    flat, merged = flattened(copy, stored)
+    assert places(flat, "x", merged["x"]) == places(copy, "x", stored["x"])
+
+
+def places(program: Program, name: str, storage: Storage) -> list[int]:
+    """Return where in memory the elements of a tensor lie, in row-major order."""
+    box = [affine.constant(n) or 0 for n in tensor_table(program)[name].shape]
+    extents = [affine.constant(n) or 0 for n in storage.shape]
+    points = (dict(zip(axis_names(program, name), p, strict=True)) for p in np.ndindex(*box))
+    return [int(np.ravel_multi_index([int(affine.evaluate(d, p)) for d in storage.dims], extents)) for p in points]
+
+
+def test_axes_next_to_each_other_in_a_layout_become_one() -> None:
+    copy = copy_program(f32, (2, 32, 7, 5))
+    flat, merged = flattened(copy, {"x": to_storage(copy, "x", blocked(4, 1, 16, (2, 32, 7, 5)))})
+    assert [d.axes for d in flat.definitions] == [("i0", "i1", "i2_i3")]
+    assert [str(affine.constant(n)) for n in merged["x"].shape] == ["2", "2", "35", "16"]
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        Layout(("a", "b"), (Name("b"), Name("a")), (5, 3)),
+        Layout(("a", "b"), (Name("a"), Name("b")), (3, 6)),
+        Layout(("a", "b"), (Name("a"), affine.add(Name("b"), Int(1))), (3, 7)),
+        Layout(("a", "b"), (affine.floor(Name("a"), 2), Name("b"), affine.mod(Name("a"), 2)), (2, 5, 2)),
+    ],
+    ids=["transposed", "with a gap after rows", "with a border", "in blocks"],
+)
+def test_axes_that_a_layout_takes_apart_stay(layout: Layout) -> None:
+    copy = copy_program(f32, (3, 5))
+    stored = {"x": to_storage(copy, "x", layout)}
+    assert flattened(copy, stored) == (copy, stored)
+
+
+def test_products_keep_the_axes_that_layouts_were_chosen_for() -> None:
+    text = "op f(x: f32[C, H, W], w: f32[C, F]) -> (y: f32[F, H, W]) { y[f, h, w_] = sum(c) x[c, h, w_] * w[c, f] }"
+    product = tl.parse(text).f.program(np.zeros((32, 7, 5), np.float32), np.zeros((32, 8), np.float32))
+    stored = {"x": to_storage(product, "x", blocked(3, 0, 16, (32, 7, 5)))}
+    assert len(flattened(product, {})[0].definitions[0].axes) == 2
+    assert flattened(product, stored) == (product, stored)

@@ -11,7 +11,7 @@ from strategies_tensor import Case, cases
 
 import tensorlang as tl
 from tensorlang.tensor.absorb import absorb
-from tensorlang.tensor.flatten import flatten
+from tensorlang.tensor.flatten import flatten, merge_once
 from tensorlang.tensor.interp import interpret
 from tensorlang.tensor.lift import lift
 from tensorlang.tensor.nodes import Program
@@ -135,7 +135,10 @@ def test_axes_that_an_access_takes_apart_stay(text: str) -> None:
     assert [len(d.axes) for d in flatten(before).definitions] == [3]
 
 
-def test_tensors_that_are_kept_do_not_merge() -> None:
+def test_dimensions_that_are_kept_do_not_merge() -> None:
     copy = program("op f(x: f32[C, H, W]) -> (y: f32[C, H, W]) { y[c, h, w] = x[c, h, w] + 1 }", X)
     assert [len(d.axes) for d in flatten(copy).definitions] == [1]
-    assert flatten(copy, frozenset({"x"})) == copy
+    assert merge_once(copy, frozenset({("x", 0), ("x", 1)})) is None
+    merged, places = merge_once(copy, frozenset({("x", 0)})) or (copy, {})
+    assert [d.axes for d in merged.definitions] == [("c", "h_w")]
+    assert places == {"x": 1, "y": 1}

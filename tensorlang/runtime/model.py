@@ -79,7 +79,7 @@ class Specialised:
         again = self.executable.call.bound(inputs, arrays)
         found = dict(zip((v.name for v in self.outputs), arrays, strict=True))
 
-        def run() -> dict[str, Array]:
+        def run(kept: Executable = self.executable) -> dict[str, Array]:
             again()
             return found
 

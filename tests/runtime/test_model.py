@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from pathlib import Path
 from threading import Thread
@@ -105,6 +106,12 @@ def test_arrays_of_a_prepared_run_have_to_be_used_where_they_lie(feeds: Any, res
     with pytest.raises(RunError) as refused:
         model.prepared(feeds, results)
     assert [d.code for d in refused.value.diagnostics] == [code]
+
+
+def test_a_prepared_run_outlives_its_model() -> None:
+    run = compiled(graph({"x": (8,)}, [kernel(unary("relu", 8), "x", "y")], ["y"])).prepared({"x": np.full(8, 2, np.float32)})
+    gc.collect()
+    assert run()["y"].tolist() == [2] * 8
 
 
 def test_a_prepared_run_does_not_write_over_what_it_reads() -> None:

@@ -2,11 +2,13 @@
 
 view_of(tensor, device)      where its elements lie, by DLPack or `__cuda_array_interface__`; our stream waits for theirs
 DeviceArray                  offers the same two protocols: theirs waits for ours
+current_stream(tensor)       the stream on which the library of an array works now
 """
 
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +26,7 @@ _LEGACY = 1
 _PER_THREAD = 2
 
 
-__all__ = ["ArrayError", "DeviceArray", "View", "is_on_device", "view_of"]
+__all__ = ["ArrayError", "DeviceArray", "View", "current_stream", "is_on_device", "view_of"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,6 +45,18 @@ def is_on_device(value: object) -> bool:
         return True
     place = getattr(value, "__dlpack_device__", None)
     return place is not None and int(place()[0]) in (_DLPACK_CUDA, _DLPACK_MANAGED)
+
+
+def current_stream(value: Any) -> object:
+    """Return the stream on which whoever made an array works now, as `Device.on` takes it, or None where nobody can tell."""
+    if isinstance(value, DeviceArray):
+        return value.device.stream
+    libraries = {kind.__module__.partition(".")[0] for kind in type(value).__mro__}
+    if "torch" in libraries:
+        return int(sys.modules["torch"].cuda.current_stream(value.device).cuda_stream)
+    if "cupy" in libraries:
+        return int(sys.modules["cupy"].cuda.get_current_stream().ptr)
+    return None
 
 
 def view_of(value: Any, device: Device) -> View:

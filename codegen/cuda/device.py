@@ -7,9 +7,9 @@
     device.run([code.work(sizes, {"x": x.address, ...})])        or device.captured([...]).launch(), again and again
     device.download(x.address, array)
 
-Everything is asked for in order and happens in order on `device.stream`; `download` and `wait` return when all of it is done. What is
-missing (packages, driver, device) is `Unavailable`; what the driver refuses is `DeviceError`. A host thread that did not make the
-device calls `use` first.
+Everything is asked for in order and happens in order on `device.stream`; `download` and `wait` return when all of it is done.
+`device.on(stream)` is the same device with another stream, such as that of the caller. What is missing (packages, driver, device) is
+`Unavailable`; what the driver refuses is `DeviceError`. A host thread that did not make the device calls `use` first.
 
 Written against cuda-core 1.2 and tested with a stand-in for it that records calls: not run on a device yet.
 """
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,7 +79,7 @@ def _found(device: Any) -> Found:
 class Memory:
     """Bytes on a device, given back to its pool when nobody holds this object any more. Addresses are multiples of 256."""
 
-    __slots__ = ("_buffer", "address", "size_bytes")
+    __slots__ = ("__weakref__", "_buffer", "address", "size_bytes")
 
     def __init__(self, buffer: Any, size_bytes: int) -> None:
         self._buffer = buffer
@@ -124,10 +125,10 @@ class Graph:
     def __init__(self, device: Device, graph: Any, holds: tuple[object, ...]) -> None:
         self._device, self._graph, self._holds = device, graph, holds
 
-    def launch(self) -> None:
-        """Have all of it run after what was asked for before."""
+    def launch(self, device: Device | None = None) -> None:
+        """Have all of it run after what was asked for before on the stream of `device`, or of the one that captured it."""
         with _asking("launching a graph"):
-            self._graph.launch(self._device.stream)
+            self._graph.launch((device or self._device).stream)
 
 
 class Device:
@@ -148,8 +149,26 @@ class Device:
         with _asking(f"starting device {number}"):
             self._device = core.Device(number)
             self._device.set_current()
-            self.stream = _stream(self._device, stream)
+            self.stream = self._own = _stream(self._device, stream)
             self._pool = core.DeviceMemoryResource(self._device)
+
+    def on(self, stream: object) -> Device:
+        """Return this device with everything happening on `stream`: a handle, or an object with `__cuda_stream__`. Nothing waits for what
+        happens on other streams; `follow` does that."""
+        with _asking("taking a stream"):
+            other = copy(self)
+            other.stream = self._own if stream is self._own else _stream(self._device, stream)
+        return other
+
+    def follow(self, event: Any) -> None:
+        """Let what is asked for from now on happen after `event` (of `mark`), or after all that was asked for on a stream so far."""
+        with _asking("waiting on the device"):
+            self.stream.wait(event)
+
+    @property
+    def is_own(self) -> bool:
+        """Tell whether the stream is the one that the device was made with."""
+        return self.stream is self._own
 
     def use(self) -> None:
         """Make this the device of the calling host thread."""
@@ -209,7 +228,7 @@ class Device:
     def captured(self, work: Sequence[Work]) -> Graph:
         """Return a graph that runs all of `work`, in order. Nothing runs yet."""
         with _asking("capturing a graph"):
-            builder = self.stream.create_graph_builder()
+            builder = self._own.create_graph_builder()  # default streams of other libraries cannot be captured
             builder.begin_building()
             _launch(builder, work)
             graph = builder.end_building().complete()
@@ -222,7 +241,7 @@ class Device:
         with _asking("timing a graph"):
             begin = self.stream.record(options=options)
             for _ in range(times):
-                graph.launch()
+                graph.launch(self)
             end = self.stream.record(options=options)
             end.sync()
             return float(end - begin) * 1e-3 / times
@@ -246,6 +265,10 @@ def _stream(device: Any, given: object) -> Any:
     match given:
         case None:
             return device.create_stream()
+        case 0 | 1:
+            return core.LEGACY_DEFAULT_STREAM
+        case 2:
+            return core.PER_THREAD_DEFAULT_STREAM
         case int():
             return core.Stream.from_handle(given)
         case _:

@@ -4,14 +4,16 @@
     given on the device     read where it lies; launches with the same addresses become a graph the second time they are asked for
     returned                memory of the caller's own, on the device; `numpy()` copies it to the host
 
-Runs of one model follow one another on the device's stream.
+Runs of one model follow one another, whatever streams they are asked for on.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Sequence
+from hashlib import blake2b
 from typing import Any, assert_never
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -30,49 +32,96 @@ KEPT = 8
 """Graphs that are kept, for as many sets of addresses."""
 
 
+class SharedWeights:
+    """Constants on a device, each once for all executables that have it, for as long as any has."""
+
+    def __init__(self, sharing: bool = True) -> None:
+        self._sharing = sharing
+        self._there: WeakValueDictionary[tuple[object, ...], Memory] = WeakValueDictionary()
+
+    def memory(self, device: Device, value: Value, array: np.ndarray[Any, Any]) -> Memory:
+        """Return where a constant lies, in the order of its layout."""
+        plain = np.ascontiguousarray(array, value.dtype.numpy)
+        key = (device.number, value.dtype, value.shape, value.layout, blake2b(plain.data.cast("B")).digest() if self._sharing else None)
+        found = self._there.get(key) if self._sharing else None
+        if found is None:
+            found = device.allocate(size_bytes(value))
+            device.upload(found.address, plain if value.layout is None else np.ascontiguousarray(relaid(plain, value.layout)))
+            if self._sharing:
+                self._there[key] = found
+        return found
+
+
 class DeviceExecutable:
     """Called with the inputs in order, it returns the outputs in order."""
 
-    def __init__(self, model: DeviceModel, compiled: Sequence[Compiled], device: Device) -> None:
-        """`compiled` is the machine code of `model.kernels`, in order."""
+    def __init__(self, model: DeviceModel, compiled: Sequence[Compiled], device: Device, weights: SharedWeights | None = None) -> None:
+        """`compiled` is the machine code of `model.kernels`, in order; `weights` are shared with other executables, if with any."""
         self.model, self.device = model, device
         values = model.graph.values
         self._code = {name: device.load(made.launched, code) for (name, made), code in zip(model.kernels.items(), compiled, strict=True)}
         self._inputs = [device.allocate(size_bytes(values[name])) for name in model.graph.inputs]
         self._outputs = [device.allocate(size_bytes(values[name])) for name in model.graph.outputs]
         self._arena = device.allocate(model.plan.arena_bytes)
-        self._weights = {name: self._weight(values[name], array) for name, array in model.graph.constants.items()}
+        shared = weights if weights is not None else SharedWeights(sharing=False)
+        self._weights = {name: shared.memory(device, values[name], array) for name, array in model.graph.constants.items()}
         self._scratch = device.allocate(max((code.scratch({}).size_bytes for code in self._code.values()), default=0))
         self._status = device.allocate(4 * len(model.calls))
         self._checks = any(kernel.checks for made in model.kernels.values() for kernel in made.launched.kernels)
         self._held: deque[tuple[list[View], Any]] = deque()
+        self._last: tuple[Any, Any] = device.stream, None
+        """The stream of the last run, and the event at its end where others may take the stream away."""
         self._works: OrderedDict[Addresses, tuple[Work, ...] | Graph] = OrderedDict()
 
-    def __call__(self, inputs: Sequence[object]) -> tuple[DeviceArray, ...]:
-        """Return the outputs for inputs of the right types and shapes, each an array of NumPy or one on the device.
+    def __call__(self, inputs: Sequence[object], stream: object = None) -> tuple[DeviceArray, ...]:
+        """Return the outputs for inputs of the right types and shapes, each an array of NumPy or one on the device. Everything happens on
+        `stream`, where that is given: a handle, or an object with `__cuda_stream__`.
 
         Raises RunError R0306 when a kernel refuses its data, ArrayError for an array that does not fit or, on a device, cannot be read
         where it lies."""
-        views, places = self._all_given(inputs)
+        device = self._after_the_last(stream)
+        views, places = self._all_given(inputs, device)
         if self._checks:
-            self.device.clear(self._status.address, self._status.size_bytes)
-        self._run(places)
-        self._hold([view for view in views if view is not None])
-        found = tuple(self._returned(memory, name) for memory, name in zip(self._outputs, self.model.graph.outputs, strict=True))
+            device.clear(self._status.address, self._status.size_bytes)
+        self._run(places, device)
+        self._hold([view for view in views if view is not None], device)
+        outputs = zip(self._outputs, self.model.graph.outputs, strict=True)
+        found = tuple(self._returned(memory, name, device) for memory, name in outputs)
         if self._checks:
-            self._refuse()
+            self._refuse(device)
+        self._last = device.stream, None if device.is_own else device.mark()
         return found
+
+    def seconds(self, inputs: Sequence[object], repeats: int = 5) -> float:
+        """Return the seconds that a run takes on the device, copies left out: the mean of `repeats` in a row."""
+        self(inputs)
+        device = self._after_the_last(None)
+        views, places = self._all_given(inputs, device)
+        graph = device.captured([self._work(k, call, places) for k, call in enumerate(self.model.calls)])
+        taken = device.seconds(graph, repeats)
+        self._hold([view for view in views if view is not None], device)
+        return taken
 
     def times(self, inputs: Sequence[object], repeats: int = 5) -> list[float]:
         """Return the seconds that each call takes on the device, its launches by themselves, the mean of `repeats` in a row."""
         self(inputs)
-        views, places = self._all_given(inputs)
-        graphs = [self.device.captured([self._work(k, call, places)]) for k, call in enumerate(self.model.calls)]
-        times = [self.device.seconds(graph, repeats) for graph in graphs]
-        self._hold([view for view in views if view is not None])
+        device = self._after_the_last(None)
+        views, places = self._all_given(inputs, device)
+        graphs = [device.captured([self._work(k, call, places)]) for k, call in enumerate(self.model.calls)]
+        times = [device.seconds(graph, repeats) for graph in graphs]
+        self._hold([view for view in views if view is not None], device)
         return times
 
-    def _run(self, addresses: Addresses) -> None:
+    def _after_the_last(self, stream: object) -> Device:
+        """Return the device with the stream of a run, which waits for the run before where that was on another: they share memory."""
+        device = self.device if stream is None else self.device.on(stream)
+        last, done = self._last
+        if device.stream.handle != last.handle:
+            device.follow(last if done is None else done)
+        self._last = device.stream, None
+        return device
+
+    def _run(self, addresses: Addresses, device: Device) -> None:
         """Launch everything, for inputs at `addresses`."""
         match self._works.get(addresses):
             case None:
@@ -80,20 +129,20 @@ class DeviceExecutable:
                 self._works[addresses] = work
                 while len(self._works) > KEPT:
                     self._works.popitem(last=False)
-                self.device.run(work)
+                device.run(work)
             case Graph() as graph:
                 self._works.move_to_end(addresses)
-                graph.launch()
+                graph.launch(device)
             case work:
-                graph = self._works[addresses] = self.device.captured(work)
-                graph.launch()
+                graph = self._works[addresses] = device.captured(work)
+                graph.launch(device)
 
-    def _hold(self, views: list[View]) -> None:
+    def _hold(self, views: list[View], device: Device) -> None:
         """Keep what is read where it lies until it has been read."""
         while self._held and self._held[0][1].is_done:
             self._held.popleft()
         if views:
-            self._held.append((views, self.device.mark()))
+            self._held.append((views, device.mark()))
 
     def _work(self, number: int, call: Call, inputs: Addresses) -> Work:
         places = {param: self._address(value, inputs) for param, value in call.values.items()}
@@ -112,29 +161,23 @@ class DeviceExecutable:
             case place:
                 assert_never(place)
 
-    def _weight(self, value: Value, array: np.ndarray[Any, Any]) -> Memory:
-        memory = self.device.allocate(size_bytes(value))
-        cells = array if value.layout is None else relaid(array, value.layout)
-        self.device.upload(memory.address, np.ascontiguousarray(cells, value.dtype.numpy))
-        return memory
-
-    def _all_given(self, inputs: Sequence[object]) -> tuple[list[View | None], Addresses]:
+    def _all_given(self, inputs: Sequence[object], device: Device) -> tuple[list[View | None], Addresses]:
         """Return the inputs that lie on the device (None for the others, which are copied there), and where each is."""
         named = list(zip(inputs, self._inputs, self.model.graph.inputs, strict=True))
-        views = [self._given(value, memory, name) for value, memory, name in named]
+        views = [self._given(value, memory, name, device) for value, memory, name in named]
         return views, tuple(m.address if v is None else v.address for v, m in zip(views, self._inputs, strict=True))
 
-    def _given(self, value: object, memory: Memory, name: str) -> View | None:
+    def _given(self, value: object, memory: Memory, name: str, device: Device) -> View | None:
         """Return where an input lies on the device, or None after copying it to `memory`."""
         wanted = self.model.graph.values[name]
         if not is_on_device(value):
             array = np.ascontiguousarray(value, wanted.dtype.numpy)
             if array.shape != wanted.shape:
                 raise ArrayError(f"it has the shape {list(array.shape)}, and `{name}` is {wanted.dtype}{list(wanted.shape)}")
-            self.device.upload(memory.address, array)
+            device.upload(memory.address, array)
             return None
         try:
-            view = view_of(value, self.device)
+            view = view_of(value, device)
         except ArrayError as problem:
             raise ArrayError(f"`{name}` cannot be read where it lies: {problem}") from None
         if (view.shape, view.dtype) != (wanted.shape, wanted.dtype):
@@ -143,16 +186,16 @@ class DeviceExecutable:
             raise ArrayError(f"it begins at an address that is no multiple of {VECTOR_BYTES}; make a copy first")
         return view
 
-    def _returned(self, memory: Memory, name: str) -> DeviceArray:
+    def _returned(self, memory: Memory, name: str, device: Device) -> DeviceArray:
         value = self.model.graph.values[name]
-        own = self.device.allocate(memory.size_bytes)
-        self.device.copy(own.address, memory.address, memory.size_bytes)
-        return DeviceArray(self.device, own, value.shape, value.dtype)
+        own = device.allocate(memory.size_bytes)
+        device.copy(own.address, memory.address, memory.size_bytes)
+        return DeviceArray(device, own, value.shape, value.dtype)
 
-    def _refuse(self) -> None:
+    def _refuse(self, device: Device) -> None:
         """Raise RunError R0306 for the first kernel that found a requirement unmet."""
         codes = np.empty(len(self.model.calls), np.int32)
-        self.device.download(self._status.address, codes)
+        device.download(self._status.address, codes)
         for call, code in zip(self.model.calls, codes.tolist(), strict=True):
             if code:
                 what = self.model.kernels[call.kernel].requirements[code - 1].text

@@ -38,6 +38,8 @@ from tensorlang.runtime.work import Roofline, work_of
 
 _executable = later("tensorlang.device.executable:DeviceExecutable")
 _is_on_device = later("codegen.cuda.arrays:is_on_device")
+_current_stream = later("codegen.cuda.arrays:current_stream")
+_shared_weights = later("tensorlang.device.executable:SharedWeights")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +112,9 @@ def coded(model: DeviceModel, tools: DeviceTools, progress: Progress = quiet) ->
 class OnDevice:
     """Launches that run on the first device of this machine, which is looked for at the first run."""
 
-    def __init__(self, built: Built, tools: DeviceTools) -> None:
-        self.built, self.tools = built, tools
+    def __init__(self, built: Built, tools: DeviceTools, weights: Any = None) -> None:
+        """`weights` (`tensorlang.device.executable.SharedWeights`) are those that other shapes of the same model have, too."""
+        self.built, self.tools, self._weights = built, tools, weights
         self.inputs, self.outputs = built.model.inputs, built.model.outputs
         self._lock = threading.Lock()
         self._loaded: Any = None
@@ -120,15 +123,24 @@ class OnDevice:
     def quick(self) -> Callable[[Mapping[str, object]], Any]:
         return lambda feeds: NotImplemented
 
-    def run(self, feeds: Mapping[str, object]) -> dict[str, Any]:
+    def run(self, feeds: Mapping[str, object], stream: object = None) -> dict[str, Any]:
         """Return the outputs by name: in NumPy's arrays, or on the device when any input lies there."""
-        return dict(zip((value.name for value in self.outputs), self.results(self._arrays(feeds)), strict=True))
+        return dict(zip((value.name for value in self.outputs), self.results(self._arrays(feeds), stream), strict=True))
 
-    def results(self, arrays: list[object]) -> tuple[Any, ...]:
-        """Return the outputs for inputs in order."""
+    def results(self, arrays: list[object], stream: object = None) -> tuple[Any, ...]:
+        """Return the outputs for inputs in order, computed on `stream`; without one on that on which the library of the first input on the
+        device works now."""
         with self._lock, answered():
-            found = self.loaded(arrays)
-            return tuple(found) if any(map(on_device, arrays)) else tuple(array.numpy() for array in found)
+            there = [value for value in arrays if on_device(value)]
+            chosen = stream if stream is not None else _current_stream(there[0]) if there else None
+            found = self.loaded(arrays, chosen)
+            return tuple(found) if there else tuple(array.numpy() for array in found)
+
+    def seconds(self, feeds: Mapping[str, object], repeats: int) -> float:
+        """Return the seconds of a run on the device, the mean of `repeats`; copies from and to the host are left out."""
+        with self._lock, answered():
+            taken: float = self.loaded.seconds(self._arrays(feeds), repeats)
+        return taken
 
     def prepared(self, feeds: Mapping[str, object], results: Mapping[str, object] | None) -> Callable[[], dict[str, Any]]:
         if results is not None:
@@ -158,7 +170,7 @@ class OnDevice:
         device = self.tools.opened()
         if self._loaded is None:
             try:
-                self._loaded = _executable(self.built.model, self.built.code, device)
+                self._loaded = _executable(self.built.model, self.built.code, device, self._weights)
             except Unavailable as problem:
                 raise RunError(Diagnostic("R0321", problem.what, help=problem.remedy)) from None
         return self._loaded
@@ -209,6 +221,8 @@ def answered() -> Iterator[None]:
 class DeviceCompiledModel(CompiledModel):
     """A model compiled for a device. `run` may be called from several threads; runs of one model follow one another."""
 
+    kept = 8
+
     def __init__(
         self,
         load: Callable[[Shapes | None], Graph],
@@ -223,6 +237,7 @@ class DeviceCompiledModel(CompiledModel):
 
         Raises CompileError for what is not supported, C0111 and C0112."""
         self._load, self._tools, self._progress = load, tools, progress
+        self._weights: Any = None
         self._start(shapes, made)
 
     @property
@@ -231,6 +246,25 @@ class DeviceCompiledModel(CompiledModel):
         found = self._known()
         assert isinstance(found, OnDevice)
         return found.built
+
+    def run(self, feeds: Mapping[str, object], *, stream: object = None) -> dict[str, Any]:
+        """Return the outputs by name. `feeds` has an array for every input: of NumPy, then the outputs are NumPy's; or on the device, then
+        nothing is copied, and the outputs are on the device. What the run does happens on `stream`, the handle of one of CUDA's streams
+        or an object with `__cuda_stream__`; without it, on the stream on which the library of the first input on the device works now
+        (torch's and CuPy's current stream), or on one of the model's own.
+
+        Raises RunError: R0301 to R0305 for arrays that do not fit, R0306 when an index or a size in the data is out of range, R0321 and
+        R0322 for the device."""
+        made = self._made_for(feeds)
+        assert isinstance(made, OnDevice)
+        return made.run(feeds, stream)
+
+    def seconds(self, feeds: Mapping[str, object], repeats: int = 10) -> float:
+        """Return the seconds of a run on the device, the mean of `repeats` launches of its graph between two events; copies from and to the
+        host are left out. Raises RunError as `run` does."""
+        made = self._made_for(feeds)
+        assert isinstance(made, OnDevice)
+        return made.seconds(feeds, repeats)
 
     def _shape(self, value: object, name: str) -> tuple[int, ...]:
         if not on_device(value):
@@ -242,4 +276,10 @@ class DeviceCompiledModel(CompiledModel):
         rules = rules_of(tuple(self._tools.roles()))
         tools = self._tools
         model = device_model(self._load(shapes), tools.store, self._progress, replace(rules, target=TARGET), tools.precision)
-        return OnDevice(coded(model, self._tools, self._progress), self._tools)
+        return OnDevice(coded(model, self._tools, self._progress), self._tools, self._shared())
+
+    def _shared(self) -> Any:
+        """Return the weights that all shapes share once there is a device, or None where there is one shape."""
+        if self._weights is None and self._is_open:
+            self._weights = _shared_weights()
+        return self._weights

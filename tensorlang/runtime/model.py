@@ -7,7 +7,8 @@ disk, kernel by kernel and as a whole, so that another process finds it.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pickle import PicklingError
 from typing import Any, Protocol
@@ -112,6 +113,9 @@ class KernelTime:
 class CompiledModel:
     """A model ready to run. `run` may be called from several threads; runs of one model follow one another."""
 
+    kept = 64
+    """For how many combinations of shapes at most code stays in memory; that of others is read again when they come back."""
+
     def __init__(
         self,
         load: Callable[[Shapes | None], Graph],
@@ -132,7 +136,8 @@ class CompiledModel:
     def _start(self, shapes: Shapes | None, made: Callable[[], CompiledModel] | None) -> None:
         """Compile for `shapes`, or for the model's own; where these are open, wait for the first run."""
         self._again = made
-        self._made: dict[tuple[tuple[str, tuple[int, ...]], ...], Runs] = {}
+        self._made: OrderedDict[tuple[tuple[str, tuple[int, ...]], ...], Runs] = OrderedDict()
+        self._is_open = False
         self._lock = threading.Lock()
         self._static: Runs | None = None
         self._quick: Callable[[Mapping[str, object]], Any] = lambda feeds: NotImplemented
@@ -141,7 +146,7 @@ class CompiledModel:
         except CompileError as problem:
             if shapes is not None or not _only_shapes_are_open(problem):
                 raise
-            self._open = problem
+            self._open, self._is_open = problem, True
 
     def __reduce__(self) -> tuple[Callable[[], CompiledModel], tuple[()]]:
         """Pickled is what the model was made of; what was compiled stays in the cache."""
@@ -167,9 +172,12 @@ class CompiledModel:
         return found if type(found) is dict else self._run(feeds)
 
     def _run(self, feeds: Mapping[str, object]) -> dict[str, Array]:
-        made = self._static if self._static is not None else self._for(feeds)
+        made = self._made_for(feeds)
         self._quick = made.quick
         return made.run(feeds)
+
+    def _made_for(self, feeds: Mapping[str, object]) -> Runs:
+        return self._static if self._static is not None else self._for(feeds)
 
     def prepared(self, feeds: Mapping[str, object], results: Mapping[str, object] | None = None) -> Callable[[], dict[str, Array]]:
         """Return `run` on these arrays for good: a function that computes what they hold when it is called, writes into the arrays of
@@ -182,12 +190,17 @@ class CompiledModel:
         """Return the kernels in the order they run: what each computes, how fast that could be on this machine, where its schedule is
         from; with `feeds` also the times they take."""
         found = self._known() if feeds is None or self._static is not None else self._for(feeds)
-        return found.explain(feeds)
+        return "\n".join((found.explain(feeds), *self._shapes()))
+
+    def _shapes(self) -> Iterator[str]:
+        """Yield what there is to say of the shapes that an open model has met."""
+        if self._is_open:
+            yield f"shapes: of at most {self.kept} combinations code stays in memory, of these now, the last one used last"
+            yield from ("        " + ", ".join(f"{name} {list(shape)}" for name, shape in key) for key in self._made)
 
     def profile(self, feeds: Mapping[str, object]) -> tuple[KernelTime, ...]:
         """Return each kernel's time in a run, in the order they run. Raises RunError as `run` does."""
-        found = self._static if self._static is not None else self._for(feeds)
-        return found.profile(feeds)
+        return self._made_for(feeds).profile(feeds)
 
     def roofline(self, feeds: Mapping[str, object] | None = None) -> Roofline:
         """Return what the kernels have to do for inputs of such shapes, and how fast this machine could do it."""
@@ -208,6 +221,9 @@ class CompiledModel:
         with self._lock:
             if key not in self._made:
                 self._made[key] = self._specialise(shapes)
+            self._made.move_to_end(key)
+            while len(self._made) > self.kept:
+                self._made.popitem(last=False)
             return self._made[key]
 
     def _shape(self, value: object, name: str) -> tuple[int, ...]:

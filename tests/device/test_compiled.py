@@ -8,6 +8,7 @@ import pickle
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock, patch
 
@@ -27,6 +28,7 @@ from codegen.gpu.program import Program
 from codegen.loops.evaluate import evaluate
 from stdlib.onnx import Importer
 from tensorlang.device.build import DeviceModel
+from tensorlang.runtime.device import DeviceCompiledModel
 
 OPERATORS = """
 op softmax(x: f32[M, N]) -> (y: f32[M, N]) {
@@ -162,6 +164,42 @@ def test_a_model_of_open_shapes_is_compiled_for_each_that_it_meets(tmp_path: Pat
         fake.kernels = emulated(known.built.model)
         np.testing.assert_allclose(model.run({"x": X[:rows]})["y"].sum(axis=1), np.ones(rows), rtol=1e-5)
     assert model.outputs[0].shape == (5, 7)
+    assert model.explain().splitlines()[-2:] == ["        x [3, 12]", "        x [5, 12]"]
+
+
+def test_shapes_share_weights_and_the_last_ones_used_are_kept(tmp_path: Path, fake: FakeCuda) -> None:
+    path = network(tmp_path / "net.onnx", "rows")
+    model = compiled(path)
+    assert isinstance(model, DeviceCompiledModel)
+    model.kept = 2
+    for rows in (2, 3, 4, 3, 5):
+        known = tl.compile(path, target="cuda:sm_90a", shapes={"x": (rows, 12)}, importers=[Importer()])
+        fake.kernels = emulated(known.built.model)
+        fake.calls.clear()
+        model.run({"x": X[:rows]})
+        weights = [call for call in fake.calls if call in ("upload 960", "upload 560")]
+        assert len(weights) == (2 if rows == 2 else 0)
+    assert model.explain().splitlines()[-2:] == ["        x [3, 12]", "        x [5, 12]"]
+
+
+def test_a_run_happens_on_the_current_stream_of_the_library_that_gives_its_input(
+    tmp_path: Path, fake: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = compiled(network(tmp_path / "net.onnx"))
+    assert isinstance(model, DeviceCompiledModel)
+    fake.kernels = emulated(model.built.model)
+    block = _aligned(X)
+    interface = {"version": 3, "shape": (5, 12), "typestr": "<f4", "data": (block.ctypes.data, False)}
+    theirs = type("Tensor", (), {"__cuda_array_interface__": interface, "__module__": "torch", "device": "cuda:0"})()
+    current = Mock(return_value=SimpleNamespace(cuda_stream=55))
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=SimpleNamespace(current_stream=current)))
+    first = model.run({"x": theirs})["y"]
+    assert first.device.stream.handle == 55 and current.call_args.args == ("cuda:0",)
+    assert model.run({"x": theirs}, stream=66)["y"].device.stream.handle == 66
+    assert model.run({"x": type("Theirs", (), {"__cuda_array_interface__": interface})()})["y"].device.stream.handle == 7
+    assert type(model.run({"x": X}, stream=66)["y"]) is np.ndarray
+    np.testing.assert_allclose(first.numpy(), model.run({"x": X})["y"])
+    assert model.seconds({"x": X}) > 0
 
 
 def test_operators_run_under_the_schedules_that_the_file_states_for_the_device(fake: FakeCuda) -> None:

@@ -20,10 +20,14 @@ import tensorlang as tl
 from codegen.cuda.arch import named
 from codegen.cuda.arrays import ArrayError
 from codegen.cuda.device import Device
+from codegen.dtypes import f32
+from polyhedral.expr import Name
 from stdlib.onnx import Importer
 from tensorlang.device.build import device_model
-from tensorlang.device.executable import DeviceExecutable
+from tensorlang.device.executable import DeviceExecutable, SharedWeights
 from tensorlang.device.machine import machine_code
+from tensorlang.graph.nodes import Value
+from tensorlang.schedule.layout import Layout
 
 WEIGHT = np.arange(8, dtype=np.float32)
 
@@ -121,3 +125,37 @@ def test_a_kernel_that_refuses_its_data_names_the_requirement(fake: FakeCuda) ->
     with pytest.raises(tl.RunError, match=r"R0306(?s:.*)`ids` is declared in -8\.\.8, and an element lies outside"):
         made([np.arange(8) + 1])
     made([np.arange(8)])
+
+
+def test_a_run_happens_on_the_stream_that_is_given_after_the_run_before(executable: DeviceExecutable, fake: FakeCuda) -> None:
+    x = np.ones(8, np.float32)
+    calls = []
+    for stream in (None, 9, 9, 8, None):
+        fake.calls.clear()
+        (found,) = executable([x], stream)
+        assert found.device.stream.handle == (stream or 7)
+        calls.append([call for call in fake.calls if "wait" in call or call == "event"])
+    on_nine, on_eight, back = ["stream 9 waits for 7", "event"], ["stream 8 waits for an event", "event"], ["stream 7 waits for an event"]
+    assert calls == [[], on_nine, ["event"], on_eight, back]
+
+
+def test_the_time_of_a_run_is_that_of_its_graph_between_two_events(executable: DeviceExecutable, fake: FakeCuda) -> None:
+    x = np.ones(8, np.float32)
+    executable([x])
+    fake.calls.clear()
+    assert executable.seconds([x], 3) > 0
+    (first,) = [k for k, call in enumerate(fake.calls) if call == "begin graph"][-1:]
+    assert fake.calls[first:][-5:] == ["event", *["launch graph"] * 3, "event"]
+
+
+def test_constants_are_on_the_device_once_for_all_that_share_them(fake: FakeCuda) -> None:
+    shared, device = SharedWeights(), Device()
+    value = Value("w", f32, (8,))
+    first = shared.memory(device, value, WEIGHT)
+    assert shared.memory(device, value, WEIGHT.copy()) is first
+    assert shared.memory(device, value, WEIGHT + 1) is not first
+    turned = Value("w", f32, (2, 4), Layout(("a", "b"), (Name("b"), Name("a")), (4, 2)))
+    other = shared.memory(device, turned, WEIGHT.reshape(2, 4))
+    np.testing.assert_array_equal(floats(other.address), WEIGHT.reshape(2, 4).T.ravel())
+    alone = SharedWeights(sharing=False)
+    assert alone.memory(device, value, WEIGHT) is not alone.memory(device, value, WEIGHT)

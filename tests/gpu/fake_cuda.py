@@ -138,7 +138,7 @@ class _Stream:
         self.fake.note("wait")
 
     def wait(self, other: Any) -> None:
-        self.fake.note(f"stream {self.handle} waits for {other.handle}")
+        self.fake.note(f"stream {self.handle} waits for {'an event' if isinstance(other, _Event) else other.handle}")
 
     def record(self, options: Any = None) -> Any:
         assert options is None or options.timing_enabled

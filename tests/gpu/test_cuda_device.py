@@ -118,6 +118,19 @@ def test_a_device_works_on_the_stream_of_another_library(fake: FakeCuda) -> None
     assert fake.calls[-1] == "stream of torch's"
 
 
+def test_one_device_works_on_several_streams(fake: FakeCuda) -> None:
+    device = started(fake)
+    theirs = device.on(123)
+    assert (theirs.stream.handle, device.stream.handle, theirs.is_own, device.is_own) == (123, 7, False, True)
+    assert [device.on(n).stream.handle for n in (0, 1, 2)] == ["legacy", "legacy", "per thread"]
+    assert device.on(device.stream).is_own
+    graph = device.captured([])
+    fake.calls.clear()
+    theirs.follow(device.stream)
+    graph.launch(theirs)
+    assert fake.calls == ["stream 123 waits for 7", "launch graph"]
+
+
 def test_nothing_is_copied_for_empty_arrays(fake: FakeCuda) -> None:
     device = started(fake)
     device.upload(0, np.empty((0, 3), np.float32))

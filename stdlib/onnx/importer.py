@@ -24,7 +24,7 @@ from stdlib.onnx.site import Builder, Result, Site
 from stdlib.onnx.table import rule_for
 from tensorlang.diagnostics import CompileError, Diagnostic, error
 from tensorlang.graph.edit import reads, writes
-from tensorlang.graph.nodes import Graph, Join, Kernel, Value, View
+from tensorlang.graph.nodes import Graph, Join, Kernel, Part, Value, View
 from tensorlang.graph.nodes import Node as GraphNode
 
 P = ParamSpec("P")
@@ -255,7 +255,7 @@ class _Import:
 
 def _renamed(node: GraphNode, names: Mapping[str, str]) -> GraphNode:
     match node:
-        case Join():
+        case Join() | Part():
             return node  # importers make none
         case Kernel():
             return replace(

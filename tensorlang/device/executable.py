@@ -150,8 +150,8 @@ class DeviceExecutable:
 
     def _address(self, value: str, inputs: Addresses) -> int:
         match self.model.plan.places[value]:
-            case Input(position):
-                return inputs[position]
+            case Input(position, offset):
+                return inputs[position] + offset
             case Output(position, offset):
                 return self._outputs[position].address + offset
             case Constant(name):

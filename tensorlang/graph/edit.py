@@ -15,7 +15,7 @@ from typing import Any, assert_never
 import numpy as np
 
 from tensorlang.diagnostics import InternalError
-from tensorlang.graph.nodes import Graph, Join, Kernel, Node, Value, View
+from tensorlang.graph.nodes import Graph, Join, Kernel, Node, Part, Value, View
 
 
 def reads(node: Node) -> tuple[str, ...]:
@@ -23,7 +23,7 @@ def reads(node: Node) -> tuple[str, ...]:
     match node:
         case Kernel():
             return node.inputs
-        case View():
+        case View() | Part():
             return (node.input,)
         case Join():
             return node.inputs
@@ -36,7 +36,7 @@ def writes(node: Node) -> tuple[str, ...]:
     match node:
         case Kernel():
             return node.outputs
-        case View() | Join():
+        case View() | Join() | Part():
             return (node.output,)
         case _:
             assert_never(node)
@@ -47,7 +47,7 @@ def with_reads(node: Node, names: Mapping[str, str]) -> Node:
     match node:
         case Kernel() | Join():
             return replace(node, inputs=tuple(names.get(v, v) for v in node.inputs))
-        case View():
+        case View() | Part():
             return replace(node, input=names.get(node.input, node.input))
         case _:
             assert_never(node)

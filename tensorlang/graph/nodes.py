@@ -3,6 +3,7 @@
     graph  ::= inputs, outputs, constants, nodes in topological order
     node   ::= Kernel (a program bound to values) | View (the same elements in row-major order under another shape; no data moves)
              | Join (values whose memory, one after another, is the memory of one value; no data moves)
+             | Part (a stretch of the memory of another value; no data moves)
 
 All shapes are static: a model with symbolic dimensions is specialised for the shapes it is run with before it becomes a graph. A value is
 defined once: as an input, as a constant, or by one node. `layout` of a value says how its memory is arranged (None: row-major); it is
@@ -68,7 +69,18 @@ class Join:
     members: tuple[str, ...] = ()
 
 
-Node: TypeAlias = Kernel | View | Join
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The memory of `output` begins `start` bytes after that of `input`, both in their layouts: one sample of a batch."""
+
+    name: str
+    input: str
+    output: str
+    start: int
+    members: tuple[str, ...] = ()
+
+
+Node: TypeAlias = Kernel | View | Join | Part
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -14,7 +14,7 @@ from polyhedral.expr import Expr as Affine
 from tensorlang.check.instantiate import ArgType, instantiate
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import CompileError, Source, error
-from tensorlang.graph.nodes import Attr, Graph, Join, Kernel, Node, Value, View
+from tensorlang.graph.nodes import Attr, Graph, Join, Kernel, Node, Part, Value, View
 from tensorlang.graph.passes.cse import digest
 from tensorlang.graph.printer import DIGITS
 from tensorlang.schedule.layout import Layout
@@ -29,6 +29,7 @@ _NAME = r'("(?:[^"\\]|\\.)*")'
 _VALUE = re.compile(rf"(value|constant) {_NAME}: (\w+)(\[[^\]]*\])(?: layout \[(.*?)\] -> \[(.*?)\] in (\[[^\]]*\]))?(?: sha256 (\w+))?")
 _KERNEL = re.compile(rf"kernel {_NAME} \((.*?)\) -> \((.*?)\) = (\w+)(?: operator {_NAME})?(?: attrs (\{{.*?\}}))?(?: members (\[.*\]))?")
 _JOIN = re.compile(rf"join {_NAME} \((.*?)\) -> {_NAME}(?: members (\[.*\]))?")
+_PART = re.compile(rf"part {_NAME} {_NAME} at (\d+) -> {_NAME}(?: members (\[.*\]))?")
 _VIEW = re.compile(rf"view {_NAME} {_NAME} -> {_NAME}(?: members (\[.*\]))?")
 
 
@@ -53,6 +54,8 @@ def parse(text: str, constants: Mapping[str, Array]) -> Graph:
             nodes.append(_kernel(line, programs))
         elif kind == "join":
             nodes.append(_join(line))
+        elif kind == "part":
+            nodes.append(_part(line))
         else:
             nodes.append(_view(line))
     name, inputs, outputs = (_names(line.partition(" ")[2]) for line in _three(lines))
@@ -163,6 +166,13 @@ def _join(line: str) -> Join:
     if found is None:
         raise _broken(line)
     return Join(json.loads(found[1]), _names(found[2]), json.loads(found[3]), tuple(json.loads(found[4] or "[]")))
+
+
+def _part(line: str) -> Part:
+    found = _PART.fullmatch(line)
+    if found is None:
+        raise _broken(line)
+    return Part(json.loads(found[1]), json.loads(found[2]), json.loads(found[4]), int(found[3]), tuple(json.loads(found[5] or "[]")))
 
 
 def _names(text: str) -> tuple[str, ...]:

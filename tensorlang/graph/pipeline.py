@@ -13,6 +13,7 @@
     sampled     what a contraction reads of an input at a stride lies together
     narrowed    where less precision is asked for, what is multiplied is kept in bf16 or f16
     layout      values that kernels want in blocks are kept in blocks
+    samples     a batch goes through chains of large kernels one sample after the other
     joins       what is concatenated is written in its place at once
     alike       kernels that differ in numbers alone become one
     outputs     every output gets memory of its own
@@ -44,6 +45,7 @@ from tensorlang.graph.passes.own import own
 from tensorlang.graph.passes.precision import narrowed
 from tensorlang.graph.passes.requantise import requantise
 from tensorlang.graph.passes.sampled import sampled
+from tensorlang.graph.passes.samples import samples
 from tensorlang.graph.passes.scales import scales
 from tensorlang.graph.passes.signs import signs
 from tensorlang.graph.passes.split import split
@@ -86,10 +88,12 @@ def optimise(
     parts: int = 0,
     least: int = 1,
     chains: bool = True,
+    near_bytes: int = 0,
 ) -> Graph:
     """Return a graph that computes the same with fewer, larger kernels, ready to be planned. `tiles` chooses convolutions to rewrite;
     `multiplied` (bf16 or f16) is what contractions multiply in, where less than f32 is asked for; `parts` (3 or 6) makes them of so many
-    products of bf16 for one of f32, those of `least` rows and columns; without `chains` every product stays a kernel of its own."""
+    products of bf16 for one of f32, those of `least` rows and columns; without `chains` every product stays a kernel of its own;
+    `near_bytes`: of the cache next to a processor, which samples of a batch shall stay in (0: batches stay together)."""
 
     def step(transform: Pass, before: Graph) -> Graph:
         name = transform.__name__
@@ -116,6 +120,8 @@ def optimise(
         dump("narrowed", graph)
     graph = verify(layout(graph, wishes), "layout")
     dump("layout", graph)
+    graph = verify(samples(graph, near_bytes), "samples")
+    dump("samples", graph)
     return step(dce, step(outputs, step(alike, step(joins, graph))))
 
 

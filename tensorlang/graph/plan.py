@@ -1,7 +1,7 @@
 """The memory plan: where every value of a graph lives while it runs.
 
-    storage   a value's own memory, or that of the value it is a view of, or its part of that of the value it is joined to
-    place     Input k | Output k + offset | Constant name | Arena offset
+    storage   a value's own memory, or that of the value it is a view or a part of, or its part of that of the value it is joined to
+    place     Input k + offset | Output k + offset | Constant name | Arena offset
     lifetime  [first, last]: from the node that defines a storage to the last node that reads it, views included, by position
 
 All that is neither given nor returned lives in one arena, whose size is known before the first run. Storages whose lifetimes meet never
@@ -25,7 +25,7 @@ from typing import TypeAlias, assert_never
 
 from tensorlang.diagnostics import InternalError
 from tensorlang.graph.edit import reads, size_bytes, writes
-from tensorlang.graph.nodes import Graph, Join, Kernel, View
+from tensorlang.graph.nodes import Graph, Join, Kernel, Part, View
 
 ALIGNMENT = 64
 
@@ -33,6 +33,7 @@ ALIGNMENT = 64
 @dataclass(frozen=True, slots=True)
 class Input:
     position: int
+    offset: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +108,8 @@ def storages(graph: Graph) -> dict[str, str]:
 
 
 def homes_of(graph: Graph) -> dict[str, Home]:
-    """Return for each value whose memory it lies in, and where: a view begins where its input does, what is joined to another value lies in
-    that one."""
+    """Return for each value whose memory it lies in, and where: a view begins where its input does, a part somewhere in it; what is joined
+    to another value lies in that one."""
     owner: dict[str, Home] = {}
     for node in graph.nodes:
         match node:
@@ -122,6 +123,8 @@ def homes_of(graph: Graph) -> dict[str, Home]:
                         raise InternalError("plan", f"`{name}` has its place already and cannot be joined to `{node.output}`")
                     owner[start.root] = Home(node.output, offset)
                     offset += size_bytes(graph.values[name])
+            case Part():
+                owner[node.output] = Home(node.input, node.start)
             case Kernel():
                 pass
             case _:
@@ -143,7 +146,9 @@ def _within(place: Place, home: Home) -> Place:
             return Arena(offset + home.offset)
         case Output(position):
             return Output(position, home.offset)
-        case Input() | Constant():
+        case Input(position):
+            return Input(position, home.offset)
+        case Constant():
             return place
         case _:
             assert_never(place)

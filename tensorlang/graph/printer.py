@@ -8,6 +8,7 @@
     kernel "n1" ("x", "w") -> ("t") = p0 operator "MatMul" attrs {"axis": 1} members ["n1", "n2"]
     view "n2" "t" -> "y"
     join "n3" ("a", "b") -> "c"
+    part "n4" "c" at 64 -> "d"
 
     program p0
     op matmul(a: f32[2, 3], b: f32[3, 4]) -> (y: f32[2, 4]) {
@@ -22,7 +23,7 @@ import json
 from collections.abc import Iterator
 from typing import assert_never
 
-from tensorlang.graph.nodes import Graph, Join, Kernel, Node, Value, View
+from tensorlang.graph.nodes import Graph, Join, Kernel, Node, Part, Value, View
 from tensorlang.graph.passes.cse import digest
 from tensorlang.graph.programs import program_key
 from tensorlang.schedule.layout import Layout
@@ -67,6 +68,9 @@ def _node(node: Node, programs: dict[str, tuple[str, str]]) -> str:
         case Join():
             members = f" members {json.dumps(list(node.members))}" if node.members else ""
             return f"join {_text(node.name)} ({_texts(node.inputs)}) -> {_text(node.output)}{members}"
+        case Part():
+            members = f" members {json.dumps(list(node.members))}" if node.members else ""
+            return f"part {_text(node.name)} {_text(node.input)} at {node.start} -> {_text(node.output)}{members}"
         case _:
             assert_never(node)
 

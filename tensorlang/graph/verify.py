@@ -4,6 +4,7 @@ names       nodes have distinct names; a value is defined once, by the inputs, t
 constants   arrays have the dtype and the shape their value declares
 kernels     inputs match the parameters and outputs the results of the program, in number, dtype and shape
 views       both sides hold the same number of elements of one dtype, in row-major order
+joins       their parts are of one dtype and together as large as the whole; a part lies within its whole
 borders     inputs and outputs of the graph have no layout
 """
 
@@ -17,7 +18,7 @@ from typing import assert_never
 
 from tensorlang.diagnostics import InternalError
 from tensorlang.graph.edit import reads, size_bytes, writes
-from tensorlang.graph.nodes import Graph, Join, Kernel, Node, Value, View
+from tensorlang.graph.nodes import Graph, Join, Kernel, Node, Part, Value, View
 from tensorlang.tensor import affine, walk
 from tensorlang.tensor.nodes import Program, Tensor
 
@@ -103,6 +104,10 @@ def _node(graph: Graph, node: Node) -> Iterator[str]:
             parts, whole = [graph.values[name] for name in node.inputs], graph.values[node.output]
             if any(part.dtype != whole.dtype for part in parts) or sum(map(size_bytes, parts)) != size_bytes(whole):
                 yield f"join `{node.name}` makes {_type(whole)} of {', '.join(map(_type, parts))}"
+        case Part():
+            part, whole = graph.values[node.output], graph.values[node.input]
+            if part.dtype != whole.dtype or not 0 <= node.start <= size_bytes(whole) - size_bytes(part):
+                yield f"part `{node.name}` is {_type(part)} from byte {node.start} of {_type(whole)}"
         case _:
             assert_never(node)
 

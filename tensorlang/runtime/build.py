@@ -16,7 +16,7 @@ from codegen.llvm.program import KernelCall, Slot
 from codegen.llvm.program import Program as Entry
 from tensorlang.artifact import Artifact
 from tensorlang.diagnostics import InternalError
-from tensorlang.driver import Rules
+from tensorlang.driver import Rules, machine_of
 from tensorlang.graph.nodes import Graph, Kernel
 from tensorlang.graph.passes.layout import layouts_of
 from tensorlang.graph.pipeline import optimise
@@ -61,7 +61,15 @@ def built(loaded: Graph, toolchain: Toolchain, progress: Progress, key: str | No
 def optimised(loaded: Graph, toolchain: Toolchain) -> Graph:
     """Return an imported graph as the toolchain would compile it."""
     wanted = toolchain.precision
-    return optimise(loaded, toolchain.wishes, tiles=toolchain.tiles, multiplied=wanted.multiplied, parts=wanted.parts, least=wanted.least)
+    return optimise(
+        loaded,
+        toolchain.wishes,
+        tiles=toolchain.tiles,
+        multiplied=wanted.multiplied,
+        parts=wanted.parts,
+        least=wanted.least,
+        near_bytes=machine_of(toolchain.target, toolchain.threads).l2_bytes,
+    )
 
 
 def build(
@@ -139,8 +147,8 @@ class _Slots:
         match place:
             case Output(position, offset):
                 return Slot(position, offset)
-            case Input(position):
-                return Slot(outputs + position)
+            case Input(position, offset):
+                return Slot(outputs + position, offset)
             case Constant(name):
                 return Slot(outputs + inputs, self.constants[name])
             case Arena(offset):

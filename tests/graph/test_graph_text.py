@@ -12,7 +12,7 @@ from test_fuse import grouped_conv
 
 from polyhedral.expr import Add, Floor, Int, Mod, Name
 from tensorlang.diagnostics import CompileError
-from tensorlang.graph.nodes import Graph, Join, Kernel, Value, View
+from tensorlang.graph.nodes import Graph, Join, Kernel, Part, Value, View
 from tensorlang.graph.parser import parse
 from tensorlang.graph.passes.fuse import fuse
 from tensorlang.graph.printer import show
@@ -38,6 +38,7 @@ def example() -> Graph:
         kernel(unary("relu", 2, 5), "p", "z"),
         kernel(unary("relu", 2, 5), "t", "q"),
         Join("j", ("p", "q"), "s", ("side by side",)),
+        Part("half", "s", "h", 40, ("sample",)),
     ]
     g = graph(
         {"x": (2, 3), "w": (3, 5), "b": (5,)}, [n for n in nodes if isinstance(n, Kernel)], ["z", "y", "q"], {"b": np.ones(5, np.float32)}
@@ -45,6 +46,7 @@ def example() -> Graph:
     values = g.values | {
         "y": Value("y", g.values["p"].dtype, (10,)),
         "s": Value("s", g.values["p"].dtype, (4, 5)),
+        "h": Value("h", g.values["p"].dtype, (2, 5)),
         "u": Value("u", g.values["u"].dtype, (2, 5), layout),
     }
     return Graph("net", ("x", "w"), ("z", "y", "q"), values, g.constants, tuple(nodes))

@@ -16,7 +16,7 @@ from typing import Any, assert_never
 import numpy as np
 
 from tensorlang.graph.edit import rebuilt, with_reads, writes
-from tensorlang.graph.nodes import Graph, Join, Kernel, Node, View
+from tensorlang.graph.nodes import Graph, Join, Kernel, Node, Part, View
 from tensorlang.graph.programs import program_key
 
 Array = np.ndarray[Any, Any]
@@ -75,5 +75,7 @@ def _key(graph: Graph, node: Node, keys: dict[int, str]) -> object:
             return ("view", node.input, replace(graph.values[node.output], name=""))
         case Join():
             return ("join", node.inputs, replace(graph.values[node.output], name=""))
+        case Part():
+            return ("part", node.input, node.start, replace(graph.values[node.output], name=""))
         case _:
             assert_never(node)

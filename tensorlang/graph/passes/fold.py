@@ -16,7 +16,7 @@ import numpy as np
 
 from polyhedral.expr import Int
 from tensorlang.graph.edit import rebuilt
-from tensorlang.graph.nodes import Graph, Join, Kernel, Node, View
+from tensorlang.graph.nodes import Graph, Join, Kernel, Node, Part, View
 from tensorlang.graph.programs import permutation
 from tensorlang.tensor import affine, walk
 from tensorlang.tensor.interp import interpret
@@ -52,8 +52,8 @@ def _evaluated(graph: Graph, node: Node, constants: dict[str, Array]) -> dict[st
             if not all(name in constants for name in node.inputs) or not _pays(graph, node):
                 return None
             return _run(node, [constants[name] for name in node.inputs])
-        case Join():
-            return None  # its inputs are never constants
+        case Join() | Part():
+            return None  # what they are made of is never constant
         case _:
             assert_never(node)
 

@@ -17,7 +17,7 @@ from typing import assert_never
 
 from codegen.dtypes import DType
 from tensorlang.graph.edit import members, producers, rebuilt, writes
-from tensorlang.graph.nodes import Graph, Join, Kernel, Node, View
+from tensorlang.graph.nodes import Graph, Join, Kernel, Node, Part, View
 from tensorlang.graph.programs import (
     axes_of,
     here,
@@ -48,7 +48,7 @@ def identities(graph: Graph) -> Graph:
             case Kernel():
                 node = _through_kernel(graph, node, made, replaced)
                 node = _as_view(node)
-            case Join():
+            case Join() | Part():
                 pass
             case _:
                 assert_never(node)

@@ -23,7 +23,7 @@ from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name
 from polyhedral.sets import bounds
 from tensorlang.graph.edit import fresh, members, rebuilt, size_bytes
-from tensorlang.graph.nodes import Graph, Join, Kernel, Node, Value, View
+from tensorlang.graph.nodes import Graph, Join, Kernel, Node, Part, Value, View
 from tensorlang.graph.passes.layout import layouts_of
 from tensorlang.graph.plan import ALIGNMENT
 from tensorlang.graph.programs import copy_program
@@ -45,14 +45,14 @@ def joins(graph: Graph) -> Graph:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Stretch:
     """Parameter `param` fills the cells of the result from number `start` on."""
 
     param: str
     start: int
 
 
-def parts_of(program: Program, layouts: Mapping[str, Layout]) -> tuple[Part, ...] | None:
+def parts_of(program: Program, layouts: Mapping[str, Layout]) -> tuple[Stretch, ...] | None:
     """Return the parameters in the order in which their memory makes up that of the result, or None when it does not."""
     if len(program.definitions) != 1 or len(program.results) != 1 or not all(_is_dense(program, name, layouts) for name in _names(program)):
         return None
@@ -84,7 +84,7 @@ def _is_dense(program: Program, name: str, layouts: Mapping[str, Layout]) -> boo
     return count == cells > 0 and table[name].dtype == table[program.results[0]].dtype
 
 
-def _part(program: Program, definition: Definition, piece: Piece, layouts: Mapping[str, Layout]) -> Part | None:
+def _part(program: Program, definition: Definition, piece: Piece, layouts: Mapping[str, Layout]) -> Stretch | None:
     """Return how far the cells that a piece writes are from those that it reads, when that is the same for all."""
     value = piece.value
     if not isinstance(value, Read) or any(isinstance(slot, Dynamic) for slot in value.index):
@@ -98,7 +98,7 @@ def _part(program: Program, definition: Definition, piece: Piece, layouts: Mappi
     if start is None:
         low, high = bounds((), definition.axes, box, affine.sub(target, source))
         start = affine.constant(low) if low is not None and low == high else None
-    return None if start is None else Part(value.tensor, start)
+    return None if start is None else Stretch(value.tensor, start)
 
 
 def _cell(program: Program, name: str, layouts: Mapping[str, Layout]) -> Affine:
@@ -127,8 +127,9 @@ class _State:
         self.base: dict[str, str] = {}
         self.taken = {*graph.inputs, *graph.constants}
         for node in graph.nodes:
-            if isinstance(node, View):
+            if isinstance(node, View | Part):
                 self.base[node.output] = self._root(node.input)
+            self.taken |= {node.output} if isinstance(node, Part) else set(node.inputs) if isinstance(node, Join) else set()
         self.taken |= {self._root(name) for name in graph.outputs}
 
     def _root(self, name: str) -> str:

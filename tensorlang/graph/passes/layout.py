@@ -22,7 +22,7 @@ import numpy as np
 from polyhedral.expr import Expr, Floor, Int, Mod, Name
 from tensorlang.diagnostics import InternalError
 from tensorlang.graph.edit import fresh, reads, rebuilt
-from tensorlang.graph.nodes import Graph, Join, Kernel, Node, Value, View
+from tensorlang.graph.nodes import Graph, Join, Kernel, Node, Part, Value, View
 from tensorlang.graph.programs import copy_program, is_contraction, recurs, single_value
 from tensorlang.schedule.layout import Layout
 from tensorlang.tensor import affine, walk
@@ -42,8 +42,8 @@ def layout(graph: Graph, wishes: Wishes) -> Graph:
                 state.nodes.append(replace(node, input=state.arranged(node.input, None)))
             case Kernel():
                 _kernel(state, node)
-            case Join():
-                raise InternalError("layout", f"`{node.name}` joins values whose layouts are still to be chosen")
+            case Join() | Part():
+                raise InternalError("layout", f"`{node.name}` is about the memory of values whose layouts are still to be chosen")
     return rebuilt(graph, state.nodes, values=state.values.values(), constants=state.constants)
 
 

@@ -21,7 +21,7 @@ import numpy as np
 from codegen.dtypes import DType, bf16, f16, f32, largest
 from polyhedral.expr import Name
 from tensorlang.graph.edit import fresh, producers, rebuilt
-from tensorlang.graph.nodes import Graph, Join, Kernel, Node, Value, View
+from tensorlang.graph.nodes import Graph, Join, Kernel, Node, Part, Value, View
 from tensorlang.graph.programs import axes_of, expressions, here, single, tensor_of
 from tensorlang.tensor import affine, walk
 from tensorlang.tensor.nodes import Binary, Call, Cast, Const, Definition, Dynamic, Expr, Program, Read, Reduce, Select, Tensor
@@ -97,7 +97,7 @@ def _classes(graph: Graph) -> dict[str, frozenset[str]]:
     found = {name: frozenset((name,)) for name in graph.values}
     for node in graph.nodes:
         match node:
-            case View(input=source, output=result):
+            case View(input=source, output=result) | Part(input=source, output=result):
                 _unite(found, source, result)
             case Join(inputs=sources, output=result):
                 for source in sources:

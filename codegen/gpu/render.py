@@ -57,6 +57,10 @@ from codegen.loops.verify import Env, dtype_of
 from codegen.loops.walk import children, free_vars, loads, names, stores, substitute, walk
 
 _PRIVATE = ("registers", "stack")
+REGISTERS = 64 * 1024
+"""Of a multiprocessor."""
+KEPT = 128
+"""Registers of a thread."""
 ALIGN = 16
 """Bytes that the address of every buffer of the caller is a multiple of."""
 
@@ -156,12 +160,18 @@ def _kernel(found: Launches, block: BlockCode) -> Kernel:
     body = tuple(block.body)
     _block(kernel, body, scope)
     kernel.line("")
-    head = f"TL_KERNEL({kernel.geometry.threads}, 0) {block.name}({', '.join(params)}) {{"
+    head = f"TL_KERNEL({kernel.geometry.threads}, {_blocks(kernel.geometry.threads)}) {block.name}({', '.join(params)}) {{"
     shared = kernel.shared_bytes
     arena = [] if not shared else [f"    TL_SHARED(shared, {shared});" if shared <= STATIC_SHARED else "    TL_SHARED_DYNAMIC(shared);"]
     text = "\n".join([head, *arena, *(f"    {line}" for line in kernel.shared), *kernel.lines[:-1], "}", ""])
     dims = (kernel.geometry.threads, 1, 1)
     return Kernel(block.name, text, tuple(b.name for b in buffers), sizes, dims, shared, 0, checks)
+
+
+def _blocks(threads: int) -> int:
+    """Return how many blocks a multiprocessor is to have room for: so many that a thread has KEPT registers. Where it is told nothing, the
+    assembler aims for more blocks, at the price of registers that it keeps in memory."""
+    return max(1, REGISTERS // (KEPT * threads))
 
 
 def _count(buffer: Buffer) -> int:

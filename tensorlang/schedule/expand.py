@@ -169,7 +169,7 @@ def _directive(scope: Scope, d: sx.Directive) -> list[sx.Directive]:
             return _fuse(scope, d)
         case "bind":
             return _bind(scope, d)
-        case "split" | "skew" | "shift" | "peel" | "at" | "pack" | "fold" | "rfactor":
+        case "split" | "skew" | "shift" | "peel" | "at" | "pack" | "cache" | "fold" | "rfactor":
             return [x for v in _each(scope, d) for x in _one(scope, d, v)]
         case _:
             operands = tuple(v for o in d.operands for v in _values(scope, o))
@@ -189,7 +189,8 @@ def _each(scope: Scope, d: sx.Directive) -> list[Operand]:
 def _one(scope: Scope, d: sx.Directive, value: Operand) -> Iterator[sx.Directive]:
     """Yield the directive for one loop or tensor, with new names for the loops it makes."""
     results = []
-    phrases = _phrases(scope, d.phrases)
+    place = tuple(p for p in d.phrases if d.name == "cache" and p.preposition == "in")  # `registers` is a place here, not a fact
+    phrases = (*place, *_phrases(scope, [p for p in d.phrases if p not in place]))
     if d.name == "pack" and d.results:
         _note_copy(scope, _text(value), d.results)
         d = replace(d, results=())
@@ -201,9 +202,9 @@ def _one(scope: Scope, d: sx.Directive, value: Operand) -> Iterator[sx.Directive
         scope.axes[full] = scope.axes[loop]
     if d.name == "split" and len(d.results) == 2:
         _split(scope, _text(value), phrases)
-    if d.name == "pack":
+    if d.name in ("pack", "cache"):
         phrases = tuple(replace(p, operands=tuple(_arranged(scope, _text(value), o) for o in p.operands)) for p in phrases)
-        if not any(p.preposition == "at" for p in phrases):
+        if d.name == "pack" and not any(p.preposition == "at" for p in phrases):
             scope.copied.add(_text(value))
     yield replace(d, operands=(value,), phrases=phrases, results=tuple(results))
 

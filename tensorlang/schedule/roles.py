@@ -37,19 +37,24 @@ the register tile. `p.padded`: whether there are any p; `y.gathered`: whether wh
 
 On a device (`for cuda`) the roles are
 
+    contraction(y, a, b; batch.., i.., j.., k.., c..)   j ends in the axis along which y is contiguous, whatever the operands are; c is the
+                                                        longest reduction (among k where no c is named)
     pointwise(y, p..; i.., j.., k.., x..)       any tensor, several elements along j for each thread; p are read along x (transpositions)
     reduction(y; i.., r.., k..)                 a team of threads for each element of y, along r; k are its other binders
     row_reduction(y, t.., p..; i.., j.., r..)   several tensors computed together, a team of threads for each row i; j and r run along
                                                 it; p are read by more than one of them
 
 and guards may ask for `lanes` (elements that one thread loads and stores at once), `threads` (of a block), `team` (threads of a row),
-`rows` (teams of a block) and `tile` (the side of a transposed square).
+`rows` (teams of a block) and `tile` (the side of a transposed square). Of a contraction they may ask for `i.warps`, `i.lanes`, `i.times`
+and `i.each` (along the last of i: a block's tile is their product, a thread's `times` groups of `each` neighbours), the same of j, for
+`c.block` (how much of the sum to copy at a time), `buffers` (2 where that is not all of it, else 1), and `a.unit`, `b.unit`: whether the
+operand is contiguous along the last of i, or j.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TypeAlias
 
@@ -194,7 +199,9 @@ def asked(role: sx.Role) -> dict[str, tuple[int, ...] | None]:
     whether = ("unit", "pack", "stored", "padded", "gathered", "ahead", "across")
     counts = ("bytes", "reuse", "block", "group", "rows", "depth", "vectors", "tiles")
     of_tensors = [f"{t.removesuffix('..')}.{fact}" for t in role.groups[0] for fact in (*whether, *counts)]
-    of_loops = [f"{g.removesuffix('..')}.{fact}" for g in role.groups[1] for fact in ("extent", "tile", "block")]
+    of_loops = [
+        f"{g.removesuffix('..')}.{fact}" for g in role.groups[1] for fact in ("extent", "tile", "block", "warps", "lanes", "times", "each")
+    ]
     plain = ("lanes", "registers", "threads", "cache", "together", "partial", *FACTS)
     return {**dict.fromkeys((*plain, *of_tensors, *of_loops)), **{g.removesuffix(".."): () for g in role.groups[1]}}
 
@@ -526,7 +533,7 @@ ROLES: Mapping[str, Form] = {
 }
 
 
-FACTS = ("team", "rows", "tile")
+FACTS = ("team", "rows", "tile", "buffers")
 """What only schedules for a device ask for."""
 
 
@@ -568,7 +575,22 @@ def _teams(d: Deriver, cluster: Cluster) -> Shape | None:
     return Shape(((own,), members, found.reread), classes, found.lanes, own=facts)
 
 
+def _product(d: Deriver, cluster: Cluster) -> Shape | None:
+    found = device.product(d, cluster)
+    if found is None:
+        return None
+    own = cluster.head.tensors[0].name
+    (rows, a), (columns, b) = found.far, found.near
+    classes = tuple(_full(own, c) for c in (found.batch, rows, columns, found.others, (found.deep,), ()))
+    sides = {1: found.tiles.rows, 2: found.tiles.columns}
+    of_loops = {at: {"warps": s.warps, "lanes": s.lanes, "times": s.times, "each": s.each} for at, s in sides.items()}
+    facts: tuple[Mapping[str, int | bool], ...] = ({}, *({"unit": unit} for unit in found.units))
+    shape = Shape(((own,), (a.tensor,), (b.tensor,)), classes, 4, facts, of_loops={**of_loops, 4: {"block": found.tiles.depth}})
+    return replace(shape, own={"buffers": 2 if found.long else 1})
+
+
 DEVICE_ROLES: Mapping[str, Form] = {
+    "contraction": Form("contraction(y, a, b; batch.., i.., j.., k.., c..)", 3, 4, 5, _product),
     "pointwise": Form("pointwise(y, p..; i.., j.., k.., x..)", (False, True), 4, 4, _elements),
     "reduction": Form("reduction(y; i.., r.., k..)", 1, 3, 3, _sums),
     "row_reduction": Form("row_reduction(y, t.., p..; i.., j.., r..)", (False, True, True), 3, 3, _teams),

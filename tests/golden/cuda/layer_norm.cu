@@ -1,4 +1,4 @@
-TL_KERNEL(32, 0) kernel_0(TL_IN(tl_f32) x, TL_IN(tl_f32) g, TL_IN(tl_f32) b, TL_OUT(tl_f32) y) {
+TL_KERNEL(32, 16) kernel_0(TL_IN(tl_f32) x, TL_IN(tl_f32) g, TL_IN(tl_f32) b, TL_OUT(tl_f32) y) {
     const int thread = tl_thread_x();
     const int y_fb = tl_block_x();
     tl_f32 x_pack[6][4];

@@ -1,4 +1,4 @@
-TL_KERNEL(256, 0) kernel_0(TL_IN(tl_f16) x, TL_IN(tl_f16) s, TL_OUT(tl_f16) y) {
+TL_KERNEL(256, 2) kernel_0(TL_IN(tl_f16) x, TL_IN(tl_f16) s, TL_OUT(tl_f16) y) {
     const int thread = tl_thread_x();
     const int y_fb = tl_block_x();
     {

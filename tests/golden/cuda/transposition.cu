@@ -1,4 +1,4 @@
-TL_KERNEL(256, 0) kernel_0(TL_IN(tl_f32) x, TL_OUT(tl_f32) y) {
+TL_KERNEL(256, 2) kernel_0(TL_IN(tl_f32) x, TL_OUT(tl_f32) y) {
     TL_SHARED(shared, 16636);
     TL_SHARED_ARRAY(tl_f32, x_pack, shared, 0, 4159);
     const int thread = tl_thread_x();

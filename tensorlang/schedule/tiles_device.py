@@ -1,0 +1,122 @@
+"""Tiles of a product on a graphics processor: how many warps share a block's tile, how their lanes stand in it, what each lane computes.
+
+    rows      warps x lanes x times x each         a block's tile is the product of all four, a thread's register tile of the last two:
+    columns   warps x lanes x times x each         `times` groups of `each` neighbours
+
+Every element that a warp reads from shared memory serves a row or a column of its register tiles, so large tiles read little and small ones
+give work to more of the processor. The choice is the one of least cost in a model of both: nothing in it was measured on a device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tensorlang.schedule.machine import Device
+
+DEPTHS = (16, 8)
+"""How much of a sum may be copied at a time."""
+SHARED = 128
+"""Bytes that a multiprocessor reads from its shared memory in a cycle."""
+FETCHED = 32
+"""Bytes that reach a multiprocessor from the second-level cache in a cycle, about."""
+BEGUN = 1500
+"""Cycles until the first products of a block, and after the last: a copy from memory, the results stored."""
+ROUND = 40
+"""Cycles that a stretch of the sum takes beside its products: a barrier, the next copies begun."""
+REGISTERS = 64 * 1024
+"""Of a multiprocessor."""
+THREADS = 1024
+"""That a multiprocessor keeps at a time on every generation, and there are more on some."""
+BUSY = 2
+"""Warps of a scheduler that hide what each of them waits for."""
+ALONE = 1.5
+"""How much longer a warp takes that has a scheduler to itself."""
+SCHEDULERS = 4
+"""Of a multiprocessor: each begins one instruction of a warp in a cycle."""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """The tile of a block along one axis of a product."""
+
+    warps: int
+    lanes: int
+    times: int
+    each: int
+
+    @property
+    def tile(self) -> int:
+        return self.warps * self.lanes * self.times * self.each
+
+    @property
+    def own(self) -> int:
+        """Return how many elements along the axis one thread computes."""
+        return self.times * self.each
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    rows: Side
+    columns: Side
+    depth: int
+
+    @property
+    def warps(self) -> int:
+        return self.rows.warps * self.columns.warps
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """A product: `batch` of them, each of `rows` by `columns` sums over `depth`. `loads` operands of it go through registers into shared
+    memory."""
+
+    batch: int
+    rows: int
+    columns: int
+    depth: int
+    through: int
+
+
+def tiles_for(size: Size, machine: Device) -> Tiles:
+    """Return the tiles of least cost; of equal ones the largest."""
+    return min(_tiles(size), key=lambda t: (cost(t, size, machine), -t.rows.tile * t.columns.tile))
+
+
+def _tiles(size: Size) -> Iterator[Tiles]:
+    depths = [n for n in DEPTHS if size.depth % n == 0] or [min(DEPTHS[-1], size.depth)]
+    for rows_own, columns_own in ((8, 8), (8, 4), (4, 8), (4, 4)):
+        for rows_lanes in (4, 8, 2):
+            for rows_warps, columns_warps in ((4, 2), (2, 4), (2, 2), (4, 1), (1, 4), (2, 1), (1, 2), (1, 1)):
+                rows = Side(rows_warps, rows_lanes, *_groups(rows_own))
+                columns = Side(columns_warps, 32 // rows_lanes, *_groups(columns_own))
+                for depth in depths:
+                    found = Tiles(rows, columns, depth)
+                    if _registers(found, size) <= REGISTERS // (2 * 32 * max(found.warps, 4)):
+                        yield found
+
+
+def _groups(own: int) -> tuple[int, int]:
+    return max(1, own // 4), min(own, 4)
+
+
+def _registers(t: Tiles, size: Size) -> int:
+    """Return about how many registers a thread takes: its sums, what it multiplies, addresses, and copies on their way."""
+    sums, read = t.rows.own * t.columns.own, t.rows.own + t.columns.own
+    copied = (t.rows.tile + t.columns.tile) * t.depth // (32 * t.warps)
+    return sums + 2 * read + 22 + copied * size.through // 2
+
+
+def cost(t: Tiles, size: Size, machine: Device) -> float:
+    """Return about how many cycles the product takes."""
+    blocks = size.batch * -(-size.rows // t.rows.tile) * -(-size.columns // t.columns.tile)
+    least = -(-blocks // machine.blocks)
+    room = max(1, min(REGISTERS // (_registers(t, size) * 32 * t.warps), THREADS // (32 * t.warps)))
+    together = min(room, least)
+    rounds = -(-least // together)
+    warps = together * t.warps
+    of_each = -(-warps // SCHEDULERS)
+    issued = (t.rows.own * t.columns.own + (t.rows.own + t.columns.own) / 4 + 1) * (of_each if of_each >= BUSY else ALONE)
+    read = sum(max(side.lanes * side.own * 4 / SHARED, side.own / 4) for side in (t.rows, t.columns)) * warps
+    fetched = 4 * (t.rows.tile + t.columns.tile) * together / FETCHED
+    return rounds * (size.depth * max(issued, read, fetched) + -(-size.depth // t.depth) * ROUND + BEGUN)

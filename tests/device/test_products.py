@@ -1,0 +1,143 @@
+"""Products on a graphics processor: which roles serve them, that they compute what the interpreter does in every order of threads, and that
+the machine code reads sixteen bytes at a time and reads little for what it multiplies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from batch import Made, difference, library, made
+from batch import named as by_name
+from device_programs import called, kernels_of
+
+from codegen.cuda.arch import named
+from codegen.cuda.compile import compiled, source
+from codegen.cuda.sass import count, opcodes
+from codegen.gpu.emulator import SEEDS, Library
+from stdlib.library import roles
+from tensorlang.check.module import load_module
+from tensorlang.diagnostics import Source
+from tensorlang.schedule.machine import Device
+from tensorlang.schedule.select import Chosen, search
+from tensorlang.syntax.parse import parse
+from tensorlang.tensor.nodes import Program
+
+ARCHITECTURES = ("sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120")
+Array = np.ndarray[Any, Any]
+
+OWN = load_module(
+    parse(
+        Source(
+            "own.tl",
+            """op nn(a: f32[M, K], b: f32[K, N]) -> (y: f32[M, N]) { y[i, j] = sum(k) a[i, k] * b[k, j] }
+op nt(a: f32[M, K], b: f32[N, K]) -> (y: f32[M, N]) { y[i, j] = sum(k) a[i, k] * b[j, k] }
+op tn(a: f32[K, M], b: f32[K, N]) -> (y: f32[M, N]) { y[i, j] = sum(k) a[k, i] * b[k, j] }
+op turned(a: f32[M, K], b: f32[N, K]) -> (y: f32[N, M]) { y[j, i] = sum(k) a[i, k] * b[j, k] }
+op heads(a: f32[S, H, D], b: f32[T, H, D]) -> (y: f32[H, S, T]) { y[h, i, j] = 0.125 * sum(k) a[i, h, k] * b[j, h, k] }
+op layer(a: f32[M, K], b: f32[K, N], bias: f32[N], r: f32[M, N]) -> (y: f32[M, N]) {
+    y[i, j] = max(0.0, r[i, j] + bias[j] + sum(k) a[i, k] * b[k, j])
+}
+op both(a: f32[M, K, L], b: f32[K, L, N]) -> (y: f32[M, N]) { y[i, j] = sum(k, l) a[i, k, l] * b[k, l, j] }
+""",
+        )
+    )
+)
+
+
+def normal(*shape: int) -> Array:
+    return np.random.default_rng(len(shape)).standard_normal(shape).astype(np.float32)
+
+
+def program(operator: str, *arrays: Array, **attrs: object) -> Program:
+    return called(operator, *arrays, module=OWN if operator in OWN.operators else None, **attrs)
+
+
+def chosen(p: Program) -> Chosen:
+    found = search(roles(), None, p, {}, "cuda", Device()).chosen
+    assert found is not None
+    return found
+
+
+def taken(found: Chosen) -> list[str]:
+    return [origin.split(" for ")[0].removeprefix("schedule role ") for origin in found.origin.split("; ")]
+
+
+CASES = [
+    ("nn", (normal(64, 32), normal(32, 64)), {}),
+    ("nn", (normal(33, 20), normal(20, 17)), {}),
+    ("nn", (normal(5, 7), normal(7, 130)), {}),
+    ("nn", (normal(70, 100), normal(100, 36)), {}),
+    ("nt", (normal(40, 24), normal(68, 24)), {}),
+    ("tn", (normal(24, 40), normal(24, 68)), {}),
+    ("turned", (normal(40, 24), normal(68, 24)), {}),
+    ("heads", (normal(19, 3, 16), normal(21, 3, 16)), {}),
+    ("layer", (normal(37, 48), normal(48, 44), normal(44), normal(37, 44)), {}),
+    ("both", (normal(20, 3, 16), normal(3, 16, 20)), {}),
+    ("matmul", (normal(2, 3, 18, 33), normal(3, 33, 40)), {}),
+]
+
+
+@dataclass(frozen=True)
+class Case:
+    made: Made
+    taken: list[str]
+    arrays: Mapping[str, Array]
+
+
+@pytest.fixture(scope="module")
+def cases() -> tuple[list[Case], Library]:
+    found = []
+    for number, (operator, arrays, attrs) in enumerate(CASES):
+        p = program(operator, *arrays, **attrs)
+        picked = chosen(p)
+        found.append(Case(made(p, f"{operator}_{number}", picked.schedule), taken(picked), by_name(p, arrays)))
+    return found, library(c.made for c in found)
+
+
+@pytest.mark.parametrize("number", range(len(CASES)), ids=[f"{c[0]}-{'-'.join('x'.join(map(str, a.shape)) for a in c[1])}" for c in CASES])
+def test_a_role_serves_each_product_and_computes_what_the_interpreter_does(cases, number):
+    case = cases[0][number]
+    assert case.taken == ["contraction"]
+    assert difference(case.made, case.arrays, {}, cases[1], seeds=SEEDS, close=2e-4) == ""
+
+
+def sized(*shape: int) -> Array:
+    """Return an array of which only the shape matters."""
+    return np.broadcast_to(np.float32(0), shape)
+
+
+LARGE = {
+    "nn": ("nn", (sized(2048, 512), sized(512, 2048)), (16, 2)),
+    "nt": ("nt", (sized(2048, 512), sized(2048, 512)), (16, 0)),
+    "tn": ("tn", (sized(512, 2048), sized(512, 2048)), (16, 4)),
+    "skinny": ("layer", (sized(128, 768), sized(768, 768), sized(768), sized(128, 768)), (8, 2)),
+}
+"""How many products a thread adds up for each 16 bytes that it reads from shared memory, at least, and how many copies the device makes."""
+
+
+@pytest.mark.parametrize("case", LARGE)
+def test_what_is_multiplied_is_read_sixteen_bytes_at_a_time_and_used_often(case):
+    operator, arrays, (ratio, copies) = LARGE[case]
+    p = program(operator, *arrays)
+    (found,) = opcodes(compiled(source(kernels_of(p, chosen(p).schedule)), named("cuda:sm_90a")).cubin).values()
+    products, reads = count(found, "FFMA"), count(found, "LDS.128")
+    assert products >= ratio * reads - 1
+    assert count(found, "LDS") - reads <= 8
+    assert count(found, "LDGSTS.128") >= copies
+    assert count(found, "LDG") == count(found, "LDG.128")
+    assert count(found, "STG") == count(found, "STG.128") > 0
+    assert count(found, "BAR") <= 2
+
+
+@pytest.mark.parametrize("case", LARGE)
+def test_nothing_spills_on_any_generation_of_devices(case):
+    operator, arrays, _ = LARGE[case]
+    p = program(operator, *arrays)
+    kernels = kernels_of(p, chosen(p).schedule)
+    for name in ARCHITECTURES:
+        for kernel, used in compiled(source(kernels), named(f"cuda:{name}")).usage.items():
+            assert (used.spill_store_bytes, used.spill_load_bytes, used.stack_bytes) == (0, 0, 0), (name, kernel)
+            assert used.registers <= 128

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -33,7 +34,7 @@ from tensorlang.graph.printer import show as show_graph
 from tensorlang.operators import operators_of
 from tensorlang.runtime.build import optimised
 from tensorlang.runtime.device import DeviceCompiledModel
-from tensorlang.runtime.device_operator import assembly_of
+from tensorlang.runtime.device_operator import DeviceOperator, assembly_of, for_device
 from tensorlang.runtime.executable import Toolchain
 from tensorlang.runtime.model import CompiledModel
 from tensorlang.runtime.operator import Operator, Operators
@@ -41,11 +42,11 @@ from tensorlang.runtime.toolchain import HOST, toolchain
 from tensorlang.schedule.prove import prove_schedules
 from tensorlang.schedule.uncalled import check_schedules
 from tensorlang.shell.arguments import parsed, random_feeds
-from tensorlang.shell.bench import Comparison, as_data, as_text, bench_model, bench_operator, results_of, with_memory
+from tensorlang.shell.bench import Comparison, as_data, as_text, bench_model, bench_on_device, bench_operator, results_of, with_memory
 from tensorlang.shell.doctor import findings
 from tensorlang.shell.files import write_arrays, write_text
 from tensorlang.shell.offered import library_with
-from tensorlang.shell.peers import Peer, Task, peers
+from tensorlang.shell.peers import DeviceRun, Peer, Task, peers
 from tensorlang.shell.progress import Bar
 from tensorlang.syntax import format as formatter
 from tensorlang.syntax import parse as syntax
@@ -233,7 +234,11 @@ def bench(
 ) -> None:
     """Measure an operator or a model next to every installed peer, in turns. Inputs of a model that are not given are random."""
     chosen = peers(None if against is None else [] if against == "none" else against.split(","))
-    tools, file = _tools(threads, winograd, precision, insist), Path(what)
+    if is_cuda(target):
+        found = _bench_on_device(what, arguments, target, precision, insist, chosen, seconds)
+        _say(as_data(found), as_text(found), as_json)
+        return
+    tools, file = _tools(threads, winograd, precision, insist, target), Path(what)
     count, used, options = tools.threads, tools.precision.used, {"precision": precision, "winograd": winograd, "insist": insist}
     if file.suffix == ".tl":
         _no_precision(precision)
@@ -243,13 +248,35 @@ def bench(
         model, values = _model(file, arguments, threads, precision, winograd, insist, target)
         feeds = random_feeds(model.inputs, values)
         found = bench_model(model, Task(feeds, what), count, used, chosen, seconds)
-        if memory and not is_cuda(target):
-            found = with_memory(found, file, feeds, options)
-    elif target != HOST:
-        raise error("C0213", f"not supported yet: operators of the library for `{target}`", help="write a .tl file")
+        found = with_memory(found, file, feeds, options) if memory else found
     else:
         found = _bench_library(what, parsed(arguments or ()), tools, options, chosen, seconds)
     _say(as_data(found), as_text(found), as_json)
+
+
+def _bench_on_device(
+    what: str, arguments: Sequence[str] | None, target: str, precision: str, insist: bool, chosen: Sequence[Peer], seconds: float
+) -> Comparison:
+    """Return a model, an operator of a file or one of a library, on a GPU, next to those of `chosen` that can do it there."""
+    file = Path(what)
+    if file.suffix != ".tl" and (file.suffix or file.exists()):
+        model, values = _model(file, arguments, None, precision, True, insist, target)
+        assert isinstance(model, DeviceCompiledModel)
+        feeds = random_feeds(model.inputs, values)
+        run = DeviceRun(partial(model.seconds, feeds), lambda: [np.asarray(r) for r in model.run(feeds).values()])
+        return bench_on_device(run, Task(feeds, what), model.roofline(feeds), precision, chosen, seconds)
+    _no_precision(precision)
+    if file.suffix == ".tl":
+        operator, values = _operator(file, arguments, None, target)
+        task = Task({})
+    else:
+        library, values = library_with(what), parsed(arguments or ())
+        operator = for_device(target)(what, library.module(), _tools(None))
+        arrays = {n: np.ascontiguousarray(v) for n, v in values.items() if isinstance(v, np.ndarray)}
+        task = library.task(what, arrays, {n: v for n, v in values.items() if n not in arrays}, ())
+    assert isinstance(operator, DeviceOperator)
+    run = DeviceRun(lambda repeats: operator.seconds(repeats, **values), lambda: results_of(operator(**values)))
+    return bench_on_device(run, task, operator.roofline(**values), "f32", chosen, seconds)
 
 
 def _bench_library(

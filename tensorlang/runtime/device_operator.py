@@ -69,6 +69,13 @@ class DeviceOperator(Operator):
         found = self._run(call, arrays)
         return found[0] if len(found) == 1 else found
 
+    def seconds(self, repeats: int = 10, /, *args: Any, **named: Any) -> float:
+        """Return the seconds of a call on the device, the mean of `repeats` launches of its graph between two events; copies from and to
+        the host are left out. Raises as a call does."""
+        call = sorted_out(self.declaration, args, named)
+        sizes_given(self.declaration, call)
+        return self.on_device(call).mean_seconds([row_major(a) for a in call.arrays], repeats)
+
     def __reduce__(self) -> tuple[Callable[..., Operator], tuple[object, ...]]:
         return _again, (self.name, self.module, self.tools, self.roles, self.given, dict(self.knobs), self.device)
 

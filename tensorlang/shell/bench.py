@@ -22,8 +22,8 @@ import numpy as np
 from tensorlang.runtime.model import CompiledModel
 from tensorlang.runtime.operator import Operator
 from tensorlang.runtime.work import Roofline
-from tensorlang.shell.measure import Timing, largest_difference, measured
-from tensorlang.shell.peers import Peer, Run, Task, runs
+from tensorlang.shell.measure import Timing, largest_difference, measured, measured_on_device
+from tensorlang.shell.peers import DeviceRun, Peer, Run, Task, device_runs, runs
 
 Array = np.ndarray[Any, Any]
 OURS = "tensorlang"
@@ -43,7 +43,7 @@ class Contender:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Ours first, then the peers."""
+    """Ours first, then the peers. On a GPU `threads` is 0."""
 
     contenders: tuple[Contender, ...]
     roofline: Roofline
@@ -88,6 +88,17 @@ def _compared(
     first, *rest = measured({OURS: ours, **others}, seconds)
     peers = (Contender(t, by_name[t.name].version, by_name[t.name].precision, differences[t.name]) for t in rest)
     return Comparison((Contender(first, "", precision), *peers), roofline, threads)
+
+
+def bench_on_device(ours: DeviceRun, task: Task, roofline: Roofline, precision: str, chosen: Sequence[Peer], seconds: float) -> Comparison:
+    """Return a run of ours on a device next to those of `chosen` that can do the task there; nothing is copied from or to the host."""
+    expected = [np.array(r) for r in ours.results()]
+    others = device_runs(task, chosen)
+    differences = {name: largest_difference(expected, run.results()) for name, run in others.items()}
+    by_name = {p.name: p for p in chosen}
+    first, *rest = measured_on_device({OURS: ours.seconds, **{name: run.seconds for name, run in others.items()}}, seconds)
+    peers = (Contender(t, by_name[t.name].version, by_name[t.name].precision, differences[t.name]) for t in rest)
+    return Comparison((Contender(first, "", precision), *peers), roofline, 0)
 
 
 # ---------------------------------------------------------------- memory

@@ -46,6 +46,23 @@ def measured(runs: Mapping[str, Callable[[], object]], seconds: float) -> list[T
     return [_timing(name, samples) for name, samples in taken.items()]
 
 
+def measured_on_device(runs: Mapping[str, Callable[[int], float]], seconds: float) -> list[Timing]:
+    """Return the timing of each run on a device, in turns, all of them together in about `seconds`. A run is called with how often it is to
+    be repeated and returns the seconds of one, by the device's own clock: work of the host does not disturb that."""
+    repeats = {name: max(1, min(_MOST_REPEATS, round(_TURN / max(run(1), 1e-9)))) for name, run in runs.items()}
+    taken: dict[str, list[float]] = {name: [] for name in runs}
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end or any(len(t) < ROUNDS for t in taken.values()):
+        for name, run in runs.items():
+            taken[name].append(run(repeats[name]))
+    return [Timing(name, min(found), median(found), len(found), 0.0) for name, found in taken.items()]
+
+
+_TURN = 0.01
+"""Seconds of work of a turn: long compared with what a clock of a device can tell apart."""
+_MOST_REPEATS = 200
+
+
 def settle(limit: float = 0.5) -> None:
     """Return when no thread of this process works any more, at the latest after `limit` seconds."""
     end = time.perf_counter() + limit

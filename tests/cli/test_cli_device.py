@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock, patch
@@ -12,6 +13,11 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+sys.path.append(str(Path(__file__).parents[1] / "gpu"))
+
+from fake_cuda import FakeCuda
+
+from codegen.cuda.device import Device
 from codegen.cuda.errors import Unavailable
 from stdlib.onnx import Importer
 from tensorlang import api, cli
@@ -121,5 +127,20 @@ def test_stages_of_the_other_target_are_refused(capsys: Any, net: Path, operator
     assert "C0212" in run(capsys, "show", net, "--stage", "llvm", "--target", "cuda")[2]
 
 
-def test_operators_of_the_library_are_not_measured_on_a_device_yet(capsys: Any) -> None:
-    assert "not supported yet" in run(capsys, "bench", "matmul", "a=f32[4,4]", "b=f32[4,4]", "--target", "cuda")[2]
+def test_what_is_measured_on_a_device_is_timed_there(capsys: Any, net: Path, operators: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeCuda()
+    fake.install(monkeypatch)
+    fake.kernels = {name: lambda grid, *addresses: None for name in ("tl_0_0", "scale_0", "matmul_0")}
+    monkeypatch.setattr("tensorlang.device.machine._device", Device)
+    for arguments in ([net], [operators, "x=f32[150]"], ["matmul", "a=f32[8,4]", "b=f32[4,8]", "--peers", "none"]):
+        code, out, err = run(capsys, "bench", *arguments, "--seconds", "0.01", "--target", "cuda:sm_90a", "--json")
+        assert (code, err) == (0, "")
+        (timing,) = json.loads(out)["timings"]
+        assert timing["name"] == "tensorlang" and timing["median_seconds"] > 0 and timing["rounds"] >= 3
+    assert fake.calls.count("begin graph") > 9
+
+
+def test_a_precision_is_that_of_the_model(capsys: Any, net: Path) -> None:
+    code, _, _ = run(capsys, "show", net, "--precision", "f16", "--stage", "graph", "--target", "cuda:sm_80")
+    assert code == 0
+    assert "C0103" in run(capsys, "show", net, "--precision", "f16", "--stage", "graph")[2]

@@ -1,4 +1,6 @@
-"""The features of processors that instructions may ask for, by the names LLVM has for them."""
+"""The features of processors that instructions may ask for, by the names LLVM has for them; of graphics processors, their architecture."""
+
+from codegen.cuda.arch import ARCHITECTURES
 
 X86 = (
     *("sse2", "sse3", "ssse3", "sse4.1", "sse4.2", "avx", "avx2", "f16c", "fma", "bmi", "bmi2", "gfni"),
@@ -7,6 +9,7 @@ X86 = (
     *("amx-tile", "amx-bf16", "amx-fp16", "amx-int8", "amx-fp8", "amx-tf32"),
 )
 ARM = ("neon", "dotprod", "i8mm", "bf16", "fullfp16", "fp16fml", "sve", "sve2", "sme", "sme2")
+CUDA = tuple(ARCHITECTURES)
 FEATURES = (*X86, *ARM)
-NAMES = tuple(feature.replace("-", "_") for feature in FEATURES)
+NAMES = (*(feature.replace("-", "_") for feature in FEATURES), *CUDA)
 """How the language writes them: `amx_bf16` for `amx-bf16`."""

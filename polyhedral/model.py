@@ -20,7 +20,7 @@ from polyhedral.expr import TRUE, Cond, Expr
 
 Role: TypeAlias = Literal["define", "init", "update"]
 Mark: TypeAlias = Literal[
-    "serial", "parallel", "vector", "unroll", "tensor",
+    "serial", "parallel", "vector", "unroll", "tensor", "tile",
     "block.x", "block.y", "block.z", "thread.x", "thread.y", "thread.z", "thread",
     "warp", "warp.x", "warp.y", "warp.z", "lane", "lane.x", "lane.y", "lane.z",
 ]  # fmt: skip

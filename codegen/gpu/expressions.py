@@ -143,6 +143,10 @@ class Printer:
                 return self._cast(bf16, value, False)  # which rounds to the nearest, too
             case Cast(dtype, value, saturate):
                 return self._cast(dtype, value, saturate)
+            case Call("pack", args):
+                return f"tl_pack_{self.type_of(args[0]) if len(args) == 2 else 8}x{len(args)}({', '.join(self._bits(a) for a in args)})"
+            case Call("bits_tf32", (value,)):
+                return f"tl_round_tf32({self.expr(value)})"
             case Call(fn, args):
                 return f"tl_{fn}_{self.type_of(args[0])}({', '.join(self.expr(a) for a in args)})"
             case Fma(a, b, c):
@@ -151,6 +155,10 @@ class Printer:
                 raise Unfit(f"not supported yet: `{show_expr(e)}`, a dot product of narrow elements")
             case _:
                 assert_never(e)
+
+    def _bits(self, e: Expr) -> str:
+        """Return an element of 16 bits as it is, one of 8 bits as an unsigned number."""
+        return f"(tl_u8){self.expr(e, ATOM)}" if self.type_of(e).bits == 8 else self.expr(e)
 
     def _unary(self, op: str, value: Expr, level: int) -> str:
         dtype = self.type_of(value)

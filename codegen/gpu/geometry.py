@@ -17,6 +17,8 @@ from codegen.loops.nodes import THREADS, For, LoopKind, Stmt
 from codegen.loops.walk import children, walk
 
 WARP = 32
+WARPS: frozenset[LoopKind] = frozenset(("warp", "warp.x", "warp.y", "warp.z"))
+"""Places of whole warps."""
 
 
 @dataclass(frozen=True, slots=True)

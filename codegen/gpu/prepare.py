@@ -1,9 +1,10 @@
-"""From loops bound to blocks and threads to what each thread runs, short of barriers: reductions as trees, copies shared out, buffers in
-registers or shared."""
+"""From loops bound to blocks and threads to what each thread runs, short of barriers: tiles given to warps, reductions as trees, copies
+shared out, buffers in registers or shared."""
 
 from __future__ import annotations
 
 from codegen.gpu.cooperate import cooperate
+from codegen.gpu.fragments import fragments
 from codegen.gpu.geometry import check_places, geometry
 from codegen.gpu.launches import gathered, map_blocks
 from codegen.gpu.private import placed
@@ -22,7 +23,7 @@ def prepare(function: Function) -> Function:
     device = {p.name: p for p in function.params} | {s.buffer.name: s.buffer for s in function.body if isinstance(s, Alloc)}
 
     def block(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-        body = whole_teams(body)
+        body = whole_teams(fragments(body, device, fresh))
         threads = geometry(body)
         check_places(body, threads)
         body = trees(body, threads, device, fresh)

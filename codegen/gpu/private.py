@@ -17,9 +17,10 @@ from typing import TypeAlias
 
 from codegen.errors import Unfit
 from codegen.gpu.geometry import WARP, Geometry
+from codegen.gpu.matrix import SUMS
 from codegen.loops.indices import affine
-from codegen.loops.nodes import THREADS, Add, Alloc, Buffer, Expr, For, If, Index, Int, Load, LoopKind, Mul, Stmt, Store, Var
-from codegen.loops.walk import children, map_expr, map_index, map_stmt
+from codegen.loops.nodes import THREADS, Add, Alloc, Buffer, Expr, For, If, Index, Int, Load, LoopKind, Mma, Mul, Stmt, Store, Var
+from codegen.loops.walk import children, map_expr, map_index, map_stmt, walk
 
 REGISTERS = 256
 """How many elements of one buffer a thread keeps to itself at most."""
@@ -76,6 +77,8 @@ def _home(buffer: Buffer, rest: tuple[Stmt, ...], block: Geometry, *, inside: bo
         raise Unfit(f"the extents of `{buffer.name}` inside a block are not constant", buffer.name)
     if buffer.space == "shared":
         return buffer, rest
+    if buffer.space == "tiles":
+        return replace(buffer, space="registers"), rest
     accesses = list(_accesses(rest, buffer.name, {}))
     cuts = [_cut(axis, extent, accesses, block) for axis, extent in enumerate(shape)]
     kept = [c for c in cuts if c is not None]
@@ -91,12 +94,42 @@ def _home(buffer: Buffer, rest: tuple[Stmt, ...], block: Geometry, *, inside: bo
                 f"not supported yet: threads of `{loop.var}` that meet in `{buffer.name}` other than in a plain reduction", loop.var
             )
         new = replace(buffer, space="registers", shape=tuple(Int(extents[k]) for k in wanted))
-        return new, _redirected(rest, buffer.name, kept, wanted, block)
+        rest = _redirected(rest, buffer.name, kept, wanted, block)
+        return (new, rest) if not _is_multiplied(buffer.name, rest) else _in_row(new, rest)
     if inside:
         if any(loop.kind in THREADS for a in accesses for loop in a.loops.values()):
             raise Unfit(f"`{buffer.name}`, which each thread has of its own, is spread over threads", buffer.name)
         return replace(buffer, space="stack"), rest
     return replace(buffer, space="shared"), rest
+
+
+def _is_multiplied(name: str, rest: tuple[Stmt, ...]) -> bool:
+    return any(isinstance(n, Mma) and n.sums.buffer == name for n in walk(*rest))
+
+
+def _in_row(buffer: Buffer, rest: tuple[Stmt, ...]) -> tuple[Buffer, tuple[Stmt, ...]]:
+    """Return sums of a warp, and what follows them, with the last two axes, a lane's part of a tile, as one."""
+    *outer, high, low = (e.value for e in buffer.shape if isinstance(e, Int))
+    assert high * low == SUMS, "a lane has as many sums of a tile as an instruction says"
+
+    def place(index: tuple[Index, ...]) -> tuple[Index, ...]:
+        return (*index[:-2], Add(Mul(Int(low), index[-2]), index[-1]))
+
+    def expr(e: Expr) -> Expr:
+        match map_expr(e, lambda i: map_index(i, lambda x: x, expr), expr):
+            case Load(name, where) if name == buffer.name:
+                return Load(name, place(where))
+            case other:
+                return other
+
+    def stmt(s: Stmt) -> Stmt:
+        match map_stmt(s, lambda i: i, expr, stmt):
+            case Store(name, where) as store if name == buffer.name:
+                return replace(store, index=place(where))
+            case other:
+                return other
+
+    return replace(buffer, shape=tuple(map(Int, (*outer, SUMS)))), tuple(stmt(s) for s in rest)
 
 
 def _met(cuts: list[_Digits], accesses: list[_Access], block: Geometry) -> For | None:
@@ -115,6 +148,8 @@ def _accesses(body: tuple[Stmt, ...], name: str, loops: _Loops) -> Iterator[_Acc
             continue
         if isinstance(stmt, Store) and stmt.buffer == name:
             yield _Access(stmt.index, loops, not stmt.across)
+        if isinstance(stmt, Mma) and stmt.sums.buffer == name:
+            yield _Access(stmt.sums.index, loops, True)
         parts = children(stmt)
         yield from _reads(tuple(p for p in parts if not isinstance(p, Stmt)), name, loops)
         yield from _accesses(tuple(p for p in parts if isinstance(p, Stmt)), name, loops)

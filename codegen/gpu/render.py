@@ -42,7 +42,9 @@ from codegen.loops.nodes import (
     Int,
     Let,
     Load,
+    LoadMatrix,
     LoopKind,
+    Mma,
     Mod,
     Mul,
     Prefetch,
@@ -246,11 +248,35 @@ def _stmt(kernel: _Kernel, stmt: Stmt, scope: _Scope) -> _Scope:
             kernel.line("tl_copy_commit();")
         case Wait(pending):
             kernel.line(f"TL_COPY_WAIT({pending});")
+        case LoadMatrix():
+            _matrix(kernel, stmt, scope)
+        case Mma(name, sums, rows, columns):
+            kernel.line(f"tl_mma_{name}({', '.join(_row(o, p) for o in (sums, rows, columns))});")
         case Prefetch():
             pass
         case _:
             assert_never(stmt)
     return scope
+
+
+def _matrix(kernel: _Kernel, load: LoadMatrix, scope: _Scope) -> None:
+    """Write how a warp fills registers with matrices from shared memory."""
+    p, source = scope.printer, scope.buffers[load.source.buffer]
+    lane = Var(load.lane)
+    number = f"thread % {WARP}" if kernel.geometry.threads > WARP else "thread"
+    inner = replace(p, algebra=p.algebra.with_loop(load.lane, Int(0), Int(8 * load.count)), env=p.env.with_index(load.lane))
+    with kernel.braces(""):
+        kernel.line(f"const {p.integer} {p.names(lane.name)} = {number};")
+        row = f"{p.names(source.name)} + {_cell(source, load.source.index, inner, 11)}"
+        turned = "_trans" if load.transposed else ""
+        kernel.line(f"tl_ldmatrix_x{load.count}{turned}({_row(Load(load.buffer, load.index), p)}, {row});")
+
+
+def _row(first: Load, p: Printer) -> str:
+    """Return the address of registers that follow each other along the last axis, `first` on."""
+    last = p.index(first.index[-1], 11)
+    row = p.names(first.buffer) + "".join(f"[{p.index(e)}]" for e in first.index[:-1])
+    return row if last == "0" else f"{row} + {last}"
 
 
 def _alloc(kernel: _Kernel, buffer: Buffer, scope: _Scope) -> None:

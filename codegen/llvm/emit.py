@@ -38,6 +38,8 @@ from codegen.loops.nodes import (
     If,
     Let,
     Load,
+    LoadMatrix,
+    Mma,
     Prefetch,
     Require,
     Stmt,
@@ -126,8 +128,8 @@ def _block(e: Emitter, block: tuple[Stmt, ...], scope: Scope) -> None:
                     memory.prefetch(e.state, storage, address(e.state, storage, index, scope), scope, write, locality)
             case Require(cond, code):
                 require(e, value(e.state, cond, scope), code, scope)
-            case Barrier() | Commit() | Wait():
-                raise EmitError("waiting for other threads needs a graphics processor")
+            case Barrier() | Commit() | Wait() | LoadMatrix() | Mma():
+                raise EmitError("what threads do together needs a graphics processor")
             case _:
                 assert_never(stmt)
 

@@ -20,6 +20,8 @@ from codegen.loops.nodes import (
     Index,
     Let,
     Load,
+    LoadMatrix,
+    Mma,
     Name,
     Prefetch,
     Require,
@@ -61,7 +63,7 @@ def _refuses(block: tuple[Stmt, ...], varying: frozenset[str], private: frozense
                         return True
                 elif buffer not in private and _varies(e, varying, private) and reduction(stmt) is None:
                     return True
-            case Prefetch() | Require() | Barrier() | Commit() | Wait():
+            case Prefetch() | Require() | Barrier() | Commit() | Wait() | LoadMatrix() | Mma():
                 pass
         if any(n.buffer in private and _any_varies(n.index, varying, private) for n in _loads(stmt)):
             return True

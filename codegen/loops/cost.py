@@ -41,6 +41,8 @@ from codegen.loops.nodes import (
     Int,
     Let,
     Load,
+    LoadMatrix,
+    Mma,
     Name,
     Prefetch,
     Require,
@@ -180,7 +182,7 @@ def _work(block: tuple[Stmt, ...], env: Env) -> _Work:
                 env = env.with_value(name, dtype_of(value, env))
             case Alloc(buffer):
                 env = env.with_buffer(buffer)
-            case Prefetch() | Barrier() | Commit() | Wait():
+            case Prefetch() | Barrier() | Commit() | Wait() | LoadMatrix() | Mma():
                 pass
             case _:
                 assert_never(s)
@@ -280,7 +282,7 @@ class _Traffic:
                     self.buffers[buffer.name] = buffer
                 case Let() | Require():
                     self._reads(s, algebra, trips)
-                case Prefetch() | Barrier() | Commit() | Wait():
+                case Prefetch() | Barrier() | Commit() | Wait() | LoadMatrix() | Mma():
                     pass
                 case _:
                     assert_never(s)

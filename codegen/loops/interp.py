@@ -46,8 +46,10 @@ from codegen.loops.nodes import (
     Int,
     Let,
     Load,
+    LoadMatrix,
     Max,
     Min,
+    Mma,
     Mod,
     Mul,
     Name,
@@ -208,6 +210,8 @@ class _Machine:
                 landing, self._flying = self._flying[: -1 - pending], self._flying[-1 - pending :]
                 for landed, place, scalar in itertools.chain(*landing):
                     landed.put(place, scalar)
+            case LoadMatrix() | Mma():
+                _fail(f"`{show_stmt(s)}` is what the lanes of a warp do together, each with registers of its own")
             case Require(cond, code):
                 if not self.value(cond, scope).scalar:
                     raise _Return(code)

@@ -2,7 +2,7 @@
 
     function ::= "func" name "(" size* ")" "(" buffer* ")" "{" stmt* "}"
     buffer   ::= name ":" dtype "[" index,* "]" space
-    stmt     ::= For | Store | Let | If | Alloc | Prefetch | Require | Barrier | Commit | Wait
+    stmt     ::= For | Store | Let | If | Alloc | Prefetch | Require | Barrier | Commit | Wait | LoadMatrix | Mma
     index    ::= Int | Var | Add | Mul | FloorDiv | Mod | Min | Max | ValueIndex        64-bit, division rounds towards minus infinity
     expr     ::= Const | Load | IndexValue | Name | Unary | Binary | Compare | Select | Cast | Call | Fma | Dot
 
@@ -16,12 +16,14 @@ the IR has proven that they may:
               the lane must have the form `a[..] = a[..] op e` (or Min/Max/Fma) and is a reduction over the lanes, combined in any order.
     tensor    expanded like unroll; somebody has proven that the sum it adds to is the meaning of an instruction, so that
               `codegen.loops.combine` may put a `Dot` in its place
-    tile      one of three loops that are a product of tiles (`codegen.loops.tiles.Product`), or one of two that copy a tile
+    tile      one of three loops that are a product of tiles (`codegen.loops.tiles.Product`), or one of two that copy a tile; on a graphics
+              processor one of three that are an instruction of a warp, or one of two over the rows and columns of its sums
 
 On a graphics processor (`codegen.gpu`) each loop nest of a function's body is a launch:
 
     block.x|y|z    iterations are blocks: they run at the same time, and share no buffer that is allocated inside
-    thread.x|y|z   iterations are threads of a block, numbered x first; `thread` counts all of them, `warp` and `lane` count by 32.
+    thread.x|y|z   iterations are threads of a block, numbered x first; `thread` counts all of them, `warp` and `lane` count by 32,
+                   `warp.x|y|z` count warps, x first, and `lane.x|y|z` the lanes of a warp.
                    A store in such a loop whose address does not depend on the thread is a reduction over the threads, like one over lanes.
                    Between loops over threads nobody waits but at a `Barrier`.
 
@@ -197,7 +199,9 @@ class Cast:
 class Call:
     """An elementary function of floats: exp exp2 expm1 log log2 log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh
     atanh erf floor ceil round (half to even) trunc pow fmod atan2 sigmoid isnan isinf. round_bf16
-    gives the nearest number that bf16 has, zero perhaps in place of a subnormal one."""
+    gives the nearest number that bf16 has, zero perhaps in place of a subnormal one, round_tf32 the nearest that tf32 has (f32 with 10 bits
+    after the point), the larger of two. On graphics processors also pack, elements of 8 or 16 bits as one u32, the first lowest, and
+    bits_tf32, the bits of a number that is rounded to tf32."""
 
     fn: str
     args: tuple[Expr, ...]
@@ -248,7 +252,8 @@ class Buffer:
     stack      small scratch, of constant extents
     registers  constant extents; every access has a constant address once unrolled, so the emitter keeps the elements as SSA values;
                on a graphics processor every thread has its own
-    tiles      constant extents, the last two those of a tile; touched by loops marked `tile` alone, one whole tile at a time
+    tiles      constant extents, the last two those of a tile; touched by loops marked `tile` alone, one whole tile at a time; on a
+               graphics processor, spread over the lanes of a warp, each of which keeps its part in registers
     shared     one for each block of a graphics processor, constant extents
 
     `swizzle` says where in memory the cells of a shared buffer lie (`codegen.loops.swizzle`), and means nothing else: 0 is in order.
@@ -345,7 +350,34 @@ class Wait:
     pending: int = 0
 
 
-Stmt: TypeAlias = For | Store | Let | If | Alloc | Prefetch | Require | Barrier | Commit | Wait
+@dataclass(frozen=True, slots=True)
+class LoadMatrix:
+    """The lanes of a warp together fill registers from shared memory: `count` matrices of 8 rows of 16 bytes, one after the other.
+
+    With lane L as `lane`, `source` is the first element of row L % 8 of matrix L // 8. Of matrix i each lane gets 4 bytes in
+    `buffer[index + i]` (u32): of row L // 4 the (L % 4)-th; or, `transposed`, for elements of 2 bytes, those in rows 2 * (L % 4) and
+    the next of column L // 4."""
+
+    buffer: str
+    index: tuple[Index, ...]
+    lane: str
+    source: Load
+    count: int
+    transposed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Mma:
+    """The lanes of a warp together add the product of two matrices to a third, by the instruction of this name (`codegen.gpu.matrix`).
+    Each operand is spread over them; it lies in registers that follow each other along the last axis, from the one that is named on."""
+
+    name: str
+    sums: Load
+    rows: Load
+    columns: Load
+
+
+Stmt: TypeAlias = For | Store | Let | If | Alloc | Prefetch | Require | Barrier | Commit | Wait | LoadMatrix | Mma
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,8 +34,10 @@ from codegen.loops.nodes import (
     Int,
     Let,
     Load,
+    LoadMatrix,
     Max,
     Min,
+    Mma,
     Mod,
     Mul,
     Name,
@@ -156,6 +158,22 @@ class _Builder(Transformer[Token, Any]):
 
     def wait(self, pending: Token) -> Wait:
         return Wait(int(pending))
+
+    def matrix(
+        self,
+        count: Token,
+        transposed: Token | None,
+        buffer: str,
+        index: tuple[Index, ...],
+        source: str,
+        place: tuple[Index, ...],
+        lane: str,
+    ) -> LoadMatrix:
+        return LoadMatrix(buffer, index, lane, Load(source, place), int(count), transposed is not None)
+
+    def mma(self, name: str, *operands: Any) -> Mma:
+        sums, rows, columns = (Load(buffer, index) for buffer, index in zip(operands[::2], operands[1::2], strict=True))
+        return Mma(name, sums, rows, columns)
 
     # -- index expressions
 

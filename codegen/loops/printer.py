@@ -44,8 +44,10 @@ from codegen.loops.nodes import (
     Int,
     Let,
     Load,
+    LoadMatrix,
     Max,
     Min,
+    Mma,
     Mod,
     Mul,
     Name,
@@ -63,7 +65,7 @@ from codegen.loops.nodes import (
 _WORDS = """
     func out for in serial parallel unroll vector tensor tile
     alloc param heap stack registers tiles shared align swizzle let if else prefetch
-    write locality require barrier across stream stages later commit wait
+    write locality require barrier across stream stages later commit wait matrix mma transposed of
     true false and or not min max abs fma dot select index value sat inf nan
 """
 KEYWORDS = frozenset(_WORDS.split())
@@ -123,6 +125,11 @@ def show_stmt(s: Stmt, indent: str = "") -> str:
             return "commit"
         case Wait(pending):
             return f"wait {pending}"
+        case LoadMatrix(buffer, index, lane, source, count, transposed):
+            turned = " transposed" if transposed else ""
+            return f"matrix {count}{turned} {_name(buffer)}{_subscript(index)} = {show_expr(source)} of {_name(lane)}"
+        case Mma(name, sums, rows, columns):
+            return f"mma {_name(name)} {', '.join(map(show_expr, (sums, rows, columns)))}"
         case _:
             assert_never(s)
 

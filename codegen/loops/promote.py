@@ -52,6 +52,8 @@ from codegen.loops.nodes import (
     Int,
     Let,
     Load,
+    LoadMatrix,
+    Mma,
     Prefetch,
     Require,
     Space,
@@ -137,7 +139,7 @@ def _accesses(block: tuple[Stmt, ...], path: tuple[For, ...] = (), guarded: bool
             case Store():
                 yield from (_Access(load, path, guarded) for load in loads(s))
                 yield _Access(s, path, guarded)
-            case Let() | Require() | Alloc() | Prefetch() | Barrier() | Commit() | Wait():
+            case Let() | Require() | Alloc() | Prefetch() | Barrier() | Commit() | Wait() | LoadMatrix() | Mma():
                 yield from (_Access(load, path, guarded) for load in loads(*children(s)))
             case _:
                 assert_never(s)

@@ -47,6 +47,8 @@ from codegen.loops.nodes import (
     Int,
     Let,
     Load,
+    LoadMatrix,
+    Mma,
     Mul,
     Name,
     Prefetch,
@@ -107,6 +109,13 @@ class _Simplifier:
             case Require(cond, code):
                 simple = values.expr(cond)
                 return () if simple == _TRUE else (Require(simple, code),)
+            case LoadMatrix(index=index, lane=lane, source=source):
+                inside = _Values(values.algebra.with_loop(lane, Int(0), Int(8 * s.count)))
+                there = Load(source.buffer, inside.indices(source.index))
+                return (replace(s, index=values.indices(index), source=there),)
+            case Mma(_, sums, rows, columns):
+                sums, rows, columns = (Load(o.buffer, values.indices(o.index)) for o in (sums, rows, columns))
+                return (Mma(s.name, sums, rows, columns),)
             case Barrier() | Commit() | Wait():
                 return (s,)
             case _:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Never, assert_never
 
-from codegen.dtypes import DType, bool_, i64
+from codegen.dtypes import DType, bool_, f32, i64, u32
 from codegen.errors import InternalError
 from codegen.loops import dots
 from codegen.loops.nodes import (
@@ -36,8 +36,10 @@ from codegen.loops.nodes import (
     Int,
     Let,
     Load,
+    LoadMatrix,
     Max,
     Min,
+    Mma,
     Mod,
     Mul,
     Name,
@@ -165,6 +167,8 @@ def dtype_of(e: Expr, env: Env) -> DType:
             return bool_
         case Unary(_, value) | Binary(_, value, _) | Select(_, value, _) | Fma(value, _, _):
             return dtype_of(value, env)
+        case Call("pack" | "bits_tf32", _):
+            return u32
         case Call(_, args):
             return dtype_of(args[0], env)
         case Dot(c=value):
@@ -202,6 +206,13 @@ def check_expr(e: Expr, env: Env) -> DType:
         case Cast(dtype, value, _):
             check_expr(value, env)
             return dtype
+        case Call("pack", args):
+            _check_pack([check_expr(arg, env) for arg in args], e)
+            return u32
+        case Call("bits_tf32", args):
+            if [check_expr(arg, env) for arg in args] != [f32]:
+                _fail(f"`{show_expr(e)}` is of one f32")
+            return u32
         case Call(fn, args):
             return _check_call(fn, [check_expr(arg, env) for arg in args], e)
         case Fma(a, b, c):
@@ -281,6 +292,11 @@ def _check_wide(dtype: DType, e: Expr) -> None:
         _fail(f"`{show_expr(e)}` computes in {dtype}; cast to f32 first")
 
 
+def _check_pack(args: list[DType], e: Expr) -> None:
+    if len(set(args)) != 1 or len(args) * args[0].bits != 32 or len(args) == 1:
+        _fail(f"`{show_expr(e)}` does not fill 32 bits with elements of one type")
+
+
 def _check_call(fn: str, args: list[DType], e: Expr) -> DType:
     if fn not in ARITY:
         _fail(f"unknown function `{fn}`")
@@ -348,11 +364,30 @@ def _check_stmt(s: Stmt, scope: _Scope) -> _Scope:
                 _fail(f"`{show_stmt(s)}` returns a code that is not positive")
         case Wait(pending) if pending < 0:
             _fail(f"`{show_stmt(s)}` waits for groups that there are not yet")
+        case LoadMatrix():
+            _check_matrix(s, env)
+        case Mma(_, sums, rows, columns):
+            for operand in (sums, rows, columns):
+                buffer = _check_access(operand.buffer, operand.index, env)
+                if buffer.space != "registers" or not operand.index:
+                    _fail(f"`{show_stmt(s)}` multiplies what is not in registers")
         case Barrier() | Commit() | Wait():
             pass
         case _:
             assert_never(s)
     return scope
+
+
+def _check_matrix(s: LoadMatrix, env: Env) -> None:
+    target = _check_access(s.buffer, s.index, env)
+    if target.space != "registers" or target.dtype != u32 or not s.index:
+        _fail(f"`{show_stmt(s)}` fills what are no registers of 32 bits")
+    _check_new(s.lane, env)
+    source = _check_access(s.source.buffer, s.source.index, env.with_index(s.lane))
+    if source.space != "shared" or 16 % source.dtype.size_bytes:
+        _fail(f"`{show_stmt(s)}` reads what does not lie in shared memory")
+    if s.count not in (1, 2, 4) or (s.transposed and source.dtype.size_bytes != 2):
+        _fail(f"`{show_stmt(s)}` is no instruction")
 
 
 def _check_for(loop: For, scope: _Scope) -> None:

@@ -33,8 +33,10 @@ from codegen.loops.nodes import (
     Int,
     Let,
     Load,
+    LoadMatrix,
     Max,
     Min,
+    Mma,
     Mod,
     Mul,
     Name,
@@ -139,6 +141,15 @@ def map_stmt(s: Stmt, index: OnIndex, expr: OnExpr, stmt: OnStmt) -> Stmt:
         case Require(cond, code):
             new_cond = expr(cond)
             return s if new_cond is cond else Require(new_cond, code)
+        case LoadMatrix(index=place, source=source):
+            new_place, new_source = _each(place, index), expr(source)
+            assert isinstance(new_source, Load), "an operand in memory stays one"
+            return s if new_place is place and new_source is source else replace(s, index=new_place, source=new_source)
+        case Mma(_, sums, rows, columns):
+            operands = (sums, rows, columns)
+            changed = tuple(e for e in (expr(o) for o in operands) if isinstance(e, Load))
+            assert len(changed) == len(operands), "operands in registers stay there"
+            return s if all(a is b for a, b in zip(changed, operands, strict=True)) else Mma(s.name, *changed)
         case Barrier() | Commit() | Wait():
             return s
         case _:
@@ -191,6 +202,10 @@ def children(node: Node) -> tuple[Node, ...]:
             return buffer.shape
         case Require(cond, _):
             return (cond,)
+        case LoadMatrix(index=place, source=source):
+            return (*place, source)
+        case Mma(_, sums, rows, columns):
+            return (sums, rows, columns)
         case _:
             assert_never(node)
 
@@ -213,6 +228,8 @@ def free_vars(*roots: Node) -> frozenset[str]:
                 found.add(name)
             case For(var, lo, hi, body):
                 found |= free_vars(lo, hi) | (free_vars(*body) - {var})
+            case LoadMatrix(index=place, lane=lane, source=source):
+                found |= free_vars(*place) | (free_vars(source) - {lane})
             case _:
                 found |= free_vars(*children(root))
     return frozenset(found)
@@ -244,7 +261,9 @@ def binders(*block: Stmt) -> Iterator[str]:
                 yield name
             case If(_, then, orelse):
                 yield from binders(*then, *orelse)
-            case Store() | Prefetch() | Require() | Barrier() | Commit() | Wait():
+            case LoadMatrix(lane=name):
+                yield name
+            case Store() | Prefetch() | Require() | Barrier() | Commit() | Wait() | Mma():
                 pass
             case _:
                 assert_never(s)
@@ -326,7 +345,7 @@ def substitute(e: Node, env: Mapping[str, Index]) -> Node:
     match e:
         case Int() | Var() | Add() | Mul() | FloorDiv() | Mod() | Min() | Max() | ValueIndex():
             return substitute_index(e, env)
-        case For() | Store() | Let() | If() | Alloc() | Prefetch() | Require() | Barrier() | Commit() | Wait():
+        case For() | Store() | Let() | If() | Alloc() | Prefetch() | Require() | Barrier() | Commit() | Wait() | LoadMatrix() | Mma():
             return substitute_stmt(e, env)
         case _:
             return substitute_expr(e, env)
@@ -368,6 +387,8 @@ def rename(block: tuple[Stmt, ...], new: Mapping[str, str]) -> tuple[Stmt, ...]:
                 return Alloc(replace(buffer, name=new.get(buffer.name, buffer.name)))
             case (Store(buffer=target) | Prefetch(buffer=target)) as access:
                 return replace(access, buffer=new.get(target, target))
+            case LoadMatrix(buffer=target, lane=lane) as load:
+                return replace(load, buffer=new.get(target, target), lane=new.get(lane, lane))
             case other:
                 return other
 

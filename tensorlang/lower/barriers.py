@@ -24,6 +24,7 @@ from dataclasses import dataclass, field, replace
 from codegen.errors import Unfit
 from codegen.gpu.geometry import Geometry
 from codegen.gpu.launches import BlockCode, launches, map_blocks
+from codegen.gpu.matrix import MATRIX_ROW
 from codegen.loops import nodes as loops
 from codegen.loops.walk import children, walk
 from codegen.loops.walk import loads as loads_of
@@ -184,8 +185,9 @@ class _Analysed:
 def _analysed(code: BlockCode, sizes: tuple[str, ...], device: set[str]) -> _Analysed:
     analysed = _Analysed(code, code.geometry)
     written = {s.buffer for s in stores_of(*code.body)}
-    shared = {n.buffer.name for n in walk(*code.body) if isinstance(n, loops.Alloc) and n.buffer.space == "shared"}
-    collector = _Collector(analysed, shared | (device & written))
+    shared = {n.buffer.name: n.buffer for n in walk(*code.body) if isinstance(n, loops.Alloc) and n.buffer.space == "shared"}
+    element_bytes = {name: buffer.dtype.size_bytes for name, buffer in shared.items()}
+    collector = _Collector(analysed, set(shared) | (device & written), element_bytes)
     collector.together(code.body, (), _Around())
     params = (*sizes, *(loop.var for loop in code.blocks))
     bounds: list[sets.Cond] = []
@@ -199,6 +201,8 @@ def _analysed(code: BlockCode, sizes: tuple[str, ...], device: set[str]) -> _Ana
 class _Collector:
     analysed: _Analysed
     memory: set[str]
+    element_bytes: Mapping[str, int]
+    """Of what is shared."""
 
     def together(self, body: tuple[loops.Stmt, ...], path: Path, around: _Around) -> None:
         """Note what stands where all threads are together, and what each of its statements touches."""
@@ -242,6 +246,14 @@ class _Collector:
                 for block, here in ((then, known), (orelse, None if known is None else sets.Not(known))):
                     for s in block:
                         self._apart(s, around if here is None else replace(around, when=(*around.when, here)))
+            case loops.LoadMatrix(_, _, lane, source, count):
+                # Whoever gives the address of a row, all lanes read all rows.
+                element = f"{lane} element"
+                sides = (lane, 8 * count), (element, MATRIX_ROW // self.element_bytes[source.buffer])
+                bounds = (b for name, count in sides for b in _bounds(name, loops.Int(0), loops.Int(count)))
+                rows = replace(around, variables=(*around.variables, lane, element), when=(*around.when, *bounds))
+                last = loops.Add(source.index[-1], loops.Var(element))
+                self._touch(source.buffer, (*source.index[:-1], last), False, rows)
             case loops.Commit() | loops.Wait():
                 raise Unfit("not supported yet: copies in stages where not all threads of the block come")
             case loops.Store(buffer, index, _) if stmt.later and around.groups is None:

@@ -35,7 +35,7 @@ from tensorlang.tensor import nodes as tensor
 from tensorlang.tensor.scop import Accumulator, StatementInfo
 from tensorlang.tensor.walk import tensor_table
 
-_STATIC = THREADS | {"unroll", "vector", "tensor"}
+_STATIC = THREADS | {"unroll", "vector", "tensor", "tile"}
 """Marks of loops whose number of iterations has a constant bound."""
 
 

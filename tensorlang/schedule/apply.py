@@ -39,7 +39,7 @@ def apply(
     return plan
 
 
-_ONLY = {"bind": "cuda", "parallel": "cpu", "stream": "cpu", "prefetch": "cpu", "tensorize": "cpu"}
+_ONLY = {"bind": "cuda", "parallel": "cpu", "stream": "cpu", "prefetch": "cpu"}
 """Directives that one kind of target has."""
 _INSTEAD = {"bind": "`parallel` gives iterations to threads of a processor", "parallel": "`bind` gives iterations to blocks and threads"}
 

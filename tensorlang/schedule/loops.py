@@ -15,7 +15,7 @@ from tensorlang.schedule.state import State, fresh_loop, loop_of, stage_of
 from tensorlang.syntax import nodes as syntax
 from tensorlang.tensor import affine
 
-DONE = {"vector": "vectorized", "unroll": "unrolled", "tensor": "tensorized"}
+DONE = {"vector": "vectorized", "unroll": "unrolled", "tensor": "tensorized", "tile": "tensorized"}
 """What has been done to a loop with a mark."""
 
 

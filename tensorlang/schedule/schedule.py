@@ -27,6 +27,11 @@ class Instruction:
     def name(self) -> str:
         return self.program.name
 
+    @property
+    def on_device(self) -> bool:
+        """Tell whether a graphics processor has it: the lanes of a warp run it together."""
+        return any(need.startswith("sm_") for need in self.needs)
+
 
 @dataclass(frozen=True, slots=True)
 class Schedule:

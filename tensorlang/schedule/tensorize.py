@@ -22,88 +22,24 @@ from itertools import product
 from math import prod
 from typing import NoReturn
 
-from codegen.dtypes import DType
 from codegen.loops import dots
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.diagnostics import error
-from tensorlang.schedule import operands
+from tensorlang.schedule import operands, warps
+from tensorlang.schedule.forms import Form, Refusal, Site, factors_of, form_of
 from tensorlang.schedule.loops import DONE
 from tensorlang.schedule.plan import Plan, Stage, Storage
 from tensorlang.schedule.schedule import Instruction
 from tensorlang.schedule.state import Request, State, loop_of
 from tensorlang.syntax import nodes as syntax
 from tensorlang.tensor import affine
-from tensorlang.tensor.nodes import Binary, Cast, Dynamic, Expr, Read, Reduce
+from tensorlang.tensor.nodes import Dynamic, Read
 from tensorlang.tensor.scop import StatementInfo
 from tensorlang.tensor.walk import tensor_table
 
-
-@dataclass(frozen=True, slots=True)
-class Form:
-    """An instruction as a sum: `result[axes] = accumulator[axes] + sum(binders) lhs * rhs`."""
-
-    axes: tuple[str, ...]
-    binders: tuple[str, ...]
-    extents: Mapping[str, int | None]
-    """None for an axis of any extent."""
-    dtype: DType
-    lhs: Read
-    rhs: Read
-    types: Mapping[str, DType]
-
-    @property
-    def is_tile(self) -> bool:
-        """Tell whether the results are rows and columns, rather than lanes."""
-        return len(self.axes) > 1
-
-
 SIDE = 16
 """Rows, columns and groups along the sum that a tile has at most."""
-
-
-def form_of(instruction: Instruction) -> Form | None:
-    """Return what the instruction adds up, or None when it is no such sum."""
-    program = instruction.program
-    if len(program.definitions) != 1 or len(program.definitions[0].pieces) != 1:
-        return None
-    definition = program.definitions[0]
-    match definition.pieces[0].value:
-        case Binary("+", Read() as start, Reduce() as reduce) | Binary("+", Reduce() as reduce, Read() as start):
-            pass
-        case _:
-            return None
-    factors = _factors(reduce)
-    own = tuple(affine.to_expr(a) for a in definition.axes)
-    if factors is None or start.index != own:
-        return None
-    types = {t.name: t.dtype for t in tensor_table(program).values()}
-    extents = {a: affine.constant(s) for a, s in zip(definition.axes, definition.tensors[0].shape, strict=True)}
-    extents |= {b.name: affine.difference(b.hi, b.lo) if affine.constant(b.lo) == 0 else None for b in reduce.binders}
-    return Form(definition.axes, tuple(b.name for b in reduce.binders), extents, definition.tensors[0].dtype, *factors, types)
-
-
-def _factors(reduce: Reduce) -> tuple[Read, Read] | None:
-    """Return the elements whose products a sum adds up, each at least as wide as the sum once widened."""
-    if reduce.reducer.kind != "sum" or reduce.filter is not None or len(reduce.body) != 1:
-        return None
-    match reduce.body[0]:
-        case Binary("*", lhs, rhs):
-            x, y = _element(lhs), _element(rhs)
-            return None if x is None or y is None else (x, y)
-        case _:
-            return None
-
-
-def _element(e: Expr) -> Read | None:
-    match e:
-        case Read():
-            return e
-        case Cast(_, value, False):
-            return _element(value)
-        case _:
-            return None
-
 
 # ---------------------------------------------------------------- the directive
 
@@ -115,7 +51,7 @@ def tensorize(state: State, directive: syntax.Directive) -> None:
     for other, loop in found:
         if other is not stage:
             raise error("S0205", f"`{loop}` belongs to `{other.name}`, `{found[0][1]}` to `{stage.name}`", directive.span)
-    known = {i.name: i for i in state.instructions}
+    known = {i.name: i for i in state.instructions if i.on_device == (state.target.split(":")[0] == "cuda")}
     chosen = tuple(known.values())
     if operands.phrase(directive, "with") is not None:
         name = operands.name(directive, operands.the(directive, "with"))
@@ -130,7 +66,8 @@ def tensorize(state: State, directive: syntax.Directive) -> None:
         if mark not in (None, "vector"):
             title = f"`{loop}` is {DONE.get(mark, mark)} already, so `tensorize` cannot change it"
             raise error("S0213", title, directive.span, help="leave it to the instruction")
-        stage.marks[loop] = "tensor" if loop in stage.reductions else "vector" if loop in lanes else "unroll"
+        by_warp = any(i.on_device for i in chosen)
+        stage.marks[loop] = "tile" if by_warp else "tensor" if loop in stage.reductions else "vector" if loop in lanes else "unroll"
     state.tensorized.append(Request(stage, loops, chosen, directive))
 
 
@@ -140,30 +77,13 @@ def check_instructions(plan: Plan, state: State) -> None:
     Raises CompileError S0215 that says what differs, S0216 for instructions that are no sums of products."""
     for request in state.tensorized:
         refusals = [
-            r for i in request.chosen if (r := _refusal(_Site(plan, request, {copy: t for t, copy in state.copies.items()}), i)) is not None
+            r for i in request.chosen if (r := _refusal(Site(plan, request, {copy: t for t, copy in state.copies.items()}), i)) is not None
         ]
         if not request.chosen or len(refusals) == len(request.chosen):
             _refuse(request, refusals)
 
 
-@dataclass(frozen=True, slots=True)
-class _Site:
-    """Where an instruction is to go. `originals`: what packed copies are copies of."""
-
-    plan: Plan
-    request: Request
-    originals: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class _Refusal:
-    why: str
-    help: str | None = None
-    rank: int = 0
-    """How far the comparison went; of several instructions the closest one is told."""
-
-
-def _refuse(request: Request, refusals: list[_Refusal]) -> NoReturn:
+def _refuse(request: Request, refusals: list[Refusal]) -> NoReturn:
     if not refusals:
         raise error("S0216", "there is no instruction to put in the place of loops", request.directive.span, help="declare one")
     closest = max(refusals, key=lambda r: r.rank)
@@ -172,18 +92,20 @@ def _refuse(request: Request, refusals: list[_Refusal]) -> NoReturn:
     raise error("S0215", title, request.directive.span, help=closest.help)
 
 
-def _refusal(site: _Site, instruction: Instruction) -> _Refusal | None:
+def _refusal(site: Site, instruction: Instruction) -> Refusal | None:
     form = form_of(instruction)
+    if form is not None and instruction.on_device:
+        return warps.refusal(site, form)
     if form is None or (len(form.axes), len(form.binders)) not in ((1, 1), (2, 2)):
-        return _Refusal("not supported yet: an instruction that is neither `d[l] = c[l] + sum(r) a[r] * b[l, r]` nor a tile of such sums")
+        return Refusal("not supported yet: an instruction that is neither `d[l] = c[l] + sum(r) a[r] * b[l, r]` nor a tile of such sums")
     if dots.accumulator(form.types[form.lhs.tensor], form.types[form.rhs.tensor]) != form.dtype:
-        return _Refusal("not supported yet: an instruction of these element types")
+        return Refusal("not supported yet: an instruction of these element types")
     request, names = site.request, (*form.axes, *form.binders)
     stage = request.stage
     if len(request.loops) != len(names):
-        return _Refusal(f"it has {len(names)} loops", "name the loops of its results, then those of its sum")
+        return Refusal(f"it has {len(names)} loops", "name the loops of its results, then those of its sum")
     if not set(request.loops) <= set(stage.loops):
-        return _Refusal("they have been changed since", "tensorize loops once they have their shape", 1)
+        return Refusal("they have been changed since", "tensorize loops once they have their shape", 1)
     for loop, name in zip(request.loops, names, strict=True):
         extent, wanted = stage.extents[loop], form.extents[name]
         lanes = name == form.axes[-1]
@@ -195,33 +117,33 @@ def _refusal(site: _Site, instruction: Instruction) -> _Refusal | None:
         ):
             given = "no constant number of" if extent is None else str(extent)
             need = f"{wanted}" if wanted is not None else "a power of two" if lanes else f"at most {SIDE}"
-            return _Refusal(f"`{loop}` has {given} iterations, the instruction {need}", f"split it by {wanted or 16} first", 1)
+            return Refusal(f"`{loop}` has {given} iterations, the instruction {need}", f"split it by {wanted or 16} first", 1)
     if tuple(stage.loops[-len(names) :]) != request.loops:
-        return _Refusal("they are not the innermost loops, in this order", f"the order is now {', '.join(stage.loops)}", 1)
+        return Refusal("they are not the innermost loops, in this order", f"the order is now {', '.join(stage.loops)}", 1)
     updates = [s for s in stage.statements if s.phase == "update" and s.name in stage.owned[request.loops[-1]]]
     if not updates:
-        return _Refusal(f"`{request.loops[-1]}` is no loop of a sum", None, 1)
+        return Refusal(f"`{request.loops[-1]}` is no loop of a sum", None, 1)
     return next((r for s in updates if (r := _difference(site, form, s)) is not None), None)
 
 
-def _difference(site: _Site, form: Form, update: StatementInfo) -> _Refusal | None:
+def _difference(site: Site, form: Form, update: StatementInfo) -> Refusal | None:
     """Return how the update of a sum differs from the instruction."""
     assert update.accumulator is not None
     reduce = update.accumulator.reduce
     types = {t.name: t.dtype for t in tensor_table(site.plan.program).values()}
-    factors = _factors(reduce)
+    factors = factors_of(reduce)
     if factors is None:
-        return _Refusal("what is added is not a product of two elements", None, 2)
+        return Refusal("what is added is not a product of two elements", None, 2)
     if reduce.reducer.dtypes[0] != form.dtype:
-        return _Refusal(f"the sum is one of {reduce.reducer.dtypes[0]}, the instruction's of {form.dtype}", None, 2)
+        return Refusal(f"the sum is one of {reduce.reducer.dtypes[0]}, the instruction's of {form.dtype}", None, 2)
     if site.plan.program.mode == "strict" and form.dtype.is_float:
-        return _Refusal("the operator is strict, and the instruction adds in an order of its own", None, 2)
-    reasons: list[_Refusal] = []
+        return Refusal("the operator is strict, and the instruction adds in an order of its own", None, 2)
+    reasons: list[Refusal] = []
     for lhs, rhs in (factors, factors[::-1]):
         pairs = ((form.lhs, lhs), (form.rhs, rhs))
         if any(form.types[own.tensor] != types[read.tensor] for own, read in pairs):
             given, wanted = ([t[r.tensor] for r in f] for t, f in ((types, factors), (form.types, (form.lhs, form.rhs))))
-            reasons.append(_Refusal(f"it multiplies {wanted[0]} with {wanted[1]}, the sum {given[0]} with {given[1]}", None, 2))
+            reasons.append(Refusal(f"it multiplies {wanted[0]} with {wanted[1]}, the sum {given[0]} with {given[1]}", None, 2))
             continue
         refused = next((r for own, read in pairs if (r := _misplaced(site, form, update, own, read)) is not None), None)
         if refused is None:
@@ -230,21 +152,21 @@ def _difference(site: _Site, form: Form, update: StatementInfo) -> _Refusal | No
     return max(reasons, key=lambda r: r.rank)
 
 
-def _misplaced(site: _Site, form: Form, update: StatementInfo, own: Read, read: Read) -> _Refusal | None:
+def _misplaced(site: Site, form: Form, update: StatementInfo, own: Read, read: Read) -> Refusal | None:
     """Return why the elements of `read` do not lie as the instruction wants those of its operand `own`."""
     loops = dict(zip((*form.axes, *form.binders), site.request.loops, strict=True))
     stage, moves = site.request.stage, _address(site.plan, update, read)
     name = site.originals.get(read.tensor, read.tensor)
     order = [slot.name for slot in own.index if isinstance(slot, AffineName)]
     if moves is None:
-        return _Refusal(f"`{name}` is read at indices from data", None, 3)
+        return Refusal(f"`{name}` is read at indices from data", None, 3)
     for start in _samples(stage, site.request.loops):
         for index, loop in reversed(loops.items()):
             extent = stage.extents[loop] or 1
             steps = [_distance(moves, start, {loop: n}) for n in range(1, extent)]
             if index not in order:
                 if any(d != 0 for d in steps):
-                    return _Refusal(f"`{name}` is not the same for all of `{loop}`", None, 3)
+                    return Refusal(f"`{name}` is not the same for all of `{loop}`", None, 3)
                 continue
             inner = [loops[n] for n in order[order.index(index) + 1 :]]
             pitch = prod(stage.extents[n] or 1 for n in inner)
@@ -254,7 +176,7 @@ def _misplaced(site: _Site, form: Form, update: StatementInfo, own: Read, read: 
                 pitch = steps[0] or 0
             if steps != [n * pitch for n in range(1, extent)]:
                 places = ", ".join(stage.local(n) for n in (loop, *inner))
-                return _Refusal(f"elements of `{name}` along `{loop}` are not next to each other", f"`pack {name} as […, {places}]`", 4)
+                return Refusal(f"elements of `{name}` along `{loop}` are not next to each other", f"`pack {name} as […, {places}]`", 4)
     return None
 
 

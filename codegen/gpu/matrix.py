@@ -1,0 +1,81 @@
+"""The instructions of a warp that multiply small matrices, and which of its lanes holds what of them.
+
+Lane l is in row g = l // 4 and at place t = l % 4 of it; e elements fill 32 bits:
+
+    sums      d[16, 8]      register r is d[g + 8*(r // 2), 2*t + r % 2]
+    rows      a[16, 8*e]    element i of register r is a[g + 8*(r % 2), e*t + i + 4*e*(r // 2)]
+    columns   b[8, 8*e]     element i of register r is b[g, e*t + i + 4*e*r]
+
+The product is `d[m, n] += sum(k) a[m, k] * b[n, k]`. These are facts of the hardware (PTX ISA, "Matrix fragments for mma"); the maps that
+instructions are declared with have to agree with them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from codegen.dtypes import DType, bf16, f16, f32, i8, i32, u8
+from codegen.loops.nodes import Add, Index, Int, Mul
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """`tl_mma_NAME` of the prelude. `shape` is that of rows, columns and sum; `rounded`: operands are f32, and rounded to tf32."""
+
+    name: str
+    shape: tuple[int, int, int]
+    rows: DType
+    columns: DType
+    sums: DType
+    rounded: bool = False
+    since: tuple[int, int] = (8, 0)
+    """The least compute capability that has it."""
+
+    @property
+    def together(self) -> int:
+        """Return how many elements of an operand fill 32 bits."""
+        return 4 // self.rows.size_bytes
+
+
+MATRIX_ROW = 16
+"""Bytes of a row of what `ldmatrix` brings into registers."""
+SUMS, ROWS, COLUMNS = 4, 4, 2
+"""How many registers a lane has of each operand."""
+
+INSTRUCTIONS = (
+    Instruction("m16n8k16_bf16", (16, 8, 16), bf16, bf16, f32),
+    Instruction("m16n8k16_f16", (16, 8, 16), f16, f16, f32),
+    Instruction("m16n8k8_tf32", (16, 8, 8), f32, f32, f32, rounded=True),
+    Instruction("m16n8k32_s8", (16, 8, 32), i8, i8, i32),
+    Instruction("m16n8k32_u8", (16, 8, 32), u8, u8, i32),
+    Instruction("m16n8k32_u8_s8", (16, 8, 32), u8, i8, i32),
+    Instruction("m16n8k32_s8_u8", (16, 8, 32), i8, u8, i32),
+)
+
+
+def instruction_of(shape: tuple[int, int, int], rows: DType, columns: DType, sums: DType, *, rounded: bool) -> Instruction | None:
+    """Return the instruction that multiplies matrices of this shape and these types, or None."""
+    wanted = (shape, rows, columns, sums, rounded)
+    return next((i for i in INSTRUCTIONS if (i.shape, i.rows, i.columns, i.sums, i.rounded) == wanted), None)
+
+
+Place = tuple[Index, Index]
+
+
+def sum_at(row: Index, place: Index, high: Index, low: Index) -> Place:
+    """Return which of the sums register `2*high + low` of the lane at `place` of `row` holds."""
+    return Add(row, Mul(Int(8), high)), Add(Mul(Int(2), place), low)
+
+
+def row_at(row: Index, place: Index, register: int, element: int, together: int) -> Place:
+    """Return which of the rows, and of its elements, a lane holds."""
+    return Add(row, Int(8 * (register % 2))), _along(place, register // 2, element, together)
+
+
+def column_at(row: Index, place: Index, register: int, element: int, together: int) -> Place:
+    """Return which of the columns, and of its elements, a lane holds."""
+    return row, _along(place, register, element, together)
+
+
+def _along(place: Index, half: int, element: int, together: int) -> Index:
+    return Add(Mul(Int(together), place), Int(element + 4 * together * half))

@@ -1,0 +1,93 @@
+"""Instructions as sums of products, and where in a plan one is to go."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from codegen.dtypes import DType
+from tensorlang.schedule.plan import Plan
+from tensorlang.schedule.schedule import Instruction
+from tensorlang.schedule.state import Request
+from tensorlang.tensor import affine
+from tensorlang.tensor.nodes import Binary, Cast, Expr, Read, Reduce
+from tensorlang.tensor.walk import tensor_table
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """An instruction as a sum: `result[axes] = accumulator[axes] + sum(binders) lhs * rhs`."""
+
+    axes: tuple[str, ...]
+    binders: tuple[str, ...]
+    extents: Mapping[str, int | None]
+    """None for an axis of any extent."""
+    dtype: DType
+    lhs: Read
+    rhs: Read
+    types: Mapping[str, DType]
+
+    @property
+    def is_tile(self) -> bool:
+        """Tell whether the results are rows and columns, rather than lanes."""
+        return len(self.axes) > 1
+
+
+def form_of(instruction: Instruction) -> Form | None:
+    """Return what the instruction adds up, or None when it is no such sum."""
+    program = instruction.program
+    if len(program.definitions) != 1 or len(program.definitions[0].pieces) != 1:
+        return None
+    definition = program.definitions[0]
+    match definition.pieces[0].value:
+        case Binary("+", Read() as start, Reduce() as reduce) | Binary("+", Reduce() as reduce, Read() as start):
+            pass
+        case _:
+            return None
+    factors = factors_of(reduce)
+    own = tuple(affine.to_expr(a) for a in definition.axes)
+    if factors is None or start.index != own:
+        return None
+    types = {t.name: t.dtype for t in tensor_table(program).values()}
+    extents = {a: affine.constant(s) for a, s in zip(definition.axes, definition.tensors[0].shape, strict=True)}
+    extents |= {b.name: affine.difference(b.hi, b.lo) if affine.constant(b.lo) == 0 else None for b in reduce.binders}
+    return Form(definition.axes, tuple(b.name for b in reduce.binders), extents, definition.tensors[0].dtype, *factors, types)
+
+
+def factors_of(reduce: Reduce) -> tuple[Read, Read] | None:
+    """Return the elements whose products a sum adds up, each at least as wide as the sum once widened."""
+    if reduce.reducer.kind != "sum" or reduce.filter is not None or len(reduce.body) != 1:
+        return None
+    match reduce.body[0]:
+        case Binary("*", lhs, rhs):
+            x, y = element_of(lhs), element_of(rhs)
+            return None if x is None or y is None else (x, y)
+        case _:
+            return None
+
+
+def element_of(e: Expr) -> Read | None:
+    match e:
+        case Read():
+            return e
+        case Cast(_, value, False):
+            return element_of(value)
+        case _:
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where an instruction is to go. `originals`: what packed copies are copies of."""
+
+    plan: Plan
+    request: Request
+    originals: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    why: str
+    help: str | None = None
+    rank: int = 0
+    """How far the comparison went; of several instructions the closest one is told."""

@@ -1,0 +1,96 @@
+"""Instructions that the lanes of a warp run together: whether the sum of a stage is that of one.
+
+    instruction mma_m16n8k16_bf16(c: f32[16, 8], a: bf16[16, 16], b: bf16[8, 16]) -> (d: f32[16, 8]) for sm_80 {
+        d[m, n] = c[m, n] + sum(k in 0..16) f32(a[m, k]) * f32(b[n, k])
+    }
+
+    y[i, j] = sum(k) x[i, k] * w[k, j]          tensorize mi, ni, ki with mma_m16n8k16_bf16
+              the product of the sum is that of the instruction: x is the same for all of ni, w for all of mi
+
+Elements may lie anywhere: lanes fetch them one by one where rows of them do not lie together. The instruction computes whole matrices.
+Where a matrix ends, its rows and columns go on as sums that are no elements of anything, and its sum goes on over zeros; so a sum that goes
+over other elements for one row than for another is refused.
+"""
+
+from __future__ import annotations
+
+from polyhedral.expr import Expr as Affine
+from tensorlang.schedule.forms import Form, Refusal, Site, factors_of
+from tensorlang.tensor import affine
+from tensorlang.tensor.nodes import Dynamic, Read
+from tensorlang.tensor.scop import StatementInfo
+from tensorlang.tensor.walk import tensor_table
+
+
+def refusal(site: Site, form: Form) -> Refusal | None:
+    """Return why the loops of a request do not compute what the instruction of a warp computes, or None when they do."""
+    request, names = site.request, (*form.axes, *form.binders)
+    stage = request.stage
+    if (len(form.axes), len(form.binders)) != (2, 1) or any(e is None for e in form.extents.values()):
+        return Refusal("not supported yet: an instruction of a warp other than `d[m, n] = c[m, n] + sum(k) a[m, k] * b[n, k]`")
+    if len(request.loops) != len(names):
+        return Refusal(f"it has {len(names)} loops", "name the loops of its rows, of its columns and of its sum")
+    if not set(request.loops) <= set(stage.loops):
+        return Refusal("they have been changed since", "tensorize loops once they have their shape", 1)
+    for loop, name in zip(request.loops, names, strict=True):
+        extent, wanted = stage.extents[loop], form.extents[name]
+        if extent != wanted:
+            given = "no constant number of" if extent is None else str(extent)
+            return Refusal(f"`{loop}` has {given} iterations, the instruction {wanted}", f"split it by {wanted} first", 1)
+    if tuple(stage.loops[-len(names) :]) != request.loops:
+        return Refusal("they are not the innermost loops, in this order", f"the order is now {', '.join(stage.loops)}", 1)
+    if stage.cuts:
+        return Refusal("not supported yet: peeled loops", None, 1)
+    updates = [s for s in stage.statements if s.phase == "update" and s.name in stage.owned[request.loops[-1]]]
+    if not updates:
+        return Refusal(f"`{request.loops[-1]}` is no loop of a sum", None, 1)
+    return next((r for s in updates if (r := _difference(site, form, s)) is not None), None)
+
+
+def _difference(site: Site, form: Form, update: StatementInfo) -> Refusal | None:
+    """Return how the update of a sum differs from the instruction."""
+    assert update.accumulator is not None
+    reduce = update.accumulator.reduce
+    types = {t.name: t.dtype for t in tensor_table(site.plan.program).values()}
+    factors = factors_of(reduce)
+    if factors is None:
+        return Refusal("what is added is not a product of two elements", None, 2)
+    if reduce.reducer.dtypes[0] != form.dtype:
+        return Refusal(f"the sum is one of {reduce.reducer.dtypes[0]}, the instruction's of {form.dtype}", None, 2)
+    if site.plan.program.mode == "strict" and form.dtype.is_float:
+        return Refusal("the operator is strict, and the instruction adds in an order of its own", None, 2)
+    sizes = set(site.plan.program.sizes)
+    if not all(set(affine.names(e)) <= sizes for b in reduce.binders for e in (b.lo, b.hi)):
+        return Refusal("what the sum goes over is not the same for all elements", None, 2)
+    reasons: list[Refusal] = []
+    for lhs, rhs in (factors, factors[::-1]):
+        pairs = ((form.lhs, lhs), (form.rhs, rhs))
+        if any(form.types[own.tensor] != types[read.tensor] for own, read in pairs):
+            given, wanted = ([t[r.tensor] for r in f] for t, f in ((types, factors), (form.types, (form.lhs, form.rhs))))
+            reasons.append(Refusal(f"it multiplies {wanted[0]} with {wanted[1]}, the sum {given[0]} with {given[1]}", None, 2))
+            continue
+        refused = next((r for own, read in pairs if (r := _moved(site, form, update, own, read)) is not None), None)
+        if refused is None:
+            return None
+        reasons.append(refused)
+    return max(reasons, key=lambda r: r.rank)
+
+
+def _moved(site: Site, form: Form, update: StatementInfo, own: Read, read: Read) -> Refusal | None:
+    """Return why `read` is no operand like `own`: it has to stay the same along the loops of the instruction that `own` has no index of."""
+    name = site.originals.get(read.tensor, read.tensor)
+    iters = next(n for n in site.plan.placed.nests.values() if n.statement == update.name).iter_exprs()
+    moving: set[str] = set()
+    for slot in read.index:
+        if isinstance(slot, Dynamic):
+            return Refusal(f"`{name}` is read at indices from data", None, 3)
+        moving |= set(affine.names(affine.substitute(slot, iters)))
+    indices = {n for slot in own.index for n in _names(slot)}
+    for index, loop in zip((*form.axes, *form.binders), site.request.loops, strict=True):
+        if index not in indices and loop in moving:
+            return Refusal(f"`{name}` is not the same for all of `{loop}`", None, 3)
+    return None
+
+
+def _names(slot: Affine | Dynamic) -> tuple[str, ...]:
+    return () if isinstance(slot, Dynamic) else tuple(affine.names(slot))

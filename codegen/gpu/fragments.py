@@ -13,8 +13,7 @@ Each lane keeps its part of the sums in registers (`private` cuts them), its par
 the sums lie along: by `ldmatrix` where rows of 16 bytes lie in shared memory, element by element elsewhere. A loop over rows (16) or
 columns (8) of sums is one over lanes, with what is left in registers.
 
-A product goes over whole tiles: what lies beyond the edge of a matrix is a sum that nobody reads, or is zero in both operands, which is
-what the copies in shared memory are filled up with.
+A product goes over whole tiles. At the edges of matrices it does so where `tensorlang.lower.whole` has proven that it may.
 """
 
 from __future__ import annotations
@@ -247,6 +246,10 @@ class _Pass:
 
     def _multiplied(self, loops: tuple[For, ...], product: Product) -> tuple[Stmt, ...]:
         g, t = self.fresh("g"), self.fresh("t")
+        part = next((loop for loop in (*loops, *product.loops) if loop.lo != Int(0) or loop.hi != Int(loop.extent or 0)), None)
+        if part is not None:
+            why = f"not supported yet: an instruction of a warp for a part of `{part.var}`, which is not known to go on over zeros"
+            raise Unfit(f"{why}: `cache` both operands in shared memory", part.var)
         whole = tuple(replace(loop, hi=Int(loop.extent or 0)) for loop in loops)
         rows, of_rows = self._operand(whole, product, g, t, of_columns=False)
         columns, of_columns = self._operand(whole, product, g, t, of_columns=True)

@@ -104,3 +104,8 @@ def test_the_machine_code_multiplies_matrices_and_spills_nothing(variants):
 def test_threads_that_part_a_warp_cannot_run_its_instruction():
     with pytest.raises(CompileError, match="gives parts of a warp to it: bind it to warp"):
         made(OPERATOR + SCHEDULE.replace("warp.y, warp.x", "thread.y, thread.x"), "refused", normal(128, 96), normal(64, 96))
+
+
+def test_a_product_that_would_go_beyond_the_edge_of_a_matrix_is_refused():
+    with pytest.raises(CompileError, match="not known to go on over zeros"):
+        made(OPERATOR + VARIANTS["operands where they are"], "refused", normal(100, 96), normal(64, 96))

@@ -26,7 +26,7 @@ from codegen.gpu.launches import BlockCode, Launches
 from codegen.gpu.names import Identifiers
 from codegen.gpu.program import STATIC_SHARED, Kernel, Launch, Program, Scratch
 from codegen.gpu.reduce import Tree, tree
-from codegen.gpu.vectors import COPIED, contiguous, moving_names, offset, source, width
+from codegen.gpu.vectors import COPIED, contiguous, moving_names, offset, source, steady_loads, width
 from codegen.loops.indices import Algebra, Range
 from codegen.loops.nodes import (
     THREADS,
@@ -486,12 +486,13 @@ def _lanes(kernel: _Kernel, loop: For, start: int, lanes: int, scope: _Scope, mo
     inner = scope.with_loop(loop)
     put: dict[Expr, str] = {}
     copies = [s for s in loop.body if isinstance(s, Store) and s.later]
-    for load in dict.fromkeys(loads(*(s for s in loop.body if s not in copies))):
+    for load, cond in steady_loads(loop, moving).items():
         buffer = scope.buffers[load.buffer]
-        if not names(*load.index) & moving and contiguous(buffer, load.index, loop.var, lanes, p.algebra):
-            name = kernel.names.fresh(p.names(load.buffer) + "_v")
+        if contiguous(buffer, load.index, loop.var, lanes, p.algebra):
+            name, kind = kernel.names.fresh(p.names(load.buffer) + "_v"), f"tl_{buffer.dtype}x{lanes}"
             at = _cell(buffer, tuple(substitute(e, {loop.var: first}) for e in load.index), p, 11)
-            kernel.line(f"const tl_{buffer.dtype}x{lanes} {name} = tl_load_{buffer.dtype}x{lanes}({p.names(load.buffer)} + {at});")
+            there = f"tl_load_{buffer.dtype}x{lanes}({p.names(load.buffer)} + {at})"
+            kernel.line(f"const {kind} {name} = {there if cond is None else f'{p.expr(cond, 3)} ? {there} : {kind}()'};")
             put[load] = f"{name}.v[{lane}]"
     whole = [s for s in copies if _copied(kernel, s, scope, lanes, loop.var, start)]
     rest = tuple(s for s in loop.body if s not in whole)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import reduce
 
 from codegen.gpu.expressions import Printer, is_half_byte
 from codegen.loops.indices import Algebra, affine
-from codegen.loops.nodes import Add, Buffer, Const, Expr, For, Index, Int, Let, Load, Mul, Select, Stmt, Store, Var
-from codegen.loops.walk import free_vars, loads, names
+from codegen.loops.nodes import Add, Binary, Buffer, Const, Expr, For, Index, Int, Let, Load, Mul, Select, Stmt, Store, Unary, Var
+from codegen.loops.walk import children, free_vars, loads, names
 
 BYTES = 16
 """What one thread loads or stores at once at most."""
@@ -25,8 +26,7 @@ def width(loop: For, lanes: int, p: Printer, buffers: Mapping[str, Buffer]) -> i
     if len(homes) != 1:
         return 1
     moving = moving_names(loop)
-    found = [n for n in loads(*(s for s in loop.body if not _is_later(s))) if n.buffer in buffers]
-    found = [n for n in found if not names(*n.index) & moving]
+    found = [n for n in steady_loads(loop, moving) if n.buffer in buffers]
     groups = [[(buffers[n.buffer], n.index)] for n in found]
     groups += [[(buffers[s.buffer], s.index)] for s in loop.body if isinstance(s, Store) and not s.later and not names(*s.index) & moving]
     groups += [_ends(s, buffers) for s in loop.body if isinstance(s, Store) and s.later]
@@ -40,6 +40,44 @@ def moving_names(loop: For) -> frozenset[str]:
         if isinstance(s, Let) and (loop.var in free_vars(s.value) or names(s.value) & found):
             found |= {s.name}
     return found
+
+
+def steady_loads(loop: For, moving: frozenset[str]) -> dict[Load, Expr | None]:
+    """Return the loads that all iterations do, or none, at places that no value in `moving` decides; each with the condition under which
+    they do, None: always."""
+    paths: dict[Load, set[tuple[Expr, ...]]] = {}
+    for s in loop.body:
+        match s:
+            case Store(later=False, value=value) | Let(value=value):
+                for load, path in _asked(value, ()):
+                    paths.setdefault(load, set()).add(path)
+            case _:
+                pass
+    out: dict[Load, Expr | None] = {}
+    for load, found in paths.items():
+        way: tuple[Expr, ...] = () if () in found else next(iter(found))
+        if names(*load.index) & moving or (way and len(found) > 1):
+            continue
+        if not any(loop.var in free_vars(cond) or names(cond) & moving for cond in way):
+            out[load] = reduce(lambda a, b: Binary("and", a, b), way) if way else None
+    return out
+
+
+def _asked(e: Expr | Index | Stmt, path: tuple[Expr, ...]) -> Iterator[tuple[Load, tuple[Expr, ...]]]:
+    """Yield the loads in `e`, each with what has to hold for it to be evaluated."""
+    match e:
+        case Select(cond, then, orelse):
+            yield from _asked(cond, path)
+            yield from _asked(then, (*path, cond))
+            yield from _asked(orelse, (*path, Unary("not", cond)))
+        case Binary("and" | "or" as op, lhs, rhs):
+            yield from _asked(lhs, path)
+            yield from _asked(rhs, (*path, lhs if op == "and" else Unary("not", lhs)))
+        case _:
+            if isinstance(e, Load):
+                yield e, path
+            for part in children(e):
+                yield from _asked(part, path)
 
 
 def _apart(loop: For, buffers: Mapping[str, Buffer]) -> bool:

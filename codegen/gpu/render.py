@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import assert_never
 
 from codegen.dtypes import DType
@@ -26,12 +27,13 @@ from codegen.gpu.launches import BlockCode, Launches
 from codegen.gpu.names import Identifiers
 from codegen.gpu.program import STATIC_SHARED, Kernel, Launch, Program, Scratch
 from codegen.gpu.reduce import Tree, tree
-from codegen.gpu.vectors import COPIED, contiguous, moving_names, offset, source, steady_loads, width
+from codegen.gpu.vectors import COPIED, contiguous, moving_names, offset, read_when, source, uniform, width
 from codegen.loops.indices import Algebra, Range
 from codegen.loops.nodes import (
     THREADS,
     Alloc,
     Barrier,
+    Binary,
     Buffer,
     Commit,
     Expr,
@@ -49,14 +51,16 @@ from codegen.loops.nodes import (
     Mul,
     Prefetch,
     Require,
+    Select,
     Stmt,
     Store,
     Var,
     Wait,
+    zero,
 )
 from codegen.loops.swizzle import Swizzle, swizzle
 from codegen.loops.verify import Env, dtype_of
-from codegen.loops.walk import children, free_vars, loads, names, stores, substitute, walk
+from codegen.loops.walk import children, loads, names, stores, substitute, walk
 
 _PRIVATE = ("registers", "stack")
 REGISTERS = 64 * 1024
@@ -363,9 +367,13 @@ def _copied(kernel: _Kernel, copy: Store, scope: _Scope, lanes: int = 1, var: st
     p = scope.printer
     found, buffer = source(copy), scope.buffers[copy.buffer]
     bytes_ = lanes * buffer.dtype.size_bytes
-    if found is None or bytes_ not in COPIED or (lanes > 1 and found[0] is not None and var in free_vars(found[0])):
+    if found is None or bytes_ not in COPIED:
         return False
     cond, load = found
+    if lanes > 1 and cond is not None:
+        cond = uniform(cond, var, start, lanes, p.algebra)
+        if cond is None:
+            return False
     ends = [(buffer, copy.index), (scope.buffers[load.buffer], load.index)]
     if lanes > 1 and not all(contiguous(b, index, var, lanes, p.algebra) for b, index in ends):
         return False
@@ -486,14 +494,22 @@ def _lanes(kernel: _Kernel, loop: For, start: int, lanes: int, scope: _Scope, mo
     inner = scope.with_loop(loop)
     put: dict[Expr, str] = {}
     copies = [s for s in loop.body if isinstance(s, Store) and s.later]
-    for load, cond in steady_loads(loop, moving).items():
+    for load, when in read_when(*(s for s in loop.body if s not in copies)).items():
         buffer = scope.buffers[load.buffer]
-        if contiguous(buffer, load.index, loop.var, lanes, p.algebra):
-            name, kind = kernel.names.fresh(p.names(load.buffer) + "_v"), f"tl_{buffer.dtype}x{lanes}"
+        conds = [uniform(cond, loop.var, start, lanes, p.algebra) for cond in when]
+        if None in conds or names(*when) & moving:
+            continue
+        if not names(*load.index) & moving and contiguous(buffer, load.index, loop.var, lanes, p.algebra):
+            name = kernel.names.fresh(p.names(load.buffer) + "_v")
             at = _cell(buffer, tuple(substitute(e, {loop.var: first}) for e in load.index), p, 11)
-            there = f"tl_load_{buffer.dtype}x{lanes}({p.names(load.buffer)} + {at})"
-            kernel.line(f"const {kind} {name} = {there if cond is None else f'{p.expr(cond, 3)} ? {there} : {kind}()'};")
+            vector, text = f"tl_{buffer.dtype}x{lanes}", f"tl_load_{buffer.dtype}x{lanes}({p.names(load.buffer)} + {at})"
+            known = [cond for cond in conds if cond is not None]
+            if known:
+                text = f"{p.expr(reduce(lambda a, b: Binary('and', a, b), known), 3)} ? {text} : {vector}()"
+            kernel.line(f"const {vector} {name} = {text};")
             put[load] = f"{name}.v[{lane}]"
+            if len(when) == 1:
+                put[Select(when[0], load, zero(buffer.dtype))] = put[load]
     whole = [s for s in copies if _copied(kernel, s, scope, lanes, loop.var, start)]
     rest = tuple(s for s in loop.body if s not in whole)
     if not rest:

@@ -2,13 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from functools import reduce
+from collections.abc import Mapping
+from typing import TypeAlias, TypeGuard
 
 from codegen.gpu.expressions import Printer, is_half_byte
 from codegen.loops.indices import Algebra, affine
-from codegen.loops.nodes import Add, Binary, Buffer, Const, Expr, For, Index, Int, Let, Load, Mul, Select, Stmt, Store, Unary, Var
-from codegen.loops.walk import children, free_vars, loads, names
+from codegen.loops.nodes import (
+    Add,
+    Binary,
+    Buffer,
+    Compare,
+    Const,
+    Expr,
+    For,
+    Index,
+    IndexValue,
+    Int,
+    Let,
+    Load,
+    Max,
+    Min,
+    Mul,
+    Select,
+    Stmt,
+    Store,
+    Unary,
+    Var,
+)
+from codegen.loops.walk import Node, children, free_vars, loads, names, substitute
 
 BYTES = 16
 """What one thread loads or stores at once at most."""
@@ -26,11 +47,43 @@ def width(loop: For, lanes: int, p: Printer, buffers: Mapping[str, Buffer]) -> i
     if len(homes) != 1:
         return 1
     moving = moving_names(loop)
-    found = [n for n in steady_loads(loop, moving) if n.buffer in buffers]
-    groups = [[(buffers[n.buffer], n.index)] for n in found]
-    groups += [[(buffers[s.buffer], s.index)] for s in loop.body if isinstance(s, Store) and not s.later and not names(*s.index) & moving]
+    groups: list[_Group] = [
+        ([(buffers[n.buffer], n.index)], cond)
+        for n, cond in read_when(*(s for s in loop.body if not _is_later(s))).items()
+        if n.buffer in buffers and not names(*n.index) & moving
+    ]
+    groups += [([(buffers[s.buffer], s.index)], ()) for s in loop.body if _is_plain(s) and not names(*s.index) & moving]
     groups += [_ends(s, buffers) for s in loop.body if isinstance(s, Store) and s.later]
-    return max((_together(accesses, loop, lanes, p.algebra) for accesses in groups), default=1)
+    return max((_together(accesses, cond, loop, lanes, p.algebra) for accesses, cond in groups), default=1)
+
+
+def read_when(*statements: Stmt) -> dict[Load, tuple[Expr, ...]]:
+    """Return what the statements load, and the conditions that all have to hold for that; what is loaded under different conditions is
+    left out."""
+    found: dict[Load, set[tuple[Expr, ...]]] = {}
+
+    def visit(node: Node, when: tuple[Expr, ...]) -> None:
+        match node:
+            case Select(cond, then, orelse):
+                visit(cond, when)
+                visit(then, (*when, cond))
+                visit(orelse, (*when, Unary("not", cond)))
+                return
+            case Binary("and" | "or" as op, lhs, rhs):
+                visit(lhs, when)
+                visit(rhs, (*when, lhs if op == "and" else Unary("not", lhs)))
+                return
+            case Load():
+                found.setdefault(node, set()).add(when)
+            case _:
+                pass
+        for child in children(node):
+            visit(child, when)
+
+    for s in statements:
+        visit(s, ())
+    always: tuple[Expr, ...] = ()
+    return {load: always if always in when else next(iter(when)) for load, when in found.items() if always in when or len(when) == 1}
 
 
 def moving_names(loop: For) -> frozenset[str]:
@@ -40,44 +93,6 @@ def moving_names(loop: For) -> frozenset[str]:
         if isinstance(s, Let) and (loop.var in free_vars(s.value) or names(s.value) & found):
             found |= {s.name}
     return found
-
-
-def steady_loads(loop: For, moving: frozenset[str]) -> dict[Load, Expr | None]:
-    """Return the loads that all iterations do, or none, at places that no value in `moving` decides; each with the condition under which
-    they do, None: always."""
-    paths: dict[Load, set[tuple[Expr, ...]]] = {}
-    for s in loop.body:
-        match s:
-            case Store(later=False, value=value) | Let(value=value):
-                for load, path in _asked(value, ()):
-                    paths.setdefault(load, set()).add(path)
-            case _:
-                pass
-    out: dict[Load, Expr | None] = {}
-    for load, found in paths.items():
-        way: tuple[Expr, ...] = () if () in found else next(iter(found))
-        if names(*load.index) & moving or (way and len(found) > 1):
-            continue
-        if not any(loop.var in free_vars(cond) or names(cond) & moving for cond in way):
-            out[load] = reduce(lambda a, b: Binary("and", a, b), way) if way else None
-    return out
-
-
-def _asked(e: Expr | Index | Stmt, path: tuple[Expr, ...]) -> Iterator[tuple[Load, tuple[Expr, ...]]]:
-    """Yield the loads in `e`, each with what has to hold for it to be evaluated."""
-    match e:
-        case Select(cond, then, orelse):
-            yield from _asked(cond, path)
-            yield from _asked(then, (*path, cond))
-            yield from _asked(orelse, (*path, Unary("not", cond)))
-        case Binary("and" | "or" as op, lhs, rhs):
-            yield from _asked(lhs, path)
-            yield from _asked(rhs, (*path, lhs if op == "and" else Unary("not", lhs)))
-        case _:
-            if isinstance(e, Load):
-                yield e, path
-            for part in children(e):
-                yield from _asked(part, path)
 
 
 def _apart(loop: For, buffers: Mapping[str, Buffer]) -> bool:
@@ -90,16 +105,84 @@ def _is_later(s: Stmt) -> bool:
     return isinstance(s, Store) and s.later
 
 
-def _ends(copy: Store, buffers: Mapping[str, Buffer]) -> list[tuple[Buffer, tuple[Index, ...]]]:
-    return [(buffers[copy.buffer], copy.index), *((buffers[n.buffer], n.index) for n in loads(copy.value))]
+def _is_plain(s: Stmt) -> TypeGuard[Store]:
+    return isinstance(s, Store) and not s.later
 
 
-def _together(accesses: list[tuple[Buffer, tuple[Index, ...]]], loop: For, lanes: int, algebra: Algebra) -> int:
+def _ends(copy: Store, buffers: Mapping[str, Buffer]) -> _Group:
+    found = source(copy)
+    when = (found[0],) if found is not None and found[0] is not None else ()
+    return [(buffers[copy.buffer], copy.index), *((buffers[n.buffer], n.index) for n in loads(copy.value))], when
+
+
+_Group: TypeAlias = tuple[list[tuple[Buffer, tuple[Index, ...]]], tuple[Expr, ...]]
+"""Accesses that are made together, and when."""
+
+
+def _together(accesses: list[tuple[Buffer, tuple[Index, ...]]], when: tuple[Expr, ...], loop: For, lanes: int, algebra: Algebra) -> int:
     """Return how many neighbours all of `accesses` take at once."""
+
+    def fits(n: int) -> bool:
+        at_once = all(uniform(cond, loop.var, 0, n, algebra) is not None for cond in when)
+        return lanes % n == 0 and at_once and all(contiguous(b, index, loop.var, n, algebra) for b, index in accesses)
+
     n = BYTES // max(buffer.dtype.size_bytes for buffer, _ in accesses)
-    while n > 1 and (lanes % n or not all(contiguous(b, index, loop.var, n, algebra) for b, index in accesses)):
+    while n > 1 and not fits(n):
         n //= 2
     return max(n, 1)
+
+
+def uniform(cond: Expr, var: str, start: int, lanes: int, algebra: Algebra) -> Expr | None:
+    """Return what `cond` says for each of `lanes` iterations of `var` from `start` on, or None where it may differ between them."""
+    if var not in free_vars(cond):
+        return cond
+    match cond:
+        case Binary("and" | "or" as op, lhs, rhs):
+            one, two = uniform(lhs, var, start, lanes, algebra), uniform(rhs, var, start, lanes, algebra)
+            return None if one is None or two is None else Binary(op, one, two)
+        case Unary("not", value):
+            inner = uniform(value, var, start, lanes, algebra)
+            return None if inner is None else Unary("not", inner)
+        case Compare(op, lhs, rhs) if (ends := _ends_of(lhs, rhs)) is not None and op not in ("==", "!="):
+            less, more = ends if op in ("<", "<=") else ends[::-1]
+            room = Add(Add(more, Mul(Int(-1), less)), Int(op in ("<=", ">=")))
+            return substitute(cond, {var: Int(start)}) if _is_even(room, var, lanes, algebra) else None
+        case _:
+            return None
+
+
+def _ends_of(lhs: Expr, rhs: Expr) -> tuple[Index, Index] | None:
+    match lhs, rhs:
+        case IndexValue(one), IndexValue(two):
+            return one, two
+        case IndexValue(one), Const(int(value)):
+            return one, Int(value)
+        case _:
+            return None
+
+
+def _is_even(room: Index, var: str, lanes: int, algebra: Algebra) -> bool:
+    """Tell whether `room` is positive for all of `lanes` iterations of `var` from a multiple of `lanes` on, or for none."""
+    form = affine(algebra.simplify(room))
+    step = 0 if form is None else form[0].get(Var(var), 0)
+    if form is None or abs(step) != 1 or (form[1] - max(step, 0)) % lanes:
+        return False
+    return all(
+        _is_multiple(atom, scale, lanes, algebra) and var not in free_vars(atom) for atom, scale in form[0].items() if atom != Var(var)
+    )
+
+
+def _is_multiple(atom: Index, scale: int, of: int, algebra: Algebra) -> bool:
+    """Tell whether `scale` times a term is a multiple of `of`."""
+    match atom:
+        case Min(a, b) | Max(a, b):
+            forms = [affine(algebra.simplify(e)) for e in (a, b)]
+            return all(
+                form is not None and form[1] * scale % of == 0 and all(_is_multiple(e, scale * n, of, algebra) for e, n in form[0].items())
+                for form in forms
+            )
+        case _:
+            return scale % of == 0
 
 
 def source(copy: Store) -> tuple[Expr | None, Load] | None:
@@ -122,8 +205,8 @@ def copied_at_once(copy: Store, around: For | None, buffers: Mapping[str, Buffer
     bytes_ = buffers[copy.buffer].dtype.size_bytes
     if around is None or around.kind != "vector" or around.extent is None or around.hi != Int(around.extent):
         return bytes_ in COPIED
-    to, *of = _ends(copy, buffers)
-    read, both = (_together(a, around, around.extent, algebra) for a in (of[-1:], [to, *of[-1:]]))
+    (to, *of), when = _ends(copy, buffers)
+    read, both = (_together(a, when, around, around.extent, algebra) for a in (of[-1:], [to, *of[-1:]]))
     return both == read and bytes_ * both in COPIED
 
 

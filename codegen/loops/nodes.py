@@ -40,7 +40,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from codegen.dtypes import DType
+from codegen.dtypes import DType, bool_
 
 # ---------------------------------------------------------------- index expressions (i64)
 
@@ -389,3 +389,8 @@ class Function:
     params: tuple[Buffer, ...]
     body: tuple[Stmt, ...]
     written: frozenset[str] = frozenset()
+
+
+def zero(dtype: DType) -> Const:
+    """Return the zero of `dtype`."""
+    return Const(False if dtype == bool_ else 0.0 if dtype.is_float else 0, dtype)

@@ -1,7 +1,7 @@
 """The pipeline of one kernel for a graphics processor.
 
     program ─given, chosen by rules or derived→ plan ─lower→ loops
-    loops ─simplify→ loops ─prepare, pipelined→ loops ─barriers→ loops ─render→ C text
+    loops ─simplify, whole→ loops ─prepare, pipelined→ loops ─barriers→ loops ─render→ C text
 
 What is proven is the same as for a processor, and by the same means; barriers are proven on the loops as they are written out.
 """
@@ -27,6 +27,7 @@ from tensorlang.diagnostics import NOWHERE, CompileError, error
 from tensorlang.driver import Dump, Rules, Scheduled
 from tensorlang.lower.barriers import with_barriers
 from tensorlang.lower.kernel import Lowered, lower
+from tensorlang.lower.whole import whole
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.derive_device import derive_device
 from tensorlang.schedule.layout import Layout
@@ -79,6 +80,7 @@ def device_loops(plan: Plan, symbol: str, dump: Dump | None = None, schedule: Sc
     function = simplify(lowered.function)
     function = contract(function) if plan.program.mode == "fast" else function
     try:
+        function = whole(function, strict=plan.program.mode == "strict")
         function = prepare(function)
         _kept(function, lowered)
         function = with_barriers(pipelined(function))

@@ -49,10 +49,10 @@ def built(loaded: Graph, toolchain: Toolchain, progress: Progress, key: str | No
     outputs = loaded.outputs
     if key is None:
         return build(optimised(loaded, toolchain), toolchain, progress, outputs)
-    draft = Draft(key, toolchain.store)
+    draft = Draft(key, toolchain)
     try:
         executable = build(optimised(loaded, toolchain), toolchain, progress, outputs, draft.place)
-        draft.finish(replace(executable.parts, constants=_PLACED))
+        draft.finish(executable.parts)
     finally:
         draft.drop()
     return executable

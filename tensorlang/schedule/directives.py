@@ -15,7 +15,6 @@ from tensorlang.schedule.prefetch import prefetch_directive
 from tensorlang.schedule.stages import stages
 from tensorlang.schedule.state import State, loop_of, stage_of
 from tensorlang.schedule.tensorize import tensorize
-from tensorlang.schedule.together import together
 from tensorlang.syntax import nodes as syntax
 from tensorlang.tensor import affine
 
@@ -116,7 +115,6 @@ TABLE: dict[str, Callable[[State, syntax.Directive], None]] = {
     "order": order,
     "fuse": fuse,
     "distribute": _distribute,
-    "together": together,
     "skew": skew,
     "shift": shift,
     "reverse": reverse,

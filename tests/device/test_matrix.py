@@ -91,6 +91,15 @@ def test_a_product_of_warps_is_that_of_the_operator_in_every_order_of_threads(va
         assert (name, difference(each, arrays, {}, compiled_, seeds=range(9), close=1e-2)) == (name, "")
 
 
+@pytest.mark.parametrize("kind", [name for name in VARIANTS if name != "operands where they are"])
+def test_tiles_at_the_edges_of_matrices_go_on_over_zeros(kind):
+    sizes = [(100, 90, 50), (33, 20, 17), (120, 96, 64)]
+    found = [made(OPERATOR + VARIANTS[kind], f"edges_{k}_{n}", normal(m, k), normal(n, k)) for m, k, n in sizes]
+    compiled_ = library(found)
+    for each, (m, k, n) in zip(found, sizes, strict=True):
+        assert difference(each, by_name(each.program, (normal(m, k), normal(n, k))), {}, compiled_, close=1e-2) == ""
+
+
 def test_the_machine_code_multiplies_matrices_and_spills_nothing(variants):
     each = variants["in stages, columns exchanged"]
     for arch in ("sm_80", "sm_90a", "sm_120"):

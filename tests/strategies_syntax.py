@@ -30,6 +30,7 @@ from tensorlang.syntax.nodes import (
     Pack,
     Param,
     Phrase,
+    Place,
     Range,
     Reducer,
     Reduction,
@@ -154,6 +155,18 @@ operators = st.builds(
     some(clauses),
     st.booleans(),
 )
+places = st.builds(Place, st.builds(Index, names, some(items(small)), maybe(small)), names, small, small)
+instructions = st.builds(
+    Operator,
+    names,
+    generics,
+    some(tensors | attributes | sizes),
+    some(results, 1, 2),
+    st.just(()),
+    some(clauses),
+    needs=some(names, 1, 2),
+    places=some(places),
+)
 functions = st.builds(ScalarFunction, names, generics, some(st.tuples(names, maybe(names))), exprs)
 patterns = some(names, 1)
 reducers = st.builds(
@@ -184,7 +197,7 @@ schedules = st.builds(Schedule, names, names, some(items(small), most=2), bodies
 )
 tactics = st.builds(Tactic, names, some(names), bodies)
 
-declarations = operators | functions | reducers | schedules | tactics
+declarations = operators | instructions | functions | reducers | schedules | tactics
 files = some(declarations, 0, 3).map(File)
 
 

@@ -12,9 +12,13 @@ instructions are declared with have to agree with them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import product
 
 from codegen.dtypes import DType, bf16, f16, f32, i8, i32, u8
+from codegen.gpu.geometry import WARP
+from codegen.loops.indices import range_of
 from codegen.loops.nodes import Add, Index, Int, Mul
 
 
@@ -30,6 +34,12 @@ class Instruction:
     rounded: bool = False
     since: tuple[int, int] = (8, 0)
     """The least compute capability that has it."""
+
+    @property
+    def architectures(self) -> tuple[str, ...]:
+        """Return the names under which a declaration may ask for it: the oldest that has it."""
+        major, minor = self.since
+        return (f"sm_{major}{minor}",)
 
     @property
     def together(self) -> int:
@@ -57,6 +67,34 @@ def instruction_of(shape: tuple[int, int, int], rows: DType, columns: DType, sum
     """Return the instruction that multiplies matrices of this shape and these types, or None."""
     wanted = (shape, rows, columns, sums, rounded)
     return next((i for i in INSTRUCTIONS if (i.shape, i.rows, i.columns, i.sums, i.rounded) == wanted), None)
+
+
+Held = dict[tuple[int, int], tuple[int, int]]
+"""(lane, number of the element among those that it has) → element of a matrix."""
+
+
+def sums_held(instruction: Instruction) -> Held:
+    """Return which lane holds which of the sums."""
+    return {(lane, r): (lane // 4 + 8 * (r // 2), 2 * (lane % 4) + r % 2) for lane in range(WARP) for r in range(SUMS)}
+
+
+def rows_held(instruction: Instruction) -> Held:
+    """Return which lane holds which elements of the rows."""
+    return _held(instruction, ROWS, row_at)
+
+
+def columns_held(instruction: Instruction) -> Held:
+    """Return which lane holds which elements of the columns."""
+    return _held(instruction, COLUMNS, column_at)
+
+
+def _held(instruction: Instruction, registers: int, at: Callable[[Index, Index, int, int, int], Place]) -> Held:
+    out: Held = {}
+    for lane, r, i in product(range(WARP), range(registers), range(instruction.together)):
+        row, along = (range_of(e, {})[0] for e in at(Int(lane // 4), Int(lane % 4), r, i, instruction.together))
+        assert row is not None and along is not None, "places of numbers are numbers"
+        out[lane, instruction.together * r + i] = (row, along)
+    return out
 
 
 Place = tuple[Index, Index]

@@ -14,6 +14,7 @@ from typing import TypeVar, assert_never
 
 from codegen.dtypes import DTYPES
 from codegen.features import NAMES
+from tensorlang.check.places import misplaced
 from tensorlang.check.problems import did_you_mean, error, labelled
 from tensorlang.check.types import BUILTINS, CLASSES, ELSEWHERE
 from tensorlang.check.walk import descendants
@@ -54,8 +55,8 @@ def prelude() -> Module:
 def load_module(file: sx.File, libraries: Sequence[Module] | None = None) -> Module:
     """Return the names of `file` over those of `libraries` (the prelude unless told otherwise).
 
-    Raises CompileError with T0101 (unknown name), T0102 (declared twice), T0103 (recursion), T0109 (an instruction of no processor), one
-    diagnostic a mistake."""
+    Raises CompileError with T0101 (unknown name), T0102 (declared twice), T0103 (recursion), T0109 (an instruction of no processor),
+    T0155 (operands of one that lie nowhere), one diagnostic a mistake."""
     seen = (prelude(),) if libraries is None else tuple(libraries)
     problems: list[Diagnostic] = list(_duplicates(file.declarations))
     own = _collect(file.declarations)
@@ -139,6 +140,7 @@ def _unknown_names(module: Module, declaration: sx.Declaration) -> Iterable[Diag
         local |= {p.name for p in (*declaration.params, *declaration.results)} | {t.name for c in declaration.clauses for t in c.targets}
         yield from _unknown_types(declaration)
         yield from _unknown_features(declaration)
+        yield from misplaced(declaration)
     elif isinstance(declaration, sx.ScalarFunction):
         local |= {name for name, _ in declaration.params}
     callable_names = set(module.operators) | set(module.functions) | BUILTINS | set(DTYPES) | local

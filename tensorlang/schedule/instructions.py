@@ -7,6 +7,7 @@ from functools import cache
 
 from tensorlang.check.definition import check_operator, sample_program
 from tensorlang.check.module import Module, load_module
+from tensorlang.check.places import spread_of
 from tensorlang.check.walk import descendants
 from tensorlang.diagnostics import CompileError, error
 from tensorlang.schedule import operands
@@ -58,4 +59,4 @@ def instruction(operator: sx.Operator) -> Instruction | None:
 
 
 def _made(program: Program | None, operator: sx.Operator) -> Instruction | None:
-    return None if program is None else Instruction(program, operator.needs)
+    return None if program is None else Instruction(program, operator.needs, spread_of(operator))

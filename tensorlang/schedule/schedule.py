@@ -8,9 +8,10 @@ before and after, and when it is refused stand in docs/schedules.md.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from tensorlang.check.places import Spread
 from tensorlang.syntax import nodes as syntax
 from tensorlang.syntax.printer import show
 from tensorlang.tensor.nodes import Program
@@ -22,6 +23,8 @@ class Instruction:
 
     program: Program
     needs: tuple[str, ...] = ()
+    places: Mapping[str, Spread] = field(default_factory=dict)
+    """Operand → which thread holds what of it, where threads run the instruction together."""
 
     @property
     def name(self) -> str:

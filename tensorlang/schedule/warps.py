@@ -14,20 +14,25 @@ over other elements for one row than for another is refused.
 
 from __future__ import annotations
 
+from codegen.gpu import matrix
 from polyhedral.expr import Expr as Affine
 from tensorlang.schedule.forms import Form, Refusal, Site, factors_of
+from tensorlang.schedule.schedule import Instruction
 from tensorlang.tensor import affine
 from tensorlang.tensor.nodes import Dynamic, Read
 from tensorlang.tensor.scop import StatementInfo
 from tensorlang.tensor.walk import tensor_table
 
 
-def refusal(site: Site, form: Form) -> Refusal | None:
+def refusal(site: Site, instruction: Instruction, form: Form) -> Refusal | None:
     """Return why the loops of a request do not compute what the instruction of a warp computes, or None when they do."""
     request, names = site.request, (*form.axes, *form.binders)
     stage = request.stage
     if (len(form.axes), len(form.binders)) != (2, 1) or any(e is None for e in form.extents.values()):
         return Refusal("not supported yet: an instruction of a warp other than `d[m, n] = c[m, n] + sum(k) a[m, k] * b[n, k]`")
+    unknown = _unknown(instruction, form)
+    if unknown is not None:
+        return Refusal(unknown)
     if len(request.loops) != len(names):
         return Refusal(f"it has {len(names)} loops", "name the loops of its rows, of its columns and of its sum")
     if not set(request.loops) <= set(stage.loops):
@@ -45,6 +50,35 @@ def refusal(site: Site, form: Form) -> Refusal | None:
     if not updates:
         return Refusal(f"`{request.loops[-1]}` is no loop of a sum", None, 1)
     return next((r for s in updates if (r := _difference(site, form, s)) is not None), None)
+
+
+def _unknown(instruction: Instruction, form: Form) -> str | None:
+    """Return why no graphics processor has the instruction as it is declared, or None when the table has it."""
+    program = instruction.program
+    m, n, k = (form.extents[name] or 0 for name in (*form.axes, *form.binders))
+    rows, columns = (form.lhs, form.rhs) if form.axes[0] in _indices(form.lhs) else (form.rhs, form.lhs)
+    known = matrix.instruction_of((m, n, k), form.types[rows.tensor], form.types[columns.tensor], form.dtype, rounded=False)
+    if known is None:
+        return f"no graphics processor multiplies {form.types[rows.tensor]} with {form.types[columns.tensor]} in matrices of {m}x{n}x{k}"
+    if _indices(rows) != (form.axes[0], form.binders[0]) or _indices(columns) != (form.axes[1], form.binders[0]):
+        return "not supported yet: operands with other axes than `a[m, k]` and `b[n, k]`"
+    if not set(instruction.needs) <= set(known.architectures):
+        return f"`{known.name}` is an instruction of {', '.join(known.architectures)}, not of {', '.join(instruction.needs)}"
+    held = {rows.tensor: matrix.rows_held, columns.tensor: matrix.columns_held}
+    sums = next(p.name for p in program.params if p.name not in held)
+    for name, places in ((sums, matrix.sums_held), *held.items()):
+        spread = instruction.places.get(name)
+        if spread is None:
+            return f"nothing says which lane holds what of `{name}`"
+        for place, element in places(known).items():
+            if spread.at(*element) != place:
+                where = f"{name}[{', '.join(map(str, element))}]"
+                return f"lane {place[0]} holds `{where}` as element {place[1]}, the declaration has it at lane {spread.at(*element)[0]}"
+    return None
+
+
+def _indices(read: Read) -> tuple[str, ...]:
+    return tuple(n for slot in read.index for n in _names(slot))
 
 
 def _difference(site: Site, form: Form, update: StatementInfo) -> Refusal | None:

@@ -236,6 +236,16 @@ Mode: TypeAlias = Literal["strict", "reduce", "fast"]
 
 
 @dataclass(frozen=True, slots=True)
+class Place(Node):
+    """`element in scope(lane, register)`: which thread of a `warp` has an element of an operand, and which of its elements that is."""
+
+    element: Index
+    scope: str
+    lane: Expr
+    register: Expr
+
+
+@dataclass(frozen=True, slots=True)
 class Operator(Node):
     name: str
     generics: tuple[Generic, ...]
@@ -248,6 +258,8 @@ class Operator(Node):
     """`strict op`, `reduce op`, `fast op`; None leaves it to the caller."""
     needs: tuple[str, ...] = ()
     """`instruction name(…) -> (…) for avx512bf16 { … }`: the features of processors that have it as one instruction."""
+    places: tuple[Place, ...] = ()
+    """Of an instruction that several threads run together: who holds what of its operands."""
     name_span: Span = field(default=NOWHERE, kw_only=True, compare=False, repr=False)
 
 

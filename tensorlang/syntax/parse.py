@@ -49,6 +49,7 @@ from tensorlang.syntax.nodes import (
     Pack,
     Param,
     Phrase,
+    Place,
     Range,
     Reducer,
     Reduction,
@@ -423,12 +424,19 @@ class _Build:
             "EXTERN" in _types(c),
             next((_MODES[t] for t in _MODES if t in _types(c)), None),
             parts.get("features", ()),
+            parts.get("places", ()),
             name_span=_span([name]),
             span=_span(c),
         )
 
     def features(self, c: list[Any]) -> _Part:
         return _Part("features", _names(c), c)
+
+    def places(self, c: list[Any]) -> _Part:
+        return _Part("places", _nodes(c), c)
+
+    def place(self, c: list[Any]) -> Place:
+        return Place(c[0], _name(c[2]), c[4], c[6], span=_span(c))
 
     def formal(self, c: list[Any]) -> _Part:
         return _Part("formal", (_name(c[0]), _name(c[2]) if len(c) > 1 else None), c)

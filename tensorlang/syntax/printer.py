@@ -39,6 +39,7 @@ from tensorlang.syntax.nodes import (
     Pack,
     Param,
     Phrase,
+    Place,
     Range,
     Reducer,
     Reduction,
@@ -148,6 +149,7 @@ def _operator_header(node: Operator) -> str:
     start = f"{prefix}{'instruction' if node.needs else 'op'} {words.name(node.name)}{words.generics(node.generics)}"
     where = f" where {_commas(map(words.item, node.where))}" if node.where else ""
     where += f" for {_commas(map(words.name, node.needs))}" if node.needs else ""
+    where += f" where {_commas(map(words.place, node.places))}" if node.places else ""
     return f"{start}({_commas(map(words.param, node.params))}) -> ({_commas(map(words.param, node.results))}){where}"
 
 
@@ -220,6 +222,9 @@ class _Words:
                 return f"{self.item(value)} in {self.range(range)}"
             case _:
                 return self.expr(node)
+
+    def place(self, node: Place) -> str:
+        return f"{self.expr(node.element)} in {self.name(node.scope)}({self.expr(node.lane)}, {self.expr(node.register)})"
 
     def items(self, nodes: Iterable[Expr | From | Each]) -> str:
         return _commas(map(self.item, nodes))

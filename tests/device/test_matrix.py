@@ -118,3 +118,61 @@ def test_threads_that_part_a_warp_cannot_run_its_instruction():
 def test_a_product_that_would_go_beyond_the_edge_of_a_matrix_is_refused():
     with pytest.raises(CompileError, match="not known to go on over zeros"):
         made(OPERATOR + VARIANTS["operands where they are"], "refused", normal(100, 96), normal(64, 96))
+
+
+OWN = """
+instruction mine(c: f32[16, 8], a: bf16[16, 16], b: bf16[8, 16]) -> (d: f32[16, 8]) for sm_80
+    where c[m, n] in warp(4 * (m % 8) + n // 2, 2 * (m // 8) + n % 2),
+        a[m, k] in warp(4 * (m % 8) + k % 8 // 2, k % 2 + 2 * (m // 8) + 4 * (k // 8)),
+        b[n, k] in warp(4*n + k % 8 // 2, k % 2 + 2 * (k // 8)) {
+    d[m, n] = c[m, n] + sum(k in 0..16) f32(a[m, k]) * f32(b[n, k])
+}
+"""
+
+
+def test_a_file_declares_an_instruction_of_its_own():
+    arrays = normal(128, 96), normal(64, 96)
+    own = made(OWN + OPERATOR + SCHEDULE.replace("with mma_m16n8k16_bf16", "with mine"), "own", *arrays)
+    assert own.kernels.text.replace("own_0", "") == made(OPERATOR + SCHEDULE, "own", *arrays).kernels.text.replace("own_0", "")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        (
+            "k % 2 + 2 * (m // 8) + 4 * (k // 8)",
+            "k % 2 + 4 * (m // 8) + 2 * (k // 8)",
+            r"lane 0 holds `a\[8, 0\]` as element 2",
+        ),
+        ("4*n + k % 8 // 2", "n + k % 8 // 2 * 8", r"lane 1 holds `b\[0, 2\]` as element 0, the declaration has it at lane 8"),
+        ("for sm_80", "for sm_90a", "is an instruction of sm_80, not of sm_90a"),
+        (OWN[OWN.index("    where") : OWN.index(" {\n")], "", "nothing says which lane holds what of `c`"),
+        ("f32(a[m, k])", "2.0 * f32(a[m, k])", "not supported yet: an instruction that is neither"),
+    ],
+)
+def test_an_instruction_that_no_processor_has_is_refused(before, after, message):
+    text = OWN.replace(before, after) + OPERATOR + SCHEDULE.replace("with mma_m16n8k16_bf16", "with mine")
+    with pytest.raises(CompileError, match=message):
+        made(text, "refused", normal(128, 96), normal(64, 96))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ("f32(a[i, k]) * f32(b[j, k])", "f32(a[i, k]) * f32(b[j, k]) * 0.5", "what is added is not a product of two elements"),
+        ("op matmul", "strict op matmul", "the operator is strict"),
+        ("sum(k) ", "sum(k in 0..i) ", "what the sum goes over is not the same for all elements"),
+        ("split jq by 8", "split jq by 16", "has 16 iterations, the instruction 8"),
+        ("mi, ni, ki\n    cache", "ni, mi, ki\n    cache", "they are not the innermost loops, in this order"),
+    ],
+)
+def test_a_sum_that_is_not_that_of_the_instruction_is_refused(before, after, message):
+    text = (OPERATOR + SCHEDULE).replace(before, after)
+    with pytest.raises(CompileError, match=message):
+        made(text, "refused", normal(128, 128), normal(128, 128))
+
+
+def test_an_operand_that_moves_along_rows_and_columns_is_refused():
+    text = OPERATOR.replace("b[j, k]", "b[(i + j) % N, k]") + VARIANTS["operands where they are"]
+    with pytest.raises(CompileError, match=r"`b` is not the same for all of `y\.mi`"):
+        made(text, "refused", normal(128, 128), normal(128, 128))

@@ -125,10 +125,10 @@ def kernel(operator: Operator, arrays: list[Array], output: Array) -> Run:
     entry = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)(library.address(made.artifact.symbol))
     block = (ctypes.c_int64 * len(made.artifact.params))(*(bound[name].ctypes.data for name in made.artifact.params))
     workspace = aligned(made.artifact.workspace_bytes(available_threads()) // 4 + 16)
-    keep = (library, arrays, output, workspace, block)
+    addresses = (ctypes.addressof(block), workspace.ctypes.data)
 
-    def run() -> None:
-        if entry(ctypes.addressof(keep[4]), workspace.ctypes.data):
+    def run(kept: object = (library, arrays, output, workspace, block)) -> None:
+        if entry(*addresses):
             raise RuntimeError(f"`{operator.name}` refused its data")
 
     return run

@@ -12,10 +12,16 @@ from tensorlang.diagnostics import error
 from tensorlang.schedule import operands
 from tensorlang.schedule.loops import permute, split_loop
 from tensorlang.schedule.plan import Stage, Storage, full
+from tensorlang.schedule.shape import innermost_axis
 from tensorlang.schedule.state import State, loop_of
+from tensorlang.schedule.storage import axis_names
 from tensorlang.syntax import nodes as syntax
 from tensorlang.tensor import affine
+from tensorlang.tensor.nodes import Piece, Read
 from tensorlang.tensor.walk import definers, definition_reads, tensor_table
+
+SQUARE = 16
+"""The side of what is turned in registers."""
 
 
 def pack_directive(state: State, directive: syntax.Directive) -> None:
@@ -144,10 +150,60 @@ def _shape_copy(state: State, directive: syntax.Directive, copy: Stage, dims: tu
     # What is copied inside a loop of its reader has but one iteration along the axes that the loop fixes.
     order = [*(loop for loop in copy.loops if loop not in order and (copy.extents[loop] == 1 or copy.inside is not None)), *order]
     if len(set(order)) == len(copy.loops) == len(order) and set(order) == set(copy.loops):
+        order = _in_squares(state, directive, copy, order)
         permute(copy, order)
         extent = copy.extents[order[-1]]
         if extent is not None and 4 <= extent <= 64:
             copy.marks[order[-1]] = "vector"
+
+
+def _in_squares(state: State, directive: syntax.Directive, copy: Stage, order: list[str]) -> list[str]:
+    """Return the order of loops of a copy whose vectors lie across what it reads with that in squares, which are turned in registers:
+    several of the elements that lie next to each other in memory at a time."""
+    last, source = order[-1], _source_axis(state, copy)
+    along = next((loop for loop in order[:-1] if source is not None and _walks(copy.forward[loop], source)), None)
+    extents = copy.extents[last], copy.extents[along] if along is not None else None
+    if state.target != "cpu" or along is None or source is None or source in affine.names(copy.forward[last]):
+        return order
+    if extents[0] is None or extents[1] is None or extents[0] % SQUARE or extents[1] < SQUARE:
+        return order
+    outer, inner = _halves(state, directive, copy, along)
+    at = order.index(along)
+    order = [*order[:at], outer, *order[at + 1 : -1]]
+    copy.marks[inner] = "unroll"
+    if extents[0] == SQUARE:
+        return [*order, inner, last]
+    vectors, lanes = _halves(state, directive, copy, last)
+    return [*order, vectors, inner, lanes]
+
+
+def _halves(state: State, directive: syntax.Directive, copy: Stage, loop: str) -> tuple[str, str]:
+    base = copy.local(loop)
+    split_loop(state, directive, copy, loop, SQUARE, f"{base}s", f"{base}t")
+    return full(copy.name, f"{base}s"), full(copy.name, f"{base}t")
+
+
+def _source_axis(state: State, copy: Stage) -> str | None:
+    """Return the axis of a copy along which what it reads lies in memory, or None where it reads with padding around."""
+    match copy.definitions[0].pieces:
+        case (Piece(value=Read(tensor, index)),) if index:
+            pass
+        case _:
+            return None
+    storage = state.layouts.get(tensor)
+    names = axis_names(state.program, tensor)
+    axis = names[-1] if storage is None else innermost_axis(storage)
+    slot = index[names.index(axis)] if axis in names else None
+    return slot.name if isinstance(slot, AffineName) else None
+
+
+def _walks(meaning: Affine, axis: str) -> bool:
+    """Tell whether a loop goes along `axis` in steps of one."""
+    match meaning:
+        case AffineName(name) | Mod(AffineName(name), _):
+            return name == axis
+        case _:
+            return False
 
 
 def _split_for(state: State, directive: syntax.Directive, copy: Stage, dim: Affine, position: int) -> str | None:

@@ -11,9 +11,10 @@ from tensorlang.schedule.plan import Storage
 from tensorlang.schedule.rfactor import rfactor
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.shape import extents, is_product, work_of_definition
+from tensorlang.tensor import affine
 from tensorlang.tensor.lift import lift
 from tensorlang.tensor.nodes import Definition, Program
-from tensorlang.tensor.walk import reads, reduces
+from tensorlang.tensor.walk import reads, reduces, tensor_table
 
 PARALLEL_WORK = 16_000
 """Scalar operations below which handing a part to another thread costs more than it saves."""
@@ -78,6 +79,17 @@ def deriver_of(
 def reads_itself(definition: Definition) -> bool:
     own = {t.name for t in definition.tensors}
     return any(r.tensor in own for p in definition.pieces for r in reads(p.value))
+
+
+def bytes_of(d: Deriver, names: Iterable[str]) -> int:
+    """Return the size of tensors, 0 where it is only known at run time."""
+    table, total = tensor_table(d.program), 0
+    for tensor in (table[n] for n in names if n in table):
+        size = tensor.dtype.size_bytes
+        for extent in tensor.shape:
+            size *= affine.constant(extent) or 0
+        total += size
+    return total
 
 
 def in_order(schedule: Schedule, stage: str, loops: list[str]) -> Schedule:

@@ -62,7 +62,7 @@ from codegen.dtypes import compute_dtype
 from tensorlang.schedule import device
 from tensorlang.schedule.chains import tiles_of_rows
 from tensorlang.schedule.clusters import Cluster, clusters, recurs
-from tensorlang.schedule.deriver import PARALLEL_WORK, Deriver, is_worth, shared_loops
+from tensorlang.schedule.deriver import PARALLEL_WORK, Deriver, bytes_of, is_worth, shared_loops
 from tensorlang.schedule.expand import Scope
 from tensorlang.schedule.machine import Device, Machine
 from tensorlang.schedule.pack import is_padding, pack
@@ -167,7 +167,7 @@ def match_role(d: Deriver, cluster: Cluster, role: sx.Role) -> Match | None:
         "threads": d.machine.threads,
     }
     facts["cache"] = d.machine.cache_bytes
-    facts |= {f"{n.removesuffix('..')}.bytes": _bytes(d, names[n.removesuffix("..")]) for n in role.groups[0]}
+    facts |= {f"{n.removesuffix('..')}.bytes": bytes_of(d, names[n.removesuffix("..")]) for n in role.groups[0]}
     facts["together"], facts["partial"] = found.together, found.partial
     facts |= found.own
     for written, about in zip(role.groups[0], found.facts, strict=False):
@@ -181,17 +181,6 @@ def match_role(d: Deriver, cluster: Cluster, role: sx.Role) -> Match | None:
     axes = {loop: loop.removeprefix(stage + ".") for loop, stage in stages.items()}
     indexed = {r.tensor: index_names(r) for m in cluster.members for p in m.pieces for r in reads(p.value)}
     return Match(names, facts, stages, sizes, axes, indexed, _tiles(found, d.machine.vector_registers))
-
-
-def _bytes(d: Deriver, names: Loops) -> int:
-    """Return the size of tensors, 0 where it is only known at run time."""
-    table, total = tensor_table(d.program), 0
-    for tensor in (table[n] for n in names if n in table):
-        size = tensor.dtype.size_bytes
-        for extent in tensor.shape:
-            size *= affine.constant(extent) or 0
-        total += size
-    return total
 
 
 def asked(role: sx.Role) -> dict[str, tuple[int, ...] | None]:
@@ -320,7 +309,7 @@ def _outside(d: Deriver, c: Contraction, batch: Sequence[str], outer: Sequence[s
     """Return around how many of the `outer` rows all columns should be computed, so that what is read again for every block of columns
     stays in the second-level cache: as many as it takes for operand x, or all of them where w stays there as well."""
     near, groups = d.machine.l2_bytes // 2, prod(sizes[n] or 1 for n in batch)
-    x, w = (_bytes(d, (name,)) // groups for name in (c.x, c.w))
+    x, w = (bytes_of(d, (name,)) // groups for name in (c.x, c.w))
     if x <= near or w <= near:
         return 0 if x <= near else len(outer)
     left = [x // prod(sizes[n] or 1 for n in outer[:k]) for k in range(len(outer))]

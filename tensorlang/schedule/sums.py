@@ -9,19 +9,21 @@ is for few columns, for a matrix times a vector, and for a transposed b that is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from tensorlang.schedule.deriver import Deriver
+from polyhedral.expr import Expr as Affine
+from polyhedral.expr import Name
+from tensorlang.schedule.deriver import Deriver, bytes_of
 from tensorlang.schedule.shape import Contraction, extents, unit_stride
 from tensorlang.schedule.storage import is_row_major
 from tensorlang.schedule.tiles import ROWS_IN_A_SET, columns_cost
-from tensorlang.tensor.nodes import Definition
+from tensorlang.tensor.nodes import Definition, Dynamic
 
 ACROSS = 6.0
 """Cycles that combining the lanes of one vector takes."""
-TURNED = 0.7
+TURNED = 0.3
 """Cycles that copying one element across takes."""
 GATHERED = 2.5
 """Cycles that reading one element across takes."""
@@ -29,7 +31,7 @@ IN_FLIGHT = 8
 """Accumulators that keep both multipliers busy: two, for the four cycles that a sum takes."""
 
 ROWS_OF_A_VECTOR = 4
-"""Rows to multiply with a vector at once: memory bounds that, and it is read fastest in few stretches."""
+"""Rows to multiply with a vector at once where no cache holds them: memory is read fastest in few stretches, from a cache in one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +54,14 @@ def sums_along(d: Deriver, definition: Definition, c: Contraction, axis: str, la
         return None
     if not all(is_row_major(d.program, name, d.layouts.get(name)) for name in (c.x, c.w, definition.tensors[0].name)):
         return None
-    if not unit_stride(c.x_read.index, None, None, binder):
+    if not unit_stride(_long(c.x_read.index, sizes), None, None, binder):
         return None
     if any(sizes[n] is None for n in (*c.batch, *c.rows, *c.columns, *c.inner)) or (sizes[binder] or 0) < lanes:
         return None
     known = {n: sizes[n] or 0 for n in sizes}
     others = prod(known[n] for n in (*c.batch, *c.inner) if n != binder)
     rows, columns, length = prod(known[r] for r in c.rows), prod(known[j] for j in c.columns), known[binder]
-    copied = 0.0 if unit_stride(c.w_read.index, None, None, binder) else TURNED * columns * length
+    copied = 0.0 if unit_stride(_long(c.w_read.index, sizes), None, None, binder) else TURNED * columns * length
     found = min(_tiles(d.machine.vector_registers, rows, columns, -(-length // lanes)), default=None)
     if found is None:
         return None
@@ -69,8 +71,18 @@ def sums_along(d: Deriver, definition: Definition, c: Contraction, axis: str, la
         plain += columns * length * (TURNED if rows >= 4 else GATHERED)
     if cost * others + ACROSS * rows * columns * prod(known[n] for n in c.batch) + copied >= plain * others:
         return None
+    if min(rows, columns) == 1 and bytes_of(d, (c.x if columns == 1 else c.w,)) <= d.machine.cache_bytes:
+        r = q = 1
     together = next((n for n in (4, 2) if r * q * n <= 2 * IN_FLIGHT and length >= 2 * n * lanes), 1)
     return Sums(binder, r, q, together * lanes, copied > 0)
+
+
+def _long(index: Sequence[Affine | Dynamic], sizes: Mapping[str, int | None]) -> tuple[Affine | Dynamic, ...]:
+    """Return `index` without the slots at its end that have one value: what is before them walks memory."""
+    kept = len(index)
+    while kept > 1 and isinstance(slot := index[kept - 1], Name) and sizes.get(slot.name) == 1:
+        kept -= 1
+    return tuple(index[:kept])
 
 
 def _tiles(registers: int, rows: int, columns: int, steps: int) -> Iterator[tuple[float, int, int]]:

@@ -59,3 +59,21 @@ def test_sizes_known_when_compiling_give_the_same_results():
     found, _ = legal((GOLDEN / "register_tile.tl").read_text("utf-8"))
     program = declared(found.module, "matmul", M=9, K=5, N=17)
     assert_same(program, proven(program, found.schedule), {})
+
+
+@pytest.mark.parametrize("inner", [40, 7], ids=["long rows", "rows shorter than a square"])
+def test_a_copy_whose_vectors_lie_across_what_it_reads_is_made_in_squares(inner):
+    text = """
+    op nt(a: f32[M, K], b: f32[N, K]) -> (y: f32[M, N]) { y[i, j] = sum(k) a[i, k] * b[j, k] }
+    schedule nt for cpu {
+        split j by 32 -> jo, ji
+        order jo, i, k, ji
+        pack b as [jo, k, ji]
+    }
+    """
+    found, _ = legal(text)
+    program = declared(found.module, "nt", M=3, K=inner, N=70)
+    plan = proven(program, found.schedule)
+    copy = show_tree(plan.placed).split("y.jo")[0]
+    assert ("vector b.pack.jit" in copy and "unroll b.pack.kt" in copy) == (inner >= 16)
+    assert_same(program, plan, {})

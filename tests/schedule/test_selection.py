@@ -445,6 +445,19 @@ def test_what_lies_across_is_copied_for_sums_in_vectors():
     assert [any(line.startswith("pack b") for line in directives(found)) for found in (across, along)] == [True, False]
 
 
+def test_a_vector_lies_along_the_sum_whichever_way_it_is_written():
+    own = module(SUMS, library())
+    found = search(own, "nn", declared(own, "nn", M=256, K=256, N=1), {}, "cpu", SERIAL).chosen
+    assert not any(line.startswith("pack b") for line in directives(found))
+
+
+@pytest.mark.parametrize(("rows", "together"), [(256, 1), (65536, 4)], ids=["in a cache", "beyond the caches"])
+def test_rows_are_multiplied_with_a_vector_one_by_one_where_a_cache_holds_them(rows, together):
+    own = module(SUMS, library())
+    found = search(own, "nn", declared(own, "nn", M=rows, K=256, N=1), {}, "cpu", SERIAL).chosen
+    assert any(line.startswith(f"split y.i by {together} ") for line in directives(found))
+
+
 def test_a_product_with_one_column_has_vectors_of_rows_where_these_lie_next_to_each_other():
     own = module(SUMS, library())
     found = search(own, "tn", declared(own, "tn", M=256, K=256, N=1), {}, "cpu", SERIAL).chosen

@@ -10,10 +10,12 @@
     chain       so do a product, a softmax of it and a product of that
     split       where that is asked for, products of f32 become sums of products of bf16 parts
     winograd    convolutions by minimal filtering, where that is worth it
+    abreast     products of one input become one, where that pays
     sampled     what a contraction reads of an input at a stride lies together
     narrowed    where less precision is asked for, what is multiplied is kept in bf16 or f16
     layout      values that kernels want in blocks are kept in blocks
     samples     a batch goes through chains of large kernels one sample after the other
+    parts       what is cut out of a value is read where it lies
     joins       what is concatenated is written in its place at once
     alike       kernels that differ in numbers alone become one
     outputs     every output gets memory of its own
@@ -23,11 +25,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 from codegen.dtypes import DType
 from tensorlang.graph.nodes import Graph, Kernel
+from tensorlang.graph.passes.abreast import Pays, abreast
 from tensorlang.graph.passes.alike import alike
 from tensorlang.graph.passes.chain import chain
 from tensorlang.graph.passes.cse import cse
@@ -42,6 +45,7 @@ from tensorlang.graph.passes.literals import literals
 from tensorlang.graph.passes.narrow import narrow
 from tensorlang.graph.passes.outputs import outputs
 from tensorlang.graph.passes.own import own
+from tensorlang.graph.passes.parts import parts as in_place
 from tensorlang.graph.passes.precision import narrowed
 from tensorlang.graph.passes.requantise import requantise
 from tensorlang.graph.passes.sampled import sampled
@@ -54,6 +58,7 @@ from tensorlang.graph.passes.views import views
 from tensorlang.graph.passes.winograd import Tiles, winograd
 from tensorlang.graph.verify import verify
 from tensorlang.schedule.layout import Layout
+from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.winograd import Convolution
 
 Pass: TypeAlias = Callable[[Graph], Graph]
@@ -78,22 +83,29 @@ def no_tiles(found: Convolution) -> tuple[int, ...] | None:
     return None
 
 
+def never(apart: Sequence[Program], together: Program) -> bool:
+    """Return that products stay as they are."""
+    return False
+
+
 def optimise(
     graph: Graph,
     wishes: Wishes = no_wishes,
     dump: Dump = silent,
     *,
     tiles: Tiles = no_tiles,
+    pays: Pays = never,
     multiplied: DType | None = None,
     parts: int = 0,
     least: int = 1,
     chains: bool = True,
     near_bytes: int = 0,
 ) -> Graph:
-    """Return a graph that computes the same with fewer, larger kernels, ready to be planned. `tiles` chooses convolutions to rewrite;
-    `multiplied` (bf16 or f16) is what contractions multiply in, where less than f32 is asked for; `parts` (3 or 6) makes them of so many
-    products of bf16 for one of f32, those of `least` rows and columns; without `chains` every product stays a kernel of its own;
-    `near_bytes`: of the cache next to a processor, which samples of a batch shall stay in (0: batches stay together)."""
+    """Return a graph that computes the same with fewer, larger kernels, ready to be planned. `tiles` chooses convolutions to rewrite,
+    `pays` products of one input to compute as one; `multiplied` (bf16 or f16) is what contractions multiply in, where less than f32 is
+    asked for; `parts` (3 or 6) makes them of so many products of bf16 for one of f32, those of `least` rows and columns; without `chains`
+    every product stays a kernel of its own; `near_bytes`: of the cache next to a processor, which samples of a batch shall stay in (0:
+    batches stay together)."""
 
     def step(transform: Pass, before: Graph) -> Graph:
         name = transform.__name__
@@ -114,6 +126,8 @@ def optimise(
         dump("split", graph)
     graph = verify(winograd(graph, tiles), "winograd")
     dump("winograd", graph)
+    graph = verify(abreast(graph, pays), "abreast")
+    dump("abreast", graph)
     graph = step(sampled, graph)
     if multiplied is not None:
         graph = verify(narrowed(graph, multiplied), "narrowed")
@@ -122,7 +136,7 @@ def optimise(
     dump("layout", graph)
     graph = verify(samples(graph, near_bytes), "samples")
     dump("samples", graph)
-    return step(dce, step(outputs, step(alike, step(joins, graph))))
+    return step(dce, step(outputs, step(alike, step(joins, step(in_place, graph)))))
 
 
 def _settled(graph: Graph, step: Callable[[Pass, Graph], Graph], passes: tuple[Pass, ...]) -> Graph:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from tensorlang.graph.programs import program_key
 from tensorlang.runtime.bundle import Draft
 from tensorlang.runtime.constants import Places, Weights, in_memory, places_of
 from tensorlang.runtime.executable import Executable, Parts, Progress, Toolchain, assembled, quiet, workspace_threads
+from tensorlang.schedule.abreast import pays
 from tensorlang.schedule.layout import Layout
 from tensorlang.tensor.nodes import Program
 
@@ -61,14 +63,16 @@ def built(loaded: Graph, toolchain: Toolchain, progress: Progress, key: str | No
 def optimised(loaded: Graph, toolchain: Toolchain) -> Graph:
     """Return an imported graph as the toolchain would compile it."""
     wanted = toolchain.precision
+    machine = machine_of(toolchain.target, toolchain.threads)
     return optimise(
         loaded,
         toolchain.wishes,
         tiles=toolchain.tiles,
+        pays=partial(pays, machine=machine),
         multiplied=wanted.multiplied,
         parts=wanted.parts,
         least=wanted.least,
-        near_bytes=machine_of(toolchain.target, toolchain.threads).l2_bytes,
+        near_bytes=machine.l2_bytes,
     )
 
 

@@ -54,10 +54,10 @@ class Stretch:
 
 def parts_of(program: Program, layouts: Mapping[str, Layout]) -> tuple[Stretch, ...] | None:
     """Return the parameters in the order in which their memory makes up that of the result, or None when it does not."""
-    if len(program.definitions) != 1 or len(program.results) != 1 or not all(_is_dense(program, name, layouts) for name in _names(program)):
+    if len(program.definitions) != 1 or len(program.results) != 1 or not all(is_dense(program, name, layouts) for name in _names(program)):
         return None
     [definition] = program.definitions
-    found = [_part(program, definition, piece, layouts) for piece in definition.pieces]
+    found = [stretch(program, definition, piece, layouts) for piece in definition.pieces]
     parts = sorted((part for part in found if part is not None), key=lambda part: part.start)
     ends = list(accumulate((_count(program, part.param) for part in parts), initial=0))
     in_a_row = [part.start for part in parts] == ends[:-1] and ends[-1] == _count(program, program.results[0])
@@ -76,7 +76,7 @@ def _count(program: Program, name: str) -> int:
     return prod(affine.constant(n) or 0 for n in tensor_table(program)[name].shape)
 
 
-def _is_dense(program: Program, name: str, layouts: Mapping[str, Layout]) -> bool:
+def is_dense(program: Program, name: str, layouts: Mapping[str, Layout]) -> bool:
     """Tell whether a tensor of the result's element type has elements, and no cells without them."""
     table = tensor_table(program)
     count = _count(program, name)
@@ -84,8 +84,8 @@ def _is_dense(program: Program, name: str, layouts: Mapping[str, Layout]) -> boo
     return count == cells > 0 and table[name].dtype == table[program.results[0]].dtype
 
 
-def _part(program: Program, definition: Definition, piece: Piece, layouts: Mapping[str, Layout]) -> Stretch | None:
-    """Return how far the cells that a piece writes are from those that it reads, when that is the same for all."""
+def stretch(program: Program, definition: Definition, piece: Piece, layouts: Mapping[str, Layout]) -> Stretch | None:
+    """Return how many cells what a piece writes lies behind what it reads, when that is the same for all."""
     value = piece.value
     if not isinstance(value, Read) or any(isinstance(slot, Dynamic) for slot in value.index):
         return None

@@ -1,0 +1,36 @@
+"""Read what is cut out of a value where it lies.
+
+    before   m = conv(x, w)    a = m[:, 0:96]    c = m[:, 96:112]         m, a and c in blocks of channels, [n, c // 16, h, w, c % 16]
+    after    m = conv(x, w)    part of m -> a    part of m -> c           nothing runs: a and c are stretches of the memory of m
+
+A kernel that only copies becomes a `Part` when element after element of its result lies the same number of cells behind the one it copies,
+which is proven as for joins, and when that is where a value may begin.
+"""
+
+from __future__ import annotations
+
+from tensorlang.graph.edit import members, rebuilt
+from tensorlang.graph.nodes import Graph, Kernel, Node, Part
+from tensorlang.graph.passes.joins import is_dense, stretch
+from tensorlang.graph.passes.layout import layouts_of
+from tensorlang.graph.plan import ALIGNMENT
+from tensorlang.graph.programs import is_single
+
+
+def parts(graph: Graph) -> Graph:
+    """Return the graph with every kernel that copies a stretch of memory replaced by a part."""
+    return rebuilt(graph, [_part(graph, node) for node in graph.nodes])
+
+
+def _part(graph: Graph, node: Node) -> Node:
+    if not isinstance(node, Kernel) or not is_single(node.program) or len(node.inputs) != 1:
+        return node
+    program, layouts = node.program, layouts_of(graph, node)
+    [definition] = program.definitions
+    if node.inputs[0] in graph.constants or node.outputs[0] in graph.outputs or not is_dense(program, program.results[0], layouts):
+        return node
+    found = stretch(program, definition, definition.pieces[0], layouts)
+    if found is None or found.start > 0:
+        return node
+    start = -found.start * definition.tensors[0].dtype.size_bytes
+    return node if start % ALIGNMENT else Part(node.name, node.inputs[0], node.outputs[0], start, members(node))

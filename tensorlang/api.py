@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from importlib.metadata import entry_points
 from numbers import Integral
@@ -68,17 +68,21 @@ def compile(
     def load(found: Mapping[str, tuple[int, ...]] | None) -> Graph:
         return importer_of(model, importers).load(model, found)
 
+    content = fingerprint(model) if importers is None else None
+
+    def keyed(options: Sequence[object]) -> Callable[[Mapping[str, tuple[int, ...]] | None], str] | None:
+        return None if content is None else lambda found: bundle_key(content, offers_digest(), found, options)
+
     if is_cuda(target):
         toolchain(threads=threads, winograd=winograd, insist=insist)
-        found = _device_tools(target, precision=precision, insist=insist)
+        device = _device_tools(target, precision=precision, insist=insist)
         _check_shapes(shapes)
-        on_device: CompiledModel = _device_model(load, found, shapes=shapes, progress=progress, made=made)
+        key = keyed(device.options)
+        on_device: CompiledModel = _device_model(load, device, shapes=shapes, progress=progress, key=key, made=made)
         return on_device
     tools = toolchain(target, threads, winograd=winograd, precision=precision, insist=insist)
     _check_shapes(shapes)
-    content = fingerprint(model) if importers is None else None
-    key = None if content is None else lambda found: bundle_key(content, offers_digest(), found, tools)
-    return CompiledModel(load, tools, shapes=shapes, progress=progress, key=key, made=made)
+    return CompiledModel(load, tools, shapes=shapes, progress=progress, key=keyed(tools.options), made=made)
 
 
 _device_model = later("tensorlang.runtime.device:DeviceCompiledModel")

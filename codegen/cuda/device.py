@@ -24,11 +24,12 @@ from typing import Any
 
 import numpy as np
 
+from codegen.cuda import tensor_maps
 from codegen.cuda.arch import Arch, ArchError, named, of_capability
 from codegen.cuda.bindings import core, driver
 from codegen.cuda.compile import Compiled
 from codegen.cuda.errors import DeviceError, Unavailable
-from codegen.gpu.dispatch import Dispatch, Layout, dispatches, scratch_layout
+from codegen.gpu.dispatch import BoundMap, Dispatch, Layout, dispatches, scratch_layout
 from codegen.gpu.program import Program
 
 _INSTALL = "install NVIDIA's driver, on a machine with one of its GPUs"
@@ -91,7 +92,7 @@ class Memory:
 class Work:
     """Launches ready to go: what to launch, over what, with which arguments. `holds` keeps memory of theirs alive."""
 
-    launches: tuple[tuple[Any, Any, tuple[int, ...]], ...]
+    launches: tuple[tuple[Any, Any, tuple[Any, ...]], ...]
     holds: tuple[object, ...] = ()
 
 
@@ -116,7 +117,7 @@ class Code:
     ) -> Work:
         """Return the launches of one run: params at `addresses`, scratch memory and the status word at theirs."""
         found = dispatches(self.program, sizes, addresses, scratch, status)
-        return Work(tuple((_config(d), self.kernels[d.kernel], d.arguments) for d in found), holds)
+        return Work(tuple((_config(d), self.kernels[d.kernel], _arguments(d)) for d in found), holds)
 
 
 class Graph:
@@ -277,6 +278,11 @@ def _stream(device: Any, given: object) -> Any:
 
 def _config(dispatch: Dispatch) -> Any:
     return core.LaunchConfig(grid=dispatch.grid, block=dispatch.block, shmem_size=dispatch.dynamic_bytes)
+
+
+def _arguments(dispatch: Dispatch) -> tuple[Any, ...]:
+    with _asking("making a tensor map"):
+        return tuple(tensor_maps.made(a) if isinstance(a, BoundMap) else a for a in dispatch.arguments)
 
 
 def _launch(stream: Any, work: Sequence[Work]) -> None:

@@ -3,7 +3,8 @@
     launch      scale over (ceildiv(N, 256), 1, 1) blocks       of a program
     dispatch    scale, (40, 1, 1), (256, 1, 1), [x, y, N]       for N = 10000 and buffers at these addresses
 
-Arguments are eight bytes each, addresses and sizes alike, in the order of `Kernel`: buffers, sizes, the status word.
+Arguments are eight bytes each, addresses and sizes alike, in the order of `Kernel`: buffers, sizes, the status word. Between buffers and
+sizes stand tensor maps, which a device makes of what they say with every number filled in (`BoundMap`).
 """
 
 from __future__ import annotations
@@ -12,11 +13,40 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from codegen.errors import InternalError
-from codegen.gpu.program import Kernel, Launch, Program
+from codegen.gpu.program import Kernel, Launch, Program, TensorMap
 from codegen.loops.evaluate import evaluate
 
 SCRATCH_ALIGN = 256
 """Where scratch buffers begin, in bytes; so do allocations of devices."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoundMap:
+    """A tensor map at an address: where its tensor begins, and what `TensorMap` says, in numbers."""
+
+    address: int
+    offset_bytes: int
+    element_bytes: int
+    extents: tuple[int, ...]
+    strides_bytes: tuple[int, ...]
+    box: tuple[int, ...]
+    swizzle: int
+
+    @property
+    def problem(self) -> str | None:
+        """Return why no device takes it, or None."""
+        inner = self.box[-1] * self.element_bytes
+        if not 1 <= len(self.box) <= 5 or not len(self.extents) == len(self.box) == len(self.strides_bytes) + 1:
+            return "it has no axes, or more than five"
+        if any(not 1 <= n <= 2**32 for n in self.extents):
+            return f"extents of {self.extents}"
+        if any(not 1 <= n <= 256 for n in self.box) or inner % 16:
+            return f"boxes of {self.box} elements of {self.element_bytes} bytes; axes are up to 256, rows multiples of 16 bytes"
+        if any(n % 16 or not 0 <= n < 2**40 for n in self.strides_bytes) or (self.address + self.offset_bytes) % 16:
+            return "addresses that are no multiple of 16 bytes"
+        if self.swizzle not in (0, 32, 64, 128) or (self.swizzle and inner > self.swizzle):
+            return f"rows of {inner} bytes with a swizzle of {self.swizzle}"
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +57,7 @@ class Dispatch:
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     dynamic_bytes: int
-    arguments: tuple[int, ...]
+    arguments: tuple[int | BoundMap, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +91,28 @@ def dispatches(
 
 
 def _dispatch(kernel: Kernel, launch: Launch, sizes: Mapping[str, int], addresses: Mapping[str, int], status: int) -> Dispatch:
-    missing = [name for name in kernel.buffers if name not in addresses] + [name for name in kernel.sizes if name not in sizes]
+    used = (*kernel.buffers, *(m.buffer for m in kernel.maps))
+    missing = [name for name in used if name not in addresses] + [name for name in kernel.sizes if name not in sizes]
     if missing:
         raise InternalError("dispatch", f"`{kernel.name}` takes `{missing[0]}`, which is neither given nor scratch")
     if kernel.checks and not status:
         raise InternalError("dispatch", f"`{kernel.name}` checks its data, and there is no status word")
     x, y, z = (max(0, evaluate(extent, sizes)) for extent in launch.grid)
-    arguments = [addresses[name] for name in kernel.buffers] + [sizes[name] for name in kernel.sizes] + [status] * kernel.checks
+    arguments: list[int | BoundMap] = [addresses[name] for name in kernel.buffers]
+    arguments += [bound_map(m, sizes, addresses[m.buffer]) for m in kernel.maps]
+    arguments += [sizes[name] for name in kernel.sizes] + [status] * kernel.checks
     return Dispatch(kernel.name, (x, y, z), kernel.block, kernel.dynamic_bytes, tuple(arguments))
+
+
+def bound_map(described: TensorMap, sizes: Mapping[str, int], address: int = 0) -> BoundMap:
+    """Return a tensor map of a buffer at `address`, with these sizes."""
+    element = described.dtype.size_bytes
+    return BoundMap(
+        address,
+        evaluate(described.offset, sizes) * element,
+        element,
+        tuple(evaluate(n, sizes) for n in described.extents),
+        tuple(evaluate(n, sizes) * element for n in described.strides),
+        described.box,
+        described.swizzle,
+    )

@@ -28,7 +28,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from codegen.gpu import prelude
-from codegen.gpu.program import Kernel, Launch, Program
+from codegen.gpu.dispatch import bound_map
+from codegen.gpu.program import Kernel, Launch, Program, TensorMap
 from codegen.loops.interp import evaluate_index
 from codegen.store import default_directory, key_of
 
@@ -62,6 +63,8 @@ class _Launch(ctypes.Structure):
     _fields_ = (
         ("grid", ctypes.c_int32 * 3),
         ("block", ctypes.c_int32 * 3),
+        ("cluster", ctypes.c_int32 * 3),
+        ("clocks", ctypes.c_int32),
         ("shared_bytes", ctypes.c_int64),
         ("seed", ctypes.c_uint64),
     )
@@ -75,6 +78,22 @@ class _Argument(ctypes.Structure):
         ("cells", ctypes.c_void_p),
         ("element_bytes", ctypes.c_int32),
         ("unset", ctypes.c_int32),
+    )
+
+
+class _Map(ctypes.Structure):
+    """A tensor map; axes from the innermost on."""
+
+    _fields_ = (
+        ("buffer", _Argument),
+        ("region", ctypes.c_void_p),
+        ("base", ctypes.c_void_p),
+        ("element_bytes", ctypes.c_int32),
+        ("rank", ctypes.c_int32),
+        ("swizzle", ctypes.c_int32),
+        ("box", ctypes.c_int32 * 5),
+        ("extents", ctypes.c_int64 * 5),
+        ("strides", ctypes.c_int64 * 5),
     )
 
 
@@ -147,7 +166,8 @@ def build(kernels: Iterable[Kernel], directory: Path | None = None) -> Library:
 
 def source(kernels: Sequence[Kernel]) -> str:
     """Return what g++ compiles: the prelude, then each kernel and its entry. Lines count from the first of a kernel's text."""
-    return prelude.emulator() + "".join(f'\n#line 1 "{k.name}"\n{k.text}\nTL_EXPORT({k.name})\n' for k in kernels)
+    texts = "".join(f'\n#line 1 "{k.name}"\n{k.text}\nTL_EXPORT({k.name})\n' for k in kernels)
+    return prelude.emulator(texts) + texts
 
 
 def run(
@@ -192,17 +212,38 @@ def _run_launch(
     if min(grid) < 1:
         return
     used = [buffers[name] for name in kernel.buffers] + [status] * kernel.checks
-    arguments = [b.argument() for b in used]
-    for n, size in enumerate(kernel.sizes):
-        arguments.insert(len(kernel.buffers) + n, _Argument(value=sizes[size], name=size.encode()))
+    maps = [_map(m, sizes, buffers[m.buffer]) for m in kernel.maps]
+    arguments = [b.argument() for b in used[: len(kernel.buffers)]]
+    arguments += [_Argument(ctypes.addressof(m), name=described.name.encode()) for m, described in zip(maps, kernel.maps, strict=True)]
+    arguments += [_Argument(value=sizes[size], name=size.encode()) for size in kernel.sizes]
+    arguments += [status.argument()] * kernel.checks
     fault = _Fault()
     entry = getattr(library.code, f"tl_emulate_{kernel.name}")
-    how = _Launch((ctypes.c_int32 * 3)(*grid), (ctypes.c_int32 * 3)(*kernel.block), kernel.shared_bytes, seed)
+    clocks = prelude.orders_in_parts(kernel.text)
+    how = _Launch(_three(grid), _three(kernel.block), _three(kernel.cluster), clocks, kernel.shared_bytes, seed)
     if entry(ctypes.byref(how), (_Argument * len(arguments))(*arguments), len(arguments), ctypes.byref(fault)):
         raise EmulatorError(fault.problem.decode(errors="replace"), kernel.name, _place(fault.block), _place(fault.thread))
-    for buffer in used:
+    for buffer in (*used, *(buffers[m.buffer] for m in kernel.maps)):
         if (problem := buffer.damaged()) is not None:
             raise EmulatorError(problem, kernel.name)
+
+
+def _three(numbers: Sequence[int]) -> Any:
+    return (ctypes.c_int32 * 3)(*numbers)
+
+
+def _map(described: TensorMap, sizes: Mapping[str, int], buffer: _Buffer) -> _Map:
+    """Return what the emulator takes for a tensor map. Raises ValueError when no device would take it."""
+    bound = bound_map(described, sizes)
+    problem = bound.problem
+    if problem is not None:
+        raise ValueError(f"tensor map `{described.name}`: {problem}")
+    argument = buffer.argument()
+    made = _Map(argument, None, argument.data + bound.offset_bytes, bound.element_bytes, len(bound.box), bound.swizzle)
+    made.box[: len(bound.box)] = tuple(reversed(bound.box))
+    made.extents[: len(bound.box)] = tuple(reversed(bound.extents))
+    made.strides[: len(bound.box)] = (bound.element_bytes, *reversed(bound.strides_bytes))
+    return made
 
 
 def _filled(name: str, array: Array, cell_bytes: int, unset: bool) -> _Buffer:

@@ -13,6 +13,9 @@ from codegen.gpu.program import Kernel, Program
 from codegen.loops.evaluate import evaluate
 
 AXES = ("x", "y", "z")
+MAP_BYTES = 128
+"""What a tensor map takes of a kernel's arguments."""
+
 _SHARED_UNIT = 128
 _REGISTER_UNIT = 256
 
@@ -109,7 +112,7 @@ def resident_blocks(kernel: Kernel, usage: Usage, limits: Limits) -> int:
 
 def _of_kernel(kernel: Kernel, limits: Limits) -> Iterator[Excess]:
     blocks = max(1, kernel.min_blocks)
-    arguments = 8 * (len(kernel.buffers) + len(kernel.sizes) + kernel.checks)
+    arguments = 8 * (len(kernel.buffers) + len(kernel.sizes) + kernel.checks) + MAP_BYTES * len(kernel.maps)
     yield from _beyond(
         kernel.name,
         *((f"threads along {axis}", n, most) for axis, n, most in zip(AXES, kernel.block, limits.block, strict=True)),

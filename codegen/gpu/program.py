@@ -1,18 +1,40 @@
 """Kernels as text, and the launches that run an operator: what the C renderer makes and what runtimes take.
 
 A program is a straight line of launches. Sizes are 64-bit integers known when it runs; grids and the sizes of scratch buffers are
-expressions over them. A kernel's arguments are pointers to its buffers in the order of `Kernel.buffers`, then the sizes in the order of
-`Kernel.sizes` as 64-bit integers, then, when it `checks`, the pointer to the status word.
+expressions over them. A kernel's arguments are pointers to its buffers in the order of `Kernel.buffers`, then the tensor maps in the order
+of `Kernel.maps`, then the sizes in the order of `Kernel.sizes` as 64-bit integers, then, when it `checks`, the pointer to the status word.
 
 The status word is an i32, 0 before the first launch. A kernel that finds a requirement unmet writes its code there (the first one stays).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
 
 from codegen.dtypes import DType
-from codegen.loops.nodes import Index
+from codegen.loops.nodes import Index, Int
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMap:
+    """What a bulk copy has to know of a tensor: it lies in `buffer` (a param or scratch of the program), from element `offset` on.
+
+    Axes are in the order of indices, the innermost, whose elements follow each other, last. `strides` count elements, for all axes but
+    that one. `box` are the elements of one copy, `swizzle` the bytes within which sixteens are exchanged in shared memory (0: none)."""
+
+    name: str
+    buffer: str
+    dtype: DType
+    extents: tuple[Index, ...]
+    strides: tuple[Index, ...]
+    box: tuple[int, ...]
+    swizzle: int = 0
+    offset: Index = field(default_factory=lambda: Int(0))
+
+    @property
+    def box_bytes(self) -> int:
+        return math.prod(self.box) * self.dtype.size_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +42,8 @@ class Kernel:
     """One `__global__` function.
 
     `block` is the number of threads per axis (x, y, z), `shared_bytes` what one block has of shared memory; above
-    `STATIC_SHARED` bytes it is asked for at the launch. `min_blocks` blocks are wanted on a multiprocessor at a time (0: no wish)."""
+    `STATIC_SHARED` bytes it is asked for at the launch. `min_blocks` blocks are wanted on a multiprocessor at a time (0: no wish).
+    `cluster` blocks per axis run at the same time; the text says so as well."""
 
     name: str
     text: str
@@ -30,6 +53,8 @@ class Kernel:
     shared_bytes: int = 0
     min_blocks: int = 0
     checks: bool = False
+    maps: tuple[TensorMap, ...] = ()
+    cluster: tuple[int, int, int] = (1, 1, 1)
 
     @property
     def threads(self) -> int:

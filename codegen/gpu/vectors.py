@@ -50,7 +50,7 @@ def width(loop: For, lanes: int, p: Printer, buffers: Mapping[str, Buffer]) -> i
     groups: list[_Group] = [
         ([(buffers[n.buffer], n.index)], cond)
         for n, cond in read_when(*(s for s in loop.body if not _is_later(s))).items()
-        if n.buffer in buffers and not names(*n.index) & moving
+        if n.buffer in buffers and not names(*n.index, *cond) & moving
     ]
     groups += [([(buffers[s.buffer], s.index)], ()) for s in loop.body if _is_plain(s) and not names(*s.index) & moving]
     groups += [_ends(s, buffers) for s in loop.body if isinstance(s, Store) and s.later]

@@ -1,9 +1,5 @@
 """From a graph to kernels for a graphics processor: what is to be launched, on which buffers, and where these lie.
 
-    kernels    distinct programs, each with its launches
-    calls      for each kernel of the graph, in order: which program, and the values that its buffers are
-    plan       where every value lives: given, returned, a weight, or in the arena
-
 Nothing of a model runs elsewhere than on the device.
 """
 
@@ -11,19 +7,17 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TypeAlias
 
-from codegen.gpu.program import Program as Launched
 from codegen.store import Cache, key_of
-from tensorlang.artifact import Requirement
 from tensorlang.device.driver import device_loops, device_text, plan_for_device
+from tensorlang.device.model import Call, DeviceKernel, DeviceModel
 from tensorlang.digest import compiler_digest
 from tensorlang.driver import Dump, Rules
 from tensorlang.graph.nodes import Graph, Kernel, Value
 from tensorlang.graph.passes.layout import layouts_of, row_major
 from tensorlang.graph.pipeline import optimise
-from tensorlang.graph.plan import Plan, planned
+from tensorlang.graph.plan import planned
 from tensorlang.graph.precisions import F32, Precision
 from tensorlang.graph.programs import program_key
 from tensorlang.graph.verify import result_tensors
@@ -36,50 +30,6 @@ from tensorlang.tensor.walk import caller_shape
 Progress: TypeAlias = Callable[[str, int, int], None]
 Layouts: TypeAlias = Mapping[str, Layout]
 """By the names of a program's params and results; those that are row-major are left out."""
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceKernel:
-    """One program as launches. Code k of the status word means `requirements[k - 1]` failed."""
-
-    launched: Launched
-    requirements: tuple[Requirement, ...]
-    schedule: str
-    origin: str
-    """Where the schedule is from: `derived`, `given`, or the place where it is written."""
-    tried: tuple[str, ...] = ()
-    """Schedules that were looked at and not taken, each with the reason."""
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """`kernel` (its name) with a value of the graph for each of its params."""
-
-    node: Kernel
-    kernel: str
-    values: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceModel:
-    """A graph ready for a device."""
-
-    graph: Graph
-    plan: Plan
-    kernels: Mapping[str, DeviceKernel]
-    calls: tuple[Call, ...]
-    names: tuple[str, ...]
-    """What the model calls its outputs."""
-
-    @property
-    def outputs(self) -> tuple[Value, ...]:
-        """Return what the model returns, under its own names."""
-        values = (self.graph.values[value] for value in self.graph.outputs)
-        return tuple(Value(name, v.dtype, v.shape) for name, v in zip(self.names, values, strict=True))
-
-    @property
-    def inputs(self) -> tuple[Value, ...]:
-        return tuple(self.graph.values[name] for name in self.graph.inputs)
 
 
 def device_kernel(

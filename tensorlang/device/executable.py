@@ -10,7 +10,7 @@ Runs of one model follow one another, whatever streams they are asked for on.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, assert_never
 from weakref import WeakValueDictionary
@@ -20,13 +20,15 @@ import numpy as np
 from codegen.cuda.arrays import ArrayError, DeviceArray, View, is_on_device, view_of
 from codegen.cuda.compile import Compiled
 from codegen.cuda.device import Device, Graph, Memory, Work
-from tensorlang.device.build import Call, DeviceModel
+from tensorlang.device.model import Call, DeviceModel
 from tensorlang.diagnostics import Diagnostic, RunError
 from tensorlang.graph.edit import members, size_bytes
+from tensorlang.graph.nodes import Graph as Computation
 from tensorlang.graph.nodes import Value
 from tensorlang.graph.plan import Arena, Constant, Input, Output
 from tensorlang.graph.relayout import relaid
 
+Array = np.ndarray[Any, Any]
 Addresses = tuple[int, ...]
 KEPT = 8
 """Graphs that are kept, for as many sets of addresses."""
@@ -39,24 +41,42 @@ class SharedWeights:
         self._sharing = sharing
         self._there: WeakValueDictionary[tuple[object, ...], Memory] = WeakValueDictionary()
 
-    def memory(self, device: Device, value: Value, array: np.ndarray[Any, Any]) -> Memory:
-        """Return where a constant lies, in the order of its layout."""
-        plain = np.ascontiguousarray(array, value.dtype.numpy)
-        key = (device.number, value.dtype, value.shape, value.layout, blake2b(plain.data.cast("B")).digest() if self._sharing else None)
+    def memory(self, device: Device, cells: Array) -> Memory:
+        """Return where a constant lies, whose elements are `cells` in the order of its layout."""
+        digest = blake2b(cells.reshape(-1).view(np.uint8).data).digest() if self._sharing and cells.nbytes else None
+        key = (device.number, cells.nbytes, digest)
         found = self._there.get(key) if self._sharing else None
         if found is None:
-            found = device.allocate(size_bytes(value))
-            device.upload(found.address, plain if value.layout is None else np.ascontiguousarray(relaid(plain, value.layout)))
+            found = device.allocate(cells.nbytes)
+            device.upload(found.address, cells)
             if self._sharing:
                 self._there[key] = found
         return found
 
 
+def laid_out(graph: Computation) -> dict[str, Array]:
+    """Return the elements of each constant in the order of its layout."""
+    return {name: _cells(graph.values[name], array) for name, array in graph.constants.items()}
+
+
+def _cells(value: Value, array: Array) -> Array:
+    plain = array if value.layout is None else relaid(array, value.layout)
+    return np.ascontiguousarray(plain, value.dtype.numpy)
+
+
 class DeviceExecutable:
     """Called with the inputs in order, it returns the outputs in order."""
 
-    def __init__(self, model: DeviceModel, compiled: Sequence[Compiled], device: Device, weights: SharedWeights | None = None) -> None:
-        """`compiled` is the machine code of `model.kernels`, in order; `weights` are shared with other executables, if with any."""
+    def __init__(
+        self,
+        model: DeviceModel,
+        compiled: Sequence[Compiled],
+        device: Device,
+        constants: Mapping[str, Array] | None = None,
+        weights: SharedWeights | None = None,
+    ) -> None:
+        """`compiled` is the machine code of `model.kernels`, in order; `constants` are the model's as `laid_out` returns them, where they
+        are laid out already; `weights` are shared with other executables, if with any."""
         self.model, self.device = model, device
         values = model.graph.values
         self._code = {name: device.load(made.launched, code) for (name, made), code in zip(model.kernels.items(), compiled, strict=True)}
@@ -64,7 +84,8 @@ class DeviceExecutable:
         self._outputs = [device.allocate(size_bytes(values[name])) for name in model.graph.outputs]
         self._arena = device.allocate(model.plan.arena_bytes)
         shared = weights if weights is not None else SharedWeights(sharing=False)
-        self._weights = {name: shared.memory(device, values[name], array) for name, array in model.graph.constants.items()}
+        placed = laid_out(model.graph) if constants is None else constants
+        self._weights = {name: shared.memory(device, cells) for name, cells in placed.items()}
         self._scratch = device.allocate(max((code.scratch({}).size_bytes for code in self._code.values()), default=0))
         self._status = device.allocate(4 * len(model.calls))
         self._checks = any(kernel.checks for made in model.kernels.values() for kernel in made.launched.kernels)

@@ -51,10 +51,10 @@ def built(loaded: Graph, toolchain: Toolchain, progress: Progress, key: str | No
     outputs = loaded.outputs
     if key is None:
         return build(optimised(loaded, toolchain), toolchain, progress, outputs)
-    draft = Draft(key, toolchain)
+    draft = Draft(key, toolchain.store)
     try:
         executable = build(optimised(loaded, toolchain), toolchain, progress, outputs, draft.place)
-        draft.finish(executable.parts)
+        draft.finish(replace(executable.parts, constants=_PLACED))
     finally:
         draft.drop()
     return executable

@@ -1,9 +1,9 @@
 """Whole compiled models on disk, so that another process starts without importing the model again.
 
-    <cache>/models/<key>/  parts       the plan, the kernels and their objects: a digest, then a pickle
+    <cache>/models/<key>/  parts       the plan, the kernels and their machine code: a digest, then a pickle
                            constants   the block of packed weights, which is mapped
 
-The key is the model's own bytes, the shapes asked for, the threads, the target and the compiler with its importers. A bundle is written
+The key is the model's own bytes, the shapes asked for, the target with its options and the compiler with its importers. A bundle is written
 under a temporary name and renamed; one that is damaged, or another model's, is a miss, one that cannot be written is done without. The
 folder is kept below `LIMIT_BYTES` by removing what was not used for longest.
 """
@@ -17,8 +17,7 @@ import shutil
 import sys
 import tempfile
 import zlib
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from io import RawIOBase
 from pathlib import Path
 from typing import Any
@@ -29,37 +28,27 @@ from codegen.store import Cache
 from tensorlang.digest import compiler_digest
 from tensorlang.mapped import contents
 from tensorlang.runtime.constants import Places, Weights, in_memory, pieces
-from tensorlang.runtime.executable import Executable, Parts, Toolchain, assembled
 
 Array = np.ndarray[Any, Any]
 
 LIMIT_BYTES = 8 << 30
 
 
-def bundle_key(content: bytes, importers: str, shapes: Mapping[str, tuple[int, ...]] | None, tools: Toolchain) -> str:
-    """Return the key of a model by a digest of its bytes; `importers` is a digest of whatever turns it into a graph."""
+def bundle_key(content: bytes, importers: str, shapes: Mapping[str, tuple[int, ...]] | None, options: Sequence[object]) -> str:
+    """Return the key of a model by a digest of its bytes; `importers` is a digest of whatever turns it into a graph, `options` are all
+    that the code depends on besides."""
     digest = hashlib.sha256()
-    for part in (
-        compiler_digest(),
-        importers,
-        sys.version,
-        repr(tools.target),
-        str(tools.threads),
-        str(tools.winograd),
-        tools.precision.used,
-        str(tools.precision.least),
-        repr(sorted((shapes or {}).items())),
-    ):
+    for part in (compiler_digest(), importers, sys.version, repr(sorted((shapes or {}).items())), *map(str, options)):
         digest.update(f"{len(part)} {part}".encode())
     digest.update(content)
     return digest.hexdigest()
 
 
-def load_bundle(key: str, tools: Toolchain) -> Executable | None:
-    """Return the model stored under `key`, or None when there is none that is whole."""
-    if tools.store is None:
+def kept(key: str, store: Cache | None) -> tuple[Any, Array] | None:
+    """Return the parts stored under `key` and the block of their constants, or None when there is nothing that is whole."""
+    if store is None:
         return None
-    folder = _folder(tools.store) / key
+    folder = _folder(store) / key
     try:
         data = (folder / "parts").read_bytes()
         if _digest(key, data[32:]) != data[:32]:
@@ -71,7 +60,7 @@ def load_bundle(key: str, tools: Toolchain) -> Executable | None:
         os.utime(folder)
     except (OSError, ValueError, pickle.UnpicklingError, AttributeError, ImportError, EOFError, TypeError, IndexError):
         return None
-    return assembled(replace(parts, constants=block), tools)
+    return parts, block
 
 
 def _mapped(path: Path, size: int) -> Array | None:
@@ -83,15 +72,15 @@ def _mapped(path: Path, size: int) -> Array | None:
 class Draft:
     """A model on its way to the disk: `place` puts its constants into a file, `finish` the rest beside it, and then others find it."""
 
-    def __init__(self, key: str, tools: Toolchain) -> None:
-        self._key, self._tools = key, tools
+    def __init__(self, key: str, store: Cache | None) -> None:
+        self._key, self._store = key, store
         self._folder: Path | None = None
         self._size = self._checksum = 0
 
     def place(self, weights: Weights, places: Places) -> Array:
         """Return the block of constants: mapped from the file that is kept, so that they are in memory once; in memory where the disk does
         not have them."""
-        store = self._tools.store
+        store = self._store
         if store is None or store.problem is not None or places.size > LIMIT_BYTES // 2:
             return in_memory(weights, places)
         try:
@@ -110,12 +99,12 @@ class Draft:
         weights.arrays.clear()  # before the pages of the file are here too
         return np.frombuffer(file_bytes, np.uint8) if places.size else np.empty(1, np.uint8)
 
-    def finish(self, parts: Parts) -> None:
-        """Keep the model, as far as the disk allows."""
-        if self._folder is None or self._tools.store is None:
+    def finish(self, parts: object) -> None:
+        """Keep the model, whose `parts` are all but its constants, as far as the disk allows."""
+        if self._folder is None or self._store is None:
             return
-        root = _folder(self._tools.store)
-        body = pickle.dumps((replace(parts, constants=_NOTHING), self._size, self._checksum), protocol=pickle.HIGHEST_PROTOCOL)
+        root = _folder(self._store)
+        body = pickle.dumps((parts, self._size, self._checksum), protocol=pickle.HIGHEST_PROTOCOL)
         try:
             (self._folder / "parts").write_bytes(_digest(self._key, body) + body)
             shutil.rmtree(root / self._key, ignore_errors=True)
@@ -131,9 +120,6 @@ class Draft:
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
-
-
-_NOTHING = np.empty(0, np.uint8)
 
 
 def _write(file: RawIOBase, data: memoryview) -> None:

@@ -10,7 +10,7 @@ file leaves the process as soon as it is laid out.
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,6 +52,11 @@ def places_of(graph: Graph) -> Places:
         offsets[name] = end
         end += -(-size_bytes(graph.values[name]) // ALIGNMENT) * ALIGNMENT
     return Places(offsets, end)
+
+
+def cells_of(values: Mapping[str, Value], places: Places, block: Array) -> dict[str, Array]:
+    """Return the elements of each constant of a block, as views of it, in the order of its layout."""
+    return {name: block[at : at + size_bytes(values[name])].view(values[name].dtype.numpy) for name, at in places.offsets.items()}
 
 
 def in_memory(weights: Weights, places: Places) -> Array:

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -21,21 +21,31 @@ from codegen.cuda.errors import ArrayError, DeviceError, Unavailable
 from codegen.gpu.limits import Usage
 from codegen.llvm import pool
 from codegen.store import Cache
-from tensorlang.device.build import DeviceModel, device_model
 from tensorlang.device.machine import arch_of, machine_code, opened
+from tensorlang.device.model import DeviceModel
 from tensorlang.diagnostics import CompileError, Diagnostic, RunError
 from tensorlang.graph.edit import members
 from tensorlang.graph.nodes import Graph
 from tensorlang.graph.precisions import F32, Precision, chosen_on
 from tensorlang.later import later
 from tensorlang.runtime.boards import roofline_on
+from tensorlang.runtime.bundle import Draft, kept
+from tensorlang.runtime.constants import Weights, cells_of, places_of
 from tensorlang.runtime.device_text import explained
 from tensorlang.runtime.executable import Progress, quiet
 from tensorlang.runtime.feeds import check_names, checked
-from tensorlang.runtime.library import Roles, installed_roles, rules_of
 from tensorlang.runtime.model import CompiledModel, KernelTime, Runs, Shapes
 from tensorlang.runtime.work import Roofline, work_of
 
+Array = np.ndarray[Any, Any]
+Roles: TypeAlias = Callable[[], tuple[Any, ...]]
+
+_PLACED = np.empty(0, np.uint8)
+"""Stands for a constant that lies in the block of them."""
+
+_device_model = later("tensorlang.device.build:device_model")
+_installed_roles = later("tensorlang.runtime.library:installed_roles")
+_rules_of = later("tensorlang.runtime.library:rules_of")
 _executable = later("tensorlang.device.executable:DeviceExecutable")
 _is_on_device = later("codegen.cuda.arrays:is_on_device")
 _current_stream = later("codegen.cuda.arrays:current_stream")
@@ -49,12 +59,18 @@ class DeviceTools:
     arch: Arch
     store: Cache | None
     threads: int
-    roles: Roles = installed_roles
+    roles: Roles = _installed_roles
     target: str = TARGET
     """The name that the architecture was asked for by."""
     precision: Precision = F32
     """What contractions of models multiply in."""
     insist: bool = False
+
+    @property
+    def options(self) -> tuple[object, ...]:
+        """Return all that code of these tools depends on besides what it is made from."""
+        return self.arch.target, self.precision.used, self.precision.least
+
     _device: list[Any] = field(default_factory=list, repr=False, compare=False)
     """The device, once it was looked for."""
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
@@ -76,7 +92,7 @@ class DeviceTools:
 
 
 def device_tools(
-    target: str, cache: bool = True, roles: Roles = installed_roles, precision: str = "f32", insist: bool = False
+    target: str, cache: bool = True, roles: Roles = _installed_roles, precision: str = "f32", insist: bool = False
 ) -> DeviceTools:
     """Return what compiles for `cuda` or `cuda:sm_XX`; `precision` and `insist` as for `tensorlang.compile`. Raises CompileError C0101 and
     C0103."""
@@ -88,10 +104,12 @@ def device_tools(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Built:
-    """Launches with the machine code of `model.kernels`, in order."""
+    """Launches with the machine code of `model.kernels`, in order. `constants` are the model's in the order of their layouts, where they
+    are laid out already; those of the graph are placeholders then."""
 
     model: DeviceModel
     code: tuple[Any, ...]
+    constants: Mapping[str, Array] | None = None
 
     @property
     def usage(self) -> Mapping[str, Usage]:
@@ -107,6 +125,33 @@ def coded(model: DeviceModel, tools: DeviceTools, progress: Progress = quiet) ->
         progress("compiling kernels", count, len(launched))
 
     return Built(model, tuple(machine_code(launched, tools.arch, tools.store, tools.threads, done)))
+
+
+def _built(loaded: Graph, tools: DeviceTools, progress: Progress, key: str | None) -> Built:
+    """Return an imported graph compiled, and keep it under `key` where that is given. Raises CompileError."""
+    rules = _rules_of(tuple(tools.roles()))
+    model: DeviceModel = _device_model(loaded, tools.store, progress, replace(rules, target=TARGET), tools.precision)
+    built = coded(model, tools, progress)
+    if key is None:
+        return built
+    draft = Draft(key, tools.store)
+    try:
+        places, graph = places_of(model.graph), model.graph
+        block = draft.place(Weights(graph.values, dict(graph.constants)), places)
+        without = replace(model, graph=replace(graph, constants=dict.fromkeys(graph.constants, _PLACED)))
+        draft.finish((without, built.code, places))
+    finally:
+        draft.drop()
+    return Built(without, built.code, cells_of(graph.values, places, block))
+
+
+def _kept(key: str, tools: DeviceTools) -> Built | None:
+    """Return the model that is kept under `key`, or None."""
+    found = kept(key, tools.store)
+    if found is None:
+        return None
+    (model, code, places), block = found
+    return Built(model, code, cells_of(model.graph.values, places, block))
 
 
 class OnDevice:
@@ -174,7 +219,7 @@ class OnDevice:
         device = self.tools.opened()
         if self._loaded is None:
             try:
-                self._loaded = _executable(self.built.model, self.built.code, device, self._weights)
+                self._loaded = _executable(self.built.model, self.built.code, device, self.built.constants, self._weights)
             except Unavailable as problem:
                 raise RunError(Diagnostic("R0321", problem.what, help=problem.remedy)) from None
         return self._loaded
@@ -234,13 +279,14 @@ class DeviceCompiledModel(CompiledModel):
         *,
         shapes: Shapes | None = None,
         progress: Progress = quiet,
+        key: Callable[[Shapes | None], str] | None = None,
         made: Callable[[], CompiledModel] | None = None,
     ) -> None:
-        """`load(shapes)` returns the model's graph for given input shapes, or for its own when they are all known; `made()` makes the same
-        model in another process.
+        """`load(shapes)` returns the model's graph for given input shapes, or for its own when they are all known; `key(shapes)` is what
+        the compiled model is kept under on disk, if it may be; `made()` makes the same model in another process.
 
         Raises CompileError for what is not supported, C0111 and C0112."""
-        self._load, self._tools, self._progress = load, tools, progress
+        self._load, self._tools, self._progress, self._key = load, tools, progress, key
         self._weights: Any = None
         self._start(shapes, made)
 
@@ -277,10 +323,11 @@ class DeviceCompiledModel(CompiledModel):
         return tuple(getattr(value, "shape", ()) if interface is None else interface["shape"])
 
     def _specialise(self, shapes: Shapes | None) -> Runs:
-        rules = rules_of(tuple(self._tools.roles()))
-        tools = self._tools
-        model = device_model(self._load(shapes), tools.store, self._progress, replace(rules, target=TARGET), tools.precision)
-        return OnDevice(coded(model, self._tools, self._progress), self._tools, self._shared())
+        key = self._key(shapes) if self._key is not None else None
+        built: Built | None = _kept(key, self._tools) if key is not None else None
+        if built is None:
+            built = _built(self._load(shapes), self._tools, self._progress, key)
+        return OnDevice(built, self._tools, self._shared())
 
     def _shared(self) -> Any:
         """Return the weights that all shapes share once there is a device, or None where there is one shape."""

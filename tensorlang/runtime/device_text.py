@@ -9,8 +9,8 @@ from codegen.gpu.limits import Usage, resident_blocks
 from codegen.gpu.program import Launch
 from codegen.gpu.program import Program as Launched
 from codegen.loops.evaluate import evaluate
-from tensorlang.device.build import DeviceModel
-from tensorlang.graph.edit import members
+from tensorlang.device.model import DeviceModel
+from tensorlang.graph.edit import members, size_bytes
 from tensorlang.graph.passes.split import told
 from tensorlang.graph.precisions import F32, Precision
 from tensorlang.runtime.boards import Board, board_of
@@ -23,7 +23,7 @@ def explained(model: DeviceModel, usage: Mapping[str, Usage], arch: Arch, times:
     """Return the kernels in the order they run: what each computes, where its schedule is from, its launches and what they use; with
     `times` also how long each took."""
     launches = sum(len(model.kernels[c.kernel].launched.launches) for c in model.calls)
-    constants = sum(array.nbytes for array in model.graph.constants.values())
+    constants = sum(size_bytes(model.graph.values[name]) for name in model.graph.constants)
     board = board_of(arch)
     lines = [
         f"model `{model.graph.name}` for {arch.target}: {len(model.calls)} kernels ({len(model.kernels)} distinct), {launches} launches, "

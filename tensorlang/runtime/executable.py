@@ -58,6 +58,11 @@ class Toolchain:
     made: Callable[[], Toolchain] | None = field(default=None, compare=False, repr=False)
     """Makes the same toolchain in another process."""
 
+    @property
+    def options(self) -> tuple[object, ...]:
+        """Return all that code of this toolchain depends on besides what it is made from."""
+        return self.target, self.threads, self.winograd, self.precision.used, self.precision.least
+
     def __reduce__(self) -> tuple[Callable[[], Toolchain], tuple[()]]:
         if self.made is None:
             raise PicklingError("a toolchain put together from functions cannot be pickled: make one with `toolchain(…)`")

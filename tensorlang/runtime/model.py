@@ -18,8 +18,8 @@ import numpy as np
 from tensorlang.diagnostics import CompileError, RunError
 from tensorlang.graph.nodes import Graph, Value
 from tensorlang.later import later
-from tensorlang.runtime.bundle import load_bundle
-from tensorlang.runtime.executable import Executable, Progress, Toolchain, quiet
+from tensorlang.runtime.bundle import kept
+from tensorlang.runtime.executable import Executable, Progress, Toolchain, assembled, quiet
 from tensorlang.runtime.feeds import as_array, check_apart, check_named, checked, in_place
 from tensorlang.runtime.work import Roofline, Work
 
@@ -232,8 +232,11 @@ class CompiledModel:
 
     def _specialise(self, shapes: Shapes | None) -> Runs:
         key = self._key(shapes) if self._key is not None else None
-        executable = load_bundle(key, self._toolchain) if key is not None else None
-        if executable is None:
+        found = kept(key, self._toolchain.store) if key is not None else None
+        if found is not None:
+            parts, block = found
+            executable = assembled(replace(parts, constants=block), self._toolchain)
+        else:
             executable = _built(self._load(shapes), self._toolchain, self._progress, key)
         graph = executable.graph
         return Specialised(

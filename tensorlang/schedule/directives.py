@@ -15,6 +15,7 @@ from tensorlang.schedule.prefetch import prefetch_directive
 from tensorlang.schedule.stages import stages
 from tensorlang.schedule.state import State, loop_of, stage_of
 from tensorlang.schedule.tensorize import tensorize
+from tensorlang.schedule.together import together
 from tensorlang.syntax import nodes as syntax
 from tensorlang.tensor import affine
 
@@ -115,6 +116,7 @@ TABLE: dict[str, Callable[[State, syntax.Directive], None]] = {
     "order": order,
     "fuse": fuse,
     "distribute": _distribute,
+    "together": together,
     "skew": skew,
     "shift": shift,
     "reverse": reverse,

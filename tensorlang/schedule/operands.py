@@ -23,6 +23,7 @@ SHAPES = {
     "order": "write `order LOOP, LOOP, …`, outermost first",
     "fuse": "write `fuse OUTER, INNER -> LOOP`",
     "distribute": "write `distribute TENSOR` or `distribute TENSOR at LOOP`",
+    "together": "write `together TENSOR, TENSOR, … -> LOOP, …`",
     "skew": "write `skew LOOP by OTHER` or `skew LOOP by 2*OTHER`",
     "shift": "write `shift LOOP by NUMBER`",
     "reverse": "write `reverse LOOP`",

@@ -17,7 +17,7 @@ them have encloses just those:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Literal, TypeAlias
@@ -71,11 +71,17 @@ class Stage:
     """For each peeling, the loops that the peeled loop has become."""
     synthetic: bool = False
     """Made by a directive (a packed copy): its loops are only named in full."""
+    together: bool = False
+    """Several tensors share its outer loops; what is computed in one runs before the first of them that needs it."""
 
     def local(self, loop: str) -> str:
         """Return a loop's name without the tensor it belongs to."""
-        owner = next((d.tensors[0].name for d in self.definitions if loop.startswith(d.tensors[0].name + ".")), None)
+        owner = self.owner(loop)
         return loop if owner is None else loop[len(owner) + 1 :]
+
+    def owner(self, loop: str) -> str | None:
+        """Return the tensor that a loop is named after."""
+        return next((d.tensors[0].name for d in self.definitions if loop.startswith(d.tensors[0].name + ".")), None)
 
     def replace_loop(self, loop: str, by: Iterable[str]) -> None:
         position = self.loops.index(loop)
@@ -249,9 +255,35 @@ def trees(
         copies = [trees(stage, within, loops, inside, {**sides, peeled: side}) for side in (True, False)]
         node = tuple(t for copy in copies for t in copy)
     else:
-        node = (Loop(loop, (*inside(loop, within), *trees(stage, within, rest, inside, sides)), stage.marks.get(loop, "serial")),)
+        body = trees(stage, within, rest, inside, sides)
+        first_needed = _interleaved(loop, within, body, inside) if stage.together else (*inside(loop, within), *body)
+        node = (Loop(loop, first_needed, stage.marks.get(loop, "serial")),)
     return (
         *(trees(stage, before, rest, inside, sides) if before else ()),
         *node,
         *(trees(stage, after, rest, inside, sides) if after else ()),
     )
+
+
+def _interleaved(
+    loop: str, within: list[StatementInfo], body: tuple[Tree, ...], inside: Callable[[str, list[StatementInfo]], tuple[Tree, ...]]
+) -> tuple[Tree, ...]:
+    """Return `body` with what is computed inside `loop` before the first part of it that needs it."""
+    out: list[Tree] = []
+    placed: list[Tree] = []
+    seen: set[str] = set()
+    for tree in body:
+        seen |= set(_leaves(tree))
+        more = [t for t in inside(loop, [s for s in within if s.name in seen]) if t not in placed]
+        placed += more
+        out += [*more, tree]
+    return tuple(out)
+
+
+def _leaves(tree: Tree) -> Iterator[str]:
+    match tree:
+        case Leaf():
+            yield tree.placement
+        case Loop(_, body):
+            for inner in body:
+                yield from _leaves(inner)

@@ -66,6 +66,10 @@ class Schedule:
     def distribute(self, tensor: str, at: str | None = None) -> Schedule:
         return self.then(_directive("distribute", [tensor], [("at", [at])] if at else []))
 
+    def together(self, *tensors: str, into: Sequence[str]) -> Schedule:
+        """Make one loop each of the outermost loops of `tensors`, as many as `into` names."""
+        return self.then(_directive("together", tensors, [], into))
+
     def skew(self, loop: str, by: str, factor: int = 1) -> Schedule:
         amount: syntax.Expr = syntax.Id(by)
         if factor != 1:

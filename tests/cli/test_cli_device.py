@@ -64,7 +64,7 @@ def run(capsys: pytest.CaptureFixture[str], *argv: str | Path) -> tuple[int, str
     [
         ("schedule", "bind ii to thread.x"),
         ("loops", "thread.x 64"),
-        ("cuda", "TL_KERNEL(64, 0) scale_0(TL_IN(tl_f32) x, TL_OUT(tl_f32) y) {"),
+        ("cuda", " scale_0(TL_IN(tl_f32) x, TL_OUT(tl_f32) y) {"),
         ("launches", "scale_0: 3 blocks of 64 threads, 0 bytes shared, "),
         ("sass", "STG.E"),
     ],
@@ -106,7 +106,8 @@ def test_an_unknown_architecture_is_one_diagnostic(capsys: Any, net: Path, opera
         assert err.startswith("error[C0101]: unknown target `cuda:sm_1`") and err.count("error[") == 1
 
 
-def test_a_missing_compiler_is_one_diagnostic(capsys: Any, net: Path) -> None:
+def test_a_missing_compiler_is_one_diagnostic(capsys: Any, net: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TENSORLANG_CACHE", str(tmp_path / "nothing compiled before"))
     gone = Mock(side_effect=Unavailable("NVRTC cannot be loaded", "install `tensorlang[cuda]`"))
     with patch("tensorlang.device.machine._all_compiled", gone):
         code, out, _ = run(capsys, "run", net, "x=f32[2,4]", "--target", "cuda", "--json")

@@ -14,8 +14,8 @@ from codegen.gpu.program import Program as Kernels
 from stdlib.library import library
 from tensorlang.check.instantiate import ArgType, instantiate
 from tensorlang.check.module import Module
-from tensorlang.device.build import DeviceModel
 from tensorlang.device.driver import device_loops, device_text
+from tensorlang.device.model import DeviceModel
 from tensorlang.graph.edit import size_bytes
 from tensorlang.graph.plan import Arena, Constant, Input, Output
 from tensorlang.graph.relayout import relaid

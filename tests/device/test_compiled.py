@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import pickle
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -27,7 +28,7 @@ from codegen.gpu import emulator
 from codegen.gpu.program import Program
 from codegen.loops.evaluate import evaluate
 from stdlib.onnx import Importer
-from tensorlang.device.build import DeviceModel
+from tensorlang.device.model import DeviceModel
 from tensorlang.runtime.device import DeviceCompiledModel
 
 OPERATORS = """
@@ -248,6 +249,44 @@ def test_a_second_process_finds_kernels_and_machine_code(tmp_path: Path) -> None
         second = compiled(tmp_path / "net.onnx")
     assert all(code.cached for code in second.built.code) and not any(code.cached for code in first.built.code)
     assert second.explain() == first.explain()
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The importer is found as that of an installed package is."""
+    monkeypatch.setattr("tensorlang.api.installed_importers", lambda: (Importer(),))
+
+
+def test_a_second_process_neither_imports_the_model_nor_compiles(tmp_path: Path, installed: None) -> None:
+    path = network(tmp_path / "net.onnx")
+    first = tl.compile(path, target="cuda:sm_90a", precision="bf16").explain()
+    code = (
+        "import sys, tensorlang as tl\n"
+        f"text = tl.compile({str(path)!r}, target='cuda:sm_90a', precision='bf16').explain()\n"
+        "assert not {'onnx', 'lark', 'islpy', 'tensorlang.driver', 'tensorlang.device.build'} & set(sys.modules)\n"
+        "sys.stdout.write(text)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout == first
+    (kept,) = (tmp_path / "objects" / "models").iterdir()
+    assert {p.name for p in kept.iterdir()} == {"parts", "constants"}
+
+
+def test_a_model_from_the_disk_gives_the_same(tmp_path: Path, fake: FakeCuda, installed: None) -> None:
+    path = network(tmp_path / "net.onnx")
+    fresh = tl.compile(path, target="cuda:sm_90a", importers=[Importer()])
+    assert isinstance(fresh, DeviceCompiledModel) and fresh.built.constants is None
+    fake.kernels = emulated(fresh.built.model)
+    expected = fresh.run({"x": X})["y"]
+    for _ in range(2):
+        model = tl.compile(path, target="cuda:sm_90a")
+        assert isinstance(model, DeviceCompiledModel) and model.built.constants is not None
+        np.testing.assert_array_equal(model.run({"x": X})["y"], expected)
+    other = tl.compile(path, target="cuda:sm_80")
+    assert isinstance(other, DeviceCompiledModel) and other.built.code[0].arch == "sm_80"
+    (_, parts) = sorted((tmp_path / "objects" / "models").glob("*/parts"))
+    parts.write_bytes(parts.read_bytes()[:-1])
+    np.testing.assert_array_equal(tl.compile(path, target="cuda:sm_90a").run({"x": X})["y"], expected)
 
 
 def test_without_a_driver_all_but_running_works(tmp_path: Path) -> None:

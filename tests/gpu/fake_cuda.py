@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from codegen.cuda.bindings import core
+
 
 class FakeCuda:
     """Some devices of one compute capability. `fails` names a call that the driver refuses."""
@@ -43,7 +45,9 @@ class FakeCuda:
             ObjectCode=SimpleNamespace(from_cubin=self._cubin),
             Stream=SimpleNamespace(from_handle=lambda handle: _Stream(self, handle)),
             launch=self._launch,
+            TensorMapDescriptorOptions=core.TensorMapDescriptorOptions,
         )
+        self.utils = SimpleNamespace(StridedMemoryView=SimpleNamespace(from_cuda_array_interface=_View))
         success = SimpleNamespace(name="CUDA_SUCCESS")
         self.driver = SimpleNamespace(
             CUresult=SimpleNamespace(CUDA_SUCCESS=success),
@@ -57,9 +61,10 @@ class FakeCuda:
         )
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        for module in ("codegen.cuda.device", "codegen.cuda.arrays"):
+        for module in ("codegen.cuda.device", "codegen.cuda.arrays", "codegen.cuda.tensor_maps"):
             monkeypatch.setattr(f"{module}.core", self.core)
         monkeypatch.setattr("codegen.cuda.device.driver", self.driver)
+        monkeypatch.setattr("codegen.cuda.tensor_maps.utils", self.utils)
 
     def note(self, call: str) -> None:
         self.calls.append(call)
@@ -110,6 +115,16 @@ def _devices(fake: FakeCuda) -> Any:
             return _Stream(fake, 7)
 
     return Device
+
+
+class _View:
+    """A tensor of the device. Its maps are what was said to make them."""
+
+    def __init__(self, tensor: Any, stream_ptr: int) -> None:
+        self.tensor = tensor.__cuda_array_interface__
+
+    def as_tensor_map(self, box_dim: tuple[int, ...], *, swizzle: Any) -> Any:
+        return SimpleNamespace(tensor=self.tensor, box=box_dim, swizzle=swizzle.name)
 
 
 class _Pool:

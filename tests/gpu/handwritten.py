@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from codegen.dtypes import f32
+from codegen.dtypes import bf16, f32
 from codegen.gpu.emulator import Library, run
-from codegen.gpu.program import Kernel, Launch, Program, Scratch
-from codegen.loops.nodes import Add, FloorDiv, Index, Int, Var
+from codegen.gpu.program import Kernel, Launch, Program, Scratch, TensorMap
+from codegen.loops.nodes import Add, FloorDiv, Index, Int, Mul, Var
 
 Array = np.ndarray[Any, Any]
 Arrays = dict[str, Array]
@@ -78,11 +78,15 @@ def case(
     grid: tuple[Index, Index, Index],
     shared: int = 0,
     launch_sizes: tuple[str, ...] | None = None,
+    maps: tuple[TensorMap, ...] = (),
+    cluster: tuple[int, int, int] = (1, 1, 1),
 ) -> Case:
-    """Return a case of one kernel. Its parameters are `buffers`, then the sizes; the grid may use others (`launch_sizes`)."""
+    """Return a case of one kernel. Its parameters are `buffers` and `maps`, then the sizes; the grid may use others (`launch_sizes`)."""
     names = tuple(sizes[0])
-    kernel = Kernel(name, text_of(name), buffers, launch_sizes if launch_sizes is not None else names, block, shared)
-    return Case(Program(name, buffers, names, (kernel,), (Launch(name, grid),)), sizes, arguments)
+    launched = launch_sizes if launch_sizes is not None else names
+    kernel = Kernel(name, text_of(name), buffers, launched, block, shared, maps=maps, cluster=cluster)
+    params = (*dict.fromkeys(m.buffer for m in maps), *buffers)
+    return Case(Program(name, params, names, (kernel,), (Launch(name, grid),)), sizes, arguments)
 
 
 def text_of(name: str) -> str:
@@ -155,6 +159,23 @@ def _warp_products(M: int, N: int, K: int) -> tuple[Arrays, Arrays]:
     return {"x": x, "w": w}, {"y": x_value @ w_value}
 
 
+def _warpgroup_products(M: int, N: int, K: int) -> tuple[Arrays, Arrays]:
+    (x, x_value), (w, w_value) = bfloat16(normal(M, K)), bfloat16(normal(N, K))
+    return {"x": x, "w": w}, {"y": x_value @ w_value.T}
+
+
+def _multicast(T: int, B: int) -> tuple[Arrays, Arrays]:
+    x = normal(8 * T, 32)
+    halves = x.reshape(T, 2, 4, 32).sum((0, 2))
+    own, other = halves[np.arange(B) % 2], halves[1 - np.arange(B) % 2]
+    return {"x": x}, {"y": np.concatenate([own + other, 2 * own + other], axis=1)}
+
+
+def tiles(name: str, buffer: str, rows: str, box: tuple[int, ...], swizzle: int = 128) -> TensorMap:
+    """Return the map of a matrix [rows, K] of bf16."""
+    return TensorMap(name, buffer, bf16, (Var(rows), Var("K")), (Var("K"),), box, swizzle)
+
+
 def _two_passes() -> Case:
     first = Kernel("partial_sums", text_of("partial_sums"), ("x", "part"), ("N",), (32, 1, 1))
     second = Kernel("sum_of_parts", text_of("sum_of_parts"), ("part", "y"), ("B",), (32, 1, 1))
@@ -212,6 +233,44 @@ WARP_PRODUCTS = case(
     grid=(up("N", 16), up("M", 32), ONE),
     shared=2304,
 )
+WARPGROUP_PRODUCTS = case(
+    "warpgroup_products",
+    ("y",),
+    _warpgroup_products,
+    ({"M": 1, "N": 1, "K": 8}, {"M": 128, "N": 64, "K": 256}, {"M": 150, "N": 70, "K": 360}),
+    block=(384, 1, 1),
+    grid=(up("N", 64), up("M", 128), ONE),
+    shared=73776,
+    maps=(tiles("x_map", "x", "M", (128, 64)), tiles("w_map", "w", "N", (64, 64))),
+)
+MULTICAST = case(
+    "multicast",
+    ("y",),
+    _multicast,
+    ({"T": 1, "B": 2}, {"T": 4, "B": 4}, {"T": 5, "B": 4}),
+    block=(64, 1, 1),
+    grid=(Var("B"), ONE, ONE),
+    shared=2320,
+    launch_sizes=("T",),
+    maps=(
+        TensorMap("x_map", "x", f32, (Mul(Int(8), Var("T")), Int(32)), (Int(32),), (4, 32)),
+        TensorMap("y_map", "y", f32, (Var("B"), Int(64)), (Int(64),), (1, 64)),
+    ),
+    cluster=(2, 1, 1),
+)
 TWO_PASSES = _two_passes()
 
-CASES = (ELEMENTWISE, NARROW, MATMUL, PIPELINE, ROW_SUM, TRANSPOSE, SOFTMAX, WARP_SCAN, TWO_PASSES, WARP_PRODUCTS)
+CASES = (
+    ELEMENTWISE,
+    NARROW,
+    MATMUL,
+    PIPELINE,
+    ROW_SUM,
+    TRANSPOSE,
+    SOFTMAX,
+    WARP_SCAN,
+    TWO_PASSES,
+    WARP_PRODUCTS,
+    WARPGROUP_PRODUCTS,
+    MULTICAST,
+)

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from fake_cuda import FakeCuda
 
-from codegen.cuda.bindings import core, driver
+from codegen.cuda.bindings import core, driver, utils
 from codegen.cuda.compile import Compiled
 from codegen.cuda.device import Device, Work, devices, driver_version
 from codegen.cuda.errors import DeviceError, Unavailable
-from codegen.dtypes import f32
-from codegen.gpu.program import Kernel, Launch, Program, Scratch
+from codegen.dtypes import bf16, f32
+from codegen.gpu.program import Kernel, Launch, Program, Scratch, TensorMap
 from codegen.loops.nodes import Add, FloorDiv, Int, Mul, Var
 
 N = Var("N")
@@ -199,9 +199,28 @@ def test_a_device_that_is_too_old_is_refused(monkeypatch: pytest.MonkeyPatch) ->
         Device()
 
 
+def test_a_tensor_map_is_made_of_the_address_and_the_sizes_of_a_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[Any] = []
+    fake = FakeCuda({"tiles": lambda grid, y, tiles, n: taken.append(tiles)})
+    fake.install(monkeypatch)
+    tiles = TensorMap("tiles", "x", bf16, (N, Int(64)), (Int(72),), (16, 64), 128, Int(8))
+    kernel = Kernel("tiles", "", ("y",), ("N",), (32, 1, 1), maps=(tiles,))
+    program = Program("p", ("x", "y"), ("N",), (kernel,), (Launch("tiles", BLOCKS),))
+    device = started(fake)
+    device.run([device.load(program, COMPILED).work({"N": 100}, {"x": 4096, "y": 64})])
+    (made,) = taken
+    assert (made.box, made.swizzle) == ((16, 64), "SWIZZLE_128B")
+    assert {name: made.tensor[name] for name in ("shape", "strides", "typestr", "data")} == {
+        "shape": (100, 64),
+        "strides": (144, 2),
+        "typestr": "<u2",
+        "data": (4112, False),
+    }
+
+
 def test_the_stand_in_has_no_names_that_the_real_packages_lack() -> None:
     fake = FakeCuda()
-    for stand_in, real in ((fake.core, core), (fake.driver, driver)):
+    for stand_in, real in ((fake.core, core), (fake.driver, driver), (fake.utils, utils)):
         assert [name for name in vars(stand_in) if not hasattr(real, name)] == []
     pieces = {
         core.Device: ("get_all_devices", "set_current", "create_stream", "compute_capability", "device_id", "name"),
@@ -213,8 +232,12 @@ def test_the_stand_in_has_no_names_that_the_real_packages_lack() -> None:
         core.Event: ("sync", "is_done", "__sub__"),
         core.graph.GraphBuilder: ("begin_building", "end_building", "complete"),
         core.graph.Graph: ("upload", "launch"),
+        utils.StridedMemoryView: ("from_cuda_array_interface", "as_tensor_map"),
     }
     assert [(owner, name) for owner, names in pieces.items() for name in names if not hasattr(owner, name)] == []
     core.LaunchConfig(grid=(1, 1, 1), block=(32, 1, 1), shmem_size=0)
     core.EventOptions(timing_enabled=True)
+    assert {"NONE", "SWIZZLE_32B", "SWIZZLE_64B", "SWIZZLE_128B"} <= set(
+        type(core.TensorMapDescriptorOptions(box_dim=(1,)).swizzle).__members__
+    )
     assert driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES

@@ -59,6 +59,7 @@ def step(s: Schedule, a: str, b: str, n: int, m: int, new: list[str]) -> list[Sc
         s.at("h", a),
         s.at("h", a, "y"),
         s.root("h"),
+        s.together("h", "g", into=(a, b)),
         s.inline("h", "g"),
         s.store_at("h", a),
         s.pack("x", (a, f"{b} // {n}", f"{b} % {n}", "h + 1")),

@@ -12,20 +12,39 @@ import functools
 import re
 from importlib import resources
 
+from codegen.gpu.prelude import wgmma
+
 _INCLUDE = re.compile(r'^#include "([a-z_/]+\.h)"$', re.MULTILINE)
 
-_PARTS = (("cuda/matrix.h", re.compile(r"\btl_(mma|ldmatrix|pack|round|low|high)_")),)
+_PARTS = (
+    ("cuda/matrix.h", re.compile(r"\btl_(mma|ldmatrix|pack|round|low|high)_")),
+    ("cuda/barriers.h", re.compile(r"\btl_(mbarrier|named_barrier|cluster|async_fence)|\bTL_(CLUSTER|MORE_REGISTERS|FEWER_REGISTERS)\b")),
+    ("cuda/bulk.h", re.compile(r"\btl_tma_|\bTL_(TENSOR_MAP|TMA)")),
+    ("cuda/wgmma.h", re.compile(r"\btl_(wgmma_|descriptor)")),
+)
 """Files, and the names that they are for."""
+
+_ORDERING = re.compile(r"\b(tl_(mbarrier|named_barrier|cluster_barrier|async_fence|tma|wgmma)|TL_(TMA|WGMMA))_?")
 
 
 def cuda(kernels: str) -> str:
     """Return the text to put before `kernels` for CUDA. It includes nothing."""
-    return _cuda(tuple(name for name, names in _PARTS if names.search(kernels)))
+    parts = tuple(name for name, names in _PARTS if names.search(kernels))
+    return _cuda(parts) + "".join(map(wgmma.for_cuda, wgmma.named(kernels)))
+
+
+def emulator(kernels: str) -> str:
+    """Return the text to put before `kernels` for g++. It includes headers of the standard library."""
+    return _emulator() + "".join(map(wgmma.for_emulator, wgmma.named(kernels)))
+
+
+def orders_in_parts(kernel: str) -> bool:
+    """Tell whether something else than barriers of the whole block and of warps orders the threads of this kernel."""
+    return _ORDERING.search(kernel) is not None
 
 
 @functools.cache
-def emulator() -> str:
-    """Return the text to put before kernels for g++. It includes headers of the standard library."""
+def _emulator() -> str:
     return _expanded("emulator.h")
 
 

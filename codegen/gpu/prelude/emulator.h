@@ -7,8 +7,9 @@
 //     misaligned        vectors and asynchronous copies
 //     never written     what is read of shared memory, of scratch and of results before anybody wrote it
 //     divergence        threads that meet in different barriers, or leave while others wait; a shuffle or a product that not all lanes reach
-//     deadlock          nobody can go on
-//     copies            touched before they have landed for sure, or still under way when a thread leaves
+//     deadlock          nobody can go on: who waits where, and what a barrier in shared memory lacks
+//     copies, products  touched before they have landed for sure, or still under way when a thread leaves
+//     fences            what asynchronous copies and products read of what threads have written without one between
 //
 // Accesses are watched through the classes that TL_IN, TL_OUT and TL_SHARED_ARRAY stand for. Raw pointers work as well; of these only
 // vectors and copies are watched.
@@ -38,9 +39,13 @@
 #include "scalar.h"
 #include "emulator/fibres.h"
 #include "emulator/block.h"
+#include "emulator/clocks.h"
 #include "emulator/shadow.h"
 #include "emulator/memory.h"
 #include "emulator/collectives.h"
 #include "emulator/copies.h"
 #include "emulator/matrix.h"
+#include "emulator/barriers.h"
+#include "emulator/bulk.h"
+#include "emulator/wgmma.h"
 #include "emulator/launch.h"

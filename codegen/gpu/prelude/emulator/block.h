@@ -1,9 +1,11 @@
-// A block: its threads, who runs next, where they meet, and how a fault ends the launch.
+// The blocks that run together (one, or a cluster): their threads, who runs next, where they meet, and how a fault ends the launch.
 
 namespace tl_emulator {
 
 const int warp_size = 32;
-const int most_threads = 1024;
+const int most_threads_of_block = 1024;
+const int most_threads = 2048; // of all blocks that run together
+const int most_blocks = 8;     // of a cluster, on every device that has clusters
 
 struct Place {
     int x, y, z;
@@ -25,13 +27,26 @@ struct Copy {
     bool landed;
 };
 
+// A barrier in shared memory: it completes a phase when all arrivals and all bytes that it expects in it have come.
+struct Mbarrier {
+    char* at;
+    int arrivals, pending;
+    int64_t bytes; // expected and not there yet
+    uint32_t phase;
+    int agent; // in clocks.h
+};
+
 struct Thread {
     Context context;
     Place place;
-    int number, lane, warp;
+    int number, lane, warp; // the number among all threads that run together, likewise the warp
+    int block, in_block;    // which of the blocks that run together, and the number there
     bool done, has_arena;
     Meeting* waits_in; // until its generation is no longer `waits_since`
     uint64_t waits_since;
+    Mbarrier* waits_for; // until it has completed the phase of this parity
+    uint32_t waits_parity, waits_phase; // the phase that the barrier was in then
+    int waits_line;
     Copy* copies; // under way, the oldest first
     int copies_under_way, copies_capacity, copies_committed;
 };
@@ -51,10 +66,10 @@ static Thread threads[most_threads];
 static Thread* running;
 static int order[most_threads]; // thread numbers, as they take turns
 static int turn;                // of the running thread in `order`
-static int thread_count, alive;
-static Meeting whole_block, warps[most_threads / warp_size];
+static int thread_count, threads_of_block, block_count, alive;
+static Meeting whole_blocks[most_blocks], warps[most_threads / warp_size];
 static uint32_t warp_steps[most_threads / warp_size]; // barriers that each warp has passed
-static Place block_place, block_shape, grid_shape;
+static Place block_places[most_blocks], block_shape, grid_shape, cluster_shape;
 static Context outside;
 static Fault* fault_of_launch;
 static Landing landing;
@@ -72,7 +87,8 @@ static uint32_t random_below(uint32_t limit) {
 [[noreturn]] static __attribute__((noinline, format(printf, 1, 2))) void fault(const char* problem, ...) {
     Fault& f = *fault_of_launch;
     f.happened = 1;
-    f.block[0] = block_place.x, f.block[1] = block_place.y, f.block[2] = block_place.z;
+    const Place& block = block_places[running->block];
+    f.block[0] = block.x, f.block[1] = block.y, f.block[2] = block.z;
     f.thread[0] = running->place.x, f.thread[1] = running->place.y, f.thread[2] = running->place.z;
     va_list values;
     va_start(values, problem);
@@ -83,22 +99,52 @@ static uint32_t random_below(uint32_t limit) {
     abort();
 }
 
-static bool can_run(const Thread& t) { return !t.done && (!t.waits_in || t.waits_in->generation != t.waits_since); }
+static bool completed(const Mbarrier& m, uint32_t parity) { return (m.phase & 1) != (parity & 1); }
 
+static bool can_run(const Thread& t) {
+    if (t.done || (t.waits_in && t.waits_in->generation == t.waits_since)) return false;
+    return !t.waits_for || completed(*t.waits_for, t.waits_parity);
+}
+
+static const char* name_of(const char* at, int* index);
+
+// Nobody can go on: says where the first thread waits, and where the first one that waits elsewhere.
 [[noreturn]] static void deadlock() {
-    int at_block = 0, at_warp = 0;
-    Thread *first_at_block = nullptr, *first_at_warp = nullptr;
-    for (int i = thread_count - 1; i >= 0; --i) {
-        Thread& t = threads[i];
+    struct Wait {
+        int count;
+        const Thread* first;
+    } waits[2] = {};
+    int kinds = 0;
+    auto alike = [](const Thread& a, const Thread& b) {
+        if (a.waits_for || b.waits_for) return a.waits_for == b.waits_for;
+        return a.waits_in == b.waits_in || (a.waits_in->line == b.waits_in->line && !strcmp(a.waits_in->what, b.waits_in->what));
+    };
+    for (int i = 0; i < thread_count; ++i) {
+        const Thread& t = threads[i];
         if (t.done) continue;
-        if (t.waits_in == &whole_block) ++at_block, first_at_block = &t;
-        else ++at_warp, first_at_warp = &t;
+        if (kinds && alike(*waits[0].first, t)) ++waits[0].count;
+        else if (kinds == 2 && alike(*waits[1].first, t)) ++waits[1].count;
+        else if (kinds < 2) waits[kinds++] = Wait{1, &t};
     }
-    if (!at_warp) fault("deadlock: %d of %d threads wait in %s of line %d", at_block, thread_count, whole_block.what, whole_block.line);
-    const Meeting& warp = *first_at_warp->waits_in;
-    if (!at_block) fault("deadlock: %d threads wait in %s of line %d, thread %d among them", at_warp, warp.what, warp.line, first_at_warp->number);
-    fault("deadlock: %d threads wait in %s of line %d, %d in %s of line %d, thread %d and thread %d among them", at_block, whole_block.what,
-          whole_block.line, at_warp, warp.what, warp.line, first_at_block->number, first_at_warp->number);
+    char text[2][200];
+    for (int k = 0; k < kinds; ++k) {
+        const Thread& t = *waits[k].first;
+        if (!t.waits_for) {
+            snprintf(text[k], sizeof *text, "in %s of line %d", t.waits_in->what, t.waits_in->line);
+            continue;
+        }
+        const Mbarrier& m = *t.waits_for;
+        int index;
+        const char* name = name_of(m.at, &index);
+        int n = snprintf(text[k], sizeof *text, "for shared %s[%d] of line %d to complete its phase %u, which lacks %d of %d arrivals", name, index,
+                         t.waits_line, m.phase, m.pending, m.arrivals);
+        if (m.bytes > 0) snprintf(text[k] + n, sizeof *text - n, " and %lld bytes", (long long)m.bytes);
+        if (m.bytes < 0) snprintf(text[k] + n, sizeof *text - n, " and has %lld bytes too many", (long long)-m.bytes);
+    }
+    if (kinds == 1 && waits[0].count == thread_count) fault("deadlock: all %d threads wait %s", thread_count, text[0]);
+    if (kinds == 1) fault("deadlock: %d of %d threads wait %s", waits[0].count, thread_count, text[0]);
+    fault("deadlock: %d threads wait %s, %d %s, thread %d and thread %d among them", waits[0].count, text[0], waits[1].count, text[1],
+          waits[0].first->in_block, waits[1].first->in_block);
 }
 
 // Returns the turn of a thread that can run, the first of `count` from `start` on after skipping `skip`, or -1.
@@ -120,11 +166,18 @@ static int choose_turn() {
     return first_of(0, thread_count, turns == anybody ? (int)random_below(thread_count) : turn + 1);
 }
 
+// Something that goes on beside the threads gets done, if there is such a thing (bulk.h).
+static bool go_on_without_threads();
+
 // Lets somebody else run, until it is the turn of this thread again.
 static void give_way() {
     Thread* me = running;
+    if (landing == at_random && random_below(4) == 0) go_on_without_threads();
     int next = choose_turn();
-    if (next < 0) deadlock();
+    while (next < 0) {
+        if (!go_on_without_threads()) deadlock();
+        next = choose_turn();
+    }
     turn = next;
     running = &threads[order[turn]];
     if (running != me) change(me->context, running->context);

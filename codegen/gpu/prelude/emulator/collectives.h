@@ -1,27 +1,31 @@
 // What threads are and do together: indices, barriers, shuffles, the status word.
 
-TL_FUNCTION int tl_block_x() { return tl_emulator::block_place.x; }
-TL_FUNCTION int tl_block_y() { return tl_emulator::block_place.y; }
-TL_FUNCTION int tl_block_z() { return tl_emulator::block_place.z; }
+TL_FUNCTION int tl_block_x() { return tl_emulator::block_places[tl_emulator::running->block].x; }
+TL_FUNCTION int tl_block_y() { return tl_emulator::block_places[tl_emulator::running->block].y; }
+TL_FUNCTION int tl_block_z() { return tl_emulator::block_places[tl_emulator::running->block].z; }
 TL_FUNCTION int tl_grid_x() { return tl_emulator::grid_shape.x; }
 TL_FUNCTION int tl_grid_y() { return tl_emulator::grid_shape.y; }
 TL_FUNCTION int tl_grid_z() { return tl_emulator::grid_shape.z; }
 TL_FUNCTION int tl_thread_x() { return tl_emulator::running->place.x; }
 TL_FUNCTION int tl_thread_y() { return tl_emulator::running->place.y; }
 TL_FUNCTION int tl_thread_z() { return tl_emulator::running->place.z; }
-TL_FUNCTION int tl_thread() { return tl_emulator::running->number; }
+TL_FUNCTION int tl_thread() { return tl_emulator::running->in_block; }
 TL_FUNCTION int tl_lane() { return tl_emulator::running->lane; }
-TL_FUNCTION int tl_warp() { return tl_emulator::running->warp; }
+TL_FUNCTION int tl_warp() { return tl_emulator::running->in_block / tl_emulator::warp_size; }
 
 namespace tl_emulator {
 
 static void block_barrier(int line) {
-    if (meet(whole_block, "tl_barrier", line)) ++epoch;
+    if (!meet(whole_blocks[running->block], "tl_barrier", line)) return;
+    if (clocks) share_clocks(running->block * threads_of_block, threads_of_block);
+    else ++epoch;
 }
 
 static void warp_barrier(int line) {
     int warp = running->warp;
-    if (meet(warps[warp], "tl_warp_barrier", line)) ++warp_steps[warp];
+    if (!meet(warps[warp], "tl_warp_barrier", line)) return;
+    if (clocks) share_clocks(warp * warp_size, warps[warp].members);
+    else ++warp_steps[warp];
 }
 
 // The values of the lanes that meet in a shuffle; two sets, since a lane may be at the next one before others have taken theirs.

@@ -6,21 +6,46 @@ const int most_shared_bytes = 232448; // the most that any GPU gives one block
 const int most_static_bytes = 48 * 1024;
 const int arena_guard = 4096;
 
-// Shared memory of the running block; what lies behind it must stay as it is. `split` words are kept byte by byte.
+const int arena_stride = (most_shared_bytes + arena_guard + 1023) / 1024 * 1024;
+
+// Shared memory of the blocks that run together; what lies behind each must stay as it is. `split` words are kept byte by byte.
 static int64_t shared_bytes_of_launch;
-alignas(1024) static char arena[most_shared_bytes + arena_guard];
-static Cell word_cells[most_shared_bytes / 4], byte_cells[most_shared_bytes];
-static bool split[most_shared_bytes / 4];
-static Region whole_arena = {"memory", arena, 0, word_cells, 1, true, true, false};
+alignas(1024) static char arena[most_blocks * arena_stride];
+static Cell word_cells[most_blocks * arena_stride / 4], byte_cells[most_blocks * arena_stride];
+static bool split[most_blocks * arena_stride / 4];
+static Region whole_arenas[most_blocks];
 
 static bool in_arena(const void* p) { return (const char*)p >= arena && (const char*)p < arena + sizeof arena; }
+static const Region* arena_of(const void* p) { return in_arena(p) ? &whole_arenas[((const char*)p - arena) / arena_stride] : nullptr; }
+
+// The arrays that a kernel has named, so that reports can.
+struct NamedArray {
+    const char* name;
+    int64_t offset, bytes;
+    int element_bytes;
+};
+static NamedArray named_arrays[64];
+static int named_array_count;
+
+// Returns the array that lies there, and sets the index of the element.
+static const char* name_of(const char* at, int* index) {
+    int64_t offset = (at - arena) % arena_stride;
+    for (int i = 0; i < named_array_count; ++i) {
+        const NamedArray& a = named_arrays[i];
+        if (offset < a.offset || offset >= a.offset + a.bytes) continue;
+        *index = (int)((offset - a.offset) / a.element_bytes);
+        return a.name;
+    }
+    *index = (int)offset;
+    return "memory";
+}
 
 // Calls f(place, cell) for each cell of what an access of `bytes` at `at` touches in shared memory.
 template <class F> static inline void each_cell(const char* at, int bytes, bool overwrites, F f) {
     int64_t start = at - arena, word = start / 4;
     if (__builtin_expect(bytes < 4, 0)) {
         if (!split[word]) {
-            for (int i = 0; i < 4; ++i) byte_cells[word * 4 + i] = word_cells[word];
+            for (int i = 0; i < 4; ++i) byte_cells[word * 4 + i] = copy_of(word_cells[word]);
             split[word] = true;
         }
         for (int i = 0; i < bytes; ++i) f(at + i, byte_cells[start + i]);
@@ -87,6 +112,18 @@ template <class T> static inline void write(const Region* r, T* at, const T& val
     memcpy(at, &value, sizeof(T));
 }
 
+// Returns the array that lies there as reports name it; its cells are those of all shared memory.
+static Region named_region(const char* at) {
+    Region r = *arena_of(at);
+    int64_t offset = at - r.base;
+    for (int i = 0; i < named_array_count; ++i) {
+        const NamedArray& a = named_arrays[i];
+        if (offset < a.offset || offset >= a.offset + a.bytes) continue;
+        r.name = a.name, r.base += a.offset, r.bytes = a.bytes, r.element_bytes = a.element_bytes;
+    }
+    return r;
+}
+
 template <class T> struct Pointer;
 
 // An element that may be assigned to.
@@ -109,7 +146,7 @@ template <class T> struct Pointer {
     T* at;
     const Region* region;
 
-    Pointer(T* at) : at(at), region(in_arena(at) ? &whole_arena : nullptr) {}
+    Pointer(T* at) : at(at), region(arena_of(at)) {}
     Pointer(T* at, const Region* region) : at(at), region(region) {}
     Element<T> operator[](int64_t i) const { return Element<T>(at + i, region); }
     Element<T> operator*() const { return Element<T>(at, region); }
@@ -122,7 +159,7 @@ template <class T> struct Pointer<const T> {
     const T* at;
     const Region* region;
 
-    Pointer(const T* at) : at(at), region(in_arena(at) ? &whole_arena : nullptr) {}
+    Pointer(const T* at) : at(at), region(arena_of(at)) {}
     Pointer(const T* at, const Region* region) : at(at), region(region) {}
     Pointer(const Pointer<T>& other) : at(other.at), region(other.region) {}
     T operator[](int64_t i) const { return read<T>(region, at + i); }
@@ -138,8 +175,13 @@ struct Address {
     const Region* region;
 
     template <class T> Address(const Pointer<T>& p) : at((char*)p.at), region(p.region) {}
-    Address(const void* p) : at((char*)p), region(in_arena(p) ? &whole_arena : nullptr) {}
+    Address(const void* p) : at((char*)p), region(arena_of(p)) {}
 };
+
+static unsigned char* arena_of_block(int64_t bytes) {
+    whole_arenas[running->block].bytes = bytes;
+    return (unsigned char*)whole_arenas[running->block].base;
+}
 
 // The arena that a kernel declares, once: what it says when it is static, otherwise what the launch asks for.
 static unsigned char* shared_arena(int64_t bytes) {
@@ -148,8 +190,7 @@ static unsigned char* shared_arena(int64_t bytes) {
     if (bytes > shared_bytes_of_launch)
         fault("declares %lld bytes of shared memory, the launch %lld", (long long)bytes, (long long)shared_bytes_of_launch);
     running->has_arena = true;
-    whole_arena.bytes = bytes;
-    return (unsigned char*)arena;
+    return arena_of_block(bytes);
 }
 
 static unsigned char* dynamic_arena() {
@@ -157,20 +198,24 @@ static unsigned char* dynamic_arena() {
     if (shared_bytes_of_launch <= most_static_bytes)
         fault("takes shared memory that the launch does not ask for: up to %d bytes are declared with TL_SHARED", most_static_bytes);
     running->has_arena = true;
-    whole_arena.bytes = shared_bytes_of_launch;
-    return (unsigned char*)arena;
+    return arena_of_block(shared_bytes_of_launch);
 }
 
 template <class T> struct SharedArray : Pointer<T> {
     Region own;
 
     SharedArray(const char* name, char* base, int64_t count)
-        : Pointer<T>((T*)base, &own),
-          own{name, base, count * (int64_t)sizeof(T), word_cells, (int)sizeof(T), true, true, false} {
-        if ((base - arena) % (int)sizeof(T)) fault("misaligned: shared %s starts at byte %lld", name, (long long)(base - arena));
-        if (base - arena + own.bytes > whole_arena.bytes)
-            fault("out of bounds: shared %s ends at byte %lld; there are %lld bytes of shared memory", name,
-                  (long long)(base - arena + own.bytes), (long long)whole_arena.bytes);
+        : Pointer<T>((T*)base, &own), own{name, base, count * (int64_t)sizeof(T), word_cells, (int)sizeof(T), true, true, false} {
+        const Region& whole = whole_arenas[running->block];
+        int64_t offset = base - whole.base;
+        if (offset % (int)sizeof(T)) fault("misaligned: shared %s starts at byte %lld", name, (long long)offset);
+        if (offset + own.bytes > whole.bytes)
+            fault("out of bounds: shared %s ends at byte %lld; there are %lld bytes of shared memory", name, (long long)(offset + own.bytes),
+                  (long long)whole.bytes);
+        for (int i = 0; i < named_array_count; ++i)
+            if (named_arrays[i].name == name) return;
+        if (named_array_count < (int)(sizeof named_arrays / sizeof *named_arrays))
+            named_arrays[named_array_count++] = NamedArray{name, offset, own.bytes, (int)sizeof(T)};
     }
     SharedArray(const SharedArray&) = delete;
 };

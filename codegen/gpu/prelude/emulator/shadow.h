@@ -4,16 +4,19 @@
 // Barriers of the block number the time of all blocks and launches (`epoch`), barriers of a warp the time of a warp between two of these
 // (`warp_steps`). Two accesses of different threads are ordered when they lie in different epochs of one block or different launches, or
 // in different steps of one warp. If they are not, and one of them writes, it is a race; it does not have to go wrong in this run.
+//
+// Kernels that order threads by other means have clocks instead (clocks.h): within a block, or a cluster, the steps are times, and all
+// reads since the latest write are listed.
 
 namespace tl_emulator {
 
 struct Cell {
     uint32_t write_epoch; // 0: never written
-    uint32_t write_step;
-    uint16_t writer;
-    uint16_t in_flight; // a copy into it is under way
+    uint32_t write_step;  // with clocks: the time of the writer
+    uint16_t writer;      // with clocks: an agent
+    uint16_t in_flight;   // a copy into it is under way
     // The latest reads: by lanes of one warp in one step. If other warps have read in the same epoch, other_epoch says so; if other blocks
-    // have in the same launch, so does foreign_epoch.
+    // have in the same launch, so does foreign_epoch. With clocks, read_step is where the list of reads begins.
     uint32_t read_epoch, read_step, read_lanes;
     uint32_t read_warp;
     uint32_t other_epoch, foreign_epoch;
@@ -36,8 +39,23 @@ struct Region {
 static const char* space_of(const Region& r) { return r.shared ? "shared " : ""; }
 static long long element_of(const Region& r, const char* at) { return (long long)((at - r.base) / r.element_bytes); }
 
+// Who an agent is: a thread of this block, of another one, or something that a thread has begun.
+static const char* name_of_agent(int agent) {
+    static char text[2][80];
+    static int turn_of_text;
+    char* name = text[turn_of_text ^= 1];
+    const char* what = "";
+    if (agent >= thread_count) what = beside[agent - thread_count].what, agent = beside[agent - thread_count].thread;
+    const Thread& t = threads[agent];
+    const char* of = t.block == running->block ? "" : " of another block";
+    if (*what) snprintf(name, sizeof *text, "%s of thread %d%s", what, t.in_block, of);
+    else snprintf(name, sizeof *text, "thread %d%s", t.in_block, of);
+    return name;
+}
+
 [[noreturn]] static __attribute__((noinline)) void race(const Region& r, const char* at, const char* did, const char* other_did, int other) {
-    fault("race: %s %s%s[%lld], which thread %d %s, with no barrier between", did, space_of(r), r.name, element_of(r, at), other, other_did);
+    fault("race: %s %s%s[%lld], which %s %s, with no barrier between", did, space_of(r), r.name, element_of(r, at), name_of_agent(other),
+          other_did);
 }
 
 [[noreturn]] static __attribute__((noinline)) void race_of_blocks(const Region& r, const char* at, const char* did, const char* other_did) {
@@ -45,8 +63,8 @@ static long long element_of(const Region& r, const char* at) { return (long long
 }
 
 [[noreturn]] static __attribute__((noinline)) void under_way(const Region& r, const char* at, const char* did, int other) {
-    fault("%s %s%s[%lld] while a copy into it is under way, begun by thread %d, which has not waited for it", did, space_of(r), r.name,
-          element_of(r, at), other);
+    fault("%s %s%s[%lld] while a copy into it is under way, begun by %s, which has not waited for it", did, space_of(r), r.name,
+          element_of(r, at), name_of_agent(other));
 }
 
 [[noreturn]] static __attribute__((noinline)) void never_written(const Region& r, const char* at) {
@@ -80,7 +98,56 @@ static inline void after_reads(const Region& r, const char* at, const Cell& c) {
     if (c.read_step == warp_steps[running->warp] && others) race(r, at, "writes", "reads", running->warp * warp_size + __builtin_ctz(others));
 }
 
+// ---------------------------------------------------------------- with clocks
+
+// Returns a copy of what is known of a word, for one of its bytes.
+static inline Cell copy_of(const Cell& c) {
+    Cell copy = c;
+    if (clocks && c.read_epoch == epoch) copy.read_step = (uint32_t)copy_reads((int)c.read_step);
+    return copy;
+}
+
+static inline void seen_write(const Region& r, const char* at, const Cell& c, const Actor& a, const char* did) {
+    if (c.in_flight) under_way(r, at, did, c.writer);
+    if (c.write_epoch < epoch_of_launch) return;
+    if (c.write_epoch < epoch_of_block) {
+        if (!r.shared) race_of_blocks(r, at, did, "writes");
+        return;
+    }
+    if (a.sight.seen[c.writer] < c.write_step) race(r, at, did, "writes", c.writer);
+    if (a.beside && c.writer < thread_count && a.sight.fenced[c.writer] < c.write_step)
+        fault("%s %s%s[%lld] asynchronously, which thread %d writes, with no tl_async_fence between", did, space_of(r), r.name,
+              element_of(r, at), threads[c.writer].in_block);
+}
+
+static inline void note_read_by(const Actor& a, const Region& r, const char* at, Cell& c, const char* did) {
+    seen_write(r, at, c, a, did);
+    if (r.unset && c.write_epoch < (r.shared ? epoch_of_block : 1u)) never_written(r, at);
+    if (r.constant) return;
+    if (c.read_epoch != epoch) {
+        if (c.read_epoch >= epoch_of_launch) c.foreign_epoch = c.read_epoch;
+        c.read_epoch = epoch, c.read_step = (uint32_t)-1;
+    }
+    c.read_step = (uint32_t)with_read((int)c.read_step, a);
+}
+
+static inline void note_write_by(const Actor& a, const Region& r, const char* at, Cell& c, const char* did) {
+    seen_write(r, at, c, a, did);
+    if (!r.shared && c.foreign_epoch >= epoch_of_launch) race_of_blocks(r, at, did, "reads");
+    if (c.read_epoch == epoch) {
+        int other = unseen_reader((int)c.read_step, a);
+        if (other >= 0) race(r, at, did, "reads", other);
+        free_reads((int)c.read_step);
+        c.read_step = (uint32_t)-1;
+    } else if (!r.shared && c.read_epoch >= epoch_of_launch)
+        race_of_blocks(r, at, did, "reads");
+    c.write_epoch = epoch, c.write_step = a.time, c.writer = (uint16_t)a.agent;
+}
+
+// ---------------------------------------------------------------- either way
+
 static inline void note_read(const Region& r, const char* at, Cell& c) {
+    if (clocks) return note_read_by(running_thread(), r, at, c, "reads");
     after_write(r, at, c, "reads");
     if (r.unset && c.write_epoch < (r.shared ? epoch_of_block : 1u)) never_written(r, at);
     if (r.constant) return;
@@ -96,10 +163,12 @@ static inline void note_read(const Region& r, const char* at, Cell& c) {
 }
 
 static inline void set_writer(Cell& c) {
-    c.write_epoch = epoch, c.write_step = warp_steps[running->warp], c.writer = (uint16_t)running->number;
+    c.write_epoch = epoch, c.writer = (uint16_t)running->number;
+    c.write_step = clocks ? running_thread().time : warp_steps[running->warp];
 }
 
 static inline void note_write(const Region& r, const char* at, Cell& c) {
+    if (clocks) return note_write_by(running_thread(), r, at, c, "writes");
     after_write(r, at, c, "writes");
     after_reads(r, at, c);
     set_writer(c);

@@ -15,10 +15,11 @@ import numpy as np
 from device_programs import run_model
 
 from codegen.cuda.device import Device
-from tensorlang.device.build import DeviceModel, single
 from tensorlang.device.build import device_kernel as made_kernel
+from tensorlang.device.build import single
 from tensorlang.device.executable import DeviceExecutable
 from tensorlang.device.machine import machine_code
+from tensorlang.device.model import DeviceModel
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.tensor.nodes import Program
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from codegen.store import Cache, key_of
@@ -26,6 +27,7 @@ from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.wanted_device import wanted_on_device
 from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.walk import caller_shape
+from tensorlang.worker import all_made
 
 Progress: TypeAlias = Callable[[str, int, int], None]
 Layouts: TypeAlias = Mapping[str, Layout]
@@ -66,39 +68,54 @@ def device_model(
     progress: Progress = lambda what, done, total: None,
     rules: Rules | None = None,
     precision: Precision = F32,
+    processes: int = 1,
 ) -> DeviceModel:
-    """Return an imported graph as launches. Kernels with equal programs are made once, and kept in `store`."""
+    """Return an imported graph as launches. Kernels with equal programs are made once, and kept in `store`; by up to so many processes."""
     graph = device_graph(loaded, precision)
     nodes = [node for node in graph.nodes if isinstance(node, Kernel)]
     layouts = [layouts_of(graph, node) for node in nodes]
     keys = [repr((program_key(node.program), _told(stored))) for node, stored in zip(nodes, layouts, strict=True)]
     names = {key: f"tl_{k}" for k, key in enumerate(dict.fromkeys(keys))}
-    kernels: dict[str, DeviceKernel] = {}
-    for node, key, stored in zip(nodes, keys, layouts, strict=True):
-        if names[key] not in kernels:
-            progress("writing kernels", len(kernels), len(names))
-            kernels[names[key]] = _stored(node.program, names[key], store, rules, stored)
-    progress("writing kernels", len(kernels), len(names))
+    jobs = dict(zip(reversed([names[key] for key in keys]), reversed(list(zip(nodes, layouts, strict=True))), strict=True))
+    orders = [_Order(jobs[name][0].program, jobs[name][1], name, rules) for name in names.values()]
+    kernels = {order.name: kept for order in orders if store is not None and (kept := order.stored(store)) is not None}
+    tasks, there = [order for order in orders if order.name not in kernels], len(kernels)
+    made = all_made(tasks, store, processes, lambda count: progress("writing kernels", there + count, len(names)))
+    kernels |= {order.name: kernel for order, kernel in zip(tasks, made, strict=True)}
     calls = tuple(_call(node, names[key], kernels[names[key]]) for node, key in zip(nodes, keys, strict=True))
-    return DeviceModel(graph, planned(graph), kernels, calls, loaded.outputs)
+    return DeviceModel(graph, planned(graph), {name: kernels[name] for name in names.values()}, calls, loaded.outputs)
 
 
 def _told(layouts: Layouts) -> str:
     return repr(sorted(layouts.items(), key=lambda item: item[0]))
 
 
-def _stored(program: Program, name: str, store: Cache | None, rules: Rules | None, layouts: Layouts) -> DeviceKernel:
-    if store is None:
-        return device_kernel(program, name, rules=rules, layouts=layouts)
-    chosen = "derived" if rules is None else repr(rules.key(program))
-    key = key_of(("device kernel", compiler_digest(), name, repr(program), chosen, _told(layouts)))
-    found = store.get(key)
-    if found is not None:
-        kept: DeviceKernel = pickle.loads(found)
-        return kept
-    made = device_kernel(program, name, rules=rules, layouts=layouts)
-    store.put(key, pickle.dumps(made, protocol=pickle.HIGHEST_PROTOCOL))
-    return made
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """A kernel to be made, perhaps by another process."""
+
+    program: Program
+    layouts: Layouts
+    name: str
+    rules: Rules | None
+
+    def __call__(self, store: Cache | None) -> DeviceKernel:
+        """Return the kernel from `store`, or make it and keep it there."""
+        kept = self.stored(store) if store is not None else None
+        if kept is not None:
+            return kept
+        made = device_kernel(self.program, self.name, rules=self.rules, layouts=self.layouts)
+        if store is not None:
+            store.put(self._key(), pickle.dumps(made, protocol=pickle.HIGHEST_PROTOCOL))
+        return made
+
+    def stored(self, store: Cache) -> DeviceKernel | None:
+        found = store.get(self._key())
+        return None if found is None else pickle.loads(found)
+
+    def _key(self) -> str:
+        chosen = "derived" if self.rules is None else repr(self.rules.key(self.program))
+        return key_of(("device kernel", compiler_digest(), self.name, repr(self.program), chosen, _told(self.layouts)))
 
 
 def _call(node: Kernel, name: str, made: DeviceKernel) -> Call:

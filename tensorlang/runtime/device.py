@@ -130,7 +130,8 @@ def coded(model: DeviceModel, tools: DeviceTools, progress: Progress = quiet) ->
 def _built(loaded: Graph, tools: DeviceTools, progress: Progress, key: str | None) -> Built:
     """Return an imported graph compiled, and keep it under `key` where that is given. Raises CompileError."""
     rules = _rules_of(tuple(tools.roles()))
-    model: DeviceModel = _device_model(loaded, tools.store, progress, replace(rules, target=TARGET), tools.precision)
+    chosen = replace(rules, target=TARGET)
+    model: DeviceModel = _device_model(loaded, tools.store, progress, chosen, tools.precision, tools.threads)
     built = coded(model, tools, progress)
     if key is None:
         return built

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from codegen.llvm import pool
 from codegen.llvm.target import Target
 from codegen.store import Cache
 from tensorlang.artifact import Artifact
 from tensorlang.check.module import Module
-from tensorlang.driver import machine_of, stored_kernel
+from tensorlang.driver import compile_kernel, machine_of, stored_kernel
 from tensorlang.runtime.build import Job
 from tensorlang.runtime.executable import Progress
 from tensorlang.runtime.library import rules_of
-from tensorlang.runtime.worker import made_of, started
 from tensorlang.schedule.filtering import tiles as worthwhile
 from tensorlang.tensor.winograd import Convolution
-
-WORTH_A_PROCESS = 10
-"""How many kernels another process must have to compile before starting it pays."""
+from tensorlang.worker import all_made
 
 
 def compiled_with(
@@ -36,39 +32,22 @@ def compiled(jobs: Sequence[Job], target: Target, threads: int, store: Cache | N
     """Return the artifacts of `jobs`, in order: from the store, or compiled, by other processes too when there are many."""
     found = [_stored(job, target, threads, store) for job in jobs]
     missing = [k for k, artifact in enumerate(found) if artifact is None]
-    processes = min(pool.available_threads(), len(missing) // WORTH_A_PROCESS) if store is not None else 1
-    shares = [missing[k :: max(1, processes)] for k in range(max(1, processes))]
-    done = len(jobs) - len(missing)
-    with _helpers([[jobs[k] for k in share] for share in shares[1:]], target, threads, store):
-        for share in shares:
-            for k in share:
-                progress("compiling kernels", done, len(jobs))
-                # What another process has compiled meanwhile, the driver finds in the store; the rest of its share is compiled here.
-                found[k] = made_of(jobs[k], target, threads, store)
-                done += 1
-    progress("compiling kernels", done, len(jobs))
+    there = len(jobs) - len(missing)
+    tasks = [partial(made_of, jobs[k], target, threads) for k in missing]
+    made = all_made(tasks, store, pool.available_threads(), lambda count: progress("compiling kernels", there + count, len(jobs)))
+    for k, artifact in zip(missing, made, strict=True):
+        found[k] = artifact
     return [artifact for artifact in found if artifact is not None]
+
+
+def made_of(job: Job, target: Target, threads: int, store: Cache | None) -> Artifact:
+    """Return the compiled kernel of `job`."""
+    return compile_kernel(job.program, target, rules=job.rules, layouts=job.layouts, constants=job.constants, threads=threads, store=store)
 
 
 def tiles_of(convolution: Convolution, target: Target, threads: int) -> tuple[int, ...] | None:
     """Return the tiles by which a convolution is computed fastest by minimal filtering, or None when plain sums are faster."""
     return worthwhile(convolution, machine_of(target, threads))
-
-
-@contextmanager
-def _helpers(shares: Sequence[Sequence[Job]], target: Target, threads: int, store: Cache | None) -> Iterator[None]:
-    """Have other processes compile `shares` from their ends, so that they and we meet in the middle; end them when we are through."""
-    processes: list[subprocess.Popen[bytes]] = []
-    for share in shares:
-        process = started(share[::-1], target, threads, store) if store is not None else None
-        if process is not None:
-            processes.append(process)
-    try:
-        yield
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
 
 
 def _stored(job: Job, target: Target, threads: int, store: Cache | None) -> Artifact | None:

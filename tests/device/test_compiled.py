@@ -27,7 +27,9 @@ from codegen.cuda.errors import Unavailable
 from codegen.gpu import emulator
 from codegen.gpu.program import Program
 from codegen.loops.evaluate import evaluate
+from codegen.store import Cache
 from stdlib.onnx import Importer
+from tensorlang.device.build import device_model
 from tensorlang.device.model import DeviceModel
 from tensorlang.runtime.device import DeviceCompiledModel
 
@@ -241,6 +243,15 @@ def test_a_pickled_model_or_operator_is_made_again(tmp_path: Path, fake: FakeCud
     assert again.explain() == model.explain()
     scale = tl.parse(OPERATORS, target="cuda:sm_90a").scale
     assert pickle.loads(pickle.dumps(scale)).explain(X[0]) == scale.explain(X[0])
+
+
+def test_several_processes_write_the_kernels_of_a_large_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = Importer().load(onnx.load(network(tmp_path / "net.onnx")))
+    alone = device_model(graph, Cache(tmp_path / "alone"))
+    monkeypatch.setattr("tensorlang.worker.WORTH_A_PROCESS", 1)
+    told: list[tuple[int, int]] = []
+    together = device_model(graph, Cache(tmp_path / "together"), lambda what, done, total: told.append((done, total)), processes=2)
+    assert together.kernels == alone.kernels and told[0] == (0, len(alone.kernels)) and told[-1] == (len(alone.kernels),) * 2
 
 
 def test_a_second_process_finds_kernels_and_machine_code(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,14 +17,14 @@ from codegen.store import Cache
 from tensorlang.driver import stored_kernel
 from tensorlang.runtime import kernels as tools
 from tensorlang.runtime.build import Job
-from tensorlang.runtime.worker import started
+from tensorlang.worker import started
 
 JOBS = [Job(program, {}, frozenset()) for program in (unary("relu", 5), unary("exp", 6), binary("+", 7), binary("*", 8))]
 
 
 def test_another_process_fills_the_store(tmp_path: Path) -> None:
     store = Cache(tmp_path)
-    process = started(JOBS, host(), 1, store)
+    process = started([partial(tools.made_of, job, host(), 1) for job in JOBS], store)
     assert process is not None
     assert process.stdin is None, "nobody waits until the process reads its order"
     assert process.wait(60) == 0
@@ -33,7 +34,7 @@ def test_another_process_fills_the_store(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("worth", [1, 100])
 def test_kernels_come_back_in_order_and_are_not_compiled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, worth: int) -> None:
-    monkeypatch.setattr(tools, "WORTH_A_PROCESS", worth)
+    monkeypatch.setattr("tensorlang.worker.WORTH_A_PROCESS", worth)
     told: list[tuple[int, int]] = []
     store = Cache(tmp_path)
     first = tools.compiled(JOBS, host(), 1, store, lambda what, done, total: told.append((done, total)))

@@ -22,10 +22,12 @@ Role: TypeAlias = Literal["define", "init", "update"]
 Mark: TypeAlias = Literal[
     "serial", "parallel", "vector", "unroll", "tensor", "tile",
     "block.x", "block.y", "block.z", "thread.x", "thread.y", "thread.z", "thread",
-    "warp", "warp.x", "warp.y", "warp.z", "lane", "lane.x", "lane.y", "lane.z",
+    "warp", "warp.x", "warp.y", "warp.z", "lane", "lane.x", "lane.y", "lane.z", "warpgroup",
 ]  # fmt: skip
 BLOCKS: frozenset[str] = frozenset(("block.x", "block.y", "block.z"))
-THREADS: frozenset[str] = frozenset(f"{place}{digit}" for place in ("thread", "warp", "lane") for digit in ("", ".x", ".y", ".z"))
+THREADS: frozenset[str] = frozenset(
+    ("warpgroup", *(f"{place}{digit}" for place in ("thread", "warp", "lane") for digit in ("", ".x", ".y", ".z")))
+)
 AT_ONCE: frozenset[str] = BLOCKS | THREADS | {"parallel"}
 """Marks whose iterations run at the same time, on threads of a processor or of a graphics processor."""
 COMBINING: frozenset[str] = THREADS | {"vector"}

@@ -19,11 +19,11 @@ A product goes over whole tiles. At the edges of matrices it does so where `tens
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from codegen.dtypes import DType, f32, i32, u32
 from codegen.errors import Unfit
-from codegen.gpu import matrix
+from codegen.gpu import matrix, warpgroups
 from codegen.gpu.geometry import WARPS
 from codegen.gpu.vectors import contiguous
 from codegen.loops.indices import Algebra, affine
@@ -35,6 +35,7 @@ from codegen.loops.nodes import (
     Buffer,
     Call,
     Cast,
+    Commit,
     Compare,
     Expr,
     FloorDiv,
@@ -53,11 +54,12 @@ from codegen.loops.nodes import (
     Stmt,
     Store,
     Var,
+    Wait,
 )
 from codegen.loops.walk import Fresh, children, free_vars, map_expr, map_index, map_stmt, substitute, substitute_index, walk
 
 ROWS, COLUMNS = 16, 8
-"""Of the sums of every instruction."""
+"""Of the sums of every instruction of one warp."""
 _LANES: tuple[LoopKind, LoopKind] = ("lane.y", "lane.x")
 
 
@@ -70,6 +72,11 @@ class Product:
     sums: Load
     rows: Load
     columns: Load
+
+    @property
+    def sides(self) -> tuple[tuple[Load, For], tuple[Load, For]]:
+        """Return each operand with the loop over its rows."""
+        return (self.rows, self.loops[0]), (self.columns, self.loops[1])
 
 
 def fragments(body: tuple[Stmt, ...], device: Mapping[str, Buffer], fresh: Fresh) -> tuple[Stmt, ...]:
@@ -87,9 +94,12 @@ def fragments(body: tuple[Stmt, ...], device: Mapping[str, Buffer], fresh: Fresh
 def _check_scope(body: tuple[Stmt, ...]) -> None:
     """Raise Unfit where loops marked `tile` are not what a warp as a whole runs."""
     for s in body:
-        if isinstance(s, For) and s.kind in THREADS and s.kind not in WARPS:
+        if isinstance(s, For) and s.kind in THREADS and s.kind != "warpgroup":
             inner = next((n for n in walk(*s.body) if isinstance(n, For) and n.kind == "tile"), None)
-            if inner is not None:
+            if inner is not None and inner.extent == warpgroups.ROWS:
+                why = f"`{inner.var}` is a part of an instruction of four warps, and `{s.var}` is bound to {s.kind}"
+                raise Unfit(f"{why}: bind it to warpgroup", s.var)
+            if inner is not None and s.kind not in WARPS:
                 why = f"`{inner.var}` is a part of an instruction of a warp, and `{s.var}`, bound to {s.kind}, gives parts of a warp to it"
                 raise Unfit(f"{why}: bind it to warp, warp.x or warp.y", s.var)
         _check_scope(tuple(c for c in children(s) if isinstance(c, Stmt)))
@@ -101,6 +111,8 @@ class _Pass:
     fresh: Fresh
     split: dict[str, tuple[int, int]]
     """Sums → the axes of their buffer along rows and columns."""
+    sides: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Sums → how many rows and columns one tile of them has."""
 
     def products(self, body: tuple[Stmt, ...]) -> Iterator[Product]:
         """Yield the products in `body`."""
@@ -144,17 +156,18 @@ class _Pass:
         buffer = self.buffers[name]
         rows, columns = (self._axis(product.sums, loop) for loop in product.loops[:2])
         if name in self.split:
-            if self.split[name] != (rows, columns):
+            if (self.split[name], self.sides[name]) != ((rows, columns), product.instruction.shape[:2]):
                 raise Unfit(f"not supported yet: `{name}` holds sums of two products that lie in different ways", name)
             return
         self.split[name] = (rows, columns)
         shape = list(buffer.shape)
-        for axis, size in ((rows, ROWS), (columns, COLUMNS)):
+        sides = self.sides[name] = product.instruction.shape[:2]
+        for axis, size in zip((rows, columns), sides, strict=True):
             extent = shape[axis]
             if not isinstance(extent, Int):
                 raise Unfit(f"not supported yet: `{name}`, sums of a warp of which there are no constant number", name)
             shape[axis] = Int(-(-extent.value // size))
-        self.buffers[name] = replace(buffer, shape=(*shape, Int(ROWS), Int(COLUMNS)), space="registers")
+        self.buffers[name] = replace(buffer, shape=(*shape, *map(Int, sides)), space="registers")
 
     def _axis(self, sums: Load, loop: For) -> int:
         axes = [k for k, e in enumerate(sums.index) if loop.var in free_vars(e)]
@@ -172,6 +185,9 @@ class _Pass:
             case Alloc(buffer):
                 return (Alloc(self.buffers[buffer.name]),)
             case For():
+                together = self._of_warpgroup(s)
+                if together is not None:
+                    return together
                 chain = self._chain(s)
                 if chain is not None:
                     return self._multiplied(*chain)
@@ -185,6 +201,8 @@ class _Pass:
 
     def _over_lanes(self, loop: For) -> Stmt:
         """Return a loop over rows or columns as one over lanes, around what is left of it."""
+        if loop.extent == warpgroups.ROWS:
+            return self._over_warpgroup(loop)
         lane, left = self.fresh(f"{loop.var}_l"), self.fresh(f"{loop.var}_r")
         match loop.extent:
             case 16:
@@ -197,6 +215,45 @@ class _Pass:
         if loop.hi != Int(loop.extent):
             body = (If(Compare("<", IndexValue(number), IndexValue(loop.hi)), body),)
         return For(lane, Int(0), Int(lanes), (For(left, Int(0), Int(2), body, "unroll", 2),), kind, lanes)
+
+    # ------------------------------------------------------------ four warps
+
+    def _of_warpgroup(self, s: For) -> tuple[Stmt, ...] | None:
+        """Return what is in the place of unrolled loops around one product of four warps, or None where there is no such."""
+        loops: list[For] = []
+        inner: Stmt = s
+        while isinstance(inner, For) and inner.kind == "unroll" and len(inner.body) == 1:
+            loops.append(inner)
+            inner = inner.body[0]
+        product = self.product(inner) if isinstance(inner, For) and inner.kind == "tile" else None
+        if product is None or product.instruction.warps == 1:
+            return None
+        _check_whole((*loops, *product.loops))
+        names = warpgroups.Lanes(*(self.fresh(n) for n in ("w", "g", "t")))
+        first = dict(zip((loop.var for loop in product.loops), warpgroups.sum_at(names, Int(0), Int(0), Int(0)), strict=False))
+        sums = Load(product.sums.buffer, self._place(product.sums.buffer, tuple(substitute_index(e, first) for e in product.sums.index)))
+        rows, columns = (warpgroups.operand(load, self.buffers[load.buffer], side, product.loops[2]) for load, side in product.sides)
+        mma = Mma(product.instruction.name, sums, rows, columns)
+        group = (*_nest(tuple(loops), (mma,)), Commit("products"), Wait(0, "products"))
+        return (warpgroups.over(names, group),)
+
+    def _over_warpgroup(self, rows: For) -> Stmt:
+        """Return a loop over the rows of sums of four warps as one over their lanes, with the loop over columns in it."""
+        match rows.body:
+            case (For(kind="tile", extent=int(count)) as columns,):
+                pass
+            case _:
+                raise Unfit(f"not supported yet: `{rows.var}` goes over rows of sums of four warps, and over no columns", rows.var)
+        names = warpgroups.Lanes(*(self.fresh(n) for n in ("w", "g", "t")))
+        j, h, p = (self.fresh(f"{loop.var}_r") for loop in (columns, rows, columns))
+        at = dict(zip((rows.var, columns.var), warpgroups.sum_at(names, Var(j), Var(h), Var(p)), strict=True))
+        body = self.block(tuple(substitute(s, at) for s in columns.body))
+        for loop in (columns, rows):
+            if loop.hi != Int(loop.extent or 0):
+                body = (If(Compare("<", IndexValue(at[loop.var]), IndexValue(loop.hi)), body),)
+        for var, extent in ((p, 2), (h, 2), (j, count // 8)):
+            body = (For(var, Int(0), Int(extent), body, "unroll", extent),)
+        return warpgroups.over(names, body)
 
     # ------------------------------------------------------------ sums in whole tiles
 
@@ -220,7 +277,7 @@ class _Pass:
     def _place(self, buffer: str, index: tuple[Index, ...]) -> tuple[Index, ...]:
         """Return which tile of the sums an element lies in, and where."""
         out = list(index)
-        for axis, size in zip(self.split[buffer], (ROWS, COLUMNS), strict=True):
+        for axis, size in zip(self.split[buffer], self.sides[buffer], strict=True):
             parted = _parted(index[axis], size)
             if parted is None:
                 raise Unfit(f"not supported yet: `{buffer}`, whose sums a warp has together, is used other than in its tiles", buffer)
@@ -246,10 +303,7 @@ class _Pass:
 
     def _multiplied(self, loops: tuple[For, ...], product: Product) -> tuple[Stmt, ...]:
         g, t = self.fresh("g"), self.fresh("t")
-        part = next((loop for loop in (*loops, *product.loops) if loop.lo != Int(0) or loop.hi != Int(loop.extent or 0)), None)
-        if part is not None:
-            why = f"not supported yet: an instruction of a warp for a part of `{part.var}`, which is not known to go on over zeros"
-            raise Unfit(f"{why}: `cache` both operands in shared memory", part.var)
+        _check_whole((*loops, *product.loops))
         whole = tuple(replace(loop, hi=Int(loop.extent or 0)) for loop in loops)
         rows, of_rows = self._operand(whole, product, g, t, of_columns=False)
         columns, of_columns = self._operand(whole, product, g, t, of_columns=True)
@@ -326,6 +380,14 @@ class _Pass:
             fn = "bits_tf32" if product.instruction.rounded else "pack"
             out.append(Store(target.buffer, (*target.index[:-1], Add(target.index[-1], Int(register))), Call(fn, tuple(elements))))
         return tuple(out)
+
+
+def _check_whole(loops: tuple[For, ...]) -> None:
+    """Raise Unfit where an instruction would compute a part of a tile."""
+    part = next((loop for loop in loops if loop.lo != Int(0) or loop.hi != Int(loop.extent or 0)), None)
+    if part is not None:
+        why = f"not supported yet: an instruction of a warp for a part of `{part.var}`, which is not known to go on over zeros"
+        raise Unfit(f"{why}: `cache` both operands in shared memory", part.var)
 
 
 def is_wide(dtype: DType) -> bool:

@@ -17,7 +17,8 @@ from codegen.loops.nodes import THREADS, For, LoopKind, Stmt
 from codegen.loops.walk import children, walk
 
 WARP = 32
-WARPS: frozenset[LoopKind] = frozenset(("warp", "warp.x", "warp.y", "warp.z"))
+WARPGROUP = 4 * WARP
+WARPS: frozenset[LoopKind] = frozenset(("warp", "warp.x", "warp.y", "warp.z", "warpgroup"))
 """Places of whole warps."""
 
 
@@ -62,6 +63,8 @@ class Geometry:
                 return Digit(WARP * self.warp_x, self.warp_y)
             case "warp.z":
                 return Digit(WARP * self.warp_x * self.warp_y, None)
+            case "warpgroup":
+                return Digit(WARPGROUP, None)
             case "thread.x":
                 return Digit(1, self.x)
             case "thread.y":
@@ -94,7 +97,8 @@ def geometry(body: tuple[Stmt, ...]) -> Geometry:
     """Return the least block of whole warps in which the loops of `body` find their threads."""
     extents: dict[str, int] = dict(_extents(body))
     threads, warps, lanes = ([extents.get(f"{place}.{axis}", 1) for axis in "xyz"] for place in ("thread", "warp", "lane"))
-    least = max(prod(threads), WARP * prod(warps), WARP * extents.get("warp", 1), extents.get("thread", 1))
+    groups = WARPGROUP * extents["warpgroup"] if "warpgroup" in extents else 1
+    least = max(prod(threads), WARP * prod(warps), WARP * extents.get("warp", 1), groups, extents.get("thread", 1))
     lane_x, lane_y = (1 << (n - 1).bit_length() for n in lanes[:2])
     return Geometry(-(-least // WARP) * WARP, threads[0], threads[1], lane_x, lane_y, warps[0], warps[1])
 

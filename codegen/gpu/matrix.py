@@ -6,6 +6,9 @@ Lane l is in row g = l // 4 and at place t = l % 4 of it; e elements fill 32 bit
     rows      a[16, 8*e]    element i of register r is a[g + 8*(r % 2), e*t + i + 4*e*(r // 2)]
     columns   b[8, 8*e]     element i of register r is b[g, e*t + i + 4*e*r]
 
+Four warps (a warpgroup) multiply 64 rows with any multiple of 8 columns, both in shared memory; of the sums, warp w of them has in register
+4*j + r of lane l `d[16*w + g + 8*(r // 2), 8*j + 2*t + r % 2]`.
+
 The product is `d[m, n] += sum(k) a[m, k] * b[n, k]`. These are facts of the hardware (PTX ISA, "Matrix fragments for mma"); the maps that
 instructions are declared with have to agree with them.
 """
@@ -34,12 +37,14 @@ class Instruction:
     rounded: bool = False
     since: tuple[int, int] = (8, 0)
     """The least compute capability that has it."""
+    warps: int = 1
+    """How many multiply together; four take rows and columns from shared memory (`tl_wgmma_NAME`)."""
 
     @property
     def architectures(self) -> tuple[str, ...]:
         """Return the names under which a declaration may ask for it: the oldest that has it."""
         major, minor = self.since
-        return (f"sm_{major}{minor}",)
+        return (f"sm_{major}{minor}{'a' * (self.warps > 1)}",)
 
     @property
     def together(self) -> int:
@@ -60,7 +65,23 @@ INSTRUCTIONS = (
     Instruction("m16n8k32_u8", (16, 8, 32), u8, u8, i32),
     Instruction("m16n8k32_u8_s8", (16, 8, 32), u8, i8, i32),
     Instruction("m16n8k32_s8_u8", (16, 8, 32), i8, u8, i32),
+    *(
+        Instruction(f"m64n{n}k16_{dtype}", (64, n, 16), dtype, dtype, f32, since=(9, 0), warps=4)
+        for dtype in (bf16, f16)
+        for n in range(8, 257, 8)
+    ),
+    *(
+        Instruction(f"m64n{n}k32_{name}", (64, n, 32), dtype, dtype, i32, since=(9, 0), warps=4)
+        for name, dtype in (("s8", i8), ("u8", u8))
+        for n in (8, 16, 24, *range(32, 257, 16))
+    ),
 )
+_BY_NAME = {i.name: i for i in INSTRUCTIONS}
+
+
+def named(name: str) -> Instruction:
+    """Return the instruction of that name."""
+    return _BY_NAME[name]
 
 
 def instruction_of(shape: tuple[int, int, int], rows: DType, columns: DType, sums: DType, *, rounded: bool) -> Instruction | None:
@@ -74,8 +95,11 @@ Held = dict[tuple[int, int], tuple[int, int]]
 
 
 def sums_held(instruction: Instruction) -> Held:
-    """Return which lane holds which of the sums."""
-    return {(lane, r): (lane // 4 + 8 * (r // 2), 2 * (lane % 4) + r % 2) for lane in range(WARP) for r in range(SUMS)}
+    """Return which lane, of four warps which thread, holds which of the sums."""
+    return {
+        (WARP * w + lane, SUMS * j + r): (16 * w + lane // 4 + 8 * (r // 2), 8 * j + 2 * (lane % 4) + r % 2)
+        for w, lane, j, r in product(range(instruction.warps), range(WARP), range(instruction.shape[1] // 8), range(SUMS))
+    }
 
 
 def rows_held(instruction: Instruction) -> Held:

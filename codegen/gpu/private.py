@@ -110,10 +110,16 @@ def _is_multiplied(name: str, rest: tuple[Stmt, ...]) -> bool:
 def _in_row(buffer: Buffer, rest: tuple[Stmt, ...]) -> tuple[Buffer, tuple[Stmt, ...]]:
     """Return sums of a warp, and what follows them, with the last two axes, a lane's part of a tile, as one."""
     *outer, high, low = (e.value for e in buffer.shape if isinstance(e, Int))
+    groups = 1
+    if high * low != SUMS:  # of four warps: the rows of a lane, then groups of columns, and the columns of a lane in each
+        groups, high = high, outer.pop()
     assert high * low == SUMS, "a lane has as many sums of a tile as an instruction says"
 
     def place(index: tuple[Index, ...]) -> tuple[Index, ...]:
-        return (*index[:-2], Add(Mul(Int(low), index[-2]), index[-1]))
+        if groups == 1:
+            return (*index[:-2], Add(Mul(Int(low), index[-2]), index[-1]))
+        *rest, row, group, column = index
+        return (*rest, Add(Add(Mul(Int(SUMS), group), Mul(Int(low), row)), column))
 
     def expr(e: Expr) -> Expr:
         match map_expr(e, lambda i: map_index(i, lambda x: x, expr), expr):
@@ -129,7 +135,7 @@ def _in_row(buffer: Buffer, rest: tuple[Stmt, ...]) -> tuple[Buffer, tuple[Stmt,
             case other:
                 return other
 
-    return replace(buffer, shape=tuple(map(Int, (*outer, SUMS)))), tuple(stmt(s) for s in rest)
+    return replace(buffer, shape=tuple(map(Int, (*outer, groups * SUMS)))), tuple(stmt(s) for s in rest)
 
 
 def _met(cuts: list[_Digits], accesses: list[_Access], block: Geometry) -> For | None:

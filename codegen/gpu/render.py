@@ -21,6 +21,7 @@ from typing import assert_never
 
 from codegen.dtypes import DType
 from codegen.errors import Unfit
+from codegen.gpu import matrix
 from codegen.gpu.expressions import ATOM, Printer, is_half_byte, wrapped
 from codegen.gpu.geometry import WARP, Digit, Geometry
 from codegen.gpu.launches import BlockCode, Launches
@@ -108,6 +109,8 @@ class _Kernel:
     indent: int = 1
     shared_bytes: int = 0
     shared: list[str] = field(default_factory=list)
+    reads_beside: bool = False
+    """Whether shared memory is read by what goes on beside the threads."""
 
     def line(self, text: str) -> None:
         self.lines.append("    " * self.indent + text)
@@ -145,7 +148,7 @@ def _kernel(found: Launches, block: BlockCode) -> Kernel:
     sizes = found.function.sizes
     names = Identifiers()
     wide = bool(sizes) or any(_count(b) >= 1 << 31 for b in buffers)
-    kernel = _Kernel(found, block, block.geometry, names, wide)
+    kernel = _Kernel(found, block, block.geometry, names, wide, reads_beside=any(map(_multiplies, block.body)))
     ranges: dict[str, Range] = dict.fromkeys(sizes, (0, None))
     algebra = Algebra.of(ranges)
     env = Env.of(found.function)
@@ -207,8 +210,17 @@ def _head(kernel: _Kernel, scope: _Scope) -> None:
 
 
 def _block(kernel: _Kernel, body: tuple[Stmt, ...], scope: _Scope) -> None:
+    begun = False
     for stmt in body:
+        if not begun and _multiplies(stmt) and any(isinstance(s, Commit) and s.of == "products" for s in body):
+            kernel.line("tl_wgmma_fence();")
+            begun = True
         scope = _stmt(kernel, stmt, scope)
+
+
+def _multiplies(stmt: Stmt) -> bool:
+    """Tell whether products of four warps are begun in `stmt`."""
+    return any(isinstance(n, Mma) and matrix.named(n.name).warps > 1 for n in walk(stmt))
 
 
 def _stmt(kernel: _Kernel, stmt: Stmt, scope: _Scope) -> _Scope:
@@ -247,13 +259,18 @@ def _stmt(kernel: _Kernel, stmt: Stmt, scope: _Scope) -> _Scope:
                 kernel.line(f"tl_fail(status, {code});")
                 kernel.line("return;")
         case Barrier():
+            if kernel.reads_beside:
+                kernel.line("tl_async_fence();")
             kernel.line("tl_barrier();")
-        case Commit():
-            kernel.line("tl_copy_commit();")
-        case Wait(pending):
-            kernel.line(f"TL_COPY_WAIT({pending});")
+        case Commit(of):
+            kernel.line("tl_copy_commit();" if of == "copies" else "tl_wgmma_commit();")
+        case Wait(pending, of):
+            kernel.line(f"TL_COPY_WAIT({pending});" if of == "copies" else f"TL_WGMMA_WAIT({pending});")
         case LoadMatrix():
             _matrix(kernel, stmt, scope)
+        case Mma(name, sums, rows, columns) if matrix.named(name).warps > 1:
+            operands = ", ".join(_descriptor(scope.buffers[o.buffer], o, p) for o in (rows, columns))
+            kernel.line(f"tl_wgmma_{name}({_row(sums, p)}, {operands}, 1);")
         case Mma(name, sums, rows, columns):
             kernel.line(f"tl_mma_{name}({', '.join(_row(o, p) for o in (sums, rows, columns))});")
         case Prefetch():
@@ -274,6 +291,12 @@ def _matrix(kernel: _Kernel, load: LoadMatrix, scope: _Scope) -> None:
         row = f"{p.names(source.name)} + {_cell(source, load.source.index, inner, 11)}"
         turned = "_trans" if load.transposed else ""
         kernel.line(f"tl_ldmatrix_x{load.count}{turned}({_row(Load(load.buffer, load.index), p)}, {row});")
+
+
+def _descriptor(buffer: Buffer, first: Load, p: Printer) -> str:
+    """Return where the hardware finds a matrix whose rows are those of `buffer`, from `first` on."""
+    at = p.index(offset(buffer, first.index), 11)
+    return f"tl_descriptor({p.names(buffer.name)} + {at}, 16, {8 * buffer.swizzle}, {buffer.swizzle})"
 
 
 def _row(first: Load, p: Printer) -> str:

@@ -23,7 +23,7 @@ On a graphics processor (`codegen.gpu`) each loop nest of a function's body is a
 
     block.x|y|z    iterations are blocks: they run at the same time, and share no buffer that is allocated inside
     thread.x|y|z   iterations are threads of a block, numbered x first; `thread` counts all of them, `warp` and `lane` count by 32,
-                   `warp.x|y|z` count warps, x first, and `lane.x|y|z` the lanes of a warp.
+                   `warp.x|y|z` count warps, x first, and `lane.x|y|z` the lanes of a warp; `warpgroup` counts by four warps.
                    A store in such a loop whose address does not depend on the thread is a reduction over the threads, like one over lanes.
                    Between loops over threads nobody waits but at a `Barrier`.
 
@@ -236,11 +236,15 @@ Expr: TypeAlias = Const | Load | IndexValue | Name | Unary | Binary | Compare | 
 LoopKind: TypeAlias = Literal[
     "serial", "parallel", "unroll", "vector", "tensor", "tile",
     "block.x", "block.y", "block.z", "thread.x", "thread.y", "thread.z", "thread",
-    "warp", "warp.x", "warp.y", "warp.z", "lane", "lane.x", "lane.y", "lane.z",
+    "warp", "warp.x", "warp.y", "warp.z", "lane", "lane.x", "lane.y", "lane.z", "warpgroup",
 ]  # fmt: skip
+Under: TypeAlias = Literal["copies", "products"]
+"""What goes on beside threads, in groups."""
 Space: TypeAlias = Literal["param", "heap", "stack", "registers", "tiles", "shared"]
 BLOCKS: frozenset[str] = frozenset(("block.x", "block.y", "block.z"))
-THREADS: frozenset[str] = frozenset(f"{place}{digit}" for place in ("thread", "warp", "lane") for digit in ("", ".x", ".y", ".z"))
+THREADS: frozenset[str] = frozenset(
+    ("warpgroup", *(f"{place}{digit}" for place in ("thread", "warp", "lane") for digit in ("", ".x", ".y", ".z")))
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,14 +344,20 @@ class Barrier:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """What a thread has stored `later` since its last `Commit` is one group from here on. Stands where all threads of a block come."""
+    """What a thread has stored `later` since its last `Commit` is one group from here on. Stands where all threads of a block come.
+
+    `of` products: the products of four warps from shared memory since then are one. Stands where all threads of those warps come."""
+
+    of: Under = "copies"
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A thread goes on when all of its groups but the latest `pending` have landed. Stands where all threads of a block come."""
+    """A thread goes on when all of its groups but the latest `pending` have landed. Stands where all threads of a block come; `of`
+    products, where all threads of four warps do."""
 
     pending: int = 0
+    of: Under = "copies"
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,7 +379,10 @@ class LoadMatrix:
 @dataclass(frozen=True, slots=True)
 class Mma:
     """The lanes of a warp together add the product of two matrices to a third, by the instruction of this name (`codegen.gpu.matrix`).
-    Each operand is spread over them; it lies in registers that follow each other along the last axis, from the one that is named on."""
+    Each operand is spread over them; it lies in registers that follow each other along the last axis, from the one that is named on.
+
+    An instruction of four warps takes rows and columns from shared memory, where the named element is their first, and goes on beside the
+    threads until they have waited for its group of products."""
 
     name: str
     sums: Load

@@ -153,11 +153,11 @@ class _Builder(Transformer[Token, Any]):
     def barrier(self) -> Barrier:
         return Barrier()
 
-    def commit(self) -> Commit:
-        return Commit()
+    def commit(self, products: Token | None) -> Commit:
+        return Commit("products" if products else "copies")
 
-    def wait(self, pending: Token) -> Wait:
-        return Wait(int(pending))
+    def wait(self, pending: Token, products: Token | None) -> Wait:
+        return Wait(int(pending), "products" if products else "copies")
 
     def matrix(
         self,

@@ -65,7 +65,7 @@ from codegen.loops.nodes import (
 _WORDS = """
     func out for in serial parallel unroll vector tensor tile
     alloc param heap stack registers tiles shared align swizzle let if else prefetch
-    write locality require barrier across stream stages later commit wait matrix mma transposed of
+    write locality require barrier across stream stages later commit wait matrix mma transposed of products
     true false and or not min max abs fma dot select index value sat inf nan
 """
 KEYWORDS = frozenset(_WORDS.split())
@@ -121,10 +121,10 @@ def show_stmt(s: Stmt, indent: str = "") -> str:
             return f"require {show_expr(cond)} else {code}"
         case Barrier():
             return "barrier"
-        case Commit():
-            return "commit"
-        case Wait(pending):
-            return f"wait {pending}"
+        case Commit(of):
+            return "commit" + " products" * (of == "products")
+        case Wait(pending, of):
+            return f"wait {pending}" + " products" * (of == "products")
         case LoadMatrix(buffer, index, lane, source, count, transposed):
             turned = " transposed" if transposed else ""
             return f"matrix {count}{turned} {_name(buffer)}{_subscript(index)} = {show_expr(source)} of {_name(lane)}"

@@ -367,10 +367,9 @@ def _check_stmt(s: Stmt, scope: _Scope) -> _Scope:
         case LoadMatrix():
             _check_matrix(s, env)
         case Mma(_, sums, rows, columns):
-            for operand in (sums, rows, columns):
-                buffer = _check_access(operand.buffer, operand.index, env)
-                if buffer.space != "registers" or not operand.index:
-                    _fail(f"`{show_stmt(s)}` multiplies what is not in registers")
+            spaces = [_check_access(operand.buffer, operand.index, env).space for operand in (sums, rows, columns)]
+            if spaces not in (["registers"] * 3, ["registers", "shared", "shared"]) or not sums.index:
+                _fail(f"`{show_stmt(s)}` multiplies what is not in registers, nor in shared memory")
         case Barrier() | Commit() | Wait():
             pass
         case _:

@@ -3,7 +3,9 @@
     where a[m, k] in warp(4*(m % 8) + k % 8 // 2, k % 2 + 2*(m // 8) + 4*(k // 8))
 
 Element a[m, k] is with lane 4*(m % 8) + … of the warp, and is element k % 2 + … of those that the lane has. Every place holds one element,
-which is seen by going through all of them: sizes are numbers.
+which is seen by going through all of them where sizes are numbers; of an operand whose extents are names, where an instruction gets them.
+
+Operands of an instruction of four warps (`warpgroup`) that have no place lie in shared memory.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from tensorlang.syntax import nodes as sx
 from tensorlang.syntax.printer import show
 from tensorlang.tensor import affine
 
-SCOPES = {"warp": 32}
+SCOPES = {"warp": 32, "warpgroup": 128}
 """How many threads run an instruction together."""
 
 
@@ -49,7 +51,7 @@ def spread_of(operator: sx.Operator) -> dict[str, Spread]:
             raise _wrong(place, f"`{name}` has a place already")
         found[name] = _spread(operator, place)
     missing = [p for p in operator.params if p.name not in found]
-    if found and missing:
+    if missing and any(spread.scope == "warp" for spread in found.values()):
         raise _wrong(operator.places[0], f"`{missing[0].name}` has no place", f"write `{missing[0].name}[…] in warp(lane, register)` too")
     return found
 
@@ -69,11 +71,14 @@ def _spread(operator: sx.Operator, place: sx.Place) -> Spread:
     param = next((p for p in operator.params if p.name == name), None)
     if param is None:
         raise _wrong(place, f"`{name}` is no operand of `{operator.name}`", "results lie where what is added to lies")
-    extents = _extents(param)
+    dims = (param.type.dims if isinstance(param.type, sx.TensorType) else None) or ()
     axes = tuple(slot.name for slot in place.element.slots if isinstance(slot, sx.Id))
-    if extents is None or len(axes) != len(extents) or len(axes) != len(place.element.slots) or len(set(axes)) < len(axes):
-        raise _wrong(place, f"`{show(place.element)}` is no element of an operand whose extents are numbers")
+    if not axes or len(axes) != len(dims) or len(axes) != len(place.element.slots) or len(set(axes)) < len(axes):
+        raise _wrong(place, f"`{show(place.element)}` is no element of an operand")
     spread = Spread(axes, place.scope, _affine(place.lane, axes), _affine(place.register, axes))
+    extents = _extents(param)
+    if extents is None:
+        return spread
     each, rest = divmod(prod(extents), threads)
     if rest:
         raise _wrong(place, f"{prod(extents)} elements of `{name}` cannot be shared by {threads} threads")

@@ -22,6 +22,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from codegen.errors import Unfit
+from codegen.gpu import matrix
 from codegen.gpu.geometry import Geometry
 from codegen.gpu.launches import BlockCode, launches, map_blocks
 from codegen.gpu.matrix import MATRIX_ROW
@@ -219,11 +220,11 @@ class _Collector:
                     inner = _inside(stmt, at, self.analysed.threads)
                     inner = replace(inner, time=(*at.time, sets.Name(stmt.var)), groups=_so_far(stmt, at.groups))
                     self.together(stmt.body, (*path, k), inner)
-                case loops.Wait(pending):
+                case loops.Wait(pending, "copies"):
                     if at.groups is not None:
                         ended = plus(at.groups, sets.Int(-pending))
                         self.analysed.waits[*path, k] = Ending(at.time, at.variables, all_of(*at.when), ended)
-                case loops.Commit():
+                case loops.Commit("copies"):
                     pass
                 case loops.If(cond, then, ()) if not any(True for _ in loads_of(cond)) and to_cond(cond) is not None:
                     known = to_cond(cond)
@@ -254,6 +255,19 @@ class _Collector:
                 rows = replace(around, variables=(*around.variables, lane, element), when=(*around.when, *bounds))
                 last = loops.Add(source.index[-1], loops.Var(element))
                 self._touch(source.buffer, (*source.index[:-1], last), False, rows)
+            case loops.Mma(name, _, rows, columns) if matrix.named(name).warps > 1:
+                # All threads of the four warps wait for what reads all of both.
+                height, width, depth = matrix.named(name).shape
+                for operand, count in ((rows, height), (columns, width)):
+                    sides = ("product row", count), ("product element", depth)
+                    bounds = (b for side, extent in sides for b in _bounds(side, loops.Int(0), loops.Int(extent)))
+                    read = replace(around, variables=(*around.variables, *(side for side, _ in sides)), when=(*around.when, *bounds))
+                    at = (loops.Add(e, loops.Var(side)) for e, (side, _) in zip(operand.index[-2:], sides, strict=True))
+                    self._touch(operand.buffer, (*operand.index[:-2], *at), False, read)
+            case loops.Commit("products") | loops.Wait(0, "products"):
+                pass
+            case loops.Wait(of="products"):
+                raise Unfit("not supported yet: products of four warps that go on while others begin")
             case loops.Commit() | loops.Wait():
                 raise Unfit("not supported yet: copies in stages where not all threads of the block come")
             case loops.Store(buffer, index, _) if stmt.later and around.groups is None:
@@ -281,7 +295,7 @@ class _Collector:
 def _closed(stmt: loops.Stmt) -> sets.Expr | None:
     """Return how many groups of copies `stmt` closes, or None where that is no quasi-affine expression."""
     match stmt:
-        case loops.Commit():
+        case loops.Commit("copies"):
             return sets.Int(1)
         case loops.For(_, lo, hi, body):
             count, first, last = _closed_by(body), to_expr(lo), to_expr(hi)

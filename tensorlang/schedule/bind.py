@@ -10,7 +10,7 @@ from tensorlang.schedule import operands
 from tensorlang.schedule.state import State, loop_of
 from tensorlang.syntax import nodes as syntax
 
-MOST = {"thread.x": 1024, "thread.y": 1024, "thread.z": 64, "thread": 1024} | {
+MOST = {"thread.x": 1024, "thread.y": 1024, "thread.z": 64, "thread": 1024, "warpgroup": 8} | {
     f"{place}{digit}": 32 for place in ("warp", "lane") for digit in ("", ".x", ".y", ".z")
 }
 """How many iterations a loop over threads may have (CUDA C++ Programming Guide, technical specifications per compute capability)."""

@@ -28,18 +28,19 @@ def refusal(site: Site, instruction: Instruction, form: Form) -> Refusal | None:
     """Return why the loops of a request do not compute what the instruction of a warp computes, or None when they do."""
     request, names = site.request, (*form.axes, *form.binders)
     stage = request.stage
-    if (len(form.axes), len(form.binders)) != (2, 1) or any(e is None for e in form.extents.values()):
+    free = {name for name, extent in form.extents.items() if extent is None}
+    if (len(form.axes), len(form.binders)) != (2, 1) or free - {form.axes[1]}:
         return Refusal("not supported yet: an instruction of a warp other than `d[m, n] = c[m, n] + sum(k) a[m, k] * b[n, k]`")
-    unknown = _unknown(instruction, form)
-    if unknown is not None:
-        return Refusal(unknown)
     if len(request.loops) != len(names):
         return Refusal(f"it has {len(names)} loops", "name the loops of its rows, of its columns and of its sum")
     if not set(request.loops) <= set(stage.loops):
         return Refusal("they have been changed since", "tensorize loops once they have their shape", 1)
+    unknown = _unknown(instruction, form, stage.extents[request.loops[1]] or 0)
+    if unknown is not None:
+        return Refusal(unknown)
     for loop, name in zip(request.loops, names, strict=True):
         extent, wanted = stage.extents[loop], form.extents[name]
-        if extent != wanted:
+        if extent is None or (extent != wanted and wanted is not None):
             given = "no constant number of" if extent is None else str(extent)
             return Refusal(f"`{loop}` has {given} iterations, the instruction {wanted}", f"split it by {wanted} first", 1)
     if tuple(stage.loops[-len(names) :]) != request.loops:
@@ -52,10 +53,11 @@ def refusal(site: Site, instruction: Instruction, form: Form) -> Refusal | None:
     return next((r for s in updates if (r := _difference(site, form, s)) is not None), None)
 
 
-def _unknown(instruction: Instruction, form: Form) -> str | None:
-    """Return why no graphics processor has the instruction as it is declared, or None when the table has it."""
+def _unknown(instruction: Instruction, form: Form, width: int) -> str | None:
+    """Return why no graphics processor has the instruction as it is declared, for `width` columns where it leaves that open, or None when
+    the table has it."""
     program = instruction.program
-    m, n, k = (form.extents[name] or 0 for name in (*form.axes, *form.binders))
+    m, n, k = (form.extents[name] or width for name in (*form.axes, *form.binders))
     rows, columns = (form.lhs, form.rhs) if form.axes[0] in _indices(form.lhs) else (form.rhs, form.lhs)
     known = matrix.instruction_of((m, n, k), form.types[rows.tensor], form.types[columns.tensor], form.dtype, rounded=False)
     if known is None:
@@ -66,10 +68,13 @@ def _unknown(instruction: Instruction, form: Form) -> str | None:
         return f"`{known.name}` is an instruction of {', '.join(known.architectures)}, not of {', '.join(instruction.needs)}"
     held = {rows.tensor: matrix.rows_held, columns.tensor: matrix.columns_held}
     sums = next(p.name for p in program.params if p.name not in held)
-    for name, places in ((sums, matrix.sums_held), *held.items()):
+    if known.warps > 1 and instruction.places.keys() & held.keys():
+        return "not supported yet: four warps that multiply rows in registers"
+    for name, places in ((sums, matrix.sums_held), *(held.items() if known.warps == 1 else ())):
         spread = instruction.places.get(name)
-        if spread is None:
-            return f"nothing says which lane holds what of `{name}`"
+        threads = "warp" if known.warps == 1 else "warpgroup"
+        if spread is None or spread.scope != threads:
+            return f"nothing says which {'lane' if known.warps == 1 else 'thread of four warps'} holds what of `{name}`"
         for place, element in places(known).items():
             if spread.at(*element) != place:
                 where = f"{name}[{', '.join(map(str, element))}]"

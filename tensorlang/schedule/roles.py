@@ -450,7 +450,7 @@ def _rows(d: Deriver, cluster: Cluster) -> Shape | None:
 
 
 ROWS_TOGETHER = 4
-BYTES_TOGETHER = 16384
+BYTES_TOGETHER = 8192
 """What rows that are computed together may take of the first-level cache."""
 
 

@@ -269,7 +269,7 @@ def test_rows_are_outside_the_columns_that_would_read_them_again_from_far(near, 
     proven(program, found.schedule, layouts)
 
 
-@pytest.mark.parametrize(("rows", "width", "together"), [(64, 128, 4), (64, 2048, 2), (64, 5000, None), (3, 128, None)])
+@pytest.mark.parametrize(("rows", "width", "together"), [(64, 128, 4), (64, 1024, 2), (64, 2048, None), (3, 128, None)])
 def test_short_rows_go_through_a_softmax_several_at_a_time(rows, width, together):
     m = library()
     program = instantiate(m, "softmax", [ArgType(f32, (rows, width))], {"axis": 1})

@@ -17,6 +17,7 @@ from tensorlang.digest import compiler_digest
 from tensorlang.driver import Dump, Rules
 from tensorlang.graph.nodes import Graph, Kernel, Value
 from tensorlang.graph.passes.layout import layouts_of, row_major
+from tensorlang.graph.passes.online import online
 from tensorlang.graph.pipeline import optimise
 from tensorlang.graph.plan import planned
 from tensorlang.graph.precisions import F32, Precision
@@ -54,7 +55,7 @@ def device_kernel(
 
 def device_graph(loaded: Graph, precision: Precision = F32) -> Graph:
     """Return an imported graph with the kernels that a device runs."""
-    return optimise(loaded, _wishes, multiplied=precision.multiplied, parts=precision.parts, least=precision.least, chains=False)
+    return optimise(loaded, _wishes, multiplied=precision.multiplied, parts=precision.parts, least=precision.least, chains=online)
 
 
 def _wishes(graph: Graph, kernel: Kernel) -> Layouts:

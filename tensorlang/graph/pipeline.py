@@ -7,7 +7,7 @@
     own         what only widens a value is repeated for each reader
     fuse        groups become one kernel
     requantise  what is dequantised where it is quantised stays a float
-    chain       so do a product, a softmax of it and a product of that
+    chain       so do a product, a softmax of it and a product of that; on a device they go through the keys once (`online`)
     split       where that is asked for, products of f32 become sums of products of bf16 parts
     winograd    convolutions by minimal filtering, where that is worth it
     abreast     products of one input become one, where that pays
@@ -98,14 +98,14 @@ def optimise(
     multiplied: DType | None = None,
     parts: int = 0,
     least: int = 1,
-    chains: bool = True,
+    chains: Pass | None = chain,
     near_bytes: int = 0,
 ) -> Graph:
     """Return a graph that computes the same with fewer, larger kernels, ready to be planned. `tiles` chooses convolutions to rewrite,
     `pays` products of one input to compute as one; `multiplied` (bf16 or f16) is what contractions multiply in, where less than f32 is
-    asked for; `parts` (3 or 6) makes them of so many products of bf16 for one of f32, those of `least` rows and columns; without `chains`
-    every product stays a kernel of its own; `near_bytes`: of the cache next to a processor, which samples of a batch shall stay in (0:
-    batches stay together)."""
+    asked for; `parts` (3 or 6) makes them of so many products of bf16 for one of f32, those of `least` rows and columns; `chains` makes
+    one kernel of attention (None: every product stays by itself); `near_bytes`: of the cache next to a processor, which samples of a
+    batch shall stay in (0: batches stay together)."""
 
     def step(transform: Pass, before: Graph) -> Graph:
         name = transform.__name__
@@ -120,7 +120,7 @@ def optimise(
     graph = _settled(graph, step, ALGEBRA)
     graph = _settled(step(views, graph), step, (identities, dce))
     graph = step(requantise, step(dce, step(fuse, step(own, graph))))
-    graph = step(dce, step(chain, graph) if chains else graph)
+    graph = step(dce, step(chains, graph) if chains is not None else graph)
     if parts:
         graph = verify(split(graph, parts, least), "split")
         dump("split", graph)

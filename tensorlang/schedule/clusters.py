@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from codegen.dtypes import compute_dtype
 from polyhedral.expr import Name as AffineName
+from tensorlang.schedule.attention_device import Online, online_of
 from tensorlang.schedule.deriver import Deriver, in_order, mark_parallel, reads_itself
 from tensorlang.schedule.pointwise import reduction_lanes, vector_axis
 from tensorlang.schedule.shape import extents, is_product, readers
@@ -17,12 +18,13 @@ from tensorlang.tensor.walk import components, definition_reads, reads, reduces
 @dataclass(frozen=True, slots=True)
 class Cluster:
     """Definitions computed together: `head`, and `members` (it among them) that agree with it on `depth` leading axes, or that make up a
-    contraction between transformations."""
+    contraction between transformations, or attention in one pass over the keys."""
 
     head: Definition
     members: tuple[Definition, ...]
     depth: int
     transformed: Transformed | None = None
+    online: Online | None = None
 
 
 def clusters(d: Deriver, *, vectors: bool = True) -> list[Cluster]:
@@ -30,6 +32,9 @@ def clusters(d: Deriver, *, vectors: bool = True) -> list[Cluster]:
     point along at least one leading axis; contractions, recurrences and tensors in pieces stay by themselves. All of a contraction between
     transformations is one cluster. `vectors`: an axis that vectors of a member run along is left to it."""
     program = d.program
+    attention = online_of(program) if not vectors else None
+    if attention is not None:
+        return [Cluster(attention.result, attention.members, 0, online=attention)]
     found = transformed(program)
     if found is not None:
         return [Cluster(found.result, found.members, 0, found)]

@@ -19,6 +19,7 @@ from polyhedral.deps import dependences
 from polyhedral.order import parallel_loops
 from tensorlang.diagnostics import CompileError
 from tensorlang.schedule.apply import apply
+from tensorlang.schedule.attention_device import derive_online
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.clusters import Cluster, clusters, recurs
 from tensorlang.schedule.deriver import Deriver, deriver_of, reads_itself
@@ -70,6 +71,9 @@ def derive_device_cluster(d: Deriver, cluster: Cluster) -> Schedule:
 
 
 def _derive_cluster(d: Deriver, cluster: Cluster) -> None:
+    if cluster.online is not None:
+        d.add(derive_online(d.schedule, d.program, cluster.online))
+        return
     if len(cluster.members) > 1 and all(_sizes(cluster.head)[: cluster.depth]):
         _rows(d, cluster)
         return

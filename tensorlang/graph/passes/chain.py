@@ -10,12 +10,13 @@ schedule of the kernel (`tensorlang.schedule.chains`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from polyhedral.expr import Name
 from tensorlang.graph.compose import composed
 from tensorlang.graph.edit import consumers, members, producers, rebuilt
-from tensorlang.graph.nodes import Graph, Kernel, Node
+from tensorlang.graph.nodes import Graph, Kernel
 from tensorlang.graph.programs import expressions, is_contraction, recurs, reduces
 from tensorlang.tensor.nodes import Definition, Program, Read, Reduce
 from tensorlang.tensor.walk import nodes
@@ -25,8 +26,14 @@ LEAST_ROWS = 8
 
 def chain(graph: Graph) -> Graph:
     """Return the graph with each product of a softmax of a product as one kernel."""
+    return chained(graph, lambda program: program)
+
+
+def chained(graph: Graph, rewritten: Callable[[Program], Program | None]) -> Graph:
+    """Return the graph with each product of a softmax of a product as one kernel, of the program that `rewritten` makes of its program; as
+    they were where it makes none."""
     made, read_by = producers(graph), consumers(graph)
-    joined: dict[str, tuple[Kernel, Kernel, Kernel]] = {}
+    joined: dict[str, Kernel] = {}
     gone: set[str] = set()
 
     def alone(value: str) -> Kernel | None:
@@ -42,11 +49,14 @@ def chain(graph: Graph) -> Graph:
             if rows is None or first is None or not isinstance(last, Kernel) or not _is_product(first.program):
                 continue
             if len({first.program.mode, rows.program.mode, last.program.mode}) == 1 and _rows(graph, rows) >= LEAST_ROWS:
-                joined[last.name] = (first, rows, last)
+                one = _one(graph, (first, rows, last))
+                program = rewritten(one.program)
+                if program is None:
+                    continue
+                joined[last.name] = replace(one, program=program)
                 gone |= {first.name, rows.name}
                 break
-    kept = [node for node in graph.nodes if node.name not in gone]
-    return rebuilt(graph, [_one(graph, joined[n.name]) if n.name in joined else n for n in kept])
+    return rebuilt(graph, [joined.get(node.name, node) for node in graph.nodes if node.name not in gone])
 
 
 def _rows(graph: Graph, kernel: Kernel) -> int:
@@ -95,7 +105,7 @@ def _row_operands(kernel: Kernel) -> list[str]:
     return out
 
 
-def _one(graph: Graph, kernels: tuple[Kernel, Kernel, Kernel]) -> Node:
+def _one(graph: Graph, kernels: tuple[Kernel, Kernel, Kernel]) -> Kernel:
     program, inputs = composed(graph, kernels)
     last = kernels[-1]
     names = tuple(name for node in kernels for name in members(node))

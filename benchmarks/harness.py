@@ -1,6 +1,6 @@
 """What the benchmarks share: paired runs, signs of disturbance, the description of the machine, tables.
 
-Runs are compared in turns (A B A B …). Each turn begins when the threads of the one before sleep, with a run that does not count. A run
+Runs are compared in turns (A B A B …). Each turn begins when the threads of the one before sleep, with runs that do not count. A run
 is *disturbed* when the process was preempted while it ran, or when multiply-adds just before or after it were slow: other work had the
 processors. Medians are taken over the runs that were not disturbed if there are at least three, and the share of disturbed runs is part
 of every result.
@@ -71,7 +71,8 @@ class _Sample:
 def paired(runs: Mapping[str, Run], seconds: float, *, rounds: int = 3) -> list[Timing]:
     """Return the timing of each run; all of them take turns for about `seconds` seconds, and at least `rounds` times.
 
-    Between turns is a rest until the waiting threads of the last contender sleep."""
+    Between turns is a rest until the waiting threads of the last contender sleep; then come runs that do not count, which wake those of the
+    next: at least one, for at least a millisecond."""
     probe = _Probe()
     for run in runs.values():
         run()
@@ -83,7 +84,7 @@ def paired(runs: Mapping[str, Run], seconds: float, *, rounds: int = 3) -> list[
         for name, run in runs.items():
             settle()
             before = probe.slow()
-            run()
+            _awake(run)
             taken = [_sample(run, batch[name]) for _ in range(_PER_TURN)]
             slow = before or probe.slow()
             samples[name] += [_Sample(s.seconds, s.disturbed or slow) for s in taken]
@@ -92,6 +93,16 @@ def paired(runs: Mapping[str, Run], seconds: float, *, rounds: int = 3) -> list[
 
 
 _PER_TURN = 3
+_WAKING = 1e-3
+
+
+def _awake(run: Run) -> None:
+    """Run once, and again until the threads that take part have surely woken."""
+    start = time.perf_counter()
+    while True:
+        run()
+        if time.perf_counter() - start >= _WAKING:
+            return
 
 
 def urgent() -> bool:

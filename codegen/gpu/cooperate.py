@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from codegen.gpu.geometry import Geometry
+from codegen.gpu.vectors import offset
 from codegen.loops.indices import affine, range_of
 from codegen.loops.nodes import (
     THREADS,
@@ -38,6 +39,7 @@ from codegen.loops.nodes import (
     Store,
     Var,
 )
+from codegen.loops.simplify import simplify_index
 from codegen.loops.verify import is_reduction
 from codegen.loops.walk import Fresh, free_vars, loads, substitute, walk
 
@@ -129,22 +131,46 @@ def _once(store: Store, loops: list[For]) -> bool:
     return {loop.var for loop in loops} <= told
 
 
+@dataclass(frozen=True, slots=True)
+class _Sharing:
+    """How a nest is cut: `inner` loops are digits of the thread's number; of the loop around them a round takes `group` iterations at a
+    time, one for each run of threads that covers the inner ones; the loops around that are rounds."""
+
+    inner: int
+    group: int
+    rounds: int
+    used: int
+    """Threads that have something to do."""
+
+
 def _shared_out(nest: _Nest, block: Geometry, device: Mapping[str, Buffer], fresh: Fresh) -> Stmt:
-    walked = _walking(nest, device)
-    order = [k for k in range(len(nest.loops)) if k != walked] + [walked]
+    """Return the nest with its innermost loops given to threads. What a thread copies in a round lies as far from what it copied in the
+    last as in every other round, so its places in memory are found once."""
+    order = _order(nest, device)
     loops = [nest.loops[k] for k in order]
     extents = [nest.extents[k] for k in order]
     lanes = _lanes(nest, extents[-1], block)
-    count = prod(extents) // lanes
-    rounds = -(-count // block.threads)
-    u, t, v = fresh("u"), fresh("t"), fresh("v")
-    number: Index = Add(Mul(Int(block.threads), Var(u)), Var(t)) if rounds > 1 else Var(t)
+    counts = [*extents[:-1], extents[-1] // lanes]
+    sharing = _sharing(counts, block.threads)
+    t, v = fresh("t"), fresh("v")
     where: dict[str, Index] = {}
-    left: Index = number
-    for loop, extent in reversed(list(zip(loops, [*extents[:-1], extents[-1] // lanes], strict=True))):
-        digit = Mod(left, Int(extent)) if loop is not loops[0] else left
-        where[loop.var] = digit
-        left = FloorDiv(left, Int(extent))
+    around: list[tuple[str, int]] = []
+    left: Index = Var(t)
+    for at in reversed(range(len(loops))):
+        name = loops[at].var
+        if at >= sharing.inner:
+            where[name] = Mod(left, Int(counts[at])) if at > sharing.inner or sharing.group > 1 else left
+            left = FloorDiv(left, Int(counts[at]))
+        elif at == sharing.inner - 1 and sharing.group > 1:
+            where[name] = left
+            if sharing.rounds > 1:
+                u = fresh("u")
+                around.insert(0, (u, sharing.rounds))
+                where[name] = Add(Mul(Int(sharing.group), Var(u)), left)
+        else:
+            u = fresh("u")
+            around.insert(0, (u, counts[at]))
+            where[name] = Var(u)
     last = loops[-1].var
     if lanes > 1:
         where[last] = Add(Mul(Int(lanes), where[last]), Var(v))
@@ -158,12 +184,49 @@ def _shared_out(nest: _Nest, block: Geometry, device: Mapping[str, Buffer], fres
     stmt: tuple[Stmt, ...] = (For(v, Int(0), Int(lanes), body, "vector", lanes),) if lanes > 1 else body
     for cond in whole:
         stmt = (If(cond, stmt),)
-    if count % block.threads:
-        stmt = (If(_below(number, Int(count)), stmt),)
+    grouped = sharing.inner - 1
+    if sharing.group > 1 and counts[grouped] % sharing.group and loops[grouped].hi == Int(extents[grouped]):
+        number = where[loops[grouped].var] if grouped < len(loops) - 1 or lanes == 1 else FloorDiv(where[last], Int(lanes))
+        stmt = (If(_below(number, Int(counts[grouped])), stmt),)
+    if sharing.used < block.threads:
+        stmt = (If(_below(Var(t), Int(sharing.used)), stmt),)
     shared: Stmt = For(t, Int(0), Int(block.threads), stmt, "thread", block.threads)
-    if rounds == 1:
-        return shared
-    return For(u, Int(0), Int(rounds), (shared,), "unroll" if rounds <= UNROLLED else "serial", rounds)
+    unrolled = 1
+    for u, count in reversed(around):
+        unrolled *= count
+        shared = For(u, Int(0), Int(count), (shared,), "unroll" if unrolled <= UNROLLED else "serial", count)
+    return shared
+
+
+def _sharing(counts: list[int], threads: int) -> _Sharing:
+    """Return how many of the innermost loops, with `counts` iterations, are digits of a number of `threads`."""
+    inner, covered = len(counts), 1
+    while inner and covered * counts[inner - 1] <= threads:
+        inner -= 1
+        covered *= counts[inner]
+    count = counts[inner - 1] if inner else 1
+    rounds = -(-count // max(1, threads // covered))
+    group = -(-count // rounds)
+    return _Sharing(inner, group, rounds, covered * group)
+
+
+def _order(nest: _Nest, device: Mapping[str, Buffer]) -> list[int]:
+    """Return the loops' numbers by how far apart in the device's memory their iterations lie, the nearest last."""
+    walked = _walking(nest, device)
+    steps = _steps(nest, device)
+    others = [k for k in range(len(nest.loops)) if k != walked]
+    return [*sorted(others, key=lambda k: -steps.get(nest.loops[k].var, 0)), walked] if steps else [*others, walked]
+
+
+def _steps(nest: _Nest, device: Mapping[str, Buffer]) -> dict[str, int]:
+    """Return how far apart in the device's memory the iterations of each loop lie, where that is known of all."""
+    for n in walk(*nest.body):
+        if isinstance(n, Load | Store) and n.buffer in device and n.index:
+            form = affine(simplify_index(offset(device[n.buffer], n.index), {}))
+            if form is not None:
+                found = {atom.name: abs(scale) for atom, scale in form[0].items() if isinstance(atom, Var)}
+                return found if all(loop.var in found for loop in nest.loops) else {}
+    return {}
 
 
 def _is_multiple(bound: Index, of: int) -> bool:

@@ -77,6 +77,7 @@ def _home(buffer: Buffer, rest: tuple[Stmt, ...], block: Geometry, *, inside: bo
         raise Unfit(f"the extents of `{buffer.name}` inside a block are not constant", buffer.name)
     if buffer.space == "shared":
         return buffer, rest
+    rest = _at_zero(rest, buffer.name, frozenset(k for k, extent in enumerate(shape) if extent == 1))
     if buffer.space == "tiles":
         return replace(buffer, space="registers"), rest
     accesses = list(_accesses(rest, buffer.name, {}))
@@ -136,6 +137,31 @@ def _in_row(buffer: Buffer, rest: tuple[Stmt, ...]) -> tuple[Buffer, tuple[Stmt,
                 return other
 
     return replace(buffer, shape=tuple(map(Int, (*outer, groups * SUMS)))), tuple(stmt(s) for s in rest)
+
+
+def _at_zero(rest: tuple[Stmt, ...], name: str, axes: frozenset[int]) -> tuple[Stmt, ...]:
+    """Return `rest` with 0 for the subscripts of `axes`, which have one element, however they are written."""
+    if not axes:
+        return rest
+
+    def there(place: tuple[Index, ...]) -> tuple[Index, ...]:
+        return tuple(Int(0) if k in axes else e for k, e in enumerate(place))
+
+    def index(e: Index) -> Index:
+        return map_index(e, index, expr)
+
+    def expr(e: Expr) -> Expr:
+        match map_expr(e, index, expr):
+            case Load(buffer, place) if buffer == name:
+                return Load(name, there(place))
+            case other:
+                return other
+
+    def stmt(s: Stmt) -> Stmt:
+        new = map_stmt(s, index, expr, stmt)
+        return replace(new, index=there(new.index)) if isinstance(new, Store) and new.buffer == name else new
+
+    return tuple(stmt(s) for s in rest)
 
 
 def _met(cuts: list[_Digits], accesses: list[_Access], block: Geometry) -> For | None:

@@ -190,15 +190,30 @@ class Algebra:
         return _nonzero(result)
 
     def _recombined(self, poly: Poly) -> Poly:
-        """Return `poly` with q*(p // q) + p % q replaced by p."""
+        """Return `poly` with q*(p // q) + p % q replaced by p, and ((q - 1)*p + q - 1) // q, a quotient rounded up, by p - p // q where one
+        of these stands beside it."""
         for monomial, scale in poly.items():
             match monomial:
+                case (FloorDiv(value, Int(divisor)),) if (p := self._rounded_up(value, divisor)) is not None and any(
+                    (node(p, Int(divisor)),) in poly for node in (Mod, FloorDiv)
+                ):
+                    rest = {m: c for m, c in poly.items() if m != monomial}
+                    whole = _sum(self.poly(p), self.divided(self.poly(p), _constant(divisor)), -1)
+                    return self._recombined(_sum(rest, whole, scale))
                 case (Mod(value, Int(divisor)),) if poly.get((FloorDiv(value, Int(divisor)),)) == scale * divisor:
                     rest = {m: c for m, c in poly.items() if m not in (monomial, (FloorDiv(value, Int(divisor)),))}
                     return self._recombined(_sum(rest, self.poly(value), scale))
                 case _:
                     pass
         return poly
+
+    def _rounded_up(self, value: Index, q: int) -> Index | None:
+        """Return p where `value` is (q - 1)*p + q - 1."""
+        poly = self.poly(value)
+        found = [(m, c) for m, c in poly.items() if m]
+        if q < 2 or len(found) != 1 or found[0][1] != q - 1 or poly.get(()) != q - 1:
+            return None
+        return self.index({found[0][0]: 1})
 
     def divided(self, value: Poly, divisor: Poly) -> Poly:
         """Return `value // divisor`."""

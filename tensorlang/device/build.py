@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from codegen.store import Cache, key_of
 from tensorlang.device.driver import device_loops, device_text, plan_for_device
 from tensorlang.device.model import Call, DeviceKernel, DeviceModel
+from tensorlang.diagnostics import CompileError
 from tensorlang.digest import compiler_digest
-from tensorlang.driver import Dump, Rules
+from tensorlang.driver import Dump, Rules, Scheduled
 from tensorlang.graph.nodes import Graph, Kernel, Value
 from tensorlang.graph.passes.layout import layouts_of, row_major
 from tensorlang.graph.passes.online import online
@@ -46,6 +47,18 @@ def device_kernel(
     """Return `program` under `schedule`, or one that `rules` choose, or a derived one; `layouts` are those of inputs and results that are
     not row-major. Raises CompileError when the schedule cannot be read or is refused."""
     scheduled = plan_for_device(program, schedule, rules, layouts=layouts)
+    try:
+        return _written(scheduled, name, dump)
+    except CompileError as refused:
+        if scheduled.origin in ("given", "derived"):
+            raise
+        why = f"{scheduled.origin}: refused: {refused.diagnostics[0].title}"
+        derived = plan_for_device(program, layouts=layouts)
+        return _written(replace(derived, tried=(*scheduled.tried, why)), name, dump)
+
+
+def _written(scheduled: Scheduled, name: str, dump: Dump | None) -> DeviceKernel:
+    """Return the kernels of a plan. Raises CompileError where its loops cannot run where they are bound."""
     if dump is not None:
         dump("schedule", str(scheduled.schedule))
     lowered = device_loops(scheduled.plan, name, dump, scheduled.schedule)

@@ -7,17 +7,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import gcd, prod
 
-from polyhedral.expr import Expr as AffineExpr
 from polyhedral.expr import Name as AffineName
 from tensorlang.schedule.clusters import Cluster, recurs
 from tensorlang.schedule.deriver import Deriver
 from tensorlang.schedule.machine import Device
-from tensorlang.schedule.pointwise import spreadable, stored_axis
+from tensorlang.schedule.pointwise import spreadable
 from tensorlang.schedule.products_device import product_of
 from tensorlang.schedule.shape import extents, unit_stride
-from tensorlang.schedule.tiles_device import Size, Tiles, tiles_for
 from tensorlang.tensor import affine
-from tensorlang.tensor.nodes import Definition, Dynamic, Read, Reduce
+from tensorlang.tensor.nodes import Definition, Read, Reduce
 from tensorlang.tensor.walk import index_names, reads, reduces, tensor_table
 
 KEPT = 48
@@ -70,22 +68,6 @@ class Rows:
     rows: int
 
 
-@dataclass(frozen=True, slots=True)
-class Product:
-    """A contraction: the axes that both operands have, those of each operand (the other one's in memory next to each other), the longest
-    reduction and the others; whether the operands lie along the last of their axes; the tiles of a block."""
-
-    batch: tuple[str, ...]
-    far: tuple[tuple[str, ...], Read]
-    near: tuple[tuple[str, ...], Read]
-    deep: str
-    others: tuple[str, ...]
-    units: tuple[bool, ...]
-    tiles: Tiles
-    long: bool
-    """Whether there is more than one stretch of the sum."""
-
-
 def elements(d: Deriver, cluster: Cluster) -> Elements | None:
     """Return a tensor by itself as one of elements, or None where it is computed in order or in pieces, or its sizes are open."""
     definition = cluster.head
@@ -133,28 +115,6 @@ def _crossed(d: Deriver, definition: Definition, axis: str, crossing: str) -> It
         large = 2 * prod(affine.constant(e) or 1 for e in table[read.tensor].shape) >= count
         if large and axis in index_names(read) and unit_stride(read.index, d.layouts.get(read.tensor), d.axes[read.tensor], crossing):
             yield read.tensor
-
-
-def product(d: Deriver, cluster: Cluster) -> Product | None:
-    """Return a tensor by itself as a product of two that are read at the very points of its loops, or None."""
-    definition = cluster.head
-    c = product_of(d, definition) if len(cluster.members) == 1 and not recurs(d.program, definition) else None
-    if c is None or c.padded or not all(isinstance(s, AffineName) or affine.constant(s) is not None for s in _slots(c.x_read)):
-        return None
-    sizes = {axis: e or 1 for axis, e in extents(definition).items()}
-    stored = stored_axis(d, definition)
-    near, far = ((c.rows, c.x_read), (c.columns, c.w_read)) if stored in c.rows else ((c.columns, c.w_read), (c.rows, c.x_read))
-    deep = max(c.inner, key=lambda k: sizes[k])
-    others = tuple(k for k in c.inner if k != deep)
-    units = tuple(unit_stride(r.index, d.layouts.get(r.tensor), d.axes[r.tensor], axes[-1]) for axes, r in (far, near))
-    grid = prod(sizes[a] for a in (*c.batch, *far[0][:-1], *near[0][:-1]))
-    size = Size(grid, sizes[far[0][-1]], sizes[near[0][-1]], sizes[deep], 2 - sum(units))
-    tiles = tiles_for(size, _device(d))
-    return Product(c.batch, far, near, deep, others, units, tiles, prod(sizes[k] for k in c.inner) > tiles.depth)
-
-
-def _slots(read: Read) -> Iterator[AffineExpr]:
-    return (s for s in read.index if not isinstance(s, Dynamic))
 
 
 def sums(d: Deriver, cluster: Cluster) -> Sums | None:

@@ -67,9 +67,11 @@ from tensorlang.schedule.expand import Scope
 from tensorlang.schedule.machine import Device, Machine
 from tensorlang.schedule.pack import is_padding, pack
 from tensorlang.schedule.pointwise import crossing_axis, partial_results, points_together, spreadable, stored_axis, vector_axis
+from tensorlang.schedule.product_shapes import Product, Windows, product, windows
 from tensorlang.schedule.shape import Contraction, block_of, contraction, extents, unit_stride
 from tensorlang.schedule.sums import sums_along
 from tensorlang.schedule.tiles import WIDTHS, blocked_binder, grouped, row_counts, tile_sizes, tiled, worth_asking_ahead, worth_packing
+from tensorlang.schedule.tiles_device import Side
 from tensorlang.schedule.transformed import blocks_of
 from tensorlang.syntax import nodes as sx
 from tensorlang.tensor import affine
@@ -565,21 +567,34 @@ def _teams(d: Deriver, cluster: Cluster) -> Shape | None:
 
 
 def _product(d: Deriver, cluster: Cluster) -> Shape | None:
-    found = device.product(d, cluster)
+    found = product(d, cluster)
     if found is None:
         return None
+    classes = (found.batch, found.a.axes, found.b.axes, found.others, (found.deep,), ())
+    return _multiplied(cluster, found, classes, {1: found.tiles.rows, 2: found.tiles.columns})
+
+
+def _windows(d: Deriver, cluster: Cluster) -> Shape | None:
+    found = windows(d, cluster)
+    if found is None:
+        return None
+    classes = (found.batch, found.a.axes, found.outer, found.height, (found.width,), found.others, (found.deep,))
+    return _multiplied(cluster, found, classes, {1: found.tiles.rows, 3: found.tiles.height, 4: found.tiles.width})
+
+
+def _multiplied(cluster: Cluster, found: Product | Windows, classes: Sequence[Loops], sides: Mapping[int, Side]) -> Shape:
     own = cluster.head.tensors[0].name
-    (rows, a), (columns, b) = found.far, found.near
-    classes = tuple(_full(own, c) for c in (found.batch, rows, columns, found.others, (found.deep,), ()))
-    sides = {1: found.tiles.rows, 2: found.tiles.columns}
     of_loops = {at: {"warps": s.warps, "lanes": s.lanes, "times": s.times, "each": s.each} for at, s in sides.items()}
-    facts: tuple[Mapping[str, int | bool], ...] = ({}, *({"unit": unit} for unit in found.units))
-    shape = Shape(((own,), (a.tensor,), (b.tensor,)), classes, 4, facts, of_loops={**of_loops, 4: {"block": found.tiles.depth}})
+    deep = next(at for at, c in enumerate(classes) if c == (found.deep,))
+    facts: tuple[Mapping[str, int | bool], ...] = ({}, {"unit": found.a.unit}, {"unit": found.b.unit})
+    tensors = ((own,), (found.a.read.tensor,), (found.b.read.tensor,))
+    shape = Shape(tensors, tuple(_full(own, c) for c in classes), 4, facts, of_loops={**of_loops, deep: {"block": found.tiles.depth}})
     return replace(shape, own={"buffers": 2 if found.long else 1})
 
 
 DEVICE_ROLES: Mapping[str, Form] = {
     "contraction": Form("contraction(y, a, b; batch.., i.., j.., k.., c..)", 3, 4, 5, _product),
+    "convolution": Form("convolution(y, a, b; batch.., i.., n.., h.., j, k.., c)", 3, 7, 7, _windows),
     "pointwise": Form("pointwise(y, p..; i.., j.., k.., x..)", (False, True), 4, 4, _elements),
     "reduction": Form("reduction(y; i.., r.., k..)", 1, 3, 3, _sums),
     "row_reduction": Form("row_reduction(y, t.., p..; i.., j.., r..)", (False, True, True), 3, 3, _teams),

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 
 from tensorlang.schedule.machine import Device
 
@@ -30,6 +31,12 @@ THREADS = 1024
 """That a multiprocessor keeps at a time on every generation, and there are more on some."""
 BUSY = 2
 """Warps of a scheduler that hide what each of them waits for."""
+STRETCH = 160
+"""Terms of a sum that are copied at a time at most."""
+STRETCHES = (32, 16, 8, 4, 2, 1)
+"""How many of the longest reduction, of these."""
+COPY = 6
+"""Instructions that copy an element by itself, its place in both memories found first."""
 ALONE = 1.5
 """How much longer a warp takes that has a scheduler to itself."""
 SCHEDULERS = 4
@@ -120,3 +127,96 @@ def cost(t: Tiles, size: Size, machine: Device) -> float:
     read = sum(max(side.lanes * side.own * 4 / SHARED, side.own / 4) for side in (t.rows, t.columns)) * warps
     fetched = 4 * (t.rows.tile + t.columns.tile) * together / FETCHED
     return rounds * (size.depth * max(issued, read, fetched) + -(-size.depth // t.depth) * ROUND + BEGUN)
+
+
+# ---------------------------------------------------------------- windows
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Windows along an axis of `extent` points: `taps` of them for each point, `reach` from first to last, `stride` to the next point's."""
+
+    extent: int
+    stride: int
+    reach: int
+    taps: int
+
+    def box(self, points: int) -> int:
+        """Return how much the windows of so many neighbours cover."""
+        return (points - 1) * self.stride + self.reach
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """The tile of a block: rows of the result by lines (`height`) of points (`width`); `depth` of the longest sum are copied at a time."""
+
+    rows: Side
+    height: Side
+    width: Side
+    depth: int
+
+    @property
+    def warps(self) -> int:
+        return self.rows.warps * self.height.warps * self.width.warps
+
+
+def boxes_for(grid: int, rows: int, depth: int, height: Window, width: Window, taps: int, machine: Device) -> Box:
+    """Return the box of least cost for `grid` products of `rows` rows, with sums over `depth` and `taps` points of windows."""
+    found = _boxes(rows, depth, height, width, taps, machine)
+    return min(found, key=lambda b: (_cost_of_box(b, grid, rows, depth, height, width, taps, machine), -b.rows.tile * b.width.tile))
+
+
+def _boxes(rows: int, depth: int, height: Window, width: Window, taps: int, machine: Device) -> Iterator[Box]:
+    for wide, high in product(_points(width), _lines(height)):
+        lanes = wide.lanes * high.lanes
+        for own, warps in product((8, 4), (1, 2, 4, 8)):
+            side = Side(warps, 32 // max(1, lanes), *_groups(own))
+            over = side.own * high.own * wide.own > 64 or high.warps * warps > 8 or (warps > 1 and side.tile >= 2 * rows)
+            if lanes > 32 or over:
+                continue
+            fitting = (n for n in STRETCHES if depth % n == 0 and _shared(side, high, wide, n, height, width, taps) <= machine.shared_bytes)
+            for n in [n for n in fitting if n * taps <= STRETCH or n == 1][:2]:
+                yield Box(side, high, wide, n)
+
+
+def _points(width: Window) -> Iterator[Side]:
+    """Yield what may become of a line: tiles that divide it, or hold all of it, with little to spare."""
+    for lanes, each in product((1, 2, 4, 8, 16, 32), (8, 7, 6, 5, 4, 3, 2, 1)):
+        if width.extent % (lanes * each) == 0 or width.extent <= lanes * each < 2 * width.extent:
+            yield Side(1, lanes, 1, each)
+    if width.extent > 256:
+        yield Side(1, 32, 1, 4)
+
+
+def _lines(height: Window) -> Iterator[Side]:
+    """Yield what may become of several lines, likewise."""
+    for warps, lanes, times in product((1, 2, 4), (1, 2, 4, 8, 16, 32), (1, 2)):
+        tile = warps * lanes * times
+        if height.extent % tile == 0 or height.extent <= tile < 2 * height.extent:
+            yield Side(warps, lanes, times, 1)
+
+
+def _shared(rows: Side, high: Side, wide: Side, depth: int, height: Window, width: Window, taps: int) -> int:
+    """Return the bytes of two stretches of both copies."""
+    return 2 * 4 * depth * ((rows.tile + 4) * taps + height.box(high.tile) * width.box(wide.tile))
+
+
+def _cost_of_box(b: Box, grid: int, rows: int, depth: int, height: Window, width: Window, taps: int, machine: Device) -> float:
+    """Return about how many cycles it takes."""
+    threads = 32 * b.warps
+    blocks = grid * -(-rows // b.rows.tile) * -(-height.extent // b.height.tile) * -(-width.extent // b.width.tile)
+    own = b.rows.own * b.height.own * b.width.own
+    least = -(-blocks // machine.blocks)
+    registers = own + b.rows.own + b.height.own * width.box(b.width.own) + 36
+    room = max(1, min(REGISTERS // (registers * threads), THREADS // threads))
+    together = min(room, least)
+    of_each = -(-together * b.warps // SCHEDULERS)
+    reads = b.height.own * min(width.box(b.width.own) / max(1, width.taps), b.width.own)
+    copied = b.depth * (b.rows.tile * taps + height.box(b.height.tile) * width.box(b.width.tile)) / threads
+    step = own + b.rows.own / 4 + reads + 1 + copied * COPY / (b.depth * taps)
+    issued = step * (of_each if of_each >= BUSY else ALONE)
+    lanes = b.width.lanes * b.height.lanes
+    words = together * b.warps * (reads * max(1.0, lanes / 32) + max(b.rows.lanes * b.rows.own * 4 / SHARED, b.rows.own / 4))
+    fetched = 4 * together * copied * threads / (b.depth * taps) / FETCHED
+    stretches = -(-depth // b.depth)
+    return -(-least // together) * (depth * taps * max(issued, words, fetched) + stretches * ROUND + BEGUN)

@@ -77,6 +77,14 @@ CASES = [
     ("layer", (normal(37, 48), normal(48, 44), normal(44), normal(37, 44)), {}),
     ("both", (normal(20, 3, 16), normal(3, 16, 20)), {}),
     ("matmul", (normal(2, 3, 18, 33), normal(3, 33, 40)), {}),
+    ("conv", (normal(1, 8, 14, 14), normal(12, 8, 3, 3)), {"lo": (1, 1), "hi": (1, 1)}),
+    ("conv", (normal(2, 6, 9, 11), normal(5, 6, 3, 3)), {"stride": (2, 2), "lo": (1, 0), "hi": (0, 2)}),
+    ("conv", (normal(1, 3, 30, 30), normal(8, 3, 7, 7)), {"stride": (2, 2), "lo": (3, 3), "hi": (3, 3)}),
+    ("conv", (normal(1, 12, 10, 10), normal(8, 6, 3, 3)), {"dilation": (2, 2), "lo": (2, 2), "hi": (2, 2), "group": 2}),
+    ("conv", (normal(1, 16, 13, 13), normal(8, 16, 1, 1)), {"stride": (2, 2)}),
+    ("conv", (normal(1, 16, 7, 7), normal(20, 16, 3, 3)), {"lo": (1, 1), "hi": (1, 1)}),
+    ("conv", (normal(2, 8, 40), normal(8, 8, 5)), {"lo": (2,), "hi": (2,)}),
+    ("conv", (normal(1, 4, 6, 7, 8), normal(8, 4, 3, 3, 3)), {"lo": (1, 1, 1), "hi": (1, 1, 1)}),
 ]
 
 
@@ -100,7 +108,7 @@ def cases() -> tuple[list[Case], Library]:
 @pytest.mark.parametrize("number", range(len(CASES)), ids=[f"{c[0]}-{'-'.join('x'.join(map(str, a.shape)) for a in c[1])}" for c in CASES])
 def test_a_role_serves_each_product_and_computes_what_the_interpreter_does(cases, number):
     case = cases[0][number]
-    assert case.taken == ["contraction"]
+    assert case.taken == ["convolution" if CASES[number][0] == "conv" else "contraction"]
     assert difference(case.made, case.arrays, {}, cases[1], seeds=SEEDS, close=2e-4) == ""
 
 

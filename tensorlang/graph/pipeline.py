@@ -10,6 +10,7 @@
     chain       so do a product, a softmax of it and a product of that; on a device they go through the keys once (`online`)
     split       where that is asked for, products of f32 become sums of products of bf16 parts
     winograd    convolutions by minimal filtering, where that is worth it
+    finish      products whose rows are normalised next become one with that, where it pays
     abreast     products of one input become one, where that pays
     sampled     what a contraction reads of an input at a stride lies together
     narrowed    where less precision is asked for, what is multiplied is kept in bf16 or f16
@@ -35,6 +36,7 @@ from tensorlang.graph.passes.alike import alike
 from tensorlang.graph.passes.chain import chain
 from tensorlang.graph.passes.cse import cse
 from tensorlang.graph.passes.dce import dce
+from tensorlang.graph.passes.finish import Worth, finish
 from tensorlang.graph.passes.fold import fold
 from tensorlang.graph.passes.fuse import fuse
 from tensorlang.graph.passes.identities import identities
@@ -88,6 +90,11 @@ def never(apart: Sequence[Program], together: Program) -> bool:
     return False
 
 
+def not_worth(product: Program, rows: Program) -> bool:
+    """Return that products and what finishes their rows stay apart."""
+    return False
+
+
 def optimise(
     graph: Graph,
     wishes: Wishes = no_wishes,
@@ -95,6 +102,7 @@ def optimise(
     *,
     tiles: Tiles = no_tiles,
     pays: Pays = never,
+    worth: Worth = not_worth,
     multiplied: DType | None = None,
     parts: int = 0,
     least: int = 1,
@@ -102,10 +110,10 @@ def optimise(
     near_bytes: int = 0,
 ) -> Graph:
     """Return a graph that computes the same with fewer, larger kernels, ready to be planned. `tiles` chooses convolutions to rewrite,
-    `pays` products of one input to compute as one; `multiplied` (bf16 or f16) is what contractions multiply in, where less than f32 is
-    asked for; `parts` (3 or 6) makes them of so many products of bf16 for one of f32, those of `least` rows and columns; `chains` makes
-    one kernel of attention (None: every product stays by itself); `near_bytes`: of the cache next to a processor, which samples of a
-    batch shall stay in (0: batches stay together)."""
+    `pays` products of one input to compute as one, `worth` those to compute together with the normalisation of their rows; `multiplied`
+    (bf16 or f16) is what contractions multiply in, where less than f32 is asked for; `parts` (3 or 6) makes them of so many products of
+    bf16 for one of f32, those of `least` rows and columns; `chains` makes one kernel of attention (None: every product stays by itself);
+    `near_bytes`: of the cache next to a processor, which samples of a batch shall stay in (0: batches stay together)."""
 
     def step(transform: Pass, before: Graph) -> Graph:
         name = transform.__name__
@@ -126,6 +134,8 @@ def optimise(
         dump("split", graph)
     graph = verify(winograd(graph, tiles), "winograd")
     dump("winograd", graph)
+    graph = verify(finish(graph, worth), "finish")
+    dump("finish", graph)
     graph = verify(abreast(graph, pays), "abreast")
     dump("abreast", graph)
     graph = step(sampled, graph)

@@ -27,6 +27,7 @@ from tensorlang.runtime.bundle import Draft
 from tensorlang.runtime.constants import Places, Weights, in_memory, places_of
 from tensorlang.runtime.executable import Executable, Parts, Progress, Toolchain, assembled, quiet, workspace_threads
 from tensorlang.schedule.abreast import pays
+from tensorlang.schedule.finishing import worth_finishing
 from tensorlang.schedule.layout import Layout
 from tensorlang.tensor.nodes import Program
 
@@ -69,6 +70,7 @@ def optimised(loaded: Graph, toolchain: Toolchain) -> Graph:
         toolchain.wishes,
         tiles=toolchain.tiles,
         pays=partial(pays, machine=machine),
+        worth=partial(worth_finishing, machine=machine),
         multiplied=wanted.multiplied,
         parts=wanted.parts,
         least=wanted.least,

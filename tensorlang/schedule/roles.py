@@ -4,7 +4,8 @@
     pointwise(y, p..; i.., j.., k..)                   any other tensor that is computed in vectors along an axis, j; k reduced for each;
                                                        p.. are read with padding around them
     reduction(y; i.., r.., k..)                        a tensor whose reductions r are spread over lanes; k are its other binders
-    row_reduction(y, t..; i.., j.., k.., l.., r..)     several tensors computed together for each row i: y the last, t.. the others
+    row_reduction(y, t..; i.., j.., k.., l.., r..)     several tensors computed together for each row i: y the last, t.. the others; perhaps
+                                                       `p..` after t.., products whose rows are finished by them
     transformed(y, r.., m, v, t.., x; n.., h.., w, f.., i.., j, a.., k, d, e.., c.., u..)
                                                        products m of tiles v, the tiles transformed from x (through t), the products to y
                                                        (through r)
@@ -29,8 +30,9 @@ read), `b.across` (whether sums along k in vectors take a copy of b), `b.ahead` 
 tiles go through these, else 0), `a.padded`, `a.block`, `a.group`: how many neighbours along c the machine multiplies and adds in one
 instruction, or 1, where it multiplies whole tiles `a.rows` (rows of one, else 0), `a.depth` (groups along c) and `b.vectors` (tiles of
 columns side by side), and `a.tiles`: where rows of a are computed from products of the same operator, how many register tiles of them to
-compute at a time, else 0. Where sums are to run along k in vectors, `k.block` is how many elements of a sum to take at once, else it is 0,
-and `i.block` and `j.block` are the sides of the register tile.
+compute at a time, else 0. `p.block` of rows: how many rows of the products p to compute before they are finished, 0 where there are
+none. Where sums are to run along k in vectors, `k.block` is how many elements of a sum to take at once, else it is 0, and `i.block` and
+`j.block` are the sides of the register tile.
 Between transformations `h.tile` and `w.tile` are the sides of a tile of y and `h.block`, `w.block` those of a block of tiles that is
 transformed at once, `f.block` how many channels of y a thread computes from it; `i.block`, `j.block` and `m.vectors` are the sides of
 the register tile. `p.padded`: whether there are any p; `y.gathered`: whether what a vector is computed from lies where data say.
@@ -64,6 +66,7 @@ from tensorlang.schedule.chains import tiles_of_rows
 from tensorlang.schedule.clusters import Cluster, clusters, recurs
 from tensorlang.schedule.deriver import PARALLEL_WORK, Deriver, bytes_of, is_worth, shared_loops
 from tensorlang.schedule.expand import Scope
+from tensorlang.schedule.finishing import block_of_rows, finished
 from tensorlang.schedule.machine import Device, Machine
 from tensorlang.schedule.pack import is_padding, pack
 from tensorlang.schedule.pointwise import crossing_axis, partial_results, points_together, spreadable, stored_axis, vector_axis
@@ -92,6 +95,8 @@ class Form:
     least: int
     most: int
     match: Callable[[Deriver, Cluster], Shape | None]
+    others: int = 1
+    """How many packs of tensors there may be after the first, where `tensors` is 0."""
 
     def fits(self, role: sx.Role) -> bool:
         if len(role.groups) != 2 or not self.least <= len(role.groups[1]) <= self.most:
@@ -100,7 +105,7 @@ class Form:
         if isinstance(self.tensors, tuple):
             return tuple(t.endswith("..") for t in tensors) == self.tensors
         if self.tensors == 0:
-            return not tensors[0].endswith("..") and all(t.endswith("..") for t in tensors[1:]) and len(tensors) <= 2
+            return not tensors[0].endswith("..") and all(t.endswith("..") for t in tensors[1:]) and len(tensors) <= 1 + self.others
         return len(tensors) == self.tensors and not any(t.endswith("..") for t in tensors)
 
 
@@ -448,7 +453,10 @@ def _rows(d: Deriver, cluster: Cluster) -> Shape | None:
     partial = partial_results([sizes[n] for n in spread], lanes)
     together = _rows_together(d, cluster)
     classes = (rows, tuple(vectors), tuple(binders), tuple(others), tuple(spread))
-    return Shape(((own,), members), classes, lanes, together=together, partial=partial)
+    products = finished(d, clusters(d), cluster)
+    facts: tuple[Mapping[str, int | bool], ...] = ({}, {}, {"block": block_of_rows(d, cluster, products)})
+    made = tuple(p.head.tensors[0].name for p in products)
+    return Shape(((own,), members, made), classes, lanes, facts, together=together, partial=partial)
 
 
 ROWS_TOGETHER = 4
@@ -520,7 +528,7 @@ ROLES: Mapping[str, Form] = {
         12,
         _between,
     ),
-    "row_reduction": Form("row_reduction(y, t..; i.., j.., k.., l.., r..)", 0, 5, 5, _rows),
+    "row_reduction": Form("row_reduction(y, t..; i.., j.., k.., l.., r..)", 0, 5, 5, _rows, others=2),
 }
 
 

@@ -26,6 +26,7 @@ from tensorlang.schedule.derive import derive_cluster
 from tensorlang.schedule.derive_device import derive_device_cluster, device_deriver
 from tensorlang.schedule.deriver import Deriver, deriver
 from tensorlang.schedule.expand import Scope, expand
+from tensorlang.schedule.finishing import block_of_rows, finished
 from tensorlang.schedule.guards import Fact, known_of, plain, unmet
 from tensorlang.schedule.instructions import named
 from tensorlang.schedule.knobs import no_knob, picker
@@ -314,6 +315,9 @@ def _settle(request: _Request, d: Deriver, part: _Part, parts: Sequence[_Part]) 
 def _feed(d: Deriver, part: _Part, scope: Scope, parts: Sequence[_Part]) -> None:
     """Note for the parts that make the rows of a product where its directives have them computed."""
     head = part.cluster.head
+    if len(part.cluster.members) > 1:
+        _feed_rows(d, part, parts)
+        return
     axis = stored_axis(d, head) if head.axes and len(head.pieces) == 1 else None
     c = contraction(head, axis) if axis is not None else None
     placed = {_operand(x): x for x in part.directives if x.name == "at"}
@@ -332,6 +336,18 @@ def _feed(d: Deriver, part: _Part, scope: Scope, parts: Sequence[_Part]) -> None
         made_of = cluster.head
         copies = {f"{made_of.tensors[0].name}.{made_of.axes[at]}": f"{own}.{name}" for name, at in fixed.items()}
         producer.inside = _Inside(part, loop, made.row, rows, copies)
+
+
+def _feed_rows(d: Deriver, part: _Part, parts: Sequence[_Part]) -> None:
+    """Note for products whose rows a part finishes in which loop over blocks of rows its directives have them computed."""
+    placed = {_operand(x): _place(x) for x in part.directives if x.name == "at"}
+    products = finished(d, [p.cluster for p in parts], part.cluster)
+    rows = block_of_rows(d, part.cluster, products)
+    for cluster in products:
+        loop = placed.get(cluster.head.tensors[0].name)
+        if loop is not None:
+            producer = next(p for p in parts if p.cluster is cluster)
+            producer.inside = _Inside(part, loop, part.cluster.depth - 1, rows, {})
 
 
 def _operand(d: sx.Directive) -> str:

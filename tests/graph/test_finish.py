@@ -1,0 +1,104 @@
+"""Finish: a product and the normalisation of its rows are one kernel where that pays; a block of rows is all of it that is stored."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import ModelProto, TensorProto, helper, numpy_helper
+
+from stdlib.onnx.importer import Importer
+from tensorlang.graph.nodes import Graph, Kernel
+from tensorlang.graph.pipeline import optimise
+from tensorlang.runtime.build import build
+from tensorlang.runtime.explain import explained
+from tensorlang.runtime.toolchain import toolchain
+from tensorlang.schedule.finishing import rows_at_once, worth_finishing
+from tensorlang.schedule.machine import Machine
+from tensorlang.tensor.nodes import Program
+
+RNG = np.random.default_rng(23)
+EPSILON = 1e-5
+
+
+def projected(rows: int, depth: int, columns: int, normalise: str = "LayerNormalization", returned: tuple[str, ...] = ("y",)) -> ModelProto:
+    """Return layer_norm(x @ w + b + r), or the softmax of that."""
+    weights = {"w": RNG.standard_normal((depth, columns), np.float32) / np.float32(np.sqrt(depth))}
+    weights |= {name: RNG.standard_normal(columns).astype(np.float32) for name in "bgo"}
+    last = ["s", "g", "o"] if normalise == "LayerNormalization" else ["s"]
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["p"]),
+        helper.make_node("Add", ["p", "b"], ["q"]),
+        helper.make_node("Add", ["q", "r"], ["s"]),
+        helper.make_node(normalise, last, ["y"], axis=-1),
+    ]
+    given = [helper.make_tensor_value_info(n, TensorProto.FLOAT, (1, rows, k)) for n, k in (("x", depth), ("r", columns))]
+    results = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in returned]
+    stored = [numpy_helper.from_array(array, name) for name, array in weights.items()]
+    graph = helper.make_graph(nodes, "g", given, results, stored)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
+
+
+def kernels(graph: Graph) -> list[Kernel]:
+    return [n for n in graph.nodes if isinstance(n, Kernel)]
+
+
+def joined(model: ModelProto, *, always: bool = True) -> Graph:
+    return optimise(Importer().load(model), toolchain(threads=1).wishes, worth=lambda product, rows: always)
+
+
+@pytest.mark.parametrize(("rows", "depth", "columns"), [(24, 40, 48), (13, 33, 50), (300, 20, 1000)])
+@pytest.mark.parametrize("normalise", ["LayerNormalization", "Softmax"])
+def test_one_kernel_computes_what_two_did(rows: int, depth: int, columns: int, normalise: str) -> None:
+    model = projected(rows, depth, columns, normalise)
+    x, r = RNG.standard_normal((1, rows, depth), np.float32), RNG.standard_normal((1, rows, columns), np.float32)
+    tools = toolchain(threads=1)
+    one, two = joined(model), joined(model, always=False)
+    assert (len(kernels(one)), len(kernels(two))) == (1, 2)
+    [got], [want] = build(one, tools)([x, r]), build(two, tools)([x, r])
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+def test_only_a_block_of_rows_of_the_product_is_stored() -> None:
+    """300 rows of 4000 bytes: the quarter of a megabyte holds 65 of them, so five blocks of 60."""
+    made = build(joined(projected(300, 20, 1000)), toolchain(threads=1))
+    [artifact] = made.artifacts
+    assert "by 60 -> ib, it" in artifact.schedule and "at y.ib" in artifact.schedule
+    assert "f32[60, 1000]" in artifact.loops
+    assert "p.block >= 1" in explained(made, None)
+
+
+def test_what_others_read_and_what_is_returned_is_stored_whole() -> None:
+    assert len(kernels(joined(projected(24, 40, 48, returned=("y", "s"))))) == 2
+
+
+def test_a_few_rows_stay_apart() -> None:
+    made = build(joined(projected(4, 40, 48)), toolchain(threads=1))
+    assert "ib" not in made.artifacts[0].schedule
+
+
+@pytest.mark.parametrize(
+    ("rows", "depth", "columns", "threads", "answer"),
+    [
+        (1024, 256, 256, 1, True),  # the rows exceed the cache, the weights do not
+        (512, 128, 128, 2, True),  # threads would have to meet once more
+        (128, 768, 768, 1, False),  # the weights come from far away, for each block of rows
+        (197, 768, 768, 2, False),
+    ],
+)
+def test_it_is_worth_it_where_weights_are_near(rows: int, depth: int, columns: int, threads: int, answer: bool) -> None:
+    asked: list[bool] = []
+
+    def note(product: Program, finishing: Program) -> bool:
+        asked.append(worth_finishing(product, finishing, Machine(threads=threads)))
+        return False
+
+    optimise(Importer().load(projected(rows, depth, columns)), worth=note)
+    assert asked == [answer]
+
+
+def test_blocks_are_of_about_one_size_and_there_are_as_many_for_each_thread() -> None:
+    one, two = Machine(threads=1), Machine(threads=2)
+    assert rows_at_once(128, 4 * 384, one, shared=True) == 128
+    assert rows_at_once(128, 4 * 384, two, shared=True) == 64
+    assert rows_at_once(197, 4 * 768, two, shared=True) == 52
+    assert rows_at_once(8, 4 * 768, two, shared=True) == 0

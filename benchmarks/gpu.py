@@ -1,0 +1,237 @@
+"""Operators and models on a GPU, next to torch there: medians of CUDA graphs launched again and again on random data that lies there.
+
+    python benchmarks/gpu.py                                  everything; writes docs/benchmarks/gpu-DEVICE.md
+    python benchmarks/gpu.py --seconds 0.3 matmul conv        those whose names begin so, printed only
+    python benchmarks/gpu.py --no-models | --no-operators
+    python benchmarks/gpu.py --compile-only --target cuda:sm_90a     no device: every kernel becomes machine code, spills are an error
+
+Ours and torch's run in turns in one process; torch's is eager code and, of models, torch.compile's too, each as one CUDA graph. f32 is
+f32 on both sides (no tf32). In 16 bits torch's weights and values are of that type, ours keep f32 sums between products.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from harness import ROOT, Array, table, version  # isort: skip
+from gpu_cases import Case, cases, families  # isort: skip
+from inputs import random_inputs  # isort: skip
+from torch_models import torch_model  # isort: skip
+
+import numpy as np
+
+import tensorlang
+from codegen.cuda.device import devices, driver_version
+from codegen.cuda.errors import Unavailable
+from stdlib import models
+from tensorlang.diagnostics import CompileError, render
+from tensorlang.runtime.device import Built, DeviceCompiledModel
+from tensorlang.runtime.device_operator import DeviceOperator
+from tensorlang.runtime.operator import sorted_out
+from tensorlang.shell.measure import largest_difference, measured_on_device
+from tensorlang.shell.peers import DeviceRun, torch_on_device
+
+HERE = Path(__file__).parent
+OURS = "tensorlang"
+PRECISIONS = ("f32", "bf16", "f16")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Seconds of each contender for one piece of work, ours first; `differences`: of torch's results from ours, relative to the largest."""
+
+    name: str
+    flops: float
+    moved: float
+    seconds: dict[str, float]
+    differences: dict[str, float]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Return the exit code: 1 when something that is needed is not here, or kernels spill."""
+    arguments = _arguments(argv)
+    chosen = [c for c in (families() if arguments.families else cases()) if _is_chosen(c.name, arguments)]
+    named = [f"{n} {p}" for n in models.names() for p in arguments.precisions if _is_chosen(n, arguments)]
+    chosen, named = ([] if arguments.no_operators else chosen), ([] if arguments.no_models else named)
+    try:
+        if arguments.compile_only:
+            return _compiled(chosen, named, arguments)
+        found = devices()[0]
+        rows = [*_operators(chosen, arguments), *_models(named, arguments)]
+    except Unavailable as problem:
+        print(f"error: {problem.what}; {problem.remedy}. `--compile-only` makes every kernel without a device.", file=sys.stderr)
+        return 1
+    except CompileError as problem:
+        print("\n\n".join(map(render, problem.diagnostics)), file=sys.stderr)
+        return 1
+    text = _report(rows)
+    print(text)
+    if not arguments.names:
+        head = _described(found.name, found.arch.name if found.arch is not None else "", arguments)
+        name = "".join(c if c.isalnum() else "-" for c in found.name.lower()).strip("-")
+        (ROOT / "docs" / "benchmarks" / f"gpu-{name}.md").write_text(f"# {found.name}\n\n{head}\n\n{text}\n", "utf-8")
+    return 0
+
+
+def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("names", nargs="*", help="beginnings of names (default: all)")
+    parser.add_argument("--seconds", type=float, default=1.0, help="how long to measure each row")
+    parser.add_argument("--target", default="cuda", help="what to compile for: cuda, cuda:sm_90a, …")
+    parser.add_argument("--precisions", nargs="+", choices=PRECISIONS, default=["f32", "bf16"], help="of models")
+    parser.add_argument("--compile-only", action="store_true", help="make machine code of everything, run nothing")
+    parser.add_argument("--families", action="store_true", help="one small operator of each family instead")
+    parser.add_argument("--no-operators", action="store_true")
+    parser.add_argument("--no-models", action="store_true")
+    parser.add_argument("--no-torch", action="store_true", help="ours alone")
+    return parser.parse_args(argv)
+
+
+def _is_chosen(name: str, arguments: argparse.Namespace) -> bool:
+    return not arguments.names or name.startswith(tuple(arguments.names))
+
+
+# ---------------------------------------------------------------- machine code alone
+
+
+def _compiled(chosen: Sequence[Case], named: Sequence[str], arguments: argparse.Namespace) -> int:
+    """Compile everything, print what kernels use, and return 1 when any spills."""
+    lines, spilled = [], 0
+    for name, built, seconds in _all_built(chosen, named, arguments):
+        used = list(built.usage.values())
+        spills = sum(u.spill_store_bytes + u.spill_load_bytes for u in used)
+        spilled += spills
+        shared = max(k.shared_bytes for m in built.model.kernels.values() for k in m.launched.kernels)
+        calls, distinct = len(built.model.calls), len(built.model.kernels)
+        most, stack = max(u.registers for u in used), max(u.stack_bytes for u in used)
+        lines.append((name, calls, distinct, len(used), f"{seconds:.1f}", most, shared, stack, spills))
+        print(*lines[-1], sep="  ", file=sys.stderr, flush=True)
+    print(table(("", "kernels", "distinct", "launched", "s", "registers", "shared", "stack", "spilled"), lines))
+    return 1 if spilled else 0
+
+
+def _all_built(chosen: Sequence[Case], named: Sequence[str], arguments: argparse.Namespace) -> Iterator[tuple[str, Built, float]]:
+    """Yield each operator and model compiled, with the seconds that took."""
+    ops = tensorlang.load(HERE / "gpu.tl", target=arguments.target)
+    for case in chosen:
+        start = time.perf_counter()
+        operator = ops[case.operator]
+        assert isinstance(operator, DeviceOperator)
+        built = operator.on_device(sorted_out(operator.declaration, tuple(case.stand_ins()), dict(case.attributes))).built
+        yield case.name, built, time.perf_counter() - start
+    for name in named:
+        start = time.perf_counter()
+        model = _model(name, arguments)
+        yield name, model.built, time.perf_counter() - start
+
+
+def _model(name: str, arguments: argparse.Namespace) -> DeviceCompiledModel:
+    which, precision = name.split()
+    model = tensorlang.compile(models.load(which), arguments.target, precision)
+    assert isinstance(model, DeviceCompiledModel)
+    return model
+
+
+# ---------------------------------------------------------------- measuring
+
+
+def _operators(chosen: Sequence[Case], arguments: argparse.Namespace) -> Iterator[Row]:
+    torch = _torch(arguments)
+    ops = tensorlang.load(HERE / "gpu.tl", target=arguments.target)
+    for case in chosen:
+        operator, arrays = ops[case.operator], case.arrays()
+        assert isinstance(operator, DeviceOperator)
+        seconds = partial(_repeated, operator, arrays, case.attributes)
+        ours = DeviceRun(seconds, partial(_results, operator, arrays, case.attributes))
+        theirs = {} if torch is None else {"torch": torch_on_device(torch, case.torch(torch), [_tensor(torch, a) for a in arrays])}
+        yield _measured(case.name, case.flops, case.moved, {OURS: ours, **theirs}, arguments.seconds)
+
+
+def _repeated(operator: DeviceOperator, arrays: Sequence[Array], attributes: dict[str, int], repeats: int) -> float:
+    return operator.seconds(repeats, *arrays, **attributes)
+
+
+def _results(operator: DeviceOperator, arrays: Sequence[Array], attributes: dict[str, int]) -> list[Array]:
+    return [np.asarray(operator(*arrays, **attributes)).astype(np.float32)]
+
+
+def _models(named: Sequence[str], arguments: argparse.Namespace) -> Iterator[Row]:
+    torch = _torch(arguments)
+    for name in named:
+        which, precision = name.split()
+        source, model = models.load(which), _model(name, arguments)
+        feeds = random_inputs(source)
+        runs = {OURS: DeviceRun(partial(model.seconds, feeds), lambda model=model, feeds=feeds: list(model.run(feeds).values()))}  # type: ignore[misc]
+        if torch is not None:
+            dtype = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}[precision]
+            call = torch_model(torch, source, dtype, "cuda")
+            runs["torch"] = torch_on_device(torch, call, list(feeds.values()))
+            runs["torch.compile"] = torch_on_device(torch, torch.compile(call), list(feeds.values()))
+        yield _measured(name, model.roofline().work.flops, 0.0, runs, arguments.seconds)
+
+
+def _measured(name: str, flops: float, moved: float, runs: dict[str, DeviceRun], seconds: float) -> Row:
+    expected = [np.asarray(r) for r in runs[OURS].results()]
+    differences = {n: largest_difference(expected, run.results()) for n, run in runs.items() if n != OURS}
+    timings = measured_on_device({n: run.seconds for n, run in runs.items()}, seconds)
+    row = Row(name, flops, moved, {t.name: t.median_seconds for t in timings}, differences)
+    print(_line(row), sep="  ", file=sys.stderr, flush=True)
+    return row
+
+
+def _torch(arguments: argparse.Namespace) -> Any:
+    """Return torch, or None where ours is to be measured alone, or torch is not here or sees no device."""
+    if arguments.no_torch or importlib.util.find_spec("torch") is None:
+        return None
+    torch = importlib.import_module("torch")
+    if not torch.cuda.is_available():
+        print("torch sees no device: ours is measured alone", file=sys.stderr)
+        return None
+    return torch
+
+
+def _tensor(torch: Any, array: Array) -> Any:
+    """Return an array as torch has it, bf16 by its bits."""
+    if array.dtype.name == "bfloat16":
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
+# ---------------------------------------------------------------- reporting
+
+
+def _line(row: Row) -> tuple[str, ...]:
+    ours, others = row.seconds[OURS], {n: s for n, s in row.seconds.items() if n != OURS}
+    rate = f"{row.flops / ours * 1e-12:.1f} TFLOP/s" if row.flops else f"{row.moved / ours * 1e-9:.0f} GB/s"
+    best = min(others.values(), default=None)
+    times = [f"{s * 1e6:.1f}" if s is not None else "" for s in (ours, others.get("torch"), others.get("torch.compile"))]
+    difference = f"{max(row.differences.values()):.1g}" if row.differences else ""
+    return (row.name, times[0], rate, *times[1:], f"{best / ours:.2f}" if best is not None else "", difference)
+
+
+def _report(rows: Sequence[Row]) -> str:
+    return table(("", "us", "rate", "torch, us", "torch.compile, us", "ratio", "difference"), [_line(row) for row in rows])
+
+
+def _described(name: str, arch: str, arguments: argparse.Namespace) -> str:
+    major, minor = driver_version()
+    versions = ", ".join(f"{p} {v}" for p in ("torch", "cuda-core", "cuda-bindings") if (v := version(p)))
+    command = "python benchmarks/gpu.py" + (f" --seconds {arguments.seconds:g}" if arguments.seconds != 1.0 else "")
+    return (
+        f"{time.strftime('%Y-%m-%d')}; {name} ({arch}), CUDA {major}.{minor}, {versions}; `{command}`.\n\n"
+        "Medians by the device's clock, of CUDA graphs on data that lies there. ratio: the best of torch's times over ours; above 1 ours\n"
+        "is faster. difference: the largest between results, relative to the largest value."
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,90 @@
+"""The benchmark for a GPU: without one it makes every kernel and says what is missing; the measuring itself is tried on a stand-in."""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from pathlib import Path
+from unittest.mock import Mock, patch
+
+import numpy as np
+import pytest
+
+sys.path.append(str(Path(__file__).parents[1] / "gpu"))
+
+import gpu
+import gpu_cases
+import sanitize
+from fake_cuda import FakeCuda
+
+from codegen.cuda.device import Device
+from codegen.cuda.errors import Unavailable
+from codegen.dtypes import from_numpy
+from tensorlang.check.instantiate import ArgType, instantiate
+from tensorlang.check.module import load_module
+from tensorlang.syntax.parse import load, parse
+
+NAMES = ["softmax", "matmul bf16 130", "conv f32 16"]
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TENSORLANG_CACHE", str(tmp_path))
+
+
+@pytest.mark.parametrize("main", [gpu.main, sanitize.main])
+def test_kernels_are_made_without_a_device(main, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--compile-only", "--target", "cuda:sm_90a", *(["--families"] if main is gpu.main else []), *NAMES]) == 0
+    out = capsys.readouterr().out
+    assert "registers" in out and all(name in out for name in NAMES)
+
+
+@pytest.mark.parametrize("main", [gpu.main, sanitize.main])
+def test_what_is_missing_is_said_in_a_line(main, capsys: pytest.CaptureFixture[str]) -> None:
+    gone = Mock(side_effect=Unavailable("there is no CUDA driver", "install one"))
+    with patch("gpu.devices", gone), patch("sanitize.devices", gone):
+        assert main(["softmax"]) == 1
+    assert capsys.readouterr().err.startswith("error: there is no CUDA driver; install one")
+
+
+def test_without_the_sanitizer_nothing_is_clean(capsys: pytest.CaptureFixture[str]) -> None:
+    with patch("sanitize.devices"), patch("sanitize.shutil.which", return_value=None):
+        assert sanitize.main(["softmax"]) == 1
+    assert "there is no `compute-sanitizer`" in capsys.readouterr().err
+
+
+def test_what_a_tool_finds_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    found = Mock(side_effect=lambda command, **kw: Mock(returncode=9 * ("racecheck" in command), stdout="========= a hazard\n", stderr=""))
+    with patch("sanitize.devices"), patch("sanitize.shutil.which", return_value="cs"), patch("sanitize.subprocess.run", found):
+        assert sanitize.main(["softmax", "--tools", "racecheck", "memcheck"]) == 1
+        assert sanitize.main(["softmax", "--tools", "memcheck"]) == 0
+    out, err = capsys.readouterr()
+    assert "1 clean, 1 not\nracecheck: softmax f32 37x300" in out and "a hazard" in err
+
+
+def test_rows_are_measured_and_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    fake = FakeCuda()
+    fake.install(monkeypatch)
+    fake.kernels = defaultdict(lambda: lambda grid, *addresses: None)
+    monkeypatch.setattr("tensorlang.device.machine._device", Device)
+    arguments = ["--families", "--no-torch", "--no-models", "--seconds", "0.01", "--target", "cuda:sm_90a"]
+    assert gpu.main([*arguments, "softmax", "add_relu"]) == 0
+    out = capsys.readouterr().out
+    assert "softmax f32 37x300" in out and "GB/s" in out and fake.calls.count("launch graph") > 6
+
+
+def test_every_case_is_an_operator_of_the_file_for_its_arguments() -> None:
+    module = load_module(parse(load(Path(gpu.__file__).parent / "gpu.tl")))
+    for case in (*gpu_cases.cases(), *gpu_cases.families()):
+        types = [ArgType(from_numpy(a.dtype), a.shape) for a in case.stand_ins()]
+        assert instantiate(module, case.operator, types, dict(case.attributes), {}).results == ("y",)
+        assert case.flops or case.moved or case.rows
+    names = [case.name for case in gpu_cases.cases()]
+    assert len(set(names)) == len(names) > 40
+
+
+def test_a_case_has_the_same_arguments_each_time() -> None:
+    (case, *_) = (c for c in gpu_cases.families() if c.rows)
+    for one, other, stand_in in zip(case.arrays(), case.arrays(), case.stand_ins(), strict=True):
+        np.testing.assert_array_equal(one, other)
+        assert (one.shape, one.dtype) == (stand_in.shape, stand_in.dtype)

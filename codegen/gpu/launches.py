@@ -151,6 +151,16 @@ def _count(loop: For, sizes: frozenset[str]) -> Index:
     return Int(most)
 
 
+def map_launches(function: Function, rewritten: Callable[[tuple[BlockLoop, ...], tuple[Stmt, ...]], tuple[Stmt, ...] | None]) -> Function:
+    """Return `function` with what `rewritten` makes of the loops over blocks of a launch and of what they run; None: it stays."""
+    sizes = frozenset(function.sizes)
+    body: list[Stmt] = [s for s in function.body if isinstance(s, Alloc)]
+    for nest in _nests(function.body):
+        new = rewritten(*_peeled(nest, sizes))
+        body += (nest,) if new is None else new
+    return replace(function, body=tuple(body))
+
+
 def map_blocks(function: Function, rewritten: Callable[[tuple[Stmt, ...]], tuple[Stmt, ...]]) -> Function:
     """Return `function` with `rewritten` applied to what each block of each launch runs."""
 

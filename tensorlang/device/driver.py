@@ -17,6 +17,7 @@ from codegen.gpu.pipeline import pipelined
 from codegen.gpu.prepare import prepare
 from codegen.gpu.program import Program as Kernels
 from codegen.gpu.render import render
+from codegen.gpu.turns import taken_in_turns
 from codegen.loops.contract import contract
 from codegen.loops.nodes import Alloc, Function
 from codegen.loops.printer import show as show_loops
@@ -27,7 +28,7 @@ from tensorlang.diagnostics import NOWHERE, CompileError, error
 from tensorlang.driver import Dump, Rules, Scheduled
 from tensorlang.lower.barriers import with_barriers
 from tensorlang.lower.kernel import Lowered, lower
-from tensorlang.lower.whole import whole
+from tensorlang.lower.whole import edges, whole
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.derive_device import derive_device
 from tensorlang.schedule.layout import Layout
@@ -80,7 +81,10 @@ def device_loops(plan: Plan, symbol: str, dump: Dump | None = None, schedule: Sc
     function = simplify(lowered.function)
     function = contract(function) if plan.program.mode == "fast" else function
     try:
-        function = whole(function, strict=plan.program.mode == "strict")
+        function = taken_in_turns(function, lowered.turns)
+        guarded = frozenset(var for var, predicate in lowered.predicates.items() if predicate.how == "guard")
+        function = whole(function, strict=plan.program.mode == "strict", guarded=guarded)
+        _filled(function, lowered)
         function = prepare(function)
         _kept(function, lowered)
         function = with_barriers(pipelined(function))
@@ -91,6 +95,16 @@ def device_loops(plan: Plan, symbol: str, dump: Dump | None = None, schedule: Sc
     if dump is not None:
         dump("loops", show_loops(function))
     return replace(lowered, function=function)
+
+
+def _filled(function: Function, lowered: Lowered) -> None:
+    """Raise CompileError S0222 where a loop around sums ends early that was to go on over zeros."""
+    left = edges(function)
+    for var, predicate in lowered.predicates.items():
+        if predicate.how == "zfill" and var in left:
+            title = f"`{predicate.loop}` cannot go on over zeros"
+            help_ = "sums can that read nothing but copies for all threads of a block (`cache … in shared`), and add nothing for zeros"
+            raise error("S0222", title, predicate.span, help=help_)
 
 
 def _kept(function: Function, lowered: Lowered) -> None:

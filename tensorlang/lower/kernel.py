@@ -29,7 +29,7 @@ from tensorlang.lower.memory import Home, homes, is_flagged, lane_loop
 from tensorlang.lower.names import Names
 from tensorlang.lower.prefetch import to_prefetches
 from tensorlang.lower.value import Point, components, value
-from tensorlang.schedule.plan import Cached, Plan
+from tensorlang.schedule.plan import Cached, Plan, Predicate
 from tensorlang.tensor import affine
 from tensorlang.tensor import nodes as tensor
 from tensorlang.tensor.scop import Accumulator, StatementInfo
@@ -48,6 +48,10 @@ class Lowered:
     requirements: tuple[Requirement, ...]
     cached: Mapping[str, tuple[str, Cached]] = field(default_factory=dict)
     """Buffer → its tensor, and where the schedule says that it is kept."""
+    predicates: Mapping[str, Predicate] = field(default_factory=dict)
+    """Loop variable → what the schedule says about the edge of its loop."""
+    turns: Mapping[str, int] = field(default_factory=dict)
+    """Variable of a loop over blocks → how many blocks take turns with the places of its grid."""
 
 
 @dataclass(slots=True)
@@ -83,7 +87,11 @@ def lower(plan: Plan, symbol: str) -> Lowered:
     written = frozenset(found[r].buffers[0].name for r in plan.program.results)
     sizes = tuple(names.of("size", s) for s in plan.program.sizes)
     cached = {b.name: (tensor, plan.cached[tensor]) for tensor, home in found.items() if tensor in plan.cached for b in home.buffers}
-    return Lowered(loops.Function(symbol, sizes, buffers, tuple(body), written), params, tuple(kernel.requirements), cached)
+    predicates = {names.of("loop", loop): predicate for loop, predicate in plan.predicates.items()}
+    turns = {names.of("loop", loop): count for loop, count in plan.turns.items()}
+    return Lowered(
+        loops.Function(symbol, sizes, buffers, tuple(body), written), params, tuple(kernel.requirements), cached, predicates, turns
+    )
 
 
 # ---------------------------------------------------------------- structure

@@ -31,7 +31,7 @@ from codegen.loops import nodes as loops
 from codegen.loops.indices import affine, range_of
 from codegen.loops.nodes import Expr
 from codegen.loops.verify import is_reduction
-from codegen.loops.walk import loads, walk
+from codegen.loops.walk import free_vars, loads, walk
 from polyhedral import expr as sets
 from polyhedral.sets import implies, is_empty
 from polyhedral.terms import all_of, substitute, substitute_cond
@@ -42,24 +42,51 @@ Path = tuple[int, ...]
 """Where a statement stands in a block: child numbers, outermost first."""
 
 
-def whole(function: loops.Function, *, strict: bool = False) -> loops.Function:
+def whole(function: loops.Function, *, strict: bool = False, guarded: frozenset[str] = frozenset()) -> loops.Function:
     """Return `function`, before its loops are shared out, with the tiles of sums in its blocks computed whole. `strict`: nothing is added
-    to a sum."""
+    to a sum. `guarded`: variables of loops that end where they did."""
     device = frozenset(b.name for b in function.params) | {s.buffer.name for s in function.body if isinstance(s, loops.Alloc)}
     blocks = iter(_grids(function))
-    return map_blocks(function, lambda body: _widened(body, function.sizes, next(blocks), device, strict=strict))
+    return map_blocks(function, lambda body: _widened(body, next(blocks), device, _Choice(function.sizes, strict, guarded)))
 
 
-def _widened(
-    body: tuple[loops.Stmt, ...], sizes: tuple[str, ...], grid: tuple[loops.For, ...], device: frozenset[str], *, strict: bool
-) -> tuple[loops.Stmt, ...]:
+def edges(function: loops.Function) -> frozenset[str]:
+    """Return the variables of the loops around sums that end early at an edge, or run a number of times that data decide."""
+    found: set[str] = set()
+
+    def visit(body: tuple[loops.Stmt, ...], around: tuple[str, ...]) -> None:
+        for s in body:
+            match s:
+                case loops.For(kind=kind):
+                    visit(s.body, around if isinstance(s.hi, loops.Int) or kind in loops.BLOCKS else (*around, s.var))
+                case loops.If(_, then, orelse):
+                    visit((*then, *orelse), around)
+                case loops.Store() if is_reduction(s):
+                    found.update(around)
+                case _:
+                    pass
+
+    visit(function.body, ())
+    return frozenset(found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """What may be done at all."""
+
+    sizes: tuple[str, ...]
+    strict: bool
+    guarded: frozenset[str]
+
+
+def _widened(body: tuple[loops.Stmt, ...], grid: tuple[loops.For, ...], device: frozenset[str], choice: _Choice) -> tuple[loops.Stmt, ...]:
     """Return what a block runs with every loop that may run to its end doing so."""
     allocated = [n.buffer.name for n in walk(*body) if isinstance(n, loops.Alloc)]
     if len(set(allocated)) < len(allocated):
         return body
     locals_: dict[str, _Local] = {}
     sites = list(_sites(body, (), (), (), locals_))
-    proof = _Proof(sizes, grid, device, sites, locals_, strict)
+    proof = _Proof(choice, grid, device, sites, locals_)
     wide = proof.widenable()
     return _Rewriting(wide, proof.ends, proof.grown(wide), device, locals_).block(body, (), ()) if wide else body
 
@@ -138,12 +165,11 @@ Wide = Mapping[Path, frozenset[str]]
 class _Proof:
     """Which stores may be made by more iterations."""
 
-    sizes: tuple[str, ...]
+    choice: _Choice
     grid: tuple[loops.For, ...]
     device: frozenset[str]
     sites: list[_Site]
     locals: Mapping[str, _Local]
-    strict: bool
     ends: dict[Path, int] = field(default_factory=dict)
     """Where a loop stands → how often it runs when it runs to its end."""
     needs: dict[str, list[int]] = field(default_factory=dict)
@@ -153,7 +179,7 @@ class _Proof:
         """Return the stores that may be made by more iterations, with the loops that then run to their ends."""
         wanted = self._wanted([s for s in self.sites if self._is_sum(s)])
         homes = [local.path for s in wanted if not (local := self.locals[s.store.buffer]).private]
-        inner = {s.path: [(k, at) for k, at in enumerate(s.at) if not any(home[: len(at)] == at for home in homes)] for s in wanted}
+        inner = {s.path: [(k, at) for k, at in enumerate(s.at) if self._is_free(s.loops[k], at, homes)] for s in wanted}
         for site in wanted:
             for k, at in inner[site.path]:
                 loop = site.loops[k]
@@ -172,6 +198,10 @@ class _Proof:
                 wide[site.path] = left
         needed = {s.path for s in self._wanted([s for s in self.sites if self._is_sum(s) and wide.get(s.path)])}
         return {path: extra for path, extra in wide.items() if path in needed}
+
+    def _is_free(self, loop: loops.For, at: Path, homes: list[Path]) -> bool:
+        """Tell whether a loop may run to its end as far as its place goes: no buffer of all threads is allocated in it."""
+        return loop.var not in self.choice.guarded and not any(home[: len(at)] == at for home in homes)
 
     def grown(self, wide: Wide) -> dict[str, tuple[int, ...]]:
         """Return new shapes of buffers that hold too little for the loops that run to their ends: what is free after their rows remains."""
@@ -273,7 +303,7 @@ class _Proof:
         if not extra:
             return
         met = [c for other in self.sites if other.store.buffer == store.buffer and (c := self._meets(site, extra, other)) is not None]
-        if met and not (not self.strict and _neutral(store) and all(self._on_zeros(site, wide, c) for c in met)):
+        if met and not (not self.choice.strict and _neutral(store) and all(self._on_zeros(site, wide, c) for c in met)):
             named = _named(store.index)
             kept = extra & named
             yield kept if kept != extra else None
@@ -289,8 +319,8 @@ class _Proof:
         return box is not None and all(high <= e for e, (_, high) in zip(room, box, strict=True))
 
     def _box(self, site: _Site, wide: Wide, *, always: bool) -> tuple[tuple[int, int], ...] | None:
-        """Return the box of cells that a widened store covers in one life of its buffer, or None where it covers no box; `always`: under
-        all conditions, and however often loops run that count no cells."""
+        """Return the box of cells that a widened store covers in one life of its buffer, or None where it covers no box; `always`: however
+        often loops run that count no cells."""
         depth = self.locals[site.store.buffer].depth
         named = _named(site.store.index)
         extents: dict[str, int] = {}
@@ -299,8 +329,6 @@ class _Proof:
             if (extent is None or extent < 1) and (always or loop.var in named):
                 return None
             extents[loop.var] = extent or 0
-        if always and site.when:
-            return None
         sides = [_side(e, extents) for e in site.store.index]
         used = [n.name for e in site.store.index for n in walk(e) if isinstance(n, loops.Var)]
         if any(side is None for side in sides) or len(used) > len(set(used)):
@@ -340,20 +368,26 @@ class _Proof:
             shared = _shared(site.path, other.path)
             common = [loop.var for loop, a, b in zip(site.loops, site.at, other.at, strict=False) if a == b][depth:]
             same = load.index == other.store.index and set(common) <= _named(load.index)
-            if box is None or (common and not same) or other.path[shared] > site.path[shared]:
+            if box is None or (common and not same) or other.path[shared] > site.path[shared] or not self._whenever(site, other):
                 continue
             within = [
                 c
                 for e, (low, high) in zip(index, box, strict=True)
                 for c in (() if e is None else (sets.Compare(">=", e, sets.Int(low)), sets.Compare("<", e, sets.Int(high))))
             ]
-            if None not in index and isinstance(implies(self.sizes, points.names, points.cond, all_of(*within)), Proven):
+            if None not in index and isinstance(implies(self.choice.sizes, points.names, points.cond, all_of(*within)), Proven):
                 return True
         return False
 
+    def _whenever(self, site: _Site, other: _Site) -> bool:
+        """Tell whether `other` is run in whatever conditions `site` is: those of it are around both."""
+        outside = {loop.var for loop, a, b in zip(site.loops, site.at, other.at, strict=False) if a == b}
+        outside |= {loop.var for loop in self.grid} | set(self.choice.sizes)
+        return all(cond in site.when and free_vars(cond) <= outside for cond in other.when)
+
     def _never(self, points: _Points) -> bool:
-        nonnegative = [sets.Compare(">=", sets.Name(s), sets.Int(0)) for s in self.sizes]
-        return isinstance(is_empty(self.sizes, points.names, all_of(*nonnegative), points.cond), Proven)
+        nonnegative = [sets.Compare(">=", sets.Name(s), sets.Int(0)) for s in self.choice.sizes]
+        return isinstance(is_empty(self.choice.sizes, points.names, all_of(*nonnegative), points.cond), Proven)
 
     def _points(self, site: _Site, extra: frozenset[str], *, added: bool) -> _Points:
         """Return when a store is made, the loops `extra` run to their ends; `added`: only when it was not made before."""

@@ -39,7 +39,7 @@ def apply(
     return plan
 
 
-_ONLY = {"bind": "cuda", "parallel": "cpu", "stream": "cpu", "prefetch": "cpu"}
+_ONLY = dict.fromkeys(("bind", "persistent", "split_k", "predicate"), "cuda") | {"parallel": "cpu", "stream": "cpu", "prefetch": "cpu"}
 """Directives that one kind of target has."""
 _INSTEAD = {"bind": "`parallel` gives iterations to threads of a processor", "parallel": "`bind` gives iterations to blocks and threads"}
 
@@ -81,7 +81,7 @@ def _directed(
         if directive.name not in TABLE:
             known = ", ".join(sorted(TABLE))
             later = directive.name in LATER
-            title = f"`{directive.name}` is not supported yet on the CPU" if later else f"there is no directive `{directive.name}`"
+            title = f"`{directive.name}` is not supported yet" if later else f"there is no directive `{directive.name}`"
             raise error("S0101", title, directive.span, help=f"the directives are {known}")
         _check_target(schedule.target, directive)
         rewriting = REWRITES.get(directive.name)

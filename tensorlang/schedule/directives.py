@@ -9,6 +9,7 @@ from tensorlang.schedule import operands
 from tensorlang.schedule.bind import bind
 from tensorlang.schedule.cache import cache
 from tensorlang.schedule.copies import layout_directive, pack_directive
+from tensorlang.schedule.grids import persistent, predicate, raster, split_k
 from tensorlang.schedule.loops import fuse, lowest, mark_as, order, reverse, shift, skew, split, tile
 from tensorlang.schedule.plan import Change, full
 from tensorlang.schedule.prefetch import prefetch_directive
@@ -139,10 +140,14 @@ TABLE: dict[str, Callable[[State, syntax.Directive], None]] = {
     "flatten": _done,
     "inline": _done,
     "rfactor": _done,
+    "raster": raster,
+    "persistent": persistent,
+    "split_k": split_k,
+    "predicate": predicate,
 }
 
 
 DIRECTIVES = frozenset(TABLE)
 
 
-LATER = {"specialize", "predicate", "raster", "persistent", "split_k", "tail", "assume"}
+LATER = {"specialize", "tail", "assume"}

@@ -167,9 +167,11 @@ def _directive(scope: Scope, d: sx.Directive) -> list[sx.Directive]:
             return [sx.Directive("parallel", tuple(map(sx.Id, chosen)), span=d.span)] if chosen else []
         case "fuse":
             return _fuse(scope, d)
+        case "raster":
+            return _raster(scope, d)
         case "bind":
             return _bind(scope, d)
-        case "split" | "skew" | "shift" | "peel" | "at" | "pack" | "cache" | "fold" | "rfactor":
+        case "split" | "skew" | "shift" | "peel" | "at" | "pack" | "cache" | "fold" | "rfactor" | "persistent" | "split_k":
             return [x for v in _each(scope, d) for x in _one(scope, d, v)]
         case _:
             operands = tuple(v for o in d.operands for v in _values(scope, o))
@@ -258,6 +260,27 @@ def _fuse(scope: Scope, d: sx.Directive) -> list[sx.Directive]:
         outer = full
         scope.names[result] = (sx.Id(full),)
     return out
+
+
+def _raster(scope: Scope, d: sx.Directive) -> list[sx.Directive]:
+    """Return the directive for the last loop of each side; where one side has none, its rows stay as they are."""
+    sides = [[_text(v) for v in _values(scope, o)] for o in d.operands]
+    if len(sides) != 2 or len(d.results) != 2:
+        raise error("S0102", "`raster` cannot be read", d.span, help="write `raster ROWS, COLUMNS by COUNT -> GROUP, ROW`")
+    group, row = d.results
+    scope.names[group], scope.names[row] = (), tuple(map(sx.Id, sides[0][-1:]))
+    if not all(sides):
+        return []
+    rows, columns = (side[-1] for side in sides)
+    results = []
+    for result in d.results:
+        local, full = _fresh(scope, scope.stages[rows], result)
+        scope.names[result] = (sx.Id(full),)
+        scope.axes[full] = scope.axes[rows]
+        results.append(local)
+    phrases = _phrases(scope, d.phrases)
+    _split(scope, rows, phrases)
+    return [replace(d, operands=(sx.Id(rows), sx.Id(columns)), phrases=phrases, results=tuple(results))]
 
 
 def _bind(scope: Scope, d: sx.Directive) -> list[sx.Directive]:

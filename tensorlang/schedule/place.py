@@ -13,6 +13,7 @@ from polyhedral.region import place_at
 from polyhedral.schedule import Schedule as Placed
 from tensorlang.diagnostics import error
 from tensorlang.schedule.cache import checked_caches
+from tensorlang.schedule.grids import check_turns
 from tensorlang.schedule.plan import Plan, Stage, full, nests_of, trees
 from tensorlang.schedule.prefetch import checked_prefetch
 from tensorlang.schedule.stages import check_stages
@@ -47,11 +48,25 @@ def place(state: State, stages: Stages) -> Plan:
     depth |= _of_copies(state, placed, {a.name for accs in stages.accumulators.values() for a in accs})
     depth |= _kept_across(placed, depth, {t.name for s in order if _recurs(s) for d in s.definitions for t in d.tensors})
     check_stages(state)
+    check_turns(state)
     cached = checked_caches(state, placed, depth, stages)
     prefetches = tuple(checked_prefetch(prefetch, placed, depth) for prefetch in state.prefetches)
     staged = {loop: count for loop, (count, _) in state.staged.items() if count > 1}
     folds = {t: tuple(f) for t, f in state.folds.items()}
-    return Plan(state.program, stages, placed, state.layouts, folds, depth, prefetches, frozenset(state.streams), staged, cached)
+    return Plan(
+        state.program,
+        stages,
+        placed,
+        state.layouts,
+        folds,
+        depth,
+        prefetches,
+        frozenset(state.streams),
+        staged,
+        cached,
+        state.predicates,
+        {loop: count for loop, (count, _) in state.turns.items()},
+    )
 
 
 def _nothing_inside_peeled(state: State) -> None:

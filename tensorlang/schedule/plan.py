@@ -137,6 +137,15 @@ class Cached:
 
 
 @dataclass(frozen=True, slots=True)
+class Predicate:
+    """What happens at the edge of a loop: it ends early (`guard`), or goes on over zeros where that is harmless (`zfill`)."""
+
+    loop: str
+    how: Literal["guard", "zfill"]
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """A program with every decision made: which points each statement runs at and in which order, and how tensors are stored.
 
@@ -154,6 +163,10 @@ class Plan:
     """Loop → how many iterations' copies there are at a time."""
     cached: Mapping[str, Cached] = field(default_factory=dict)
     """Tensor, or accumulator → where it has to be kept."""
+    predicates: Mapping[str, Predicate] = field(default_factory=dict)
+    """Loop → what the schedule says about its edge."""
+    turns: Mapping[str, int] = field(default_factory=dict)
+    """Loop over blocks → how many blocks take turns with the places of its grid."""
 
 
 def full(stage: str, loop: str) -> str:

@@ -1,4 +1,4 @@
-"""Directives that rewrite the program before it has loops: `inline`, `pack`, `rfactor`, `flatten`."""
+"""Directives that rewrite the program before it has loops: `inline`, `pack`, `rfactor`, `split_k`, `flatten`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable
 from tensorlang.diagnostics import error
 from tensorlang.schedule import operands
 from tensorlang.schedule.flattened import flattened
+from tensorlang.schedule.grids import stretch
 from tensorlang.schedule.pack import pack
 from tensorlang.schedule.rfactor import rfactor
 from tensorlang.schedule.state import State
@@ -53,6 +54,14 @@ def _rfactor_rewrite(state: State, directive: syntax.Directive) -> None:
     state.program = made
 
 
+def _split_k_rewrite(state: State, directive: syntax.Directive) -> None:
+    (name,) = operands.names(directive, directive.operands)
+    made = rfactor(state.program, name, stretch(state, directive), stretches=True)
+    if isinstance(made, str):
+        raise error("S0204", f"`{name}` cannot be split: {made}", directive.span)
+    state.program = made
+
+
 def _flatten_rewrite(state: State, directive: syntax.Directive) -> None:
     state.program, state.stored = flattened(state.program, state.stored)
 
@@ -63,4 +72,5 @@ REWRITES: dict[str, Callable[[State, syntax.Directive], None]] = {
     "inline": _inline,
     "pack": _pack_rewrite,
     "rfactor": _rfactor_rewrite,
+    "split_k": _split_k_rewrite,
 }

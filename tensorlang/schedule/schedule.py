@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from tensorlang.check.places import Spread
 from tensorlang.syntax import nodes as syntax
@@ -102,6 +103,22 @@ class Schedule:
     def bind(self, *loops: str, to: str | Sequence[str]) -> Schedule:
         """Give the iterations of `loops` to the blocks or threads of a graphics processor: `block.x`, `thread.y`, `warp`, `lane`, …"""
         return self.then(_directive("bind", loops, [("to", [to] if isinstance(to, str) else list(to))]))
+
+    def raster(self, rows: str, columns: str, by: int, into: tuple[str, str]) -> Schedule:
+        """Go through tiles column after column in stripes of `by` rows."""
+        return self.then(_directive("raster", [rows, columns], [("by", [by])], into))
+
+    def persistent(self, loop: str, by: int) -> Schedule:
+        """Let at most `by` blocks take turns with the places of the grid that `loop` is part of."""
+        return self.then(_directive("persistent", [loop], [("by", [by])]))
+
+    def split_k(self, binder: str, by: int) -> Schedule:
+        """Let `by` blocks share each sum over `binder`."""
+        return self.then(_directive("split_k", [binder], [("by", [by])]))
+
+    def predicate(self, *loops: str, by: Literal["guard", "zfill"]) -> Schedule:
+        """End loops early at the edges, or go on over zeros."""
+        return self.then(_directive("predicate", loops, [("with", [by])]))
 
     def stages(self, loop: str, by: int) -> Schedule:
         """Keep what is copied in `loop` for `by` of its iterations at a time: copies run `by - 1` iterations ahead."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from polyhedral.expr import TRUE
 from polyhedral.model import Scop
 from tensorlang.diagnostics import error
-from tensorlang.schedule.plan import Cached, Prefetch, Stage, Storage, full
+from tensorlang.schedule.plan import Cached, Predicate, Prefetch, Stage, Storage, full
 from tensorlang.schedule.schedule import Instruction
 from tensorlang.syntax import nodes as syntax
 from tensorlang.tensor.nodes import Program
@@ -46,6 +46,10 @@ class State:
     """Tensor → where blocks keep it."""
     staged: dict[str, tuple[int, syntax.Directive]] = field(default_factory=dict)
     """Loop → how many stages its copies have, and who said so."""
+    turns: dict[str, tuple[int, syntax.Directive]] = field(default_factory=dict)
+    """Loop over blocks → how many blocks take turns with its launch, and who said so."""
+    predicates: dict[str, Predicate] = field(default_factory=dict)
+    """Loop → what happens at its edge."""
     instructions: tuple[Instruction, ...] = ()
     tensorized: list[Request] = field(default_factory=list)
     scop: Scop = field(default_factory=lambda: Scop((), TRUE, (), frozenset(), ()))

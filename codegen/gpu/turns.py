@@ -1,0 +1,65 @@
+"""Blocks that take turns: a grid of a given size, each block of which goes over several places of the grid there was.
+
+    for i in 0 .. 8 block.y {                    for b in 0 .. 5 block.x {
+        for j in 0 .. 4 block.x {                    for turn in 0 .. (36 - b) // 5 {
+            …i…j…                           →            …(5*turn + b) // 4…(5*turn + b) % 4…
+        }                                            }
+    }                                            }
+
+Blocks may run at the same time, so they may run one after another in any order. What their threads share is another matter: the barriers
+between turns are put and proven as all others are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+
+from codegen.errors import Unfit
+from codegen.gpu.launches import BlockLoop, map_launches
+from codegen.loops.nodes import Add, Compare, Expr, FloorDiv, For, Function, If, Index, IndexValue, Int, Min, Mod, Mul, Stmt, Var
+from codegen.loops.simplify import simplify
+from codegen.loops.walk import Fresh, substitute
+
+_PLACES = ("block.x", "block.y", "block.z")
+
+
+def taken_in_turns(function: Function, turns: Mapping[str, int]) -> Function:
+    """Return `function` with at most `turns[v]` blocks in the launch whose loop over blocks has the variable `v`.
+
+    Raises Unfit where how many places there are along an inner axis of the grid is only known at run time."""
+    if not turns:
+        return function
+    fresh = Fresh.of(function)
+
+    def launch(blocks: tuple[BlockLoop, ...], body: tuple[Stmt, ...]) -> tuple[Stmt, ...] | None:
+        counts = [turns[b.var] for b in blocks if b.var in turns]
+        return (_in_turns(min(counts), blocks, body, fresh),) if counts else None
+
+    return simplify(map_launches(function, launch))
+
+
+def _in_turns(most: int, blocks: tuple[BlockLoop, ...], body: tuple[Stmt, ...], fresh: Fresh) -> Stmt:
+    by = sorted(blocks, key=lambda b: _PLACES.index(b.place))
+    *inner, outer = by
+    known = [b.count.value for b in inner if isinstance(b.count, Int)]
+    if len(known) < len(inner):
+        unknown = next(b.var for b in inner if not isinstance(b.count, Int))
+        raise Unfit(f"not supported yet: blocks that take turns, with a number of `{unknown}` that is only known at run time", unknown)
+    total: Index = Mul(outer.count, Int(prod(known)))
+    block, turn = fresh("b"), fresh("turn")
+    left: Index = Add(Mul(Int(most), Var(turn)), Var(block))
+    where: dict[str, Index] = {}
+    for b in by:
+        count = b.count.value if isinstance(b.count, Int) and b is not outer else None
+        where[b.var] = Add(b.lo, left if count is None else Mod(left, Int(count)))
+        left = left if count is None else FloorDiv(left, Int(count))
+    for b in blocks:
+        where[b.var] = substitute(where[b.var], where)
+    inside = tuple(substitute(s, where) for s in body)
+    for b in reversed(blocks):
+        if not b.exact:
+            below: Expr = Compare("<", IndexValue(where[b.var]), IndexValue(substitute(b.hi, where)))
+            inside = (If(below, inside),)
+    times = FloorDiv(Add(Add(total, Mul(Int(-1), Var(block))), Int(most - 1)), Int(most))
+    return For(block, Int(0), Min(Int(most), total), (For(turn, Int(0), times, inside),), "block.x", most)

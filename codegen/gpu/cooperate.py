@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from codegen.gpu.geometry import Geometry
-from codegen.gpu.vectors import offset
+from codegen.gpu.vectors import BYTES, offset
 from codegen.loops.indices import affine, range_of
 from codegen.loops.nodes import (
     THREADS,
@@ -149,7 +149,7 @@ def _shared_out(nest: _Nest, block: Geometry, device: Mapping[str, Buffer], fres
     order = _order(nest, device)
     loops = [nest.loops[k] for k in order]
     extents = [nest.extents[k] for k in order]
-    lanes = _lanes(nest, extents[-1], block)
+    lanes = _lanes(nest, loops[-1], extents[-1], block, device)
     counts = [*extents[:-1], extents[-1] // lanes]
     sharing = _sharing(counts, block.threads)
     t, v = fresh("t"), fresh("v")
@@ -178,8 +178,8 @@ def _shared_out(nest: _Nest, block: Geometry, device: Mapping[str, Buffer], fres
     guards = [
         (loop, _below(where[loop.var], substitute(loop.hi, where))) for loop, e in zip(loops, extents, strict=True) if loop.hi != Int(e)
     ]
-    whole = [substitute(cond, {v: Int(0)}) for loop, cond in guards if loop is not loops[-1] or _is_multiple(loop.hi, lanes)]
-    for cond in (cond for loop, cond in guards if loop is loops[-1] and not _is_multiple(loop.hi, lanes)):
+    whole = [substitute(cond, {v: Int(0)}) for loop, cond in guards if loop is not loops[-1] or is_multiple(loop.hi, lanes)]
+    for cond in (cond for loop, cond in guards if loop is loops[-1] and not is_multiple(loop.hi, lanes)):
         body = (If(cond, body),)
     stmt: tuple[Stmt, ...] = (For(v, Int(0), Int(lanes), body, "vector", lanes),) if lanes > 1 else body
     for cond in whole:
@@ -229,11 +229,11 @@ def _steps(nest: _Nest, device: Mapping[str, Buffer]) -> dict[str, int]:
     return {}
 
 
-def _is_multiple(bound: Index, of: int) -> bool:
+def is_multiple(bound: Index, of: int) -> bool:
     """Tell whether vectors of so many are all inside of a bound or all outside."""
     match bound:
         case Min(a, b):
-            return _is_multiple(a, of) and _is_multiple(b, of)
+            return is_multiple(a, of) and is_multiple(b, of)
         case _:
             form = affine(bound)
             return form is not None and all(n % of == 0 for n in (form[1], *form[0].values()))
@@ -256,7 +256,10 @@ def _walking(nest: _Nest, device: Mapping[str, Buffer]) -> int:
     return len(nest.loops) - 1
 
 
-def _lanes(nest: _Nest, extent: int, block: Geometry) -> int:
-    """Return how many neighbours one thread copies at once: 16 bytes of them at most, so that every thread has some."""
+def _lanes(nest: _Nest, last: For, extent: int, block: Geometry, device: Mapping[str, Buffer]) -> int:
+    """Return how many neighbours one thread copies at once: 16 bytes at most, so that every thread has some, and whole where they end."""
     count = prod(nest.extents)
-    return next((n for n in (4, 2) if extent % n == 0 and count // n >= block.threads), 1)
+    sizes = [device[n.buffer].dtype.size_bytes for n in walk(*nest.body) if isinstance(n, Load | Store) and n.buffer in device]
+    most = BYTES // max(sizes, default=4)
+    fitting = [n for n in (16, 8, 4, 2) if n <= most and extent % n == 0 and count // n >= block.threads]
+    return next((n for n in fitting if last.hi == Int(extent) or is_multiple(last.hi, n)), fitting[-1] if fitting else 1)

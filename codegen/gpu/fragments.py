@@ -24,6 +24,7 @@ from dataclasses import dataclass, field, replace
 from codegen.dtypes import DType, f32, i32, u32
 from codegen.errors import Unfit
 from codegen.gpu import matrix, warpgroups
+from codegen.gpu.cooperate import is_multiple
 from codegen.gpu.geometry import WARPS
 from codegen.gpu.vectors import contiguous
 from codegen.loops.indices import Algebra, affine
@@ -56,7 +57,18 @@ from codegen.loops.nodes import (
     Var,
     Wait,
 )
-from codegen.loops.walk import Fresh, children, free_vars, map_expr, map_index, map_stmt, substitute, substitute_index, walk
+from codegen.loops.walk import (
+    Fresh,
+    children,
+    free_vars,
+    map_expr,
+    map_index,
+    map_stmt,
+    substitute,
+    substitute_expr,
+    substitute_index,
+    walk,
+)
 
 ROWS, COLUMNS = 16, 8
 """Of the sums of every instruction of one warp."""
@@ -212,9 +224,15 @@ class _Pass:
             case _:
                 raise Unfit(f"`{loop.var}` goes over {loop.extent} elements, no rows or columns of sums that lanes share", loop.var)
         body = self.block(tuple(substitute(s, {loop.var: number}) for s in loop.body))
-        if loop.hi != Int(loop.extent):
-            body = (If(Compare("<", IndexValue(number), IndexValue(loop.hi)), body),)
-        return For(lane, Int(0), Int(lanes), (For(left, Int(0), Int(2), body, "unroll", 2),), kind, lanes)
+        inside = Compare("<", IndexValue(number), IndexValue(loop.hi))
+        whole = loop.hi == Int(loop.extent or 0)
+        together = not whole and kind == _LANES[1] and is_multiple(loop.hi, 2)
+        if not whole and not together:
+            body = (If(inside, body),)
+        held: tuple[Stmt, ...] = (For(left, Int(0), Int(2), body, "unroll", 2),)
+        if together:  # both of a lane's columns are inside, or none
+            held = (If(substitute_expr(inside, {left: Int(0)}), held),)
+        return For(lane, Int(0), Int(lanes), held, kind, lanes)
 
     # ------------------------------------------------------------ four warps
 

@@ -55,6 +55,8 @@ class Kernel:
     checks: bool = False
     maps: tuple[TensorMap, ...] = ()
     cluster: tuple[int, int, int] = (1, 1, 1)
+    matrices: tuple[str, ...] = ()
+    """The instructions for matrices in it (`codegen.gpu.matrix`), which not all devices have."""
 
     @property
     def threads(self) -> int:

@@ -68,6 +68,10 @@ REGISTERS = 64 * 1024
 """Of a multiprocessor."""
 KEPT = 128
 """Registers of a thread."""
+MOST = 255
+"""That a thread may have."""
+BESIDE = 64
+"""Registers that a thread has besides those of matrices: addresses, copies on their way."""
 ALIGN = 16
 """Bytes that the address of every buffer of the caller is a multiple of."""
 
@@ -169,18 +173,23 @@ def _kernel(found: Launches, block: BlockCode) -> Kernel:
     body = tuple(block.body)
     _block(kernel, body, scope)
     kernel.line("")
-    head = f"TL_KERNEL({kernel.geometry.threads}, {_blocks(kernel.geometry.threads)}) {block.name}({', '.join(params)}) {{"
+    head = f"TL_KERNEL({kernel.geometry.threads}, {_blocks(block)}) {block.name}({', '.join(params)}) {{"
     shared = kernel.shared_bytes
     arena = [] if not shared else [f"    TL_SHARED(shared, {shared});" if shared <= STATIC_SHARED else "    TL_SHARED_DYNAMIC(shared);"]
     text = "\n".join([head, *arena, *(f"    {line}" for line in kernel.shared), *kernel.lines[:-1], "}", ""])
     dims = (kernel.geometry.threads, 1, 1)
-    return Kernel(block.name, text, tuple(b.name for b in buffers), sizes, dims, shared, 0, checks)
+    matrices = tuple(sorted({n.name for n in walk(*block.body) if isinstance(n, Mma)}))
+    return Kernel(block.name, text, tuple(b.name for b in buffers), sizes, dims, shared, 0, checks, matrices=matrices)
 
 
-def _blocks(threads: int) -> int:
-    """Return how many blocks a multiprocessor is to have room for: so many that a thread has KEPT registers. Where it is told nothing, the
-    assembler aims for more blocks, at the price of registers that it keeps in memory."""
-    return max(1, REGISTERS // (KEPT * threads))
+def _blocks(block: BlockCode) -> int:
+    """Return how many blocks a multiprocessor is to have room for: so many that a thread has KEPT registers, or as many as the matrices of
+    its warp take. Where it is told nothing, the assembler aims for more blocks, at the price of registers that it keeps in memory."""
+    kept = KEPT
+    if any(isinstance(n, Mma) for n in walk(*block.body)):
+        held = (n.buffer for n in walk(*block.body) if isinstance(n, Alloc) and n.buffer.space == "registers")
+        kept = min(MOST, max(KEPT, sum(-(-_count(b) * b.dtype.size_bytes // 4) for b in held) + BESIDE))
+    return max(1, REGISTERS // (kept * block.geometry.threads))
 
 
 def _count(buffer: Buffer) -> int:

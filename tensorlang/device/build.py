@@ -25,6 +25,7 @@ from tensorlang.graph.precisions import F32, Precision
 from tensorlang.graph.programs import program_key
 from tensorlang.graph.verify import result_tensors
 from tensorlang.schedule.layout import Layout
+from tensorlang.schedule.machine import USUAL, Device
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.wanted_device import wanted_on_device
 from tensorlang.tensor.nodes import Program
@@ -43,10 +44,11 @@ def device_kernel(
     dump: Dump | None = None,
     rules: Rules | None = None,
     layouts: Layouts | None = None,
+    machine: Device = USUAL,
 ) -> DeviceKernel:
     """Return `program` under `schedule`, or one that `rules` choose, or a derived one; `layouts` are those of inputs and results that are
-    not row-major. Raises CompileError when the schedule cannot be read or is refused."""
-    scheduled = plan_for_device(program, schedule, rules, layouts=layouts)
+    not row-major, `machine` is what the device is like. Raises CompileError when the schedule cannot be read or is refused."""
+    scheduled = plan_for_device(program, schedule, rules, layouts=layouts, machine=machine)
     try:
         return _written(scheduled, name, dump)
     except CompileError as refused:
@@ -83,15 +85,17 @@ def device_model(
     rules: Rules | None = None,
     precision: Precision = F32,
     processes: int = 1,
+    machine: Device = USUAL,
 ) -> DeviceModel:
-    """Return an imported graph as launches. Kernels with equal programs are made once, and kept in `store`; by up to so many processes."""
+    """Return an imported graph as launches for a device like `machine`. Kernels with equal programs are made once, and kept in `store`; by
+    up to so many processes."""
     graph = device_graph(loaded, precision)
     nodes = [node for node in graph.nodes if isinstance(node, Kernel)]
     layouts = [layouts_of(graph, node) for node in nodes]
     keys = [repr((program_key(node.program), _told(stored))) for node, stored in zip(nodes, layouts, strict=True)]
     names = {key: f"tl_{k}" for k, key in enumerate(dict.fromkeys(keys))}
     jobs = dict(zip(reversed([names[key] for key in keys]), reversed(list(zip(nodes, layouts, strict=True))), strict=True))
-    orders = [_Order(jobs[name][0].program, jobs[name][1], name, rules) for name in names.values()]
+    orders = [_Order(jobs[name][0].program, jobs[name][1], name, rules, machine) for name in names.values()]
     kernels = {order.name: kept for order in orders if store is not None and (kept := order.stored(store)) is not None}
     tasks, there = [order for order in orders if order.name not in kernels], len(kernels)
     made = all_made(tasks, store, processes, lambda count: progress("writing kernels", there + count, len(names)))
@@ -112,13 +116,14 @@ class _Order:
     layouts: Layouts
     name: str
     rules: Rules | None
+    machine: Device = USUAL
 
     def __call__(self, store: Cache | None) -> DeviceKernel:
         """Return the kernel from `store`, or make it and keep it there."""
         kept = self.stored(store) if store is not None else None
         if kept is not None:
             return kept
-        made = device_kernel(self.program, self.name, rules=self.rules, layouts=self.layouts)
+        made = device_kernel(self.program, self.name, rules=self.rules, layouts=self.layouts, machine=self.machine)
         if store is not None:
             store.put(self._key(), pickle.dumps(made, protocol=pickle.HIGHEST_PROTOCOL))
         return made
@@ -129,7 +134,7 @@ class _Order:
 
     def _key(self) -> str:
         chosen = "derived" if self.rules is None else repr(self.rules.key(self.program))
-        return key_of(("device kernel", compiler_digest(), self.name, repr(self.program), chosen, _told(self.layouts)))
+        return key_of(("device kernel", compiler_digest(), self.name, repr(self.program), chosen, _told(self.layouts), repr(self.machine)))
 
 
 def _call(node: Kernel, name: str, made: DeviceKernel) -> Call:

@@ -32,7 +32,7 @@ from tensorlang.lower.whole import edges, whole
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.derive_device import derive_device
 from tensorlang.schedule.layout import Layout
-from tensorlang.schedule.machine import Device
+from tensorlang.schedule.machine import USUAL, Device
 from tensorlang.schedule.plan import Plan
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.select import search
@@ -51,9 +51,10 @@ def plan_for_device(
     rules: Rules | None = None,
     knobs: Mapping[str, int] | None = None,
     layouts: Mapping[str, Layout] | None = None,
+    machine: Device = USUAL,
 ) -> Scheduled:
     """Return the proven plan of `schedule`, or of the one that `rules` choose for a device, or of a derived one. `layouts`: how the caller
-    stores inputs and results that are not row-major.
+    stores inputs and results that are not row-major; `machine`: what the device is like.
 
     Raises CompileError when the schedule cannot be read or is refused."""
     stored = {name: to_storage(program, name, layout) for name, layout in (layouts or {}).items()}
@@ -63,7 +64,7 @@ def plan_for_device(
     if rules is not None:
         module, at = rules.module, rules.at
         found = search(
-            module, rules.operator, program, rules.attrs, TARGET, Device(), sizes=rules.sizes, knobs=rules.knobs, layouts=stored, at=at
+            module, rules.operator, program, rules.attrs, TARGET, machine, sizes=rules.sizes, knobs=rules.knobs, layouts=stored, at=at
         )
         tried, chosen = tuple(map(str, found.tried)), found.chosen
         if chosen is not None:

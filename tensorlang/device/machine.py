@@ -12,11 +12,13 @@ from typing import Any
 
 from codegen.cuda.arch import DEFAULT, TARGET, Arch, ArchError, is_cuda, named
 from codegen.cuda.errors import Unavailable
+from codegen.gpu import matrix
 from codegen.gpu.limits import Excess, exceeded, exceeded_at, exceeded_by
 from codegen.gpu.program import Program as Launched
 from codegen.store import Cache
 from tensorlang.diagnostics import CompileError, Diagnostic, error
 from tensorlang.later import later
+from tensorlang.schedule.machine import Device as Machine
 
 _all_compiled = later("codegen.cuda.compile:all_compiled")
 _source = later("codegen.cuda.compile:source")
@@ -50,6 +52,7 @@ def machine_code(
 
     Raises CompileError: C0111 when a kernel wants more than devices of this architecture have, before and after compiling, C0112 when
     what compiles for CUDA is not installed."""
+    _check_matrices(programs, arch)
     _check([e for p in programs for e in (*exceeded(p, arch.limits), *exceeded_at(p, arch.limits, {}))], arch)
     try:
         made = list(_all_compiled([_source(p) for p in programs], arch, store, threads, done))
@@ -58,6 +61,11 @@ def machine_code(
     used = ((kernel, code.usage[kernel.name]) for p, code in zip(programs, made, strict=True) for kernel in p.kernels)
     _check([e for kernel, usage in used for e in exceeded_by(kernel, usage, arch.limits)], arch)
     return made
+
+
+def like(arch: Arch) -> Machine:
+    """Return what a schedule has to know of devices of an architecture."""
+    return Machine(matrices=arch.has_async_copy)
 
 
 def opened(number: int = 0, stream: object = None) -> Any:
@@ -71,6 +79,16 @@ def opened(number: int = 0, stream: object = None) -> Any:
 def missing(problem: Unavailable) -> CompileError:
     """Return the error for something that is not here."""
     return error("C0112", problem.what, help=problem.remedy)
+
+
+def _check_matrices(programs: Sequence[Launched], arch: Arch) -> None:
+    """Raise CompileError C0111 where a kernel multiplies matrices by an instruction that devices of the architecture do not have."""
+    for name, kernel in [(name, k) for p in programs for k in p.kernels for name in k.matrices]:
+        known = matrix.named(name)
+        there = arch.name in known.architectures if known.warps > 1 else arch.capability >= known.since
+        if not there:
+            title = f"kernel `{kernel.name}` multiplies matrices by `{name}`, which `{arch.target}` does not have"
+            raise error("C0111", title, help=f"it is an instruction of {', '.join(known.architectures)}")
 
 
 def _check(found: Sequence[Excess], arch: Arch) -> None:

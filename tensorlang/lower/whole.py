@@ -281,7 +281,7 @@ class _Proof:
         own = self.locals[store.buffer].depth
         if any(loop.kind in loops.THREADS and loop.var not in named for loop in site.loops[own:]):
             return False
-        if not any(loop.kind in loops.THREADS for loop in site.loops):
+        if not any(loop.kind in loops.THREADS or loop.kind == "tile" for loop in site.loops):
             return False
         others = {load.buffer for load in read} - {store.buffer}
         return any(all(_is_of_all(s) for s in self.sites if s.store.buffer == n) for n in others)

@@ -21,7 +21,7 @@ from codegen.cuda.errors import ArrayError, DeviceError, Unavailable
 from codegen.gpu.limits import Usage
 from codegen.llvm import pool
 from codegen.store import Cache
-from tensorlang.device.machine import arch_of, machine_code, opened
+from tensorlang.device.machine import arch_of, like, machine_code, opened
 from tensorlang.device.model import DeviceModel
 from tensorlang.diagnostics import CompileError, Diagnostic, RunError
 from tensorlang.graph.edit import members
@@ -131,7 +131,7 @@ def _built(loaded: Graph, tools: DeviceTools, progress: Progress, key: str | Non
     """Return an imported graph compiled, and keep it under `key` where that is given. Raises CompileError."""
     rules = _rules_of(tuple(tools.roles()))
     chosen = replace(rules, target=TARGET)
-    model: DeviceModel = _device_model(loaded, tools.store, progress, chosen, tools.precision, tools.threads)
+    model: DeviceModel = _device_model(loaded, tools.store, progress, chosen, tools.precision, tools.threads, like(tools.arch))
     built = coded(model, tools, progress)
     if key is None:
         return built

@@ -39,9 +39,15 @@ class Device(Machine):
     """Threads that run together."""
     blocks: int = 128
     """How many blocks keep a large device busy."""
+    matrices: bool = True
+    """Whether its warps multiply matrices."""
     shared_bytes: int = 48 * 1024
     """What a block may keep in memory that its threads share."""
 
     def lanes(self, dtype: DType) -> int:
         """Return how many elements of `dtype` a thread loads at once."""
         return self.vector_bytes // dtype.size_bytes
+
+
+USUAL = Device()
+"""What a device is like where nothing is said."""

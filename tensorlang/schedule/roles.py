@@ -41,6 +41,7 @@ On a device (`for cuda`) the roles are
 
     contraction(y, a, b; batch.., i.., j.., k.., c..)   j ends in the axis along which y is contiguous, whatever the operands are; c is the
                                                         longest reduction (among k where no c is named)
+    warp_product(y, a, b; batch.., i.., j.., k.., c)    the same of types that warps multiply in matrices
     pointwise(y, p..; i.., j.., k.., x..)       any tensor, several elements along j for each thread; p are read along x (transpositions)
     reduction(y; i.., r.., k..)                 a team of threads for each element of y, along r; k are its other binders
     row_reduction(y, t.., p..; i.., j.., r..)   several tensors computed together, a team of threads for each row i; j and r run along
@@ -50,7 +51,9 @@ and guards may ask for `lanes` (elements that one thread loads and stores at onc
 `rows` (teams of a block) and `tile` (the side of a transposed square). Of a contraction they may ask for `i.warps`, `i.lanes`, `i.times`
 and `i.each` (along the last of i: a block's tile is their product, a thread's `times` groups of `each` neighbours), the same of j, for
 `c.block` (how much of the sum to copy at a time), `buffers` (2 where that is not all of it, else 1), and `a.unit`, `b.unit`: whether the
-operand is contiguous along the last of i, or j.
+operand is contiguous along the last of i, or j. Of a product of warps: `i.warps`, `i.times` and `i.each` (a block has so many warps along
+the last of i, each of them so many matrices of so many rows), the same of j, `c.each` (of the sum of one matrix), `c.block`, `buffers`
+(stretches of the sum that are copied or on their way) and `span` (bytes of a row of a copy).
 """
 
 from __future__ import annotations
@@ -76,6 +79,7 @@ from tensorlang.schedule.sums import sums_along
 from tensorlang.schedule.tiles import WIDTHS, blocked_binder, grouped, row_counts, tile_sizes, tiled, worth_asking_ahead, worth_packing
 from tensorlang.schedule.tiles_device import Side
 from tensorlang.schedule.transformed import blocks_of
+from tensorlang.schedule.warp_products import warp_product
 from tensorlang.syntax import nodes as sx
 from tensorlang.tensor import affine
 from tensorlang.tensor.nodes import Definition, Dynamic, Program
@@ -532,7 +536,7 @@ ROLES: Mapping[str, Form] = {
 }
 
 
-FACTS = ("team", "rows", "tile", "buffers")
+FACTS = ("team", "rows", "tile", "buffers", "span")
 """What only schedules for a device ask for."""
 
 
@@ -600,9 +604,24 @@ def _multiplied(cluster: Cluster, found: Product | Windows, classes: Sequence[Lo
     return replace(shape, own={"buffers": 2 if found.long else 1})
 
 
+def _by_warps(d: Deriver, cluster: Cluster) -> Shape | None:
+    found = warp_product(d, cluster)
+    if found is None:
+        return None
+    own = cluster.head.tensors[0].name
+    classes = (found.batch, found.a.axes, found.b.axes, found.others, (found.deep,))
+    sides = {at: {"warps": s.warps, "times": s.times, "each": s.each} for at, s in ((1, found.rows), (2, found.columns))}
+    of_loops: dict[int, Mapping[str, int]] = {**sides, 4: {"block": found.block, "each": found.instruction.shape[2]}}
+    tensors = ((own,), (found.a.read.tensor,), (found.b.read.tensor,))
+    facts: tuple[Mapping[str, int | bool], ...] = ({}, {"unit": found.a.unit}, {"unit": found.b.unit})
+    shape = Shape(tensors, tuple(_full(own, c) for c in classes), 4, facts, of_loops=of_loops)
+    return replace(shape, own={"buffers": found.buffers, "span": found.row_bytes})
+
+
 DEVICE_ROLES: Mapping[str, Form] = {
     "contraction": Form("contraction(y, a, b; batch.., i.., j.., k.., c..)", 3, 4, 5, _product),
     "convolution": Form("convolution(y, a, b; batch.., i.., n.., h.., j, k.., c)", 3, 7, 7, _windows),
+    "warp_product": Form("warp_product(y, a, b; batch.., i.., j.., k.., c)", 3, 5, 5, _by_warps),
     "pointwise": Form("pointwise(y, p..; i.., j.., k.., x..)", (False, True), 4, 4, _elements),
     "reduction": Form("reduction(y; i.., r.., k..)", 1, 3, 3, _sums),
     "row_reduction": Form("row_reduction(y, t.., p..; i.., j.., r..)", (False, True, True), 3, 3, _teams),

@@ -18,6 +18,7 @@ from codegen.cuda.sass import count, opcodes
 from stdlib.library import roles
 from tensorlang.check.module import Module, load_module
 from tensorlang.device.driver import device_loops, device_text, plan_for_device
+from tensorlang.device.machine import like, machine_code
 from tensorlang.diagnostics import CompileError, Source
 from tensorlang.driver import Rules
 from tensorlang.lower.barriers import exposed
@@ -176,3 +177,60 @@ def test_an_operand_that_moves_along_rows_and_columns_is_refused():
     text = OPERATOR.replace("b[j, k]", "b[(i + j) % N, k]") + VARIANTS["operands where they are"]
     with pytest.raises(CompileError, match=r"`b` is not the same for all of `y\.mi`"):
         made(text, "refused", normal(128, 128), normal(128, 128))
+
+
+def test_a_device_without_the_instruction_is_refused_and_gets_schedules_without_it(variants):
+    old = named("cuda:sm_75")
+    with pytest.raises(CompileError, match="multiplies matrices by `m16n8k16_bf16`, which `cuda:sm_75` does not have"):
+        machine_code([variants["at once, rows padded"].kernels], old, None, 1)
+    program = called("matmul", normal(64, 64), normal(64, 64))
+    taken = [plan_for_device(program, rules=Rules(roles()), machine=like(arch)).origin for arch in (old, named("cuda:sm_80"))]
+    assert [origin.startswith("schedule role warp_product") for origin in taken] == [False, True]
+
+
+PRODUCTS = {
+    "rows by rows": ("gemm_nt", (100, 96), (72, 96)),
+    "rows by columns": ("matmul", (128, 96), (96, 64)),
+    "columns by columns": ("gemm_tn", (96, 136), (96, 72)),
+    "columns by rows, nothing a multiple of anything": ("gemm_tt", (77, 141), (101, 77)),
+    "many": ("matmul", (3, 40, 64), (3, 64, 48)),
+    "rows of which eight bytes are copied at once": ("gemm_nt", (130, 100), (66, 100)),
+    "less than a tile": ("matmul", (17, 33), (33, 9)),
+}
+
+
+@pytest.fixture(scope="module")
+def products() -> dict[str, tuple[Made, tuple[Array, Array]]]:
+    out: dict[str, tuple[Made, tuple[Array, Array]]] = {}
+    for dtype in (bf16, np.float16):
+        for name, (operator, *shapes) in PRODUCTS.items():
+            arrays = tuple(normal(*shape, dtype=dtype) for shape in shapes)
+            program = called(operator, *arrays)
+            found = plan_for_device(program, rules=Rules(roles()))
+            assert found.origin.startswith("schedule role warp_product")
+            lowered = device_loops(found.plan, f"product_{len(out)}", schedule=found.schedule)
+            assert exposed(lowered.function) is None
+            out[f"{name}, {np.dtype(dtype).name}"] = (
+                Made(program, lowered, device_text(lowered, schedule=found.schedule)),
+                (arrays[0], arrays[1]),
+            )
+    return out
+
+
+def test_products_of_narrow_numbers_are_those_of_warps_whatever_lies_where(products):
+    compiled_ = library(made_ for made_, _ in products.values())
+    for name, (each, arrays) in products.items():
+        assert (name, difference(each, by_name(each.program, arrays), {}, compiled_, seeds=range(9), close=1e-2)) == (name, "")
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120"])
+def test_large_products_multiply_matrices_and_spill_nothing(arch):
+    arrays = normal(512, 1024), normal(1024, 1024)
+    program = called("gemm_nt", *arrays)
+    found = plan_for_device(program, rules=Rules(roles()))
+    kernels = device_text(device_loops(found.plan, "large", schedule=found.schedule))
+    code = compiled(source(kernels), named(f"cuda:{arch}"))
+    (usage,), (instructions,) = code.usage.values(), opcodes(code.cubin).values()
+    assert (usage.spill_store_bytes, usage.spill_load_bytes, usage.stack_bytes) == (0, 0, 0)
+    assert count(instructions, "HMMA.16816") >= 2 * count(instructions, "LDSM.4") > 0
+    assert count(instructions, "LDGSTS.128") > 0 and count(instructions, "LDS.U16") == 0

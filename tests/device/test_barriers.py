@@ -26,6 +26,8 @@ FAMILIES = {
     "linear layer": ("gemm_nt", (normal(128, 64), normal(96, 64), normal(96)), {}),
     "convolution": ("conv", (normal(1, 5, 12, 12), normal(7, 5, 3, 3)), {"lo": (1, 1), "hi": (1, 1)}),
     "strided convolution": ("conv", (normal(2, 3, 30, 30), normal(20, 3, 7, 7)), {"lo": (3, 3), "hi": (3, 3), "stride": (2, 2)}),
+    "product of warps": ("gemm_nt", (normal(130, 128).astype(np.float16), normal(96, 128).astype(np.float16)), {}),
+    "products of warps, across": ("matmul", (normal(2, 40, 72).astype(np.float16), normal(2, 72, 48).astype(np.float16)), {}),
     "softmax": ("softmax", (normal(6, 5000),), {"axis": 1}),
     "layer norm": ("layer_norm", (normal(6, 3000), normal(3000), normal(3000)), {"axis": 1}),
     "transposition": ("transpose", (normal(64, 96),), {"perm": (1, 0)}),

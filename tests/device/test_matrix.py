@@ -3,6 +3,8 @@ instructions for it."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -15,6 +17,8 @@ from device_programs import called
 from codegen.cuda.arch import named
 from codegen.cuda.compile import compiled, source
 from codegen.cuda.sass import count, opcodes
+from codegen.gpu import matrix
+from codegen.loops.nodes import Index
 from stdlib.library import roles
 from tensorlang.check.module import Module, load_module
 from tensorlang.device.driver import device_loops, device_text, plan_for_device
@@ -27,6 +31,7 @@ from tensorlang.syntax.parse import parse
 
 Array = np.ndarray[Any, Any]
 bf16 = ml_dtypes.bfloat16
+GOLDEN = Path(__file__).parents[1] / "golden" / "cuda"
 
 OPERATOR = "op matmul(a: bf16[M, K], b: bf16[N, K]) -> (y: bf16[M, N]) { y[i, j] = bf16(max(sum(k) f32(a[i, k]) * f32(b[j, k]), 0.0)) }"
 
@@ -234,3 +239,61 @@ def test_large_products_multiply_matrices_and_spill_nothing(arch):
     assert (usage.spill_store_bytes, usage.spill_load_bytes, usage.stack_bytes) == (0, 0, 0)
     assert count(instructions, "HMMA.16816") >= 2 * count(instructions, "LDSM.4") > 0
     assert count(instructions, "LDGSTS.128") > 0 and count(instructions, "LDS.U16") == 0
+
+
+BYTES = """
+op rows_by_rows(a: A[M, K], b: B[N, K]) -> (y: i32[M, N]) { y[i, j] = sum(k) i32(a[i, k]) * i32(b[j, k]) }
+op rows_by_columns(a: A[M, K], b: B[K, N]) -> (y: i32[M, N]) { y[i, j] = sum(k) i32(a[i, k]) * i32(b[k, j]) }
+op columns_by_columns(a: A[K, M], b: B[K, N]) -> (y: i32[M, N]) { y[i, j] = sum(k) i32(a[k, i]) * i32(b[k, j]) }
+"""
+SHAPES = {
+    "rows_by_rows": ((70, 128), (72, 128)),
+    "rows_by_columns": ((64, 96), (96, 50)),
+    "columns_by_columns": ((100, 65), (100, 40)),
+}
+
+
+def test_products_of_bytes_are_exact_in_every_order_of_threads():
+    rng = np.random.default_rng(0)
+    cases: list[tuple[Made, list[Array]]] = []
+    for first, second in ((np.int8, np.int8), (np.uint8, np.int8), (np.int8, np.uint8), (np.uint8, np.uint8)):
+        names = ({np.int8: "i8", np.uint8: "u8"}[t] for t in (first, second))
+        own = module(BYTES.replace("A[", f"{next(names)}[").replace("B[", f"{next(names)}["))
+        for operator, shapes in SHAPES.items():
+            arrays = [rng.integers(np.iinfo(t).min, np.iinfo(t).max, s, dtype=t) for t, s in zip((first, second), shapes, strict=True)]
+            program = called(operator, *arrays, module=own)
+            found = plan_for_device(program, rules=Rules(roles()))
+            assert found.origin.startswith("schedule role warp_product")
+            lowered = device_loops(found.plan, f"bytes_{len(cases)}", schedule=found.schedule)
+            cases.append((Made(program, lowered, device_text(lowered, schedule=found.schedule)), arrays))
+    compiled_ = library(each for each, _ in cases)
+    for each, arrays in cases:
+        assert difference(each, by_name(each.program, arrays), {}, compiled_, seeds=range(9), close=0) == ""
+
+
+def test_the_text_of_a_product_of_warps_is_as_it_was(variants, golden):
+    golden(GOLDEN / "product_of_warps.cu", variants["in stages, columns exchanged"].kernels.text)
+
+
+def test_a_wrong_place_is_refused_and_where_the_table_has_it_too_the_emulator_sees_it(monkeypatch):
+    right = matrix.row_at
+
+    def wrong(row: Index, place: Index, register: int, element: int, together: int) -> tuple[Index, Index]:
+        return right(row, place, (0, 2, 1, 3)[register], element, together)
+
+    arrays = normal(64, 32), normal(64, 32)
+    text = OPERATOR + VARIANTS["operands where they are"].replace("with mma_m16n8k16_bf16", "with mine")
+    turned = OWN.replace("k % 2 + 2 * (m // 8) + 4 * (k // 8)", "k % 2 + 4 * (m // 8) + 2 * (k // 8)")
+    with pytest.raises(CompileError, match="the declaration has it at"):
+        made(turned + text, "refused", *arrays)
+    monkeypatch.setattr(matrix, "row_at", wrong)
+    planted = made(turned + text, "planted", *arrays)
+    assert difference(planted, by_name(planted.program, arrays), {}, library([planted]), seeds=[0], close=1e-2) != ""
+
+
+def test_rows_that_are_turned_where_they_are_not_to_be_are_seen_by_the_emulator(variants):
+    each = variants["at once, rows padded"]
+    turned = [replace(k, text=k.text.replace("tl_ldmatrix_x4(", "tl_ldmatrix_x4_trans(")) for k in each.kernels.kernels]
+    planted = replace(each, kernels=replace(each.kernels, kernels=tuple(turned)))
+    arrays = by_name(each.program, (normal(128, 96), normal(64, 96)))
+    assert difference(planted, arrays, {}, library([planted]), seeds=[0], close=1e-2) != ""

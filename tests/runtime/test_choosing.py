@@ -47,7 +47,7 @@ def chosen(report: str) -> list[str]:
 def test_installed_packages_offer_schedules_of_roles() -> None:
     assert installed_roles() == (roles(),)
     offered = {s.role.name for s in roles().schedules if s.role is not None}
-    assert offered == {"contraction", "pointwise", "reduction", "row_reduction", "transformed"}
+    assert offered == {"contraction", "convolution", "pointwise", "reduction", "row_reduction", "transformed"}
 
 
 def test_the_last_schedule_of_every_role_of_the_library_has_no_condition() -> None:

@@ -200,12 +200,23 @@ class Algebra:
                     rest = {m: c for m, c in poly.items() if m != monomial}
                     whole = _sum(self.poly(p), self.divided(self.poly(p), _constant(divisor)), -1)
                     return self._recombined(_sum(rest, whole, scale))
-                case (Mod(value, Int(divisor)),) if poly.get((FloorDiv(value, Int(divisor)),)) == scale * divisor:
-                    rest = {m: c for m, c in poly.items() if m not in (monomial, (FloorDiv(value, Int(divisor)),))}
-                    return self._recombined(_sum(rest, self.poly(value), scale))
+                case (Mod(value, Int(divisor)),) if (quotient := self._quotient_of(poly, value, divisor, scale * divisor)) is not None:
+                    rest = {m: c for m, c in poly.items() if m not in (monomial, (quotient,))}
+                    return self._recombined(_sum(rest, self.poly(quotient.lhs), scale))
                 case _:
                     pass
         return poly
+
+    def _quotient_of(self, poly: Poly, value: Index, q: int, scale: int) -> FloorDiv | None:
+        """Return p // q, `scale` times in `poly`, whose remainder is that of `value`: p may be more by multiples of q."""
+        for monomial, found in poly.items():
+            match monomial:
+                case (FloorDiv(p, Int(divisor)) as quotient,) if found == scale and divisor == q:
+                    if all(c % q == 0 for c in difference(self.poly(p), self.poly(value)).values()):
+                        return quotient
+                case _:
+                    pass
+        return None
 
     def _rounded_up(self, value: Index, q: int) -> Index | None:
         """Return p where `value` is (q - 1)*p + q - 1."""

@@ -77,7 +77,8 @@ def checked_caches(state: State, placed: Placed, depth: Mapping[str, int], stage
     for name, cached in state.cached.items():
         definition = next(d for d in state.program.definitions if any(t.name == name for t in d.tensors))
         sums = [a.name for (primary, _), accs in stages.accumulators.items() if primary == definition.tensors[0].name for a in accs]
-        kept = [n for n in (name, *sums) if n in depth and (n != name or name not in state.program.results)]
+        own = name not in state.program.results and (depth.get(name, 0) > 0 or not sums)
+        kept = [n for n in (name, *sums) if n in depth and (n != name or own)]
         if name in state.program.results and not sums:
             raise error("S0219", f"`{name}` is a result: the caller keeps it", cached.span)
         for array in kept:

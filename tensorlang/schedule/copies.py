@@ -12,7 +12,7 @@ from tensorlang.diagnostics import error
 from tensorlang.schedule import operands
 from tensorlang.schedule.loops import permute, split_loop
 from tensorlang.schedule.plan import Stage, Storage, full
-from tensorlang.schedule.shape import innermost_axis
+from tensorlang.schedule.shape import extents, innermost_axis
 from tensorlang.schedule.state import State, loop_of
 from tensorlang.schedule.storage import axis_names
 from tensorlang.syntax import nodes as syntax
@@ -68,7 +68,8 @@ def _copy_rows_as_vectors(state: State, directive: syntax.Directive, copy: Stage
 
 
 def _reader_names(state: State, copy: Stage, reader: Stage) -> dict[str, Affine]:
-    """Return what the loops of the reader mean along the axes of the copy, for axes that one iterator of the reader indexes directly."""
+    """Return what the loops of the reader mean along the axes of the copy, for axes that one iterator of the reader indexes directly, or
+    two of them, one in whole stretches of the other."""
     axes = copy.definitions[0].axes
     out: dict[str, Affine] = {}
     to: dict[str, Affine] = {}
@@ -78,10 +79,24 @@ def _reader_names(state: State, copy: Stage, reader: Stage) -> dict[str, Affine]
                 for axis, slot in zip(axes, access.index, strict=True):
                     if isinstance(slot, AffineName):
                         to.setdefault(slot.name, AffineName(axis))
+                    elif isinstance(slot, Affine):
+                        to = _stretches(reader, slot, axis) | to
     for loop, meaning in reader.forward.items():
         if set(affine.names(meaning)) <= to.keys():
             out[reader.local(loop)] = out[loop] = affine.substitute(meaning, to)
     return out
+
+
+def _stretches(reader: Stage, slot: Affine, axis: str) -> dict[str, Affine]:
+    """Return what both names of a subscript `32*outer + inner`, inner below 32, are of the axis; nothing for another subscript."""
+    form = affine.affine_form(slot)
+    if form is None or form[1] or len(form[0]) != 2:
+        return {}
+    (inner, one), (outer, step) = sorted(form[0].items(), key=lambda term: term[1])
+    below = {n: e for d in reader.definitions for n, e in extents(d).items()}
+    if one != 1 or step < 1 or below.get(inner) != step:
+        return {}
+    return {outer: affine.floor(AffineName(axis), step), inner: affine.mod(AffineName(axis), step)}
 
 
 def _statements_of(state: State, stage: Stage) -> list[Statement]:

@@ -16,6 +16,7 @@ from dataclasses import replace
 from math import prod
 
 from polyhedral.deps import dependences
+from polyhedral.expr import Name
 from polyhedral.order import parallel_loops
 from tensorlang.diagnostics import CompileError
 from tensorlang.schedule.apply import apply
@@ -26,6 +27,7 @@ from tensorlang.schedule.deriver import Deriver, deriver_of, reads_itself
 from tensorlang.schedule.flattened import flattened
 from tensorlang.schedule.machine import Device, Machine
 from tensorlang.schedule.plan import Storage
+from tensorlang.schedule.product_shapes import parts_of
 from tensorlang.schedule.products_device import derive_product, product_of
 from tensorlang.schedule.rfactor import rfactor
 from tensorlang.schedule.schedule import Schedule
@@ -60,7 +62,7 @@ def device_deriver(program: Program, machine: Machine, layouts: Mapping[str, Sto
     lifted = lift(program)
     flat, stored = flattened(lifted, layouts)
     schedule = Schedule(program.name, "cuda")
-    return _stretched(deriver_of(flat, machine, stored, frozenset(), schedule if flat == lifted else schedule.flatten()))
+    return _in_parts(_stretched(deriver_of(flat, machine, stored, frozenset(), schedule if flat == lifted else schedule.flatten())))
 
 
 def derive_device_cluster(d: Deriver, cluster: Cluster) -> Schedule:
@@ -111,6 +113,24 @@ def _stretched(d: Deriver) -> Deriver:
             parts = {x.tensors[0].name for x in made.definitions} - {x.tensors[0].name for x in d.program.definitions}
             schedule = d.schedule.rfactor(binder.name, length, stretches=True)
             d = replace(deriver_of(made, d.machine, d.layouts, d.constants, schedule), apart=d.apart | parts)
+    return d
+
+
+def _in_parts(d: Deriver) -> Deriver:
+    """Return the state with the sums of products in parts where blocks would be too few otherwise: each part is a plane of partial results,
+    which a second launch adds up."""
+    for definition in d.program.definitions:
+        found = parts_of(d, definition) if d.program.mode != "strict" else None
+        made = rfactor(d.program, *found, stretches=True) if found is not None else ""
+        if found is None or isinstance(made, str):
+            continue
+        known = {x.tensors[0].name for x in d.program.definitions}
+        part = next(x for x in made.definitions if x.tensors[0].name not in known)
+        name, shape = part.tensors[0].name, part.tensors[0].shape
+        dims, sizes = (part.axes[-1], *part.axes[:-1]), (shape[-1], *shape[:-1])
+        layouts = {**d.layouts, name: Storage(tuple(map(Name, dims)), sizes)}
+        schedule = d.schedule.rfactor(*found, stretches=True).layout(name, dims)
+        d = replace(deriver_of(made, d.machine, layouts, d.constants, schedule), apart=d.apart | {name})
     return d
 
 

@@ -8,21 +8,21 @@ j, or w, is the axis in which the result lies in memory; c is the longest reduct
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name
-from tensorlang.schedule.clusters import Cluster, recurs
+from tensorlang.schedule.clusters import recurs
 from tensorlang.schedule.deriver import Deriver
 from tensorlang.schedule.machine import Device
 from tensorlang.schedule.pointwise import stored_axis
 from tensorlang.schedule.products_device import product_of
 from tensorlang.schedule.shape import Contraction, extents, unit_stride
-from tensorlang.schedule.tiles_device import Box, Size, Tiles, Window, boxes_for, tiles_for
+from tensorlang.schedule.tiles_device import Box, Size, Tiles, Window, boxes_for, parts_for, tiles_for
 from tensorlang.tensor import affine
-from tensorlang.tensor.nodes import Dynamic, Read
+from tensorlang.tensor.nodes import Definition, Dynamic, Read
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,56 +63,110 @@ class Windows:
     long: bool
 
 
-def product(d: Deriver, cluster: Cluster) -> Product | None:
+LEAST, LEAST_WINDOWS = 64, 8
+"""Terms of the longest reduction that each part of a sum keeps, without windows and with them."""
+
+
+def product(d: Deriver, definition: Definition) -> Product | None:
     """Return a tensor by itself as a product of two that are read at the very points of its loops, or None."""
-    found = _operands(d, cluster)
-    if found is None:
+    found = _operands(d, definition)
+    if found is None or found.across or found.contraction.padded:
         return None
-    c, a, b, deep, others, sizes = found
-    if c.padded or not all(_is_plain(s) for s in b.read.index):
-        return None
-    grid = prod(sizes[x] for x in (*c.batch, *a.axes[:-1], *b.axes[:-1]))
-    size = Size(grid, sizes[a.axes[-1]], sizes[b.axes[-1]], sizes[deep], (not a.unit) + (not b.unit))
-    tiles = tiles_for(size, _device(d))
-    return Product(c.batch, a, b, deep, others, tiles, sizes[deep] > tiles.depth)
+    tiles, _ = tiles_for(found.size(1), _device(d))
+    long = found.sizes[found.deep] > tiles.depth
+    return Product(found.contraction.batch, found.a, found.b, found.deep, found.others, tiles, long)
 
 
-def windows(d: Deriver, cluster: Cluster) -> Windows | None:
+def windows(d: Deriver, definition: Definition) -> Windows | None:
     """Return a tensor by itself as a product with windows of one operand, or None."""
-    found = _operands(d, cluster)
-    if found is None or all(_is_plain(s) for s in found[2].read.index):
+    found = _operands(d, definition)
+    lying = found.windows() if found is not None and (found.across or found.contraction.padded) else None
+    if found is None or lying is None:
         return None
-    c, a, b, deep, others, sizes = found
-    slots = {axis: slot for axis in b.axes for slot in _slots(b.read) if axis in affine.names(slot)}
-    height = next((x for x in reversed(b.axes[:-1]) if sizes[x] > 1 and not isinstance(slots.get(x), Name)), None)
-    across, down = (_window(slots.get(x) if x else None, x, sizes) for x in (b.axes[-1], height))
-    grid = prod(sizes[x] for x in (*c.batch, *a.axes[:-1], *(x for x in b.axes[:-1] if x != height)))
-    if across is None or down is None:
-        return None
-    tiles = boxes_for(grid, sizes[a.axes[-1]], sizes[deep], down, across, prod(sizes[k] for k in others), _device(d))
-    outer = tuple(x for x in b.axes[:-1] if x != height)
-    return Windows(c.batch, a, b, outer, (height,) if height else (), b.axes[-1], deep, others, tiles, sizes[deep] > tiles.depth)
+    tiles, _ = found.boxes(1, _device(d))
+    outer = tuple(x for x in found.b.axes[:-1] if x != lying.axis)
+    height = (lying.axis,) if lying.axis else ()
+    long = found.sizes[found.deep] > tiles.depth
+    return Windows(found.contraction.batch, found.a, found.b, outer, height, found.b.axes[-1], found.deep, found.others, tiles, long)
 
 
-def _operands(d: Deriver, cluster: Cluster) -> tuple[Contraction, Operand, Operand, str, tuple[str, ...], dict[str, int]] | None:
-    """Return the contraction that a tensor by itself is, its operands, its longest reduction and the others, and all extents."""
-    definition = cluster.head
-    c = product_of(d, definition) if len(cluster.members) == 1 and not recurs(d.program, definition) else None
+def parts_of(d: Deriver, definition: Definition) -> tuple[str, int] | None:
+    """Return the longest reduction of a product and how much of it one block sums up, where blocks are too few for a large device, or None
+    where they are not."""
+    found = _operands(d, definition)
+    if found is None or ((found.across or found.contraction.padded) and found.windows() is None):
+        return None
+    results = prod(found.sizes[x] for x in definition.axes)
+    depth, device = found.sizes[found.deep], _device(d)
+    if found.across or found.contraction.padded:
+        parts = parts_for(depth, LEAST_WINDOWS, results, lambda n: found.boxes(n, device)[1])
+    else:
+        parts = parts_for(depth, LEAST, results, lambda n: tiles_for(found.size(n), device)[1])
+    return (found.deep, depth // parts) if parts > 1 else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Lying:
+    """How windows lie: down along `axis` (None: along one axis only), and across along the last axis."""
+
+    axis: str | None
+    down: Window
+    across: Window
+
+
+@dataclass(frozen=True, slots=True)
+class _Operands:
+    """A contraction with its operands, its longest reduction and the others, and all extents; `across` are names in windows of b."""
+
+    contraction: Contraction
+    a: Operand
+    b: Operand
+    deep: str
+    others: tuple[str, ...]
+    sizes: Mapping[str, int]
+    across: frozenset[str]
+
+    def size(self, parts: int) -> Size:
+        """Return the product as so many with shorter sums."""
+        grid = prod(self.sizes[x] for x in (*self.contraction.batch, *self.a.axes[:-1], *self.b.axes[:-1]))
+        rows, columns = self.sizes[self.a.axes[-1]], self.sizes[self.b.axes[-1]]
+        return Size(grid * parts, rows, columns, self.sizes[self.deep] // parts, (not self.a.unit) + (not self.b.unit))
+
+    def windows(self) -> _Lying | None:
+        """Return how windows of b lie, or None where they overlap in another way than by a stride."""
+        slots = {axis: slot for axis in self.b.axes for slot in _slots(self.b.read) if axis in affine.names(slot)}
+        height = next((x for x in reversed(self.b.axes[:-1]) if self.sizes[x] > 1 and not isinstance(slots.get(x), Name)), None)
+        across, down = (_window(slots.get(x) if x else None, x, self.sizes) for x in (self.b.axes[-1], height))
+        return _Lying(height, down, across) if across is not None and down is not None else None
+
+    def boxes(self, parts: int, machine: Device) -> tuple[Box, float]:
+        """Return the box of least cost, and that, for so many products with shorter sums."""
+        lying = self.windows()
+        assert lying is not None
+        grid = prod(self.sizes[x] for x in (*self.contraction.batch, *self.a.axes[:-1], *(x for x in self.b.axes[:-1] if x != lying.axis)))
+        taps = prod(self.sizes[k] for k in self.others)
+        depth = self.sizes[self.deep] // parts
+        return boxes_for(grid * parts, self.sizes[self.a.axes[-1]], depth, lying.down, lying.across, taps, machine)
+
+
+def _operands(d: Deriver, definition: Definition) -> _Operands | None:
+    c = product_of(d, definition) if not recurs(d.program, definition) else None
     if c is None:
         return None
     sizes = {axis: e or 1 for axis, e in extents(definition).items()}
     rows, columns = _operand(d, c.rows, c.x_read), _operand(d, c.columns, c.w_read)
     a, b = (columns, rows) if stored_axis(d, definition) in c.rows else (rows, columns)
-    across = {name for slot in _slots(b.read) if not isinstance(slot, Name) for name in affine.names(slot)}
+    lying = [s for s in _slots(b.read) if not isinstance(s, Name) and set(affine.names(s)) & set(b.axes)]
+    across = frozenset(name for slot in lying for name in affine.names(slot))
     deep = max([k for k in c.inner if k not in across] or c.inner, key=lambda k: sizes[k])
-    return c, a, b, deep, tuple(k for k in c.inner if k != deep), sizes
+    return _Operands(c, a, b, deep, tuple(k for k in c.inner if k != deep), sizes, across)
 
 
 def _operand(d: Deriver, axes: tuple[str, ...], read: Read) -> Operand:
     return Operand(axes, read, unit_stride(read.index, d.layouts.get(read.tensor), d.axes[read.tensor], axes[-1]))
 
 
-def _window(slot: Affine | None, axis: str | None, sizes: dict[str, int]) -> Window | None:
+def _window(slot: Affine | None, axis: str | None, sizes: Mapping[str, int]) -> Window | None:
     """Return how windows lie along an axis (None: they do not), or None where they overlap in another way than by a stride."""
     if axis is None or slot is None:
         return Window(1, 1, 1, 1)
@@ -126,10 +180,6 @@ def _window(slot: Affine | None, axis: str | None, sizes: dict[str, int]) -> Win
 
 def _slots(read: Read) -> Iterator[Affine]:
     return (s for s in read.index if not isinstance(s, Dynamic))
-
-
-def _is_plain(slot: Affine | Dynamic) -> bool:
-    return isinstance(slot, Name) or (not isinstance(slot, Dynamic) and affine.constant(slot) is not None)
 
 
 def _device(d: Deriver) -> Device:

@@ -51,7 +51,7 @@ def product_of(d: Deriver, definition: Definition) -> Contraction | None:
         return None
     first = stored_axis(d, definition)
     for axis in ([first] if first else []) + [a for a in reversed(definition.axes) if a != first]:
-        found = contraction(definition, axis)
+        found = contraction(definition, axis, stretches=True)
         if found is not None and found.rows and found.columns:
             rows, columns = (prod(sizes[a] or 1 for a in side) for side in (found.rows, found.columns))
             return found if min(rows, columns) >= LANES and prod(sizes[k] or 1 for k in found.inner) >= LANES else None

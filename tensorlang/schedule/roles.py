@@ -579,7 +579,7 @@ def _teams(d: Deriver, cluster: Cluster) -> Shape | None:
 
 
 def _product(d: Deriver, cluster: Cluster) -> Shape | None:
-    found = product(d, cluster)
+    found = product(d, cluster.head) if len(cluster.members) == 1 else None
     if found is None:
         return None
     classes = (found.batch, found.a.axes, found.b.axes, found.others, (found.deep,), ())
@@ -587,7 +587,7 @@ def _product(d: Deriver, cluster: Cluster) -> Shape | None:
 
 
 def _windows(d: Deriver, cluster: Cluster) -> Shape | None:
-    found = windows(d, cluster)
+    found = windows(d, cluster.head) if len(cluster.members) == 1 else None
     if found is None:
         return None
     classes = (found.batch, found.a.axes, found.outer, found.height, (found.width,), found.others, (found.deep,))

@@ -9,7 +9,7 @@ give work to more of the processor. The choice is the one of least cost in a mod
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
 
@@ -35,6 +35,12 @@ STRETCH = 160
 """Terms of a sum that are copied at a time at most."""
 STRETCHES = (32, 16, 8, 4, 2, 1)
 """How many of the longest reduction, of these."""
+PARTS = (2, 4, 8, 16)
+"""Into how many sums a long one may be cut."""
+LAUNCH = 4000
+"""Cycles of another launch."""
+MOVED = 2048
+"""Bytes that a device moves to and from its second-level cache in a cycle, about."""
 COPY = 6
 """Instructions that copy an element by itself, its place in both memories found first."""
 ALONE = 1.5
@@ -85,9 +91,17 @@ class Size:
     through: int
 
 
-def tiles_for(size: Size, machine: Device) -> Tiles:
-    """Return the tiles of least cost; of equal ones the largest."""
-    return min(_tiles(size), key=lambda t: (cost(t, size, machine), -t.rows.tile * t.columns.tile))
+def tiles_for(size: Size, machine: Device) -> tuple[Tiles, float]:
+    """Return the tiles of least cost, and that; of equal ones the largest."""
+    found = min(_tiles(size), key=lambda t: (cost(t, size, machine), -t.rows.tile * t.columns.tile))
+    return found, cost(found, size, machine)
+
+
+def parts_for(depth: int, least: int, results: int, cycles: Callable[[int], float]) -> int:
+    """Return into how many sums of `least` terms at least to cut sums of `depth` terms, where as many take `cycles(parts)` and adding them
+    up for so many `results` takes another launch."""
+    parts = [n for n in PARTS if depth % n == 0 and depth // n >= least]
+    return min([1, *parts], key=lambda n: cycles(n) + (LAUNCH + 8 * n * results / MOVED if n > 1 else 0))
 
 
 def _tiles(size: Size) -> Iterator[Tiles]:
@@ -160,10 +174,11 @@ class Box:
         return self.rows.warps * self.height.warps * self.width.warps
 
 
-def boxes_for(grid: int, rows: int, depth: int, height: Window, width: Window, taps: int, machine: Device) -> Box:
-    """Return the box of least cost for `grid` products of `rows` rows, with sums over `depth` and `taps` points of windows."""
-    found = _boxes(rows, depth, height, width, taps, machine)
-    return min(found, key=lambda b: (_cost_of_box(b, grid, rows, depth, height, width, taps, machine), -b.rows.tile * b.width.tile))
+def boxes_for(grid: int, rows: int, depth: int, height: Window, width: Window, taps: int, machine: Device) -> tuple[Box, float]:
+    """Return the box of least cost, and that, for `grid` products of `rows` rows, with sums over `depth` and `taps` points of windows."""
+    found = {b: _cost_of_box(b, grid, rows, depth, height, width, taps, machine) for b in _boxes(rows, depth, height, width, taps, machine)}
+    best = min(found, key=lambda b: (found[b], -b.rows.tile * b.width.tile))
+    return best, found[best]
 
 
 def _boxes(rows: int, depth: int, height: Window, width: Window, taps: int, machine: Device) -> Iterator[Box]:

@@ -28,6 +28,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 from codegen.errors import Unfit
+from codegen.gpu.boxes import staged
 from codegen.gpu.launches import map_blocks
 from codegen.gpu.vectors import copied_at_once
 from codegen.loops.indices import Algebra
@@ -93,6 +94,11 @@ class _Pass:
                 return (s,)
 
     def _staged(self, loop: For) -> tuple[Stmt, ...]:
+        if loop.boxes:
+            boxes = staged(loop, self.fresh)
+            stage = Mod(Add(Var(loop.var), Mul(Int(-1), loop.lo)), Int(loop.stages))
+            rest = tuple(self._at(s, loop, Var(loop.var), stage, set(boxes.landing)) for s in boxes.rest)
+            return (*boxes.before, replace(loop, body=(*boxes.begin, *rest), stages=1, boxes=False))
         copies = _copies(loop)
         if not copies:
             why = f"not supported yet: `{loop.var}` has stages, and copies nothing into shared memory that could run ahead of it"

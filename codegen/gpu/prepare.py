@@ -3,6 +3,7 @@ shared out, buffers in registers or shared."""
 
 from __future__ import annotations
 
+from codegen.gpu.boxes import boxed
 from codegen.gpu.cooperate import cooperate
 from codegen.gpu.fragments import fragments
 from codegen.gpu.geometry import check_places, geometry
@@ -27,6 +28,6 @@ def prepare(function: Function) -> Function:
         threads = geometry(body)
         check_places(body, threads)
         body = trees(body, threads, device, fresh)
-        return cooperate(placed(body, threads), threads, device, fresh)
+        return cooperate(boxed(placed(body, threads), device), threads, device, fresh)
 
     return simplify(map_blocks(function, block))

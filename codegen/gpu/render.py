@@ -22,11 +22,12 @@ from typing import assert_never
 from codegen.dtypes import DType
 from codegen.errors import Unfit
 from codegen.gpu import matrix
+from codegen.gpu.boxes import touched_otherwise
 from codegen.gpu.expressions import ATOM, Printer, is_half_byte, wrapped
 from codegen.gpu.geometry import WARP, Digit, Geometry
 from codegen.gpu.launches import BlockCode, Launches
 from codegen.gpu.names import Identifiers
-from codegen.gpu.program import STATIC_SHARED, Kernel, Launch, Program, Scratch
+from codegen.gpu.program import STATIC_SHARED, Kernel, Launch, Program, Scratch, TensorMap
 from codegen.gpu.reduce import Tree, tree
 from codegen.gpu.vectors import COPIED, contiguous, moving_names, offset, read_when, source, uniform, width
 from codegen.loops.indices import Algebra, Range
@@ -35,6 +36,8 @@ from codegen.loops.nodes import (
     Alloc,
     Barrier,
     Binary,
+    Box,
+    Boxes,
     Buffer,
     Commit,
     Expr,
@@ -43,6 +46,7 @@ from codegen.loops.nodes import (
     If,
     Index,
     Int,
+    Landed,
     Let,
     Load,
     LoadMatrix,
@@ -59,9 +63,10 @@ from codegen.loops.nodes import (
     Wait,
     zero,
 )
+from codegen.loops.simplify import simplify_index
 from codegen.loops.swizzle import Swizzle, swizzle
 from codegen.loops.verify import Env, dtype_of
-from codegen.loops.walk import children, loads, names, stores, substitute, walk
+from codegen.loops.walk import children, names, stores, substitute, walk
 
 _PRIVATE = ("registers", "stack")
 REGISTERS = 64 * 1024
@@ -116,6 +121,26 @@ class _Kernel:
     reads_beside: bool = False
     """Whether shared memory is read by what goes on beside the threads."""
 
+    maps: list[TensorMap] = field(default_factory=list)
+    barriers: frozenset[str] = frozenset()
+    """Shared buffers of barriers."""
+    landing: frozenset[str] = frozenset()
+    """Shared buffers that boxes of tensors land in."""
+
+    def map_of(self, box: Box, buffers: dict[str, Buffer]) -> TensorMap:
+        """Return the tensor map for a box."""
+        tensor, swizzle = buffers[box.source.buffer], buffers[box.target.buffer].swizzle
+        for found in self.maps:
+            if (found.buffer, found.box, found.swizzle) == (tensor.name, box.extents, swizzle):
+                return found
+        pitches: list[Index] = [Int(1)]
+        for extent in reversed(tensor.shape[1:]):
+            pitches.append(simplify_index(Mul(pitches[-1], extent), {}))
+        strides = tuple(reversed(pitches))[:-1]
+        name = self.names.fresh(f"{self.names(tensor.name)}_map")
+        self.maps.append(TensorMap(name, tensor.name, tensor.dtype, tensor.shape, strides, box.extents, swizzle))
+        return self.maps[-1]
+
     def line(self, text: str) -> None:
         self.lines.append("    " * self.indent + text)
 
@@ -147,12 +172,16 @@ class _Scope:
 
 
 def _kernel(found: Launches, block: BlockCode) -> Kernel:
-    buffers = [b for b in found.buffers.values() if b.name in _used(block.body)]
+    otherwise = touched_otherwise(block.body)
+    buffers = [b for b in found.buffers.values() if b.name in otherwise]
+    boxes = [n for n in walk(*block.body) if isinstance(n, Boxes)]
     written = {s.buffer for s in stores(*block.body)}
     sizes = found.function.sizes
     names = Identifiers()
     wide = bool(sizes) or any(_count(b) >= 1 << 31 for b in buffers)
-    kernel = _Kernel(found, block, block.geometry, names, wide, reads_beside=any(map(_multiplies, block.body)))
+    kernel = _Kernel(found, block, block.geometry, names, wide, reads_beside=_reads_beside(block.body))
+    kernel.barriers = frozenset(n.barriers for n in boxes)
+    kernel.landing = frozenset(b.target.buffer for n in boxes for b in n.boxes)
     ranges: dict[str, Range] = dict.fromkeys(sizes, (0, None))
     algebra = Algebra.of(ranges)
     env = Env.of(found.function)
@@ -162,24 +191,25 @@ def _kernel(found: Launches, block: BlockCode) -> Kernel:
         algebra = algebra.with_loop(loop.var, loop.lo, loop.hi)
         env = env.with_index(loop.var)
     printer = Printer(env, algebra, names, lambda load, at: _load(kernel, load, at), wide)
-    scope = _Scope(printer, {b.name: b for b in buffers})
+    scope = _Scope(printer, dict(found.buffers))
     checks = any(isinstance(n, Require) for n in walk(*block.body))
     params = [f"{'TL_OUT' if b.name in written else 'TL_IN'}(tl_{b.dtype}) {names(b.name)}" for b in buffers]
-    params += [f"tl_i64 {names(s)}" for s in sizes]
-    params += ["tl_i32* status"] if checks else []
     if checks and any(isinstance(n, Barrier) for n in walk(*block.body)):
         raise Unfit("not supported yet: a check of values in a block whose threads wait for each other")
     _head(kernel, scope)
     body = tuple(block.body)
     _block(kernel, body, scope)
     kernel.line("")
+    params += [f"TL_TENSOR_MAP({m.name})" for m in kernel.maps]
+    params += [f"tl_i64 {names(s)}" for s in sizes]
+    params += ["tl_i32* status"] if checks else []
     head = f"TL_KERNEL({kernel.geometry.threads}, {_blocks(block)}) {block.name}({', '.join(params)}) {{"
     shared = kernel.shared_bytes
     arena = [] if not shared else [f"    TL_SHARED(shared, {shared});" if shared <= STATIC_SHARED else "    TL_SHARED_DYNAMIC(shared);"]
     text = "\n".join([head, *arena, *(f"    {line}" for line in kernel.shared), *kernel.lines[:-1], "}", ""])
     dims = (kernel.geometry.threads, 1, 1)
     matrices = tuple(sorted({n.name for n in walk(*block.body) if isinstance(n, Mma)}))
-    return Kernel(block.name, text, tuple(b.name for b in buffers), sizes, dims, shared, 0, checks, matrices=matrices)
+    return Kernel(block.name, text, tuple(b.name for b in buffers), sizes, dims, shared, 0, checks, tuple(kernel.maps), matrices=matrices)
 
 
 def _blocks(block: BlockCode) -> int:
@@ -197,10 +227,6 @@ def _count(buffer: Buffer) -> int:
     for extent in buffer.shape:
         total *= extent.value if isinstance(extent, Int) else 1
     return total
-
-
-def _used(body: tuple[Stmt, ...]) -> set[str]:
-    return {s.buffer for s in stores(*body)} | {load.buffer for load in loads(*body)}
 
 
 def _head(kernel: _Kernel, scope: _Scope) -> None:
@@ -230,6 +256,12 @@ def _block(kernel: _Kernel, body: tuple[Stmt, ...], scope: _Scope) -> None:
 def _multiplies(stmt: Stmt) -> bool:
     """Tell whether products of four warps are begun in `stmt`."""
     return any(isinstance(n, Mma) and matrix.named(n.name).warps > 1 for n in walk(stmt))
+
+
+def _reads_beside(body: tuple[Stmt, ...]) -> bool:
+    """Tell whether what threads write to shared memory is read by what goes on beside them."""
+    products = (n for n in walk(*body) if isinstance(n, Mma) and matrix.named(n.name).warps > 1)
+    return bool({o.buffer for n in products for o in (n.rows, n.columns)} & {s.buffer for s in stores(*body)})
 
 
 def _stmt(kernel: _Kernel, stmt: Stmt, scope: _Scope) -> _Scope:
@@ -271,6 +303,12 @@ def _stmt(kernel: _Kernel, stmt: Stmt, scope: _Scope) -> _Scope:
             if kernel.reads_beside:
                 kernel.line("tl_async_fence();")
             kernel.line("tl_barrier();")
+        case Boxes():
+            _boxes(kernel, stmt, scope)
+        case Landed(barriers, group):
+            count = _count(scope.buffers[barriers])
+            stage, phase = p.index(Mod(group, Int(count)), 11), p.index(Mod(FloorDiv(group, Int(count)), Int(2)))
+            kernel.line(f"tl_mbarrier_wait({p.names(barriers)} + {stage}, {phase});")
         case Commit(of):
             kernel.line("tl_copy_commit();" if of == "copies" else "tl_wgmma_commit();")
         case Wait(pending, of):
@@ -287,6 +325,21 @@ def _stmt(kernel: _Kernel, stmt: Stmt, scope: _Scope) -> _Scope:
         case _:
             assert_never(stmt)
     return scope
+
+
+def _boxes(kernel: _Kernel, boxes: Boxes, scope: _Scope) -> None:
+    """Write how one thread has boxes copied, which count at the barrier of their group."""
+    p = scope.printer
+    barriers = scope.buffers[boxes.barriers]
+    barrier = f"{p.names(barriers.name)} + {p.index(Mod(boxes.group, Int(_count(barriers))), 11)}"
+    maps = [kernel.map_of(b, scope.buffers) for b in boxes.boxes]
+    with kernel.braces("if (thread == 0)"):
+        kernel.line(f"tl_mbarrier_expect({barrier}, {sum(m.box_bytes for m in maps)});")
+        for box, map_ in zip(boxes.boxes, maps, strict=True):
+            target = scope.buffers[box.target.buffer]
+            to = f"{p.names(target.name)} + {p.index(offset(target, box.target.index), 11)}"
+            at = ", ".join(p.index(e) for e in reversed(box.source.index))
+            kernel.line(f"tl_tma_load_{len(box.extents)}d({to}, {map_.name}, {at}, {barrier});")
 
 
 def _matrix(kernel: _Kernel, load: LoadMatrix, scope: _Scope) -> None:
@@ -318,10 +371,16 @@ def _row(first: Load, p: Printer) -> str:
 def _alloc(kernel: _Kernel, buffer: Buffer, scope: _Scope) -> None:
     name = kernel.names(buffer.name)
     if buffer.space == "shared":
-        align = 8 * buffer.swizzle or 16
+        align = 8 * buffer.swizzle or (128 if buffer.name in kernel.landing else 16)
         offset = -(-kernel.shared_bytes // align) * align
         kernel.shared.append(f"TL_SHARED_ARRAY(tl_{buffer.dtype}, {name}, shared, {offset}, {_count(buffer)});")
         kernel.shared_bytes = offset + _count(buffer) * buffer.dtype.size_bytes
+        if buffer.name in kernel.barriers:
+            with kernel.braces("if (thread == 0)"):
+                for k in range(_count(buffer)):
+                    kernel.line(f"tl_mbarrier_init({name} + {k}, 1);")
+                kernel.line("tl_mbarrier_init_fence();")
+            kernel.line("tl_barrier();")
     else:
         sides = "".join(f"[{scope.printer.index(e)}]" for e in buffer.shape)
         kernel.line(f"tl_{buffer.dtype} {name}{sides};")

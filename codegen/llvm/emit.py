@@ -32,10 +32,12 @@ from codegen.loops.collapse import nested, part
 from codegen.loops.nodes import (
     Alloc,
     Barrier,
+    Boxes,
     Commit,
     For,
     Function,
     If,
+    Landed,
     Let,
     Load,
     LoadMatrix,
@@ -128,7 +130,7 @@ def _block(e: Emitter, block: tuple[Stmt, ...], scope: Scope) -> None:
                     memory.prefetch(e.state, storage, address(e.state, storage, index, scope), scope, write, locality)
             case Require(cond, code):
                 require(e, value(e.state, cond, scope), code, scope)
-            case Barrier() | Commit() | Wait() | LoadMatrix() | Mma():
+            case Barrier() | Commit() | Wait() | LoadMatrix() | Mma() | Boxes() | Landed():
                 raise EmitError("what threads do together needs a graphics processor")
             case _:
                 assert_never(stmt)

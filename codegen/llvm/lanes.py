@@ -12,12 +12,14 @@ from codegen.loops.nodes import (
     Alloc,
     Barrier,
     Binary,
+    Boxes,
     Commit,
     Expr,
     Fma,
     For,
     If,
     Index,
+    Landed,
     Let,
     Load,
     LoadMatrix,
@@ -63,7 +65,7 @@ def _refuses(block: tuple[Stmt, ...], varying: frozenset[str], private: frozense
                         return True
                 elif buffer not in private and _varies(e, varying, private) and reduction(stmt) is None:
                     return True
-            case Prefetch() | Require() | Barrier() | Commit() | Wait() | LoadMatrix() | Mma():
+            case Prefetch() | Require() | Barrier() | Commit() | Wait() | LoadMatrix() | Mma() | Boxes() | Landed():
                 pass
         if any(n.buffer in private and _any_varies(n.index, varying, private) for n in _loads(stmt)):
             return True

@@ -24,6 +24,7 @@ from codegen.loops.nodes import (
     Alloc,
     Barrier,
     Binary,
+    Boxes,
     Buffer,
     Call,
     Cast,
@@ -39,6 +40,7 @@ from codegen.loops.nodes import (
     Index,
     IndexValue,
     Int,
+    Landed,
     Let,
     Load,
     LoadMatrix,
@@ -182,7 +184,7 @@ def _work(block: tuple[Stmt, ...], env: Env) -> _Work:
                 env = env.with_value(name, dtype_of(value, env))
             case Alloc(buffer):
                 env = env.with_buffer(buffer)
-            case Prefetch() | Barrier() | Commit() | Wait() | LoadMatrix() | Mma():
+            case Prefetch() | Barrier() | Commit() | Wait() | LoadMatrix() | Mma() | Boxes() | Landed():
                 pass
             case _:
                 assert_never(s)
@@ -282,7 +284,7 @@ class _Traffic:
                     self.buffers[buffer.name] = buffer
                 case Let() | Require():
                     self._reads(s, algebra, trips)
-                case Prefetch() | Barrier() | Commit() | Wait() | LoadMatrix() | Mma():
+                case Prefetch() | Barrier() | Commit() | Wait() | LoadMatrix() | Mma() | Boxes() | Landed():
                     pass
                 case _:
                     assert_never(s)

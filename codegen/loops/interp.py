@@ -28,6 +28,7 @@ from codegen.loops.nodes import (
     Alloc,
     Barrier,
     Binary,
+    Boxes,
     Buffer,
     Call,
     Cast,
@@ -44,6 +45,7 @@ from codegen.loops.nodes import (
     Index,
     IndexValue,
     Int,
+    Landed,
     Let,
     Load,
     LoadMatrix,
@@ -212,8 +214,8 @@ class _Machine:
                 landing, self._flying = self._flying[: -1 - pending], self._flying[-1 - pending :]
                 for landed, place, scalar in itertools.chain(*landing):
                     landed.put(place, scalar)
-            case LoadMatrix() | Mma():
-                _fail(f"`{show_stmt(s)}` is what the lanes of a warp do together, each with registers of its own")
+            case LoadMatrix() | Mma() | Boxes() | Landed():
+                _fail(f"`{show_stmt(s)}` is what threads do together, or one for all of them")
             case Require(cond, code):
                 if not self.value(cond, scope).scalar:
                     raise _Return(code)

@@ -2,7 +2,7 @@
 
     function ::= "func" name "(" size* ")" "(" buffer* ")" "{" stmt* "}"
     buffer   ::= name ":" dtype "[" index,* "]" space
-    stmt     ::= For | Store | Let | If | Alloc | Prefetch | Require | Barrier | Commit | Wait | LoadMatrix | Mma
+    stmt     ::= For | Store | Let | If | Alloc | Prefetch | Require | Barrier | Commit | Wait | LoadMatrix | Mma | Boxes | Landed
     index    ::= Int | Var | Add | Mul | FloorDiv | Mod | Min | Max | ValueIndex        64-bit, division rounds towards minus infinity
     expr     ::= Const | Load | IndexValue | Name | Unary | Binary | Compare | Select | Cast | Call | Fma | Dot
 
@@ -282,6 +282,8 @@ class For:
     kind: LoopKind = "serial"
     extent: int | None = None
     stages: int = 1
+    boxes: bool = False
+    """Its copies are to be boxes of tensors, that the device copies as such."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -390,7 +392,37 @@ class Mma:
     columns: Load
 
 
-Stmt: TypeAlias = For | Store | Let | If | Alloc | Prefetch | Require | Barrier | Commit | Wait | LoadMatrix | Mma
+@dataclass(frozen=True, slots=True)
+class Box:
+    """So many elements along each axis of the tensor of `source`, from there on, to all of a shared buffer, or of one part of it, that
+    `target` is the first element of: those with extents other than 1 in the same order. What lies outside of the tensor is 0."""
+
+    target: Load
+    source: Load
+    extents: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Boxes:
+    """One thread of a block has boxes copied into shared memory, as group number `group`. They land any time until `Landed`.
+
+    `barriers` is a shared buffer of u64; each number is that of one group, and they follow each other from 0 on."""
+
+    barriers: str
+    group: Index
+    boxes: tuple[Box, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Landed:
+    """A thread goes on when the boxes of this group have landed; it has waited for all groups with lesser numbers. Stands where all threads
+    of a block come. As many groups as there are barriers are under way at most."""
+
+    barriers: str
+    group: Index
+
+
+Stmt: TypeAlias = For | Store | Let | If | Alloc | Prefetch | Require | Barrier | Commit | Wait | LoadMatrix | Mma | Boxes | Landed
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,8 @@ from codegen.loops.nodes import (
     Alloc,
     Barrier,
     Binary,
+    Box,
+    Boxes,
     Buffer,
     Call,
     Cast,
@@ -32,6 +34,7 @@ from codegen.loops.nodes import (
     Index,
     IndexValue,
     Int,
+    Landed,
     Let,
     Load,
     LoadMatrix,
@@ -126,9 +129,20 @@ class _Builder(Transformer[Token, Any]):
 
     # -- statements
 
-    def for_(self, var: str, lo: Index, hi: Index, kind: Any, extent: Token | None, stages: Token | None, body: tuple[Stmt, ...]) -> For:
+    def for_(
+        self,
+        var: str,
+        lo: Index,
+        hi: Index,
+        kind: Any,
+        extent: Token | None,
+        stages: Token | None,
+        boxes: Token | None,
+        body: tuple[Stmt, ...],
+    ) -> For:
         mark = str(kind) if kind else "serial"
-        return For(var, lo, hi, body, mark, int(extent) if extent else None, int(stages) if stages else 1)  # type: ignore[arg-type]
+        ahead = int(stages) if stages else 1
+        return For(var, lo, hi, body, mark, int(extent) if extent else None, ahead, boxes is not None)  # type: ignore[arg-type]
 
     def store(
         self, buffer: str, index: tuple[Index, ...], value: Expr, stream: Token | None, across: Token | None, later: Token | None
@@ -152,6 +166,15 @@ class _Builder(Transformer[Token, Any]):
 
     def barrier(self) -> Barrier:
         return Barrier()
+
+    def box(self, target: str, place: tuple[Index, ...], source: str, at: tuple[Index, ...], *extents: Token) -> Box:
+        return Box(Load(target, place), Load(source, at), tuple(map(int, extents)))
+
+    def boxes(self, barriers: str, group: tuple[Index, ...], *boxes: Box) -> Boxes:
+        return Boxes(barriers, group[0], boxes)
+
+    def landed(self, barriers: str, group: tuple[Index, ...]) -> Landed:
+        return Landed(barriers, group[0])
 
     def commit(self, products: Token | None) -> Commit:
         return Commit("products" if products else "copies")

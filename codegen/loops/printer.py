@@ -26,6 +26,7 @@ from codegen.loops.nodes import (
     Barrier,
     Binary,
     BinaryOp,
+    Boxes,
     Buffer,
     Call,
     Cast,
@@ -42,6 +43,7 @@ from codegen.loops.nodes import (
     Index,
     IndexValue,
     Int,
+    Landed,
     Let,
     Load,
     LoadMatrix,
@@ -66,6 +68,7 @@ _WORDS = """
     func out for in serial parallel unroll vector tensor tile
     alloc param heap stack registers tiles shared align swizzle let if else prefetch
     write locality require barrier across stream stages later commit wait matrix mma transposed of products
+    boxes landed by
     true false and or not min max abs fma dot select index value sat inf nan
 """
 KEYWORDS = frozenset(_WORDS.split())
@@ -101,9 +104,9 @@ def show(function: Function) -> str:
 def show_stmt(s: Stmt, indent: str = "") -> str:
     """Return `s` as text, its further lines indented by `indent`."""
     match s:
-        case For(var, lo, hi, body, kind, extent, stages):
+        case For(var, lo, hi, body, kind, extent, stages, in_boxes):
             mark = "" if kind == "serial" and extent is None else f" {kind}" if extent is None else f" {kind} {extent}"
-            mark += f" stages {stages}" if stages > 1 else ""
+            mark += f" stages {stages}{' boxes' * in_boxes}" if stages > 1 else ""
             return f"for {_name(var)} in {show_index(lo)} .. {show_index(hi)}{mark} {_block(body, indent)}"
         case Store(buffer, index, value, stream, across, later):
             marks = f"{' stream' if stream else ''}{' across' if across else ''}{' later' if later else ''}"
@@ -121,6 +124,11 @@ def show_stmt(s: Stmt, indent: str = "") -> str:
             return f"require {show_expr(cond)} else {code}"
         case Barrier():
             return "barrier"
+        case Boxes(barriers, group, boxes):
+            copied = [f"{show_expr(b.target)} = {show_expr(b.source)} by [{', '.join(map(str, b.extents))}]" for b in boxes]
+            return f"boxes {_name(barriers)}[{show_index(group)}] {', '.join(copied)}"
+        case Landed(barriers, group):
+            return f"landed {_name(barriers)}[{show_index(group)}]"
         case Commit(of):
             return "commit" + " products" * (of == "products")
         case Wait(pending, of):

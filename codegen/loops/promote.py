@@ -39,6 +39,7 @@ from codegen.loops.indices import Algebra, affine, difference
 from codegen.loops.nodes import (
     Alloc,
     Barrier,
+    Boxes,
     Buffer,
     Commit,
     Compare,
@@ -50,6 +51,7 @@ from codegen.loops.nodes import (
     Index,
     IndexValue,
     Int,
+    Landed,
     Let,
     Load,
     LoadMatrix,
@@ -139,7 +141,7 @@ def _accesses(block: tuple[Stmt, ...], path: tuple[For, ...] = (), guarded: bool
             case Store():
                 yield from (_Access(load, path, guarded) for load in loads(s))
                 yield _Access(s, path, guarded)
-            case Let() | Require() | Alloc() | Prefetch() | Barrier() | Commit() | Wait() | LoadMatrix() | Mma():
+            case Let() | Require() | Alloc() | Prefetch() | Barrier() | Commit() | Wait() | LoadMatrix() | Mma() | Boxes() | Landed():
                 yield from (_Access(load, path, guarded) for load in loads(*children(s)))
             case _:
                 assert_never(s)

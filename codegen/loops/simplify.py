@@ -32,6 +32,7 @@ from codegen.loops.nodes import (
     Alloc,
     Barrier,
     Binary,
+    Boxes,
     Call,
     Cast,
     Commit,
@@ -45,6 +46,7 @@ from codegen.loops.nodes import (
     Index,
     IndexValue,
     Int,
+    Landed,
     Let,
     Load,
     LoadMatrix,
@@ -116,6 +118,12 @@ class _Simplifier:
             case Mma(_, sums, rows, columns):
                 sums, rows, columns = (Load(o.buffer, values.indices(o.index)) for o in (sums, rows, columns))
                 return (Mma(s.name, sums, rows, columns),)
+            case Boxes(barriers, group, boxes):
+                ends = [[Load(o.buffer, values.indices(o.index)) for o in (b.target, b.source)] for b in boxes]
+                copied = tuple(replace(b, target=to, source=of) for b, (to, of) in zip(boxes, ends, strict=True))
+                return (Boxes(barriers, values.index(group), copied),)
+            case Landed(barriers, group):
+                return (Landed(barriers, values.index(group)),)
             case Barrier() | Commit() | Wait():
                 return (s,)
             case _:
@@ -368,7 +376,8 @@ def _live(block: list[Stmt]) -> tuple[Stmt, ...]:
 def _mentioned(block: tuple[Stmt, ...]) -> tuple[set[str], set[str]]:
     """Return the values that `block` uses and the buffers that it reads."""
     nodes = list(walk(*block))
-    return {node.name for node in nodes if isinstance(node, Name)}, {node.buffer for node in nodes if isinstance(node, Load)}
+    read = {node.buffer for node in nodes if isinstance(node, Load)} | {n.barriers for n in nodes if isinstance(n, Boxes | Landed)}
+    return {node.name for node in nodes if isinstance(node, Name)}, read
 
 
 def _without_writes(block: tuple[Stmt, ...], buffer: str) -> tuple[Stmt, ...]:

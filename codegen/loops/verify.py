@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Never, assert_never
 
-from codegen.dtypes import DType, bool_, f32, i64, u32
+from codegen.dtypes import DType, bool_, f32, i64, u32, u64
 from codegen.errors import InternalError
 from codegen.loops import dots
 from codegen.loops.nodes import (
@@ -18,6 +18,7 @@ from codegen.loops.nodes import (
     Alloc,
     Barrier,
     Binary,
+    Boxes,
     Buffer,
     Call,
     Cast,
@@ -34,6 +35,7 @@ from codegen.loops.nodes import (
     Index,
     IndexValue,
     Int,
+    Landed,
     Let,
     Load,
     LoadMatrix,
@@ -370,11 +372,29 @@ def _check_stmt(s: Stmt, scope: _Scope) -> _Scope:
             spaces = [_check_access(operand.buffer, operand.index, env).space for operand in (sums, rows, columns)]
             if spaces not in (["registers"] * 3, ["registers", "shared", "shared"]) or not sums.index:
                 _fail(f"`{show_stmt(s)}` multiplies what is not in registers, nor in shared memory")
+        case Boxes(barriers, group, boxes):
+            _check_groups(s, barriers, group, env)
+            for box in boxes:
+                target = _check_access(box.target.buffer, box.target.index, env)
+                source = _check_access(box.source.buffer, box.source.index, env)
+                long = [n for n in box.extents if n > 1]
+                fits = [e.value for e in target.shape[len(target.shape) - len(long) :] if isinstance(e, Int)] == long
+                if target.space != "shared" or target.dtype != source.dtype or len(box.extents) != len(source.shape) or not fits:
+                    _fail(f"`{show_stmt(s)}` copies what is no box")
+        case Landed(barriers, group):
+            _check_groups(s, barriers, group, env)
         case Barrier() | Commit() | Wait():
             pass
         case _:
             assert_never(s)
     return scope
+
+
+def _check_groups(s: Stmt, barriers: str, group: Index, env: Env) -> None:
+    check_index(group, env)
+    buffer = env.buffers.get(barriers)
+    if buffer is None or buffer.space != "shared" or buffer.dtype != u64 or len(buffer.shape) != 1:
+        _fail(f"`{show_stmt(s)}` counts at what are no barriers")
 
 
 def _check_matrix(s: LoadMatrix, env: Env) -> None:

@@ -15,6 +15,8 @@ from codegen.loops.nodes import (
     Alloc,
     Barrier,
     Binary,
+    Box,
+    Boxes,
     Buffer,
     Call,
     Cast,
@@ -31,6 +33,7 @@ from codegen.loops.nodes import (
     Index,
     IndexValue,
     Int,
+    Landed,
     Let,
     Load,
     LoadMatrix,
@@ -150,10 +153,20 @@ def map_stmt(s: Stmt, index: OnIndex, expr: OnExpr, stmt: OnStmt) -> Stmt:
             changed = tuple(e for e in (expr(o) for o in operands) if isinstance(e, Load))
             assert len(changed) == len(operands), "operands in registers stay there"
             return s if all(a is b for a, b in zip(changed, operands, strict=True)) else Mma(s.name, *changed)
+        case Boxes(barriers, group, boxes):
+            return Boxes(barriers, index(group), tuple(Box(_load(expr(b.target)), _load(expr(b.source)), b.extents) for b in boxes))
+        case Landed(barriers, group):
+            new_group = index(group)
+            return s if new_group is group else Landed(barriers, new_group)
         case Barrier() | Commit() | Wait():
             return s
         case _:
             assert_never(s)
+
+
+def _load(e: Expr) -> Load:
+    assert isinstance(e, Load), "an operand in memory stays there"
+    return e
 
 
 @overload
@@ -206,6 +219,10 @@ def children(node: Node) -> tuple[Node, ...]:
             return (*place, source)
         case Mma(_, sums, rows, columns):
             return (sums, rows, columns)
+        case Boxes(_, group, boxes):
+            return (group, *(end for b in boxes for end in (b.target, b.source)))
+        case Landed(_, group):
+            return (group,)
         case _:
             assert_never(node)
 
@@ -263,7 +280,7 @@ def binders(*block: Stmt) -> Iterator[str]:
                 yield from binders(*then, *orelse)
             case LoadMatrix(lane=name):
                 yield name
-            case Store() | Prefetch() | Require() | Barrier() | Commit() | Wait() | Mma():
+            case Store() | Prefetch() | Require() | Barrier() | Commit() | Wait() | Mma() | Boxes() | Landed():
                 pass
             case _:
                 assert_never(s)
@@ -345,7 +362,9 @@ def substitute(e: Node, env: Mapping[str, Index]) -> Node:
     match e:
         case Int() | Var() | Add() | Mul() | FloorDiv() | Mod() | Min() | Max() | ValueIndex():
             return substitute_index(e, env)
-        case For() | Store() | Let() | If() | Alloc() | Prefetch() | Require() | Barrier() | Commit() | Wait() | LoadMatrix() | Mma():
+        case For() | Store() | Let() | If() | Alloc() | Prefetch() | Require() | Barrier() | Commit() | Wait():
+            return substitute_stmt(e, env)
+        case LoadMatrix() | Mma() | Boxes() | Landed():
             return substitute_stmt(e, env)
         case _:
             return substitute_expr(e, env)
@@ -387,6 +406,8 @@ def rename(block: tuple[Stmt, ...], new: Mapping[str, str]) -> tuple[Stmt, ...]:
                 return Alloc(replace(buffer, name=new.get(buffer.name, buffer.name)))
             case (Store(buffer=target) | Prefetch(buffer=target)) as access:
                 return replace(access, buffer=new.get(target, target))
+            case (Boxes(barriers=target) | Landed(barriers=target)) as boxes:
+                return replace(boxes, barriers=new.get(target, target))
             case LoadMatrix(buffer=target, lane=lane) as load:
                 return replace(load, buffer=new.get(target, target), lane=new.get(lane, lane))
             case other:

@@ -224,6 +224,11 @@ class _Collector:
                     if at.groups is not None:
                         ended = plus(at.groups, sets.Int(-pending))
                         self.analysed.waits[*path, k] = Ending(at.time, at.variables, all_of(*at.when), ended)
+                case loops.Landed(_, group):
+                    number = to_expr(group)
+                    if number is None:
+                        raise Unfit("not supported yet: boxes whose number is no quasi-affine expression")
+                    self.analysed.waits[*path, k] = Ending(at.time, at.variables, all_of(*at.when), plus(number, sets.Int(1)))
                 case loops.Commit("copies"):
                     pass
                 case loops.If(cond, then, ()) if not any(True for _ in loads_of(cond)) and to_cond(cond) is not None:
@@ -264,6 +269,14 @@ class _Collector:
                     read = replace(around, variables=(*around.variables, *(side for side, _ in sides)), when=(*around.when, *bounds))
                     at = (loops.Add(e, loops.Var(side)) for e, (side, _) in zip(operand.index[-2:], sides, strict=True))
                     self._touch(operand.buffer, (*operand.index[:-2], *at), False, read)
+            case loops.Boxes(_, number, boxes):
+                which = to_expr(number)
+                if which is None:
+                    raise Unfit("not supported yet: boxes whose number is no quasi-affine expression")
+                for box in boxes:
+                    self._boxed(box, replace(around, when=(*around.when, _zero(None, 1))), which)
+            case loops.Landed():
+                raise Unfit("not supported yet: boxes where not all threads of the block come")
             case loops.Commit("products") | loops.Wait(0, "products"):
                 pass
             case loops.Wait(of="products"):
@@ -281,6 +294,15 @@ class _Collector:
                 self._touch(buffer, index, True, storing, group)
             case _:
                 self._reads(children(stmt), around)
+
+    def _boxed(self, box: loops.Box, around: _Around, group: sets.Expr) -> None:
+        """Note what a box touches: all of a part of a shared buffer, by the thread that has it copied."""
+        sides = [(f"box element {k}", n) for k, n in enumerate(n for n in box.extents if n > 1)]
+        bounds = (b for side, n in sides for b in _bounds(side, loops.Int(0), loops.Int(n)))
+        inside = replace(around, variables=(*around.variables, *(side for side, _ in sides)), when=(*around.when, *bounds))
+        rest = len(box.target.index) - len(sides)
+        at = (*box.target.index[:rest], *(loops.Var(side) for side, _ in sides))
+        self._touch(box.target.buffer, at, True, inside, group)
 
     def _reads(self, nodes: tuple[loops.Stmt | loops.Expr | loops.Index, ...], around: _Around, group: sets.Expr | None = None) -> None:
         for load in loads_of(*nodes):

@@ -121,7 +121,8 @@ def _block(kernel: _Kernel, nodes: tuple[scanned.Node, ...], open_loops: tuple[s
                     if extent is None:
                         raise InternalError("lower", f"the {mark} loop `{name}` has no constant extent")
                 stages = kernel.plan.staged.get(name, 1)
-                out.append(loops.For(var, to_index(lo, kernel.loop), to_index(hi, kernel.loop), stmts, mark, extent, stages))
+                bounds = to_index(lo, kernel.loop), to_index(hi, kernel.loop)
+                out.append(loops.For(var, *bounds, stmts, mark, extent, stages, name in kernel.plan.boxed))
     return out
 
 

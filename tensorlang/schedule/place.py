@@ -66,6 +66,7 @@ def place(state: State, stages: Stages) -> Plan:
         cached,
         state.predicates,
         {loop: count for loop, (count, _) in state.turns.items()},
+        frozenset(state.boxed),
     )
 
 

@@ -167,6 +167,8 @@ class Plan:
     """Loop → what the schedule says about its edge."""
     turns: Mapping[str, int] = field(default_factory=dict)
     """Loop over blocks → how many blocks take turns with the places of its grid."""
+    boxed: frozenset[str] = frozenset()
+    """Loops in stages whose copies are boxes of tensors."""
 
 
 def full(stage: str, loop: str) -> str:

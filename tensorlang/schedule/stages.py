@@ -19,13 +19,20 @@ MOST = 8
 
 
 def stages(state: State, directive: syntax.Directive) -> None:
-    """Note how many stages a loop has."""
+    """`stages LOOP by N`, `… with tma`: note how many stages a loop has, and whether its copies are to be boxes of tensors."""
     (name,) = operands.names(directive, directive.operands)
     _, loop = loop_of(state, directive, name)
     count = operands.positive(directive, operands.the(directive, "by"), state.knobs)
+    how = operands.phrase(directive, "with")
+    if how is not None and [operands.name(directive, o) for o in how] != ["tma"]:
+        operands.bad(directive, "copies are made `with tma`, or as the device makes them best")
+    if how is not None and count == 1:
+        operands.bad(directive, "one stage is no stage ahead", "two at least; three or four are usual")
     if count > MOST:
         operands.bad(directive, f"{count} stages are too many", f"{MOST} at most; two or three are usual")
     state.staged[loop] = (count, directive)
+    if how is not None:
+        state.boxed.add(loop)
 
 
 def check_stages(state: State) -> None:

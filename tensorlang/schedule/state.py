@@ -45,6 +45,7 @@ class State:
     cached: dict[str, Cached] = field(default_factory=dict)
     """Tensor → where blocks keep it."""
     staged: dict[str, tuple[int, syntax.Directive]] = field(default_factory=dict)
+    boxed: set[str] = field(default_factory=set)
     """Loop → how many stages its copies have, and who said so."""
     turns: dict[str, tuple[int, syntax.Directive]] = field(default_factory=dict)
     """Loop over blocks → how many blocks take turns with its launch, and who said so."""

@@ -420,6 +420,8 @@ def _operand(e: Expr) -> tuple[Load, bool] | None:
             return e, False
         case Cast(DType(), Load() as load, False) if is_wide(e.dtype):
             return load, False
+        case Cast(dtype, Cast(same) as inner, False) if dtype == same:
+            return _operand(inner)
         case Call("round_tf32", (Load() as load,)):
             return load, True
         case _:

@@ -31,6 +31,7 @@ from tensorlang.lower.kernel import Lowered, lower
 from tensorlang.lower.whole import edges, whole
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.derive_device import derive_device
+from tensorlang.schedule.instructions import declared
 from tensorlang.schedule.layout import Layout
 from tensorlang.schedule.machine import USUAL, Device
 from tensorlang.schedule.plan import Plan
@@ -70,7 +71,7 @@ def plan_for_device(
         if chosen is not None:
             plan = chosen.plan if chosen.plan is not None else proven(program, chosen.schedule, stored)
             return Scheduled(chosen.schedule, plan, chosen.origin, tried)
-    derived = derive_device(program, stored)
+    derived = derive_device(program, stored, declared(rules.module) if rules is not None else ())
     return Scheduled(derived, proven(program, derived, stored), "derived", tried)
 
 

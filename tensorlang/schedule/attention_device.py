@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 
 from tensorlang.schedule.deriver import reads_itself
 from tensorlang.schedule.pack import pack
-from tensorlang.schedule.schedule import Schedule
+from tensorlang.schedule.schedule import Instruction, Schedule
 from tensorlang.schedule.shape import extents
 from tensorlang.tensor.nodes import Definition, Program
 from tensorlang.tensor.online import Sizes
-from tensorlang.tensor.walk import definers, definition_reads, index_names, reads, reduces
+from tensorlang.tensor.walk import definers, definition_reads, index_names, reads, reduces, tensor_table
 
 TEAM = 16
 """Threads that share a row."""
@@ -130,7 +130,18 @@ def derive_online(schedule: Schedule, program: Program, online: Online) -> Sched
     s = s.together(first, _name(online.result), into=(*shared, "rows"))
     for d in (online.product, online.scores, online.tops, online.weights):
         s = s.at(_name(d), f"{first}.keys")
-    s = _copies(s, program, online, first)
+    for d in running:
+        for tensor in d.tensors:
+            s = s.fold(tensor.name, block, 1)
+    s = s.bind(*(f"{first}.{loop}" for loop in (*shared, "rows")), to=("block.y", "block.x")[1 - len(shared) :])
+    instruction = _instruction(s, program, online, rows)
+    s = _copies(s, program, online, first, PAD if instruction is None else 8)
+    return _by_threads(s, online, width) if instruction is None else _by_warps(s, online, instruction)
+
+
+def _by_threads(s: Schedule, online: Online, width: int) -> Schedule:
+    """Return `s` with products by threads, each of them some rows and columns of a block."""
+    row, first, column = online.row, _name(online.largest), online.sums.axes[-1]
     s = _product(s, online)
     for d in (online.scores, online.weights):
         s = _team(_rows_of(s, _name(d), row), _name(d), d.axes[-1])
@@ -144,11 +155,7 @@ def derive_online(schedule: Schedule, program: Program, online: Online) -> Sched
         s = _bound(s, _name(d), loop, binder).unroll(f"{_name(d)}.{loop}.r", f"{_name(d)}.{binder}.c")
     s = _rows_of(s, first, f"{row}.i").bind(f"{first}.{row}.i.t", to="thread.y").unroll(f"{first}.{row}.i.r")
     s = _wide(s, online.sums, f"{row}.i", column, width)
-    s = _wide(s, online.result, f"{row}.i", column, width)
-    for d in running:
-        for tensor in d.tensors:
-            s = s.fold(tensor.name, block, 1)
-    return s.bind(*(f"{first}.{loop}" for loop in (*shared, "rows")), to=("block.y", "block.x")[1 - len(shared) :])
+    return _wide(s, online.result, f"{row}.i", column, width)
 
 
 def _name(d: Definition) -> str:
@@ -179,7 +186,7 @@ def _bound(s: Schedule, name: str, row: str, column: str) -> Schedule:
     return s.bind(f"{name}.{row}.t", f"{name}.{column}.t", to=("thread.y", "thread.x"))
 
 
-def _copies(s: Schedule, program: Program, online: Online, first: str) -> Schedule:
+def _copies(s: Schedule, program: Program, online: Online, first: str, pad: int) -> Schedule:
     """Return `s` with copies of what the products read: queries once, keys and values in each block."""
     for d in (online.product, online.sums):
         own = {m.tensors[0].name for m in online.members}
@@ -195,7 +202,7 @@ def _copies(s: Schedule, program: Program, online: Online, first: str) -> Schedu
                 a for a, slot in zip(axes, read.index, strict=False) if not index_names(replace(read, index=(slot,))) <= {*online.heads}
             ]
             at = f"{first}.rows" if online.row in index_names(read) else f"{first}.keys"
-            s = s.cache(read.tensor, "shared", turning, at=at, pad=PAD if d is online.product else 0)
+            s = s.cache(read.tensor, "shared", turning, at=at, pad=pad if d is online.product or pad != PAD else 0)
     return s
 
 
@@ -224,3 +231,69 @@ def _wide(s: Schedule, d: Definition, row: str, column: str, width: int) -> Sche
     s = s.order(*(f"{name}.{loop}" for loop in (f"{row}.t", f"{column}.t", *inner, f"{row}.r", f"{column}.h", f"{column}.v")))
     s = s.unroll(*(f"{name}.{loop}" for loop in (*inner[1:], f"{row}.r", f"{column}.h")))
     return _bound(s, name, row, column).vectorize(f"{name}.{column}.v")
+
+
+# ---------------------------------------------------------------- by warps
+
+
+def _instruction(s: Schedule, program: Program, online: Online, rows: int) -> Instruction | None:
+    """Return the instruction that multiplies what both products read, or None where there is none or they are no whole tiles of it."""
+    table = tensor_table(program)
+    found = [[r for p in d.pieces for e in reduces(p.value) for b in e.body for r in reads(b)] for d in (online.product, online.sums)]
+    dtypes = {table[r.tensor].dtype for pair in found for r in pair}
+    depths = [extents(d)[r.binders[-1].name] or 0 for d in (online.product, online.sums) for p in d.pieces for r in reduces(p.value)]
+    width = extents(online.sums)[online.sums.axes[-1]] or 0
+    keys = extents(online.scores)[online.scores.axes[-1]] or 0
+    whole = all(len(pair) == 2 for pair in found) and all(d % 16 == 0 for d in (*depths, rows)) and keys % 8 == width % 8 == 0
+    if not whole or len(dtypes) != 1:
+        return None
+    return next((i for i in s.instructions if i.name == f"mma_m16n8k16_{next(iter(dtypes))}"), None)
+
+
+def _by_warps(s: Schedule, online: Online, instruction: Instruction) -> Schedule:
+    """Return `s` with products by the lanes of warps, each of them sixteen rows. What else is done to a row its lanes do where they have
+    it."""
+    row, first, column = online.row, _name(online.largest), online.sums.axes[-1]
+    s = _multiplied(s, online.product, row, online.product.axes[-1], instruction)
+    s = _multiplied(s, online.sums, f"{row}.i", column, instruction)
+    for d, loop, along in (
+        (online.scores, row, online.scores.axes[-1]),
+        (online.weights, row, online.weights.axes[-1]),
+        (online.result, f"{row}.i", column),
+    ):
+        s = _lanes(_rows_of_lanes(s, _name(d), loop), _name(d), along)
+        s = s.order(*(f"{_name(d)}.{n}" for n in (f"{loop}.w", f"{loop}.g", f"{along}.t", f"{loop}.h", f"{along}.n", f"{along}.p")))
+        s = s.bind(*(f"{_name(d)}.{n}" for n in (f"{loop}.w", f"{loop}.g", f"{along}.t")), to=("warp", "lane.y", "lane.x"))
+        s = s.unroll(f"{_name(d)}.{loop}.h", f"{_name(d)}.{along}.n").vectorize(f"{_name(d)}.{along}.p")
+    for d, loop in ((online.tops, row), (online.totals, f"{row}.i")):
+        [reduce] = [r for p in d.pieces for r in reduces(p.value)]
+        along = reduce.binders[0].name
+        s = _lanes(_rows_of_lanes(s, _name(d), loop), _name(d), along)
+        s = s.order(*(f"{_name(d)}.{n}" for n in (f"{loop}.w", f"{loop}.g", f"{loop}.h", f"{along}.t", f"{along}.n", f"{along}.p")))
+        s = s.bind(*(f"{_name(d)}.{n}" for n in (f"{loop}.w", f"{loop}.g", f"{along}.t")), to=("warp", "lane.y", "lane.x"))
+        s = s.unroll(f"{_name(d)}.{loop}.h", f"{_name(d)}.{along}.n", f"{_name(d)}.{along}.p")
+    s = _rows_of_lanes(s, first, f"{row}.i")
+    s = s.order(*(f"{first}.{row}.i.{n}" for n in ("w", "g", "h")))
+    s = s.bind(f"{first}.{row}.i.w", f"{first}.{row}.i.g", to=("warp", "lane.y"))
+    return s.unroll(f"{first}.{row}.i.h")
+
+
+def _multiplied(s: Schedule, d: Definition, row: str, column: str, instruction: Instruction) -> Schedule:
+    name = _name(d)
+    [reduce] = [r for p in d.pieces for r in reduces(p.value)]
+    depth = reduce.binders[-1].name
+    s = s.split(f"{name}.{row}", 16, (f"{row}.w", f"{row}.m")).split(f"{name}.{column}", 8, (f"{column}.o", f"{column}.m"))
+    s = s.split(f"{name}.{depth}", 16, (f"{depth}.o", f"{depth}.m"))
+    s = s.order(*(f"{name}.{n}" for n in (f"{row}.w", f"{depth}.o", f"{column}.o", f"{row}.m", f"{column}.m", f"{depth}.m")))
+    s = s.bind(f"{name}.{row}.w", to="warp").unroll(f"{name}.{depth}.o", f"{name}.{column}.o")
+    return s.tensorize(*(f"{name}.{n}" for n in (f"{row}.m", f"{column}.m", f"{depth}.m")), by=instruction)
+
+
+def _rows_of_lanes(s: Schedule, name: str, loop: str) -> Schedule:
+    s = s.split(f"{name}.{loop}", 16, (f"{loop}.w", f"{loop}.q"))
+    return s.split(f"{name}.{loop}.q", 8, (f"{loop}.h", f"{loop}.g"))
+
+
+def _lanes(s: Schedule, name: str, loop: str) -> Schedule:
+    s = s.split(f"{name}.{loop}", 8, (f"{loop}.n", f"{loop}.q"))
+    return s.split(f"{name}.{loop}.q", 2, (f"{loop}.t", f"{loop}.p"))

@@ -30,7 +30,7 @@ from tensorlang.schedule.plan import Storage
 from tensorlang.schedule.product_shapes import parts_of
 from tensorlang.schedule.products_device import derive_product, product_of
 from tensorlang.schedule.rfactor import rfactor
-from tensorlang.schedule.schedule import Schedule
+from tensorlang.schedule.schedule import Instruction, Schedule
 from tensorlang.schedule.shape import extents, unit_stride
 from tensorlang.tensor.lift import lift
 from tensorlang.tensor.nodes import Definition, Program, Reduce
@@ -48,9 +48,10 @@ STRETCH = 8192
 UNROLLED = 32
 
 
-def derive_device(program: Program, layouts: dict[str, Storage] | None = None) -> Schedule:
-    """Return a schedule for `program`, whose loops are bound to blocks and threads."""
+def derive_device(program: Program, layouts: dict[str, Storage] | None = None, instructions: tuple[Instruction, ...] = ()) -> Schedule:
+    """Return a schedule for `program`, whose loops are bound to blocks and threads. `instructions` are those it may tensorize with."""
     d = device_deriver(program, Device(), layouts or {})
+    d.add(replace(d.schedule, instructions=instructions))
     for cluster in clusters(d, vectors=False):
         made = derive_device_cluster(d, cluster)
         d.add(replace(d.schedule, directives=(*d.schedule.directives, *made.directives)))
@@ -67,7 +68,7 @@ def device_deriver(program: Program, machine: Machine, layouts: Mapping[str, Sto
 
 def derive_device_cluster(d: Deriver, cluster: Cluster) -> Schedule:
     """Return the derived directives for one cluster alone."""
-    alone = replace(d, schedule=Schedule(d.program.name, "cuda"))
+    alone = replace(d, schedule=Schedule(d.program.name, "cuda", instructions=d.schedule.instructions))
     _derive_cluster(alone, cluster)
     return alone.schedule
 

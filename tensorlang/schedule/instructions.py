@@ -23,11 +23,16 @@ def named(module: Module, directives: Sequence[sx.Directive]) -> tuple[Instructi
     wanted = [d for d in directives if d.name == "tensorize"]
     if not wanted:
         return ()
-    ordered = sorted(module.instructions.values(), key=lambda o: o.name not in module.own)
-    found = [i for o in ordered if (i := _instruction(module, o)) is not None]
+    found = declared(module)
     for directive in wanted:
         _check_named(module, directive, {i.name for i in found})
-    return tuple(found)
+    return found
+
+
+def declared(module: Module) -> tuple[Instruction, ...]:
+    """Return the instructions of a module that have no mistakes, those of the file before a library's."""
+    ordered = sorted(module.instructions.values(), key=lambda o: o.name not in module.own)
+    return tuple(i for o in ordered if (i := _instruction(module, o)) is not None)
 
 
 def _check_named(module: Module, directive: sx.Directive, usable: set[str]) -> None:

@@ -6,7 +6,8 @@
 A value is kept in bf16 when a contraction multiplies it with something that can be kept in bf16, too, and when all that read it are
 kernels. Sums, and everything else that is computed, stay f32; so do inputs and outputs of the graph. A contraction of an input reads a
 copy in bf16. Left alone are contractions of few elements (less than eight along the axis that both operands share), of elements that are
-computed on the way, products inside products (attention), and `strict` kernels. Pools and depthwise convolutions between such values keep
+computed on the way, products inside products (attention, unless it goes through the keys once: then its weights are rounded as well), and
+`strict` kernels. Pools and depthwise convolutions between such values keep
 bf16 in memory as well. Constants with a number that the narrow type has not (of more than 65504 in f16) stay f32, and so do their products.
 """
 
@@ -23,6 +24,7 @@ from polyhedral.expr import Name
 from tensorlang.graph.edit import fresh, producers, rebuilt
 from tensorlang.graph.nodes import Graph, Join, Kernel, Node, Part, Value, View
 from tensorlang.graph.programs import axes_of, expressions, here, single, tensor_of
+from tensorlang.schedule.attention_device import Online, online_of
 from tensorlang.tensor import affine, walk
 from tensorlang.tensor.nodes import Binary, Call, Cast, Const, Definition, Dynamic, Expr, Program, Read, Reduce, Select, Tensor
 
@@ -116,6 +118,10 @@ def _unite(found: dict[str, frozenset[str]], a: str, b: str) -> None:
 def _choose(state: _State) -> None:
     kernels = [node for node in state.graph.nodes if isinstance(node, Kernel)]
     for kernel in kernels:
+        attention = online_of(kernel.program)
+        if attention is not None and kernel.program.mode != "strict":
+            _choose_attention(state, kernel, attention)
+            continue
         pairs = list(products(kernel.program))
         if any(_bound(kernel, tensor) is None for pair in pairs for tensor in pair):
             continue  # one product inside another: attention, which keeps its scores in f32
@@ -128,6 +134,20 @@ def _choose(state: _State) -> None:
             if value is not None and _is_made(state, value):
                 state.narrow |= state.classes[value]
     _between(state, kernels)
+
+
+def _choose_attention(state: _State, kernel: Kernel, attention: Online) -> None:
+    """Note what attention in one pass multiplies, its weights among it, which are a tensor of its own: all of it or nothing."""
+    table = walk.tensor_table(kernel.program)
+    weights = attention.weights.tensors[0].name
+    found: set[str] = set()
+    for definition in (attention.product, attention.sums):
+        for piece in definition.pieces:
+            for reduce in walk.reduces(piece.value):
+                found |= {r.tensor for b in reduce.body for r in walk.reads(b)}
+    given = found - {weights}
+    if weights in found and len(found) == 4 and all(table[t].dtype == f32 and _can(state, kernel, t) for t in given):
+        state.operands[kernel.name] = found
 
 
 def _between(state: _State, kernels: list[Kernel]) -> None:
@@ -219,6 +239,7 @@ def _rewritten(state: _State) -> Graph:
                         nodes.append(Kernel(f"round {name}", _rounding(graph.values[name], dtype), (name,), (copy.name,)))
                 source = made[name]
             inputs.append(source)
+        narrow |= {t for t in state.operands.get(node.name, ()) if _bound(node, t) is None}
         program = with_narrow(node.program, frozenset(narrow), dtype) if narrow else node.program
         nodes.append(replace(node, program=program, inputs=tuple(inputs)))
     return rebuilt(graph, nodes, values=values, constants=constants)

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 import islpy as isl
 
-from polyhedral.expr import Compare, Cond, Expr, Int, Name
+from polyhedral.expr import And, Compare, Cond, Expr, Int, Name
 from polyhedral.space import DEFAULT_LIMIT, DT, Frame, OperationLimit, limited, smallest_point
 from polyhedral.terms import all_of
 from polyhedral.verdict import Unknown
@@ -125,9 +125,10 @@ class Block:
         for k, first in enumerate(self.touches):
             for n, second in enumerate(self.touches):
                 if first.memory == second.memory and (first.writes or second.writes):
-                    pairs = self._together(first, second)
-                    if not pairs.is_empty():
-                        yield _Meeting(k, n, pairs)
+                    if not (_is_of_first(first) and _is_of_first(second)):
+                        pairs = self._together(first, second)
+                        if not pairs.is_empty():
+                            yield _Meeting(k, n, pairs)
                     if first.group is not None:
                         alone = self._alone(first, second, is_one=k == n)
                         if not alone.is_empty():
@@ -246,6 +247,12 @@ class Block:
         for k, value in enumerate(time):
             at = at.fix_val(DT.in_, k, isl.Val(value))
         return at
+
+
+def _is_of_first(touch: Touch) -> bool:
+    """Tell whether a touch says of itself that the first thread makes it: two of these are one thread's."""
+    conds = touch.when.conds if isinstance(touch.when, And) else (touch.when,)
+    return Compare("<", Name(THREAD), Int(1)) in conds
 
 
 def _padded(time: tuple[Expr, ...], depth: int) -> tuple[Expr, ...]:

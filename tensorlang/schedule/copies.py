@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from polyhedral.expr import Expr as Affine
-from polyhedral.expr import Floor, Mod
+from polyhedral.expr import Floor, Max, Mod
 from polyhedral.expr import Name as AffineName
 from polyhedral.model import Statement
 from tensorlang.diagnostics import error
@@ -108,7 +108,7 @@ def storage_of(
     directive: syntax.Directive, axes: tuple[str, ...], extents: tuple[Affine, ...], dims: tuple[Affine, ...], local: bool
 ) -> Storage:
     """Return the storage with the shape that `dims` need over the box."""
-    ranges = dict(zip(axes, extents, strict=True))
+    ranges = _widest(axes, extents)
     below = next((d for d in dims if not _from_zero(d)), None)
     if below is not None:
         operands.bad(directive, f"`{affine.show(below)}` may be negative")
@@ -116,7 +116,28 @@ def storage_of(
     if any(s is None for s in shape):
         worst = next(d for d, s in zip(dims, shape, strict=True) if s is None)
         operands.bad(directive, f"the extent of `{affine.show(worst)}` is not known")
-    return Storage(dims, tuple(s for s in shape if s is not None))
+    return Storage(dims, tuple(_not_negative(s) for s in shape if s is not None))
+
+
+def _not_negative(extent: Affine) -> Affine:
+    """Return an extent that is 0 where there is nothing to store: `F + H - 1` is -1 where both are 0."""
+    terms, constant = affine.terms(extent)
+    return extent if constant >= 0 and all(k >= 0 for k in terms.values()) else Max(affine.ZERO, extent)
+
+
+def _widest(axes: tuple[str, ...], extents: tuple[Affine, ...]) -> dict[str, Affine]:
+    """Return the extents of axes; where one depends on axes before it, the greatest that it takes, if that is known."""
+    ranges: dict[str, Affine] = {}
+    for axis, extent in zip(axes, extents, strict=True):
+        mentioned = set(affine.names(extent))
+        if mentioned & set(axes):
+            sizes = {name: affine.add(AffineName(name), 1) for name in mentioned - set(axes)}
+            bound = upper_bound(extent, sizes | ranges)
+            if bound is None:
+                continue
+            extent = affine.sub(bound, 1)
+        ranges[axis] = extent
+    return ranges
 
 
 def _from_zero(e: Affine) -> bool:

@@ -41,6 +41,9 @@ On a device (`for cuda`) the roles are
 
     contraction(y, a, b; batch.., i.., j.., k.., c..)   j ends in the axis along which y is contiguous, whatever the operands are; c is the
                                                         longest reduction (among k where no c is named)
+    convolution(y, a, b; batch.., i.., n.., h.., j, k.., c)
+                                                        the same where b is read in windows: j is the axis along which y is contiguous, h
+                                                        another with windows, n those without, c the longest reduction outside of windows
     warp_product(y, a, b; batch.., i.., j.., k.., c)    the same of types that warps multiply in matrices
     pointwise(y, p..; i.., j.., k.., x..)       any tensor, several elements along j for each thread; p are read along x (transpositions)
     reduction(y; i.., r.., k..)                 a team of threads for each element of y, along r; k are its other binders
@@ -49,11 +52,11 @@ On a device (`for cuda`) the roles are
 
 and guards may ask for `lanes` (elements that one thread loads and stores at once), `threads` (of a block), `team` (threads of a row),
 `rows` (teams of a block) and `tile` (the side of a transposed square). Of a contraction they may ask for `i.warps`, `i.lanes`, `i.times`
-and `i.each` (along the last of i: a block's tile is their product, a thread's `times` groups of `each` neighbours), the same of j, for
-`c.block` (how much of the sum to copy at a time), `buffers` (2 where that is not all of it, else 1), and `a.unit`, `b.unit`: whether the
-operand is contiguous along the last of i, or j. Of a product of warps: `i.warps`, `i.times` and `i.each` (a block has so many warps along
-the last of i, each of them so many matrices of so many rows), the same of j, `c.each` (of the sum of one matrix), `c.block`, `buffers`
-(stretches of the sum that are copied or on their way) and `span` (bytes of a row of a copy).
+and `i.each` (along the last of i: a block's tile is their product, a thread's `times` groups of `each` neighbours), the same of j, of a
+convolution also of h, `c.block` (how much of the sum to copy at a time), `buffers` (2 where that is not all of it, else 1), and `a.unit`,
+`b.unit`: whether the operand is contiguous along the last of i, or j. Of a product of warps: `i.warps`, `i.times` and `i.each` (a block
+has so many warps along the last of i, each of them so many matrices of so many rows), the same of j, `c.each` (of the sum of one matrix),
+`c.block`, `buffers` (stretches of the sum that are copied or on their way) and `span` (bytes of a row of a copy).
 """
 
 from __future__ import annotations

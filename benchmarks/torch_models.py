@@ -22,7 +22,7 @@ Step = Callable[[Values], None]
 
 def torch_model(torch: Any, model: onnx.ModelProto, dtype: Any, device: str) -> Callable[..., list[Any]]:
     """Return the model as a function of tensors, the inputs in order, that returns a list of them."""
-    maker = _Maker(torch, dtype, device)
+    maker = _Maker(torch, dtype, device, next(o.version for o in model.opset_import if not o.domain))
     for tensor in model.graph.initializer:
         maker.keep(tensor.name, numpy_helper.to_array(tensor))
     steps = [step for node in model.graph.node if (step := maker.step(node)) is not None]
@@ -44,8 +44,8 @@ def torch_model(torch: Any, model: onnx.ModelProto, dtype: Any, device: str) -> 
 class _Maker:
     """Turns nodes into calls. `known`: constants as arrays of NumPy, `constants`: the same as tensors."""
 
-    def __init__(self, torch: Any, dtype: Any, device: str) -> None:
-        self.torch, self.dtype, self.device = torch, dtype, device
+    def __init__(self, torch: Any, dtype: Any, device: str, opset: int) -> None:
+        self.torch, self.dtype, self.device, self.opset = torch, dtype, device, opset
         self.known: dict[str, np.ndarray[Any, Any]] = {}
         self.constants: Values = {}
 
@@ -186,6 +186,9 @@ class _Maker:
         return call
 
     def _softmax(self, axis: int | None) -> Callable[..., Any]:
+        if self.opset < 13:  # over all dimensions from this one on
+            first = 1 if axis is None else axis
+            return lambda x: self.torch.softmax(x.flatten(first), first).reshape(x.shape)
         return lambda x: self.torch.softmax(x, -1 if axis is None else axis)
 
 

@@ -82,13 +82,17 @@ def missing(problem: Unavailable) -> CompileError:
 
 
 def _check_matrices(programs: Sequence[Launched], arch: Arch) -> None:
-    """Raise CompileError C0111 where a kernel multiplies matrices by an instruction that devices of the architecture do not have."""
+    """Raise CompileError C0111 where a kernel multiplies matrices by an instruction that devices of the architecture do not have, or copies
+    boxes of tensors where they do not."""
     for name, kernel in [(name, k) for p in programs for k in p.kernels for name in k.matrices]:
         known = matrix.named(name)
         there = arch.name in known.architectures if known.warps > 1 else arch.capability >= known.since
         if not there:
             title = f"kernel `{kernel.name}` multiplies matrices by `{name}`, which `{arch.target}` does not have"
             raise error("C0111", title, help=f"it is an instruction of {', '.join(known.architectures)}")
+    for kernel in (k for p in programs for k in p.kernels if k.maps and not arch.has_bulk_copy):
+        title = f"kernel `{kernel.name}` copies boxes of tensors, which `{arch.target}` does not"
+        raise error("C0111", title, help="ask for `stages` without `with tma`, or for sm_90 or later")
 
 
 def _check(found: Sequence[Excess], arch: Arch) -> None:

@@ -150,4 +150,4 @@ TABLE: dict[str, Callable[[State, syntax.Directive], None]] = {
 DIRECTIVES = frozenset(TABLE)
 
 
-LATER = {"specialize", "tail", "assume"}
+LATER = {"specialize", "cluster", "multicast", "tail", "assume"}

@@ -20,6 +20,7 @@ from codegen.loops.nodes import Barrier, Boxes, Function, Landed, Stmt
 from codegen.loops.parser import parse
 from codegen.loops.printer import show
 from codegen.loops.walk import map_stmt, walk
+from tensorlang.device.machine import machine_code
 from tensorlang.diagnostics import CompileError
 from tensorlang.lower.barriers import exposed
 
@@ -118,3 +119,15 @@ ARRAYS = normal(40, 100, dtype=F32), normal(100, 72, dtype=F32)
 def test_what_is_no_box_is_refused(text, arrays, why):
     with pytest.raises(CompileError, match=why):
         made(text, "refused", *arrays, operator="rows")
+
+
+@pytest.mark.parametrize(
+    ("case", "target", "why"),
+    [
+        ("threads that read boxes", "cuda:sm_80", "copies boxes of tensors, which `cuda:sm_80` does not"),
+        ("products of four warps", "cuda:sm_90", "by `m64n128k16_bf16`, which `cuda:sm_90` does not have"),
+    ],
+)
+def test_devices_without_boxes_and_products_of_four_warps_are_told_apart(cases, case, target, why):
+    with pytest.raises(CompileError, match=why):
+        machine_code([cases[case].kernels], named(target), None, 1)

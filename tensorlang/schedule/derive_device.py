@@ -20,7 +20,7 @@ from polyhedral.expr import Name
 from polyhedral.order import parallel_loops
 from tensorlang.diagnostics import CompileError
 from tensorlang.schedule.apply import apply
-from tensorlang.schedule.attention_device import derive_online
+from tensorlang.schedule.attention_device import derive_online, online_of
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.clusters import Cluster, clusters, recurs
 from tensorlang.schedule.deriver import Deriver, deriver_of, reads_itself
@@ -97,6 +97,8 @@ def _sizes(definition: Definition) -> list[int | None]:
 
 def _stretched(d: Deriver) -> Deriver:
     """Return the state with long reductions of few elements in partial results, one for each stretch."""
+    if online_of(d.program) is not None:
+        return d
     for definition in d.program.definitions:
         count = prod(e if e is not None else ENOUGH for e in _sizes(definition))
         found = [r for p in definition.pieces for r in reduces(p.value)]

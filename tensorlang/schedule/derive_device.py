@@ -63,7 +63,8 @@ def device_deriver(program: Program, machine: Machine, layouts: Mapping[str, Sto
     lifted = lift(program)
     flat, stored = flattened(lifted, layouts)
     schedule = Schedule(program.name, "cuda")
-    return _in_parts(_stretched(deriver_of(flat, machine, stored, frozenset(), schedule if flat == lifted else schedule.flatten())))
+    d = deriver_of(flat, machine, stored, frozenset(), schedule if flat == lifted else schedule.flatten())
+    return d if online_of(d.program) is not None else _in_parts(_stretched(d))
 
 
 def derive_device_cluster(d: Deriver, cluster: Cluster) -> Schedule:
@@ -97,8 +98,6 @@ def _sizes(definition: Definition) -> list[int | None]:
 
 def _stretched(d: Deriver) -> Deriver:
     """Return the state with long reductions of few elements in partial results, one for each stretch."""
-    if online_of(d.program) is not None:
-        return d
     for definition in d.program.definitions:
         count = prod(e if e is not None else ENOUGH for e in _sizes(definition))
         found = [r for p in definition.pieces for r in reduces(p.value)]

@@ -155,6 +155,6 @@ def test_it_is_clean_machine_code_on_every_generation_of_devices(depth: int) -> 
 
 
 def test_few_heads_are_not_cut_into_partial_products() -> None:
-    program, schedule = by_warps(operands(1, 128, 128, 12, 64, 64), bf16)
+    _, schedule = by_warps(operands(1, 128, 128, 12, 64, 64), bf16)
     assert [d.name for d in schedule.directives if d.name in ("rfactor", "tensorize")] == ["tensorize", "tensorize"]
     assert not any(d.name == "rfactor" for d in derive_device(in_one_pass(operands(1, 64, 64, 1, 64, 64))).directives)

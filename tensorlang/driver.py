@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from itertools import permutations, product
 
+from codegen.errors import Unfit
 from codegen.llvm.cache import cache_key
 from codegen.llvm.dot import pairs
 from codegen.llvm.emit import emit
@@ -33,13 +34,14 @@ from codegen.loops.printer import show as show_loops
 from codegen.loops.promote import promote_accumulators
 from codegen.loops.serial import serial
 from codegen.loops.simplify import simplify
+from codegen.loops.stages import staged
 from codegen.loops.tiles import tiled
 from codegen.loops.verify import verify
 from codegen.store import Cache
 from polyhedral.schedule import show as show_tree
 from tensorlang.artifact import Artifact, Requirement
 from tensorlang.check.module import Module
-from tensorlang.diagnostics import CompileError
+from tensorlang.diagnostics import CompileError, error
 from tensorlang.digest import compiler_digest
 from tensorlang.lower.kernel import Lowered, lower
 from tensorlang.schedule.check import proven
@@ -214,7 +216,11 @@ def loops_of(plan: Plan, symbol: str, dump: Dump | None = None, threads: int | N
     """Return the verified, simplified loop-IR function of a plan, for one thread or (None) any number."""
     lowered = lower(plan, symbol)
     lowered = replace(lowered, function=serial(lowered.function)) if threads == 1 else lowered
-    function: Function = demote(hoist(promote_accumulators(tiled(combine(simplify(lowered.function))))))
+    try:
+        ahead = staged(simplify(lowered.function))
+    except Unfit as refused:
+        raise error("S0218", "there is nothing to run ahead", notes=(refused.reason,)) from None
+    function: Function = demote(hoist(promote_accumulators(tiled(combine(simplify(ahead))))))
     function = contract(function) if plan.program.mode == "fast" else function
     verify(function)
     if dump is not None:

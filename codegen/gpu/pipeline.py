@@ -43,7 +43,6 @@ from codegen.loops.nodes import (
     For,
     Function,
     If,
-    Index,
     IndexValue,
     Int,
     Let,
@@ -56,7 +55,8 @@ from codegen.loops.nodes import (
     Wait,
 )
 from codegen.loops.simplify import simplify
-from codegen.loops.walk import Fresh, loads, map_expr, map_index, map_stmt, names, stores, substitute, walk
+from codegen.loops.stages import at_stage, copies_ahead
+from codegen.loops.walk import Fresh, stores, walk
 
 REGISTERS = 64
 """How many elements a thread keeps of one copy at most, on their way."""
@@ -97,9 +97,9 @@ class _Pass:
         if loop.boxes:
             boxes = staged(loop, self.fresh)
             stage = Mod(Add(Var(loop.var), Mul(Int(-1), loop.lo)), Int(loop.stages))
-            rest = tuple(self._at(s, loop, Var(loop.var), stage, set(boxes.landing)) for s in boxes.rest)
+            rest = tuple(at_stage(s, loop, Var(loop.var), stage, set(boxes.landing)) for s in boxes.rest)
             return (*boxes.before, replace(loop, body=(*boxes.begin, *rest), stages=1, boxes=False))
-        copies = _copies(loop)
+        copies = copies_ahead(loop, frozenset({"shared"}))
         if not copies:
             why = f"not supported yet: `{loop.var}` has stages, and copies nothing into shared memory that could run ahead of it"
             raise Unfit(why, loop.var)
@@ -112,7 +112,7 @@ class _Pass:
         out: list[Stmt] = [*allocs]
         for ahead in range(loop.stages - 1):
             at = Add(loop.lo, Int(ahead))
-            first = tuple(self._at(f or c, loop, at, Int(ahead), landing) for c, f in zip(copies, flying, strict=True))
+            first = tuple(at_stage(f or c, loop, at, Int(ahead), landing) for c, f in zip(copies, flying, strict=True))
             out += [_if(Compare("<", IndexValue(at), IndexValue(loop.hi)), first), *([Commit()] if asynchronous else [])]
         at = Add(Var(loop.var), Int(loop.stages - 1))
         number = Add(Var(loop.var), Mul(Int(-1), loop.lo))
@@ -120,15 +120,15 @@ class _Pass:
         more = Compare("<", IndexValue(at), IndexValue(loop.hi))
         body: list[Stmt] = []
         if asynchronous:
-            begun = tuple(self._at(f, loop, at, stage, landing) for f in flying if f is not None)
+            begun = tuple(at_stage(f, loop, at, stage, landing) for f in flying if f is not None)
             body += [Wait(loop.stages - 2), _if(more, begun), Commit()]
         halves = [_Halves(self.fresh, homes).split(c) for c, f in zip(copies, flying, strict=True) if f is None]
         body += [Alloc(b) for _, _, kept in halves for b in kept]
         if halves:
-            body.append(_if(more, tuple(self._at(fetch, loop, at, stage, landing) for fetch, _, _ in halves)))
-        body += (self._at(s, loop, Var(loop.var), Mod(number, Int(loop.stages)), landing) for s in rest)
+            body.append(_if(more, tuple(at_stage(fetch, loop, at, stage, landing) for fetch, _, _ in halves)))
+        body += (at_stage(s, loop, Var(loop.var), Mod(number, Int(loop.stages)), landing) for s in rest)
         if halves:
-            body.append(_if(more, tuple(self._at(put, loop, at, stage, landing) for _, put, _ in halves)))
+            body.append(_if(more, tuple(at_stage(put, loop, at, stage, landing) for _, put, _ in halves)))
         return (*out, replace(loop, body=tuple(body), stages=1))
 
     def _flying(self, copy: Stmt, homes: Mapping[str, Buffer]) -> Stmt | None:
@@ -139,49 +139,9 @@ class _Pass:
             return together
         return _later(copy, self, homes, single=True)
 
-    def _at(self, s: Stmt, loop: For, at: Index, stage: Index, landing: set[str]) -> Stmt:
-        """Return `s` as iteration `at` runs it, with the buffers in `landing` at `stage`."""
-        moved = s if at == Var(loop.var) else substitute(s, {loop.var: at})
-
-        def index(e: Index) -> Index:
-            return map_index(e, index, expr)
-
-        def expr(e: Expr) -> Expr:
-            match map_expr(e, index, expr):
-                case Load(buffer, place) if buffer in landing:
-                    return Load(buffer, (stage, *place))
-                case other:
-                    return other
-
-        def stmt(inner: Stmt) -> Stmt:
-            match map_stmt(inner, index, expr, stmt):
-                case Store(buffer, place) as store if buffer in landing:
-                    return replace(store, index=(stage, *place))
-                case other:
-                    return other
-
-        return stmt(moved)
-
 
 def _if(cond: Expr, then: tuple[Stmt, ...]) -> Stmt:
     return If(cond, then)
-
-
-def _copies(loop: For) -> tuple[Stmt, ...]:
-    """Return what stands in `loop` and fills shared memory of an iteration from what no iteration writes."""
-    own = {s.buffer.name for s in loop.body if isinstance(s, Alloc) and s.buffer.space == "shared"}
-    inside = {s.buffer.name for s in loop.body if isinstance(s, Alloc)}
-    written = {s.buffer for s in stores(*loop.body)}
-    bound = {s.name for s in loop.body if isinstance(s, Let)}
-    found: list[Stmt] = []
-    for s in loop.body:
-        targets = {store.buffer for store in stores(s)}
-        read = {load.buffer for load in loads(s)}
-        if not isinstance(s, For | If | Store) or not targets or not targets <= own or read & (written | inside) or names(s) & bound:
-            continue
-        found.append(s)
-    elsewhere = {store.buffer for s in loop.body if s not in found for store in stores(s)}
-    return tuple(s for s in found if not {store.buffer for store in stores(s)} & elsewhere)
 
 
 # ---------------------------------------------------------------- by the device itself

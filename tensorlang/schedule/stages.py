@@ -1,4 +1,4 @@
-"""`stages LOOP by N`: what the threads of a block copy in each iteration of a loop runs N - 1 iterations ahead.
+"""`stages LOOP by N`: what is copied in each iteration of a loop, on a device by the threads of a block, runs N - 1 iterations ahead.
 
 for k:                              copy stage 0
     copy stage k            →       for k:
@@ -42,9 +42,11 @@ def check_stages(state: State) -> None:
     for loop, (count, directive) in state.staged.items():
         if count == 1:
             continue
-        if not any(mark in BLOCKS | THREADS for mark in marks.values()):
-            help_ = "`bind` loops to blocks and threads; on a CPU, `prefetch` asks for data ahead of time"
+        if state.target != "cpu" and not any(mark in BLOCKS | THREADS for mark in marks.values()):
+            help_ = "`bind` loops to blocks and threads"
             raise error("S0218", "stages are for loops that the threads of a block run together", directive.span, help=help_)
+        if state.target == "cpu" and loop in state.boxed:
+            raise error("S0218", "only a graphics processor copies boxes by itself", directive.span)
         mark = marks.get(loop, "serial")
         if mark != "serial":
             raise error("S0218", f"`{loop}` is marked {mark}: only a serial loop has stages", directive.span)

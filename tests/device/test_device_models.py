@@ -73,20 +73,20 @@ def channels() -> tuple[onnx.ModelProto, tuple[int, ...]]:
     )
 
 
-def attention() -> tuple[onnx.ModelProto, tuple[int, ...]]:
-    n = Network()
+def attention(tokens: int = 10, count: int = 4, width: int = 8) -> tuple[onnx.ModelProto, tuple[int, ...]]:
+    n, wide = Network(), count * width
     heads = n.weight(0)
-    n.weights[-1] = numpy_helper.from_array(np.array([1, 10, 4, 8]), heads)
+    n.weights[-1] = numpy_helper.from_array(np.array([1, tokens, count, width]), heads)
     rows = n.weight(0)
-    n.weights[-1] = numpy_helper.from_array(np.array([1, 10, 32]), rows)
+    n.weights[-1] = numpy_helper.from_array(np.array([1, tokens, wide]), rows)
 
     def project(perm: list[int]) -> str:
-        return n.add("Transpose", n.add("Reshape", n.add("MatMul", "x", n.weight(32, 32)), heads), perm=perm)
+        return n.add("Transpose", n.add("Reshape", n.add("MatMul", "x", n.weight(wide, wide)), heads), perm=perm)
 
     scores = n.add("Softmax", n.add("MatMul", project([0, 2, 1, 3]), project([0, 2, 3, 1])), axis=3)
     mixed = n.add("Reshape", n.add("Transpose", n.add("MatMul", scores, project([0, 2, 1, 3])), perm=[0, 2, 1, 3]), rows)
-    added = n.add("Add", n.add("MatMul", mixed, n.weight(32, 32)), "x")
-    return n.model((1, 10, 32), n.add("LayerNormalization", added, n.weight(32), n.weight(32))), (1, 10, 32)
+    added = n.add("Add", n.add("MatMul", mixed, n.weight(wide, wide)), "x")
+    return n.model((1, tokens, wide), n.add("LayerNormalization", added, n.weight(wide), n.weight(wide))), (1, tokens, wide)
 
 
 @pytest.mark.parametrize("made", [convolutions, channels, attention])
@@ -129,6 +129,14 @@ def test_what_convolutions_multiply_in_16_bits_has_its_channels_last() -> None:
             assert w.shape[2:] == (1, 1) or (w.layout is not None and w.layout.shape[1:3] == (3, 3))
             assert y.shape[1] % 8 or (y.layout is not None and y.layout.shape[-1] == y.shape[1])
     assert all(v.layout is None for v in device_model(Importer().load(channels()[0])).graph.values.values())
+
+
+@pytest.mark.parametrize("precision", ["f32", "bf16"])
+def test_attention_of_a_large_model_is_one_launch(precision: str) -> None:
+    device = device_model(Importer().load(attention(128, 12, 64)[0]), precision=chosen_on(precision, ARCH))
+    (call,) = (c for c in device.calls if c.node.program.name == "attention")
+    kernel = device.kernels[call.kernel]
+    assert len(kernel.launched.launches) == 1 and "rfactor" not in kernel.schedule
 
 
 def test_weights_that_f16_has_not_stay_f32() -> None:

@@ -103,6 +103,13 @@ def largest(dtype: DType) -> float:
     return float(ml_dtypes.finfo(dtype.numpy).max)  # type: ignore[no-untyped-call]
 
 
+def nearest_tf32(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return f32 numbers with 10 bits after the point: the nearest, of two the one further from zero."""
+    bits = x.view(np.uint32)
+    kept = (bits.astype(np.uint64) + 0x1000) & 0xFFFFE000
+    return np.where(np.isfinite(x), kept, bits).astype(np.uint32).view(np.float32)
+
+
 def compute_dtype(dtype: DType) -> DType:
     """Return the type in which a clause over `dtype` is computed: f32 for the narrow floats, otherwise `dtype` itself."""
     return f32 if dtype.is_float and dtype.bits < 32 else dtype

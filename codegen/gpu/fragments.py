@@ -358,6 +358,8 @@ class _Pass:
         algebra = Algebra.of({})
         straight = contiguous(buffer, source.index, along, size, algebra)
         turned = buffer.dtype.size_bytes == 2 and contiguous(buffer, source.index, row, size, algebra)
+        if product.instruction.rounded:
+            return None  # each element is rounded on its way
         if buffer.space != "shared" or not (straight or turned) or not (_is_linear(source, row) and _is_linear(source, along)):
             return None
         lane = self.fresh("l")

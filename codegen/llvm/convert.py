@@ -201,6 +201,15 @@ def nearest_bf16(b: Builder, x: Value) -> Value:
     return Value(bf16, b.pure(f"bitcast {kind} {half} to {_type(bf16, x)}"), x.lanes)
 
 
+def nearest_tf32(b: Builder, x: Value) -> Value:
+    """Return an f32 rounded to 10 bits after the point, ties away from zero."""
+    kind = _type(i32, x)
+    bits = b.pure(f"bitcast {x.typed} to {kind}")
+    kept = _int_op(b, "and", _int_op(b, "add", bits, 0x1000, x), -0x2000, x)
+    finite = b.pure(f"icmp ult {kind} {_int_op(b, 'and', bits, 0x7FFFFFFF, x)}, {_number(x, 0x7F800000)}")
+    return _float_of(b, b.pure(f"select {_type(bool_, x)} {finite}, {kind} {kept}, {kind} {bits}"), x)
+
+
 def narrow(b: Builder, x: Value, to: DType) -> Value:
     """Return an f32 rounded to a narrow float."""
     if to.name == "f16" and b.target.has_f16:

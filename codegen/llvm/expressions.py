@@ -12,7 +12,7 @@ from codegen.dtypes import DType, bf16, bool_, f32, i64
 from codegen.llvm import arithmetic, convert, dot, math, memory, registers
 from codegen.llvm.affine import ONE, ZERO, Atom, Poly, number
 from codegen.llvm.builder import Builder
-from codegen.llvm.convert import cast, nearest_bf16
+from codegen.llvm.convert import cast, nearest_bf16, nearest_tf32
 from codegen.llvm.memory import vector_index
 from codegen.llvm.state import EmitError, Memory, Registers, Scope, State, Storage, Tiles, mask_and, same_lanes, splat
 from codegen.llvm.values import Literal, Value, integer_range, literal, of_lanes
@@ -80,6 +80,8 @@ def value(state: State, e: Expr, scope: Scope) -> Value:
         case Call("round_bf16", (x,)):
             operand = value(state, x, scope)
             return cast(b, nearest_bf16(b, operand), operand.dtype, False)
+        case Call("round_tf32", (x,)):
+            return nearest_tf32(b, value(state, x, scope))
         case Cast(dtype, x, saturate):
             return cast(b, value(state, x, scope), dtype, saturate)
         case Call("pow", (base, Const(exponent))) if exponent in math.POWERS:

@@ -21,7 +21,7 @@ from typing import Any, Never, TypeAlias, assert_never
 
 import numpy as np
 
-from codegen.dtypes import DType, bf16, bool_, f32, f64, i64, largest
+from codegen.dtypes import DType, bf16, bool_, f32, f64, i64, largest, nearest_tf32
 from codegen.errors import InternalError
 from codegen.loops.nodes import (
     Add,
@@ -576,6 +576,7 @@ _CALLS: Mapping[str, Callable[..., Any]] = {
     "log1p": np.log1p,
     "sqrt": np.sqrt,
     "round_bf16": lambda x: x.astype(bf16.numpy).astype(type(x)),
+    "round_tf32": lambda x: nearest_tf32(np.asarray(x)),
     "rsqrt": lambda x: np.divide(type(x)(1), np.sqrt(x)),
     "sin": np.sin,
     "cos": np.cos,

@@ -68,7 +68,7 @@ from codegen.loops.walk import Fresh, Shared, binders, map_expr, rename, substit
 __all__ = ["affine", "range_of", "simplify", "simplify_index", "substitute"]
 
 _TRUE, _FALSE = Const(True, bool_), Const(False, bool_)
-_EXACT_CALLS = frozenset(("floor", "ceil", "trunc", "round", "sqrt", "isnan", "isinf"))
+_EXACT_CALLS = frozenset(("floor", "ceil", "trunc", "round", "round_tf32", "sqrt", "isnan", "isinf"))
 _NEGATED: Mapping[str, str] = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
 
 

@@ -62,7 +62,7 @@ from codegen.loops.walk import Node, free_vars, loads, walk
 ARITY: Mapping[str, int] = {
     **dict.fromkeys(("exp", "exp2", "expm1", "log", "log2", "log1p", "sqrt", "rsqrt", "erf", "sigmoid", "isnan", "isinf", "round_bf16"), 1),
     **dict.fromkeys(("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh"), 1),
-    **dict.fromkeys(("floor", "ceil", "round", "trunc"), 1),
+    **dict.fromkeys(("floor", "ceil", "round", "round_tf32", "trunc"), 1),
     **dict.fromkeys(("pow", "fmod", "atan2"), 2),
 }
 """How many arguments each elementary function takes."""
@@ -309,6 +309,8 @@ def _check_call(fn: str, args: list[DType], e: Expr) -> DType:
         if not dtype.is_float:
             _fail(f"`{show_expr(e)}` is not defined for {dtype}")
         _check_wide(dtype, e)
+        if fn == "round_tf32" and dtype != f32:
+            _fail(f"`{show_expr(e)}` is not defined for {dtype}")
     return bool_ if fn in ("isnan", "isinf") else args[0]
 
 

@@ -6,7 +6,9 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from codegen.dtypes import DTYPES, DType, bool_, f64
+import numpy as np
+
+from codegen.dtypes import DTYPES, DType, bool_, f64, nearest_tf32
 from polyhedral import expr as px
 from tensorlang.check import arith, typed
 from tensorlang.check.problems import did_you_mean, error
@@ -485,7 +487,7 @@ def _pack_word(ctx: Context, scope: Scope, name: str, node: sx.Apply) -> Value:
 _FUNCTIONS: dict[str, Callable[[float], float]] = {
     "exp": math.exp, "sqrt": math.sqrt, "log": math.log, "log2": math.log2, "sin": math.sin, "cos": math.cos, "tan": math.tan,
     "tanh": math.tanh, "erf": math.erf, "floor": math.floor, "ceil": math.ceil, "round": round, "trunc": math.trunc, "log1p": math.log1p,
-    "expm1": math.expm1,
+    "expm1": math.expm1, "round_tf32": lambda x: float(nearest_tf32(np.asarray(x, np.float32))),
 }  # fmt: skip
 
 
@@ -505,6 +507,9 @@ def _elementary(name: str, items: list[Value], span: Span) -> Value:
         raise error(
             "T0114", f"`{name}` is not defined for `{dtype}`", span, "a function of floats", help=f"cast the argument: `{name}(f32(…))`"
         )
+    if name == "round_tf32" and dtype == f64:
+        help = f"cast the argument: `{name}(f32(…))`"
+        raise error("T0114", f"`{name}` is not defined for `{dtype}`", span, "a function of f32", help=help)
     call = ir.Call(name, tuple(typed.coerce(v, dtype, span) for v in items), span=span)
     return Val(call, bool_ if name in ("isnan", "isinf") else dtype)
 

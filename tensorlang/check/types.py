@@ -30,6 +30,7 @@ ELEMENTARY = frozenset(
         "floor",
         "ceil",
         "round",
+        "round_tf32",
         "trunc",
         "pow",
         "fmod",

@@ -502,7 +502,7 @@ def _on_zero(e: Expr) -> float | None:
             return float(value) if abs(value) < 1 << 24 else None
         case loops.Load():
             return 0.0
-        case loops.Cast(_, value, _):
+        case loops.Cast(_, value, _) | loops.Call("round_tf32", (value,)):
             inner = _on_zero(value)
             return inner if inner == 0 else None
         case loops.Unary("neg", value):

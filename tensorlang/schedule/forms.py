@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from codegen.dtypes import DType
@@ -10,7 +10,7 @@ from tensorlang.schedule.plan import Plan
 from tensorlang.schedule.schedule import Instruction
 from tensorlang.schedule.state import Request
 from tensorlang.tensor import affine
-from tensorlang.tensor.nodes import Binary, Cast, Expr, Read, Reduce
+from tensorlang.tensor.nodes import Binary, Call, Cast, Expr, Read, Reduce
 from tensorlang.tensor.walk import tensor_table
 
 
@@ -26,6 +26,8 @@ class Form:
     lhs: Read
     rhs: Read
     types: Mapping[str, DType]
+    rounded: bool = False
+    """Both are rounded to tf32 before they are multiplied."""
 
     @property
     def is_tile(self) -> bool:
@@ -44,23 +46,34 @@ def form_of(instruction: Instruction) -> Form | None:
             pass
         case _:
             return None
-    factors = factors_of(reduce)
+    plain = factors_of(reduce)
+    factors = plain or rounded_factors_of(reduce)
     own = tuple(affine.to_expr(a) for a in definition.axes)
     if factors is None or start.index != own:
         return None
     types = {t.name: t.dtype for t in tensor_table(program).values()}
     extents = {a: affine.constant(s) for a, s in zip(definition.axes, definition.tensors[0].shape, strict=True)}
     extents |= {b.name: affine.difference(b.hi, b.lo) if affine.constant(b.lo) == 0 else None for b in reduce.binders}
-    return Form(definition.axes, tuple(b.name for b in reduce.binders), extents, definition.tensors[0].dtype, *factors, types)
+    binders = tuple(b.name for b in reduce.binders)
+    return Form(definition.axes, binders, extents, definition.tensors[0].dtype, *factors, types, plain is None)
 
 
 def factors_of(reduce: Reduce) -> tuple[Read, Read] | None:
     """Return the elements whose products a sum adds up, each at least as wide as the sum once widened."""
+    return _factors(reduce, element_of)
+
+
+def rounded_factors_of(reduce: Reduce) -> tuple[Read, Read] | None:
+    """Return the elements whose products a sum adds up, where both are f32 and rounded to tf32 before."""
+    return _factors(reduce, rounded_of)
+
+
+def _factors(reduce: Reduce, read_by: Callable[[Expr], Read | None]) -> tuple[Read, Read] | None:
     if reduce.reducer.kind != "sum" or reduce.filter is not None or len(reduce.body) != 1:
         return None
     match reduce.body[0]:
         case Binary("*", lhs, rhs):
-            x, y = element_of(lhs), element_of(rhs)
+            x, y = read_by(lhs), read_by(rhs)
             return None if x is None or y is None else (x, y)
         case _:
             return None
@@ -72,6 +85,14 @@ def element_of(e: Expr) -> Read | None:
             return e
         case Cast(_, value, False):
             return element_of(value)
+        case _:
+            return None
+
+
+def rounded_of(e: Expr) -> Read | None:
+    match e:
+        case Call("round_tf32", (Read() as read,)):
+            return read
         case _:
             return None
 

@@ -96,7 +96,7 @@ def _refusal(site: Site, instruction: Instruction) -> Refusal | None:
     form = form_of(instruction)
     if form is not None and instruction.on_device:
         return warps.refusal(site, instruction, form)
-    if form is None or (len(form.axes), len(form.binders)) not in ((1, 1), (2, 2)):
+    if form is None or form.rounded or (len(form.axes), len(form.binders)) not in ((1, 1), (2, 2)):
         return Refusal("not supported yet: an instruction that is neither `d[l] = c[l] + sum(r) a[r] * b[l, r]` nor a tile of such sums")
     if dots.accumulator(form.types[form.lhs.tensor], form.types[form.rhs.tensor]) != form.dtype:
         return Refusal("not supported yet: an instruction of these element types")

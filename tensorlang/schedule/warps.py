@@ -16,10 +16,10 @@ from __future__ import annotations
 
 from codegen.gpu import matrix
 from polyhedral.expr import Expr as Affine
-from tensorlang.schedule.forms import Form, Refusal, Site, factors_of
+from tensorlang.schedule.forms import Form, Refusal, Site, factors_of, rounded_factors_of
 from tensorlang.schedule.schedule import Instruction
 from tensorlang.tensor import affine
-from tensorlang.tensor.nodes import Dynamic, Read
+from tensorlang.tensor.nodes import Dynamic, Read, Reduce
 from tensorlang.tensor.scop import StatementInfo
 from tensorlang.tensor.walk import tensor_table
 
@@ -61,7 +61,7 @@ def _unknown(instruction: Instruction, form: Form, width: int) -> str | None:
     program = instruction.program
     m, n, k = (form.extents[name] or width for name in (*form.axes, *form.binders))
     rows, columns = (form.lhs, form.rhs) if form.axes[0] in _indices(form.lhs) else (form.rhs, form.lhs)
-    known = matrix.instruction_of((m, n, k), form.types[rows.tensor], form.types[columns.tensor], form.dtype, rounded=False)
+    known = matrix.instruction_of((m, n, k), form.types[rows.tensor], form.types[columns.tensor], form.dtype, rounded=form.rounded)
     if known is None:
         return f"no graphics processor multiplies {form.types[rows.tensor]} with {form.types[columns.tensor]} in matrices of {m}x{n}x{k}"
     if _indices(rows) != (form.axes[0], form.binders[0]) or _indices(columns) != (form.axes[1], form.binders[0]):
@@ -93,9 +93,9 @@ def _difference(site: Site, form: Form, update: StatementInfo) -> Refusal | None
     assert update.accumulator is not None
     reduce = update.accumulator.reduce
     types = {t.name: t.dtype for t in tensor_table(site.plan.program).values()}
-    factors = factors_of(reduce)
+    factors = rounded_factors_of(reduce) if form.rounded else factors_of(reduce)
     if factors is None:
-        return Refusal("what is added is not a product of two elements", None, 2)
+        return _no_product(form, reduce)
     if reduce.reducer.dtypes[0] != form.dtype:
         return Refusal(f"the sum is one of {reduce.reducer.dtypes[0]}, the instruction's of {form.dtype}", None, 2)
     if site.plan.program.mode == "strict" and form.dtype.is_float:
@@ -115,6 +115,15 @@ def _difference(site: Site, form: Form, update: StatementInfo) -> Refusal | None
             return None
         reasons.append(refused)
     return max(reasons, key=lambda r: r.rank)
+
+
+def _no_product(form: Form, reduce: Reduce) -> Refusal:
+    if form.rounded and factors_of(reduce) is not None:
+        help = "where 10 bits after the point are enough, multiply `round_tf32(x) * round_tf32(w)`"
+        return Refusal("the instruction rounds what it multiplies to tf32, the sum does not", help, 2)
+    if not form.rounded and rounded_factors_of(reduce) is not None:
+        return Refusal("the sum rounds what it multiplies to tf32, the instruction does not", "take `mma_m16n8k8_tf32`", 2)
+    return Refusal("what is added is not a product of two elements", None, 2)
 
 
 def _moved(site: Site, form: Form, update: StatementInfo, own: Read, read: Read) -> Refusal | None:

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from codegen.dtypes import DType, bf16, bool_, compute_dtype, f32, f64, largest
+from codegen.dtypes import DType, bf16, bool_, compute_dtype, f32, f64, largest, nearest_tf32
 from tensorlang.diagnostics import InternalError
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
@@ -251,6 +251,7 @@ _FUNCTIONS: dict[str, Callable[..., Array]] = {
     "pow": np.power,
     "round": np.rint,
     "round_bf16": lambda x: x.astype(bf16.numpy).astype(x.dtype),
+    "round_tf32": lambda x: nearest_tf32(x.astype(np.float32)).astype(x.dtype),
     "rsqrt": lambda x: 1 / np.sqrt(x),
     "sigmoid": _sigmoid,
     "erf": lambda x: np.asarray(_erf(x), np.float64),

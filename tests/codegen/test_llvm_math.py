@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 from llvm_run import LEVELS, run_native
 
+from codegen.dtypes import f32
 from codegen.llvm.target import Target
+from codegen.loops import interp
 from codegen.loops.parser import parse
+from tensorlang.tensor import arith
 
 INF, NAN = float("inf"), float("nan")
 SPECIAL = [
@@ -195,3 +198,23 @@ def test_f64_functions_are_those_of_the_c_library(fn: str) -> None:
     arrays = [random.uniform(low, high, 35) for _ in range(arity)]
     with np.errstate(all="ignore"):
         np.testing.assert_allclose(evaluate(fn, arrays, TARGETS[0]), reference(*arrays), rtol=4e-16 * 4)
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
+def test_rounding_to_tf32_is_exact_for_every_class_of_numbers(target: Target) -> None:
+    ends = [0x00000000, 0x00000001, 0x00000FFF, 0x00001000, 0x00001001, 0x007FEFFF, 0x007FF000, 0x007FFFFF, 0x00800000]  # subnormal
+    ends += [0x3F800FFF, 0x3F801000, 0x3F801001, 0x3F802FFF, 0x3F803000, 0x3F803001, 0x3FFFEFFF, 0x3FFFF000]  # ties and their neighbours
+    ends += [0x7F7FEFFF, 0x7F7FF000, 0x7F7FFFFF, 0x7F800000, 0x7F800001, 0x7FC00000, 0x7FFFFFFF]  # the largest, infinity, NaN
+    bits = np.array([*ends, *np.random.default_rng(0).integers(0, 1 << 31, 200)], np.uint32)
+    x = np.concatenate([bits, bits | np.uint32(1 << 31)]).view(np.float32)
+    wide = np.where(np.isfinite(x), x, 0).astype(np.float64)
+    step = 2.0 ** (np.maximum(np.frexp(wide)[1] - 1, -126) - 10)
+    nearest = np.copysign(np.floor(np.abs(wide) / step + 0.5) * step, wide)
+    with np.errstate(over="ignore"):
+        expected = np.where(np.isfinite(x), nearest.astype(np.float32), x)
+    loops = np.array([interp.call("round_tf32", [interp.Value(f32, v)]).scalar for v in x])
+    with np.errstate(invalid="ignore"):
+        tensors = arith.call("round_tf32", [x], f32)
+    for got in (evaluate("round_tf32", [x], target), tensors, loops):
+        assert np.array_equal(got, expected, equal_nan=True)
+        assert np.array_equal(np.signbit(got), np.signbit(expected))

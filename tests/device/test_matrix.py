@@ -28,6 +28,7 @@ from tensorlang.driver import Rules
 from tensorlang.lower.barriers import exposed
 from tensorlang.runtime.library import with_roles
 from tensorlang.syntax.parse import parse
+from tensorlang.tensor.interp import interpret
 
 Array = np.ndarray[Any, Any]
 bf16 = ml_dtypes.bfloat16
@@ -269,6 +270,64 @@ def test_products_of_bytes_are_exact_in_every_order_of_threads():
     compiled_ = library(each for each, _ in cases)
     for each, arrays in cases:
         assert difference(each, by_name(each.program, arrays), {}, compiled_, seeds=range(9), close=0) == ""
+
+
+TF32 = "op matmul(a: f32[M, K], b: f32[N, K]) -> (y: f32[M, N]) { y[i, j] = max(sum(k) round_tf32(a[i, k]) * round_tf32(b[j, k]), 0.0) }"
+TF32_SCHEDULE = (
+    SCHEDULE.replace("kb by 16", "kb by 8").replace("swizzle (64)", "swizzle (128)").replace("mma_m16n8k16_bf16", "mma_m16n8k8_tf32")
+)
+TF32_VARIANTS = {
+    "in stages, columns exchanged": TF32_SCHEDULE,
+    "rows that lie across": TF32_SCHEDULE.replace("as [i, k] with swizzle (128)", "as [k, i] with pad (4)"),
+    "operands where they are": "\n".join(line for line in TF32_SCHEDULE.split("\n") if "cache" not in line and "stages" not in line),
+}
+
+
+@pytest.fixture(scope="module")
+def in_tf32() -> dict[str, Made]:
+    arrays = normal(128, 96, dtype=np.float32), normal(64, 96, dtype=np.float32)
+    return {name: made(TF32 + text, f"tf32_{k}", *arrays) for k, (name, text) in enumerate(TF32_VARIANTS.items())}
+
+
+def test_products_of_what_is_rounded_to_tf32_are_those_of_the_operator(in_tf32):
+    arrays = normal(128, 96, dtype=np.float32), normal(64, 96, dtype=np.float32)
+    rounded = np.maximum(arrays[0].astype(np.float64) @ arrays[1].T.astype(np.float64), 0)
+    edge = made(TF32 + TF32_SCHEDULE, "tf32_edge", normal(100, 50, dtype=np.float32), normal(90, 50, dtype=np.float32))
+    compiled_ = library([*in_tf32.values(), edge])
+    for name, each in in_tf32.items():
+        given = by_name(each.program, arrays)
+        assert (name, difference(each, given, {}, compiled_, seeds=range(9), close=1e-5)) == (name, "")
+        assert np.abs(interpret(each.program, {}, given)["y"] - rounded).max() > 1e-3  # it matters that they are rounded
+    given = by_name(edge.program, (normal(100, 50, dtype=np.float32), normal(90, 50, dtype=np.float32)))
+    assert difference(edge, given, {}, compiled_, close=1e-5) == ""
+
+
+def test_the_machine_code_multiplies_in_tf32_and_spills_nothing(in_tf32):
+    for arch in ("sm_80", "sm_90a", "sm_120"):
+        code = compiled(source(in_tf32["in stages, columns exchanged"].kernels), named(f"cuda:{arch}"))
+        (usage,), (found,) = code.usage.values(), opcodes(code.cubin).values()
+        assert (usage.spill_store_bytes, usage.spill_load_bytes, usage.stack_bytes) == (0, 0, 0)
+        assert count(found, "HMMA.1688.F32.TF32") > 0 and count(found, "LDSM") == 0
+
+
+@pytest.mark.parametrize(
+    ("operator", "schedule", "message"),
+    [
+        (TF32.replace("round_tf32", ""), TF32_SCHEDULE, "the instruction rounds what it multiplies to tf32, the sum does not"),
+        (TF32.replace("round_tf32(b[j, k])", "b[j, k]"), TF32_SCHEDULE, "what is added is not a product of two elements"),
+        (OPERATOR.replace("f32(", "round_tf32("), TF32_SCHEDULE, "multiplies f32 with f32, the sum bf16 with bf16"),
+        (TF32, SCHEDULE, "the sum rounds what it multiplies to tf32, the instruction does not"),
+    ],
+)
+def test_nothing_is_rounded_to_tf32_that_the_operator_does_not_round(operator, schedule, message):
+    dtype = bf16 if "bf16" in operator else np.float32
+    with pytest.raises(CompileError, match=message):
+        made(operator + schedule, "refused", normal(128, 96, dtype=dtype), normal(64, 96, dtype=dtype))
+
+
+def test_f64_is_not_rounded_to_tf32():
+    with pytest.raises(CompileError, match="`round_tf32` is not defined for `f64`"):
+        called("f", np.zeros(3), module=module("op f(x: f64[N]) -> (y: f64[N]) { y[i] = round_tf32(x[i]) }"))
 
 
 def test_the_text_of_a_product_of_warps_is_as_it_was(variants, golden):

@@ -257,6 +257,9 @@ TL_FLOAT_BINARY(atan2, atan2f, atan2)
 TL_FLOAT(f32, tl_f32, tl_u32, 0x80000000u)
 TL_FLOAT(f64, tl_f64, tl_u64, 0x8000000000000000ull)
 
+// To the nearest with 10 bits after the point, ties away from zero.
+TL_FUNCTION tl_f32 tl_round_tf32_f32(tl_f32 x) { return x - x == 0.0f ? tl_f32_from_bits((tl_bits_f32(x) + 0x1000u) & 0xffffe000u) : x; }
+
 #define TL_FLOAT_EXTREMES(name, T)                                                                                                     \
     TL_FUNCTION T tl_min_##name(T x, T y) {                                                                                            \
         return x != x || y != y ? x + y : x < y || (x == y && tl_bits_##name(x) > tl_bits_##name(y)) ? x : y;                          \

@@ -154,12 +154,17 @@ def _operands(d: Deriver, definition: Definition) -> _Operands | None:
     if c is None:
         return None
     sizes = {axis: e or 1 for axis, e in extents(definition).items()}
-    rows, columns = _operand(d, c.rows, c.x_read), _operand(d, c.columns, c.w_read)
-    a, b = (columns, rows) if stored_axis(d, definition) in c.rows else (rows, columns)
+    a, b = operands_of(d, definition, c)
     lying = [s for s in _slots(b.read) if not isinstance(s, Name) and set(affine.names(s)) & set(b.axes)]
     across = frozenset(name for slot in lying for name in affine.names(slot))
     deep = max([k for k in c.inner if k not in across] or c.inner, key=lambda k: sizes[k])
     return _Operands(c, a, b, deep, tuple(k for k in c.inner if k != deep), sizes, across)
+
+
+def operands_of(d: Deriver, definition: Definition, c: Contraction) -> tuple[Operand, Operand]:
+    """Return which operand has the rows and which the columns: the result lies in memory along the columns."""
+    rows, columns = _operand(d, c.rows, c.x_read), _operand(d, c.columns, c.w_read)
+    return (columns, rows) if stored_axis(d, definition) in c.rows else (rows, columns)
 
 
 def _operand(d: Deriver, axes: tuple[str, ...], read: Read) -> Operand:

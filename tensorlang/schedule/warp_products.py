@@ -19,11 +19,11 @@ from tensorlang.schedule.clusters import Cluster, recurs
 from tensorlang.schedule.deriver import Deriver
 from tensorlang.schedule.forms import factors_of
 from tensorlang.schedule.machine import Device
-from tensorlang.schedule.pointwise import stored_axis
+from tensorlang.schedule.product_shapes import Operand, operands_of
 from tensorlang.schedule.products_device import product_of
 from tensorlang.schedule.shape import Contraction, extents, unit_stride
 from tensorlang.tensor import affine
-from tensorlang.tensor.nodes import Dynamic, Read
+from tensorlang.tensor.nodes import Dynamic
 from tensorlang.tensor.walk import tensor_table
 
 ROW_BYTES = (64, 32)
@@ -62,15 +62,6 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True)
-class Operand:
-    """One of two that are multiplied: the axes of the result that it alone has, and whether it is contiguous along the last of them."""
-
-    axes: tuple[str, ...]
-    read: Read
-    unit: bool
-
-
-@dataclass(frozen=True, slots=True)
 class WarpProduct:
     instruction: Instruction
     batch: tuple[str, ...]
@@ -95,8 +86,7 @@ def warp_product(d: Deriver, cluster: Cluster) -> WarpProduct | None:
     if not all(_is_plain(s) for s in c.x_read.index) or not c.batch + c.rows + c.columns:
         return None
     sizes = {axis: e or 1 for axis, e in extents(definition).items()}
-    first, second = _operand(d, c.rows, c.x_read), _operand(d, c.columns, c.w_read)
-    a, b = (second, first) if stored_axis(d, definition) in c.rows else (first, second)
+    a, b = operands_of(d, definition, c)
     instruction = _instruction(d, c, a, b)
     if instruction is None:
         return None
@@ -129,10 +119,6 @@ def _instruction(d: Deriver, c: Contraction, a: Operand, b: Operand) -> Instruct
     types = {name: t.dtype for name, t in tensor_table(d.program).items()}
     wanted = (types[a.read.tensor], types[b.read.tensor], c.reduce.reducer.dtypes[0])
     return next((i for i in INSTRUCTIONS if (i.rows, i.columns, i.sums) == wanted and not i.rounded and i.warps == 1), None)
-
-
-def _operand(d: Deriver, axes: tuple[str, ...], read: Read) -> Operand:
-    return Operand(axes, read, unit_stride(read.index, d.layouts.get(read.tensor), d.axes[read.tensor], axes[-1]))
 
 
 def _is_swift(d: Deriver, operand: Operand, sizes: dict[str, int], deep: str) -> bool:

@@ -3,6 +3,7 @@ instructions for it."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -323,6 +324,16 @@ def test_nothing_is_rounded_to_tf32_that_the_operator_does_not_round(operator, s
     dtype = bf16 if "bf16" in operator else np.float32
     with pytest.raises(CompileError, match=message):
         made(operator + schedule, "refused", normal(128, 96, dtype=dtype), normal(64, 96, dtype=dtype))
+
+
+def test_the_document_s_product_in_tf32_is_that_of_its_operator():
+    text = (GOLDEN.parents[2] / "docs" / "instructions.md").read_text()
+    found = re.search(r"```tl\n(op matmul_tf32.*?)```", text, re.DOTALL)
+    assert found is not None
+    arrays = normal(40, 70, dtype=np.float32), normal(24, 70, dtype=np.float32)
+    each = made(found[1], "documented", *arrays, operator="matmul_tf32")
+    assert difference(each, by_name(each.program, arrays), {}, library([each]), close=1e-5) == ""
+    assert "tl_mma_m16n8k8_tf32" in each.kernels.text
 
 
 def test_f64_is_not_rounded_to_tf32():

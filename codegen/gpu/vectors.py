@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeAlias, TypeGuard
 
+from codegen.dtypes import bf16, f16, f32
 from codegen.gpu.expressions import Printer, is_half_byte
 from codegen.loops.indices import Algebra, affine
 from codegen.loops.nodes import (
     Add,
     Binary,
     Buffer,
+    Cast,
     Compare,
     Const,
     Expr,
@@ -186,11 +188,21 @@ def _is_multiple(atom: Index, scale: int, of: int, algebra: Algebra) -> bool:
 
 
 def source(copy: Store) -> tuple[Expr | None, Load] | None:
-    """Return what a store copies as it is, and when it does rather than store zero (None: always); None where it is no such copy."""
-    match copy.value:
+    """Return what a store copies as it is, and when it does rather than store zero (None: always); None where it is no such copy. Narrow
+    floats that became wide ones and narrow again are what they were."""
+    return _source(copy.value)
+
+
+def _source(e: Expr) -> tuple[Expr | None, Load] | None:
+    match e:
         case Load() as load:
             return None, load
-        case Select(cond, Load() as load, Const(value)) if value == 0 and str(value)[0] != "-":
+        case Select(cond, value, Const(zero)) if zero == 0 and str(zero)[0] != "-":
+            found = _source(value)
+            if found is None:
+                return None
+            return (cond if found[0] is None else Binary("and", cond, found[0])), found[1]
+        case Cast(dtype, Select(cond, Cast(wide, Load() as load), Const(zero))) if dtype in (bf16, f16) and wide == f32 and zero == 0:
             return cond, load
         case _:
             return None

@@ -49,6 +49,9 @@ def _store_alike(state: State, directive: syntax.Directive, copy: Stage, name: s
     storage = state.layouts.get(name)
     definition = copy.definitions[0]
     if storage is None:
+        if operands.phrase(directive, "with") is not None:
+            dims: tuple[Affine, ...] = tuple(AffineName(axis) for axis in definition.axes)
+            state.layouts[copy.name] = storage_of(directive, definition.axes, definition.tensors[0].shape, dims, copy.inside is not None)
         _copy_rows_as_vectors(state, directive, copy)
         return
     own = definers(state.program).get(name)

@@ -32,6 +32,8 @@ from tensorlang.schedule.products_device import derive_product, product_of
 from tensorlang.schedule.rfactor import rfactor
 from tensorlang.schedule.schedule import Instruction, Schedule
 from tensorlang.schedule.shape import extents, unit_stride
+from tensorlang.schedule.warp_products import warp_product
+from tensorlang.schedule.warp_windows import warp_windows
 from tensorlang.tensor.lift import lift
 from tensorlang.tensor.nodes import Definition, Program, Reduce
 from tensorlang.tensor.walk import components, reads, reduces
@@ -61,7 +63,7 @@ def derive_device(program: Program, layouts: dict[str, Storage] | None = None, i
 def device_deriver(program: Program, machine: Machine, layouts: Mapping[str, Storage]) -> Deriver:
     """Return the state of deriving before any cluster is scheduled: long reductions of few elements are cut into stretches."""
     lifted = lift(program)
-    flat, stored = flattened(lifted, layouts)
+    flat, stored = flattened(lifted, layouts, products=True)
     schedule = Schedule(program.name, "cuda")
     d = deriver_of(flat, machine, stored, frozenset(), schedule if flat == lifted else schedule.flatten())
     return d if online_of(d.program) is not None else _in_parts(_stretched(d))
@@ -120,9 +122,9 @@ def _stretched(d: Deriver) -> Deriver:
 
 def _in_parts(d: Deriver) -> Deriver:
     """Return the state with the sums of products in parts where blocks would be too few otherwise: each part is a plane of partial results,
-    which a second launch adds up."""
+    which a second launch adds up. What warps multiply as matrices stays whole."""
     for definition in d.program.definitions:
-        found = parts_of(d, definition) if d.program.mode != "strict" else None
+        found = parts_of(d, definition) if d.program.mode != "strict" and not _is_by_warps(d, definition) else None
         made = rfactor(d.program, *found, stretches=True) if found is not None else ""
         if found is None or isinstance(made, str):
             continue
@@ -134,6 +136,11 @@ def _in_parts(d: Deriver) -> Deriver:
         schedule = d.schedule.rfactor(*found, stretches=True).layout(name, dims)
         d = replace(deriver_of(made, d.machine, layouts, d.constants, schedule), apart=d.apart | {name})
     return d
+
+
+def _is_by_warps(d: Deriver, definition: Definition) -> bool:
+    cluster = Cluster(definition, (definition,), 0)
+    return warp_product(d, cluster) is not None or warp_windows(d, cluster) is not None
 
 
 def _is_across(d: Deriver, reduce: Reduce) -> bool:

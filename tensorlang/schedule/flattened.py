@@ -4,7 +4,7 @@
     after    y[n, c, h_w] = x[n, c, h_w]        x: [n, c // 16, h_w, c % 16]
 
 Where a layout has two axes one after the other, as they are, their memory is that of one long axis. Products keep the axes that the
-layouts of their operands were chosen for.
+layouts of their operands were chosen for, but on a device, where rows and columns are merged like everything else.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from tensorlang.tensor.nodes import Program, Tensor
 from tensorlang.tensor.walk import tensor_table
 
 
-def flattened(program: Program, layouts: Mapping[str, Storage]) -> tuple[Program, dict[str, Storage]]:
-    """Return `program` with such axes merged until none are left, and the layouts of its tensors."""
+def flattened(program: Program, layouts: Mapping[str, Storage], *, products: bool = False) -> tuple[Program, dict[str, Storage]]:
+    """Return `program` with such axes merged until none are left, and the layouts of its tensors; `products`: those of products, too."""
     layouts = dict(layouts)
     while True:
-        merged = merge_once(program, _kept(program, layouts))
+        merged = merge_once(program, _kept(program, layouts, products))
         if merged is None:
             return program, layouts
         flat, places = merged
@@ -35,9 +35,9 @@ def flattened(program: Program, layouts: Mapping[str, Storage]) -> tuple[Program
         program = flat
 
 
-def _kept(program: Program, layouts: Mapping[str, Storage]) -> frozenset[Dims]:
+def _kept(program: Program, layouts: Mapping[str, Storage], products: bool) -> frozenset[Dims]:
     """Return the pairs of dimensions that layouts keep apart."""
-    table, product = tensor_table(program), any(map(is_product, program.definitions))
+    table, product = tensor_table(program), not products and any(map(is_product, program.definitions))
     pairs = ((table[name], storage, k) for name, storage in layouts.items() for k in range(len(table[name].shape) - 1))
     return frozenset((t.name, k) for t, storage, k in pairs if product or not _is_one_piece(program, t, storage, k))
 

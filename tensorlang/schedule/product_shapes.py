@@ -134,9 +134,9 @@ class _Operands:
 
     def windows(self) -> _Lying | None:
         """Return how windows of b lie, or None where they overlap in another way than by a stride."""
-        slots = {axis: slot for axis in self.b.axes for slot in _slots(self.b.read) if axis in affine.names(slot)}
+        slots = {axis: slot for axis in self.b.axes for slot in slots_of(self.b.read) if axis in affine.names(slot)}
         height = next((x for x in reversed(self.b.axes[:-1]) if self.sizes[x] > 1 and not isinstance(slots.get(x), Name)), None)
-        across, down = (_window(slots.get(x) if x else None, x, self.sizes) for x in (self.b.axes[-1], height))
+        across, down = (window_of(slots.get(x) if x else None, x, self.sizes) for x in (self.b.axes[-1], height))
         return _Lying(height, down, across) if across is not None and down is not None else None
 
     def boxes(self, parts: int, machine: Device) -> tuple[Box, float]:
@@ -155,7 +155,7 @@ def _operands(d: Deriver, definition: Definition) -> _Operands | None:
         return None
     sizes = {axis: e or 1 for axis, e in extents(definition).items()}
     a, b = operands_of(d, definition, c)
-    lying = [s for s in _slots(b.read) if not isinstance(s, Name) and set(affine.names(s)) & set(b.axes)]
+    lying = [s for s in slots_of(b.read) if not isinstance(s, Name) and set(affine.names(s)) & set(b.axes)]
     across = frozenset(name for slot in lying for name in affine.names(slot))
     deep = max([k for k in c.inner if k not in across] or c.inner, key=lambda k: sizes[k])
     return _Operands(c, a, b, deep, tuple(k for k in c.inner if k != deep), sizes, across)
@@ -171,7 +171,7 @@ def _operand(d: Deriver, axes: tuple[str, ...], read: Read) -> Operand:
     return Operand(axes, read, unit_stride(read.index, d.layouts.get(read.tensor), d.axes[read.tensor], axes[-1]))
 
 
-def _window(slot: Affine | None, axis: str | None, sizes: Mapping[str, int]) -> Window | None:
+def window_of(slot: Affine | None, axis: str | None, sizes: Mapping[str, int]) -> Window | None:
     """Return how windows lie along an axis (None: they do not), or None where they overlap in another way than by a stride."""
     if axis is None or slot is None:
         return Window(1, 1, 1, 1)
@@ -183,7 +183,7 @@ def _window(slot: Affine | None, axis: str | None, sizes: Mapping[str, int]) -> 
     return Window(sizes[axis], form[0][axis], reach, prod(extent for _, extent in taps.values()))
 
 
-def _slots(read: Read) -> Iterator[Affine]:
+def slots_of(read: Read) -> Iterator[Affine]:
     return (s for s in read.index if not isinstance(s, Dynamic))
 
 

@@ -63,7 +63,7 @@ def _split_k_rewrite(state: State, directive: syntax.Directive) -> None:
 
 
 def _flatten_rewrite(state: State, directive: syntax.Directive) -> None:
-    state.program, state.stored = flattened(state.program, state.stored)
+    state.program, state.stored = flattened(state.program, state.stored, products=state.target == "cuda")
 
 
 REWRITES: dict[str, Callable[[State, syntax.Directive], None]] = {

@@ -45,6 +45,8 @@ On a device (`for cuda`) the roles are
                                                         the same where b is read in windows: j is the axis along which y is contiguous, h
                                                         another with windows, n those without, c the longest reduction outside of windows
     warp_product(y, a, b; batch.., i.., j.., k.., c)    the same of types that warps multiply in matrices
+    warp_convolution(y, a, b; batch.., n.., h.., i, j.., k.., c)
+                                                windows of a around points i of lines h, whose channels c lie next to each other
     pointwise(y, p..; i.., j.., k.., x..)       any tensor, several elements along j for each thread; p are read along x (transpositions)
     reduction(y; i.., r.., k..)                 a team of threads for each element of y, along r; k are its other binders
     row_reduction(y, t.., p..; i.., j.., r..)   several tensors computed together, a team of threads for each row i; j and r run along
@@ -83,6 +85,7 @@ from tensorlang.schedule.tiles import WIDTHS, blocked_binder, grouped, row_count
 from tensorlang.schedule.tiles_device import Side
 from tensorlang.schedule.transformed import blocks_of
 from tensorlang.schedule.warp_products import warp_product
+from tensorlang.schedule.warp_windows import warp_windows
 from tensorlang.syntax import nodes as sx
 from tensorlang.tensor import affine
 from tensorlang.tensor.nodes import Definition, Dynamic, Program
@@ -621,10 +624,25 @@ def _by_warps(d: Deriver, cluster: Cluster) -> Shape | None:
     return replace(shape, own={"buffers": found.buffers, "span": found.row_bytes})
 
 
+def _windows_by_warps(d: Deriver, cluster: Cluster) -> Shape | None:
+    found = warp_windows(d, cluster)
+    if found is None:
+        return None
+    own = cluster.head.tensors[0].name
+    classes = (found.batch, found.outer, found.height, (found.width,), found.b.axes, found.others, (found.deep,))
+    sides = ((2, found.tile.lines), (3, found.tile.points), (4, found.tile.columns))
+    of_loops: dict[int, Mapping[str, int]] = {at: {"warps": s.warps, "times": s.times, "each": s.each} for at, s in sides}
+    of_loops[6] = {"block": found.block, "each": found.instruction.shape[2]}
+    tensors = ((own,), (found.a.read.tensor,), (found.b.read.tensor,))
+    shape = Shape(tensors, tuple(_full(own, c) for c in classes), 4, of_loops=of_loops)
+    return replace(shape, own={"buffers": found.buffers, "span": found.row_bytes})
+
+
 DEVICE_ROLES: Mapping[str, Form] = {
     "contraction": Form("contraction(y, a, b; batch.., i.., j.., k.., c..)", 3, 4, 5, _product),
     "convolution": Form("convolution(y, a, b; batch.., i.., n.., h.., j, k.., c)", 3, 7, 7, _windows),
     "warp_product": Form("warp_product(y, a, b; batch.., i.., j.., k.., c)", 3, 5, 5, _by_warps),
+    "warp_convolution": Form("warp_convolution(y, a, b; batch.., n.., h.., i, j.., k.., c)", 3, 7, 7, _windows_by_warps),
     "pointwise": Form("pointwise(y, p..; i.., j.., k.., x..)", (False, True), 4, 4, _elements),
     "reduction": Form("reduction(y; i.., r.., k..)", 1, 3, 3, _sums),
     "row_reduction": Form("row_reduction(y, t.., p..; i.., j.., r..)", (False, True, True), 3, 3, _teams),

@@ -9,7 +9,7 @@ is shorter than one tile has smaller tiles. The choice is the one of least cost 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -87,7 +87,7 @@ def warp_product(d: Deriver, cluster: Cluster) -> WarpProduct | None:
         return None
     sizes = {axis: e or 1 for axis, e in extents(definition).items()}
     a, b = operands_of(d, definition, c)
-    instruction = _instruction(d, c, a, b)
+    instruction = instruction_for(d, c, a, b)
     if instruction is None:
         return None
     deep = max(c.inner, key=lambda k: sizes[k])
@@ -101,7 +101,7 @@ def warp_product(d: Deriver, cluster: Cluster) -> WarpProduct | None:
     grid = prod(sizes[x] for x in (*c.batch, *a.axes[:-1], *b.axes[:-1]))
     others = tuple(k for k in c.inner if k != deep)
     stretch = row_bytes * prod(sizes[k] for k in others)
-    swift = all(_is_swift(d, o, sizes, deep) for o in (a, b))
+    swift = all(is_swift(d, o, sizes, o.axes[-1] if o.unit else deep) for o in (a, b))
     found = [t for t in _tiles(rows, columns, swift=swift) if 2 * stretch * (t[0].tile + t[1].tile) <= SHARED]
     if not found:
         return None
@@ -112,18 +112,17 @@ def warp_product(d: Deriver, cluster: Cluster) -> WarpProduct | None:
     return WarpProduct(instruction, c.batch, a, b, deep, others, row, column, block, row_bytes, stages)
 
 
-def _instruction(d: Deriver, c: Contraction, a: Operand, b: Operand) -> Instruction | None:
+def instruction_for(d: Deriver, c: Contraction, a: Operand, b: Operand) -> Instruction | None:
     """Return the instruction that multiplies elements like these, and sums like this, or None."""
-    if factors_of(c.reduce) is None or c.reduce.init is not None:
+    if (factors_of(c.reduce) is None and not c.padded) or c.reduce.init is not None:
         return None
     types = {name: t.dtype for name, t in tensor_table(d.program).items()}
     wanted = (types[a.read.tensor], types[b.read.tensor], c.reduce.reducer.dtypes[0])
     return next((i for i in INSTRUCTIONS if (i.rows, i.columns, i.sums) == wanted and not i.rounded and i.warps == 1), None)
 
 
-def _is_swift(d: Deriver, operand: Operand, sizes: dict[str, int], deep: str) -> bool:
-    """Tell whether 16 bytes at a time of an operand are copied as they are."""
-    axis = operand.axes[-1] if operand.unit else deep
+def is_swift(d: Deriver, operand: Operand, sizes: Mapping[str, int], axis: str) -> bool:
+    """Tell whether 16 bytes at a time of an operand, which lies along `axis`, are copied as they are."""
     lies = unit_stride(operand.read.index, d.layouts.get(operand.read.tensor), d.axes[operand.read.tensor], axis)
     size = tensor_table(d.program)[operand.read.tensor].dtype.size_bytes
     return lies and sizes[axis] * size % 16 == 0

@@ -26,8 +26,8 @@ from codegen.gpu.limits import Usage
 from codegen.gpu.program import Program
 from codegen.store import Cache, key_of
 
-VERSION = 1
-"""Part of every key: raised whenever the options below change."""
+VERSION = 2
+"""Part of every key: raised whenever what is made of a text changes."""
 
 _INSTALL = "install `tensorlang[cuda]`, or a CUDA toolkit of version 13"
 
@@ -124,6 +124,24 @@ def _usage(text: str) -> Usage:
 
 
 def _made(text: str, arch: Arch) -> Compiled:
+    """Return the machine code. A wish for blocks on a multiprocessor is dropped where registers would spill for it."""
+    made = _assembled(text, arch)
+    spilling = {name for name, usage in made.usage.items() if usage.spills}
+    freer = _WISH.sub(lambda kernel: f"TL_KERNEL({kernel[1]}, 1) {kernel[2]}" if kernel[2] in spilling else kernel[0], text)
+    if freer == text:
+        return made
+    again = _assembled(freer, arch)
+    return again if sum(map(_spilled, again.usage.values())) < sum(map(_spilled, made.usage.values())) else made
+
+
+_WISH = re.compile(r"\bTL_KERNEL\((\d+), \d+\) (\w+)(?=\()")
+
+
+def _spilled(usage: Usage) -> int:
+    return usage.spill_store_bytes + usage.spill_load_bytes
+
+
+def _assembled(text: str, arch: Arch) -> Compiled:
     if arch.number not in compilable():
         version = ".".join(map(str, nvrtc_version()))
         raise Unavailable(

@@ -237,6 +237,10 @@ class Algebra:
         block = self._block(rest, q)
         if block is not None:
             return _sum(exact, _constant(block))
+        digits = self._digits(rest, q)
+        if digits is not None:  # (c*s + r) // (c*n) = s // n where 0 <= r < c
+            c, above, _ = digits
+            return _sum(exact, self.divided(above, _constant(q // c)))
         # floor((g*s + c) / (g*q)) = floor((s + floor(c / g)) / q)
         g = math.gcd(q, *(c for m, c in rest.items() if m))
         rest, q = _nonzero({m: c // g for m, c in rest.items()}), q // g
@@ -265,7 +269,21 @@ class Algebra:
         if g > 1:
             inner = self.remainder(_nonzero({m: c // g for m, c in rest.items()}), _constant(q // g))
             return _sum(_constant(rest.get((), 0) % g), inner, g)
+        digits = self._digits(rest, q)
+        if digits is not None:  # (c*s + r) mod (c*n) = c*(s mod n) + r where 0 <= r < c
+            c, above, below = digits
+            return _sum(below, self.remainder(above, _constant(q // c)), c)
         return {(Mod(self.index({m: _residue(c, q) if m else c for m, c in rest.items()}), Int(q)),): 1}
+
+    def _digits(self, value: Poly, q: int) -> tuple[int, Poly, Poly] | None:
+        """Return (c, s, r) with value = c*s + r and 0 <= r < c, for the largest c that divides q, or None where there is no such."""
+        scales = {scale for monomial, scale in value.items() if monomial and scale > 1 and q % scale == 0}
+        for c in sorted(scales, reverse=True):
+            above = {m: scale // c for m, scale in value.items() if m and scale % c == 0}
+            below = {m: scale for m, scale in value.items() if not m or scale % c}
+            if any(below) and self._within(below, _constant(c)):
+                return c, above, below
+        return None
 
     def _without_inner_mods(self, value: Poly, q: int) -> Poly:
         """Return a polynomial with the same remainder by `q`: c*(x % m) counts as c*x when q divides c*m."""

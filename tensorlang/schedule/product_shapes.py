@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from math import prod
+from math import inf, prod
 
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name
@@ -81,9 +81,10 @@ def windows(d: Deriver, definition: Definition) -> Windows | None:
     """Return a tensor by itself as a product with windows of one operand, or None."""
     found = _operands(d, definition)
     lying = found.windows() if found is not None and (found.across or found.contraction.padded) else None
-    if found is None or lying is None:
+    best = found.boxes(1, _device(d)) if found is not None and lying is not None else None
+    if found is None or lying is None or best is None:
         return None
-    tiles, _ = found.boxes(1, _device(d))
+    tiles, _ = best
     outer = tuple(x for x in found.b.axes[:-1] if x != lying.axis)
     height = (lying.axis,) if lying.axis else ()
     long = found.sizes[found.deep] > tiles.depth
@@ -99,7 +100,7 @@ def parts_of(d: Deriver, definition: Definition) -> tuple[str, int] | None:
     results = prod(found.sizes[x] for x in definition.axes)
     depth, device = found.sizes[found.deep], _device(d)
     if found.across or found.contraction.padded:
-        parts = parts_for(depth, LEAST_WINDOWS, results, lambda n: found.boxes(n, device)[1])
+        parts = parts_for(depth, LEAST_WINDOWS, results, lambda n: best[1] if (best := found.boxes(n, device)) else inf)
     else:
         parts = parts_for(depth, LEAST, results, lambda n: tiles_for(found.size(n), device)[1])
     return (found.deep, depth // parts) if parts > 1 else None
@@ -139,8 +140,8 @@ class _Operands:
         across, down = (window_of(slots.get(x) if x else None, x, self.sizes) for x in (self.b.axes[-1], height))
         return _Lying(height, down, across) if across is not None and down is not None else None
 
-    def boxes(self, parts: int, machine: Device) -> tuple[Box, float]:
-        """Return the box of least cost, and that, for so many products with shorter sums."""
+    def boxes(self, parts: int, machine: Device) -> tuple[Box, float] | None:
+        """Return the box of least cost, and that, for so many products with shorter sums; None where windows are too large for any."""
         lying = self.windows()
         assert lying is not None
         grid = prod(self.sizes[x] for x in (*self.contraction.batch, *self.a.axes[:-1], *(x for x in self.b.axes[:-1] if x != lying.axis)))

@@ -174,11 +174,12 @@ class Box:
         return self.rows.warps * self.height.warps * self.width.warps
 
 
-def boxes_for(grid: int, rows: int, depth: int, height: Window, width: Window, taps: int, machine: Device) -> tuple[Box, float]:
-    """Return the box of least cost, and that, for `grid` products of `rows` rows, with sums over `depth` and `taps` points of windows."""
+def boxes_for(grid: int, rows: int, depth: int, height: Window, width: Window, taps: int, machine: Device) -> tuple[Box, float] | None:
+    """Return the box of least cost, and that, for `grid` products of `rows` rows, with sums over `depth` and `taps` points of windows; None
+    where windows are so large that none fits shared memory."""
     found = {b: _cost_of_box(b, grid, rows, depth, height, width, taps, machine) for b in _boxes(rows, depth, height, width, taps, machine)}
-    best = min(found, key=lambda b: (found[b], -b.rows.tile * b.width.tile))
-    return best, found[best]
+    best = min(found, key=lambda b: (found[b], -b.rows.tile * b.width.tile), default=None)
+    return (best, found[best]) if best is not None else None
 
 
 def _boxes(rows: int, depth: int, height: Window, width: Window, taps: int, machine: Device) -> Iterator[Box]:

@@ -20,6 +20,7 @@ from codegen.gpu.emulator import SEEDS, Library
 from stdlib.library import roles
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import Source
+from tensorlang.schedule.derive_device import derive_device
 from tensorlang.schedule.machine import Device
 from tensorlang.schedule.select import Chosen, search
 from tensorlang.syntax.parse import parse
@@ -96,6 +97,12 @@ class Case:
     made: Made
     taken: list[str]
     arrays: Mapping[str, Array]
+
+
+def test_windows_too_large_for_shared_memory_are_left_to_other_schedules() -> None:
+    patches = program("conv", normal(1, 3, 64, 64), normal(768, 3, 16, 16), stride=(16, 16))
+    assert search(roles(), None, patches, {}, "cuda", Device()).chosen is None
+    assert kernels_of(patches, derive_device(patches)).kernels
 
 
 @pytest.fixture(scope="module")

@@ -68,6 +68,15 @@ def test_registers_that_do_not_fit_are_told_as_spills() -> None:
     assert used.stack_bytes > 0
 
 
+def test_a_wish_for_blocks_gives_way_to_registers() -> None:
+    asks = SPILLING.replace("TL_KERNEL(1024, 0)", "TL_KERNEL(128, 8)").replace("1024", "128")
+    alone = SCALE.replace("TL_KERNEL(256, 0)", "TL_KERNEL(256, 8)")
+    made = compiled(PRELUDE + asks + alone, SM_80)
+    assert not made.usage["spilling"].spills
+    assert made.usage["spilling"].registers > 65536 // (8 * 128)
+    assert made.usage["scale"].registers <= 65536 // (8 * 256)
+
+
 def test_what_was_compiled_before_comes_from_the_store(tmp_path: Path) -> None:
     store = Cache(tmp_path)
     first = compiled(PRELUDE + SCALE, SM_80, store)

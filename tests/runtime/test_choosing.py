@@ -24,6 +24,7 @@ from tensorlang.runtime.model import CompiledModel
 from tensorlang.runtime.operator import Operators
 from tensorlang.runtime.toolchain import toolchain
 from tensorlang.syntax.parse import parse
+from tensorlang.syntax.printer import show
 
 LINEAR = "op linear[T: float](x: T[M, K], w: T[N, K], attr by: float = 1) -> (y: T[M, N]) { y[i, j] = by * sum(k) x[i, k] * w[j, k] }\n"
 
@@ -47,12 +48,16 @@ def chosen(report: str) -> list[str]:
 def test_installed_packages_offer_schedules_of_roles() -> None:
     assert installed_roles() == (roles(),)
     offered = {s.role.name for s in roles().schedules if s.role is not None}
-    assert offered == {"contraction", "convolution", "pointwise", "reduction", "row_reduction", "transformed"}
+    both = {"contraction", "convolution", "pointwise", "reduction", "row_reduction", "transformed"}
+    assert offered == {*both, "warp_product", "warp_convolution"}
 
 
-def test_the_last_schedule_of_every_role_of_the_library_has_no_condition() -> None:
+def test_schedules_of_every_role_of_the_library_leave_out_no_case() -> None:
     last = {s.role.name: s for s in roles().schedules if s.role is not None}
-    assert [name for name, s in last.items() if s.guards] == []
+    guarded = {
+        name: {show(g) for s in roles().schedules if s.role and s.role.name == name for g in s.guards} for name in last if last[name].guards
+    }
+    assert guarded == {"warp_product": {"`a.unit`", "not `a.unit`", "`b.unit`", "not `b.unit`"}}
 
 
 def test_a_role_of_the_library_serves_an_operator_without_a_schedule() -> None:

@@ -1,0 +1,77 @@
+"""The text of a kernel as it grows, and where in the kernel what comes next is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from codegen.gpu.expressions import Printer
+from codegen.gpu.geometry import Geometry
+from codegen.gpu.launches import BlockCode
+from codegen.gpu.names import Identifiers
+from codegen.gpu.program import TensorMap
+from codegen.loops.nodes import THREADS, Box, Buffer, For, Index, Int, LoopKind, Mul
+from codegen.loops.simplify import simplify_index
+
+
+@dataclass(slots=True)
+class KernelText:
+    """The text of a kernel as it grows."""
+
+    block: BlockCode
+    geometry: Geometry
+    names: Identifiers
+    lines: list[str] = field(default_factory=list)
+    indent: int = 1
+    shared_bytes: int = 0
+    shared: list[str] = field(default_factory=list)
+    reads_beside: bool = False
+    """Whether shared memory is read by what goes on beside the threads."""
+
+    maps: list[TensorMap] = field(default_factory=list)
+    barriers: frozenset[str] = frozenset()
+    """Shared buffers of barriers."""
+    landing: frozenset[str] = frozenset()
+    """Shared buffers that boxes of tensors land in."""
+
+    def map_of(self, box: Box, buffers: dict[str, Buffer]) -> TensorMap:
+        """Return the tensor map for a box."""
+        tensor, swizzle = buffers[box.source.buffer], buffers[box.target.buffer].swizzle
+        for found in self.maps:
+            if (found.buffer, found.box, found.swizzle) == (tensor.name, box.extents, swizzle):
+                return found
+        pitches: list[Index] = [Int(1)]
+        for extent in reversed(tensor.shape[1:]):
+            pitches.append(simplify_index(Mul(pitches[-1], extent), {}))
+        strides = tuple(reversed(pitches))[:-1]
+        name = self.names.fresh(f"{self.names(tensor.name)}_map")
+        self.maps.append(TensorMap(name, tensor.name, tensor.dtype, tensor.shape, strides, box.extents, swizzle))
+        return self.maps[-1]
+
+    def line(self, text: str) -> None:
+        self.lines.append("    " * self.indent + text)
+
+    @contextmanager
+    def braces(self, head: str) -> Iterator[None]:
+        self.line(f"{head} {{" if head else "{")
+        self.indent += 1
+        yield
+        self.indent -= 1
+        self.line("}")
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Where in the kernel we are. `places` are the digits of the thread that loops around have bound."""
+
+    printer: Printer
+    buffers: dict[str, Buffer]
+    places: frozenset[LoopKind] = frozenset()
+
+    def with_loop(self, loop: For) -> Scope:
+        algebra = self.printer.algebra.with_loop(loop.var, loop.lo, loop.hi, loop.extent)
+        printer = replace(self.printer, algebra=algebra, env=self.printer.env.with_index(loop.var))
+        if loop.kind in THREADS:
+            return replace(self, printer=printer, places=self.places | {loop.kind})
+        return replace(self, printer=printer)

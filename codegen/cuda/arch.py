@@ -56,11 +56,6 @@ class Arch:
         return self.capability >= (8, 0)
 
     @property
-    def products_of_bf16(self) -> int:
-        """Return how many products of bf16 kernels add up in the time of one of f32: the same units do both."""
-        return 1
-
-    @property
     def has_bulk_copy(self) -> bool:
         """Tell whether tiles can be copied by one thread for the block (TMA)."""
         return self.capability >= (9, 0)

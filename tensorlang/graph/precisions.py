@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from codegen.cuda.arch import Arch
 from codegen.dtypes import DType, bf16, f16
 from codegen.llvm.target import Target
 from tensorlang.diagnostics import error
@@ -70,10 +69,11 @@ def chosen(name: str, target: Target, insist: bool = False) -> Precision:
     return worthwhile(name, _rate(target.features, target.vector_bits, bf16, bf16))
 
 
-def chosen_on(name: str, arch: Arch, insist: bool = False) -> Precision:
-    """Return what the precision called `name` comes to on a graphics processor. Raises CompileError C0103 for one that is not known."""
+def chosen_on(name: str, rate: float | None, insist: bool = False) -> Precision:
+    """Return what the precision called `name` comes to on a graphics processor that adds up `rate` products of bf16 in the time of one of
+    f32 (None: nobody says how many). Raises CompileError C0103 for one that is not known."""
     _check(name, DEVICE_PRECISIONS)
-    return Precision(name, name) if name not in PARTS or insist else worthwhile(name, arch.products_of_bf16)
+    return Precision(name, name) if name not in PARTS or insist else worthwhile(name, rate)
 
 
 def _check(name: str, known: tuple[str, ...]) -> None:
@@ -81,9 +81,13 @@ def _check(name: str, known: tuple[str, ...]) -> None:
         raise error("C0103", f"not supported yet: precision `{name}`", help=f"known are {', '.join(f'`{p}`' for p in known)}")
 
 
-def worthwhile(name: str, rate: int) -> Precision:
+def worthwhile(name: str, rate: float | None) -> Precision:
     """Return what a precision of PARTS comes to where `rate` products of bf16 are added up in the time of one of f32."""
+    if rate is None:
+        return Precision(
+            name, "f32", "how many products of bf16 there are in the time of one of f32 is not documented here for this device"
+        )
     if rate > PARTS[name]:
         return Precision(name, name, least=TILE)
-    speed = f"run {rate} times as fast" if rate > 1 else "are as fast as those of f32" if rate else "have no instruction"
+    speed = f"run {rate:.3g} times as fast" if rate > 1 else "are as fast as those of f32" if rate else "have no instruction"
     return Precision(name, "f32", f"{PARTS[name]} products of bf16 for one of f32 do not pay where products of bf16 {speed}")

@@ -28,7 +28,7 @@ from tensorlang.graph.edit import members
 from tensorlang.graph.nodes import Graph
 from tensorlang.graph.precisions import F32, Precision, chosen_on
 from tensorlang.later import later
-from tensorlang.runtime.boards import roofline_on
+from tensorlang.runtime.boards import products_of_bf16, roofline_on
 from tensorlang.runtime.bundle import Draft, kept
 from tensorlang.runtime.constants import Weights, cells_of, places_of
 from tensorlang.runtime.device_text import explained
@@ -98,7 +98,7 @@ def device_tools(
     C0103."""
     arch = arch_of(target)
     assert arch is not None
-    multiplied = chosen_on(precision, arch, insist)
+    multiplied = chosen_on(precision, products_of_bf16(arch), insist)
     return DeviceTools(arch, Cache() if cache else None, pool.available_threads(), roles, target, multiplied, insist)
 
 

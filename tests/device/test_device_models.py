@@ -13,11 +13,14 @@ import tensorlang as tl
 from codegen.cuda.arch import named
 from codegen.dtypes import bf16
 from stdlib import models
+from stdlib.library import roles
 from stdlib.onnx import Importer
 from tensorlang.device.build import device_model
 from tensorlang.device.machine import machine_code
+from tensorlang.driver import Rules
 from tensorlang.graph.nodes import Kernel
 from tensorlang.graph.precisions import chosen_on
+from tensorlang.runtime.boards import products_of_bf16
 
 
 class Network:
@@ -112,15 +115,30 @@ def test_a_reduced_precision_is_that_far_from_f32_and_no_further(made, precision
     model, shape = made()
     x = np.random.default_rng(3).standard_normal(shape).astype(np.float32)
     ((name, expected),) = tl.compile(model).run({"x": x}).items()
-    device = device_model(Importer().load(model), precision=chosen_on(precision, ARCH, insist=True))
+    device = device_model(Importer().load(model), precision=chosen_on(precision, None, insist=True))
     found = executor(device, {"x": x})[name]
     assert 0 < np.abs(found - expected).max() < error * np.abs(expected).max()
     dtypes = {str(value.dtype) for value in device.graph.values.values()}
     assert dtypes == {"f32", "f16" if precision == "f16" else "bf16"}
 
 
+def test_f32_from_products_of_bf16_is_multiplied_by_warps_where_that_is_known_to_pay(executor: Executor) -> None:
+    n = NetworkWriter(5)
+    w = n.rng.standard_normal((64, 48)).astype(np.float32)
+    model, x = n.model((32, 64), n.op("MatMul", "x", n.constant(w))), n.rng.standard_normal((32, 64)).astype(np.float32)
+    for name, error in (("bf16x3", 2e-5), ("bf16x6", 1e-6)):
+        used = {
+            arch: chosen_on(name, products_of_bf16(named(arch))).used for arch in ("cuda:sm_75", "cuda:sm_80", "cuda:sm_86", "cuda:sm_120")
+        }
+        assert list(used.values()) == ["f32", name, name if name == "bf16x3" else "f32", "f32"]
+        device = device_model(Importer().load(model), rules=Rules(roles()), precision=chosen_on(name, products_of_bf16(ARCH)))
+        assert any("warp_product" in kernel.origin for kernel in device.kernels.values())
+        (found,) = executor(device, {"x": x}).values()
+        assert np.abs(found - x.astype(np.float64) @ w).max() < error * np.abs(x @ w).max()
+
+
 def test_what_convolutions_multiply_in_16_bits_has_its_channels_last() -> None:
-    graph = device_model(Importer().load(channels()[0]), precision=chosen_on("bf16", ARCH)).graph
+    graph = device_model(Importer().load(channels()[0]), precision=chosen_on("bf16", None)).graph
     for node in graph.nodes:
         assert isinstance(node, Kernel) and not node.name.startswith("lay out")
         if "conv" in node.program.name and graph.values[node.inputs[0]].dtype == bf16:
@@ -133,7 +151,7 @@ def test_what_convolutions_multiply_in_16_bits_has_its_channels_last() -> None:
 
 @pytest.mark.parametrize("precision", ["f32", "bf16"])
 def test_attention_of_a_large_model_is_one_launch(precision: str) -> None:
-    device = device_model(Importer().load(attention(128, 12, 64)[0]), precision=chosen_on(precision, ARCH))
+    device = device_model(Importer().load(attention(128, 12, 64)[0]), precision=chosen_on(precision, None))
     (call,) = (c for c in device.calls if c.node.program.name == "attention")
     kernel = device.kernels[call.kernel]
     assert len(kernel.launched.launches) == 1 and "rfactor" not in kernel.schedule
@@ -144,7 +162,7 @@ def test_weights_that_f16_has_not_stay_f32() -> None:
     large = n.constant(np.full((16, 16), 1e5, np.float32))
     small = n.constant(n.rng.standard_normal((16, 16)).astype(np.float32))
     model = n.model((4, 16), n.op("MatMul", n.op("MatMul", "x", large), small))
-    device = device_model(Importer().load(model), precision=chosen_on("f16", ARCH))
+    device = device_model(Importer().load(model), precision=chosen_on("f16", None))
     first, *_ = (node for node in device.graph.nodes if isinstance(node, Kernel) and "round" not in node.name)
     assert all(device.graph.values[v].dtype.name == "f32" for v in first.inputs)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from codegen.cuda.arch import named as arch_named
 from codegen.dtypes import bf16, f16, i8, u8
 from codegen.llvm.dot import rate
 from codegen.llvm.target import host, named
@@ -39,7 +38,9 @@ def test_sums_of_products_of_parts_are_taken_where_there_is_something_to_win(nam
         found = worthwhile(name, times)
         assert (found.asked, found.used, found.parts) == (name, "f32", 0)
         assert {0: "have no instruction", 1: "are as fast as those of f32"}.get(times, f"run {times} times") in found.reason
-    assert worthwhile(name, parts + 1) == Precision(name, name, least=TILE)
+    assert worthwhile(name, parts + 1) == worthwhile(name, parts + 0.5) == Precision(name, name, least=TILE)
+    unknown = worthwhile(name, None)
+    assert unknown.used == "f32" and "not documented here" in unknown.reason
 
 
 @pytest.mark.parametrize(("name", "parts"), PARTS.items())
@@ -60,10 +61,9 @@ def test_what_is_used_as_it_was_asked_for_needs_no_reason() -> None:
 
 
 def test_a_graphics_processor_has_f16_too() -> None:
-    arch = arch_named("cuda:sm_80")
-    assert [chosen_on(p, arch, insist=True).multiplied for p in ("f32", "bf16", "f16", "bf16x3")] == [None, bf16, f16, None]
-    assert chosen_on("bf16x6", arch).used in ("f32", "bf16x6")
-    for refused in (lambda: chosen("f16", host()), lambda: chosen_on("f17", arch)):
+    assert [chosen_on(p, 16, insist=True).multiplied for p in ("f32", "bf16", "f16", "bf16x3")] == [None, bf16, f16, None]
+    assert [chosen_on("bf16x6", rate).used for rate in (16, 4, None)] == ["bf16x6", "f32", "f32"]
+    for refused in (lambda: chosen("f16", host()), lambda: chosen_on("f17", 16)):
         with pytest.raises(CompileError, match="C0103"):
             refused()
 

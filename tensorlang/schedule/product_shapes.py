@@ -107,12 +107,13 @@ def parts_of(d: Deriver, definition: Definition) -> tuple[str, int] | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Lying:
-    """How windows lie: down along `axis` (None: along one axis only), and across along the last axis."""
+class Lying:
+    """How windows lie: down along `axis` (None: along one axis only), and across along the last axis. `is_plain`: elements themselves."""
 
     axis: str | None
     down: Window
     across: Window
+    is_plain: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,12 +134,8 @@ class _Operands:
         rows, columns = self.sizes[self.a.axes[-1]], self.sizes[self.b.axes[-1]]
         return Size(grid * parts, rows, columns, self.sizes[self.deep] // parts, (not self.a.unit) + (not self.b.unit))
 
-    def windows(self) -> _Lying | None:
-        """Return how windows of b lie, or None where they overlap in another way than by a stride."""
-        slots = {axis: slot for axis in self.b.axes for slot in slots_of(self.b.read) if axis in affine.names(slot)}
-        height = next((x for x in reversed(self.b.axes[:-1]) if self.sizes[x] > 1 and not isinstance(slots.get(x), Name)), None)
-        across, down = (window_of(slots.get(x) if x else None, x, self.sizes) for x in (self.b.axes[-1], height))
-        return _Lying(height, down, across) if across is not None and down is not None else None
+    def windows(self) -> Lying | None:
+        return lying_of(self.b, self.sizes)
 
     def boxes(self, parts: int, machine: Device) -> tuple[Box, float] | None:
         """Return the box of least cost, and that, for so many products with shorter sums; None where windows are too large for any."""
@@ -172,7 +169,18 @@ def _operand(d: Deriver, axes: tuple[str, ...], read: Read) -> Operand:
     return Operand(axes, read, unit_stride(read.index, d.layouts.get(read.tensor), d.axes[read.tensor], axes[-1]))
 
 
-def window_of(slot: Affine | None, axis: str | None, sizes: Mapping[str, int]) -> Window | None:
+def lying_of(operand: Operand, sizes: Mapping[str, int]) -> Lying | None:
+    """Return how windows of an operand lie, or None where they overlap in another way than by a stride."""
+    width = operand.axes[-1]
+    slots = {axis: slot for axis in operand.axes for slot in slots_of(operand.read) if axis in affine.names(slot)}
+    height = next((x for x in reversed(operand.axes[:-1]) if sizes[x] > 1 and not isinstance(slots.get(x), Name)), None)
+    across, down = (_window_of(slots.get(x) if x else None, x, sizes) for x in (width, height))
+    if across is None or down is None:
+        return None
+    return Lying(height, down, across, height is None and slots.get(width) == Name(width))
+
+
+def _window_of(slot: Affine | None, axis: str | None, sizes: Mapping[str, int]) -> Window | None:
     """Return how windows lie along an axis (None: they do not), or None where they overlap in another way than by a stride."""
     if axis is None or slot is None:
         return Window(1, 1, 1, 1)

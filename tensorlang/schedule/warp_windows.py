@@ -21,7 +21,7 @@ from tensorlang.schedule.clusters import Cluster, recurs
 from tensorlang.schedule.deriver import Deriver
 from tensorlang.schedule.machine import Device
 from tensorlang.schedule.pointwise import stored_axis
-from tensorlang.schedule.product_shapes import Operand, operands_of, slots_of, window_of
+from tensorlang.schedule.product_shapes import Operand, lying_of, operands_of, slots_of
 from tensorlang.schedule.products_device import product_of
 from tensorlang.schedule.shape import extents
 from tensorlang.schedule.warp_products import (
@@ -94,13 +94,10 @@ def warp_windows(d: Deriver, cluster: Cluster) -> WarpWindows | None:
     sizes = {axis: e or 1 for axis, e in extents(definition).items()}
     a, b = operands_of(d, definition, c)
     instruction = instruction_for(d, c, a, b)
-    slots = {axis: slot for axis in a.axes for slot in slots_of(a.read) if axis in affine.names(slot)}
-    width = a.axes[-1]
-    wide = window_of(slots.get(width), width, sizes)
-    height = next((x for x in reversed(a.axes[:-1]) if sizes[x] > 1 and not isinstance(slots.get(x), Name)), None)
-    high = window_of(slots.get(height) if height else None, height, sizes)
-    if instruction is None or wide is None or high is None or not (c.padded or height or slots.get(width) != Name(width)):
+    lying = lying_of(a, sizes)
+    if instruction is None or lying is None or (lying.is_plain and not c.padded):
         return None
+    height, width = lying.axis, a.axes[-1]
     deep = max(c.inner, key=lambda k: sizes[k])
     others = tuple(k for k in c.inner if k != deep)
     if not all(is_swift(d, o, sizes, deep) for o in (a, b)) or Name(deep) not in slots_of(a.read):

@@ -112,3 +112,30 @@ class Refusal:
     help: str | None = None
     rank: int = 0
     """How far the comparison went; of several instructions the closest one is told."""
+
+
+def unequal(site: Site, form: Form, reduce: Reduce) -> Refusal | None:
+    """Return why a sum of products is added up in another way than an instruction does, or None when it is not."""
+    if reduce.reducer.dtypes[0] != form.dtype:
+        return Refusal(f"the sum is one of {reduce.reducer.dtypes[0]}, the instruction's of {form.dtype}", None, 2)
+    if site.plan.program.mode == "strict" and form.dtype.is_float:
+        return Refusal("the operator is strict, and the instruction adds in an order of its own", None, 2)
+    return None
+
+
+def unmatched(site: Site, form: Form, factors: tuple[Read, Read], misfit: Callable[[Read, Read], Refusal | None]) -> Refusal | None:
+    """Return why the factors of a sum, in either order, are not those of an instruction: the reason that was found last in the comparison;
+    None when they are. `misfit` says of an operand of the instruction and a factor why they are not the same."""
+    types = {t.name: t.dtype for t in tensor_table(site.plan.program).values()}
+    reasons: list[Refusal] = []
+    for lhs, rhs in (factors, factors[::-1]):
+        pairs = ((form.lhs, lhs), (form.rhs, rhs))
+        if any(form.types[own.tensor] != types[read.tensor] for own, read in pairs):
+            given, wanted = ([t[r.tensor] for r in f] for t, f in ((types, factors), (form.types, (form.lhs, form.rhs))))
+            reasons.append(Refusal(f"it multiplies {wanted[0]} with {wanted[1]}, the sum {given[0]} with {given[1]}", None, 2))
+            continue
+        refused = next((r for own, read in pairs if (r := misfit(own, read)) is not None), None)
+        if refused is None:
+            return None
+        reasons.append(refused)
+    return max(reasons, key=lambda r: r.rank)

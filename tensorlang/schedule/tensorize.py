@@ -27,7 +27,7 @@ from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.diagnostics import error
 from tensorlang.schedule import operands, warps
-from tensorlang.schedule.forms import Form, Refusal, Site, factors_of, form_of
+from tensorlang.schedule.forms import Form, Refusal, Site, factors_of, form_of, unequal, unmatched
 from tensorlang.schedule.loops import DONE
 from tensorlang.schedule.plan import Plan, Stage, Storage
 from tensorlang.schedule.schedule import Instruction
@@ -130,26 +130,13 @@ def _difference(site: Site, form: Form, update: StatementInfo) -> Refusal | None
     """Return how the update of a sum differs from the instruction."""
     assert update.accumulator is not None
     reduce = update.accumulator.reduce
-    types = {t.name: t.dtype for t in tensor_table(site.plan.program).values()}
     factors = factors_of(reduce)
     if factors is None:
         return Refusal("what is added is not a product of two elements", None, 2)
-    if reduce.reducer.dtypes[0] != form.dtype:
-        return Refusal(f"the sum is one of {reduce.reducer.dtypes[0]}, the instruction's of {form.dtype}", None, 2)
-    if site.plan.program.mode == "strict" and form.dtype.is_float:
-        return Refusal("the operator is strict, and the instruction adds in an order of its own", None, 2)
-    reasons: list[Refusal] = []
-    for lhs, rhs in (factors, factors[::-1]):
-        pairs = ((form.lhs, lhs), (form.rhs, rhs))
-        if any(form.types[own.tensor] != types[read.tensor] for own, read in pairs):
-            given, wanted = ([t[r.tensor] for r in f] for t, f in ((types, factors), (form.types, (form.lhs, form.rhs))))
-            reasons.append(Refusal(f"it multiplies {wanted[0]} with {wanted[1]}, the sum {given[0]} with {given[1]}", None, 2))
-            continue
-        refused = next((r for own, read in pairs if (r := _misplaced(site, form, update, own, read)) is not None), None)
-        if refused is None:
-            return None
-        reasons.append(refused)
-    return max(reasons, key=lambda r: r.rank)
+    refused = unequal(site, form, reduce)
+    if refused is not None:
+        return refused
+    return unmatched(site, form, factors, lambda own, read: _misplaced(site, form, update, own, read))
 
 
 def _misplaced(site: Site, form: Form, update: StatementInfo, own: Read, read: Read) -> Refusal | None:

@@ -16,12 +16,11 @@ from __future__ import annotations
 
 from codegen.gpu import matrix
 from polyhedral.expr import Expr as Affine
-from tensorlang.schedule.forms import Form, Refusal, Site, factors_of, rounded_factors_of
+from tensorlang.schedule.forms import Form, Refusal, Site, factors_of, rounded_factors_of, unequal, unmatched
 from tensorlang.schedule.schedule import Instruction
 from tensorlang.tensor import affine
 from tensorlang.tensor.nodes import Dynamic, Read, Reduce
 from tensorlang.tensor.scop import StatementInfo
-from tensorlang.tensor.walk import tensor_table
 
 
 def refusal(site: Site, instruction: Instruction, form: Form) -> Refusal | None:
@@ -92,29 +91,16 @@ def _difference(site: Site, form: Form, update: StatementInfo) -> Refusal | None
     """Return how the update of a sum differs from the instruction."""
     assert update.accumulator is not None
     reduce = update.accumulator.reduce
-    types = {t.name: t.dtype for t in tensor_table(site.plan.program).values()}
     factors = rounded_factors_of(reduce) if form.rounded else factors_of(reduce)
     if factors is None:
         return _no_product(form, reduce)
-    if reduce.reducer.dtypes[0] != form.dtype:
-        return Refusal(f"the sum is one of {reduce.reducer.dtypes[0]}, the instruction's of {form.dtype}", None, 2)
-    if site.plan.program.mode == "strict" and form.dtype.is_float:
-        return Refusal("the operator is strict, and the instruction adds in an order of its own", None, 2)
+    refused = unequal(site, form, reduce)
+    if refused is not None:
+        return refused
     sizes = set(site.plan.program.sizes)
     if not all(set(affine.names(e)) <= sizes for b in reduce.binders for e in (b.lo, b.hi)):
         return Refusal("what the sum goes over is not the same for all elements", None, 2)
-    reasons: list[Refusal] = []
-    for lhs, rhs in (factors, factors[::-1]):
-        pairs = ((form.lhs, lhs), (form.rhs, rhs))
-        if any(form.types[own.tensor] != types[read.tensor] for own, read in pairs):
-            given, wanted = ([t[r.tensor] for r in f] for t, f in ((types, factors), (form.types, (form.lhs, form.rhs))))
-            reasons.append(Refusal(f"it multiplies {wanted[0]} with {wanted[1]}, the sum {given[0]} with {given[1]}", None, 2))
-            continue
-        refused = next((r for own, read in pairs if (r := _moved(site, form, update, own, read)) is not None), None)
-        if refused is None:
-            return None
-        reasons.append(refused)
-    return max(reasons, key=lambda r: r.rank)
+    return unmatched(site, form, factors, lambda own, read: _moved(site, form, update, own, read))
 
 
 def _no_product(form: Form, reduce: Reduce) -> Refusal:

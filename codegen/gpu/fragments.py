@@ -57,6 +57,7 @@ from codegen.loops.nodes import (
     Var,
     Wait,
 )
+from codegen.loops.tiles import is_linear
 from codegen.loops.walk import (
     Fresh,
     children,
@@ -360,7 +361,7 @@ class _Pass:
         turned = buffer.dtype.size_bytes == 2 and contiguous(buffer, source.index, row, size, algebra)
         if product.instruction.rounded:
             return None  # each element is rounded on its way
-        if buffer.space != "shared" or not (straight or turned) or not (_is_linear(source, row) and _is_linear(source, along)):
+        if buffer.space != "shared" or not (straight or turned) or not (is_linear(source, row) and is_linear(source, along)):
             return None
         lane = self.fresh("l")
         line, number = Mod(Var(lane), Int(8)), FloorDiv(Var(lane), Int(8))
@@ -455,15 +456,6 @@ def _parted(e: Index, size: int) -> tuple[Index, Index] | None:
         else:
             return None
     return whole, rest
-
-
-def _is_linear(load: Load, var: str) -> bool:
-    """Tell whether equal steps of the variable are equal distances."""
-    for e in load.index:
-        form = affine(e)
-        if form is None or any(var in free_vars(atom) for atom in form[0] if atom != Var(var)):
-            return False
-    return True
 
 
 def _is_next(load: Load, loop: str, row: str) -> bool:

@@ -161,7 +161,7 @@ def _product(loop: For, env: Env) -> Product | None:
         and not {n} & free_vars(*found.rows.index)
         and not {m} & free_vars(*found.columns.index)
         and p not in free_vars(*found.sums.index)
-        and all(_is_linear(x, v) for x in (found.sums, found.rows, found.columns) for v in found.loops)
+        and all(is_linear(x, v) for x in (found.sums, found.rows, found.columns) for v in found.loops)
     )
     return found if fits else None
 
@@ -175,7 +175,7 @@ def _inside(loop: For) -> Iterator[For]:
             pass
 
 
-def _is_linear(load: Load, var: str) -> bool:
+def is_linear(load: Load, var: str) -> bool:
     """Tell whether equal steps of the variable are equal distances."""
     for e in load.index:
         form = affine(e)
@@ -186,7 +186,7 @@ def _is_linear(load: Load, var: str) -> bool:
 
 def _stride(load: Load, buffer: Buffer, var: str) -> int | None:
     """Return by how many elements a step of the variable moves, or None where that depends on a size or does not stay the same."""
-    if not _is_linear(load, var):
+    if not is_linear(load, var):
         return None
     total, pitch = 0, 1
     for e, extent in reversed(list(zip(load.index, buffer.shape, strict=True))):

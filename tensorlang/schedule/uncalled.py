@@ -11,7 +11,9 @@ from tensorlang.diagnostics import CompileError, Diagnostic, error
 from tensorlang.schedule.expand import Scope, choices, expand
 from tensorlang.schedule.guards import Fact, evaluate
 from tensorlang.schedule.knobs import no_knob
-from tensorlang.schedule.roles import DEVICE_ROLES, ROLES, asked
+from tensorlang.schedule.roles import asked
+from tensorlang.schedule.roles_device import DEVICE_ROLES
+from tensorlang.schedule.roles_processor import ROLES
 from tensorlang.syntax import nodes as sx
 
 

@@ -8,7 +8,7 @@ from llvm_run import LEVELS, run_native
 
 from codegen.dtypes import f32
 from codegen.llvm.target import Target
-from codegen.loops import interp
+from codegen.loops import scalars
 from codegen.loops.parser import parse
 from tensorlang.tensor import arith
 
@@ -212,7 +212,7 @@ def test_rounding_to_tf32_is_exact_for_every_class_of_numbers(target: Target) ->
     nearest = np.copysign(np.floor(np.abs(wide) / step + 0.5) * step, wide)
     with np.errstate(over="ignore"):
         expected = np.where(np.isfinite(x), nearest.astype(np.float32), x)
-    loops = np.array([interp.call("round_tf32", [interp.Value(f32, v)]).scalar for v in x])
+    loops = np.array([scalars.call("round_tf32", [scalars.Value(f32, v)]).scalar for v in x])
     with np.errstate(invalid="ignore"):
         tensors = arith.call("round_tf32", [x], f32)
     for got in (evaluate("round_tf32", [x], target), tensors, loops):

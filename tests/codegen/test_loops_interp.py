@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from codegen.dtypes import DTYPES, DType, bf16, f32, f64, i8, i32, u8
 from codegen.errors import InternalError
-from codegen.loops.interp import Value, binary, call, cast, fma, run
+from codegen.loops.interp import run
 from codegen.loops.parser import parse
 from codegen.loops.printer import show
+from codegen.loops.scalars import Value, binary, call, cast, fma
 from codegen.loops.verify import verify
 
 floats32 = st.floats(width=32)

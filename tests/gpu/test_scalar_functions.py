@@ -17,9 +17,9 @@ import pytest
 from codegen.dtypes import DTYPES, DType, bf16, bool_, f8e4m3, f8e5m2, f16, f32, f64, i8, i16, i32, i64, largest, u8, u16, u32, u64
 from codegen.gpu.emulator import Library, build, run
 from codegen.gpu.program import Kernel, Launch, Program
-from codegen.loops import interp
-from codegen.loops.interp import Value
+from codegen.loops import scalars
 from codegen.loops.nodes import Int
+from codegen.loops.scalars import Value
 
 Array = np.ndarray[Any, Any]
 Meaning = Callable[..., Value]
@@ -55,19 +55,19 @@ class Function:
 
 
 def call_of(fn: str) -> Meaning:
-    return lambda *args: interp.call(fn, list(args))
+    return lambda *args: scalars.call(fn, list(args))
 
 
 def binary_of(op: str) -> Meaning:
-    return lambda x, y: interp.binary(op, x, y)
+    return lambda x, y: scalars.binary(op, x, y)
 
 
 def unary_of(op: str) -> Meaning:
-    return lambda x: interp.unary(op, x)
+    return lambda x: scalars.unary(op, x)
 
 
 def cast_to(dtype: DType, saturate: bool = False) -> Meaning:
-    return lambda x: interp.cast(dtype, x, saturate)
+    return lambda x: scalars.cast(dtype, x, saturate)
 
 
 def functions() -> Iterator[Function]:
@@ -84,14 +84,14 @@ def elementary() -> Iterator[Function]:
 
 
 def to_bf16_and_back(x: Value) -> Value:
-    return interp.cast(x.dtype, interp.cast(bf16, x))
+    return scalars.cast(x.dtype, scalars.cast(bf16, x))
 
 
 def arithmetic() -> Iterator[Function]:
     yield Function("tl_round_tf32_f32", (f32,), f32, call_of("round_tf32"))
     for d in (f32, f64):
         yield Function(f"tl_round_bf16_{d}", (d,), d, to_bf16_and_back)
-        yield Function(f"tl_fma_{d}", (d, d, d), d, interp.fma)
+        yield Function(f"tl_fma_{d}", (d, d, d), d, scalars.fma)
         yield Function(f"tl_abs_{d}", (d,), d, unary_of("abs"))
     names = {"+": "add", "-": "sub", "*": "mul", "shl": "shl", "shr": "shr"}
     for d in INTEGERS:

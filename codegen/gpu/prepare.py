@@ -3,6 +3,8 @@ shared out, buffers in registers or shared."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from codegen.gpu.boxes import boxed
 from codegen.gpu.cooperate import cooperate
 from codegen.gpu.fragments import fragments
@@ -10,9 +12,10 @@ from codegen.gpu.geometry import check_places, geometry
 from codegen.gpu.launches import gathered, map_blocks
 from codegen.gpu.private import placed
 from codegen.gpu.reduce import trees, whole_teams
-from codegen.loops.nodes import Alloc, Function, Stmt
+from codegen.loops.indices import Range
+from codegen.loops.nodes import Alloc, For, Function, Int, Stmt
 from codegen.loops.simplify import simplify
-from codegen.loops.walk import Fresh
+from codegen.loops.walk import Fresh, walk
 
 
 def prepare(function: Function) -> Function:
@@ -23,11 +26,29 @@ def prepare(function: Function) -> Function:
     fresh = Fresh.of(function)
     device = {p.name: p for p in function.params} | {s.buffer.name: s.buffer for s in function.body if isinstance(s, Alloc)}
 
+    ranges = _ranges(function)
+
     def block(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
         body = whole_teams(fragments(body, device, fresh))
         threads = geometry(body)
         check_places(body, threads)
         body = trees(body, threads, device, fresh)
-        return cooperate(boxed(placed(body, threads), device), threads, device, fresh)
+        return cooperate(boxed(placed(body, threads), device, ranges), threads, device, fresh)
 
     return simplify(map_blocks(function, block))
+
+
+def _ranges(function: Function) -> dict[str, Range]:
+    """Return what the variable of each loop lies in, where that is constant."""
+    found: dict[str, Range] = {}
+    for n in walk(*function.body):
+        if not isinstance(n, For):
+            continue
+        low, high = (n.lo.value, n.hi.value - 1) if isinstance(n.lo, Int) and isinstance(n.hi, Int) else (None, None)
+        before = found.get(n.var, (low, high))
+        found[n.var] = (_both(min, low, before[0]), _both(max, high, before[1]))
+    return found
+
+
+def _both(of: Callable[[int, int], int], one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else of(one, other)

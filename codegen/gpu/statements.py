@@ -21,9 +21,11 @@ from typing import assert_never
 from codegen.dtypes import DType
 from codegen.gpu import matrix
 from codegen.gpu.cells import PRIVATE, cell, cell_count, descriptor, element, registers_from
+from codegen.gpu.copied_boxes import alignment
 from codegen.gpu.expressions import Printer, is_half_byte, wrapped
 from codegen.gpu.geometry import WARP, Digit
 from codegen.gpu.reduce import Tree, tree
+from codegen.gpu.tensor_maps import start
 from codegen.gpu.text import KernelText, Scope
 from codegen.gpu.vectors import COPIED, contiguous, moving_names, offset, read_when, source, uniform, width
 from codegen.loops.nodes import (
@@ -147,7 +149,7 @@ def _boxes(kernel: KernelText, boxes: Boxes, scope: Scope) -> None:
         for box, map_ in zip(boxes.boxes, maps, strict=True):
             target = scope.buffers[box.target.buffer]
             to = f"{p.names(target.name)} + {p.index(offset(target, box.target.index), 11)}"
-            at = ", ".join(p.index(e) for e in reversed(box.source.index))
+            at = ", ".join(p.index(start(box, axis)[0]) for axis in reversed(box.axes))
             kernel.line(f"tl_tma_load_{len(box.extents)}d({to}, {map_.name}, {at}, {barrier});")
 
 
@@ -167,7 +169,7 @@ def _matrix(kernel: KernelText, load: LoadMatrix, scope: Scope) -> None:
 def _alloc(kernel: KernelText, buffer: Buffer, scope: Scope) -> None:
     name = kernel.names(buffer.name)
     if buffer.space == "shared":
-        align = 8 * buffer.swizzle or (128 if buffer.name in kernel.landing else 16)
+        align = alignment(buffer) if buffer.swizzle or buffer.name in kernel.landing else 16
         offset = -(-kernel.shared_bytes // align) * align
         kernel.shared.append(f"TL_SHARED_ARRAY(tl_{buffer.dtype}, {name}, shared, {offset}, {cell_count(buffer)});")
         kernel.shared_bytes = offset + cell_count(buffer) * buffer.dtype.size_bytes

@@ -11,8 +11,8 @@ from codegen.gpu.geometry import Geometry
 from codegen.gpu.launches import BlockCode
 from codegen.gpu.names import Identifiers
 from codegen.gpu.program import TensorMap
-from codegen.loops.nodes import THREADS, Box, Buffer, For, Index, Int, LoopKind, Mul
-from codegen.loops.simplify import simplify_index
+from codegen.gpu.tensor_maps import map_of
+from codegen.loops.nodes import THREADS, Box, Buffer, For, LoopKind
 
 
 @dataclass(slots=True)
@@ -37,16 +37,11 @@ class KernelText:
 
     def map_of(self, box: Box, buffers: dict[str, Buffer]) -> TensorMap:
         """Return the tensor map for a box."""
-        tensor, swizzle = buffers[box.source.buffer], buffers[box.target.buffer].swizzle
+        made = map_of(box, buffers)
         for found in self.maps:
-            if (found.buffer, found.box, found.swizzle) == (tensor.name, box.extents, swizzle):
+            if replace(found, name="") == made:
                 return found
-        pitches: list[Index] = [Int(1)]
-        for extent in reversed(tensor.shape[1:]):
-            pitches.append(simplify_index(Mul(pitches[-1], extent), {}))
-        strides = tuple(reversed(pitches))[:-1]
-        name = self.names.fresh(f"{self.names(tensor.name)}_map")
-        self.maps.append(TensorMap(name, tensor.name, tensor.dtype, tensor.shape, strides, box.extents, swizzle))
+        self.maps.append(replace(made, name=self.names.fresh(f"{self.names(made.buffer)}_map")))
         return self.maps[-1]
 
     def line(self, text: str) -> None:

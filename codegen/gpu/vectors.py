@@ -202,7 +202,9 @@ def _source(e: Expr) -> tuple[Expr | None, Load] | None:
             if found is None:
                 return None
             return (cond if found[0] is None else Binary("and", cond, found[0])), found[1]
-        case Cast(dtype, Select(cond, Cast(wide, Load() as load), Const(zero))) if dtype in (bf16, f16) and wide == f32 and zero == 0:
+        case Cast(dtype, Select(cond, Cast(wide, Load() as load), Const(zero))) if (
+            dtype in (bf16, f16) and wide == f32 and zero == 0 and str(zero)[0] != "-"
+        ):
             return cond, load
         case _:
             return None

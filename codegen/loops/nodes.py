@@ -395,11 +395,24 @@ class Mma:
 @dataclass(frozen=True, slots=True)
 class Box:
     """So many elements along each axis of the tensor of `source`, from there on, to all of a shared buffer, or of one part of it, that
-    `target` is the first element of: those with extents other than 1 in the same order. What lies outside of the tensor is 0."""
+    `target` is the first element of: axes of the buffer other than those of extent 1 take those of the tensor with extents other than 1,
+    in the same order, or in `order`. What lies outside of the tensor is 0.
+
+    `steps`: every how manieth element along each axis; every one where it is empty."""
 
     target: Load
     source: Load
     extents: tuple[int, ...]
+    order: tuple[int, ...] = ()
+    steps: tuple[int, ...] = ()
+
+    @property
+    def axes(self) -> tuple[int, ...]:
+        """Return the axes of the tensor in the order in which they lie in the buffer."""
+        return self.order or tuple(range(len(self.extents)))
+
+    def step(self, axis: int) -> int:
+        return self.steps[axis] if self.steps else 1
 
 
 @dataclass(frozen=True, slots=True)

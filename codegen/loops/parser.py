@@ -167,8 +167,20 @@ class _Builder(Transformer[Token, Any]):
     def barrier(self) -> Barrier:
         return Barrier()
 
-    def box(self, target: str, place: tuple[Index, ...], source: str, at: tuple[Index, ...], *extents: Token) -> Box:
-        return Box(Load(target, place), Load(source, at), tuple(map(int, extents)))
+    def numbers(self, *numbers: Token) -> tuple[int, ...]:
+        return tuple(map(int, numbers))
+
+    def box(
+        self,
+        target: str,
+        place: tuple[Index, ...],
+        source: str,
+        at: tuple[Index, ...],
+        extents: tuple[int, ...],
+        order: tuple[int, ...] | None,
+        steps: tuple[int, ...] | None,
+    ) -> Box:
+        return Box(Load(target, place), Load(source, at), extents, order or (), steps or ())
 
     def boxes(self, barriers: str, group: tuple[Index, ...], *boxes: Box) -> Boxes:
         return Boxes(barriers, group[0], boxes)

@@ -26,6 +26,7 @@ from codegen.loops.nodes import (
     Barrier,
     Binary,
     BinaryOp,
+    Box,
     Boxes,
     Buffer,
     Call,
@@ -68,7 +69,7 @@ _WORDS = """
     func out for in serial parallel unroll vector tensor tile
     alloc param heap stack registers tiles shared align swizzle let if else prefetch
     write locality require barrier across stream stages later commit wait matrix mma transposed of products
-    boxes landed by
+    boxes landed by every
     true false and or not min max abs fma dot select index value sat inf nan
 """
 KEYWORDS = frozenset(_WORDS.split())
@@ -125,8 +126,7 @@ def show_stmt(s: Stmt, indent: str = "") -> str:
         case Barrier():
             return "barrier"
         case Boxes(barriers, group, boxes):
-            copied = [f"{show_expr(b.target)} = {show_expr(b.source)} by [{', '.join(map(str, b.extents))}]" for b in boxes]
-            return f"boxes {_name(barriers)}[{show_index(group)}] {', '.join(copied)}"
+            return f"boxes {_name(barriers)}[{show_index(group)}] {', '.join(map(_box, boxes))}"
         case Landed(barriers, group):
             return f"landed {_name(barriers)}[{show_index(group)}]"
         case Commit(of):
@@ -140,6 +140,15 @@ def show_stmt(s: Stmt, indent: str = "") -> str:
             return f"mma {_name(name)} {', '.join(map(show_expr, (sums, rows, columns)))}"
         case _:
             assert_never(s)
+
+
+def _box(b: Box) -> str:
+    order, steps = (f" {word} {_numbers(n)}" if n else "" for word, n in (("in", b.order), ("every", b.steps)))
+    return f"{show_expr(b.target)} = {show_expr(b.source)} by {_numbers(b.extents)}{order}{steps}"
+
+
+def _numbers(numbers: tuple[int, ...]) -> str:
+    return f"[{', '.join(map(str, numbers))}]"
 
 
 def show_buffer(b: Buffer) -> str:

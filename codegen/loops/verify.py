@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Never, assert_never
 
 from codegen.dtypes import DType, bool_, f32, i64, u32, u64
@@ -18,6 +19,7 @@ from codegen.loops.nodes import (
     Alloc,
     Barrier,
     Binary,
+    Box,
     Boxes,
     Buffer,
     Call,
@@ -379,9 +381,7 @@ def _check_stmt(s: Stmt, scope: _Scope) -> _Scope:
             for box in boxes:
                 target = _check_access(box.target.buffer, box.target.index, env)
                 source = _check_access(box.source.buffer, box.source.index, env)
-                long = [n for n in box.extents if n > 1]
-                fits = [e.value for e in target.shape[len(target.shape) - len(long) :] if isinstance(e, Int)] == long
-                if target.space != "shared" or target.dtype != source.dtype or len(box.extents) != len(source.shape) or not fits:
+                if target.space != "shared" or target.dtype != source.dtype or not _is_box(box, target, source):
                     _fail(f"`{show_stmt(s)}` copies what is no box")
         case Landed(barriers, group):
             _check_groups(s, barriers, group, env)
@@ -390,6 +390,21 @@ def _check_stmt(s: Stmt, scope: _Scope) -> _Scope:
         case _:
             assert_never(s)
     return scope
+
+
+def _is_box(box: Box, target: Buffer, source: Buffer) -> bool:
+    """Tell whether a box fills a part of the one buffer and stands in the other along axes that there are."""
+    rank = len(source.shape)
+    of_axes = len(box.extents) == rank and len(box.steps) in (0, rank) and sorted(box.axes) == list(range(rank))
+    long = [box.extents[axis] for axis in box.axes if box.extents[axis] > 1] if of_axes else []
+    return of_axes and _lies_together(long, [e.value for e in target.shape if isinstance(e, Int) and e.value > 1])
+
+
+def _lies_together(long: list[int], sides: list[int]) -> bool:
+    """Tell whether a box of these extents fills cells that lie together: whole axes of a buffer, but for the first, which may be longer."""
+    while long and sides and long[-1] == sides[-1]:
+        long, sides = long[:-1], sides[:-1]
+    return not long or (bool(sides) and prod(long) <= sides[-1])
 
 
 def _check_groups(s: Stmt, barriers: str, group: Index, env: Env) -> None:

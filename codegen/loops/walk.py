@@ -15,7 +15,6 @@ from codegen.loops.nodes import (
     Alloc,
     Barrier,
     Binary,
-    Box,
     Boxes,
     Buffer,
     Call,
@@ -154,7 +153,9 @@ def map_stmt(s: Stmt, index: OnIndex, expr: OnExpr, stmt: OnStmt) -> Stmt:
             assert len(changed) == len(operands), "operands in registers stay there"
             return s if all(a is b for a, b in zip(changed, operands, strict=True)) else Mma(s.name, *changed)
         case Boxes(barriers, group, boxes):
-            return Boxes(barriers, index(group), tuple(Box(_load(expr(b.target)), _load(expr(b.source)), b.extents) for b in boxes))
+            return Boxes(
+                barriers, index(group), tuple(replace(b, target=_load(expr(b.target)), source=_load(expr(b.source))) for b in boxes)
+            )
         case Landed(barriers, group):
             new_group = index(group)
             return s if new_group is group else Landed(barriers, new_group)

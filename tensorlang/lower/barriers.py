@@ -187,8 +187,7 @@ def _analysed(code: BlockCode, sizes: tuple[str, ...], device: set[str]) -> _Ana
     analysed = _Analysed(code, code.geometry)
     written = {s.buffer for s in stores_of(*code.body)}
     shared = {n.buffer.name: n.buffer for n in walk(*code.body) if isinstance(n, loops.Alloc) and n.buffer.space == "shared"}
-    element_bytes = {name: buffer.dtype.size_bytes for name, buffer in shared.items()}
-    collector = _Collector(analysed, set(shared) | (device & written), element_bytes)
+    collector = _Collector(analysed, set(shared) | (device & written), shared)
     collector.together(code.body, (), _Around())
     params = (*sizes, *(loop.var for loop in code.blocks))
     bounds: list[sets.Cond] = []
@@ -202,8 +201,7 @@ def _analysed(code: BlockCode, sizes: tuple[str, ...], device: set[str]) -> _Ana
 class _Collector:
     analysed: _Analysed
     memory: set[str]
-    element_bytes: Mapping[str, int]
-    """Of what is shared."""
+    shared: Mapping[str, loops.Buffer]
 
     def together(self, body: tuple[loops.Stmt, ...], path: Path, around: _Around) -> None:
         """Note what stands where all threads are together, and what each of its statements touches."""
@@ -255,7 +253,7 @@ class _Collector:
             case loops.LoadMatrix(_, _, lane, source, count):
                 # Whoever gives the address of a row, all lanes read all rows.
                 element = f"{lane} element"
-                sides = (lane, 8 * count), (element, MATRIX_ROW // self.element_bytes[source.buffer])
+                sides = (lane, 8 * count), (element, MATRIX_ROW // self.shared[source.buffer].dtype.size_bytes)
                 bounds = (b for name, count in sides for b in _bounds(name, loops.Int(0), loops.Int(count)))
                 rows = replace(around, variables=(*around.variables, lane, element), when=(*around.when, *bounds))
                 last = loops.Add(source.index[-1], loops.Var(element))
@@ -297,12 +295,17 @@ class _Collector:
 
     def _boxed(self, box: loops.Box, around: _Around, group: sets.Expr) -> None:
         """Note what a box touches: all of a part of a shared buffer, by the thread that has it copied."""
-        sides = [(f"box element {k}", n) for k, n in enumerate(n for n in box.extents if n > 1)]
+        sides = [(f"box element {k}", n) for k, n in enumerate(n for n in (box.extents[axis] for axis in box.axes) if n > 1)]
         bounds = (b for side, n in sides for b in _bounds(side, loops.Int(0), loops.Int(n)))
         inside = replace(around, variables=(*around.variables, *(side for side, _ in sides)), when=(*around.when, *bounds))
-        rest = len(box.target.index) - len(sides)
-        at = (*box.target.index[:rest], *(loops.Var(side) for side, _ in sides))
-        self._touch(box.target.buffer, at, True, inside, group)
+        at, left = list(box.target.index), sides
+        for k, extent in reversed(list(enumerate(self.shared[box.target.buffer].shape))):
+            if not left or extent == loops.Int(1):
+                continue
+            whole = extent == loops.Int(left[-1][1])
+            at[k] = loops.Var(left[-1][0]) if whole else loops.Add(at[k], _number(left))
+            left = left[:-1] if whole else []
+        self._touch(box.target.buffer, tuple(at), True, inside, group)
 
     def _reads(self, nodes: tuple[loops.Stmt | loops.Expr | loops.Index, ...], around: _Around, group: sets.Expr | None = None) -> None:
         for load in loads_of(*nodes):
@@ -312,6 +315,14 @@ class _Collector:
         if buffer in self.memory:
             cell = tuple(map(to_expr, index))
             self.analysed.touches.append(Touch(buffer, cell, writes, around.time, around.variables, all_of(*around.when), group))
+
+
+def _number(sides: list[tuple[str, int]]) -> loops.Index:
+    """Return the number of an element, in the order in which sides, outermost first, are gone through."""
+    out: loops.Index = loops.Int(0)
+    for side, extent in sides:
+        out = loops.Add(loops.Mul(loops.Int(extent), out), loops.Var(side))
+    return out
 
 
 def _closed(stmt: loops.Stmt) -> sets.Expr | None:

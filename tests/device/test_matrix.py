@@ -62,11 +62,11 @@ def module(text: str) -> Module:
     return with_roles(load_module(parse(Source("own.tl", text))), (roles(),))
 
 
-def made(text: str, symbol: str, *arrays: Array, operator: str = "matmul") -> Made:
+def made(text: str, symbol: str, *arrays: Array, operator: str = "matmul", **attrs: object) -> Made:
     """Return the kernels of an operator under the schedule that its text has, whose barriers suffice."""
     own = module(text)
-    program = called(operator, *arrays, module=own)
-    found = plan_for_device(program, rules=Rules(module=own, operator=operator, target="cuda"))
+    program = called(operator, *arrays, module=own, **attrs)
+    found = plan_for_device(program, rules=Rules(module=own, operator=operator, attrs=attrs, target="cuda"))
     lowered = device_loops(found.plan, symbol, schedule=found.schedule)
     assert exposed(lowered.function) is None
     return Made(program, lowered, device_text(lowered, schedule=found.schedule))

@@ -8,7 +8,7 @@ from typing import assert_never
 
 import numpy as np
 
-from codegen.dtypes import DType, bf16, bool_, f32, f64, i64
+from codegen.dtypes import DType, bf16, bool_, f32, f64, i64, u32
 from codegen.errors import Unfit
 from codegen.gpu.names import Identifiers
 from codegen.loops.indices import Algebra
@@ -146,7 +146,7 @@ class Printer:
             case Call("pack", args):
                 return f"tl_pack_{self.type_of(args[0]) if len(args) == 2 else 8}x{len(args)}({', '.join(self._bits(a) for a in args)})"
             case Call("bits_tf32", (value,)):
-                return f"tl_round_tf32({self.expr(value)})"
+                return f"tl_round_tf32{'_bits' if self.type_of(value) == u32 else ''}({self.expr(value)})"
             case Call(fn, args):
                 return f"tl_{fn}_{self.type_of(args[0])}({', '.join(self.expr(a) for a in args)})"
             case Fma(a, b, c):

@@ -348,6 +348,9 @@ class _Pass:
         fetched = self._by_matrix(own, product, target, of_columns=of_columns)
         if fetched is None:
             fetched = _lanes(g, t, _nest(own, self._by_element(product, target, g, t, of_columns=of_columns)))
+        elif product.instruction.rounded:
+            rounded = _rounded(target, matrix.COLUMNS if of_columns else matrix.ROWS)
+            return target, (Alloc(buffer), fetched, _lanes(g, t, _nest(own, rounded)))
         return target, (Alloc(buffer), fetched)
 
     def _by_matrix(self, own: tuple[For, ...], product: Product, target: Load, *, of_columns: bool) -> Stmt | None:
@@ -359,8 +362,6 @@ class _Pass:
         algebra = Algebra.of({})
         straight = contiguous(buffer, source.index, along, size, algebra)
         turned = buffer.dtype.size_bytes == 2 and contiguous(buffer, source.index, row, size, algebra)
-        if product.instruction.rounded:
-            return None  # each element is rounded on its way
         if buffer.space != "shared" or not (straight or turned) or not (is_linear(source, row) and is_linear(source, along)):
             return None
         lane = self.fresh("l")
@@ -429,6 +430,12 @@ def _operand(e: Expr) -> tuple[Load, bool] | None:
             return load, True
         case _:
             return None
+
+
+def _rounded(target: Load, registers: int) -> tuple[Stmt, ...]:
+    """Return how a lane rounds the f32 numbers in its registers of an operand to tf32."""
+    places = [(*target.index[:-1], Add(target.index[-1], Int(register))) for register in range(registers)]
+    return tuple(Store(target.buffer, place, Call("bits_tf32", (Load(target.buffer, place),))) for place in places)
 
 
 def _lanes(g: str, t: str, body: tuple[Stmt, ...]) -> Stmt:

@@ -200,8 +200,8 @@ class Call:
     """An elementary function of floats: exp exp2 expm1 log log2 log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh
     atanh erf floor ceil round (half to even) trunc pow fmod atan2 sigmoid isnan isinf. round_bf16 gives the nearest number that bf16 has,
     zero perhaps in place of a subnormal one; round_tf32, of f32, the nearest with 10 bits after the point, ties away from zero.
-    On graphics processors also pack, elements of 8 or 16 bits as one u32, the first lowest, and bits_tf32, the bits of a number that is
-    rounded to tf32."""
+    On graphics processors also pack, elements of 8 or 16 bits as one u32, the first lowest, and bits_tf32, the bits of an f32,
+    or of one whose bits a u32 holds, rounded to tf32."""
 
     fn: str
     args: tuple[Expr, ...]

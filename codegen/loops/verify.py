@@ -214,8 +214,8 @@ def check_expr(e: Expr, env: Env) -> DType:
             _check_pack([check_expr(arg, env) for arg in args], e)
             return u32
         case Call("bits_tf32", args):
-            if [check_expr(arg, env) for arg in args] != [f32]:
-                _fail(f"`{show_expr(e)}` is of one f32")
+            if [check_expr(arg, env) for arg in args] not in ([f32], [u32]):
+                _fail(f"`{show_expr(e)}` is of one f32, or of the bits of one")
             return u32
         case Call(fn, args):
             return _check_call(fn, [check_expr(arg, env) for arg in args], e)

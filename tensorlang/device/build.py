@@ -70,7 +70,15 @@ def _written(scheduled: Scheduled, name: str, dump: Dump | None) -> DeviceKernel
 
 def device_graph(loaded: Graph, precision: Precision = F32) -> Graph:
     """Return an imported graph with the kernels that a device runs."""
-    return optimise(loaded, _wishes, multiplied=precision.multiplied, parts=precision.parts, least=precision.least, chains=online)
+    return optimise(
+        loaded,
+        _wishes,
+        multiplied=precision.multiplied,
+        to_tf32=precision.rounded,
+        parts=precision.parts,
+        least=precision.least,
+        chains=online,
+    )
 
 
 def _wishes(graph: Graph, kernel: Kernel) -> Layouts:

@@ -13,6 +13,7 @@
     finish      products whose rows are normalised next become one with that, where it pays
     abreast     products of one input become one, where that pays
     sampled     what a contraction reads of an input at a stride lies together
+    rounded     where that is asked for, what is multiplied is rounded to tf32
     narrowed    where less precision is asked for, what is multiplied is kept in bf16 or f16
     layout      values that kernels want in blocks are kept in blocks
     samples     a batch goes through chains of large kernels one sample after the other
@@ -50,6 +51,7 @@ from tensorlang.graph.passes.own import own
 from tensorlang.graph.passes.parts import parts as in_place
 from tensorlang.graph.passes.precision import narrowed
 from tensorlang.graph.passes.requantise import requantise
+from tensorlang.graph.passes.rounded import rounded
 from tensorlang.graph.passes.sampled import sampled
 from tensorlang.graph.passes.samples import samples
 from tensorlang.graph.passes.scales import scales
@@ -104,6 +106,7 @@ def optimise(
     pays: Pays = never,
     worth: Worth = not_worth,
     multiplied: DType | None = None,
+    to_tf32: bool = False,
     parts: int = 0,
     least: int = 1,
     chains: Pass | None = chain,
@@ -111,9 +114,10 @@ def optimise(
 ) -> Graph:
     """Return a graph that computes the same with fewer, larger kernels, ready to be planned. `tiles` chooses convolutions to rewrite,
     `pays` products of one input to compute as one, `worth` those to compute together with the normalisation of their rows; `multiplied`
-    (bf16 or f16) is what contractions multiply in, where less than f32 is asked for; `parts` (3 or 6) makes them of so many products of
-    bf16 for one of f32, those of `least` rows and columns; `chains` makes one kernel of attention (None: every product stays by itself);
-    `near_bytes`: of the cache next to a processor, which samples of a batch shall stay in (0: batches stay together)."""
+    (bf16 or f16) is what contractions multiply in, where less than f32 is asked for, with `to_tf32` f32 rounded to tf32; `parts` (3 or 6)
+    makes them of so many products of bf16 for one of f32, those of `least` rows and columns; `chains` makes one kernel of attention (None:
+    every product stays by itself); `near_bytes`: of the cache next to a processor, which samples of a batch shall stay in (0: batches stay
+    together)."""
 
     def step(transform: Pass, before: Graph) -> Graph:
         name = transform.__name__
@@ -139,6 +143,8 @@ def optimise(
     graph = verify(abreast(graph, pays), "abreast")
     dump("abreast", graph)
     graph = step(sampled, graph)
+    if to_tf32:
+        graph = step(rounded, graph)
     if multiplied is not None:
         graph = verify(narrowed(graph, multiplied), "narrowed")
         dump("narrowed", graph)

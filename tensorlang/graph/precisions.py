@@ -3,6 +3,7 @@
     f32       f32
     bf16      operands rounded to bf16
     f16       operands rounded to f16, on graphics processors
+    tf32      operands rounded to tf32 when they are multiplied, on graphics processors
     bf16x3    f32 as sums of three products of bf16 parts, or f32
     bf16x6    of six, or f32
 
@@ -25,7 +26,7 @@ PARTS = {"bf16x3": 3, "bf16x6": 6}
 NARROW = {"bf16": bf16, "f16": f16}
 """What operands are rounded to."""
 PRECISIONS = ("f32", "bf16", *PARTS)
-DEVICE_PRECISIONS = ("f32", *NARROW, *PARTS)
+DEVICE_PRECISIONS = ("f32", *NARROW, "tf32", *PARTS)
 """Those of graphics processors."""
 
 _rate = later("codegen.llvm.dot:rate")
@@ -51,6 +52,11 @@ class Precision:
         return PARTS.get(self.used, 0)
 
     @property
+    def rounded(self) -> bool:
+        """Tell whether operands are rounded to tf32 when they are multiplied."""
+        return self.used == "tf32"
+
+    @property
     def multiplied(self) -> DType | None:
         """Return what operands are rounded to, None where they stay as they are."""
         return NARROW.get(self.used)
@@ -73,10 +79,15 @@ def chosen_on(name: str, rate: float | None, insist: bool = False) -> Precision:
     """Return what the precision called `name` comes to on a graphics processor that adds up `rate` products of bf16 in the time of one of
     f32 (None: nobody says how many). Raises CompileError C0103 for one that is not known."""
     _check(name, DEVICE_PRECISIONS)
+    if name == "tf32" and rate == 0 and not insist:
+        return Precision(name, "f32", "the device has no instruction for products of tf32")
     return Precision(name, name) if name not in PARTS or insist else worthwhile(name, rate)
 
 
 def _check(name: str, known: tuple[str, ...]) -> None:
+    if name in DEVICE_PRECISIONS and name not in known:
+        title = f"not supported yet on a processor: precision `{name}`"
+        raise error("C0103", title, help=f'`target="cuda"` has it; known here are {", ".join(f"`{p}`" for p in known)}')
     if name not in known:
         raise error("C0103", f"not supported yet: precision `{name}`", help=f"known are {', '.join(f'`{p}`' for p in known)}")
 

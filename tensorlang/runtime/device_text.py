@@ -11,6 +11,7 @@ from codegen.gpu.program import Program as Launched
 from codegen.loops.evaluate import evaluate
 from tensorlang.device.model import DeviceModel
 from tensorlang.graph.edit import members, size_bytes
+from tensorlang.graph.passes.rounded import told as tf32_told
 from tensorlang.graph.passes.split import told
 from tensorlang.graph.precisions import F32, Precision
 from tensorlang.runtime.boards import Board, board_of
@@ -39,6 +40,7 @@ def explained(model: DeviceModel, usage: Mapping[str, Usage], arch: Arch, times:
             f"schedule {made.origin}",
             *(f"not {t}" for t in made.tried if ": refused: " in t),
         ]
+        about += tf32_told(call.node.program) if precision.rounded else ()
         about += told(call.node.program, precision.used, precision.least) if precision.parts else ()
         about += [] if times is None else [f"took {us(times[k])}"]
         lines += [f"          {line}" for line in (*about, *launched(made.launched, usage, arch))]

@@ -68,6 +68,15 @@ def rounded_factors_of(reduce: Reduce) -> tuple[Read, Read] | None:
     return _factors(reduce, rounded_of)
 
 
+def is_rounded(reduce: Reduce) -> bool:
+    """Tell whether both factors of what a sum adds up are rounded to tf32, whatever they are."""
+    match reduce.body:
+        case (Binary("*", Call("round_tf32", _), Call("round_tf32", _)),):
+            return True
+        case _:
+            return False
+
+
 def _factors(reduce: Reduce, read_by: Callable[[Expr], Read | None]) -> tuple[Read, Read] | None:
     if reduce.reducer.kind != "sum" or reduce.filter is not None or len(reduce.body) != 1:
         return None

@@ -11,7 +11,7 @@ from polyhedral.expr import Mod
 from polyhedral.expr import Name as AffineName
 from tensorlang.schedule.plan import Storage
 from tensorlang.tensor import affine
-from tensorlang.tensor.nodes import Binary, Cast, Definition, Dynamic, Expr, Program, Read, Reduce, Select
+from tensorlang.tensor.nodes import Binary, Call, Cast, Definition, Dynamic, Expr, Program, Read, Reduce, Select
 from tensorlang.tensor.walk import index_names, reads, reduces
 
 
@@ -88,7 +88,7 @@ def _operand(e: Expr) -> tuple[Read, bool] | None:
     match e:
         case Read():
             return e, False
-        case Cast(_, value):
+        case Cast(_, value) | Call("round_tf32", (value,)):
             return _operand(value)
         case Select(_, Read() as read, orelse) if not any(True for _ in reads(orelse)):
             return read, True

@@ -4,8 +4,8 @@
     w [o, c, r, s]  ->  [o, r, s, c]        so that 16 bytes of x meet 16 bytes of w
 
 So a convolution is a product of rows of neighbouring channels: each thread copies 16 bytes at once, whatever the window, and matrix
-units get their operands as they want them. That is wished for elements of two bytes or one, whose channels fill whole 16 bytes; f32 is
-multiplied along pixels, which lie together already.
+units get their operands as they want them. That is wished for elements of two bytes or one, and for f32 that is rounded to tf32, whose
+channels fill whole 16 bytes; other f32 is multiplied along pixels, which lie together already.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from polyhedral.expr import Name
+from tensorlang.schedule.forms import is_rounded
 from tensorlang.schedule.layout import Layout
 from tensorlang.schedule.machine import Device
-from tensorlang.schedule.shape import contraction, extents
+from tensorlang.schedule.shape import Contraction, contraction, extents
 from tensorlang.schedule.storage import groups
 from tensorlang.tensor import affine
 from tensorlang.tensor.lift import lift
@@ -73,11 +74,11 @@ def _channels(program: Program, definition: Definition, constants: frozenset[str
         if c is None or c.w not in constants or len(c.rows) < 2:
             continue
         channel = next((k for k in c.inner if _position(c.x_read, k) is not None and _position(c.w_read, k) is not None), None)
-        if channel is None or c.x_read.index[-1] == Name(channel) or not _fills(program, c.x, sizes[channel]):
+        if channel is None or c.x_read.index[-1] == Name(channel) or not _fills(program, c, sizes[channel]):
             continue
         for read in (c.x_read, c.w_read):
             yield read.tensor, _position(read, channel) or 0
-        if _fills(program, c.x, sizes[axis]):
+        if _fills(program, c, sizes[axis]):
             yield result, definition.axes.index(axis)
         return
     yield from _depthwise(program, definition, found[0], sizes)
@@ -89,7 +90,8 @@ def _depthwise(program: Program, definition: Definition, reduce: Reduce, sizes: 
     for axis in definition.axes[1:]:
         places = [_position(r, axis) for r in operands]
         windowed = [r for r in operands if any(not isinstance(s, Name | Dynamic) and affine.constant(s) is None for s in r.index)]
-        if len(operands) == 2 and None not in places and windowed and _fills(program, windowed[0].tensor, sizes[axis]):
+        narrow = windowed and tensor_table(program)[windowed[0].tensor].dtype.size_bytes <= NARROW_BYTES
+        if len(operands) == 2 and None not in places and narrow and _is_whole(program, windowed[0].tensor, sizes[axis]):
             yield from ((r.tensor, k or 0) for r, k in zip(operands, places, strict=True))
             yield definition.tensors[0].name, definition.axes.index(axis)
             return
@@ -100,7 +102,11 @@ def _position(read: Read, name: str) -> int | None:
     return next((k for k, slot in enumerate(read.index) if slot == Name(name)), None)
 
 
-def _fills(program: Program, tensor: str, extent: int | None) -> bool:
-    """Tell whether so many elements of a tensor are narrow ones that fill whole vectors."""
-    dtype = tensor_table(program)[tensor].dtype
-    return dtype.size_bytes <= NARROW_BYTES and extent is not None and extent > 0 and extent % Device().lanes(dtype) == 0
+def _fills(program: Program, c: Contraction, extent: int | None) -> bool:
+    """Tell whether so many elements of what a contraction reads are what warps multiply as matrices, and fill whole vectors."""
+    narrow = tensor_table(program)[c.x].dtype.size_bytes <= NARROW_BYTES
+    return (narrow or is_rounded(c.reduce)) and _is_whole(program, c.x, extent)
+
+
+def _is_whole(program: Program, tensor: str, extent: int | None) -> bool:
+    return extent is not None and extent > 0 and extent % Device().lanes(tensor_table(program)[tensor].dtype) == 0

@@ -17,7 +17,7 @@ from codegen.gpu.matrix import INSTRUCTIONS, Instruction
 from polyhedral.expr import Name
 from tensorlang.schedule.clusters import Cluster, recurs
 from tensorlang.schedule.deriver import Deriver
-from tensorlang.schedule.forms import factors_of
+from tensorlang.schedule.forms import factors_of, is_rounded, rounded_factors_of
 from tensorlang.schedule.machine import Device
 from tensorlang.schedule.product_shapes import Operand, operands_of
 from tensorlang.schedule.products_device import product_of
@@ -114,11 +114,13 @@ def warp_product(d: Deriver, cluster: Cluster) -> WarpProduct | None:
 
 def instruction_for(d: Deriver, c: Contraction, a: Operand, b: Operand) -> Instruction | None:
     """Return the instruction that multiplies elements like these, and sums like this, or None."""
-    if (factors_of(c.reduce) is None and not c.padded) or c.reduce.init is not None:
+    rounded = is_rounded(c.reduce)
+    factors = rounded_factors_of(c.reduce) if rounded else factors_of(c.reduce)
+    if (factors is None and not c.padded) or c.reduce.init is not None:
         return None
     types = {name: t.dtype for name, t in tensor_table(d.program).items()}
     wanted = (types[a.read.tensor], types[b.read.tensor], c.reduce.reducer.dtypes[0])
-    return next((i for i in INSTRUCTIONS if (i.rows, i.columns, i.sums) == wanted and not i.rounded and i.warps == 1), None)
+    return next((i for i in INSTRUCTIONS if (i.rows, i.columns, i.sums) == wanted and i.rounded == rounded and i.warps == 1), None)
 
 
 def is_swift(d: Deriver, operand: Operand, sizes: Mapping[str, int], axis: str) -> bool:

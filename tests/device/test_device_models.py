@@ -108,7 +108,9 @@ ARCH = named("cuda:sm_90a")
 
 
 @pytest.mark.parametrize(
-    ("precision", "error"), [("bf16", 1e-2), ("f16", 2e-3), ("bf16x3", 2e-5), ("bf16x6", 1e-6)], ids=lambda value: str(value)
+    ("precision", "error"),
+    [("bf16", 1e-2), ("f16", 2e-3), ("tf32", 2e-3), ("bf16x3", 2e-5), ("bf16x6", 1e-6)],
+    ids=lambda value: str(value),
 )
 @pytest.mark.parametrize("made", [convolutions, channels, attention])
 def test_a_reduced_precision_is_that_far_from_f32_and_no_further(made, precision: str, error: float, executor: Executor) -> None:
@@ -119,7 +121,7 @@ def test_a_reduced_precision_is_that_far_from_f32_and_no_further(made, precision
     found = executor(device, {"x": x})[name]
     assert 0 < np.abs(found - expected).max() < error * np.abs(expected).max()
     dtypes = {str(value.dtype) for value in device.graph.values.values()}
-    assert dtypes == {"f32", "f16" if precision == "f16" else "bf16"}
+    assert dtypes == {"f32", *({"tf32": (), "f16": ("f16",)}.get(precision, ("bf16",)))}
 
 
 def test_f32_from_products_of_bf16_is_multiplied_by_warps_where_that_is_known_to_pay(executor: Executor) -> None:

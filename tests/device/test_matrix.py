@@ -308,7 +308,7 @@ def test_the_machine_code_multiplies_in_tf32_and_spills_nothing(in_tf32):
         code = compiled(source(in_tf32["in stages, columns exchanged"].kernels), named(f"cuda:{arch}"))
         (usage,), (found,) = code.usage.values(), opcodes(code.cubin).values()
         assert (usage.spill_store_bytes, usage.spill_load_bytes, usage.stack_bytes) == (0, 0, 0)
-        assert count(found, "HMMA.1688.F32.TF32") > 0 and count(found, "LDSM") == 0
+        assert count(found, "HMMA.1688.F32.TF32") > 0 and count(found, "LDSM") > 0
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,14 @@ def test_a_graphics_processor_has_f16_too() -> None:
             refused()
 
 
+def test_tf32_is_for_graphics_processors_that_have_it() -> None:
+    assert chosen_on("tf32", 16) == Precision("tf32", "tf32") == chosen_on("tf32", None) and chosen_on("tf32", 16).rounded
+    assert chosen_on("tf32", 0).used == "f32" and "no instruction" in chosen_on("tf32", 0).reason
+    with pytest.raises(CompileError, match="not supported yet on a processor: precision `tf32`") as refused:
+        chosen("tf32", host())
+    assert 'target="cuda"' in str(refused.value)
+
+
 def test_minimal_filtering_is_for_what_is_computed_in_f32() -> None:
     found = {p: toolchain(threads=1, cache=False, precision=p).winograd for p in ("f32", "bf16", "bf16x3", "bf16x6")}
     assert found == {"f32": True, "bf16": False, "bf16x3": True, "bf16x6": True}

@@ -37,6 +37,7 @@ TL_FUNCTION tl_u32 tl_round_tf32(tl_f32 x) {
     asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(result) : "f"(x));
     return result;
 }
+TL_FUNCTION tl_u32 tl_round_tf32_bits(tl_u32 x) { return tl_round_tf32(tl_f32_from_bits(x)); }
 
 // ---------------------------------------------------------------- d += a * b
 

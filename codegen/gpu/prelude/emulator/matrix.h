@@ -13,6 +13,7 @@ TL_FUNCTION tl_u32 tl_pack_8x4(tl_u8 x, tl_u8 y, tl_u8 z, tl_u8 w) {
 TL_FUNCTION tl_u32 tl_round_bf16x2(tl_f32 low, tl_f32 high) { return tl_pack_bf16x2(tl_bf16_from_f32(low), tl_bf16_from_f32(high)); }
 TL_FUNCTION tl_u32 tl_round_f16x2(tl_f32 low, tl_f32 high) { return tl_pack_f16x2(tl_f16_from_f32(low), tl_f16_from_f32(high)); }
 TL_FUNCTION tl_u32 tl_round_tf32(tl_f32 x) { return x == x ? tl_bits_f32(tl_round_tf32_f32(x)) : 0x7fffffffu; }
+TL_FUNCTION tl_u32 tl_round_tf32_bits(tl_u32 x) { return tl_round_tf32(tl_f32_from_bits(x)); }
 
 namespace tl_emulator {
 

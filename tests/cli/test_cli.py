@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from commands import run
 
 from tensorlang import cli
 
@@ -30,14 +32,7 @@ def file(tmp_path: Path) -> Path:
 @pytest.fixture
 def tl(capsys: pytest.CaptureFixture[str]) -> Any:
     """Return a function that runs a command line and returns exit code, standard output and standard error."""
-
-    def run(*argv: str | Path) -> tuple[int, str, str]:
-        code = cli._guarded([str(a) for a in argv])
-        out, err = capsys.readouterr()
-        assert "Traceback" not in out + err
-        return code, out, err
-
-    return run
+    return partial(run, capsys)
 
 
 def test_check_accepts_a_right_file(tl: Any, file: Path) -> None:

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import Mock, patch
 
-import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from commands import run, saved
+from onnx import helper
 
 sys.path.append(str(Path(__file__).parents[1] / "gpu"))
 
@@ -20,7 +19,7 @@ from fake_cuda import FakeCuda
 from codegen.cuda.device import Device
 from codegen.cuda.errors import Unavailable
 from stdlib.onnx import Importer
-from tensorlang import api, cli
+from tensorlang import api
 
 SCALE = "op scale(x: f32[N]) -> (y: f32[N]) { y[i] = 3.0 * x[i] }\n"
 SCHEDULE = "schedule scale for cuda {\n    split i by 64 -> io, ii\n    bind io to block.x\n    bind ii to thread.x\n}\n"
@@ -45,18 +44,7 @@ def operators(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def net(tmp_path: Path) -> Path:
-    weight = np.arange(12, dtype=np.float32).reshape(4, 3) / 10
-    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in (("x", [2, 4]), ("y", [2, 3])))
-    graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "net", [x], [y], [numpy_helper.from_array(weight, "w")])
-    path = tmp_path / "net.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), path)
-    return path
-
-
-def run(capsys: pytest.CaptureFixture[str], *argv: str | Path) -> tuple[int, str, str]:
-    code = cli._guarded([str(a) for a in argv])
-    out, err = capsys.readouterr()
-    return code, out, err
+    return saved(tmp_path / "net.onnx", [helper.make_node("MatMul", ["x", "w"], ["y"])])
 
 
 @pytest.mark.parametrize(

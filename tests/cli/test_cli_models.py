@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from commands import run, saved
+from onnx import helper
 
 from stdlib.equivalents import Library
 from stdlib.onnx import Importer
@@ -28,20 +28,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
 
 @pytest.fixture
 def net(tmp_path: Path) -> Path:
-    weight = np.arange(12, dtype=np.float32).reshape(4, 3) / 10
-    nodes = [helper.make_node("MatMul", ["x", "w"], ["t"]), helper.make_node("Relu", ["t"], ["y"])]
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 4])
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 3])
-    graph = helper.make_graph(nodes, "net", [x], [y], [numpy_helper.from_array(weight, "w")])
-    path = tmp_path / "net.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), path)
-    return path
-
-
-def run(capsys: pytest.CaptureFixture[str], *argv: str | Path) -> tuple[int, str, str]:
-    code = cli._guarded([str(a) for a in argv])
-    out, err = capsys.readouterr()
-    return code, out, err
+    return saved(tmp_path / "net.onnx", [helper.make_node("MatMul", ["x", "w"], ["t"]), helper.make_node("Relu", ["t"], ["y"])])
 
 
 def test_a_model_runs_on_files(capsys: Any, net: Path, tmp_path: Path) -> None:

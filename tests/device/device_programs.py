@@ -11,7 +11,7 @@ import numpy as np
 from codegen.dtypes import from_numpy
 from codegen.gpu import emulator
 from codegen.gpu.program import Program as Kernels
-from stdlib.library import library
+from stdlib.library import library, roles
 from tensorlang.check.instantiate import ArgType, instantiate
 from tensorlang.check.module import Module
 from tensorlang.device.driver import device_loops, device_text
@@ -21,7 +21,9 @@ from tensorlang.graph.plan import Arena, Constant, Input, Output
 from tensorlang.graph.relayout import relaid
 from tensorlang.lower.barriers import exposed
 from tensorlang.schedule.check import proven
+from tensorlang.schedule.machine import Device
 from tensorlang.schedule.schedule import Schedule
+from tensorlang.schedule.select import Chosen, search
 from tensorlang.tensor.interp import interpret
 from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.walk import shape_of, tensor_table
@@ -29,10 +31,27 @@ from tensorlang.tensor.walk import shape_of, tensor_table
 Array = np.ndarray[Any, Any]
 
 
+def normal(*shape: int, dtype: Any = np.float32) -> Array:
+    """Return random numbers, the same for each number of axes."""
+    return np.random.default_rng(len(shape)).standard_normal(shape).astype(dtype)
+
+
 def called(operator: str, *arrays: Array, module: Module | None = None, **attrs: object) -> Program:
     """Return the program of an operator, of the library unless `module` is given, for these arguments."""
     found = module or library()
     return instantiate(found, operator, [ArgType(from_numpy(a.dtype), a.shape) for a in arrays], attrs, {})
+
+
+def chosen(program: Program) -> Chosen:
+    """Return the library's schedule of a program for a device of no name."""
+    found = search(roles(), None, program, {}, "cuda", Device()).chosen
+    assert found is not None
+    return found
+
+
+def taken(found: Chosen) -> list[str]:
+    """Return the roles that a schedule is made of."""
+    return [origin.split(" for ")[0].removeprefix("schedule role ") for origin in found.origin.split("; ")]
 
 
 def kernels_of(program: Program, schedule: Schedule) -> Kernels:

@@ -7,18 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from device_programs import called
+from device_programs import called, normal
 
 from codegen.loops.nodes import Barrier, For, Function, If, Stmt
 from stdlib.library import roles
 from tensorlang.device.driver import device_loops, plan_for_device
 from tensorlang.driver import Rules
 from tensorlang.lower.barriers import Exposed, exposed
-
-
-def normal(*shape: int) -> np.ndarray:
-    return np.random.default_rng(len(shape)).standard_normal(shape).astype(np.float32)
-
 
 FAMILIES = {
     "product": ("matmul", (normal(100, 70), normal(70, 130)), {}),

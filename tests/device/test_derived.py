@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
-from device_programs import assert_emulated, called
+from device_programs import assert_emulated, called, normal
 
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import Source
@@ -31,10 +30,6 @@ op running(x: f32[M, N]) -> (y: f32[M, N]) {
         )
     )
 )
-
-
-def normal(*shape: int) -> np.ndarray:
-    return np.random.default_rng(len(shape)).standard_normal(shape).astype(np.float32)
 
 
 @pytest.mark.parametrize(

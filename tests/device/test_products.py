@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from batch import Made, difference, library, made
 from batch import named as by_name
-from device_programs import called, kernels_of
+from device_programs import called, chosen, kernels_of, normal, taken
 
 from codegen.cuda.arch import named
 from codegen.cuda.compile import compiled, source
@@ -22,7 +22,7 @@ from tensorlang.check.module import load_module
 from tensorlang.diagnostics import Source
 from tensorlang.schedule.derive_device import derive_device
 from tensorlang.schedule.machine import Device
-from tensorlang.schedule.select import Chosen, search
+from tensorlang.schedule.select import search
 from tensorlang.syntax.parse import parse
 from tensorlang.syntax.printer import show
 from tensorlang.tensor.nodes import Program
@@ -49,22 +49,8 @@ op both(a: f32[M, K, L], b: f32[K, L, N]) -> (y: f32[M, N]) { y[i, j] = sum(k, l
 )
 
 
-def normal(*shape: int) -> Array:
-    return np.random.default_rng(len(shape)).standard_normal(shape).astype(np.float32)
-
-
 def program(operator: str, *arrays: Array, **attrs: object) -> Program:
     return called(operator, *arrays, module=OWN if operator in OWN.operators else None, **attrs)
-
-
-def chosen(p: Program) -> Chosen:
-    found = search(roles(), None, p, {}, "cuda", Device()).chosen
-    assert found is not None
-    return found
-
-
-def taken(found: Chosen) -> list[str]:
-    return [origin.split(" for ")[0].removeprefix("schedule role ") for origin in found.origin.split("; ")]
 
 
 CASES = [

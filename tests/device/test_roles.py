@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from batch import Made, difference, library, made
 from batch import named as by_name
-from device_programs import called, kernels_of
+from device_programs import called, chosen, kernels_of, normal, taken
 
 from codegen.cuda.arch import named
 from codegen.cuda.compile import compiled, source
@@ -24,7 +24,7 @@ from tensorlang.device.driver import plan_for_device
 from tensorlang.diagnostics import CompileError, Source
 from tensorlang.driver import Rules
 from tensorlang.schedule.machine import Device
-from tensorlang.schedule.select import Chosen, search
+from tensorlang.schedule.select import search
 from tensorlang.syntax.parse import parse
 from tensorlang.syntax.printer import show
 from tensorlang.tensor.nodes import Program
@@ -69,22 +69,8 @@ op means[T](x: T[C, H, W]) -> (y: T[C, H // 2, W // 2]) {
 )
 
 
-def normal(*shape: int, dtype: Any = f32) -> Array:
-    return np.random.default_rng(len(shape)).standard_normal(shape).astype(dtype)
-
-
 def program(operator: str, *arrays: Array, **attrs: object) -> Program:
     return called(operator, *arrays, module=OWN if operator in OWN.operators else None, **attrs)
-
-
-def chosen(p: Program) -> Chosen:
-    found = search(roles(), None, p, {}, "cuda", Device()).chosen
-    assert found is not None
-    return found
-
-
-def taken(found: Chosen) -> list[str]:
-    return [origin.split(" for ")[0].removeprefix("schedule role ") for origin in found.origin.split("; ")]
 
 
 CASES = [

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from device_programs import assert_emulated, called
+from device_programs import assert_emulated, called, normal
 
 from codegen.errors import Unfit
 from codegen.gpu.pipeline import pipelined
@@ -44,10 +44,6 @@ op filtered(x: f32[C, H], w: f32[F, C, 3]) -> (y: f32[F, H]) {
         )
     )
 )
-
-
-def normal(*shape: int, dtype: type = np.float32) -> np.ndarray:
-    return np.random.default_rng(len(shape)).standard_normal(shape).astype(dtype)
 
 
 def tiled(program: Program, stages: int, tile: int = 16) -> Schedule:

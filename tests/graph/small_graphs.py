@@ -10,7 +10,7 @@ import numpy as np
 from codegen.dtypes import DType, f32
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Int, Name
-from tensorlang.graph.nodes import Graph, Kernel, Node, Value, View
+from tensorlang.graph.nodes import Graph, Join, Kernel, Node, Part, Value, View
 from tensorlang.tensor.interp import interpret
 from tensorlang.tensor.nodes import Binary, Binder, Call, Const, Definition, Expr, Piece, Program, Read, Reduce, Reducer, Tensor
 from tensorlang.tensor.nodes import Name as Bound
@@ -96,7 +96,7 @@ def kernel(program: Program, inputs: str, output: str, operator: str = "") -> Ke
 
 
 def run(g: Graph, feeds: Mapping[str, Array]) -> dict[str, Array]:
-    """Return the outputs of a graph, its kernels interpreted one by one."""
+    """Return the outputs of a graph of row-major values, its kernels interpreted one by one, parts and joins as memory has them."""
     values = dict(g.constants) | dict(feeds)
     for node in g.nodes:
         match node:
@@ -106,4 +106,10 @@ def run(g: Graph, feeds: Mapping[str, Array]) -> dict[str, Array]:
                 values |= dict(zip(node.outputs, (results[r] for r in node.program.results), strict=True))
             case View():
                 values[node.output] = values[node.input].reshape(g.values[node.output].shape)
+            case Part():
+                shape = g.values[node.output].shape
+                first = node.start // values[node.input].itemsize
+                values[node.output] = values[node.input].reshape(-1)[first : first + int(np.prod(shape))].reshape(shape)
+            case Join():
+                values[node.output] = np.concatenate([values[v].reshape(-1) for v in node.inputs]).reshape(g.values[node.output].shape)
     return {name: values[name] for name in g.outputs}

@@ -31,7 +31,7 @@ from codegen.dtypes import f32
 from codegen.llvm.emit import emit
 from codegen.llvm.jit import compile_object, load
 from codegen.llvm.pool import available_threads, pool_imports, set_threads, threads
-from codegen.llvm.probe import copy_bandwidth, fma_flops, read_bandwidth
+from codegen.llvm.probe import copy_bandwidth, fma_flops
 from codegen.llvm.target import host
 from codegen.loops.parser import parse
 from tensorlang.shell.measure import settle
@@ -132,10 +132,6 @@ def ceiling(count: int = 1) -> float:
 def copy_ceiling(size: int) -> float:
     """Return the bytes per second, read plus written, at which one thread copies so many bytes, by either kind of store."""
     return max(copy_bandwidth(size, stream=stream, seconds=0.2) for stream in (False, True))
-
-
-def read_ceiling(size: int) -> float:
-    return read_bandwidth(size, seconds=0.2)
 
 
 def _sample(run: Run, batch: int) -> _Sample:

@@ -23,7 +23,6 @@ _DLPACK_CUDA = 2
 _DLPACK_MANAGED = 13
 _STREAM_NONE = -1
 _LEGACY = 1
-_PER_THREAD = 2
 
 
 __all__ = ["ArrayError", "DeviceArray", "View", "current_stream", "is_on_device", "view_of"]

@@ -16,7 +16,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from codegen.errors import Unfit
-from codegen.gpu.geometry import WARPGROUP
 from codegen.loops.indices import affine
 from codegen.loops.nodes import Add, Buffer, For, Index, Int, Load, Mul, Stmt, Var
 from codegen.loops.swizzle import SPANS
@@ -26,7 +25,6 @@ ROWS = 64
 """Of the sums of every instruction of four warps."""
 GROUP_ROWS = 8
 """Rows of an operand that follow each other before the next step of a descriptor."""
-THREADS_TOGETHER = WARPGROUP
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from functools import cache
 import llvmlite.binding as llvm
 
 from codegen.llvm.cache import cache_key
-from codegen.llvm.target import Target, TargetError, runs_here
+from codegen.llvm.target import Target
 from codegen.store import Cache
 
 _LOCK = threading.Lock()
@@ -110,9 +110,3 @@ def _linker() -> llvm.LLJIT:
     _initialise()
     host_machine = llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(reloc="pic", jit=True)
     return llvm.create_lljit_compiler(host_machine, use_jit_link=False, suppress_errors=False)
-
-
-def check_runs_here(target: Target) -> None:
-    """Raise TargetError when this machine lacks features of `target`."""
-    if not runs_here(target):
-        raise TargetError(f"code for `{target.name}` does not run on this machine")

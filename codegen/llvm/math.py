@@ -163,9 +163,6 @@ class Lane:
     def abs(self, x: Value) -> Value:
         return intrinsic(self.b, "fabs", x)
 
-    def with_sign(self, x: Value, sign: Value) -> Value:
-        return intrinsic(self.b, "copysign", x, sign)
-
     def where(self, cond: Value, then: Value | float, orelse: Value | float) -> Value:
         like = then if isinstance(then, Value) else orelse
         dtype = like.dtype if isinstance(like, Value) else f32

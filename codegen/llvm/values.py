@@ -82,11 +82,6 @@ def float_text(value: float, dtype: DType) -> str:
     return "0x" + struct.pack(">d", value).hex().upper()
 
 
-def splat_text(element: str, text: str, lanes: int) -> str:
-    """Return the constant with `text` in each lane."""
-    return f"splat ({element} {text})" if lanes else text
-
-
 def bits_of(dtype: DType) -> int:
     """Return how many bits a register holds for `dtype`."""
     return 1 if dtype == bool_ else 8 * dtype.size_bytes

@@ -15,7 +15,6 @@ from tensorlang.diagnostics import NOWHERE, Span
 from tensorlang.tensor import affine
 from tensorlang.tensor import nodes as ir
 
-ARITHMETIC = frozenset(("+", "-", "*", "/", "//", "%", "min", "max"))
 _BITS = frozenset(("bitand", "bitor", "bitxor", "shl", "shr"))
 
 

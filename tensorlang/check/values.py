@@ -118,8 +118,3 @@ class Tensor:
 
 
 Value: TypeAlias = Num | Idx | Cnd | Val | Tup | Packed | Str | Limit | Choice | Fn | Tensor
-
-
-def plain_dims(shape: tuple[px.Expr, ...]) -> tuple[Dim, ...]:
-    """Return the dimensions of a tensor without composites."""
-    return tuple(Dim((size,), (axis,)) for axis, size in enumerate(shape))

@@ -19,7 +19,7 @@ from typing import assert_never
 from tensorlang.diagnostics import InternalError
 from tensorlang.graph.edit import reads, size_bytes, writes
 from tensorlang.graph.nodes import Graph, Join, Kernel, Node, Part, Value, View
-from tensorlang.tensor import affine, walk
+from tensorlang.tensor import walk
 from tensorlang.tensor.nodes import Program, Tensor
 
 
@@ -47,12 +47,6 @@ def result_tensors(program: Program) -> tuple[Tensor, ...]:
     """Return the tensors that the program returns, in the order of its results."""
     table = walk.tensor_table(program)
     return tuple(table[name] for name in program.results)
-
-
-def outer_shape(tensor: Tensor) -> tuple[int, ...] | None:
-    """Return the shape the caller sees, groups of axes multiplied, or None when it depends on a size."""
-    static = all(affine.constant(extent) is not None for extent in tensor.shape)
-    return walk.caller_shape(tensor, {}) if static else None
 
 
 def _names(graph: Graph) -> Iterator[str]:

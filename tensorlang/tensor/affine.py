@@ -71,10 +71,6 @@ def affine_form(e: Expr) -> tuple[dict[str, int], int] | None:
     return (named, const) if len(named) == len(coefficients) else None
 
 
-def from_affine_form(coefficients: Mapping[str, int], const: int = 0) -> Expr:
-    return from_terms({Name(name): k for name, k in coefficients.items()}, const)
-
-
 def constant(e: Expr) -> int | None:
     """Return the value of `e` if it is a constant."""
     coefficients, const = terms(e)
@@ -195,7 +191,6 @@ def normal(e: Expr) -> Expr:
 # ---------------------------------------------------------------- conditions
 
 _NEGATED: dict[str, Relation] = {"<": ">=", "<=": ">", "==": "!=", "!=": "==", ">=": "<", ">": "<="}
-FLIPPED: dict[str, Relation] = {"<": ">", "<=": ">=", "==": "==", "!=": "!=", ">=": "<=", ">": "<"}
 _RELATION: dict[str, Callable[[Any, Any], Any]] = {
     "<": lambda a, b: a < b,
     "<=": lambda a, b: a <= b,

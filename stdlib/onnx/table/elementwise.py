@@ -162,10 +162,6 @@ def _keeps_all(n: Site) -> bool:
     return n.is_known(1) and not np.any(n.known(1))
 
 
-def constant_of(value: float) -> Rule:
-    return lambda n: n.constant(np.asarray(value, np.float32))
-
-
 UNARY = {
     "Abs": "magnitude", "Neg": "negate", "Exp": "exp", "Log": "log", "Sqrt": "sqrt", "Reciprocal": "reciprocal", "Floor": "floor",
     "Ceil": "ceil", "Round": "round", "Sign": "sign", "Erf": "erf", "Sin": "sin", "Cos": "cos", "Tan": "tangent", "Asin": "asin",

@@ -19,6 +19,7 @@ from tensorlang.schedule.pointwise import stored_axis
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.shape import Contraction, contraction, extents
 from tensorlang.tensor.nodes import Definition
+from tensorlang.tensor.walk import definition_reads
 
 TILE = 64
 """Rows and columns of a block's tile, where there are so many."""
@@ -112,11 +113,12 @@ def _tiled(s: Schedule, name: str, side: Side) -> Schedule:
 
 
 def _copies(d: Deriver, s: Schedule, c: Contraction, at: str, name: str) -> Schedule:
-    """Return `s` with copies of both operands in what loop `at` leaves to its iterations, the sum outermost."""
+    """Return `s` with copies of both operands in what loop `at` leaves to its iterations, the sum outermost. An operand that other
+    equations read as well has none: they would read the copy, too."""
     program = d.program
     for operand, read in ((c.x, c.x_read), (c.w, c.w_read)):
         made = pack(program, operand)
-        if isinstance(made, str):
+        if isinstance(made, str) or any(x.tensors[0].name != name and made[1] in definition_reads(x) for x in made[0].definitions):
             continue
         program, copy = made
         axes = next(x.axes for x in program.definitions if x.tensors[0].name == copy)

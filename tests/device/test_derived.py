@@ -26,6 +26,14 @@ op running(x: f32[M, N]) -> (y: f32[M, N]) {
     y[i, 0] = x[i, 0]
     y[i, j] = y[i, j - 1] + x[i, j]   for j in 1..N
 }
+
+op attended(q: f32[S, D], k: f32[T, D], v: f32[T, D]) -> (o: f32[S, D]) {
+    p[i, j] = if j <= i then 0.125 * sum(d) q[i, d] * k[j, d] else -inf
+    m[i] = max(j) p[i, j]
+    e[i, j] = exp(p[i, j] - m[i])
+    z[i] = sum(j) e[i, j]
+    o[i, d] = (sum(j) e[i, j] * v[j, d]) / z[i]
+}
 """,
         )
     )
@@ -55,3 +63,9 @@ def test_sums_of_everything_rows_and_recurrences_run_as_the_interpreter_says(ope
     x = normal(*shape)
     program = called(operator, x, module=OWN)
     assert_emulated(program, derive_device(program), x)
+
+
+def test_a_product_with_something_that_other_equations_read_as_well_runs_as_the_interpreter_says():
+    q, k, v = normal(19, 16), normal(23, 16), normal(23, 16)
+    program = called("attended", q, k, v, module=OWN)
+    assert_emulated(program, derive_device(program), q, k, v)

@@ -186,6 +186,8 @@ class Scheduled:
     plan: Plan
     origin: str
     tried: tuple[str, ...] = ()
+    of_roles: bool = False
+    """Whether it was made of schedules of roles: nobody wrote it for this program."""
 
 
 def plan_kernel(

@@ -52,7 +52,7 @@ def device_kernel(
     try:
         return _written(scheduled, name, dump)
     except CompileError as refused:
-        if scheduled.origin in ("given", "derived"):
+        if not scheduled.of_roles:
             raise
         why = f"{scheduled.origin}: refused: {refused.diagnostics[0].title}"
         derived = plan_for_device(program, layouts=layouts)

@@ -219,6 +219,20 @@ def test_operators_run_under_the_schedules_that_the_file_states_for_the_device(f
     assert "5 blocks of 32 threads" in other.explain(x)
 
 
+def test_a_schedule_that_the_file_states_is_never_replaced_by_another() -> None:
+    text = """op twice(x: f32[M, N]) -> (y: f32[M, N]) { y[i, j] = 2.0 * x[i, j] }
+schedule twice for cuda {
+    bind i to thread.x
+    bind j to block.x
+}
+"""
+    with pytest.raises(tl.CompileError) as refused:
+        tl.parse(text, target="cuda:sm_90a").twice.stages(np.zeros((8, 40), np.float32), dump=lambda *_: None)
+    lines = str(refused.value).splitlines()
+    assert lines[0] == "error[S0220]: the loop `y_j` over blocks does not stand at the outside of its launch"
+    assert "4 |     bind j to block.x" in lines
+
+
 def test_operators_with_attributes_return_what_they_name(fake: FakeCuda) -> None:
     ops = tl.parse(OPERATORS, target="cuda:sm_90a")
     x = np.arange(8, dtype=np.float32)

@@ -272,8 +272,8 @@ def write(path: str | None, title: str, results: Sequence[Mapping[str, Any]], te
     about = machine()
     lines = ["{", f' "title": {json.dumps(title)},', f' "machine": {json.dumps(about)},', ' "results": [']
     lines += [f"  {json.dumps(r)}{',' if k + 1 < len(results) else ''}" for k, r in enumerate(results)]
-    Path(path).with_suffix(".json").write_text("\n".join([*lines, " ]", "}", ""]))
-    Path(path).with_suffix(".md").write_text(f"# {title}\n\n{described(about)}\n\n{text}\n")
+    Path(f"{path}.json").write_text("\n".join([*lines, " ]", "}", ""]))
+    Path(f"{path}.md").write_text(f"# {title}\n\n{described(about)}\n\n{text}\n")
 
 
 def described(about: Mapping[str, Any]) -> str:

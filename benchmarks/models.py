@@ -127,13 +127,13 @@ def make(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _set_batch(model: onnx.ModelProto, batch: int) -> None:
-    """Let the first axis of inputs and outputs be `batch`, and that of reshaped values; what is in between follows from it."""
+    """Let the first axis of inputs and outputs be `batch`, and that of reshaped values (weights keep theirs); the rest follows."""
     graph = model.graph
     constants = {i.name: i for i in graph.initializer}
     for value in (*(i for i in graph.input if i.name not in constants), *graph.output):
         value.type.tensor_type.shape.dim[0].dim_value = batch
     for node in graph.node:
-        if node.op_type == "Reshape" and node.input[1] in constants:
+        if node.op_type == "Reshape" and node.input[0] not in constants and node.input[1] in constants:
             shape = onnx.numpy_helper.to_array(constants[node.input[1]])
             constants[node.input[1]].CopyFrom(onnx.numpy_helper.from_array(np.array([batch, *shape[1:]]), node.input[1]))
     del graph.value_info[:]

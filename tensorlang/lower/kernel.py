@@ -17,6 +17,7 @@ from typing import assert_never
 from codegen.dtypes import DType, bool_, compute_dtype, extreme, i64
 from codegen.loops import nodes as loops
 from polyhedral import loops as scanned
+from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from polyhedral.model import BLOCKS, THREADS
 from polyhedral.nest import Nest
@@ -255,9 +256,9 @@ def _wherever(path: tuple[loops.Expr, ...], cond: loops.Expr) -> loops.Expr:
     return cond
 
 
-def _cell(kernel: _Kernel, home: Home, axes: tuple[str, ...], point: Point) -> tuple[loops.Index, ...]:
-    """Return the address of a tensor's element at the statement's own axes."""
-    parts = {h: point.index(AffineName(a)) for h, a in zip(home.axes, axes, strict=True)}
+def _cell(kernel: _Kernel, home: Home, cell: tuple[Affine, ...], point: Point) -> tuple[loops.Index, ...]:
+    """Return the address of a tensor's element, over the statement's own axes."""
+    parts = {h: point.index(e) for h, e in zip(home.axes, cell, strict=True)}
     names = lambda n: parts[n] if n in parts else kernel.loop(n)  # noqa: E731
     return tuple(to_index(d, names) for d in home.dims)
 
@@ -284,7 +285,7 @@ def _init(kernel: _Kernel, info: StatementInfo, point: Point) -> list[loops.Stmt
     acc = info.accumulator
     assert acc is not None
     home = kernel.homes[acc.name]
-    cell = _cell(kernel, home, info.definition.axes, point)
+    cell = _cell(kernel, home, acc.cell, point)
     if home.lanes:
         if len(home.buffers) != 1 or acc.reduce.reducer.kind is None:
             title = f"a reduction with `{acc.reduce.reducer.name}` cannot be spread over vector lanes yet"
@@ -312,7 +313,7 @@ def _update(kernel: _Kernel, info: StatementInfo, point: Point, lane: loops.Inde
     assert acc is not None
     home = kernel.homes[acc.name]
     reducer = acc.reduce.reducer
-    cell = _cell(kernel, home, info.definition.axes, point)
+    cell = _cell(kernel, home, acc.cell, point)
     if lane is not None:
         cell = (*cell, lane)
     olds = tuple(loops.Load(b.name, cell) for b in home.buffers)
@@ -381,7 +382,7 @@ def _define(kernel: _Kernel, info: StatementInfo, point: Point) -> list[loops.St
     reductions: dict[tensor.Reduce, tuple[loops.Expr, ...]] = {}
     for acc in accs:
         home = kernel.homes[acc.name]
-        cell = _cell(kernel, home, definition.axes, point)
+        cell = _cell(kernel, home, acc.cell, point)
         if home.lanes:
             made, result = _across_lanes(kernel, acc, home, cell, point)
             before += made
@@ -395,7 +396,8 @@ def _define(kernel: _Kernel, info: StatementInfo, point: Point) -> list[loops.St
         home = kernel.homes[made_tensor.name]
         stored = _narrowed(kernel, made_tensor.dtype, result)
         stream = made_tensor.name in kernel.plan.streams
-        stores.append(loops.Store(home.buffers[0].name, _cell(kernel, home, definition.axes, point), stored, stream))
+        cell = _cell(kernel, home, tuple(map(AffineName, definition.axes)), point)
+        stores.append(loops.Store(home.buffers[0].name, cell, stored, stream))
     if len(stores) > 1:
         stores = _all_before_storing(kernel, stores, point)
     return [*before, *point.before, *stores]

@@ -74,7 +74,8 @@ def homes(plan: Plan, names: Names) -> dict[str, Home]:
         for number in range(len(definition.pieces)):
             for acc in plan.stages.accumulators[primary, number]:
                 flag = (bool_,) if is_flagged(acc) else ()
-                out[acc.name] = _local(plan, names, acc.name, acc.name, definition.axes, (*acc.reduce.reducer.dtypes, *flag))
+                axes = tuple(e.name if isinstance(e, Name) else f"{primary}.cell{k}" for k, e in enumerate(acc.cell))
+                out[acc.name] = _local(plan, names, acc.name, acc.name, axes, (*acc.reduce.reducer.dtypes, *flag))
     return out
 
 

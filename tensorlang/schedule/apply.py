@@ -89,7 +89,7 @@ def _directed(
             rewriting(state, directive)
     state.layouts.update(state.stored)
     state.program = lift(state.program)
-    stages = to_scop(state.program)
+    stages = to_scop(state.program, state.numbered)
     state.scop = stages.scop
     for group in components(state.program):
         stage = make_stage(stages, group[0]) if len(group) == 1 else shared_stage(stages, group)

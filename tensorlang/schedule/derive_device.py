@@ -33,6 +33,7 @@ from tensorlang.schedule.rfactor import rfactor
 from tensorlang.schedule.schedule import Instruction, Schedule
 from tensorlang.schedule.shape import extents, unit_stride
 from tensorlang.schedule.warp_products import warp_product
+from tensorlang.schedule.warp_unfolded import warp_unfolded
 from tensorlang.schedule.warp_windows import warp_windows
 from tensorlang.tensor.lift import lift
 from tensorlang.tensor.nodes import Definition, Program, Reduce
@@ -140,7 +141,7 @@ def _in_parts(d: Deriver) -> Deriver:
 
 def _is_by_warps(d: Deriver, definition: Definition) -> bool:
     cluster = Cluster(definition, (definition,), 0)
-    return warp_product(d, cluster) is not None or warp_windows(d, cluster) is not None
+    return any(found(d, cluster) is not None for found in (warp_product, warp_windows, warp_unfolded))
 
 
 def _is_across(d: Deriver, reduce: Reduce) -> bool:

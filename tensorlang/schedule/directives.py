@@ -140,6 +140,7 @@ TABLE: dict[str, Callable[[State, syntax.Directive], None]] = {
     "flatten": _done,
     "inline": _done,
     "rfactor": _done,
+    "unfold": _done,
     "raster": raster,
     "persistent": persistent,
     "split_k": split_k,

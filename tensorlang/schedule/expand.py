@@ -169,6 +169,8 @@ def _directive(scope: Scope, d: sx.Directive) -> list[sx.Directive]:
             return _fuse(scope, d)
         case "raster":
             return _raster(scope, d)
+        case "unfold":
+            return _unfold(scope, d)
         case "bind":
             return _bind(scope, d)
         case "split" | "skew" | "shift" | "peel" | "at" | "pack" | "cache" | "fold" | "rfactor" | "persistent" | "split_k":
@@ -260,6 +262,30 @@ def _fuse(scope: Scope, d: sx.Directive) -> list[sx.Directive]:
         outer = full
         scope.names[result] = (sx.Id(full),)
     return out
+
+
+def _unfold(scope: Scope, d: sx.Directive) -> list[sx.Directive]:
+    """Return the directive, after which the names of its tensors stand for their rows, and the sum is over the one loop that it makes."""
+    tensors = [_text(v) for o in d.operands for v in _values(scope, o)]
+    phrases = _phrases(scope, d.phrases)
+    loops = [_text(v) for p in phrases for v in p.operands]
+    if len(d.results) != 1 or not tensors or not loops:
+        raise error("S0102", "`unfold` cannot be read", d.span, help="write `unfold TENSOR, … in BINDER, … -> NAME`")
+    (result,) = d.results
+    local, full = _fresh(scope, scope.stages[loops[0]], result)
+    sizes = [scope.extents.get(loop) for loop in loops]
+    scope.extents[full] = None if None in sizes else prod(e for e in sizes if e is not None)
+    scope.axes[full] = local
+    scope.names[result] = (sx.Id(full),)
+    for loop in loops:
+        _forget(scope, loop)
+    rows = {tensor: f"{tensor}.rows" for tensor in tensors}
+    scope.indexed = {**scope.indexed, **{rows[t]: scope.indexed.get(t, frozenset()) | {"row", local} for t in tensors}}
+    for name, values in scope.names.items():
+        scope.names[name] = tuple(sx.Id(rows[v.name]) if isinstance(v, sx.Id) and v.name in rows else v for v in values)
+    operands = tuple(sx.Id(tensor) for tensor in tensors)
+    plain = tuple(replace(p, operands=tuple(sx.Id(scope.axes.get(_text(v), _text(v))) for v in p.operands)) for p in phrases)
+    return [replace(d, operands=operands, phrases=plain, results=(local,))]
 
 
 def _raster(scope: Scope, d: sx.Directive) -> list[sx.Directive]:

@@ -43,6 +43,7 @@ SHAPES = {
     "layout": "write `layout TENSOR as [DIM, …]`",
     "fold": "write `fold TENSOR at AXIS by COUNT`",
     "rfactor": "write `rfactor BINDER by COUNT`, or `rfactor BINDER to LENGTH` for stretches",
+    "unfold": "write `unfold TENSOR, … in BINDER, … -> NAME`",
     "raster": "write `raster ROWS, COLUMNS by COUNT -> GROUP, ROW`",
     "persistent": "write `persistent LOOP by COUNT`, about a loop that is bound to blocks",
     "split_k": "write `split_k BINDER by COUNT`",

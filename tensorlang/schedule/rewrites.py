@@ -1,4 +1,4 @@
-"""Directives that rewrite the program before it has loops: `inline`, `pack`, `rfactor`, `split_k`, `flatten`."""
+"""Directives that rewrite the program before it has loops: `inline`, `pack`, `rfactor`, `split_k`, `flatten`, `unfold`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tensorlang.schedule.rfactor import rfactor
 from tensorlang.schedule.state import State
 from tensorlang.syntax import nodes as syntax
 from tensorlang.tensor.compose import can_inline, eliminate_dead, inline
+from tensorlang.tensor.unfold import unfold
 from tensorlang.tensor.walk import definers, tensor_table
 
 
@@ -40,8 +41,29 @@ def _pack_rewrite(state: State, directive: syntax.Directive) -> None:
 
 
 def _cache_rewrite(state: State, directive: syntax.Directive) -> None:
-    if operands.phrase(directive, "at") is not None:
+    """Copy a tensor; rows that `unfold` wrote out are a copy already."""
+    if operands.phrase(directive, "at") is None:
+        return
+    (name,) = operands.names(directive, directive.operands)
+    if name in state.unfolded:
+        state.copies[name] = name
+    else:
         _pack_rewrite(state, directive)
+
+
+def _unfold_rewrite(state: State, directive: syntax.Directive) -> None:
+    names = operands.names(directive, directive.operands)
+    binders = operands.names(directive, operands.phrase(directive, "in") or ())
+    if len(directive.results) != 1:
+        operands.bad(directive, "it makes one name of those of the sum")
+    unknown = next((name for name in names if name not in tensor_table(state.program)), None)
+    if unknown is not None:
+        raise error("S0105", f"`{unknown}` is no tensor of this operator", directive.span)
+    made = unfold(state.program, names, binders, directive.results[0])
+    if isinstance(made, str):
+        raise error("S0204", f"{', '.join(f'`{n}`' for n in names)} cannot be unfolded: {made}", directive.span)
+    state.program, state.numbered[made.sums] = made.program, made.groups
+    state.unfolded |= {*made.rows}
 
 
 def _rfactor_rewrite(state: State, directive: syntax.Directive) -> None:
@@ -73,4 +95,5 @@ REWRITES: dict[str, Callable[[State, syntax.Directive], None]] = {
     "pack": _pack_rewrite,
     "rfactor": _rfactor_rewrite,
     "split_k": _split_k_rewrite,
+    "unfold": _unfold_rewrite,
 }

@@ -10,6 +10,9 @@ On a device (`for cuda`) the roles are
     warp_product(y, a, b; batch.., i.., j.., k.., c)    the same of types that warps multiply in matrices
     warp_convolution(y, a, b; batch.., n.., h.., i, j.., k.., c)
                                                 windows of a around points i of lines h, whose channels c lie next to each other
+    warp_unfolded(y, a, b; batch.., i.., j.., k..)
+                                                the same, where points of all lines and samples are rows of one product; k go through
+                                                windows place by place, the channels at each
     pointwise(y, p..; i.., j.., k.., x..)       any tensor, several elements along j for each thread; p are read along x (transpositions)
     reduction(y; i.., r.., k..)                 a team of threads for each element of y, along r; k are its other binders
     row_reduction(y, t.., p..; i.., j.., r..)   several tensors computed together, a team of threads for each row i; j and r run along
@@ -36,6 +39,7 @@ from tensorlang.schedule.product_shapes import Product, Windows, product, window
 from tensorlang.schedule.role_shapes import Form, Loops, Shape, full
 from tensorlang.schedule.tiles_device import Side
 from tensorlang.schedule.warp_products import warp_product
+from tensorlang.schedule.warp_unfolded import warp_unfolded
 from tensorlang.schedule.warp_windows import warp_windows
 
 
@@ -97,7 +101,7 @@ def _multiplied(cluster: Cluster, found: Product | Windows, classes: Sequence[Lo
 
 def _by_warps(d: Deriver, cluster: Cluster) -> Shape | None:
     found = warp_product(d, cluster)
-    if found is None:
+    if found is None or warp_unfolded(d, cluster) is not None:
         return None
     own = cluster.head.tensors[0].name
     classes = (found.batch, found.a.axes, found.b.axes, found.others, (found.deep,))
@@ -111,7 +115,7 @@ def _by_warps(d: Deriver, cluster: Cluster) -> Shape | None:
 
 def _windows_by_warps(d: Deriver, cluster: Cluster) -> Shape | None:
     found = warp_windows(d, cluster)
-    if found is None:
+    if found is None or warp_unfolded(d, cluster) is not None:
         return None
     own = cluster.head.tensors[0].name
     classes = (found.batch, found.outer, found.height, (found.width,), found.b.axes, found.others, (found.deep,))
@@ -123,11 +127,27 @@ def _windows_by_warps(d: Deriver, cluster: Cluster) -> Shape | None:
     return replace(shape, own={"buffers": found.buffers, "span": found.row_bytes})
 
 
+def _unfolded_by_warps(d: Deriver, cluster: Cluster) -> Shape | None:
+    found = warp_unfolded(d, cluster)
+    if found is None:
+        return None
+    own = cluster.head.tensors[0].name
+    classes = (found.batch, found.a.axes, found.b.axes, found.inner)
+    of_loops: dict[int, Mapping[str, int]] = {
+        at: {"warps": s.warps, "times": s.times, "each": s.each} for at, s in ((1, found.rows), (2, found.columns))
+    }
+    of_loops[3] = {"block": found.block, "each": found.instruction.shape[2]}
+    tensors = ((own,), (found.a.read.tensor,), (found.b.read.tensor,))
+    shape = Shape(tensors, tuple(full(own, c) for c in classes), 4, of_loops=of_loops)
+    return replace(shape, own={"buffers": found.buffers, "span": found.row_bytes})
+
+
 DEVICE_ROLES: Mapping[str, Form] = {
     "contraction": Form("contraction(y, a, b; batch.., i.., j.., k.., c..)", 3, 4, 5, _product),
     "convolution": Form("convolution(y, a, b; batch.., i.., n.., h.., j, k.., c)", 3, 7, 7, _windows),
     "warp_product": Form("warp_product(y, a, b; batch.., i.., j.., k.., c)", 3, 5, 5, _by_warps),
     "warp_convolution": Form("warp_convolution(y, a, b; batch.., n.., h.., i, j.., k.., c)", 3, 7, 7, _windows_by_warps),
+    "warp_unfolded": Form("warp_unfolded(y, a, b; batch.., i.., j.., k..)", 3, 4, 4, _unfolded_by_warps),
     "pointwise": Form("pointwise(y, p..; i.., j.., k.., x..)", (False, True), 4, 4, _elements),
     "reduction": Form("reduction(y; i.., r.., k..)", 1, 3, 3, _sums),
     "row_reduction": Form("row_reduction(y, t.., p..; i.., j.., r..)", (False, True, True), 3, 3, _teams),

@@ -104,6 +104,10 @@ class Schedule:
         """Give the iterations of `loops` to the blocks or threads of a graphics processor: `block.x`, `thread.y`, `warp`, `lane`, …"""
         return self.then(_directive("bind", loops, [("to", [to] if isinstance(to, str) else list(to))]))
 
+    def unfold(self, *tensors: str, over: Sequence[str], into: str) -> Schedule:
+        """Write the factors of a sum over several names as rows of matrices, and the sum as one over `into`."""
+        return self.then(_directive("unfold", tensors, [("in", over)], [into]))
+
     def raster(self, rows: str, columns: str, by: int, into: tuple[str, str]) -> Schedule:
         """Go through tiles column after column in stripes of `by` rows."""
         return self.then(_directive("raster", [rows, columns], [("by", [by])], into))

@@ -34,6 +34,10 @@ class State:
     """First tensor of each stage → stage."""
     copies: dict[str, str] = field(default_factory=dict)
     """Packed tensor → its copy."""
+    unfolded: set[str] = field(default_factory=set)
+    """Tensors that are rows of windows, written out."""
+    numbered: dict[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
+    """Tensor whose sums are of such rows → its axes in groups, each numbered as one."""
     layouts: dict[str, Storage] = field(default_factory=dict)
     folds: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     stored_at: dict[str, tuple[str, syntax.Directive]] = field(default_factory=dict)

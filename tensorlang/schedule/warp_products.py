@@ -102,12 +102,12 @@ def warp_product(d: Deriver, cluster: Cluster) -> WarpProduct | None:
     others = tuple(k for k in c.inner if k != deep)
     stretch = row_bytes * prod(sizes[k] for k in others)
     swift = all(is_swift(d, o, sizes, o.axes[-1] if o.unit else deep) for o in (a, b))
-    found = [t for t in _tiles(rows, columns, swift=swift) if 2 * stretch * (t[0].tile + t[1].tile) <= SHARED]
+    found = [t for t in tiles(rows, columns, swift=swift) if 2 * stretch * (t[0].tile + t[1].tile) <= SHARED]
     if not found:
         return None
     total = sizes[deep] * prod(sizes[k] for k in others)
     machine = d.machine
-    row, column = min(found, key=lambda t: (_cost(t[0], t[1], grid, rows, columns, total, machine), -t[0].tile * t[1].tile))
+    row, column = min(found, key=lambda t: (cost_of(t[0], t[1], grid, rows, columns, total, machine), -t[0].tile * t[1].tile))
     stages = min(STAGES, SHARED // (stretch * (row.tile + column.tile)), -(-sizes[deep] // block))
     return WarpProduct(instruction, c.batch, a, b, deep, others, row, column, block, row_bytes, stages)
 
@@ -125,16 +125,19 @@ def instruction_for(d: Deriver, c: Contraction, a: Operand, b: Operand) -> Instr
 
 def is_swift(d: Deriver, operand: Operand, sizes: Mapping[str, int], axis: str) -> bool:
     """Tell whether 16 bytes at a time of an operand, which lies along `axis`, are copied as they are."""
-    lies = unit_stride(operand.read.index, d.layouts.get(operand.read.tensor), d.axes[operand.read.tensor], axis)
-    size = tensor_table(d.program)[operand.read.tensor].dtype.size_bytes
-    return lies and sizes[axis] * size % 16 == 0
+    tensor, storage = tensor_table(d.program)[operand.read.tensor], d.layouts.get(operand.read.tensor)
+    index = operand.read.index
+    if storage is None:  # axes of one element at the end change no address
+        index = index[: max((k + 1 for k, e in enumerate(tensor.shape) if affine.constant(e) != 1), default=0)]
+    lies = unit_stride(index, storage, d.axes[tensor.name], axis)
+    return lies and sizes[axis] * tensor.dtype.size_bytes % 16 == 0
 
 
 def _is_plain(slot: object) -> bool:
     return isinstance(slot, Name) or (not isinstance(slot, Dynamic) and affine.constant(slot) is not None)  # type: ignore[arg-type]
 
 
-def _tiles(rows: int, columns: int, *, swift: bool) -> Iterator[tuple[Side, Side]]:
+def tiles(rows: int, columns: int, *, swift: bool) -> Iterator[tuple[Side, Side]]:
     """Yield the tiles that fit sides of so many elements. What goes through registers into shared memory leaves less for sums."""
     for rows_warps, columns_warps in ((2, 2), (1, 4), (4, 1), (1, 2), (2, 1), (2, 4), (4, 2), (1, 1)):
         for rows_times in (4, 2, 1):
@@ -144,7 +147,7 @@ def _tiles(rows: int, columns: int, *, swift: bool) -> Iterator[tuple[Side, Side
                     yield row, column
 
 
-def _cost(row: Side, column: Side, grid: int, rows: int, columns: int, total: int, machine: Device) -> float:
+def cost_of(row: Side, column: Side, grid: int, rows: int, columns: int, total: int, machine: Device) -> float:
     """Return about how many cycles it takes."""
     blocks = grid * -(-rows // row.tile) * -(-columns // column.tile)
     warps = row.warps * column.warps

@@ -81,6 +81,8 @@ class WarpWindows:
     """How much of the longest reduction is copied at a time."""
     row_bytes: int
     buffers: int
+    cycles: float
+    """About how many it takes."""
 
 
 def warp_windows(d: Deriver, cluster: Cluster) -> WarpWindows | None:
@@ -111,10 +113,9 @@ def warp_windows(d: Deriver, cluster: Cluster) -> WarpWindows | None:
     outer = tuple(x for x in a.axes[:-1] if x != height)
     tile, row_bytes = found
     high_axes = (height,) if height else ()
-    block = row_bytes // instruction.rows.size_bytes
-    return WarpWindows(
-        instruction, c.batch, a, b, outer, high_axes, width, deep, others, tile, block, row_bytes, shape.buffers(tile, row_bytes)
-    )
+    block, cycles = row_bytes // instruction.rows.size_bytes, shape.cost(found, blocks)[0]
+    buffers = shape.buffers(tile, row_bytes)
+    return WarpWindows(instruction, c.batch, a, b, outer, high_axes, width, deep, others, tile, block, row_bytes, buffers, cycles)
 
 
 @dataclass(frozen=True, slots=True)

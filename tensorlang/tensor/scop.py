@@ -13,7 +13,7 @@ defines together are one tensor to the analysis, the first of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, assert_never
 
@@ -52,12 +52,14 @@ Phase: TypeAlias = Literal["init", "update", "define"]
 
 @dataclass(frozen=True, slots=True)
 class Accumulator:
-    """The running value of one reduction of one piece, a tensor over the definition's axes with one component per reducer component."""
+    """The running value of one reduction of one piece, a tensor over the definition's axes with one component per reducer component.
+    `cell`: its axes, over those of the definition; several of these may be numbered as one."""
 
     name: str
     reduce: Reduce
     when: Cond
     """Where the piece asks for the reduction's value."""
+    cell: tuple[Affine, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +88,12 @@ class Stages:
         return [s for s in self.statements.values() if s.definition is definition]
 
 
-def to_scop(program: Program) -> Stages:
-    """Return the statements, domains and accesses of `program`."""
+Groups: TypeAlias = tuple[tuple[str, ...], ...]
+
+
+def to_scop(program: Program, numbered: Mapping[str, Groups] | None = None) -> Stages:
+    """Return the statements, domains and accesses of `program`. `numbered`: tensor → its axes in groups; each of its sums lies along as
+    many axes as there are groups, whose elements are counted along the last of a group first."""
     primary = {t.name: d.tensors[0].name for d in program.definitions for t in d.tensors}
     statements: list[Statement] = []
     infos: dict[str, StatementInfo] = {}
@@ -98,17 +104,18 @@ def to_scop(program: Program) -> Stages:
         box = _box(definition)
         arrays.append(Array(name, definition.tensors[0].shape))
         for number, piece in enumerate(definition.pieces):
-            accs = _accumulators(f"{name}.{number}", piece)
-            accumulators[name, number] = accs
-            arrays += [Array(a.name, definition.tensors[0].shape) for a in accs]
             domain = affine.conj(box, piece.guard)
             cell = tuple(affine.to_expr(axis) for axis in definition.axes)
+            sums, shape = _numbered(definition, (numbered or {}).get(name, tuple((axis,) for axis in definition.axes)))
+            accs = _accumulators(f"{name}.{number}", piece, sums)
+            accumulators[name, number] = accs
+            arrays += [Array(a.name, shape) for a in accs]
             for acc in accs:
                 ordered = in_order(acc.reduce.reducer, program.mode)
-                for info, statement in _reduction(definition, number, acc, domain, cell, primary, ordered):
+                for info, statement in _reduction(definition, number, acc, domain, primary, ordered):
                     infos[info.name] = info
                     statements.append(statement)
-            reads = (*_accesses(piece.value, primary, TRUE, {a.reduce: a.name for a in accs}, cell),)
+            reads = (*_accesses(piece.value, primary, TRUE, {a.reduce: a.name for a in accs}, sums),)
             statement = Statement(f"{name}.{number}", definition.axes, domain, Access(name, cell), reads)
             infos[statement.name] = StatementInfo(statement.name, definition, number, "define", definition.axes)
             statements.append(statement)
@@ -123,6 +130,21 @@ def to_scop(program: Program) -> Stages:
     return Stages(program, scop, infos, accumulators)
 
 
+def _numbered(definition: Definition, groups: Groups) -> tuple[tuple[Affine, ...], tuple[Affine, ...]]:
+    """Return axes that number the groups of axes of a definition, and how long they are."""
+    sizes = dict(zip(definition.axes, definition.tensors[0].shape, strict=True))
+    cell, shape = [], []
+    for group in groups:
+        number, count = affine.to_expr(group[0]), sizes[group[0]]
+        for axis in group[1:]:
+            extent = affine.constant(sizes[axis])
+            assert extent is not None, "what is numbered has constant extents"
+            number, count = affine.add(affine.scale(extent, number), axis), affine.scale(extent, count)
+        cell.append(number)
+        shape.append(count)
+    return tuple(cell), tuple(shape)
+
+
 def _box(definition: Definition) -> Cond:
     shape = definition.tensors[0].shape
     return affine.conj(*(affine.within(axis, 0, extent) for axis, extent in zip(definition.axes, shape, strict=True)))
@@ -133,12 +155,11 @@ def _reduction(
     number: int,
     acc: Accumulator,
     domain: Cond,
-    cell: tuple[Affine, ...],
     primary: dict[str, str],
     ordered: bool,
 ) -> Iterator[tuple[StatementInfo, Statement]]:
     """Yield the statements that initialise and update `acc`."""
-    reduce = acc.reduce
+    reduce, cell = acc.reduce, acc.cell
     init_name = f"{acc.name}.init"
     init_reads = tuple(a for e in reduce.init or () for a in _accesses(e, primary, TRUE, {}, cell))
     yield (
@@ -163,11 +184,11 @@ def in_order(reducer: Reducer, mode: str) -> bool:
     return not reducer.commutative or (mode == "strict" and not exact)
 
 
-def _accumulators(prefix: str, piece: Piece) -> tuple[Accumulator, ...]:
+def _accumulators(prefix: str, piece: Piece, cell: tuple[Affine, ...]) -> tuple[Accumulator, ...]:
     found: dict[Reduce, Cond] = {}
     for reduce, when in _reductions(piece.value, TRUE):
         found[reduce] = affine.disj(found[reduce], when) if reduce in found else when
-    return tuple(Accumulator(f"{prefix}.acc{number or ''}", reduce, when) for number, (reduce, when) in enumerate(found.items()))
+    return tuple(Accumulator(f"{prefix}.acc{number or ''}", reduce, when, cell) for number, (reduce, when) in enumerate(found.items()))
 
 
 def _reductions(e: Expr, when: Cond) -> Iterator[tuple[Reduce, Cond]]:

@@ -6,7 +6,9 @@ import json
 from pathlib import Path
 
 import harness
+import models
 import numpy as np
+import onnx
 import operators
 import pytest
 
@@ -48,6 +50,26 @@ def test_a_report_is_written_as_json_and_markdown_that_name_the_machine_but_no_h
     assert data["results"] == [{"case": 1}, {"case": 2}]
     assert {"processor", "threads", "vector_bits", "versions", "date"} <= set(data["machine"])
     assert "node" not in data["machine"] and (tmp_path / "found.md").read_text().startswith("# Found")
+
+
+def test_a_name_with_a_dot_in_it_is_kept_whole(tmp_path: Path) -> None:
+    harness.write(str(tmp_path / "sm_9.0"), "Found", [], "text")
+    assert {p.name for p in tmp_path.iterdir()} == {"sm_9.0.json", "sm_9.0.md"}
+
+
+def test_a_model_for_more_samples_reshapes_values_but_no_weights() -> None:
+    x, y = (onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [1, k]) for n, k in (("x", 4), ("y", 3)))
+    constants = [onnx.numpy_helper.from_array(np.array(shape), name) for name, shape in (("rows", [3, 4]), ("flat", [1, 4]))]
+    constants.append(onnx.numpy_helper.from_array(np.ones((3, 4, 1), np.float32), "w"))
+    nodes = [
+        onnx.helper.make_node("Reshape", ["w", "rows"], ["k"]),
+        onnx.helper.make_node("Reshape", ["x", "flat"], ["v"]),
+        onnx.helper.make_node("Gemm", ["v", "k"], ["y"], transB=1),
+    ]
+    model = onnx.helper.make_model(onnx.helper.make_graph(nodes, "net", [x], [y], constants))
+    models._set_batch(model, 8)
+    onnx.checker.check_model(onnx.shape_inference.infer_shapes(model, strict_mode=True))
+    assert [d.dim_value for d in model.graph.output[0].type.tensor_type.shape.dim] == [8, 3]
 
 
 def test_an_operator_is_measured_against_its_peers_and_agrees_with_them() -> None:

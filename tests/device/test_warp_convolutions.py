@@ -21,6 +21,7 @@ from tensorlang.diagnostics import Source
 from tensorlang.driver import Rules, Scheduled
 from tensorlang.lower.barriers import exposed
 from tensorlang.runtime.library import with_roles
+from tensorlang.schedule.machine import USUAL, Device
 from tensorlang.syntax.parse import parse
 
 Array = np.ndarray[Any, Any]
@@ -35,8 +36,15 @@ CASES = {
     "3x3, with edges everywhere": ((1, 9, 20, 64), (40, 3, 3, 64), {"lo": 1}),
     "3x3 of two samples, channels of one instruction": ((2, 7, 17, 32), (32, 3, 3, 32), {"lo": 1}),
     "3x3 at a stride": ((1, 15, 39, 64), (24, 3, 3, 64), {"lo": 1, "stride": 2}),
-    "1x1 at a stride": ((1, 14, 40, 64), (48, 1, 1, 64), {"stride": 2}),
     "5x3 without padding": ((1, 11, 37, 64), (16, 5, 3, 64), {}),
+}
+UNFOLDED = {
+    "1x1 at a stride": ((1, 14, 40, 64), (48, 1, 1, 64), {"stride": 2}),
+    "lines of seven points of two samples": ((2, 7, 7, 32), (48, 3, 3, 32), {"lo": 1}),
+    "channels that stretches of the sum cut": ((1, 9, 10, 40), (24, 3, 3, 40), {"lo": 1}),
+    "eight channels, at a stride": ((2, 13, 9, 8), (16, 5, 5, 8), {"lo": 2, "stride": 2}),
+    "1x1 at a stride, of short lines": ((3, 9, 9, 32), (32, 1, 1, 32), {"stride": 2}),
+    "1x1 of several samples": ((5, 3, 5, 64), (64, 1, 1, 64), {}),
 }
 
 
@@ -48,19 +56,27 @@ def normal(*shape: int, dtype: Any = ml_dtypes.bfloat16) -> Array:
     return np.random.default_rng(shape).standard_normal(shape).astype(dtype)
 
 
-def chosen(x: tuple[int, ...], w: tuple[int, ...], attrs: dict[str, int], symbol: str) -> tuple[Made, Scheduled, tuple[Array, ...]]:
+FEW = Device(blocks=8)
+"""A device that is full with the blocks of small convolutions, as large ones fill others."""
+
+
+def chosen(
+    x: tuple[int, ...], w: tuple[int, ...], attrs: dict[str, int], symbol: str, device: Device = USUAL
+) -> tuple[Made, Scheduled, tuple[Array, ...]]:
     arrays = normal(*x), normal(*w), normal(w[0], dtype=np.float32)
     program = called("conv", *arrays, module=own(), **attrs)
-    found = plan_for_device(program, rules=Rules(module=own(), operator="conv", attrs=attrs, target="cuda"))
+    found = plan_for_device(program, rules=Rules(module=own(), operator="conv", attrs=attrs, target="cuda"), machine=device)
     lowered = device_loops(found.plan, symbol, schedule=found.schedule)
     assert exposed(lowered.function) is None
     return Made(program, lowered, device_text(lowered, schedule=found.schedule)), found, arrays
 
 
 def test_convolutions_of_warps_are_those_of_the_operator_in_every_order_of_threads() -> None:
-    found = {name: chosen(*case, f"conv_{k}") for k, (name, case) in enumerate(CASES.items())}
+    found = {name: chosen(*case, f"conv_{k}", FEW) for k, (name, case) in enumerate(CASES.items())}
+    found |= {name: chosen(*case, f"unfolded_{k}") for k, (name, case) in enumerate(UNFOLDED.items())}
     for name, (_, scheduled, _) in found.items():
-        assert (name, scheduled.origin.split(" for ")[0]) == (name, "schedule role warp_convolution")
+        role = "warp_convolution" if name in CASES else "warp_unfolded"
+        assert (name, scheduled.origin.split(" for ")[0]) == (name, f"schedule role {role}")
     compiled_ = library(each for each, _, _ in found.values())
     for name, (each, _, arrays) in found.items():
         assert (name, difference(each, by_name(each.program, arrays), {}, compiled_, seeds=range(9), close=1e-2)) == (name, "")
@@ -68,8 +84,9 @@ def test_convolutions_of_warps_are_those_of_the_operator_in_every_order_of_threa
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 def test_the_machine_code_of_a_convolution_multiplies_matrices_and_spills_nothing(arch: str) -> None:
-    for k, (attrs, size) in enumerate((({"lo": 1}, 56), ({"lo": 1, "stride": 2}, 57))):
-        each, _, _ = chosen((1, size, size, 128), (128, 3, 3, 128), attrs, f"large_{k}")
+    cases = ((1, 56, {"lo": 1}), (1, 57, {"lo": 1, "stride": 2}), (32, 14, {"lo": 1}), (32, 7, {"lo": 1}))
+    for k, (samples, size, attrs) in enumerate(cases):
+        each, _, _ = chosen((samples, size, size, 128), (128, 3, 3, 128), attrs, f"large_{k}")
         code = compiled(source(each.kernels), named(f"cuda:{arch}"))
         (usage,), (found,) = code.usage.values(), opcodes(code.cubin).values()
         assert (usage.spill_store_bytes, usage.spill_load_bytes, usage.stack_bytes) == (0, 0, 0)

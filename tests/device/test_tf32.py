@@ -57,7 +57,7 @@ def cases() -> dict[str, tuple[Made, str]]:
 def test_roles_of_warps_serve_them_and_compute_what_the_operator_says_in_every_order(cases) -> None:
     compiled_ = library(each for each, _ in cases.values())
     for name, (each, origin) in cases.items():
-        assert ("warp_convolution" if name == "conv" else "warp_product") in origin
+        assert ("warp_unfolded" if name == "conv" else "warp_product") in origin
         arrays = by_name(each.program, CASES[name])
         assert (name, difference(each, arrays, {}, compiled_, seeds=SEEDS, close=1e-4)) == (name, "")
 

@@ -12,7 +12,14 @@ ended.
     touch      { … -> [time] } with a group                      wait   { [vars] : when } -> [time], all groups below `ended` have ended
     exposed    { t -> t' : … and no wait w, barrier b has t < w < b < t' }, and by the same thread, if no wait w has t < w < t'
 
-Sizes and the block's place in the grid are parameters.
+A thread beside those of the block meets them nowhere. What it has begun they wait for, each for itself; it waits until all of them have
+released a number, or a greater one.
+
+    release    { [vars] : when } -> [time], [number]             reclaim   likewise, by the thread beside the others
+    exposed    { t -> t' : the thread beside does t', and no u, v have t < u, number(u) <= number(v), v < t' }
+
+Time is that of the text, which has all of it in one order: what comes first there, and touches the same, is to come first. Sizes and the
+block's place in the grid are parameters.
 """
 
 from __future__ import annotations
@@ -42,16 +49,35 @@ class Touch:
     when: Cond
     group: Expr | None = None
     """The number of the group of asynchronous accesses that this one belongs to; None: it is over when the thread goes on."""
+    of: str = ""
+    """What the groups are of: each kind is counted for itself."""
+    private: bool = False
+    """Every thread has a memory of its own by this name, where accesses of the same kind are done in their order."""
+    beside: bool = False
+    """By the thread beside those of the block."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """When every thread waits for its own asynchronous accesses in groups below `ended`."""
+    """When every thread waits for its own asynchronous accesses in groups below `ended`, or for those that another has begun."""
 
     time: tuple[Expr, ...]
     variables: tuple[str, ...]
     when: Cond
     ended: Expr
+    of: str = ""
+    of_others: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """When all threads of one side are where number `number` of `of` is given, or waited for."""
+
+    of: str
+    time: tuple[Expr, ...]
+    variables: tuple[str, ...]
+    when: Cond
+    number: Expr
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,16 +116,26 @@ class Block:
     """The accesses of the threads of a block. `params` are sizes and places of the block, which keep to `context`."""
 
     def __init__(
-        self, touches: Sequence[Touch], params: tuple[str, ...], context: Cond, threads: int, endings: Sequence[Ending] = ()
+        self,
+        touches: Sequence[Touch],
+        params: tuple[str, ...],
+        context: Cond,
+        threads: int,
+        endings: Sequence[Ending] = (),
+        releases: Sequence[Signal] = (),
+        reclaims: Sequence[Signal] = (),
     ) -> None:
         self.touches = tuple(touches)
         self.endings = tuple(endings)
+        self.releases, self.reclaims = tuple(releases), tuple(reclaims)
         self.params = params
-        self.depth = max((len(time) for time in [*(t.time for t in touches), *(e.time for e in endings)]), default=0)
+        times = [e.time for e in touches] + [e.time for e in endings] + [e.time for e in (*releases, *reclaims)]
+        self.depth = max(map(len, times), default=0)
         self.context = Frame(params, ()).set(context).params()
         self._threads = threads
         self._meetings: list[_Meeting] | None = None
         self._ends: dict[int, isl.Map | None] = {}
+        self._handed: isl.Map | None = None
 
     def exposed(self, barriers: Sequence[Moment], limit: int = DEFAULT_LIMIT) -> Clash | Unknown | None:
         """Return two accesses that `barriers` leave unordered, None when there are none, or `Unknown` past `limit` steps of arithmetic."""
@@ -112,10 +148,10 @@ class Block:
     def _exposed(self, barriers: Sequence[Moment]) -> Clash | None:
         if self._meetings is None:
             self._meetings = list(self._all())
-        moments = self._moments(barriers) if self._meetings else None
-        plain = self._before(moments)
+            self._handed = self._handover() if self._meetings else None
+        met = self._before(self._moments(barriers) if self._meetings else None)
         for meeting in self._meetings:
-            apart = plain if self.touches[meeting.first].group is None else self._over(meeting, moments)
+            apart = self._apart(meeting, met)
             left = meeting.pairs.subtract(apart) if apart is not None else meeting.pairs
             if not left.is_empty():
                 return self._witness(meeting, left)
@@ -125,7 +161,9 @@ class Block:
         for k, first in enumerate(self.touches):
             for n, second in enumerate(self.touches):
                 if first.memory == second.memory and (first.writes or second.writes):
-                    if not (_is_of_first(first) and _is_of_first(second)):
+                    if first.private and first.of == second.of:
+                        continue
+                    if not (first.private or (_is_of_first(first) and _is_of_first(second))):
                         pairs = self._together(first, second)
                         if not pairs.is_empty():
                             yield _Meeting(k, n, pairs)
@@ -159,7 +197,8 @@ class Block:
     def _maps(self, touch: Touch) -> tuple[isl.Map, isl.Map]:
         """Return `{ [vars, thread] -> [time] }` and `{ [vars, thread] -> [thread, cell] }`."""
         frame = Frame(self.params, (*touch.variables, THREAD, *(f"free{k}" for k, c in enumerate(touch.cell) if c is None)))
-        inside = all_of(touch.when, Compare(">=", Name(THREAD), Int(0)), Compare("<", Name(THREAD), Int(self._threads)))
+        first, last = (self._threads, self._threads) if touch.beside else (0, self._threads - 1)
+        inside = all_of(touch.when, Compare(">=", Name(THREAD), Int(first)), Compare("<=", Name(THREAD), Int(last)))
         domain = frame.set(inside).intersect_params(self.context)
         time = frame.multi_pw_aff(_padded(touch.time, self.depth))
         cell = frame.multi_pw_aff([Name(THREAD), *(Name(f"free{k}") if c is None else c for k, c in enumerate(touch.cell))])
@@ -175,18 +214,50 @@ class Block:
             same = same.equate(DT.in_, k, DT.out, k)
         return same.order_lt(DT.in_, 0, DT.out, 0).union(same.order_gt(DT.in_, 0, DT.out, 0))
 
-    def _over(self, meeting: _Meeting, moments: isl.Set | None) -> isl.Map | None:
-        """Return `{ t -> t' : t < w < b < t' }` for some wait w that ends the group of an access at t, and some barrier b; without the
-        barrier where one thread meets itself."""
+    def _apart(self, meeting: _Meeting, met: isl.Map | None) -> isl.Map | None:
+        """Return the points of time between which the threads of a meeting wait for each other; `met`: those with a barrier between them.
+
+        The first access is over at t, or after a wait w for it, t < w. A thread that has waited for what another began has waited for that
+        one; else a barrier follows, or, where the thread beside the others is second, it has reclaimed what was released."""
+        first, second = self.touches[meeting.first], self.touches[meeting.second]
+        following = self._handed if second.beside else met
+        if first.group is None:
+            return None if first.beside else following
         if meeting.first not in self._ends:
-            self._ends[meeting.first] = self._ended(self.touches[meeting.first])
+            self._ends[meeting.first] = self._ended(first)
         ended = self._ends[meeting.first]
         if ended is None:
             return None
-        if meeting.own:
+        if not second.beside and (meeting.own or any(e.of_others for e in self.endings if e.of == first.of)):
             return ended.apply_range(isl.Map.lex_lt(ended.get_space().range()))
-        before = self._before(moments)
-        return None if before is None else ended.apply_range(before)
+        return None if following is None else ended.apply_range(following)
+
+    def _handover(self) -> isl.Map | None:
+        """Return `{ t -> t' : t < u, number(u) <= number(v), v < t' }` for releases u and reclaims v of the same."""
+        out: isl.Map | None = None
+        for of in sorted({r.of for r in self.reclaims}):
+            given, taken = (self.numbered([s for s in side if s.of == of]) for side in (self.releases, self.reclaims))
+            if given is None or taken is None:
+                continue
+            before = isl.Map.lex_lt(given.get_space().domain())
+            enough = isl.Map.lex_le(given.get_space().range())
+            handed = before.apply_range(given).apply_range(enough).apply_range(taken.reverse()).apply_range(before)
+            out = handed if out is None else out.union(handed)
+        return None if out is None else out.coalesce()
+
+    def numbered(self, signals: Sequence[Signal]) -> isl.Map | None:
+        """Return `{ [time] -> [number] }`; None where there are no signals."""
+        out: isl.Map | None = None
+        for signal in signals:
+            frame = Frame(self.params, signal.variables)
+            domain = frame.set(signal.when).intersect_params(self.context)
+            time, number = (
+                isl.Map.from_pw_multi_aff(frame.multi_pw_aff(e)).intersect_domain(domain)
+                for e in (_padded(signal.time, self.depth), (signal.number,))
+            )
+            found = time.reverse().apply_range(number)
+            out = found if out is None else out.union(found)
+        return out
 
     def _ended(self, touch: Touch) -> isl.Map | None:
         """Return `{ t -> w : t < w, and the wait w ends what was begun at t }`."""
@@ -196,7 +267,7 @@ class Block:
         group = to_time.reverse().apply_range(isl.Map.from_pw_multi_aff(frame.multi_pw_aff([touch.group])))
         below = isl.Map.lex_lt(group.get_space().range())
         out: isl.Map | None = None
-        for ending in self.endings:
+        for ending in (e for e in self.endings if e.of == touch.of):
             own = Frame(self.params, ending.variables)
             domain = own.set(ending.when).intersect_params(self.context)
             time, ended = (

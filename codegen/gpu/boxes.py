@@ -15,11 +15,9 @@ Which nests are boxes `codegen.gpu.copied_boxes` says. Group g of boxes is the o
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import lcm, prod
-from typing import TypeGuard
 
-from codegen.dtypes import u64
 from codegen.errors import Unfit
 from codegen.gpu.copied_boxes import alignment, boxes_of
 from codegen.loops.indices import Range
@@ -28,49 +26,41 @@ from codegen.loops.nodes import (
     Alloc,
     Boxes,
     Buffer,
-    Compare,
     Expr,
     For,
     If,
     Index,
-    IndexValue,
     Int,
-    Landed,
     Load,
-    Mod,
     Mul,
     Stmt,
     Store,
-    Var,
 )
-from codegen.loops.walk import Fresh, children, map_expr, map_stmt, substitute_index, walk
+from codegen.loops.walk import children, map_expr, map_stmt, walk
 
 
 def boxed(body: tuple[Stmt, ...], device: Mapping[str, Buffer], ranges: Mapping[str, Range]) -> tuple[Stmt, ...]:
-    """Return `body` with the copies of loops that ask for boxes as such; `ranges`: of the function's loops. Raises Unfit for copies
-    that are none."""
-    return tuple(_stmt(s, device, ranges, repeated=False) for s in body)
+    """Return what a block runs with the copies of loops that ask for boxes as such; `ranges`: of the function's loops. Raises Unfit for
+    copies that are none."""
+    written = {n.buffer for n in walk(*body) if isinstance(n, Store)}
+
+    def stmt(s: Stmt) -> Stmt:
+        match s:
+            case For(boxes=True):
+                return _copied(s, device, written, ranges)
+            case For():
+                return replace(s, body=tuple(map(stmt, s.body)))
+            case If(_, then, orelse):
+                return replace(s, then=tuple(map(stmt, then)), orelse=tuple(map(stmt, orelse)))
+            case _:
+                return s
+
+    return tuple(map(stmt, body))
 
 
-def _stmt(s: Stmt, device: Mapping[str, Buffer], ranges: Mapping[str, Range], *, repeated: bool) -> Stmt:
-    match s:
-        case For(boxes=True):
-            if repeated:
-                raise Unfit(f"not supported yet: boxes of tensors in `{s.var}`, which runs more than once in a block", s.var)
-            return _copied(s, device, ranges)
-        case For():
-            return replace(s, body=tuple(_stmt(inner, device, ranges, repeated=True) for inner in s.body))
-        case If(_, then, orelse):
-            parts = (tuple(_stmt(inner, device, ranges, repeated=True) for inner in part) for part in (then, orelse))
-            return If(s.cond, *parts)
-        case _:
-            return s
-
-
-def _copied(loop: For, device: Mapping[str, Buffer], ranges: Mapping[str, Range]) -> For:
-    """Return a loop with its copies as boxes."""
+def _copied(loop: For, device: Mapping[str, Buffer], written: set[str], ranges: Mapping[str, Range]) -> For:
+    """Return a loop with its copies as boxes; `written` is what its block stores to."""
     homes = {s.buffer.name: s.buffer for s in loop.body if isinstance(s, Alloc) and s.buffer.space == "shared"}
-    written = {n.buffer for n in walk(loop) if isinstance(n, Store)}
     out: list[Stmt] = []
     for s in loop.body:
         stores = [n for n in walk(s) if isinstance(n, Store)]
@@ -114,62 +104,6 @@ def _whole_rows(home: Buffer) -> int | None:
     rows, row_bytes = prod(extents[:-1]), extents[-1] * home.dtype.size_bytes
     unit = lcm(row_bytes, alignment(home)) // row_bytes
     return None if rows % unit == 0 else -(-rows // unit) * unit
-
-
-# ---------------------------------------------------------------- in stages
-
-
-@dataclass(frozen=True, slots=True)
-class Ahead:
-    """What stands before a loop, in the beginning of each of its iterations, and what is left of it."""
-
-    before: tuple[Stmt, ...]
-    begin: tuple[Stmt, ...]
-    rest: tuple[Stmt, ...]
-    landing: frozenset[str]
-
-
-def staged(loop: For, fresh: Fresh) -> Ahead:
-    """Return the boxes of a loop some iterations ahead. Where they land, and what reads it, does not say which stage yet."""
-    boxes = tuple(box for s in loop.body if isinstance(s, Boxes) for box in s.boxes)
-    landing = frozenset(box.target.buffer for box in boxes)
-    rest = tuple(s for s in loop.body if not isinstance(s, Boxes) and not _is_home(s, landing))
-    stores = {n.buffer for s in rest for n in walk(s) if isinstance(n, Store)}
-    if stores & landing:
-        raise Unfit(f"not supported yet: `{min(stores & landing)}`, a box of a tensor, is written by threads too", loop.var)
-    barriers = Buffer(fresh("full"), u64, (Int(loop.stages),), "shared", 8)
-    homes = [s.buffer for s in loop.body if _is_home(s, landing)]
-    allocs = tuple(Alloc(replace(b, shape=(Int(loop.stages), *b.shape))) for b in homes)
-    number = Add(Var(loop.var), Mul(Int(-1), loop.lo))
-    before: list[Stmt] = [*allocs, Alloc(barriers)]
-    for ahead in range(loop.stages - 1):
-        at = Add(loop.lo, Int(ahead))
-        before.append(_if(at, loop, _at(Boxes(barriers.name, Int(ahead), boxes), loop, at, Int(ahead))))
-    later = Add(Var(loop.var), Int(loop.stages - 1))
-    group = Add(number, Int(loop.stages - 1))
-    more = _at(Boxes(barriers.name, group, boxes), loop, later, Mod(group, Int(loop.stages)))
-    return Ahead(tuple(before), (Landed(barriers.name, number), _if(later, loop, more)), rest, landing)
-
-
-def _is_home(s: Stmt, landing: frozenset[str]) -> TypeGuard[Alloc]:
-    return isinstance(s, Alloc) and s.buffer.name in landing
-
-
-def _if(at: Index, loop: For, boxes: Boxes) -> Stmt:
-    return If(Compare("<", IndexValue(at), IndexValue(loop.hi)), (boxes,))
-
-
-def _at(boxes: Boxes, loop: For, at: Index, stage: Index) -> Boxes:
-    """Return boxes as iteration `at` copies them, to `stage`."""
-    moved = (
-        replace(
-            b,
-            target=Load(b.target.buffer, (stage, *b.target.index)),
-            source=Load(b.source.buffer, tuple(substitute_index(e, {loop.var: at}) for e in b.source.index)),
-        )
-        for b in boxes.boxes
-    )
-    return Boxes(boxes.barriers, boxes.group, tuple(moved))
 
 
 def touched_otherwise(body: tuple[Stmt, ...]) -> frozenset[str]:

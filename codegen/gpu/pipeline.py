@@ -10,7 +10,8 @@
                                                  … a_s[k % 2, …] …
                                              }
 
-Each iteration closes one group of copies, so all but the latest n - 2 groups have landed when it needs its own. What the device cannot copy
+Each iteration closes one group of copies, so all but the latest n - 2 groups have landed when it needs its own (n - 3 where
+products of four warps go on from one iteration to the next, `codegen.gpu.flying`). What the device cannot copy
 by itself, like elements that are converted or go elsewhere one by one, is fetched into registers before the work of an iteration, and
 put in place after it:
 
@@ -28,14 +29,18 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 from codegen.errors import Unfit
-from codegen.gpu.boxes import staged
+from codegen.gpu.ahead import groups_before, number_in, staged
+from codegen.gpu.flying import DONE, in_flight
+from codegen.gpu.geometry import geometry
 from codegen.gpu.launches import map_blocks
+from codegen.gpu.sides import check_sides
 from codegen.gpu.vectors import copied_at_once
 from codegen.loops.indices import Algebra
 from codegen.loops.nodes import (
     THREADS,
     Add,
     Alloc,
+    Boxes,
     Buffer,
     Commit,
     Compare,
@@ -71,7 +76,7 @@ def pipelined(function: Function) -> Function:
     scratch = [s.buffer for s in function.body if isinstance(s, Alloc)]
     device = {b.name: b for b in (*function.params, *scratch)}
     pass_ = _Pass(Fresh.of(function), device, Algebra.of(dict.fromkeys(function.sizes, (0, None))))
-    return simplify(map_blocks(function, pass_.block))
+    return simplify(map_blocks(function, pass_.whole))
 
 
 @dataclass(slots=True)
@@ -79,49 +84,76 @@ class _Pass:
     fresh: Fresh
     device: Mapping[str, Buffer]
     algebra: Algebra
+    threads: int = 0
+    memory: list[Stmt] = field(default_factory=list)
+    """What the block allocates once for loops that it runs many times."""
 
-    def block(self, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-        return tuple(new for s in body for new in self._stmt(s))
+    def whole(self, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        """Return what a block runs."""
+        self.threads, self.memory = geometry(body).threads, []
+        new = self.block(body, ())
+        return (*self.memory, *new)
 
-    def _stmt(self, s: Stmt) -> tuple[Stmt, ...]:
+    def block(self, body: tuple[Stmt, ...], around: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        return tuple(new for s in body for new in self._stmt(s, around))
+
+    def _stmt(self, s: Stmt, around: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        inside = (*around, s)
         match s:
             case For():
-                inner = replace(s, body=self.block(s.body))
-                return self._staged(inner) if s.stages > 1 else (inner,)
+                inner = replace(s, body=self.block(s.body, inside))
+                return self._staged(inner, around) if s.stages > 1 else (inner,)
             case If(_, then, orelse):
-                return (replace(s, then=self.block(then), orelse=self.block(orelse)),)
+                return (replace(s, then=self.block(then, inside), orelse=self.block(orelse, inside)),)
             case _:
                 return (s,)
 
-    def _staged(self, loop: For) -> tuple[Stmt, ...]:
+    def _boxed(self, loop: For, around: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        """Return a loop with its boxes ahead of it."""
+        before = groups_before(loop, around)
+        if loop.beside is not None:
+            check_sides(loop.var, loop.beside, self.threads)
+        going = in_flight(loop.body, self.threads, frozenset()) if loop.stages > 2 or loop.beside is not None else None
+        boxes = staged(loop, self.fresh, before, going is not None)
+        stage = Mod(number_in(loop, before), Int(loop.stages))
+        kept = (s for s in going or loop.body if not isinstance(s, Boxes) and not (isinstance(s, Alloc) and s.buffer.name in boxes.landing))
+        rest = tuple(at_stage(s, loop, Var(loop.var), stage, set(boxes.landing)) for s in kept)
+        new = replace(loop, body=(*boxes.begin, *rest, *boxes.end), stages=1, boxes=False, beside=None)
+        done = () if going is None else (DONE,)
+        if not around and loop.beside is None:
+            return (*boxes.memory, *boxes.before, new, *done, *boxes.after)
+        self.memory += boxes.memory
+        return (*boxes.before, new, *done, *boxes.after)
+
+    def _staged(self, loop: For, around: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
         if loop.boxes:
-            boxes = staged(loop, self.fresh)
-            stage = Mod(Add(Var(loop.var), Mul(Int(-1), loop.lo)), Int(loop.stages))
-            rest = tuple(at_stage(s, loop, Var(loop.var), stage, set(boxes.landing)) for s in boxes.rest)
-            return (*boxes.before, replace(loop, body=(*boxes.begin, *rest), stages=1, boxes=False))
+            return self._boxed(loop, around)
         copies = copies_ahead(loop, frozenset({"shared"}))
         if not copies:
             why = f"not supported yet: `{loop.var}` has stages, and copies nothing into shared memory that could run ahead of it"
             raise Unfit(why, loop.var)
         landing = {s.buffer for s in stores(*copies)}
+        going = in_flight(loop.body, self.threads, landing) if loop.stages > 2 else None
+        ahead = loop.stages - 1 - (going is not None)
+        loop = loop if going is None else replace(loop, body=going)
         homes = {s.buffer.name: s.buffer for s in loop.body if isinstance(s, Alloc) and s.buffer.name in landing}
         flying = [self._flying(c, homes) for c in copies]
         rest = tuple(s for s in loop.body if s not in copies and not (isinstance(s, Alloc) and s.buffer.name in landing))
         allocs = tuple(Alloc(replace(b, shape=(Int(loop.stages), *b.shape))) for b in homes.values())
         asynchronous = any(f is not None for f in flying)
         out: list[Stmt] = [*allocs]
-        for ahead in range(loop.stages - 1):
-            at = Add(loop.lo, Int(ahead))
-            first = tuple(at_stage(f or c, loop, at, Int(ahead), landing) for c, f in zip(copies, flying, strict=True))
+        for k in range(ahead):
+            at = Add(loop.lo, Int(k))
+            first = tuple(at_stage(f or c, loop, at, Int(k), landing) for c, f in zip(copies, flying, strict=True))
             out += [_if(Compare("<", IndexValue(at), IndexValue(loop.hi)), first), *([Commit()] if asynchronous else [])]
-        at = Add(Var(loop.var), Int(loop.stages - 1))
+        at = Add(Var(loop.var), Int(ahead))
         number = Add(Var(loop.var), Mul(Int(-1), loop.lo))
-        stage = Mod(Add(number, Int(loop.stages - 1)), Int(loop.stages))
+        stage = Mod(Add(number, Int(ahead)), Int(loop.stages))
         more = Compare("<", IndexValue(at), IndexValue(loop.hi))
         body: list[Stmt] = []
         if asynchronous:
             begun = tuple(at_stage(f, loop, at, stage, landing) for f in flying if f is not None)
-            body += [Wait(loop.stages - 2), _if(more, begun), Commit()]
+            body += [Wait(ahead - 1), _if(more, begun), Commit()]
         halves = [_Halves(self.fresh, homes).split(c) for c, f in zip(copies, flying, strict=True) if f is None]
         body += [Alloc(b) for _, _, kept in halves for b in kept]
         if halves:
@@ -129,7 +161,8 @@ class _Pass:
         body += (at_stage(s, loop, Var(loop.var), Mod(number, Int(loop.stages)), landing) for s in rest)
         if halves:
             body.append(_if(more, tuple(at_stage(put, loop, at, stage, landing) for _, put, _ in halves)))
-        return (*out, replace(loop, body=tuple(body), stages=1))
+        done = () if going is None else (DONE,)
+        return (*out, replace(loop, body=tuple(body), stages=1), *done)
 
     def _flying(self, copy: Stmt, homes: Mapping[str, Buffer]) -> Stmt | None:
         """Return `copy` as the device makes it by itself, or None where it goes through registers: what lies together and is read at once,

@@ -18,18 +18,20 @@ from codegen.gpu import matrix
 from codegen.gpu.boxes import touched_otherwise
 from codegen.gpu.cells import cell_count, element
 from codegen.gpu.expressions import Printer, is_half_byte, wrapped
+from codegen.gpu.geometry import WARPGROUP
 from codegen.gpu.launches import BlockCode, Launches
 from codegen.gpu.names import Identifiers
 from codegen.gpu.program import STATIC_SHARED, Kernel, Launch, Program, Scratch
-from codegen.gpu.statements import write
+from codegen.gpu.sides import REGISTERS, Sides, arrivals, sides
+from codegen.gpu.statements import allocate, ready, write
 from codegen.gpu.text import KernelText, Scope
 from codegen.loops.indices import Algebra, Range
-from codegen.loops.nodes import Alloc, Barrier, Boxes, Buffer, Index, Int, Load, Mma, Mul, Require, Stmt
+from codegen.loops.nodes import Alloc, Barrier, Boxes, Buffer, Index, Int, Load, Mma, Mul, Release, Require, Stmt
 from codegen.loops.verify import Env
 from codegen.loops.walk import stores, walk
 
-REGISTERS = 64 * 1024
-"""Of a multiprocessor."""
+REGISTER_STEP = 8
+"""What the registers of a thread are a multiple of."""
 KEPT = 128
 """Registers of a thread."""
 MOST = 255
@@ -68,7 +70,10 @@ def _kernel(found: Launches, block: BlockCode) -> Kernel:
     names = Identifiers()
     wide = bool(sizes) or any(cell_count(b) >= 1 << 31 for b in buffers)
     kernel = KernelText(block, block.geometry, names, reads_beside=_reads_beside(block.body))
-    kernel.barriers = frozenset(n.barriers for n in boxes)
+    parted = sides(block.body)
+    kernel.barriers = {n.barriers: 1 for n in boxes} | {
+        n.barriers: arrivals(block.geometry.threads) for n in walk(*block.body) if isinstance(n, Release)
+    }
     kernel.landing = frozenset(b.target.buffer for n in boxes for b in n.boxes)
     ranges: dict[str, Range] = dict.fromkeys(sizes, (0, None))
     algebra = Algebra.of(ranges)
@@ -82,21 +87,46 @@ def _kernel(found: Launches, block: BlockCode) -> Kernel:
     scope = Scope(printer, dict(found.buffers))
     checks = any(isinstance(n, Require) for n in walk(*block.body))
     params = [f"{'TL_OUT' if b.name in written else 'TL_IN'}(tl_{b.dtype}) {names(b.name)}" for b in buffers]
-    if checks and any(isinstance(n, Barrier) for n in walk(*block.body)):
+    if checks and (parted is not None or any(isinstance(n, Barrier) for n in walk(*block.body))):
         raise Unfit("not supported yet: a check of values in a block whose threads wait for each other")
     _head(kernel, scope)
-    write(kernel, tuple(block.body), scope)
+    if parted is None:
+        write(kernel, tuple(block.body), scope)
+    else:
+        _sides(kernel, parted, scope)
     kernel.line("")
     params += [f"TL_TENSOR_MAP({m.name})" for m in kernel.maps]
     params += [f"tl_i64 {names(s)}" for s in sizes]
     params += ["tl_i32* status"] if checks else []
-    head = f"TL_KERNEL({kernel.geometry.threads}, {_blocks(block)}) {block.name}({', '.join(params)}) {{"
+    threads = kernel.geometry.threads + (0 if parted is None else WARPGROUP)
+    blocks = _blocks(block, threads, () if parted is None else parted.registers)
+    head = f"TL_KERNEL({threads}, {blocks}) {block.name}({', '.join(params)}) {{"
     shared = kernel.shared_bytes
     arena = [] if not shared else [f"    TL_SHARED(shared, {shared});" if shared <= STATIC_SHARED else "    TL_SHARED_DYNAMIC(shared);"]
     text = "\n".join([head, *arena, *(f"    {line}" for line in kernel.shared), *kernel.lines[:-1], "}", ""])
-    dims = (kernel.geometry.threads, 1, 1)
+    dims = (threads, 1, 1)
     matrices = tuple(sorted({n.name for n in walk(*block.body) if isinstance(n, Mma)}))
     return Kernel(block.name, text, tuple(b.name for b in buffers), sizes, dims, shared, 0, checks, tuple(kernel.maps), matrices=matrices)
+
+
+def _sides(kernel: KernelText, parted: Sides, scope: Scope) -> None:
+    """Write what the threads of a block run, and what one beside them does."""
+    threads = kernel.geometry.threads
+    kernel.apart = True
+    shared = [s.buffer for s in parted.others if isinstance(s, Alloc) and s.buffer.space == "shared"]
+    for buffer in shared:
+        scope = allocate(kernel, buffer, scope)
+    ready(kernel, [b for b in shared if b.name in kernel.barriers])
+    others = tuple(s for s in parted.others if not (isinstance(s, Alloc) and s.buffer in shared))
+    with kernel.braces(f"if (thread >= {threads})"):
+        if parted.registers:
+            kernel.line(f"TL_FEWER_REGISTERS({parted.registers[0]});")
+        with kernel.braces(f"if (thread == {threads})"):
+            write(kernel, parted.beside, scope)
+    with kernel.braces("else"):
+        if parted.registers:
+            kernel.line(f"TL_MORE_REGISTERS({parted.registers[1]});")
+        write(kernel, others, scope)
 
 
 def _load(load: Load, p: Printer) -> str:
@@ -111,14 +141,18 @@ def _reads_beside(body: tuple[Stmt, ...]) -> bool:
     return bool({o.buffer for n in products for o in (n.rows, n.columns)} & {s.buffer for s in stores(*body)})
 
 
-def _blocks(block: BlockCode) -> int:
+def _blocks(block: BlockCode, threads: int, dealt: tuple[int, ...]) -> int:
     """Return how many blocks a multiprocessor is to have room for: so many that a thread has KEPT registers, or as many as the matrices of
     its warp take. Where it is told nothing, the assembler aims for more blocks, at the price of registers that it keeps in memory."""
     kept = KEPT
+    if dealt:
+        few, many = dealt
+        each = -(-(few * WARPGROUP + many * block.geometry.threads) // (threads * REGISTER_STEP)) * REGISTER_STEP
+        return max(1, REGISTERS // (each * threads))
     if any(isinstance(n, Mma) for n in walk(*block.body)):
         held = (n.buffer for n in walk(*block.body) if isinstance(n, Alloc) and n.buffer.space == "registers")
         kept = min(MOST, max(KEPT, sum(-(-cell_count(b) * b.dtype.size_bytes // 4) for b in held) + BESIDE))
-    return max(1, REGISTERS // (kept * block.geometry.threads))
+    return max(1, REGISTERS // (kept * threads))
 
 
 def _head(kernel: KernelText, scope: Scope) -> None:

@@ -12,13 +12,14 @@ What every thread does to memory that others see is done by one of them. Lanes o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import reduce
 from typing import assert_never
 
 from codegen.dtypes import DType
+from codegen.errors import InternalError
 from codegen.gpu import matrix
 from codegen.gpu.cells import PRIVATE, cell, cell_count, descriptor, element, registers_from
 from codegen.gpu.copied_boxes import alignment
@@ -30,8 +31,10 @@ from codegen.gpu.text import KernelText, Scope
 from codegen.gpu.vectors import COPIED, contiguous, moving_names, offset, read_when, source, uniform, width
 from codegen.loops.nodes import (
     THREADS,
+    Add,
     Alloc,
     Barrier,
+    Beside,
     Binary,
     Boxes,
     Buffer,
@@ -40,6 +43,7 @@ from codegen.loops.nodes import (
     FloorDiv,
     For,
     If,
+    Index,
     Int,
     Landed,
     Let,
@@ -48,6 +52,8 @@ from codegen.loops.nodes import (
     Mma,
     Mod,
     Prefetch,
+    Reclaim,
+    Release,
     Require,
     Select,
     Stmt,
@@ -103,9 +109,7 @@ def _stmt(kernel: KernelText, stmt: Stmt, scope: Scope) -> Scope:
                 with kernel.braces("else"):
                     write(kernel, orelse, scope)
         case Alloc(buffer):
-            _alloc(kernel, buffer, scope)
-            env = p.env.with_buffer(buffer)
-            return replace(scope, printer=replace(p, env=env), buffers={**scope.buffers, buffer.name: buffer})
+            return allocate(kernel, buffer, scope)
         case Require(cond, code):
             with kernel.braces(f"if (!({p.expr(cond)}))"):
                 kernel.line(f"tl_fail(status, {code});")
@@ -113,13 +117,21 @@ def _stmt(kernel: KernelText, stmt: Stmt, scope: Scope) -> Scope:
         case Barrier():
             if kernel.reads_beside:
                 kernel.line("tl_async_fence();")
-            kernel.line("tl_barrier();")
+            kernel.line(f"tl_named_barrier(1, {kernel.geometry.threads});" if kernel.apart else "tl_barrier();")
         case Boxes():
             _boxes(kernel, stmt, scope)
         case Landed(barriers, group):
-            count = cell_count(scope.buffers[barriers])
-            stage, phase = p.index(Mod(group, Int(count)), 11), p.index(Mod(FloorDiv(group, Int(count)), Int(2)))
-            kernel.line(f"tl_mbarrier_wait({p.names(barriers)} + {stage}, {phase});")
+            kernel.line(f"tl_mbarrier_wait({_phase(scope, barriers, group, 0)});")
+        case Reclaim(barriers, group):
+            # One number for each stage later, so that none is negative: and the phase before the first is odd.
+            later = Add(group, Int(cell_count(scope.buffers[barriers])))
+            kernel.line(f"tl_mbarrier_wait({_phase(scope, barriers, later, 1)});")
+        case Release(barriers, group):
+            kernel.line("tl_warp_barrier();")
+            with kernel.braces(f"if (thread % {WARP} == 0)"):
+                kernel.line(f"tl_mbarrier_arrive({_barrier(scope, barriers, group)});")
+        case Beside():
+            raise InternalError("write kernels", "a thread beside the others has a side of its own")
         case Commit(of):
             kernel.line("tl_copy_commit();" if of == "copies" else "tl_wgmma_commit();")
         case Wait(pending, of):
@@ -138,13 +150,25 @@ def _stmt(kernel: KernelText, stmt: Stmt, scope: Scope) -> Scope:
     return scope
 
 
+def _barrier(scope: Scope, barriers: str, group: Index) -> str:
+    """Return the barrier that a group counts at."""
+    p, buffer = scope.printer, scope.buffers[barriers]
+    return f"{p.names(barriers)} + {p.index(Mod(group, Int(cell_count(buffer))), 11)}"
+
+
+def _phase(scope: Scope, barriers: str, group: Index, beyond: int) -> str:
+    """Return the barrier of a group, and the parity of its phase there, or of the one so many beyond."""
+    count = Int(cell_count(scope.buffers[barriers]))
+    phase = Mod(Add(FloorDiv(group, count), Int(beyond)), Int(2))
+    return f"{_barrier(scope, barriers, group)}, {scope.printer.index(phase)}"
+
+
 def _boxes(kernel: KernelText, boxes: Boxes, scope: Scope) -> None:
     """Write how one thread has boxes copied, which count at the barrier of their group."""
     p = scope.printer
-    barriers = scope.buffers[boxes.barriers]
-    barrier = f"{p.names(barriers.name)} + {p.index(Mod(boxes.group, Int(cell_count(barriers))), 11)}"
+    barrier = _barrier(scope, boxes.barriers, boxes.group)
     maps = [kernel.map_of(b, scope.buffers) for b in boxes.boxes]
-    with kernel.braces("if (thread == 0)"):
+    with nullcontext() if kernel.apart else kernel.braces("if (thread == 0)"):
         kernel.line(f"tl_mbarrier_expect({barrier}, {sum(m.box_bytes for m in maps)});")
         for box, map_ in zip(boxes.boxes, maps, strict=True):
             target = scope.buffers[box.target.buffer]
@@ -166,22 +190,31 @@ def _matrix(kernel: KernelText, load: LoadMatrix, scope: Scope) -> None:
         kernel.line(f"tl_ldmatrix_x{load.count}{turned}({registers_from(Load(load.buffer, load.index), p)}, {row});")
 
 
-def _alloc(kernel: KernelText, buffer: Buffer, scope: Scope) -> None:
+def allocate(kernel: KernelText, buffer: Buffer, scope: Scope) -> Scope:
+    """Write where a buffer is; return the scope of what follows."""
     name = kernel.names(buffer.name)
     if buffer.space == "shared":
         align = alignment(buffer) if buffer.swizzle or buffer.name in kernel.landing else 16
         offset = -(-kernel.shared_bytes // align) * align
         kernel.shared.append(f"TL_SHARED_ARRAY(tl_{buffer.dtype}, {name}, shared, {offset}, {cell_count(buffer)});")
         kernel.shared_bytes = offset + cell_count(buffer) * buffer.dtype.size_bytes
-        if buffer.name in kernel.barriers:
-            with kernel.braces("if (thread == 0)"):
-                for k in range(cell_count(buffer)):
-                    kernel.line(f"tl_mbarrier_init({name} + {k}, 1);")
-                kernel.line("tl_mbarrier_init_fence();")
-            kernel.line("tl_barrier();")
+        if buffer.name in kernel.barriers and not kernel.apart:
+            ready(kernel, [buffer])
     else:
         sides = "".join(f"[{scope.printer.index(e)}]" for e in buffer.shape)
         kernel.line(f"tl_{buffer.dtype} {name}{sides};")
+    env = scope.printer.env.with_buffer(buffer)
+    return replace(scope, printer=replace(scope.printer, env=env), buffers={**scope.buffers, buffer.name: buffer})
+
+
+def ready(kernel: KernelText, barriers: Sequence[Buffer]) -> None:
+    """Write how barriers in shared memory are made ready for all threads."""
+    with kernel.braces("if (thread == 0)"):
+        for buffer in barriers:
+            for k in range(cell_count(buffer)):
+                kernel.line(f"tl_mbarrier_init({kernel.names(buffer.name)} + {k}, {kernel.barriers[buffer.name]});")
+        kernel.line("tl_mbarrier_init_fence();")
+    kernel.line("tl_barrier();")
 
 
 def _loop(kernel: KernelText, loop: For, scope: Scope) -> None:

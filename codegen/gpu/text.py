@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -30,10 +30,12 @@ class KernelText:
     """Whether shared memory is read by what goes on beside the threads."""
 
     maps: list[TensorMap] = field(default_factory=list)
-    barriers: frozenset[str] = frozenset()
-    """Shared buffers of barriers."""
+    barriers: Mapping[str, int] = field(default_factory=dict)
+    """Shared buffers of barriers → how many arrivals end a phase of theirs."""
     landing: frozenset[str] = frozenset()
     """Shared buffers that boxes of tensors land in."""
+    apart: bool = False
+    """Whether what is written is one side of a block, whose other side does not wait at its barriers."""
 
     def map_of(self, box: Box, buffers: dict[str, Buffer]) -> TensorMap:
         """Return the tensor map for a box."""

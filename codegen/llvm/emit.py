@@ -32,6 +32,7 @@ from codegen.loops.collapse import nested, part
 from codegen.loops.nodes import (
     Alloc,
     Barrier,
+    Beside,
     Boxes,
     Commit,
     For,
@@ -43,6 +44,8 @@ from codegen.loops.nodes import (
     LoadMatrix,
     Mma,
     Prefetch,
+    Reclaim,
+    Release,
     Require,
     Stmt,
     Store,
@@ -130,7 +133,7 @@ def _block(e: Emitter, block: tuple[Stmt, ...], scope: Scope) -> None:
                     memory.prefetch(e.state, storage, address(e.state, storage, index, scope), scope, write, locality)
             case Require(cond, code):
                 require(e, value(e.state, cond, scope), code, scope)
-            case Barrier() | Commit() | Wait() | LoadMatrix() | Mma() | Boxes() | Landed():
+            case Barrier() | Commit() | Wait() | LoadMatrix() | Mma() | Boxes() | Landed() | Release() | Reclaim() | Beside():
                 raise EmitError("what threads do together needs a graphics processor")
             case _:
                 assert_never(stmt)

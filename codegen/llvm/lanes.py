@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from codegen.loops.nodes import (
     Alloc,
     Barrier,
+    Beside,
     Binary,
     Boxes,
     Commit,
@@ -26,6 +27,8 @@ from codegen.loops.nodes import (
     Mma,
     Name,
     Prefetch,
+    Reclaim,
+    Release,
     Require,
     Stmt,
     Store,
@@ -65,7 +68,9 @@ def _refuses(block: tuple[Stmt, ...], varying: frozenset[str], private: frozense
                         return True
                 elif buffer not in private and _varies(e, varying, private) and reduction(stmt) is None:
                     return True
-            case Prefetch() | Require() | Barrier() | Commit() | Wait() | LoadMatrix() | Mma() | Boxes() | Landed():
+            case Prefetch() | Require() | Barrier() | Commit() | Wait() | LoadMatrix() | Mma():
+                pass
+            case Boxes() | Landed() | Release() | Reclaim() | Beside():
                 pass
         if any(n.buffer in private and _any_varies(n.index, varying, private) for n in _loads(stmt)):
             return True

@@ -23,6 +23,7 @@ from codegen.loops.nodes import (
     Add,
     Alloc,
     Barrier,
+    Beside,
     Binary,
     Boxes,
     Buffer,
@@ -47,6 +48,8 @@ from codegen.loops.nodes import (
     Mma,
     Name,
     Prefetch,
+    Reclaim,
+    Release,
     Require,
     Select,
     Stmt,
@@ -184,7 +187,7 @@ def _work(block: tuple[Stmt, ...], env: Env) -> _Work:
                 env = env.with_value(name, dtype_of(value, env))
             case Alloc(buffer):
                 env = env.with_buffer(buffer)
-            case Prefetch() | Barrier() | Commit() | Wait() | LoadMatrix() | Mma() | Boxes() | Landed():
+            case Prefetch() | Barrier() | Commit() | Wait() | LoadMatrix() | Mma() | Boxes() | Landed() | Release() | Reclaim() | Beside():
                 pass
             case _:
                 assert_never(s)
@@ -284,7 +287,9 @@ class _Traffic:
                     self.buffers[buffer.name] = buffer
                 case Let() | Require():
                     self._reads(s, algebra, trips)
-                case Prefetch() | Barrier() | Commit() | Wait() | LoadMatrix() | Mma() | Boxes() | Landed():
+                case Prefetch() | Barrier() | Commit() | Wait() | LoadMatrix() | Mma():
+                    pass
+                case Boxes() | Landed() | Release() | Reclaim() | Beside():
                     pass
                 case _:
                     assert_never(s)

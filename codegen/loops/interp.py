@@ -23,6 +23,7 @@ from codegen.loops.nodes import (
     Add,
     Alloc,
     Barrier,
+    Beside,
     Binary,
     Boxes,
     Buffer,
@@ -52,6 +53,8 @@ from codegen.loops.nodes import (
     Mul,
     Name,
     Prefetch,
+    Reclaim,
+    Release,
     Require,
     Select,
     Stmt,
@@ -200,7 +203,9 @@ class _Machine:
                 landing, self._flying = self._flying[: -1 - pending], self._flying[-1 - pending :]
                 for landed, place, scalar in itertools.chain(*landing):
                     landed.put(place, scalar)
-            case LoadMatrix() | Mma() | Boxes() | Landed():
+            case Beside(body):
+                self.block(body, scope)
+            case LoadMatrix() | Mma() | Boxes() | Landed() | Release() | Reclaim():
                 fail(f"`{show_stmt(s)}` is what threads do together, or one for all of them")
             case Require(cond, code):
                 if not self.value(cond, scope).scalar:

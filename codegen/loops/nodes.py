@@ -3,6 +3,7 @@
     function ::= "func" name "(" size* ")" "(" buffer* ")" "{" stmt* "}"
     buffer   ::= name ":" dtype "[" index,* "]" space
     stmt     ::= For | Store | Let | If | Alloc | Prefetch | Require | Barrier | Commit | Wait | LoadMatrix | Mma | Boxes | Landed
+                | Release | Reclaim | Beside
     index    ::= Int | Var | Add | Mul | FloorDiv | Mod | Min | Max | ValueIndex        64-bit, division rounds towards minus infinity
     expr     ::= Const | Load | IndexValue | Name | Unary | Binary | Compare | Select | Cast | Call | Fma | Dot
 
@@ -284,6 +285,8 @@ class For:
     stages: int = 1
     boxes: bool = False
     """Its copies are to be boxes of tensors, that the device copies as such."""
+    beside: tuple[int, ...] | None = None
+    """A thread beside those of the block is to ask for them; how many registers are dealt out, as in `Beside`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -435,7 +438,54 @@ class Landed:
     group: Index
 
 
-Stmt: TypeAlias = For | Store | Let | If | Alloc | Prefetch | Require | Barrier | Commit | Wait | LoadMatrix | Mma | Boxes | Landed
+@dataclass(frozen=True, slots=True)
+class Release:
+    """A thread needs no more of what the boxes of this group have brought. Stands where all threads of a block come, after `Landed`. Each
+    number is that of one group, and they follow each other from 0 on."""
+
+    barriers: str
+    group: Index
+
+
+@dataclass(frozen=True, slots=True)
+class Reclaim:
+    """A thread beside the others goes on when all of them have released this group; at once, where there is none of a number so small.
+    Each group is reclaimed before the one that comes in its place, and they are reclaimed in order."""
+
+    barriers: str
+    group: Index
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """A thread beside those of the block runs `body`, with the loops and conditions around it. It runs all that is beside in the order of
+    the text, and waits for nothing but what it reclaims: no `Barrier` is one for it.
+
+    `registers` are how many a thread of its four warps has, and how many one of the block has; none: all have as many."""
+
+    body: tuple[Stmt, ...]
+    registers: tuple[int, ...] = ()
+
+
+Stmt: TypeAlias = (
+    For
+    | Store
+    | Let
+    | If
+    | Alloc
+    | Prefetch
+    | Require
+    | Barrier
+    | Commit
+    | Wait
+    | LoadMatrix
+    | Mma
+    | Boxes
+    | Landed
+    | Release
+    | Reclaim
+    | Beside
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from codegen.loops.nodes import (
     Add,
     Alloc,
     Barrier,
+    Beside,
     Binary,
     Box,
     Boxes,
@@ -45,6 +46,8 @@ from codegen.loops.nodes import (
     Mul,
     Name,
     Prefetch,
+    Reclaim,
+    Release,
     Require,
     Select,
     Stmt,
@@ -138,11 +141,13 @@ class _Builder(Transformer[Token, Any]):
         extent: Token | None,
         stages: Token | None,
         boxes: Token | None,
+        beside: tuple[int, ...] | None,
         body: tuple[Stmt, ...],
     ) -> For:
         mark = str(kind) if kind else "serial"
         ahead = int(stages) if stages else 1
-        return For(var, lo, hi, body, mark, int(extent) if extent else None, ahead, boxes is not None)  # type: ignore[arg-type]
+        most = int(extent) if extent else None
+        return For(var, lo, hi, body, mark, most, ahead, boxes is not None, beside)  # type: ignore[arg-type]
 
     def store(
         self, buffer: str, index: tuple[Index, ...], value: Expr, stream: Token | None, across: Token | None, later: Token | None
@@ -187,6 +192,18 @@ class _Builder(Transformer[Token, Any]):
 
     def landed(self, barriers: str, group: tuple[Index, ...]) -> Landed:
         return Landed(barriers, group[0])
+
+    def release(self, barriers: str, group: tuple[Index, ...]) -> Release:
+        return Release(barriers, group[0])
+
+    def reclaim(self, barriers: str, group: tuple[Index, ...]) -> Reclaim:
+        return Reclaim(barriers, group[0])
+
+    def beside(self, *registers: Token | None) -> tuple[int, ...]:
+        return tuple(int(n) for n in registers if n is not None)
+
+    def beside_block(self, registers: tuple[int, ...], body: tuple[Stmt, ...]) -> Beside:
+        return Beside(body, registers)
 
     def commit(self, products: Token | None) -> Commit:
         return Commit("products" if products else "copies")

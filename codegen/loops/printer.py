@@ -24,6 +24,7 @@ from codegen.loops.nodes import (
     Add,
     Alloc,
     Barrier,
+    Beside,
     Binary,
     BinaryOp,
     Box,
@@ -55,6 +56,8 @@ from codegen.loops.nodes import (
     Mul,
     Name,
     Prefetch,
+    Reclaim,
+    Release,
     Require,
     Select,
     Stmt,
@@ -69,7 +72,7 @@ _WORDS = """
     func out for in serial parallel unroll vector tensor tile
     alloc param heap stack registers tiles shared align swizzle let if else prefetch
     write locality require barrier across stream stages later commit wait matrix mma transposed of products
-    boxes landed by every
+    boxes landed release reclaim beside by every
     true false and or not min max abs fma dot select index value sat inf nan
 """
 KEYWORDS = frozenset(_WORDS.split())
@@ -105,9 +108,10 @@ def show(function: Function) -> str:
 def show_stmt(s: Stmt, indent: str = "") -> str:
     """Return `s` as text, its further lines indented by `indent`."""
     match s:
-        case For(var, lo, hi, body, kind, extent, stages, in_boxes):
+        case For(var, lo, hi, body, kind, extent, stages, in_boxes, beside):
             mark = "" if kind == "serial" and extent is None else f" {kind}" if extent is None else f" {kind} {extent}"
             mark += f" stages {stages}{' boxes' * in_boxes}" if stages > 1 else ""
+            mark += _beside(beside) if beside is not None else ""
             return f"for {_name(var)} in {show_index(lo)} .. {show_index(hi)}{mark} {_block(body, indent)}"
         case Store(buffer, index, value, stream, across, later):
             marks = f"{' stream' if stream else ''}{' across' if across else ''}{' later' if later else ''}"
@@ -129,6 +133,12 @@ def show_stmt(s: Stmt, indent: str = "") -> str:
             return f"boxes {_name(barriers)}[{show_index(group)}] {', '.join(map(_box, boxes))}"
         case Landed(barriers, group):
             return f"landed {_name(barriers)}[{show_index(group)}]"
+        case Release(barriers, group):
+            return f"release {_name(barriers)}[{show_index(group)}]"
+        case Reclaim(barriers, group):
+            return f"reclaim {_name(barriers)}[{show_index(group)}]"
+        case Beside(body, registers):
+            return f"{_beside(registers).lstrip()} {_block(body, indent)}"
         case Commit(of):
             return "commit" + " products" * (of == "products")
         case Wait(pending, of):
@@ -149,6 +159,10 @@ def _box(b: Box) -> str:
 
 def _numbers(numbers: tuple[int, ...]) -> str:
     return f"[{', '.join(map(str, numbers))}]"
+
+
+def _beside(registers: tuple[int, ...]) -> str:
+    return "".join((" beside", *(" registers" for _ in registers[:1]), *(f" {count}" for count in registers)))
 
 
 def show_buffer(b: Buffer) -> str:

@@ -39,6 +39,7 @@ from codegen.loops.indices import Algebra, affine, difference
 from codegen.loops.nodes import (
     Alloc,
     Barrier,
+    Beside,
     Boxes,
     Buffer,
     Commit,
@@ -57,6 +58,8 @@ from codegen.loops.nodes import (
     LoadMatrix,
     Mma,
     Prefetch,
+    Reclaim,
+    Release,
     Require,
     Space,
     Stmt,
@@ -141,7 +144,11 @@ def _accesses(block: tuple[Stmt, ...], path: tuple[For, ...] = (), guarded: bool
             case Store():
                 yield from (_Access(load, path, guarded) for load in loads(s))
                 yield _Access(s, path, guarded)
-            case Let() | Require() | Alloc() | Prefetch() | Barrier() | Commit() | Wait() | LoadMatrix() | Mma() | Boxes() | Landed():
+            case Beside(body):
+                yield from _accesses(body, path, guarded)
+            case Let() | Require() | Alloc() | Prefetch() | Barrier() | Commit() | Wait() | LoadMatrix() | Mma():
+                yield from (_Access(load, path, guarded) for load in loads(*children(s)))
+            case Boxes() | Landed() | Release() | Reclaim():
                 yield from (_Access(load, path, guarded) for load in loads(*children(s)))
             case _:
                 assert_never(s)

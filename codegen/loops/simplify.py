@@ -31,6 +31,7 @@ from codegen.loops.nodes import (
     Add,
     Alloc,
     Barrier,
+    Beside,
     Binary,
     Boxes,
     Call,
@@ -54,6 +55,8 @@ from codegen.loops.nodes import (
     Mul,
     Name,
     Prefetch,
+    Reclaim,
+    Release,
     Require,
     Select,
     Stmt,
@@ -122,8 +125,10 @@ class _Simplifier:
                 ends = [[Load(o.buffer, values.indices(o.index)) for o in (b.target, b.source)] for b in boxes]
                 copied = tuple(replace(b, target=to, source=of) for b, (to, of) in zip(boxes, ends, strict=True))
                 return (Boxes(barriers, values.index(group), copied),)
-            case Landed(barriers, group):
-                return (Landed(barriers, values.index(group)),)
+            case Landed(_, group) | Release(_, group) | Reclaim(_, group):
+                return (replace(s, group=values.index(group)),)
+            case Beside(body):
+                return (replace(s, body=self.block(body, values.algebra)),)
             case Barrier() | Commit() | Wait():
                 return (s,)
             case _:
@@ -376,7 +381,9 @@ def _live(block: list[Stmt]) -> tuple[Stmt, ...]:
 def _mentioned(block: tuple[Stmt, ...]) -> tuple[set[str], set[str]]:
     """Return the values that `block` uses and the buffers that it reads."""
     nodes = list(walk(*block))
-    read = {node.buffer for node in nodes if isinstance(node, Load)} | {n.barriers for n in nodes if isinstance(n, Boxes | Landed)}
+    read = {node.buffer for node in nodes if isinstance(node, Load)} | {
+        n.barriers for n in nodes if isinstance(n, Boxes | Landed | Release | Reclaim)
+    }
     return {node.name for node in nodes if isinstance(node, Name)}, read
 
 

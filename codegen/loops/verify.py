@@ -18,6 +18,7 @@ from codegen.loops.nodes import (
     Add,
     Alloc,
     Barrier,
+    Beside,
     Binary,
     Box,
     Boxes,
@@ -48,6 +49,8 @@ from codegen.loops.nodes import (
     Mul,
     Name,
     Prefetch,
+    Reclaim,
+    Release,
     Require,
     Select,
     Stmt,
@@ -383,8 +386,11 @@ def _check_stmt(s: Stmt, scope: _Scope) -> _Scope:
                 source = _check_access(box.source.buffer, box.source.index, env)
                 if target.space != "shared" or target.dtype != source.dtype or not _is_box(box, target, source):
                     _fail(f"`{show_stmt(s)}` copies what is no box")
-        case Landed(barriers, group):
+        case Landed(barriers, group) | Release(barriers, group) | Reclaim(barriers, group):
             _check_groups(s, barriers, group, env)
+        case Beside(body, registers):
+            _check_beside(s, body, registers)
+            _check_block(body, scope)
         case Barrier() | Commit() | Wait():
             pass
         case _:
@@ -412,6 +418,24 @@ def _check_groups(s: Stmt, barriers: str, group: Index, env: Env) -> None:
     buffer = env.buffers.get(barriers)
     if buffer is None or buffer.space != "shared" or buffer.dtype != u64 or len(buffer.shape) != 1:
         _fail(f"`{show_stmt(s)}` counts at what are no barriers")
+
+
+def _check_beside(s: Beside, body: tuple[Stmt, ...], registers: tuple[int, ...]) -> None:
+    if not all(map(_is_beside, body)):
+        _fail(f"`{show_stmt(s)}` has a thread beside the others do what it does not")
+    if len(registers) not in (0, 2):
+        _fail(f"`{show_stmt(s)}` deals out registers other than to both sides")
+
+
+def _is_beside(s: Stmt) -> bool:
+    """Tell whether a thread beside the others does `s`."""
+    match s:
+        case If(_, then, orelse):
+            return all(map(_is_beside, (*then, *orelse)))
+        case Boxes() | Reclaim():
+            return True
+        case _:
+            return False
 
 
 def _check_matrix(s: LoadMatrix, env: Env) -> None:

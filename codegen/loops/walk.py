@@ -14,6 +14,7 @@ from codegen.loops.nodes import (
     Add,
     Alloc,
     Barrier,
+    Beside,
     Binary,
     Boxes,
     Buffer,
@@ -43,6 +44,8 @@ from codegen.loops.nodes import (
     Mul,
     Name,
     Prefetch,
+    Reclaim,
+    Release,
     Require,
     Select,
     Stmt,
@@ -156,9 +159,12 @@ def map_stmt(s: Stmt, index: OnIndex, expr: OnExpr, stmt: OnStmt) -> Stmt:
             return Boxes(
                 barriers, index(group), tuple(replace(b, target=_load(expr(b.target)), source=_load(expr(b.source))) for b in boxes)
             )
-        case Landed(barriers, group):
+        case Landed(_, group) | Release(_, group) | Reclaim(_, group):
             new_group = index(group)
-            return s if new_group is group else Landed(barriers, new_group)
+            return s if new_group is group else replace(s, group=new_group)
+        case Beside(body):
+            new_body = _each(body, stmt)
+            return s if new_body is body else replace(s, body=new_body)
         case Barrier() | Commit() | Wait():
             return s
         case _:
@@ -222,8 +228,10 @@ def children(node: Node) -> tuple[Node, ...]:
             return (sums, rows, columns)
         case Boxes(_, group, boxes):
             return (group, *(end for b in boxes for end in (b.target, b.source)))
-        case Landed(_, group):
+        case Landed(_, group) | Release(_, group) | Reclaim(_, group):
             return (group,)
+        case Beside(body):
+            return body
         case _:
             assert_never(node)
 
@@ -281,7 +289,9 @@ def binders(*block: Stmt) -> Iterator[str]:
                 yield from binders(*then, *orelse)
             case LoadMatrix(lane=name):
                 yield name
-            case Store() | Prefetch() | Require() | Barrier() | Commit() | Wait() | Mma() | Boxes() | Landed():
+            case Beside(body):
+                yield from binders(*body)
+            case Store() | Prefetch() | Require() | Barrier() | Commit() | Wait() | Mma() | Boxes() | Landed() | Release() | Reclaim():
                 pass
             case _:
                 assert_never(s)
@@ -365,7 +375,7 @@ def substitute(e: Node, env: Mapping[str, Index]) -> Node:
             return substitute_index(e, env)
         case For() | Store() | Let() | If() | Alloc() | Prefetch() | Require() | Barrier() | Commit() | Wait():
             return substitute_stmt(e, env)
-        case LoadMatrix() | Mma() | Boxes() | Landed():
+        case LoadMatrix() | Mma() | Boxes() | Landed() | Release() | Reclaim() | Beside():
             return substitute_stmt(e, env)
         case _:
             return substitute_expr(e, env)
@@ -407,8 +417,8 @@ def rename(block: tuple[Stmt, ...], new: Mapping[str, str]) -> tuple[Stmt, ...]:
                 return Alloc(replace(buffer, name=new.get(buffer.name, buffer.name)))
             case (Store(buffer=target) | Prefetch(buffer=target)) as access:
                 return replace(access, buffer=new.get(target, target))
-            case (Boxes(barriers=target) | Landed(barriers=target)) as boxes:
-                return replace(boxes, barriers=new.get(target, target))
+            case (Boxes(barriers=target) | Landed(barriers=target) | Release(barriers=target) | Reclaim(barriers=target)) as counted:
+                return replace(counted, barriers=new.get(target, target))
             case LoadMatrix(buffer=target, lane=lane) as load:
                 return replace(load, buffer=new.get(target, target), lane=new.get(lane, lane))
             case other:

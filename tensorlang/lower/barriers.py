@@ -13,7 +13,11 @@ barrier that is left has two threads, a cell and sizes that need it: `exposed` n
 
 A store marked `later` touches its cell at any time until its thread waits for its group: what another thread does with the cell needs a
 barrier after that wait, and the thread itself needs the wait. Waits are not put here but held to that: one that is missing, or leaves one
-group more under way than it may, is refused, and `exposed` names the cell that it gives away.
+group more under way than it may, is refused, and `exposed` names the cell that it gives away. Products of four warps touch their operands
+and their sums like that until they have been waited for.
+
+A thread beside those of the block comes to none of their barriers: what it overwrites it has to have reclaimed, what it brings the others
+have to have waited for. Numbers of what is given and taken go up one by one (`polyhedral.signals`), or `exposed` names one.
 """
 
 from __future__ import annotations
@@ -31,8 +35,9 @@ from codegen.loops.walk import children, walk
 from codegen.loops.walk import loads as loads_of
 from codegen.loops.walk import stores as stores_of
 from polyhedral import expr as sets
+from polyhedral.signals import Numbered, Signals, miscounted
 from polyhedral.terms import all_of, linear, maximum, minus, plus, times
-from polyhedral.threads import THREAD, Block, Clash, Ending, Moment, Touch
+from polyhedral.threads import THREAD, Block, Clash, Ending, Moment, Signal, Touch
 from polyhedral.verdict import Unknown
 
 Path = tuple[int, ...]
@@ -58,6 +63,20 @@ class Exposed:
         return f"threads {first} and {second} share `{self.memory}[{cell}]`{f' with {where}' if where else ''}"
 
 
+@dataclass(frozen=True, slots=True)
+class Miscounted:
+    """A number of what threads of two kinds hand each other at `barriers` comes too early, twice or not at all."""
+
+    barriers: str
+    number: int
+    why: str
+    sizes: Mapping[str, int]
+
+    def __str__(self) -> str:
+        where = ", ".join(f"{name} = {value}" for name, value in self.sizes.items())
+        return f"`{self.barriers}[{self.number}]` is {self.why}{f' with {where}' if where else ''}"
+
+
 def with_barriers(function: loops.Function) -> loops.Function:
     """Return `function`, whose blocks have their buffers in place, with the barriers that its threads need and no other."""
     found = launches(function)
@@ -65,11 +84,15 @@ def with_barriers(function: loops.Function) -> loops.Function:
     return map_blocks(function, lambda body: _completed(replace(next(blocks), body=body), function.sizes, device))
 
 
-def exposed(function: loops.Function) -> Exposed | Unknown | None:
-    """Return two accesses that the barriers of `function` leave unordered; None when there are none."""
+def exposed(function: loops.Function) -> Exposed | Miscounted | Unknown | None:
+    """Return two accesses that the barriers of `function` leave unordered, or a number that is not handed over as it has to be; None when
+    there are none."""
     found = launches(function)
     for block in found.blocks:
         analysed = _analysed(block, function.sizes, set(found.buffers))
+        wrong = _miscounted(analysed)
+        if wrong is not None:
+            return wrong
         clash = analysed.block.exposed([_moment(analysed, path) for path in _barriers(block.body)])
         if isinstance(clash, Unknown):
             return clash
@@ -83,15 +106,19 @@ def exposed(function: loops.Function) -> Exposed | Unknown | None:
 
 def _completed(block: BlockCode, sizes: tuple[str, ...], device: set[str]) -> tuple[loops.Stmt, ...]:
     analysed = _analysed(block, sizes, device)
+    wrong = _miscounted(analysed)
+    if wrong is not None:
+        raise Unfit(str(wrong))
     placed = [(*path[:-1], path[-1] + 1) for path in analysed.waits]
     while (clash := analysed.block.exposed([_moment(analysed, path) for path in placed])) is not None:
         if isinstance(clash, Unknown):
-            if analysed.waits or any(t.group is not None for t in analysed.touches):
+            if analysed.endings or any(t.group is not None for t in analysed.touches):
                 raise Unfit(f"not supported yet: copies in stages that are too much to prove: {clash}")
             return _inserted(block.body, set(_everywhere(analysed)))
         if clash.threads[0] == clash.threads[1]:
             raise Unfit(str(_told(analysed, clash)), _told(analysed, clash).memory)
-        path = _between(analysed, clash)
+        beside = any(analysed.touches[n].beside for n in (clash.first, clash.second))
+        path = None if beside else _between(analysed, clash)
         if path is None or path in placed:
             told = _told(analysed, clash)
             raise Unfit(f"{told}, and no barrier can part them", told.memory)
@@ -157,6 +184,7 @@ def _barriers(body: tuple[loops.Stmt, ...], here: Path = ()) -> Iterator[Path]:
 
 
 _NONE = sets.Int(0)
+UNDER: tuple[loops.Under, ...] = ("copies", "products")
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,8 +195,12 @@ class _Around:
     when: tuple[sets.Cond, ...] = ()
     time: tuple[sets.Expr, ...] = ()
     places: frozenset[loops.LoopKind] = frozenset()
-    groups: sets.Expr | None = _NONE
-    """How many groups of copies have been closed before; None: that is no quasi-affine expression."""
+    groups: Mapping[loops.Under, sets.Expr | None] = field(default_factory=lambda: dict.fromkeys(UNDER, _NONE))
+    """How many groups of copies, and of products, have been closed before; None: that is no quasi-affine expression."""
+    flying: bool = False
+    """Products go on beyond the statement."""
+    beside: bool = False
+    """The thread beside those of the block runs it."""
 
 
 @dataclass(slots=True)
@@ -177,7 +209,12 @@ class _Analysed:
     threads: Geometry
     block: Block = field(init=False)
     touches: list[Touch] = field(default_factory=list)
-    waits: dict[Path, Ending] = field(default_factory=dict)
+    endings: list[Ending] = field(default_factory=list)
+    waits: list[Path] = field(default_factory=list)
+    """Where threads wait for copies."""
+    signals: dict[type[loops.Stmt], list[Signal]] = field(default_factory=dict)
+    pairs: dict[str, str] = field(default_factory=dict)
+    """Barriers at which boxes are counted → those where their places are given back, if they are."""
     together: dict[Path, tuple[loops.Stmt, ...]] = field(default_factory=dict)
     """Path → the statements of a block that all threads run together."""
     around: dict[Path, _Around] = field(default_factory=dict)
@@ -187,20 +224,41 @@ def _analysed(code: BlockCode, sizes: tuple[str, ...], device: set[str]) -> _Ana
     analysed = _Analysed(code, code.geometry)
     written = {s.buffer for s in stores_of(*code.body)}
     shared = {n.buffer.name: n.buffer for n in walk(*code.body) if isinstance(n, loops.Alloc) and n.buffer.space == "shared"}
-    collector = _Collector(analysed, set(shared) | (device & written), shared)
+    multiplied = [n for n in walk(*code.body) if isinstance(n, loops.Mma) and matrix.named(n.name).warps > 1]
+    products = {o.buffer for n in multiplied for o in (n.sums, n.rows)} - set(shared)
+    collector = _Collector(analysed, set(shared) | (device & written), products, shared)
     collector.together(code.body, (), _Around())
     params = (*sizes, *(loop.var for loop in code.blocks))
     bounds: list[sets.Cond] = []
     for loop in code.blocks:
         bounds += _bounds(loop.var, loop.lo, loop.hi)
-    analysed.block = Block(analysed.touches, params, all_of(*bounds), analysed.threads.threads, tuple(analysed.waits.values()))
+    handed = (analysed.signals.get(kind, []) for kind in (loops.Release, loops.Reclaim))
+    analysed.block = Block(analysed.touches, params, all_of(*bounds), analysed.threads.threads, analysed.endings, *handed)
     return analysed
+
+
+def _miscounted(analysed: _Analysed) -> Miscounted | None:
+    """Return a number that is not asked for, waited for, released and reclaimed in turn."""
+    block = analysed.block
+    for full, empty in analysed.pairs.items():
+        asked, landed = (_numbered(analysed, kind, full) for kind in (loops.Boxes, loops.Landed))
+        released, reclaimed = (_numbered(analysed, kind, empty) for kind in (loops.Release, loops.Reclaim))
+        wrong = miscounted(Signals(full, empty, asked, landed, released, reclaimed))
+        if wrong is not None:
+            return Miscounted(wrong.name, wrong.number, wrong.why, dict(zip(block.params, wrong.params, strict=True)))
+    return None
+
+
+def _numbered(analysed: _Analysed, kind: type[loops.Stmt], of: str) -> Numbered:
+    return analysed.block.numbered([s for s in analysed.signals.get(kind, []) if s.of == of])
 
 
 @dataclass(slots=True)
 class _Collector:
     analysed: _Analysed
     memory: set[str]
+    products: set[str]
+    """Registers that products of four warps add to, or read."""
     shared: Mapping[str, loops.Buffer]
 
     def together(self, body: tuple[loops.Stmt, ...], path: Path, around: _Around) -> None:
@@ -210,31 +268,68 @@ class _Collector:
         groups = around.groups
         for k, stmt in enumerate(body):
             at = replace(around, time=(*around.time, sets.Int(2 * k + 1)), groups=groups)
-            closed = _closed(stmt)
-            groups = None if groups is None or closed is None else plus(groups, closed)
+            groups = {of: _plus(count, _closed(stmt, of)) for of, count in groups.items()}
             match stmt:
                 case loops.For(kind=kind) if kind not in loops.THREADS and _uniform(stmt.lo, stmt.hi):
                     self._reads((stmt.lo, stmt.hi), at)
                     inner = _inside(stmt, at, self.analysed.threads)
-                    inner = replace(inner, time=(*at.time, sets.Name(stmt.var)), groups=_so_far(stmt, at.groups))
+                    before = {of: _so_far(stmt, count, of) for of, count in at.groups.items()}
+                    inner = replace(inner, time=(*at.time, sets.Name(stmt.var)), groups=before)
                     self.together(stmt.body, (*path, k), inner)
-                case loops.Wait(pending, "copies"):
-                    if at.groups is not None:
-                        ended = plus(at.groups, sets.Int(-pending))
-                        self.analysed.waits[*path, k] = Ending(at.time, at.variables, all_of(*at.when), ended)
-                case loops.Landed(_, group):
-                    number = to_expr(group)
-                    if number is None:
-                        raise Unfit("not supported yet: boxes whose number is no quasi-affine expression")
-                    self.analysed.waits[*path, k] = Ending(at.time, at.variables, all_of(*at.when), plus(number, sets.Int(1)))
-                case loops.Commit("copies"):
+                case loops.Wait(pending, of):
+                    count = at.groups[of]
+                    if count is not None:
+                        ended = plus(count, sets.Int(-pending))
+                        self.analysed.endings.append(Ending(at.time, at.variables, all_of(*at.when), ended, of))
+                        self.analysed.waits += [(*path, k)] if of == "copies" else []
+                case loops.Landed(barriers, group):
+                    ended = plus(self._signal(stmt, barriers, group, at), sets.Int(1))
+                    self.analysed.endings.append(Ending(at.time, at.variables, all_of(*at.when), ended, barriers, of_others=True))
+                    self.analysed.waits.append((*path, k))
+                    # Who has waited has to be there before the barrier counts what comes next.
+                    self._touch(barriers, (self._counter(barriers, group),), False, replace(at, time=(*at.time, sets.Int(1))))
+                case loops.Release(barriers, group):
+                    self._signal(stmt, barriers, group, at)
+                case loops.Reclaim(barriers, group) | loops.Boxes(barriers, group) if around.beside:
+                    self._signal(stmt, barriers, group, at)
+                    self._apart(stmt, at)
+                case loops.Boxes(barriers, group):
+                    self._signal(stmt, barriers, group, at)
+                    self._apart(stmt, replace(at, when=(*at.when, _zero(None, 1))))
+                case loops.Beside(inside):
+                    self._paired(inside)
+                    self.together(inside, (*path, k), replace(at, time=(*at.time, sets.Int(0)), beside=True))
+                case loops.Commit():
                     pass
                 case loops.If(cond, then, ()) if not any(True for _ in loads_of(cond)) and to_cond(cond) is not None:
                     known = to_cond(cond)
                     assert known is not None
                     self.together(then, (*path, k), replace(at, when=(*at.when, known), time=(*at.time, sets.Int(0))))
                 case _:
-                    self._apart(stmt, at)
+                    self._apart(stmt, replace(at, flying=not _is_done(stmt)))
+
+    def _signal(self, stmt: loops.Stmt, barriers: str, group: loops.Index, at: _Around) -> sets.Expr:
+        """Note a number that is given, or waited for; return it."""
+        number = to_expr(group)
+        if number is None:
+            raise Unfit("not supported yet: boxes whose number is no quasi-affine expression")
+        signal = Signal(barriers, at.time, at.variables, all_of(*at.when), number)
+        self.analysed.signals.setdefault(type(stmt), []).append(signal)
+        if isinstance(stmt, loops.Boxes):
+            self.analysed.pairs.setdefault(barriers, "")
+        return number
+
+    def _paired(self, body: tuple[loops.Stmt, ...]) -> None:
+        """Note which barriers give back the place of the boxes in `body`."""
+        full, empty = ({n.barriers for n in walk(*body) if isinstance(n, kind)} for kind in (loops.Boxes, loops.Reclaim))
+        if len(full) != 1 or len(empty) > 1:
+            raise Unfit("not supported yet: boxes that a thread beside the others asks for, counted at several barriers")
+        for name in full:
+            self.analysed.pairs[name] = next(iter(empty), "")
+
+    def _counter(self, barriers: str, group: loops.Index) -> loops.Index:
+        """Return which of the barriers counts a group."""
+        return loops.Mod(group, self.shared[barriers].shape[0])
 
     def _apart(self, stmt: loops.Stmt, around: _Around) -> None:
         """Note what `stmt` touches, whose threads go through it each on its own."""
@@ -258,7 +353,7 @@ class _Collector:
                 rows = replace(around, variables=(*around.variables, lane, element), when=(*around.when, *bounds))
                 last = loops.Add(source.index[-1], loops.Var(element))
                 self._touch(source.buffer, (*source.index[:-1], last), False, rows)
-            case loops.Mma(name, _, rows, columns) if matrix.named(name).warps > 1:
+            case loops.Mma(name, sums, rows, columns) if matrix.named(name).warps > 1:
                 # All threads of the four warps wait for what reads all of both.
                 height, width, depth = matrix.named(name).shape
                 for operand, count in ((rows, height), (columns, width)):
@@ -266,26 +361,30 @@ class _Collector:
                     bounds = (b for side, extent in sides for b in _bounds(side, loops.Int(0), loops.Int(extent)))
                     read = replace(around, variables=(*around.variables, *(side for side, _ in sides)), when=(*around.when, *bounds))
                     at = (loops.Add(e, loops.Var(side)) for e, (side, _) in zip(operand.index[-2:], sides, strict=True))
-                    self._touch(operand.buffer, (*operand.index[:-2], *at), False, read)
-            case loops.Boxes(_, number, boxes):
+                    self._touch(operand.buffer, (*operand.index[:-2], *at), False, read, self._under(around), "products")
+                if around.flying:
+                    self._touch(sums.buffer, sums.index, True, around, self._under(around), "products")
+            case loops.Boxes(barriers, number, boxes):
                 which = to_expr(number)
-                if which is None:
-                    raise Unfit("not supported yet: boxes whose number is no quasi-affine expression")
+                assert which is not None, "it has been noted as a signal"
+                self._touch(barriers, (self._counter(barriers, number),), True, around, which, barriers)
                 for box in boxes:
-                    self._boxed(box, replace(around, when=(*around.when, _zero(None, 1))), which)
-            case loops.Landed():
+                    self._boxed(box, around, which, barriers)
+            case loops.Reclaim():
+                pass
+            case loops.Landed() | loops.Release() | loops.Beside():
                 raise Unfit("not supported yet: boxes where not all threads of the block come")
             case loops.Commit("products") | loops.Wait(0, "products"):
                 pass
             case loops.Wait(of="products"):
-                raise Unfit("not supported yet: products of four warps that go on while others begin")
+                raise Unfit("not supported yet: products of four warps that go on where not all threads of the block come")
             case loops.Commit() | loops.Wait():
                 raise Unfit("not supported yet: copies in stages where not all threads of the block come")
-            case loops.Store(buffer, index, _) if stmt.later and around.groups is None:
+            case loops.Store(buffer, index, _) if stmt.later and around.groups["copies"] is None:
                 why = f"not supported yet: how many copies into `{buffer}` are under way is no quasi-affine expression"
                 raise Unfit(why, buffer)
             case loops.Store(buffer, index, _):
-                group = around.groups if stmt.later else None
+                group = around.groups["copies"] if stmt.later else None
                 once = [_zero(m, n) for m, n in self.analysed.threads.gaps(around.places)]
                 storing = replace(around, when=(*around.when, *once))
                 self._reads(children(stmt), around if stmt.across or stmt.later or buffer not in self.memory else storing, group)
@@ -293,7 +392,15 @@ class _Collector:
             case _:
                 self._reads(children(stmt), around)
 
-    def _boxed(self, box: loops.Box, around: _Around, group: sets.Expr) -> None:
+    def _under(self, around: _Around) -> sets.Expr | None:
+        """Return the group of a product that is not waited for where it stands, None for one that is."""
+        if not around.flying:
+            return None
+        if around.groups["products"] is None:
+            raise Unfit("not supported yet: how many groups of products are under way is no quasi-affine expression")
+        return around.groups["products"]
+
+    def _boxed(self, box: loops.Box, around: _Around, group: sets.Expr, of: str) -> None:
         """Note what a box touches: all of a part of a shared buffer, by the thread that has it copied."""
         sides = [(f"box element {k}", n) for k, n in enumerate(n for n in (box.extents[axis] for axis in box.axes) if n > 1)]
         bounds = (b for side, n in sides for b in _bounds(side, loops.Int(0), loops.Int(n)))
@@ -305,16 +412,31 @@ class _Collector:
             whole = extent == loops.Int(left[-1][1])
             at[k] = loops.Var(left[-1][0]) if whole else loops.Add(at[k], _number(left))
             left = left[:-1] if whole else []
-        self._touch(box.target.buffer, tuple(at), True, inside, group)
+        self._touch(box.target.buffer, tuple(at), True, inside, group, of)
 
     def _reads(self, nodes: tuple[loops.Stmt | loops.Expr | loops.Index, ...], around: _Around, group: sets.Expr | None = None) -> None:
         for load in loads_of(*nodes):
             self._touch(load.buffer, load.index, False, around, group)
 
-    def _touch(self, buffer: str, index: tuple[loops.Index, ...], writes: bool, around: _Around, group: sets.Expr | None = None) -> None:
+    def _touch(
+        self,
+        buffer: str,
+        index: tuple[loops.Index, ...],
+        writes: bool,
+        around: _Around,
+        group: sets.Expr | None = None,
+        of: str = "copies",
+    ) -> None:
+        when = all_of(*around.when)
         if buffer in self.memory:
             cell = tuple(map(to_expr, index))
-            self.analysed.touches.append(Touch(buffer, cell, writes, around.time, around.variables, all_of(*around.when), group))
+            touch = Touch(buffer, cell, writes, around.time, around.variables, when, group, of, beside=around.beside)
+            self.analysed.touches.append(touch)
+        elif buffer in self.products:
+            # A product adds to registers that follow each other along the last axis.
+            cell = tuple(map(to_expr, index[:-1]))
+            of = of if group is not None else ""
+            self.analysed.touches.append(Touch(buffer, cell, writes, around.time, around.variables, when, group, of, private=True))
 
 
 def _number(sides: list[tuple[str, int]]) -> loops.Index:
@@ -325,32 +447,44 @@ def _number(sides: list[tuple[str, int]]) -> loops.Index:
     return out
 
 
-def _closed(stmt: loops.Stmt) -> sets.Expr | None:
-    """Return how many groups of copies `stmt` closes, or None where that is no quasi-affine expression."""
+def _plus(a: sets.Expr | None, b: sets.Expr | None) -> sets.Expr | None:
+    return None if a is None or b is None else plus(a, b)
+
+
+def _is_done(stmt: loops.Stmt) -> bool:
+    """Tell whether `stmt` waits for its products itself."""
+    return loops.Wait(0, "products") in walk(stmt)
+
+
+def _closed(stmt: loops.Stmt, of: loops.Under) -> sets.Expr | None:
+    """Return how many groups of copies or products `stmt` closes, but for those it waits for, or None where that is no quasi-affine
+    expression."""
     match stmt:
-        case loops.Commit("copies"):
-            return sets.Int(1)
+        case loops.Commit(under):
+            return sets.Int(int(under == of))
+        case loops.For(kind=kind) if kind in loops.THREADS and of == "products":
+            return sets.Int(0) if _is_done(stmt) or loops.Commit("products") not in walk(stmt) else None
         case loops.For(_, lo, hi, body):
-            count, first, last = _closed_by(body), to_expr(lo), to_expr(hi)
+            count, first, last = _closed_by(body, of), to_expr(lo), to_expr(hi)
             if count == 0:
                 return sets.Int(0)
             return None if count is None or first is None or last is None else times(count, maximum((sets.Int(0), minus(last, first))))
         case loops.If(_, then, orelse):
-            return sets.Int(0) if _closed_by(then) == 0 and _closed_by(orelse) == 0 else None
+            return sets.Int(0) if _closed_by(then, of) == 0 and _closed_by(orelse, of) == 0 else None
         case _:
             return sets.Int(0)
 
 
-def _closed_by(body: tuple[loops.Stmt, ...]) -> int | None:
-    """Return how many groups of copies `body` closes, where that is a constant."""
-    counts = [linear(count) if (count := _closed(s)) is not None else None for s in body]
+def _closed_by(body: tuple[loops.Stmt, ...], of: loops.Under) -> int | None:
+    """Return how many groups `body` closes, where that is a constant."""
+    counts = [linear(count) if (count := _closed(s, of)) is not None else None for s in body]
     known = [count.constant for count in counts if count is not None and not count.terms]
     return sum(known) if len(known) == len(counts) else None
 
 
-def _so_far(loop: loops.For, before: sets.Expr | None) -> sets.Expr | None:
-    """Return how many groups of copies have been closed when an iteration of `loop` begins, `before` of them before the loop."""
-    count, first = _closed_by(loop.body), to_expr(loop.lo)
+def _so_far(loop: loops.For, before: sets.Expr | None, of: loops.Under) -> sets.Expr | None:
+    """Return how many groups have been closed when an iteration of `loop` begins, `before` of them before the loop."""
+    count, first = _closed_by(loop.body, of), to_expr(loop.lo)
     if count == 0:
         return before
     if count is None or first is None or before is None:

@@ -123,7 +123,8 @@ def _block(kernel: _Kernel, nodes: tuple[scanned.Node, ...], open_loops: tuple[s
                         raise InternalError("lower", f"the {mark} loop `{name}` has no constant extent")
                 stages = kernel.plan.staged.get(name, 1)
                 bounds = to_index(lo, kernel.loop), to_index(hi, kernel.loop)
-                out.append(loops.For(var, *bounds, stmts, mark, extent, stages, name in kernel.plan.boxed))
+                boxed, beside = name in kernel.plan.boxed, kernel.plan.beside.get(name)
+                out.append(loops.For(var, *bounds, stmts, mark, extent, stages, boxed, beside))
     return out
 
 

@@ -39,7 +39,11 @@ def apply(
     return plan
 
 
-_ONLY = dict.fromkeys(("bind", "persistent", "split_k", "predicate"), "cuda") | {"parallel": "cpu", "stream": "cpu", "prefetch": "cpu"}
+_ONLY = dict.fromkeys(("bind", "persistent", "split_k", "predicate", "specialize"), "cuda") | {
+    "parallel": "cpu",
+    "stream": "cpu",
+    "prefetch": "cpu",
+}
 """Directives that one kind of target has."""
 _INSTEAD = {"bind": "`parallel` gives iterations to threads of a processor", "parallel": "`bind` gives iterations to blocks and threads"}
 

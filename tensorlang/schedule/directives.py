@@ -13,7 +13,7 @@ from tensorlang.schedule.grids import persistent, predicate, raster, split_k
 from tensorlang.schedule.loops import fuse, lowest, mark_as, order, reverse, shift, skew, split, tile
 from tensorlang.schedule.plan import Change, full
 from tensorlang.schedule.prefetch import prefetch_directive
-from tensorlang.schedule.stages import stages
+from tensorlang.schedule.stages import specialize, stages
 from tensorlang.schedule.state import State, loop_of, stage_of
 from tensorlang.schedule.tensorize import tensorize
 from tensorlang.schedule.together import together
@@ -136,6 +136,7 @@ TABLE: dict[str, Callable[[State, syntax.Directive], None]] = {
     "fold": _fold,
     "prefetch": prefetch_directive,
     "stages": stages,
+    "specialize": specialize,
     "stream": _stream,
     "flatten": _done,
     "inline": _done,
@@ -151,4 +152,4 @@ TABLE: dict[str, Callable[[State, syntax.Directive], None]] = {
 DIRECTIVES = frozenset(TABLE)
 
 
-LATER = {"specialize", "cluster", "multicast", "tail", "assume"}
+LATER = {"cluster", "multicast", "tail", "assume"}

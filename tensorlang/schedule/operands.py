@@ -49,6 +49,7 @@ SHAPES = {
     "split_k": "write `split_k BINDER by COUNT`",
     "predicate": "write `predicate LOOP, … with guard` or `predicate LOOP, … with zfill`",
     "stages": "write `stages LOOP by COUNT`",
+    "specialize": "write `specialize LOOP`, or `specialize LOOP with registers (FEW, MANY)`",
     "stream": "write `stream TENSOR, …`",
     "prefetch": "write `prefetch TENSOR at LOOP by DISTANCE`, or `prefetch TENSOR at LOOP by DISTANCE in INNER, …`",
 }

@@ -67,6 +67,7 @@ def place(state: State, stages: Stages) -> Plan:
         state.predicates,
         {loop: count for loop, (count, _) in state.turns.items()},
         frozenset(state.boxed),
+        {loop: registers for loop, (registers, _) in state.beside.items()},
     )
 
 

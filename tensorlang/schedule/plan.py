@@ -169,6 +169,8 @@ class Plan:
     """Loop over blocks → how many blocks take turns with the places of its grid."""
     boxed: frozenset[str] = frozenset()
     """Loops in stages whose copies are boxes of tensors."""
+    beside: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Loop whose boxes a thread beside the others asks for → registers of a thread there and of the others; none: all have as many."""
 
 
 def full(stage: str, loop: str) -> str:

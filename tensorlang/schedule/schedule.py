@@ -124,6 +124,11 @@ class Schedule:
         """End loops early at the edges, or go on over zeros."""
         return self.then(_directive("predicate", loops, [("with", [by])]))
 
+    def specialize(self, loop: str, registers: tuple[int, int] | None = None) -> Schedule:
+        """Let a thread beside the others ask for the boxes of `loop`; `registers`: of a thread there, and of the others."""
+        dealt = [("with", [syntax.Apply("registers", tuple(syntax.Number(str(n)) for n in registers))])] if registers else []
+        return self.then(_directive("specialize", [loop], dealt))
+
     def stages(self, loop: str, by: int) -> Schedule:
         """Keep what is copied in `loop` for `by` of its iterations at a time: copies run `by - 1` iterations ahead."""
         return self.then(_directive("stages", [loop], [("by", [by])]))

@@ -4,6 +4,8 @@ for k:                              copy stage 0
     copy stage k            →       for k:
     work on stage k                     copy stage k + 1
                                         work on stage k
+
+`specialize LOOP`: a thread beside those of the block asks for what is copied in the loop.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ from tensorlang.schedule import operands
 from tensorlang.schedule.state import State, loop_of
 from tensorlang.syntax import nodes as syntax
 
+DEALT = range(24, 241, 8)
+"""Registers of a thread that a device can deal out anew."""
 MOST = 8
 """How many stages there may be: what a processor can have under way is far less."""
 
@@ -35,6 +39,30 @@ def stages(state: State, directive: syntax.Directive) -> None:
         state.boxed.add(loop)
 
 
+def specialize(state: State, directive: syntax.Directive) -> None:
+    """`specialize LOOP`, `… with registers (FEW, MANY)`: note that a thread beside the others asks for the boxes of a loop, and how many
+    registers the threads on both sides have."""
+    (name,) = operands.names(directive, directive.operands)
+    _, loop = loop_of(state, directive, name)
+    how = operands.phrase(directive, "with")
+    registers: tuple[int, ...] = ()
+    match how:
+        case None:
+            pass
+        case (syntax.Apply("registers", (few, many)),):
+            registers = tuple(operands.positive(directive, e, state.knobs) for e in (few, many))
+        case _:
+            operands.bad(directive, "registers are dealt out `with registers (FEW, MANY)`")
+    if any(count not in DEALT for count in registers):
+        told = f"{DEALT.start} to {DEALT.stop - 1}"
+        operands.bad(
+            directive,
+            f"registers are dealt out by {DEALT.step}, {told} to a thread",
+            "`registers (40, 232)` suits two groups of four warps",
+        )
+    state.beside[loop] = (registers, directive)
+
+
 def check_stages(state: State) -> None:
     """Raise CompileError S0218 where stages are asked for that cannot be: outside of a device's blocks, of loops that are not serial, or
     of ones that nothing is computed in."""
@@ -53,3 +81,7 @@ def check_stages(state: State) -> None:
         if not any(stage.inside is not None and stage.inside[1] == loop for stage in state.stages.values()):
             help_ = f"`pack TENSOR at {loop} as […]` first"
             raise error("S0218", f"nothing is copied at `{loop}`, so there is nothing to run ahead", directive.span, help=help_)
+    for loop, (_, directive) in state.beside.items():
+        if loop not in state.boxed:
+            title = f"`{loop}` copies no boxes that a thread beside the others could ask for"
+            raise error("S0224", title, directive.span, help=f"`stages {loop} by 4 with tma` as well")

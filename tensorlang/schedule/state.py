@@ -51,6 +51,8 @@ class State:
     staged: dict[str, tuple[int, syntax.Directive]] = field(default_factory=dict)
     boxed: set[str] = field(default_factory=set)
     """Loop → how many stages its copies have, and who said so."""
+    beside: dict[str, tuple[tuple[int, ...], syntax.Directive]] = field(default_factory=dict)
+    """Loop whose boxes a thread beside the others asks for → how registers are dealt out, and who said so."""
     turns: dict[str, tuple[int, syntax.Directive]] = field(default_factory=dict)
     """Loop over blocks → how many blocks take turns with its launch, and who said so."""
     predicates: dict[str, Predicate] = field(default_factory=dict)

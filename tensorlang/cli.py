@@ -36,6 +36,7 @@ from tensorlang.runtime.build import optimised
 from tensorlang.runtime.device import DeviceCompiledModel
 from tensorlang.runtime.device_operator import DeviceOperator, assembly_of, for_device
 from tensorlang.runtime.executable import Toolchain
+from tensorlang.runtime.library import installed_roles, with_roles
 from tensorlang.runtime.model import CompiledModel
 from tensorlang.runtime.operator import Operator, Operators
 from tensorlang.runtime.toolchain import HOST, toolchain
@@ -96,8 +97,9 @@ def check(
             bar("checking files", k, len(files))
             try:
                 module = load_module(syntax.parse(syntax.load(path)))
-                mistakes = [*check_module(module), *check_schedules(module)]
-                found += mistakes or prove_schedules(module, replaying=replay)
+                served = with_roles(module, installed_roles())
+                mistakes = [*check_module(module), *check_schedules(served)]
+                found += mistakes or prove_schedules(served, replaying=replay)
             except CompileError as problem:
                 found += problem.diagnostics
     if found:
@@ -333,7 +335,8 @@ def _operator(file: Path, arguments: Sequence[str] | None, threads: int | None, 
     elif len(ops) == 1:
         [name] = ops
     else:
-        raise error("C0213", f"`{file}` has {len(ops)} operators", help=f"name one of {_names(ops)}")
+        help_ = f"name one of {_names(ops)}" if len(ops) else "declare one: `op NAME(…) -> (…) { … }`"
+        raise error("C0213", f"`{file}` has {len(ops) or 'no'} operators", help=help_)
     return ops[name], parsed(rest)
 
 

@@ -84,4 +84,4 @@ def target_named(name: str) -> Target:
     try:
         return named("host" if name == HOST else name)
     except TargetError as problem:
-        raise error("C0101", str(problem), help="`cpu` is this machine") from None
+        raise error("C0101", str(problem), help="`cpu` is this machine, `cuda` its GPU") from None

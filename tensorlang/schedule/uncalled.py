@@ -16,6 +16,9 @@ from tensorlang.schedule.roles_device import DEVICE_ROLES
 from tensorlang.schedule.roles_processor import ROLES
 from tensorlang.syntax import nodes as sx
 
+TARGETS = ("cpu", "cuda")
+"""What schedules may be for."""
+
 
 def check_schedules(module: Module) -> list[Diagnostic]:
     """Return what is wrong with the module's own schedules and tactics, as far as it can be told without sizes: one diagnostic each."""
@@ -39,6 +42,9 @@ def check_written(module: Module, schedule: sx.Schedule, knobs: Mapping[str, int
 
 
 def _check(module: Module, schedule: sx.Schedule) -> None:
+    if schedule.target not in TARGETS:
+        title = f"there is no target `{schedule.target}`"
+        raise error("S0513", title, schedule.span, help=did_you_mean(schedule.target, TARGETS, "schedules are for `cpu` or for `cuda`"))
     if schedule.role is None and schedule.operator not in module.operators:
         raise error(
             "S0501", f"there is no operator `{schedule.operator}`", schedule.span, help=did_you_mean(schedule.operator, module.operators)

@@ -35,6 +35,17 @@ def tl(capsys: pytest.CaptureFixture[str]) -> Any:
     return partial(run, capsys)
 
 
+def test_a_file_without_operators_is_told_how_to_declare_one(tl: Any, tmp_path: Path) -> None:
+    (tmp_path / "empty.tl").write_text("")
+    code, _, err = tl("run", tmp_path / "empty.tl", "x=f32[8]")
+    assert (code, err.splitlines()[1:]) == (1, [" = help: declare one: `op NAME(…) -> (…) { … }`"])
+
+
+def test_a_target_that_is_not_there_is_told_which_there_are(tl: Any, file: Path) -> None:
+    code, _, err = tl("show", file, "--stage", "loops", "--target", "tpu")
+    assert (code, err.splitlines()[-1]) == (1, " = help: `cpu` is this machine, `cuda` its GPU")
+
+
 def test_check_accepts_a_right_file(tl: Any, file: Path) -> None:
     assert tl("check", file) == (0, "1 file checked, no mistakes\n", "")
 

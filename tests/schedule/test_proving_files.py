@@ -56,6 +56,18 @@ def test_a_refusal_names_its_line_and_replays(text: str, line: str, shown: str) 
     assert "replayed" not in plain
 
 
+def test_schedules_for_devices_are_proven_with_the_instructions_of_the_library(tmp_path: Path) -> None:
+    directives = ("split i by 16 -> io, mi", "split j by 8 -> jo, ni", "split k by 16 -> ko, ki", "order io, jo, ko, mi, ni, ki")
+    bound = (*directives, "bind io, jo to block.y, block.x", "tensorize mi, ni, ki with mma_m16n8k16_f16")
+    operator = "op mm(a: f16[M, K], b: f16[N, K]) -> (y: f32[M, N]) { y[i, j] = sum(k) f32(a[i, k]) * f32(b[j, k]) }\n"
+    right, wrong = tmp_path / "right.tl", tmp_path / "wrong.tl"
+    for path, last in ((right, ()), (wrong, ("bind ko to block.z",))):
+        path.write_text(operator + "schedule mm for cuda {\n" + "".join(f"    {d}\n" for d in (*bound, *last)) + "}\n", "utf-8")
+    CliRunner().invoke(app, ["check", str(right)], catch_exceptions=False, standalone_mode=False)
+    with pytest.raises(CompileError, match="bind ko to"):
+        CliRunner().invoke(app, ["check", str(wrong)], catch_exceptions=False, standalone_mode=False)
+
+
 def test_the_command_line_refuses_the_file_and_leaves_with_one(tmp_path: Path) -> None:
     path = tmp_path / "f.tl"
     path.write_text(CUMSUM + "schedule cumsum for cpu {\n    split i by 8 -> io, ii\n    vectorize ii\n}\n", "utf-8")

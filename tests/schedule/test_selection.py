@@ -174,6 +174,7 @@ def test_a_knob_that_is_not_there_or_not_in_its_list_is_told():
     ("text", "message"),
     [
         ("schedule matmull for cpu { reverse i }", "S0501 there is no operator `matmull`"),
+        ("schedule matmul for cdua { reverse i }", "S0513 there is no target `cdua`"),
         ("schedule role contract(y, a, b; i..) for cpu { reverse i }", "S0511 there is no role `contract`"),
         ("schedule role contraction(y, a; i..) for cpu { reverse i }", "S0512 role `contraction` has other parameters"),
         ("schedule matmul for cpu(L >= 2) { reverse i }", "S0505 a guard cannot ask for `L`"),

@@ -155,6 +155,16 @@ class Nest:
         """Keep only the points where `cond` over the loops holds."""
         return replace(self, points=self.points.intersect(self.frame.set(cond)))
 
+    def within(self, iterations: isl.Set) -> Nest:
+        """Keep only the points whose outermost loops are among `iterations`."""
+        inner = len(self.loops) - iterations.dim(DT.set)
+        return replace(self, points=self.points.intersect(iterations.add_dims(DT.set, inner)))
+
+    def outermost(self, points: isl.Set, depth: int) -> isl.Set:
+        """Return the iterations of the first `depth` loops in which an instance of `points`, over the iterators, runs."""
+        here = points.preimage_multi_aff(self.back).intersect(self.points)
+        return here.project_out(DT.set, depth, len(self.loops) - depth)
+
     def insert(self, position: int, name: str, value: Expr) -> Nest:
         """Add a loop of one iteration at `position`, where it equals `value` over the loops outside it."""
         if name in self.loops:

@@ -15,9 +15,11 @@ from tensorlang.schedule.deriver import reads_itself
 from tensorlang.schedule.pack import pack
 from tensorlang.schedule.schedule import Instruction, Schedule
 from tensorlang.schedule.shape import extents
-from tensorlang.tensor.nodes import Definition, Program
+from tensorlang.tensor import affine
+from tensorlang.tensor.affine import cond_names
+from tensorlang.tensor.nodes import Definition, Holds, Program
 from tensorlang.tensor.online import Sizes
-from tensorlang.tensor.walk import definers, definition_reads, index_names, reads, reduces, tensor_table
+from tensorlang.tensor.walk import definers, definition_reads, index_names, nodes, reads, reduces, tensor_table
 
 TEAM = 16
 """Threads that share a row."""
@@ -133,10 +135,19 @@ def derive_online(schedule: Schedule, program: Program, online: Online) -> Sched
     for d in running:
         for tensor in d.tensors:
             s = s.fold(tensor.name, block, 1)
+    s = s.trim(f"{first}.keys") if _ends_early(online) else s
     s = s.bind(*(f"{first}.{loop}" for loop in (*shared, "rows")), to=("block.y", "block.x")[1 - len(shared) :])
     instruction = _instruction(s, program, online, rows)
     s = _copies(s, program, online, first, PAD if instruction is None else 8)
     return _by_threads(s, online, width) if instruction is None else _by_warps(s, online, instruction)
+
+
+def _ends_early(online: Online) -> bool:
+    """Tell whether rows do without some blocks of keys."""
+    count = extents(online.sums)[online.block]
+    found = [r.index[-2] for p in online.result.pieces for r in reads(p.value) if r.tensor == _name(online.sums)]
+    begins = [c for p in online.largest.pieces for e in nodes(p.value) if isinstance(e, Holds) for c in cond_names(e.cond)]
+    return count is None or found != [affine.to_expr(count - 1)] or online.row in begins
 
 
 def _by_threads(s: Schedule, online: Online, width: int) -> Schedule:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import cast, get_args
 
 from polyhedral.model import BLOCKS, THREADS, Mark
+from polyhedral.schedule import Schedule as Placed
 from tensorlang.diagnostics import error
 from tensorlang.schedule import operands
 from tensorlang.schedule.state import State, loop_of
@@ -34,7 +35,20 @@ def bind(state: State, directive: syntax.Directive) -> None:
         if most is not None and extent is None:
             help_ = f"split it first: `split {name} by {min(most, 256)} -> {name}o, {name}i`"
             raise error("S0207", f"`{name}` has no constant extent, so its iterations cannot be threads", directive.span, help=help_)
-        if most is not None and extent is not None and extent > most:
+        if stage.inside is not None and most is not None:
+            state.bound[loop] = (most, directive)
+        elif most is not None and extent is not None and extent > most:
             help_ = f"split it first: `split {name} by {min(most, 256)} -> {name}o, {name}i`"
             raise error("S0207", f"`{name}` has {extent} iterations; `{place}` has at most {most}", directive.span, help=help_)
         stage.marks[loop] = cast(Mark, place)
+
+
+def check_bound(state: State, placed: Placed) -> None:
+    """Raise CompileError S0207 where loops over threads, of what is computed inside other loops, have more iterations there than there can
+    be threads."""
+    for loop, (most, directive) in state.bound.items():
+        for nest in placed.nests.values():
+            extent = nest.extent(loop) if loop in nest.loops else 0
+            if extent is None or extent > most:
+                title = f"`{loop}` has {extent or 'no constant number of'} iterations here; there are at most {most} threads for it"
+                raise error("S0207", title, directive.span, help=f"split it first: `split {loop} by {min(most, 256)} -> …, …`")

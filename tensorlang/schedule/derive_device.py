@@ -64,10 +64,11 @@ def derive_device(program: Program, layouts: dict[str, Storage] | None = None, i
 def device_deriver(program: Program, machine: Machine, layouts: Mapping[str, Storage]) -> Deriver:
     """Return the state of deriving before any cluster is scheduled: long reductions of few elements are cut into stretches."""
     lifted = lift(program)
-    flat, stored = flattened(lifted, layouts, products=True)
     schedule = Schedule(program.name, "cuda")
-    d = deriver_of(flat, machine, stored, frozenset(), schedule if flat == lifted else schedule.flatten())
-    return d if online_of(d.program) is not None else _in_parts(_stretched(d))
+    if online_of(lifted) is not None:
+        return deriver_of(lifted, machine, layouts, frozenset(), schedule)
+    flat, stored = flattened(lifted, layouts, products=True)
+    return _in_parts(_stretched(deriver_of(flat, machine, stored, frozenset(), schedule if flat == lifted else schedule.flatten())))
 
 
 def derive_device_cluster(d: Deriver, cluster: Cluster) -> Schedule:

@@ -101,6 +101,15 @@ def _peel(state: State, directive: syntax.Directive) -> None:
     state.peels.append((stage, directive))
 
 
+def _trim(state: State, directive: syntax.Directive) -> None:
+    for name in operands.names(directive, directive.operands):
+        stage, loop = loop_of(state, directive, name)
+        if stage.inside is not None:
+            title = f"`{stage.name}` is computed inside `{stage.inside[1]}`, over what is needed there as it is"
+            raise error("S0205", title, directive.span, help="trim a loop of who needs it")
+        state.trimmed[loop] = directive
+
+
 def _stream(state: State, directive: syntax.Directive) -> None:
     for name in operands.names(directive, directive.operands):
         stage_of(state, directive, name)
@@ -134,6 +143,7 @@ TABLE: dict[str, Callable[[State, syntax.Directive], None]] = {
     "cache": cache,
     "layout": layout_directive,
     "fold": _fold,
+    "trim": _trim,
     "prefetch": prefetch_directive,
     "stages": stages,
     "specialize": specialize,

@@ -50,6 +50,7 @@ SHAPES = {
     "predicate": "write `predicate LOOP, … with guard` or `predicate LOOP, … with zfill`",
     "stages": "write `stages LOOP by COUNT`",
     "specialize": "write `specialize LOOP`, or `specialize LOOP with registers (FEW, MANY)`",
+    "trim": "write `trim LOOP, …`",
     "stream": "write `stream TENSOR, …`",
     "prefetch": "write `prefetch TENSOR at LOOP by DISTANCE`, or `prefetch TENSOR at LOOP by DISTANCE in INNER, …`",
 }

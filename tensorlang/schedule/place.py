@@ -12,12 +12,14 @@ from polyhedral.nest import Nest
 from polyhedral.region import place_at
 from polyhedral.schedule import Schedule as Placed
 from tensorlang.diagnostics import error
+from tensorlang.schedule.bind import check_bound
 from tensorlang.schedule.cache import checked_caches
 from tensorlang.schedule.grids import check_turns
 from tensorlang.schedule.plan import Plan, Stage, full, nests_of, trees
 from tensorlang.schedule.prefetch import checked_prefetch
 from tensorlang.schedule.stages import check_stages
 from tensorlang.schedule.state import State
+from tensorlang.schedule.trim import trimmed
 from tensorlang.syntax import nodes as syntax
 from tensorlang.tensor.scop import Stages, StatementInfo
 from tensorlang.tensor.walk import definition_reads
@@ -39,6 +41,7 @@ def place(state: State, stages: Stages) -> Plan:
         except NestError as refused:
             where = f" at `{stage.inside[1]}`" if stage.inside is not None else ""
             raise error("S0208", f"`{stage.name}` cannot be computed{where}: {refused.reason}", stage.definitions[0].span) from None
+        nests |= trimmed(state, stage, scop, nests)
     placed = Placed(scop, nests, _tree(order, statements, nests))
     depth = {
         array.name: _depth(placed, array.name, *state.stored_at.get(array.name, (None, None)))
@@ -47,6 +50,7 @@ def place(state: State, stages: Stages) -> Plan:
     }
     depth |= _of_copies(state, placed, {a.name for accs in stages.accumulators.values() for a in accs})
     depth |= _kept_across(placed, depth, {t.name for s in order if _recurs(s) for d in s.definitions for t in d.tensors})
+    check_bound(state, placed)
     check_stages(state)
     check_turns(state)
     cached = checked_caches(state, placed, depth, stages)

@@ -181,6 +181,10 @@ class Schedule:
     def fold(self, tensor: str, axis: str, by: int) -> Schedule:
         return self.then(_directive("fold", [tensor], [("at", [axis]), ("by", [by])]))
 
+    def trim(self, *loops: str) -> Schedule:
+        """Leave out iterations of `loops` in which nobody needs anything."""
+        return self.then(_directive("trim", loops))
+
     def flatten(self) -> Schedule:
         """Merge neighbouring axes that every access walks together; later directives name the merged axes (`h_w`)."""
         return self.then(_directive("flatten", []))

@@ -57,6 +57,10 @@ class State:
     """Loop over blocks → how many blocks take turns with its launch, and who said so."""
     predicates: dict[str, Predicate] = field(default_factory=dict)
     """Loop → what happens at its edge."""
+    bound: dict[str, tuple[int, syntax.Directive]] = field(default_factory=dict)
+    """Loop over threads of what is computed inside another loop → how many there may be, and who said so."""
+    trimmed: dict[str, syntax.Directive] = field(default_factory=dict)
+    """Loops that leave out iterations in which nobody needs anything, and who said so."""
     instructions: tuple[Instruction, ...] = ()
     tensorized: list[Request] = field(default_factory=list)
     scop: Scop = field(default_factory=lambda: Scop((), TRUE, (), frozenset(), ()))

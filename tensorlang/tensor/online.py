@@ -13,6 +13,9 @@
              o[h, i, t, d] = o[h, i, t - 1, d] * c[h, i, t] + sum(u) p[h, i, t, u] * v[h, B*t + u, d]
              y[h, i, d]    = g(o[h, i, last, d] / l[h, i, last])
 
+`last` is the last block with a key that a row of the block of rows around i sees (`tensorlang.tensor.seen`), and a pass begins at the first
+such block, where m[h, i, t - 1] is -inf. What lies beyond is defined, too, and read by nobody: a schedule leaves it out (`trim`).
+
 Why it is the same, as real numbers. Let M(t) be the largest score of the blocks 0..t. By induction on t
 
     m[t] = M(t)        l[t] = sum(j < B*(t + 1)) exp(s[j] - M(t))        o[t] = sum(j < B*(t + 1)) exp(s[j] - M(t)) * v[j]
@@ -22,9 +25,9 @@ and because a factor that no j has can be taken out of a sum: o[t - 1] * exp(M(t
 is m, and 1/l is taken out of the last sum. The same algebra makes (m, l, o) a reducer: docs/language-checking.md has it as an operator.
 
 As floats the sums round in another order, and every term at most once more a block, when its factor c is not 1. Exceptions stay what
-they are: a row of -inf alone has l = 0, and 0/0 is the NaN of a plain softmax; a score that is inf or NaN makes its row NaN. Before a
-row's first score above -inf m is -inf, and -inf - -inf would be NaN where nothing is to be counted: there p is 0, and c is 1 wherever m
-does not change.
+they are: a row of -inf alone has l = 0, and 0/0 is the NaN of a plain softmax; a score that is inf or NaN makes its row NaN, where the
+row sees its key. Before a row's first score above -inf m is -inf, and -inf - -inf would be NaN where nothing is to be counted: there p
+is 0, and c is 1 wherever m does not change.
 
 Rows come in blocks, too: there are as many as whole blocks have, and those that do not exist are computed from zeros and never read.
 """
@@ -62,6 +65,7 @@ from tensorlang.tensor.nodes import (
     Tensor,
     TupleOf,
 )
+from tensorlang.tensor.seen import Line, Seen, seen
 from tensorlang.tensor.walk import (
     Fresh,
     definers,
@@ -106,7 +110,8 @@ class _Softmax:
 
 @dataclass(frozen=True, slots=True)
 class _Plain:
-    """Attention as it is usually written. `heads` and `row` are axes of the result that index the weights, `columns` its others."""
+    """Attention as it is usually written. `heads` and `row` are axes of the result that index the weights, `columns` its others; the values
+    have no `row`, and where several heads share them they do without some of `heads`, too."""
 
     program: Program
     scores: Definition
@@ -176,13 +181,13 @@ def _plain(program: Program) -> _Plain | None:
     free = [n for n in names if n not in index_names(values)]
     extents = [affine.constant(e) for t in (scores.tensors[0], result.tensors[0]) for e in t.shape]
     whole = whole and all(affine.constant(b.hi) is not None for b in product.binders)
-    if not whole or len(free) != 1 or softmax.made in {r.tensor for r in reads(values)} or any(e is None or e < 1 for e in extents):
+    if not whole or not free or softmax.made in {r.tensor for r in reads(values)} or any(e is None or e < 1 for e in extents):
         return None
-    heads = tuple(n for n in names if n != free[0])
+    heads = tuple(n for n in names if n != free[-1])
     columns = tuple(a for a in result.axes if a not in names)
     if len(columns) != 1:
         return None
-    return _Plain(program, scores, product, softmax, result, total, weights, heads, free[0], columns)
+    return _Plain(program, scores, product, softmax, result, total, weights, heads, free[-1], columns)
 
 
 def _only_sum(definition: Definition) -> Reduce | None:
@@ -305,6 +310,7 @@ class _Blocks:
     fresh: Fresh
     t: str
     u: str
+    seen: Seen
 
     @property
     def lead(self) -> tuple[str, ...]:
@@ -325,7 +331,31 @@ class _Blocks:
 
     @property
     def first(self) -> Expr:
-        return Holds(affine.compare("==", self.t, 0))
+        """Whether no row of the block of rows sees a key of a block before this one: there its pass begins."""
+        begin = self._end(self.seen.low, affine.maximum)
+        return Holds(affine.compare("==", self.t, 0) if begin is None else affine.compare("<=", self.t, begin))
+
+    @property
+    def last(self) -> Affine:
+        """The last block with a key that some row of the block of rows sees."""
+        end = self._end(self.seen.high, affine.minimum)
+        return affine.to_expr(self.count - 1) if end is None else end
+
+    def _end(self, lines: tuple[Line, ...], chosen: Callable[..., Affine]) -> Affine | None:
+        """Return the block of keys where the rows of a block, all of them together, meet the first or the last of `lines`."""
+        if not lines:
+            return None
+        upper = chosen is affine.minimum
+        begin = affine.scale(self.rows, affine.floor(affine.to_expr(self.plain.row), self.rows))
+        places, reached = [], []
+        for line in lines:
+            within = self.rows - 1 if (line.slope > 0) == upper else 0
+            places.append(affine.floor(line.of(affine.add(begin, within)), self.keys))
+            rows = -(-self.plain.extent(self.plain.row) // self.rows) * self.rows
+            reached += [line(row + within) // self.keys for row in (0, rows - self.rows)]
+        block = chosen(*places)
+        block = affine.maximum(affine.ZERO, block) if min(reached) < 0 else block
+        return affine.minimum(affine.to_expr(self.count - 1), block) if max(reached) >= self.count else block
 
     def shape(self, *more: int) -> tuple[Affine, ...]:
         heads = [self.plain.extent(a) for a in self.plain.heads]
@@ -360,7 +390,7 @@ class _Blocks:
 
 def _rewritten(plain: _Plain, rows: int, keys: int) -> Program:
     fresh = fresh_for(plain.program)
-    blocks = _Blocks(plain, rows, keys, fresh, fresh("t"), fresh("u"))
+    blocks = _Blocks(plain, rows, keys, fresh, fresh("t"), fresh("u"), _seen(plain))
     dtype = plain.product.reducer.dtypes[0]
 
     def tensor(name: str, *more: int) -> Tensor:
@@ -407,6 +437,12 @@ def _rewritten(plain: _Plain, rows: int, keys: int) -> Program:
     return replace(plain.program, definitions=(*before, *definitions))
 
 
+def _seen(plain: _Plain) -> Seen:
+    """Return which keys a row sees, in terms of the axes of the scores."""
+    row = next(a for a, slot in zip(plain.scores.axes, plain.weights.index, strict=True) if slot == AffineName(plain.row))
+    return seen(plain.scores.pieces[0].value, row, plain.scores.axes[-1], plain.extent(plain.row), plain.keys)
+
+
 def _scores(blocks: _Blocks, x: Tensor) -> tuple[Expr, Expr]:
     """Return the product of queries and keys, and the scores made of its element in `x`: read for every key, whether it exists or not,
     so that nobody has to ask before multiplying."""
@@ -425,7 +461,7 @@ def _scores(blocks: _Blocks, x: Tensor) -> tuple[Expr, Expr]:
 def _last(blocks: _Blocks, m: Tensor, l: Tensor, o: Tensor) -> Definition:
     """Return the result, made of what the last block left."""
     plain = blocks.plain
-    lead = (*(AffineName(a) for a in blocks.lead[:-1]), affine.to_expr(blocks.count - 1))
+    lead = (*(AffineName(a) for a in blocks.lead[:-1]), blocks.last)
     columns = tuple(AffineName(a) for a in plain.columns)
     total: Expr = Binary("/", Read(o.name, (*lead, *columns)), Read(l.name, lead))
     if plain.softmax.masked:

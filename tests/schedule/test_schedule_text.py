@@ -67,6 +67,7 @@ def step(s: Schedule, a: str, b: str, n: int, m: int, new: list[str]) -> list[Sc
         s.pack("x"),
         s.layout("h", (a, b)),
         s.fold("h", "i", n),
+        s.trim(a, b),
         s.rfactor("k", n),
         s.rfactor("k", n, stretches=True),
         s.prefetch("a", "i", n),

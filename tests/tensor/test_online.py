@@ -28,12 +28,12 @@ SOFTMAX = "p = softmax(s, axis = {axis})"
 MASKED = "p = masked_softmax(s)"
 
 
-def plain(*arrays: Array, softmax: str = SOFTMAX, mode: str = "", extra: str = "") -> Program:
+def plain(*arrays: Array, softmax: str = SOFTMAX, mode: str = "", extra: str = "", mask: str = "") -> Program:
     """Return attention as people write it: heads share keys by twos, scores are scaled, a bias is added."""
     more = ", z: T[H, L, S]" if extra else ""
     text = f"""
 {mode}op plain[T: float](q: T[H, L, D], k: T[G, S, D], v: T[S, G, E], bias: T[L, S]) -> (y: T[L, H, E]{more}) {{
-    s[h, i, j] = 0.5 * (sum(c) q[h, i, c] * k[h // 2, j, c]) + bias[i, j]
+    s[h, i, j] = 0.5 * (sum(c) q[h, i, c] * k[h // 2, j, c]) + bias[i, j]{mask}
     {softmax.format(axis=2)}
     y[i, h, e] = 2 * sum(j) p[h, i, j] * v[j, h // 2, e]
     {extra}
@@ -107,6 +107,36 @@ def test_rows_that_see_no_key_stay_what_they_are(softmax: str) -> None:
     np.testing.assert_allclose(found, wanted, rtol=1e-12)
     assert np.isnan(found[0]).all() if softmax == SOFTMAX else (found[0] == 0).all()
     assert np.isfinite(found[1:4]).all() and np.isnan(found[4:]).all()
+
+
+MASKS = {
+    "causal": ("j <= i", "-inf"),
+    "causal, ahead": ("j <= i + 5", "-3.4e38"),
+    "a window": ("j <= i and i - j < 4", "-inf"),
+    "later keys": ("i + 2 <= j", "-inf"),
+    "some rows see none": ("j < i - 3", "-inf"),
+    "a falling line": ("2*i + j < 17", "-inf"),
+}
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.sampled_from(sorted(MASKS)), st.integers(1, 13), st.integers(1, 21), st.sampled_from([2, 4]), st.sampled_from([1, 2, 4, 8]))
+def test_rows_that_do_without_some_blocks_give_the_same(mask: str, rows: int, keys: int, tall: int, deep: int) -> None:
+    arrays = operands(np.float64, 2, rows, keys, 3, 2)
+    seen, outside = MASKS[mask]
+    for softmax in (SOFTMAX, MASKED):
+        program = plain(*arrays, softmax=softmax, mask=f" + (if {seen} then 0 else {outside})")
+        with np.errstate(all="ignore"):
+            found, wanted = (values(p, arrays) for p in (rewritten(program, tall, deep), program))
+        np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-12)
+
+
+def test_what_a_row_does_not_see_cannot_make_it_undefined() -> None:
+    arrays = operands(np.float64, 2, 8, 16, 3, 2)
+    program = rewritten(plain(*arrays, mask=" + (if j <= i then 0 else -inf)"), 4, 4)
+    wanted = values(program, arrays)
+    arrays[1][0, 8:], arrays[2][8:] = np.inf, np.nan
+    np.testing.assert_array_equal(values(program, arrays), wanted)
 
 
 def test_single_precision_is_as_near_as_a_plain_softmax() -> None:

@@ -31,9 +31,7 @@ def attention(n: Site) -> tuple[Value | None, ...]:
     if k.shape != (batch, shared, keys, size) or v.shape[:3] != k.shape[:3] or not shared or heads % shared or not size:
         raise n.wrong(f"queries, keys and values of the shapes {list(q.shape)}, {list(k.shape)} and {list(v.shape)}")
     group = heads // shared
-    root = n.filled((), q.dtype, sqrt(max(0.0, n.real("scale", 1 / sqrt(size)))))
-    left, right = n.op("mul", q, root), n.op("mul", k, root)
-    raw = product = n.op("scores", n.view(left, (batch, shared, group, queries, size)), n.view(right, (batch, shared, 1, keys, size)))
+    raw = product = _scaled_product(n, q, k, n.real("scale", 1 / sqrt(size)))
     cap = n.real("softcap", 0.0)
     capped = product = n.op("map_with", product, f="soft_cap", a=cap) if cap > 0 else product
     for bias in _biases(n, q, shared, group, keys, past):
@@ -45,6 +43,18 @@ def attention(n: Site) -> tuple[Value | None, ...]:
         y = n.view(transposed(n, y, (0, 2, 1, 3)), (batch, queries, heads * v.shape[3]))
     shown = (raw, capped, product, weights)[n.integer("qk_matmul_output_mode", 0, 0, 3)]
     return y, k, v, n.view(shown, (batch, heads, queries, keys)) if n.wants(3) else None
+
+
+def _scaled_product(n: Site, q: Value, k: Value, scale: float) -> Value:
+    """Return [batch, shared, group, queries, keys]. What is as wide as f32 is scaled once; in 16 bits a product could overflow before."""
+    (batch, heads, queries, size), (shared, keys) = q.shape, k.shape[1:3]
+    narrow = q.dtype.size_bytes < 4
+    if narrow:
+        root = n.filled((), q.dtype, sqrt(max(0.0, scale)))
+        q, k = n.op("mul", q, root), n.op("mul", k, root)
+    left, right = n.view(q, (batch, shared, heads // shared, queries, size)), n.view(k, (batch, shared, 1, keys, size))
+    product = n.op("scores", left, right)
+    return product if narrow else n.op("mul", product, n.filled((), q.dtype, max(0.0, scale)))
 
 
 def _heads(n: Site, x: Value, attribute: str) -> Value:

@@ -26,12 +26,12 @@ LEAST_ROWS = 8
 
 def chain(graph: Graph) -> Graph:
     """Return the graph with each product of a softmax of a product as one kernel."""
-    return chained(graph, lambda program: program)
+    return chained(graph, lambda kernel: kernel)
 
 
-def chained(graph: Graph, rewritten: Callable[[Program], Program | None]) -> Graph:
-    """Return the graph with each product of a softmax of a product as one kernel, of the program that `rewritten` makes of its program; as
-    they were where it makes none."""
+def chained(graph: Graph, rewritten: Callable[[Kernel], Kernel | None]) -> Graph:
+    """Return the graph with each product of a softmax of a product as the one kernel that `rewritten` makes of what joins them; as they
+    were where it makes none."""
     made, read_by = producers(graph), consumers(graph)
     joined: dict[str, Kernel] = {}
     gone: set[str] = set()
@@ -49,11 +49,10 @@ def chained(graph: Graph, rewritten: Callable[[Program], Program | None]) -> Gra
             if rows is None or first is None or not isinstance(last, Kernel) or not _is_product(first.program):
                 continue
             if len({first.program.mode, rows.program.mode, last.program.mode}) == 1 and _rows(graph, rows) >= LEAST_ROWS:
-                one = _one(graph, (first, rows, last))
-                program = rewritten(one.program)
-                if program is None:
+                one = rewritten(_one(graph, (first, rows, last)))
+                if one is None:
                     continue
-                joined[last.name] = replace(one, program=program)
+                joined[last.name] = one
                 gone |= {first.name, rows.name}
                 break
     return rebuilt(graph, [joined.get(node.name, node) for node in graph.nodes if node.name not in gone])

@@ -3,17 +3,30 @@
     before   s = kernel(q, k, mask)     p = softmax(s)     y = kernel(p, v)
     after    y = kernel(q, k, mask, v)             blocks of keys one after another; why it is the same says `tensorlang.tensor.online`
 
-What is no softmax to the letter stays as it is.
+What is no softmax to the letter stays as it is. A mask that is a constant band, as that of causal attention, becomes a condition first
+(`bands`): then blocks of keys that no query of a block sees are left out. Keys and values that several heads share are read where they
+lie (`moved`).
 """
 
 from __future__ import annotations
 
-from tensorlang.graph.nodes import Graph
+from dataclasses import replace
+
+from tensorlang.graph.nodes import Graph, Kernel
+from tensorlang.graph.passes.bands import with_conditions
 from tensorlang.graph.passes.chain import chained
-from tensorlang.schedule.attention_device import blocks
+from tensorlang.graph.passes.moved import without_moves
+from tensorlang.schedule.attention_device import blocks, online_of
 from tensorlang.tensor import online as algebra
+from tensorlang.tensor.lift import lift
 
 
 def online(graph: Graph) -> Graph:
     """Return the graph with each product of a softmax of a product as one kernel that goes through the keys once."""
-    return chained(graph, lambda program: algebra.online(program, blocks))
+
+    def rewritten(kernel: Kernel) -> Kernel | None:
+        known = with_conditions(graph, without_moves(graph, kernel))
+        program = algebra.online(known.program, blocks)
+        return None if program is None or online_of(lift(program)) is None else replace(known, program=program)
+
+    return chained(graph, rewritten)

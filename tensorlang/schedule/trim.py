@@ -1,0 +1,40 @@
+"""`trim LOOP, …`: iterations in which nobody needs anything are left out.
+
+    s[t, i] = … s[t - 1, i] …           for t in 0..N: s[t, i]                 for t in 0..i//4 + 1: s[t, i]
+    y[i] = s[i // 4, i]                 y[i]                          →        y[i]
+
+A recurrence is defined for all steps, and a row of it may be asked for after some of them only. What is needed follows from dependences
+(`polyhedral.needed`). An iteration stays whole as soon as something in it is needed, so a block of rows goes on until its last row is
+done; that nothing was left out which somebody reads is proven with the rest of the schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from polyhedral.model import Scop
+from polyhedral.needed import needed
+from polyhedral.nest import Nest
+from tensorlang.diagnostics import error
+from tensorlang.schedule.plan import Stage
+from tensorlang.schedule.state import State
+
+
+def trimmed(state: State, stage: Stage, scop: Scop, nests: Mapping[str, Nest]) -> Mapping[str, Nest]:
+    """Return the nests of `stage` that have a loop to trim without the iterations that nobody needs."""
+    loops = [loop for loop in state.trimmed if loop in stage.loops]
+    if not loops:
+        return {}
+    roots = {s.name for other in state.stages.values() if other.inside is None for s in other.statements}
+    mine = {s.name for s in stage.statements if any(s.name in stage.owned[loop] for loop in loops)}
+    results = {s.name for s in stage.statements if {t.name for t in s.definition.tensors} & set(state.program.results)}
+    points = needed(scop, (roots - mine) | results)
+    out: dict[str, Nest] = {}
+    for loop in loops:
+        around = {p: n for p in nests if (n := out.get(p, nests[p])).statement in mine and loop in n.loops}
+        prefixes = {n.loops[: n.loops.index(loop) + 1] for n in around.values()}
+        if len(prefixes) != 1:
+            title = f"what runs in `{loop}` does not share the loops around it"
+            raise error("S0205", title, state.trimmed[loop].span, help="`order` its loops, or `together` what shares them")
+        out |= {p: n.within(n.outermost(points[n.statement], len(next(iter(prefixes)))).coalesce()) for p, n in around.items()}
+    return out

@@ -18,7 +18,7 @@ from tensorlang.digest import compiler_digest
 from tensorlang.driver import Dump, Rules, Scheduled
 from tensorlang.graph.nodes import Graph, Kernel, Value
 from tensorlang.graph.passes.layout import layouts_of, row_major
-from tensorlang.graph.passes.online import online
+from tensorlang.graph.passes.online import online, online_in_16_bits
 from tensorlang.graph.pipeline import optimise
 from tensorlang.graph.plan import planned
 from tensorlang.graph.precisions import F32, Precision
@@ -77,7 +77,7 @@ def device_graph(loaded: Graph, precision: Precision = F32) -> Graph:
         to_tf32=precision.rounded,
         parts=precision.parts,
         least=precision.least,
-        chains=online,
+        chains=online if precision.multiplied is None else online_in_16_bits,
     )
 
 

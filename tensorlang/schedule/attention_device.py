@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from polyhedral.expr import Compare
+from polyhedral.expr import Expr as Affine
 from tensorlang.schedule.deriver import reads_itself
 from tensorlang.schedule.pack import pack
 from tensorlang.schedule.schedule import Instruction, Schedule
 from tensorlang.schedule.shape import extents
 from tensorlang.tensor import affine
-from tensorlang.tensor.affine import cond_names
-from tensorlang.tensor.nodes import Definition, Holds, Program
+from tensorlang.tensor.nodes import Definition, Dynamic, Holds, Program
 from tensorlang.tensor.online import Sizes
 from tensorlang.tensor.walk import definers, definition_reads, index_names, nodes, reads, reduces, tensor_table
 
@@ -29,9 +30,11 @@ EACH = 4
 
 PAD = 4
 """Elements after a row of queries or keys, which keep sixteen bytes together and put neighbours down a column into different banks."""
-BLOCKS = ((64, 32), (32, 32), (32, 16), (16, 16))
-"""Rows and keys of a block, the most that fit."""
+BLOCKS = ((64, 64), (64, 32), (32, 32), (32, 16), (16, 16))
+"""Rows and keys of a block, the most that fit. Only what is multiplied in 16 bits takes as many keys as rows: lanes then hold enough."""
 SHARED_BYTES = 56 << 10
+MOST_BYTES = 96 << 10
+"""What a block may have on every device that multiplies matrices of 16 bits."""
 LEAST_ROWS = 8
 """Fewer rows do not occupy the threads of a block."""
 
@@ -41,10 +44,11 @@ def blocks(sizes: Sizes) -> tuple[int, int] | None:
     too long for its memory."""
     if sizes.rows < LEAST_ROWS:
         return None
-    for rows, keys in BLOCKS:
+    narrow = sizes.element_bytes < 4
+    for rows, keys in BLOCKS[not narrow :]:
         kept = (rows + keys) * (sizes.depth + PAD) + keys * sizes.width + rows * keys
         needless = (rows > 16 and rows // 2 >= sizes.rows) or (keys > 16 and keys // 2 >= sizes.keys)
-        if kept * sizes.element_bytes <= SHARED_BYTES and not needless:
+        if kept * max(4, sizes.element_bytes) <= (MOST_BYTES if narrow else SHARED_BYTES) and not needless:
             return rows, keys
     return None
 
@@ -139,15 +143,16 @@ def derive_online(schedule: Schedule, program: Program, online: Online) -> Sched
     s = s.bind(*(f"{first}.{loop}" for loop in (*shared, "rows")), to=("block.y", "block.x")[1 - len(shared) :])
     instruction = _instruction(s, program, online, rows)
     s = _copies(s, program, online, first, PAD if instruction is None else 8)
-    return _by_threads(s, online, width) if instruction is None else _by_warps(s, online, instruction)
+    if instruction is None:
+        return _by_threads(s, online, width)
+    s = s.stages(f"{first}.keys", 2) if _fits_twice(online, rows) else s
+    return _by_warps(s, online, instruction)
 
 
 def _ends_early(online: Online) -> bool:
     """Tell whether rows do without some blocks of keys."""
-    count = extents(online.sums)[online.block]
-    found = [r.index[-2] for p in online.result.pieces for r in reads(p.value) if r.tensor == _name(online.sums)]
-    begins = [c for p in online.largest.pieces for e in nodes(p.value) if isinstance(e, Holds) for c in cond_names(e.cond)]
-    return count is None or found != [affine.to_expr(count - 1)] or online.row in begins
+    last, *begins = _ends(online)
+    return affine.constant(last) != (extents(online.sums)[online.block] or 0) - 1 or any(online.row in affine.names(e) for e in begins)
 
 
 def _by_threads(s: Schedule, online: Online, width: int) -> Schedule:
@@ -174,8 +179,27 @@ def _name(d: Definition) -> str:
 
 
 def _block_of_rows(online: Online) -> int:
+    """Return how many rows make a block: no more than agree on which blocks of keys they see."""
     count = extents(online.largest)[online.row] or 1
-    return next(n for n in (64, 32, 16, 8, 4, 2, 1) if count % n == 0)
+    ends = [[affine.evaluate(e, {online.row: i, online.block: 0}) for i in range(count)] for e in _ends(online)]
+    alike = (n for n in (64, 32, 16, 8, 4, 2) if count % n == 0 and all(end[i] == end[i - i % n] for end in ends for i in range(count)))
+    return next(alike, 1)
+
+
+def _ends(online: Online) -> list[Affine]:
+    """Return, in terms of the row, the last block of keys that it sees, and those before which its pass begins."""
+    last = [r.index[-2] for p in online.result.pieces for r in reads(p.value) if r.tensor == _name(online.sums)]
+    begins = [c for p in online.largest.pieces for e in nodes(p.value) if isinstance(e, Holds) for c in affine.conjuncts(e.cond)]
+    return [e for e in last if not isinstance(e, Dynamic)] + [e for c in begins if isinstance(c, Compare) for e in (c.lhs, c.rhs)]
+
+
+def _fits_twice(online: Online, rows: int) -> bool:
+    """Tell whether there are several blocks of keys, and a block has memory for the next keys and values while it works on these."""
+    [reduce] = [r for p in online.product.pieces for r in reduces(p.value)]
+    keys, depth = extents(online.scores)[online.scores.axes[-1]] or 0, extents(online.product)[reduce.binders[-1].name] or 0
+    width = extents(online.sums)[online.sums.axes[-1]] or 0
+    kept = 2 * (rows * (depth + 8) + 2 * keys * (depth + width + 16))
+    return (extents(online.sums)[online.block] or 0) > 1 and kept <= MOST_BYTES
 
 
 def _one_loop(s: Schedule, name: str, loops: Sequence[str]) -> Schedule:

@@ -21,12 +21,21 @@ from tensorlang.tensor import online as algebra
 from tensorlang.tensor.lift import lift
 
 
-def online(graph: Graph) -> Graph:
-    """Return the graph with each product of a softmax of a product as one kernel that goes through the keys once."""
+def online(graph: Graph, element_bytes: int = 4) -> Graph:
+    """Return the graph with each product of a softmax of a product as one kernel that goes through the keys once. `element_bytes`: of what
+    is going to be multiplied, which says how large blocks can be."""
+
+    def chosen(sizes: algebra.Sizes) -> tuple[int, int] | None:
+        return blocks(replace(sizes, element_bytes=min(sizes.element_bytes, element_bytes) if element_bytes < 4 else sizes.element_bytes))
 
     def rewritten(kernel: Kernel) -> Kernel | None:
         known = with_conditions(graph, without_moves(graph, kernel))
-        program = algebra.online(known.program, blocks)
+        program = algebra.online(known.program, chosen)
         return None if program is None or online_of(lift(program)) is None else replace(known, program=program)
 
     return chained(graph, rewritten)
+
+
+def online_in_16_bits(graph: Graph) -> Graph:
+    """Return the same graph, with blocks for what is going to be multiplied in 16 bits."""
+    return online(graph, 2)

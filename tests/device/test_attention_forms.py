@@ -11,7 +11,7 @@ import onnx
 import pytest
 from batch import difference, library, made
 from onnx import TensorProto, helper, numpy_helper
-from test_algebra import run
+from small_graphs import run
 
 from codegen.loops.printer import show
 from stdlib.onnx import Importer

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_algebra import random, run
+from small_graphs import run
+from test_algebra import random
 
 from codegen.dtypes import f32
 from polyhedral.expr import Int, Mod, Name

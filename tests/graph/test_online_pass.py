@@ -38,4 +38,6 @@ def test_blocks_are_as_large_as_fits_and_no_larger_than_there_are_rows_and_keys(
     assert blocks(Sizes(20, 200, 64, 64, 4)) == (32, 32)
     assert blocks(Sizes(8, 8, 64, 64, 4)) == (16, 16)
     assert blocks(Sizes(64, 64, 1000, 64, 4)) is None
+    assert blocks(Sizes(4096, 4096, 64, 64, 2)) == (64, 64)
+    assert blocks(Sizes(4096, 4096, 128, 128, 2)) == (64, 32)
     assert blocks(Sizes(7, 4096, 64, 64, 4)) is None

@@ -22,7 +22,8 @@ Why it is the same, as real numbers. Let M(t) be the largest score of the blocks
 
 because a maximum and a sum over blocks are the maximum and the sum of those of the blocks, because exp(s - a) * exp(a - b) = exp(s - b),
 and because a factor that no j has can be taken out of a sum: o[t - 1] * exp(M(t - 1) - M(t)) = sum exp(s[j] - M(t)) * v[j]. In the end M
-is m, and 1/l is taken out of the last sum. The same algebra makes (m, l, o) a reducer: docs/language-checking.md has it as an operator.
+is m, and 1/l is taken out of the last sum. That is checked of the equations of every program that is rewritten, by these laws alone
+(`tensorlang.tensor.online_proof`). The same algebra makes (m, l, o) a reducer: docs/language-checking.md has it as an operator.
 
 As floats the sums round in another order, and every term at most once more a block, when its factor c is not 1. Exceptions stay what
 they are: a row of -inf alone has l = 0, and 0/0 is the NaN of a plain softmax; a score that is inf or NaN makes its row NaN, where the
@@ -65,7 +66,8 @@ from tensorlang.tensor.nodes import (
     Tensor,
     TupleOf,
 )
-from tensorlang.tensor.seen import Line, Seen, seen
+from tensorlang.tensor.online_proof import Plain, Running, refusal, unseen
+from tensorlang.tensor.seen import Line, Seen, hidden, seen
 from tensorlang.tensor.walk import (
     Fresh,
     definers,
@@ -75,6 +77,7 @@ from tensorlang.tensor.walk import (
     map_children,
     nodes,
     reads,
+    reduces,
     substitute,
     substitute_reads,
 )
@@ -139,7 +142,7 @@ class _Plain:
 
 def online(program: Program, choose: Choice) -> Program | None:
     """Return the program in one pass over blocks of keys, for whole blocks of rows, as large as `choose` says; None where it is no
-    attention. Programs in `strict` mode are not rewritten."""
+    attention, or not shown to stay what it is. Programs in `strict` mode are not rewritten."""
     found = _plain(program)
     chosen = choose(found.sizes) if found is not None else None
     return _rewritten(found, *chosen) if found is not None and chosen is not None else None
@@ -341,6 +344,14 @@ class _Blocks:
         end = self._end(self.seen.high, affine.minimum)
         return affine.to_expr(self.count - 1) if end is None else end
 
+    def left_out(self, row: str, key: str) -> Cond:
+        """Where a key is in no block that its row visits, in terms of other names for both."""
+        block = affine.floor(affine.to_expr(key), self.keys)
+        ends = [affine.compare(">", block, self.last)]
+        begin = self._end(self.seen.low, affine.maximum)
+        ends += [affine.compare("<", block, begin)] if begin is not None else []
+        return affine.substitute_cond(affine.disj(*ends), {self.plain.row: AffineName(row)})
+
     def _end(self, lines: tuple[Line, ...], chosen: Callable[..., Affine]) -> Affine | None:
         """Return the block of keys where the rows of a block, all of them together, meet the first or the last of `lines`."""
         if not lines:
@@ -388,7 +399,7 @@ class _Blocks:
         return guarded(e)
 
 
-def _rewritten(plain: _Plain, rows: int, keys: int) -> Program:
+def _rewritten(plain: _Plain, rows: int, keys: int) -> Program | None:
     fresh = fresh_for(plain.program)
     blocks = _Blocks(plain, rows, keys, fresh, fresh("t"), fresh("u"), _seen(plain))
     dtype = plain.product.reducer.dtypes[0]
@@ -434,13 +445,43 @@ def _rewritten(plain: _Plain, rows: int, keys: int) -> Program:
     )
     others = {d.tensors[0].name for d in plain.program.definitions} - plain.softmax.through - {plain.softmax.scores, plain.softmax.made}
     before = tuple(d for d in plain.program.definitions if d.tensors[0].name in others and d is not plain.result)
-    return replace(plain.program, definitions=(*before, *definitions))
+    return replace(plain.program, definitions=(*before, *definitions)) if _is_proven(plain, blocks, definitions) else None
+
+
+def _is_proven(plain: _Plain, blocks: _Blocks, definitions: tuple[Definition, ...]) -> bool:
+    """Tell whether the definitions of a pass are shown to be what the operator says (`tensorlang.tensor.online_proof`)."""
+    _, scores, tops, largest, weights, totals, sums, result = definitions
+    name = weights.tensors[0].name
+    [(first, second)] = [_factors(e) for p in sums.pieces for r in reduces(p.value) for e in r.body]
+    running = Running(scores.tensors[0].name, tops, largest, weights, totals, sums, second if _reads(first, name) else first)
+    first, second = _factors(plain.sum.body[0])
+    written = Plain(plain.softmax.scores, definers(plain.program), plain.sum, second if first == plain.weights else first)
+    [before], [after] = plain.result.pieces, result.pieces
+    row, key = _row_and_key(plain)
+    inside = affine.conj(affine.within(row, 0, plain.extent(plain.row)), affine.within(key, 0, plain.keys))
+    outside = affine.conj(inside, blocks.left_out(row, key))
+    same = not refusal(written, running, before.value, after.value)
+    return same and unseen((row, key), outside, hidden(plain.scores.pieces[0].value))
+
+
+def _factors(e: Expr) -> tuple[Expr, Expr]:
+    assert isinstance(e, Binary) and e.op == "*"
+    return e.lhs, e.rhs
+
+
+def _reads(e: Expr, tensor: str) -> bool:
+    return isinstance(e, Read) and e.tensor == tensor
+
+
+def _row_and_key(plain: _Plain) -> tuple[str, str]:
+    """Return the axes of the scores that are the row and the key."""
+    row = next(a for a, slot in zip(plain.scores.axes, plain.weights.index, strict=True) if slot == AffineName(plain.row))
+    return row, plain.scores.axes[-1]
 
 
 def _seen(plain: _Plain) -> Seen:
     """Return which keys a row sees, in terms of the axes of the scores."""
-    row = next(a for a, slot in zip(plain.scores.axes, plain.weights.index, strict=True) if slot == AffineName(plain.row))
-    return seen(plain.scores.pieces[0].value, row, plain.scores.axes[-1], plain.extent(plain.row), plain.keys)
+    return seen(plain.scores.pieces[0].value, *_row_and_key(plain), plain.extent(plain.row), plain.keys)
 
 
 def _scores(blocks: _Blocks, x: Tensor) -> tuple[Expr, Expr]:

@@ -60,6 +60,11 @@ def seen(scores: Expr, row: str, key: str, rows: int, keys: int) -> Seen:
     return _lines(affine.negate(hidden), row, key)[0]
 
 
+def hidden(scores: Expr) -> Cond:
+    """Return where `scores` is surely that of a key that is not seen."""
+    return _hidden(scores)[0]
+
+
 def _every_row_sees_one(scores: Expr, row: str, key: str, rows: int, keys: int) -> bool:
     """Tell whether each row surely has a score that is not low. How many keys a row sees is concave in the row, so the ends tell."""
     found, complete = _lines(_shown(scores), row, key)

@@ -71,7 +71,7 @@ def plan_for_device(
         if chosen is not None:
             plan = chosen.plan if chosen.plan is not None else proven(program, chosen.schedule, stored)
             return Scheduled(chosen.schedule, plan, chosen.origin, tried, of_roles=chosen.plan is not None)
-    derived = derive_device(program, stored, declared(rules.module) if rules is not None else ())
+    derived = derive_device(program, stored, declared(rules.module) if rules is not None else (), machine)
     return Scheduled(derived, proven(program, derived, stored), "derived", tried)
 
 

@@ -25,7 +25,7 @@ from tensorlang.schedule.check import proven
 from tensorlang.schedule.clusters import Cluster, clusters, recurs
 from tensorlang.schedule.deriver import Deriver, deriver_of, reads_itself
 from tensorlang.schedule.flattened import flattened
-from tensorlang.schedule.machine import Device, Machine
+from tensorlang.schedule.machine import USUAL, Device, Machine
 from tensorlang.schedule.plan import Storage
 from tensorlang.schedule.product_shapes import parts_of
 from tensorlang.schedule.products_device import derive_product, product_of
@@ -51,10 +51,16 @@ STRETCH = 8192
 UNROLLED = 32
 
 
-def derive_device(program: Program, layouts: dict[str, Storage] | None = None, instructions: tuple[Instruction, ...] = ()) -> Schedule:
-    """Return a schedule for `program`, whose loops are bound to blocks and threads. `instructions` are those it may tensorize with."""
-    d = device_deriver(program, Device(), layouts or {})
-    d.add(replace(d.schedule, instructions=instructions))
+def derive_device(
+    program: Program,
+    layouts: dict[str, Storage] | None = None,
+    instructions: tuple[Instruction, ...] = (),
+    machine: Device = USUAL,
+) -> Schedule:
+    """Return a schedule for `program`, whose loops are bound to blocks and threads. `instructions` are those it may tensorize with, where
+    warps of `machine` multiply matrices."""
+    d = device_deriver(program, machine, layouts or {})
+    d.add(replace(d.schedule, instructions=instructions if machine.matrices else ()))
     for cluster in clusters(d, vectors=False):
         made = derive_device_cluster(d, cluster)
         d.add(replace(d.schedule, directives=(*d.schedule.directives, *made.directives)))

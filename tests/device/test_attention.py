@@ -20,6 +20,7 @@ from stdlib.library import library, roles
 from tensorlang.check.instantiate import ArgType, instantiate
 from tensorlang.check.module import load_module
 from tensorlang.device.driver import device_loops, plan_for_device
+from tensorlang.device.machine import like
 from tensorlang.diagnostics import Source
 from tensorlang.driver import Rules
 from tensorlang.graph.passes.precision import with_narrow
@@ -164,6 +165,15 @@ def test_causal_attention_is_right_with_copies_ahead_and_without(dtype: DType) -
     made, schedule = in_16_bits(made, bf16) if dtype == bf16 else (made, derive_device(made))
     assert {"trim", *(["stages"] if dtype == bf16 else [])} <= {d.name for d in schedule.directives}
     assert_emulated(made, schedule, *(a.astype(dtype.numpy) for a in arrays), seeds=emulator.SEEDS, close=1e-2 if dtype == bf16 else 1e-5)
+
+
+def test_devices_whose_warps_multiply_no_matrices_multiply_by_threads() -> None:
+    program, _ = by_warps(operands(1, 64, 64, 2, 16, 16), f16)
+    old = named("cuda:sm_75")
+    schedule = plan_for_device(program, rules=Rules(roles()), machine=like(old)).schedule
+    assert not any(d.name == "tensorize" for d in schedule.directives)
+    made = compiled(source(kernels_of(program, schedule)), old)
+    assert not any(used.spills for used in made.usage.values())
 
 
 def test_programs_whose_depth_is_no_whole_matrix_are_multiplied_by_threads() -> None:

@@ -32,7 +32,7 @@ from tensorlang.schedule.products_device import derive_product, product_of
 from tensorlang.schedule.rfactor import rfactor
 from tensorlang.schedule.schedule import Instruction, Schedule
 from tensorlang.schedule.shape import extents, unit_stride
-from tensorlang.schedule.warp_products import warp_product
+from tensorlang.schedule.warp_products import warp_parts, warp_product
 from tensorlang.schedule.warp_unfolded import warp_unfolded
 from tensorlang.schedule.warp_windows import warp_windows
 from tensorlang.tensor.lift import lift
@@ -130,9 +130,9 @@ def _stretched(d: Deriver) -> Deriver:
 
 def _in_parts(d: Deriver) -> Deriver:
     """Return the state with the sums of products in parts where blocks would be too few otherwise: each part is a plane of partial results,
-    which a second launch adds up. What warps multiply as matrices stays whole."""
-    for definition in d.program.definitions:
-        found = parts_of(d, definition) if d.program.mode != "strict" and not _is_by_warps(d, definition) else None
+    which a second launch adds up. Convolutions that warps multiply as matrices stay whole."""
+    for definition in d.program.definitions if d.program.mode != "strict" else ():
+        found = (warp_parts if _is_by_warps(d, definition) else parts_of)(d, definition)
         made = rfactor(d.program, *found, stretches=True) if found is not None else ""
         if found is None or isinstance(made, str):
             continue

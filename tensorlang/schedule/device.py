@@ -24,6 +24,8 @@ SHORT = 1024
 """A row of so many elements is a warp's."""
 LEAST_SUMS = 32
 """A sum of fewer elements is one thread's."""
+LEAST_STORED = 4
+"""Bytes that a thread stores at once at least, where it can."""
 TILE = 64
 """Elements of a row of a square that is turned in shared memory."""
 
@@ -82,7 +84,7 @@ def elements(d: Deriver, cluster: Cluster) -> Elements | None:
     others = tuple(a for a in definition.axes if a not in (axis, crossing))
     lanes = _lanes(d, (definition,), {axis}, sizes[axis] or 1, alone=len(definition.axes) == 1)
     if binders and prod(sizes[a] or 1 for a in definition.axes) // lanes < _device(d).blocks * _device(d).threads:
-        lanes = 1
+        lanes = min(lanes, max(1, LEAST_STORED // definition.tensors[0].dtype.size_bytes))
     crossed = tuple(dict.fromkeys(_crossed(d, definition, axis, crossing))) if crossing else ()
     if crossing is not None and min(sizes[axis] or 1, sizes[crossing] or 1) < 8:
         others, crossing, crossed = tuple(a for a in definition.axes if a != axis), None, ()

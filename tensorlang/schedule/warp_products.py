@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from math import prod
+from math import inf, prod
 
 from codegen.gpu.matrix import INSTRUCTIONS, Instruction
+from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name
 from tensorlang.schedule.clusters import Cluster, recurs
 from tensorlang.schedule.deriver import Deriver
@@ -22,8 +23,9 @@ from tensorlang.schedule.machine import Device
 from tensorlang.schedule.product_shapes import Operand, operands_of
 from tensorlang.schedule.products_device import product_of
 from tensorlang.schedule.shape import Contraction, extents, unit_stride
+from tensorlang.schedule.tiles_device import parts_for
 from tensorlang.tensor import affine
-from tensorlang.tensor.nodes import Dynamic
+from tensorlang.tensor.nodes import Definition, Dynamic
 from tensorlang.tensor.walk import tensor_table
 
 ROW_BYTES = (64, 32)
@@ -37,10 +39,12 @@ READ = 128
 """Bytes that it reads from its shared memory in a cycle."""
 FETCHED = 32
 """Bytes that reach it from the second-level cache in a cycle, about."""
-LEAST = 2
-"""Cycles that a step of the sum takes, however small the tile."""
+LEAST = 4
+"""Cycles that a step of the sum takes, however small the tile: 16 of them wait for the sums of those before, 32 for a barrier and loads."""
 BEGUN = 2000
 """Cycles until the first products of a block, and after the last."""
+LEAST_PART = 128
+"""Terms that each part of a sum keeps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +83,64 @@ class WarpProduct:
 
 def warp_product(d: Deriver, cluster: Cluster) -> WarpProduct | None:
     """Return a tensor by itself as a product that an instruction of a warp computes, or None."""
-    definition = cluster.head
-    c = product_of(d, definition) if len(cluster.members) == 1 and not recurs(d.program, definition) else None
+    found = _matrices(d, cluster.head) if len(cluster.members) == 1 else None
+    best = found.tiles(1, _device(d)) if found is not None else None
+    if found is None or best is None:
+        return None
+    row, column, _ = best
+    stages = min(STAGES, SHARED // (found.stretch * (row.tile + column.tile)), -(-found.sizes[found.deep] // found.block))
+    return WarpProduct(
+        found.instruction, found.c.batch, found.a, found.b, found.deep, found.others, row, column, found.block, found.row_bytes, stages
+    )
+
+
+def warp_parts(d: Deriver, definition: Definition) -> tuple[str, int] | None:
+    """Return the longest reduction of a product of warps and how much of it one block sums up, where blocks are too few for the device, or
+    None where they are not, or where it is no product of warps."""
+    found = _matrices(d, definition)
+    if found is None:
+        return None
+    results, depth, machine = prod(found.sizes[x] for x in definition.axes), found.sizes[found.deep], _device(d)
+    parts = parts_for(depth, LEAST_PART, results, lambda n: best[2] if (best := found.tiles(n, machine)) else inf)
+    return (found.deep, depth // parts) if parts > 1 and depth // parts % found.block == 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Matrices:
+    """A contraction that an instruction multiplies; `stretch`: bytes of what is copied at a time for each row or column of a tile."""
+
+    instruction: Instruction
+    c: Contraction
+    a: Operand
+    b: Operand
+    deep: str
+    others: tuple[str, ...]
+    sizes: Mapping[str, int]
+    block: int
+    row_bytes: int
+    swift: bool
+
+    @property
+    def stretch(self) -> int:
+        return self.row_bytes * prod(self.sizes[k] for k in self.others)
+
+    def tiles(self, parts: int, machine: Device) -> tuple[Side, Side, float] | None:
+        """Return the tiles of least cost, and that, for so many products with shorter sums; None where none fit."""
+        sizes = self.sizes
+        rows, columns = sizes[self.a.axes[-1]], sizes[self.b.axes[-1]]
+        grid = parts * prod(sizes[x] for x in (*self.c.batch, *self.a.axes[:-1], *self.b.axes[:-1]))
+        total = sizes[self.deep] // parts * prod(sizes[k] for k in self.others)
+        fitting = (t for t in tiles(rows, columns, swift=self.swift) if 2 * self.stretch * (t[0].tile + t[1].tile) <= SHARED)
+        costs = {t: cost_of(t[0], t[1], grid, rows, columns, total, machine) for t in fitting}
+        best = min(costs, key=lambda t: (costs[t], -t[0].tile * t[1].tile), default=None)
+        return (*best, costs[best]) if best is not None else None
+
+
+def _matrices(d: Deriver, definition: Definition) -> _Matrices | None:
+    c = product_of(d, definition) if not recurs(d.program, definition) else None
     if c is None or c.padded or not isinstance(d.machine, Device) or not d.machine.matrices or d.program.mode == "strict":
         return None
-    if not all(_is_plain(s) for s in c.x_read.index) or not c.batch + c.rows + c.columns:
+    if not all(_is_plain(s, c) for s in c.x_read.index) or not c.batch + c.rows + c.columns:
         return None
     sizes = {axis: e or 1 for axis, e in extents(definition).items()}
     a, b = operands_of(d, definition, c)
@@ -91,25 +148,17 @@ def warp_product(d: Deriver, cluster: Cluster) -> WarpProduct | None:
     if instruction is None:
         return None
     deep = max(c.inner, key=lambda k: sizes[k])
-    for row_bytes in ROW_BYTES:
-        block = row_bytes // instruction.rows.size_bytes
-        if block % instruction.shape[2] == 0 and block <= sizes[deep]:
-            break
-    else:
+    blocks = ((row_bytes, row_bytes // instruction.rows.size_bytes) for row_bytes in ROW_BYTES)
+    fitting = next(((r, n) for r, n in blocks if n % instruction.shape[2] == 0 and n <= sizes[deep]), None)
+    if fitting is None:
         return None
-    rows, columns = sizes[a.axes[-1]], sizes[b.axes[-1]]
-    grid = prod(sizes[x] for x in (*c.batch, *a.axes[:-1], *b.axes[:-1]))
-    others = tuple(k for k in c.inner if k != deep)
-    stretch = row_bytes * prod(sizes[k] for k in others)
     swift = all(is_swift(d, o, sizes, o.axes[-1] if o.unit else deep) for o in (a, b))
-    found = [t for t in tiles(rows, columns, swift=swift) if 2 * stretch * (t[0].tile + t[1].tile) <= SHARED]
-    if not found:
-        return None
-    total = sizes[deep] * prod(sizes[k] for k in others)
-    machine = d.machine
-    row, column = min(found, key=lambda t: (cost_of(t[0], t[1], grid, rows, columns, total, machine), -t[0].tile * t[1].tile))
-    stages = min(STAGES, SHARED // (stretch * (row.tile + column.tile)), -(-sizes[deep] // block))
-    return WarpProduct(instruction, c.batch, a, b, deep, others, row, column, block, row_bytes, stages)
+    return _Matrices(instruction, c, a, b, deep, tuple(k for k in c.inner if k != deep), sizes, fitting[1], fitting[0], swift)
+
+
+def _device(d: Deriver) -> Device:
+    assert isinstance(d.machine, Device)
+    return d.machine
 
 
 def instruction_for(d: Deriver, c: Contraction, a: Operand, b: Operand) -> Instruction | None:
@@ -133,8 +182,11 @@ def is_swift(d: Deriver, operand: Operand, sizes: Mapping[str, int], axis: str) 
     return lies and sizes[axis] * tensor.dtype.size_bytes % 16 == 0
 
 
-def _is_plain(slot: object) -> bool:
-    return isinstance(slot, Name) or (not isinstance(slot, Dynamic) and affine.constant(slot) is not None)  # type: ignore[arg-type]
+def _is_plain(slot: Affine | Dynamic, c: Contraction) -> bool:
+    """Tell whether a subscript is a name or a constant, or goes through a stretch of a sum."""
+    if isinstance(slot, Name | Dynamic):
+        return isinstance(slot, Name)
+    return set(affine.names(slot)) <= {*c.batch, *c.inner}
 
 
 def tiles(rows: int, columns: int, *, swift: bool) -> Iterator[tuple[Side, Side]]:

@@ -4,9 +4,10 @@
         x_s[h, v, c] = select(4*ho + h - 1 >= 0 and … < H …, x[n, 4*ho + h - 1, …], 0)  →   x_s[0, 0, 0] = x[n, 4*ho - 1, …, 32*co]
     }}}                                                                                         by [1, 6, 18, 32]
 
-Axes of the buffer are axes of the tensor, in any order but for the last, whose neighbours are neighbours in the tensor too. Along others
-every second element may be copied, or every n-th. Where two loops go along one axis, the outer one counts boxes that follow each other in
-the buffer. A condition may say that an index is inside of the tensor, and nothing else: then what lies outside is zero, and no more.
+Axes of the buffer are axes of the tensor, in any order but for the last, whose neighbours are neighbours in the tensor too; axes of one
+element do not part them. Along others every second element may be copied, or every n-th. Where two loops go along one axis, the outer one
+counts boxes that follow each other in the buffer. A condition may say that an index is inside of the tensor, and nothing else: then what
+lies outside is zero, and no more.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def boxes_of(
         raise copy.no("it does not fill the buffer")
     along = {var: _axis(load, var) for var in order}
     many, one = _apart(order, along, load, copy)
-    if one and along[one[-1]] != (len(load.index) - 1, 1):
+    if one and along[one[-1]] != (_last(tensor), 1):
         raise copy.no(f"axes of `{load.buffer}` come in another order: neighbours in the copy are none there")
     within = Algebra.of({**ranges, **{var: (0, extent - 1) for var, extent in by.items()}})
     if _elsewhere(when, load, tensor, by, within) is not None:
@@ -125,7 +126,7 @@ def _box(target: Load, first: Load, one: list[str], along: Mapping[str, tuple[in
         if stepped(first.index[axis], step) is None:
             raise copy.no(f"elements of `{first.buffer}` are skipped, from one on that is not always the same")
     order = (*(axis for axis in range(rank) if axis not in moved), *moved)
-    plain = order == tuple(range(rank)) or moved == sorted(moved)
+    plain = order == tuple(range(rank)) or (moved == sorted(moved) and moved[-1:] in ([], [rank - 1]))
     return Box(target, first, tuple(extents), () if plain else order, tuple(steps) if max(steps) > 1 else ())
 
 
@@ -181,6 +182,11 @@ def _filled(store: Store, home: Buffer, by: Mapping[str, int]) -> list[str] | No
     return order if len(order) == len(by) else None
 
 
+def _last(tensor: Buffer) -> int:
+    """Return the last axis of a tensor along which there is more than one element."""
+    return next((k for k in reversed(range(len(tensor.shape))) if tensor.shape[k] != Int(1)), len(tensor.shape) - 1)
+
+
 def _axis(load: Load, var: str) -> tuple[int, int] | None:
     """Return the only axis of the tensor along which `var` goes, and how far with each iteration; None where there is none."""
     axes = [k for k, e in enumerate(load.index) if var in free_vars(e)]
@@ -225,7 +231,7 @@ def _check_form(tensor: Buffer, home: Buffer, extents: list[int], copy: _Copy) -
     pitch = size
     for extent in reversed(shape[1:]):
         pitch *= extent
-        if pitch % UNIT:
+        if pitch % UNIT and pitch > size:
             raise copy.no(f"`{tensor.name}` has rows of {pitch} bytes, no multiple of {UNIT}")
     row = extents[-1] * size
     if row % UNIT or (home.swizzle and row != home.swizzle):

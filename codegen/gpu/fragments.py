@@ -267,10 +267,17 @@ class _Pass:
         j, h, p = (self.fresh(f"{loop.var}_r") for loop in (columns, rows, columns))
         at = dict(zip((rows.var, columns.var), warpgroups.sum_at(names, Var(j), Var(h), Var(p)), strict=True))
         body = self.block(tuple(substitute(s, at) for s in columns.body))
-        for loop in (columns, rows):
-            if loop.hi != Int(loop.extent or 0):
-                body = (If(Compare("<", IndexValue(at[loop.var]), IndexValue(loop.hi)), body),)
-        for var, extent in ((p, 2), (h, 2), (j, count // 8)):
+        inside = Compare("<", IndexValue(at[columns.var]), IndexValue(columns.hi))
+        whole = columns.hi == Int(columns.extent or 0)
+        together = not whole and is_multiple(columns.hi, 2)
+        if not whole and not together:
+            body = (If(inside, body),)
+        body = (For(p, Int(0), Int(2), body, "unroll", 2),)
+        if together:  # both of a lane's columns are inside, or none
+            body = (If(substitute_expr(inside, {p: Int(0)}), body),)
+        if rows.hi != Int(rows.extent or 0):
+            body = (If(Compare("<", IndexValue(at[rows.var]), IndexValue(rows.hi)), body),)
+        for var, extent in ((h, 2), (j, count // 8)):
             body = (For(var, Int(0), Int(extent), body, "unroll", extent),)
         return warpgroups.over(names, body)
 

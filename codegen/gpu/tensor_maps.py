@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from codegen.errors import InternalError
-from codegen.gpu.copied_boxes import stepped
+from codegen.gpu.copied_boxes import UNIT, stepped
 from codegen.gpu.program import TensorMap
 from codegen.loops.nodes import Add, Box, Buffer, FloorDiv, Index, Int, Mul
 from codegen.loops.simplify import simplify_index
@@ -23,7 +23,8 @@ def map_of(box: Box, buffers: Mapping[str, Buffer]) -> TensorMap:
     for axis, (extent, pitch) in enumerate(zip(tensor.shape, pitches, strict=True)):
         step, first = box.step(axis), start(box, axis)[1]
         extents.append(extent if step == 1 else simplify_index(FloorDiv(Add(extent, Int(step - 1 - first)), Int(step)), {}))
-        strides.append(simplify_index(Mul(Int(step), pitch), {}))
+        unused = extent == Int(1) and pitch == Int(1)  # the hardware takes whole units for an axis without a second element, too
+        strides.append(Int(UNIT // tensor.dtype.size_bytes) if unused else simplify_index(Mul(Int(step), pitch), {}))
         offset = Add(offset, Mul(Int(first), pitch))
     return TensorMap(
         "",

@@ -65,7 +65,12 @@ def machine_code(
 
 def like(arch: Arch) -> Machine:
     """Return what a schedule has to know of devices of an architecture."""
-    return Machine(matrices=arch.has_async_copy)
+    return Machine(
+        multiprocessors=arch.multiprocessors,
+        matrices=arch.has_async_copy,
+        warpgroups=arch.has_warpgroups,
+        boxes=arch.has_bulk_copy,
+    )
 
 
 def opened(number: int = 0, stream: object = None) -> Any:

@@ -32,9 +32,10 @@ from tensorlang.schedule.products_device import derive_product, product_of
 from tensorlang.schedule.rfactor import rfactor
 from tensorlang.schedule.schedule import Instruction, Schedule
 from tensorlang.schedule.shape import extents, unit_stride
-from tensorlang.schedule.warp_products import warp_parts, warp_product
+from tensorlang.schedule.warp_products import warp_product
 from tensorlang.schedule.warp_unfolded import warp_unfolded
 from tensorlang.schedule.warp_windows import warp_windows
+from tensorlang.schedule.warpgroup_products import product_parts
 from tensorlang.tensor.lift import lift
 from tensorlang.tensor.nodes import Definition, Program, Reduce
 from tensorlang.tensor.walk import components, reads, reduces
@@ -132,7 +133,7 @@ def _in_parts(d: Deriver) -> Deriver:
     """Return the state with the sums of products in parts where blocks would be too few otherwise: each part is a plane of partial results,
     which a second launch adds up. Convolutions that warps multiply as matrices stay whole."""
     for definition in d.program.definitions if d.program.mode != "strict" else ():
-        found = (warp_parts if _is_by_warps(d, definition) else parts_of)(d, definition)
+        found = (product_parts if _is_by_warps(d, definition) else parts_of)(d, definition)
         made = rfactor(d.program, *found, stretches=True) if found is not None else ""
         if found is None or isinstance(made, str):
             continue

@@ -39,8 +39,13 @@ class Device(Machine):
     """Threads that run together."""
     blocks: int = 128
     """How many blocks keep a large device busy."""
+    multiprocessors: int = 128
     matrices: bool = True
     """Whether its warps multiply matrices."""
+    warpgroups: bool = False
+    """Whether four of them multiply together, from shared memory."""
+    boxes: bool = False
+    """Whether it copies boxes of tensors by itself."""
     shared_bytes: int = 48 * 1024
     """What a block may keep in memory that its threads share."""
 

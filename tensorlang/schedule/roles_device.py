@@ -8,6 +8,8 @@ On a device (`for cuda`) the roles are
                                                         the same where b is read in windows: j is the axis along which y is contiguous, h
                                                         another with windows, n those without, c the longest reduction outside of windows
     warp_product(y, a, b; batch.., i.., j.., k.., c)    the same of types that warps multiply in matrices
+    warpgroup_product(y, a, b; batch.., i.., j.., k.., c)
+                                                the same where four warps multiply together, and both operands lie along the sum
     warp_convolution(y, a, b; batch.., n.., h.., i, j.., k.., c)
                                                 windows of a around points i of lines h, whose channels c lie next to each other
     warp_unfolded(y, a, b; batch.., i.., j.., k..)
@@ -24,7 +26,9 @@ and `i.each` (along the last of i: a block's tile is their product, a thread's `
 convolution also of h, `c.block` (how much of the sum to copy at a time), `buffers` (2 where that is not all of it, else 1), and `a.unit`,
 `b.unit`: whether the operand is contiguous along the last of i, or j. Of a product of warps: `i.warps`, `i.times` and `i.each` (a block
 has so many warps along the last of i, each of them so many matrices of so many rows), the same of j, `c.each` (of the sum of one matrix),
-`c.block`, `buffers` (stretches of the sum that are copied or on their way) and `span` (bytes of a row of a copy).
+`c.block`, `buffers` (stretches of the sum that are copied or on their way) and `span` (bytes of a row of a copy); where four warps
+multiply together, `i.warps` counts those groups, `j.each` are all columns of a block, `i.block` is how many rows of tiles blocks go through
+together, and `boxes` tells whether both operands are copied as boxes of tensors.
 """
 
 from __future__ import annotations
@@ -38,9 +42,10 @@ from tensorlang.schedule.deriver import Deriver
 from tensorlang.schedule.product_shapes import Product, Windows, product, windows
 from tensorlang.schedule.role_shapes import Form, Loops, Shape, full
 from tensorlang.schedule.tiles_device import Side
-from tensorlang.schedule.warp_products import warp_product
+from tensorlang.schedule.warp_products import device_of, warp_product
 from tensorlang.schedule.warp_unfolded import warp_unfolded
 from tensorlang.schedule.warp_windows import warp_windows
+from tensorlang.schedule.warpgroup_products import ROW_BYTES, warpgroup_product
 
 
 def _elements(d: Deriver, cluster: Cluster) -> Shape | None:
@@ -113,6 +118,22 @@ def _by_warps(d: Deriver, cluster: Cluster) -> Shape | None:
     return replace(shape, own={"buffers": found.buffers, "span": found.row_bytes})
 
 
+def _by_warpgroups(d: Deriver, cluster: Cluster) -> Shape | None:
+    found = warpgroup_product(d, cluster)
+    if found is None:
+        return None
+    own, product, rows = cluster.head.tensors[0].name, found.product, found.tiles.rows
+    classes = (product.c.batch, product.a.axes, product.b.axes, product.others, (product.deep,))
+    of_loops: dict[int, Mapping[str, int]] = {
+        1: {"warps": rows.warps, "times": rows.times, "each": rows.each, "block": found.stripe},
+        2: {"each": found.tiles.columns},
+        4: {"block": found.block, "each": found.instruction.shape[2]},
+    }
+    tensors = ((own,), (product.a.read.tensor,), (product.b.read.tensor,))
+    shape = Shape(tensors, tuple(full(own, c) for c in classes), 4, of_loops=of_loops)
+    return replace(shape, own={"buffers": found.buffers, "span": ROW_BYTES, "boxes": found.boxes and device_of(d).boxes})
+
+
 def _windows_by_warps(d: Deriver, cluster: Cluster) -> Shape | None:
     found = warp_windows(d, cluster)
     if found is None or warp_unfolded(d, cluster) is not None:
@@ -146,11 +167,12 @@ DEVICE_ROLES: Mapping[str, Form] = {
     "contraction": Form("contraction(y, a, b; batch.., i.., j.., k.., c..)", 3, 4, 5, _product),
     "convolution": Form("convolution(y, a, b; batch.., i.., n.., h.., j, k.., c)", 3, 7, 7, _windows),
     "warp_product": Form("warp_product(y, a, b; batch.., i.., j.., k.., c)", 3, 5, 5, _by_warps),
+    "warpgroup_product": Form("warpgroup_product(y, a, b; batch.., i.., j.., k.., c)", 3, 5, 5, _by_warpgroups),
     "warp_convolution": Form("warp_convolution(y, a, b; batch.., n.., h.., i, j.., k.., c)", 3, 7, 7, _windows_by_warps),
     "warp_unfolded": Form("warp_unfolded(y, a, b; batch.., i.., j.., k..)", 3, 4, 4, _unfolded_by_warps),
     "pointwise": Form("pointwise(y, p..; i.., j.., k.., x..)", (False, True), 4, 4, _elements),
     "reduction": Form("reduction(y; i.., r.., k..)", 1, 3, 3, _sums),
     "row_reduction": Form("row_reduction(y, t.., p..; i.., j.., r..)", (False, True, True), 3, 3, _teams),
 }
-FACTS = ("team", "rows", "tile", "buffers", "span")
+FACTS = ("team", "rows", "tile", "buffers", "span", "boxes")
 """What only schedules for a device ask for."""

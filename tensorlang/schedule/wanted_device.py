@@ -2,10 +2,11 @@
 
     x [n, c, h, w]  ->  [n, h, w, c]        what a convolution multiplies, and its result: channels next to each other
     w [o, c, r, s]  ->  [o, r, s, c]        so that 16 bytes of x meet 16 bytes of w
+    w [k, n]        ->  [n, k]              weights of a product of matrices: along its sum
 
 So a convolution is a product of rows of neighbouring channels: each thread copies 16 bytes at once, whatever the window, and matrix
-units get their operands as they want them. That is wished for elements of two bytes or one, and for f32 that is rounded to tf32, whose
-channels fill whole 16 bytes; other f32 is multiplied along pixels, which lie together already.
+units get their operands as they want them; bytes they take in no other way. That is wished for elements of two bytes or one, and for f32
+that is rounded to tf32, whose channels fill whole 16 bytes; other f32 is multiplied along pixels, which lie together already.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def wanted_on_device(program: Program, constants: frozenset[str], fixed: frozens
     free = {*(p.name for p in program.params if p.name not in fixed), *(r for r in program.results if r not in fixed)}
     wished: dict[str, Layout] = {}
     for definition in program.definitions:
-        for tensor, axis in _channels(program, definition, constants):
+        for tensor, axis in (*_channels(program, definition, constants), *_weights(program, definition, constants)):
             layout = channels_last(table[tensor], axis) if tensor in free else None
             if layout is not None:
                 wished[tensor] = layout
@@ -82,6 +83,24 @@ def _channels(program: Program, definition: Definition, constants: frozenset[str
             yield result, definition.axes.index(axis)
         return
     yield from _depthwise(program, definition, found[0], sizes)
+
+
+def _weights(program: Program, definition: Definition, constants: frozenset[str]) -> Iterator[tuple[str, int]]:
+    """Yield the weights of a product of matrices with the position of the axis that it sums up."""
+    found = [r for p in definition.pieces for r in reduces(p.value)]
+    c = contraction(definition, definition.axes[-1]) if len(found) == 1 and len(definition.pieces) == 1 and definition.axes else None
+    if c is None or len(c.inner) != 1 or not c.rows or not c.columns:
+        return
+    if not all(isinstance(slot, Name) or _is_constant(slot) for read in (c.x_read, c.w_read) for slot in read.index):
+        return
+    for read in (c.x_read, c.w_read):
+        at = _position(read, c.inner[0])
+        if read.tensor in constants and at is not None and _fills(program, c, extents(definition)[c.inner[0]]):
+            yield read.tensor, at
+
+
+def _is_constant(slot: object) -> bool:
+    return not isinstance(slot, Dynamic) and affine.constant(slot) is not None  # type: ignore[arg-type]
 
 
 def _depthwise(program: Program, definition: Definition, reduce: Reduce, sizes: dict[str, int | None]) -> Iterator[tuple[str, int]]:

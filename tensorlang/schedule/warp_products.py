@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from math import inf, prod
+from math import prod
 
 from codegen.gpu.matrix import INSTRUCTIONS, Instruction
 from polyhedral.expr import Expr as Affine
@@ -23,9 +23,8 @@ from tensorlang.schedule.machine import Device
 from tensorlang.schedule.product_shapes import Operand, operands_of
 from tensorlang.schedule.products_device import product_of
 from tensorlang.schedule.shape import Contraction, extents, unit_stride
-from tensorlang.schedule.tiles_device import parts_for
 from tensorlang.tensor import affine
-from tensorlang.tensor.nodes import Definition, Dynamic
+from tensorlang.tensor.nodes import Definition, Dynamic, Read
 from tensorlang.tensor.walk import tensor_table
 
 ROW_BYTES = (64, 32)
@@ -43,8 +42,6 @@ LEAST = 4
 """Cycles that a step of the sum takes, however small the tile: 16 of them wait for the sums of those before, 32 for a barrier and loads."""
 BEGUN = 2000
 """Cycles until the first products of a block, and after the last."""
-LEAST_PART = 128
-"""Terms that each part of a sum keeps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +80,8 @@ class WarpProduct:
 
 def warp_product(d: Deriver, cluster: Cluster) -> WarpProduct | None:
     """Return a tensor by itself as a product that an instruction of a warp computes, or None."""
-    found = _matrices(d, cluster.head) if len(cluster.members) == 1 else None
-    best = found.tiles(1, _device(d)) if found is not None else None
+    found = matrices_of(d, cluster.head) if len(cluster.members) == 1 else None
+    best = found.tiles(1, device_of(d)) if found is not None else None
     if found is None or best is None:
         return None
     row, column, _ = best
@@ -94,20 +91,10 @@ def warp_product(d: Deriver, cluster: Cluster) -> WarpProduct | None:
     )
 
 
-def warp_parts(d: Deriver, definition: Definition) -> tuple[str, int] | None:
-    """Return the longest reduction of a product of warps and how much of it one block sums up, where blocks are too few for the device, or
-    None where they are not, or where it is no product of warps."""
-    found = _matrices(d, definition)
-    if found is None:
-        return None
-    results, depth, machine = prod(found.sizes[x] for x in definition.axes), found.sizes[found.deep], _device(d)
-    parts = parts_for(depth, LEAST_PART, results, lambda n: best[2] if (best := found.tiles(n, machine)) else inf)
-    return (found.deep, depth // parts) if parts > 1 and depth // parts % found.block == 0 else None
-
-
 @dataclass(frozen=True, slots=True)
-class _Matrices:
-    """A contraction that an instruction multiplies; `stretch`: bytes of what is copied at a time for each row or column of a tile."""
+class Matrices:
+    """A contraction that an instruction of a warp multiplies. `stretch`: bytes of what is copied at a time for each row or column of a
+    tile; `swift`: both operands are copied 16 bytes at a time."""
 
     instruction: Instruction
     c: Contraction
@@ -124,19 +111,24 @@ class _Matrices:
     def stretch(self) -> int:
         return self.row_bytes * prod(self.sizes[k] for k in self.others)
 
-    def tiles(self, parts: int, machine: Device) -> tuple[Side, Side, float] | None:
-        """Return the tiles of least cost, and that, for so many products with shorter sums; None where none fit."""
+    def size(self, parts: int) -> tuple[int, int, int, int]:
+        """Return the product as so many with shorter sums: how many, their rows and columns, the terms of each sum."""
         sizes = self.sizes
-        rows, columns = sizes[self.a.axes[-1]], sizes[self.b.axes[-1]]
         grid = parts * prod(sizes[x] for x in (*self.c.batch, *self.a.axes[:-1], *self.b.axes[:-1]))
         total = sizes[self.deep] // parts * prod(sizes[k] for k in self.others)
+        return grid, sizes[self.a.axes[-1]], sizes[self.b.axes[-1]], total
+
+    def tiles(self, parts: int, machine: Device) -> tuple[Side, Side, float] | None:
+        """Return the tiles of least cost, and that, for so many products with shorter sums; None where none fit."""
+        grid, rows, columns, total = self.size(parts)
         fitting = (t for t in tiles(rows, columns, swift=self.swift) if 2 * self.stretch * (t[0].tile + t[1].tile) <= SHARED)
         costs = {t: cost_of(t[0], t[1], grid, rows, columns, total, machine) for t in fitting}
         best = min(costs, key=lambda t: (costs[t], -t[0].tile * t[1].tile), default=None)
         return (*best, costs[best]) if best is not None else None
 
 
-def _matrices(d: Deriver, definition: Definition) -> _Matrices | None:
+def matrices_of(d: Deriver, definition: Definition) -> Matrices | None:
+    """Return a tensor as a product of matrices that warps of the device multiply, or None."""
     c = product_of(d, definition) if not recurs(d.program, definition) else None
     if c is None or c.padded or not isinstance(d.machine, Device) or not d.machine.matrices or d.program.mode == "strict":
         return None
@@ -153,10 +145,11 @@ def _matrices(d: Deriver, definition: Definition) -> _Matrices | None:
     if fitting is None:
         return None
     swift = all(is_swift(d, o, sizes, o.axes[-1] if o.unit else deep) for o in (a, b))
-    return _Matrices(instruction, c, a, b, deep, tuple(k for k in c.inner if k != deep), sizes, fitting[1], fitting[0], swift)
+    return Matrices(instruction, c, a, b, deep, tuple(k for k in c.inner if k != deep), sizes, fitting[1], fitting[0], swift)
 
 
-def _device(d: Deriver) -> Device:
+def device_of(d: Deriver) -> Device:
+    """Return the device that a schedule is derived for."""
     assert isinstance(d.machine, Device)
     return d.machine
 
@@ -174,12 +167,23 @@ def instruction_for(d: Deriver, c: Contraction, a: Operand, b: Operand) -> Instr
 
 def is_swift(d: Deriver, operand: Operand, sizes: Mapping[str, int], axis: str) -> bool:
     """Tell whether 16 bytes at a time of an operand, which lies along `axis`, are copied as they are."""
-    tensor, storage = tensor_table(d.program)[operand.read.tensor], d.layouts.get(operand.read.tensor)
-    index = operand.read.index
-    if storage is None:  # axes of one element at the end change no address
-        index = index[: max((k + 1 for k, e in enumerate(tensor.shape) if affine.constant(e) != 1), default=0)]
-    lies = unit_stride(index, storage, d.axes[tensor.name], axis)
-    return lies and sizes[axis] * tensor.dtype.size_bytes % 16 == 0
+    size = tensor_table(d.program)[operand.read.tensor].dtype.size_bytes
+    return _lies(d, operand.read, axis) and sizes[axis] * size % 16 == 0
+
+
+def _lies(d: Deriver, read: Read, axis: str) -> bool:
+    """Tell whether elements along `axis` are next to each other, be it in stretches. Dimensions of one element are none."""
+    storage, axes, shape = d.layouts.get(read.tensor), d.axes[read.tensor], tensor_table(d.program)[read.tensor].shape
+    if storage is None or axes is None:
+        slots = [s for s, n in zip(read.index, shape, strict=True) if affine.constant(n) != 1]
+        return bool(slots) and unit_stride(tuple(slots), None, None, axis)
+    last = next((e for e, n in reversed([*zip(storage.dims, storage.shape, strict=True)]) if affine.constant(n) != 1), None)
+    if not isinstance(last, Name) or last.name not in axes:
+        return False
+    slot = read.index[axes.index(last.name)]
+    form = None if isinstance(slot, Dynamic) else affine.affine_form(slot)
+    once = sum(not isinstance(s, Dynamic) and axis in affine.names(s) for s in read.index) == 1
+    return once and form is not None and form[0].get(axis) == 1
 
 
 def _is_plain(slot: Affine | Dynamic, c: Contraction) -> bool:
@@ -206,4 +210,4 @@ def cost_of(row: Side, column: Side, grid: int, rows: int, columns: int, total: 
     read = 2 * warps * (row.own + column.own) / READ
     multiplied = row.tile * column.tile / MULTIPLIED * max(1.0, 4 / warps)
     fetched = 2 * (row.tile + column.tile) / FETCHED
-    return -(-blocks // machine.blocks) * (total * max(read, multiplied, fetched, LEAST) + BEGUN)
+    return -(-blocks // machine.multiprocessors) * (total * max(read, multiplied, fetched, LEAST) + BEGUN)

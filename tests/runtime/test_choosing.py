@@ -49,7 +49,7 @@ def test_installed_packages_offer_schedules_of_roles() -> None:
     assert installed_roles() == (roles(),)
     offered = {s.role.name for s in roles().schedules if s.role is not None}
     both = {"contraction", "convolution", "pointwise", "reduction", "row_reduction", "transformed"}
-    assert offered == {*both, "warp_product", "warp_convolution", "warp_unfolded"}
+    assert offered == {*both, "warp_product", "warpgroup_product", "warp_convolution", "warp_unfolded"}
 
 
 def test_schedules_of_every_role_of_the_library_leave_out_no_case() -> None:
@@ -57,7 +57,10 @@ def test_schedules_of_every_role_of_the_library_leave_out_no_case() -> None:
     guarded = {
         name: {show(g) for s in roles().schedules if s.role and s.role.name == name for g in s.guards} for name in last if last[name].guards
     }
-    assert guarded == {"warp_product": {"`a.unit`", "not `a.unit`", "`b.unit`", "not `b.unit`"}}
+    assert guarded == {
+        "warp_product": {"`a.unit`", "not `a.unit`", "`b.unit`", "not `b.unit`"},
+        "warpgroup_product": {"boxes", "not boxes"},
+    }
 
 
 def test_a_role_of_the_library_serves_an_operator_without_a_schedule() -> None:

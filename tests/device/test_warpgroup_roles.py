@@ -1,0 +1,124 @@
+"""The library's schedules for products on devices whose warps multiply in groups of four: in every order of threads and landings what the
+operator says, with the instructions that are meant and nothing spilled."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from batch import Made, difference, library
+from batch import named as by_name
+from device_programs import called
+from test_matrix import module, normal
+
+from codegen.cuda.arch import named
+from codegen.cuda.compile import compiled, source
+from codegen.cuda.sass import count, opcodes
+from stdlib.library import roles
+from tensorlang.device.driver import Scheduled, device_loops, device_text, plan_for_device
+from tensorlang.device.machine import like
+from tensorlang.driver import Rules
+from tensorlang.lower.barriers import exposed
+from tensorlang.tensor.nodes import Program
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "cuda"
+HOPPER = named("cuda:sm_90a")
+OPERATORS = """
+op dense(a: bf16[M, K], b: bf16[N, K], bias: f32[N], r: bf16[M, N]) -> (y: bf16[M, N]) {
+    y[i, j] = bf16(max(sum(k) f32(a[i, k]) * f32(b[j, k]) + bias[j], 0.0) + f32(r[i, j]))
+}
+op plain(a: f16[M, K], b: f16[N, K]) -> (y: f16[M, N]) { y[i, j] = f16(sum(k) f32(a[i, k]) * f32(b[j, k])) }
+op many(a: f16[B, M, K], b: f16[B, N, K]) -> (y: f32[B, M, N]) { y[n, i, j] = sum(k) f32(a[n, i, k]) * f32(b[n, j, k]) }
+op bytes(a: i8[M, K], b: i8[N, K]) -> (y: i32[M, N]) { y[i, j] = sum(k) i32(a[i, k]) * i32(b[j, k]) }
+op dimensions(a: bf16[P, R, Q, U, M, K], b: bf16[P, R, Q, U, N, K]) -> (y: f32[Q, R, P, M, N]) {
+    y[q, r, p, i, j] = sum(u, k) f32(a[p, r, q, u, i, k]) * f32(b[p, r, q, u, j, k])
+}
+op pixels(x: bf16[M, K], w: bf16[1, N, K, 1, 1]) -> (y: bf16[M, N]) { y[i, j] = bf16(sum(k) f32(x[i, k]) * f32(w[0, j, k, 0, 0])) }
+op across(a: bf16[M, K], b: bf16[K, N]) -> (y: bf16[M, N]) { y[i, j] = bf16(sum(k) f32(a[i, k]) * f32(b[k, j])) }
+"""
+
+
+def half(*shape: int) -> np.ndarray:
+    return normal(*shape, dtype=np.float16)
+
+
+def whole(*shape: int) -> np.ndarray:
+    return np.random.default_rng(shape).integers(-128, 128, shape).astype(np.int8)
+
+
+def chosen(operator: str, *arrays: np.ndarray, target: str = "cuda:sm_90a") -> tuple[Program, Scheduled]:
+    program = called(operator, *arrays, module=module(OPERATORS))
+    return program, plan_for_device(program, rules=Rules(roles()), machine=like(named(target)))
+
+
+CASES = {
+    "with what is done to the sums": ("dense", (normal(200, 264), normal(136, 264), normal(136, dtype=np.float32), normal(200, 136))),
+    "in parts": ("dense", (normal(70, 4096), normal(40, 4096), normal(40, dtype=np.float32), normal(70, 40))),
+    "few columns": ("plain", (half(72, 192), half(40, 192))),
+    "many": ("many", (half(3, 72, 144), half(3, 80, 144))),
+    "bytes": ("bytes", (whole(130, 528), whole(66, 528))),
+    "axes of one element after the last": ("pixels", (normal(100, 192), normal(1, 48, 192, 1, 1))),
+    "in more dimensions than boxes have": ("dimensions", (normal(2, 2, 2, 2, 66, 160), normal(2, 2, 2, 2, 72, 160))),
+}
+
+
+@pytest.fixture(scope="module")
+def cases() -> dict[str, Made]:
+    out: dict[str, Made] = {}
+    for k, (name, (operator, arrays)) in enumerate(CASES.items()):
+        program, found = chosen(operator, *arrays)
+        assert found.origin.startswith("schedule role warpgroup_product"), name
+        lowered = device_loops(found.plan, f"groups_{k}", schedule=found.schedule)
+        assert exposed(lowered.function) is None
+        out[name] = Made(program, lowered, device_text(lowered, schedule=found.schedule))
+    return out
+
+
+def test_products_of_four_warps_are_those_of_the_operator_in_every_order(cases):
+    compiled_ = library(cases.values())
+    for name, each in cases.items():
+        arrays = by_name(each.program, CASES[name][1])
+        assert (name, difference(each, arrays, {}, compiled_, seeds=range(9), close=1e-2)) == (name, "")
+
+
+def test_they_are_the_instructions_of_four_warps_and_copies_of_boxes_and_nothing_is_spilled(cases):
+    for name, each in cases.items():
+        code = compiled(source(each.kernels), HOPPER)
+        assert not any(u.spills or u.stack_bytes for u in code.usage.values()), name
+        found = [i for i in opcodes(code.cubin).values() if count(i, "HGMMA") + count(i, "IGMMA")]
+        assert len(found) == 1
+        boxes = name != "in more dimensions than boxes have"
+        assert (count(found[0], "UTMALDG") > 0) == boxes == (count(found[0], "LDGSTS") == 0), name
+        assert count(found[0], "STG.U16") == count(found[0], "STG.E.U16") == count(found[0], "HMMA") == 0, name
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(4096, 4096, 4096), (8192, 8192, 8192), (4096, 768, 3072), (128, 3072, 768), (12544, 256, 64)])
+def test_tiles_of_large_products_leave_registers(m, n, k):
+    _, found = chosen("plain", *(np.broadcast_to(np.float16(0), s) for s in ((m, k), (n, k))))
+    kernels = device_text(device_loops(found.plan, "large", schedule=found.schedule))
+    code = compiled(source(kernels), HOPPER)
+    assert not any(u.spills or u.stack_bytes for u in code.usage.values())
+
+
+@pytest.mark.parametrize(
+    ("operator", "arrays", "target"),
+    [
+        ("across", (normal(256, 256), normal(256, 256)), "cuda:sm_90a"),
+        ("plain", (half(256, 260), half(256, 260)), "cuda:sm_90a"),
+        ("plain", (half(256, 256), half(256, 256)), "cuda:sm_90"),
+        ("plain", (half(256, 256), half(256, 256)), "cuda:sm_100a"),
+        ("plain", (half(256, 32), half(256, 32)), "cuda:sm_90a"),
+        ("plain", (half(40, 256), half(256, 256)), "cuda:sm_90a"),
+    ],
+    ids=["across", "rows of no whole vectors", "sm_90", "sm_100a", "one stretch", "fewer rows than an instruction"],
+)
+def test_what_four_warps_cannot_multiply_together_single_warps_do(operator, arrays, target):
+    _, found = chosen(operator, *arrays, target=target)
+    assert found.origin.startswith("schedule role warp_product")
+
+
+def test_a_product_of_four_warps_is_printed_in_full(golden):
+    _, found = chosen("dense", *CASES["with what is done to the sums"][1])
+    text = device_text(device_loops(found.plan, "dense", schedule=found.schedule)).text
+    golden(GOLDEN / "product_of_four_warps.cu", text)

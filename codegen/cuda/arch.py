@@ -65,11 +65,6 @@ class Arch:
         """Tell whether four warps multiply matrices together, from shared memory (wgmma)."""
         return self.name == "sm_90a"
 
-    @property
-    def multiprocessors(self) -> int:
-        """Return how many a documented board of the generation has, 128 where no document is known: A100 SXM, A40, L40S, H100 SXM."""
-        return {(8, 0): 108, (8, 6): 84, (8, 9): 142, (9, 0): 132}.get(self.capability, 128)
-
     def runs_on(self, capability: tuple[int, int]) -> bool:
         """Tell whether a device of this compute capability runs its machine code."""
         if self.is_specific:

@@ -47,7 +47,9 @@ def device_kernel(
     machine: Device = USUAL,
 ) -> DeviceKernel:
     """Return `program` under `schedule`, or one that `rules` choose, or a derived one; `layouts` are those of inputs and results that are
-    not row-major, `machine` is what the device is like. Raises CompileError when the schedule cannot be read or is refused."""
+    not row-major, `machine` is what the device is like. Where a schedule of a role is refused, another is derived.
+
+    Raises CompileError when the schedule cannot be read or is refused."""
     scheduled = plan_for_device(program, schedule, rules, layouts=layouts, machine=machine)
     try:
         return _written(scheduled, name, dump)
@@ -55,7 +57,7 @@ def device_kernel(
         if not scheduled.of_roles:
             raise
         why = f"{scheduled.origin}: refused: {refused.diagnostics[0].title}"
-        derived = plan_for_device(program, layouts=layouts)
+        derived = plan_for_device(program, layouts=layouts, machine=machine)
         return _written(replace(derived, tried=(*scheduled.tried, why)), name, dump)
 
 

@@ -39,7 +39,6 @@ class Device(Machine):
     """Threads that run together."""
     blocks: int = 128
     """How many blocks keep a large device busy."""
-    multiprocessors: int = 128
     matrices: bool = True
     """Whether its warps multiply matrices."""
     warpgroups: bool = False

@@ -25,10 +25,10 @@ and guards may ask for `lanes` (elements that one thread loads and stores at onc
 and `i.each` (along the last of i: a block's tile is their product, a thread's `times` groups of `each` neighbours), the same of j, of a
 convolution also of h, `c.block` (how much of the sum to copy at a time), `buffers` (2 where that is not all of it, else 1), and `a.unit`,
 `b.unit`: whether the operand is contiguous along the last of i, or j. Of a product of warps: `i.warps`, `i.times` and `i.each` (a block
-has so many warps along the last of i, each of them so many matrices of so many rows), the same of j, `c.each` (of the sum of one matrix),
-`c.block`, `buffers` (stretches of the sum that are copied or on their way) and `span` (bytes of a row of a copy); where four warps
-multiply together, `i.warps` counts those groups, `j.each` are all columns of a block, `i.block` is how many rows of tiles blocks go through
-together, and `boxes` tells whether both operands are copied as boxes of tensors.
+has so many warps along the last of i, each of them so many matrices of so many rows), the same of j, `i.block` (how many rows of tiles
+blocks go through together), `c.each` (of the sum of one matrix), `c.block`, `buffers` (stretches of the sum that are copied or on their
+way) and `span` (bytes of a row of a copy); where four warps multiply together, `i.warps` counts those groups, `j.each` are all columns of a
+block, and `boxes` tells whether both operands are copied as boxes of tensors.
 """
 
 from __future__ import annotations
@@ -112,6 +112,7 @@ def _by_warps(d: Deriver, cluster: Cluster) -> Shape | None:
     classes = (found.batch, found.a.axes, found.b.axes, found.others, (found.deep,))
     sides = {at: {"warps": s.warps, "times": s.times, "each": s.each} for at, s in ((1, found.rows), (2, found.columns))}
     of_loops: dict[int, Mapping[str, int]] = {**sides, 4: {"block": found.block, "each": found.instruction.shape[2]}}
+    of_loops[1] = {**of_loops[1], "block": found.stripe}
     tensors = ((own,), (found.a.read.tensor,), (found.b.read.tensor,))
     facts: tuple[Mapping[str, int | bool], ...] = ({}, {"unit": found.a.unit}, {"unit": found.b.unit})
     shape = Shape(tensors, tuple(full(own, c) for c in classes), 4, facts, of_loops=of_loops)

@@ -38,8 +38,12 @@ READ = 128
 """Bytes that it reads from its shared memory in a cycle."""
 FETCHED = 32
 """Bytes that reach it from the second-level cache in a cycle, about."""
-LEAST = 4
-"""Cycles that a step of the sum takes, however small the tile: 16 of them wait for the sums of those before, 32 for a barrier and loads."""
+STRIPES = tuple(range(16, 0, -1))
+"""Rows of tiles that blocks go through together, the wish first."""
+LEAST = 2
+"""Cycles that a step of the sum takes, however small the tile."""
+WAITED = 4
+"""The same where a block has a multiprocessor to itself: 16 steps wait for the sums of those before, 32 for a barrier and loads."""
 BEGUN = 2000
 """Cycles until the first products of a block, and after the last."""
 
@@ -76,6 +80,8 @@ class WarpProduct:
     """How much of the longest reduction is copied at a time."""
     row_bytes: int
     buffers: int
+    stripe: int
+    """Rows of tiles that blocks go through together."""
 
 
 def warp_product(d: Deriver, cluster: Cluster) -> WarpProduct | None:
@@ -87,7 +93,18 @@ def warp_product(d: Deriver, cluster: Cluster) -> WarpProduct | None:
     row, column, _ = best
     stages = min(STAGES, SHARED // (found.stretch * (row.tile + column.tile)), -(-found.sizes[found.deep] // found.block))
     return WarpProduct(
-        found.instruction, found.c.batch, found.a, found.b, found.deep, found.others, row, column, found.block, found.row_bytes, stages
+        found.instruction,
+        found.c.batch,
+        found.a,
+        found.b,
+        found.deep,
+        found.others,
+        row,
+        column,
+        found.block,
+        found.row_bytes,
+        stages,
+        stripe(found.sizes[found.a.axes[-1]], row),
     )
 
 
@@ -122,7 +139,7 @@ class Matrices:
         """Return the tiles of least cost, and that, for so many products with shorter sums; None where none fit."""
         grid, rows, columns, total = self.size(parts)
         fitting = (t for t in tiles(rows, columns, swift=self.swift) if 2 * self.stretch * (t[0].tile + t[1].tile) <= SHARED)
-        costs = {t: cost_of(t[0], t[1], grid, rows, columns, total, machine) for t in fitting}
+        costs = {t: cost_of(t[0], t[1], grid, rows, columns, total, machine, WAITED) for t in fitting}
         best = min(costs, key=lambda t: (costs[t], -t[0].tile * t[1].tile), default=None)
         return (*best, costs[best]) if best is not None else None
 
@@ -152,6 +169,12 @@ def device_of(d: Deriver) -> Device:
     """Return the device that a schedule is derived for."""
     assert isinstance(d.machine, Device)
     return d.machine
+
+
+def stripe(extent: int, rows: Side) -> int:
+    """Return how many rows of tiles blocks go through together, of those that such a tile has along an axis."""
+    tiles = -(-extent // rows.tile)
+    return next(n for n in STRIPES if tiles % n == 0)
 
 
 def instruction_for(d: Deriver, c: Contraction, a: Operand, b: Operand) -> Instruction | None:
@@ -203,11 +226,11 @@ def tiles(rows: int, columns: int, *, swift: bool) -> Iterator[tuple[Side, Side]
                     yield row, column
 
 
-def cost_of(row: Side, column: Side, grid: int, rows: int, columns: int, total: int, machine: Device) -> float:
-    """Return about how many cycles it takes."""
+def cost_of(row: Side, column: Side, grid: int, rows: int, columns: int, total: int, machine: Device, least: int = LEAST) -> float:
+    """Return about how many cycles it takes, `least` for a step of the sum."""
     blocks = grid * -(-rows // row.tile) * -(-columns // column.tile)
     warps = row.warps * column.warps
     read = 2 * warps * (row.own + column.own) / READ
     multiplied = row.tile * column.tile / MULTIPLIED * max(1.0, 4 / warps)
     fetched = 2 * (row.tile + column.tile) / FETCHED
-    return -(-blocks // machine.multiprocessors) * (total * max(read, multiplied, fetched, LEAST) + BEGUN)
+    return -(-blocks // machine.blocks) * (total * max(read, multiplied, fetched, least) + BEGUN)

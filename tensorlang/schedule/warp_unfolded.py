@@ -27,6 +27,7 @@ from tensorlang.schedule.products_device import product_of
 from tensorlang.schedule.shape import extents
 from tensorlang.schedule.warp_products import ROW_BYTES, SHARED, STAGES, Side, cost_of, instruction_for, is_swift, tiles, warp_product
 from tensorlang.schedule.warp_windows import warp_windows
+from tensorlang.tensor import affine
 from tensorlang.tensor.nodes import Dynamic
 
 
@@ -96,4 +97,5 @@ def _otherwise(d: Deriver, cluster: Cluster, sizes: Mapping[str, int]) -> float:
 def _is_spread(a: Operand, sizes: Mapping[str, int]) -> bool:
     """Tell whether the rows of an operand are more than what one axis counts."""
     slots = [s for s in a.read.index if not isinstance(s, Dynamic)]
-    return any(not isinstance(s, Name) for s in slots) or len([x for x in a.axes if sizes[x] > 1]) > 1
+    across = any(not isinstance(s, Name) and set(affine.names(s)) & set(a.axes) for s in slots)
+    return across or len([x for x in a.axes if sizes[x] > 1]) > 1

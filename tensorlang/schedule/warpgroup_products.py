@@ -20,7 +20,7 @@ from tensorlang.schedule.deriver import Deriver
 from tensorlang.schedule.machine import Device
 from tensorlang.schedule.product_shapes import Operand
 from tensorlang.schedule.tiles_device import parts_for
-from tensorlang.schedule.warp_products import BEGUN, LEAST, Matrices, Side, device_of, matrices_of
+from tensorlang.schedule.warp_products import BEGUN, WAITED, Matrices, Side, device_of, matrices_of, stripe
 from tensorlang.tensor import affine
 from tensorlang.tensor.nodes import Definition
 from tensorlang.tensor.walk import tensor_table
@@ -44,8 +44,6 @@ FETCHED = 64
 """Bytes that reach it from the second-level cache in a cycle at most."""
 LEAST_PART = 128
 """Terms that each part of a sum keeps."""
-STRIPES = tuple(range(16, 0, -1))
-"""Rows of tiles that blocks go through together, the wish first."""
 DIMENSIONS = 5
 """Of a tensor that boxes are copied of, at most."""
 
@@ -89,10 +87,8 @@ def warpgroup_product(d: Deriver, cluster: Cluster) -> WarpgroupProduct | None:
     [instruction] = [i for i in _instructions(found) if i.shape[1] == tiles.columns]
     block = _block(found)
     stages = min(STAGES, SHARED // (tiles.bytes * _taps(found)), -(-found.sizes[found.deep] // block))
-    lines = -(-found.sizes[found.a.axes[-1]] // tiles.rows.tile)
-    stripe = next(n for n in STRIPES if lines % n == 0)
     boxes = all(_is_boxed(d, o) for o in (found.a, found.b))
-    return WarpgroupProduct(found, instruction, tiles, block, stages, stripe, boxes)
+    return WarpgroupProduct(found, instruction, tiles, block, stages, stripe(found.sizes[found.a.axes[-1]], tiles.rows), boxes)
 
 
 def product_parts(d: Deriver, definition: Definition) -> tuple[str, int] | None:
@@ -158,9 +154,9 @@ def _cost(t: Tiles, grid: int, rows: int, columns: int, total: int, size: int, m
     read = size * (t.rows.tile + t.columns * t.rows.warps * t.rows.times) / READ
     multiplied = size / 2 * t.rows.tile * t.columns / MULTIPLIED
     fetched = size * (t.rows.tile + t.columns) / FETCHED
-    each = -(-blocks // machine.multiprocessors)
+    each = -(-blocks // machine.blocks)
     room = max(1, min(each, SHARED // (STAGES * t.bytes)))
-    return each * total * max(read, multiplied, fetched, LEAST / room) + -(-each // room) * BEGUN
+    return each * total * max(read, multiplied, fetched, WAITED / room) + -(-each // room) * BEGUN
 
 
 def _is_boxed(d: Deriver, operand: Operand) -> bool:

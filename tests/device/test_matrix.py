@@ -15,6 +15,7 @@ from batch import Made, difference, library
 from batch import named as by_name
 from device_programs import called
 
+import tensorlang as tl
 from codegen.cuda.arch import named
 from codegen.cuda.compile import compiled, source
 from codegen.cuda.sass import count, opcodes
@@ -121,6 +122,12 @@ def test_the_machine_code_multiplies_matrices_and_spills_nothing(variants):
 def test_threads_that_part_a_warp_cannot_run_its_instruction():
     with pytest.raises(CompileError, match="gives parts of a warp to it: bind it to warp"):
         made(OPERATOR + SCHEDULE.replace("warp.y, warp.x", "thread.y, thread.x"), "refused", normal(128, 96), normal(64, 96))
+
+
+def test_an_operator_s_own_schedule_that_is_refused_is_an_error():
+    text = OPERATOR + SCHEDULE.replace("warp.y, warp.x", "thread.y, thread.x")
+    with pytest.raises(CompileError, match="gives parts of a warp to it: bind it to warp"):
+        tl.parse(text, target="cuda:sm_80").matmul.stages(normal(128, 96), normal(64, 96), dump=lambda stage, text: None)
 
 
 def test_a_product_that_would_go_beyond_the_edge_of_a_matrix_is_refused():

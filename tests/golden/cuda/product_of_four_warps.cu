@@ -45,38 +45,34 @@ TL_KERNEL(128, 4) dense_0(TL_IN(tl_f32) bias, TL_IN(tl_bf16) r, TL_OUT(tl_bf16) 
         tl_tma_load_2d(a_pack + 4096, a_map, 64, 64 * y_il, full + 1);
         tl_tma_load_2d(b_pack + 4096, b_map, 64, 64 * y_jo, full + 1);
     }
-    if (thread == 0) {
-        tl_mbarrier_expect(full + 2, 16384);
-        tl_tma_load_2d(a_pack + 8192, a_map, 128, 64 * y_il, full + 2);
-        tl_tma_load_2d(b_pack + 8192, b_map, 128, 64 * y_jo, full + 2);
-    }
     for (int y_co = 0; y_co < 5; ++y_co) {
         tl_mbarrier_wait(full + y_co % 4, y_co / 4);
         tl_barrier();
-        if (y_co + 3 < 5) {
+        if (y_co + 2 < 5) {
             if (thread == 0) {
-                tl_mbarrier_expect(full + (y_co + 3) % 4, 16384);
-                tl_tma_load_2d(a_pack + 4096 * ((y_co + 3) % 4), a_map, 64 * y_co + 192, 64 * y_il, full + (y_co + 3) % 4);
-                tl_tma_load_2d(b_pack + 4096 * ((y_co + 3) % 4), b_map, 64 * y_co + 192, 64 * y_jo, full + (y_co + 3) % 4);
+                tl_mbarrier_expect(full + (y_co + 2) % 4, 16384);
+                tl_tma_load_2d(a_pack + 4096 * ((y_co + 2) % 4), a_map, 64 * y_co + 128, 64 * y_il, full + (y_co + 2) % 4);
+                tl_tma_load_2d(b_pack + 4096 * ((y_co + 2) % 4), b_map, 64 * y_co + 128, 64 * y_jo, full + (y_co + 2) % 4);
             }
         }
+        tl_wgmma_fence();
         {
             const int w_1 = thread / 32;
             {
                 const int g_1 = thread / 4 % 8;
                 {
                     const int t_1 = thread % 4;
-                    tl_wgmma_fence();
                     TL_UNROLL
                     for (int y_cf = 0; y_cf < 4; ++y_cf) {
                         tl_wgmma_m64n64k16_bf16(y_0_acc, tl_descriptor(a_pack + 4096 * (y_co % 4) + 16 * y_cf, 16, 1024, 128), tl_descriptor(b_pack + 4096 * (y_co % 4) + 16 * y_cf, 16, 1024, 128), 1);
                     }
-                    tl_wgmma_commit();
-                    TL_WGMMA_WAIT(0);
                 }
             }
         }
+        tl_wgmma_commit();
+        TL_WGMMA_WAIT(1);
     }
+    TL_WGMMA_WAIT(0);
     {
         const int w_2 = thread / 32;
         {

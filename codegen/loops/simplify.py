@@ -11,8 +11,9 @@
 
 Indices get the canonical form of `indices`, with the ranges that the loops and conditions around imply. Values are folded where the
 arithmetic of `interp` gives the result exactly; floats keep every rounding (`x + 0.0` stays: it turns -0.0 into 0.0), and operations
-that make a NaN are left to the machine. Gone are branches that are never taken, loops that never run, loops that run once, values that
-nobody uses and local buffers that nobody reads. Loops over blocks stay, even where there is one block: they are launches.
+that make a NaN are left to the machine. What was rounded to a narrow float and widened is not rounded again. Gone are branches that are
+never taken, loops that never run, loops that run once, values that nobody uses and local buffers that nobody reads. Loops over blocks stay,
+even where there is one block: they are launches.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import assert_never
 
-from codegen.dtypes import bool_, i64
+from codegen.dtypes import DType, bool_, i64
 from codegen.loops import interp
 from codegen.loops.indices import Algebra, Poly, Range, affine, difference, range_of, simplify_index
 from codegen.loops.nodes import (
@@ -230,6 +231,8 @@ class _Values:
                 return self._compare(comparison)
             case Cast(dtype, IndexValue() as value) if dtype == i64:
                 return value
+            case Cast(narrow, Cast(wide, Cast(same) as rounded, _), False) if narrow == same and _holds(wide, narrow):
+                return rounded
             case other:
                 return other
 
@@ -308,6 +311,11 @@ class _Values:
         if op == "!=":
             return any(self.algebra.nonnegative(p) for way in ("<", ">") for p in self._order(way, a, b))
         return all(self.algebra.nonnegative(p) for p in self._order(op, a, b))
+
+
+def _holds(wide: DType, narrow: DType) -> bool:
+    """Tell whether floats of one type are all the numbers of the other, and more."""
+    return wide.is_float and narrow.is_float and wide.size_bytes > narrow.size_bytes
 
 
 def _as_index(e: Expr) -> Index | None:

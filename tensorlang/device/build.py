@@ -80,6 +80,7 @@ def device_graph(loaded: Graph, precision: Precision = F32) -> Graph:
         parts=precision.parts,
         least=precision.least,
         chains=online if precision.multiplied is None else online_in_16_bits,
+        twice=True,
     )
 
 

@@ -26,17 +26,18 @@ from tensorlang.tensor.renaming import rename_program
 from tensorlang.tensor.walk import Fresh
 
 
-def composed(graph: Graph, group: tuple[Kernel, ...]) -> tuple[Program, tuple[str, ...]]:
-    """Return the program of a group whose last member defines its one result, and the values bound to its parameters."""
+def composed(graph: Graph, group: tuple[Kernel, ...], kept: tuple[str, ...] = ()) -> tuple[Program, tuple[str, ...]]:
+    """Return the program of a group whose last member defines its one result, after those of `kept`, values of other members that are
+    needed elsewhere, too; and the values bound to its parameters."""
     state = _State(shared=_shared(group))
     for node in group:
-        _add(state, node, last=node is group[-1])
+        _add(state, node, last=node is group[-1] or node.outputs[0] in kept)
     name = "_".join(dict.fromkeys(node.program.name for node in group))
     program = Program(
         name[:60].rstrip("_"),
         (),
         tuple(state.params.values()),
-        (state.made[group[-1].outputs[0]].tensor.name,),
+        tuple(state.made[value].tensor.name for value in (*kept, group[-1].outputs[0])),
         tuple(state.definitions),
         affine.conj(*(node.program.context for node in group)),
         group[0].program.mode,

@@ -9,6 +9,7 @@
     requantise  what is dequantised where it is quantised stays a float
     chain       so do a product, a softmax of it and a product of that; on a device they go through the keys once (`online`)
     split       where that is asked for, products of f32 become sums of products of bf16 parts
+    both        on a device, what is normalised and needed later is a second result of the kernel that normalises it
     winograd    convolutions by minimal filtering, where that is worth it
     finish      products whose rows are normalised next become one with that, where it pays
     abreast     products of one input become one, where that pays
@@ -34,6 +35,7 @@ from codegen.dtypes import DType
 from tensorlang.graph.nodes import Graph, Kernel
 from tensorlang.graph.passes.abreast import Pays, abreast
 from tensorlang.graph.passes.alike import alike
+from tensorlang.graph.passes.both import both
 from tensorlang.graph.passes.chain import chain
 from tensorlang.graph.passes.cse import cse
 from tensorlang.graph.passes.dce import dce
@@ -110,14 +112,15 @@ def optimise(
     parts: int = 0,
     least: int = 1,
     chains: Pass | None = chain,
+    twice: bool = False,
     near_bytes: int = 0,
 ) -> Graph:
     """Return a graph that computes the same with fewer, larger kernels, ready to be planned. `tiles` chooses convolutions to rewrite,
     `pays` products of one input to compute as one, `worth` those to compute together with the normalisation of their rows; `multiplied`
     (bf16 or f16) is what contractions multiply in, where less than f32 is asked for, with `to_tf32` f32 rounded to tf32; `parts` (3 or 6)
     makes them of so many products of bf16 for one of f32, those of `least` rows and columns; `chains` makes one kernel of attention (None:
-    every product stays by itself); `near_bytes`: of the cache next to a processor, which samples of a batch shall stay in (0: batches stay
-    together)."""
+    every product stays by itself); `twice`: kernels may have a second result; `near_bytes`: of the cache next to a processor, which samples
+    of a batch shall stay in (0: batches stay together)."""
 
     def step(transform: Pass, before: Graph) -> Graph:
         name = transform.__name__
@@ -133,6 +136,7 @@ def optimise(
     graph = _settled(step(views, graph), step, (identities, dce))
     graph = step(requantise, step(dce, step(fuse, step(own, graph))))
     graph = step(dce, step(chains, graph) if chains is not None else graph)
+    graph = step(both, graph) if twice else graph
     if parts:
         graph = verify(split(graph, parts, least), "split")
         dump("split", graph)

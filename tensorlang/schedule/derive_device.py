@@ -22,7 +22,7 @@ from tensorlang.diagnostics import CompileError
 from tensorlang.schedule.apply import apply
 from tensorlang.schedule.attention_device import derive_online, online_of
 from tensorlang.schedule.check import proven
-from tensorlang.schedule.clusters import Cluster, clusters, recurs
+from tensorlang.schedule.clusters import Cluster, agreement, clusters, recurs
 from tensorlang.schedule.deriver import Deriver, deriver_of, reads_itself
 from tensorlang.schedule.flattened import flattened
 from tensorlang.schedule.machine import USUAL, Device, Machine
@@ -36,9 +36,10 @@ from tensorlang.schedule.warp_products import warp_product
 from tensorlang.schedule.warp_unfolded import warp_unfolded
 from tensorlang.schedule.warp_windows import warp_windows
 from tensorlang.schedule.warpgroup_products import product_parts
+from tensorlang.tensor.beside import beside
 from tensorlang.tensor.lift import lift
-from tensorlang.tensor.nodes import Definition, Program, Reduce
-from tensorlang.tensor.walk import components, reads, reduces
+from tensorlang.tensor.nodes import Call, Definition, Dynamic, Program, Read, Reduce
+from tensorlang.tensor.walk import components, definition_reads, nodes, reads, reduces
 
 THREADS = 256
 """Threads of a block, where there is work for so many."""
@@ -50,6 +51,8 @@ ENOUGH = 32_768
 STRETCH = 8192
 """What one block sums up of a reduction to few elements."""
 UNROLLED = 32
+MOST_READ = 4
+"""Tensors that the elements of a result may be made of, where they are computed again."""
 
 
 def derive_device(
@@ -75,7 +78,8 @@ def device_deriver(program: Program, machine: Machine, layouts: Mapping[str, Sto
     if online_of(lifted) is not None:
         return deriver_of(lifted, machine, layouts, frozenset(), schedule)
     flat, stored = flattened(lifted, layouts, products=True)
-    return _in_parts(_stretched(deriver_of(flat, machine, stored, frozenset(), schedule if flat == lifted else schedule.flatten())))
+    d = deriver_of(flat, machine, stored, frozenset(), schedule if flat == lifted else schedule.flatten())
+    return _in_parts(_stretched(_beside(d)))
 
 
 def derive_device_cluster(d: Deriver, cluster: Cluster) -> Schedule:
@@ -100,6 +104,34 @@ def _derive_cluster(d: Deriver, cluster: Cluster) -> None:
             _recurrence(d, definition)
         else:
             _elements(d, definition, definition.axes)
+
+
+def _beside(d: Deriver) -> Deriver:
+    """Return the state with results that rows are made of stored where these rows are finished, in one pass over what they are made of."""
+    for definition in d.program.definitions:
+        name = definition.tensors[0].name
+        readers = [x for x in d.program.definitions if name in definition_reads(x)]
+        hosts = [
+            x for x in readers if x.tensors[0].name in d.program.results and x.axes and agreement(x, definition) == len(definition.axes)
+        ]
+        if name not in d.program.results or len(readers) < 2 or len(hosts) != 1 or not _is_cheap(definition):
+            continue
+        host = hosts[0].tensors[0].name
+        made = beside(d.program, name, host)
+        if isinstance(made, str):
+            continue
+        changed = deriver_of(made, d.machine, d.layouts, d.constants, d.schedule.store(name, beside=host))
+        rows = next(c for c in clusters(changed, vectors=False) if c.head.tensors[0].name == host)
+        if {x.tensors[0].name for x in readers} <= {m.tensors[0].name for m in rows.members}:
+            d = changed
+    return d
+
+
+def _is_cheap(definition: Definition) -> bool:
+    """Tell whether elements are sums and products of a few that are read at indices known when compiling."""
+    found = [e for p in definition.pieces for e in nodes(p.value)]
+    data = any(isinstance(s, Dynamic) for e in found if isinstance(e, Read) for s in e.index)
+    return not data and sum(isinstance(e, Read) for e in found) <= MOST_READ and not any(isinstance(e, Call | Reduce) for e in found)
 
 
 def _sizes(definition: Definition) -> list[int | None]:

@@ -228,8 +228,8 @@ def _lanes(d: Deriver, members: Sequence[Definition], along: set[str], extent: i
     """Return how many neighbours along these names a thread loads and stores at once: 16 bytes of the narrowest tensor, and a divisor of
     the extent, so that every row begins where vectors do; `alone`: there is but one row."""
     table = tensor_table(d.program)
-    *inside, last = [m.tensors[0].name for m in members]
-    touched = [last] if set(members[-1].axes) & along else []
+    inside = [m.tensors[0].name for m in members[:-1]]
+    touched = [t.name for t in members[-1].tensors] if set(members[-1].axes) & along else []
     touched += [r.tensor for m in members for p in m.pieces for r in reads(p.value) if set(index_names(r)) & along]
     most = min((_device(d).lanes(table[t].dtype) for t in touched if t not in inside), default=1)
     return most if alone else gcd(most, extent)

@@ -150,6 +150,7 @@ TABLE: dict[str, Callable[[State, syntax.Directive], None]] = {
     "stream": _stream,
     "flatten": _done,
     "inline": _done,
+    "store": _done,
     "rfactor": _done,
     "unfold": _done,
     "raster": raster,

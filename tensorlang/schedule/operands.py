@@ -37,6 +37,7 @@ SHAPES = {
     "root": "write `root TENSOR`",
     "flatten": "write `flatten` alone, before the directives that name loops",
     "inline": "write `inline TENSOR, …`",
+    "store": "write `store TENSOR with RESULT`",
     "store_at": "write `store_at TENSOR at LOOP`",
     "pack": "write `pack TENSOR as [DIM, …]` or `pack TENSOR at LOOP as [DIM, …]`",
     "cache": "write `cache TENSOR in shared at LOOP as [DIM, …]` `with pad (N)` or `with swizzle (N)`, or `cache TENSOR in registers`",

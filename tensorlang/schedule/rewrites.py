@@ -1,4 +1,4 @@
-"""Directives that rewrite the program before it has loops: `inline`, `pack`, `rfactor`, `split_k`, `flatten`, `unfold`."""
+"""Directives that rewrite the program before it has loops: `inline`, `store`, `pack`, `rfactor`, `split_k`, `flatten`, `unfold`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from tensorlang.schedule.pack import pack
 from tensorlang.schedule.rfactor import rfactor
 from tensorlang.schedule.state import State
 from tensorlang.syntax import nodes as syntax
+from tensorlang.tensor.beside import beside
 from tensorlang.tensor.compose import can_inline, eliminate_dead, inline
 from tensorlang.tensor.unfold import unfold
 from tensorlang.tensor.walk import definers, tensor_table
@@ -28,6 +29,14 @@ def _inline(state: State, directive: syntax.Directive) -> None:
         if not can_inline(definition):
             raise error("S0202", f"`{name}` cannot be inlined: it is a reduction, a recurrence or one of several results", directive.span)
         state.program = eliminate_dead(inline(state.program, name))
+
+
+def _store_rewrite(state: State, directive: syntax.Directive) -> None:
+    (name,) = operands.names(directive, directive.operands)
+    made = beside(state.program, name, operands.name(directive, operands.the(directive, "with")))
+    if isinstance(made, str):
+        raise error("S0202", f"`{name}` cannot be stored beside another result: {made}", directive.span)
+    state.program = made
 
 
 def _pack_rewrite(state: State, directive: syntax.Directive) -> None:
@@ -95,5 +104,6 @@ REWRITES: dict[str, Callable[[State, syntax.Directive], None]] = {
     "pack": _pack_rewrite,
     "rfactor": _rfactor_rewrite,
     "split_k": _split_k_rewrite,
+    "store": _store_rewrite,
     "unfold": _unfold_rewrite,
 }

@@ -189,6 +189,10 @@ class Schedule:
         """Merge neighbouring axes that every access walks together; later directives name the merged axes (`h_w`)."""
         return self.then(_directive("flatten", []))
 
+    def store(self, result: str, *, beside: str) -> Schedule:
+        """Store a result where another one is computed; what else reads it computes it again."""
+        return self.then(_directive("store", [result], [("with", [beside])]))
+
     def rfactor(self, binder: str, by: int, *, stretches: bool = False) -> Schedule:
         return self.then(_directive("rfactor", [binder], [("to" if stretches else "by", [by])]))
 

@@ -145,3 +145,16 @@ def test_blocks_dissolved_at_two_levels_keep_their_allocations_apart() -> None:
     first, second = For("j", Int(0), Int(1), inner), For("j", Int(1), Int(2), inner)
     function = Function("f", (), (Buffer("y", f32, (Int(2),)),), (For("i", Int(0), Int(1), (first, second)),), frozenset({"y"}))
     verify(simplify(function))
+
+
+def test_what_was_rounded_is_not_rounded_again() -> None:
+    texts = {
+        "bf16(f32(bf16(a[i])))": "bf16(a[i])",
+        "f16(f32(f16(f32(f16(a[i] * 2.0_f32)))))": "f16(a[i] * 2.0_f32)",
+        "f16(f32(bf16(a[i])))": "f16(f32(bf16(a[i])))",
+        "f32(bf16(f32(a[i])))": "f32(bf16(f32(a[i])))",
+    }
+    for before, after in texts.items():
+        kept = "f32" if before.startswith("f32") else before[: before.index("(")]
+        function = parse(f"func f()(a: f32[8], out c: {kept}[8]) {{ for i in 0 .. 8 {{ c[i] = {before} }} }}")
+        assert f"= {after}\n" in show(simplify(function))

@@ -92,7 +92,25 @@ def attention(tokens: int = 10, count: int = 4, width: int = 8) -> tuple[onnx.Mo
     return n.model((1, tokens, wide), n.add("LayerNormalization", added, n.weight(wide), n.weight(wide))), (1, tokens, wide)
 
 
-@pytest.mark.parametrize("made", [convolutions, channels, attention])
+def residuals() -> tuple[onnx.ModelProto, tuple[int, ...]]:
+    """Return a network whose sums are normalised and needed later: before a product, and after one."""
+    n = Network()
+    first = n.add("Add", "x", n.weight(1, 12, 48))
+    before = n.add("LayerNormalization", first, n.weight(48), n.weight(48))
+    added = n.add("Add", n.add("Relu", n.add("MatMul", before, n.weight(48, 48))), first)
+    after = n.add("LayerNormalization", added, n.weight(48), n.weight(48))
+    return n.model((1, 12, 48), n.add("Add", after, n.add("MatMul", after, n.weight(48, 48)))), (1, 12, 48)
+
+
+def test_a_sum_that_is_normalised_and_needed_later_is_made_by_one_kernel() -> None:
+    device = device_model(Importer().load(residuals()[0]), rules=Rules(roles()))
+    both = [call for call in device.calls if len(call.node.outputs) == 2]
+    assert [call.node.program.name for call in both] == ["add_layer_norm"]
+    kernel = device.kernels[both[0].kernel]
+    assert "row_reduction" in kernel.origin and len(kernel.launched.launches) == 1
+
+
+@pytest.mark.parametrize("made", [convolutions, channels, attention, residuals])
 def test_a_model_on_the_device_equals_the_model_on_the_processor(made, executor: Executor):
     model, shape = made()
     x = np.random.default_rng(3).standard_normal(shape).astype(np.float32)

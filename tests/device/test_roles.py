@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from batch import Made, difference, library, made
@@ -34,7 +35,7 @@ ARCHITECTURES = ("sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120")
 SHARED_BYTES = 48 * 1024
 REGISTERS = 128
 Array = np.ndarray[Any, Any]
-f16, f32 = np.float16, np.float32
+bf16, f16, f32 = ml_dtypes.bfloat16, np.float16, np.float32
 
 OWN = load_module(
     parse(
@@ -60,6 +61,19 @@ op rows_of[T](x: T[M, N], at: i64[K]) -> (y: T[K, N]) {
     y[k, j] = x[at[k], j]
 }
 
+op add_norm[T](x: T[M, N], r: T[M, N], g: T[N], b: T[N]) -> (s: T[M, N], y: T[M, N]) {
+    s[i, j] = T(f32(x[i, j]) + f32(r[i, j]))
+    mean[i] = (sum(j) f32(s[i, j])) / f32(N)
+    inv[i] = 1.0 / sqrt((sum(j) (let d = f32(s[i, j]) - mean[i] in d * d)) / f32(N) + 1e-5)
+    y[i, j] = T((f32(s[i, j]) - mean[i]) * inv[i] * f32(g[j]) + f32(b[j]))
+}
+
+op add_rms_norm[T](x: T[M, N], r: T[M, N], g: T[N]) -> (s: T[M, N], y: T[M, N]) {
+    s[i, j] = T(f32(x[i, j]) + f32(r[i, j]))
+    inv[i] = 1.0 / sqrt((sum(j) f32(s[i, j]) * f32(s[i, j])) / f32(N) + 1e-5)
+    y[i, j] = T(f32(s[i, j]) * inv[i] * f32(g[j]))
+}
+
 op means[T](x: T[C, H, W]) -> (y: T[C, H // 2, W // 2]) {
     y[c, h, w] = 0.25 * sum(r in 0..2, s in 0..2) x[c, 2*h + r, 2*w + s]
 }
@@ -82,6 +96,10 @@ CASES = [
     ("softmax", (normal(7, 264, dtype=f16),), {"axis": 1}, ["row_reduction"]),
     ("layer_norm", (normal(6, 200), normal(200), normal(200)), {"axis": 1}, ["row_reduction"]),
     ("layer_norm", (normal(3, 2000, dtype=f16), normal(2000, dtype=f16), normal(2000, dtype=f16)), {"axis": 1}, ["row_reduction"]),
+    ("add_norm", (normal(6, 200), normal(6, 200), normal(200), normal(200)), {}, ["row_reduction"]),
+    ("add_norm", tuple(normal(*s, dtype=bf16) for s in ((5, 768), (5, 768), (768,), (768,))), {}, ["row_reduction"]),
+    ("add_rms_norm", (normal(3, 2048), normal(3, 2048), normal(2048)), {}, ["row_reduction"]),
+    ("add_rms_norm", tuple(normal(*s, dtype=f16) for s in ((4, 1031), (4, 1031), (1031,))), {}, ["row_reduction"]),
     ("greatest", (normal(7, 300),), {}, ["reduction"]),
     ("greatest", (normal(300, 36),), {}, ["reduction"]),
     ("greatest", (normal(4, 5001),), {}, ["reduction"]),
@@ -135,6 +153,8 @@ WIDE = {
     "softmax of halves": ("softmax", (normal(12, 512, dtype=f16),), {"axis": 1}, (2, 2)),
     "softmax of long rows": ("softmax", (normal(12, 4096),), {"axis": 1}, (4, 4)),
     "layer norm": ("layer_norm", (normal(64, 768), normal(768), normal(768)), {"axis": 1}, (18, 6)),
+    "sum and layer norm": ("add_norm", (normal(64, 768), normal(64, 768), normal(768), normal(768)), {}, (24, 12)),
+    "sum and rms norm of bf16": ("add_rms_norm", tuple(normal(*s, dtype=bf16) for s in ((64, 1024), (64, 1024), (1024,))), {}, (6, 4)),
     "transposition": ("transpose", (normal(512, 1024),), {"perm": (1, 0)}, (4, 4)),
 }
 """What is loaded, and what is stored, by one thread, 16 bytes at a time: every element once."""

@@ -34,7 +34,7 @@ def finish(graph: Graph, worth: Worth) -> Graph:
             maker = made.get(name)
             alone = len(read_by[name]) == 1 and name not in graph.outputs
             if isinstance(node, Kernel) and isinstance(maker, Kernel) and alone and maker.name not in {k.name for k in joined.values()}:
-                rows = _finishes_rows(node, name) and is_single(maker.program) and is_contraction(maker.program)
+                rows = finishes_rows(node, name) and is_single(maker.program) and is_contraction(maker.program)
                 if rows and maker.program.mode == node.program.mode and worth(maker.program, node.program):
                     joined[node.name] = maker
     gone = {maker.name for maker in joined.values()}
@@ -42,7 +42,7 @@ def finish(graph: Graph, worth: Worth) -> Graph:
     return rebuilt(graph, [_one(graph, joined[n.name], n) if isinstance(n, Kernel) and n.name in joined else n for n in kept])
 
 
-def _finishes_rows(node: Kernel, value: str) -> bool:
+def finishes_rows(node: Kernel, value: str) -> bool:
     """Tell whether a kernel reduces rows of `value` along its last axis, in several steps, and nothing else, and makes as many rows."""
     program = node.program
     if node.inputs.count(value) != 1 or len(program.results) != 1 or len(program.definitions) < 2:

@@ -9,6 +9,7 @@
     requantise  what is dequantised where it is quantised stays a float
     chain       so do a product, a softmax of it and a product of that; on a device they go through the keys once (`online`)
     split       where that is asked for, products of f32 become sums of products of bf16 parts
+    apart       on a device, an operand of a product that is read for something else is two params
     both        on a device, what is normalised and needed later is a second result of the kernel that normalises it
     winograd    convolutions by minimal filtering, where that is worth it
     finish      products whose rows are normalised next become one with that, where it pays
@@ -35,6 +36,7 @@ from codegen.dtypes import DType
 from tensorlang.graph.nodes import Graph, Kernel
 from tensorlang.graph.passes.abreast import Pays, abreast
 from tensorlang.graph.passes.alike import alike
+from tensorlang.graph.passes.apart import apart
 from tensorlang.graph.passes.both import both
 from tensorlang.graph.passes.chain import chain
 from tensorlang.graph.passes.cse import cse
@@ -119,8 +121,8 @@ def optimise(
     `pays` products of one input to compute as one, `worth` those to compute together with the normalisation of their rows; `multiplied`
     (bf16 or f16) is what contractions multiply in, where less than f32 is asked for, with `to_tf32` f32 rounded to tf32; `parts` (3 or 6)
     makes them of so many products of bf16 for one of f32, those of `least` rows and columns; `chains` makes one kernel of attention (None:
-    every product stays by itself); `twice`: kernels may have a second result; `near_bytes`: of the cache next to a processor, which samples
-    of a batch shall stay in (0: batches stay together)."""
+    every product stays by itself); `twice`: kernels may have a second result, or one value as two params; `near_bytes`: of the cache next
+    to a processor, which samples of a batch shall stay in (0: batches stay together)."""
 
     def step(transform: Pass, before: Graph) -> Graph:
         name = transform.__name__
@@ -136,7 +138,7 @@ def optimise(
     graph = _settled(step(views, graph), step, (identities, dce))
     graph = step(requantise, step(dce, step(fuse, step(own, graph))))
     graph = step(dce, step(chains, graph) if chains is not None else graph)
-    graph = step(both, graph) if twice else graph
+    graph = step(apart, step(both, graph)) if twice else graph
     if parts:
         graph = verify(split(graph, parts, least), "split")
         dump("split", graph)

@@ -8,7 +8,9 @@ from small_graphs import Array, binary, graph, kernel, matmul, run, softmax, una
 from test_algebra import random
 
 from tensorlang.graph.nodes import Graph, Kernel
+from tensorlang.graph.passes.apart import apart
 from tensorlang.graph.passes.both import both
+from tensorlang.graph.passes.fuse import fuse
 from tensorlang.graph.verify import verify
 
 
@@ -53,3 +55,13 @@ def test_everything_else_stays_as_it_is(nodes: list[Kernel]) -> None:
     made = {v for n in nodes for v in n.outputs}
     g = graph({"x": (4, 6), "r": (4, 6), "w": (6, 6)}, nodes, sorted(made & {"u", "y"}))
     assert both(g).nodes == g.nodes
+
+
+def test_an_operand_of_a_product_that_is_read_again_is_two_params_of_one_value() -> None:
+    g = fuse(graph({"x": (6, 6), "w": (6, 6)}, [kernel(matmul(6, 6, 6), "x w", "t"), kernel(binary("+", 6, 6), "t x", "y")], ["y"]))
+    made = verify(apart(g))
+    [node] = made.nodes
+    assert isinstance(node, Kernel) and sorted(node.inputs) == ["w", "x", "x"]
+    feeds: dict[str, Array] = {"x": random(6, 6), "w": random(6, 6, seed=1)}
+    np.testing.assert_array_equal(run(made, feeds)["y"], run(g, feeds)["y"])
+    assert apart(made).nodes == made.nodes

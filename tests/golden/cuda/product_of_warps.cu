@@ -138,7 +138,7 @@ TL_KERNEL(128, 4) matmul_0_0(TL_IN(tl_bf16) a, TL_IN(tl_bf16) b, TL_OUT(tl_bf16)
                                 TL_UNROLL
                                 for (int lane_6 = 0; lane_6 < 2; ++lane_6) {
                                     const int y_ni_1_r_1 = lane_6;
-                                    y_v.v[lane_6] = tl_bf16_from_f32(tl_f32_from_bf16(tl_bf16_from_f32(tl_max_f32(y_0_acc[y_im_1_1_1][y_jn_1_1_1][2 * y_mi_1_r_1 + y_ni_1_r_1], 0.0f))));
+                                    y_v.v[lane_6] = tl_bf16_from_f32(tl_max_f32(y_0_acc[y_im_1_1_1][y_jn_1_1_1][2 * y_mi_1_r_1 + y_ni_1_r_1], 0.0f));
                                 }
                                 tl_store_bf16x2(y + 4096 * y_io + 2048 * y_iw_1_1_1 + 1024 * y_im_1_1_1 + 512 * y_mi_1_r_1 + 64 * y_mi_1_l_1 + 32 * y_jw_1_1_1 + 8 * y_jn_1_1_1 + 2 * y_ni_1_l_1, y_v);
                             }

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import TypeAlias
 
+from polyhedral.expr import Name
 from tensorlang.schedule.clusters import Cluster, recurs
 from tensorlang.schedule.deriver import PARALLEL_WORK, Deriver, bytes_of, is_worth, shared_loops
 from tensorlang.schedule.expand import Scope
@@ -142,7 +143,8 @@ def spread_over(d: Deriver, cluster: Cluster, scope: Scope) -> Callable[[Sequenc
 
 
 def copies_of(d: Deriver) -> Callable[[str], tuple[str, Mapping[str, int | None]]]:
-    """Return what names the copy that `pack` makes of a tensor, and the extents of its loops; copies are asked for in order."""
+    """Return what names the copy that `pack` makes of a tensor, and the extents of its loops, which run as the tensor is stored; copies are
+    asked for in order."""
     made: list[Program] = [d.program]
 
     def copy_of(tensor: str) -> tuple[str, Mapping[str, int | None]]:
@@ -151,7 +153,11 @@ def copies_of(d: Deriver) -> Callable[[str], tuple[str, Mapping[str, int | None]
             return tensor, {}
         program, name = packed
         made.append(program)
-        return name, extents(next(x for x in program.definitions if x.tensors[0].name == name))
+        copy = next(x for x in program.definitions if x.tensors[0].name == name)
+        to = dict(zip(d.axes[tensor], copy.axes, strict=True)) if tensor in d.axes else {}
+        stored = [to.get(e.name) for e in d.layouts[tensor].dims if isinstance(e, Name)] if tensor in d.layouts else []
+        sizes = extents(copy)
+        return name, {axis: sizes[axis] for axis in (*(a for a in copy.axes if a not in stored), *(a for a in stored if a is not None))}
 
     return copy_of
 

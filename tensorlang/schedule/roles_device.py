@@ -15,6 +15,8 @@ On a device (`for cuda`) the roles are
     warp_unfolded(y, a, b; batch.., i.., j.., k..)
                                                 the same, where points of all lines and samples are rows of one product; k go through
                                                 windows place by place, the channels at each
+    windowed(y, a; n.., h.., i, j, k.., s)      windows of a around points i of lines h, for each channel j by itself, along which a and y
+                                                lie in memory; s are places of a window along a line, k the others
     pointwise(y, p..; i.., j.., k.., x..)       any tensor, several elements along j for each thread; p are read along x (transpositions)
     reduction(y; i.., r.., k..)                 a team of threads for each element of y, along r; k are its other binders
     row_reduction(y, t.., p..; i.., j.., r..)   several tensors computed together, a team of threads for each row i; j and r run along
@@ -28,7 +30,8 @@ convolution also of h, `c.block` (how much of the sum to copy at a time), `buffe
 has so many warps along the last of i, each of them so many matrices of so many rows), the same of j, `i.block` (how many rows of tiles
 blocks go through together), `c.each` (of the sum of one matrix), `c.block`, `buffers` (stretches of the sum that are copied or on their
 way) and `span` (bytes of a row of a copy); where four warps multiply together, `i.warps` counts those groups, `j.each` are all columns of a
-block, and `boxes` tells whether both operands are copied as boxes of tensors.
+block, and `boxes` tells whether both operands are copied as boxes of tensors. Of windows: `i.times` (points that a thread computes),
+`h.block`, `i.block` and `j.block` (threads of a block along each).
 """
 
 from __future__ import annotations
@@ -46,6 +49,7 @@ from tensorlang.schedule.warp_products import device_of, warp_product
 from tensorlang.schedule.warp_unfolded import warp_unfolded
 from tensorlang.schedule.warp_windows import warp_windows
 from tensorlang.schedule.warpgroup_products import ROW_BYTES, warpgroup_product
+from tensorlang.schedule.windowed import windowed
 
 
 def _elements(d: Deriver, cluster: Cluster) -> Shape | None:
@@ -164,6 +168,20 @@ def _unfolded_by_warps(d: Deriver, cluster: Cluster) -> Shape | None:
     return replace(shape, own={"buffers": found.buffers, "span": found.row_bytes})
 
 
+def _windowed(d: Deriver, cluster: Cluster) -> Shape | None:
+    found = windowed(d, cluster)
+    if found is None:
+        return None
+    own = cluster.head.tensors[0].name
+    classes = (found.outer, found.height, (found.width,), (found.channel,), found.others, (found.across,))
+    of_loops: dict[int, Mapping[str, int]] = {
+        1: {"block": found.lines},
+        2: {"block": found.points, "times": found.times},
+        3: {"block": found.channels},
+    }
+    return Shape(((own,), (found.a,)), tuple(full(own, c) for c in classes), found.lanes, of_loops=of_loops)
+
+
 DEVICE_ROLES: Mapping[str, Form] = {
     "contraction": Form("contraction(y, a, b; batch.., i.., j.., k.., c..)", 3, 4, 5, _product),
     "convolution": Form("convolution(y, a, b; batch.., i.., n.., h.., j, k.., c)", 3, 7, 7, _windows),
@@ -171,6 +189,7 @@ DEVICE_ROLES: Mapping[str, Form] = {
     "warpgroup_product": Form("warpgroup_product(y, a, b; batch.., i.., j.., k.., c)", 3, 5, 5, _by_warpgroups),
     "warp_convolution": Form("warp_convolution(y, a, b; batch.., n.., h.., i, j.., k.., c)", 3, 7, 7, _windows_by_warps),
     "warp_unfolded": Form("warp_unfolded(y, a, b; batch.., i.., j.., k..)", 3, 4, 4, _unfolded_by_warps),
+    "windowed": Form("windowed(y, a; n.., h.., i, j, k.., s)", 2, 6, 6, _windowed),
     "pointwise": Form("pointwise(y, p..; i.., j.., k.., x..)", (False, True), 4, 4, _elements),
     "reduction": Form("reduction(y; i.., r.., k..)", 1, 3, 3, _sums),
     "row_reduction": Form("row_reduction(y, t.., p..; i.., j.., r..)", (False, True, True), 3, 3, _teams),

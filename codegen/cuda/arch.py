@@ -65,6 +65,11 @@ class Arch:
         """Tell whether four warps multiply matrices together, from shared memory (wgmma)."""
         return self.name == "sm_90a"
 
+    @property
+    def deals_registers(self) -> bool:
+        """Tell whether groups of four warps can give registers to others (setmaxnreg)."""
+        return self.capability >= (9, 0) and self.is_specific
+
     def runs_on(self, capability: tuple[int, int]) -> bool:
         """Tell whether a device of this compute capability runs its machine code."""
         if self.is_specific:

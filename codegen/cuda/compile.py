@@ -26,7 +26,7 @@ from codegen.gpu.limits import Usage
 from codegen.gpu.program import Program
 from codegen.store import Cache, key_of
 
-VERSION = 2
+VERSION = 3
 """Part of every key: raised whenever what is made of a text changes."""
 
 _INSTALL = "install `tensorlang[cuda]`, or a CUDA toolkit of version 13"
@@ -40,6 +40,8 @@ class Compiled:
     cubin: bytes
     usage: Mapping[str, Usage]
     cached: bool = False
+    advice: tuple[str, ...] = ()
+    """What the assembler says of instructions that it could not make as they were asked for, with its codes (C7508, C7510, …)."""
 
 
 def source(program: Program) -> str:
@@ -153,15 +155,20 @@ def _assembled(text: str, arch: Arch) -> Compiled:
         cubin = core.Program(text, "c++", options).compile("cubin", logs=log).code
     except Exception as problem:  # cuda-core's error has no public name; its text is NVRTC's log
         raise InternalError("nvrtc", f"{problem}") from None
-    return Compiled(arch.name, bytes(cubin), usage_of(log.getvalue()))
+    return Compiled(arch.name, bytes(cubin), usage_of(log.getvalue()), advice=tuple(_ADVICE.findall(log.getvalue())))
+
+
+_ADVICE = re.compile(r"\(C\d+\)[^\n]*")
 
 
 def _packed(made: Compiled) -> bytes:
-    head = json.dumps({"arch": made.arch, "usage": {name: asdict(usage) for name, usage in made.usage.items()}}).encode()
+    usage = {name: asdict(usage) for name, usage in made.usage.items()}
+    head = json.dumps({"arch": made.arch, "usage": usage, "advice": made.advice}).encode()
     return len(head).to_bytes(8, "little") + head + made.cubin
 
 
 def _unpacked(data: bytes) -> Compiled:
     size = int.from_bytes(data[:8], "little")
     head = json.loads(data[8 : 8 + size])
-    return Compiled(head["arch"], data[8 + size :], {name: Usage(**usage) for name, usage in head["usage"].items()}, cached=True)
+    usage = {name: Usage(**usage) for name, usage in head["usage"].items()}
+    return Compiled(head["arch"], data[8 + size :], usage, cached=True, advice=tuple(head["advice"]))

@@ -92,6 +92,8 @@ def exceeded_by(kernel: Kernel, usage: Usage, limits: Limits) -> tuple[Excess, .
             kernel.name,
             ("registers per thread", usage.registers, limits.registers_per_thread),
             ("registers per block", wanted, limits.registers_per_block),
+            # Threads that ask for more registers wait until the block has them.
+            ("registers of a block, dealt out anew", kernel.dealt, wanted),
             ("bytes of shared memory", usage.shared_bytes + kernel.dynamic_bytes, limits.shared_per_block),
         )
     )

@@ -57,6 +57,8 @@ class Kernel:
     cluster: tuple[int, int, int] = (1, 1, 1)
     matrices: tuple[str, ...] = ()
     """The instructions for matrices in it (`codegen.gpu.matrix`), which not all devices have."""
+    dealt: int = 0
+    """The registers of a block when its threads have dealt them out anew; 0: they do not."""
 
     @property
     def threads(self) -> int:

@@ -22,7 +22,7 @@ from codegen.gpu.geometry import WARPGROUP
 from codegen.gpu.launches import BlockCode, Launches
 from codegen.gpu.names import Identifiers
 from codegen.gpu.program import STATIC_SHARED, Kernel, Launch, Program, Scratch
-from codegen.gpu.sides import REGISTERS, Sides, arrivals, sides
+from codegen.gpu.sides import REGISTERS, Sides, arrivals, registers_of, sides
 from codegen.gpu.statements import allocate, ready, write
 from codegen.gpu.text import KernelText, Scope
 from codegen.loops.indices import Algebra, Range
@@ -106,7 +106,9 @@ def _kernel(found: Launches, block: BlockCode) -> Kernel:
     text = "\n".join([head, *arena, *(f"    {line}" for line in kernel.shared), *kernel.lines[:-1], "}", ""])
     dims = (threads, 1, 1)
     matrices = tuple(sorted({n.name for n in walk(*block.body) if isinstance(n, Mma)}))
-    return Kernel(block.name, text, tuple(b.name for b in buffers), sizes, dims, shared, 0, checks, tuple(kernel.maps), matrices=matrices)
+    dealt = 0 if parted is None else registers_of(parted.registers, kernel.geometry.threads)
+    used = tuple(b.name for b in buffers)
+    return Kernel(block.name, text, used, sizes, dims, shared, 0, checks, tuple(kernel.maps), matrices=matrices, dealt=dealt)
 
 
 def _sides(kernel: KernelText, parted: Sides, scope: Scope) -> None:
@@ -146,8 +148,7 @@ def _blocks(block: BlockCode, threads: int, dealt: tuple[int, ...]) -> int:
     its warp take. Where it is told nothing, the assembler aims for more blocks, at the price of registers that it keeps in memory."""
     kept = KEPT
     if dealt:
-        few, many = dealt
-        each = -(-(few * WARPGROUP + many * block.geometry.threads) // (threads * REGISTER_STEP)) * REGISTER_STEP
+        each = -(-registers_of(dealt, block.geometry.threads) // (threads * REGISTER_STEP)) * REGISTER_STEP
         return max(1, REGISTERS // (each * threads))
     if any(isinstance(n, Mma) for n in walk(*block.body)):
         held = (n.buffer for n in walk(*block.body) if isinstance(n, Alloc) and n.buffer.space == "registers")

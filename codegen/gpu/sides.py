@@ -55,10 +55,15 @@ def check_sides(var: str, registers: tuple[int, ...], threads: int) -> None:
     if not registers:
         return
     few, many = registers
-    wanted = few * WARPGROUP + many * threads
+    wanted = registers_of(registers, threads)
     if wanted > REGISTERS:
         why = f"{WARPGROUP} threads with {few} registers and {threads} with {many} want {wanted} of them; there are {REGISTERS}"
         raise Unfit(why, var)
+
+
+def registers_of(dealt: tuple[int, ...], threads: int) -> int:
+    """Return how many registers a block has when so many are dealt out to a thread on each side; 0 where none are."""
+    return dealt[0] * WARPGROUP + dealt[1] * threads if dealt else 0
 
 
 def arrivals(threads: int) -> int:

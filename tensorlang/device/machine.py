@@ -52,7 +52,7 @@ def machine_code(
 
     Raises CompileError: C0111 when a kernel wants more than devices of this architecture have, before and after compiling, C0112 when
     what compiles for CUDA is not installed."""
-    _check_matrices(programs, arch)
+    _check_instructions(programs, arch)
     _check([e for p in programs for e in (*exceeded(p, arch.limits), *exceeded_at(p, arch.limits, {}))], arch)
     try:
         made = list(_all_compiled([_source(p) for p in programs], arch, store, threads, done))
@@ -85,9 +85,9 @@ def missing(problem: Unavailable) -> CompileError:
     return error("C0112", problem.what, help=problem.remedy)
 
 
-def _check_matrices(programs: Sequence[Launched], arch: Arch) -> None:
-    """Raise CompileError C0111 where a kernel multiplies matrices by an instruction that devices of the architecture do not have, or copies
-    boxes of tensors where they do not."""
+def _check_instructions(programs: Sequence[Launched], arch: Arch) -> None:
+    """Raise CompileError C0111 where a kernel multiplies matrices by an instruction that devices of the architecture do not have, copies
+    boxes of tensors where they do not, or deals out registers anew."""
     for name, kernel in [(name, k) for p in programs for k in p.kernels for name in k.matrices]:
         known = matrix.named(name)
         there = arch.name in known.architectures if known.warps > 1 else arch.capability >= known.since
@@ -97,6 +97,9 @@ def _check_matrices(programs: Sequence[Launched], arch: Arch) -> None:
     for kernel in (k for p in programs for k in p.kernels if k.maps and not arch.has_bulk_copy):
         title = f"kernel `{kernel.name}` copies boxes of tensors, which `{arch.target}` does not"
         raise error("C0111", title, help="ask for `stages` without `with tma`, or for sm_90 or later")
+    for kernel in (k for p in programs for k in p.kernels if k.dealt and not arch.deals_registers):
+        title = f"kernel `{kernel.name}` deals out registers anew, which `{arch.target}` does not"
+        raise error("C0111", title, help="write `specialize LOOP` without `with registers`, or ask for sm_90a")
 
 
 def _check(found: Sequence[Excess], arch: Arch) -> None:

@@ -53,13 +53,16 @@ class Exposed:
     threads: tuple[int, int]
     sizes: Mapping[str, int]
     """Sizes of the function, and the block's place in the grid."""
+    under: loops.Under = "copies"
+    """What goes on beside a thread that meets itself."""
 
     def __str__(self) -> str:
         cell = ", ".join(map(str, self.cell))
         where = ", ".join(f"{name} = {value}" for name, value in self.sizes.items())
         first, second = self.threads
         if first == second:
-            return f"thread {first} touches `{self.memory}[{cell}]` while its copy is under way{f' with {where}' if where else ''}"
+            beside = "copy" if self.under == "copies" else "product"
+            return f"thread {first} touches `{self.memory}[{cell}]` while its {beside} is under way{f' with {where}' if where else ''}"
         return f"threads {first} and {second} share `{self.memory}[{cell}]`{f' with {where}' if where else ''}"
 
 
@@ -531,7 +534,8 @@ def _moment(analysed: _Analysed, path: Path) -> Moment:
 
 
 def _told(analysed: _Analysed, clash: Clash) -> Exposed:
-    return Exposed(analysed.touches[clash.first].memory, clash.cell, clash.threads, clash.params)
+    first = analysed.touches[clash.first]
+    return Exposed(first.memory, clash.cell, clash.threads, clash.params, "products" if first.of == "products" else "copies")
 
 
 # ---------------------------------------------------------------- the loop IR as sets

@@ -54,12 +54,8 @@ def specialize(state: State, directive: syntax.Directive) -> None:
         case _:
             operands.bad(directive, "registers are dealt out `with registers (FEW, MANY)`")
     if any(count not in DEALT for count in registers):
-        told = f"{DEALT.start} to {DEALT.stop - 1}"
-        operands.bad(
-            directive,
-            f"registers are dealt out by {DEALT.step}, {told} to a thread",
-            "`registers (40, 232)` suits two groups of four warps",
-        )
+        title = f"a thread has {DEALT.start} to {DEALT.stop - 1} registers, a multiple of {DEALT.step}, where they are dealt out"
+        operands.bad(directive, title, "`registers (40, 232)` suits two groups of four warps")
     state.beside[loop] = (registers, directive)
 
 

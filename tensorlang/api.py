@@ -45,6 +45,7 @@ def compile(
     *,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     winograd: bool = True,
+    online: bool = True,
     insist: bool = False,
     progress: Progress = quiet,
     importers: Sequence[Importer] | None = None,
@@ -53,17 +54,21 @@ def compile(
     `target` "cuda" or "cuda:sm_90a". A GPU need not be there: it is looked for when the model runs.
 
     `threads` None uses all processors. With `winograd`, convolutions may be computed by minimal filtering, which rounds differently:
-    with about six times the error of plain sums. `shapes` fixes shapes that the model leaves open; without it each call of `run` brings
-    its own. `precision` "bf16", and "f16" on a GPU: what convolutions and matrix products multiply is rounded to that, sums and all else
-    stay f32; "bf16x3" and "bf16x6": they are computed as sums of three or six products of bf16 where that is faster, or, with `insist`,
-    wherever they can be.
+    with about six times the error of plain sums. With `online`, attention on a GPU goes through the keys once, which rounds in another
+    order; without it, and where it is not shown to be the same, scores and weights are stored. `shapes` fixes shapes that the model leaves
+    open; without it each call of `run` brings its own. `precision` "bf16", and "f16" on a GPU: what convolutions and matrix products
+    multiply is rounded to that, sums and all else stay f32; "bf16x3" and "bf16x6": they are computed as sums of three or six products of
+    bf16 where that is faster, or, with `insist`, wherever they can be.
 
     A pickle of the model holds what it was made of: the absolute path or the content, and the options but `progress`.
 
     Raises CompileError: O0001 when no importer reads the model, C0101 to C0103 for target and precision, C0106 to C0108 for shapes,
-    threads, `winograd` and `insist`, C0111 and C0112 for what a GPU has not or nothing here compiles for, O… for the model itself."""
+    threads, `winograd`, `online` and `insist`, C0111 and C0112 for what a GPU has not or nothing here compiles for, O… for the model
+    itself."""
     here = os.path.abspath(model) if isinstance(model, (str, os.PathLike)) else model
-    made = partial(compile, here, target, precision, threads, shapes=shapes, winograd=winograd, insist=insist, importers=importers)
+    made = partial(
+        compile, here, target, precision, threads, shapes=shapes, winograd=winograd, online=online, insist=insist, importers=importers
+    )
 
     def load(found: Mapping[str, tuple[int, ...]] | None) -> Graph:
         return importer_of(model, importers).load(model, found)
@@ -73,9 +78,11 @@ def compile(
     def keyed(options: Sequence[object]) -> Callable[[Mapping[str, tuple[int, ...]] | None], str] | None:
         return None if content is None else lambda found: bundle_key(content, offers_digest(), found, options)
 
+    if not isinstance(online, bool):
+        raise error("C0108", f"`online` is {online!r}", help="it is `True` or `False`")
     if is_cuda(target):
         toolchain(threads=threads, winograd=winograd, insist=insist)
-        device = _device_tools(target, precision=precision, insist=insist)
+        device = _device_tools(target, precision=precision, insist=insist, online=online)
         _check_shapes(shapes)
         key = keyed(device.options)
         on_device: CompiledModel = _device_model(load, device, shapes=shapes, progress=progress, key=key, made=made)

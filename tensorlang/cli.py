@@ -78,6 +78,7 @@ Files = Annotated[list[Path], typer.Argument(help=".tl files")]
 Arguments = Annotated[list[str] | None, typer.Argument(help="[OPERATOR] name=value …; values are files, types like f32[4,5], numbers")]
 Json = Annotated[bool, typer.Option("--json", help="write JSON on standard output")]
 Winograd = Annotated[bool, typer.Option("--winograd/--no-winograd", help="let convolutions of models be computed by minimal filtering")]
+Online = Annotated[bool, typer.Option("--online/--no-online", help="let attention of models go through the keys once, on a GPU")]
 Precision = Annotated[str, typer.Option("--precision", help=f"what contractions of models multiply in: {', '.join(DEVICE_PRECISIONS)}")]
 Insist = Annotated[bool, typer.Option("--insist", help="take the precision that is asked for also where f32 is as fast")]
 Target = Annotated[str, typer.Option("--target", help="what to compile for: cpu, cuda, cuda:sm_90a, …")]
@@ -136,12 +137,13 @@ def show(
     threads: Threads = None,
     precision: Precision = "f32",
     winograd: Winograd = True,
+    online: Online = True,
     insist: Insist = False,
     target: Target = HOST,
 ) -> None:
     """Show a form on the way from text to machine code."""
     if file.suffix != ".tl" and is_cuda(target):
-        _show_device_model(file, stage, target, precision, insist)
+        _show_device_model(file, stage, target, precision, insist, online)
         return
     if file.suffix != ".tl":
         _show_model(file, stage, _tools(threads, winograd, precision, insist, target))
@@ -175,6 +177,7 @@ def explain(
     threads: Threads = None,
     precision: Precision = "f32",
     winograd: Winograd = True,
+    online: Online = True,
     insist: Insist = False,
     target: Target = HOST,
 ) -> None:
@@ -184,7 +187,7 @@ def explain(
         operator, values = _operator(file, arguments, threads, target)
         sys.stdout.write(operator.explain(**values) + "\n")
         return
-    model, values = _model(file, arguments, threads, precision, winograd, insist, target)
+    model, values = _model(file, arguments, threads, precision, winograd, insist, target, online)
     sys.stdout.write(model.explain(random_feeds(model.inputs, values) if measure else None) + "\n")
 
 
@@ -196,6 +199,7 @@ def run(
     threads: Threads = None,
     precision: Precision = "f32",
     winograd: Winograd = True,
+    online: Online = True,
     insist: Insist = False,
     as_json: Json = False,
     target: Target = HOST,
@@ -209,7 +213,7 @@ def run(
         flat = found if isinstance(found, tuple) else (found,)
         results = dict(zip(names if len(names) == len(flat) else [f"result{k}" for k in range(len(flat))], flat, strict=True))
     else:
-        model, values = _model(file, arguments, threads, precision, winograd, insist, target)
+        model, values = _model(file, arguments, threads, precision, winograd, insist, target, online)
         results = model.run(values)
     if output is not None:
         write_arrays(output, results)
@@ -230,6 +234,7 @@ def bench(
     memory: Annotated[bool, typer.Option("--memory/--no-memory", help="peak memory of a model, each contender in its own process")] = True,
     threads: Threads = None,
     winograd: Winograd = True,
+    online: Online = True,
     insist: Insist = False,
     as_json: Json = False,
     target: Target = HOST,
@@ -237,7 +242,7 @@ def bench(
     """Measure an operator or a model next to every installed peer, in turns. Inputs of a model that are not given are random."""
     chosen = peers(None if against is None else [] if against == "none" else against.split(","))
     if is_cuda(target):
-        found = _bench_on_device(what, arguments, target, precision, insist, chosen, seconds)
+        found = _bench_on_device(what, arguments, target, precision, insist, online, chosen, seconds)
         _say(as_data(found), as_text(found), as_json)
         return
     tools, file = _tools(threads, winograd, precision, insist, target), Path(what)
@@ -247,7 +252,7 @@ def bench(
         operator, values = _operator(file, arguments, threads, target)
         found = bench_operator(operator, values, Task({}), count, (), seconds)
     elif file.suffix or file.exists():
-        model, values = _model(file, arguments, threads, precision, winograd, insist, target)
+        model, values = _model(file, arguments, threads, precision, winograd, insist, target, online)
         feeds = random_feeds(model.inputs, values)
         found = bench_model(model, Task(feeds, what), count, used, chosen, seconds)
         found = with_memory(found, file, feeds, options) if memory else found
@@ -257,12 +262,19 @@ def bench(
 
 
 def _bench_on_device(
-    what: str, arguments: Sequence[str] | None, target: str, precision: str, insist: bool, chosen: Sequence[Peer], seconds: float
+    what: str,
+    arguments: Sequence[str] | None,
+    target: str,
+    precision: str,
+    insist: bool,
+    online: bool,
+    chosen: Sequence[Peer],
+    seconds: float,
 ) -> Comparison:
     """Return a model, an operator of a file or one of a library, on a GPU, next to those of `chosen` that can do it there."""
     file = Path(what)
     if file.suffix != ".tl" and (file.suffix or file.exists()):
-        model, values = _model(file, arguments, None, precision, True, insist, target)
+        model, values = _model(file, arguments, None, precision, True, insist, target, online)
         assert isinstance(model, DeviceCompiledModel)
         feeds = random_feeds(model.inputs, values)
         run = DeviceRun(partial(model.seconds, feeds), lambda: [np.asarray(r) for r in model.run(feeds).values()])
@@ -352,11 +364,12 @@ def _model(
     winograd: bool = True,
     insist: bool = False,
     target: str = HOST,
+    online: bool = True,
 ) -> tuple[CompiledModel, dict[str, Any]]:
     values = parsed(arguments or ())
     shapes = {name: v.shape for name, v in values.items() if isinstance(v, np.ndarray)}
     with Bar() as bar:
-        chosen: dict[str, Any] = {"winograd": winograd, "insist": insist, "shapes": shapes or None, "progress": bar}
+        chosen: dict[str, Any] = {"winograd": winograd, "online": online, "insist": insist, "shapes": shapes or None, "progress": bar}
         model = compile_model(str(file), target, precision, threads, **chosen)
     return model, values
 
@@ -368,10 +381,10 @@ def _show_model(file: Path, stage: Stage | None, tools: Toolchain) -> None:
     sys.stdout.write(show_graph(optimised(graph, tools)))
 
 
-def _show_device_model(file: Path, stage: Stage | None, target: str, precision: str, insist: bool) -> None:
+def _show_device_model(file: Path, stage: Stage | None, target: str, precision: str, insist: bool, online: bool) -> None:
     """Show a model's launches, the text of its kernels, their machine code, or its graph."""
     with Bar() as bar:
-        model = compile_model(str(file), target, precision, insist=insist, progress=bar)
+        model = compile_model(str(file), target, precision, insist=insist, online=online, progress=bar)
     assert isinstance(model, DeviceCompiledModel)
     built = model.built
     match stage:

@@ -70,8 +70,9 @@ def _written(scheduled: Scheduled, name: str, dump: Dump | None) -> DeviceKernel
     return DeviceKernel(launched, lowered.requirements, str(scheduled.schedule), scheduled.origin, scheduled.tried)
 
 
-def device_graph(loaded: Graph, precision: Precision = F32) -> Graph:
-    """Return an imported graph with the kernels that a device runs."""
+def device_graph(loaded: Graph, precision: Precision = F32, in_one_pass: bool = True) -> Graph:
+    """Return an imported graph with the kernels that a device runs; `in_one_pass`: attention goes through the keys once."""
+    attention = online if precision.multiplied is None else online_in_16_bits
     return optimise(
         loaded,
         _wishes,
@@ -79,7 +80,7 @@ def device_graph(loaded: Graph, precision: Precision = F32) -> Graph:
         to_tf32=precision.rounded,
         parts=precision.parts,
         least=precision.least,
-        chains=online if precision.multiplied is None else online_in_16_bits,
+        chains=attention if in_one_pass else None,
         twice=True,
     )
 
@@ -97,10 +98,11 @@ def device_model(
     precision: Precision = F32,
     processes: int = 1,
     machine: Device = USUAL,
+    in_one_pass: bool = True,
 ) -> DeviceModel:
     """Return an imported graph as launches for a device like `machine`. Kernels with equal programs are made once, and kept in `store`; by
-    up to so many processes."""
-    graph = device_graph(loaded, precision)
+    up to so many processes. `in_one_pass`: attention goes through the keys once."""
+    graph = device_graph(loaded, precision, in_one_pass)
     nodes = [node for node in graph.nodes if isinstance(node, Kernel)]
     layouts = [layouts_of(graph, node) for node in nodes]
     keys = [repr((program_key(node.program), _told(stored))) for node, stored in zip(nodes, layouts, strict=True)]

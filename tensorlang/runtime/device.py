@@ -65,11 +65,13 @@ class DeviceTools:
     precision: Precision = F32
     """What contractions of models multiply in."""
     insist: bool = False
+    online: bool = True
+    """Whether attention may go through the keys once."""
 
     @property
     def options(self) -> tuple[object, ...]:
         """Return all that code of these tools depends on besides what it is made from."""
-        return self.arch.target, self.precision.used, self.precision.least
+        return self.arch.target, self.precision.used, self.precision.least, self.online
 
     _device: list[Any] = field(default_factory=list, repr=False, compare=False)
     """The device, once it was looked for."""
@@ -88,18 +90,18 @@ class DeviceTools:
 
     def __reduce__(self) -> tuple[Callable[..., DeviceTools], tuple[object, ...]]:
         """In another process the same name is asked for, in the cache there is there."""
-        return device_tools, (self.target, self.store is not None, self.roles, self.precision.asked, self.insist)
+        return device_tools, (self.target, self.store is not None, self.roles, self.precision.asked, self.insist, self.online)
 
 
 def device_tools(
-    target: str, cache: bool = True, roles: Roles = _installed_roles, precision: str = "f32", insist: bool = False
+    target: str, cache: bool = True, roles: Roles = _installed_roles, precision: str = "f32", insist: bool = False, online: bool = True
 ) -> DeviceTools:
-    """Return what compiles for `cuda` or `cuda:sm_XX`; `precision` and `insist` as for `tensorlang.compile`. Raises CompileError C0101 and
-    C0103."""
+    """Return what compiles for `cuda` or `cuda:sm_XX`; `precision`, `insist` and `online` as for `tensorlang.compile`. Raises CompileError
+    C0101 and C0103."""
     arch = arch_of(target)
     assert arch is not None
     multiplied = chosen_on(precision, products_of_bf16(arch), insist)
-    return DeviceTools(arch, Cache() if cache else None, pool.available_threads(), roles, target, multiplied, insist)
+    return DeviceTools(arch, Cache() if cache else None, pool.available_threads(), roles, target, multiplied, insist, online)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -131,7 +133,9 @@ def _built(loaded: Graph, tools: DeviceTools, progress: Progress, key: str | Non
     """Return an imported graph compiled, and keep it under `key` where that is given. Raises CompileError."""
     rules = _rules_of(tuple(tools.roles()))
     chosen = replace(rules, target=TARGET)
-    model: DeviceModel = _device_model(loaded, tools.store, progress, chosen, tools.precision, tools.threads, like(tools.arch))
+    model: DeviceModel = _device_model(
+        loaded, tools.store, progress, chosen, tools.precision, tools.threads, like(tools.arch), tools.online
+    )
     built = coded(model, tools, progress)
     if key is None:
         return built

@@ -15,6 +15,7 @@ from tensorlang.graph.passes.rounded import told as tf32_told
 from tensorlang.graph.passes.split import told
 from tensorlang.graph.precisions import F32, Precision
 from tensorlang.runtime.boards import Board, board_of
+from tensorlang.runtime.passes import passes
 from tensorlang.runtime.work import Work, work_of
 
 Times = Sequence[float] | None
@@ -40,6 +41,7 @@ def explained(model: DeviceModel, usage: Mapping[str, Usage], arch: Arch, times:
             f"schedule {made.origin}",
             *(f"not {t}" for t in made.tried if ": refused: " in t),
         ]
+        about += passes(call.node.program)
         about += tf32_told(call.node.program) if precision.rounded else ()
         about += told(call.node.program, precision.used, precision.least) if precision.parts else ()
         about += [] if times is None else [f"took {us(times[k])}"]

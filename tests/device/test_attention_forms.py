@@ -13,6 +13,7 @@ from batch import difference, library, made
 from onnx import TensorProto, helper, numpy_helper
 from small_graphs import run
 
+import tensorlang as tl
 from codegen.loops.printer import show
 from stdlib.onnx import Importer
 from tensorlang.device.build import device_graph
@@ -154,3 +155,12 @@ def test_blocks_of_keys_that_no_query_of_a_block_sees_are_not_visited(name: str,
     loops = show(made(attention_of(name).program, "kernel").lowered.function)
     [found] = [line for line in loops.splitlines() if "_keys in" in line]
     assert re.sub(r"\w+_rows", "rows", found.split(" in ")[1].split(" serial")[0].removesuffix(" {")) == bounds
+
+
+def test_people_are_told_of_it_and_can_switch_it_off() -> None:
+    model = written_out("causal added")
+    told, other = (tl.compile(model, target="cuda:sm_90a", online=switch).explain() for switch in (True, False))
+    assert "attention: " in told and "one pass over 3 blocks of 32 keys, shown to be the same of real numbers" in told
+    assert "attention: " not in other and "softmax" in other and "one pass" not in other
+    with pytest.raises(tl.CompileError, match="C0108"):
+        tl.compile(model, target="cuda:sm_90a", online=1)  # type: ignore[arg-type]

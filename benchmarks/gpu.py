@@ -5,8 +5,11 @@
     python benchmarks/gpu.py --no-models | --no-operators
     python benchmarks/gpu.py --compile-only --target cuda:sm_90a     no device: every kernel becomes machine code, spills are an error
 
-Ours and torch's run in turns in one process; torch's is eager code and, of models, torch.compile's too, each as one CUDA graph. f32 is
-f32 on both sides (no tf32). In 16 bits torch's weights and values are of that type, ours keep f32 sums between products.
+Models are `resnet50`, or `resnet50@32` at another batch. Ours and torch's run in turns in one process; torch's is eager code and, of
+models, torch.compile's too (max-autotune), each as one CUDA graph. f32 is f32 on both sides (no tf32). In 16 bits torch's weights and
+values are of that type, ours keep f32 sums between products. Attention is a model whose inputs are f32 and rounded first, so ours does
+more than torch's; torch's is the faster of its own choice and cuDNN's. Where the target has products of four warps, two large
+matrix products are measured without them, too ("by warps").
 """
 
 from __future__ import annotations
@@ -16,23 +19,25 @@ import importlib
 import importlib.util
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from harness import ROOT, Array, table, version  # isort: skip
-from gpu_cases import Case, cases, families  # isort: skip
-from inputs import random_inputs  # isort: skip
+from gpu_cases import Attention, Case, attentions, cases, families  # isort: skip
+from inputs import random_inputs, set_batch  # isort: skip
 from torch_models import torch_model  # isort: skip
 
 import numpy as np
+import onnx
 
 import tensorlang
 from codegen.cuda.device import devices, driver_version
 from codegen.cuda.errors import Unavailable
 from stdlib import models
+from tensorlang.device.machine import arch_of
 from tensorlang.diagnostics import CompileError, render
 from tensorlang.runtime.device import Built, DeviceCompiledModel
 from tensorlang.runtime.device_operator import DeviceOperator
@@ -42,7 +47,14 @@ from tensorlang.shell.peers import DeviceRun, torch_on_device
 
 HERE = Path(__file__).parent
 OURS = "tensorlang"
+TUNED = "max-autotune-no-cudagraphs"
+"""As torch.compile tunes most; its calls become one CUDA graph like all others."""
 PRECISIONS = ("f32", "bf16", "f16")
+BATCHES = {"resnet50": (32,), "bert_base": (32,)}
+"""Models that are measured at other batches, too."""
+
+
+ATTENTIONS = {a.name: a for a in attentions()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +72,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Return the exit code: 1 when something that is needed is not here, or kernels spill."""
     arguments = _arguments(argv)
     chosen = [c for c in (families() if arguments.families else cases()) if _is_chosen(c.name, arguments)]
-    named = [f"{n} {p}" for n in models.names() for p in arguments.precisions if _is_chosen(n, arguments)]
+    every = [name for n in models.names() for name in (n, *(f"{n}@{batch}" for batch in BATCHES.get(n, ())))]
+    named = [f"{n} {p}" for n in every for p in arguments.precisions if _is_chosen(n, arguments)]
+    named += [a.name for a in ATTENTIONS.values() if _is_chosen(a.name, arguments) and not arguments.families]
     chosen, named = ([] if arguments.no_operators else chosen), ([] if arguments.no_models else named)
     try:
         if arguments.compile_only:
@@ -121,10 +135,9 @@ def _compiled(chosen: Sequence[Case], named: Sequence[str], arguments: argparse.
 
 def _all_built(chosen: Sequence[Case], named: Sequence[str], arguments: argparse.Namespace) -> Iterator[tuple[str, Built, float]]:
     """Yield each operator and model compiled, with the seconds that took."""
-    ops = tensorlang.load(HERE / "gpu.tl", target=arguments.target)
     for case in chosen:
         start = time.perf_counter()
-        operator = ops[case.operator]
+        operator = _operator(case, arguments)
         assert isinstance(operator, DeviceOperator)
         built = operator.on_device(sorted_out(operator.declaration, tuple(case.stand_ins()), dict(case.attributes))).built
         yield case.name, built, time.perf_counter() - start
@@ -134,9 +147,33 @@ def _all_built(chosen: Sequence[Case], named: Sequence[str], arguments: argparse
         yield name, model.built, time.perf_counter() - start
 
 
-def _model(name: str, arguments: argparse.Namespace) -> DeviceCompiledModel:
+def _operator(case: Case, arguments: argparse.Namespace) -> DeviceOperator:
+    """Return the operator of a case, for the architecture without products of four warps where it asks for that."""
+    target = arguments.target
+    if case.by_warps:
+        arch = arch_of(target)
+        assert arch is not None
+        target = arch.target.removesuffix("a")
+    operator = tensorlang.load(HERE / "gpu.tl", target=target)[case.operator]
+    assert isinstance(operator, DeviceOperator)
+    return operator
+
+
+def _source(name: str) -> tuple[onnx.ModelProto, str]:
+    """Return a model and its precision by the name of a row: `resnet50@32 bf16`, or that of attention."""
+    if name in ATTENTIONS:
+        return ATTENTIONS[name].model(), ATTENTIONS[name].dtype
     which, precision = name.split()
-    model = tensorlang.compile(models.load(which), arguments.target, precision)
+    which, _, batch = which.partition("@")
+    model = models.load(which)
+    if batch:
+        set_batch(model, int(batch))
+    return model, precision
+
+
+def _model(name: str, arguments: argparse.Namespace) -> DeviceCompiledModel:
+    source, precision = _source(name)
+    model = tensorlang.compile(source, arguments.target, precision)
     assert isinstance(model, DeviceCompiledModel)
     return model
 
@@ -146,10 +183,8 @@ def _model(name: str, arguments: argparse.Namespace) -> DeviceCompiledModel:
 
 def _operators(chosen: Sequence[Case], arguments: argparse.Namespace) -> Iterator[Row]:
     torch = _torch(arguments)
-    ops = tensorlang.load(HERE / "gpu.tl", target=arguments.target)
     for case in chosen:
-        operator, arrays = ops[case.operator], case.arrays()
-        assert isinstance(operator, DeviceOperator)
+        operator, arrays = _operator(case, arguments), case.arrays()
         seconds = partial(_repeated, operator, arrays, case.attributes)
         ours = DeviceRun(seconds, partial(_results, operator, arrays, case.attributes))
         theirs = {} if torch is None else {"torch": torch_on_device(torch, case.torch(torch), [_tensor(torch, a) for a in arrays])}
@@ -167,16 +202,31 @@ def _results(operator: DeviceOperator, arrays: Sequence[Array], attributes: dict
 def _models(named: Sequence[str], arguments: argparse.Namespace) -> Iterator[Row]:
     torch = _torch(arguments)
     for name in named:
-        which, precision = name.split()
-        source, model = models.load(which), _model(name, arguments)
+        (source, precision), model = _source(name), _model(name, arguments)
         feeds = random_inputs(source)
         runs = {OURS: DeviceRun(partial(model.seconds, feeds), lambda model=model, feeds=feeds: list(model.run(feeds).values()))}  # type: ignore[misc]
         if torch is not None:
             dtype = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}[precision]
+            if name in ATTENTIONS:
+                runs |= _attentions(torch, ATTENTIONS[name], feeds, dtype)
+                yield _measured(name, ATTENTIONS[name].flops, 0.0, runs, arguments.seconds)
+                continue
             call = torch_model(torch, source, dtype, "cuda")
             runs["torch"] = torch_on_device(torch, call, list(feeds.values()))
-            runs["torch.compile"] = torch_on_device(torch, torch.compile(call), list(feeds.values()))
+            runs["torch.compile"] = torch_on_device(torch, torch.compile(call, mode=TUNED), list(feeds.values()))
         yield _measured(name, model.roofline().work.flops, 0.0, runs, arguments.seconds)
+
+
+def _attentions(torch: Any, case: Attention, feeds: Mapping[str, Array], dtype: Any) -> dict[str, DeviceRun]:
+    """Return torch's attention by its own choice of kernels and by cuDNN's."""
+    tensors = [torch.as_tensor(a).to(dtype) for a in feeds.values()]
+    own = partial(torch.nn.functional.scaled_dot_product_attention, is_causal=case.causal)
+
+    def by_cudnn(*arrays: Any) -> Any:
+        with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.CUDNN_ATTENTION):
+            return own(*arrays)
+
+    return {"torch": torch_on_device(torch, own, tensors), "torch, cuDNN": torch_on_device(torch, by_cudnn, tensors)}
 
 
 def _measured(name: str, flops: float, moved: float, runs: dict[str, DeviceRun], seconds: float) -> Row:
@@ -213,7 +263,8 @@ def _line(row: Row) -> tuple[str, ...]:
     ours, others = row.seconds[OURS], {n: s for n, s in row.seconds.items() if n != OURS}
     rate = f"{row.flops / ours * 1e-12:.1f} TFLOP/s" if row.flops else f"{row.moved / ours * 1e-9:.0f} GB/s"
     best = min(others.values(), default=None)
-    times = [f"{s * 1e6:.1f}" if s is not None else "" for s in (ours, others.get("torch"), others.get("torch.compile"))]
+    eager = min((s for n, s in others.items() if n != "torch.compile"), default=None)
+    times = [f"{s * 1e6:.1f}" if s is not None else "" for s in (ours, eager, others.get("torch.compile"))]
     difference = f"{max(row.differences.values()):.1g}" if row.differences else ""
     return (row.name, times[0], rate, *times[1:], f"{best / ours:.2f}" if best is not None else "", difference)
 

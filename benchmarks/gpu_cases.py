@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
 import ml_dtypes
 import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
 
 Array = np.ndarray[Any, Any]
 Torch = Callable[[Any], Callable[..., Any]]
@@ -35,6 +37,8 @@ class Case:
     moved: float = 0.0
     attributes: dict[str, int] = field(default_factory=dict)
     rows: int = 0
+    by_warps: bool = False
+    """Without products of four warps, where the target has them."""
 
     def arrays(self, seed: int = 7) -> list[Array]:
         """Return random arguments."""
@@ -57,6 +61,9 @@ def cases() -> Iterator[Case]:
     for dtype in ("bf16", "f16"):
         for n in (1024, 2048, 4096, 8192):
             yield product(dtype, n, n, n)
+    for n in (4096, 8192):
+        along = Case(f"matmul bf16 {n}x{n}x{n} along sums", "matmul_nt", "bf16", ((n, n), (n, n)), _turned, 2.0 * n**3)
+        yield from (along, replace(along, name=f"{along.name}, by warps", by_warps=True))
     for dtype in ("f32", "bf16"):
         for m, k, n in ((128, 768, 768), (128, 768, 3072), (128, 3072, 768), (4096, 4096, 16384), (16, 4096, 4096)):
             yield linear(dtype, m, k, n)
@@ -85,6 +92,50 @@ RESNET50 = (
 """Layers of ResNet-50: channels in and out, pixels along a side, window, stride."""
 
 
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """Attention of `heads` heads of `size` elements, `length` queries and keys each, as a model."""
+
+    dtype: str
+    size: int
+    length: int
+    causal: bool
+    heads: int = 16
+
+    @property
+    def name(self) -> str:
+        return f"attention {self.dtype} {self.heads}x{self.length}x{self.size}{' causal' if self.causal else ''}"
+
+    @property
+    def flops(self) -> float:
+        """Return the operations of both products, of a causal one half of them."""
+        return 4.0 * self.heads * self.length**2 * self.size * (0.5 if self.causal else 1.0)
+
+    def model(self) -> onnx.ModelProto:
+        """Return the products with the softmax between them; what a causal one does not see is masked by a constant."""
+        shape = (1, self.heads, self.length, self.size)
+        q, k, v, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in "qkvy")
+        constants = {"scale": np.array(self.size**-0.5, np.float32)}
+        nodes = [
+            helper.make_node("Transpose", ["k"], ["turned"], perm=[0, 1, 3, 2]),
+            helper.make_node("MatMul", ["q", "turned"], ["products"]),
+            helper.make_node("Mul", ["products", "scale"], ["scores"]),
+            helper.make_node("Softmax", ["seen" if self.causal else "scores"], ["weights"], axis=3),
+            helper.make_node("MatMul", ["weights", "v"], ["y"]),
+        ]
+        if self.causal:
+            constants["mask"] = np.triu(np.full((self.length, self.length), -np.inf, np.float32), 1)
+            nodes.insert(3, helper.make_node("Add", ["scores", "mask"], ["seen"]))
+        weights = [numpy_helper.from_array(array, name) for name, array in constants.items()]
+        graph = helper.make_graph(nodes, "attention", [q, k, v], [y], weights)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+def attentions() -> Iterator[Attention]:
+    """Yield the attention that is measured."""
+    yield from (Attention("bf16", d, n, causal) for d in (64, 128) for n in (1024, 2048, 4096, 8192) for causal in (False, True))
+
+
 def families() -> Iterator[Case]:
     """Yield one small kernel of each family, of sizes that no tile divides."""
     yield _elements("add_relu", 1003, 2)
@@ -107,6 +158,10 @@ def families() -> Iterator[Case]:
 def product(dtype: str, m: int, k: int, n: int) -> Case:
     work = 2.0 * m * k * n
     return Case(f"matmul {dtype} {m}x{k}x{n}", "matmul", dtype, ((m, k), (k, n)), lambda torch: torch.matmul, work)
+
+
+def _turned(torch: Any) -> Callable[..., Any]:
+    return lambda a, b: torch.matmul(a, b.t())
 
 
 def linear(dtype: str, m: int, k: int, n: int) -> Case:

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import Array, Timing, available_threads, ceiling, error_of, machine, mark, paired, ratio, table, urgent, write  # isort: skip
-from inputs import random_inputs  # isort: skip
+from inputs import random_inputs, set_batch  # isort: skip
 
 import numpy as np
 import onnx
@@ -118,25 +118,12 @@ def make(arguments: argparse.Namespace) -> dict[str, Any]:
     name, _, form = name.partition(":")
     model = models.load(name, 7)
     if batch:
-        _set_batch(model, int(batch))
+        set_batch(model, int(batch))
     if form:
         model = importlib.import_module("quantising").quantised(model, signed=form == "signed")
     onnx.save(model, arguments.file)
     np.savez(arguments.feeds, **random_inputs(model))  # type: ignore[arg-type]  # the names of arrays are arguments
     return {}
-
-
-def _set_batch(model: onnx.ModelProto, batch: int) -> None:
-    """Let the first axis of inputs and outputs be `batch`, and that of reshaped values (weights keep theirs); the rest follows."""
-    graph = model.graph
-    constants = {i.name: i for i in graph.initializer}
-    for value in (*(i for i in graph.input if i.name not in constants), *graph.output):
-        value.type.tensor_type.shape.dim[0].dim_value = batch
-    for node in graph.node:
-        if node.op_type == "Reshape" and node.input[0] not in constants and node.input[1] in constants:
-            shape = onnx.numpy_helper.to_array(constants[node.input[1]])
-            constants[node.input[1]].CopyFrom(onnx.numpy_helper.from_array(np.array([batch, *shape[1:]]), node.input[1]))
-    del graph.value_info[:]
 
 
 def _readers(arguments: argparse.Namespace) -> list[Peer]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections import defaultdict
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[1] / "gpu"))
 
+import compiled
 import gpu
 import gpu_cases
 import sanitize
@@ -81,6 +83,39 @@ def test_every_case_is_an_operator_of_the_file_for_its_arguments() -> None:
         assert case.flops or case.moved or case.rows
     names = [case.name for case in gpu_cases.cases()]
     assert len(set(names)) == len(names) > 40
+    large = {f"matmul bf16 {n}x{n}x{n}{how}" for n in (4096, 8192) for how in ("", " along sums", " along sums, by warps")}
+    assert large <= set(names) and sum(name.startswith("conv bf16") for name in names) == len(gpu_cases.RESNET50)
+    lengths = {(a.size, a.length, a.causal) for a in gpu_cases.attentions()}
+    assert lengths == {(d, n, causal) for d in (64, 128) for n in (1024, 2048, 4096, 8192) for causal in (False, True)}
+
+
+def test_attention_and_products_without_four_warps_are_made_without_a_device(capsys: pytest.CaptureFixture[str]) -> None:
+    names = ["attention bf16 16x1024x64", "matmul bf16 4096x4096x4096 along"]
+    assert gpu.main(["--compile-only", "--target", "cuda:sm_90a", *names]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith(("| attention", "| matmul"))]
+    assert len(lines) == 4 and len({line.split("|", 2)[2] for line in lines[:2]}) == 2
+
+
+def test_models_of_a_batch_take_and_return_so_many(tmp_path: Path) -> None:
+    source, precision = gpu._source("resnet50@32 bf16")
+    assert precision == "bf16" and source.graph.input[0].type.tensor_type.shape.dim[0].dim_value == 32
+    named = {f"{name}@{batch}" for name, batches in gpu.BATCHES.items() for batch in batches}
+    assert named == {"resnet50@32", "bert_base@32"}
+
+
+def test_what_models_become_is_told_by_model_target_and_precision(capsys: pytest.CaptureFixture[str]) -> None:
+    (attention, *_) = gpu_cases.attentions()
+    with patch("compiled.models.load", return_value=attention.model()):
+        assert compiled.main(["resnet50", "--precisions", "bf16", "--targets", "cuda:sm_80", "--print"]) == 0
+    out, err = capsys.readouterr()
+    row = json.loads(err)
+    assert (row["spilled"], row["distinct"], row["by_matrices"]) == (0, 2, {"HMMA": 1}) and "1 HMMA" in out
+    older = {**row, "registers": 1}
+    first = {**row, "target": "cuda:sm_75", "date": "2026-11-20"}
+    assert compiled.merged([older, row], [first, row]) == [first, row]
+    assert compiled.page([first, row]).startswith(
+        "# Models as kernels for GPUs\n\n2026-11-20 and 2026-11-21;" if row["date"] == "2026-11-21" else "#"
+    )
 
 
 def test_a_case_has_the_same_arguments_each_time() -> None:

@@ -63,9 +63,11 @@ class Nest:
         return {name: self.frame.expr(self.back.get_at(p)) for p, name in enumerate(self.iters)}
 
     def extent(self, loop: str) -> int | None:
-        """Return how many values a split gave `loop`, or the constant width of its range, or None."""
+        """Return how many values a split gave `loop`, or the constant width of its range, 0 of a nest without iterations, or None."""
         ends = self.ends(loop)
-        return None if ends is None else ends[1] - ends[0] + 1
+        if ends is None:
+            return 0 if self.points.intersect_params(self.context).is_empty() else None
+        return ends[1] - ends[0] + 1
 
     def ends(self, loop: str) -> tuple[int, int] | None:
         """Return the first and last value that a split gave `loop`, or those of its range where they are constant, or None."""

@@ -138,24 +138,31 @@ class Block:
         self._handed: isl.Map | None = None
 
     def exposed(self, barriers: Sequence[Moment], limit: int = DEFAULT_LIMIT) -> Clash | Unknown | None:
-        """Return two accesses that `barriers` leave unordered, None when there are none, or `Unknown` past `limit` steps of arithmetic."""
+        """Return two accesses that `barriers` leave unordered, None when there are none, or `Unknown` where two of them take more than
+        `limit` steps of arithmetic, or finding those that meet does."""
         try:
             with limited(limit):
-                return self._exposed(barriers)
+                meetings, met = self._meet(barriers)
+            for meeting in meetings:
+                with limited(limit):
+                    clash = self._unordered(meeting, met)
+                if clash is not None:
+                    return clash
         except OperationLimit as stopped:
             return Unknown(str(stopped))
+        return None
 
-    def _exposed(self, barriers: Sequence[Moment]) -> Clash | None:
+    def _meet(self, barriers: Sequence[Moment]) -> tuple[list[_Meeting], isl.Map | None]:
+        """Return the accesses that meet in a cell, and which times `barriers` part."""
         if self._meetings is None:
             self._meetings = list(self._all())
             self._handed = self._handover() if self._meetings else None
-        met = self._before(self._moments(barriers) if self._meetings else None)
-        for meeting in self._meetings:
-            apart = self._apart(meeting, met)
-            left = meeting.pairs.subtract(apart) if apart is not None else meeting.pairs
-            if not left.is_empty():
-                return self._witness(meeting, left)
-        return None
+        return self._meetings, self._before(self._moments(barriers) if self._meetings else None)
+
+    def _unordered(self, meeting: _Meeting, met: isl.Map | None) -> Clash | None:
+        apart = self._apart(meeting, met)
+        left = meeting.pairs.subtract(apart) if apart is not None else meeting.pairs
+        return None if left.is_empty() else self._witness(meeting, left)
 
     def _all(self) -> Iterator[_Meeting]:
         for k, first in enumerate(self.touches):

@@ -91,7 +91,7 @@ TL_KERNEL(128, 4) dense_0(TL_IN(tl_f32) bias, TL_IN(tl_bf16) r, TL_OUT(tl_bf16) 
                                 TL_UNROLL
                                 for (int lane = 0; lane < 2; ++lane) {
                                     const int y_jr_1_3_r_1 = lane;
-                                    y_v.v[lane] = tl_bf16_from_f32(tl_f32_from_bf16(tl_bf16_from_f32(tl_max_f32(y_0_acc[4 * y_jr_1_3_r + 2 * y_ir_1_3_r + y_jr_1_3_r_1] + bias_v.v[lane], 0.0f) + tl_f32_from_bf16(r_v.v[lane]))));
+                                    y_v.v[lane] = tl_bf16_from_f32(tl_max_f32(y_0_acc[4 * y_jr_1_3_r + 2 * y_ir_1_3_r + y_jr_1_3_r_1] + bias_v.v[lane], 0.0f) + tl_f32_from_bf16(r_v.v[lane]));
                                 }
                                 tl_store_bf16x2(y + 8704 * y_il + 2176 * w_2 + 1088 * y_ir_1_3_r + 136 * g_2 + 64 * y_jo + 8 * y_jr_1_3_r + 2 * t_2, y_v);
                             }

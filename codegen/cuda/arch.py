@@ -70,6 +70,11 @@ class Arch:
         """Tell whether groups of four warps can give registers to others (setmaxnreg)."""
         return self.capability >= (9, 0) and self.is_specific
 
+    @property
+    def multiprocessors(self) -> int:
+        """Return how many there are to keep busy: those of an H100 SXM and of an H200, about as many as other large devices have."""
+        return 132 if self.capability == (9, 0) else 128
+
     def runs_on(self, capability: tuple[int, int]) -> bool:
         """Tell whether a device of this compute capability runs its machine code."""
         if self.is_specific:

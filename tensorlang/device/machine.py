@@ -66,6 +66,7 @@ def machine_code(
 def like(arch: Arch) -> Machine:
     """Return what a schedule has to know of devices of an architecture."""
     return Machine(
+        blocks=arch.multiprocessors,
         matrices=arch.has_async_copy,
         warpgroups=arch.has_warpgroups,
         boxes=arch.has_bulk_copy,

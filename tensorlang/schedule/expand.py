@@ -405,7 +405,8 @@ def _substituted(scope: Scope, e: Operand) -> Operand:
             return replace(e, name=_renamed(scope, name)) if name not in scope.names else scope.names[name][-1]
         case sx.Apply(name, args):
             found = tuple(v for a in args for v in _values(scope, a))
-            return replace(e, name=_renamed(scope, name), args=found)  # type: ignore[arg-type]
+            word = any(not isinstance(v, sx.Id) for v in scope.names.get(name, ()))  # `registers (40, 232)`: no fact of that name
+            return replace(e, name=name if word else _renamed(scope, name), args=found)  # type: ignore[arg-type]
         case sx.Index(name, slots):
             return replace(e, name=_renamed(scope, name), slots=tuple(_substituted(scope, s) for s in slots))  # type: ignore[misc]
         case sx.TupleOf(items):

@@ -30,8 +30,9 @@ convolution also of h, `c.block` (how much of the sum to copy at a time), `buffe
 has so many warps along the last of i, each of them so many matrices of so many rows), the same of j, `i.block` (how many rows of tiles
 blocks go through together), `c.each` (of the sum of one matrix), `c.block`, `buffers` (stretches of the sum that are copied or on their
 way) and `span` (bytes of a row of a copy); where four warps multiply together, `i.warps` counts those groups, `j.each` are all columns of a
-block, and `boxes` tells whether both operands are copied as boxes of tensors. Of windows: `i.times` (points that a thread computes),
-`h.block`, `i.block` and `j.block` (threads of a block along each).
+block, `boxes` tells whether both operands are copied as boxes of tensors, `beside` whether a thread beside the others should ask for them,
+and `turns` is how many blocks should take turns with the tiles, 0 where each is a block's own. Of windows: `i.times` (points that a thread
+computes), `h.block`, `i.block` and `j.block` (threads of a block along each).
 """
 
 from __future__ import annotations
@@ -136,7 +137,8 @@ def _by_warpgroups(d: Deriver, cluster: Cluster) -> Shape | None:
     }
     tensors = ((own,), (product.a.read.tensor,), (product.b.read.tensor,))
     shape = Shape(tensors, tuple(full(own, c) for c in classes), 4, of_loops=of_loops)
-    return replace(shape, own={"buffers": found.buffers, "span": ROW_BYTES, "boxes": found.boxes and device_of(d).boxes})
+    boxes = found.boxes and device_of(d).boxes
+    return replace(shape, own={"buffers": found.buffers, "span": ROW_BYTES, "boxes": boxes, "beside": found.beside, "turns": found.turns})
 
 
 def _windows_by_warps(d: Deriver, cluster: Cluster) -> Shape | None:
@@ -194,5 +196,5 @@ DEVICE_ROLES: Mapping[str, Form] = {
     "reduction": Form("reduction(y; i.., r.., k..)", 1, 3, 3, _sums),
     "row_reduction": Form("row_reduction(y, t.., p..; i.., j.., r..)", (False, True, True), 3, 3, _teams),
 }
-FACTS = ("team", "rows", "tile", "buffers", "span", "boxes")
+FACTS = ("team", "rows", "tile", "buffers", "span", "boxes", "beside", "turns")
 """What only schedules for a device ask for."""

@@ -63,7 +63,8 @@ class Tiles:
 
 @dataclass(frozen=True, slots=True)
 class WarpgroupProduct:
-    """`stripe`: rows of tiles that blocks go through together; `boxes`: whether both operands are copied as boxes of tensors."""
+    """`stripe`: rows of tiles that blocks go through together; `boxes`: whether both operands are copied as boxes of tensors; `beside`:
+    whether a thread beside two groups asks for them; `turns`: how many blocks take turns with the tiles, 0 where each has one."""
 
     product: Matrices
     instruction: Instruction
@@ -72,6 +73,8 @@ class WarpgroupProduct:
     buffers: int
     stripe: int
     boxes: bool
+    beside: bool
+    turns: int
 
 
 def warpgroup_product(d: Deriver, cluster: Cluster) -> WarpgroupProduct | None:
@@ -88,7 +91,10 @@ def warpgroup_product(d: Deriver, cluster: Cluster) -> WarpgroupProduct | None:
     block = _block(found)
     stages = min(STAGES, SHARED // (tiles.bytes * _taps(found)), -(-found.sizes[found.deep] // block))
     boxes = all(_is_boxed(d, o) for o in (found.a, found.b))
-    return WarpgroupProduct(found, instruction, tiles, block, stages, stripe(found.sizes[found.a.axes[-1]], tiles.rows), boxes)
+    grid, rows, columns, _ = found.size(1)
+    blocks = grid * -(-rows // tiles.rows.tile) * -(-columns // tiles.columns)
+    turns = machine.blocks if blocks > machine.blocks else 0
+    return WarpgroupProduct(found, instruction, tiles, block, stages, stripe(rows, tiles.rows), boxes, tiles.rows.warps == 2, turns)
 
 
 def product_parts(d: Deriver, definition: Definition) -> tuple[str, int] | None:

@@ -3,6 +3,7 @@ operator says, with the instructions that are meant and nothing spilled."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -91,6 +92,35 @@ def test_they_are_the_instructions_of_four_warps_and_copies_of_boxes_and_nothing
         boxes = name != "in more dimensions than boxes have"
         assert (count(found[0], "UTMALDG") > 0) == boxes == (count(found[0], "LDGSTS") == 0), name
         assert count(found[0], "STG.U16") == count(found[0], "STG.E.U16") == count(found[0], "HMMA") == 0, name
+
+
+SMALL = {"turns": (2, (half(300, 264), half(200, 264))), "a tile for each block": (2, (half(256, 264), half(256, 264)))}
+"""Multiprocessors of a device for which products are large, and what is multiplied."""
+
+
+@pytest.fixture(scope="module")
+def beside() -> dict[str, Made]:
+    out: dict[str, Made] = {}
+    for name, (blocks, arrays) in SMALL.items():
+        program = called("plain", *arrays, module=module(OPERATORS))
+        found = plan_for_device(program, rules=Rules(roles()), machine=replace(like(HOPPER), blocks=blocks))
+        written = [d.name for d in found.schedule.directives]
+        assert ("specialize" in written, "persistent" in written) == (True, name == "turns")
+        lowered = device_loops(found.plan, f"beside_{len(out)}", schedule=found.schedule)
+        assert exposed(lowered.function) is None
+        out[name] = Made(program, lowered, device_text(lowered, schedule=found.schedule))
+    return out
+
+
+def test_a_thread_beside_two_groups_asks_for_what_they_multiply_next(beside):
+    compiled_ = library(beside.values())
+    for name, each in beside.items():
+        arrays = by_name(each.program, SMALL[name][1])
+        assert (name, difference(each, arrays, {}, compiled_, seeds=range(9), close=1e-2)) == (name, "")
+        code = compiled(source(each.kernels), HOPPER)
+        (usage,), (found,) = code.usage.values(), opcodes(code.cubin).values()
+        assert not usage.spills and usage.stack_bytes == 0
+        assert count(found, "USETMAXREG") == 2 and count(found, "HGMMA") > 0 and count(found, "UTMALDG") > 0
 
 
 @pytest.mark.parametrize(("m", "n", "k"), [(4096, 4096, 4096), (8192, 8192, 8192), (4096, 768, 3072), (128, 3072, 768), (12544, 256, 64)])

@@ -59,7 +59,7 @@ def test_schedules_of_every_role_of_the_library_leave_out_no_case() -> None:
     }
     assert guarded == {
         "warp_product": {"`a.unit`", "not `a.unit`", "`b.unit`", "not `b.unit`"},
-        "warpgroup_product": {"boxes", "not boxes"},
+        "warpgroup_product": {"boxes", "not boxes", "beside", "not beside", "turns > 0", "turns == 0"},
     }
 
 

@@ -57,7 +57,7 @@ class Arch:
 
     @property
     def has_bulk_copy(self) -> bool:
-        """Tell whether tiles can be copied by one thread for the block (TMA)."""
+        """Tell whether tiles can be copied by one thread for the block (TMA), and for a cluster of blocks."""
         return self.capability >= (9, 0)
 
     @property

@@ -28,6 +28,8 @@ class BlockLoop:
     lo: Index
     hi: Index
     count: Index
+    cluster: int = 1
+    """So many neighbours are one cluster."""
 
     @property
     def exact(self) -> bool:
@@ -42,6 +44,11 @@ class BlockCode:
     name: str
     blocks: tuple[BlockLoop, ...]
     body: tuple[Stmt, ...]
+
+    @property
+    def clustered(self) -> BlockLoop | None:
+        """Return the loop along which blocks are clusters, if any."""
+        return next((loop for loop in self.blocks if loop.cluster > 1), None)
 
     @property
     def geometry(self) -> Geometry:
@@ -132,7 +139,7 @@ def _peeled(stmt: Stmt, sizes: frozenset[str]) -> tuple[tuple[BlockLoop, ...], t
         loop = body[0]
         if any(b.place == loop.kind for b in out):
             raise Unfit(f"`{loop.var}` and a loop around it are both bound to {loop.kind}", loop.var)
-        out.append(BlockLoop(loop.var, loop.kind, loop.lo, loop.hi, _count(loop, sizes)))
+        out.append(BlockLoop(loop.var, loop.kind, loop.lo, loop.hi, _count(loop, sizes), loop.cluster))
         body = loop.body
     inner = next((n for n in walk(*body) if isinstance(n, For) and n.kind in BLOCKS), None)
     if inner is not None:

@@ -72,7 +72,7 @@ def _kernel(found: Launches, block: BlockCode) -> Kernel:
     kernel = KernelText(block, block.geometry, names, reads_beside=_reads_beside(block.body))
     parted = sides(block.body)
     kernel.barriers = {n.barriers: 1 for n in boxes} | {
-        n.barriers: arrivals(block.geometry.threads) for n in walk(*block.body) if isinstance(n, Release)
+        n.barriers: n.blocks * arrivals(block.geometry.threads) for n in walk(*block.body) if isinstance(n, Release)
     }
     kernel.landing = frozenset(b.target.buffer for n in boxes for b in n.boxes)
     ranges: dict[str, Range] = dict.fromkeys(sizes, (0, None))
@@ -90,17 +90,24 @@ def _kernel(found: Launches, block: BlockCode) -> Kernel:
     if checks and (parted is not None or any(isinstance(n, Barrier) for n in walk(*block.body))):
         raise Unfit("not supported yet: a check of values in a block whose threads wait for each other")
     _head(kernel, scope)
+    if any(b.blocks > 1 for n in boxes for b in n.boxes):
+        kernel.rank = names.fresh("rank")
+        kernel.line(f"const int {kernel.rank} = tl_cluster_rank();")
     if parted is None:
         write(kernel, tuple(block.body), scope)
     else:
         _sides(kernel, parted, scope)
+    if any(isinstance(n, Release) and n.blocks > 1 for n in walk(*block.body)):
+        kernel.line("tl_cluster_barrier();")  # nobody tells a block that has left
     kernel.line("")
     params += [f"TL_TENSOR_MAP({m.name})" for m in kernel.maps]
     params += [f"tl_i64 {names(s)}" for s in sizes]
     params += ["tl_i32* status"] if checks else []
     threads = kernel.geometry.threads + (0 if parted is None else WARPGROUP)
     blocks = _blocks(block, threads, () if parted is None else parted.registers)
-    head = f"TL_KERNEL({threads}, {blocks}) {block.name}({', '.join(params)}) {{"
+    cluster = _cluster(block)
+    together = "" if cluster == (1, 1, 1) else f"TL_CLUSTER{cluster} "
+    head = f"TL_KERNEL({threads}, {blocks}) {together}{block.name}({', '.join(params)}) {{"
     shared = kernel.shared_bytes
     arena = [] if not shared else [f"    TL_SHARED(shared, {shared});" if shared <= STATIC_SHARED else "    TL_SHARED_DYNAMIC(shared);"]
     text = "\n".join([head, *arena, *(f"    {line}" for line in kernel.shared), *kernel.lines[:-1], "}", ""])
@@ -108,7 +115,18 @@ def _kernel(found: Launches, block: BlockCode) -> Kernel:
     matrices = tuple(sorted({n.name for n in walk(*block.body) if isinstance(n, Mma)}))
     dealt = 0 if parted is None else registers_of(parted.registers, kernel.geometry.threads)
     used = tuple(b.name for b in buffers)
-    return Kernel(block.name, text, used, sizes, dims, shared, 0, checks, tuple(kernel.maps), matrices=matrices, dealt=dealt)
+    return Kernel(block.name, text, used, sizes, dims, shared, 0, checks, tuple(kernel.maps), cluster, matrices, dealt)
+
+
+def _cluster(block: BlockCode) -> tuple[int, int, int]:
+    """Return how many blocks along each axis of the grid are one cluster."""
+    along = block.clustered
+    if along is None:
+        return (1, 1, 1)
+    if not all(loop.exact for loop in block.blocks):
+        raise Unfit(f"not supported yet: a cluster along `{along.var}` in a grid with blocks that have nothing to do", along.var)
+    x, y, z = (along.cluster if along.place == place else 1 for place in ("block.x", "block.y", "block.z"))
+    return x, y, z
 
 
 def _sides(kernel: KernelText, parted: Sides, scope: Scope) -> None:

@@ -16,10 +16,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import reduce
+from math import prod
 from typing import assert_never
 
 from codegen.dtypes import DType
-from codegen.errors import InternalError
+from codegen.errors import InternalError, Unfit
 from codegen.gpu import matrix
 from codegen.gpu.cells import PRIVATE, cell, cell_count, descriptor, element, registers_from
 from codegen.gpu.copied_boxes import alignment
@@ -58,6 +59,7 @@ from codegen.loops.nodes import (
     Select,
     Stmt,
     Store,
+    Together,
     Var,
     Wait,
     zero,
@@ -114,10 +116,10 @@ def _stmt(kernel: KernelText, stmt: Stmt, scope: Scope) -> Scope:
             with kernel.braces(f"if (!({p.expr(cond)}))"):
                 kernel.line(f"tl_fail(status, {code});")
                 kernel.line("return;")
-        case Barrier():
+        case Barrier(of):
             if kernel.reads_beside:
                 kernel.line("tl_async_fence();")
-            kernel.line(f"tl_named_barrier(1, {kernel.geometry.threads});" if kernel.apart else "tl_barrier();")
+            _meet(kernel, of)
         case Boxes():
             _boxes(kernel, stmt, scope)
         case Landed(barriers, group):
@@ -126,10 +128,14 @@ def _stmt(kernel: KernelText, stmt: Stmt, scope: Scope) -> Scope:
             # One number for each stage later, so that none is negative: and the phase before the first is odd.
             later = Add(group, Int(cell_count(scope.buffers[barriers])))
             kernel.line(f"tl_mbarrier_wait({_phase(scope, barriers, later, 1)});")
-        case Release(barriers, group):
+        case Release(barriers, group, blocks):
             kernel.line("tl_warp_barrier();")
+            barrier = _barrier(scope, barriers, group)
             with kernel.braces(f"if (thread % {WARP} == 0)"):
-                kernel.line(f"tl_mbarrier_arrive({_barrier(scope, barriers, group)});")
+                for block in range(blocks) if blocks > 1 else ():
+                    kernel.line(f"tl_mbarrier_arrive_at({barrier}, {block});")
+                if blocks == 1:
+                    kernel.line(f"tl_mbarrier_arrive({barrier});")
         case Beside():
             raise InternalError("write kernels", "a thread beside the others has a side of its own")
         case Commit(of):
@@ -169,12 +175,19 @@ def _boxes(kernel: KernelText, boxes: Boxes, scope: Scope) -> None:
     barrier = _barrier(scope, boxes.barriers, boxes.group)
     maps = [kernel.map_of(b, scope.buffers) for b in boxes.boxes]
     with nullcontext() if kernel.apart else kernel.braces("if (thread == 0)"):
-        kernel.line(f"tl_mbarrier_expect({barrier}, {sum(m.box_bytes for m in maps)});")
+        kernel.line(f"tl_mbarrier_expect({barrier}, {sum(b.blocks * m.box_bytes for b, m in zip(boxes.boxes, maps, strict=True))});")
         for box, map_ in zip(boxes.boxes, maps, strict=True):
             target = scope.buffers[box.target.buffer]
             to = f"{p.names(target.name)} + {p.index(offset(target, box.target.index), 11)}"
-            at = ", ".join(p.index(start(box, axis)[0]) for axis in reversed(box.axes))
-            kernel.line(f"tl_tma_load_{len(box.extents)}d({to}, {map_.name}, {at}, {barrier});")
+            at = [p.index(start(box, axis)[0]) for axis in box.axes]
+            if box.blocks == 1:
+                kernel.line(f"tl_tma_load_{len(at)}d({to}, {map_.name}, {', '.join(reversed(at))}, {barrier});")
+                continue
+            first = box.axes.index(box.parted)
+            to += f" + {kernel.rank} * {prod(map_.box)}"
+            at[first] = f"{at[first]} + {kernel.rank} * {map_.box[first]}"
+            all_ = (1 << box.blocks) - 1
+            kernel.line(f"tl_tma_multicast_{len(at)}d({to}, {map_.name}, {', '.join(reversed(at))}, {barrier}, {all_});")
 
 
 def _matrix(kernel: KernelText, load: LoadMatrix, scope: Scope) -> None:
@@ -214,7 +227,17 @@ def ready(kernel: KernelText, barriers: Sequence[Buffer]) -> None:
             for k in range(cell_count(buffer)):
                 kernel.line(f"tl_mbarrier_init({kernel.names(buffer.name)} + {k}, {kernel.barriers[buffer.name]});")
         kernel.line("tl_mbarrier_init_fence();")
-    kernel.line("tl_barrier();")
+    kernel.line("tl_cluster_barrier();" if kernel.rank else "tl_barrier();")
+
+
+def _meet(kernel: KernelText, of: Together) -> None:
+    """Write a barrier of the threads of one side of a block, or of all threads of a cluster."""
+    if of == "block":
+        kernel.line(f"tl_named_barrier(1, {kernel.geometry.threads});" if kernel.apart else "tl_barrier();")
+        return
+    if kernel.apart:
+        raise Unfit("not supported yet: blocks of a cluster that wait for each other where a thread beside the others asks for boxes")
+    kernel.line("tl_cluster_barrier();")
 
 
 def _loop(kernel: KernelText, loop: For, scope: Scope) -> None:

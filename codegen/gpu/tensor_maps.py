@@ -12,8 +12,8 @@ from codegen.loops.simplify import simplify_index
 
 
 def map_of(box: Box, buffers: Mapping[str, Buffer]) -> TensorMap:
-    """Return the tensor map of a box, without a name: axes are in the order of the buffer that the box goes to, and one along which it
-    takes every n-th element has these elements alone."""
+    """Return the tensor map of a box, or of the part of it that one block asks for, without a name: axes are in the order of the buffer
+    that the box goes to, and one along which it takes every n-th element has these elements alone."""
     tensor, swizzle = buffers[box.source.buffer], buffers[box.target.buffer].swizzle
     pitches: list[Index] = [Int(1)]
     for extent in reversed(tensor.shape[1:]):
@@ -32,7 +32,7 @@ def map_of(box: Box, buffers: Mapping[str, Buffer]) -> TensorMap:
         tensor.dtype,
         tuple(extents[axis] for axis in box.axes),
         tuple(strides[axis] for axis in box.axes[:-1]),
-        tuple(box.extents[axis] for axis in box.axes),
+        tuple(box.extents[axis] // (box.blocks if axis == box.parted else 1) for axis in box.axes),
         swizzle,
         simplify_index(offset, {}),
     )

@@ -36,6 +36,8 @@ class KernelText:
     """Shared buffers that boxes of tensors land in."""
     apart: bool = False
     """Whether what is written is one side of a block, whose other side does not wait at its barriers."""
+    rank: str = ""
+    """What the number of the block in its cluster is called, where blocks share boxes."""
 
     def map_of(self, box: Box, buffers: dict[str, Buffer]) -> TensorMap:
         """Return the tensor map for a box."""

@@ -39,6 +39,16 @@ def taken_in_turns(function: Function, turns: Mapping[str, int]) -> Function:
     return simplify(map_launches(function, launch))
 
 
+def _together(most: int, by: list[BlockLoop]) -> int:
+    """Return how many blocks that follow each other are a cluster: the same as before."""
+    found = next((b for b in by if b.cluster > 1), None)
+    if found is None:
+        return 1
+    if found is not by[0] or most % found.cluster:
+        raise Unfit(f"{most} blocks that take turns are no whole clusters of {found.cluster} along `{found.var}`", found.var)
+    return found.cluster
+
+
 def _in_turns(most: int, blocks: tuple[BlockLoop, ...], body: tuple[Stmt, ...], fresh: Fresh) -> Stmt:
     by = sorted(blocks, key=lambda b: _PLACES.index(b.place))
     *inner, outer = by
@@ -46,6 +56,7 @@ def _in_turns(most: int, blocks: tuple[BlockLoop, ...], body: tuple[Stmt, ...], 
     if len(known) < len(inner):
         unknown = next(b.var for b in inner if not isinstance(b.count, Int))
         raise Unfit(f"not supported yet: blocks that take turns, with a number of `{unknown}` that is only known at run time", unknown)
+    together = _together(most, by)
     total: Index = Mul(outer.count, Int(prod(known)))
     block, turn = fresh("b"), fresh("turn")
     left: Index = Add(Mul(Int(most), Var(turn)), Var(block))
@@ -62,4 +73,4 @@ def _in_turns(most: int, blocks: tuple[BlockLoop, ...], body: tuple[Stmt, ...], 
             below: Expr = Compare("<", IndexValue(where[b.var]), IndexValue(substitute(b.hi, where)))
             inside = (If(below, inside),)
     times = FloorDiv(Add(Add(total, Mul(Int(-1), Var(block))), Int(most - 1)), Int(most))
-    return For(block, Int(0), Min(Int(most), total), (For(turn, Int(0), times, inside),), "block.x", most)
+    return For(block, Int(0), Min(Int(most), total), (For(turn, Int(0), times, inside),), "block.x", most, cluster=together)

@@ -241,6 +241,8 @@ LoopKind: TypeAlias = Literal[
 ]  # fmt: skip
 Under: TypeAlias = Literal["copies", "products"]
 """What goes on beside threads, in groups."""
+Together: TypeAlias = Literal["block", "cluster"]
+"""Whose threads wait for each other."""
 Space: TypeAlias = Literal["param", "heap", "stack", "registers", "tiles", "shared"]
 BLOCKS: frozenset[str] = frozenset(("block.x", "block.y", "block.z"))
 THREADS: frozenset[str] = frozenset(
@@ -287,6 +289,8 @@ class For:
     """Its copies are to be boxes of tensors, that the device copies as such."""
     beside: tuple[int, ...] | None = None
     """A thread beside those of the block is to ask for them; how many registers are dealt out, as in `Beside`."""
+    cluster: int = 1
+    """So many neighbours along a loop over blocks run as one: they can wait for each other, and share what is copied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,7 +348,10 @@ class Require:
 
 @dataclass(frozen=True, slots=True)
 class Barrier:
-    """No thread of the block goes on before all have come here. Stands where all of them come, the same number of times."""
+    """No thread of the block goes on before all have come here. Stands where all of them come, the same number of times. `of` a cluster:
+    no thread of any of its blocks does, and all of their threads come."""
+
+    of: Together = "block"
 
 
 @dataclass(frozen=True, slots=True)
@@ -401,18 +408,25 @@ class Box:
     `target` is the first element of: axes of the buffer other than those of extent 1 take those of the tensor with extents other than 1,
     in the same order, or in `order`. What lies outside of the tensor is 0.
 
-    `steps`: every how manieth element along each axis; every one where it is empty."""
+    `steps`: every how manieth element along each axis; every one where it is empty. `blocks`: so many blocks of a cluster share the box:
+    each asks for one of as many parts along the first of these axes, in the order of the blocks, and all parts arrive at each of them."""
 
     target: Load
     source: Load
     extents: tuple[int, ...]
     order: tuple[int, ...] = ()
     steps: tuple[int, ...] = ()
+    blocks: int = 1
 
     @property
     def axes(self) -> tuple[int, ...]:
         """Return the axes of the tensor in the order in which they lie in the buffer."""
         return self.order or tuple(range(len(self.extents)))
+
+    @property
+    def parted(self) -> int:
+        """Return the axis of the tensor along which blocks share it: the first of those along which it is longer than one."""
+        return next((axis for axis in self.axes if self.extents[axis] > 1), self.axes[-1])
 
     def step(self, axis: int) -> int:
         return self.steps[axis] if self.steps else 1
@@ -445,6 +459,8 @@ class Release:
 
     barriers: str
     group: Index
+    blocks: int = 1
+    """So many blocks of a cluster are told, each at its own barriers; each is told by all of them."""
 
 
 @dataclass(frozen=True, slots=True)

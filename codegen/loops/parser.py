@@ -139,6 +139,7 @@ class _Builder(Transformer[Token, Any]):
         hi: Index,
         kind: Any,
         extent: Token | None,
+        cluster: Token | None,
         stages: Token | None,
         boxes: Token | None,
         beside: tuple[int, ...] | None,
@@ -146,8 +147,8 @@ class _Builder(Transformer[Token, Any]):
     ) -> For:
         mark = str(kind) if kind else "serial"
         ahead = int(stages) if stages else 1
-        most = int(extent) if extent else None
-        return For(var, lo, hi, body, mark, most, ahead, boxes is not None, beside)  # type: ignore[arg-type]
+        most, neighbours = int(extent) if extent else None, int(cluster) if cluster else 1
+        return For(var, lo, hi, body, mark, most, ahead, boxes is not None, beside, neighbours)  # type: ignore[arg-type]
 
     def store(
         self, buffer: str, index: tuple[Index, ...], value: Expr, stream: Token | None, across: Token | None, later: Token | None
@@ -172,6 +173,9 @@ class _Builder(Transformer[Token, Any]):
     def barrier(self) -> Barrier:
         return Barrier()
 
+    def cluster_barrier(self) -> Barrier:
+        return Barrier("cluster")
+
     def numbers(self, *numbers: Token) -> tuple[int, ...]:
         return tuple(map(int, numbers))
 
@@ -184,8 +188,9 @@ class _Builder(Transformer[Token, Any]):
         extents: tuple[int, ...],
         order: tuple[int, ...] | None,
         steps: tuple[int, ...] | None,
+        blocks: Token | None,
     ) -> Box:
-        return Box(Load(target, place), Load(source, at), extents, order or (), steps or ())
+        return Box(Load(target, place), Load(source, at), extents, order or (), steps or (), int(blocks) if blocks else 1)
 
     def boxes(self, barriers: str, group: tuple[Index, ...], *boxes: Box) -> Boxes:
         return Boxes(barriers, group[0], boxes)
@@ -193,8 +198,8 @@ class _Builder(Transformer[Token, Any]):
     def landed(self, barriers: str, group: tuple[Index, ...]) -> Landed:
         return Landed(barriers, group[0])
 
-    def release(self, barriers: str, group: tuple[Index, ...]) -> Release:
-        return Release(barriers, group[0])
+    def release(self, barriers: str, group: tuple[Index, ...], blocks: Token | None) -> Release:
+        return Release(barriers, group[0], int(blocks) if blocks else 1)
 
     def reclaim(self, barriers: str, group: tuple[Index, ...]) -> Reclaim:
         return Reclaim(barriers, group[0])

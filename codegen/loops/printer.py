@@ -72,7 +72,7 @@ _WORDS = """
     func out for in serial parallel unroll vector tensor tile
     alloc param heap stack registers tiles shared align swizzle let if else prefetch
     write locality require barrier across stream stages later commit wait matrix mma transposed of products
-    boxes landed release reclaim beside by every
+    boxes landed release reclaim beside by every cluster
     true false and or not min max abs fma dot select index value sat inf nan
 """
 KEYWORDS = frozenset(_WORDS.split())
@@ -108,8 +108,9 @@ def show(function: Function) -> str:
 def show_stmt(s: Stmt, indent: str = "") -> str:
     """Return `s` as text, its further lines indented by `indent`."""
     match s:
-        case For(var, lo, hi, body, kind, extent, stages, in_boxes, beside):
+        case For(var, lo, hi, body, kind, extent, stages, in_boxes, beside, cluster):
             mark = "" if kind == "serial" and extent is None else f" {kind}" if extent is None else f" {kind} {extent}"
+            mark += f" cluster {cluster}" if cluster > 1 else ""
             mark += f" stages {stages}{' boxes' * in_boxes}" if stages > 1 else ""
             mark += _beside(beside) if beside is not None else ""
             return f"for {_name(var)} in {show_index(lo)} .. {show_index(hi)}{mark} {_block(body, indent)}"
@@ -127,14 +128,14 @@ def show_stmt(s: Stmt, indent: str = "") -> str:
             return f"prefetch {'write ' if write else ''}{_name(buffer_name)}{_subscript(index)} locality {locality}"
         case Require(cond, code):
             return f"require {show_expr(cond)} else {code}"
-        case Barrier():
-            return "barrier"
+        case Barrier(of):
+            return "barrier" + " cluster" * (of == "cluster")
         case Boxes(barriers, group, boxes):
             return f"boxes {_name(barriers)}[{show_index(group)}] {', '.join(map(_box, boxes))}"
         case Landed(barriers, group):
             return f"landed {_name(barriers)}[{show_index(group)}]"
-        case Release(barriers, group):
-            return f"release {_name(barriers)}[{show_index(group)}]"
+        case Release(barriers, group, blocks):
+            return f"release {_name(barriers)}[{show_index(group)}]" + f" cluster {blocks}" * (blocks > 1)
         case Reclaim(barriers, group):
             return f"reclaim {_name(barriers)}[{show_index(group)}]"
         case Beside(body, registers):
@@ -154,7 +155,8 @@ def show_stmt(s: Stmt, indent: str = "") -> str:
 
 def _box(b: Box) -> str:
     order, steps = (f" {word} {_numbers(n)}" if n else "" for word, n in (("in", b.order), ("every", b.steps)))
-    return f"{show_expr(b.target)} = {show_expr(b.source)} by {_numbers(b.extents)}{order}{steps}"
+    shared = f" cluster {b.blocks}" if b.blocks > 1 else ""
+    return f"{show_expr(b.target)} = {show_expr(b.source)} by {_numbers(b.extents)}{order}{steps}{shared}"
 
 
 def _numbers(numbers: tuple[int, ...]) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from codegen.errors import Unfit
+from codegen.gpu.clusters import clustered, shared_out
 from codegen.gpu.launches import launches
 from codegen.gpu.pipeline import pipelined
 from codegen.gpu.prepare import prepare
@@ -27,6 +28,7 @@ from codegen.loops.walk import walk
 from tensorlang.diagnostics import NOWHERE, CompileError, error
 from tensorlang.driver import Dump, Rules, Scheduled
 from tensorlang.lower.barriers import with_barriers
+from tensorlang.lower.clusters import differing
 from tensorlang.lower.kernel import Lowered, lower
 from tensorlang.lower.whole import edges, whole
 from tensorlang.schedule.check import proven
@@ -83,13 +85,15 @@ def device_loops(plan: Plan, symbol: str, dump: Dump | None = None, schedule: Sc
     function = simplify(lowered.function)
     function = contract(function) if plan.program.mode == "fast" else function
     try:
+        function = _together(function, lowered)
         function = taken_in_turns(function, lowered.turns)
         guarded = frozenset(var for var, predicate in lowered.predicates.items() if predicate.how == "guard")
         function = whole(function, strict=plan.program.mode == "strict", guarded=guarded)
         _filled(function, lowered)
         function = prepare(function)
         _kept(function, lowered)
-        function = with_barriers(pipelined(function))
+        function = _shared(pipelined(function), lowered)
+        function = with_barriers(function)
         launches(function)
     except Unfit as refused:
         raise unfit(refused, schedule) from None
@@ -97,6 +101,29 @@ def device_loops(plan: Plan, symbol: str, dump: Dump | None = None, schedule: Sc
     if dump is not None:
         dump("loops", show_loops(function))
     return replace(lowered, function=function)
+
+
+def _together(function: Function, lowered: Lowered) -> Function:
+    """Return a function with its blocks in clusters. Raises CompileError S0225 where there are no whole ones."""
+    try:
+        return clustered(function, {var: found.count for var, found in lowered.clusters.items()})
+    except Unfit as refused:
+        raise error("S0225", refused.reason, lowered.clusters[refused.names[0]].span) from None
+
+
+def _shared(function: Function, lowered: Lowered) -> Function:
+    """Return a function with the boxes that the blocks of a cluster share. Raises CompileError S0225 for what is not the same for all of
+    them, and for what cannot be shared."""
+    try:
+        function = shared_out(function, lowered.multicasts)
+    except Unfit as refused:
+        _, span = lowered.multicasts[refused.names[0]]
+        raise error("S0225", refused.reason, span) from None
+    apart = differing(function)
+    if apart is not None:
+        found = next((lowered.multicasts[name] for name in apart.names if name in lowered.multicasts), None)
+        raise error("S0225", apart.reason, NOWHERE if found is None else found[1])
+    return function
 
 
 def _filled(function: Function, lowered: Lowered) -> None:

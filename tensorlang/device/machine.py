@@ -95,6 +95,9 @@ def _check_instructions(programs: Sequence[Launched], arch: Arch) -> None:
         if not there:
             title = f"kernel `{kernel.name}` multiplies matrices by `{name}`, which `{arch.target}` does not have"
             raise error("C0111", title, help=f"it is an instruction of {', '.join(known.architectures)}")
+    for kernel in (k for p in programs for k in p.kernels if k.cluster != (1, 1, 1) and not arch.has_bulk_copy):
+        title = f"kernel `{kernel.name}` runs in clusters of blocks, which `{arch.target}` does not have"
+        raise error("C0111", title, help="leave out `cluster`, or compile for sm_90 or later")
     for kernel in (k for p in programs for k in p.kernels if k.maps and not arch.has_bulk_copy):
         title = f"kernel `{kernel.name}` copies boxes of tensors, which `{arch.target}` does not"
         raise error("C0111", title, help="ask for `stages` without `with tma`, or for sm_90 or later")

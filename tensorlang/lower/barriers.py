@@ -35,10 +35,12 @@ from codegen.loops.walk import children, walk
 from codegen.loops.walk import loads as loads_of
 from codegen.loops.walk import stores as stores_of
 from polyhedral import expr as sets
+from polyhedral.clusters import Cluster, FarClash, Grid, Part
 from polyhedral.signals import Numbered, Signals, miscounted
 from polyhedral.terms import all_of, linear, maximum, minus, plus, times
 from polyhedral.threads import THREAD, Block, Clash, Ending, Moment, Signal, Touch
 from polyhedral.verdict import Unknown
+from tensorlang.lower.sets import to_cond, to_expr, within
 
 Path = tuple[int, ...]
 """Where a statement stands among those that all threads of a block run together: child numbers, outermost first."""
@@ -55,11 +57,16 @@ class Exposed:
     """Sizes of the function, and the block's place in the grid."""
     under: loops.Under = "copies"
     """What goes on beside a thread that meets itself."""
+    owner: int | None = None
+    """The block of a cluster whose memory it is, where the numbers are those of two blocks that touch it, the second by a shared box."""
 
     def __str__(self) -> str:
         cell = ", ".join(map(str, self.cell))
         where = ", ".join(f"{name} = {value}" for name, value in self.sizes.items())
         first, second = self.threads
+        if self.owner is not None:
+            told = f"block {second} copies into `{self.memory}[{cell}]` of block {self.owner}, which block {first} may not be done with"
+            return f"{told}{f', with {where}' if where else ''}"
         if first == second:
             beside = "copy" if self.under == "copies" else "product"
             return f"thread {first} touches `{self.memory}[{cell}]` while its {beside} is under way{f' with {where}' if where else ''}"
@@ -96,7 +103,7 @@ def exposed(function: loops.Function) -> Exposed | Miscounted | Unknown | None:
         wrong = _miscounted(analysed)
         if wrong is not None:
             return wrong
-        clash = analysed.block.exposed([_moment(analysed, path) for path in _barriers(block.body)])
+        clash = _clash(analysed, dict(_barriers(block.body)))
         if isinstance(clash, Unknown):
             return clash
         if clash is not None:
@@ -112,28 +119,42 @@ def _completed(block: BlockCode, sizes: tuple[str, ...], device: set[str]) -> tu
     wrong = _miscounted(analysed)
     if wrong is not None:
         raise Unfit(str(wrong))
-    placed = [(*path[:-1], path[-1] + 1) for path in analysed.waits]
-    while (clash := analysed.block.exposed([_moment(analysed, path) for path in placed])) is not None:
+    first: loops.Together = "block" if analysed.cluster is None else "cluster"
+    placed: dict[Path, loops.Together] = {(*path[:-1], path[-1] + 1): first for path in analysed.waits}
+    while (clash := _clash(analysed, placed)) is not None:
         if isinstance(clash, Unknown):
             if analysed.endings or any(t.group is not None for t in analysed.touches):
                 raise Unfit(f"not supported yet: copies in stages that are too much to prove: {clash}")
-            return _inserted(block.body, set(_everywhere(analysed)))
-        if clash.threads[0] == clash.threads[1]:
-            raise Unfit(str(_told(analysed, clash)), _told(analysed, clash).memory)
+            return _inserted(block.body, dict.fromkeys(_everywhere(analysed), "block"))
+        told = _told(analysed, clash)
+        if isinstance(clash, Clash) and clash.threads[0] == clash.threads[1]:
+            raise Unfit(str(told), told.memory)
         beside = any(analysed.touches[n].beside for n in (clash.first, clash.second))
-        path = None if beside else _between(analysed, clash)
-        if path is None or path in placed:
-            told = _told(analysed, clash)
+        path, of = None if beside else _between(analysed, clash), _who(clash)
+        if path is None or placed.get(path) in (of, "cluster"):
             raise Unfit(f"{told}, and no barrier can part them", told.memory)
-        placed.append(path)
-    for path in list(placed):
-        others = [p for p in placed if p != path]
-        if analysed.block.exposed([_moment(analysed, p) for p in others]) is None:
-            placed = others
-    return _inserted(block.body, set(placed))
+        placed[path] = of
+    for path, of in list(placed.items()):
+        fewer = {p: o for p, o in placed.items() if p != path}
+        less: list[dict[Path, loops.Together]] = [fewer, {**placed, path: "block"}] if of == "cluster" else [fewer]
+        placed = next((other for other in less if _clash(analysed, other) is None), placed)
+    return _inserted(block.body, placed)
 
 
-def _between(analysed: _Analysed, clash: Clash) -> Path | None:
+def _clash(analysed: _Analysed, barriers: Mapping[Path, loops.Together]) -> Clash | FarClash | Unknown | None:
+    """Return two accesses that barriers leave unordered, of threads of one block or of blocks of a cluster."""
+    clash = analysed.block.exposed([_moment(analysed, path) for path in barriers])
+    if clash is not None or analysed.cluster is None:
+        return clash
+    return analysed.cluster.exposed([_moment(analysed, path) for path, of in barriers.items() if of == "cluster"])
+
+
+def _who(clash: Clash | FarClash) -> loops.Together:
+    """Return whose threads have to wait for each other."""
+    return "block" if isinstance(clash, Clash) else "cluster"
+
+
+def _between(analysed: _Analysed, clash: Clash | FarClash) -> Path | None:
     """Return where a barrier parts the two touches of a clash: before the later one, or at the end of the loop that carries it."""
     first, second = clash.times
     for level in range(0, len(first), 2):
@@ -152,13 +173,13 @@ def _everywhere(analysed: _Analysed) -> Iterator[Path]:
         yield from ((*path, k) for k in range(len(body) + bool(path)))
 
 
-def _inserted(body: tuple[loops.Stmt, ...], at: set[Path], here: Path = ()) -> tuple[loops.Stmt, ...]:
+def _inserted(body: tuple[loops.Stmt, ...], at: Mapping[Path, loops.Together], here: Path = ()) -> tuple[loops.Stmt, ...]:
     out: list[loops.Stmt] = []
     for k, stmt in enumerate(body):
-        if (*here, k) in at:
-            out.append(loops.Barrier())
         inside = (*here, k)
-        below = {p for p in at if p[: len(inside)] == inside and len(p) > len(inside)}
+        if inside in at:
+            out.append(loops.Barrier(at[inside]))
+        below = {p: of for p, of in at.items() if p[: len(inside)] == inside and len(p) > len(inside)}
         match stmt:
             case loops.For() if below:
                 out.append(replace(stmt, body=_inserted(stmt.body, below, inside)))
@@ -166,15 +187,16 @@ def _inserted(body: tuple[loops.Stmt, ...], at: set[Path], here: Path = ()) -> t
                 out.append(replace(stmt, then=_inserted(stmt.then, below, inside)))
             case _:
                 out.append(stmt)
-    return (*out, loops.Barrier()) if (*here, len(body)) in at else tuple(out)
+    last = (*here, len(body))
+    return (*out, loops.Barrier(at[last])) if last in at else tuple(out)
 
 
-def _barriers(body: tuple[loops.Stmt, ...], here: Path = ()) -> Iterator[Path]:
-    """Yield where barriers stand, as places before statements."""
+def _barriers(body: tuple[loops.Stmt, ...], here: Path = ()) -> Iterator[tuple[Path, loops.Together]]:
+    """Yield where barriers stand, as places before statements, and whose they are."""
     for k, stmt in enumerate(body):
         match stmt:
-            case loops.Barrier():
-                yield (*here, k)
+            case loops.Barrier(of):
+                yield (*here, k), of
             case loops.For():
                 yield from _barriers(stmt.body, (*here, k))
             case loops.If():
@@ -211,13 +233,18 @@ class _Analysed:
     code: BlockCode
     threads: Geometry
     block: Block = field(init=False)
+    cluster: Cluster | None = None
     touches: list[Touch] = field(default_factory=list)
     endings: list[Ending] = field(default_factory=list)
     waits: list[Path] = field(default_factory=list)
     """Where threads wait for copies."""
     signals: dict[type[loops.Stmt], list[Signal]] = field(default_factory=dict)
+    told: list[Signal] = field(default_factory=list)
+    """What is given to all blocks of a cluster."""
     pairs: dict[str, str] = field(default_factory=dict)
     """Barriers at which boxes are counted → those where their places are given back, if they are."""
+    parts: dict[int, Part] = field(default_factory=dict)
+    """What a block asks for of boxes that a cluster shares, by the positions of touches."""
     together: dict[Path, tuple[loops.Stmt, ...]] = field(default_factory=dict)
     """Path → the statements of a block that all threads run together."""
     around: dict[Path, _Around] = field(default_factory=dict)
@@ -232,11 +259,17 @@ def _analysed(code: BlockCode, sizes: tuple[str, ...], device: set[str]) -> _Ana
     collector = _Collector(analysed, set(shared) | (device & written), products, shared)
     collector.together(code.body, (), _Around())
     params = (*sizes, *(loop.var for loop in code.blocks))
-    bounds: list[sets.Cond] = []
+    grid: list[sets.Cond] = []
     for loop in code.blocks:
-        bounds += _bounds(loop.var, loop.lo, loop.hi)
-    handed = (analysed.signals.get(kind, []) for kind in (loops.Release, loops.Reclaim))
-    analysed.block = Block(analysed.touches, params, all_of(*bounds), analysed.threads.threads, analysed.endings, *handed)
+        grid += within(loop.var, loop.lo, loop.hi)
+    released, reclaimed = (analysed.signals.get(kind, []) for kind in (loops.Release, loops.Reclaim))
+    analysed.block = Block(analysed.touches, params, all_of(*grid), analysed.threads.threads, analysed.endings, released, reclaimed)
+    along = code.clustered
+    if along is not None and analysed.parts:
+        low = to_expr(along.lo)
+        assert low is not None, "where blocks of a cluster begin is known"
+        grid_of = Grid(params, along.var, low, along.cluster, all_of(*grid), analysed.threads.threads)
+        analysed.cluster = Cluster(analysed.touches, analysed.parts, grid_of, analysed.endings, analysed.told, reclaimed)
     return analysed
 
 
@@ -291,8 +324,10 @@ class _Collector:
                     self.analysed.waits.append((*path, k))
                     # Who has waited has to be there before the barrier counts what comes next.
                     self._touch(barriers, (self._counter(barriers, group),), False, replace(at, time=(*at.time, sets.Int(1))))
-                case loops.Release(barriers, group):
+                case loops.Release(barriers, group, blocks):
                     self._signal(stmt, barriers, group, at)
+                    if blocks > 1:
+                        self.analysed.told.append(self.analysed.signals[loops.Release][-1])
                 case loops.Reclaim(barriers, group) | loops.Boxes(barriers, group) if around.beside:
                     self._signal(stmt, barriers, group, at)
                     self._apart(stmt, at)
@@ -352,7 +387,7 @@ class _Collector:
                 # Whoever gives the address of a row, all lanes read all rows.
                 element = f"{lane} element"
                 sides = (lane, 8 * count), (element, MATRIX_ROW // self.shared[source.buffer].dtype.size_bytes)
-                bounds = (b for name, count in sides for b in _bounds(name, loops.Int(0), loops.Int(count)))
+                bounds = (b for name, count in sides for b in within(name, loops.Int(0), loops.Int(count)))
                 rows = replace(around, variables=(*around.variables, lane, element), when=(*around.when, *bounds))
                 last = loops.Add(source.index[-1], loops.Var(element))
                 self._touch(source.buffer, (*source.index[:-1], last), False, rows)
@@ -361,7 +396,7 @@ class _Collector:
                 height, width, depth = matrix.named(name).shape
                 for operand, count in ((rows, height), (columns, width)):
                     sides = ("product row", count), ("product element", depth)
-                    bounds = (b for side, extent in sides for b in _bounds(side, loops.Int(0), loops.Int(extent)))
+                    bounds = (b for side, extent in sides for b in within(side, loops.Int(0), loops.Int(extent)))
                     read = replace(around, variables=(*around.variables, *(side for side, _ in sides)), when=(*around.when, *bounds))
                     at = (loops.Add(e, loops.Var(side)) for e, (side, _) in zip(operand.index[-2:], sides, strict=True))
                     self._touch(operand.buffer, (*operand.index[:-2], *at), False, read, self._under(around), "products")
@@ -406,7 +441,7 @@ class _Collector:
     def _boxed(self, box: loops.Box, around: _Around, group: sets.Expr, of: str) -> None:
         """Note what a box touches: all of a part of a shared buffer, by the thread that has it copied."""
         sides = [(f"box element {k}", n) for k, n in enumerate(n for n in (box.extents[axis] for axis in box.axes) if n > 1)]
-        bounds = (b for side, n in sides for b in _bounds(side, loops.Int(0), loops.Int(n)))
+        bounds = (b for side, n in sides for b in within(side, loops.Int(0), loops.Int(n)))
         inside = replace(around, variables=(*around.variables, *(side for side, _ in sides)), when=(*around.when, *bounds))
         at, left = list(box.target.index), sides
         for k, extent in reversed(list(enumerate(self.shared[box.target.buffer].shape))):
@@ -415,6 +450,9 @@ class _Collector:
             whole = extent == loops.Int(left[-1][1])
             at[k] = loops.Var(left[-1][0]) if whole else loops.Add(at[k], _number(left))
             left = left[:-1] if whole else []
+        if box.blocks > 1:
+            first, length = sides[0]
+            self.analysed.parts[len(self.analysed.touches)] = Part(first, length // box.blocks)
         self._touch(box.target.buffer, tuple(at), True, inside, group, of)
 
     def _reads(self, nodes: tuple[loops.Stmt | loops.Expr | loops.Index, ...], around: _Around, group: sets.Expr | None = None) -> None:
@@ -500,7 +538,7 @@ def _uniform(*bounds: loops.Index) -> bool:
 
 
 def _inside(loop: loops.For, around: _Around, threads: Geometry) -> _Around:
-    when = [*around.when, *_bounds(loop.var, loop.lo, loop.hi)]
+    when = [*around.when, *within(loop.var, loop.lo, loop.hi)]
     places = around.places
     if loop.kind in loops.THREADS:
         digit = threads.digit(loop.kind)
@@ -513,16 +551,6 @@ def _inside(loop: loops.For, around: _Around, threads: Geometry) -> _Around:
     return replace(around, variables=(*around.variables, loop.var), when=tuple(when), places=places)
 
 
-def _bounds(var: str, lo: loops.Index, hi: loops.Index) -> list[sets.Cond]:
-    low, high = to_expr(lo), to_expr(hi)
-    out: list[sets.Cond] = []
-    if low is not None:
-        out.append(sets.Compare(">=", sets.Name(var), low))
-    if high is not None:
-        out.append(sets.Compare("<", sets.Name(var), high))
-    return out
-
-
 def _zero(modulus: int | None, below: int) -> sets.Cond:
     number: sets.Expr = sets.Name(THREAD) if modulus is None else sets.Mod(sets.Name(THREAD), modulus)
     return sets.Compare("<", number, sets.Int(below))
@@ -533,58 +561,8 @@ def _moment(analysed: _Analysed, path: Path) -> Moment:
     return Moment((*around.time, sets.Int(2 * path[-1])), around.variables, all_of(*around.when))
 
 
-def _told(analysed: _Analysed, clash: Clash) -> Exposed:
+def _told(analysed: _Analysed, clash: Clash | FarClash) -> Exposed:
     first = analysed.touches[clash.first]
+    if isinstance(clash, FarClash):
+        return Exposed(first.memory, clash.cell, clash.blocks, clash.params, owner=clash.owner)
     return Exposed(first.memory, clash.cell, clash.threads, clash.params, "products" if first.of == "products" else "copies")
-
-
-# ---------------------------------------------------------------- the loop IR as sets
-
-
-def to_expr(e: loops.Index) -> sets.Expr | None:
-    """Return `e` as a quasi-affine expression, or None where it is none."""
-    match e:
-        case loops.Int(value):
-            return sets.Int(value)
-        case loops.Var(name):
-            return sets.Name(name)
-        case loops.Mul(loops.Int(scale), factor) | loops.Mul(factor, loops.Int(scale)):
-            inner = to_expr(factor)
-            return None if inner is None else sets.Scale(scale, inner)
-        case loops.FloorDiv(value, loops.Int(divisor)) | loops.Mod(value, loops.Int(divisor)):
-            inner = to_expr(value)
-            return None if inner is None else (sets.Floor if isinstance(e, loops.FloorDiv) else sets.Mod)(inner, divisor)
-        case loops.Add(lhs, rhs) | loops.Min(lhs, rhs) | loops.Max(lhs, rhs):
-            left, right = to_expr(lhs), to_expr(rhs)
-            if left is None or right is None:
-                return None
-            match e:
-                case loops.Add():
-                    return sets.Add(left, right)
-                case loops.Min():
-                    return sets.Min(left, right)
-                case loops.Max():
-                    return sets.Max(left, right)
-        case _:
-            return None
-
-
-def to_cond(e: loops.Expr) -> sets.Cond | None:
-    """Return what `e` says about indices, or None where it is about something else too."""
-    match e:
-        case loops.Compare(op, loops.IndexValue(lhs), loops.IndexValue(rhs)):
-            left, right = to_expr(lhs), to_expr(rhs)
-            return None if left is None or right is None else sets.Compare(op, left, right)
-        case loops.Compare(op, loops.IndexValue(lhs), loops.Const(value)) if isinstance(value, int):
-            left = to_expr(lhs)
-            return None if left is None else sets.Compare(op, left, sets.Int(value))
-        case loops.Binary(("and" | "or") as op, lhs_value, rhs_value):
-            one, two = to_cond(lhs_value), to_cond(rhs_value)
-            if one is None or two is None:
-                return None
-            return sets.And((one, two)) if op == "and" else sets.Or((one, two))
-        case loops.Unary("not", value):
-            inner = to_cond(value)
-            return None if inner is None else sets.Not(inner)
-        case _:
-            return None

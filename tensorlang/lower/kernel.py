@@ -24,13 +24,13 @@ from polyhedral.nest import Nest
 from polyhedral.region import footprint
 from polyhedral.scan import scan
 from tensorlang.artifact import Requirement
-from tensorlang.diagnostics import InternalError, error
+from tensorlang.diagnostics import InternalError, Span, error
 from tensorlang.lower.index import to_bool, to_index
 from tensorlang.lower.memory import Home, homes, is_flagged, lane_loop
 from tensorlang.lower.names import Names
 from tensorlang.lower.prefetch import to_prefetches
 from tensorlang.lower.value import Point, components, value
-from tensorlang.schedule.plan import Cached, Plan, Predicate
+from tensorlang.schedule.plan import Cached, Neighbours, Plan, Predicate
 from tensorlang.tensor import affine
 from tensorlang.tensor import nodes as tensor
 from tensorlang.tensor.scop import Accumulator, StatementInfo
@@ -53,6 +53,10 @@ class Lowered:
     """Loop variable → what the schedule says about the edge of its loop."""
     turns: Mapping[str, int] = field(default_factory=dict)
     """Variable of a loop over blocks → how many blocks take turns with the places of its grid."""
+    clusters: Mapping[str, Neighbours] = field(default_factory=dict)
+    """Variable of a loop over blocks → how many along it are one cluster."""
+    multicasts: Mapping[str, tuple[str, Span]] = field(default_factory=dict)
+    """Buffer → the tensor whose copy in it the blocks of a cluster share, and where the schedule says so."""
 
 
 @dataclass(slots=True)
@@ -90,9 +94,11 @@ def lower(plan: Plan, symbol: str) -> Lowered:
     cached = {b.name: (tensor, plan.cached[tensor]) for tensor, home in found.items() if tensor in plan.cached for b in home.buffers}
     predicates = {names.of("loop", loop): predicate for loop, predicate in plan.predicates.items()}
     turns = {names.of("loop", loop): count for loop, count in plan.turns.items()}
-    return Lowered(
-        loops.Function(symbol, sizes, buffers, tuple(body), written), params, tuple(kernel.requirements), cached, predicates, turns
-    )
+    clusters = {names.of("loop", loop): neighbours for loop, neighbours in plan.clusters.items()}
+    shared = [(tensor, home) for tensor, home in found.items() if tensor in plan.multicasts]
+    multicasts = {b.name: (tensor, plan.multicasts[tensor]) for tensor, home in shared for b in home.buffers}
+    function = loops.Function(symbol, sizes, buffers, tuple(body), written)
+    return Lowered(function, params, tuple(kernel.requirements), cached, predicates, turns, clusters, multicasts)
 
 
 # ---------------------------------------------------------------- structure

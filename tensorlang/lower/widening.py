@@ -22,7 +22,7 @@ from polyhedral import expr as sets
 from polyhedral.sets import implies, is_empty
 from polyhedral.terms import all_of, substitute, substitute_cond
 from polyhedral.verdict import Proven
-from tensorlang.lower.barriers import to_cond, to_expr
+from tensorlang.lower.sets import to_cond, to_expr
 
 Path = tuple[int, ...]
 """Where a statement stands in a block: child numbers, outermost first."""

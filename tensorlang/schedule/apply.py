@@ -39,11 +39,8 @@ def apply(
     return plan
 
 
-_ONLY = dict.fromkeys(("bind", "persistent", "split_k", "predicate", "specialize"), "cuda") | {
-    "parallel": "cpu",
-    "stream": "cpu",
-    "prefetch": "cpu",
-}
+_DEVICE = ("bind", "persistent", "split_k", "predicate", "specialize", "cluster", "multicast")
+_ONLY = dict.fromkeys(_DEVICE, "cuda") | dict.fromkeys(("parallel", "stream", "prefetch"), "cpu")
 """Directives that one kind of target has."""
 _INSTEAD = {"bind": "`parallel` gives iterations to threads of a processor", "parallel": "`bind` gives iterations to blocks and threads"}
 

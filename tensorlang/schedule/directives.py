@@ -11,6 +11,7 @@ from tensorlang.schedule.cache import cache
 from tensorlang.schedule.copies import layout_directive, pack_directive
 from tensorlang.schedule.grids import persistent, predicate, raster, split_k
 from tensorlang.schedule.loops import fuse, lowest, mark_as, order, reverse, shift, skew, split, tile
+from tensorlang.schedule.neighbours import cluster, multicast
 from tensorlang.schedule.plan import Change, full
 from tensorlang.schedule.prefetch import prefetch_directive
 from tensorlang.schedule.stages import specialize, stages
@@ -155,6 +156,8 @@ TABLE: dict[str, Callable[[State, syntax.Directive], None]] = {
     "unfold": _done,
     "raster": raster,
     "persistent": persistent,
+    "cluster": cluster,
+    "multicast": multicast,
     "split_k": split_k,
     "predicate": predicate,
 }
@@ -163,4 +166,4 @@ TABLE: dict[str, Callable[[State, syntax.Directive], None]] = {
 DIRECTIVES = frozenset(TABLE)
 
 
-LATER = {"cluster", "multicast", "tail", "assume"}
+LATER = {"tail", "assume"}

@@ -47,6 +47,8 @@ SHAPES = {
     "unfold": "write `unfold TENSOR, … in BINDER, … -> NAME`",
     "raster": "write `raster ROWS, COLUMNS by COUNT -> GROUP, ROW`",
     "persistent": "write `persistent LOOP by COUNT`, about a loop that is bound to blocks",
+    "cluster": "write `cluster LOOP by COUNT`, about a loop that is bound to blocks",
+    "multicast": "write `multicast TENSOR, … at LOOP`, about a loop over blocks of a cluster",
     "split_k": "write `split_k BINDER by COUNT`",
     "predicate": "write `predicate LOOP, … with guard` or `predicate LOOP, … with zfill`",
     "stages": "write `stages LOOP by COUNT`",

@@ -15,7 +15,8 @@ from tensorlang.diagnostics import error
 from tensorlang.schedule.bind import check_bound
 from tensorlang.schedule.cache import checked_caches
 from tensorlang.schedule.grids import check_turns
-from tensorlang.schedule.plan import Plan, Stage, full, nests_of, trees
+from tensorlang.schedule.neighbours import check_clusters
+from tensorlang.schedule.plan import Neighbours, Plan, Stage, full, nests_of, trees
 from tensorlang.schedule.prefetch import checked_prefetch
 from tensorlang.schedule.stages import check_stages
 from tensorlang.schedule.state import State
@@ -53,6 +54,7 @@ def place(state: State, stages: Stages) -> Plan:
     check_bound(state, placed)
     check_stages(state)
     check_turns(state)
+    check_clusters(state)
     cached = checked_caches(state, placed, depth, stages)
     prefetches = tuple(checked_prefetch(prefetch, placed, depth) for prefetch in state.prefetches)
     staged = {loop: count for loop, (count, _) in state.staged.items() if count > 1}
@@ -72,6 +74,8 @@ def place(state: State, stages: Stages) -> Plan:
         {loop: count for loop, (count, _) in state.turns.items()},
         frozenset(state.boxed),
         {loop: registers for loop, (registers, _) in state.beside.items()},
+        clusters={loop: Neighbours(loop, count, d.span) for loop, (count, d) in state.clusters.items() if count > 1},
+        multicasts={copy: directive.span for copy, (_, directive) in state.multicasts.items()},
     )
 
 

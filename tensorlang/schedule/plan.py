@@ -146,6 +146,15 @@ class Predicate:
 
 
 @dataclass(frozen=True, slots=True)
+class Neighbours:
+    """So many blocks along `loop` run as one cluster."""
+
+    loop: str
+    count: int
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """A program with every decision made: which points each statement runs at and in which order, and how tensors are stored.
 
@@ -171,6 +180,10 @@ class Plan:
     """Loops in stages whose copies are boxes of tensors."""
     beside: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """Loop whose boxes a thread beside the others asks for → registers of a thread there and of the others; none: all have as many."""
+    clusters: Mapping[str, Neighbours] = field(default_factory=dict)
+    """Loop over blocks → how many along it are one cluster."""
+    multicasts: Mapping[str, Span] = field(default_factory=dict)
+    """Copies that the blocks of a cluster share."""
 
 
 def full(stage: str, loop: str) -> str:

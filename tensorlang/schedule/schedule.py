@@ -112,6 +112,14 @@ class Schedule:
         """Go through tiles column after column in stripes of `by` rows."""
         return self.then(_directive("raster", [rows, columns], [("by", [by])], into))
 
+    def cluster(self, loop: str, by: int) -> Schedule:
+        """Let `by` neighbours along a loop over blocks run as one cluster."""
+        return self.then(_directive("cluster", [loop], [("by", [by])]))
+
+    def multicast(self, *tensors: str, at: str) -> Schedule:
+        """Let the blocks of a cluster along the loop `at` share their copies of tensors."""
+        return self.then(_directive("multicast", [*tensors], [("at", [at])]))
+
     def persistent(self, loop: str, by: int) -> Schedule:
         """Let at most `by` blocks take turns with the places of the grid that `loop` is part of."""
         return self.then(_directive("persistent", [loop], [("by", [by])]))

@@ -55,6 +55,10 @@ class State:
     """Loop whose boxes a thread beside the others asks for → how registers are dealt out, and who said so."""
     turns: dict[str, tuple[int, syntax.Directive]] = field(default_factory=dict)
     """Loop over blocks → how many blocks take turns with its launch, and who said so."""
+    clusters: dict[str, tuple[int, syntax.Directive]] = field(default_factory=dict)
+    """Loop over blocks → how many neighbours along it are one cluster, and who said so."""
+    multicasts: dict[str, tuple[str, syntax.Directive]] = field(default_factory=dict)
+    """Copy → the loop over blocks that share it, and who said so."""
     predicates: dict[str, Predicate] = field(default_factory=dict)
     """Loop → what happens at its edge."""
     bound: dict[str, tuple[int, syntax.Directive]] = field(default_factory=dict)

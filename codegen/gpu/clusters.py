@@ -1,0 +1,98 @@
+"""Blocks that run as one cluster, and the boxes of tensors that they share.
+
+    for i in 0 .. 8 block.x 8 cluster 2 {         two blocks run at the same time
+        …
+        boxes full[…] b_s[…] = b[…] by [64, 64] cluster 2     each asks for 32 rows; all 64 arrive at both, and count at both barriers
+    }
+
+That blocks of a cluster ask for the same box at the same time, and that none of them overwrites what another still reads, is for
+`tensorlang.lower.clusters` to prove.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+from math import prod
+
+from codegen.errors import Unfit
+from codegen.gpu.copied_boxes import alignment
+from codegen.gpu.launches import launches, map_blocks
+from codegen.loops.nodes import BLOCKS, Add, Alloc, Beside, Box, Boxes, Buffer, For, Function, Int, Mul, Reclaim, Release, Stmt
+from codegen.loops.simplify import simplify_index
+from codegen.loops.walk import map_stmt, walk
+
+
+def clustered(function: Function, clusters: Mapping[str, int]) -> Function:
+    """Return `function` with `clusters[v]` neighbours along the loop over blocks with the variable `v` as one cluster.
+
+    Raises Unfit where a grid has no whole clusters."""
+
+    def stmt(s: Stmt) -> Stmt:
+        if not isinstance(s, For):
+            return s
+        inner = replace(s, body=tuple(stmt(b) for b in s.body)) if s.kind in BLOCKS else s
+        count = clusters.get(s.var, 1)
+        return inner if count == 1 else _whole(inner, count)
+
+    return replace(function, body=tuple(stmt(s) for s in function.body)) if clusters else function
+
+
+def _whole(loop: For, count: int) -> For:
+    width = simplify_index(Add(loop.hi, Mul(Int(-1), loop.lo)), {})
+    if not isinstance(width, Int):
+        raise Unfit(f"not supported yet: a cluster along `{loop.var}`, of which the number of blocks is known only when it runs", loop.var)
+    if width.value % count:
+        raise Unfit(f"the grid has {width.value} blocks along `{loop.var}`, which are no whole clusters of {count}", loop.var)
+    return replace(loop, cluster=count)
+
+
+def shared_out(function: Function, copies: Collection[str]) -> Function:
+    """Return `function` with the boxes that go to `copies` shared by the blocks of each cluster.
+
+    Raises Unfit for boxes that cannot be cut into as many parts, and for ones of blocks that are no cluster."""
+    if not copies:
+        return function
+
+    blocks = iter(launches(function).blocks)
+
+    def body(inside: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        along = next(blocks).clustered
+        count = 1 if along is None else along.cluster
+        given_back = frozenset(_given_back(inside, copies))
+        homes = {n.buffer.name: n.buffer for n in walk(*inside) if isinstance(n, Alloc)}
+
+        def stmt(s: Stmt) -> Stmt:
+            new = map_stmt(s, lambda i: i, lambda e: e, stmt)
+            match new:
+                case Boxes(boxes=boxes):
+                    return replace(new, boxes=tuple(_shared(b, count, homes) if b.target.buffer in copies else b for b in boxes))
+                case Release(barriers=barriers) if barriers in given_back:
+                    return replace(new, blocks=count)
+                case _:
+                    return new
+
+        return tuple(map(stmt, inside))
+
+    return map_blocks(function, body)
+
+
+def _given_back(body: tuple[Stmt, ...], copies: Collection[str]) -> Iterator[str]:
+    """Yield the barriers at which the places of shared boxes are given back."""
+    for beside in (n for n in walk(*body) if isinstance(n, Beside)):
+        inside = list(walk(*beside.body))
+        if any(b.target.buffer in copies for n in inside if isinstance(n, Boxes) for b in n.boxes):
+            yield from (n.barriers for n in inside if isinstance(n, Reclaim))
+
+
+def _shared(box: Box, blocks: int, homes: Mapping[str, Buffer]) -> Box:
+    name, extent = box.target.buffer, box.extents[box.parted]
+    if blocks == 1:
+        raise Unfit(f"the blocks that copy `{name}` are no cluster", name)
+    if extent % blocks:
+        raise Unfit(f"{blocks} blocks cannot share `{name}`: {extent} is no multiple of {blocks}", name)
+    part = prod(box.extents) // blocks * homes[name].dtype.size_bytes
+    if part % alignment(homes[name]):
+        why = f"a part of {part} bytes does not begin at a multiple of {alignment(homes[name])}"
+        raise Unfit(f"{blocks} blocks cannot share `{name}`: {why}", name)
+    return replace(box, blocks=blocks)

@@ -1,0 +1,269 @@
+"""Which accesses of a cluster of blocks meet in the memory of one block with no barrier of the cluster between them.
+
+Blocks of a cluster run the same statements at the same times; each has its own memory, and the threads of each touch that alone. A shared
+box is written by all: each block asks for a part of it, which lands in the memory of every one of them, as part of the group that each of
+them waits for.
+
+    touch      { [vars, thread, block] : when } -> [time], -> [block, owner, cell]      owner = block; of a shared box: every block
+    exposed    { t -> t' : t <= t', two blocks touch a cell of one owner at t and t', the second with a shared box, and no barrier b of the
+                 cluster has t < b < t' }
+               of an asynchronous first one: and no wait w, barrier b has t < w < b < t'
+               of a second one by a thread beside the others: no release u that all blocks are told, and reclaim v, instead of the
+                 barrier, have t < u, number(u) <= number(v), v < t'
+
+Every block is told by all of them, so who reclaims a number in one block knows of all that have released it.
+
+That a box has landed where its owner touches it later is for `polyhedral.threads`: there the block itself asks for all of a shared box.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import islpy as isl
+
+from polyhedral.expr import Compare, Cond, Expr, Int, Name, Scale
+from polyhedral.space import DEFAULT_LIMIT, DT, Frame, OperationLimit, limited, smallest_point
+from polyhedral.terms import all_of, minus, plus, times
+from polyhedral.threads import THREAD, Ending, Moment, Signal, Touch
+from polyhedral.verdict import Unknown
+
+_CLUSTER = "cluster"
+_OWNER = "owner"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What a block asks for of a shared box: where variable `side` of the touch is in the block's own stretch of `length`."""
+
+    side: str
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Blocks `low` + 0, 1, 2, … by the variable `block`, `count` of them to a cluster, where `when` holds; each of `threads` threads."""
+
+    params: tuple[str, ...]
+    block: str
+    low: Expr
+    count: int
+    when: Cond
+    threads: int
+
+
+@dataclass(frozen=True, slots=True)
+class FarClash:
+    """Two blocks touch one cell of the memory of `owner`, the second by a shared box. `first` and `second` are positions of touches."""
+
+    first: int
+    second: int
+    blocks: tuple[int, int]
+    owner: int
+    cell: tuple[int, ...]
+    params: dict[str, int]
+    times: tuple[tuple[int, ...], tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Meeting:
+    first: int
+    second: int
+    pairs: isl.Map
+
+
+class Cluster:
+    """The accesses of the blocks of a cluster to memory that shared boxes land in; `parts` are those of the shared ones, by position."""
+
+    def __init__(
+        self,
+        touches: Sequence[Touch],
+        parts: dict[int, Part],
+        grid: Grid,
+        endings: Sequence[Ending] = (),
+        releases: Sequence[Signal] = (),
+        reclaims: Sequence[Signal] = (),
+    ) -> None:
+        self.touches = tuple(touches)
+        self.parts = parts
+        self.endings = tuple(endings)
+        self.grid = grid
+        self.params = (*(p for p in grid.params if p != grid.block), _CLUSTER)
+        self.releases, self.reclaims = tuple(releases), tuple(reclaims)
+        timed: list[Touch | Ending | Signal] = [*touches, *endings, *releases, *reclaims]
+        self.depth = max((len(e.time) for e in timed), default=0)
+        self._handed: isl.Map | None = None
+        self._meetings: list[_Meeting] | None = None
+
+    def exposed(self, barriers: Sequence[Moment], limit: int = DEFAULT_LIMIT) -> FarClash | Unknown | None:
+        """Return two accesses that `barriers` of the cluster leave unordered, None when there are none, or `Unknown` past `limit` steps of
+        arithmetic."""
+        try:
+            with limited(limit):
+                return self._exposed(barriers)
+        except OperationLimit as stopped:
+            return Unknown(str(stopped))
+
+    def _exposed(self, barriers: Sequence[Moment]) -> FarClash | None:
+        if self._meetings is None:
+            far = [(n, self.touches[n]) for n in self.parts]
+            pairs = ((_Meeting(k, n, self._together(k, n))) for k, t in enumerate(self.touches) for n, u in far if t.memory == u.memory)
+            self._meetings = [m for m in pairs if not m.pairs.is_empty()]
+            self._handed = self._handover() if self._meetings else None
+        if not self._meetings:
+            return None
+        met = _before(self._moments(barriers))
+        for meeting in self._meetings:
+            apart = self._apart(meeting, met)
+            left = meeting.pairs if apart is None else meeting.pairs.subtract(apart)
+            if not left.is_empty():
+                return self._witness(meeting, left)
+        return None
+
+    def _apart(self, meeting: _Meeting, met: isl.Map | None) -> isl.Map | None:
+        """Return the points of time between which the blocks of a meeting wait for each other; `met`: those with a barrier between them."""
+        first, second = self.touches[meeting.first], self.touches[meeting.second]
+        following = self._handed if second.beside else met
+        if first.group is None:
+            return None if first.beside else following
+        ended = None if following is None else self._ended(meeting.first)
+        return None if ended is None or following is None else ended.apply_range(following)
+
+    def _handover(self) -> isl.Map | None:
+        """Return `{ t -> t' : t < u, number(u) <= number(v), v < t' }` for releases u that all blocks are told, and reclaims v."""
+        out: isl.Map | None = None
+        for of in sorted({r.of for r in self.reclaims}):
+            given, taken = (self._numbered([s for s in side if s.of == of]) for side in (self.releases, self.reclaims))
+            if given is None or taken is None:
+                continue
+            before = isl.Map.lex_lt(given.get_space().domain())
+            enough = isl.Map.lex_le(given.get_space().range())
+            handed = before.apply_range(given).apply_range(enough).apply_range(taken.reverse()).apply_range(before)
+            out = handed if out is None else out.union(handed)
+        return None if out is None else out.coalesce()
+
+    def _numbered(self, signals: Sequence[Signal]) -> isl.Map | None:
+        """Return `{ [time] -> [number] }`; None where there are no signals."""
+        out: isl.Map | None = None
+        for s in signals:
+            time, number = (self._mapped(s.variables, s.when, e) for e in (_padded(s.time, self.depth), (s.number,)))
+            found = time.reverse().apply_range(number)
+            out = found if out is None else out.union(found)
+        return out
+
+    def _together(self, first: int, second: int) -> isl.Map:
+        """Return every two points of time at which two blocks touch a cell, or one does in the memory of another."""
+        one, two = self._at(first), self._at(second).reverse()
+        apart = one.apply_range(_same_cell(one.range().get_space(), alone=False)).apply_range(two)
+        alone = one.apply_range(_same_cell(one.range().get_space(), alone=True)).apply_range(two)
+        space = apart.get_space().domain()
+        return apart.intersect(isl.Map.lex_le(space)).union(alone.intersect(isl.Map.lex_lt(space))).coalesce()
+
+    def _at(self, position: int) -> isl.Map:
+        """Return `{ [time] -> [block, owner, cell] }`."""
+        to_time, to_cell = self._maps(position)
+        return to_time.reverse().apply_range(to_cell)
+
+    def _maps(self, position: int) -> tuple[isl.Map, isl.Map]:
+        """Return `{ [vars, thread, block, owner] -> [time] }` and `{ [vars, thread, block, owner] -> [block, owner, cell] }`."""
+        touch, part = self.touches[position], self.parts.get(position)
+        block = self.grid.block
+        free = tuple(f"free{k}" for k, c in enumerate(touch.cell) if c is None)
+        frame = Frame(self.params, (*touch.variables, THREAD, block, _OWNER, *free))
+        least, most = (self.grid.threads, self.grid.threads) if touch.beside else (0, self.grid.threads - 1)
+        conds = [touch.when, Compare(">=", Name(THREAD), Int(least)), Compare("<=", Name(THREAD), Int(most))]
+        conds += [self.grid.when, self._in_cluster(block), self._in_cluster(_OWNER)]
+        if part is None:
+            conds.append(Compare("==", Name(_OWNER), Name(block)))
+        else:
+            start = times(part.length, self._number(block))
+            conds += [Compare(">=", Name(part.side), start), Compare("<", Name(part.side), plus(start, Int(part.length)))]
+        domain = frame.set(all_of(*conds))
+        cell = [Name(block), Name(_OWNER), *(Name(f"free{k}") if c is None else c for k, c in enumerate(touch.cell))]
+        to_time, to_cell = (
+            isl.Map.from_pw_multi_aff(frame.multi_pw_aff(e)).intersect_domain(domain) for e in (_padded(touch.time, self.depth), cell)
+        )
+        return to_time, to_cell
+
+    def _number(self, block: str) -> Expr:
+        """Return the number of a block in its cluster."""
+        return minus(minus(Name(block), self.grid.low), Scale(self.grid.count, Name(_CLUSTER)))
+
+    def _in_cluster(self, block: str) -> Cond:
+        number = self._number(block)
+        return all_of(Compare(">=", number, Int(0)), Compare("<", number, Int(self.grid.count)))
+
+    def _ended(self, position: int) -> isl.Map | None:
+        """Return `{ t -> w : t < w, and the wait w ends what was begun at t }`."""
+        touch = self.touches[position]
+        assert touch.group is not None
+        to_time, _ = self._maps(position)
+        free = tuple(f"free{k}" for k, c in enumerate(touch.cell) if c is None)
+        frame = Frame(self.params, (*touch.variables, THREAD, self.grid.block, _OWNER, *free))
+        group = to_time.reverse().apply_range(isl.Map.from_pw_multi_aff(frame.multi_pw_aff([touch.group])))
+        below = isl.Map.lex_lt(group.get_space().range())
+        out: isl.Map | None = None
+        for ending in (e for e in self.endings if e.of == touch.of):
+            time, ended = (self._mapped(ending.variables, ending.when, e) for e in (_padded(ending.time, self.depth), (ending.ended,)))
+            found = group.apply_range(below).apply_range(ended.reverse()).apply_range(time)
+            found = found.intersect(isl.Map.lex_lt(found.get_space().domain()))
+            out = found if out is None else out.union(found)
+        return out
+
+    def _moments(self, barriers: Sequence[Moment]) -> isl.Set | None:
+        """Return when the blocks wait for each other."""
+        moments: isl.Set | None = None
+        for barrier in barriers:
+            time = self._mapped(barrier.variables, barrier.when, _padded(barrier.time[: self.depth], self.depth)).range()
+            moments = time if moments is None else moments.union(time)
+        return moments
+
+    def _mapped(self, variables: tuple[str, ...], when: Cond, values: Sequence[Expr]) -> isl.Map:
+        frame = Frame(self.params, (*variables, self.grid.block))
+        domain = frame.set(all_of(when, self.grid.when, self._in_cluster(self.grid.block)))
+        return isl.Map.from_pw_multi_aff(frame.multi_pw_aff(values)).intersect_domain(domain)
+
+    def _witness(self, meeting: _Meeting, left: isl.Map) -> FarClash:
+        sizes, both = smallest_point(left.wrap().flatten())
+        moments = both[: self.depth], both[self.depth :]
+        one, two = (_fixed(self._at(p), sizes, t).range() for p, t in ((meeting.first, moments[0]), (meeting.second, moments[1])))
+        space = one.get_space()
+        meet = _same_cell(space, alone=False)
+        if moments[0] != moments[1]:
+            meet = meet.union(_same_cell(space, alone=True))
+        _, met = smallest_point(meet.intersect_domain(one).intersect_range(two).wrap().flatten())
+        n = 2 + len(self.touches[meeting.first].cell)
+        params = {name: value for name, value in zip(self.params, sizes, strict=True) if name != _CLUSTER}
+        return FarClash(meeting.first, meeting.second, (met[0], met[n]), met[1], met[2:n], params, moments)
+
+
+def _same_cell(space: isl.Space, *, alone: bool) -> isl.Map:
+    """Return `{ [block, owner, cell] -> [block', owner, cell] }` of two blocks, or, `alone`, of one that is not the owner."""
+    same = isl.Map.universe(space.map_from_set())
+    for k in range(1, space.dim(DT.set)):
+        same = same.equate(DT.in_, k, DT.out, k)
+    if not alone:
+        return same.order_lt(DT.in_, 0, DT.out, 0).union(same.order_gt(DT.in_, 0, DT.out, 0))
+    same = same.equate(DT.in_, 0, DT.out, 0)
+    return same.order_lt(DT.in_, 0, DT.in_, 1).union(same.order_gt(DT.in_, 0, DT.in_, 1))
+
+
+def _before(moments: isl.Set | None) -> isl.Map | None:
+    """Return `{ t -> t' : t < b < t' for some b in moments }`."""
+    if moments is None:
+        return None
+    before = isl.Map.lex_lt(moments.get_space()).intersect_range(moments)
+    return before.apply_range(isl.Map.lex_lt(moments.get_space()))
+
+
+def _fixed(at: isl.Map, sizes: tuple[int, ...], time: tuple[int, ...]) -> isl.Map:
+    for k, value in enumerate(sizes):
+        at = at.fix_val(DT.param, k, isl.Val(value))
+    for k, value in enumerate(time):
+        at = at.fix_val(DT.in_, k, isl.Val(value))
+    return at
+
+
+def _padded(time: tuple[Expr, ...], depth: int) -> tuple[Expr, ...]:
+    return (*time, *(Int(0) for _ in range(depth - len(time))))

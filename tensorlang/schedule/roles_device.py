@@ -15,6 +15,8 @@ On a device (`for cuda`) the roles are
     warp_unfolded(y, a, b; batch.., i.., j.., k..)
                                                 the same, where points of all lines and samples are rows of one product; k go through
                                                 windows place by place, the channels at each
+    warpgroup_unfolded(y, a, b; batch.., i.., j.., k..)
+                                                the same by four warps together
     windowed(y, a; n.., h.., i, j, k.., s)      windows of a around points i of lines h, for each channel j by itself, along which a and y
                                                 lie in memory; s are places of a window along a line, k the others
     pointwise(y, p..; i.., j.., k.., x..)       any tensor, several elements along j for each thread; p are read along x (transpositions)
@@ -50,6 +52,7 @@ from tensorlang.schedule.warp_products import device_of, warp_product
 from tensorlang.schedule.warp_unfolded import warp_unfolded
 from tensorlang.schedule.warp_windows import warp_windows
 from tensorlang.schedule.warpgroup_products import ROW_BYTES, warpgroup_product
+from tensorlang.schedule.warpgroup_unfolded import warpgroup_unfolded
 from tensorlang.schedule.windowed import windowed
 
 
@@ -143,7 +146,7 @@ def _by_warpgroups(d: Deriver, cluster: Cluster) -> Shape | None:
 
 def _windows_by_warps(d: Deriver, cluster: Cluster) -> Shape | None:
     found = warp_windows(d, cluster)
-    if found is None or warp_unfolded(d, cluster) is not None:
+    if found is None or warp_unfolded(d, cluster) is not None or warpgroup_unfolded(d, cluster) is not None:
         return None
     own = cluster.head.tensors[0].name
     classes = (found.batch, found.outer, found.height, (found.width,), found.b.axes, found.others, (found.deep,))
@@ -157,7 +160,7 @@ def _windows_by_warps(d: Deriver, cluster: Cluster) -> Shape | None:
 
 def _unfolded_by_warps(d: Deriver, cluster: Cluster) -> Shape | None:
     found = warp_unfolded(d, cluster)
-    if found is None:
+    if found is None or warpgroup_unfolded(d, cluster) is not None:
         return None
     own = cluster.head.tensors[0].name
     classes = (found.batch, found.a.axes, found.b.axes, found.inner)
@@ -168,6 +171,22 @@ def _unfolded_by_warps(d: Deriver, cluster: Cluster) -> Shape | None:
     tensors = ((own,), (found.a.read.tensor,), (found.b.read.tensor,))
     shape = Shape(tensors, tuple(full(own, c) for c in classes), 4, of_loops=of_loops)
     return replace(shape, own={"buffers": found.buffers, "span": found.row_bytes})
+
+
+def _unfolded_by_warpgroups(d: Deriver, cluster: Cluster) -> Shape | None:
+    found = warpgroup_unfolded(d, cluster)
+    if found is None:
+        return None
+    own, (a, b), rows = cluster.head.tensors[0].name, (found.found.a, found.found.b), found.tiles.rows
+    classes = (found.found.product.c.batch, a.axes, b.axes, found.found.inner)
+    of_loops: dict[int, Mapping[str, int]] = {
+        1: {"warps": rows.warps, "times": rows.times, "each": rows.each},
+        2: {"each": found.tiles.columns},
+        3: {"block": found.block, "each": found.instruction.shape[2]},
+    }
+    tensors = ((own,), (a.read.tensor,), (b.read.tensor,))
+    shape = Shape(tensors, tuple(full(own, c) for c in classes), 4, of_loops=of_loops)
+    return replace(shape, own={"buffers": found.buffers, "span": ROW_BYTES})
 
 
 def _windowed(d: Deriver, cluster: Cluster) -> Shape | None:
@@ -191,6 +210,7 @@ DEVICE_ROLES: Mapping[str, Form] = {
     "warpgroup_product": Form("warpgroup_product(y, a, b; batch.., i.., j.., k.., c)", 3, 5, 5, _by_warpgroups),
     "warp_convolution": Form("warp_convolution(y, a, b; batch.., n.., h.., i, j.., k.., c)", 3, 7, 7, _windows_by_warps),
     "warp_unfolded": Form("warp_unfolded(y, a, b; batch.., i.., j.., k..)", 3, 4, 4, _unfolded_by_warps),
+    "warpgroup_unfolded": Form("warpgroup_unfolded(y, a, b; batch.., i.., j.., k..)", 3, 4, 4, _unfolded_by_warpgroups),
     "windowed": Form("windowed(y, a; n.., h.., i, j, k.., s)", 2, 6, 6, _windowed),
     "pointwise": Form("pointwise(y, p..; i.., j.., k.., x..)", (False, True), 4, 4, _elements),
     "reduction": Form("reduction(y; i.., r.., k..)", 1, 3, 3, _sums),

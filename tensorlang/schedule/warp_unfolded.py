@@ -13,7 +13,7 @@ device.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, prod
 
 from codegen.gpu.matrix import Instruction
@@ -25,7 +25,19 @@ from tensorlang.schedule.pointwise import stored_axis
 from tensorlang.schedule.product_shapes import Operand, operands_of
 from tensorlang.schedule.products_device import product_of
 from tensorlang.schedule.shape import extents
-from tensorlang.schedule.warp_products import ROW_BYTES, SHARED, STAGES, Side, cost_of, instruction_for, is_swift, tiles, warp_product
+from tensorlang.schedule.warp_products import (
+    ROW_BYTES,
+    SHARED,
+    STAGES,
+    Matrices,
+    Side,
+    cost_of,
+    device_of,
+    instruction_for,
+    is_swift,
+    matrices_of,
+    tiles,
+)
 from tensorlang.schedule.warp_windows import warp_windows
 from tensorlang.tensor import affine
 from tensorlang.tensor.nodes import Dynamic
@@ -49,6 +61,30 @@ class WarpUnfolded:
 
 def warp_unfolded(d: Deriver, cluster: Cluster) -> WarpUnfolded | None:
     """Return a tensor by itself as a product of rows written out that an instruction of a warp computes, or None."""
+    found = unfolded_of(d, cluster)
+    best = tiles_of(found.product, device_of(d)) if found is not None else None
+    if found is None or best is None or best[2] > _otherwise(d, cluster):
+        return None
+    row, column, _ = best
+    product = found.product
+    buffers = min(STAGES, SHARED // (product.row_bytes * (row.tile + column.tile)), -(-product.sizes[product.deep] // product.block))
+    return WarpUnfolded(
+        product.instruction, product.c.batch, found.a, found.b, found.inner, row, column, product.block, product.row_bytes, buffers
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Unfolded:
+    """A convolution, with its sum in order, as a `product` with one axis of rows, one of columns and one sum."""
+
+    a: Operand
+    b: Operand
+    inner: tuple[str, ...]
+    product: Matrices
+
+
+def unfolded_of(d: Deriver, cluster: Cluster) -> Unfolded | None:
+    """Return a tensor by itself as a product of rows written out, or None where instructions do not multiply what it does."""
     definition = cluster.head
     c = product_of(d, definition) if len(cluster.members) == 1 and not recurs(d.program, definition) else None
     if c is None or not isinstance(d.machine, Device) or not d.machine.matrices or d.program.mode == "strict":
@@ -66,32 +102,30 @@ def warp_unfolded(d: Deriver, cluster: Cluster) -> WarpUnfolded | None:
     row_bytes = next((n for n in ROW_BYTES if n // instruction.rows.size_bytes <= total), None)
     if row_bytes is None:
         return None
+    whole = {**sizes, "rows": prod(sizes[x] for x in a.axes), "columns": prod(sizes[x] for x in b.axes), "terms": total}
+    rows, columns = replace(a, axes=("rows",), unit=False), replace(b, axes=("columns",), unit=False)
     block = row_bytes // instruction.rows.size_bytes
-    rows, columns = (prod(sizes[x] for x in o.axes) for o in (a, b))
-    grid = prod(sizes[x] for x in c.batch)
-    machine = d.machine
-    choices = [t for t in tiles(rows, columns, swift=True) if 2 * row_bytes * (t[0].tile + t[1].tile) <= SHARED]
-    if not choices:
-        return None
-    row, column = min(choices, key=lambda t: (cost_of(t[0], t[1], grid, rows, columns, total, machine), -t[0].tile * t[1].tile))
-    cycles = cost_of(row, column, grid, rows, columns, total, machine)
-    if cycles > _otherwise(d, cluster, sizes):
-        return None
-    buffers = min(STAGES, SHARED // (row_bytes * (row.tile + column.tile)), -(-total // block))
-    return WarpUnfolded(instruction, c.batch, a, b, inner, row, column, block, row_bytes, buffers)
+    return Unfolded(a, b, inner, Matrices(instruction, c, rows, columns, "terms", (), whole, block, row_bytes, swift=True))
 
 
-def _otherwise(d: Deriver, cluster: Cluster, sizes: Mapping[str, int]) -> float:
+def tiles_of(product: Matrices, machine: Device) -> tuple[Side, Side, float] | None:
+    """Return the tiles of least cost, and that, as boxes are judged; None where none fit."""
+    grid, rows, columns, total = product.size(1)
+    fitting = (t for t in tiles(rows, columns, swift=product.swift) if 2 * product.stretch * (t[0].tile + t[1].tile) <= SHARED)
+    costs = {t: cost_of(t[0], t[1], grid, rows, columns, total, machine) for t in fitting}
+    best = min(costs, key=lambda t: (costs[t], -t[0].tile * t[1].tile), default=None)
+    return (*best, costs[best]) if best is not None else None
+
+
+def _otherwise(d: Deriver, cluster: Cluster) -> float:
     """Return about how many cycles it takes where boxes are copied, or rows of one axis; infinity where that is not possible."""
-    windows, plain = warp_windows(d, cluster), warp_product(d, cluster)
+    windows, plain = warp_windows(d, cluster), matrices_of(d, cluster.head)
     if windows is not None:
         return windows.cycles
-    if plain is None:
+    best = plain.tiles(1, device_of(d)) if plain is not None else None
+    if plain is None or best is None:
         return inf
-    assert isinstance(d.machine, Device)
-    grid = prod(sizes[x] for x in (*plain.batch, *plain.a.axes[:-1], *plain.b.axes[:-1]))
-    total = prod(sizes[k] for k in (*plain.others, plain.deep))
-    return cost_of(plain.rows, plain.columns, grid, sizes[plain.a.axes[-1]], sizes[plain.b.axes[-1]], total, d.machine)
+    return cost_of(best[0], best[1], *plain.size(1), device_of(d))
 
 
 def _is_spread(a: Operand, sizes: Mapping[str, int]) -> bool:

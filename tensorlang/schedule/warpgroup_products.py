@@ -83,11 +83,11 @@ def warpgroup_product(d: Deriver, cluster: Cluster) -> WarpgroupProduct | None:
     if found is None or not fits(d, found):
         return None
     machine = device_of(d)
-    alone, best = found.tiles(1, machine), _best(found, 1, machine)
+    alone, best = found.tiles(1, machine), best_tiles(found, 1, machine)
     if best is None or (alone is not None and alone[2] < best[1]):
         return None
     tiles, _ = best
-    [instruction] = [i for i in _instructions(found) if i.shape[1] == tiles.columns]
+    [instruction] = [i for i in instructions_of(found) if i.shape[1] == tiles.columns]
     block = _block(found)
     stages = min(STAGES, SHARED // (tiles.bytes * _taps(found)), -(-found.sizes[found.deep] // block))
     boxes = all(_is_boxed(d, o) for o in (found.a, found.b))
@@ -107,7 +107,7 @@ def product_parts(d: Deriver, definition: Definition) -> tuple[str, int] | None:
     together = fits(d, found)
 
     def cycles(parts: int) -> float:
-        alone, best = found.tiles(parts, machine), _best(found, parts, machine) if together else None
+        alone, best = found.tiles(parts, machine), best_tiles(found, parts, machine) if together else None
         return min(alone[2] if alone is not None else inf, best[1] if best is not None else inf)
 
     parts = parts_for(depth, LEAST_PART, results, cycles)
@@ -117,10 +117,10 @@ def product_parts(d: Deriver, definition: Definition) -> tuple[str, int] | None:
 def fits(d: Deriver, found: Matrices) -> bool:
     """Tell whether four warps of the device multiply operands like these: both lie along the sum, in whole vectors."""
     machine = device_of(d)
-    return machine.warpgroups and found.swift and not found.a.unit and not found.b.unit and bool(_instructions(found))
+    return machine.warpgroups and found.swift and not found.a.unit and not found.b.unit and bool(instructions_of(found))
 
 
-def _instructions(found: Matrices) -> tuple[Instruction, ...]:
+def instructions_of(found: Matrices) -> tuple[Instruction, ...]:
     one = found.instruction
     wanted = (one.rows, one.columns, one.sums)
     return tuple(i for i in INSTRUCTIONS if i.warps > 1 and (i.rows, i.columns, i.sums) == wanted)
@@ -134,7 +134,7 @@ def _taps(found: Matrices) -> int:
     return prod(found.sizes[k] for k in found.others)
 
 
-def _best(found: Matrices, parts: int, machine: Device) -> tuple[Tiles, float] | None:
+def best_tiles(found: Matrices, parts: int, machine: Device) -> tuple[Tiles, float] | None:
     """Return the tiles of least cost for so many products with shorter sums, and that."""
     if found.sizes[found.deep] // parts < 2 * _block(found):
         return None
@@ -147,7 +147,7 @@ def _best(found: Matrices, parts: int, machine: Device) -> tuple[Tiles, float] |
 
 def _tiles(found: Matrices) -> Iterator[Tiles]:
     _, rows, columns, _ = found.size(1)
-    widths = {i.shape[1] for i in _instructions(found)}
+    widths = {i.shape[1] for i in instructions_of(found)}
     for groups, times, width in ((g, t, w) for g in (2, 1) for t in (2, 1) for w in {*WIDTHS, columns} & widths):
         side = Side(groups, times, ROWS)
         if width * times // 2 <= KEPT and side.tile <= rows and width <= columns:

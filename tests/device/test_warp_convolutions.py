@@ -56,6 +56,12 @@ def normal(*shape: int, dtype: Any = ml_dtypes.bfloat16) -> Array:
     return np.random.default_rng(shape).standard_normal(shape).astype(dtype)
 
 
+TOGETHER = {
+    "lines of seven points, four warps together": ((2, 7, 7, 64), (64, 3, 3, 64), {"lo": 1}),
+    "at a stride, four warps together, channels that stretches of the sum cut": ((1, 17, 15, 72), (48, 3, 3, 72), {"lo": 1, "stride": 2}),
+}
+FOURS = Device(warpgroups=True, boxes=True)
+"""A device whose warps multiply in fours."""
 FEW = Device(blocks=8)
 """A device that is full with the blocks of small convolutions, as large ones fill others."""
 
@@ -74,8 +80,9 @@ def chosen(
 def test_convolutions_of_warps_are_those_of_the_operator_in_every_order_of_threads() -> None:
     found = {name: chosen(*case, f"conv_{k}", FEW) for k, (name, case) in enumerate(CASES.items())}
     found |= {name: chosen(*case, f"unfolded_{k}") for k, (name, case) in enumerate(UNFOLDED.items())}
+    found |= {name: chosen(*case, f"together_{k}", FOURS) for k, (name, case) in enumerate(TOGETHER.items())}
     for name, (_, scheduled, _) in found.items():
-        role = "warp_convolution" if name in CASES else "warp_unfolded"
+        role = "warp_convolution" if name in CASES else "warp_unfolded" if name in UNFOLDED else "warpgroup_unfolded"
         assert (name, scheduled.origin.split(" for ")[0]) == (name, f"schedule role {role}")
     compiled_ = library(each for each, _, _ in found.values())
     for name, (each, _, arrays) in found.items():
@@ -92,3 +99,13 @@ def test_the_machine_code_of_a_convolution_multiplies_matrices_and_spills_nothin
         assert (usage.spill_store_bytes, usage.spill_load_bytes, usage.stack_bytes) == (0, 0, 0)
         assert count(found, "HMMA.16816") > count(found, "LDSM") > 0
         assert count(found, "LDGSTS") > 0 and count(found, "LDS.U16") == 0
+
+
+def test_four_warps_multiply_a_convolution_together_and_spill_nothing() -> None:
+    for samples, size, channels in ((32, 14, 256), (32, 7, 512)):
+        each, _, _ = chosen((samples, size, size, channels), (channels, 3, 3, channels), {"lo": 1}, f"fours_{size}", FOURS)
+        code = compiled(source(each.kernels), named("cuda:sm_90a"))
+        (usage,), (found,) = code.usage.values(), opcodes(code.cubin).values()
+        assert (usage.spill_store_bytes, usage.spill_load_bytes, usage.stack_bytes) == (0, 0, 0)
+        assert count(found, "HGMMA") > 0 == count(found, "HMMA")
+        assert count(found, "LDGSTS.128") > 0 == count(found, "STS")

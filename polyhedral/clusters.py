@@ -26,8 +26,9 @@ import islpy as isl
 from polyhedral.expr import Compare, Cond, Expr, Int, Name, Scale
 from polyhedral.space import DEFAULT_LIMIT, DT, Frame, OperationLimit, limited, smallest_point
 from polyhedral.terms import all_of, minus, plus, times
-from polyhedral.threads import THREAD, Ending, Moment, Signal, Touch
+from polyhedral.threads import THREAD, Touch
 from polyhedral.verdict import Unknown
+from polyhedral.waits import Ending, Moment, Signal, Times, before, fixed, padded
 
 _CLUSTER = "cluster"
 _OWNER = "owner"
@@ -93,6 +94,7 @@ class Cluster:
         self.releases, self.reclaims = tuple(releases), tuple(reclaims)
         timed: list[Touch | Ending | Signal] = [*touches, *endings, *releases, *reclaims]
         self.depth = max((len(e.time) for e in timed), default=0)
+        self._times = Times(self.depth, self._mapped)
         self._handed: isl.Map | None = None
         self._meetings: list[_Meeting] | None = None
 
@@ -110,10 +112,10 @@ class Cluster:
             far = [(n, self.touches[n]) for n in self.parts]
             pairs = ((_Meeting(k, n, self._together(k, n))) for k, t in enumerate(self.touches) for n, u in far if t.memory == u.memory)
             self._meetings = [m for m in pairs if not m.pairs.is_empty()]
-            self._handed = self._handover() if self._meetings else None
+            self._handed = self._times.handed(self.releases, self.reclaims) if self._meetings else None
         if not self._meetings:
             return None
-        met = _before(self._moments(barriers))
+        met = before(self._times.moments(barriers))
         for meeting in self._meetings:
             apart = self._apart(meeting, met)
             left = meeting.pairs if apart is None else meeting.pairs.subtract(apart)
@@ -129,28 +131,6 @@ class Cluster:
             return None if first.beside else following
         ended = None if following is None else self._ended(meeting.first)
         return None if ended is None or following is None else ended.apply_range(following)
-
-    def _handover(self) -> isl.Map | None:
-        """Return `{ t -> t' : t < u, number(u) <= number(v), v < t' }` for releases u that all blocks are told, and reclaims v."""
-        out: isl.Map | None = None
-        for of in sorted({r.of for r in self.reclaims}):
-            given, taken = (self._numbered([s for s in side if s.of == of]) for side in (self.releases, self.reclaims))
-            if given is None or taken is None:
-                continue
-            before = isl.Map.lex_lt(given.get_space().domain())
-            enough = isl.Map.lex_le(given.get_space().range())
-            handed = before.apply_range(given).apply_range(enough).apply_range(taken.reverse()).apply_range(before)
-            out = handed if out is None else out.union(handed)
-        return None if out is None else out.coalesce()
-
-    def _numbered(self, signals: Sequence[Signal]) -> isl.Map | None:
-        """Return `{ [time] -> [number] }`; None where there are no signals."""
-        out: isl.Map | None = None
-        for s in signals:
-            time, number = (self._mapped(s.variables, s.when, e) for e in (_padded(s.time, self.depth), (s.number,)))
-            found = time.reverse().apply_range(number)
-            out = found if out is None else out.union(found)
-        return out
 
     def _together(self, first: int, second: int) -> isl.Map:
         """Return every two points of time at which two blocks touch a cell, or one does in the memory of another."""
@@ -182,7 +162,7 @@ class Cluster:
         domain = frame.set(all_of(*conds))
         cell = [Name(block), Name(_OWNER), *(Name(f"free{k}") if c is None else c for k, c in enumerate(touch.cell))]
         to_time, to_cell = (
-            isl.Map.from_pw_multi_aff(frame.multi_pw_aff(e)).intersect_domain(domain) for e in (_padded(touch.time, self.depth), cell)
+            isl.Map.from_pw_multi_aff(frame.multi_pw_aff(e)).intersect_domain(domain) for e in (padded(touch.time, self.depth), cell)
         )
         return to_time, to_cell
 
@@ -202,22 +182,7 @@ class Cluster:
         free = tuple(f"free{k}" for k, c in enumerate(touch.cell) if c is None)
         frame = Frame(self.params, (*touch.variables, THREAD, self.grid.block, _OWNER, *free))
         group = to_time.reverse().apply_range(isl.Map.from_pw_multi_aff(frame.multi_pw_aff([touch.group])))
-        below = isl.Map.lex_lt(group.get_space().range())
-        out: isl.Map | None = None
-        for ending in (e for e in self.endings if e.of == touch.of):
-            time, ended = (self._mapped(ending.variables, ending.when, e) for e in (_padded(ending.time, self.depth), (ending.ended,)))
-            found = group.apply_range(below).apply_range(ended.reverse()).apply_range(time)
-            found = found.intersect(isl.Map.lex_lt(found.get_space().domain()))
-            out = found if out is None else out.union(found)
-        return out
-
-    def _moments(self, barriers: Sequence[Moment]) -> isl.Set | None:
-        """Return when the blocks wait for each other."""
-        moments: isl.Set | None = None
-        for barrier in barriers:
-            time = self._mapped(barrier.variables, barrier.when, _padded(barrier.time[: self.depth], self.depth)).range()
-            moments = time if moments is None else moments.union(time)
-        return moments
+        return self._times.ended(group, (e for e in self.endings if e.of == touch.of))
 
     def _mapped(self, variables: tuple[str, ...], when: Cond, values: Sequence[Expr]) -> isl.Map:
         frame = Frame(self.params, (*variables, self.grid.block))
@@ -227,7 +192,7 @@ class Cluster:
     def _witness(self, meeting: _Meeting, left: isl.Map) -> FarClash:
         sizes, both = smallest_point(left.wrap().flatten())
         moments = both[: self.depth], both[self.depth :]
-        one, two = (_fixed(self._at(p), sizes, t).range() for p, t in ((meeting.first, moments[0]), (meeting.second, moments[1])))
+        one, two = (fixed(self._at(p), sizes, t).range() for p, t in ((meeting.first, moments[0]), (meeting.second, moments[1])))
         space = one.get_space()
         meet = _same_cell(space, alone=False)
         if moments[0] != moments[1]:
@@ -247,23 +212,3 @@ def _same_cell(space: isl.Space, *, alone: bool) -> isl.Map:
         return same.order_lt(DT.in_, 0, DT.out, 0).union(same.order_gt(DT.in_, 0, DT.out, 0))
     same = same.equate(DT.in_, 0, DT.out, 0)
     return same.order_lt(DT.in_, 0, DT.in_, 1).union(same.order_gt(DT.in_, 0, DT.in_, 1))
-
-
-def _before(moments: isl.Set | None) -> isl.Map | None:
-    """Return `{ t -> t' : t < b < t' for some b in moments }`."""
-    if moments is None:
-        return None
-    before = isl.Map.lex_lt(moments.get_space()).intersect_range(moments)
-    return before.apply_range(isl.Map.lex_lt(moments.get_space()))
-
-
-def _fixed(at: isl.Map, sizes: tuple[int, ...], time: tuple[int, ...]) -> isl.Map:
-    for k, value in enumerate(sizes):
-        at = at.fix_val(DT.param, k, isl.Val(value))
-    for k, value in enumerate(time):
-        at = at.fix_val(DT.in_, k, isl.Val(value))
-    return at
-
-
-def _padded(time: tuple[Expr, ...], depth: int) -> tuple[Expr, ...]:
-    return (*time, *(Int(0) for _ in range(depth - len(time))))

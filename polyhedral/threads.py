@@ -33,6 +33,7 @@ from polyhedral.expr import And, Compare, Cond, Expr, Int, Name
 from polyhedral.space import DEFAULT_LIMIT, DT, Frame, OperationLimit, limited, smallest_point
 from polyhedral.terms import all_of
 from polyhedral.verdict import Unknown
+from polyhedral.waits import Ending, Moment, Signal, Times, before, fixed, padded
 
 THREAD = "thread"
 
@@ -55,38 +56,6 @@ class Touch:
     """Every thread has a memory of its own by this name, where accesses of the same kind are done in their order."""
     beside: bool = False
     """By the thread beside those of the block."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """When every thread waits for its own asynchronous accesses in groups below `ended`, or for those that another has begun."""
-
-    time: tuple[Expr, ...]
-    variables: tuple[str, ...]
-    when: Cond
-    ended: Expr
-    of: str = ""
-    of_others: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Signal:
-    """When all threads of one side are where number `number` of `of` is given, or waited for."""
-
-    of: str
-    time: tuple[Expr, ...]
-    variables: tuple[str, ...]
-    when: Cond
-    number: Expr
-
-
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """When all threads wait for each other."""
-
-    time: tuple[Expr, ...]
-    variables: tuple[str, ...]
-    when: Cond
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +101,7 @@ class Block:
         times = [e.time for e in touches] + [e.time for e in endings] + [e.time for e in (*releases, *reclaims)]
         self.depth = max(map(len, times), default=0)
         self.context = Frame(params, ()).set(context).params()
+        self._times = Times(self.depth, self._mapped)
         self._threads = threads
         self._meetings: list[_Meeting] | None = None
         self._ends: dict[int, isl.Map | None] = {}
@@ -156,8 +126,8 @@ class Block:
         """Return the accesses that meet in a cell, and which times `barriers` part."""
         if self._meetings is None:
             self._meetings = list(self._all())
-            self._handed = self._handover() if self._meetings else None
-        return self._meetings, self._before(self._moments(barriers) if self._meetings else None)
+            self._handed = self._times.handed(self.releases, self.reclaims) if self._meetings else None
+        return self._meetings, before(self._times.moments(barriers) if self._meetings else None)
 
     def _unordered(self, meeting: _Meeting, met: isl.Map | None) -> Clash | None:
         apart = self._apart(meeting, met)
@@ -207,7 +177,7 @@ class Block:
         first, last = (self._threads, self._threads) if touch.beside else (0, self._threads - 1)
         inside = all_of(touch.when, Compare(">=", Name(THREAD), Int(first)), Compare("<=", Name(THREAD), Int(last)))
         domain = frame.set(inside).intersect_params(self.context)
-        time = frame.multi_pw_aff(_padded(touch.time, self.depth))
+        time = frame.multi_pw_aff(padded(touch.time, self.depth))
         cell = frame.multi_pw_aff([Name(THREAD), *(Name(f"free{k}") if c is None else c for k, c in enumerate(touch.cell))])
         to_time, to_cell = (isl.Map.from_pw_multi_aff(e).intersect_domain(domain) for e in (time, cell))
         return to_time, to_cell
@@ -239,32 +209,9 @@ class Block:
             return ended.apply_range(isl.Map.lex_lt(ended.get_space().range()))
         return None if following is None else ended.apply_range(following)
 
-    def _handover(self) -> isl.Map | None:
-        """Return `{ t -> t' : t < u, number(u) <= number(v), v < t' }` for releases u and reclaims v of the same."""
-        out: isl.Map | None = None
-        for of in sorted({r.of for r in self.reclaims}):
-            given, taken = (self.numbered([s for s in side if s.of == of]) for side in (self.releases, self.reclaims))
-            if given is None or taken is None:
-                continue
-            before = isl.Map.lex_lt(given.get_space().domain())
-            enough = isl.Map.lex_le(given.get_space().range())
-            handed = before.apply_range(given).apply_range(enough).apply_range(taken.reverse()).apply_range(before)
-            out = handed if out is None else out.union(handed)
-        return None if out is None else out.coalesce()
-
     def numbered(self, signals: Sequence[Signal]) -> isl.Map | None:
         """Return `{ [time] -> [number] }`; None where there are no signals."""
-        out: isl.Map | None = None
-        for signal in signals:
-            frame = Frame(self.params, signal.variables)
-            domain = frame.set(signal.when).intersect_params(self.context)
-            time, number = (
-                isl.Map.from_pw_multi_aff(frame.multi_pw_aff(e)).intersect_domain(domain)
-                for e in (_padded(signal.time, self.depth), (signal.number,))
-            )
-            found = time.reverse().apply_range(number)
-            out = found if out is None else out.union(found)
-        return out
+        return self._times.numbered(signals)
 
     def _ended(self, touch: Touch) -> isl.Map | None:
         """Return `{ t -> w : t < w, and the wait w ends what was begun at t }`."""
@@ -272,46 +219,18 @@ class Block:
         to_time, _ = self._maps(touch)
         frame = Frame(self.params, (*touch.variables, THREAD, *(f"free{k}" for k, c in enumerate(touch.cell) if c is None)))
         group = to_time.reverse().apply_range(isl.Map.from_pw_multi_aff(frame.multi_pw_aff([touch.group])))
-        below = isl.Map.lex_lt(group.get_space().range())
-        out: isl.Map | None = None
-        for ending in (e for e in self.endings if e.of == touch.of):
-            own = Frame(self.params, ending.variables)
-            domain = own.set(ending.when).intersect_params(self.context)
-            time, ended = (
-                isl.Map.from_pw_multi_aff(own.multi_pw_aff(e)).intersect_domain(domain)
-                for e in (_padded(ending.time, self.depth), (ending.ended,))
-            )
-            found = group.apply_range(below).apply_range(ended.reverse()).apply_range(time)
-            found = found.intersect(isl.Map.lex_lt(found.get_space().domain()))
-            out = found if out is None else out.union(found)
-        return out
+        return self._times.ended(group, (e for e in self.endings if e.of == touch.of))
 
-    def _before(self, moments: isl.Set | None) -> isl.Map | None:
-        """Return `{ t -> t' : t < b < t' for some b in moments }`."""
-        if moments is None:
-            return None
-        before = isl.Map.lex_lt(moments.get_space()).intersect_range(moments)
-        return before.apply_range(isl.Map.lex_lt(moments.get_space()))
-
-    def _moments(self, barriers: Sequence[Moment]) -> isl.Set | None:
-        """Return when threads wait for each other."""
-        moments: isl.Set | None = None
-        for barrier in barriers:
-            frame = Frame(self.params, barrier.variables)
-            domain = frame.set(barrier.when).intersect_params(self.context)
-            time = (
-                isl.Map.from_pw_multi_aff(frame.multi_pw_aff(_padded(barrier.time[: self.depth], self.depth)))
-                .intersect_domain(domain)
-                .range()
-            )
-            moments = time if moments is None else moments.union(time)
-        return moments
+    def _mapped(self, variables: tuple[str, ...], when: Cond, values: Sequence[Expr]) -> isl.Map:
+        frame = Frame(self.params, variables)
+        domain = frame.set(when).intersect_params(self.context)
+        return isl.Map.from_pw_multi_aff(frame.multi_pw_aff(values)).intersect_domain(domain)
 
     def _witness(self, meeting: _Meeting, left: isl.Map) -> Clash:
         first, second = self.touches[meeting.first], self.touches[meeting.second]
         sizes, both = smallest_point(left.wrap().flatten())
         times = both[: self.depth], both[self.depth :]
-        one, two = (self._fixed(self._at(t), sizes, time).range() for t, time in ((first, times[0]), (second, times[1])))
+        one, two = (fixed(self._at(t), sizes, time).range() for t, time in ((first, times[0]), (second, times[1])))
         meet = isl.Map.identity(one.get_space().map_from_set()) if meeting.own else self._other(first)
         pairs = meet.intersect_domain(one).intersect_range(two)
         _, met = smallest_point(pairs.wrap().flatten())
@@ -319,19 +238,8 @@ class Block:
         params = dict(zip(self.params, sizes, strict=True))
         return Clash(meeting.first, meeting.second, (met[0], met[n]), met[1:n], params, times)
 
-    def _fixed(self, at: isl.Map, sizes: tuple[int, ...], time: tuple[int, ...]) -> isl.Map:
-        for k, value in enumerate(sizes):
-            at = at.fix_val(DT.param, k, isl.Val(value))
-        for k, value in enumerate(time):
-            at = at.fix_val(DT.in_, k, isl.Val(value))
-        return at
-
 
 def _is_of_first(touch: Touch) -> bool:
     """Tell whether a touch says of itself that the first thread makes it: two of these are one thread's."""
     conds = touch.when.conds if isinstance(touch.when, And) else (touch.when,)
     return Compare("<", Name(THREAD), Int(1)) in conds
-
-
-def _padded(time: tuple[Expr, ...], depth: int) -> tuple[Expr, ...]:
-    return (*time, *(Int(0) for _ in range(depth - len(time))))

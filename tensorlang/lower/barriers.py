@@ -38,8 +38,9 @@ from polyhedral import expr as sets
 from polyhedral.clusters import Cluster, FarClash, Grid, Part
 from polyhedral.signals import Numbered, Signals, miscounted
 from polyhedral.terms import all_of, linear, maximum, minus, plus, times
-from polyhedral.threads import THREAD, Block, Clash, Ending, Moment, Signal, Touch
+from polyhedral.threads import THREAD, Block, Clash, Touch
 from polyhedral.verdict import Unknown
+from polyhedral.waits import Ending, Moment, Signal
 from tensorlang.lower.sets import to_cond, to_expr, within
 
 Path = tuple[int, ...]

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import harness
-import models
+import inputs
 import numpy as np
 import onnx
 import operators
@@ -67,7 +67,7 @@ def test_a_model_for_more_samples_reshapes_values_but_no_weights() -> None:
         onnx.helper.make_node("Gemm", ["v", "k"], ["y"], transB=1),
     ]
     model = onnx.helper.make_model(onnx.helper.make_graph(nodes, "net", [x], [y], constants))
-    models._set_batch(model, 8)
+    inputs.set_batch(model, 8)
     onnx.checker.check_model(onnx.shape_inference.infer_shapes(model, strict_mode=True))
     assert [d.dim_value for d in model.graph.output[0].type.tensor_type.shape.dim] == [8, 3]
 

@@ -18,7 +18,7 @@ import islpy as isl
 from polyhedral.expr import Cond
 from polyhedral.model import Access, Scop, Statement
 from polyhedral.nest import context_of
-from polyhedral.space import DT, Frame, universe_map
+from polyhedral.space import DT, Frame, universe_map, val
 
 Kind: TypeAlias = Literal["RAW", "WAR", "WAW", "RED"]
 
@@ -97,7 +97,7 @@ def access_map(scop: Scop, statement: Statement, access: Access) -> isl.Map:
             relation = relation.intersect(_axis_equals(frame, len(access.index), axis, frame.pw_aff(index)))
         elif shape is not None:
             extent = Frame(scop.params, statement.iters).pw_aff(shape[axis])
-            relation = relation.lower_bound_val(DT.out, axis, isl.Val(0)).intersect(_axis_below(frame, len(access.index), axis, extent))
+            relation = relation.lower_bound_val(DT.out, axis, val(0)).intersect(_axis_below(frame, len(access.index), axis, extent))
     return relation.intersect_domain(instances(scop, statement, access.when))
 
 

@@ -18,7 +18,7 @@ import islpy as isl
 from polyhedral.errors import NestError
 from polyhedral.expr import Add, Cond, Expr, Floor, Int, Mod, Name, Scale
 from polyhedral.model import Scop, Statement
-from polyhedral.space import DT, Frame, integer
+from polyhedral.space import DT, Frame, integer, val
 from polyhedral.terms import linear, minus, names_in, plus
 
 
@@ -88,7 +88,7 @@ class Nest:
             return None
         frame = Frame(self.params, ())
         low = frame.piecewise(points.dim_min(position).gist_params(self.context))
-        high = frame.piecewise(points.dim_max(position).add_constant_val(isl.Val(1)).gist_params(self.context))
+        high = frame.piecewise(points.dim_max(position).add_constant_val(val(1)).gist_params(self.context))
         return None if low is None or high is None else (low, high)
 
     def split(self, loop: str, factor: int, outer: str, inner: str) -> Nest:
@@ -198,7 +198,7 @@ class Nest:
 
     def _bounded(self, loop: str, extent: int) -> Nest:
         position = self.loops.index(loop)
-        zero, last = isl.Val(0), isl.Val(extent - 1)
+        zero, last = val(0), val(extent - 1)
         return replace(
             self,
             points=self.points.lower_bound_val(DT.set, position, zero).upper_bound_val(DT.set, position, last),
@@ -224,7 +224,7 @@ def context_of(scop: Scop) -> isl.Set:
     frame = Frame(scop.params, ())
     context = frame.set(scop.context)
     for position in range(len(scop.params)):
-        context = context.lower_bound_val(DT.param, position, isl.Val(0))
+        context = context.lower_bound_val(DT.param, position, val(0))
     return context.params()
 
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import islpy as isl
 
 from polyhedral.expr import Cond, Expr, Name
-from polyhedral.space import DT, Frame, OperationLimit, integer, limited, smallest_point
+from polyhedral.space import DT, Frame, OperationLimit, integer, limited, smallest_point, val
 from polyhedral.terms import from_linear, nonnegative
 from polyhedral.text import show_expr
 from polyhedral.verdict import Proven, Refuted, Unknown, Verdict
@@ -225,9 +225,9 @@ class _Proof:
 def _single(like: isl.Set, sizes: Sequence[int], point: Sequence[int]) -> isl.Set:
     result = isl.Set.universe(like.get_space())
     for position, value in enumerate(sizes):
-        result = result.fix_val(DT.param, position, isl.Val(value))
+        result = result.fix_val(DT.param, position, val(value))
     for position, value in enumerate(point):
-        result = result.fix_val(DT.set, position, isl.Val(value))
+        result = result.fix_val(DT.set, position, val(value))
     return result
 
 

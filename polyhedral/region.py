@@ -20,7 +20,7 @@ from polyhedral.expr import TRUE, Add, Expr, Int, Name
 from polyhedral.model import Access, Statement
 from polyhedral.nest import Nest
 from polyhedral.schedule import Schedule
-from polyhedral.space import DT, Frame, integer
+from polyhedral.space import DT, Frame, integer, val
 from polyhedral.storage import fold_factor
 from polyhedral.terms import linear, plus
 
@@ -116,7 +116,7 @@ def _at(schedule: Schedule, statement: Statement, need: isl.Map, outer: tuple[st
     for k, iterator in enumerate(statement.iters):
         extent = starts[iterator][1]
         if isinstance(extent, int):
-            bounds = bounds.lower_bound_val(DT.set, n + k, isl.Val(0)).upper_bound_val(DT.set, n + k, isl.Val(extent - 1))
+            bounds = bounds.lower_bound_val(DT.set, n + k, val(0)).upper_bound_val(DT.set, n + k, val(extent - 1))
     back = frame.multi_aff(Add(Name(x), starts[i][0]) for i, x in zip(statement.iters, inner, strict=True))
     return replace(base, loops=loops, points=own.intersect(bounds).coalesce(), back=back, box=bounds)
 

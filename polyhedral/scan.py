@@ -27,7 +27,7 @@ from polyhedral.loops import For, If, Node, Run
 from polyhedral.model import AT_ONCE, Leaf, Loop, Tree
 from polyhedral.nest import Nest, context_of
 from polyhedral.schedule import Schedule, placements_in, validate
-from polyhedral.space import DT, Frame, basic_conds, cond_of, constraint_terms, integer
+from polyhedral.space import DT, Frame, basic_conds, cond_of, constraint_terms, integer, val
 from polyhedral.terms import all_of, floor_div, from_linear, maximum, minimum, minus, names_in
 
 
@@ -172,7 +172,7 @@ class _Scanner:
         """Return the loop over the part of the points within `region`, under the guards that its bounds do not imply."""
         around = step.around
         for position, value in pinned.items():
-            around = around.fix_val(DT.set, position, isl.Val(value))
+            around = around.fix_val(DT.set, position, val(value))
         if region.to_set().intersect(around).is_disjoint(step.points):
             return []
         bounds = _bounds(step, region, around)
@@ -370,7 +370,7 @@ def _projections(domain: isl.Set, n: int) -> list[isl.Set]:
 def _fix_sizes(points: isl.Set, params: Sequence[str], sizes: Mapping[str, int]) -> isl.Set:
     for position in reversed(range(len(params))):
         if params[position] in sizes:
-            points = points.fix_val(DT.param, position, isl.Val(sizes[params[position]])).project_out(DT.param, position, 1)
+            points = points.fix_val(DT.param, position, val(sizes[params[position]])).project_out(DT.param, position, 1)
     return points
 
 

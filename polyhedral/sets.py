@@ -14,7 +14,7 @@ import islpy as isl
 
 from polyhedral.expr import TRUE, And, Cond, Expr, Name
 from polyhedral.recurrence import Edge, well_founded
-from polyhedral.space import DT, Frame, OperationLimit, integer, limited, smallest_point
+from polyhedral.space import DT, Frame, OperationLimit, integer, limited, smallest_point, val
 from polyhedral.terms import all_of, fixed, negated
 from polyhedral.verdict import Proven, Refuted, Unknown, Verdict
 
@@ -134,7 +134,7 @@ def _extreme(points: isl.Set, position: int, which: Callable[[isl.Set, int], isl
         if "maximal number of operations" in str(error):
             raise
         return None
-    return frame.piecewise(pw.add_constant_val(isl.Val(offset)))
+    return frame.piecewise(pw.add_constant_val(val(offset)))
 
 
 @dataclass(frozen=True, slots=True)

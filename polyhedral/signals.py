@@ -22,7 +22,7 @@ from typing import TypeAlias
 
 import islpy as isl
 
-from polyhedral.space import DT, smallest_point
+from polyhedral.space import DT, smallest_point, val
 
 Numbered: TypeAlias = "isl.Map | None"
 """`{ [time] -> [number] }`; None where there is nothing that counts."""
@@ -73,12 +73,12 @@ def _out_of_order(name: str, sequence: isl.Map, *, starts: bool) -> Iterator[Mis
     later = isl.Map.lex_lt(sequence.get_space().domain())
     order = sequence.reverse().apply_range(later).apply_range(sequence)
     yield from _found(name, order.subtract(isl.Map.lex_lt(numbers.get_space())).range(), "not above the one before it")
-    follow = numbers.lower_bound_val(DT.set, 0, isl.Val(1)).subtract(numbers.apply(isl.Map("{ [n] -> [n + 1] }")))
+    follow = numbers.lower_bound_val(DT.set, 0, val(1)).subtract(numbers.apply(isl.Map("{ [n] -> [n + 1] }")))
     yield from _found(name, follow, "not one above the one before it")
     if not sequence.is_single_valued():
         yield from _found(name, numbers, "given at one time with others")
     if starts:
-        yield from _found(name, numbers.upper_bound_val(DT.set, 0, isl.Val(-1)), "below 0")
+        yield from _found(name, numbers.upper_bound_val(DT.set, 0, val(-1)), "below 0")
 
 
 def _early(name: str, signals: isl.Map | None, causes: isl.Map | None, why: str) -> Iterator[Miscount]:
@@ -93,7 +93,7 @@ def _early(name: str, signals: isl.Map | None, causes: isl.Map | None, why: str)
 
 
 def _from_zero(sequence: isl.Map) -> isl.Map:
-    return sequence.intersect_range(sequence.range().lower_bound_val(DT.set, 0, isl.Val(0)))
+    return sequence.intersect_range(sequence.range().lower_bound_val(DT.set, 0, val(0)))
 
 
 def _found(name: str, numbers: isl.Set, why: str) -> Iterator[Miscount]:

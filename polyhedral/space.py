@@ -41,6 +41,14 @@ class OperationLimit(Exception):
 _limited = False
 
 
+def val(number: int) -> isl.Val:
+    """Return `number`, however large, as isl has it."""
+    return isl.Val(number) if -_WORD <= number < _WORD else isl.Val(str(number))
+
+
+_WORD = 1 << 63
+
+
 @contextmanager
 def limited(operations: int = DEFAULT_LIMIT) -> Iterator[None]:
     """Run isl under a limit of `operations`; raises `OperationLimit` past it. An outer limit stays in force."""
@@ -153,20 +161,20 @@ def _aff(frame: Frame, expr: Expr) -> isl.Aff:
 
 
 def _aff_of_terms(frame: Frame, terms: Iterable[tuple[Expr, int]], constant: int) -> isl.Aff:
-    result = _zero(frame.params, len(frame.dims)).set_constant_val(isl.Val(constant))
+    result = _zero(frame.params, len(frame.dims)).set_constant_val(val(constant))
     floors: list[tuple[Floor, int]] = []
     for term, factor in terms:
         match term:
             case Name(name):
                 kind, position = _locate(frame, name)
-                result = result.set_coefficient_val(kind, position, isl.Val(factor))
+                result = result.set_coefficient_val(kind, position, val(factor))
             case Floor():
                 floors.append((term, factor))
             case _:
                 raise ValueError("a minimum or maximum is not one affine function")
     for term, factor in floors:
-        inner = _aff(frame, term.value).scale_down_val(isl.Val(term.divisor)).floor()
-        result = result.add(inner.scale_val(isl.Val(factor)))
+        inner = _aff(frame, term.value).scale_down_val(val(term.divisor)).floor()
+        result = result.add(inner.scale_val(val(factor)))
     return result
 
 
@@ -190,10 +198,10 @@ def _pw_aff(frame: Frame, expr: Expr) -> isl.PwAff:
             case Max(lhs, rhs):
                 value = _pw_aff(frame, lhs).max(_pw_aff(frame, rhs))
             case Floor(inner, divisor) if has_extremum(term):
-                value = _pw_aff(frame, inner).scale_down_val(isl.Val(divisor)).floor()
+                value = _pw_aff(frame, inner).scale_down_val(val(divisor)).floor()
             case _:
                 continue
-        result = result.add(value.scale_val(isl.Val(factor)))
+        result = result.add(value.scale_val(val(factor)))
     return result
 
 
@@ -272,7 +280,7 @@ def expr_of_aff(aff: isl.Aff, frame: Frame) -> Expr:
 
 def _scaled_terms(aff: isl.Aff, frame: Frame, scale: int) -> tuple[dict[Expr, int], int]:
     """Return the terms and the constant of `scale * aff`."""
-    scale_val = isl.Val(scale)
+    scale_val = val(scale)
     terms: dict[Expr, int] = {}
     for kind, names in ((DT.in_, frame.dims), (DT.param, frame.params)):
         for position, name in enumerate(names):
@@ -357,7 +365,7 @@ def smallest_point(domain: isl.Set) -> tuple[tuple[int, ...], tuple[int, ...]]:
     flat = domain.move_dims(DT.set, 0, DT.param, 0, n_params)
     nonnegative = flat
     for position in range(n_params):
-        nonnegative = nonnegative.lower_bound_val(DT.set, position, isl.Val(0))
+        nonnegative = nonnegative.lower_bound_val(DT.set, position, val(0))
     if not nonnegative.is_empty():
         flat = nonnegative
     values = _coordinates(_some_smallest(flat))
@@ -370,7 +378,7 @@ def _some_smallest(flat: isl.Set) -> isl.Point:
     for reach in (4, 32, 1024):
         near = flat
         for position in range(flat.dim(DT.set)):
-            near = near.lower_bound_val(DT.set, position, isl.Val(-reach)).upper_bound_val(DT.set, position, isl.Val(reach))
+            near = near.lower_bound_val(DT.set, position, val(-reach)).upper_bound_val(DT.set, position, val(reach))
         if not near.is_empty():
             return _first(near)
     return flat.sample_point()

@@ -21,7 +21,7 @@ from polyhedral.deps import access_map
 from polyhedral.expr import Cond, Expr, Mod, Name
 from polyhedral.model import AT_ONCE, Access
 from polyhedral.schedule import Schedule
-from polyhedral.space import DT, Frame, OperationLimit, integer, limited, smallest_point
+from polyhedral.space import DT, Frame, OperationLimit, integer, limited, smallest_point, val
 from polyhedral.verdict import Proven, Unknown
 
 STORAGE_LIMIT = 4_000_000
@@ -158,7 +158,7 @@ class _Lives:
                 seen.add(path)
                 same = isl.Map.universe(clock.map_from_set())
                 for level, position in enumerate(path):
-                    same = same.fix_val(DT.in_, 2 * level, isl.Val(position)).fix_val(DT.out, 2 * level, isl.Val(position))
+                    same = same.fix_val(DT.in_, 2 * level, val(position)).fix_val(DT.out, 2 * level, val(position))
                 for level in range(depth):
                     same = same.equate(DT.in_, 2 * level + 1, DT.out, 2 * level + 1)
                 dim = 2 * depth + 1

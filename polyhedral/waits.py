@@ -18,7 +18,7 @@ from typing import TypeAlias, TypeVar
 import islpy as isl
 
 from polyhedral.expr import Cond, Expr, Int
-from polyhedral.space import DT
+from polyhedral.space import DT, val
 
 Relation = TypeVar("Relation", isl.Map, isl.Set)
 
@@ -117,7 +117,7 @@ def fixed(at: isl.Map, sizes: tuple[int, ...], time: tuple[int, ...]) -> isl.Map
     """Return what `at`, `{ [time] -> … }`, says of one point of time, for these values of its parameters."""
     for kind, values in ((DT.param, sizes), (DT.in_, time)):
         for k, value in enumerate(values):
-            at = at.fix_val(kind, k, isl.Val(value))
+            at = at.fix_val(kind, k, val(value))
     return at
 
 

@@ -43,6 +43,7 @@ from tensorlang.artifact import Artifact, Requirement
 from tensorlang.check.module import Module
 from tensorlang.diagnostics import CompileError, error
 from tensorlang.digest import compiler_digest
+from tensorlang.lower.bounds import prove_bounds
 from tensorlang.lower.kernel import Lowered, lower
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.derive import derive
@@ -125,8 +126,7 @@ def compile_kernel(
     clock = _Clock()
     scheduled = plan_kernel(program, machine_of(target, threads), schedule, knobs, layouts, constants, dump, rules)
     clock("schedule")
-    lowered = loops_of(scheduled.plan, symbol, dump, threads)
-    clock("loops")
+    lowered = loops_of(scheduled.plan, symbol, dump, threads, clock)
     text = emit(lowered.function, target)
     clock("emit")
     if dump is not None:
@@ -214,8 +214,10 @@ def plan_kernel(
     return result
 
 
-def loops_of(plan: Plan, symbol: str, dump: Dump | None = None, threads: int | None = None) -> Lowered:
-    """Return the verified, simplified loop-IR function of a plan, for one thread or (None) any number."""
+def loops_of(
+    plan: Plan, symbol: str, dump: Dump | None = None, threads: int | None = None, clock: Callable[[str], None] = lambda stage: None
+) -> Lowered:
+    """Return the verified, simplified loop-IR function of a plan, for one thread or (None) any number, proven to stay inside its buffers."""
     lowered = lower(plan, symbol)
     lowered = replace(lowered, function=serial(lowered.function)) if threads == 1 else lowered
     try:
@@ -225,6 +227,9 @@ def loops_of(plan: Plan, symbol: str, dump: Dump | None = None, threads: int | N
     function: Function = demote(hoist(promote_accumulators(tiled(combine(simplify(ahead))))))
     function = contract(function) if plan.program.mode == "fast" else function
     verify(function)
+    clock("loops")
+    prove_bounds(function, lowered.given)
+    clock("bounds")
     if dump is not None:
         dump("loops", show_loops(function))
     return replace(lowered, function=function)

@@ -156,14 +156,15 @@ class Builder:
 
     # ------------------------------------------------------------ index arithmetic
 
-    def index(self, poly: Poly) -> str:
-        """Return `poly` as an i64; each part is written in the outermost region that has its atoms."""
+    def index(self, poly: Poly, *, wraps: bool = False) -> str:
+        """Return `poly` as an i64; each part is written in the outermost region that has its atoms. Unless it `wraps`, it is known not to
+        leave 64 bits, nor does any part of it."""
         constant = poly.constant
         if constant is not None:
             return str(constant)
-        result, at = self._parts(poly)
+        result, at = self._parts(poly, "" if wraps else "nsw ")
         if poly.offset:
-            result = self.pure(f"add nsw i64 {result}, {poly.offset}", at)
+            result = self.pure(f"add {'' if wraps else 'nsw '}i64 {result}, {poly.offset}", at)
         return result
 
     def address(self, base: str, base_depth: int, element: str, poly: Poly, early: bool = False) -> str:
@@ -179,23 +180,23 @@ class Builder:
             pointer = self.pure(f"getelementptr {element}, ptr {pointer}, i64 {poly.offset}", at if early else None)
         return pointer
 
-    def _parts(self, poly: Poly) -> tuple[str, int]:
+    def _parts(self, poly: Poly, mark: str) -> tuple[str, int]:
         total, at = "", 0
         for depth, terms in _by_depth(poly, self.facts):
             at = max(at, depth)
-            part = self._sum(terms, at)
-            total = part if not total else self.pure(f"add nsw i64 {total}, {part}", at)
+            part = self._sum(terms, at, mark)
+            total = part if not total else self.pure(f"add {mark}i64 {total}, {part}", at)
         return total, at
 
-    def _sum(self, terms: Poly, depth: int) -> str:
+    def _sum(self, terms: Poly, depth: int, mark: str = "nsw ") -> str:
         total = ""
         for monomial, coefficient in sorted(terms.terms.items()):
             term = monomial[0]
             for factor in monomial[1:]:
-                term = self.pure(f"mul nsw i64 {term}, {factor}", depth)
+                term = self.pure(f"mul {mark}i64 {term}, {factor}", depth)
             if coefficient != 1:
-                term = self.pure(f"mul nsw i64 {term}, {coefficient}", depth)
-            total = term if not total else self.pure(f"add nsw i64 {total}, {term}", depth)
+                term = self.pure(f"mul {mark}i64 {term}, {coefficient}", depth)
+            total = term if not total else self.pure(f"add {mark}i64 {total}, {term}", depth)
         return total
 
     def poly_depth(self, poly: Poly) -> int:

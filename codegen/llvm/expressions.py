@@ -165,7 +165,7 @@ def _index_value(state: State, p: Poly, scope: Scope) -> Value:
     if scope.lanes is not None and memory.lane_stride(p, scope.lanes, b) != 0:
         return Value(i64, vector_index(b, p, scope.lanes), scope.lanes.count)
     constant = p.constant
-    return literal(constant, i64) if constant is not None else Value(i64, b.index(p))
+    return literal(constant, i64) if constant is not None else Value(i64, b.index(p, wraps=True))
 
 
 def _lazy(state: State, op: str, lhs: Expr, rhs: Expr, scope: Scope) -> Value:

@@ -143,7 +143,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class IndexValue:
-    """An index expression used as an i64 value."""
+    """An index expression used as an i64 value: it wraps as integers do, unless it is compared with another index."""
 
     index: Index
 

@@ -236,7 +236,7 @@ def _brought_in(ctx: Context, scope: Scope, entry: Entry, word: str) -> Idx | Va
 
 
 def bring_in(ctx: Context, at: Idx | Val, size: px.Expr, word: str, span: Span) -> Idx | Val:
-    """Return `at` brought into [0, size)."""
+    """Return `at` brought into [0, size), or 0 where that is empty."""
     extent, zero = Idx(size, True), Num(0)
     last = arith.binary("-", extent, Num(1), span)
     match word:
@@ -247,7 +247,7 @@ def bring_in(ctx: Context, at: Idx | Val, size: px.Expr, word: str, span: Span) 
         case _:
             out = _reflected(at, last, span)
     index = _index(ctx, None, out, span)
-    return index if isinstance(index, Idx) else replace(index, lo=affine.ZERO, hi=size)
+    return index if isinstance(index, Idx) else replace(index, lo=affine.ZERO, hi=affine.maximum(size, affine.ONE))
 
 
 def _reflected(at: Idx | Val, last: Value, span: Span) -> Value:

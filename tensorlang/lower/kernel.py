@@ -17,6 +17,7 @@ from typing import assert_never
 from codegen.dtypes import DType, bool_, compute_dtype, extreme, i64
 from codegen.loops import nodes as loops
 from polyhedral import loops as scanned
+from polyhedral.expr import TRUE, Cond
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from polyhedral.model import BLOCKS, THREADS
@@ -57,6 +58,8 @@ class Lowered:
     """Variable of a loop over blocks → how many along it are one cluster."""
     multicasts: Mapping[str, tuple[str, Span]] = field(default_factory=dict)
     """Buffer → the tensor whose copy in it the blocks of a cluster share, and where the schedule says so."""
+    given: Cond = TRUE
+    """What is known of the sizes of `function`, by its names for them; checked before it runs."""
 
 
 @dataclass(slots=True)
@@ -98,7 +101,8 @@ def lower(plan: Plan, symbol: str) -> Lowered:
     shared = [(tensor, home) for tensor, home in found.items() if tensor in plan.multicasts]
     multicasts = {b.name: (tensor, plan.multicasts[tensor]) for tensor, home in shared for b in home.buffers}
     function = loops.Function(symbol, sizes, buffers, tuple(body), written)
-    return Lowered(function, params, tuple(kernel.requirements), cached, predicates, turns, clusters, multicasts)
+    given = affine.substitute_cond(plan.program.context, {size: AffineName(names.of("size", size)) for size in plan.program.sizes})
+    return Lowered(function, params, tuple(kernel.requirements), cached, predicates, turns, clusters, multicasts, given)
 
 
 # ---------------------------------------------------------------- structure

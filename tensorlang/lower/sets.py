@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from codegen.loops import nodes as loops
 from polyhedral import expr as sets
 
+Other = Callable[[loops.Index], sets.Expr | None]
+"""What stands for an index that is not quasi-affine."""
 
-def to_expr(e: loops.Index) -> sets.Expr | None:
-    """Return `e` as a quasi-affine expression, or None where it is none."""
+
+def _nothing(e: loops.Index) -> None:
+    return None
+
+
+def to_expr(e: loops.Index, other: Other = _nothing) -> sets.Expr | None:
+    """Return `e` as a quasi-affine expression, or None where it is none, and `other` has nothing for what is not."""
     match e:
         case loops.Int(value):
             return sets.Int(value)
         case loops.Var(name):
             return sets.Name(name)
         case loops.Mul(loops.Int(scale), factor) | loops.Mul(factor, loops.Int(scale)):
-            inner = to_expr(factor)
+            inner = to_expr(factor, other)
             return None if inner is None else sets.Scale(scale, inner)
         case loops.FloorDiv(value, loops.Int(divisor)) | loops.Mod(value, loops.Int(divisor)):
-            inner = to_expr(value)
+            inner = to_expr(value, other)
             return None if inner is None else (sets.Floor if isinstance(e, loops.FloorDiv) else sets.Mod)(inner, divisor)
         case loops.Add(lhs, rhs) | loops.Min(lhs, rhs) | loops.Max(lhs, rhs):
-            left, right = to_expr(lhs), to_expr(rhs)
+            left, right = to_expr(lhs, other), to_expr(rhs, other)
             if left is None or right is None:
                 return None
             match e:
@@ -31,7 +40,7 @@ def to_expr(e: loops.Index) -> sets.Expr | None:
                 case loops.Max():
                     return sets.Max(left, right)
         case _:
-            return None
+            return other(e)
 
 
 def to_cond(e: loops.Expr) -> sets.Cond | None:

@@ -148,9 +148,9 @@ class Prover:
                 declared = f"{affine.show(slot.lo)}..{affine.show(slot.hi)}"
                 title = f"the range {declared} of an index does not fit axis {k} of `{read.tensor}`{_when(params)}"
                 label = f"the index may be anything in {lo}..{hi}, the axis has 0..{limit}"
-                self._problem(
-                    "T0305", title, (Label(read.span, label),), help=f"declare the range 0..{affine.show(extent)}, or add `| clamp`"
-                )
+                empty = f"`{read.tensor}` may have no elements: say that it has, `where {affine.show(extent)} >= 1`"
+                help = empty if limit == 0 else f"declare the range 0..{affine.show(extent)}, or add `| clamp`"
+                self._problem("T0305", title, (Label(read.span, label),), help=help)
             case Unknown(reason):
                 self._unknown(f"that the range of this index fits axis {k} of `{read.tensor}`", read.span, reason)
             case Proven():

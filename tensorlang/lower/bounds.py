@@ -1,0 +1,564 @@
+"""Proves the loops that become code: what a kernel touches lies in its buffers, whatever the sizes and the data.
+
+Of the last form of a function, from nothing but its own loops, conditions and checks:
+
+    every subscript lies in its buffer                       for i in 0 .. N { y[i] = x[i - 1] }            refused: i - 1 can be -1
+    every extent of a buffer is 0 or more                    heap a: f32[2*N - 1]                           refused: N can be 0
+    no index leaves 64 bits                                  i * 2**62 // 3                                 refused, unless i is small
+    a subscript from data stands behind what bounds it       x[value(ids[q])] after require ids[q] < N      fine
+
+What is known of data is what conditions and `require` say of the same value, where nothing has been stored to what it was read from, and
+the ranges that the function checks of whole parameters when it is entered. What is not proven is a mistake of this compiler: InternalError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import Never, assert_never
+
+from codegen.dtypes import DType, bool_, i64
+from codegen.errors import InternalError
+from codegen.loops import nodes as loops
+from codegen.loops.printer import show_buffer, show_expr, show_index, show_stmt
+from codegen.loops.verify import Env, dtype_of
+from codegen.loops.walk import children, loads, walk
+from polyhedral import expr as sets
+from polyhedral.expr import FALSE, TRUE, Cond, Expr
+from polyhedral.scopes import Scope
+from polyhedral.terms import all_of, minus, names_in, negated
+from tensorlang.lower.sets import to_expr
+
+LARGEST_SIZE = 1 << 48
+"""No size of an argument is more: no memory holds so many elements."""
+_REACH = 1 << 63
+Chosen = tuple[tuple[Cond, Expr], ...]
+"""Conditions of which one holds, each with what a value is then."""
+
+
+def prove_bounds(function: loops.Function, given: Cond = TRUE) -> None:
+    """Raise InternalError when something of the above is not proven of `function`, whose sizes keep `given`."""
+    scope = Scope()
+    for size in function.sizes:
+        scope = scope.with_name(size, sets.Int(0), sets.Int(LARGEST_SIZE))
+    prover = _Prover(function)
+    around = _Around(scope.with_fact(given), Env(frozenset(function.sizes)))
+    for param in function.params:
+        around = prover.declared(param, around)
+    prover.block(function.body, around)
+
+
+@dataclass(frozen=True, slots=True)
+class _Around:
+    """What is known at a statement. `elements`: parameter → bounds, inclusive, of all that it holds; `epochs`: buffer → a number that
+    changes when something is stored to it; `values`, `truths`: what integers and truth values bound by `Let` are."""
+
+    scope: Scope
+    env: Env
+    shapes: Mapping[str, tuple[Expr, ...]] = field(default_factory=dict)
+    elements: Mapping[str, tuple[Expr, Expr]] = field(default_factory=dict)
+    epochs: Mapping[str, int] = field(default_factory=dict)
+    values: Mapping[str, Expr] = field(default_factory=dict)
+    truths: Mapping[str, tuple[Cond, Cond]] = field(default_factory=dict)
+
+
+class _Prover:
+    """Walks one function. Values that are no function of indices get names, the same name for the same value."""
+
+    def __init__(self, function: loops.Function) -> None:
+        buffers = [*function.params, *(s.buffer for s in walk(*function.body) if isinstance(s, loops.Alloc))]
+        self._integers = _written(*function.body) & {b.name for b in buffers if not b.dtype.is_float}
+        """Buffers that are stored to and may be read for an index."""
+        self._sizes = frozenset(function.sizes)
+        self._names: dict[object, sets.Name] = {}
+        self._sides: dict[str, tuple[Expr | None, Expr | None]] = {}
+        self._wide: set[str] = set()
+        """Which of them are any number of 64 bits."""
+        self._facts: dict[str, Cond] = {}
+        self._epochs = count(1)
+        self._proven: dict[tuple[int, Expr], bool] = {}
+        self._kept: list[Scope] = []
+
+    # ------------------------------------------------------------ statements
+
+    def block(self, body: Iterable[loops.Stmt], around: _Around) -> None:
+        for s in body:
+            around = self.stmt(s, around)
+
+    def stmt(self, s: loops.Stmt, around: _Around) -> _Around:
+        """Prove `s`, and return what is known after it."""
+        match s:
+            case loops.For():
+                inner = self._inside(s, around)
+                self.block(s.body, inner)
+                after = self._stored(around, s)
+                return replace(after, elements={**after.elements, **self._checked(s, inner)})
+            case loops.Store(buffer, index, value):
+                self.expr(value, around)
+                self.access(buffer, index, around, s)
+                return self._stored(around, s)
+            case loops.Let(name, value):
+                self.expr(value, around)
+                return self._bound(name, value, around)
+            case loops.If(cond, then, orelse):
+                self.expr(cond, around)
+                yes, no = self.truths(cond, around)
+                self.block(then, self.assuming(yes, around))
+                if orelse:
+                    self.block(orelse, self.assuming(no, around))
+                return self._stored(around, s)
+            case loops.Alloc(buffer):
+                return self.declared(buffer, around)
+            case loops.Prefetch(_, index):
+                for e in index:
+                    self.index(e, around)
+                return around
+            case loops.Require(cond):
+                self.expr(cond, around)
+                return self.assuming(self.truths(cond, around)[0], around)
+            case loops.LoadMatrix():
+                self._matrix(s, around)
+                return self._stored(around, s)
+            case loops.Mma(_, sums, rows, columns):
+                for operand in (sums, rows, columns):
+                    self.access(operand.buffer, operand.index, around, s)
+                return self._stored(around, s)
+            case loops.Boxes(_, group, boxes):
+                self.index(group, around)
+                for box in boxes:
+                    self._box(box, around, s)
+                return self._stored(around, s)
+            case loops.Landed(_, group) | loops.Release(_, group) | loops.Reclaim(_, group):
+                self.index(group, around)
+                return around
+            case loops.Beside(body):
+                self.block(body, around)
+                return self._stored(around, s)
+            case loops.Barrier() | loops.Commit() | loops.Wait():
+                return around
+            case _:
+                assert_never(s)
+
+    def declared(self, buffer: loops.Buffer, around: _Around) -> _Around:
+        """Prove that no extent is negative, and return what is known with the buffer in scope."""
+        shape = tuple(self.index(e, around) for e in buffer.shape)
+        for e, extent in zip(buffer.shape, shape, strict=True):
+            if not self.nonnegative(extent, around):
+                _fail(f"the extent `{show_index(e)}` of `{show_buffer(buffer)}` is not proven to be 0 or more")
+        return replace(
+            around,
+            env=around.env.with_buffer(buffer),
+            shapes={**around.shapes, buffer.name: shape},
+        )
+
+    def _inside(self, loop: loops.For, around: _Around) -> _Around:
+        low, high = self.index(loop.lo, around), self.index(loop.hi, around)
+        scope = self._complete(around.scope, sets.Add(low, high)).with_name(loop.var, low, minus(high, sets.Int(1)))
+        inner = replace(self._stored(around, loop), scope=scope, env=around.env.with_loop(loop))
+        return self.assuming(sets.Compare("<", low, high), inner) if self._sizes & (names_in(low) | names_in(high)) else inner
+
+    def _stored(self, around: _Around, *body: loops.Stmt) -> _Around:
+        """Return what is known where `body` may have been executed."""
+        if not self._integers:
+            return around
+        changed = {b: next(self._epochs) for b in sorted(_written(*body) & self._integers)}
+        return replace(around, epochs={**around.epochs, **changed})
+
+    def _bound(self, name: str, value: loops.Expr, around: _Around) -> _Around:
+        dtype = dtype_of(value, around.env)
+        after = replace(around, env=around.env.with_value(name, dtype))
+        if dtype == bool_:
+            return replace(after, truths={**around.truths, name: self.truths(value, around)})
+        if dtype.is_integer:
+            return replace(after, values={**around.values, name: self.number(value, around)})
+        return after
+
+    def _checked(self, loop: loops.For, inner: _Around) -> dict[str, tuple[Expr, Expr]]:
+        """Return the range of the elements of a parameter where `loop` is nothing but a check of all of them."""
+        path: dict[str, loops.For] = {}
+        s: loops.Stmt = loop
+        while isinstance(s, loops.For) and len(s.body) == 1:
+            path[s.var] = s
+            s = s.body[0]
+        match s:
+            case loops.Require(
+                loops.Binary(
+                    "and",
+                    loops.Compare(">=", checked, loops.IndexValue() | loops.Const() as low),
+                    loops.Compare("<", again, loops.IndexValue() | loops.Const() as high),
+                )
+            ) if checked == again:
+                pass
+            case _:
+                return {}
+        load = checked.value if isinstance(checked, loops.Cast) else checked
+        if not isinstance(load, loops.Load) or not _covers(load, path, inner.env):
+            return {}
+        first, end = self.number(low, inner), self.number(high, inner)
+        if (names_in(first) | names_in(end)) & path.keys():
+            return {}
+        return {load.buffer: (first, minus(end, sets.Int(1)))}
+
+    def _matrix(self, s: loops.LoadMatrix, around: _Around) -> None:
+        self.access(s.buffer, s.index, around, s, s.count)
+        rows = sets.Int(8 * s.count - 1)
+        lanes = replace(around, scope=around.scope.with_name(s.lane, sets.Int(0), rows), env=around.env.with_index(s.lane))
+        size = around.env.buffers[s.source.buffer].dtype.size_bytes
+        self.access(s.source.buffer, s.source.index, lanes, s, 16 // size)
+
+    def _box(self, box: loops.Box, around: _Around, s: loops.Stmt) -> None:
+        """Prove that a box fits where it is put; where it is taken from, what lies outside counts as zero."""
+        self.access(box.target.buffer, box.target.index, around, s)
+        for e in box.source.index:
+            self.index(e, around)
+
+    # ------------------------------------------------------------ expressions
+
+    def expr(self, e: loops.Expr, around: _Around) -> None:
+        """Prove all that is read when `e` is evaluated."""
+        match e:
+            case loops.Const() | loops.Name():
+                return
+            case loops.Load(buffer, index):
+                self.access(buffer, index, around, e)
+            case loops.IndexValue(index_value):
+                self._wrapping(index_value, around)
+            case loops.Compare(_, loops.IndexValue() | loops.Const() as lhs, loops.IndexValue() | loops.Const() as rhs):
+                for side in (lhs, rhs):
+                    if isinstance(side, loops.IndexValue):
+                        self.index(side.index, around)
+            case loops.Select(cond, then, orelse):
+                self.expr(cond, around)
+                yes, no = self.truths(cond, around)
+                self.expr(then, self.assuming(yes, around))
+                self.expr(orelse, self.assuming(no, around))
+            case loops.Binary("and" | "or" as op, lhs, rhs):
+                self.expr(lhs, around)
+                yes, no = self.truths(lhs, around)
+                self.expr(rhs, self.assuming(yes if op == "and" else no, around))
+            case loops.Dot(taken, a, b, c):
+                self.access(a.buffer, a.index, around, e, taken)
+                self.access(b.buffer, b.index, around, e, taken)
+                self.expr(c, around)
+            case loops.Unary() | loops.Binary() | loops.Compare() | loops.Cast() | loops.Call() | loops.Fma():
+                for child in children(e):
+                    self.expr(child, around)  # type: ignore[arg-type]  # none of these has an index in it
+            case _:
+                assert_never(e)
+
+    def access(self, buffer: str, index: tuple[loops.Index, ...], around: _Around, what: loops.Expr | loops.Stmt, width: int = 1) -> None:
+        """Prove that `width` elements, from that at `index` on along the last axis, lie in the buffer."""
+        for axis, (e, extent) in enumerate(zip(index, around.shapes[buffer], strict=True)):
+            place = self.index(e, around)
+            last = minus(minus(extent, sets.Int(width if axis == len(index) - 1 else 1)), place)
+            for side, claim in (("below", place), ("beyond", last)):
+                if not self.nonnegative(claim, around):
+                    shape = show_buffer(around.env.buffers[buffer])
+                    _fail(f"`{show_index(e)}` is not proven not to lie {side} `{shape}` in `{_shown(what)}`")
+
+    def index(self, e: loops.Index, around: _Around) -> Expr:
+        """Return `e` over the names in scope, proven to stay in 64 bits on the way."""
+        for value in _data(e):
+            self.expr(value, around)
+        result = to_expr(e, lambda other: self._opaque_index(other, around))
+        assert result is not None
+        scope = self._complete(around.scope, result)
+        if not _fits(result, scope):
+            _fail(f"the index `{show_index(e)}` is not proven to stay in 64 bits")
+        return result
+
+    def _wrapping(self, e: loops.Index, around: _Around) -> None:
+        """Prove of an index that is a value what stands below its sums and products, which may wrap."""
+        match e:
+            case loops.Add(lhs, rhs) | loops.Mul(lhs, rhs):
+                self._wrapping(lhs, around)
+                self._wrapping(rhs, around)
+            case _:
+                self.index(e, around)
+
+    def _opaque_index(self, e: loops.Index, around: _Around) -> Expr:
+        """Return the name of an index that is not quasi-affine."""
+        match e:
+            case loops.ValueIndex(value):
+                return self.number(value, around)
+            case loops.Mul(lhs, rhs):
+                a, b = self._operand(lhs, around), self._operand(rhs, around)
+                ends = _products(around.scope.range_of(a), around.scope.range_of(b))
+                low, high = (None if end is None or abs(end) >= _REACH else sets.Int(end) for end in ends)
+                return self._named((e, self._versions(e, around)), low, high)
+            case loops.Mod(_, rhs) | loops.FloorDiv(_, rhs):
+                divisor = self._operand(rhs, around)
+                if not self.nonnegative(minus(divisor, sets.Int(1)), around):
+                    _fail(f"`{show_index(rhs)}` is not proven to be 1 or more in `{show_index(e)}`")
+                divided = self._operand(e.lhs, around)
+                if isinstance(e, loops.Mod):
+                    return self._named((e, self._versions(e, around)), sets.Int(0), minus(divisor, sets.Int(1)))
+                return self._named((e, self._versions(e, around)), sets.Min(sets.Int(0), divided), sets.Max(sets.Int(0), divided))
+            case _:
+                raise AssertionError(f"`{show_index(e)}` is quasi-affine")
+
+    def _operand(self, e: loops.Index, around: _Around) -> Expr:
+        found = to_expr(e, lambda other: self._opaque_index(other, around))
+        assert found is not None
+        return found
+
+    # ------------------------------------------------------------ values
+
+    def number(self, e: loops.Expr, around: _Around) -> Expr:
+        """Return what the integer `e` is as a 64-bit index: exactly where it is arithmetic that cannot wrap, else by a name."""
+        exact = self._exact(e, around)
+        if exact is not None:
+            return exact
+        dtype = dtype_of(e, around.env)
+        low, high = _limits(dtype)
+        if isinstance(e, loops.Load) and e.buffer in around.elements:
+            return self._named((e, around.elements[e.buffer]), *around.elements[e.buffer])
+        if high >= _REACH - 1:
+            wide = self._named((e, self._versions(e, around)), None, None)
+            self._wide.add(wide.name)
+            return wide
+        return self._named((e, self._versions(e, around)), sets.Int(low), sets.Int(high))
+
+    def _exact(self, e: loops.Expr, around: _Around) -> Expr | None:
+        match e:
+            case loops.Const(value) if not isinstance(value, float):
+                return sets.Int(int(value))
+            case loops.IndexValue(index):
+                exact = self._operand(index, around)
+                return exact if _fits(exact, self._complete(around.scope, exact)) else None
+            case loops.Name(name):
+                return around.values.get(name)
+            case loops.Cast(dtype, value, _) if dtype.is_integer:
+                return self._cast(dtype, value, around)
+            case loops.Binary("+" | "-" | "*" | "min" | "max" | "//" | "%" as op, lhs, rhs) if dtype_of(e, around.env).is_integer:
+                return self._arithmetic(op, self.number(lhs, around), self.number(rhs, around), dtype_of(e, around.env), around, e)
+            case loops.Unary("neg", value) if dtype_of(e, around.env).is_integer:
+                return self._within(sets.Scale(-1, self.number(value, around)), dtype_of(e, around.env), around)
+            case loops.Unary("abs", value) if dtype_of(e, around.env).is_integer:
+                of = self.number(value, around)
+                return self._within(sets.Max(of, sets.Scale(-1, of)), dtype_of(e, around.env), around)
+            case loops.Select(cond, then, orelse) if dtype_of(e, around.env).is_integer:
+                yes, no = self.truths(cond, around)
+                a, b = self.number(then, self.assuming(yes, around)), self.number(orelse, self.assuming(no, around))
+                return a if a == b else self._chosen(e, (yes, a), (no, b), around)
+            case _:
+                return None
+
+    def _cast(self, dtype: DType, value: loops.Expr, around: _Around) -> Expr | None:
+        source = dtype_of(value, around.env)
+        if not source.is_integer:
+            return None
+        of = self.number(value, around)
+        if dtype.bits == 64 and source.bits == 64:
+            return of  # the same bits; as an index both are read with a sign
+        return self._within(of, dtype, around)
+
+    def _arithmetic(self, op: str, a: Expr, b: Expr, dtype: DType, around: _Around, e: loops.Expr) -> Expr | None:
+        if dtype.bits == 64 and dtype.kind != "int":
+            return None  # numbers beyond 2**63 are not what they are as an index
+        match op, a, b:
+            case "+", _, _:
+                return self._within(sets.Add(a, b), dtype, around)
+            case "-", _, _:
+                return self._within(minus(a, b), dtype, around)
+            case "*", sets.Int(factor), other:
+                return self._within(sets.Scale(factor, other), dtype, around)
+            case "*", other, sets.Int(factor):
+                return self._within(sets.Scale(factor, other), dtype, around)
+            case "min", _, _:
+                return sets.Min(a, b)
+            case "max", _, _:
+                return sets.Max(a, b)
+            case "//" | "%", _, sets.Int(divisor) if divisor > 0:
+                return sets.Floor(a, divisor) if op == "//" else sets.Mod(a, divisor)
+            case "%", _, _ if self.nonnegative(minus(b, sets.Int(1)), around):
+                return self._named((e, self._versions(e, around)), sets.Int(0), minus(b, sets.Int(1)))
+            case _:
+                return None
+
+    def _within(self, result: Expr, dtype: DType, around: _Around) -> Expr | None:
+        """Return `result` where it is proven to be a number of type `dtype`."""
+        low, high = self._complete(around.scope, result).range_of(result)
+        least, most = _limits(dtype)
+        return result if low is not None and high is not None and least <= low and high <= most else None
+
+    def _chosen(self, e: loops.Select, then: tuple[Cond, Expr], orelse: tuple[Cond, Expr], around: _Around) -> Expr:
+        """Return the name of what is one value where a condition holds, and another where it does not."""
+        sides = [self._complete(self.assuming(cond, around).scope, value).range_of(value) for cond, value in (then, orelse)]
+        low, high = (_extreme(of, [side[k] for side in sides]) for k, of in enumerate((min, max)))
+        return self._named((e, self._versions(e, around)), low, high, (then, orelse))
+
+    def _named(self, key: object, low: Expr | None, high: Expr | None, chosen: Chosen = ()) -> sets.Name:
+        """Return the name of a value between `low` and `high` that is one of those `chosen` between by conditions. Where other things are
+        known of the same value it has another name."""
+        known = (key, low, high, chosen)
+        if known not in self._names:
+            name = self._names[known] = sets.Name(f"#{len(self._names)}")
+            self._sides[name.name] = (low, high)
+            if chosen:
+                self._facts[name.name] = sets.Or(tuple(all_of(cond, sets.Compare("==", name, value)) for cond, value in chosen))
+        return self._names[known]
+
+    def _versions(self, node: loops.Index | loops.Expr, around: _Around) -> tuple[tuple[str, int], ...]:
+        read = {load.buffer for load in loads(node)}
+        return tuple((b, around.epochs.get(b, 0)) for b in sorted(read))
+
+    # ------------------------------------------------------------ conditions
+
+    def truths(self, cond: loops.Expr, around: _Around) -> tuple[Cond, Cond]:
+        """Return what surely holds where `cond` is true, and where it is false."""
+        match cond:
+            case loops.Const(value):
+                return (TRUE, FALSE) if value else (FALSE, TRUE)
+            case loops.Name(name):
+                return around.truths.get(name, (TRUE, TRUE))
+            case loops.Unary("not", value):
+                yes, no = self.truths(value, around)
+                return no, yes
+            case loops.Binary("and" | "or" as op, lhs, rhs):
+                yes, no = self.truths(lhs, around)
+                first = yes if op == "and" else no
+                also, nor = self.truths(rhs, self.assuming(first, around))
+                return (all_of(yes, also), _any(no, nor)) if op == "and" else (_any(yes, also), all_of(no, nor))
+            case loops.Compare(op, lhs, rhs) if self._is_ordered(lhs, around):
+                known = sets.Compare(op, self.number(lhs, around), self.number(rhs, around))
+                return known, negated(known)
+            case _:
+                return TRUE, TRUE
+
+    def _is_ordered(self, e: loops.Expr, around: _Around) -> bool:
+        """Tell whether comparing values of this type is comparing them as indices."""
+        dtype = dtype_of(e, around.env)
+        return dtype.is_integer and (dtype.kind == "int" or dtype.bits < 64)
+
+    def assuming(self, cond: Cond, around: _Around) -> _Around:
+        if cond == TRUE:
+            return around
+        return replace(around, scope=self._complete(around.scope, cond).with_fact(cond))
+
+    # ------------------------------------------------------------ proofs
+
+    def nonnegative(self, e: Expr, around: _Around) -> bool:
+        scope = self._complete(around.scope, e)
+        key = (id(scope), e)
+        if key not in self._proven:
+            self._kept.append(scope)
+            self._proven[key] = scope.nonnegative(e)
+        return self._proven[key]
+
+    def _complete(self, scope: Scope, node: Expr | Cond) -> Scope:
+        """Return the scope with the named values that `node` mentions."""
+        for name in sorted(names_in(node) - scope.bounds.keys(), key=lambda n: int(n[1:])):
+            low, high = self._sides[name]
+            for side in (low, high):
+                scope = scope if side is None else self._complete(scope, side)
+            scope = scope.with_number(name, -_REACH, _REACH - 1) if name in self._wide else scope.with_name(name, low, high)
+            fact = self._facts.get(name)
+            scope = scope if fact is None else self._complete(scope, fact).with_fact(fact)
+        return scope
+
+
+def _written(*body: loops.Stmt) -> frozenset[str]:
+    """Return the buffers that `body` stores to."""
+    found: set[str] = set()
+    for s in walk(*body):
+        match s:
+            case loops.Store(buffer) | loops.LoadMatrix(buffer):
+                found.add(buffer)
+            case loops.Mma(_, sums):
+                found.add(sums.buffer)
+            case loops.Boxes(_, _, boxes):
+                found |= {box.target.buffer for box in boxes}
+            case _:
+                pass
+    return frozenset(found)
+
+
+def _data(e: loops.Index) -> list[loops.Expr]:
+    """Return the values in the outermost data-dependent parts of `e`."""
+    if isinstance(e, loops.ValueIndex):
+        return [e.value]
+    return [value for child in children(e) for value in _data(child)]  # type: ignore[arg-type]  # children of other indices are indices
+
+
+def _covers(load: loops.Load, path: Mapping[str, loops.For], env: Env) -> bool:
+    """Tell whether loops with `load` inside go over every element of its buffer."""
+    left = dict(path)
+    for e, extent in zip(load.index, env.buffers[load.buffer].shape, strict=True):
+        match e:
+            case loops.Var(name) if name in left:
+                loop = left.pop(name)
+                if loop.lo != loops.Int(0) or loop.hi != extent:
+                    return False
+            case loops.Int(0) if extent == loops.Int(1):
+                pass
+            case _:
+                return False
+    return not left
+
+
+def _limits(dtype: DType) -> tuple[int, int]:
+    """Return the least and the greatest value of an integer type as a 64-bit index."""
+    if dtype == bool_:
+        return 0, 1
+    if dtype.kind == "int" or dtype.bits >= i64.bits:
+        bits = min(dtype.bits, i64.bits)
+        return -(1 << (bits - 1)), (1 << (bits - 1)) - 1
+    return 0, (1 << dtype.bits) - 1
+
+
+def _fits(e: Expr, scope: Scope) -> bool:
+    """Tell whether every number on the way to `e` is proven to be one of 64 bits, in whatever order it is added up."""
+    most = _magnitude(e, scope)
+    return most is not None and most < _REACH
+
+
+def _magnitude(e: Expr, scope: Scope) -> int | None:
+    match e:
+        case sets.Int(value):
+            return abs(value)
+        case sets.Name():
+            low, high = scope.range_of(e)
+            return None if low is None or high is None else max(abs(low) - (low < 0), abs(high))
+        case sets.Add(lhs, rhs):
+            a, b = _magnitude(lhs, scope), _magnitude(rhs, scope)
+            return None if a is None or b is None else a + b
+        case sets.Min(lhs, rhs) | sets.Max(lhs, rhs):
+            a, b = _magnitude(lhs, scope), _magnitude(rhs, scope)
+            return None if a is None or b is None else max(a, b)
+        case sets.Scale(factor, value):
+            inner = _magnitude(value, scope)
+            return None if inner is None else abs(factor) * inner
+        case sets.Floor(value, divisor):
+            inner = _magnitude(value, scope)
+            return None if inner is None else max(inner, divisor)
+        case sets.Mod(value, divisor):
+            inner = _magnitude(value, scope)
+            return None if inner is None or inner >= _REACH else divisor
+        case _:
+            assert_never(e)
+
+
+def _extreme(of: Callable[[Iterable[int]], int], ends: list[int | None]) -> Expr | None:
+    numbers = [end for end in ends if end is not None]
+    return sets.Int(of(numbers)) if len(numbers) == len(ends) else None
+
+
+def _products(a: tuple[int | None, int | None], b: tuple[int | None, int | None]) -> tuple[int | None, int | None]:
+    if None in (*a, *b):
+        return None, None
+    ends = [x * y for x in a for y in b if x is not None and y is not None]
+    return min(ends), max(ends)
+
+
+def _any(a: Cond, b: Cond) -> Cond:
+    return TRUE if TRUE in (a, b) else b if a == FALSE else a if b == FALSE else sets.Or((a, b))
+
+
+def _shown(what: loops.Expr | loops.Stmt) -> str:
+    return show_stmt(what) if isinstance(what, loops.Stmt) else show_expr(what)
+
+
+def _fail(detail: str) -> Never:
+    raise InternalError("bounds", detail)

@@ -1,0 +1,153 @@
+"""What `prove_bounds` accepts and refuses, in loops as text: it has nothing to go by but these."""
+
+from __future__ import annotations
+
+from textwrap import indent
+
+import pytest
+
+from codegen.errors import InternalError
+from codegen.loops.parser import parse
+from polyhedral.expr import TRUE, Compare, Cond, Int, Name
+from tensorlang.lower.bounds import prove_bounds
+
+
+def prove(header: str, body: str, given: Cond = TRUE) -> None:
+    prove_bounds(parse(f"func kernel{header} {{\n{indent(body.strip(), '    ')}\n}}\n"), given)
+
+
+def refusal(header: str, body: str, given: Cond = TRUE) -> str:
+    with pytest.raises(InternalError) as caught:
+        prove(header, body, given)
+    assert caught.value.stage == "bounds"
+    return caught.value.detail
+
+
+ROWS = "(N)(x: f32[N], out y: f32[N])"
+GATHER = "(N, Q)(x: f32[N], ids: i64[Q], out y: f32[Q])"
+
+# ---------------------------------------------------------------- subscripts
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "for i in 0 .. N { y[i] = x[i] }",
+        "for i in 1 .. N { y[i] = x[i - 1] }",
+        "for i in 0 .. N { y[i] = x[N - 1 - i] }",
+        "for o in 0 .. (N + 7) // 8 { for v in 0 .. min(8, N - 8*o) vector 8 { y[8*o + v] = x[8*o + v] } }",
+        "for o in 0 .. N // 8 { for v in 0 .. 8 vector 8 { y[8*o + v] = x[8*o + v] } }",
+        "for i in 0 .. N { y[i] = select(index(i) >= 1_i64, x[i - 1], 0_f32) }",
+        "for i in 0 .. N { if index(i) >= 1_i64 and index(i) < index(N - 1) { y[i] = x[i + 1] } }",
+        "for i in 0 .. N { if not index(i) < 1_i64 { y[i] = x[i - 1] } else { y[i] = x[i] } }",
+        "for i in 0 .. N { y[(i + 3) % N] = x[i // 2] }",
+    ],
+)
+def test_reads_and_writes_that_loops_and_conditions_keep_inside(body: str) -> None:
+    prove(ROWS, body)
+
+
+@pytest.mark.parametrize(
+    ("body", "what"),
+    [
+        ("for i in 0 .. N { y[i] = x[i - 1] }", "`i - 1` is not proven not to lie below `x: f32[N]`"),
+        ("for i in 0 .. N { y[i] = x[i + 1] }", "beyond `x: f32[N]`"),
+        ("for i in 0 .. N + 1 { y[i] = 0_f32 }", "beyond `y: f32[N]`"),
+        ("for o in 0 .. (N + 7) // 8 { for v in 0 .. 8 vector 8 { y[8*o + v] = x[0] } }", "beyond `y: f32[N]`"),
+        ("for i in 0 .. N { y[i] = select(index(i) >= 1_i64, x[i], x[i - 1]) }", "below `x: f32[N]`"),
+        ("for i in 0 .. N { if index(i) >= 1_i64 or index(i) < 3_i64 { y[i] = x[i - 1] } }", "below `x: f32[N]`"),
+        ("y[0] = 0_f32", "beyond `y: f32[N]`"),
+    ],
+)
+def test_reads_and_writes_that_can_leave_their_buffer(body: str, what: str) -> None:
+    assert what in refusal(ROWS, body)
+
+
+def test_what_is_known_of_sizes_counts() -> None:
+    prove(ROWS, "y[0] = 0_f32", Compare(">=", Name("N"), Int(1)))
+
+
+def test_the_side_that_is_not_chosen_reads_nothing() -> None:
+    prove(ROWS, "for i in 0 .. N { y[i] = select(false, x[i - 1], 0_f32) }")
+
+
+def test_a_product_of_elements_that_lie_together_reads_them_all() -> None:
+    header = "()(a: u8[8], b: i8[8], out y: i32[2])"
+    prove(header, "for i in 0 .. 2 { y[i] = dot(4, a[4*i], b[4*i], 0_i32) }")
+    assert "beyond `a: u8[8]`" in refusal(header, "for i in 0 .. 2 { y[i] = dot(4, a[4*i + 1], b[4*i], 0_i32) }")
+
+
+# ---------------------------------------------------------------- subscripts from data
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "for q in 0 .. Q { require ids[q] >= 0_i64 and ids[q] < index(N) else 1\n y[q] = x[value(ids[q])] }",
+        "for q in 0 .. Q { if ids[q] >= 0_i64 and ids[q] < index(N) { y[q] = x[value(ids[q])] } }",
+        "for q in 0 .. Q { let at = ids[q]\n if at >= 1_i64 and at <= index(N) { y[q] = x[value(at - 1_i64)] } }",
+        "for q in 0 .. Q { let fine = ids[q] >= 0_i64 and ids[q] < index(N)\n y[q] = select(fine, x[value(ids[q])], 0_f32) }",
+        "for q in 0 .. Q { require ids[q] >= 0_i64 and ids[q] < index(N) else 1 }\n for q in 0 .. Q { y[q] = x[value(ids[q])] }",
+        "for q in 0 .. Q { require ids[q] >= index(0 - N) and ids[q] < index(N) else 1 }\n"
+        " for q in 0 .. Q { y[q] = x[value(select(ids[q] < 0_i64, ids[q] + index(N), ids[q]))] }",
+    ],
+)
+def test_indices_from_data_behind_their_checks(body: str) -> None:
+    prove(GATHER, body)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "for q in 0 .. Q { y[q] = x[value(ids[q])] }",
+        "for q in 0 .. Q { require ids[q] >= 0_i64 else 1\n y[q] = x[value(ids[q])] }",
+        "for q in 0 .. Q { require ids[q] >= 0_i64 and ids[q] < index(N + 1) else 1\n y[q] = x[value(ids[q])] }",
+        "for q in 0 .. Q { require ids[0] >= 0_i64 and ids[0] < index(N) else 1\n y[q] = x[value(ids[q])] }",
+        "for q in 1 .. Q { require ids[q] >= 0_i64 and ids[q] < index(N) else 1 }\n for q in 0 .. Q { y[q] = x[value(ids[q])] }",
+        "for q in 0 .. Q { y[q] = x[value(ids[q])]\n require ids[q] >= 0_i64 and ids[q] < index(N) else 1 }",
+        "for q in 0 .. Q { y[q] = x[value(max(min(ids[q], index(N - 1)), 0_i64))] }",
+    ],
+)
+def test_indices_from_data_that_nothing_keeps_inside(body: str) -> None:
+    assert "`x: f32[N]`" in refusal(GATHER, body)
+
+
+def test_a_check_holds_until_something_is_stored_to_what_was_checked() -> None:
+    check = "require at[0] >= 0_i64 and at[0] < index(N) else 1"
+    prove("(N)(x: f32[N], out at: i64[1], out y: f32[1])", f"{check}\ny[0] = x[value(at[0])]")
+    assert "below" in refusal("(N)(x: f32[N], out at: i64[1], out y: f32[1])", f"{check}\nat[0] = -1_i64\ny[0] = x[value(at[0])]")
+    assert "below" in refusal(
+        "(N)(x: f32[N], out at: i64[1], out y: f32[1])", f"{check}\nfor i in 0 .. 3 {{ y[0] = x[value(at[0])]\nat[0] = index(i + N) }}"
+    )
+
+
+def test_small_types_bound_what_they_hold() -> None:
+    prove("(Q)(x: f32[256], ids: u8[Q], out y: f32[Q])", "for q in 0 .. Q { y[q] = x[value(ids[q])] }")
+    assert "below" in refusal("(Q)(x: f32[256], ids: i8[Q], out y: f32[Q])", "for q in 0 .. Q { y[q] = x[value(ids[q])] }")
+
+
+# ---------------------------------------------------------------- extents
+
+
+def test_extents_that_can_be_negative() -> None:
+    use = "heap a: f32[{}] align 64"
+    prove("(N)()", "alloc a: f32[max(0, 2*N - 1)] heap align 64")
+    assert "`2*N - 1`" in refusal("(N)()", "alloc a: f32[2*N - 1] heap align 64"), use
+    prove("(N)()", "alloc a: f32[2*N - 1] heap align 64", Compare(">=", Name("N"), Int(1)))
+
+
+# ---------------------------------------------------------------- 64 bits
+
+
+@pytest.mark.parametrize("index", ["4611686018427387904*i // 4611686018427387904", "min(4611686018427387904*i, 0)"])
+def test_indices_that_leave_64_bits(index: str) -> None:
+    assert "64 bits" in refusal("()(x: f32[8], out y: f32[8])", f"for i in 0 .. 8 {{ y[i] = x[{index}] }}")
+
+
+def test_conditions_that_leave_64_bits() -> None:
+    body = "for i in 0 .. 8 { if index(4611686018427387904*i) <= 4611686018427387904_i64 { y[i] = x[i] } }"
+    assert "64 bits" in refusal("()(x: f32[8], out y: f32[8])", body)
+
+
+def test_positions_that_are_values_may_wrap() -> None:
+    prove("(N, M)(x: f32[N, M], out y: i64[N, M])", "for i in 0 .. N { for j in 0 .. M { y[i, j] = index(M*i + j) } }")

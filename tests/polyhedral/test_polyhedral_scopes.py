@@ -1,0 +1,91 @@
+"""`Scope.nonnegative` proves what holds, and nothing else: compared with all points of random scopes."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+
+from polyhedral.evaluate import evaluate
+from polyhedral.expr import Add, And, Compare, Cond, Expr, Floor, Int, Max, Min, Mod, Name, Or, Scale
+from polyhedral.scopes import Scope
+
+N, I, J = Name("N"), Name("i"), Name("j")
+
+
+def scope(*facts: Cond) -> Scope:
+    """for i in 0 .. N: for j in 8*i .. min(8*i + 8, 20)"""
+    found = Scope().with_name("N", Int(0), Int(1 << 40)).with_name("i", Int(0), Add(N, Int(-1)))
+    found = found.with_name("j", Scale(8, I), Min(Add(Scale(8, I), Int(7)), Int(19)))
+    for fact in facts:
+        found = found.with_fact(fact)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("claim", "holds"),
+    [
+        (I, True),
+        (Add(N, Add(Scale(-1, I), Int(-1))), True),
+        (Add(N, Scale(-2, I)), False),
+        (Add(J, Scale(-8, I)), True),
+        (Add(Int(19), Scale(-1, J)), True),
+        (Add(Int(18), Scale(-1, J)), False),
+        (Add(Int(2), Scale(-1, Floor(J, 8))), True),
+        (Add(Int(1), Scale(-1, Floor(J, 8))), False),
+        (Add(Int(7), Scale(-1, Mod(J, 8))), True),
+        (Add(I, Scale(-1, Floor(J, 8))), True),
+        (Max(Add(I, Int(-1)), Int(0)), True),
+        (Add(Min(I, Int(3)), Int(-1)), False),
+    ],
+)
+def test_what_bounds_of_loops_say(claim: Expr, holds: bool) -> None:
+    assert scope().nonnegative(claim) == holds
+
+
+def test_conditions_bound_single_names_and_several_at_once() -> None:
+    assert scope(Compare(">=", I, Int(1))).nonnegative(Add(I, Int(-1)))
+    assert scope(Compare("<", Add(I, J), Int(5))).nonnegative(Add(Int(4), Add(Scale(-1, I), Scale(-1, J))))
+    assert scope(Or((Compare(">=", I, Int(3)), Compare(">=", J, Int(30))))).nonnegative(Add(I, Int(-3)))
+    assert not scope(Or((Compare(">=", I, Int(2)), Compare(">=", J, Int(9))))).nonnegative(Add(I, Int(-2)))
+
+
+def test_random_claims_hold_at_every_point() -> None:
+    draw = random.Random(7)
+    proven = 0
+    for _ in range(400):
+        low, high = Int(draw.randint(-3, 2)), Int(draw.randint(0, 5))
+        inner = (_expression(draw, ("a",)), _expression(draw, ("a",)))
+        fact = Compare(draw.choice(("<", "<=", ">=", "==")), _expression(draw, ("a", "b")), _expression(draw, ("a", "b")))
+        claim = _expression(draw, ("a", "b"))
+        found = Scope().with_name("a", low, high).with_name("b", *inner).with_fact(And((fact,)))
+        if found.nonnegative(claim):
+            proven += 1
+            for a, b in itertools.product(range(low.value, high.value + 1), range(-40, 41)):
+                at = {"a": a, "b": b}
+                if evaluate(inner[0], at) <= b <= evaluate(inner[1], at) and _holds(fact, at):
+                    assert evaluate(claim, at) >= 0, (found, claim, at)
+    assert proven > 60
+
+
+def _holds(cond: Compare, at: dict[str, int]) -> bool:
+    lhs, rhs = evaluate(cond.lhs, at), evaluate(cond.rhs, at)
+    return {"<": lhs < rhs, "<=": lhs <= rhs, ">=": lhs >= rhs, "==": lhs == rhs}[cond.op]
+
+
+def _expression(draw: random.Random, names: tuple[str, ...], depth: int = 2) -> Expr:
+    if depth == 0 or draw.random() < 0.25:
+        return Name(draw.choice(names)) if draw.random() < 0.6 else Int(draw.randint(-4, 6))
+    lhs, rhs = _expression(draw, names, depth - 1), _expression(draw, names, depth - 1)
+    match draw.randrange(6):
+        case 0 | 1:
+            return Add(lhs, rhs)
+        case 2:
+            return Scale(draw.choice((-2, -1, 2, 3)), lhs)
+        case 3:
+            return Floor(lhs, draw.choice((2, 3)))
+        case 4:
+            return Mod(lhs, draw.choice((2, 3)))
+        case _:
+            return draw.choice((Min, Max))(lhs, rhs)

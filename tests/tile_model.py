@@ -1,7 +1,8 @@
 """A model of tile registers in software: what the instructions for tiles do, as the processor's manual says it, for code to be run with.
 
 The IR that is emitted for a processor with tiles calls intrinsics. Here they are functions instead, called back from native code, so that
-the whole sequence runs where there are no tiles: the configuration, the strides, which register holds what.
+the whole sequence runs where there are no tiles: the configuration, the strides, which register holds what. Everything but tiles is emitted
+for this machine.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ import ctypes
 import re
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cache
 
 import numpy as np
 
@@ -18,7 +20,7 @@ from codegen.dtypes import bf16
 from codegen.llvm.emit import emit
 from codegen.llvm.jit import Library, compile_object, load
 from codegen.llvm.pool import pool_imports
-from codegen.llvm.target import host, named
+from codegen.llvm.target import Target, host, named
 from codegen.llvm.workspace import workspace_bytes
 from codegen.loops.nodes import Function
 
@@ -126,15 +128,24 @@ class TileModel:
         sums32[:] = (sums32.astype(np.int64) + total).astype(np.int32)
 
 
+@cache
+def here_with_tiles() -> Target:
+    """Return this machine as it would be with tiles."""
+    tiles = [f for f in named("x86-64-amx").features.split(",") if f.startswith("+amx-")]
+    mine = [f for f in host().features.split(",") if f.replace("-", "+", 1) not in tiles]
+    return replace(host(), name="x86-64-amx", features=",".join([*mine, *tiles]))
+
+
 def modelled(ir: str) -> str:
-    """Return LLVM IR with calls of the model in the place of instructions for tiles."""
-    return re.sub(rf"@llvm\.x86\.({'|'.join(_NAMES)})\b", r"@model_\1", ir)
+    """Return LLVM IR with calls of the model in the place of instructions for tiles; what it needs has no tiles any more."""
+    needs, rest = ir.split("\n", 1)
+    return re.sub(r"amx-\w+,?", "", needs) + "\n" + re.sub(rf"@llvm\.x86\.({'|'.join(_NAMES)})\b", r"@model_\1", rest)
 
 
 def run_modelled(function: Function, arrays: Mapping[str, np.ndarray], threads: int = 1) -> TileModel:
-    """Run a function, as it is emitted for a processor with tiles, on this machine with the model of them; writes into `arrays`."""
+    """Run a function, as it is emitted for this machine with tiles, on this machine with the model of them; writes into `arrays`."""
     model = TileModel()
-    library = load([compile_object(modelled(emit(function, named("x86-64-amx"))), host())], {**pool_imports(), **model.imports()})
+    library = load([compile_object(modelled(emit(function, here_with_tiles())), host())], {**pool_imports(), **model.imports()})
     _call(library, function, arrays, threads)
     assert not model.faults
     return model

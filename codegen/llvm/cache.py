@@ -10,7 +10,7 @@ import llvmlite.binding as llvm
 from codegen.llvm.target import Target
 from codegen.store import key_of
 
-VERSION = 1
+VERSION = 2
 """Part of every key: raised whenever the emitted code changes its meaning or its calling convention."""
 
 

@@ -12,6 +12,7 @@ such function, run by the pool (`tl_parallel`).
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from math import prod
 from typing import assert_never
@@ -59,7 +60,9 @@ POOL_ENTRY = "tl_parallel"
 
 
 def emit(function: Function, target: Target) -> str:
-    """Return the LLVM IR of `function` for `target`. Raises EmitError for what code generation does not do."""
+    """Return the LLVM IR of `function` for `target`. Raises EmitError for what code generation does not do, and the auditing event
+    `tensorlang.emit` with the name of the target."""
+    sys.audit("tensorlang.emit", target.name)
     function = function if tiles.has_all(function, target.features) else without_tiles(function)
     module = Module(target, plan(function))
     _kernel(module, function)

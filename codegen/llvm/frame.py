@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from codegen.llvm import stamp
 from codegen.llvm.builder import Builder
 from codegen.llvm.lanes import needs_scalars
 from codegen.llvm.state import State
@@ -46,7 +47,7 @@ class Module:
 
     def text(self) -> str:
         width = f'"prefer-vector-width"="{self.target.vector_bits}"' if self.target.is_x86 else ""
-        head = f'target triple = "{self.target.triple}"\n\n'
+        head = f'{stamp.line(self.target)}target triple = "{self.target.triple}"\n\n'
         declared = "\n".join(self.declarations.values())
         return f"{head}{declared}\n\n" + "\n".join(self.functions) + f"\nattributes #0 = {{ nounwind {width} }}\n{_METADATA}"
 

@@ -2,18 +2,23 @@
 
 The emitter has already vectorized, unrolled and promoted to registers, so no mid-level pass runs: LLVM selects instructions, schedules
 them and allocates registers. Objects of many kernels load together, in about a millisecond.
+
+LLVM ends the process when text asks for instructions that the target does not have, and the processor when it meets one it does not know.
+So text begins, and an object ends, with what it needs (`stamp`): here is where both are held against what there is.
 """
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Mapping, Sequence
 from functools import cache
 
 import llvmlite.binding as llvm
 
+from codegen.llvm import stamp
 from codegen.llvm.cache import cache_key
-from codegen.llvm.target import Target
+from codegen.llvm.target import Lacking, Target, host, lacking
 from codegen.store import Cache
 
 _LOCK = threading.Lock()
@@ -25,8 +30,8 @@ class CompileError(Exception):
 
 
 def compile_object(ir_text: str, target: Target) -> bytes:
-    """Return the object file for LLVM IR text."""
-    return bytes(_machine(target).emit_object(_parsed(ir_text)))
+    """Return the object file for LLVM IR text. Raises Lacking when the text was emitted for a target with more features."""
+    return stamp.on_object(_machine(target).emit_object(_parsed(ir_text, target)), target)
 
 
 def kept_object(kind: str, ir_text: str, target: Target, store: Cache | None) -> bytes:
@@ -42,8 +47,8 @@ def kept_object(kind: str, ir_text: str, target: Target, store: Cache | None) ->
 
 
 def assembly(ir_text: str, target: Target) -> str:
-    """Return the assembly that `compile_object` encodes."""
-    return str(_machine(target).emit_assembly(_parsed(ir_text)))
+    """Return the assembly that `compile_object` encodes. Raises Lacking as it does."""
+    return str(_machine(target).emit_assembly(_parsed(ir_text, target)))
 
 
 class Library:
@@ -67,10 +72,18 @@ class Library:
 
 
 def load(objects: Sequence[bytes], imports: Mapping[str, int] | None = None) -> Library:
-    """Return the objects linked together. They may call each other, the C library, and `imports` (addresses by name)."""
+    """Return the objects linked together. They may call each other, the C library, and `imports` (addresses by name).
+
+    Raises Lacking when one was made for a processor with more than this one has. Each object raises the auditing event `tensorlang.load`
+    with the name of the target that it was made for."""
     global _count
     builder = llvm.JITLibraryBuilder()
     for data in objects:
+        needs = stamp.of_object(data)
+        missing = lacking(needs, host())
+        if missing:
+            raise Lacking(f"code for `{needs.target}` cannot run on this machine, which lacks {', '.join(missing)}")
+        sys.audit("tensorlang.load", needs.target)
         builder.add_object_img(data)
     for symbol, address in (imports or {}).items():
         builder.import_symbol(symbol, address)
@@ -81,7 +94,11 @@ def load(objects: Sequence[bytes], imports: Mapping[str, int] | None = None) -> 
         return Library(name, builder.link(_linker(), name))
 
 
-def _parsed(ir_text: str) -> llvm.ModuleRef:
+def _parsed(ir_text: str, target: Target) -> llvm.ModuleRef:
+    needs = stamp.of_text(ir_text)
+    missing = lacking(needs, target) if needs is not None else ()
+    if needs is not None and missing:
+        raise Lacking(f"text for `{needs.target}` cannot become code for `{target.name}`, which lacks {', '.join(missing)}")
     _initialise()
     try:
         module = llvm.parse_assembly(ir_text)

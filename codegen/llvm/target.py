@@ -1,12 +1,14 @@
 """The machines code is emitted for, told apart by what they can do rather than by their names.
 
 A level (`x86-64-v3`) is a promise about instructions. `host()` gives the highest level this processor keeps, with all its features,
-and the processor model that LLVM should schedule for.
+and the processor model that LLVM should schedule for. Where `$TENSORLANG_LEVEL` names a level below it, `host()` is a machine of that level
+and nothing more: one machine stands for several.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, replace
 from functools import cache
 
 import llvmlite.binding as llvm
@@ -17,13 +19,39 @@ from codegen.llvm.permission import permitted
 _V2 = "+cx16,+sahf,+popcnt,+sse3,+sse4.1,+sse4.2,+ssse3"
 _V3 = _V2 + ",+avx,+avx2,+bmi,+bmi2,+f16c,+fma,+lzcnt,+movbe,+xsave"
 _V4 = _V3 + ",+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl"
+_AMX = (
+    _V4 + ",+avx512bf16,+avx512vnni,+amx-tile,+amx-bf16,+amx-int8"
+    # What else LLVM takes for granted of this model, and uses where it likes.
+    ",+avx512bitalg,+avx512fp16,+avx512ifma,+avx512vbmi,+avx512vbmi2,+avx512vpopcntdq,+avxvnni,+gfni"
+)
 _NEEDS_V2 = ("popcnt", "sse4.1", "sse4.2", "ssse3")
 _NEEDS_V3 = (*_NEEDS_V2, "avx2", "bmi2", "f16c", "fma")
 _NEEDS_V4 = (*_NEEDS_V3, "avx512f", "avx512bw", "avx512dq", "avx512vl")
 
 
+LEVEL = "TENSORLANG_LEVEL"
+"""The variable that names the level which `host()` keeps to. It is read once, when the first code is made."""
+
+
 class TargetError(ValueError):
-    """The named target does not exist, or this machine cannot run it."""
+    """There is no target of that name."""
+
+
+class LevelError(TargetError):
+    """`$TENSORLANG_LEVEL` names no level that this machine has."""
+
+
+class Lacking(Exception):
+    """Code for one processor was to be compiled for, or loaded on, another that lacks what it needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What code asks of the processor that runs it. `target` is the name of the target it was made for, `family` an instruction set."""
+
+    target: str
+    family: str
+    features: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +73,17 @@ class Target:
         return self.vector_bits // (8 * dtype.size_bytes)
 
     @property
+    def family(self) -> str:
+        """The instruction set: `x86_64` or `aarch64`."""
+        return self.triple.split("-")[0].replace("arm64", "aarch64")
+
+    @property
     def is_x86(self) -> bool:
-        return self.triple.startswith("x86_64")
+        return self.family == "x86_64"
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(self.name, self.family, frozenset(f[1:] for f in self.features.split(",") if f.startswith("+")))
 
 
 def _x86(name: str, cpu: str, features: str, bits: int) -> Target:
@@ -61,7 +98,7 @@ _LEVELS: dict[str, Target] = {
         _x86("x86-64-v2", "x86-64-v2", _V2, 128),
         _x86("x86-64-v3", "x86-64-v3", _V3, 256),
         _x86("x86-64-v4", "x86-64-v4", _V4, 512),
-        _x86("x86-64-amx", "sapphirerapids", _V4 + ",+avx512bf16,+avx512vnni,+amx-tile,+amx-bf16,+amx-int8", 512),
+        _x86("x86-64-amx", "sapphirerapids", _AMX, 512),
         Target("aarch64", "aarch64-unknown-linux-gnu", "generic", "+neon", 128, 32, True, True),
     )
 }
@@ -83,7 +120,27 @@ def named(name: str) -> Target:
 
 @cache
 def host() -> Target:
-    """Return this machine."""
+    """Return this machine, or the part of it that `$TENSORLANG_LEVEL` allows.
+
+    Raises LevelError when this machine has no such level."""
+    allowed = os.environ.get(LEVEL)
+    return at_level(this_machine(), allowed) if allowed else this_machine()
+
+
+def at_level(machine: Target, name: str) -> Target:
+    """Return a machine of the level `name`, which `machine` has. Raises LevelError when it has none of that name."""
+    known = [level.name for level in _LEVELS.values() if level.family == machine.family]
+    if name not in known:
+        raise LevelError(f"`{LEVEL}` is `{name}`; levels of `{machine.family}` are {', '.join(known)}")
+    missing = lacking(_LEVELS[name].needs, machine)
+    if missing:
+        raise LevelError(f"`{LEVEL}` is `{name}`, and this machine lacks {', '.join(missing)}")
+    return replace(_LEVELS[name], name="host", triple=machine.triple)
+
+
+@cache
+def this_machine() -> Target:
+    """Return this machine with all it has."""
     triple = llvm.get_process_triple()
     if not triple.startswith("x86_64"):
         return _other_host(triple)
@@ -107,8 +164,12 @@ def _other_host(triple: str) -> Target:
 @cache
 def runs_here(target: Target) -> bool:
     """Return whether this machine has every feature that `target` asks for."""
-    mine = host()
-    if target.is_x86 != mine.is_x86:
-        return False
-    has = set(mine.features.split(","))
-    return all(f in has for f in target.features.split(",") if f.startswith("+"))
+    return not lacking(target.needs, host())
+
+
+@cache
+def lacking(needs: Needs, machine: Target) -> tuple[str, ...]:
+    """Return what `machine` lacks to run code: features, or, where the code is of another family, that."""
+    if needs.family != machine.family:
+        return (needs.family,)
+    return tuple(sorted(needs.features - machine.needs.features))

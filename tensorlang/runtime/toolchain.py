@@ -8,7 +8,7 @@ from numbers import Integral
 from typing import Any
 
 from codegen.llvm import pool
-from codegen.llvm.target import Target, TargetError, named, runs_here
+from codegen.llvm.target import LEVEL, LevelError, Target, TargetError, named, runs_here
 from codegen.store import Cache
 from tensorlang.artifact import Artifact
 from tensorlang.diagnostics import error
@@ -49,8 +49,6 @@ def toolchain(
         if not isinstance(given, bool):
             raise error("C0108", f"`{name}` is {given!r}", help="it is `True` or `False`")
     machine = target_named(target)
-    if not runs_here(machine):
-        raise error("C0102", f"this machine cannot run code for `{target}`", help="compile for `cpu`, which is this machine")
     count = pool.available_threads() if threads is None else min(int(threads), pool.available_threads())
     store = Cache() if cache else None
     multiplied = chosen(precision, machine, insist)
@@ -80,8 +78,15 @@ def _check_threads(threads: object) -> None:
 
 
 def target_named(name: str) -> Target:
-    """Return the target called `name`. Raises CompileError C0101."""
+    """Return the target called `name`. Raises CompileError C0101 when there is none, C0102 when this machine cannot run its code."""
     try:
-        return named("host" if name == HOST else name)
+        target = named("host" if name == HOST else name)
+        if not runs_here(target):
+            raise error("C0102", f"this machine cannot run code for `{name}`", help="compile for `cpu`, which is this machine")
+        return target
+    except LevelError as problem:
+        raise error(
+            "C0102", str(problem), help=f"name a level that this machine has, or unset `{LEVEL}`: `tensorlang doctor` tells what it has"
+        ) from None
     except TargetError as problem:
         raise error("C0101", str(problem), help="`cpu` is this machine, `cuda` its GPU") from None

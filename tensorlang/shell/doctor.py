@@ -17,7 +17,7 @@ import numpy as np
 from codegen.cuda.errors import Unavailable
 from codegen.dtypes import f32
 from codegen.llvm import pool, probe
-from codegen.llvm.target import host
+from codegen.llvm.target import LEVEL, host, this_machine
 from codegen.store import default_directory
 from tensorlang.api import installed_importers
 from tensorlang.diagnostics import Source
@@ -43,10 +43,7 @@ def findings() -> Iterator[Finding]:
     yield Finding("python", f"{platform.python_version()} ({sys.implementation.name})", sys.version_info >= (3, 11))
     for package in _PACKAGES:
         yield _package(package)
-    target = host()
-    yield Finding(
-        "processor", f"{target.cpu}, vectors of {target.vector_bits} bits, {target.vector_registers} registers, fma {target.has_fma}"
-    )
+    yield _guarded("processor", _processor)
     yield Finding("threads", f"{pool.available_threads()} of {os.cpu_count()} processors may be used")
     yield _cache()
     yield _importers()
@@ -56,6 +53,12 @@ def findings() -> Iterator[Finding]:
     yield _guarded("compiled code", _self_test)
     yield _guarded("arithmetic", lambda: f"{probe.fma_flops(f32) * 1e-9:.0f} GFLOP/s of f32 fused multiply-adds on one thread")
     yield _guarded("memory", lambda: f"{probe.read_bandwidth(256 << 20) * 1e-9:.1f} GB/s read by one thread")
+
+
+def _processor() -> str:
+    target, machine = host(), this_machine()
+    limit = f", kept to by {LEVEL}: this machine is {machine.cpu}" if target != machine else ""
+    return f"{target.cpu}, vectors of {target.vector_bits} bits, {target.vector_registers} registers, fma {target.has_fma}{limit}"
 
 
 def _package(name: str) -> Finding:

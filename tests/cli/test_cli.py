@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,6 +15,7 @@ import numpy as np
 import pytest
 from commands import run
 
+from codegen.llvm.target import this_machine
 from tensorlang import cli
 
 TEXT = "op scale[T: float](x: T[N], attr by: float = 2.0) -> (y: T[N]) { y[i] = x[i] * by }\n"
@@ -134,6 +138,26 @@ def test_doctor_finds_this_machine_fit_to_compile(tl: Any) -> None:
     assert re.match(r"NVRTC 13\.\d+, for sm_75, sm_80, ", found["cuda compiler"]["found"])
     assert found["cuda driver"]["fine"]  # there need not be one
     assert code == (0 if all(f["fine"] for f in found.values()) else 1)
+
+
+def at_level(level: str, *argv: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tensorlang.cli", *map(str, argv)]
+    return subprocess.run(command, env=os.environ | {"TENSORLANG_LEVEL": level}, capture_output=True, text=True)
+
+
+def test_a_level_makes_a_smaller_machine_of_this_one(file: Path, tmp_path: Path) -> None:
+    least = "x86-64" if this_machine().is_x86 else "aarch64"
+    done = at_level(least, "run", file, "x=f32[5]", "--output", tmp_path / "y.npy")
+    assert done.returncode == 0, done.stderr
+    found = {f["what"]: f for f in json.loads(at_level(least, "doctor", "--json").stdout)["findings"]}
+    assert "vectors of 128 bits" in found["processor"]["found"] and "kept to by TENSORLANG_LEVEL" in found["processor"]["found"]
+    assert found["compiled code"]["fine"]
+
+
+def test_a_level_that_this_machine_lacks_is_refused(file: Path) -> None:
+    done = at_level("x86-65", "run", file, "x=f32[5]")
+    assert done.returncode == 1
+    assert done.stderr.startswith("error[C0102]: `TENSORLANG_LEVEL` is `x86-65`; levels of ")
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,8 @@ import pytest
 from llvm_run import LEVELS, check, native, run_native, values
 
 from codegen.dtypes import f32, f64, i32
-from codegen.llvm import pool
+from codegen.errors import InternalError
+from codegen.llvm import jit, pool
 from codegen.llvm.cache import cache_key
 from codegen.llvm.call import ArgumentError, Callable, Port
 from codegen.llvm.emit import emit
@@ -24,7 +26,7 @@ from codegen.llvm.jit import CompileError, assembly, compile_object, load
 from codegen.llvm.probe import copy_bandwidth, fma_flops, read_bandwidth
 from codegen.llvm.program import KernelCall, Number, Program, Slot, emit_program, failed_call
 from codegen.llvm.state import EmitError
-from codegen.llvm.target import TargetError, host, named
+from codegen.llvm.target import Lacking, LevelError, TargetError, at_level, host, lacking, named
 from codegen.loops.parser import parse
 from codegen.store import Cache
 
@@ -65,6 +67,40 @@ def test_a_level_uses_its_registers_and_no_others(name: str, register: str) -> N
 def test_an_unknown_target_is_named_in_the_error() -> None:
     with pytest.raises(TargetError, match="unknown target `riscv`; known are host, x86-64"):
         named("riscv")
+
+
+def test_code_for_another_processor_is_refused_where_it_would_be_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    objects = {name: compile_object(emit(parse(SCALE), named(name)), named(name)) for name in ("x86-64-v3", "aarch64")}
+    monkeypatch.setattr(jit, "host", lambda: named("x86-64-v2"))
+    with pytest.raises(Lacking, match=r"code for `x86-64-v3` cannot run on this machine, which lacks avx, avx2, bmi"):
+        load([objects["x86-64-v3"]])
+    with pytest.raises(Lacking, match="code for `aarch64` cannot run on this machine, which lacks aarch64"):
+        load([objects["aarch64"]])
+    with pytest.raises(InternalError, match="does not say which processor it needs"):
+        load([b"\x7fELF"])
+
+
+def test_text_for_another_processor_is_refused_before_llvm_sees_it() -> None:
+    """LLVM ends the process when it has no instruction for what the text asks."""
+    text = emit(parse(SCALE), named("x86-64-v4"))
+    for make in (compile_object, assembly):
+        with pytest.raises(Lacking, match="text for `x86-64-v4` cannot become code for `x86-64-v3`, which lacks avx512bw"):
+            make(text, named("x86-64-v3"))
+    assert compile_object(emit(parse(SCALE), named("x86-64-v3")), named("x86-64-v4"))
+
+
+def test_a_machine_stands_for_those_of_lower_levels() -> None:
+    machine = named("x86-64-v3")
+    small = at_level(machine, "x86-64-v2")
+    assert small == replace(named("x86-64-v2"), name="host") and lacking(machine.needs, small)
+    with pytest.raises(LevelError, match="`TENSORLANG_LEVEL` is `x86-64-v4`, and this machine lacks avx512bw, avx512cd"):
+        at_level(machine, "x86-64-v4")
+    with pytest.raises(LevelError, match="`TENSORLANG_LEVEL` is `aarch64`; levels of `x86_64` are x86-64, "):
+        at_level(machine, "aarch64")
+
+
+def test_what_is_kept_for_one_level_is_not_found_at_another() -> None:
+    assert cache_key(["a"], at_level(named("x86-64-v3"), "x86-64-v2")) != cache_key(["a"], replace(named("x86-64-v3"), name="host"))
 
 
 TILE = """func tile(K)(a: f32[{m}, K], b: f32[K, {n}], out c: f32[{m}, {n}]) {{

@@ -1,6 +1,7 @@
 """What the tests share: `--update-golden`, the fixture `golden`, and this folder on the import path.
 
 Tests marked `gpu` are there where a GPU is; elsewhere they are left out, and `-m gpu`, which would leave nothing, says what is missing.
+Code for other processors than this one is made and read, but not run; the lines before the last say of which that is true (`processors`).
 
 Properties are tried on the same examples in every run. `HYPOTHESIS_PROFILE=explore pytest …` draws new ones.
 """
@@ -8,12 +9,13 @@ Properties are tried on the same examples in every run. `HYPOTHESIS_PROFILE=expl
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from functools import cache
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from processors import observed, summary
 
 from codegen.cuda.device import devices
 from codegen.cuda.errors import Unavailable
@@ -21,6 +23,8 @@ from codegen.cuda.errors import Unavailable
 settings.register_profile("steady", derandomize=True, database=None, deadline=None)
 settings.register_profile("explore", deadline=None, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
+
+OBSERVER = observed()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -31,6 +35,24 @@ def pytest_configure(config: pytest.Config) -> None:
     missing = no_device()
     if missing and config.getoption("-m") == "gpu":
         raise pytest.UsageError(f"tests marked `gpu` cannot run: {missing}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
+    OBSERVER.forget()
+    try:
+        return (yield)
+    finally:
+        item.user_properties.extend(OBSERVER.notes())
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    done = [r for outcome in ("passed", "failed") for r in terminalreporter.getreports(outcome) if r.when == "call"]
+    lines = list(summary(done))
+    if lines:
+        terminalreporter.section("processors")
+        for line in lines:
+            terminalreporter.write_line(line)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -61,8 +61,8 @@ POOL_ENTRY = "tl_parallel"
 
 def emit(function: Function, target: Target) -> str:
     """Return the LLVM IR of `function` for `target`. Raises EmitError for what code generation does not do, and the auditing event
-    `tensorlang.emit` with the name of the target."""
-    sys.audit("tensorlang.emit", target.name)
+    `tensorlang.emit` with the target."""
+    sys.audit("tensorlang.emit", target)
     function = function if tiles.has_all(function, target.features) else without_tiles(function)
     module = Module(target, plan(function))
     _kernel(module, function)

@@ -75,7 +75,7 @@ def load(objects: Sequence[bytes], imports: Mapping[str, int] | None = None) -> 
     """Return the objects linked together. They may call each other, the C library, and `imports` (addresses by name).
 
     Raises Lacking when one was made for a processor with more than this one has. Each object raises the auditing event `tensorlang.load`
-    with the name of the target that it was made for."""
+    with its `Needs`."""
     global _count
     builder = llvm.JITLibraryBuilder()
     for data in objects:
@@ -83,7 +83,7 @@ def load(objects: Sequence[bytes], imports: Mapping[str, int] | None = None) -> 
         missing = lacking(needs, host())
         if missing:
             raise Lacking(f"code for `{needs.target}` cannot run on this machine, which lacks {', '.join(missing)}")
-        sys.audit("tensorlang.load", needs.target)
+        sys.audit("tensorlang.load", needs)
         builder.add_object_img(data)
     for symbol, address in (imports or {}).items():
         builder.import_symbol(symbol, address)

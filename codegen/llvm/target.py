@@ -127,6 +127,11 @@ def host() -> Target:
     return at_level(this_machine(), allowed) if allowed else this_machine()
 
 
+def levels() -> tuple[str, ...]:
+    """Return the names of the levels that this machine has, with less before more."""
+    return tuple(level.name for level in _LEVELS.values() if not lacking(level.needs, this_machine()))
+
+
 def at_level(machine: Target, name: str) -> Target:
     """Return a machine of the level `name`, which `machine` has. Raises LevelError when it has none of that name."""
     known = [level.name for level in _LEVELS.values() if level.family == machine.family]

@@ -17,7 +17,7 @@ import numpy as np
 from codegen.cuda.errors import Unavailable
 from codegen.dtypes import f32
 from codegen.llvm import pool, probe
-from codegen.llvm.target import LEVEL, host, this_machine
+from codegen.llvm.target import LEVEL, host, levels, this_machine
 from codegen.store import default_directory
 from tensorlang.api import installed_importers
 from tensorlang.diagnostics import Source
@@ -57,8 +57,9 @@ def findings() -> Iterator[Finding]:
 
 def _processor() -> str:
     target, machine = host(), this_machine()
-    limit = f", kept to by {LEVEL}: this machine is {machine.cpu}" if target != machine else ""
-    return f"{target.cpu}, vectors of {target.vector_bits} bits, {target.vector_registers} registers, fma {target.has_fma}{limit}"
+    limit = f"; {LEVEL} keeps {machine.cpu} to this" if target != machine else ""
+    width = f"vectors of {target.vector_bits} bits, {target.vector_registers} registers"
+    return f"{target.cpu}, {width}, fma {target.has_fma}, levels {', '.join(levels())}{limit}"
 
 
 def _package(name: str) -> Finding:

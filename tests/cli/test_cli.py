@@ -150,7 +150,7 @@ def test_a_level_makes_a_smaller_machine_of_this_one(file: Path, tmp_path: Path)
     done = at_level(least, "run", file, "x=f32[5]", "--output", tmp_path / "y.npy")
     assert done.returncode == 0, done.stderr
     found = {f["what"]: f for f in json.loads(at_level(least, "doctor", "--json").stdout)["findings"]}
-    assert "vectors of 128 bits" in found["processor"]["found"] and "kept to by TENSORLANG_LEVEL" in found["processor"]["found"]
+    assert "vectors of 128 bits" in found["processor"]["found"] and "TENSORLANG_LEVEL keeps" in found["processor"]["found"]
     assert found["compiled code"]["fine"]
 
 

@@ -1,0 +1,46 @@
+"""Sets everything up and runs the tests that depend on the processor, on this machine kept to lower levels: AVX2 alone, SSE2 alone.
+
+python3 scripts/levels.py [x86-64-v2 …]        the levels to run at; without any, those of LEVELS that this machine has
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+from environment import ROOT, prepared, run
+
+LEVELS = ("x86-64-v3", "x86-64")
+FILES = (
+    "tests/codegen",
+    "tests/lower/test_differential.py",
+    "tests/lower/test_every_type.py",
+    "tests/runtime/test_choosing.py",
+    "tests/runtime/test_operators.py",
+    "tests/runtime/test_toolchain.py",
+    "tests/schedule/test_prefetch.py",
+    "tests/schedule/test_stages_on_processors.py",
+    "tests/schedule/test_tensorize.py",
+)
+"""The tests whose outcome may depend on the width of vectors, the number of registers or the instructions there are, and that are quick.
+The whole suite passes at every level: `TENSORLANG_LEVEL=x86-64 python3 scripts/test.py`."""
+
+
+def main(wanted: list[str]) -> int:
+    """Return 0 when the tests pass at every level. All levels run, whatever the others say."""
+    python = str(prepared("test"))
+    asked = subprocess.run(
+        [python, "-c", "from codegen.llvm.target import levels; print(*levels())"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    here = asked.stdout.split()
+    failed = False
+    for level in wanted or [level for level in LEVELS if level in here]:
+        print(f"---- as a machine of level {level}", flush=True)
+        os.environ["TENSORLANG_LEVEL"] = level
+        failed |= run("-m", "pytest", "-W", "error", "-n", "auto", *FILES) != 0
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

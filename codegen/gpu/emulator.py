@@ -195,8 +195,6 @@ def run(
     try:
         for launch in program.launches:
             _run_launch(program.kernel(launch.kernel), launch, sizes, buffers, status, compiled, seed)
-            if status.elements[0]:
-                break
     finally:
         compiled.code.tl_emulator_release()
     for name in program.params:

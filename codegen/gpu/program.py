@@ -4,7 +4,8 @@ A program is a straight line of launches. Sizes are 64-bit integers known when i
 expressions over them. A kernel's arguments are pointers to its buffers in the order of `Kernel.buffers`, then the tensor maps in the order
 of `Kernel.maps`, then the sizes in the order of `Kernel.sizes` as 64-bit integers, then, when it `checks`, the pointer to the status word.
 
-The status word is an i32, 0 before the first launch. A kernel that finds a requirement unmet writes its code there (the first one stays).
+The status word is an i32, 0 before the first launch. A kernel that finds a requirement unmet writes its code there (the first one stays);
+those that are launched after it find it there and do nothing.
 """
 
 from __future__ import annotations

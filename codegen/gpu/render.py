@@ -43,7 +43,8 @@ BESIDE = 64
 def render(found: Launches) -> Program:
     """Return the kernels of `found` as text, with their launches."""
     function = found.function
-    kernels = tuple(_kernel(found, block) for block in found.blocks)
+    checked = [_checks(block) for block in found.blocks]
+    kernels = tuple(_kernel(found, block, heeds=any(checked[:number])) for number, block in enumerate(found.blocks))
     launched = tuple(Launch(block.name, _grid(block)) for block in found.blocks)
     scratch = tuple(Scratch(b.name, b.dtype, _elements(b)) for b in found.scratch)
     return Program(function.name, tuple(p.name for p in function.params), function.sizes, kernels, launched, scratch)
@@ -61,7 +62,12 @@ def _elements(buffer: Buffer) -> Index:
     return total
 
 
-def _kernel(found: Launches, block: BlockCode) -> Kernel:
+def _checks(block: BlockCode) -> bool:
+    return any(isinstance(n, Require) for n in walk(*block.body))
+
+
+def _kernel(found: Launches, block: BlockCode, *, heeds: bool) -> Kernel:
+    """Return one launch as a kernel. It `heeds` what launches before it checked: where they found a requirement unmet it does nothing."""
     otherwise = touched_otherwise(block.body)
     buffers = [b for b in found.buffers.values() if b.name in otherwise]
     boxes = [n for n in walk(*block.body) if isinstance(n, Boxes)]
@@ -85,10 +91,12 @@ def _kernel(found: Launches, block: BlockCode) -> Kernel:
         env = env.with_index(loop.var)
     printer = Printer(env, algebra, names, _load, wide)
     scope = Scope(printer, dict(found.buffers))
-    checks = any(isinstance(n, Require) for n in walk(*block.body))
+    checks = _checks(block)
     params = [f"{'TL_OUT' if b.name in written else 'TL_IN'}(tl_{b.dtype}) {names(b.name)}" for b in buffers]
     if checks and (parted is not None or any(isinstance(n, Barrier) for n in walk(*block.body))):
         raise Unfit("not supported yet: a check of values in a block whose threads wait for each other")
+    if heeds:
+        kernel.line("if (tl_failed(status)) return;")
     _head(kernel, scope)
     if any(b.blocks > 1 for n in boxes for b in n.boxes):
         kernel.rank = names.fresh("rank")
@@ -102,7 +110,7 @@ def _kernel(found: Launches, block: BlockCode) -> Kernel:
     kernel.line("")
     params += [f"TL_TENSOR_MAP({m.name})" for m in kernel.maps]
     params += [f"tl_i64 {names(s)}" for s in sizes]
-    params += ["tl_i32* status"] if checks else []
+    params += ["tl_i32* status"] if checks or heeds else []
     threads = kernel.geometry.threads + (0 if parted is None else WARPGROUP)
     blocks = _blocks(block, threads, () if parted is None else parted.registers)
     cluster = _cluster(block)
@@ -115,7 +123,7 @@ def _kernel(found: Launches, block: BlockCode) -> Kernel:
     matrices = tuple(sorted({n.name for n in walk(*block.body) if isinstance(n, Mma)}))
     dealt = 0 if parted is None else registers_of(parted.registers, kernel.geometry.threads)
     used = tuple(b.name for b in buffers)
-    return Kernel(block.name, text, used, sizes, dims, shared, 0, checks, tuple(kernel.maps), cluster, matrices, dealt)
+    return Kernel(block.name, text, used, sizes, dims, shared, 0, checks or heeds, tuple(kernel.maps), cluster, matrices, dealt)
 
 
 def _cluster(block: BlockCode) -> tuple[int, int, int]:

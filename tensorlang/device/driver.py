@@ -28,6 +28,7 @@ from codegen.loops.walk import walk
 from tensorlang.diagnostics import NOWHERE, CompileError, error
 from tensorlang.driver import Dump, Rules, Scheduled
 from tensorlang.lower.barriers import with_barriers
+from tensorlang.lower.bounds import prove_bounds
 from tensorlang.lower.clusters import differing
 from tensorlang.lower.kernel import Lowered, lower
 from tensorlang.lower.whole import edges, whole
@@ -98,6 +99,7 @@ def device_loops(plan: Plan, symbol: str, dump: Dump | None = None, schedule: Sc
     except Unfit as refused:
         raise unfit(refused, schedule) from None
     verify(function)
+    prove_bounds(function, lowered.given)
     if dump is not None:
         dump("loops", show_loops(function))
     return replace(lowered, function=function)

@@ -484,7 +484,7 @@ def _data(e: loops.Index) -> list[loops.Expr]:
 
 def _covers(load: loops.Load, path: Mapping[str, loops.For], env: Env) -> bool:
     """Tell whether loops with `load` inside go over every element of its buffer."""
-    left = dict(path)
+    left = {name: loop for name, loop in path.items() if not _runs(loop) or loops.Var(name) in load.index}
     for e, extent in zip(load.index, env.buffers[load.buffer].shape, strict=True):
         match e:
             case loops.Var(name) if name in left:
@@ -496,6 +496,14 @@ def _covers(load: loops.Load, path: Mapping[str, loops.For], env: Env) -> bool:
             case _:
                 return False
     return not left
+
+
+def _runs(loop: loops.For) -> bool:
+    match loop:
+        case loops.For(lo=loops.Int(low), hi=loops.Int(high)):
+            return low < high
+        case _:
+            return False
 
 
 def _limits(dtype: DType) -> tuple[int, int]:

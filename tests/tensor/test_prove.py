@@ -113,6 +113,10 @@ def test_an_index_from_data_needs_a_range_that_fits_or_a_check_at_run_time() -> 
     assert run_time_checks(of(y(loose))) == (loose,)
     wide = Dynamic(read("ids", "i"), Int(0), affine.add("n", 1))
     assert "error[T0305]: the range 0..n + 1 of an index does not fit axis 0 of `x`" in refusal(of(y(Read("x", (wide,)))))
+    clamped = Dynamic(read("ids", "i"), Int(0), affine.maximum(N("n"), Int(1)))
+    prove(of(y(Read("x", (clamped,)))))
+    empty = refusal(of(definition(tensor("y", f32, 3), ("i",), Read("x", (clamped,)))))
+    assert "T0305" in empty and "`x` may have no elements: say that it has, `where n >= 1`" in empty
 
 
 @given(programs())

@@ -104,6 +104,8 @@ TL_SHUFFLE(u64)
 
 // The first code stays.
 TL_FUNCTION void tl_fail(tl_i32* status, tl_i32 code) { atomicCAS(status, 0, code); }
+// Whether a launch before this one has written a code.
+TL_FUNCTION bool tl_failed(const tl_i32* status) { return *status != 0; }
 
 // ---------------------------------------------------------------- memory
 

@@ -48,6 +48,11 @@ static void fail(Pointer<tl_i32> status, tl_i32 code) {
     if (*status.at == 0) *status.at = code;
 }
 
+static bool failed(Pointer<tl_i32> status) {
+    checked(status.region, status.at, 4, 4, "reads");
+    return *status.at != 0;
+}
+
 } // namespace tl_emulator
 
 #define tl_barrier() tl_emulator::block_barrier(__LINE__)
@@ -59,3 +64,4 @@ static void fail(Pointer<tl_i32> status, tl_i32 code) {
 #define tl_shuffle_xor_i64(value, mask, width) tl_emulator::shuffle_xor<tl_i64>(value, mask, width, "tl_shuffle_xor_i64", __LINE__)
 #define tl_shuffle_xor_u64(value, mask, width) tl_emulator::shuffle_xor<tl_u64>(value, mask, width, "tl_shuffle_xor_u64", __LINE__)
 #define tl_fail(status, code) tl_emulator::fail(status, code)
+#define tl_failed(status) tl_emulator::failed(status)

@@ -51,7 +51,7 @@ def findings() -> Iterator[Finding]:
     yield _optional("cuda driver", _cuda_driver)
     yield Finding("g++", _cpp_compiler())
     yield _guarded("compiled code", _self_test)
-    yield _guarded("arithmetic", lambda: f"{probe.fma_flops(f32) * 1e-9:.0f} GFLOP/s of f32 fused multiply-adds on one thread")
+    yield _guarded("arithmetic", lambda: f"{probe.fma_flops(f32) * 1e-9:.0f} GFLOP/s of f32 multiply-adds on one thread")
     yield _guarded("memory", lambda: f"{probe.read_bandwidth(256 << 20) * 1e-9:.1f} GB/s read by one thread")
 
 

@@ -23,11 +23,12 @@ from codegen.llvm.cache import cache_key
 from codegen.llvm.call import ArgumentError, Callable, Port
 from codegen.llvm.emit import emit
 from codegen.llvm.jit import CompileError, assembly, compile_object, load
-from codegen.llvm.probe import copy_bandwidth, fma_flops, read_bandwidth
+from codegen.llvm.probe import copy_bandwidth, fma_flops, fma_kernel, read_bandwidth
 from codegen.llvm.program import KernelCall, Number, Program, Slot, emit_program, failed_call
 from codegen.llvm.state import EmitError
 from codegen.llvm.target import Lacking, LevelError, TargetError, at_level, host, lacking, named
 from codegen.loops.parser import parse
+from codegen.loops.printer import show
 from codegen.store import Cache
 
 SCALE = """func scale(N)(x: f32[N], out y: f32[N]) {
@@ -455,3 +456,8 @@ def test_probes_measure_something() -> None:
     assert copy_bandwidth(1 << 14, stream=True, seconds=0.001) > 0
     assert read_bandwidth(1 << 14, threads=2, seconds=0.001) > 0
     assert copy_bandwidth(1 << 14, threads=2, seconds=0.001) > 0
+
+
+def test_a_machine_that_fuses_nothing_is_measured_by_what_its_kernels_do() -> None:
+    """Rounding once without the instruction takes many others: kernels multiply and add."""
+    assert {n: "fma(" in show(fma_kernel(f32, named(n), 12, 1)) for n in ("x86-64", "x86-64-v3")} == {"x86-64": False, "x86-64-v3": True}

@@ -19,6 +19,7 @@ from processors import observed, summary
 
 from codegen.cuda.device import devices
 from codegen.cuda.errors import Unavailable
+from codegen.llvm.target import LevelError, host
 
 settings.register_profile("steady", derandomize=True, database=None, deadline=None)
 settings.register_profile("explore", deadline=None, print_blob=True)
@@ -32,6 +33,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    try:
+        host()
+    except LevelError as problem:
+        raise pytest.UsageError(str(problem)) from None
     missing = no_device()
     if missing and config.getoption("-m") == "gpu":
         raise pytest.UsageError(f"tests marked `gpu` cannot run: {missing}")

@@ -217,7 +217,7 @@ def plan_kernel(
 def loops_of(
     plan: Plan, symbol: str, dump: Dump | None = None, threads: int | None = None, clock: Callable[[str], None] = lambda stage: None
 ) -> Lowered:
-    """Return the verified, simplified loop-IR function of a plan, for one thread or (None) any number; it stays inside its buffers, proven."""
+    """Return the verified, simplified loop-IR function of a plan, for one thread or (None) any number. It stays inside its buffers."""
     lowered = lower(plan, symbol)
     lowered = replace(lowered, function=serial(lowered.function)) if threads == 1 else lowered
     try:

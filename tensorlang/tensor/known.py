@@ -1,22 +1,30 @@
-"""What holds where a part of a program is evaluated: boxes, guards, ranges of binders, conditions around it."""
+"""What holds where a part of a program is evaluated: boxes, guards, ranges of binders, conditions around it.
+
+`parts` alone says under which conditions the parts of an expression are evaluated. The prover, the statements that are scheduled and all
+that moves an expression elsewhere walk programs through it: what one takes for granted, the others keep.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import reduce
 
 from polyhedral.expr import TRUE, Cond
 from tensorlang.tensor import affine
 from tensorlang.tensor.nodes import (
     Binary,
     Definition,
+    Dynamic,
     Expr,
     Holds,
+    Let,
+    Name,
     Reduce,
     Select,
     Unary,
 )
-from tensorlang.tensor.walk import children
+from tensorlang.tensor.walk import map_children, reads
 
 
 def box(definition: Definition) -> Cond:
@@ -60,39 +68,183 @@ def negative_facts(e: Expr) -> Cond:
 
 
 @dataclass(frozen=True, slots=True)
-class Visit:
-    """A node where it stands: what is known there, and the axes and binders in scope."""
+class Place:
+    """Where an expression stands.
 
-    node: Expr
-    known: Cond
-    scope: tuple[str, ...]
+    `known` is what surely holds there of indices, `scope` the axes and binders there are, `ranges` between which bounds they lie. `given`
+    are the conditions around it that are true, outermost first: each may be evaluated where those before it hold. `lets` are the values
+    that names stand for here."""
+
+    known: Cond = TRUE
+    scope: tuple[str, ...] = ()
+    ranges: Cond = TRUE
+    given: tuple[Expr, ...] = ()
+    lets: Mapping[str, Expr] = field(default_factory=dict)
+
+    def where(self, condition: Expr) -> Place:
+        """Return the place of what is evaluated only where `condition`, evaluated here, is true."""
+        return replace(self, known=affine.conj(self.known, facts(condition)), given=(*self.given, condition))
+
+    def unless(self, condition: Expr) -> Place:
+        """Return the place of what is evaluated only where `condition`, evaluated here, is false."""
+        otherwise = Unary("not", condition, span=condition.span)
+        return replace(self, known=affine.conj(self.known, negative_facts(condition)), given=(*self.given, otherwise))
+
+    def inside(self, e: Reduce) -> Place:
+        """Return the place of what is evaluated at each point of the reduction `e`."""
+        known, ranges = affine.conj(self.known, binder_cond(e)), affine.conj(self.ranges, binder_cond(replace(e, where=TRUE)))
+        return replace(self, known=known, ranges=ranges, scope=(*self.scope, *(b.name for b in e.binders)))
+
+    def bound(self, e: Let) -> Place:
+        """Return the place of the body of `e`."""
+        return replace(self, lets={**self.lets, e.name: e.value})
+
+    def condition(self) -> Expr | None:
+        """Return all of `given` as one condition that mentions no `let`; None for none."""
+        every: Expr | None = None
+        for given in self.given:
+            condition = without_lets(given, self.lets)
+            every = condition if every is None else Binary("and", every, condition, span=condition.span)
+        return every
 
 
-def visits(e: Expr, known: Cond = TRUE, scope: tuple[str, ...] = ()) -> Iterator[Visit]:
-    """Yield every node in `e` with what is known where it is evaluated: `known`, the ranges of the enclosing binders, their conditions,
-    and the conditions of selects and lazy `and`/`or`."""
-    yield Visit(e, known, scope)
+def map_parts(f: Callable[[Expr, Place], Expr], e: Expr, place: Place) -> Expr:
+    """Return `e`, which stands at `place`, with `f` applied to each direct child and the child's place, in order of evaluation."""
     match e:
         case Select(cond, then, orelse):
-            yield from visits(cond, known, scope)
-            yield from visits(then, affine.conj(known, facts(cond)), scope)
-            yield from visits(orelse, affine.conj(known, negative_facts(cond)), scope)
+            return replace(e, cond=f(cond, place), then=f(then, place.where(cond)), orelse=f(orelse, place.unless(cond)))
         case Binary("and", lhs, rhs):
-            yield from visits(lhs, known, scope)
-            yield from visits(rhs, affine.conj(known, facts(lhs)), scope)
+            return replace(e, lhs=f(lhs, place), rhs=f(rhs, place.where(lhs)))
         case Binary("or", lhs, rhs):
-            yield from visits(lhs, known, scope)
-            yield from visits(rhs, affine.conj(known, negative_facts(lhs)), scope)
-        case Reduce(_, binders, bodies, _, condition, init):
-            for start in init or ():
-                yield from visits(start, known, scope)
-            inside = affine.conj(known, binder_cond(e))
-            within = (*scope, *(b.name for b in binders))
-            if condition is not None:
-                yield from visits(condition, inside, within)
-                inside = affine.conj(inside, facts(condition))
-            for body in bodies:
-                yield from visits(body, inside, within)
+            return replace(e, lhs=f(lhs, place), rhs=f(rhs, place.unless(lhs)))
+        case Let(_, value):
+            return replace(e, value=f(value, place), body=f(e.body, place.bound(e)))
+        case Reduce(_, _, bodies, _, condition, init):
+            start = None if init is None else tuple(f(i, place) for i in init)
+            inner = place.inside(e)
+            kept = None if condition is None else f(condition, inner)
+            inner = inner if condition is None else inner.where(condition)
+            return replace(e, init=start, filter=kept, body=tuple(f(b, inner) for b in bodies))
         case _:
-            for child in children(e):
-                yield from visits(child, known, scope)
+            return map_children(lambda child: f(child, place), e)
+
+
+def parts(e: Expr, place: Place) -> Iterator[tuple[Expr, Place]]:
+    """Yield the direct children of `e`, which stands at `place`, each with its own, in order of evaluation."""
+    found: list[tuple[Expr, Place]] = []
+
+    def note(child: Expr, there: Place) -> Expr:
+        found.append((child, there))
+        return child
+
+    map_parts(note, e, place)
+    yield from found
+
+
+def visits(e: Expr, place: Place) -> Iterator[tuple[Expr, Place]]:
+    """Yield every node in `e`, which stands at `place`, with its own: parents first, in order of evaluation."""
+    yield e, place
+    for child, there in parts(e, place):
+        yield from visits(child, there)
+
+
+def without_lets(e: Expr, lets: Mapping[str, Expr]) -> Expr:
+    """Return `e` with the values of `lets` in place of their names, and without any `let` of its own outside of reductions, which mention
+    none of `lets`."""
+    match e:
+        case Reduce():
+            return e
+        case Name(name) if name in lets:
+            return without_lets(lets[name], lets)
+        case Let(name, value, body):
+            return without_lets(body, {**lets, name: value})
+        case _:
+            return map_children(lambda child: without_lets(child, lets), e)
+
+
+# ---------------------------------------------------------------- reductions
+
+
+def reductions(e: Expr, place: Place) -> dict[Reduce, list[Place]]:
+    """Return the outermost reductions in `e`, which stands at `place`, with every place where the value of each is asked for."""
+    found: dict[Reduce, list[Place]] = {}
+
+    def visit(child: Expr, there: Place) -> None:
+        if isinstance(child, Reduce):
+            found.setdefault(child, []).append(there)
+            return
+        for part, where in parts(child, there):
+            visit(part, where)
+
+    visit(e, place)
+    return found
+
+
+def asked_for(places: list[Place]) -> Cond:
+    """Return what surely holds of indices at one of `places` or another."""
+    return affine.disj(*(p.known for p in places))
+
+
+def granted(places: list[Place]) -> Expr | None:
+    """Return a condition that is true exactly where one of `places` is come to, or None where one of them always is. It may be evaluated
+    wherever the expression may that they are all parts of."""
+    found: list[Expr] = []
+    for place in places:
+        condition = place.condition()
+        if condition is None:
+            return None
+        if condition not in found:
+            found.append(condition)
+    return reduce(lambda a, b: Binary("or", a, b, span=b.span), found)
+
+
+def asks_data(e: Expr) -> bool:
+    """Tell whether `e` reads at an index from data: a condition around it may be all that keeps such an index in its range."""
+    return any(isinstance(slot, Dynamic) for r in reads(e) for slot in r.index)
+
+
+def is_of_indices(condition: Expr) -> bool:
+    """Tell whether `condition` is decided by indices alone, so that `facts` says all of it."""
+    match condition:
+        case Holds():
+            return True
+        case Binary("and" | "or", lhs, rhs):
+            return is_of_indices(lhs) and is_of_indices(rhs)
+        case Unary("not", value):
+            return is_of_indices(value)
+        case _:
+            return False
+
+
+def keeps_conditions(e: Reduce) -> bool:
+    """Tell whether conditions on data around `e` have to hold wherever any of it is evaluated."""
+    return asks_data(e) or starts_from_reads(e)
+
+
+def starts_from_reads(e: Reduce) -> bool:
+    """Tell whether the value that `e` starts from is read from somewhere."""
+    return any(True for start in e.init or () for _ in reads(start))
+
+
+def follows(condition: Expr, place: Place) -> bool:
+    """Tell whether `condition` is seen to be true at `place`: from the conditions around it as they are written, no more."""
+    return _follows(condition, frozenset(_both(place.condition())))
+
+
+def _follows(condition: Expr, given: frozenset[Expr]) -> bool:
+    match condition:
+        case Binary("and", lhs, rhs):
+            return condition in given or (_follows(lhs, given) and _follows(rhs, given))
+        case Binary("or", lhs, rhs):
+            return condition in given or _follows(lhs, given) or _follows(rhs, given)
+        case _:
+            return condition in given
+
+
+def _both(condition: Expr | None) -> Iterator[Expr]:
+    """Yield the conditions that are all true where `condition` is."""
+    if condition is not None:
+        yield condition
+    if isinstance(condition, Binary) and condition.op == "and":
+        yield from _both(condition.lhs)
+        yield from _both(condition.rhs)

@@ -4,8 +4,9 @@
     after    y.sum[d] = sum(k) e[d, k]
              y[d, j]  = e[d, j] / y.sum[d]
 
-Nothing is lifted from where an index condition guards it (a guarded piece, a side of a `Select`), unless the condition speaks of the
-remaining axes alone. What is then still inside the body of another reduction `tensorlang.tensor.nested` lifts, whatever it uses.
+Nothing is lifted from where a condition guards it (a guarded piece, a side of a `Select`, what comes after `and` or `or`, the terms that a
+filter leaves), unless it is one of the piece that speaks of the remaining axes alone. What is then still inside the body of another
+reduction `tensorlang.tensor.nested` lifts, whatever it uses; what is left gets its conditions (`tensorlang.tensor.guarded`).
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from polyhedral.expr import TRUE, Cond
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.tensor import affine
+from tensorlang.tensor.guarded import guarded
 from tensorlang.tensor.nested import lift_nested
-from tensorlang.tensor.nodes import Definition, Expr, Piece, Program, Read, Reduce, Select, Tensor
+from tensorlang.tensor.nodes import Binary, Definition, Expr, Piece, Program, Read, Reduce, Select, Tensor
 from tensorlang.tensor.walk import Fresh, fresh_for, index_names, map_children, tensor_names, value_names
 
 
@@ -36,7 +38,11 @@ def lift(program: Program) -> Program:
         )
         out += [*made, replace(definition, pieces=pieces)]
     lifted = replace(program, definitions=tuple(out))
-    return lift_nested(lifted) if lifted == program else lift(lifted)
+    if lifted != program:
+        return lift(lifted)
+    apart = lift_nested(program)
+    whole = guarded(apart)
+    return apart if whole == apart else lift(whole)
 
 
 def _lift(
@@ -56,8 +62,8 @@ def _lift(
                 **{b.name: b.hi for b in e.binders if affine.constant(b.lo) == 0 and not set(affine.names(b.hi)) & set(extents)},
             }
             around = (*axes, *(b.name for b in e.binders))
-            body = tuple(_lift(b, around, inner, _deeper(guard, e), own, prefix, fresh, made) for b in e.body)
-            e = replace(e, body=body)
+            if e.filter is None:
+                e = replace(e, body=tuple(_lift(b, around, inner, _deeper(guard, e), own, prefix, fresh, made) for b in e.body))
             used = tuple(a for a in axes if a in index_names(e))
             free = set(affine.cond_names(guard)) & set(axes)
             if used == axes or not free <= set(used) or any(a not in extents for a in used):
@@ -68,6 +74,8 @@ def _lift(
         case Select(cond):
             # A reduction on a chosen side may read what exists only there: it stays.
             return replace(e, cond=_lift(cond, axes, extents, guard, own, prefix, fresh, made))
+        case Binary("and" | "or", lhs):
+            return replace(e, lhs=_lift(lhs, axes, extents, guard, own, prefix, fresh, made))
         case _:
             return map_children(lambda child: _lift(child, axes, extents, guard, own, prefix, fresh, made), e)
 

@@ -4,6 +4,9 @@
     after    y.sum[k] = sum(j in 0..k) a[k, j]      for what is known of k, 0 otherwise
              y[i]     = sum(k in 0..i) x[k] * y.sum[k]
 
+A reduction that decides whether another one is asked for, which for that has to be known apart, gets a tensor of its own in the same way.
+What is asked for under a condition takes the condition along, where an index from data may be in its range for no other reason.
+
 The tensor has the axes and outer indices that the inner reduction uses, each over the smallest range from zero that holds its values; all
 axes and outer indices in scope, where fewer would lose a condition that keeps its reads in bounds or its range from being empty.
 
@@ -13,6 +16,7 @@ axes and outer indices in scope, where fewer would lose a condition that keeps i
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -24,9 +28,8 @@ from polyhedral.sets import bounds, is_empty
 from polyhedral.verdict import Proven
 from tensorlang.diagnostics import InternalError
 from tensorlang.tensor import affine
-from tensorlang.tensor.known import binder_cond, box, facts, negative_facts
+from tensorlang.tensor.known import Place, asked_for, asks_data, box, granted, keeps_conditions, map_parts, reductions
 from tensorlang.tensor.nodes import (
-    Binary,
     Const,
     Definition,
     Expr,
@@ -41,7 +44,18 @@ from tensorlang.tensor.nodes import (
     TupleOf,
 )
 from tensorlang.tensor.prove import is_sound
-from tensorlang.tensor.walk import Fresh, fresh_for, index_names, map_children, reduces, refresh, substitute, substitute_names, value_names
+from tensorlang.tensor.walk import (
+    Fresh,
+    children,
+    fresh_for,
+    index_names,
+    map_children,
+    reduces,
+    refresh,
+    substitute,
+    substitute_names,
+    value_names,
+)
 
 Ranges: TypeAlias = dict[str, tuple[Affine | None, Affine | None]]
 """Least and greatest value of each index in scope, over the sizes."""
@@ -87,19 +101,6 @@ def _closed(e: Expr, lets: dict[str, Expr], fresh: Fresh) -> Expr:
 # ---------------------------------------------------------------- reductions
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where an expression stands: the indices in scope, their ranges, all that is known of them, whether a reduction is around it."""
-
-    scope: tuple[str, ...]
-    ranges: Cond
-    known: Cond
-    inside: bool = False
-
-    def under(self, cond: Cond) -> _Place:
-        return replace(self, known=affine.conj(self.known, cond))
-
-
 @dataclass(slots=True)
 class _Lifting:
     program: Program
@@ -108,56 +109,47 @@ class _Lifting:
     made: list[Definition] = field(default_factory=list)
 
     def piece(self, piece: Piece) -> Piece:
-        if not any(True for r in reduces(piece.value) for part in (*r.body, *(r.init or ()), r.filter) if part for _ in reduces(part)):
+        place = Place(affine.conj(box(self.definition), piece.guard), self.definition.axes, box(self.definition))
+        found = reductions(piece.value, place)
+        deciding = {e for r, around in found.items() if keeps_conditions(r) for e in _deciding(around)}
+        if not deciding and not any(True for r in found for part in children(r) for _ in reduces(part)):
             return piece
-        ranges = box(self.definition)
-        return replace(piece, value=self.rewrite(piece.value, _Place(self.definition.axes, ranges, affine.conj(ranges, piece.guard))))
+        decided = {e: self.outline(e, found[e]) for e in found if e in deciding}
+        return replace(piece, value=self.outside(piece.value, place, decided))
 
-    def rewrite(self, e: Expr, place: _Place) -> Expr:
+    def outside(self, e: Expr, place: Place, decided: Mapping[Reduce, Expr]) -> Expr:
+        """Return what is in no reduction, its reductions without reductions in their parts, but for those whose values are `decided`."""
         match e:
-            case Project(Reduce() as reduce, position) if place.inside:
-                parts = self.outline(reduce, place)
-                return parts.items[position] if isinstance(parts, TupleOf) else parts
-            case Reduce() if place.inside:
-                return self.outline(e, place)
+            case Project(Reduce() as reduce, position) if reduce in decided:
+                return _component(decided[reduce], position)
             case Reduce():
-                return self.outer(e, place)
-            case Select(cond, then, orelse):
-                return replace(
-                    e,
-                    cond=self.rewrite(cond, place),
-                    then=self.rewrite(then, place.under(facts(cond))),
-                    orelse=self.rewrite(orelse, place.under(negative_facts(cond))),
-                )
-            case Binary("and" | "or" as op, lhs, rhs):
-                after = facts(lhs) if op == "and" else negative_facts(lhs)
-                return replace(e, lhs=self.rewrite(lhs, place), rhs=self.rewrite(rhs, place.under(after)))
+                return decided[e] if e in decided else map_parts(self.inside, e, place)
             case _:
-                return map_children(lambda c: self.rewrite(c, place), e)
+                return map_parts(lambda part, there: self.outside(part, there, decided), e, place)
 
-    def outer(self, e: Reduce, place: _Place) -> Reduce:
-        """Return an outermost reduction without reductions in its parts."""
-        start = replace(place, inside=True)
-        ranges = affine.conj(place.ranges, binder_cond(replace(e, where=TRUE)))
-        inner = _Place((*place.scope, *(b.name for b in e.binders)), ranges, affine.conj(place.known, ranges, e.where), True)
-        body = inner if e.filter is None else inner.under(facts(e.filter))
-        return replace(
-            e,
-            body=tuple(self.rewrite(b, body) for b in e.body),
-            filter=None if e.filter is None else self.rewrite(e.filter, inner),
-            init=None if e.init is None else tuple(self.rewrite(i, start) for i in e.init),
-        )
+    def inside(self, e: Expr, place: Place) -> Expr:
+        """Return a part of an outermost reduction, without reductions."""
+        match e:
+            case Project(Reduce() as reduce, position):
+                return _component(self.outline(reduce, [place]), position)
+            case Reduce():
+                return self.outline(e, [place])
+            case _:
+                return map_parts(self.inside, e, place)
 
-    def outline(self, e: Reduce, place: _Place) -> Expr:
-        """Define a tensor that holds `e`, and return its element here, or a tuple of them."""
-        if isinstance(is_empty(self.program.sizes, place.scope, self._given(place.known)), Proven):
+    def outline(self, e: Reduce, places: list[Place]) -> Expr:
+        """Define a tensor that holds `e` for where it is asked for, and return its element here, or a tuple of them."""
+        place, known = places[0], asked_for(places)
+        if isinstance(is_empty(self.program.sizes, place.scope, self._given(known)), Proven):
             return _never(e)
-        used = index_names(e)
+        condition = granted(places) if asks_data(e) else None
+        value: Expr = e if condition is None else Select(condition, e, _never(e), span=e.span)
+        used = index_names(value)
         least = tuple(n for n in place.scope if n in used)
         candidates = [least] if least == place.scope else [least, place.scope]
         shapes = {n: bounds(self.program.sizes, place.scope, self._given(place.ranges), AffineName(n)) for n in place.scope}
         for names in candidates:
-            made = self._definition(e, names, place.known, shapes)
+            made = self._definition(e, value, names, known, shapes)
             if names == place.scope or is_sound(self._with(made), made):
                 self.made.append(made)
                 index = tuple(affine.sub(n, _low(shapes[n][0], n)) for n in names)
@@ -172,7 +164,7 @@ class _Lifting:
         return replace(self.program, definitions=(*self.program.definitions, *self.made, made))
 
     def _definition(
-        self, e: Reduce, names: tuple[str, ...], known: Cond, shapes: dict[str, tuple[Affine | None, Affine | None]]
+        self, e: Reduce, value: Expr, names: tuple[str, ...], known: Cond, shapes: dict[str, tuple[Affine | None, Affine | None]]
     ) -> Definition:
         prefix = f"{self.definition.tensors[0].name}.{e.reducer.name}"
         axes = {n: self.fresh(n) for n in names}
@@ -183,7 +175,7 @@ class _Lifting:
         local = [c for c in affine.conjuncts(known) if set(affine.cond_names(c)) <= {*names, *self.program.sizes}]
         guard = affine.substitute_cond(affine.conj(*local), back)
         inside = affine.conj(*(c for c in affine.conjuncts(guard) if c not in affine.conjuncts(_box(axes, names, shape))))
-        pieces = [Piece(substitute(e, back), inside, span=e.span)]
+        pieces = [Piece(substitute(refresh(value, self.fresh) if value is not e else e, back), inside, span=e.span)]
         if inside != TRUE:
             pieces.append(Piece(_never(e), affine.negate(inside), otherwise=True, span=e.span))
         return Definition(tensors, tuple(axes[n] for n in names), tuple(pieces), span=e.span)
@@ -197,6 +189,18 @@ def _low(bound: Affine | None, name: str) -> Affine:
     if bound is None:
         raise InternalError("lift", f"not supported yet: a reduction inside another whose index `{name}` has no single bound")
     return bound
+
+
+def _deciding(places: list[Place]) -> Iterator[Reduce]:
+    """Yield the reductions in the conditions at `places`."""
+    for place in places:
+        condition = place.condition()
+        if condition is not None:
+            yield from reductions(condition, Place())
+
+
+def _component(value: Expr, position: int) -> Expr:
+    return value.items[position] if isinstance(value, TupleOf) else value
 
 
 def _never(e: Reduce) -> Expr:

@@ -21,7 +21,7 @@ from polyhedral.sets import covers, disjoint, implies
 from polyhedral.verdict import Proven, Refuted, Unknown
 from tensorlang.diagnostics import NOWHERE, CompileError, Diagnostic, Label, Span
 from tensorlang.tensor import affine
-from tensorlang.tensor.known import binder_cond, box, visits
+from tensorlang.tensor.known import Place, binder_cond, box, follows, visits
 from tensorlang.tensor.nodes import Definition, Dynamic, Program, Read, Reduce, Tensor
 from tensorlang.tensor.walk import components, definition_reads, reads, tensor_table
 
@@ -102,12 +102,12 @@ class Prover:
         """Check the reads and reductions of every piece."""
         for piece in definition.pieces:
             known = affine.conj(self.context, box(definition), piece.guard)
-            for visit in visits(piece.value, known, definition.axes):
-                match visit.node:
+            for node, place in visits(piece.value, Place(known, definition.axes)):
+                match node:
                     case Read():
-                        self._read(visit.node, visit.known, visit.scope)
+                        self._read(node, place.known, place.scope)
                     case Reduce():
-                        self._non_empty(visit.node, visit.known, visit.scope)
+                        self._non_empty(node, place)
                     case _:
                         pass
 
@@ -156,18 +156,18 @@ class Prover:
             case Proven():
                 pass
 
-    def _non_empty(self, reduce: Reduce, known: Cond, scope: Sequence[str]) -> None:
+    def _non_empty(self, reduce: Reduce, place: Place) -> None:
         """Check that a reduction that needs a first element has one."""
         if reduce.reducer.identity is not None or reduce.init is not None:
             return
         help = "give it a start value: `from value` after the binders"
-        if reduce.filter is not None:
+        if reduce.filter is not None and not follows(reduce.filter, place):
             title = f"`{reduce.reducer.name}` has no identity, and the data decides whether its range is empty"
             self._problem("T0306", title, (Label(reduce.span),), help=help)
             return
         chosen = _first_point(reduce)
         claim = affine.substitute_cond(binder_cond(reduce), chosen)
-        match implies(self.program.sizes, scope, known, claim):
+        match implies(self.program.sizes, place.scope, place.known, claim):
             case Refuted(point, params):
                 title = f"`{reduce.reducer.name}` has no identity, but its range can be empty{_when(params)}"
                 self._problem("T0306", title, (Label(reduce.span, f"empty{_at(point)}" if point else "empty"),), help=help)
@@ -209,11 +209,10 @@ class Prover:
         target = definition.tensors[0].name
         for piece in definition.pieces:
             known = affine.conj(self.context, box(definition), piece.guard)
-            for visit in visits(piece.value, known, definition.axes):
-                read = visit.node
+            for read, place in visits(piece.value, Place(known, definition.axes)):
                 if isinstance(read, Read) and read.tensor in primary:
                     index = [None if isinstance(s, Dynamic) else s for s in read.index]
-                    yield Edge(primary[read.tensor], index, target, definition.axes, visit.scope[len(definition.axes) :], visit.known)
+                    yield Edge(primary[read.tensor], index, target, definition.axes, place.scope[len(definition.axes) :], place.known)
 
     # ------------------------------------------------ problems
 

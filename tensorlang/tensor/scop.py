@@ -15,36 +15,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, assert_never
+from typing import Literal, TypeAlias
 
 from polyhedral.expr import TRUE, Cond
 from polyhedral.expr import Expr as Affine
 from polyhedral.model import Access, Scop, Statement
 from polyhedral.model import Tensor as Array
 from tensorlang.tensor import affine
-from tensorlang.tensor.known import facts, negative_facts
+from tensorlang.tensor.known import Place, asked_for, parts, reductions
 from tensorlang.tensor.nodes import (
-    Binary,
-    Call,
-    Cast,
-    Compare,
-    Const,
     Definition,
     Dynamic,
     Expr,
-    Holds,
-    IndexValue,
-    Let,
-    Name,
     Piece,
     Program,
-    Project,
     Read,
     Reduce,
     Reducer,
-    Select,
-    TupleOf,
-    Unary,
 )
 
 Phase: TypeAlias = Literal["init", "update", "define"]
@@ -115,7 +102,7 @@ def to_scop(program: Program, numbered: Mapping[str, Groups] | None = None) -> S
                 for info, statement in _reduction(definition, number, acc, domain, primary, ordered):
                     infos[info.name] = info
                     statements.append(statement)
-            reads = (*_accesses(piece.value, primary, TRUE, {a.reduce: a.name for a in accs}, sums),)
+            reads = (*_accesses(piece.value, primary, Place(), {a.reduce: a.name for a in accs}, sums),)
             statement = Statement(f"{name}.{number}", definition.axes, domain, Access(name, cell), reads)
             infos[statement.name] = StatementInfo(statement.name, definition, number, "define", definition.axes)
             statements.append(statement)
@@ -161,7 +148,7 @@ def _reduction(
     """Yield the statements that initialise and update `acc`."""
     reduce, cell = acc.reduce, acc.cell
     init_name = f"{acc.name}.init"
-    init_reads = tuple(a for e in reduce.init or () for a in _accesses(e, primary, TRUE, {}, cell))
+    init_reads = tuple(a for e in reduce.init or () for a in _accesses(e, primary, Place(), {}, cell))
     yield (
         StatementInfo(init_name, definition, number, "init", definition.axes, acc),
         Statement(init_name, definition.axes, domain, Access(acc.name, cell), init_reads, "init"),
@@ -169,8 +156,9 @@ def _reduction(
     iters = (*definition.axes, *(b.name for b in reduce.binders))
     ranges = (affine.within(b.name, b.lo, b.hi) for b in reduce.binders)
     inner = affine.conj(domain, acc.when, *ranges, reduce.where)
-    bodies = (*reduce.body, *(() if reduce.filter is None else (reduce.filter,)))
-    reads = tuple(a for e in bodies for a in _accesses(e, primary, TRUE, {}, cell))
+    kept = Place() if reduce.filter is None else Place().where(reduce.filter)
+    bodies = (*((e, kept) for e in reduce.body), *(() if reduce.filter is None else ((reduce.filter, Place()),)))
+    reads = tuple(a for e, place in bodies for a in _accesses(e, primary, place, {}, cell))
     yield (
         StatementInfo(acc.name, definition, number, "update", iters, acc),
         Statement(acc.name, iters, inner, Access(acc.name, cell), reads, "update", ordered),
@@ -185,65 +173,24 @@ def in_order(reducer: Reducer, mode: str) -> bool:
 
 
 def _accumulators(prefix: str, piece: Piece, cell: tuple[Affine, ...]) -> tuple[Accumulator, ...]:
-    found: dict[Reduce, Cond] = {}
-    for reduce, when in _reductions(piece.value, TRUE):
-        found[reduce] = affine.disj(found[reduce], when) if reduce in found else when
-    return tuple(Accumulator(f"{prefix}.acc{number or ''}", reduce, when, cell) for number, (reduce, when) in enumerate(found.items()))
+    found = reductions(piece.value, Place()).items()
+    return tuple(Accumulator(f"{prefix}.acc{k or ''}", reduce, asked_for(places), cell) for k, (reduce, places) in enumerate(found))
 
 
-def _reductions(e: Expr, when: Cond) -> Iterator[tuple[Reduce, Cond]]:
-    """Yield the outermost reductions in `e` with the condition under which each is asked for."""
-    if isinstance(e, Reduce):
-        yield e, when
-        return
-    for child, under in _children(e, when):
-        yield from _reductions(child, under)
-
-
-def _accesses(e: Expr, primary: dict[str, str], when: Cond, accs: dict[Reduce, str], cell: tuple[Affine, ...]) -> Iterator[Access]:
-    """Yield what evaluating `e` reads; the value of a reduction in `accs` is a read of its accumulator at `cell`."""
+def _accesses(e: Expr, primary: dict[str, str], place: Place, accs: dict[Reduce, str], cell: tuple[Affine, ...]) -> Iterator[Access]:
+    """Yield what evaluating `e` at `place` reads; the value of a reduction in `accs` is a read of its accumulator at `cell`."""
     match e:
         case Reduce() if e in accs:
-            yield Access(accs[e], cell, when)
+            yield Access(accs[e], cell, place.known)
             return
         case Reduce():
             raise ValueError("a reduction inside a reduction's body has to be lifted before to_scop")
         case Read(tensor, index):
-            yield Access(primary.get(tensor, tensor), tuple(None if isinstance(s, Dynamic) else s for s in index), when)
+            yield Access(primary.get(tensor, tensor), tuple(None if isinstance(s, Dynamic) else s for s in index), place.known)
         case _:
             pass
-    for child, under in _children(e, when):
-        yield from _accesses(child, primary, under, accs, cell)
-
-
-def _children(e: Expr, when: Cond) -> Iterator[tuple[Expr, Cond]]:
-    """Yield the direct children of `e`, each with the index condition under which it is evaluated."""
-    match e:
-        case Const() | IndexValue() | Name() | Holds():
-            return
-        case Read(_, index):
-            yield from ((s.value, when) for s in index if isinstance(s, Dynamic))
-        case Unary(_, value) | Cast(_, value) | Project(value):
-            yield value, when
-        case Binary(("and" | "or") as op, lhs, rhs):
-            yield lhs, when
-            yield rhs, affine.conj(when, facts(lhs) if op == "and" else negative_facts(lhs))
-        case Binary(_, lhs, rhs) | Compare(_, lhs, rhs):
-            yield lhs, when
-            yield rhs, when
-        case Select(cond, then, orelse):
-            yield cond, when
-            yield then, affine.conj(when, facts(cond))
-            yield orelse, affine.conj(when, negative_facts(cond))
-        case Call(_, items) | TupleOf(items):
-            yield from ((item, when) for item in items)
-        case Let(_, value, body):
-            yield value, when
-            yield body, when
-        case Reduce(_, _, body, _, where, init):
-            yield from ((item, when) for item in (*body, *(init or ()), *(() if where is None else (where,))))
-        case _:
-            assert_never(e)
+    for child, there in parts(e, place):
+        yield from _accesses(child, primary, there, accs, cell)
 
 
 def show(stages: Stages) -> str:

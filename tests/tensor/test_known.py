@@ -8,8 +8,8 @@ from codegen.dtypes import f32
 from polyhedral.expr import TRUE
 from polyhedral.expr import Name as N
 from tensorlang.tensor import affine
-from tensorlang.tensor.known import facts, negative_facts, visits
-from tensorlang.tensor.nodes import Binary, Compare, Const, Holds, Read, Select, Unary
+from tensorlang.tensor.known import Place, facts, follows, negative_facts, visits
+from tensorlang.tensor.nodes import Binary, Compare, Const, Holds, Let, Name, Read, Select, Unary
 
 
 def test_conditions_tell_what_holds_on_either_side() -> None:
@@ -22,6 +22,23 @@ def test_conditions_tell_what_holds_on_either_side() -> None:
 
 def test_a_visit_knows_ranges_and_conditions_around_a_node() -> None:
     guarded = total(Select(Holds(affine.compare(">", "k", 0)), read("x", "k"), Const(0.0, f32)), f32, ("k", 0, N("n")))
-    visit = next(v for v in visits(guarded, TRUE, ("i",)) if isinstance(v.node, Read))
-    assert visit.scope == ("i", "k")
-    assert visit.known == affine.conj(affine.within("k", 0, "n"), affine.compare(">", "k", 0))
+    place = next(place for node, place in visits(guarded, Place(scope=("i",))) if isinstance(node, Read))
+    assert place.scope == ("i", "k")
+    assert place.ranges == affine.within("k", 0, "n")
+    assert place.known == affine.conj(place.ranges, affine.compare(">", "k", 0))
+    assert place.condition() == Holds(affine.compare(">", "k", 0))
+
+
+def test_a_condition_is_one_of_what_stands_around_without_lets() -> None:
+    positive = Compare(">", Name("v"), Const(0.0, f32))
+    late = Binary("and", Unary("not", positive), Holds(affine.compare(">", "i", 0)))
+    e = Let("v", read("x", "i"), Select(late, read("y", "i"), Const(0.0, f32)))
+    place = next(place for node, place in visits(e, Place()) if node == read("y", "i"))
+    assert place.condition() == Binary("and", Unary("not", Compare(">", read("x", "i"), Const(0.0, f32))), late.rhs)
+
+
+def test_a_condition_follows_from_those_around() -> None:
+    one, two = (Compare("<", read(name, "i"), Const(0.0, f32)) for name in "xy")
+    place = Place().where(one).unless(two)
+    assert follows(Binary("and", one, Unary("not", two)), place) and follows(Binary("or", two, one), place)
+    assert not follows(two, place)

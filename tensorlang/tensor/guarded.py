@@ -1,0 +1,60 @@
+"""Give reductions the conditions under which they are asked for.
+
+    before   y[q] = if ids[q] >= 0 then (sum(k from b[q]) x[ids[q], k]) else 0
+    after    y[q] = if ids[q] >= 0 then (sum(k, ids[q] >= 0, from (if ids[q] >= 0 then b[q] else 0)) x[ids[q], k]) else 0
+
+A reduction is computed before the expression it stands in, wherever that is, whichever side of a `Select` it is on. Conditions on
+indices alone become part of where it is computed (`tensorlang.tensor.scop`); those on data have to be decided again, where it reads at
+an index from data: the condition may be all that keeps the index in its range. What the value starts from is read wherever the expression
+is, whatever kind the condition is of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from codegen.dtypes import bool_
+from tensorlang.tensor.known import Place, asks_data, granted, is_of_indices, keeps_conditions, reductions, starts_from_reads
+from tensorlang.tensor.nodes import Binary, Const, Expr, Program, Reduce, Select
+from tensorlang.tensor.walk import map_children, map_values
+
+
+def guarded(program: Program) -> Program:
+    """Return `program` with such conditions in its reductions, none of which is inside another or decides about one; every result stays
+    the same, bit for bit."""
+    return map_values(program, _guarded)
+
+
+def _guarded(value: Expr) -> Expr:
+    found = reductions(value, Place())
+    to = {e: _under(e, granted(places)) for e, places in found.items() if keeps_conditions(e)}
+    changed = {e: new for e, new in to.items() if new != e}
+    return _replaced(value, changed) if changed else value
+
+
+def _under(e: Reduce, condition: Expr | None) -> Reduce:
+    """Return `e`, asked for where `condition` is true."""
+    if condition is None:
+        return e
+    if starts_from_reads(e) and e.init is not None:
+        starts = zip(e.init, e.reducer.dtypes, strict=True)
+        e = replace(e, init=tuple(_chosen(condition, i, Const(False if d == bool_ else 0.0 if d.is_float else 0, d)) for i, d in starts))
+    if is_of_indices(condition) or not any(map(asks_data, (*e.body, *(() if e.filter is None else (e.filter,))))):
+        return e
+    return replace(e, filter=_both(condition, e.filter))
+
+
+def _chosen(condition: Expr, value: Expr, other: Expr) -> Expr:
+    done = isinstance(value, Select) and value.cond == condition
+    return value if done else Select(condition, value, other, span=value.span)
+
+
+def _both(condition: Expr, kept: Expr | None) -> Expr:
+    if kept is None or kept == condition or (isinstance(kept, Binary) and kept.op == "and" and kept.lhs == condition):
+        return condition if kept is None else kept
+    return Binary("and", condition, kept, span=kept.span)
+
+
+def _replaced(e: Expr, to: Mapping[Reduce, Reduce]) -> Expr:
+    return to.get(e, e) if isinstance(e, Reduce) else map_children(lambda child: _replaced(child, to), e)

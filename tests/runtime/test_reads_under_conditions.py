@@ -1,0 +1,153 @@
+"""What is read under a condition is read nowhere else: every operator here runs between pages without access, with indices from data that
+only the condition keeps in range, and gives bit for bit what it means."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from guarded import SIDES, in_child, walled
+
+import tensorlang as tl
+from tensorlang.tensor.interp import interpret
+
+Array = np.ndarray[Any, Any]
+WILD = 10**7
+
+
+def ids(*values: int, dtype: type = np.int64) -> Array:
+    return np.array(values, dtype)
+
+
+def numbers(*shape: int) -> Array:
+    return np.arange(1, np.prod(shape, dtype=int) + 1, dtype=np.float32).reshape(shape)
+
+
+def only(operators: tl.Operators) -> tl.Operator:
+    (name,) = operators
+    return operators[name]
+
+
+def agrees(text: str, *arrays: Array, schedule: str | None = None, symbolic: bool = False, **sizes: int) -> None:
+    """Check that the operator of `text` gives what its program means, whichever side of its arrays nothing may be touched on."""
+    operator = only(tl.parse(text, sizes="symbolic" if symbolic else "static", threads=1))
+    operator = operator if schedule is None else operator.schedule(schedule)
+    program = only(tl.parse(text)).program(*arrays, **sizes)
+    want = interpret(program, {}, dict(zip((p.name for p in program.params), arrays, strict=True)))
+
+    def run() -> list[Mapping[str, Array]]:
+        out = []
+        for side in SIDES:
+            made = operator(*(walled(a, side) for a in arrays), **sizes)
+            out.append(dict(zip(program.results, made if isinstance(made, tuple) else (made,), strict=True)))
+        return out
+
+    for got in in_child(run):
+        for name in program.results:
+            assert np.asarray(got[name]).tobytes() == want[name].tobytes(), f"{name}: {got[name]} is not {want[name]}"
+
+
+X, W, B = numbers(3, 5), numbers(5, 4), numbers(3)
+PADDED = ids(0, -1, 2, -1, 1, 0, -1)
+ANY = ids(0, -1, 2, WILD, 1, -WILD, 2**62)
+
+BAGS = {
+    "a sum": "y[q] = if ids[q] >= 0 then sum(k) x[ids[q], k] else 0",
+    "the other side": "y[q] = if ids[q] < 0 then 7 else sum(k) x[ids[q], k]",
+    "not": "y[q] = if not (ids[q] < 0) then sum(k) x[ids[q], k] else 7",
+    "a product": "y[q] = if ids[q] >= 0 then prod(k) x[ids[q], k] else 0",
+    "a maximum, which has no identity": "y[q] = if ids[q] >= 0 then max(k) x[ids[q], k] else 0",
+    "any": "y[q] = if ids[q] >= 0 and (any(k) (x[ids[q], k] > 6)) then 1 else 0",
+    "after and": "y[q] = if ids[q] >= 0 and (sum(k) x[ids[q], k]) > 20 then 1 else 0",
+    "after or": "y[q] = if ids[q] < 0 or (sum(k) x[ids[q], k]) > 20 then 1 else 0",
+    "nested conditions": "y[q] = if ids[q] >= 0 then (if x[ids[q], 0] > 1 then sum(k) x[ids[q], k] else 1) else 2",
+    "an index and data": "y[q] = if q >= 1 and ids[q - 1] >= 0 then sum(k) x[ids[q - 1], k] else 0",
+    "an index or data": "y[q] = if q < 1 or ids[q - 1] < 0 then 0 else sum(k) x[ids[q - 1], k]",
+    "a condition in a let": "y[q] = let good = (q < 4 and x[0, 0] > 0) in if good and ids[q] >= 0 then sum(k) x[ids[q], k] else 0",
+    "an index in a let": "y[q] = let row = ids[q] in if row >= 0 then sum(k) x[row, k] else 0",
+    "a sum in a let": "y[q] = if ids[q] >= 0 then (let s = sum(k) x[ids[q], k] in s * s) else 0",
+    "several sums": "y[q] = if ids[q] >= 0 then (sum(k) x[ids[q], k]) / (max(k) x[ids[q], k]) else 0",
+    "sums on both sides": "y[q] = if ids[q] >= 0 then sum(k) x[ids[q], k] else sum(k) x[0, k]",
+    "one sum under two conditions": """y[q] = (if ids[q] >= 0 and q < 3 then sum(k) x[ids[q], k] else 0)
+        + (if ids[q] >= 0 and q >= 2 then sum(k) x[ids[q], k] else 0)""",
+    "a filter as well": "y[q] = if ids[q] >= 0 then sum(k, x[ids[q], k] > 2) x[ids[q], k] else 0",
+    "a sum that starts somewhere": "y[q] = if ids[q] >= 0 then sum(k, from x[ids[q], 0]) x[ids[q], k] else 0",
+    "a start alone": "y[q] = if ids[q] >= 0 then sum(k, from x[ids[q], 0]) x[0, k] else 0",
+    "a sum decides about another": """y[q] =
+        if ids[q] >= 0 then (if (sum(k) x[ids[q], k]) > 20 then sum(k) x[ids[q], k] * x[0, k] else 1) else 0""",
+    "a sum of sums": "y[q] = sum(p in 0..q + 1) (if ids[p] >= 0 then (sum(k) x[ids[p], k]) else 0)",
+    "a sum of sums for each element": "y[q] = sum(p in 0..q + 1) (if ids[p] >= 0 then (sum(k) x[ids[p], k] * x[0, (k + q) % K]) else 0)",
+    "sums in filters": "y[q] = sum(p in 0..q + 1, ids[p] >= 0 and (sum(k) x[ids[p], k]) > 20) x[0, 0]",
+    "a sum that every term needs": "y[q] = if ids[q] >= 0 then (sum(k) x[ids[q], k] / (1 + (sum(j) x[ids[q], j]))) else 0",
+    "a maximum inside of sums, under a condition": "y[q] = sum(k) (if ids[q] >= 0 then x[ids[q], k] / (1 + (max(j) x[ids[q], j])) else 0)",
+    "clauses": "y[q] = if ids[q] >= 0 then sum(k) x[ids[q], k] else 0 for q in 0..3\n y[q] = 1 otherwise",
+    "a read, not a sum": "y[q] = if ids[q] >= 0 then x[ids[q], 0] else 0",
+}
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+@pytest.mark.parametrize("form", BAGS)
+def test_an_index_of_which_a_condition_says_that_it_fits(form: str, symbolic: bool) -> None:
+    text = f"op bag(x: f32[R, K], ids: i64[Q] in -1..R) -> (y: f32[Q]) where R >= 1, K >= 1 {{\n {BAGS[form]}\n}}"
+    agrees(text, X, PADDED, symbolic=symbolic)
+
+
+ASKED = {
+    "both bounds in the condition": "y[q] = if ids[q] >= 0 and ids[q] < R then sum(k) x[ids[q], k] else 0",
+    "another tensor decides": "y[q] = if good[q] > 0 then sum(k) x[ids[q], k] else 0",
+    "another tensor decides about a maximum": "y[q] = if good[q] > 0 then max(k) x[ids[q], k] else 0",
+    "an index from an index": "y[q] = if good[q] > 0 then sum(k) x[near[ids[q]], k] else 0",
+    "a start": "y[q] = if good[q] > 0 then sum(k, from x[ids[q], 0]) x[0, k] else 0",
+    "a condition inside": "y[q] = sum(k) (if good[q] > 0 then x[ids[q], k] else 0)",
+    "a filter": "y[q] = sum(k, good[q] > 0) x[ids[q], k]",
+    "a sum after and": "y[q] = if good[q] > 0 and (sum(k) x[ids[q], k]) > 20 then 1 else 0",
+    "a sum inside of sums": "y[q] = sum(p in 0..q + 1) (if good[p] > 0 then (sum(k) x[ids[p], k]) else 0)",
+}
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+@pytest.mark.parametrize("form", ASKED)
+def test_an_index_that_is_checked_where_it_is_asked_for(form: str, symbolic: bool) -> None:
+    params = "x: f32[R, K], ids: i64[Q], good: i32[Q], near: i64[R] in 0..R"
+    text = f"op bag({params}) -> (y: f32[Q]) where R >= 1, K >= 1 {{\n {ASKED[form]}\n}}"
+    agrees(text, X, ANY, ids(1, 0, 1, 0, 1, 0, 0, dtype=np.int32), ids(2, 1, 0), symbolic=symbolic)
+
+
+START = "op f(x: f32[M], w: f32[N]) -> (y: f32[M]) { y[i] = if i >= 1 then sum(k, from x[i - 1]) w[k] else 0 }"
+TUPLES = {
+    "a position": "y[q] = if ids[q] >= 0 then (argmax(k) x[ids[q], k]) else -1",
+    "after and": "y[q] = if ids[q] >= 0 and (argmax(k) x[ids[q], k]) > 2 then 1 else 0",
+    "a position that decides": "y[q] = if ids[q] >= 0 and (argmax(k) x[ids[q], k]) > 2 then (argmin(k) x[ids[q], k]) else -1",
+}
+LOOPS = {
+    "vectors of elements": "split q by 4 -> qo, qi\norder qo, k, qi\nvectorize qi",
+    "vectors of terms": "split k by 4 -> ko, ki\nvectorize ki",
+    "threads": "parallel y.q",
+    "parts": "rfactor k by 4",
+    "stretches": "rfactor k to 4",
+    "reversed": "reverse k",
+}
+
+
+@pytest.mark.parametrize("form", TUPLES)
+def test_reductions_of_several_values(form: str) -> None:
+    agrees(f"op bag(x: f32[R, K], ids: i64[Q] in -1..R) -> (y: i64[Q]) where K >= 1 {{\n {TUPLES[form]}\n}}", X, PADDED)
+
+
+@pytest.mark.parametrize("loops", LOOPS)
+@pytest.mark.parametrize("form", ["a sum", "an index and data", "a sum that starts somewhere", "another tensor decides"])
+def test_loops_keep_conditions(form: str, loops: str) -> None:
+    if form in ASKED:
+        params = "x: f32[R, K], ids: i64[Q], good: i32[Q]"
+        text = f"op bag({params}) -> (y: f32[Q]) {{\n {ASKED[form]}\n}}"
+        agrees(text, numbers(3, 9), ANY, ids(1, 0, 1, 0, 1, 0, 0, dtype=np.int32), schedule=LOOPS[loops])
+    else:
+        text = f"op bag(x: f32[R, K], ids: i64[Q] in -1..R) -> (y: f32[Q]) where K >= 1 {{\n {BAGS[form]}\n}}"
+        agrees(text, numbers(3, 9), PADDED, schedule=LOOPS[loops])
+
+
+@pytest.mark.parametrize("schedule", [None, "vectorize i", "split k by 4 -> ko, ki\nvectorize ki"])
+def test_what_a_sum_starts_from_is_read_where_the_sum_is_asked_for(schedule: str | None) -> None:
+    agrees(START, numbers(8), numbers(8), schedule=schedule)

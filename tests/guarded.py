@@ -3,6 +3,7 @@
     x = walled(np.arange(10.0))              the byte after its last is in a page that nobody may read or write
     x = walled(np.arange(10.0), "low")       the byte before its first is
     in_child(lambda: operator(x))            what the call returns or raises, or `Killed` where the process died of a signal
+    agrees("op f(…) { … }", x)               the operator of a text gives what it means, natively, next to either wall
 
 A read or write one element outside an array ends in a signal, which a comparison of results would not show. There are pages without
 access on both sides in either case, but an array fills its own pages up to one side only.
@@ -17,10 +18,13 @@ import os
 import pickle
 import resource
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeVar
 
 import numpy as np
+
+import tensorlang as tl
+from tensorlang.tensor.interp import interpret
 
 Array = np.ndarray[Any, Any]
 Side = Literal["low", "high"]
@@ -85,3 +89,27 @@ def _answer(task: Callable[[], object], stream: int, seconds: int) -> None:
     with os.fdopen(stream, "wb") as out:
         out.write(answer)
     os._exit(0)
+
+
+def only(operators: tl.Operators) -> tl.Operator:
+    (name,) = operators
+    return operators[name]
+
+
+def agrees(text: str, *arrays: Array, schedule: str | None = None, symbolic: bool = False, **sizes: int) -> None:
+    """Assert that the one operator of `text` gives bit for bit what its program means, next to either wall."""
+    operator = only(tl.parse(text, sizes="symbolic" if symbolic else "static", threads=1))
+    operator = operator if schedule is None else operator.schedule(schedule)
+    program = only(tl.parse(text)).program(*arrays, **sizes)
+    want = interpret(program, {}, dict(zip((p.name for p in program.params), arrays, strict=True)))
+
+    def run() -> list[Mapping[str, Array]]:
+        out = []
+        for side in SIDES:
+            made = operator(*(walled(a, side) for a in arrays), **sizes)
+            out.append(dict(zip(program.results, made if isinstance(made, tuple) else (made,), strict=True)))
+        return out
+
+    for got in in_child(run):
+        for name in program.results:
+            assert np.asarray(got[name]).tobytes() == want[name].tobytes(), f"{name}: {got[name]} is not {want[name]}"

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from polyhedral.errors import NestError
-from tensorlang.diagnostics import error
+from tensorlang.diagnostics import CompileError, InternalError, error
 from tensorlang.schedule.directives import LATER, TABLE
 from tensorlang.schedule.place import place
 from tensorlang.schedule.plan import Plan, Storage, make_stage
@@ -23,6 +23,7 @@ from tensorlang.schedule.tensorize import check_instructions
 from tensorlang.syntax import nodes as syntax
 from tensorlang.tensor.lift import lift
 from tensorlang.tensor.nodes import Program
+from tensorlang.tensor.prove import problems_since
 from tensorlang.tensor.scop import Stages, to_scop
 from tensorlang.tensor.walk import components
 
@@ -78,6 +79,7 @@ def _directed(
 ) -> tuple[State, Stages]:
     """Return the state after every directive, and the statements it is about."""
     state = State(lift(program), knobs or {}, stored=dict(layouts or {}), instructions=schedule.instructions, target=schedule.target)
+    lifted, rewritten = state.program, list[tuple[syntax.Directive, Program]]()
     for directive in schedule.directives:
         if directive.name not in TABLE:
             known = ", ".join(sorted(TABLE))
@@ -88,8 +90,11 @@ def _directed(
         rewriting = REWRITES.get(directive.name)
         if rewriting is not None:
             rewriting(state, directive)
+            rewritten.append((directive, state.program))
     state.layouts.update(state.stored)
     state.program = lift(state.program)
+    if problems_since(lifted, state.program):
+        raise _refused(lifted, rewritten)
     stages = to_scop(state.program, state.numbered)
     state.scop = stages.scop
     for group in components(state.program):
@@ -102,3 +107,14 @@ def _directed(
         except NestError as refused:
             raise error("S0201", f"`{directive.name}` is not possible here: {refused.reason}", directive.span) from None
     return state, stages
+
+
+def _refused(program: Program, rewritten: list[tuple[syntax.Directive, Program]]) -> CompileError:
+    """Return the refusal of the first directive that made of `program` what cannot be proven any more."""
+    for directive, made in rewritten:
+        problems = problems_since(program, made)
+        if problems:
+            title = f"what `{directive.name}` makes of `{program.name}` is not proven: {problems[0].title}"
+            notes = tuple(label.text for label in problems[0].labels if label.text)
+            return error("S0309", title, directive.span, notes=notes)
+    raise InternalError("lift", f"`{program.name}` is proven before its reductions are lifted, and not after")

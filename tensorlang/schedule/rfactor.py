@@ -9,7 +9,8 @@
              y[i]             = sum(k.out in 0 .. ceildiv(K, 4096)) y.part[i, k.out]
 
 Regroups the reduction, so it asks for a reducer that is associative and commutative and has an identity, and for a program that is not
-`strict`. An initial value (`from`) joins the final combination, once.
+`strict`. An initial value (`from`) joins the final combination, once. Where an element does not ask for the reduction, its partial results
+are the identity.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from dataclasses import replace
 from polyhedral.expr import TRUE
 from polyhedral.expr import Name as AffineName
 from tensorlang.tensor import affine
-from tensorlang.tensor.nodes import Binder, Definition, Expr, Piece, Program, Read, Tensor
+from tensorlang.tensor.known import Place, asked_for, reductions
+from tensorlang.tensor.nodes import Binder, Definition, Expr, Holds, Piece, Program, Read, Select, Tensor
 from tensorlang.tensor.walk import fresh_for, map_children, reduces, substitute
 
 
@@ -61,7 +63,9 @@ def rfactor(program: Program, binder: str, by: int, *, stretches: bool = False) 
     axes = (*definition.axes, kept)
     shape = (*definition.tensors[0].shape, parts)
     tensor = Tensor(name, reduce.reducer.dtypes[0], shape, span=reduce.span)
-    made = Definition((tensor,), axes, (Piece(partial, span=reduce.span),), span=reduce.span)
+    asked = asked_for(reductions(piece.value, Place())[reduce])
+    value = partial if asked == TRUE else Select(Holds(asked), partial, reduce.reducer.identity[0], span=reduce.span)
+    made = Definition((tensor,), axes, (Piece(value, span=reduce.span),), span=reduce.span)
     lane = fresh(f"{binder}.lane")
     read = Read(name, (*(AffineName(a) for a in definition.axes), AffineName(lane)), span=reduce.span)
     combined = replace(reduce, binders=(Binder(lane, affine.ZERO, parts),), body=(read,), where=TRUE, filter=None)

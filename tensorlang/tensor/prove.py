@@ -39,6 +39,22 @@ def prove(program: Program) -> None:
         raise CompileError(*prover.problems)
 
 
+def problems_since(before: Program, program: Program) -> tuple[Diagnostic, ...]:
+    """Return what is refuted or could not be proven about `program`, made of `before`, which is proven: only what is new can be wrong."""
+    prover = Prover(program)
+    shapes = {t.name: t.shape for t in tensor_table(before).values()}
+    moved = {t.name for t in prover.tensors.values() if shapes.get(t.name) != t.shape}
+    new = [d for d in program.definitions if d not in before.definitions or definition_reads(d) & moved]
+    for definition in new:
+        prover.pieces(definition)
+        prover.values(definition)
+    if not prover.problems:
+        for group in components(program):
+            if any(d in new for d in group):
+                prover.order(group)
+    return tuple(prover.problems)
+
+
 def is_sound(program: Program, definition: Definition) -> bool:
     """Tell whether every read of `definition` is proven to be in bounds, and every reduction that needs it not to be empty."""
     prover = Prover(program)

@@ -15,11 +15,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from polyhedral.expr import TRUE
+from codegen.dtypes import compute_dtype
+from polyhedral.expr import TRUE, Cond
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.tensor import affine
-from tensorlang.tensor.nodes import Binder, Definition, Dynamic, Expr, Holds, Piece, Program, Read, Reduce, Select, Tensor
+from tensorlang.tensor.known import Place, visits
+from tensorlang.tensor.nodes import Binder, Const, Definition, Dynamic, Expr, Holds, Piece, Program, Read, Reduce, Select, Tensor
 from tensorlang.tensor.walk import fresh_for, index_names, map_children, nodes, reads, reduces, substitute, tensor_table
 
 Extents = Mapping[str, int]
@@ -73,7 +75,10 @@ def unfold(program: Program, tensors: Sequence[str], binders: Sequence[str], bin
         digits = _digits(rows, sizes, AffineName(row)) | _digits(binders, sizes, AffineName(binder))
         shape = tuple(affine.to_expr(e) for e in (*(sizes[a] for a in shared), prod(sizes[a] for a in rows), total))
         written = Tensor(name, source.dtype, shape, span=source.span)
-        value = Piece(substitute(factor, digits), span=source.span)
+        asked = _asked_for(definition, factor, {*shared, *rows, *binders, *program.sizes})
+        zero = Const(0.0 if source.dtype.is_float else 0, compute_dtype(source.dtype))
+        whole = factor if asked == TRUE else Select(Holds(asked), factor, zero, span=source.span)
+        value = Piece(substitute(whole, digits), span=source.span)
         made.append(Definition((written,), (*shared, row, binder), (value,), span=source.span))
         read = Read(name, (*(AffineName(a) for a in shared), _number(rows, sizes), AffineName(binder)), span=reduce.span)
         body = tuple(_swapped(e, factor, read) for e in body)
@@ -120,14 +125,23 @@ def _factor(reduce: Reduce, tensor: str) -> Expr | None:
     return padded[0] if padded else found[0]
 
 
+def _asked_for(definition: Definition, factor: Expr, names: set[str]) -> Cond:
+    """Return what the conditions around `factor` say of `names`, wherever it stands."""
+    places = [place for p in definition.pieces for e, place in visits(p.value, Place(p.guard)) if e == factor]
+    said = [affine.conj(*(c for c in affine.conjuncts(p.known) if c not in affine.conjuncts(p.ranges))) for p in places]
+    return affine.conj(*(c for c in affine.conjuncts(affine.disj(*said)) if set(affine.cond_names(c)) <= names))
+
+
 def _digits(names: Sequence[str], sizes: Extents, number: Affine) -> dict[str, Affine]:
     """Return what each name is of the number that counts all their values, the last fastest."""
     out: dict[str, Affine] = {}
     step = 1
     for name in reversed(names):
         above = affine.floor(number, step)
-        out[name] = above if name == names[0] else affine.mod(above, sizes[name])
-        step *= sizes[name]
+        # Of no values there are no digits; a divisor there has to be all the same.
+        extent = max(sizes[name], 1)
+        out[name] = above if name == names[0] else affine.mod(above, extent)
+        step *= extent
     return out
 
 

@@ -1,0 +1,69 @@
+"""Directives that rewrite a program keep the conditions around what they move, or are refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from guarded import agrees, only
+
+import tensorlang as tl
+from tensorlang.diagnostics import CompileError
+
+
+def numbers(*shape: int) -> np.ndarray:
+    return np.arange(1, np.prod(shape, dtype=int) + 1, dtype=np.float32).reshape(shape) % 7
+
+
+SUMS = {
+    "the row before": "y[i] = if i >= 1 then sum(k) x[i - 1, k] else 0",
+    "the row after": "y[i] = if i < M - 1 then sum(k) x[i + 1, k] else 0",
+    "the other side": "y[i] = if i == 0 then 1 else sum(k) x[i - 1, k]",
+    "and data": "y[i] = if i >= 1 and x[i - 1, 0] > 2 then sum(k) x[i - 1, k] else 0",
+    "two sums": "y[i] = (if i >= 1 then sum(k) x[i - 1, k] else 0) + (if i < M - 1 then max(j in 0..3) x[i + 1, j] else 0)",
+    "one sum twice": "y[i] = (if i >= 2 then sum(k) x[i - 2, k] else 0) + (if i >= 3 then sum(k) x[i - 2, k] else 0)",
+    "a start": "y[i] = if i >= 1 then sum(k, from x[i - 1, 0]) x[i - 1, k] else 0",
+}
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+@pytest.mark.parametrize("directive", ["rfactor k by 4", "rfactor k to 4"])
+@pytest.mark.parametrize("form", SUMS)
+def test_partial_results_are_asked_for_where_the_sum_is(form: str, directive: str, symbolic: bool) -> None:
+    text = f"op f(x: f32[M, N]) -> (y: f32[M]) where N >= 3 {{\n {SUMS[form]}\n}}"
+    agrees(text, numbers(6, 11), schedule=directive, symbolic=symbolic)
+
+
+PRODUCTS = {
+    "a condition on the rows": "y[i, j] = if i >= 1 then sum(k) x[i - 1, k] * w[k, j] else 0",
+    "a condition inside the sum": "y[i, j] = sum(k) (if i >= 1 then x[i - 1, k] * w[k, j] else 0)",
+    "conditions on rows and columns": "y[i, j] = if i >= 1 and j >= 1 then sum(k) x[i - 1, k] * w[k, j - 1] else 0",
+}
+
+
+@pytest.mark.parametrize("form", PRODUCTS)
+def test_rows_written_out_are_read_where_they_are_asked_for(form: str) -> None:
+    text = f"op f(x: f32[M, K], w: f32[K, N]) -> (y: f32[M, N]) {{\n {PRODUCTS[form]}\n}}"
+    agrees(text, numbers(5, 6), numbers(6, 4), schedule="unfold x, w in k -> q")
+    agrees(text, numbers(5, 6), numbers(6, 4), schedule="rfactor k by 4")
+
+
+def test_rows_under_a_condition_that_speaks_of_other_axes_are_refused_at_the_directive() -> None:
+    text = "op f(x: f32[M, K], w: f32[K, N]) -> (y: f32[M, N]) {\n y[i, j] = if i > j then sum(k) x[i - 1, k] * w[k, j] else 0\n}"
+    with pytest.raises(CompileError) as refused:
+        only(tl.parse(text)).schedule("unfold x, w in k -> q")(numbers(5, 6), numbers(6, 4))
+    (problem,) = refused.value.diagnostics
+    assert problem.code == "S0309" and "what `unfold` makes of `f` is not proven: `x` is read outside its bounds" in problem.title
+    agrees(text, numbers(5, 6), numbers(6, 4), schedule="rfactor k by 4")
+
+
+@pytest.mark.parametrize("shape", [(0, 3, 2), (3, 0, 2), (3, 2, 0), (0, 0, 0)])
+def test_rows_of_an_empty_axis(shape: tuple[int, int, int]) -> None:
+    m, p, q = shape
+    text = "op f(x: f32[M, P, Q], w: f32[P, Q, N]) -> (y: f32[M, N]) {\n y[i, j] = sum(p, q) x[i, p, q] * w[p, q, j]\n}"
+    agrees(text, numbers(m, p, q), numbers(p, q, 4), schedule="unfold x, w in p, q -> k")
+
+
+@pytest.mark.parametrize("axes", [(0, 3), (3, 0)])
+def test_rows_numbered_along_an_empty_axis(axes: tuple[int, int]) -> None:
+    text = "op f(x: f32[A, B, P, Q], w: f32[P, Q, N]) -> (y: f32[A, B, N]) {\n y[a, b, j] = sum(p, q) x[a, b, p, q] * w[p, q, j]\n}"
+    agrees(text, numbers(*axes, 2, 2), numbers(2, 2, 4), schedule="unfold x, w in p, q -> k")

@@ -10,15 +10,17 @@ All pairs on a cell count, not only the last writer: a reduction may be reordere
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import islpy as isl
 
-from polyhedral.expr import Cond
+from polyhedral.expr import Compare, Cond, Expr, Int, Name
 from polyhedral.model import Access, Scop, Statement
 from polyhedral.nest import context_of
 from polyhedral.space import DT, Frame, universe_map, val
+from polyhedral.terms import all_of
 
 Kind: TypeAlias = Literal["RAW", "WAR", "WAW", "RED"]
 
@@ -99,6 +101,13 @@ def access_map(scop: Scop, statement: Statement, access: Access) -> isl.Map:
             extent = Frame(scop.params, statement.iters).pw_aff(shape[axis])
             relation = relation.lower_bound_val(DT.out, axis, val(0)).intersect(_axis_below(frame, len(access.index), axis, extent))
     return relation.intersect_domain(instances(scop, statement, access.when))
+
+
+def elements(scop: Scop, shape: Sequence[Expr]) -> isl.Set:
+    """Return `{ [x] : 0 <= x < shape }`."""
+    axes = tuple(f"${k}" for k in range(len(shape)))
+    sides = ((Compare(">=", Name(x), Int(0)), Compare("<", Name(x), extent)) for x, extent in zip(axes, shape, strict=True))
+    return Frame(scop.params, axes).set(all_of(*(bound for side in sides for bound in side)))
 
 
 def instances(scop: Scop, statement: Statement, when: Cond) -> isl.Set:

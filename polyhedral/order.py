@@ -18,7 +18,7 @@ from typing import Literal, TypeAlias
 
 import islpy as isl
 
-from polyhedral.deps import Dep, access_map, dependences
+from polyhedral.deps import Dep, access_map, dependences, elements
 from polyhedral.evaluate import evaluate
 from polyhedral.model import AT_ONCE, COMBINING, Access, Leaf, Loop, Mark, Statement, Tree
 from polyhedral.nest import Nest, context_of
@@ -26,7 +26,7 @@ from polyhedral.schedule import Schedule, placements_in, validate
 from polyhedral.space import DEFAULT_LIMIT, DT, OperationLimit, integer, limited, smallest_point
 from polyhedral.verdict import Proven, Unknown
 
-Fault: TypeAlias = Literal["order", "race", "lane", "missing", "repeated", "outside", "uninitialised"]
+Fault: TypeAlias = Literal["order", "race", "lane", "missing", "repeated", "outside", "uninitialised", "beyond"]
 Storage: TypeAlias = Mapping[str, int]
 
 
@@ -42,7 +42,7 @@ class Instance:
 @dataclass(frozen=True, slots=True)
 class Violation:
     """`source` should run before `target` (order), may not run at the same time as it (race, lane), should run for it (missing), runs twice
-    (repeated), is no instance at all (outside), or reads what nobody defines (uninitialised)."""
+    (repeated), is no instance at all (outside), reads what nobody defines (uninitialised), or what its tensor does not have (beyond)."""
 
     kind: Fault
     dep: Dep | None
@@ -144,7 +144,7 @@ class Checker:
             if found is not None:
                 return found
         for reader in self.schedule.scop.statements:
-            found = self._uninitialised(reader)
+            found = self._unfounded(reader)
             if found is not None:
                 return found
         for index, dep in enumerate(self.deps):
@@ -190,28 +190,32 @@ class Checker:
                     return first, second, twice
         return None
 
-    def _uninitialised(self, reader: Statement) -> Violation | None:
-        """Return an instance that reads an element which no statement defines, or None. Data-dependent indices are the caller's promise."""
+    def _unfounded(self, reader: Statement) -> Violation | None:
+        """Return an instance that reads an element which no statement defines or no input has, or None. Data-dependent indices are the
+        caller's promise."""
         scop = self.schedule.scop
         for access in reader.reads:
-            written = self._written(access.tensor)
-            if written is None or None in access.index:
+            there = self._there(access.tensor)
+            if there is None or (None in access.index and access.tensor not in scop.inputs):
                 continue
-            lost = access_map(scop, reader, access).intersect_params(context_of(scop)).subtract_range(written)
+            lost = access_map(scop, reader, access).intersect_params(context_of(scop)).subtract_range(there)
             if not lost.is_empty():
                 sizes, point, cell = _split_point(lost)
                 at = Instance(reader.name, dict(zip(reader.iters, point, strict=True)), {})
                 params = dict(zip(scop.params, sizes, strict=True))
-                return Violation("uninitialised", None, params, at, at, (access.tensor, cell), None)
+                kind: Fault = "beyond" if access.tensor in scop.inputs else "uninitialised"
+                return Violation(kind, None, params, at, at, (access.tensor, cell), None)
         return None
 
-    def _written(self, tensor: str) -> isl.Set | None:
-        """Return the elements that some statement defines, or None when no statement writes the tensor."""
+    def _there(self, tensor: str) -> isl.Set | None:
+        """Return the elements that some statement defines or an input has, or None for a tensor of which nothing is known."""
         if tensor not in self.written:
             scop = self.schedule.scop
             writers = [s for s in scop.statements if s.write.tensor == tensor and s.role != "update"]
             ranges = [access_map(scop, s, s.write).range() for s in writers]
-            self.written[tensor] = reduce(isl.Set.union, ranges).coalesce() if ranges else None
+            shape = next((t.shape for t in scop.tensors if t.name == tensor and tensor in scop.inputs), None)
+            box = None if shape is None else elements(scop, shape)
+            self.written[tensor] = reduce(isl.Set.union, ranges).coalesce() if ranges else box
         return self.written[tensor]
 
     def _order_fault(self, index: int, dep: Dep) -> Violation | None:

@@ -155,6 +155,7 @@ _TITLES = {
     "missing": ("S0304", "an element is read that nothing computes here"),
     "repeated": ("S0305", "an element is computed twice"),
     "outside": ("S0306", "an iteration runs that the operator does not have"),
+    "beyond": ("S0309", "an element is read that the tensor does not have"),
     "uninitialised": ("S0307", "an element is read before it is computed"),
 }
 

@@ -16,14 +16,19 @@ from dataclasses import replace
 
 from codegen.dtypes import bool_
 from tensorlang.tensor.known import Place, asks_data, granted, is_of_indices, keeps_conditions, reductions, starts_from_reads
-from tensorlang.tensor.nodes import Binary, Const, Expr, Program, Reduce, Select
-from tensorlang.tensor.walk import map_children, map_values
+from tensorlang.tensor.nodes import Binary, Const, Expr, Piece, Program, Reduce, Select
+from tensorlang.tensor.walk import map_children, map_pieces, reduces
 
 
 def guarded(program: Program) -> Program:
     """Return `program` with such conditions in its reductions, none of which is inside another or decides about one; every result stays
     the same, bit for bit."""
-    return map_values(program, _guarded)
+    new = tuple(map_pieces(d, _guarded) if any(_keeps_conditions(p) for p in d.pieces) else d for d in program.definitions)
+    return program if new == program.definitions else replace(program, definitions=new)
+
+
+def _keeps_conditions(piece: Piece) -> bool:
+    return any(map(keeps_conditions, reduces(piece.value)))
 
 
 def _guarded(value: Expr) -> Expr:

@@ -42,7 +42,7 @@ def lift(program: Program) -> Program:
         return lift(lifted)
     apart = lift_nested(program)
     whole = guarded(apart)
-    return apart if whole == apart else lift(whole)
+    return apart if whole is apart else lift(whole)
 
 
 def _lift(

@@ -109,11 +109,13 @@ class _Lifting:
     made: list[Definition] = field(default_factory=list)
 
     def piece(self, piece: Piece) -> Piece:
-        place = Place(affine.conj(box(self.definition), piece.guard), self.definition.axes, box(self.definition))
-        found = reductions(piece.value, place)
-        deciding = {e for r, around in found.items() if keeps_conditions(r) for e in _deciding(around)}
-        if not deciding and not any(True for r in found for part in children(r) for _ in reduces(part)):
+        every = list(reduces(piece.value))
+        asking = any(map(keeps_conditions, every))
+        if not asking and not any(True for e in every for part in children(e) for _ in reduces(part)):
             return piece
+        place = Place(affine.conj(box(self.definition), piece.guard), self.definition.axes, box(self.definition))
+        found = reductions(piece.value, place) if asking else {}
+        deciding = {e for r, around in found.items() if keeps_conditions(r) for e in _deciding(around)}
         decided = {e: self.outline(e, found[e]) for e in found if e in deciding}
         return replace(piece, value=self.outside(piece.value, place, decided))
 

@@ -30,7 +30,7 @@ from polyhedral_programs import (
 from polyhedral.deps import dependences
 from polyhedral.errors import NestError, ScheduleError
 from polyhedral.evaluate import evaluate, holds
-from polyhedral.expr import TRUE, And, Expr, Int, Name
+from polyhedral.expr import TRUE, Add, And, Expr, Int, Name
 from polyhedral.legality import Violation, check, distances, parallel_loops, permutable, race, suggest_skew, vectorizable
 from polyhedral.model import Access, Leaf, Loop, Mark, Scop, Statement, Tensor, Tree
 from polyhedral.nest import Nest
@@ -403,3 +403,11 @@ def test_reading_what_nobody_defines_is_refused() -> None:
     scop = replace(BLUR, statements=(replace(first, domain=And((first.domain, lt(Name("y"), Name("H"))))), second))
     found = refused(in_sequence(scop, nest(scop, "bx"), nest(scop, "by")))
     assert (found.kind, found.source.statement, found.cell) == ("uninitialised", "by", ("bx", (1, 0)))
+
+
+def test_reading_what_an_input_does_not_have_is_refused() -> None:
+    first, second = BLUR.statements
+    narrow = tuple(replace(t, shape=(t.shape[0], Add(t.shape[1], Int(-1)))) if t.name in BLUR.inputs else t for t in BLUR.tensors)
+    scop = replace(BLUR, tensors=narrow)
+    found = refused(in_sequence(scop, nest(scop, first.name), nest(scop, second.name)))
+    assert (found.kind, found.source.statement) == ("beyond", "bx")

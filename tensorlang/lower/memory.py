@@ -20,6 +20,8 @@ from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Floor, Max, Mod, Name
 from polyhedral.model import Loop, Statement
 from polyhedral.region import Footprint, footprint
+from polyhedral.sets import implies
+from polyhedral.verdict import Proven
 from tensorlang.diagnostics import error
 from tensorlang.lower.index import to_index
 from tensorlang.lower.names import Names
@@ -105,6 +107,7 @@ def _local(plan: Plan, names: Names, tensor: str, array: str, axes: tuple[str, .
         shape = (*shape[:-1], _whole(shape[-1], swizzle // max(d.size_bytes for d in dtypes)))
     if lanes:
         shape = (*shape, affine.to_expr(lanes))
+    shape = tuple(_not_negative(plan, extent) for extent in shape)
     space, align = _space(plan, array, touching, depth, dims, shape, dtypes, storage is not None)
     count = len(dtypes)
     buffers = tuple(
@@ -114,6 +117,17 @@ def _local(plan: Plan, names: Names, tensor: str, array: str, axes: tuple[str, .
         for k, dtype in enumerate(dtypes)
     )
     return Home(tensor, buffers, axes, dims, chain, lanes)
+
+
+def _not_negative(plan: Plan, extent: Affine) -> Affine:
+    """Return `extent`, or zero where sizes make it less: a footprint says nothing about sizes at which nobody touches anything."""
+    factors, constant = affine.terms(extent)
+    if constant >= 0 and all(isinstance(atom, Name) and k > 0 for atom, k in factors.items()):
+        return extent
+    sizes = plan.program.sizes
+    given = affine.conj(plan.program.context, *(affine.compare(">=", size, 0) for size in sizes))
+    known = isinstance(implies(sizes, (), given, affine.compare(">=", extent, 0)), Proven)
+    return extent if known else affine.maximum(extent, 0)
 
 
 def _whole(extent: Affine, of: int) -> Affine:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from guarded import agrees, in_child
 
 import tensorlang as tl
 from stdlib.library import roles
@@ -209,3 +210,25 @@ def test_calls_with_known_shapes_in_turn_cost_microseconds(ops: Operators) -> No
         return (time.perf_counter() - start) / 300
 
     assert min(once() for _ in range(20)) < 10e-6
+
+
+TRIANGLE = """op f(x: f64[M, N], z: f64[M]) -> (y: f64[M], v: f64[M]) {
+    a[m, j] = x[m, j] + 1
+    b[m] = z[m] * 2
+    y[m] = sum(k in 0..N, j in 0..k + 1) a[m, j] * a[m, k - j]
+    v[m] = b[m] + b[M - 1 - m]
+}"""
+
+
+@pytest.mark.parametrize("shape", [(3, 0), (0, 3), (0, 0), (4, 1), (5, 4)])
+def test_no_scratch_memory_is_less_than_none(shape: tuple[int, int]) -> None:
+    stages: dict[str, str] = {}
+    x, z = np.arange(float(np.prod(shape))).reshape(shape), np.arange(float(shape[0]))
+    agrees(TRIANGLE, x, z, symbolic=True)
+    tl.parse(TRIANGLE, sizes="symbolic").f.stages(x, z, dump=stages.__setitem__)
+    assert "alloc a: f64[M, max(0, " in stages["loops"]
+
+
+def test_empty_rows_do_not_move_other_tensors_out_of_scratch_memory() -> None:
+    y, v = in_child(lambda: tl.parse(TRIANGLE, sizes="symbolic").f(np.ones((10**6, 0)), np.ones(10**6)))
+    assert (y == 0).all() and (v == 4).all()

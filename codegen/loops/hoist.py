@@ -6,8 +6,8 @@
 
 Only expressions with a division or an elementary function in them move, since a value kept across a loop costs a register. An expression
 moves when it mentions neither the loop's variable nor anything the body binds or stores to, when it is evaluated in every iteration, and
-when the loop is known to run at all, so that nothing is read or divided that was not before. Parallel loops are left alone: their bodies
-become functions.
+when the loop is known to run at all, so that nothing is read or divided that was not before. What is read at an index from data stays
+behind the checks of the loop. Parallel loops are left alone: their bodies become functions.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from codegen.loops.nodes import Binary, Call, Expr, For, Function, If, Int, Let, Load, Name, Select, Stmt, Store
+from codegen.loops.nodes import Binary, Call, Expr, For, Function, If, Int, Let, Load, Name, Require, Select, Stmt, Store, ValueIndex
 from codegen.loops.walk import Fresh, binders, free_vars, map_expr, names, stores, walk
 
 _DIVISIONS = ("/", "//", "%")
@@ -49,12 +49,15 @@ def _hoisted(loop: For, fresh: Fresh, before: list[Stmt]) -> For:
     """Return `loop` without its invariant expressions, whose bindings are appended to `before`."""
     bound = {loop.var, *binders(*loop.body)}
     written = {s.buffer for s in stores(*loop.body)}
+    checks = any(isinstance(s, Require) for s in walk(*loop.body))
     known: dict[Expr, Name] = {}
 
     def movable(e: Expr) -> bool:
         if not _expensive(e) or free_vars(e) & bound:
             return False
         parts = list(walk(e))
+        if checks and any(isinstance(p, ValueIndex) for p in parts):
+            return False
         return not any((isinstance(p, Name) and p.name in bound) or (isinstance(p, Load) and p.buffer in written | bound) for p in parts)
 
     def rewrite(e: Expr) -> Expr:

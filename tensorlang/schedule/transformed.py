@@ -89,8 +89,10 @@ def _local(definition: Definition, table: Mapping[str, Definition]) -> Definitio
 
 
 def _chain(definition: Definition, table: Mapping[str, Definition]) -> Iterator[Definition]:
-    """Yield what a definition reads, what that reads, and so on, to the first that reduces."""
-    while (following := _local(definition, table)) is not None:
+    """Yield what a definition reads, what that reads, and so on, to the first that reduces, or that is of a recurrence."""
+    seen = {definition.tensors[0].name}
+    while (following := _local(definition, table)) is not None and following.tensors[0].name not in seen:
+        seen.add(following.tensors[0].name)
         yield following
         if any(True for _ in reduces(following.pieces[0].value)):
             return

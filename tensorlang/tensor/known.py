@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import reduce
 
-from polyhedral.expr import TRUE, Cond
+from polyhedral.expr import FALSE, TRUE, Cond
 from tensorlang.tensor import affine
 from tensorlang.tensor.nodes import (
     Binary,
+    Const,
     Definition,
     Dynamic,
     Expr,
@@ -40,6 +41,8 @@ def binder_cond(e: Reduce) -> Cond:
 def facts(e: Expr) -> Cond:
     """Return the polyhedral part of a condition: what surely holds where `e` is true."""
     match e:
+        case Const(value):
+            return TRUE if value else FALSE
         case Holds(cond):
             return cond
         case Binary("and", lhs, rhs):
@@ -55,6 +58,8 @@ def facts(e: Expr) -> Cond:
 def negative_facts(e: Expr) -> Cond:
     """Return what surely holds where the condition `e` is false."""
     match e:
+        case Const(value):
+            return FALSE if value else TRUE
         case Holds(cond):
             return affine.negate(cond)
         case Binary("and", lhs, rhs):

@@ -123,3 +123,8 @@ def test_loops_keep_conditions(form: str, loops: str) -> None:
 @pytest.mark.parametrize("schedule", [None, "vectorize i", "split k by 4 -> ko, ki\nvectorize ki"])
 def test_what_a_sum_starts_from_is_read_where_the_sum_is_asked_for(schedule: str | None) -> None:
     agrees(START, numbers(8), numbers(8), schedule=schedule)
+
+
+def test_indices_that_are_numbers_lie_inside_or_outside_for_good() -> None:
+    agrees("op corner(x: f32[N]) -> (y: f32) {\n y = x[-1 | 7] + x[2 | 5]\n}", numbers(3))
+    agrees("op corner(x: f32[N]) -> (y: f32) {\n y = sum(k in 0..4) x[-1 | skip] + x[2 | 5]\n}", numbers(3))

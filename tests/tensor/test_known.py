@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from strategies_tensor import read, total
 
-from codegen.dtypes import f32
-from polyhedral.expr import TRUE
+from codegen.dtypes import bool_, f32
+from polyhedral.expr import FALSE, TRUE
 from polyhedral.expr import Name as N
 from tensorlang.tensor import affine
 from tensorlang.tensor.known import Place, facts, follows, negative_facts, visits
@@ -42,3 +42,8 @@ def test_a_condition_follows_from_those_around() -> None:
     place = Place().where(one).unless(two)
     assert follows(Binary("and", one, Unary("not", two)), place) and follows(Binary("or", two, one), place)
     assert not follows(two, place)
+
+
+def test_nothing_is_evaluated_where_a_constant_condition_is_false() -> None:
+    assert (facts(Const(False, bool_)), negative_facts(Const(False, bool_))) == (FALSE, TRUE)
+    assert (facts(Const(True, bool_)), negative_facts(Const(True, bool_))) == (TRUE, FALSE)

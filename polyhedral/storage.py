@@ -13,15 +13,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TypeAlias
 
 import islpy as isl
 
 from polyhedral.deps import access_map
-from polyhedral.expr import Cond, Expr, Mod, Name
+from polyhedral.expr import Compare, Cond, Expr, Int, Mod, Name
 from polyhedral.model import AT_ONCE, Access
 from polyhedral.schedule import Schedule
 from polyhedral.space import DT, Frame, OperationLimit, integer, limited, smallest_point, val
+from polyhedral.terms import all_of
 from polyhedral.verdict import Proven, Unknown
 
 STORAGE_LIMIT = 4_000_000
@@ -52,6 +54,14 @@ class Collision:
     params: dict[str, int]
     first: tuple[int, ...]
     second: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """An element that a layout puts outside its block."""
+
+    params: dict[str, int]
+    element: tuple[int, ...]
 
 
 Storage: TypeAlias = Mapping[str, int]
@@ -94,15 +104,42 @@ def injective(params: Sequence[str], axes: Sequence[str], domain: Cond, exprs: S
     frame = Frame(tuple(params), tuple(axes))
     try:
         with limited():
-            layout = isl.Map.from_pw_multi_aff(frame.multi_pw_aff(exprs)).intersect_domain(frame.set(domain))
-            clash = layout.apply_range(layout.reverse())
-            clash = clash.subtract(isl.Map.identity(clash.get_space()))
+            return _collision(frame, isl.Map.from_pw_multi_aff(frame.multi_pw_aff(exprs)).intersect_domain(frame.set(domain))) or Proven()
     except OperationLimit as error:
         return Unknown(str(error))
-    if clash.is_empty():
-        return Proven()
+
+
+@lru_cache(maxsize=1 << 14)
+def laid_out(
+    params: tuple[str, ...], axes: tuple[str, ...], extents: tuple[Expr, ...], dims: tuple[Expr, ...], block: tuple[Expr, ...]
+) -> Proven | Collision | Outside | Unknown:
+    """Return whether `dims`, over `axes`, give every element of the box of `extents` a cell of its own in a block of shape `block`."""
+    frame = Frame(params, axes)
+    try:
+        with limited():
+            box = frame.set(all_of(*(_within(Name(axis), extent) for axis, extent in zip(axes, extents, strict=True))))
+            outside = box.subtract(frame.set(all_of(*(_within(e, extent) for e, extent in zip(dims, block, strict=True)))))
+            if not outside.is_empty():
+                sizes, element = smallest_point(outside)
+                return Outside(dict(zip(params, sizes, strict=True)), element)
+            return _collision(frame, isl.Map.from_pw_multi_aff(frame.multi_pw_aff(dims)).intersect_domain(box)) or Proven()
+    except OperationLimit as error:
+        return Unknown(str(error))
+
+
+def _within(e: Expr, extent: Expr) -> Cond:
+    return all_of(Compare(">=", e, Int(0)), Compare("<", e, extent))
+
+
+def _collision(frame: Frame, layout: isl.Map) -> Collision | None:
+    """Return two elements that `layout` puts into one cell, or None where it is injective."""
+    if layout.is_injective():
+        return None
+    clash = layout.apply_range(layout.reverse())
+    clash = clash.subtract(isl.Map.identity(clash.get_space()))
     sizes, both = smallest_point(clash.wrap().flatten())
-    return Collision(dict(zip(params, sizes, strict=True)), both[: len(axes)], both[len(axes) :])
+    rank = len(frame.dims)
+    return Collision(dict(zip(frame.params, sizes, strict=True)), both[:rank], both[rank:])
 
 
 @dataclass(slots=True)

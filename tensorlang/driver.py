@@ -53,7 +53,7 @@ from tensorlang.schedule.machine import Machine
 from tensorlang.schedule.plan import Plan, Storage
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.select import applicable, search, where
-from tensorlang.schedule.storage import to_storage
+from tensorlang.schedule.storage import stored_as
 from tensorlang.schedule.wanted import wanted_layouts as derive_layouts
 from tensorlang.tensor.lift import lift
 from tensorlang.tensor.nodes import Program
@@ -201,7 +201,7 @@ def plan_kernel(
     rules: Rules | None = None,
 ) -> Scheduled:
     """Return the proven plan of `schedule`, or of the one that `rules` choose, or of the first derived schedule that is legal."""
-    stored = {name: to_storage(program, name, layout) for name, layout in (layouts or {}).items()}
+    stored = stored_as(program, layouts or {})
     if schedule is not None:
         result = Scheduled(schedule, proven(program, schedule, stored, knobs), "given")
     elif rules is not None:
@@ -245,8 +245,7 @@ def wanted_layouts(
 ) -> dict[str, Layout]:
     """Return the layouts that the derived schedule would like for inputs and results not in `layouts`; nobody has to grant them. Those in
     `fixed` are row-major: another layout takes a copy."""
-    stored: dict[str, Storage] = {name: to_storage(program, name, layout) for name, layout in (layouts or {}).items()}
-    return derive_layouts(program, machine_of(target, threads), stored, constants, fixed)
+    return derive_layouts(program, machine_of(target, threads), stored_as(program, layouts or {}), constants, fixed)
 
 
 def _chosen(program: Program, machine: Machine, rules: Rules, stored: Mapping[str, Storage], constants: frozenset[str]) -> Scheduled:

@@ -40,7 +40,7 @@ from tensorlang.schedule.machine import USUAL, Device
 from tensorlang.schedule.plan import Plan
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.select import search
-from tensorlang.schedule.storage import to_storage
+from tensorlang.schedule.storage import stored_as
 from tensorlang.syntax import nodes as syntax
 from tensorlang.syntax.printer import show
 from tensorlang.tensor.nodes import Program
@@ -61,7 +61,7 @@ def plan_for_device(
     stores inputs and results that are not row-major; `machine`: what the device is like.
 
     Raises CompileError when the schedule cannot be read or is refused."""
-    stored = {name: to_storage(program, name, layout) for name, layout in (layouts or {}).items()}
+    stored = stored_as(program, layouts or {})
     if schedule is not None:
         return Scheduled(schedule, proven(program, schedule, stored, knobs), "given")
     tried: tuple[str, ...] = ()

@@ -5,6 +5,7 @@ constants   arrays have the dtype and the shape their value declares
 kernels     inputs match the parameters and outputs the results of the program, in number, dtype and shape
 views       both sides hold the same number of elements of one dtype, in row-major order
 joins       their parts are of one dtype and together as large as the whole; a part lies within its whole
+layouts     they are proven to give every element of their value a cell of its own, in the block
 borders     inputs and outputs of the graph have no layout
 """
 
@@ -19,6 +20,7 @@ from typing import assert_never
 from tensorlang.diagnostics import InternalError
 from tensorlang.graph.edit import reads, size_bytes, writes
 from tensorlang.graph.nodes import Graph, Join, Kernel, Node, Part, Value, View
+from tensorlang.schedule.layout import fault
 from tensorlang.tensor import walk
 from tensorlang.tensor.nodes import Program, Tensor
 
@@ -38,6 +40,10 @@ def problems(graph: Graph) -> Iterator[str]:
     for node in graph.nodes:
         if all(name in graph.values for name in (*reads(node), *writes(node))):
             yield from _node(graph, node)
+    for value in graph.values.values():
+        wrong = fault(value.layout, value.shape) if value.layout is not None else None
+        if wrong is not None:
+            yield f"the layout of `{value.name}` loses elements: {wrong}"
     for name in (*graph.inputs, *graph.outputs):
         if name in graph.values and graph.values[name].layout is not None:
             yield f"`{name}` is an input or output and must be row-major"

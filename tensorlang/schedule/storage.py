@@ -9,12 +9,13 @@ A caller speaks of the dimensions of an array; the tensor IR splits composite di
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
 
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Floor, Mod, Name
-from tensorlang.schedule.layout import Layout
+from tensorlang.diagnostics import InternalError
+from tensorlang.schedule.layout import Layout, fault_of
 from tensorlang.schedule.plan import Storage
 from tensorlang.tensor import affine
 from tensorlang.tensor.nodes import Program, Tensor
@@ -31,6 +32,20 @@ def groups(tensor: Tensor) -> list[tuple[int, ...]]:
     """Return, per dimension of the caller's array, the axes it is made of."""
     axes = iter(range(len(tensor.shape)))
     return [tuple(islice(axes, n)) for n in (tensor.grouping or (1,) * len(tensor.shape))]
+
+
+def stored_as(program: Program, layouts: Mapping[str, Layout]) -> dict[str, Storage]:
+    """Return how tensors that the caller stores in `layouts` lie, over their axes.
+
+    Raises InternalError when a layout is not proven to give every element a cell of its own: then it is no layout of the tensor, and what
+    reads another part of it than the layout was made for would find other elements."""
+    found = {name: to_storage(program, name, layout) for name, layout in layouts.items()}
+    for name, storage in found.items():
+        axes, extents = axis_names(program, name), tensor_table(program)[name].shape
+        wrong = fault_of(program.sizes, axes, extents, storage.dims, storage.shape)
+        if wrong is not None:
+            raise InternalError("layout", f"`{name}` of `{program.name}` as [{', '.join(map(affine.show, storage.dims))}]: {wrong}")
+    return found
 
 
 def to_storage(program: Program, tensor: str, layout: Layout) -> Storage:

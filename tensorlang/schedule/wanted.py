@@ -119,30 +119,32 @@ def _packed_storage(d: Deriver, definition: Definition, c: Contraction, axis: st
     shape = dict(zip(own, tensor_table(d.program)[c.w].shape, strict=True))
     pairs = grouped(d, c)
     channel = (pairs.binder, pairs.block) if pairs is not None else blocked_binder(d, c)
-    loops = list(c.inner)
-    dims = [AffineName(to[n]) for n in (*c.batch, *(j for j in c.columns if j != axis)) if n in to]
-    extents_of = [shape[x.name] for x in dims]
-    out = [*dims, affine.floor(AffineName(to[axis]), width)]
-    extents_of.append(affine.ceil_div(shape[to[axis]], width))
+    loops = [b for b in c.inner if channel is None or b != channel[0]]
+    dims: list[tuple[Affine, Affine]] = []
+
+    def whole(*axes: str) -> None:
+        dims.extend((AffineName(a), shape[a]) for a in axes)
+
+    def quotient(e: Affine, extent: Affine, divisor: int) -> None:
+        dims.append((affine.floor(e, divisor), affine.ceil_div(extent, divisor)))
+
+    def rest(axis: str, divisor: int) -> None:
+        dims.append((affine.mod(AffineName(axis), divisor), affine.to_expr(divisor)))
+
+    # What this contraction reads at one place only, another may read at others: a matrix for each gate of a recurrent layer.
+    whole(*(a for a in own if a not in to.values() and affine.constant(shape[a]) != 1))
+    whole(*(to[n] for n in (*c.batch, *(j for j in c.columns if j != axis)) if n in to))
+    quotient(AffineName(to[axis]), shape[to[axis]], width)
     if channel is not None and channel[0] in to:
-        binder, block = channel
-        out.append(affine.floor(AffineName(to[binder]), block))
-        extents_of.append(affine.ceil_div(shape[to[binder]], block))
-        loops = [b for b in loops if b != binder]
-    for b in loops:
-        if b in to:
-            out.append(AffineName(to[b]))
-            extents_of.append(shape[to[b]])
+        quotient(AffineName(to[channel[0]]), shape[to[channel[0]]], channel[1])
+    whole(*(to[b] for b in loops if b in to))
     if channel is not None and channel[0] in to:
-        inner, group = affine.mod(AffineName(to[channel[0]]), channel[1]), pairs.group if pairs is not None else 1
-        out.append(affine.floor(inner, group))
-        extents_of.append(affine.to_expr(channel[1] // group))
-    out.append(affine.mod(AffineName(to[axis]), width))
-    extents_of.append(affine.to_expr(width))
+        group = pairs.group if pairs is not None else 1
+        quotient(affine.mod(AffineName(to[channel[0]]), channel[1]), affine.to_expr(channel[1]), group)
+    rest(to[axis], width)
     if pairs is not None and pairs.binder in to:
-        out.append(affine.mod(AffineName(to[pairs.binder]), pairs.group))
-        extents_of.append(affine.to_expr(pairs.group))
-    return Storage(tuple(out), tuple(extents_of))
+        rest(to[pairs.binder], pairs.group)
+    return Storage(tuple(e for e, _ in dims), tuple(extent for _, extent in dims))
 
 
 def _channels(d: Deriver, definition: Definition) -> dict[str, Layout]:

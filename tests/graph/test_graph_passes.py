@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 from small_graphs import binary, graph, kernel, unary
 
+from polyhedral.expr import Expr, Floor, Name
 from tensorlang.diagnostics import InternalError
-from tensorlang.graph.nodes import View
+from tensorlang.graph.nodes import Graph, View
 from tensorlang.graph.passes.cse import cse
 from tensorlang.graph.passes.dce import dce
 from tensorlang.graph.verify import problems, verify
+from tensorlang.schedule.layout import Layout
 
 
 def test_dead_nodes_and_their_constants_go() -> None:
@@ -53,6 +55,11 @@ def test_a_merged_output_is_still_returned_under_its_name() -> None:
     assert isinstance(g.nodes[-1], View)
 
 
+def laid(g: Graph, dim: Expr, extent: int) -> Graph:
+    """Return the graph with its value `a` in a block of one dimension."""
+    return replace(g, values={**g.values, "a": replace(g.values["a"], layout=Layout(("i",), (dim,), (extent,)))})
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -61,6 +68,8 @@ def test_a_merged_output_is_still_returned_under_its_name() -> None:
         (lambda g: replace(g, nodes=(*g.nodes, g.nodes[0])), "2 nodes are called"),
         (lambda g: replace(g, nodes=(replace(g.nodes[0], inputs=("x", "x")), g.nodes[1])), "2 inputs for 1"),
         (lambda g: replace(g, values={**g.values, "a": replace(g.values["a"], shape=(5,))}), "binds output `a`"),
+        (lambda g: laid(g, Floor(Name("i"), 2), 2), r"the layout of `a` loses elements: the elements \[0\] and \[1\] share one cell"),
+        (lambda g: laid(g, Name("i"), 3), r"the layout of `a` loses elements: the element \[3\] lies outside its block"),
     ],
 )
 def test_a_broken_graph_is_refused_with_what_is_broken(change, message: str) -> None:  # type: ignore[no-untyped-def]

@@ -35,7 +35,7 @@ from polyhedral.expr import TRUE, Add, And, Expr, Floor, Int, Mod, Name, Scale
 from polyhedral.model import Access, Leaf, Mark, Scop, Statement, Tensor
 from polyhedral.region import Footprint, footprint, place_at, slide
 from polyhedral.schedule import Schedule
-from polyhedral.storage import Cells, Clobber, Collision, fold_factor, injective, validate
+from polyhedral.storage import Cells, Clobber, Collision, Outside, fold_factor, injective, laid_out, validate
 from polyhedral.text import show_expr
 from polyhedral.verdict import Proven
 
@@ -150,6 +150,40 @@ def test_a_result_may_take_the_place_of_what_it_reads_if_nothing_later_does(offs
 def test_layouts_that_merge_elements_are_refused() -> None:
     assert isinstance(injective(["N"], ["i"], box(i=N), [Floor(i, 4), Mod(i, 4)]), Proven)
     assert injective(["N"], ["i"], box(i=N), [Floor(i, 4)]) == Collision({"N": 2}, (0,), (1,))
+
+
+terms = st.sampled_from(
+    [i, j, Floor(i, 2), Mod(i, 2), Floor(j, 3), Mod(j, 3), Mod(Floor(j, 2), 3), Add(i, Scale(4, j)), Add(i, Int(1)), Int(0)]
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.tuples(st.integers(0, 4), st.integers(0, 7)), st.lists(st.tuples(terms, st.integers(1, 40)), min_size=1, max_size=3))
+def test_a_layout_is_proven_exactly_when_every_element_has_a_cell_of_its_own_in_the_block(
+    shape: tuple[int, int], dims: list[tuple[Expr, int]]
+) -> None:
+    exprs, block = tuple(e for e, _ in dims), tuple(n for _, n in dims)
+    verdict = laid_out((), ("i", "j"), tuple(map(Int, shape)), exprs, tuple(map(Int, block)))
+
+    def cell(element: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(evaluate(e, dict(zip(("i", "j"), element, strict=True))) for e in exprs)
+
+    def inside(element: tuple[int, ...]) -> bool:
+        return all(0 <= c < n for c, n in zip(cell(element), block, strict=True))
+
+    cells = {element: cell(element) for element in product(*map(range, shape))}
+    match verdict:
+        case Proven():
+            assert all(map(inside, cells))
+            assert len(set(cells.values())) == len(cells)
+        case Outside(_, element):
+            assert element in cells
+            assert not inside(element)
+        case Collision(_, first, second):
+            assert first != second
+            assert cells[first] == cells[second]
+        case _:
+            raise AssertionError(verdict)
 
 
 @settings(max_examples=50, deadline=None)

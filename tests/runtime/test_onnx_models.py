@@ -167,3 +167,20 @@ def test_what_no_importer_reads_is_refused() -> None:
         tl.compile(residual_net(4), precision="f17", importers=[Importer()])
     with pytest.raises(CompileError, match="C0101"):
         tl.compile(residual_net(4), target="abacus", importers=[Importer()])
+
+
+@pytest.mark.parametrize(
+    ("op", "gates", "options"), [("GRU", 3, {}), ("GRU", 3, {"linear_before_reset": 1}), ("LSTM", 4, {}), ("RNN", 1, {})]
+)
+def test_a_recurrent_layer_computes_the_same_with_constant_weights_as_with_fed_ones(op: str, gates: int, options: dict[str, int]) -> None:
+    steps, batch, width, hidden = 3, 2, 5, 20
+    nodes = [helper.make_node(op, ["x", "w", "r"], ["y"], hidden_size=hidden, **options)]
+    weights = {"w": weight(1, gates * hidden, width), "r": weight(1, gates * hidden, hidden)}
+    x = RNG.standard_normal((steps, batch, width)).astype(np.float32)
+    shapes: dict[str, list[Any]] = {"x": [steps, batch, width]}
+    constant = model(nodes, shapes, ["y"], weights)
+    fed = model(nodes, shapes | {name: list(array.shape) for name, array in weights.items()}, ["y"], {})
+    with_constants = tl.compile(constant, threads=1, importers=[Importer()]).run({"x": x})["y"]
+    with_inputs = tl.compile(fed, threads=1, importers=[Importer()]).run({"x": x, **weights})["y"]
+    np.testing.assert_allclose(with_constants, with_inputs, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(with_constants, reference(constant, {"x": x})[0], rtol=1e-5, atol=1e-6)

@@ -1,0 +1,63 @@
+"""Layouts that the derived schedule would like keep every element, also those that the contraction they are made for does not read."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tensorlang as tl
+from codegen.llvm.target import named
+from polyhedral.expr import Floor, Name
+from tensorlang.diagnostics import InternalError
+from tensorlang.driver import compile_kernel, machine_of
+from tensorlang.schedule.layout import Layout, fault
+from tensorlang.schedule.wanted import wanted_layouts
+
+MACHINE = machine_of(named("x86-64-v3"), 1)
+SIZES = {"J": 20, "K": 9, "B": 2, "3": 3, "1": 1}
+FIXED = {"3": "2", "1": "0"}
+"""Where the axes that no loop goes through are read."""
+
+
+@st.composite
+def weights(draw: st.DrawFn) -> tuple[list[list[str]], str]:
+    """Return the dimensions of w, each one or several axes, and the batch that goes before: `[["3", "J"], ["K"]], ""`."""
+    batch = draw(st.sampled_from(["", "B"]))
+    axes = draw(st.permutations(["J", "K", *([batch] if batch else []), *draw(st.lists(st.sampled_from(["3", "1"]), max_size=2))]))
+    cuts = [draw(st.booleans()) for _ in axes[1:]]
+    dims = [[axes[0]]]
+    for axis, joined in zip(axes[1:], cuts, strict=True):
+        if joined:
+            dims[-1].append(axis)
+        else:
+            dims.append([axis])
+    return dims, batch
+
+
+@settings(max_examples=60, deadline=None)
+@given(weights())
+def test_weights_of_which_a_part_is_read_keep_their_other_parts(case: tuple[list[list[str]], str]) -> None:
+    dims, batch = case
+
+    def listed(of: dict[str, str]) -> str:
+        return ", ".join(of[d[0]] if len(d) == 1 else f"({', '.join(of[a] for a in d)})" for d in dims)
+
+    index = {"J": "j", "K": "k", "B": "b", **FIXED}
+    names = {"J": "J", "K": "K", "B": "B", "3": "3", "1": "1"}
+    lead, at = ("B, ", "b, ") if batch else ("", "")
+    signature = f"op f(x: f32[{lead}7, K], w: f32[{listed(names)}]) -> (y: f32[{lead}7, J])"
+    text = f"{signature} {{ y[{at}i, j] = sum(k) x[{at}i, k] * w[{listed(index)}] }}"
+    x = np.zeros((2, 7, 9) if batch else (7, 9), np.float32)
+    w = np.zeros([int(np.prod([SIZES[a] for a in d])) for d in dims], np.float32)
+    wished = wanted_layouts(tl.parse(text).f.program(x, w), MACHINE, {}, frozenset({"w"}))
+    assert "w" in wished
+    assert all(fault(layout, {"w": w, "x": x}.get(name, x).shape) is None for name, layout in wished.items() if name in ("w", "x"))
+
+
+def test_a_layout_that_loses_elements_is_never_planned_for() -> None:
+    program = tl.parse("op f(x: f32[8]) -> (y: f32[8]) { y[i] = x[i] + 1 }").f.program(np.zeros(8, np.float32))
+    halves = Layout(("a",), (Floor(Name("a"), 2),), (4,))
+    with pytest.raises(InternalError, match=r"`x` of `f` .*: the elements \[0\] and \[1\] share one cell"):
+        compile_kernel(program, named("x86-64-v3"), layouts={"x": halves})

@@ -175,8 +175,8 @@ class DeviceExecutable:
                 return inputs[position] + offset
             case Output(position, offset):
                 return self._outputs[position].address + offset
-            case Constant(name):
-                return self._weights[name].address
+            case Constant(name, offset):
+                return self._weights[name].address + offset
             case Arena(offset):
                 return self._arena.address + offset
             case place:

@@ -1,4 +1,4 @@
-"""The order of graph passes. Every step is verified; a broken invariant names the step.
+"""The order of graph passes. Every step is verified; a broken invariant, and whatever else goes wrong in it, names the step.
 
     merge       dce, tidy, cse, fold            what is computed twice, never used, or known now
     bytes       signs, narrow, integers         quantised values are moved and multiplied as bytes
@@ -33,6 +33,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 from codegen.dtypes import DType
+from tensorlang.diagnostics import CompileError, InternalError
 from tensorlang.graph.nodes import Graph, Kernel
 from tensorlang.graph.passes.abreast import Pays, abreast
 from tensorlang.graph.passes.alike import alike
@@ -125,8 +126,10 @@ def optimise(
     to a processor, which samples of a batch shall stay in (0: batches stay together)."""
 
     def step(transform: Pass, before: Graph) -> Graph:
-        name = transform.__name__
-        after = verify(transform(before), name)
+        return named(transform.__name__, transform, before)
+
+    def named(name: str, transform: Pass, before: Graph) -> Graph:
+        after = verify(_applied(name, transform, before), name)
         dump(name, after)
         return after
 
@@ -140,25 +143,29 @@ def optimise(
     graph = step(dce, step(chains, graph) if chains is not None else graph)
     graph = step(apart, step(both, graph)) if twice else graph
     if parts:
-        graph = verify(split(graph, parts, least), "split")
-        dump("split", graph)
-    graph = verify(winograd(graph, tiles), "winograd")
-    dump("winograd", graph)
-    graph = verify(finish(graph, worth), "finish")
-    dump("finish", graph)
-    graph = verify(abreast(graph, pays), "abreast")
-    dump("abreast", graph)
+        graph = named("split", lambda g: split(g, parts, least), graph)
+    graph = named("winograd", lambda g: winograd(g, tiles), graph)
+    graph = named("finish", lambda g: finish(g, worth), graph)
+    graph = named("abreast", lambda g: abreast(g, pays), graph)
     graph = step(sampled, graph)
     if to_tf32:
         graph = step(rounded, graph)
     if multiplied is not None:
-        graph = verify(narrowed(graph, multiplied), "narrowed")
-        dump("narrowed", graph)
-    graph = verify(layout(graph, wishes), "layout")
-    dump("layout", graph)
-    graph = verify(samples(graph, near_bytes), "samples")
-    dump("samples", graph)
+        graph = named("narrowed", lambda g: narrowed(g, multiplied), graph)
+    graph = named("layout", lambda g: layout(g, wishes), graph)
+    graph = named("samples", lambda g: samples(g, near_bytes), graph)
     return step(dce, step(outputs, step(alike, step(joins, step(in_place, graph)))))
+
+
+def _applied(name: str, transform: Pass, graph: Graph) -> Graph:
+    """Return what a pass makes of a graph. Raises InternalError that names the pass, whatever goes wrong in it: the graph was verified, so
+    it is our mistake and not the user's."""
+    try:
+        return transform(graph)
+    except (CompileError, InternalError, MemoryError):
+        raise
+    except Exception as problem:
+        raise InternalError(name, f"graph `{graph.name}`: {type(problem).__name__}: {problem}") from problem
 
 
 def _settled(graph: Graph, step: Callable[[Pass, Graph], Graph], passes: tuple[Pass, ...]) -> Graph:

@@ -1,7 +1,7 @@
 """The memory plan: where every value of a graph lives while it runs.
 
     storage   a value's own memory, or that of the value it is a view or a part of, or its part of that of the value it is joined to
-    place     Input k + offset | Output k + offset | Constant name | Arena offset
+    place     Input k + offset | Output k + offset | Constant name + offset | Arena offset
     lifetime  [first, last]: from the node that defines a storage to the last node that reads it, views included, by position
 
 All that is neither given nor returned lives in one arena, whose size is known before the first run. Storages whose lifetimes meet never
@@ -45,6 +45,7 @@ class Output:
 @dataclass(frozen=True, slots=True)
 class Constant:
     name: str
+    offset: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +149,8 @@ def _within(place: Place, home: Home) -> Place:
             return Output(position, home.offset)
         case Input(position):
             return Input(position, home.offset)
-        case Constant():
-            return place
+        case Constant(name):
+            return Constant(name, home.offset)
         case _:
             assert_never(place)
 

@@ -155,7 +155,7 @@ class _Slots:
                 return Slot(position, offset)
             case Input(position, offset):
                 return Slot(outputs + position, offset)
-            case Constant(name):
-                return Slot(outputs + inputs, self.constants[name])
+            case Constant(name, offset):
+                return Slot(outputs + inputs, self.constants[name] + offset)
             case Arena(offset):
                 return Slot(outputs + inputs + 1, offset)

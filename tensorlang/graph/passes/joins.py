@@ -85,11 +85,13 @@ def is_dense(program: Program, name: str, layouts: Mapping[str, Layout]) -> bool
 
 
 def stretch(program: Program, definition: Definition, piece: Piece, layouts: Mapping[str, Layout]) -> Stretch | None:
-    """Return how many cells what a piece writes lies behind what it reads, when that is the same for all."""
+    """Return how many cells what a piece writes lies behind what it reads, when that is the same for all and both have one type."""
     value = piece.value
     if not isinstance(value, Read) or any(isinstance(slot, Dynamic) for slot in value.index):
         return None
     result = definition.tensors[0]
+    if tensor_table(program)[value.tensor].dtype != result.dtype:
+        return None  # a narrow float is widened where it is read
     here = [slot for slot in value.index if not isinstance(slot, Dynamic)]
     source = affine.substitute(_cell(program, value.tensor, layouts), dict(zip(axis_names(program, value.tensor), here, strict=True)))
     target = _cell(program, result.name, layouts)
@@ -127,12 +129,13 @@ class _State:
         self.base: dict[str, str] = {}
         self.taken = {*graph.inputs, *graph.constants}
         for node in graph.nodes:
-            if isinstance(node, View | Part):
+            if isinstance(node, View):
                 self.base[node.output] = self._root(node.input)
             self.taken |= {node.output} if isinstance(node, Part) else set(node.inputs) if isinstance(node, Join) else set()
         self.taken |= {self._root(name) for name in graph.outputs}
 
     def _root(self, name: str) -> str:
+        """Return the value that `name` is a view of. What is part of another has its place in that, and is taken."""
         return self.base.get(name, name)
 
     def joined(self, node: Kernel) -> list[Node] | None:
@@ -143,11 +146,12 @@ class _State:
         bound = dict(zip((p.name for p in node.program.params), node.inputs, strict=True))
         inputs = [bound[part.param] for part in parts]
         sizes = [size_bytes(self.graph.values[name]) for name in inputs]
-        free = [self._root(name) not in self.taken and inputs.index(name) == k for k, name in enumerate(inputs)]
+        roots = [self._root(name) for name in inputs]
+        free = [root not in self.taken and roots.index(root) == k for k, root in enumerate(roots)]
         copied = sum(size for size, ok in zip(sizes, free, strict=True) if not ok)
         if any(size % ALIGNMENT for size in sizes) or 2 * copied >= sum(sizes):
             return None
-        self.taken |= {self._root(name) for name, ok in zip(inputs, free, strict=True) if ok}
+        self.taken |= {root for root, ok in zip(roots, free, strict=True) if ok}
         copies = [None if ok else self._copied(name) for name, ok in zip(inputs, free, strict=True)]
         placed = tuple(name if copy is None else copy.outputs[0] for name, copy in zip(inputs, copies, strict=True))
         return [*(copy for copy in copies if copy is not None), Join(node.name, placed, node.outputs[0], members(node))]

@@ -3,15 +3,15 @@
     before   output x (an input)       y = view(t)   output t, y
     after    output x' = copy(x)       y = view(t)   output t, y' = copy(y)
 
-The caller provides the memory of outputs; an output that is an input, a constant, a view of one, or shares its memory with another output
-is therefore copied. All other views stay views.
+The caller provides the memory of outputs; an output that is an input, a constant, a view of one, a part of another value, or shares its
+memory with another output is therefore copied. All other views stay views.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from tensorlang.graph.edit import fresh, rebuilt
+from tensorlang.graph.edit import fresh, rebuilt, size_bytes
 from tensorlang.graph.nodes import Graph, Kernel, Value
 from tensorlang.graph.plan import storages
 from tensorlang.graph.programs import copy_program
@@ -26,7 +26,7 @@ def outputs(graph: Graph) -> Graph:
     names: list[str] = []
     nodes = {node.name for node in graph.nodes}
     for name in graph.outputs:
-        if roots[name] not in taken:
+        if roots[name] not in taken and size_bytes(graph.values[roots[name]]) == size_bytes(graph.values[name]):
             taken.add(roots[name])
             names.append(name)
             continue

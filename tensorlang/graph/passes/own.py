@@ -3,39 +3,41 @@
     before   t = dequantise(q)    u = t + a    v = relu(t)
     after    t = dequantise(q)    t' = dequantise(q)    u = t + a    v = relu(t')
 
-Each can then be part of the kernel that reads it, and the narrow value is all that is stored.
+Each can then be part of the kernel that reads it, and the narrow value is all that is stored. Readers come before what they read: one that
+widens, too, is repeated first, and each of its copies then reads a value of its own.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from tensorlang.graph.edit import consumers, fresh, rebuilt, with_reads
+from tensorlang.graph.edit import fresh, reads, rebuilt, with_reads
 from tensorlang.graph.nodes import Graph, Kernel, Node, Value
 from tensorlang.graph.passes.fuse import kind_of
 
 
 def own(graph: Graph) -> Graph:
     """Return the graph with cheap kernels that make one value wider repeated for each of their readers."""
-    readers = consumers(graph)
     values: dict[str, Value] = {}
     taken, names = {*graph.values}, {node.name for node in graph.nodes}
-    nodes: list[Node] = []
-    renamed: dict[str, dict[str, str]] = {}
-    for node in graph.nodes:
-        node = with_reads(node, renamed.get(node.name, {}))
-        nodes.append(node)
-        if not isinstance(node, Kernel) or not _widens(graph, node):
-            continue
-        [output] = node.outputs
-        for reader in readers[output][1:]:
-            copy, label = fresh(taken, f"{output} for {reader.name}"), fresh(names, f"{node.name} for {reader.name}")
+    done: dict[str, Node] = {}
+    read_by: dict[str, list[str]] = {name: [] for name in graph.values}
+    for node in reversed(graph.nodes):
+        copies: list[Kernel] = []
+        for reader in reversed(read_by[node.outputs[0]][:-1]) if isinstance(node, Kernel) and _widens(graph, node) else ():
+            assert isinstance(node, Kernel)
+            [output] = node.outputs
+            copy, label = fresh(taken, f"{output} for {reader}"), fresh(names, f"{node.name} for {reader}")
             taken.add(copy)
             names.add(label)
             values[copy] = replace(graph.values[output], name=copy)
-            nodes.append(replace(node, name=label, outputs=(copy,)))
-            renamed.setdefault(reader.name, {})[output] = copy
-    return rebuilt(graph, nodes, values=values.values())
+            copies.append(replace(node, name=label, outputs=(copy,)))
+            done[reader] = with_reads(done[reader], {output: copy})
+        for each in (*reversed(copies), node):
+            done[each.name] = each
+            for name in dict.fromkeys(reads(each)):
+                read_by[name].append(each.name)
+    return rebuilt(graph, reversed(done.values()), values=values.values())
 
 
 def _widens(graph: Graph, node: Kernel) -> bool:

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from polyhedral.expr import Int, Name
-from tensorlang.graph.edit import fresh, members, reads, rebuilt, size_bytes, writes
+from tensorlang.graph.edit import consumers, fresh, members, reads, rebuilt, size_bytes, writes
 from tensorlang.graph.nodes import Graph, Join, Kernel, Node, Part, Value, View
 from tensorlang.graph.plan import ALIGNMENT
 from tensorlang.schedule.layout import Layout
@@ -133,6 +133,8 @@ class _State:
         self.values = dict(graph.values)
         self.names = {node.name for node in graph.nodes}
         self.nodes: list[Node] = []
+        self.readers = consumers(graph)
+        self.returned = frozenset(graph.outputs)
         self.known: dict[tuple[int, frozenset[str]], OneSample | None] = {}
 
     def runs(self) -> Iterator[_Run]:
@@ -197,7 +199,7 @@ class _State:
     def unroll(self, run: _Run) -> None:
         """Add the nodes of a run for each sample, and what cuts and joins the values around it."""
         inside = {name for node in run.nodes for name in writes(node)}
-        outside = {name for node in self.graph.nodes if node not in run.nodes for name in reads(node)} | {*self.graph.outputs}
+        outside = self._read_outside(run)
         parts: dict[str, list[str]] = {}
         for number in range(run.count):
             for node in run.nodes:
@@ -208,9 +210,22 @@ class _State:
                 self.nodes.append(
                     self._for_sample(node, run, {name: found[number] for name, found in parts.items() if len(found) > number})
                 )
-        for name in (name for node in run.nodes for name in writes(node)):
-            if name in outside:
-                self.nodes.append(Join(self._fresh(f"samples of {name}"), tuple(parts[name]), name))
+        for node in run.nodes:
+            if isinstance(node, View):
+                self.nodes += [node] if node.output in outside else []
+            else:
+                joined = [name for name in writes(node) if name in outside]
+                self.nodes += [Join(self._fresh(f"samples of {name}"), tuple(parts[name]), name) for name in joined]
+
+    def _read_outside(self, run: _Run) -> set[str]:
+        """Return the values of a run that others read whole, and those they are views of: samples have one place each."""
+        own = {node.name for node in run.nodes}
+        made = [name for node in run.nodes for name in writes(node)]
+        found = {name for name in made if name in self.returned or any(node.name not in own for node in self.readers[name])}
+        for node in reversed(run.nodes):
+            if isinstance(node, View) and node.output in found:
+                found.add(node.input)
+        return found
 
     def _of_samples(self, node: Node, run: _Run) -> Sequence[str]:
         """Return the values of a node that have samples."""

@@ -208,6 +208,7 @@ class _Import:
                 value = replace(value, name=name)
             self._define(name, value)
         self._rename(renamed, start)
+        self.builder.bound(start)
 
     def _is_new_constant(self, value: Value) -> bool:
         return value.name in self.builder.constants and value.name not in self.model.initializers and value.name not in self.environment

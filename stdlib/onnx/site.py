@@ -26,15 +26,18 @@ from stdlib.onnx.tensors import check_size
 from tensorlang.check.instantiate import ArgType, instantiate
 from tensorlang.check.types import limits
 from tensorlang.diagnostics import CompileError
-from tensorlang.graph.nodes import Attr, Kernel, Value, View
+from tensorlang.graph.edit import reads, writes
+from tensorlang.graph.nodes import Attr, Join, Kernel, Part, Value, View
 from tensorlang.graph.nodes import Node as GraphNode
+from tensorlang.graph.passes.fold import LARGEST_WORK, work
 from tensorlang.graph.verify import result_tensors
 from tensorlang.tensor.interp import interpret
 from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.walk import caller_shape
 
 FOLDED_ELEMENTS = 1 << 12
-"""Operators on constants are evaluated at import when their results have no more elements than this; larger ones wait for the compiler."""
+"""Operators on constants are evaluated at import when their results have no more elements than this; larger ones wait for the compiler, or
+for a rule that asks for their elements."""
 
 KNOWN_ELEMENTS = 1 << 24
 """Rules look at the elements of constants, and make tables, up to this size."""
@@ -75,23 +78,81 @@ class Builder:
         self.nodes: list[GraphNode] = []
         self.taken = taken
         self.labels: set[str] = set()
+        self._numbers: dict[str, int] = {}
+        self._label_numbers: dict[str, int] = {}
+        self._makers: dict[str, GraphNode] = {}
+        """What makes the values that depend on constants alone."""
+        self._computed: dict[str, Array] = {}
 
     def fresh(self, stem: str) -> str:
-        name, number = stem, 0
+        name, number = stem, self._numbers.get(stem, 0)
         while name in self.taken:
             number += 1
             name = f"{stem}.{number}"
+        self._numbers[stem] = number
         self.taken.add(name)
         return name
 
     def label(self, stem: str) -> str:
         """Return a name for another graph node made of the model's node `stem`."""
-        name, number = stem, 1
+        name, number = stem, self._label_numbers.get(stem, 1)
         while name in self.labels:
             number += 1
             name = f"{stem} ({number})"
+        self._label_numbers[stem] = number
         self.labels.add(name)
         return name
+
+    def bound(self, start: int) -> None:
+        """Note which values that the nodes from number `start` on make depend on constants alone: they have the names that they keep."""
+        for node in self.nodes[start:]:
+            if all(name in self.constants or name in self._makers for name in reads(node)):
+                self._makers |= dict.fromkeys(writes(node), node)
+
+    def elements(self, name: str) -> Array | None:
+        """Return the elements of a value that depends on constants alone, computed now where they were not; None when it does not.
+
+        Raises Refusal O014 when they are too many to be computed."""
+        if name not in self.constants and name not in self._makers:
+            return None
+        pending = [name]
+        while pending:
+            current = pending[-1]
+            missing = [] if self._has(current) else [v for v in reads(self._makers[current]) if not self._has(v)]
+            if not missing and not self._has(current):
+                self._compute(self._makers[current])
+            if missing:
+                pending += missing
+            else:
+                pending.pop()
+        return self._elements(name)
+
+    def _has(self, name: str) -> bool:
+        return name in self.constants or name in self._computed
+
+    def _elements(self, name: str) -> Array:
+        return self.constants[name] if name in self.constants else self._computed[name]
+
+    def _compute(self, node: GraphNode) -> None:
+        """Compute the results of a node whose inputs are known. Raises Refusal O014 when they are too many."""
+        results = [self.values[name] for name in writes(node)]
+        count = max(prod(value.shape) for value in results)
+        taken = work(node.program) if isinstance(node, Kernel) else 0
+        if count > KNOWN_ELEMENTS or taken > LARGEST_WORK:
+            raise Refusal(
+                "O014",
+                f"{quoted(results[0].name)} is a constant of {count} elements, too many to compute when the model is imported",
+                f"at most {KNOWN_ELEMENTS} elements and {LARGEST_WORK} steps are taken for a shape, axes or sizes",
+            )
+        arrays = [self._elements(v) for v in reads(node)]
+        match node:
+            case Kernel(program=found):
+                made = interpret(found, {}, {tensor.name: array for tensor, array in zip(found.params, arrays, strict=True)})
+                self._computed |= {v: np.asarray(made[result]) for v, result in zip(node.outputs, found.results, strict=True)}
+            case View():
+                self._computed[node.output] = arrays[0].reshape(results[0].shape)
+            case Join() | Part():
+                raise AssertionError("importers make none")
 
     def value(self, name: str, dtype: DType, shape: tuple[int, ...]) -> Value:
         check_size(dtype, shape, f"value {quoted(name)}")
@@ -135,7 +196,7 @@ class Site:
     def known(self, k: int) -> Array:
         """Return the elements of argument `k`, which must be constant."""
         value = self.arg(k)
-        array = self.builder.constants.get(value.name)
+        array = self.builder.elements(value.name)
         if array is None:
             raise Refusal(
                 "O013",
@@ -150,7 +211,7 @@ class Site:
 
     def is_known(self, k: int) -> bool:
         value = self.maybe(k)
-        return value is not None and value.name in self.builder.constants
+        return value is not None and self.builder.elements(value.name) is not None
 
     def array(self, value: Value) -> Array | None:
         return self.builder.constants.get(value.name)

@@ -98,8 +98,14 @@ def read_tensor(tensor: TensorProto, folder: Folder | None, what: str, raw: memo
     return _from_fields(tensor, dtype, shape, fields, what)
 
 
+MOST_DIMENSIONS = 64
+"""What NumPy's arrays have at most."""
+
+
 def check_size(dtype: DType, shape: tuple[int, ...], what: str) -> None:
-    """Raise O014 when a value of this shape is too large to exist."""
+    """Raise O014 when a value of this shape is too large to exist, or has more dimensions than arrays have."""
+    if len(shape) > MOST_DIMENSIONS:
+        raise Refusal("O014", f"{what} has {len(shape)} dimensions", f"arrays have {MOST_DIMENSIONS} at most")
     if prod(shape) * dtype.size_bytes > LIMIT_BYTES or any(extent >= 1 << 48 for extent in shape):
         raise Refusal("O014", f"{what} is too large", f"{dtype}{list(shape)} takes more than {LIMIT_BYTES >> 30} GiB")
 

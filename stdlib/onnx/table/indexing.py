@@ -82,7 +82,29 @@ def scatter_nd(n: Site) -> Value:
         raise n.wrong(f"indices of the shape {list(ids.shape)}, updates of {list(updates.shape)}, values of {list(x.shape)}")
     if prod(ids.shape) == 0:
         return x
-    return n.op(f"scatter_nd{how}", x, ids, updates, depth=depth)
+    rows = n.view(x, (prod(x.shape[:depth]), *x.shape[depth:]))
+    return n.view(n.op(f"scatter_nd{how}", rows, _rows_of(n, ids, x.shape[:depth]), updates), x.shape)
+
+
+def _rows_of(n: Site, ids: Value, extents: tuple[int, ...]) -> Value:
+    """Return the numbers of the rows that indices into several axes name, each index checked against the extent of its axis."""
+    columns = [_column(n, ids, k) for k in range(len(extents))]
+    for column, extent in zip(columns, extents, strict=True):
+        _checked(n, column, extent)
+    if len(columns) == 1:
+        return columns[0]
+    found = n.filled(columns[0].shape, DTYPES["i64"])
+    for column, extent in zip(columns, extents, strict=True):
+        found = n.op("index_along", found, column, extent=extent)
+    return found
+
+
+def _column(n: Site, ids: Value, k: int) -> Value:
+    shape = ids.shape[:-1]
+    if ids.shape[-1] > 1:
+        start = (*(0 for _ in shape), k)
+        ids = n.op("slice", ids, start=start, step=(1,) * len(start), length=(*shape, 1))
+    return n.view(ids, shape)
 
 
 def top_k(n: Site) -> tuple[Value, ...]:

@@ -22,7 +22,11 @@ from polyhedral.deps import access_map
 from polyhedral.expr import Compare, Cond, Expr, Int, Mod, Name
 from polyhedral.model import AT_ONCE, Access
 from polyhedral.schedule import Schedule
+<<<<<<< HEAD
 from polyhedral.space import DT, Frame, OperationLimit, integer, limited, smallest_point, val
+=======
+from polyhedral.space import DT, Frame, OperationLimit, integer, limited, smallest_point
+>>>>>>> e3ebd67 (Prove of every layout of parameters, results and constants that it keeps their elements)
 from polyhedral.terms import all_of
 from polyhedral.verdict import Proven, Unknown
 

@@ -63,13 +63,13 @@ def test_what_must_stay_stays(body: str) -> None:
     assert hoist(function) == function
 
 
-@settings(max_examples=80)
 def test_what_is_read_at_an_index_from_data_stays_behind_its_check() -> None:
     body = "for i in 0 .. 8 { require at[0] < 8_i64 else 1\n c[i] = a[value(at[0])] / 2.0_f32 }"
     function = parse(f"func f(N)(a: f32[8], at: i64[1], out c: f32[8]) {{\n{body}\n}}")
     assert hoist(function) == function
 
 
+@settings(max_examples=80)
 @given(running_functions(), st.integers(0, 5))
 def test_hoisting_keeps_the_results_of_any_function(function: Function, n: int) -> None:
     results = []

@@ -13,6 +13,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache
 from itertools import permutations, product
 
 from codegen.errors import Unfit
@@ -64,6 +65,7 @@ Dump = Callable[[str, str], None]
 """Called with the name of a stage and its text."""
 
 
+@lru_cache(maxsize=64)
 def machine_of(target: Target, threads: int) -> Machine:
     dots = pairs(target.features, target.vector_bits // BITS)
     return Machine(target.vector_bits // 8, target.vector_registers, threads, dots=dots, tiles=tile_pairs(target.features) & dots)

@@ -17,7 +17,7 @@ from tensorlang.check.problems import error
 from tensorlang.check.ranges import Place, agreed, places
 from tensorlang.check.reduction import bound, type_named
 from tensorlang.check.scalar import value
-from tensorlang.check.scope import Context, Scope, expand, no_shadowing
+from tensorlang.check.scope import Context, Copies, Scope, expand, no_shadowing
 from tensorlang.check.types import CONSTANTS, LIMITS
 from tensorlang.check.values import Dim, Idx, Num, Packed, Tensor, Val, Value
 from tensorlang.check.walk import children, descendants
@@ -116,11 +116,12 @@ def equations_of(body: Body, base: Scope, number: int, clause: sx.Clause) -> Ite
             help=f"declare it so: `each {each.name}: T[…]`",
         )
     copies = {n: v for n, v in base.values.items() if n in binding.each_sizes and isinstance(v, Packed) and len(v.items) == len(group)}
+    sums: dict[str, list[Value]] = {}
     for position in range(len(group)):
         members = {
             n: g[position] for n, g in {**binding.params, **binding.results}.items() if isinstance(g, tuple) and len(g) == len(group)
         }
-        scope = replace(base.bind({**members, **{n: v.items[position] for n, v in copies.items()}}), copies=(copies, position))
+        scope = replace(base.bind({**members, **{n: v.items[position] for n, v in copies.items()}}), copies=Copies(copies, position, sums))
         inner = outer - copies.keys()
         yield Equation(
             clause,

@@ -14,7 +14,7 @@ from tensorlang.check import arith, typed
 from tensorlang.check.problems import did_you_mean, error
 from tensorlang.check.reads import bring_in, element, find_tensor, read, refine
 from tensorlang.check.reduction import condition, reduction, type_named
-from tensorlang.check.scope import Context, Scope, expand, no_shadowing, unbound
+from tensorlang.check.scope import Context, Copies, Scope, expand, no_shadowing, unbound
 from tensorlang.check.types import ARITY, BITS, BUILTINS, CONSTANTS, ELEMENTARY, FOLDS, LIMITS, PASSABLE, belongs
 from tensorlang.check.values import Choice, Cnd, Fn, Idx, Limit, Num, Packed, Str, Tensor, Tup, Val, Value
 from tensorlang.check.walk import uses
@@ -454,7 +454,7 @@ def _pack_word(ctx: Context, scope: Scope, name: str, node: sx.Apply) -> Value:
     if not isinstance(argument, sx.Id):
         raise error("T0129", f"`{name}` takes the name of a pack", node.span, "here", help=f"`{name}(D)`")
     if name == "before":
-        if scope.copies is None or argument.name not in scope.copies[0]:
+        if scope.copies is None or argument.name not in scope.copies.packs:
             raise error(
                 "T0137",
                 f"`before({argument.name})` needs `for each` around it",
@@ -462,8 +462,7 @@ def _pack_word(ctx: Context, scope: Scope, name: str, node: sx.Apply) -> Value:
                 "no copies here",
                 help=f"`y[before({argument.name}) + j] = x[j]   for each x`",
             )
-        packs, position = scope.copies
-        return _fold("sum", list(packs[argument.name].items[:position]), node.span)
+        return _before(scope.copies, argument.name, node.span)
     if name == "pos":
         if argument.name not in scope.positions:
             raise error(
@@ -482,6 +481,14 @@ def _pack_word(ctx: Context, scope: Scope, name: str, node: sx.Apply) -> Value:
     if argument.name in scope.positions or pack is not None:
         raise error("T0137", f"`rank({argument.name})` needs a pack or a tensor", node.span, "here", help="ask outside the expansion")
     raise unbound(argument.name, scope, node.span)
+
+
+def _before(copies: Copies, name: str, span: Span) -> Value:
+    """Return the sum of the sizes of a pack before the position."""
+    items, sums = copies.packs[name].items, copies.sums.setdefault(name, [Num(0)])
+    while len(sums) <= copies.position:
+        sums.append(arith.binary("+", sums[-1], items[len(sums) - 1], span) if len(sums) > 1 else items[0])
+    return sums[copies.position]
 
 
 _FUNCTIONS: dict[str, Callable[[float], float]] = {

@@ -19,12 +19,22 @@ from tensorlang.tensor.walk import Fresh
 
 
 @dataclass(frozen=True, slots=True)
+class Copies:
+    """The packs of sizes that `for each` runs over, and the position. `sums`: those of the sizes before each position of a pack, as far as
+    they were asked for: positions follow one another, so each takes one addition."""
+
+    packs: Mapping[str, Packed]
+    position: int
+    sums: dict[str, list[Value]]
+
+
+@dataclass(frozen=True, slots=True)
 class Scope:
     """What names mean at one place.
 
     `ranges`: of indices by their unique names. `refined`: what is known of a value on this side of a condition. `skips`: conditions that
     reads with `skip` have put on the nearest reduction. `owner`: the tensor being defined. `positions`: where each pack stands inside
-    `e..`. `copies`: the packs that `for each` runs over, and the position."""
+    `e..`. `copies`: what `for each` runs over."""
 
     values: Mapping[str, Value]
     ranges: Mapping[str, tuple[px.Expr, px.Expr]] = field(default_factory=dict)
@@ -32,7 +42,7 @@ class Scope:
     skips: list[Value] | None = None
     owner: str = ""
     positions: Mapping[str, int] = field(default_factory=dict)
-    copies: tuple[Mapping[str, Packed], int] | None = None
+    copies: Copies | None = None
     lengths: Mapping[str, int] = field(default_factory=dict)
     """How many positions each pack of indices of this clause has."""
     indexing: bool = False

@@ -17,7 +17,7 @@ from tensorlang.diagnostics import CompileError
 from tensorlang.digest import compiler_digest
 from tensorlang.driver import Dump, Rules, Scheduled
 from tensorlang.graph.nodes import Graph, Kernel, Value
-from tensorlang.graph.passes.layout import layouts_of, row_major
+from tensorlang.graph.passes.layout import RowMajor, layouts_of
 from tensorlang.graph.passes.online import online, online_in_16_bits
 from tensorlang.graph.pipeline import optimise
 from tensorlang.graph.plan import planned
@@ -85,9 +85,14 @@ def device_graph(loaded: Graph, precision: Precision = F32, in_one_pass: bool = 
     )
 
 
-def _wishes(graph: Graph, kernel: Kernel) -> Layouts:
-    constants = frozenset(p.name for p, v in zip(kernel.program.params, kernel.inputs, strict=True) if v in graph.constants)
-    return wanted_on_device(kernel.program, constants, row_major(graph, kernel) - constants)
+def _wishes(graph: Graph) -> Callable[[Kernel], Layouts]:
+    fixed = RowMajor.of(graph)
+
+    def of(kernel: Kernel) -> Layouts:
+        constants = frozenset(p.name for p, v in zip(kernel.program.params, kernel.inputs, strict=True) if v in graph.constants)
+        return wanted_on_device(kernel.program, constants, fixed.names(kernel) - constants)
+
+    return of
 
 
 def device_model(

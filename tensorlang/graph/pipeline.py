@@ -82,9 +82,9 @@ def silent(step: str, graph: Graph) -> None:
     """Do nothing with a graph: the default of `dump`."""
 
 
-def no_wishes(graph: Graph, kernel: Kernel) -> Mapping[str, Layout]:
-    """Return that a kernel takes everything in row-major order."""
-    return {}
+def no_wishes(graph: Graph) -> Callable[[Kernel], Mapping[str, Layout]]:
+    """Return that kernels take everything in row-major order."""
+    return lambda kernel: {}
 
 
 def no_tiles(found: Convolution) -> tuple[int, ...] | None:

@@ -50,7 +50,7 @@ class Toolchain:
     threads: int
     store: Cache | None
     compile: Callable[[Sequence[Any], Progress], Sequence[Artifact]]
-    wishes: Callable[[Graph, Kernel], Mapping[str, Layout]]
+    wishes: Callable[[Graph], Callable[[Kernel], Mapping[str, Layout]]]
     tiles: Callable[[Any], tuple[int, ...] | None]
     winograd: bool = True
     precision: Precision = F32

@@ -13,8 +13,9 @@ from codegen.store import Cache
 from tensorlang.artifact import Artifact
 from tensorlang.diagnostics import error
 from tensorlang.graph.nodes import Graph, Kernel
-from tensorlang.graph.passes.layout import row_major
+from tensorlang.graph.passes.layout import RowMajor
 from tensorlang.graph.precisions import chosen
+from tensorlang.graph.programs import program_key
 from tensorlang.later import later
 from tensorlang.runtime.executable import Progress, Toolchain
 from tensorlang.schedule.layout import Layout
@@ -58,10 +59,17 @@ def toolchain(
         made: Sequence[Artifact] = _compiled_with(roles(), jobs, machine, count, store, progress)
         return made
 
-    def wishes(graph: Graph, kernel: Kernel) -> Mapping[str, Layout]:
-        constant = frozenset(p.name for p, v in zip(kernel.program.params, kernel.inputs, strict=True) if v in graph.constants)
-        found: Mapping[str, Layout] = _wanted_layouts(kernel.program, machine, constant, threads=count, fixed=row_major(graph, kernel))
-        return found
+    def wishes(graph: Graph) -> Callable[[Kernel], Mapping[str, Layout]]:
+        fixed, known = RowMajor.of(graph), dict[object, Mapping[str, Layout]]()
+
+        def of(kernel: Kernel) -> Mapping[str, Layout]:
+            constant = frozenset(p.name for p, v in zip(kernel.program.params, kernel.inputs, strict=True) if v in graph.constants)
+            key = program_key(kernel.program), constant, fixed.names(kernel)
+            if key not in known:
+                known[key] = _wanted_layouts(kernel.program, machine, constant, threads=count, fixed=key[2])
+            return known[key]
+
+        return of
 
     def tiles(found: object) -> tuple[int, ...] | None:
         chosen: tuple[int, ...] | None = _tiles_of(found, machine, count) if winograd else None

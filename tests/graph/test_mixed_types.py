@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -124,7 +125,7 @@ def test_a_value_that_is_widened_twice_is_repeated_for_each_reader_of_each() -> 
 
 
 def test_what_goes_wrong_in_a_pass_is_an_internal_error_that_names_it() -> None:
-    def broken(graph: Graph, node: Kernel) -> dict[str, Layout]:
+    def broken(graph: Graph) -> Callable[[Kernel], dict[str, Layout]]:
         raise KeyError("w")
 
     with pytest.raises(InternalError, match=r"`layout`.*KeyError: 'w'"):

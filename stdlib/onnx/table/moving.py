@@ -78,6 +78,10 @@ def transposed(n: Site, x: Value, perm: tuple[int, ...]) -> Value:
     return n.op("transpose", x, perm=perm)
 
 
+MOST_JOINED = 64
+"""Values that one kernel puts side by side: a program has a piece for each, and what is asked of pieces is asked of pairs of them."""
+
+
 def concat(n: Site) -> Value:
     parts = n.args()
     rank = len(parts[0].shape)
@@ -95,7 +99,13 @@ def joined(n: Site, parts: tuple[Value, ...], axis: int) -> Value:
     if any(part.dtype != first.dtype for part in parts):
         raise n.wrong(f"the values have the types {', '.join(sorted({str(p.dtype) for p in parts}))}")
     full = tuple(part for part in parts if part.shape[axis]) or parts[:1]
-    return full[0] if len(full) == 1 else n.op("concat", full, axis=axis)
+    while len(full) > MOST_JOINED:
+        full = tuple(_concat(n, full[k : k + MOST_JOINED], axis) for k in range(0, len(full), MOST_JOINED))
+    return _concat(n, full, axis)
+
+
+def _concat(n: Site, parts: tuple[Value, ...], axis: int) -> Value:
+    return parts[0] if len(parts) == 1 else n.op("concat", parts, axis=axis)
 
 
 def split(n: Site) -> tuple[Value | None, ...]:

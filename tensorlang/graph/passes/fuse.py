@@ -72,7 +72,7 @@ def groups(graph: Graph) -> list[tuple[Kernel, ...]]:
             continue
         target = _prologue_of(facts, node, assigned)
         _claim([node], assigned) if target is None else _join(node, target, assigned)
-    order = {node.name: k for k, node in enumerate(facts.kernels)}
+    order = facts.order
     distinct = {id(group): sorted(group, key=lambda n: order[n.name]) for group in assigned.values()}
     return sorted((tuple(group) for group in distinct.values()), key=lambda group: order[group[-1].name])
 
@@ -136,6 +136,8 @@ class _Facts:
     kind: dict[str, Kind]
     readers: dict[str, list[Node]]
     returned: frozenset[str]
+    order: dict[str, int]
+    """Which kernel it is, by its name."""
 
     @staticmethod
     def of(graph: Graph) -> _Facts:
@@ -144,7 +146,8 @@ class _Facts:
         kinds = {}
         for node in kernels:
             kinds[node.name] = known[id(node.program)] = known.get(id(node.program)) or kind_of(node.program)
-        return _Facts(graph, kernels, kinds, consumers(graph), frozenset(graph.outputs))
+        order = {node.name: k for k, node in enumerate(kernels)}
+        return _Facts(graph, kernels, kinds, consumers(graph), frozenset(graph.outputs), order)
 
     def escapes(self, value: str, inside: Iterable[str]) -> bool:
         """Tell whether `value` is returned, or read by a node that is not `inside`."""
@@ -208,7 +211,6 @@ def _moved(facts: _Facts, last: Kernel, anchor: Kernel, assigned: dict[str, list
 
 def _after(facts: _Facts, anchor: Kernel) -> list[Kernel]:
     """Return the kernels reached from `anchor` through pointwise kernels, in topological order."""
-    order = {node.name: k for k, node in enumerate(facts.kernels)}
     found: dict[str, Kernel] = {}
     pending = list(facts.readers[anchor.outputs[0]])
     while pending and len(found) < 4 * LARGEST_GROUP:
@@ -216,7 +218,7 @@ def _after(facts: _Facts, anchor: Kernel) -> list[Kernel]:
         if isinstance(node, Kernel) and node.name not in found and facts.kind[node.name].pointwise:
             found[node.name] = node
             pending += facts.readers[node.outputs[0]]
-    return sorted(found.values(), key=lambda node: order[node.name])
+    return sorted(found.values(), key=lambda node: facts.order[node.name])
 
 
 # ---------------------------------------------------------------- prologue

@@ -3,7 +3,7 @@
     before   t = conv(x, w)             u = relu(pool(t))    v = conv(u, k)          output v
     after    t = conv(x, w') blocked    u = ... blocked      v = conv(u, k')         output v, row-major          w', k' laid out now
 
-`wishes(graph, kernel)` says how a kernel would like its parameters and its result, by the names of its program. Constants are laid out at
+`wishes(graph)` says of each kernel how it would like its parameters and its result, by the names of its program. Constants are laid out at
 compile time; a result gets the layout that its kernel wishes. Kernels without wishes read whatever is there. Their result takes over the
 layout of what they read element by element or near by (pointwise, pooling, concatenation), or else the one that a reader wishes.
 
@@ -28,13 +28,14 @@ from tensorlang.schedule.layout import Layout
 from tensorlang.tensor import affine, walk
 from tensorlang.tensor.nodes import Dynamic, Program, Read, Slot
 
-Wishes: TypeAlias = Callable[[Graph, Kernel], Mapping[str, Layout]]
+Wishes: TypeAlias = Callable[[Graph], Callable[[Kernel], Mapping[str, Layout]]]
 Array = np.ndarray[Any, Any]
 
 
 def layout(graph: Graph, wishes: Wishes) -> Graph:
     """Return the graph with layouts assigned, constants laid out, and copies where they meet."""
-    wished = {node.name: _canonical(graph, node, wishes(graph, node)) for node in graph.nodes if isinstance(node, Kernel)}
+    wish_of = wishes(graph)
+    wished = {node.name: _canonical(graph, node, wish_of(node)) for node in graph.nodes if isinstance(node, Kernel)}
     state = _State(graph, dict(graph.values), wished, _demands(graph, wished))
     for node in graph.nodes:
         match node:
@@ -54,16 +55,28 @@ def layouts_of(graph: Graph, kernel: Kernel) -> dict[str, Layout]:
     return {name: found for name, v in pairs if (found := graph.values[v].layout) is not None}
 
 
-def row_major(graph: Graph, kernel: Kernel) -> frozenset[str]:
-    """Return the parameters and results of the kernel, by the names of its program, that are row-major whatever it wishes: what the
-    graph takes and returns, and views; and samples of them, which are written in one order as in another."""
-    views = [node for node in graph.nodes if isinstance(node, View)]
-    given = {*graph.inputs, *(v.output for v in views)} - graph.constants.keys()
-    samples = (n for n in graph.nodes if isinstance(n, Kernel) and isinstance(single_value(n.program), Read) and set(n.inputs) <= given)
-    given |= {v for node in samples for v in node.outputs}
-    returned = {*graph.outputs, *(v.input for v in views)}
-    params = (p.name for p, v in zip(kernel.program.params, kernel.inputs, strict=True) if v in given)
-    return frozenset((*params, *(r for r, v in zip(kernel.program.results, kernel.outputs, strict=True) if v in returned)))
+@dataclass(frozen=True, slots=True)
+class RowMajor:
+    """The values of a graph that are row-major whatever kernels wish: what the graph takes and returns, and views; and samples of them,
+    which are written in one order as in another. `read` and `written`: by which side of a kernel."""
+
+    read: frozenset[str]
+    written: frozenset[str]
+
+    @staticmethod
+    def of(graph: Graph) -> RowMajor:
+        """Return such values of a graph."""
+        views = [node for node in graph.nodes if isinstance(node, View)]
+        given = {*graph.inputs, *(v.output for v in views)} - graph.constants.keys()
+        samples = (n for n in graph.nodes if isinstance(n, Kernel) and set(n.inputs) <= given and isinstance(single_value(n.program), Read))
+        given |= {v for node in list(samples) for v in node.outputs}
+        return RowMajor(frozenset(given), frozenset({*graph.outputs, *(v.input for v in views)}))
+
+    def names(self, kernel: Kernel) -> frozenset[str]:
+        """Return the parameters and results of a kernel that are such values, by the names of its program."""
+        params = (p.name for p, v in zip(kernel.program.params, kernel.inputs, strict=True) if v in self.read)
+        results = (r for r, v in zip(kernel.program.results, kernel.outputs, strict=True) if v in self.written)
+        return frozenset((*params, *results))
 
 
 Wish: TypeAlias = dict[str, Layout | None]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator as functions
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import prod
 from typing import Any, TypeAlias
 
 from polyhedral.expr import Expr as Affine
@@ -20,8 +21,8 @@ from tensorlang.syntax.printer import show
 from tensorlang.tensor import affine
 from tensorlang.tensor.nodes import Program, Tensor
 
-Fact: TypeAlias = int | float | bool | str | tuple[int, ...] | None
-"""What a name in a guard is worth; None: only known at run time."""
+Fact: TypeAlias = int | float | bool | str | tuple[int | None, ...] | None
+"""What a name in a guard is worth, or the items of a pack; None: only known at run time."""
 
 
 def facts(values: Mapping[str, Value], at: Mapping[str, int]) -> dict[str, Fact]:
@@ -87,8 +88,8 @@ def _fact(value: Value, at: Mapping[str, int]) -> Fact:
         case Str(text):
             return text
         case Packed(items):
-            found = tuple(_fact(i, at) for i in items)
-            return tuple(f for f in found if isinstance(f, int)) if all(isinstance(f, int) for f in found) else None
+            found = (_fact(i, at) for i in items)
+            return tuple(f if isinstance(f, int) else None for f in found)
         case _:
             return None
 
@@ -99,12 +100,16 @@ def unmet(schedule: sx.Schedule, known: Mapping[str, Fact]) -> str | None:
         names = sorted({n.name for n in descendants(guard) if isinstance(n, sx.Id) and n.name in known})
         held = evaluate(guard, known)
         if held is None:
-            unknown = next(n for n in names if known[n] is None)
+            unknown = next(n for n in names if not _is_known(known[n]))
             return f"`{plain(guard)}` is not known when compiling: `{unknown}` is a run-time size"
         if not held:
             values = ", ".join(f"{n} = {known[n]}" for n in names)
             return f"`{plain(guard)}` does not hold" + (f" ({values})" if values else "")
     return None
+
+
+def _is_known(fact: Fact) -> bool:
+    return fact is not None and not (isinstance(fact, tuple) and None in fact)
 
 
 _ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
@@ -157,17 +162,15 @@ def evaluate(e: sx.Node, known: Mapping[str, Fact]) -> Any:
         case sx.Apply("rank", (sx.Id(name),)) if name in known:
             return len(_several(e, known[name]))
         case sx.Apply("prod", (sx.Pack(sx.Id(name)),)) if name in known:
-            total = 1
-            for extent in _several(e, known[name]):
-                total *= extent
-            return total
+            extents = [extent for extent in _several(e, known[name]) if extent is not None]
+            return prod(extents) if _is_known(known[name]) else None
         case _:
             raise error(
                 "S0506", f"`{show(e)}` is no condition over sizes and attributes", e.span, help="compare sizes with numbers: `M >= 64`"
             )
 
 
-def _several(e: sx.Node, value: Fact) -> tuple[int, ...]:
+def _several(e: sx.Node, value: Fact) -> tuple[int | None, ...]:
     if isinstance(value, tuple):
         return value
     raise error("S0506", f"`{show(e)}` takes a pack", e.span, help="write `rank(D)` or `prod(D..)` for a pack `D..`")

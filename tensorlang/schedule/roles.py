@@ -18,6 +18,7 @@ from polyhedral.expr import Name
 from tensorlang.schedule.clusters import Cluster, recurs
 from tensorlang.schedule.deriver import PARALLEL_WORK, Deriver, bytes_of, is_worth, shared_loops
 from tensorlang.schedule.expand import Scope
+from tensorlang.schedule.guards import Fact
 from tensorlang.schedule.machine import Device, Machine
 from tensorlang.schedule.pack import pack
 from tensorlang.schedule.role_shapes import Form, Loops, Shape
@@ -38,7 +39,7 @@ class Match:
     """What the names of a role's schedule stand for. `stages`, `extents` and `axes` are of loops named in full."""
 
     names: Mapping[str, Loops]
-    facts: Mapping[str, int | bool | tuple[int, ...] | None]
+    facts: Mapping[str, Fact]
     stages: Mapping[str, str]
     extents: Mapping[str, int | None]
     axes: Mapping[str, str]
@@ -71,7 +72,7 @@ def match_role(d: Deriver, cluster: Cluster, role: sx.Role) -> Match | None:
         names[written.removesuffix("..")] = loops
     sizes = {f"{m.tensors[0].name}.{n}": e for m in cluster.members for n, e in extents(m).items()}
     stages = {f"{m.tensors[0].name}.{n}": m.tensors[0].name for m in cluster.members for n in extents(m)}
-    facts: dict[str, int | bool | tuple[int, ...] | None] = {
+    facts: dict[str, Fact] = {
         "lanes": found.lanes,
         "registers": d.machine.vector_registers,
         "threads": d.machine.threads,
@@ -87,13 +88,13 @@ def match_role(d: Deriver, cluster: Cluster, role: sx.Role) -> Match | None:
         facts |= {f"{name}.{fact}": value for fact, value in found.of_loops.get(position, {}).items()}
         known = [sizes[loop] for loop in names[name]]
         facts[f"{name}.extent"] = known[-1] if known else 1
-        facts[name] = tuple(e for e in known if e is not None) if None not in known else None
+        facts[name] = tuple(known)
     axes = {loop: loop.removeprefix(stage + ".") for loop, stage in stages.items()}
     indexed = {r.tensor: index_names(r) for m in cluster.members for p in m.pieces for r in reads(p.value)}
     return Match(names, facts, stages, sizes, axes, indexed, _tiles(found, d.machine.vector_registers))
 
 
-def asked(role: sx.Role) -> dict[str, tuple[int, ...] | None]:
+def asked(role: sx.Role) -> dict[str, Fact]:
     """Return what guards of a role's schedule may ask for, with no values."""
     whether = ("unit", "pack", "stored", "padded", "gathered", "ahead", "across")
     counts = ("bytes", "reuse", "block", "group", "rows", "depth", "vectors", "tiles")

@@ -33,7 +33,7 @@ from tensorlang.schedule.knobs import no_knob, picker
 from tensorlang.schedule.machine import Device, Machine
 from tensorlang.schedule.plan import Plan, Storage
 from tensorlang.schedule.pointwise import stored_axis
-from tensorlang.schedule.roles import Match, copies_of, match_role, spread_over
+from tensorlang.schedule.roles import Match, asked, copies_of, match_role, spread_over
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.shape import contraction
 from tensorlang.syntax import nodes as sx
@@ -259,7 +259,7 @@ def _candidates(request: _Request, roles: Sequence[sx.Schedule], d: Deriver, clu
         found = match_role(d, cluster, schedule.role)
         if found is None:
             continue
-        why = unmet(schedule, found.facts)
+        why = unmet(schedule, {**asked(schedule.role), **found.facts})
         if why is None:
             yield schedule, found
         else:

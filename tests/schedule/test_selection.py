@@ -108,6 +108,21 @@ def test_a_guard_over_a_run_time_size_does_not_hold_unless_the_rest_decides():
     assert found is not None and "`M` is a run-time size" in str(found.tried[0])
 
 
+def test_a_pack_of_run_time_sizes_has_a_rank_and_perhaps_no_product():
+    text = "op twice[T: num](x: T[D..]) -> (y: T[D..]) { y[d..] = 2 * x[d..] }\n"
+    guards = ("prod(D..) >= 8", "rank(D) == 3", "rank(D) == 2")
+    m = module(text + "\n".join(f"schedule twice for cpu({g}) {{ reverse d.{k % 2} }}" for k, g in enumerate(guards)))
+    found = search(m, "twice", instantiate(m, "twice", [ArgType(f32, ("M", "N"))], symbolic=True), {}, "cpu", SERIAL).chosen
+    assert directives(found) == ["reverse d.0"]
+    assert found is not None and "`D` is a run-time size" in str(found.tried[0])
+
+
+def test_schedules_of_roles_whose_guards_ask_for_run_time_sizes_do_not_apply():
+    m = module("op transpose(x: f32[M, N]) -> (y: f32[N, M]) { y[i, j] = x[j, i] }", library())
+    found = search(m, "transpose", declared(m, "transpose"), {}, "cpu", Machine(32, 16, 1)).chosen
+    assert found is not None and "squares" not in str(found.schedule)
+
+
 def test_sizes_of_packs_groups_and_broadcasts_are_matched():
     text = """
 op pick[T: num](x: T[D.., (G, C)], w: T[broadcast D..], attr G: int = 2) -> (y: T[D.., (G, C)]) { y[d.., (g, c)] = x[d.., (g, c)] * w[d..] }

@@ -42,7 +42,7 @@ class Edge(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Pairs:
+class Pairs:
     """`{ dst[x] -> src[y] }` that are not settled yet."""
 
     source: str
@@ -61,12 +61,12 @@ def well_founded(
     """Return whether no element depends on itself: proven with the ranking found, or refuted with a cycle of elements."""
     try:
         with limited():
-            return _Proof(tuple(params), context, nodes).decide([Edge(*e) for e in edges])
+            return Recurrence(tuple(params), context, nodes).decide([Edge(*e) for e in edges])
     except OperationLimit as limit:
         return Unknown(str(limit))
 
 
-class _Proof:
+class Recurrence:
     def __init__(self, params: tuple[str, ...], context: Cond, nodes: Mapping[str, tuple[Sequence[str], Cond]]) -> None:
         self.params = params
         self.axes = {name: tuple(axes) for name, (axes, _) in nodes.items()}
@@ -79,7 +79,7 @@ class _Proof:
         self.trials = 0
 
     def decide(self, edges: Sequence[Edge]) -> Verdict:
-        pairs = [p for p in map(self._pairs, edges) if not p.relation.is_empty()]
+        pairs = [p for p in map(self.pairs, edges) if not p.relation.is_empty()]
         for group in _groups(pairs):
             stuck = self._rank(group)
             if stuck:
@@ -87,7 +87,7 @@ class _Proof:
         ranks = "; ".join(f"{name} by ({', '.join(r)})" for name, r in self.ranking.items() if r)
         return Proven(ranks or "no tensor depends on itself")
 
-    def _pairs(self, edge: Edge) -> _Pairs:
+    def pairs(self, edge: Edge) -> Pairs:
         """Return the pairs of an edge, the extra iterators projected out."""
         frame = Frame(self.params, (*edge.target_axes, *edge.extra))
         n, rank = len(edge.target_axes), len(edge.indices)
@@ -98,9 +98,9 @@ class _Proof:
                 relation = relation.intersect(one.insert_dims(DT.out, 1, rank - axis - 1).insert_dims(DT.out, 0, axis))
         relation = relation.intersect_domain(frame.set(edge.condition)).project_out(DT.in_, n, len(edge.extra))
         relation = relation.intersect_domain(self.domains[edge.target]).intersect_range(self.domains[edge.source])
-        return _Pairs(edge.source, edge.target, relation, None not in edge.indices)
+        return Pairs(edge.source, edge.target, relation, None not in edge.indices)
 
-    def _rank(self, pairs: list[_Pairs]) -> list[_Pairs]:
+    def _rank(self, pairs: list[Pairs]) -> list[Pairs]:
         """Settle the pairs of one group component by component; return what is left when no component helps."""
         found = self._component(pairs)
         if found is None:
@@ -110,14 +110,14 @@ class _Proof:
             self.ranking[name].append(
                 show_expr(from_linear({Name(a): f for a, f in zip(self.axes[name], form, strict=True)}, offsets[name]))
             )
-        left = [self._level(p, forms, offsets) for p in pairs]
+        left = [self.level(p, forms, offsets) for p in pairs]
         for group in _groups([p for p in left if not p.relation.is_empty()]):
             stuck = self._rank(group)
             if stuck:
                 return stuck
         return []
 
-    def _component(self, pairs: list[_Pairs]) -> tuple[dict[str, Form], dict[str, int]] | None:
+    def _component(self, pairs: list[Pairs]) -> tuple[dict[str, Form], dict[str, int]] | None:
         """Return a form and an offset for each tensor such that no pair rises and some pair falls, or None."""
         names = list(dict.fromkeys(n for p in pairs for n in (p.target, p.source)))
         memo: dict[tuple[int, Form, Form], int | None] = {}
@@ -127,7 +127,7 @@ class _Proof:
             key = (index, forms[pair.target], forms[pair.source])
             if key not in memo:
                 self.trials += 1
-                memo[key] = self._least_fall(pair, key[1], key[2])
+                memo[key] = self.least_fall(pair, key[1], key[2])
             return memo[key]
 
         def search(position: int, forms: dict[str, Form]) -> Iterator[dict[str, Form]]:
@@ -161,34 +161,34 @@ class _Proof:
             likely.append(tuple(by_name.get(a, 0) for a in axes))
             if len(form) == len(axes):
                 likely.append(form)
-        yield from dict.fromkeys([*likely, *_small_forms(len(axes))])
+        yield from dict.fromkeys([*likely, *small_forms(len(axes))])
 
-    def _least_fall(self, pair: _Pairs, target: Form, source: Form) -> int | None:
+    def least_fall(self, pair: Pairs, target: Form, source: Form) -> int | None:
         """Return the least value of target form - source form over the pairs, or None when it is unbounded."""
         both = pair.relation.wrap().flatten()
         least = both.min_val(self._difference(pair, target, source, 0))
         return integer(least) if least.is_int() else None
 
-    def _difference(self, pair: _Pairs, target: Form, source: Form, offset: int) -> isl.Aff:
+    def _difference(self, pair: Pairs, target: Form, source: Form, offset: int) -> isl.Aff:
         dims = (*(f"x{k}" for k in range(len(target))), *(f"y{k}" for k in range(len(source))))
         terms: dict[Expr, int] = {Name(d): f for d, f in zip(dims, (*target, *(-f for f in source)), strict=True)}
         return Frame(self.params, dims).aff(from_linear(terms, offset))
 
-    def _progress(self, pairs: list[_Pairs], forms: Mapping[str, Form], offsets: Mapping[str, int]) -> bool:
-        return any(not self._level(p, forms, offsets).relation.is_equal(p.relation) for p in pairs)
+    def _progress(self, pairs: list[Pairs], forms: Mapping[str, Form], offsets: Mapping[str, int]) -> bool:
+        return any(not self.level(p, forms, offsets).relation.is_equal(p.relation) for p in pairs)
 
-    def _level(self, pair: _Pairs, forms: Mapping[str, Form], offsets: Mapping[str, int]) -> _Pairs:
+    def level(self, pair: Pairs, forms: Mapping[str, Form], offsets: Mapping[str, int]) -> Pairs:
         """Return the pairs on which the component neither rises nor falls."""
         offset = offsets[pair.target] - offsets[pair.source]
         aff = self._difference(pair, forms[pair.target], forms[pair.source], offset)
         level = pair.relation.wrap().flatten().intersect(aff.zero_basic_set().to_set())
         n = len(forms[pair.target])
         as_map = isl.Map.from_range(level).move_dims(DT.in_, 0, DT.out, 0, n)
-        return _Pairs(pair.source, pair.target, as_map, pair.certain)
+        return Pairs(pair.source, pair.target, as_map, pair.certain)
 
-    def _cycle(self, pairs: list[_Pairs]) -> Verdict:
+    def _cycle(self, pairs: list[Pairs]) -> Verdict:
         """Return the shortest cycle of at most `MAX_CYCLE` dependences among `pairs` as evidence, or Unknown."""
-        paths: list[list[_Pairs]] = [[p] for p in pairs]
+        paths: list[list[Pairs]] = [[p] for p in pairs]
         for _ in range(MAX_CYCLE):
             for path in paths:
                 if path[0].target == path[-1].source and all(p.certain for p in path):
@@ -199,7 +199,7 @@ class _Proof:
         names = ", ".join(f"`{n}`" for n in dict.fromkeys(p.target for p in pairs))
         return Unknown(f"no order of the elements of {names} was found, and no element that depends on itself")
 
-    def _closed(self, path: Sequence[_Pairs]) -> Refuted | None:
+    def _closed(self, path: Sequence[Pairs]) -> Refuted | None:
         around = path[0].relation
         for step in path[1:]:
             around = around.apply_range(step.relation)
@@ -231,7 +231,7 @@ def _single(like: isl.Set, sizes: Sequence[int], point: Sequence[int]) -> isl.Se
     return result
 
 
-def _small_forms(rank: int) -> Iterator[Form]:
+def small_forms(rank: int) -> Iterator[Form]:
     """Return linear forms with small factors: one axis, sums and differences of two, all axes, none."""
     unit = [tuple(int(k == a) for k in range(rank)) for a in range(rank)]
     for u in unit:
@@ -247,7 +247,7 @@ def _small_forms(rank: int) -> Iterator[Form]:
     yield (0,) * rank
 
 
-def _offsets(names: Sequence[str], pairs: Sequence[_Pairs], falls: Sequence[int]) -> dict[str, int] | None:
+def _offsets(names: Sequence[str], pairs: Sequence[Pairs], falls: Sequence[int]) -> dict[str, int] | None:
     """Return offsets with `fall + offset[target] - offset[source] >= 0` for each pair (Bellman–Ford), or None when there are none."""
     offsets = dict.fromkeys(names, 0)
     for _ in range(len(names) + 1):
@@ -261,13 +261,13 @@ def _offsets(names: Sequence[str], pairs: Sequence[_Pairs], falls: Sequence[int]
     return None
 
 
-def _groups(pairs: Sequence[_Pairs]) -> list[list[_Pairs]]:
+def _groups(pairs: Sequence[Pairs]) -> list[list[Pairs]]:
     """Return the pairs within each strongly connected group of tensors; pairs between groups need no ranking."""
     reach = {n: {n} for p in pairs for n in (p.source, p.target)}
     for _ in reach:
         for p in pairs:
             reach[p.target] |= reach[p.source]
-    groups: dict[frozenset[str], list[_Pairs]] = {}
+    groups: dict[frozenset[str], list[Pairs]] = {}
     for p in pairs:
         if p.target in reach[p.source]:
             groups.setdefault(frozenset(n for n in reach if n in reach[p.target] and p.target in reach[n]), []).append(p)

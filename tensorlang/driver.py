@@ -11,10 +11,9 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
-from itertools import permutations, product
 
 from codegen.errors import Unfit
 from codegen.llvm.cache import cache_key
@@ -42,7 +41,7 @@ from codegen.store import Cache
 from polyhedral.schedule import show as show_tree
 from tensorlang.artifact import Artifact, Requirement
 from tensorlang.check.module import Module
-from tensorlang.diagnostics import CompileError, error
+from tensorlang.diagnostics import error
 from tensorlang.digest import compiler_digest
 from tensorlang.lower.bounds import prove_bounds
 from tensorlang.lower.kernel import Lowered, lower
@@ -56,10 +55,8 @@ from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.select import applicable, search, where
 from tensorlang.schedule.storage import stored_as
 from tensorlang.schedule.wanted import wanted_layouts as derive_layouts
-from tensorlang.tensor.lift import lift
 from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.scop import show as show_scop
-from tensorlang.tensor.walk import components, definition_reads
 
 Dump = Callable[[str, str], None]
 """Called with the name of a stage and its text."""
@@ -209,7 +206,7 @@ def plan_kernel(
     elif rules is not None:
         result = _chosen(program, machine, rules, stored, constants)
     else:
-        result = _first_legal(program, derive(program, machine, stored, constants), stored)
+        result = _derived(program, machine, stored, constants)
     if dump is not None:
         dump("scop", show_scop(result.plan.stages))
         dump("schedule", f"{result.schedule}\n\n{show_tree(result.plan.placed)}")
@@ -267,37 +264,14 @@ def _chosen(program: Program, machine: Machine, rules: Rules, stored: Mapping[st
     )
     tried, chosen = tuple(str(t) for t in found.tried), found.chosen
     if chosen is None:
-        return replace(_first_legal(program, derive(program, machine, stored, constants), stored), tried=tried)
+        return replace(_derived(program, machine, stored, constants), tried=tried)
     plan = chosen.plan if chosen.plan is not None else proven(program, chosen.schedule, stored)
     return Scheduled(chosen.schedule, plan, chosen.origin, tried)
 
 
-def _first_legal(program: Program, derived: Schedule, stored: Mapping[str, Storage]) -> Scheduled:
-    """Return the derived schedule, with the loops of recurrences reversed or permuted until the dependences allow the order."""
-    refused: CompileError | None = None
-    for schedule in _orders(program, derived):
-        try:
-            return Scheduled(schedule, proven(program, schedule, stored), "derived")
-        except CompileError as refusal:
-            refused = refused or refusal
-    assert refused is not None
-    raise refused
-
-
-def _orders(program: Program, derived: Schedule) -> Iterator[Schedule]:
-    yield derived
-    lifted = lift(program)
-    recurrent = [g[0] for g in components(lifted) if len(g) == 1 and g[0].tensors[0].name in definition_reads(g[0])]
-    for definition in recurrent:
-        loops = [f"{definition.tensors[0].name}.{a}" for a in definition.axes]
-        for signs in product((False, True), repeat=len(loops)):
-            reversed_ = [loop for loop, sign in zip(loops, signs, strict=True) if sign]
-            turned = derived
-            for loop in reversed_:
-                turned = turned.reverse(loop)
-            for order in permutations(loops) if len(loops) <= 3 else [tuple(loops)]:
-                if reversed_ or list(order) != loops:
-                    yield turned.order(*order) if list(order) != loops else turned
+def _derived(program: Program, machine: Machine, stored: Mapping[str, Storage], constants: frozenset[str]) -> Scheduled:
+    schedule = derive(program, machine, stored, constants)
+    return Scheduled(schedule, proven(program, schedule, stored), "derived")
 
 
 # ---------------------------------------------------------------- the cache

@@ -98,7 +98,7 @@ def _directed(
     stages = to_scop(state.program, state.numbered)
     state.scop = stages.scop
     for group in components(state.program):
-        stage = make_stage(stages, group[0]) if len(group) == 1 else shared_stage(stages, group)
+        stage = make_stage(stages, group[0]) if len(group) == 1 else shared_stage(state.program, stages, group)
         state.stages[stage.name] = stage
         stage.synthetic = stage.name in state.copies.values()
     for directive in schedule.directives:

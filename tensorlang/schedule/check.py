@@ -18,6 +18,7 @@ from polyhedral.verdict import Proven, Unknown
 from tensorlang.diagnostics import NOWHERE, CompileError, Diagnostic, Label, Span
 from tensorlang.schedule.apply import apply
 from tensorlang.schedule.plan import Plan, Storage
+from tensorlang.schedule.recurrence import turned
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.syntax.printer import show
 from tensorlang.tensor import affine
@@ -121,8 +122,14 @@ def _refusal(
     if source is not None and source is not target:
         labels.append(Label(_written(source), f"{_at(final.source)} is computed here"))
     where = f" of `{program.name}`" if blamed is None else ""
+    help_ = _help(plan, final) or _skewed(program, schedule, layouts, knobs, count, final)
+    help_ = help_ or (None if count else _in_turn(program, schedule, layouts, knobs, plan))
     return Diagnostic(
-        code, title + where, tuple(labels), tuple(notes), _help(plan, final) or _skewed(program, schedule, layouts, knobs, count, final)
+        code,
+        title + where,
+        tuple(labels),
+        tuple(notes),
+        help_,
     )
 
 
@@ -224,4 +231,21 @@ def _skewed(
                 return f"`{shown}` {where} makes this order legal"
         except CompileError:
             continue
+    return None
+
+
+def _in_turn(
+    program: Program, schedule: Schedule, layouts: Mapping[str, Storage] | None, knobs: Mapping[str, int] | None, plan: Plan
+) -> str | None:
+    """Return what to write first where recurrences cannot run in the order of their axes: tried, and proven, before it is told."""
+    order = Schedule(program.name)
+    for definition in plan.program.definitions:
+        order = turned(order, plan.program, definition)
+    try:
+        if isinstance(
+            verdict_of(apply(program, replace(schedule, directives=(*order.directives, *schedule.directives)), layouts, knobs)), Proven
+        ):
+            return f"{', '.join(f'`{show(d)}`' for d in order.directives)} first: this recurrence does not run in the order of its axes"
+    except CompileError:
+        pass
     return None

@@ -18,6 +18,7 @@ from tensorlang.schedule.deriver import Deriver, deriver
 from tensorlang.schedule.machine import Machine
 from tensorlang.schedule.plan import Storage
 from tensorlang.schedule.pointwise import derive_pointwise, reduction_lanes, stored_axis
+from tensorlang.schedule.recurrence import turned
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.shape import contraction
 from tensorlang.schedule.tiles import derive_contraction
@@ -47,7 +48,9 @@ def _derive_cluster(d: Deriver, cluster: Cluster) -> None:
             _one(d, definition)
     elif len(cluster.members) > 1:
         derive_rows(d, cluster)
-    elif not recurs(d.program, cluster.head):
+    elif recurs(d.program, cluster.head):
+        d.add(turned(d.schedule, d.program, cluster.head))
+    else:
         _one(d, cluster.head)
 
 

@@ -29,6 +29,7 @@ from tensorlang.schedule.machine import USUAL, Device, Machine
 from tensorlang.schedule.plan import Storage
 from tensorlang.schedule.product_shapes import parts_of
 from tensorlang.schedule.products_device import derive_product, product_of
+from tensorlang.schedule.recurrence import turned
 from tensorlang.schedule.rfactor import rfactor
 from tensorlang.schedule.schedule import Instruction, Schedule
 from tensorlang.schedule.shape import extents, unit_stride
@@ -263,8 +264,12 @@ def _recurrence(d: Deriver, definition: Definition) -> None:
     group = next(g for g in components(d.program) if definition in g)
     if definition is not group[0]:
         return
+    order = Schedule(d.program.name)
+    for member in group:
+        order = turned(order, d.program, member)
+    d.add(replace(d.schedule, directives=(*d.schedule.directives, *order.directives)))
     before = d.schedule
-    placed = apply(d.program, Schedule(d.program.name)).placed
+    placed = apply(d.program, order).placed
     free = parallel_loops(placed, dependences(placed.scop))
     if len(group) == 1:
         name = definition.tensors[0].name

@@ -1,99 +1,171 @@
-"""Tensors that are defined through each other share a loop.
+"""In which loops recurrences run, so that no value is needed before its turn.
+
+Tensors that are defined through each other share loops, each at an offset of its own:
 
     hs[t + 1, j] = f(cs[t + 1, j])     cs[t + 1, j] = g(z[t, j])     z[t, j] = h(hs[t, ..])
 
-Along their first axis each tensor gets an offset so that no value is needed before its turn: the least solution of off(reader) - off(read)
->= c for every read of `read[t + c, ..]` at `reader[t, ..]`. Reads at equal turns order the tensors within a turn. Here: cs, hs at t and z
-at t + 1, in the order z, cs, hs.
+share one over `t`: cs, hs at t and z at t + 1, in the order z, cs, hs. Where they need each other within a turn too, they share another
+loop inside. Shared loops run in whatever direction is legal. The loops of one tensor alone run as they are written, unless directives say
+otherwise; `turned` gives those that make them legal. What shares which loop is found from exact dependences (`polyhedral.turns`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import assert_never
 
-from polyhedral.expr import Name
+from polyhedral.expr import Expr as Affine
+from polyhedral.nest import Nest
+from polyhedral.recurrence import Form
+from polyhedral.turns import Alone, Shared, Turn, takes, turns
 from tensorlang.diagnostics import error
 from tensorlang.schedule.plan import Change, Stage, full, make_stage
+from tensorlang.schedule.schedule import Schedule
 from tensorlang.tensor import affine
-from tensorlang.tensor.nodes import Definition, Dynamic
+from tensorlang.tensor.known import box
+from tensorlang.tensor.nodes import Definition, Program
+from tensorlang.tensor.prove import Prover
 from tensorlang.tensor.scop import Stages
-from tensorlang.tensor.walk import reads
+from tensorlang.tensor.walk import components, definition_reads
 
 
-def shared_stage(stages: Stages, group: tuple[Definition, ...]) -> Stage:
-    """Return one stage for definitions that need each other, their first axes run as one loop.
+def shared_stage(program: Program, stages: Stages, group: tuple[Definition, ...]) -> Stage:
+    """Return one stage for definitions that need each other, with the loops that they share.
 
-    Raises CompileError S0210 when no offsets along the first axes order them."""
-    offsets = _offsets(group)
-    ordered = _within_a_turn(group, offsets) if offsets is not None else None
-    if offsets is None or ordered is None:
+    Raises CompileError S0210 when no loops order them."""
+    found = _turns(program, group)
+    if found is None:
         names = ", ".join(f"`{d.tensors[0].name}`" for d in group)
-        raise error("S0210", f"{names} need each other and no common loop over their first axes orders them", group[0].span)
-    parts = [make_stage(stages, d) for d in ordered]
-    name = parts[0].name
-    shared = full(name, ordered[0].axes[0])
+        raise error("S0210", f"{names} need each other, and no loops that they could share order them", group[0].span)
+    parts = {d.tensors[0].name: make_stage(stages, d) for d in group}
+    ordered = [parts[alone.tensor] for turn in found for alone in _alone(turn)]
     joint = Stage(
-        name, tuple(ordered), tuple(s for p in parts for s in p.statements), [shared], {shared: set()}, {shared: None}, set(), {}, {}
+        ordered[0].name,
+        tuple(d for part in ordered for d in part.definitions),
+        tuple(s for part in ordered for s in part.statements),
+        [],
+        {},
+        {},
+        set(),
+        {},
+        {},
     )
-    joint.forward[shared] = Name(ordered[0].axes[0])
-    for part, definition in zip(parts, ordered, strict=True):
-        own = part.loops[0]
-        offset = offsets[definition.tensors[0].name]
-        for loop in part.loops[1:]:
-            joint.loops.append(loop)
-            joint.extents[loop], joint.owned[loop], joint.forward[loop] = part.extents[loop], part.owned[loop], part.forward[loop]
+    for turn in found:
+        _add(joint, parts, turn)
+    for part in ordered:
         joint.reductions |= part.reductions
-        joint.owned[shared] |= part.owned[own]
-        for statement, changes in part.base.items():
-            joint.base[statement] = (*changes, _turn(own, shared, offset))
+        joint.base |= part.base
     return joint
 
 
-def _turn(own: str, shared: str, offset: int) -> Change:
-    def apply(nest):  # type: ignore[no-untyped-def]  # Nest -> Nest, as Change says
-        moved = nest.shift(own, offset) if offset else nest
-        return moved.rename(own, shared) if own != shared else moved
+def turned(schedule: Schedule, program: Program, definition: Definition) -> Schedule:
+    """Return `schedule` with the directives that let the loops of one recurrence run in an order that its dependences allow: none where
+    they do so as they are written, or where no such loops are known."""
+    name = definition.tensors[0].name
+    group = next(g for g in components(program) if any(d is definition for d in g))
+    if len(group) == 1 and not {t.name for t in definition.tensors} & set(definition_reads(definition)):
+        return schedule
+    forms = next((turn.forms for top in _turns(program, group) or () for turn in _alone(top) if turn.tensor == name), ())
+    taken: list[int] = []
+    for axis, form in _axes_taken(forms):
+        taken.append(axis)
+        loop = full(name, definition.axes[axis])
+        schedule = schedule.reverse(loop) if form[axis] < 0 else schedule
+        for k, factor in enumerate(form):
+            schedule = schedule.skew(loop, full(name, definition.axes[k]), factor) if factor and k != axis else schedule
+    return schedule.order(*(full(name, definition.axes[k]) for k in taken)) if taken != sorted(taken) else schedule
 
-    return Change((own,), apply)
+
+def _axes_taken(forms: Sequence[Form]) -> Iterator[tuple[int, Form]]:
+    """Return the position of the axis that each form takes, with the form."""
+    free = frozenset(range(len(forms[0]) if forms else 0))
+    for form in forms:
+        axis = takes(form, free)
+        assert axis is not None
+        yield axis, form
+        free -= {axis}
 
 
-def _edges(group: tuple[Definition, ...]) -> Iterator[tuple[str, str, int | None]]:
-    """Yield (reader, read, c) for reads of `read[t + c, ..]` at `reader[t, ..]`; c None when the distance is not constant."""
+def _turns(program: Program, group: tuple[Definition, ...]) -> tuple[Turn, ...] | None:
+    prover = Prover(program)
     primary = {t.name: d.tensors[0].name for d in group for t in d.tensors}
-    for definition in group:
-        for piece in definition.pieces:
-            for read in reads(piece.value):
-                if read.tensor in primary:
-                    slot = read.index[0] if read.index else None
-                    distance = None if slot is None or isinstance(slot, Dynamic) else affine.difference(slot, Name(definition.axes[0]))
-                    yield definition.tensors[0].name, primary[read.tensor], distance
+    edges = tuple(e._replace(indices=tuple(e.indices)) for d in group for e in prover.edges(d, primary))
+    nodes = tuple((d.tensors[0].name, d.axes, box(d)) for d in group)
+    return turns(program.sizes, prover.context, nodes, edges)
 
 
-def _offsets(group: tuple[Definition, ...]) -> dict[str, int] | None:
-    """Return the least offsets (longest paths; Bellman 1958), or None when a cycle asks for the future."""
-    offsets = {d.tensors[0].name: 0 for d in group}
-    edges = list(_edges(group))
-    if any(c is None for _, _, c in edges):
-        return None
-    for _ in range(len(group) + 1):
-        changed = False
-        for reader, read, c in edges:
-            if c is not None and offsets[reader] < offsets[read] + c:
-                offsets[reader], changed = offsets[read] + c, True
-        if not changed:
-            return offsets
-    return None
+def _alone(turn: Turn) -> Iterator[Alone]:
+    """Return the tensors in the order in which they are computed, each with the loops that are its own."""
+    match turn:
+        case Alone():
+            yield turn
+        case Shared(inside=inside):
+            for inner in inside:
+                yield from _alone(inner)
+        case _:
+            assert_never(turn)
 
 
-def _within_a_turn(group: tuple[Definition, ...], offsets: dict[str, int]) -> list[Definition] | None:
-    """Return the definitions so that those read in the same turn come first, or None when they go in a circle."""
-    before = {(read, reader) for reader, read, c in _edges(group) if c is not None and offsets[reader] == offsets[read] + c}
-    left = list(group)
-    out: list[Definition] = []
-    while left:
-        ready = next((d for d in left if not any((o.tensors[0].name, d.tensors[0].name) in before for o in left if o is not d)), None)
-        if ready is None:
-            return None
-        left.remove(ready)
-        out.append(ready)
-    return out
+def _add(joint: Stage, parts: Mapping[str, Stage], turn: Turn) -> None:
+    """Put the loops of `turn` into the joint stage. `parts`: the stages of the tensors, with the loops that are not shared yet."""
+    match turn:
+        case Alone(tensor):
+            part = parts[tensor]
+            joint.loops += part.loops
+            for loop in part.loops:
+                joint.extents[loop], joint.owned[loop], joint.forward[loop] = part.extents[loop], part.owned[loop], part.forward[loop]
+        case Shared(forms, offsets, inside):
+            members = [parts[alone.tensor] for alone in _alone(turn)]
+            shared, value, about = _shared_loop(joint, members, forms)
+            joint.loops.append(shared)
+            joint.extents[shared], joint.forward[shared] = None, value
+            joint.owned[shared] = {s.name for part in members for s in part.statements}
+            for part in members:
+                _share(part, shared, forms[part.name], affine.add(about, offsets[part.name]))
+            for inner in inside:
+                _add(joint, parts, inner)
+        case _:
+            assert_never(turn)
+
+
+def _shared_loop(joint: Stage, members: Sequence[Stage], forms: Mapping[str, Form]) -> tuple[str, Affine, Affine]:
+    """Return the name of a loop that `members` share, what it is in terms of the first tensor that has an axis for it, and what it counts
+    from: where all of them go backwards, from the end."""
+    first = next(part for part in members if any(forms[part.name]))
+    axis = _taken(first, forms[first.name])
+    assert axis is not None
+    definition = first.definitions[0]
+    loop = full(first.name, definition.axes[axis])
+    backwards = all(forms[p.name][k] < 0 for p in members for k in [_taken(p, forms[p.name])] if k is not None)
+    about = affine.sub(definition.tensors[0].shape[axis], 1) if backwards else affine.ZERO
+    value = affine.add(about, *(affine.scale(f, a) for f, a in zip(forms[first.name], definition.axes, strict=True)))
+    name = full(joint.name, definition.axes[axis])
+    return (name if name not in joint.loops else loop), value, about
+
+
+def _share(part: Stage, shared: str, form: Form, start: Affine) -> None:
+    """Have a tensor run where the loop `shared` is `form` + `start`, in place of the loop over the axis that the form takes."""
+    axes, axis = part.definitions[0].axes, _taken(part, form)
+    if axis is None:
+        change = Change((), lambda nest: nest.insert(0, shared, start))
+    else:
+        own = full(part.name, axes[axis])
+        along = [(full(part.name, axes[k]), factor) for k, factor in enumerate(form) if factor and k != axis]
+        part.loops.remove(own)
+        change = Change((own,), lambda nest: _moved(nest, own, form[axis], along, start).rename(own, shared))
+    for statement, changes in part.base.items():
+        part.base[statement] = (*changes, change)
+
+
+def _moved(nest: Nest, loop: str, sign: int, along: Sequence[tuple[str, int]], start: Affine) -> Nest:
+    """Return `nest` with `loop` replaced by `start` + `sign` * `loop` + the sum of the loops `along`."""
+    nest = nest.mirror(loop, start) if sign < 0 else nest.mirror(loop, affine.ZERO).mirror(loop, start)
+    for other, factor in along:
+        nest = nest.skew(loop, other, factor)
+    return nest
+
+
+def _taken(part: Stage, form: Form) -> int | None:
+    """Return the position of the axis whose loop is replaced by one over `form`."""
+    axes = part.definitions[0].axes
+    return takes(form, frozenset(k for k, axis in enumerate(axes) if full(part.name, axis) in part.loops))

@@ -199,7 +199,7 @@ class Prover:
         names = {t.name: d.tensors[0].name for d in group for t in d.tensors}
         if len(group) == 1 and not definition_reads(group[0]) & set(names):
             return
-        edges = [e for d in group for e in self._edges(d, names)]
+        edges = [e for d in group for e in self.edges(d, names)]
         nodes = {d.tensors[0].name: (d.axes, box(d)) for d in group}
         span = group[0].pieces[0].span
         match well_founded(self.program.sizes, self.context, nodes, edges):
@@ -220,7 +220,7 @@ class Prover:
             case Proven():
                 pass
 
-    def _edges(self, definition: Definition, primary: Mapping[str, str]) -> Iterator[Edge]:
+    def edges(self, definition: Definition, primary: Mapping[str, str]) -> Iterator[Edge]:
         """Yield the reads of `definition` inside its group; several tensors of one definition count as the first."""
         target = definition.tensors[0].name
         for piece in definition.pieces:

@@ -1,0 +1,132 @@
+"""Recurrences without a schedule run in whatever order their dependences allow, each for itself; tensors of a group share loops."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from scheduled_programs import argument, assert_same
+
+from polyhedral.model import Loop, Tree
+from tensorlang.check.instantiate import instantiate
+from tensorlang.check.module import load_module
+from tensorlang.diagnostics import CompileError, Source
+from tensorlang.schedule.check import proven
+from tensorlang.schedule.derive import derive
+from tensorlang.schedule.machine import Machine
+from tensorlang.schedule.plan import Plan
+from tensorlang.schedule.schedule import Schedule
+from tensorlang.syntax.parse import parse
+from tensorlang.syntax.printer import show
+from tensorlang.tensor.nodes import Program
+
+SUFFIXES = """
+    y[i]     = x[i] + y[i + 1]    for i in 0..N-1
+    y[N - 1] = x[N - 1]
+    z[i]     = max(x[i], z[i + 1])    for i in 0..N-1
+    z[N - 1] = x[N - 1]"""
+
+
+def operator(params: str, results: str, body: str) -> Program:
+    module = load_module(parse(Source("f.tl", f"op f({params}) -> ({results}) where N >= 1 {{{body}\n}}")))
+    args = [argument(p, {}) for p in module.operators["f"].params]
+    return instantiate(module, "f", args, symbolic=True)
+
+
+def derived(program: Program) -> tuple[list[str], Plan]:
+    schedule = derive(program, Machine(threads=1))
+    return [show(d) for d in schedule.directives], proven(program, schedule)
+
+
+def loops_of(tree: tuple[Tree, ...]) -> list[tuple[str, list[Any]]]:
+    return [(node.name, loops_of(node.body)) for node in tree if isinstance(node, Loop)]
+
+
+ROW, TABLE = "x: f32[N]", "x: f32[N, M]"
+TWO, TABLES = "y: f32[N], z: f32[N]", "y: f32[N, M], z: f32[N, M]"
+
+
+@pytest.mark.parametrize(
+    ("params", "results", "body", "directives"),
+    [
+        pytest.param(ROW, TWO, SUFFIXES, ["reverse y.i", "reverse z.i"], id="two that go backwards"),
+        pytest.param(TABLE, "y: f32[N, M]", "y[i, j] = x[i, j] + y[i - 1, j + 1 | 0]", [], id="one that goes forwards"),
+        pytest.param(
+            TABLE, "y: f32[N, M]", "y[i, j] = x[i, j] + y[i + 1, j - 1 | 0] - y[i - 1, j - 1 | 0]", ["order y.j, y.i"], id="columns first"
+        ),
+        pytest.param(
+            TABLE,
+            "y: f32[N, M]",
+            "y[i, j] = x[i, j] + y[i - 1, j + 1 | 0] - y[i + 1, j - 2 | 0]",
+            ["skew y.i by y.j", "reverse y.j"],
+            id="diagonals",
+        ),
+        pytest.param(
+            "x: f32[N, N, N, N]",
+            "y: f32[N, N, N, N]",
+            "y[a, b, c, d] = x[a, b, c, d] + y[a, b + 1, c - 1, d | 0] - y[a, b, c, d + 1 | 0] + y[a, b, c + 1, d - 1 | 1]",
+            ["reverse y.b", "reverse y.c", "reverse y.d"],
+            id="four axes",
+        ),
+        pytest.param(
+            ROW, TWO, "y[i] = x[i] + z[i + 1 | 0]\n z[i] = x[i] - y[i + 1 | 1]", [], id="a group shares a loop, whatever its direction"
+        ),
+        pytest.param(
+            TABLE,
+            TABLES,
+            "y[i, j] = x[i, j] + z[i - 1, j | 1] + y[i, j + 1 | 0]\n z[i, j] = x[i, j] + y[i, j] - z[i, j + 1 | 0]",
+            ["reverse y.j", "reverse z.j"],
+            id="rows of a group",
+        ),
+        pytest.param(
+            TABLE, TABLES, "y[b, i] = x[b, i] + z[b, i - 1 | 1]\n z[b, i] = x[b, i] - y[b, i - 1 | 2]", [], id="a group along the last axis"
+        ),
+        pytest.param(
+            TABLE,
+            "y: f32[N, M], z: f32[M, N]",
+            "y[b, i] = x[b, i] + z[i - 1, b | 1]\n z[i, b] = x[b, i] - y[b, i - 1 | 2]",
+            [],
+            id="a group with axes in different places",
+        ),
+        pytest.param(
+            "x: f32[N]",
+            "y: f32[N + 4], s: f32",
+            "y[i] = 1 for i in 0..4\n y[i + 4] = x[i] + s for i in 0..N\n s = y[3] + 1",
+            [],
+            id="a group with a scalar",
+        ),
+        pytest.param(
+            "x: f32[N], w: f32[N, N]",
+            "y: f32[N]",
+            "y[i] = max(x[i], sum(j in i+1..N) w[i, j] * y[j])",
+            ["reverse y.i"],
+            id="one through a sum of its elements",
+        ),
+    ],
+)
+def test_recurrences_run_in_an_order_that_their_dependences_allow(params: str, results: str, body: str, directives: list[str]) -> None:
+    program = operator(params, results, body)
+    found, plan = derived(program)
+    assert found == directives
+    for n in (1, 2, 5):
+        assert_same(program, plan, dict.fromkeys(program.sizes, n))
+
+
+def test_tensors_that_need_each_other_within_a_turn_share_a_loop_inside() -> None:
+    """Alignment with affine gaps: p needs only the row before, q and d each other along the row."""
+    body = """
+    d[i, j] = min(d[i - 1, j - 1 | 5] + x[i, j], p[i, j], q[i, j])
+    p[i, j] = min(d[i - 1, j | 5], p[i - 1, j | 5]) + 1
+    q[i, j] = min(d[i, j - 1 | 4], q[i, j - 1 | 5]) + 1"""
+    program = operator(TABLE, "d: f32[N, M], p: f32[N, M], q: f32[N, M]", body)
+    _, plan = derived(program)
+    assert loops_of(plan.placed.tree) == [("d.i", [("p.j", []), ("d.j", [])])]
+    assert_same(program, plan, {"N": 4, "M": 5})
+
+
+def test_a_schedule_that_leaves_a_recurrence_to_run_the_wrong_way_is_told_what_turns_it() -> None:
+    program = operator(ROW, TWO, SUFFIXES)
+    with pytest.raises(CompileError) as refused:
+        proven(program, Schedule("f").shift("z.i", 1))
+    assert refused.value.diagnostics[0].help == "`reverse y.i`, `reverse z.i` first: this recurrence does not run in the order of its axes"
+    proven(program, Schedule("f").reverse("y.i").reverse("z.i").shift("z.i", 1))

@@ -214,7 +214,7 @@ class _Scanner:
         if not tile:
             return []
         found: dict[_Cut, None] = {}
-        for constraint in _basic(self.domains[placement]).get_constraints():
+        for constraint in _basic(self.domains[placement].compute_divs()).get_constraints():
             for cut in _worst_case(constraint, self._frame(placement), tile):
                 found[cut] = None
         depths = sorted({c.depth for c in found}, reverse=True)[:max_separated]

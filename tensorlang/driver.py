@@ -45,6 +45,7 @@ from tensorlang.diagnostics import error
 from tensorlang.digest import compiler_digest
 from tensorlang.lower.bounds import prove_bounds
 from tensorlang.lower.kernel import Lowered, lower
+from tensorlang.room import check_buffers
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.derive import derive
 from tensorlang.schedule.guards import known_of
@@ -126,6 +127,7 @@ def compile_kernel(
     scheduled = plan_kernel(program, machine_of(target, threads), schedule, knobs, layouts, constants, dump, rules)
     clock("schedule")
     lowered = loops_of(scheduled.plan, symbol, dump, threads, clock)
+    check_buffers(program.name, lowered.function)
     text = emit(lowered.function, target)
     clock("emit")
     if dump is not None:

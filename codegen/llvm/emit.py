@@ -232,10 +232,28 @@ def _one_by_one(e: Emitter, loop: For, lo: Poly, hi: Poly, scope: Scope) -> None
     """Run a vector loop whose lanes cannot be evaluated together."""
     touched = {s.buffer for s in stores(*loop.body)} | {n.buffer for n in walk(*loop.body) if isinstance(n, Load)}
     in_registers = any(isinstance(scope.buffers.get(name), Registers) for name in touched)
-    if in_registers or (hi - lo).constant == 1:
+    if in_registers or (hi - lo).constant == 1 or _addresses_registers(loop.body, frozenset((loop.var,)), frozenset()):
         _unroll(e, loop, lo, hi, scope)
     else:
         _serial(e, loop, lo, hi, scope)
+
+
+def _addresses_registers(block: tuple[Stmt, ...], known: frozenset[str], own: frozenset[str]) -> bool:
+    """Tell whether the address of an access to buffers `own`, or to registers that `block` allocates, depends on the variables `known`."""
+    for s in block:
+        match s:
+            case Alloc(buffer) if buffer.space == "registers":
+                own |= {buffer.name}
+            case For(var, lo, _, body):
+                if _addresses_registers(body, known | {var} if known & free_vars(lo) else known - {var}, own):
+                    return True
+            case If(_, then, orelse):
+                if _addresses_registers((*then, *orelse), known, own):
+                    return True
+            case _:
+                if any(isinstance(n, Load | Store) and n.buffer in own and known & free_vars(*n.index) for n in walk(s)):
+                    return True
+    return False
 
 
 def _serial(e: Emitter, loop: For, lo: Poly, hi: Poly, scope: Scope) -> None:

@@ -34,6 +34,7 @@ from tensorlang.check.module import Module, load_module
 from tensorlang.diagnostics import Diagnostic, InternalError, Label, RunError, Source, error
 from tensorlang.driver import Dump, Rules, compile_kernel
 from tensorlang.graph.verify import result_tensors
+from tensorlang.room import no_room
 from tensorlang.runtime.executable import Toolchain, object_of, workspace_threads
 from tensorlang.runtime.feeds import as_array, row_major
 from tensorlang.runtime.library import Roles, installed_roles, with_roles
@@ -118,11 +119,20 @@ class Operator:
                 return self._last(*args)
             except ArgumentError:
                 pass  # another signature, or arrays of another kind: sorted out below
-            if self._shapes:
-                found = self._shapes.get(tuple(map(_shape, args)))
-                if found is not None:
-                    self._last = found
-                    return found(*args)
+            except MemoryError:
+                raise no_room(self.name) from None
+        try:
+            return self._called(args, named)
+        except MemoryError:
+            raise no_room(self.name) from None
+
+    def _called(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        """Return the result of a call that is not like the last."""
+        if self._shapes and not named:
+            found = self._shapes.get(tuple(map(_shape, args)))
+            if found is not None:
+                self._last = found
+                return found(*args)
         call = sorted_out(self.declaration, args, named)
         made = self.compiled(call)
         if not named and all(isinstance(a, np.ndarray) for a in args):
@@ -373,6 +383,10 @@ def sizes_given(operator: sx.Operator, call: Call) -> None:
         raise RunError(Diagnostic("R0313", title, help=f"a size is a whole number: `{missing[0]}=8`"))
 
 
+LARGEST_SIZE = 2**48
+"""More elements than any machine has."""
+
+
 def _size(operator: sx.Operator, param: sx.Param, value: Any) -> int | tuple[int, ...]:
     """Return a size, or those of a pack. Raises RunError R0314 for what is no whole number."""
     if param.pack and isinstance(value, (tuple, list)):
@@ -384,6 +398,9 @@ def _whole(operator: sx.Operator, param: sx.Param, value: Any) -> int:
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
         title = f"`{operator.name}`: size `{param.name}` is {value!r}, which is no whole number"
         raise RunError(Diagnostic("R0314", title, (Label(param.span, "declared here"),), help="pass an int"))
+    if abs(int(value)) > LARGEST_SIZE:
+        title = f"`{operator.name}`: size `{param.name}` is too large"
+        raise RunError(Diagnostic("R0314", title, (Label(param.span, "declared here"),), help="sizes stay below 2**48"))
     return int(value)
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from codegen.loops.parser import parse as parse_loops
 from tensorlang.artifact import Artifact
 from tensorlang.check.values import Idx, Packed, Value
 from tensorlang.graph.verify import result_tensors
+from tensorlang.room import check_room
 from tensorlang.runtime.executable import Toolchain, object_of, workspace_threads
 from tensorlang.tensor import affine
 from tensorlang.tensor.nodes import Program, Tensor
@@ -56,10 +58,12 @@ class Variant:
         return all(caller_shape(p, sizes) == a.shape for p, a in zip(self.program.params, arrays, strict=True))
 
     def at(self, sizes: Sizes) -> Native:
-        """Return the native code as a function of arrays of these sizes."""
+        """Return the native code as a function of arrays of these sizes. Raises RunError R0315 when no machine holds what it makes."""
         numbers = [sizes[name] for name in self.program.sizes]
         scratch = workspace_bytes(self.scratch, self.threads, dict(zip(self.artifact.sizes, numbers, strict=True)))
         inputs, outputs = ([_port(t, sizes) for t in tensors] for tensors in (self.program.params, result_tensors(self.program)))
+        for size_bytes in (scratch, *(prod(port.shape) * port.dtype.size_bytes for port in outputs)):
+            check_room(self.program.name, size_bytes)
         return Native(self.address, inputs, outputs, numbers=numbers, scratch_bytes=scratch, failure=self.failure)
 
 

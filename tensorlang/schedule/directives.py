@@ -43,8 +43,14 @@ def _at(state: State, directive: syntax.Directive) -> None:
     consumer, loop = loop_of(state, directive, wanted)
     if consumer is stage:
         raise error("S0208", f"`{name}` cannot be computed inside its own loop `{loop}`", directive.span)
-    if name in state.program.results:
-        raise error("S0208", f"`{name}` is a result: it is computed at the root", directive.span)
+    made = [t.name for d in stage.definitions for t in d.tensors]
+    result = next((t for t in made if t in state.program.results), None)
+    if result is not None:
+        with_it = "" if result == name else f", and `{name}` is computed with it"
+        raise error("S0208", f"`{result}` is a result: it is computed at the root{with_it}", directive.span)
+    if len(stage.definitions) > 1:
+        title = f"{', '.join(f'`{d.tensors[0].name}`' for d in stage.definitions)} share their loops: they are computed at the root"
+        raise error("S0208", title, directive.span)
     stage.inside = (consumer.name, loop)
 
 

@@ -17,7 +17,7 @@ from polyhedral.model import BLOCKS
 from tensorlang.diagnostics import error
 from tensorlang.schedule import operands
 from tensorlang.schedule.loops import permute, split_loop
-from tensorlang.schedule.plan import Predicate, full
+from tensorlang.schedule.plan import Predicate
 from tensorlang.schedule.state import State, loop_of
 from tensorlang.syntax import nodes as syntax
 from tensorlang.tensor import affine
@@ -35,8 +35,7 @@ def raster(state: State, directive: syntax.Directive) -> None:
         raise error("S0205", f"`{rows}` and `{columns}` belong to different stages", directive.span)
     if rows == columns:
         operands.bad(directive, "a loop is named twice")
-    split_loop(state, directive, stage, rows, count, *directive.results)
-    group, row = (full(stage.name, result) for result in directive.results)
+    group, row = split_loop(state, directive, stage, rows, count, *directive.results)
     permute(stage, [group, columns, row])
 
 

@@ -28,7 +28,10 @@ def split(state: State, directive: syntax.Directive) -> None:
     split_loop(state, directive, stage, loop, factor, *directive.results)
 
 
-def split_loop(state: State, directive: syntax.Directive, stage: Stage, loop: str, factor: int, outer_name: str, inner_name: str) -> None:
+def split_loop(
+    state: State, directive: syntax.Directive, stage: Stage, loop: str, factor: int, outer_name: str, inner_name: str
+) -> tuple[str, str]:
+    """Replace `loop` by two and return their names."""
     outer = fresh_loop(state, directive, stage, outer_name, (loop,))
     inner = fresh_loop(state, directive, stage, inner_name, (loop,))
     if outer == inner:
@@ -40,6 +43,7 @@ def split_loop(state: State, directive: syntax.Directive, stage: Stage, loop: st
     stage.extents[outer] = None if extent is None else -(-extent // factor)
     stage.extents[inner] = factor
     inherit(stage, loop, (outer, inner))
+    return outer, inner
 
 
 def unmark(directive: syntax.Directive, stage: Stage, *loops: str) -> None:
@@ -86,10 +90,9 @@ def tile(state: State, directive: syntax.Directive) -> None:
     if len(set(found)) != len(found):
         operands.bad(directive, "a loop is named twice")
     outers, inners = results[: len(loops)], results[len(loops) :]
-    for loop, size, outer, inner in zip(found, sizes, outers, inners, strict=True):
-        split_loop(state, directive, stage, loop, size, outer, inner)
-    made = [full(stage.name, n) for n in (*outers, *inners)]
-    permute(stage, made)
+    named = zip(found, sizes, outers, inners, strict=True)
+    made = [split_loop(state, directive, stage, loop, size, outer, inner) for loop, size, outer, inner in named]
+    permute(stage, [*(outer for outer, _ in made), *(inner for _, inner in made)])
 
 
 def permute(stage: Stage, wanted: list[str]) -> None:

@@ -89,8 +89,19 @@ def names(directive: syntax.Directive, operands: Sequence[syntax.Expr | syntax.L
     return [name(directive, o) for o in operands]
 
 
+LARGEST = 2**48
+"""More iterations or elements than any machine has."""
+
+
 def number(directive: syntax.Directive, operand: syntax.Expr | syntax.Layout, knobs: Mapping[str, int]) -> int:
     """Return the value of an integer expression over the knobs."""
+    value = _number(directive, operand, knobs)
+    if abs(value) > LARGEST:
+        bad(directive, f"`{show(operand)}` is too large", "numbers in schedules stay below 2**48")
+    return value
+
+
+def _number(directive: syntax.Directive, operand: syntax.Expr | syntax.Layout, knobs: Mapping[str, int]) -> int:
     match operand:
         case syntax.Number(text) if not operand.is_float:
             return int(text)

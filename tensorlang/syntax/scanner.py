@@ -132,6 +132,10 @@ class Scan:
     diagnostics: list[Diagnostic] = field(default_factory=list)
 
 
+MOST_DIGITS = 2000
+"""Any value of any element type can be written exactly in fewer."""
+
+
 def scan(source: Source) -> Scan:
     """Return the lexemes and comments of a text, and a diagnostic for each place that is neither."""
     found = Scan(source)
@@ -144,6 +148,7 @@ def scan(source: Source) -> Scan:
             position = _stray(found, position)
             continue
         kind, value, end = match.lastgroup or "", match.group(), match.end()
+        kind = "bad_number" if kind == "number" and end - position > MOST_DIGITS else kind
         if kind == "newline":
             lexemes.append(Token("NEWLINE", value, position, end, source))
             line_has_lexeme = False
@@ -183,13 +188,16 @@ _FOREIGN_TYPES = {"**": "TIMES", "&&": "AND", "||": "OR", ":=": "EQUAL", "=>": "
 def _complain(found: Scan, kind: str, token: Token) -> None:
     span = Span(found.source, token.start, token.end)
     if kind == "bad_number":
-        found.diagnostics.append(Diagnostic("P002", f"`{token.value}` is not a number", (Label(span),), help=_number_help(token.value)))
+        text = token.value if len(token.value) <= MOST_DIGITS else f"{token.value[:8]}…{token.value[-8:]}"
+        found.diagnostics.append(Diagnostic("P002", f"`{text}` is not a number", (Label(span),), help=_number_help(token.value)))
     elif kind == "foreign":
         hint = _FOREIGN.get(token.value, "a tensor's elements are defined once: give the result a name of its own, or write a reduction")
         found.diagnostics.append(Diagnostic("P003", f"there is no operator `{token.value}`", (Label(span),), help=hint))
 
 
 def _number_help(text: str) -> str:
+    if len(text) > MOST_DIGITS:
+        return f"numbers have at most {MOST_DIGITS} digits"
     if text.startswith("."):
         return f"write a digit before the dot: `0{text}`"
     if "_" in text:

@@ -187,6 +187,17 @@ def test_strided_reads_stay_between_their_first_and_last_element(stride: int) ->
             np.testing.assert_array_equal(y, data[::stride])
 
 
+def test_registers_addressed_from_a_lane_of_its_own_length_are_unrolled() -> None:
+    text = """func f()(x: f32[5], out y: f32[3]) {
+        for i in 0 .. 3 vector 3 {
+            alloc t: f32[3] registers
+            t[0] = 0.0_f32 t[1] = 0.0_f32 t[2] = 0.0_f32
+            for j in max(0, 1 - i) .. min(3, 4 - i) unroll 3 { t[j] = x[i + j] }
+            y[i] = t[0] + 2.0_f32 * t[1] + 4.0_f32 * t[2]
+        } }"""
+    check(text, {}, x=np.arange(5, dtype=np.float32), y=np.zeros(3, np.float32))
+
+
 def test_errors_name_what_is_not_supported() -> None:
     with pytest.raises(EmitError, match="`t` is in registers, so its index must be a constant once unrolled"):
         emit(parse("func f()(x: f32[4], out y: f32[4]) { alloc t: f32[4] registers for i in 0 .. 4 { t[i] = x[i] } }"), host())

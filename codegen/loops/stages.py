@@ -40,6 +40,7 @@ from codegen.loops.nodes import (
     Load,
     Mod,
     Mul,
+    Prefetch,
     Stmt,
     Store,
     Var,
@@ -99,6 +100,8 @@ def at_stage(s: Stmt, loop: For, at: Index, stage: Index, landing: Set[str]) -> 
         match map_stmt(inner, index, expr, stmt):
             case Store(buffer, place) as store if buffer in landing:
                 return replace(store, index=(stage, *place))
+            case Prefetch(buffer, place) as prefetch if buffer in landing:
+                return replace(prefetch, index=(stage, *place))
             case other:
                 return other
 

@@ -61,9 +61,13 @@ def _root(state: State, directive: syntax.Directive) -> None:
 
 def _store_at(state: State, directive: syntax.Directive) -> None:
     (name,) = operands.names(directive, directive.operands)
-    stage_of(state, directive, name)
+    stage = stage_of(state, directive, name)
+    made = next(d.tensors for d in stage.definitions if any(t.name == name for t in d.tensors))
+    result = next((t.name for t in made if t.name in state.program.results), None)
+    if result is not None:
+        raise error("S0214", f"`{result}` is a result: it is stored where the caller says", directive.span)
     wanted = operands.name(directive, operands.the(directive, "at"))
-    state.stored_at[name] = ("" if wanted == "root" else loop_of(state, directive, wanted)[1], directive)
+    state.stored_at[made[0].name] = ("" if wanted == "root" else loop_of(state, directive, wanted)[1], directive)
 
 
 def _fold(state: State, directive: syntax.Directive) -> None:
@@ -78,7 +82,10 @@ def _fold(state: State, directive: syntax.Directive) -> None:
     if name in state.layouts:
         raise error("S0209", f"`{name}` has a layout already", directive.span, help=f"write the modulus in the layout: `{axis} % 2`")
     modulus = operands.positive(directive, operands.the(directive, "by"), state.knobs)
-    state.folds.setdefault(name, []).append((definition.axes.index(axis), modulus))
+    folded = state.folds.setdefault(name, [])
+    if any(definition.axes[k] == axis for k, _ in folded):
+        raise error("S0209", f"`{name}` is folded along `{axis}` already", directive.span, help="say it once")
+    folded.append((definition.axes.index(axis), modulus))
 
 
 def _peel(state: State, directive: syntax.Directive) -> None:

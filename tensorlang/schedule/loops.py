@@ -154,6 +154,7 @@ def fuse(state: State, directive: syntax.Directive) -> None:
     stage.extents[fused] = None if outer_extent is None else outer_extent * extent
     stage.forward[fused] = affine.add(affine.scale(extent, stage.forward.pop(outer)), stage.forward.pop(inner))
     inherit(stage, outer, (fused,))
+    stage.distributed = fused if stage.distributed == inner else stage.distributed
     for cut in stage.cuts:
         if inner in cut:
             cut.remove(inner)
@@ -230,6 +231,10 @@ def mark_as(mark: Mark) -> Callable[[State, syntax.Directive], None]:
             if any(loop in request.loops for request in state.tensorized):
                 title = f"`{loop}` is tensorized already, so `{directive.name}` cannot say how it runs"
                 raise error("S0213", title, directive.span, help="leave it to the instruction")
+            before = stage.marks.get(loop, mark)
+            if before != mark and not stage.synthetic:
+                title = f"`{loop}` is {DONE.get(before, before)} already, so `{directive.name}` cannot say how it runs"
+                raise error("S0213", title, directive.span, help="say it once")
             limit = {"vector": 64, "unroll": 256}.get(mark)
             extent = stage.extents[loop]
             if limit is not None and extent is None:

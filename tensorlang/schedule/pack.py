@@ -21,7 +21,7 @@ from tensorlang.diagnostics import NOWHERE
 from tensorlang.tensor import affine
 from tensorlang.tensor.nodes import Binder, Const, Definition, Dynamic, Expr, Holds, Piece, Program, Read, Reduce, Reducer, Select, Tensor
 from tensorlang.tensor.padding import canonical, in_range
-from tensorlang.tensor.walk import components, fresh_for, map_children, reads, tensor_table
+from tensorlang.tensor.walk import components, fresh_for, index_names, map_children, reads, tensor_table, value_names
 
 Ranges = Mapping[str, tuple[Affine, Affine]]
 """Name → [lo, hi)."""
@@ -45,6 +45,7 @@ def pack(program: Program, tensor: str) -> tuple[Program, str] | str:
         return f"no equation {'outside its own recurrence ' if own else ''}reads `{tensor}` at an index that is known at compile time"
     fills = {r.fill for r in found}
     fill = next(iter(fills)) if len(fills) == 1 else None
+    fill = fill if fill is not None and _is_the_same_everywhere(fill, program) else None
     box = _box(table[tensor], found) if fill is not None else None
     name = fresh_for(program)(f"{tensor}.pack")
     source = table[tensor]
@@ -84,6 +85,10 @@ def pack(program: Program, tensor: str) -> tuple[Program, str] | str:
     )
     first = next(k for k, (old, new) in enumerate(zip(program.definitions, definitions, strict=True)) if old != new)
     return replace(program, definitions=(*definitions[:first], copy, *definitions[first:])), name
+
+
+def _is_the_same_everywhere(fill: Expr, program: Program) -> bool:
+    return index_names(fill) <= set(program.sizes) and not value_names(fill)
 
 
 def _needed_for(program: Program, tensor: str) -> tuple[Definition, ...]:
@@ -159,19 +164,23 @@ def _moved(index: tuple[Affine | Dynamic, ...], lows: tuple[Affine, ...]) -> tup
 
 
 def interval(e: Affine, ranges: Ranges) -> tuple[Affine, Affine] | None:
-    """Return [lo, hi) of a linear expression over names with ranges; names without one stand for themselves."""
-    form = affine.affine_form(e)
-    if form is None:
-        return None
-    coefficients, const = form
-    low: Affine = affine.to_expr(const)
-    high: Affine = affine.to_expr(const)
-    for name, k in coefficients.items():
-        lo, hi = ranges.get(name, (AffineName(name), affine.add(AffineName(name), 1)))
-        last = affine.sub(hi, 1)
-        low = affine.add(low, affine.scale(k, lo if k > 0 else last))
-        high = affine.add(high, affine.scale(k, last if k > 0 else lo))
-    return low, affine.add(high, 1)
+    """Return [lo, hi) of a linear expression over names with ranges, each of which may depend on names before it; names without a range
+    stand for themselves."""
+    low, last = _extreme(e, ranges, least=True), _extreme(e, ranges, least=False)
+    return None if low is None or last is None else (low, affine.add(last, 1))
+
+
+def _extreme(e: Affine, ranges: Ranges, *, least: bool) -> Affine | None:
+    """Return the least or the greatest value of `e`, innermost names first: their bounds depend on those outside."""
+    for name in reversed(list(ranges)):
+        form = affine.affine_form(e)
+        if form is None:
+            return None
+        factor = form[0].get(name, 0)
+        if factor:
+            lo, hi = ranges[name]
+            e = affine.substitute(e, {name: lo if (factor > 0) == least else affine.sub(hi, 1)})
+    return e if affine.affine_form(e) is not None else None
 
 
 def _always(cond: Cond, ranges: Ranges) -> bool:

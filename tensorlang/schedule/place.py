@@ -29,6 +29,7 @@ from tensorlang.tensor.walk import definition_reads
 def place(state: State, stages: Stages) -> Plan:
     """Build the nests of every stage, readers before what they read, and the tree."""
     _nothing_inside_peeled(state)
+    _nothing_about_lost_loops(state)
     scop = stages.scop
     statements = {s.name: s for s in scop.statements}
     order = list(state.stages.values())
@@ -87,6 +88,22 @@ def _nothing_inside_peeled(state: State) -> None:
             if other.inside is not None and other.inside[0] == stage.name and other.inside[1] in stage.loops[first:]:
                 title = f"`{other.name}` is computed inside loop `{other.inside[1]}`, of which peeling makes two"
                 raise error("S0211", title, directive.span, help=f"compute `{other.name}` outside the peeled loop, or at the root")
+
+
+def _nothing_about_lost_loops(state: State) -> None:
+    """Refuse what is said of a loop that directives after it have made others of: it would be forgotten."""
+    loops = {loop for stage in state.stages.values() for loop in stage.loops}
+    said = {loop: ("trim", directive.span) for loop, directive in state.trimmed.items()}
+    said |= {loop: ("stages", directive.span) for loop, (_, directive) in state.staged.items()}
+    said |= {loop: ("specialize", directive.span) for loop, (_, directive) in state.beside.items()}
+    said |= {loop: ("persistent", directive.span) for loop, (_, directive) in state.turns.items()}
+    said |= {loop: ("cluster", directive.span) for loop, (_, directive) in state.clusters.items()}
+    said |= {loop: ("bind", directive.span) for loop, (_, directive) in state.bound.items()}
+    said |= {loop: ("predicate", predicate.span) for loop, predicate in state.predicates.items()}
+    for loop, (name, span) in said.items():
+        if loop not in loops:
+            title = f"`{loop}` has been made into other loops since, so `{name}` is about none"
+            raise error("S0213", title, span, help=f"`{name}` after the loop has its shape")
 
 
 def _readers_first(order: list[Stage], statements: Mapping[str, Statement]) -> list[Stage]:

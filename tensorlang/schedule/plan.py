@@ -84,8 +84,10 @@ class Stage:
         return next((d.tensors[0].name for d in self.definitions if loop.startswith(d.tensors[0].name + ".")), None)
 
     def replace_loop(self, loop: str, by: Iterable[str]) -> None:
-        position = self.loops.index(loop)
-        self.loops[position : position + 1] = list(by)
+        position, by = self.loops.index(loop), list(by)
+        self.loops[position : position + 1] = by
+        if self.distributed == loop:
+            self.distributed = by[0]
         for cut in self.cuts:
             if loop in cut:
                 cut.remove(loop)

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 
 from tensorlang.diagnostics import error
 from tensorlang.schedule import operands
+from tensorlang.schedule.loops import DONE
 from tensorlang.schedule.plan import Change, Stage, full
 from tensorlang.schedule.state import State, stage_of
 from tensorlang.syntax import nodes as syntax
@@ -30,6 +31,7 @@ def together(state: State, directive: syntax.Directive) -> None:
         operands.bad(directive, "it gives a name to each loop that they share")
     for part in parts:
         _check(directive, part, count)
+    _check_marks(directive, parts, count)
     shared = {part.name: dict(zip(part.loops, (full(parts[0].name, n) for n in directive.results), strict=False)) for part in parts}
     joint = _joined(parts, shared)
     stages = list(state.stages.values())
@@ -56,6 +58,15 @@ def _check(directive: syntax.Directive, part: Stage, count: int) -> None:
     if partial is not None:
         help_ = "`order` its loops so that the first of them enclose everything"
         raise error("S0205", f"`{partial}` does not enclose all that makes `{part.name}`", directive.span, help=help_)
+
+
+def _check_marks(directive: syntax.Directive, parts: list[Stage], count: int) -> None:
+    """Refuse loops to be shared that are said to run differently."""
+    for loops in zip(*(part.loops[:count] for part in parts), strict=True):
+        marked = [(loop, part.marks[loop]) for loop, part in zip(loops, parts, strict=True) if loop in part.marks]
+        if len({mark for _, mark in marked}) > 1:
+            title = " and ".join(f"`{loop}` is {DONE.get(mark, mark)}" for loop, mark in marked)
+            raise error("S0213", f"{title}, so they cannot be one loop", directive.span, help="say how a loop runs after `together`")
 
 
 def _joined(parts: list[Stage], shared: Mapping[str, Mapping[str, str]]) -> Stage:

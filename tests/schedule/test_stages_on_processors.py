@@ -54,6 +54,12 @@ def test_a_copy_has_as_many_buffers_as_stages_and_its_pieces_go_with_the_turns_o
     assert "b_pack[c_ko % 2, c_ki, c_ji]" in text
 
 
+def test_what_is_prefetched_of_a_copy_is_of_the_stage_at_hand() -> None:
+    text = SCHEDULE.format(count=2, block=8) + "prefetch `b.pack` at ki by 1"
+    a, b = (np.arange(r * c, dtype=np.float32).reshape(r, c) % 7 for r, c in ((9, 20), (20, 19)))
+    np.testing.assert_array_equal(tl.parse(MATMUL, threads=1).matmul.schedule(text)(a, b), a @ b)
+
+
 def test_one_stage_is_none() -> None:
     assert "% 2" not in loops(1, 16, 32, 32)
 

@@ -3,8 +3,9 @@
     case = draw(scheduled())            a program, sizes for it, and a schedule that can be applied (its proof is another matter)
 
 Programs are the random ones of `strategies_tensor` and the families below: contractions, padded convolutions, row programs, stencils in
-time, mutual and two-dimensional recurrences, triangular reductions, tuple and ordered reducers, reads that depend on data. Their arithmetic
-is exact on small integers, so that every legal order of a sum gives the same bits; `strict` programs are given fractions.
+time, mutual and two-dimensional recurrences in every direction, triangular and guarded reductions, tuple and ordered reducers, strides,
+reads that depend on data, several results. Their arithmetic is exact on small integers, so that every legal order of a sum gives the same
+bits; `strict` programs are given fractions.
 
 A schedule starts from nothing or from some of the directives that the compiler derives for a machine.
 """
@@ -44,7 +45,7 @@ from tensorlang.tensor.compose import eliminate_dead
 from tensorlang.tensor.nodes import Program, Tensor
 from tensorlang.tensor.printer import show
 from tensorlang.tensor.verify import verify
-from tensorlang.tensor.walk import definition_reads, reduces, shape_of, substitute_sizes
+from tensorlang.tensor.walk import definition_reads, reads, reduces, shape_of, substitute_sizes
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 
@@ -142,6 +143,65 @@ op bytes(x: u8[M, K], w: i8[K, N]) -> (y: i32[M, N]) { y[i, j] = sum(k) i32(x[i,
 op two[T: num](a: T[M, K], b: T[K, N], c: T[N, M]) -> (y: T[M, M]) {
     p[i, j] = sum(k) a[i, k] * b[k, j]
     y[i, l] = sum(j) p[i, j] * c[j, l]
+}
+
+op guarded[T: num](x: T[M, N], g: T[M]) -> (y: T[M], z: T[M]) {
+    y[i] = if i >= 1 then sum(k) x[i - 1, k] else 0
+    z[i] = if g[i] > 0 then sum(k, x[i, k] > 0) x[i, k] * g[i] else g[i]
+}
+
+op bag[T: num](x: T[R, N], ids: i64[K] in -1..R) -> (y: T[K]) { y[q] = if ids[q] >= 0 then sum(k) x[ids[q], k] else 0 }
+
+op suffixes[T: num](x: T[M, N]) -> (y: T[M, N], z: T[M, N]) {
+    y[i, j] = x[i, j] + z[i, j + 1 | 0]
+    z[i, j] = x[i, j] - y[i, j + 1 | 1] - z[i + 1, j | 2]
+}
+
+op both[T: num](x: T[N]) -> (y: T[N], z: T[N]) {
+    y[i] = x[i] - y[i + 1 | 0]
+    z[i] = x[i] + y[i] - z[i - 1 | 1]
+}
+
+op gaps[T: num](x: T[M, N]) -> (d: T[M, N]) {
+    d[i, j] = min(d[i - 1, j - 1 | 5] + x[i, j], p[i, j], q[i, j])
+    p[i, j] = min(d[i - 1, j | 5], p[i - 1, j | 6])   for i in 0..M, j in 0..N
+    q[i, j] = min(d[i, j - 1 | 4], q[i, j - 1 | 5])   for i in 0..M, j in 0..N
+}
+
+op paths[T: num](x: T[N, N]) -> (y: T[N, N]) {
+    d[0, i, j]     = x[i, j]
+    d[t + 1, i, j] = min(d[t, i, j], d[t, i, t] + d[t, t, j])   for t in 0..N
+    y[i, j]        = d[N, i, j]
+}
+
+op seidel[T: num](x: T[M, N], size T1) -> (y: T[M, N]) {
+    s[0, i, j]     = x[i, j]
+    s[t + 1, i, j] = s[t + 1, i - 1, j] - s[t, i + 1, j] + s[t, i, j] - s[t + 1, i, j - 1]   for t in 0..T1, i in 1..M-1, j in 1..N
+    s[t + 1, i, j] = s[t, i, j]                                                             otherwise
+    y[i, j]        = s[T1, i, j]
+}
+
+op pairs[T: num](x: T[M, N]) -> (y: T[M, N // 2], z: T[N, M]) {
+    y[i, j] = x[i, 2*j] - x[i, 2*j + 1]
+    z[j, i] = y[i, j // 2 | 3] + x[i, j] * (if j % 2 == 0 then 1 else 2)
+}
+
+op span[T: num](x: T[M, N]) -> (lo: T[M], hi: T[M], y: T[M]) where N >= 1 {
+    lo[i], hi[i] = least_greatest(j) (x[i, j], x[i, j])
+    y[i]         = hi[i] - lo[i]
+}
+
+reducer least_greatest[T] (l1, h1) (l2, h2) from none = (min(l1, l2), max(h1, h2))
+
+op bins[T: num](x: T[N, M], ids: i64[N] in 0..K, size K) -> (y: T[K, M], c: T[K]) {
+    y[k, m] = sum(n, ids[n] == k) x[n, m]
+    c[k]    = sum(n, ids[n] == k) x[n, 0 | 1]
+}
+
+op norms[T: num](x: T[M, N]) -> (y: T[M, N], s: T[M], z: T[M, N]) {
+    y[i, j] = x[i, j] * 2 - 1
+    s[i]    = sum(j) y[i, j]
+    z[i, j] = y[i, j] + s[i]
 }
 """
 
@@ -278,7 +338,8 @@ def random_schedule(program: Program, random: Random, directives: int, layouts: 
     schedule = Schedule(program.name) if random.random() < 0.6 else some_derived(program, random, layouts)
     seen = outline(program, schedule, layouts)
     if program.name in _DOTS and random.random() < 0.6:
-        tiled = _tensorize(Schedule(program.name), outline(program, Schedule(program.name), layouts), Drawing(random, seen))
+        plain = outline(program, Schedule(program.name), layouts)
+        tiled = _tensorize(Schedule(program.name), plain, Drawing(random, plain))
         if tiled is not None and outline_or_none(program, tiled, layouts) is not None:
             schedule, seen = tiled, outline(program, tiled, layouts)
     wanted = random.randint(1, directives)
@@ -433,6 +494,64 @@ def _store_at(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
     return s.store_at(tensor, "root" if d.random.random() < 0.4 else loop) if tensor and loop else None
 
 
+def _at_kept(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
+    """Compute a tensor in a loop that reads it, and keep it outside of that loop, a few rows at a time."""
+    placed = _at_reader(s, seen, d)
+    if placed is None:
+        return None
+    tensor = placed.directives[-1].operands[0]
+    assert isinstance(tensor, syntax.Id)
+    definition = next(x for x in seen.program.definitions for t in x.tensors if t.name == tensor.name)
+    kept = placed.store_at(tensor.name, "root") if d.random.random() < 0.8 else placed
+    if definition.axes and d.random.random() < 0.7:
+        return kept.fold(tensor.name, d.random.choice(definition.axes), d.random.choice((1, 2, 3, 4)))
+    return kept
+
+
+def _together(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
+    """Let two or three stages share their outer loops."""
+    stages = [name for name, loops in seen.loops.items() if loops]
+    if len(stages) < 2:
+        return None
+    some = d.random.sample(stages, min(len(stages), d.random.choice((2, 2, 2, 3))))
+    some = [name for name in stages if name in some] if d.random.random() < 0.7 else some
+    count = d.random.randint(1, min(len(seen.loops[name]) for name in some))
+    return s.together(*some, into=[d.fresh(loop, "s")[0] for loop in seen.loops[some[0]][:count]])
+
+
+def _trim(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
+    loop = d.loop()
+    return s.trim(loop) if loop else None
+
+
+def _stages(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
+    """Copy a tensor in a loop that reads it, iterations ahead."""
+    tensor = d.read()
+    readers = [x.tensors[0].name for x in seen.program.definitions if tensor in definition_reads(x)]
+    readers = [r for r in readers if r in seen.loops]
+    loop = d.loop(d.random.choice(readers)) if readers else None
+    return s.pack(tensor, (), loop).stages(loop, d.random.choice((1, 2, 2, 3))) if loop else None
+
+
+def _unfold(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
+    sums = [r for x in seen.program.definitions for p in x.pieces for r in reduces(p.value) if len(r.binders) > 1]
+    if not sums:
+        return None
+    chosen = d.random.choice(sums)
+    factors = sorted({r.tensor for e in chosen.body for r in reads(e)})
+    some = factors if d.random.random() < 0.7 else d.random.sample(factors, d.random.randint(1, len(factors)))
+    over = [b.name for b in chosen.binders if d.random.random() < 0.9]
+    return s.unfold(*some, over=over, into=d.fresh("row", "k")[0]) if over else None
+
+
+def _store(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
+    results = seen.program.results
+    if len(results) < 2:
+        return None
+    first, second = d.random.sample(list(results), 2)
+    return s.store(first, beside=second)
+
+
 def _inline(s: Schedule, seen: Outline, d: Drawing) -> Schedule | None:
     tensor = d.local()
     return s.inline(tensor) if tensor else None
@@ -564,13 +683,13 @@ def outline_or_none(program: Program, schedule: Schedule, layouts: Mapping[str, 
         return None
 
 
-REWRITES = (_inline, _rfactor, _rfactor, _flatten, _pack, _pack_as)
+REWRITES = (_inline, _rfactor, _rfactor, _flatten, _pack, _pack_as, _unfold, _store)
 LOOPS = (
     *(_split, _split, _tile, _tile, _order, _order, _fuse, _distribute, _skew, _shift, _reverse, _peel),
-    *(_at, _at_reader, _at_reader, _at_reader, _root, _store_at, _layout, _fold),
+    *(_at, _at_reader, _at_reader, _at_reader, _at_kept, _root, _store_at, _layout, _fold, _together, _together, _trim),
 )
 MARKS_ANYWHERE = (_unroll, _vectorize, _vectorize, _split, _pack)
 _MARKS = (
     *(_unroll, _vectorize, _vectorize, _parallel, _parallel, _split, _pack),
-    *(_stream, _prefetch, _prefetch, _tensorize, _tensorize, _tensorize),
+    *(_stream, _prefetch, _prefetch, _stages, _tensorize, _tensorize, _tensorize),
 )

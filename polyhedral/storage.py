@@ -1,7 +1,8 @@
 """Whether a map from tensor elements to memory cells ever loses a value that is still needed.
 
     cells      { A[x] -> buffer[f(x) mod m] }         folds, aliases, layouts
-    live       A[x] from its first write to its last access (inputs from the start, outputs to the end)
+    live       A[x] from its first write to its last access (inputs from the start, outputs to the end); where it is computed again, from
+               each write to the last access before the next
     clobber    B[y] written strictly between, into the cell of A[x], B[y] != A[x]
 
 A statement reads before it writes, so an element may take the cell of one that the same instance reads last. Tensors with private copies
@@ -11,7 +12,7 @@ of them may put different elements into one cell.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TypeAlias
@@ -20,13 +21,9 @@ import islpy as isl
 
 from polyhedral.deps import access_map
 from polyhedral.expr import Compare, Cond, Expr, Int, Mod, Name
-from polyhedral.model import AT_ONCE, Access
+from polyhedral.model import AT_ONCE, Access, Statement
 from polyhedral.schedule import Schedule
-<<<<<<< HEAD
 from polyhedral.space import DT, Frame, OperationLimit, integer, limited, smallest_point, val
-=======
-from polyhedral.space import DT, Frame, OperationLimit, integer, limited, smallest_point
->>>>>>> e3ebd67 (Prove of every layout of parameters, results and constants that it keeps their elements)
 from polyhedral.terms import all_of
 from polyhedral.verdict import Proven, Unknown
 
@@ -159,17 +156,23 @@ class _Lives:
 
     def clobber(self) -> Clobber | None:
         for lost in self.maps:
-            live = self._live(lost)
             for other in self.maps:
                 if self._cells(lost).buffer != self._cells(other).buffer:
                     continue
-                pairs = live.reverse().apply_range(self._touches(other, writes=True))
-                pairs = pairs.intersect(self._same_cell(lost, other))
-                if lost == other:
-                    pairs = pairs.subtract(isl.Map.identity(pairs.get_space()))
+                pairs = self._overwritten(lost, other, self._live(lost))
+                if not pairs.is_empty() and self._is_computed_again(lost):
+                    pairs = self._overwritten(lost, other, self._live_between(lost))
                 if not pairs.is_empty():
                     return self._evidence(lost, other, pairs)
         return None
+
+    def _overwritten(self, lost: str, other: str, live: isl.Map) -> isl.Map:
+        """Return the elements of `lost` with those of `other` that are written into their cell while they are live."""
+        pairs = live.reverse().apply_range(self._touches(other, writes=True)).intersect(self._same_cell(lost, other))
+        return pairs.subtract(isl.Map.identity(pairs.get_space())) if lost == other else pairs
+
+    def _is_computed_again(self, tensor: str) -> bool:
+        return tensor not in self.schedule.scop.inputs and not self._touches(tensor, writes=True).reverse().is_single_valued()
 
     def at_once(self) -> Clobber | None:
         """Return two elements in one cell that iterations of one parallel or vector loop touch, one of them writing."""
@@ -230,15 +233,31 @@ class _Lives:
             return needed
         return needed.intersect(isl.Map.lex_gt(clock).apply_range(writes))
 
+    def _live_between(self, tensor: str) -> isl.Map:
+        """Return `{ [time] -> [owner loops, x] }` from the last write before a read of x to that read."""
+        writes, reads = self._touches(tensor, writes=True).reverse(), self._reads(tensor).reverse()
+        clock = writes.get_space().range()
+        earlier, later = isl.Map.lex_gt(clock), isl.Map.lex_lt(clock)
+        before = reads.range_product(writes).intersect_range(earlier.wrap()).uncurry()
+        since = before.lexmax().apply_range(later)
+        until = reads.range_map().apply_range(earlier)
+        return since.intersect(until).domain_factor_domain().reverse()
+
     def _touches(self, tensor: str, *, writes: bool) -> isl.Map:
         """Return `{ [time] -> [owner loops, x] }` of the writes of `tensor`, or of all accesses."""
+        return self._accesses(tensor, lambda statement: (statement.write, *(() if writes else statement.reads)))
+
+    def _reads(self, tensor: str) -> isl.Map:
+        """Return `{ [time] -> [owner loops, x] }` where `tensor` is read; a reduction reads what it adds to."""
+        return self._accesses(tensor, lambda statement: (*statement.reads, *((statement.write,) if statement.role == "update" else ())))
+
+    def _accesses(self, tensor: str, of: Callable[[Statement], tuple[Access, ...]]) -> isl.Map:
         owner = self.storage.get(tensor, 0)
         total: isl.Map | None = None
         for name in self.schedule.places:
             nest = self.schedule.nests[name]
             statement = self.schedule.statements[nest.statement]
-            accesses: list[Access] = [a for a in (statement.write, *(() if writes else statement.reads)) if a.tensor == tensor]
-            for access in accesses:
+            for access in (a for a in of(statement) if a.tensor == tensor):
                 cells = access_map(self.schedule.scop, statement, access).preimage_domain_multi_aff(nest.back)
                 loops = isl.Map.from_multi_aff(nest.frame.multi_aff(Name(n) for n in nest.loops[:owner]))
                 found = self._time(name).reverse().apply_range(loops.flat_range_product(cells))

@@ -50,6 +50,12 @@ def test_a_fold_that_keeps_what_is_read_back_is_accepted() -> None:
     assert "share one cell" in refusal(Case(p, {}, Schedule("heat").fold("s", "t", 1)))
 
 
+def test_an_element_that_is_computed_again_before_each_read_may_be_overwritten_between() -> None:
+    """p[i, j] is made just before y[i, l] reads it, once for each l."""
+    schedule = Schedule("two").at("p", "y.j").store_at("p", "root").fold("p", "j", 1)
+    computes_the_same("two", schedule, M=3, N=4, K=2)
+
+
 def test_a_layout_that_puts_two_elements_into_one_cell_is_refused() -> None:
     p = program("blur", M=5, N=4)
     assert "share one cell" in refusal(Case(p, {}, Schedule("blur").layout("h", ["i"])))

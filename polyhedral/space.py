@@ -267,15 +267,6 @@ _PIECEWISE: dict[str, Callable[[isl.PwAff, isl.PwAff], isl.Set]] = {
 }
 
 
-def val(number: int) -> isl.Val:
-    """Return a number of any size for isl; `integer` is the way back."""
-    return isl.Val(number) if abs(number) < _MACHINE else isl.Val(str(number))
-
-
-_MACHINE = 2**31
-"""Up to here islpy takes Python's numbers, whatever a C long is."""
-
-
 def integer(value: isl.Val) -> int:
     return int(value.to_python())
 

@@ -127,7 +127,6 @@ def compile_kernel(
     scheduled = plan_kernel(program, machine_of(target, threads), schedule, knobs, layouts, constants, dump, rules)
     clock("schedule")
     lowered = loops_of(scheduled.plan, symbol, dump, threads, clock)
-    check_buffers(program.name, lowered.function)
     text = emit(lowered.function, target)
     clock("emit")
     if dump is not None:
@@ -218,7 +217,9 @@ def plan_kernel(
 def loops_of(
     plan: Plan, symbol: str, dump: Dump | None = None, threads: int | None = None, clock: Callable[[str], None] = lambda stage: None
 ) -> Lowered:
-    """Return the verified, simplified loop-IR function of a plan, for one thread or (None) any number. It stays inside its buffers."""
+    """Return the verified, simplified loop-IR function of a plan, for one thread or (None) any number. It stays inside its buffers.
+
+    Raises RunError R0315 when no machine holds one of them."""
     lowered = lower(plan, symbol)
     lowered = replace(lowered, function=serial(lowered.function)) if threads == 1 else lowered
     try:
@@ -228,6 +229,7 @@ def loops_of(
     function: Function = demote(hoist(promote_accumulators(tiled(combine(simplify(ahead))))))
     function = contract(function) if plan.program.mode == "fast" else function
     verify(function)
+    check_buffers(plan.program.name, function)
     clock("loops")
     prove_bounds(function, lowered.given)
     clock("bounds")

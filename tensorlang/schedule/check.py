@@ -7,7 +7,7 @@ may be put into the cell of another that is still needed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -68,13 +68,21 @@ def verdict_of(plan: Plan) -> Verdict:
 
 def _storage_verdict(plan: Plan) -> Proven | Clobber | Unknown:
     """Return whether every fold, and every layout of a tensor that the plan itself stores, keeps what is still needed."""
+    for name, cells, axes in stored_cells(plan):
+        verdict = validate(plan.placed, {name: cells}, axes={name: axes}, storage=plan.depth)
+        if not isinstance(verdict, Proven):
+            return verdict
+    return Proven()
+
+
+def stored_cells(plan: Plan) -> Iterator[tuple[str, Cells, tuple[str, ...]]]:
+    """Yield the tensors of which several elements may share a cell, with these cells and the axes they are over."""
     table, definitions = tensor_table(plan.program), definers(plan.program)
     caller = {*(p.name for p in plan.program.params), *plan.program.results}
     for name in dict.fromkeys((*plan.folds, *plan.layouts)):
         if name in caller or name not in definitions:
             continue
         definition = definitions[name]
-        first = definition.tensors[0].name
         if name in plan.layouts:
             exprs: tuple[Affine, ...] = plan.layouts[name].dims
             inside = affine.conj(*(affine.within(a, 0, e) for a, e in zip(definition.axes, table[name].shape, strict=True)))
@@ -85,10 +93,7 @@ def _storage_verdict(plan: Plan) -> Proven | Clobber | Unknown:
             exprs = tuple(affine.to_expr(a) for a in definition.axes)
             folds = dict(plan.folds[name])
             moduli = tuple(folds.get(k) for k in range(len(exprs)))
-        verdict = validate(plan.placed, {first: Cells(exprs, moduli)}, axes={first: definition.axes}, storage=plan.depth)
-        if not isinstance(verdict, Proven):
-            return verdict
-    return Proven()
+        yield definition.tensors[0].name, Cells(exprs, moduli), definition.axes
 
 
 def _refusal(

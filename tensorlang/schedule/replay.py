@@ -18,12 +18,13 @@ from codegen.loops.interp import run
 from polyhedral.legality import Violation
 from polyhedral.model import Leaf, Loop, Tree
 from polyhedral.storage import Clobber
+from polyhedral.watch import watch
 from tensorlang.diagnostics import CompileError
 from tensorlang.lower.kernel import lower
 from tensorlang.lower.memory import lane_loop
 from tensorlang.schedule.apply import apply
 from tensorlang.schedule.blocks import from_block, to_block
-from tensorlang.schedule.check import verdict_of
+from tensorlang.schedule.check import stored_cells, verdict_of
 from tensorlang.schedule.plan import Plan, Storage
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.storage import axis_names
@@ -76,9 +77,20 @@ def replay(
     for larger in range(3):
         sizes = {s: violation.params.get(s, 1) + larger for s in program.sizes}
         if affine.holds(program.context, sizes) and all(_can_be_given(p, sizes) for p in program.params):
-            seen = _run(program, plan, sizes, seed)
+            seen = _run(program, plan, sizes, seed) or (_watched(plan, sizes) if isinstance(violation, Clobber) else None)
             if seen is not None:
                 return seen
+    return None
+
+
+def _watched(plan: Plan, sizes: Mapping[str, int]) -> Hazard | None:
+    """Return a read that finds another element in its cell, whatever the values are."""
+    for name, cells, axes in stored_cells(plan):
+        found = watch(plan.placed, {name: cells}, axes={name: axes}, storage=plan.depth, sizes=sizes)
+        if found is not None:
+            wanted, instead = (f"`{found.tensor}[{', '.join(map(str, e))}]`" for e in (found.wanted, found.instead))
+            at = ", ".join(f"{k}={v}" for k, v in found.reader.iters.items())
+            return Hazard(f"`{found.reader.statement}` at ({at}) reads {wanted}, and its cell holds {instead}")
     return None
 
 

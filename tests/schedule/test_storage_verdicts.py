@@ -50,6 +50,13 @@ def test_a_fold_that_keeps_what_is_read_back_is_accepted() -> None:
     assert "share one cell" in refusal(Case(p, {}, Schedule("heat").fold("s", "t", 1)))
 
 
+def test_a_lost_element_is_seen_in_its_cell_whatever_the_values_are() -> None:
+    module = load_module(parse(Source("f.tl", "op f(x: f64[M]) -> (y: f64[M]) { h[i] = x[i] + 1\n y[i] = sum(k in 0..M) h[k] * 0 }")))
+    p = instantiate(module, "f", [ArgType(f64, ("M",))], symbolic=True)
+    seen = replay(p, Schedule("f").fold("h", "i", 2))
+    assert str(seen) == "`y.sum.0.acc` at (k=0) reads `h[0]`, and its cell holds `h[2]`"
+
+
 def test_an_element_that_is_computed_again_before_each_read_may_be_overwritten_between() -> None:
     """p[i, j] is made just before y[i, l] reads it, once for each l."""
     schedule = Schedule("two").at("p", "y.j").store_at("p", "root").fold("p", "j", 1)

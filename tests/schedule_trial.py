@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
+from bits import difference
 from strategies_schedule import Arrays, Case, small_arrays
 
 from codegen.dtypes import bool_, compute_dtype
@@ -195,13 +196,12 @@ class _Guarded:
 
 
 def first_difference(got: Mapping[str, np.ndarray[Any, Any]], expected: Mapping[str, np.ndarray[Any, Any]], close: float = 0.0) -> str:
-    """Return the first element that differs; NaN equals NaN, and floats may differ by what regrouping large sums rounds."""
+    """Return the first element that differs, in bits; NaN equals NaN, and floats may differ by what regrouping large sums rounds."""
     for name, want in expected.items():
         have = got[name].reshape(want.shape)
-        wrong = np.argwhere(~((have == want) | ((have != have) & (want != want))))
-        if len(wrong) and not _rounding(have, want) and not _close(have, want, close):
-            at = tuple(int(k) for k in wrong[0])
-            return f"`{name}[{', '.join(map(str, at))}]` is {have[at]!r}, the operator says {want[at]!r} ({len(wrong)} differ)"
+        text = difference(have, want)
+        if text and not _rounding(have, want) and not _close(have, want, close):
+            return f"`{name}`, as the operator says it: {text}"
     return ""
 
 

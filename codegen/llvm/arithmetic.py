@@ -1,15 +1,20 @@
 """Arithmetic on values, in one lane or many, with the meaning that the loop IR gives it.
 
-Integers wrap; quotients and remainders floor and are 0 when the divisor is 0; minima and maxima of floats propagate NaN.
+Integers wrap; quotients and remainders floor and are 0 when the divisor is 0; minima and maxima of floats propagate NaN,
+and -0 is less than +0 for them.
 """
 
 from __future__ import annotations
 
+import math
+import re
+import struct
 from typing import assert_never
 
-from codegen.dtypes import bool_, f32, f64, i64
+from codegen.dtypes import DType, bool_, f32, f64, i32, i64
 from codegen.llvm.builder import Builder
 from codegen.llvm.state import EmitError, same_lanes, splat
+from codegen.llvm.target import Target
 from codegen.llvm.values import Literal, Value, bits_of, constant_text, literal, memory_type, of_lanes
 from codegen.loops.nodes import BinaryOp, CompareOp, UnaryOp
 
@@ -29,9 +34,10 @@ def constant(value: Value, number: float | int) -> str:
 def unary(b: Builder, op: UnaryOp, x: Value) -> Value:
     """Return `op x`."""
     match op:
+        case "neg" if x.dtype.is_float:
+            return _opposite(b, x)
         case "neg":
-            text = f"fneg {x.typed}" if x.dtype.is_float else f"sub {x.type} {constant(x, 0)}, {x.text}"
-            return wrapped(b, Value(x.dtype, b.pure(text), x.lanes))
+            return wrapped(b, Value(x.dtype, b.pure(f"sub {x.type} {constant(x, 0)}, {x.text}"), x.lanes))
         case "not":
             return negated(b, x)
         case "bitnot":
@@ -171,27 +177,95 @@ def _float(b: Builder, op: BinaryOp, x: Value, y: Value) -> Value:
             raise EmitError(f"`{op}` of {x.dtype}: only integers have bits")
 
 
+def _opposite(b: Builder, x: Value) -> Value:
+    """Return `-x`; of what is an opposite itself, what it is the opposite of."""
+    number = _number(x)
+    if number is not None:
+        return Value(x.dtype, constant(x, -number), x.lanes)
+    known = b.opposites.get(x.text)
+    if known is None:
+        known = b.pure(f"fneg {x.typed}")
+        b.opposites[known] = x.text
+    return Value(x.dtype, known, x.lanes)
+
+
 def extremum(b: Builder, op: str, x: Value, y: Value) -> Value:
-    """Return the minimum or maximum, or NaN when either side is NaN.
+    """Return the minimum or maximum, or NaN when either side is NaN; -0 is less than +0.
 
-    `a > b ? a : b` is one instruction that gives `b` when a side is NaN: right when `a` is a number, and one blend away otherwise.
+    x86 has `a > b ? a : b` as one instruction. It gives `b` when a side is NaN or both are equal: right where `a` is a number but 0.
     """
-    if not _is_number(x):
-        # What comes last is new where an extremum is collected: asking whether it is NaN then waits for nothing.
+    if not b.target.is_x86:
+        return intrinsic(b, f"{op}imum", x, y)
+    if _number(x) is None:
+        # What comes last is new where an extremum is collected: what is asked of it alone waits for nothing.
         x, y = y, x
-    order = "ogt" if op == "max" else "olt"
-    chosen = b.pure(f"fcmp {order} {x.typed}, {y.text}")
-    kind = of_lanes("i1", x.lanes)
-    best = b.pure(f"select {kind} {chosen}, {x.typed}, {y.typed}")
-    if _is_number(x):
-        return Value(x.dtype, best, x.lanes)
-    unordered = b.pure(f"fcmp uno {x.typed}, {x.text}")
-    return Value(x.dtype, b.pure(f"select {kind} {unordered}, {x.typed}, {x.type} {best}"), x.lanes)
+    number = _number(x)
+    if number is None:
+        return _least(b, x, y) if op == "min" else _greatest(b, x, y)
+    if number == (math.inf if op == "min" else -math.inf):
+        return y
+    best = _either(b, op, x, y)
+    if number != 0 or math.copysign(1.0, number) != (1.0 if op == "max" else -1.0):
+        return best
+    # `max(0, y)` has no sign and `min(-0, y)` always has one.
+    size = intrinsic(b, "fabs", best)
+    return size if op == "max" else unary(b, "neg", size)
 
 
-def _is_number(x: Value) -> bool:
-    """Return whether `x` is a constant other than NaN."""
-    return not x.text.startswith("%") and "0x7FF8" not in x.text and "0xFFF8" not in x.text and x.text != "poison"
+def _either(b: Builder, op: str, x: Value, y: Value) -> Value:
+    """Return the minimum or maximum; `y` when either side is NaN or both are equal."""
+    chosen = b.pure(f"fcmp {'ogt' if op == 'max' else 'olt'} {x.typed}, {y.text}")
+    return Value(x.dtype, b.pure(f"select {of_lanes('i1', x.lanes)} {chosen}, {x.typed}, {y.typed}"), x.lanes)
+
+
+def _least(b: Builder, x: Value, y: Value) -> Value:
+    """Return the minimum: all bits of what the two orders of the instruction give. They differ for zeros of two signs, where the one that
+    has the sign is wanted, and for NaN and a number, where NaN stays one with bits of the number added."""
+    return from_bits(b, binary(b, "bitor", to_bits(b, _either(b, "min", x, y)), to_bits(b, _either(b, "min", y, x))), x.dtype)
+
+
+def _greatest(b: Builder, x: Value, y: Value) -> Value:
+    """Return the maximum: minus the minimum of `-x` and `-y`, which a chain of maxima keeps as it is."""
+    kind = to_bits(b, x)
+    width = kind.dtype.bits * x.lanes
+    if collects_negated(b.target) or width not in (128, 256, 512):
+        return unary(b, "neg", _least(b, unary(b, "neg", x), unary(b, "neg", y)))
+    # As for the minimum, but for the sign: one instruction takes those that both have, and of the other bits all.
+    sides = f"{to_bits(b, _either(b, 'max', x, y)).typed}, {to_bits(b, _either(b, 'max', y, x)).typed}"
+    name = f"llvm.x86.avx512.pternlog.{'d' if x.dtype == f32 else 'q'}.{width}"
+    fn = b.declare(name, f"{kind.type} @({kind.type}, {kind.type}, {kind.type}, i32)")
+    sign = constant(kind, -1 << (kind.dtype.bits - 1))
+    text = f"call {kind.type} {fn}({sides}, {kind.type} {sign}, i32 {ALL_OR_BOTH})"
+    return from_bits(b, Value(kind.dtype, b.pure(text), x.lanes), x.dtype)
+
+
+def collects_negated(target: Target) -> bool:
+    """Tell whether maxima are minima of opposites, so that registers which collect a maximum had better hold its opposite."""
+    return target.is_x86 and target.vector_bits < 512
+
+
+ALL_OR_BOTH = 0b11010100
+"""`c ? a and b : a or b` of bits, for the instruction that computes any function of three bits."""
+
+
+def to_bits(b: Builder, x: Value) -> Value:
+    """Return the bits of floats as integers."""
+    dtype = i32 if x.dtype == f32 else i64
+    return Value(dtype, b.pure(f"bitcast {x.typed} to {of_lanes(memory_type(dtype), x.lanes)}"), x.lanes)
+
+
+def from_bits(b: Builder, bits: Value, dtype: DType) -> Value:
+    """Return the floats that have these bits."""
+    return Value(dtype, b.pure(f"bitcast {bits.typed} to {of_lanes(memory_type(dtype), bits.lanes)}"), bits.lanes)
+
+
+def _number(x: Value) -> float | None:
+    """Return the number that `x` is known to be, or None when it may be NaN or is not known."""
+    found = re.search("0x([0-9A-F]{16})", x.text)
+    if x.text.startswith("%") or found is None:
+        return None
+    number: float = struct.unpack(">d", bytes.fromhex(found[1]))[0]
+    return None if math.isnan(number) else number
 
 
 def _float_divide(b: Builder, op: BinaryOp, x: Value, y: Value) -> Value:
@@ -211,8 +285,8 @@ def _float_divide(b: Builder, op: BinaryOp, x: Value, y: Value) -> Value:
     lower = b.pure(f"fsub {x.type} {towards_zero}, {constant(x, 1.0)}")
     quotient = b.pure(f"select {kind} {adjust}, {x.type} {lower}, {x.type} {towards_zero}")
     # The subtraction above rounded, so the quotient may lie a little beside the whole number that it stands for.
-    whole = intrinsic(b, "rint", Value(x.dtype, quotient, x.lanes))
     exact = Value(x.dtype, b.pure(f"fdiv {x.typed}, {y.text}"), x.lanes)
+    whole = intrinsic(b, "copysign", intrinsic(b, "rint", Value(x.dtype, quotient, x.lanes)), exact)
     is_zero = b.pure(f"fcmp oeq {y.typed}, {zero}")
     return Value(x.dtype, b.pure(f"select {kind} {is_zero}, {exact.typed}, {whole.typed}"), x.lanes)
 

@@ -49,6 +49,7 @@ class Builder:
         self.regions = [Region(0, [])]
         self.label = "entry"
         self.aliases: dict[str, str] = {}
+        self.opposites: dict[str, str] = {}
         self._prefix = prefix
         self._count = 0
 

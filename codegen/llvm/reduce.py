@@ -28,25 +28,22 @@ def horizontal(b: Builder, op: str, x: Value) -> Value:
 
 
 def _extremum(b: Builder, name: str, x: Value) -> Value:
-    """Return the least or greatest lane, or NaN if one is: numbers alone go through the tree, and NaN is asked for once, beside it."""
-    element, flag = scalar_type(x.dtype), f"<{x.lanes} x i1>"
-    fn = b.declare(f"llvm.vector.reduce.f{name}.{arithmetic.suffix(x)}", f"{element} @({x.type})")
-    best = Value(x.dtype, b.pure(f"call nnan {element} {fn}({x.typed})"))
-    some = b.declare(f"llvm.vector.reduce.or.v{x.lanes}i1", f"i1 @({flag})")
-    unordered = b.pure(f"call i1 {some}({flag} {b.pure(f'fcmp uno {x.typed}, {x.text}')})")
-    return Value(x.dtype, b.pure(f"select i1 {unordered}, {element} {arithmetic.constant(best, float('nan'))}, {best.typed}"))
+    if name == "max" and arithmetic.collects_negated(b.target):
+        return arithmetic.unary(b, "neg", _halved(b, "min", arithmetic.unary(b, "neg", x)))
+    return _halved(b, name, x)
 
 
 def _halved(b: Builder, op: str, x: Value) -> Value:
     """Combine the two halves until one element is left."""
-    while x.lanes > 1:
+    while x.lanes > 2:
         half = x.lanes // 2
         parts = []
         for start in (0, half):
             order = ", ".join(f"i32 {start + i}" for i in range(half))
             parts.append(Value(x.dtype, b.pure(f"shufflevector {x.typed}, {x.type} poison, <{half} x i32> <{order}>"), half))
         x = arithmetic.binary(b, op, parts[0], parts[1])  # type: ignore[arg-type]  # min or max
-    return Value(x.dtype, b.pure(f"extractelement {x.typed}, i64 0"))
+    lanes = [Value(x.dtype, b.pure(f"extractelement {x.typed}, i64 {lane}")) for lane in range(x.lanes)]
+    return arithmetic.binary(b, op, lanes[0], lanes[1]) if len(lanes) > 1 else lanes[0]  # type: ignore[arg-type]
 
 
 def identity(op: str, x: Value) -> str:

@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from math import gcd
 
 from codegen.llvm.affine import ONE, ZERO, Poly, atom_poly, number
+from codegen.llvm.arithmetic import unary
 from codegen.llvm.builder import Builder
 from codegen.llvm.memory import lane_stride
 from codegen.llvm.state import EmitError, Lanes, Registers, Scope, State, splat
@@ -31,6 +32,11 @@ from codegen.loops.walk import Node, children
 
 def read(state: State, storage: Registers, poly: Poly, scope: Scope) -> Value:
     """Return element `poly`, or one element per lane."""
+    held = _held(state, storage, poly, scope)
+    return unary(state.builder, "neg", held) if storage.negated else held
+
+
+def _held(state: State, storage: Registers, poly: Poly, scope: Scope) -> Value:
     b = state.builder
     stride, offset = _place(b, storage, poly, scope)
     cells = state.cells[storage.uid]
@@ -46,6 +52,8 @@ def read(state: State, storage: Registers, poly: Poly, scope: Scope) -> Value:
 def write(state: State, storage: Registers, poly: Poly, value: Value, scope: Scope) -> None:
     """Make `value` the element `poly`, or one element per lane, where the mask allows it."""
     b = state.builder
+    if storage.negated:
+        value = unary(b, "neg", value)
     stride, offset = _place(b, storage, poly, scope)
     cells = state.cells[storage.uid]
     if storage.private_lanes:

@@ -35,13 +35,15 @@ class Memory:
 @dataclass(frozen=True, slots=True)
 class Registers:
     """A buffer in SSA values, cells: `cuts` are the elements that cells begin at, and the end of the last one. Inside a vector loop every
-    lane has elements of its own (`private_lanes`). Rows may be longer than their extent, which `strides` tell."""
+    lane has elements of its own (`private_lanes`). Rows may be longer than their extent, which `strides` tell. Cells may hold the opposite
+    of what their elements are (`negated`)."""
 
     uid: int
     buffer: Buffer
     cuts: tuple[int, ...]
     strides: tuple[Poly, ...]
     private_lanes: int = 0
+    negated: bool = False
 
     @property
     def dtype(self) -> DType:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from codegen.dtypes import bool_
+from codegen.dtypes import bool_, f32, f64
 from codegen.llvm import arithmetic, memory, registers
 from codegen.llvm.affine import ZERO, Poly, number
 from codegen.llvm.expressions import address, any_lane, poly, read, row_major, value
@@ -15,6 +15,7 @@ from codegen.llvm.state import EmitError, Memory, Registers, Scope, Storage, Til
 from codegen.llvm.values import Literal, Value, memory_type
 from codegen.loops.nodes import (
     Alloc,
+    Buffer,
     Int,
     Stmt,
     Store,
@@ -50,7 +51,7 @@ def allocate(e: Emitter, stmt: Alloc, rest: tuple[Stmt, ...], scope: Scope) -> S
             count = count // max(1, shape[-1].constant or 0) * row
             strides, stmt = row_major((*shape[:-1], number(row))), Alloc(longer)
         cuts = tuple(range(count + 1)) if private else registers.cuts(stmt, rest, count)
-        storage = Registers(uid, buffer, cuts, strides, private)
+        storage = Registers(uid, buffer, cuts, strides, private, _holds_opposites(e, buffer, rest))
         e.state.cells[uid] = ["poison"] * (len(cuts) - 1)
         e.state.register_types[uid] = tuple(map(storage.type_of, range(len(cuts) - 1)))
         return storage
@@ -58,6 +59,14 @@ def allocate(e: Emitter, stmt: Alloc, rest: tuple[Stmt, ...], scope: Scope) -> S
     align = max(buffer.align & -buffer.align, 64)
     b.prologue.append(f"  {pointer} = alloca [{max(count, 1)} x {memory_type(buffer.dtype)}], align {align}")
     return Memory(uid, replace(buffer, align=align), pointer, 0, strides)
+
+
+def _holds_opposites(e: Emitter, buffer: Buffer, rest: tuple[Stmt, ...]) -> bool:
+    """Tell whether maxima of floats are collected in `buffer`, on a processor that has them as minima of opposites."""
+    if buffer.dtype not in (f32, f64) or not arithmetic.collects_negated(e.module.target):
+        return False
+    found = (reduction(s) for s in stores(*rest) if s.buffer == buffer.name)
+    return any(parts is not None and parts[0] == "max" for parts in found)
 
 
 def _plan_vars(e: Emitter, scope: Scope) -> dict[str, Poly]:

@@ -163,7 +163,8 @@ class Unary:
 
 @dataclass(frozen=True, slots=True)
 class Binary:
-    """Both sides have the same type. `/` is for floats, `//` and `%` floor on integers and floats; `min`/`max` propagate NaN."""
+    """Both sides have the same type. `/` is for floats, `//` and `%` floor on integers and floats; `min`/`max` propagate NaN,
+    and -0 is less than 0 for them (`minimum` and `maximum` of IEEE 754-2019)."""
 
     op: BinaryOp
     lhs: Expr

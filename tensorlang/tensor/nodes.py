@@ -87,7 +87,7 @@ class Unary(Node):
 
 @dataclass(frozen=True, slots=True)
 class Binary(Node):
-    """Both sides have one dtype. `/` on floats, `//` and `%` floor; `min`/`max` propagate NaN; `and`/`or` are lazy."""
+    """Both sides have one dtype. `/` on floats, `//` and `%` floor; `min`/`max` propagate NaN, with -0 less than 0; `and`/`or` are lazy."""
 
     op: Literal["+", "-", "*", "/", "//", "%", "min", "max", "and", "or", "bitand", "bitor", "bitxor", "shl", "shr"]
     lhs: Expr

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from functools import cache
 
 import numpy as np
+from bits import assert_same_bits
 
 from codegen.dtypes import DTYPES
 from codegen.llvm.emit import emit
@@ -54,15 +55,11 @@ def check(
 
 
 def assert_same(actual: np.ndarray, expected: np.ndarray, rtol: float, what: str) -> None:
-    """Assert equality, NaN equal to NaN and zeros of any sign equal; `rtol` > 0 allows rounding."""
+    """Assert that all bits are equal, NaN equal to NaN; `rtol` > 0 allows rounding."""
     if rtol:
         np.testing.assert_allclose(actual, expected, rtol=rtol, atol=rtol, err_msg=what)
     else:
-        wide = [
-            a.astype(np.float64) if a.dtype.kind in "fV" or a.dtype.name in ("bfloat16", "float8_e4m3fn", "float8_e5m2") else a
-            for a in (actual, expected)
-        ]
-        np.testing.assert_array_equal(*wide, err_msg=what)
+        assert_same_bits(actual, expected, what)
 
 
 def values(dtype: str, count: int, seed: int = 0) -> np.ndarray:

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from bits import assert_same_bits
 from llvm_run import LEVELS, run_native
 
 from codegen.dtypes import f32
@@ -216,5 +217,4 @@ def test_rounding_to_tf32_is_exact_for_every_class_of_numbers(target: Target) ->
     with np.errstate(invalid="ignore"):
         tensors = arith.call("round_tf32", [x], f32)
     for got in (evaluate("round_tf32", [x], target), tensors, loops):
-        assert np.array_equal(got, expected, equal_nan=True)
-        assert np.array_equal(np.signbit(got), np.signbit(expected))
+        assert_same_bits(got, expected)

@@ -267,7 +267,7 @@ def test_a_forked_child_runs_parallel_loops_and_so_does_its_parent() -> None:
 
 def test_the_interpreter_exits_cleanly_with_workers_running() -> None:
     script = f"""
-        import sys; sys.path[:0] = {[str(Path(__file__).parent), str(Path(__file__).parents[2])]!r}
+        import sys; sys.path[:0] = {[str(Path(__file__).parents[k]) for k in range(3)]!r}
         import numpy as np
         from llvm_run import run_native
         from codegen.llvm.target import host

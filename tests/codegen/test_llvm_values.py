@@ -1,10 +1,15 @@
-"""Arithmetic, comparison and conversion: one lane or eight, compiled code agrees with the interpreter bit for bit, zeros' signs aside."""
+"""Arithmetic, comparison and conversion: one lane or eight, compiled code agrees with the interpreter bit for bit."""
 
 import numpy as np
 import pytest
 from llvm_run import LEVELS, check, values
 
 from codegen.dtypes import DTYPES, DType
+from codegen.llvm.arithmetic import ALL_OR_BOTH
+from codegen.llvm.emit import emit
+from codegen.llvm.jit import compile_object
+from codegen.llvm.target import Target, named
+from codegen.loops.parser import parse
 
 INTEGERS = [d.name for d in DTYPES.values() if d.is_integer]
 TARGETS = [LEVELS[-1], LEVELS[0]]
@@ -169,3 +174,49 @@ def test_rounding_to_a_narrow_integer_saturates_and_takes_nan_for_zero(dtype: st
         for io in 0 .. 6 {{ for j in 0 .. min(8, 45 - 8*io) vector 8 {{ z[8*io + j] = {in_lanes} }} }}
         for i in 45 .. 61 {{ z[i] = {in_lanes.replace("8*io + j", "i")} }} }}"""
     check(text, targets=TARGETS, x=samples("f32", 1), z=np.zeros(61, DTYPES[dtype].numpy))
+
+
+ZEROS = [0.0, -0.0, 1.0, -1.0, INF, -INF, NAN, 1e-45]
+
+
+@pytest.mark.parametrize("level", LEVELS, ids=lambda level: level.name)
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+@pytest.mark.parametrize("op", ["min", "max"])
+def test_an_extreme_is_the_same_zero_whichever_side_it_comes_from(op: str, dtype: str, level: Target) -> None:
+    n = len(ZEROS) ** 2
+    x, y = (a.ravel().astype(DTYPES[dtype].numpy) for a in np.meshgrid(ZEROS, ZEROS))
+    text = f"""func f()(x: {dtype}[{n}], y: {dtype}[{n}], out z: {dtype}[{n}], out p: {dtype}[{n}], out m: {dtype}[{n}]) {{
+        for i in 0 .. {n // 8} {{ for j in 0 .. 8 vector 8 {{
+            z[8*i + j] = {op}(x[8*i + j], y[8*i + j])
+            p[8*i + j] = {op}(x[8*i + j], 0.0_{dtype})
+            m[8*i + j] = {op}(-0.0_{dtype}, x[8*i + j]) }} }} }}"""
+    check(text, targets=[level], x=x, y=y, **{name: np.zeros(n, x.dtype) for name in "zpm"})
+
+
+@pytest.mark.parametrize("level", LEVELS, ids=lambda level: level.name)
+@pytest.mark.parametrize("lanes", [2, 8, 16])
+@pytest.mark.parametrize("op", ["min", "max"])
+def test_an_extreme_of_lanes_is_the_same_zero_in_any_order(op: str, lanes: int, level: Target) -> None:
+    start = "inf_f32" if op == "min" else "-inf_f32"
+    text = f"""func f()(x: f32[40, {lanes}], out z: f32[40]) {{ for i in 0 .. 40 {{
+        alloc best: f32[] registers
+        best[] = {start}
+        for j in 0 .. {lanes} vector {lanes} {{ best[] = {op}(best[], x[i, j]) }}
+        z[i] = best[] }} }}"""
+    x = np.random.default_rng(lanes).choice([0.0, -0.0, -0.0, 0.0, -0.0, 0.0, -0.0, NAN], (40, lanes)).astype(np.float32)
+    check(text, targets=[level], x=np.where(np.arange(40)[:, None] % 2, x, np.nan_to_num(x)), z=np.zeros(40, np.float32))
+
+
+def test_one_instruction_of_wide_processors_joins_all_bits_but_the_sign() -> None:
+    """Bit `4a + 2b + c` is what the instruction makes of bits a, b and c: where c is set, of the sign, both, elsewhere any."""
+    for a, b, c in np.ndindex(2, 2, 2):
+        assert ALL_OR_BOTH >> (4 * a + 2 * b + c) & 1 == (a & b if c else a | b)
+    text = "func f()(x: f32[16], y: f32[16], out z: f32[16]) { for j in 0 .. 16 vector 16 { z[j] = max(x[j], y[j]) } }"
+    module = emit(parse(text), named("x86-64-v4"))
+    assert "llvm.x86.avx512.pternlog.d.512" in module and compile_object(module, named("x86-64-v4"))
+
+
+def test_other_processors_have_extremes_as_instructions() -> None:
+    text = "func f()(x: f32[4], y: f32[4], out z: f32[4]) { for j in 0 .. 4 vector 4 { z[j] = max(x[j], y[j]) } }"
+    module = emit(parse(text), named("aarch64"))
+    assert "llvm.maximum.v4f32" in module and compile_object(module, named("aarch64"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from bits import assert_same_bits
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from loops_strategies import running_functions
@@ -78,4 +79,4 @@ def test_hoisting_keeps_the_results_of_any_function(function: Function, n: int) 
         arrays = {name: np.linspace(-2, 3, size, dtype=np.float32) for name, size in (("a", 8), ("c", 8), ("n", n))}
         assert run(f, {"N": n}, arrays) == 0
         results.append(arrays["c"])
-    assert np.array_equal(*results, equal_nan=True)
+    assert_same_bits(*results)

@@ -2,6 +2,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from bits import assert_same_bits
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from loops_golden import cases, check, read
@@ -43,7 +44,7 @@ def test_promotion_keeps_results(path: Path, size: int) -> None:
             arrays[p.name] = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
         assert run(f, sizes, arrays) == 0
         results.append(arrays["c"])
-    assert np.array_equal(*results)
+    assert_same_bits(*results)
 
 
 @settings(max_examples=60, deadline=None)
@@ -55,7 +56,7 @@ def test_promotion_keeps_the_results_of_any_function(function: Function, n: int)
         arrays = {name: np.linspace(-2, 3, size, dtype=np.float32) for name, size in (("a", 8), ("c", 8), ("n", n))}
         assert run(f, {"N": n}, arrays) == 0
         results.append(arrays["c"])
-    assert np.array_equal(*results, equal_nan=True)
+    assert_same_bits(*results)
 
 
 def _body(body: str) -> Function:

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from bits import assert_same_bits
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from loops_golden import cases, check, read
@@ -118,9 +119,7 @@ def test_simplified_functions_compute_the_same_bits(function: Function, n: int) 
         arrays = {name: np.linspace(-2, 3, size, dtype=np.float32) for name, size in (("a", 8), ("c", 8), ("n", n))}
         assert run(f, {"N": n}, arrays) == 0
         results.append(arrays["c"])
-    before, after = results
-    assert np.array_equal(before, after, equal_nan=True)
-    assert np.array_equal(np.signbit(before[~np.isnan(before)]), np.signbit(after[~np.isnan(after)]))
+    assert_same_bits(*results)
 
 
 def test_a_known_size_is_put_to_use() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from bits import assert_same_bits
 from samples import CHAINS, NUMBERS, TYPES, samples
 
 import tensorlang as tl
@@ -21,10 +22,7 @@ def same(operator: tl.Operator, *arrays: Array) -> None:
     expected = interpret(program, {}, dict(zip((p.name for p in program.params), arrays, strict=True)))
     got = operator(*arrays)
     for name, have in zip(program.results, got if isinstance(got, tuple) else (got,), strict=True):
-        want = expected[name]
-        assert have.dtype == want.dtype
-        different = np.argwhere(~((have == want) | ((have != have) & (want != want))))
-        assert not len(different), f"{name}{different[0]}: {have[tuple(different[0])]!r}, not {want[tuple(different[0])]!r}"
+        assert_same_bits(have, expected[name], name)
 
 
 @pytest.mark.parametrize("dtype", NUMBERS, ids=str)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from bits import assert_same_bits
 
 from codegen.dtypes import DTYPES, f32
 from codegen.loops.interp import run
@@ -98,7 +99,7 @@ def assert_same(program: Program, plan: Plan, sizes: Mapping[str, int], seed: in
     code = run(lowered.function, {s: sizes[n] for s, n in zip(lowered.function.sizes, program.sizes, strict=True)}, arrays)
     assert code == 0
     for buffer_name, name in results.items():
-        np.testing.assert_array_equal(arrays[buffer_name].reshape(expected[name].shape), expected[name], f"{name} at {dict(sizes)}")
+        assert_same_bits(arrays[buffer_name].reshape(expected[name].shape), expected[name], f"{name} at {dict(sizes)}: ")
 
 
 def small(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> np.ndarray[Any, Any]:

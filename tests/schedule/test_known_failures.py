@@ -203,7 +203,7 @@ def test_a_message_is_the_same_in_every_run():
     here = Path(__file__).parent
     seen = set()
     for seed in ("1", "77"):
-        environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": f"{here}{os.pathsep}{here.parents[1]}"}
+        environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": f"{here}{os.pathsep}{here.parent}{os.pathsep}{here.parents[1]}"}
         run = subprocess.run([sys.executable, "-c", code, text], capture_output=True, text=True, env=environment, check=True)
         seen.add(run.stdout)
     (message,) = seen

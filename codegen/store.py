@@ -5,13 +5,18 @@
 A key hashes everything the entry depends on. An entry is written under a temporary name and renamed, so that readers, in this process or
 another, see all of it or nothing. What is damaged, or stored under another key, is a miss. A directory that cannot be written to is
 reported once and then not used.
+
+Entries run as machine code, so they are this user's alone: directories are made for nobody else, one that is another user's or that others
+can write to is reported and not used, and a file is read if it is a regular one of this user's that nobody else can write to.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import stat
 import tempfile
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -37,6 +42,46 @@ def key_of(parts: Iterable[str | bytes]) -> str:
     return digest.hexdigest()
 
 
+def private_opener(path: str, flags: int) -> int:
+    """Open a file, for `open(..., opener=private_opener)`, if nobody but this user can have written it. Raises OSError for any other, for
+    links and for what is no regular file; waits for nobody."""
+    handle = os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW)
+    try:
+        found = os.fstat(handle)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(f"{path} is no file")
+        _check_owner(path, found)
+    except BaseException:
+        os.close(handle)
+        raise
+    return handle
+
+
+def private_creator(path: str, flags: int) -> int:
+    """Make a file, for `open(..., opener=private_creator)`, that nobody but this user can read or write."""
+    return os.open(path, flags, 0o600)
+
+
+def private_directory(path: Path) -> None:
+    """Make a directory, and those above it, for this user alone where they do not exist. Raises OSError when others may write to it."""
+    if not path.is_dir():
+        if not path.parent.is_dir():
+            private_directory(path.parent)
+        path.mkdir(mode=0o700, exist_ok=True)
+    _check_owner(path, path.stat())
+
+
+def _check_owner(path: str | Path, found: os.stat_result) -> None:
+    if found.st_uid != os.geteuid():
+        raise NotPrivateError(f"{path} belongs to another user")
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise NotPrivateError(f"{path} can be written by others: `chmod go-w` it")
+
+
+class NotPrivateError(PermissionError):
+    """Others than this user may have written something that is about to be trusted."""
+
+
 class Cache:
     """A directory of entries. `problem` says why nothing is kept any more, or is None."""
 
@@ -47,7 +92,8 @@ class Cache:
     def get(self, key: str) -> bytes | None:
         """Return what is stored under `key`, or None when there is none that is whole."""
         try:
-            data = self._path(key).read_bytes()
+            with open(self._path(key), "rb", opener=private_opener) as file:
+                data = file.read()
         except OSError:
             return None
         head, body = data[: len(_MAGIC) + 32], data[len(_MAGIC) + 32 :]
@@ -61,6 +107,8 @@ class Cache:
             self._write(self._path(key), _head(key, data) + data)
         except OSError as error:
             self.problem = f"cannot write to the cache in {self.directory}: {error.strerror or error}"
+            if isinstance(error, NotPrivateError):
+                warnings.warn(f"the cache is not used: {error}", stacklevel=2)
             return self.problem
         return None
 
@@ -68,7 +116,8 @@ class Cache:
         return self.directory / key[:2] / f"{key}.o"
 
     def _write(self, path: Path, data: bytes) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        private_directory(self.directory)
+        private_directory(path.parent)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".new-")
         try:
             with os.fdopen(handle, "wb") as file:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import mmap
 import os
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,10 +23,11 @@ class MappedFile(mmap.mmap):
     """A file that is mapped for reading: forgetting its pages loses nothing, as it would with other memory."""
 
 
-def contents(path: str | os.PathLike[str], *, soon: bool = False) -> memoryview:
-    """Return the bytes of a file, mapped where the system can; `soon` maps all pages at once. Raises OSError and ValueError as `open`."""
+def contents(path: str | os.PathLike[str], *, soon: bool = False, opener: Callable[[str, int], int] | None = None) -> memoryview:
+    """Return the bytes of a file, mapped where the system can; `soon` maps all pages at once, `opener` is that of `open`. Raises OSError
+    and ValueError as `open`."""
     flags = mmap.MAP_SHARED | (getattr(mmap, "MAP_POPULATE", 0) if soon else 0)
-    with open(path, "rb") as file:
+    with open(path, "rb", opener=opener) as file:
         try:
             return memoryview(MappedFile(file.fileno(), 0, flags, mmap.PROT_READ))
         except (OSError, ValueError):  # an empty file, a pipe

@@ -31,7 +31,7 @@ from codegen.gpu import prelude
 from codegen.gpu.dispatch import bound_map
 from codegen.gpu.program import Kernel, Launch, Program, TensorMap
 from codegen.loops.interp import evaluate_index
-from codegen.store import default_directory, key_of
+from codegen.store import default_directory, key_of, private_directory, private_opener
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -159,9 +159,21 @@ def build(kernels: Iterable[Kernel], directory: Path | None = None) -> Library:
     flags = (*_COMPILE, *_CHECKS, *(("-ftrivial-auto-var-init=pattern",) if _version(compiler) >= 12 else ()))
     key = key_of((text, compiler, str(_version(compiler)), *flags))
     path = (directory or default_directory() / "emulator") / f"{key}.so"
-    if not path.exists():
+    try:
+        private_directory(path.parent)
+    except OSError as problem:
+        raise EmulatorError(f"the libraries of the emulator cannot be kept: {problem}", names) from None
+    if not _is_ours(path):
         _compile(compiler, flags, text, path, names)
     return Library(path, _loaded(path))
+
+
+def _is_ours(path: Path) -> bool:
+    try:
+        with open(path, "rb", opener=private_opener):
+            return True
+    except OSError:
+        return False
 
 
 def source(kernels: Sequence[Kernel]) -> str:
@@ -260,7 +272,6 @@ def _place(numbers: Sequence[int]) -> tuple[int, int, int]:
 
 def _compile(compiler: str, flags: Sequence[str], text: str, path: Path, names: str) -> None:
     """Write the library to `path`, whole or not at all. It is linked apart: the checks bring their own handlers, and no library of g++."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         object_file, shared = Path(folder) / "kernels.o", Path(folder) / "kernels.so"
         for command in (
@@ -270,6 +281,7 @@ def _compile(compiler: str, flags: Sequence[str], text: str, path: Path, names: 
             result = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
             if result.returncode:
                 raise EmulatorError(f"g++ refuses the text:\n{result.stderr}", names)
+        shared.chmod(0o700)
         os.replace(shared, path)
 
 

@@ -5,7 +5,6 @@ Nothing of a model runs elsewhere than on the device.
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
@@ -16,6 +15,7 @@ from tensorlang.device.model import Call, DeviceKernel, DeviceModel
 from tensorlang.diagnostics import CompileError
 from tensorlang.digest import compiler_digest
 from tensorlang.driver import Dump, Rules, Scheduled
+from tensorlang.flat import FlatError, from_flat, to_flat
 from tensorlang.graph.nodes import Graph, Kernel, Value
 from tensorlang.graph.passes.layout import RowMajor, layouts_of
 from tensorlang.graph.passes.online import online, online_in_16_bits
@@ -143,12 +143,15 @@ class _Order:
             return kept
         made = device_kernel(self.program, self.name, rules=self.rules, layouts=self.layouts, machine=self.machine)
         if store is not None:
-            store.put(self._key(), pickle.dumps(made, protocol=pickle.HIGHEST_PROTOCOL))
+            store.put(self._key(), to_flat(made))
         return made
 
     def stored(self, store: Cache) -> DeviceKernel | None:
         found = store.get(self._key())
-        return None if found is None else pickle.loads(found)
+        try:
+            return None if found is None else from_flat(found)
+        except FlatError:
+            return None
 
     def _key(self) -> str:
         chosen = "derived" if self.rules is None else repr(self.rules.key(self.program))

@@ -1,6 +1,6 @@
 """Whole compiled models on disk, so that another process starts without importing the model again.
 
-    <cache>/models/<key>/  parts       the plan, the kernels and their machine code: a digest, then a pickle
+    <cache>/models/<key>/  parts       the plan, the kernels and their machine code: a digest, then data (`tensorlang.flat`)
                            constants   the block of packed weights, which is mapped
 
 The key is the model's own bytes, the shapes asked for, the target with its options and the compiler with its importers. A bundle is written
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import pickle
 import shutil
 import sys
 import tempfile
@@ -24,8 +23,9 @@ from typing import Any
 
 import numpy as np
 
-from codegen.store import Cache
+from codegen.store import Cache, private_creator, private_directory, private_opener
 from tensorlang.digest import compiler_digest
+from tensorlang.flat import from_flat, to_flat
 from tensorlang.mapped import contents
 from tensorlang.runtime.constants import Places, Weights, in_memory, pieces
 
@@ -50,22 +50,23 @@ def kept(key: str, store: Cache | None) -> tuple[Any, Array] | None:
         return None
     folder = _folder(store) / key
     try:
-        data = (folder / "parts").read_bytes()
+        with open(folder / "parts", "rb", opener=private_opener) as file:
+            data = file.read()
         if _digest(key, data[32:]) != data[:32]:
             return None
-        parts, size, checksum = pickle.loads(data[32:])
+        parts, size, checksum = from_flat(data[32:])
         block = _mapped(folder / "constants", size)
         if block is None or zlib.crc32(block.data) != checksum:
             return None
         os.utime(folder)
-    except (OSError, ValueError, pickle.UnpicklingError, AttributeError, ImportError, EOFError, TypeError, IndexError):
+    except (OSError, ValueError, TypeError):
         return None
     return parts, block
 
 
 def _mapped(path: Path, size: int) -> Array | None:
     """Return the `size` bytes of the file, which are shared with all who map it, or None when it has not that many."""
-    found = contents(path, soon=True)
+    found = contents(path, soon=True, opener=private_opener)
     return np.frombuffer(found, np.uint8) if len(found) == size else None
 
 
@@ -85,9 +86,10 @@ class Draft:
             return in_memory(weights, places)
         try:
             root = _folder(store)
-            root.mkdir(parents=True, exist_ok=True)
+            private_directory(store.directory)
+            private_directory(root)
             self._folder = Path(tempfile.mkdtemp(dir=root, prefix=".new-"))
-            with open(self._folder / "constants", "wb", buffering=0) as file:
+            with open(self._folder / "constants", "wb", buffering=0, opener=private_creator) as file:
                 for piece in pieces(weights):
                     _write(file, piece)
                     self._checksum = zlib.crc32(piece, self._checksum)
@@ -104,9 +106,10 @@ class Draft:
         if self._folder is None or self._store is None:
             return
         root = _folder(self._store)
-        body = pickle.dumps((parts, self._size, self._checksum), protocol=pickle.HIGHEST_PROTOCOL)
+        body = to_flat((parts, self._size, self._checksum))
         try:
-            (self._folder / "parts").write_bytes(_digest(self._key, body) + body)
+            with open(self._folder / "parts", "wb", opener=private_creator) as file:
+                file.write(_digest(self._key, body) + body)
             shutil.rmtree(root / self._key, ignore_errors=True)
             os.rename(self._folder, root / self._key)
         except OSError:

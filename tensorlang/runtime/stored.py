@@ -2,20 +2,20 @@
 
     library = stored("library", texts, lambda: load_module(...))
 
-The key is the texts, the compiler and the interpreter; a damaged entry is a miss. Entries are pickles: whoever can write to the cache can
-also replace the machine code in it, so they are trusted alike.
+The key is the texts, the compiler and the interpreter; a damaged entry is a miss. Entries are data (`tensorlang.flat`): to read one runs
+nothing.
 """
 
 from __future__ import annotations
 
 import hashlib
-import pickle
 import sys
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from codegen.store import Cache
 from tensorlang.digest import compiler_digest
+from tensorlang.flat import FlatError, from_flat, to_flat
 
 T = TypeVar("T")
 
@@ -31,10 +31,10 @@ def stored(name: str, texts: Iterable[str], make: Callable[[], T], cache: Cache 
     found = store.get(key)
     if found is not None:
         try:
-            value: T = pickle.loads(found)
+            value: T = from_flat(found)
             return value
-        except (pickle.UnpicklingError, AttributeError, ImportError, EOFError, TypeError, IndexError):
+        except FlatError:
             pass  # written by other classes under the same names: made anew below
     made = make()
-    store.put(key, pickle.dumps(made, protocol=pickle.HIGHEST_PROTOCOL))
+    store.put(key, to_flat(made))
     return made

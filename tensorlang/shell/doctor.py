@@ -18,7 +18,7 @@ from codegen.cuda.errors import Unavailable
 from codegen.dtypes import f32
 from codegen.llvm import pool, probe
 from codegen.llvm.target import LEVEL, host, levels, this_machine
-from codegen.store import default_directory
+from codegen.store import default_directory, private_directory
 from tensorlang.api import installed_importers
 from tensorlang.diagnostics import Source
 from tensorlang.later import later
@@ -73,11 +73,11 @@ def _package(name: str) -> Finding:
 def _cache() -> Finding:
     directory = default_directory()
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        private_directory(directory)
         with tempfile.TemporaryFile(dir=directory):
             pass
     except OSError as problem:
-        return Finding("cache", f"{directory} cannot be written to: {problem.strerror}; set TENSORLANG_CACHE", False)
+        return Finding("cache", f"{directory} cannot be used: {problem.strerror or problem}; set TENSORLANG_CACHE", False)
     sizes = [entry.stat().st_size for entry in directory.rglob("*.o")]
     return Finding("cache", f"{directory}: {len(sizes)} entries, {sum(sizes) / 2**20:.1f} MiB")
 

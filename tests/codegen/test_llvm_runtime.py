@@ -433,6 +433,47 @@ def test_a_directory_that_cannot_be_written_is_reported_once(tmp_path: Path) -> 
     assert store.get("k" * 64) is None
 
 
+def test_what_others_may_have_written_is_not_read(tmp_path: Path) -> None:
+    store = Cache(tmp_path)
+    store.put("k" * 64, b"object")
+    (path,) = tmp_path.glob("*/*.o")
+    path.chmod(0o666)
+    assert store.get("k" * 64) is None
+    path.chmod(0o600)
+    assert store.get("k" * 64) == b"object"
+    path.rename(tmp_path / "elsewhere")
+    path.symlink_to(tmp_path / "elsewhere")
+    assert store.get("k" * 64) is None
+
+
+def test_a_pipe_in_the_place_of_an_entry_is_a_miss_and_nobody_waits_for_it(tmp_path: Path) -> None:
+    store = Cache(tmp_path)
+    store.put("k" * 64, b"object")
+    (path,) = tmp_path.glob("*/*.o")
+    path.unlink()
+    os.mkfifo(path)
+    assert store.get("k" * 64) is None
+
+
+def test_nobody_else_can_write_to_the_directories_of_a_cache(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        Cache(tmp_path / "new" / "cache").put("k" * 64, b"object")
+    finally:
+        os.umask(before)
+    made = [tmp_path / "new", *(tmp_path / "new").rglob("*")]
+    assert len(made) == 4 and not any(p.stat().st_mode & 0o022 for p in made)
+
+
+def test_a_directory_that_others_can_write_to_is_not_used_and_warned_of_once(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    store = Cache(tmp_path)
+    with pytest.warns(UserWarning, match="can be written by others: `chmod go-w` it"):
+        assert "cannot write to the cache" in (store.put("k" * 64, b"1") or "")
+    assert store.put("k" * 64, b"1") is None
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_environment_chooses_the_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TENSORLANG_CACHE", str(tmp_path / "here"))
     assert Cache().directory == tmp_path / "here"

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from codegen.dtypes import DType
+from codegen.forks import Lock
 from codegen.llvm.stub import SCRATCH_WORD, Description, description, named, positional
 
 Array = np.ndarray[Any, Any]
@@ -67,7 +68,7 @@ class Callable:
         self._scratch_bytes = scratch_bytes
         self._failure = failure
         self._local = threading.local()
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._shared: Array | None = None
         self._words = _described(address, inputs, outputs, self._rest, scratch_bytes > 0)
         self._words.kept.append(constants)

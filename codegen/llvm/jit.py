@@ -17,11 +17,14 @@ from functools import cache
 import llvmlite.binding as llvm
 
 from codegen.llvm import stamp
+from codegen.forks import held_over_forks
 from codegen.llvm.cache import cache_key
 from codegen.llvm.target import Lacking, Target, host, lacking
 from codegen.store import Cache
 
 _LOCK = threading.Lock()
+held_over_forks(llvm.ffi.lib._lock)
+held_over_forks(_LOCK)
 _count = 0
 
 

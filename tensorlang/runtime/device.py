@@ -8,7 +8,6 @@ Compiling and explaining need neither a driver nor a device. Both are looked for
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -18,6 +17,7 @@ import numpy as np
 
 from codegen.cuda.arch import TARGET, Arch
 from codegen.cuda.errors import ArrayError, DeviceError, Unavailable
+from codegen.forks import Lock
 from codegen.gpu.limits import Usage
 from codegen.llvm import pool
 from codegen.store import Cache
@@ -75,7 +75,7 @@ class DeviceTools:
 
     _device: list[Any] = field(default_factory=list, repr=False, compare=False)
     """The device, once it was looked for."""
-    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
+    _lock: Lock = field(default_factory=Lock, repr=False, compare=False)
 
     def opened(self) -> Any:
         """Return the device (`codegen.cuda.device.Device`) on which all that was compiled with these tools runs. Raises RunError R0321."""
@@ -166,7 +166,7 @@ class OnDevice:
         """`weights` (`tensorlang.device.executable.SharedWeights`) are those that other shapes of the same model have, too."""
         self.built, self.tools, self._weights = built, tools, weights
         self.inputs, self.outputs = built.model.inputs, built.model.outputs
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._loaded: Any = None
 
     @property

@@ -6,7 +6,6 @@ disk, kernel by kernel and as a whole, so that another process finds it.
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -15,6 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from codegen.forks import Lock
 from tensorlang.diagnostics import CompileError, RunError
 from tensorlang.graph.nodes import Graph, Value
 from tensorlang.later import later
@@ -138,7 +138,7 @@ class CompiledModel:
         self._again = made
         self._made: OrderedDict[tuple[tuple[str, tuple[int, ...]], ...], Runs] = OrderedDict()
         self._is_open = False
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._static: Runs | None = None
         self._quick: Callable[[Mapping[str, object]], Any] = lambda feeds: NotImplemented
         try:

@@ -10,7 +10,6 @@ symbolic sizes, once for each combination of dtypes, ranks and attributes (and e
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -20,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from codegen.dtypes import DTYPES, from_numpy
+from codegen.forks import Lock
 from codegen.llvm.call import ArgumentError, Port
 from codegen.llvm.call import Callable as Native
 from codegen.llvm.jit import load
@@ -108,7 +108,7 @@ class Operator:
     _variants: dict[tuple[object, ...], list[Variant]] = field(default_factory=dict, repr=False)
     _shapes: dict[tuple[object, ...], Native] = field(default_factory=dict, repr=False)
     _last: Native | None = field(default=None, repr=False)
-    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    _lock: Lock = field(default_factory=Lock, repr=False)
 
     def __call__(self, /, *args: Any, **named: Any) -> Any:
         """Return the result as a new array, or a tuple when the operator has several.

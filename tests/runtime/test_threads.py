@@ -1,5 +1,8 @@
 """The number of threads that was asked for is the number that runs."""
 
+import subprocess
+import sys
+import textwrap
 from collections.abc import Iterator
 
 import numpy as np
@@ -48,3 +51,38 @@ def test_a_call_uses_the_threads_its_operator_was_made_for(regions: None) -> Non
     pool.set_threads(1)
     many(x)
     assert pool.threads() == min(2, available_threads())
+
+
+def test_a_child_that_is_forked_while_another_thread_compiles_compiles_too() -> None:
+    script = """
+        import os, signal, tempfile, threading, warnings
+        os.environ["TENSORLANG_CACHE"] = tempfile.mkdtemp()
+        import numpy as np
+        import tensorlang as tl
+        warnings.simplefilter("ignore")  # of forks beside threads, which is what this is about
+        x = np.ones(8, np.float32)
+        shared = tl.parse("op f(x: f32[N]) -> (y: f32[N]) { y[i] = x[i] * 2 }").f
+        done = threading.Event()
+
+        def compile_on() -> None:
+            size = 0
+            while not done.is_set():
+                size += 1
+                shared(np.ones(size, np.float32))
+
+        thread = threading.Thread(target=compile_on)
+        thread.start()
+        statuses = []
+        for k in range(12):
+            child = os.fork()
+            if child == 0:
+                signal.alarm(60)
+                assert (shared(np.ones(1000 + k, np.float32)) == 2).all()
+                os._exit(0)
+            statuses.append(os.waitpid(child, 0)[1])
+        done.set()
+        thread.join()
+        print(statuses)
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=300, check=False)
+    assert done.stdout.strip() == str([0] * 12), done.stderr

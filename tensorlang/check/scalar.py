@@ -316,7 +316,19 @@ def _arguments(ctx: Context, scope: Scope, node: sx.Apply, count: int | None) ->
     return out
 
 
+WRITTEN_OUT = 4096
+"""How many calls of functions an operator may come to, which takes about a second."""
+
+
 def _inlined(ctx: Context, scope: Scope, function: sx.ScalarFunction, node: sx.Apply) -> Value:
+    if next(ctx.written_out) > WRITTEN_OUT:
+        raise error(
+            "T0156",
+            f"`{ctx.operator.name}` calls functions that call functions, more than {WRITTEN_OUT} in all",
+            node.span,
+            "this call is one too many",
+            help="functions are written out where they are called: define a tensor for a part that is needed more than once",
+        )
     arguments = _arguments(ctx, scope, node, None)
     if len(arguments) != len(function.params):
         raise error(

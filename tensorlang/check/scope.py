@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import count
 
 from codegen.dtypes import DTYPES, DType
 from polyhedral import expr as px
@@ -82,6 +83,8 @@ class Context:
     """Tensors that the body defines, known or not yet."""
     sizes: frozenset[str] = frozenset()
     """Sizes that stay symbolic."""
+    written_out: Iterator[int] = field(default_factory=lambda: count(1))
+    """Counts the calls of functions that were replaced by what they say, in all copies of this."""
 
     def value(self, scope: Scope, node: sx.Node) -> Value:
         return self.evaluate(self, scope, node)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from bits import assert_same_bits
 from onnx import TensorProto, helper, numpy_helper
 
 import tensorlang as tl
@@ -83,6 +84,27 @@ def test_a_rewritten_convolution_computes_the_same_natively(model: onnx.ModelPro
     assert len(rewritten(graph)) == 1
     # F(4, 3) and F(2, 5) lose about three bits of the 24 that a sum has; the sums here are of order one.
     np.testing.assert_allclose(found, plain, atol=4e-5)
+
+
+@pytest.mark.parametrize("exponent", [-60, 100])
+def test_between_the_bounds_results_scale_with_inputs_exactly(exponent: int) -> None:
+    """Sums of weights are below 2^5 here and inputs below 2^3, so scaled by 2^100 nothing reaches 2^128 on the way."""
+    weights = (np.random.default_rng(5).standard_normal((32, 32, 3, 3)) / 17).astype(np.float32)
+    assert np.abs(weights).sum(axis=(1, 2, 3)).max() < 2**5
+    node = helper.make_node("Conv", ["x", "k"], ["y"], pads=[1] * 4)
+    values = (
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 32, 14, 14])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+    )
+    graph = helper.make_graph([node], "conv", *values, [numpy_helper.from_array(weights, "k")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    tools: Toolchain = toolchain(threads=1)
+    made = optimise(Importer().load(model), tools.wishes, tiles=lambda found: (4, 4))
+    assert len(rewritten(made)) == 1
+    run = build(made, tools)
+    x = np.random.default_rng(3).standard_normal((1, 32, 14, 14)).astype(np.float32)
+    [plain], [scaled] = run([x]), run([np.ldexp(x, exponent)])
+    assert_same_bits(scaled, np.ldexp(plain, exponent))
 
 
 def test_weights_are_transformed_once_and_take_the_place_of_the_others() -> None:

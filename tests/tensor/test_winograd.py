@@ -62,6 +62,13 @@ def test_the_usual_algorithm_has_the_usual_numbers() -> None:
     assert [str(x) for x in made.kernel[3]] == ["-1/24", "-1/12", "-1/6"]
 
 
+@pytest.mark.parametrize(("outputs", "taps"), [(2, 3), (4, 3), (2, 5)])
+def test_numbers_on_the_way_grow_by_no_more_than_is_documented(outputs: int, taps: int) -> None:
+    made = filtering(outputs, taps)
+    inside, weights, outside = (max(sum(map(abs, row)) for row in m) for m in (made.input, made.kernel, made.output))
+    assert inside**2 <= 2**7 and (inside * weights * outside) ** 2 <= 2**16 and outside**2 <= 361
+
+
 numbers = st.sampled_from([Fraction(n, d) for n in (-4, -1, 0, 0, 1, 1, 2, 5) for d in (1, 2)])
 
 

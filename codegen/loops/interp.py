@@ -4,21 +4,21 @@ It also watches memory, which makes it a checker of whoever built the IR. Intern
 buffer, a read of local memory that nobody has written, a loop that runs more often than its extent, a division of an index by less
 than one, and two iterations of a `parallel` loop of which one writes what the other reads or writes.
 
-What values are, and what arithmetic does to them, is in `scalars`.
+What values are, and what arithmetic does to them, is said by a `domain`: numbers, or the terms they are computed by. Where a domain does
+not know a condition, both sides of a `Select` are evaluated, and what they read outside of buffers is absent.
 """
 
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from fractions import Fraction
-from typing import Any, TypeAlias, assert_never
+from typing import Any, Literal, TypeAlias, assert_never
 
 import numpy as np
 
 from codegen.dtypes import bool_, i64
+from codegen.loops.domain import Domain, Numbers
 from codegen.loops.nodes import (
     Add,
     Alloc,
@@ -65,7 +65,7 @@ from codegen.loops.nodes import (
     Wait,
 )
 from codegen.loops.printer import show_expr, show_index, show_stmt
-from codegen.loops.scalars import Scalar, Value, binary, call, cast, compare, fail, fma, literal, nearest, scalar_of, unary, wrapped
+from codegen.loops.scalars import Scalar, Value, fail, wrapped
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -114,15 +114,19 @@ class _Return(Exception):
         self.code = code
 
 
-def run(function: Function, sizes: Mapping[str, int], arrays: Mapping[str, Array]) -> int:
-    """Execute `function` and return 0, or the code of the first `Require` that fails. Writes into `arrays` in place.
+_NUMBERS = Numbers()
+
+
+def run(function: Function, sizes: Mapping[str, int], arrays: Mapping[str, Array], domain: Domain = _NUMBERS) -> int:
+    """Execute `function` and return 0, or the code of the first `Require` that fails. Writes into `arrays`, whose elements are those of
+    `domain`, in place.
 
     Raises InternalError when the arguments do not fit the header or when the body does what the module docstring forbids."""
     if set(sizes) != set(function.sizes):
         fail(f"sizes {sorted(sizes)} do not fit the header, which has {sorted(function.sizes)}")
     if set(arrays) != {p.name for p in function.params}:
         fail(f"arrays {sorted(arrays)} do not fit the header, which has {sorted(p.name for p in function.params)}")
-    machine = _Machine()
+    machine = _Machine(domain)
     scope = _Scope({name: int(value) for name, value in sizes.items()}, {}, {})
     for param in function.params:
         scope.memory[param.name] = machine.parameter(param, arrays[param.name], scope)
@@ -137,18 +141,21 @@ def run(function: Function, sizes: Mapping[str, int], arrays: Mapping[str, Array
 def evaluate(e: Expr) -> Value:
     """Return the value of `e`, which mentions no variables, names or buffers."""
     with np.errstate(all="ignore"):
-        return _Machine().value(e, _Scope({}, {}, {}))
+        return _Machine(_NUMBERS).value(e, _Scope({}, {}, {}))
 
 
 def evaluate_index(e: Index, variables: Mapping[str, int]) -> int:
     """Return the value of `e`, which reads no memory."""
-    return _Machine().index(e, _Scope(dict(variables), {}, {}))
+    return _Machine(_NUMBERS).index(e, _Scope(dict(variables), {}, {}))
 
 
 class _Machine:
     """Executes statements; remembers the parallel loops that are running and counts allocations."""
 
-    def __init__(self) -> None:
+    def __init__(self, domain: Domain) -> None:
+        self._domain = domain
+        self._undecided = 0
+        """How many conditions that nobody knows the expression at hand stands under."""
         self._teams: list[_Team] = []
         self._serials = itertools.count()
         self._flying: list[list[tuple[_Memory, tuple[int, ...], Scalar]]] = [[]]
@@ -158,7 +165,7 @@ class _Machine:
         shape = tuple(self.index(e, scope) for e in buffer.shape)
         if array.shape != shape:
             fail(f"array `{buffer.name}` has shape {array.shape}, not {shape}")
-        if array.dtype != buffer.dtype.numpy:
+        if not self._domain.accepts(array, buffer):
             fail(f"array `{buffer.name}` has type {array.dtype}, not {buffer.dtype}")
         return _Memory(buffer, array, None, next(self._serials))
 
@@ -186,12 +193,12 @@ class _Machine:
             case Let(name, value):
                 scope.values[name] = self.value(value, scope)
             case If(cond, then, orelse):
-                self.block(then if self.value(cond, scope).scalar else orelse, scope)
+                self.block(then if self._domain.chosen(self.value(cond, scope)) else orelse, scope)
             case Alloc(buffer):
                 shape = tuple(self.index(e, scope) for e in buffer.shape)
                 if min(shape, default=0) < 0:
                     fail(f"`{show_stmt(s)}` has the negative shape {shape}")
-                array, written = np.zeros(shape, buffer.dtype.numpy), np.zeros(shape, np.bool_)
+                array, written = self._domain.blank(shape, buffer.dtype), np.zeros(shape, np.bool_)
                 scope.memory[buffer.name] = _Memory(buffer, array, written, next(self._serials))
             case Prefetch() | Barrier():
                 pass
@@ -208,7 +215,7 @@ class _Machine:
             case LoadMatrix() | Mma() | Boxes() | Landed() | Release() | Reclaim():
                 fail(f"`{show_stmt(s)}` is what threads do together, or one for all of them")
             case Require(cond, code):
-                if not self.value(cond, scope).scalar:
+                if not self._domain.truth(self.value(cond, scope)):
                     raise _Return(code)
             case _:
                 assert_never(s)
@@ -279,7 +286,7 @@ class _Machine:
             case Max(lhs, rhs):
                 return max(self.index(lhs, scope), self.index(rhs, scope))
             case ValueIndex(value_expr):
-                return wrapped(int(self.value(value_expr, scope).scalar), i64)
+                return wrapped(self._domain.integer(self.value(value_expr, scope)), i64)
             case _:
                 assert_never(e)
 
@@ -292,9 +299,10 @@ class _Machine:
     # ------------------------------------------------------------ values
 
     def value(self, e: Expr, scope: _Scope) -> Value:
+        domain = self._domain
         match e:
             case Const(value, dtype):
-                return Value(dtype, literal(value, dtype))
+                return domain.literal(value, dtype)
             case Load():
                 return self.load(e, scope)
             case IndexValue(index_value):
@@ -302,52 +310,72 @@ class _Machine:
             case Name(name):
                 return scope.values[name]
             case Unary(op, operand):
-                return unary(op, self.value(operand, scope))
-            case Binary("and", lhs, rhs):
-                return Value(bool_, self.value(lhs, scope).scalar and self.value(rhs, scope).scalar)
-            case Binary("or", lhs, rhs):
-                return Value(bool_, self.value(lhs, scope).scalar or self.value(rhs, scope).scalar)
+                return domain.unary(op, self.value(operand, scope))
+            case Binary("and" | "or" as logic, lhs, rhs):
+                return self.lazy(logic, self.value(lhs, scope), rhs, scope)
             case Binary(binary_op, lhs, rhs):
-                return binary(binary_op, self.value(lhs, scope), self.value(rhs, scope))
+                return domain.binary(binary_op, self.value(lhs, scope), self.value(rhs, scope))
             case Compare(compare_op, lhs, rhs):
-                return compare(compare_op, self.value(lhs, scope), self.value(rhs, scope))
+                return domain.compare(compare_op, self.value(lhs, scope), self.value(rhs, scope))
             case Select(cond, then, orelse):
-                return self.value(then if self.value(cond, scope).scalar else orelse, scope)
+                return self.select(self.value(cond, scope), then, orelse, scope)
             case Cast(dtype, operand, saturate):
-                return cast(dtype, self.value(operand, scope), saturate)
+                return domain.cast(dtype, self.value(operand, scope), saturate)
             case Call(fn, args):
-                return call(fn, [self.value(arg, scope) for arg in args])
+                return domain.call(fn, [self.value(arg, scope) for arg in args])
             case Fma(a, b, c):
-                return fma(self.value(a, scope), self.value(b, scope), self.value(c, scope))
+                return domain.fma(self.value(a, scope), self.value(b, scope), self.value(c, scope))
             case Dot():
                 return self.dot(e, scope)
             case _:
                 assert_never(e)
 
+    def lazy(self, op: Literal["and", "or"], left: Value, rhs: Expr, scope: _Scope) -> Value:
+        match self._domain.known(left):
+            case None:
+                return self._domain.binary(op, left, self.perhaps(rhs, scope))
+            case truth:
+                return self.value(rhs, scope) if truth == (op == "and") else Value(bool_, truth)
+
+    def select(self, cond: Value, then: Expr, orelse: Expr, scope: _Scope) -> Value:
+        match self._domain.known(cond):
+            case None:
+                return self._domain.select(cond, self.perhaps(then, scope), self.perhaps(orelse, scope))
+            case truth:
+                return self.value(then if truth else orelse, scope)
+
+    def perhaps(self, e: Expr, scope: _Scope) -> Value:
+        """Return the value of what is perhaps not evaluated."""
+        self._undecided += 1
+        try:
+            return self.value(e, scope)
+        finally:
+            self._undecided -= 1
+
     def dot(self, e: Dot, scope: _Scope) -> Value:
         total = self.value(e.c, scope)
-        exact = Fraction(0)
-        special = 0.0
-        for r in range(e.count):
-            x, y = (self.load(Load(o.buffer, (*o.index[:-1], Add(o.index[-1], Int(r)))), scope).scalar for o in (e.a, e.b))
-            product = float(x) * float(y)
-            if math.isfinite(product):
-                exact += Fraction(product)
-            else:
-                special += product
-        if not total.dtype.is_float:
-            return Value(total.dtype, wrapped(int(total.scalar) + int(exact), total.dtype))
-        if special != 0.0 or not math.isfinite(total.scalar):
-            return Value(total.dtype, literal(float(total.scalar) + special, total.dtype))
-        exact += Fraction(float(total.scalar))
-        return Value(total.dtype, nearest(exact, total.dtype) if exact else total.dtype.numpy.type(0.0))
+        places = [Int(r) for r in range(e.count)]
+        a, b = ([self.load(Load(o.buffer, (*o.index[:-1], Add(o.index[-1], r))), scope) for r in places] for o in (e.a, e.b))
+        return self._domain.dot(list(zip(a, b, strict=True)), total)
 
     def load(self, e: Load, scope: _Scope) -> Value:
+        if self._undecided:
+            absent = self._absent(e, scope)
+            if absent is not None:
+                return absent
         memory, place = self.locate(e.buffer, e.index, scope, e)
         if memory.written is not None and not memory.written[place]:
             fail(f"`{show_expr(e)}` reads {e.buffer}{list(place)}, which nobody has written")
         self.note_read(memory, place, e)
-        return Value(memory.buffer.dtype, scalar_of(memory.array[place], memory.buffer.dtype))
+        return Value(memory.buffer.dtype, self._domain.element(memory.array[place], memory.buffer.dtype))
+
+    def _absent(self, e: Load, scope: _Scope) -> Value | None:
+        """Return what stands for an element that is not there."""
+        memory = scope.memory[e.buffer]
+        place = tuple([self.index(i, scope) for i in e.index])
+        if all(0 <= i < n for i, n in zip(place, memory.array.shape, strict=True)) and (memory.written is None or memory.written[place]):
+            return None
+        return self._domain.absent(memory.buffer.dtype)
 
 
 def _text(node: Store | Load) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Never, TypeAlias
@@ -99,6 +99,25 @@ def fma(a: Value, b: Value, c: Value) -> Value:
             zero = math.copysign(0.0, x) * math.copysign(1.0, y) + z if x == 0 or y == 0 else 0.0
         return Value(dtype, dtype.numpy.type(zero))
     return Value(dtype, nearest(exact, dtype))
+
+
+def dot(products: Sequence[tuple[Value, Value]], total: Value) -> Value:
+    """Return the sum of `products`, exact, and `total`, rounded once; integers wrap."""
+    exact = Fraction(0)
+    special = 0.0
+    for x, y in products:
+        product = float(x.scalar) * float(y.scalar)
+        if math.isfinite(product):
+            exact += Fraction(product)
+        else:
+            special += product
+    dtype = total.dtype
+    if not dtype.is_float:
+        return Value(dtype, wrapped(int(total.scalar) + int(exact), dtype))
+    if special != 0.0 or not math.isfinite(total.scalar):
+        return Value(dtype, literal(float(total.scalar) + special, dtype))
+    exact += Fraction(float(total.scalar))
+    return Value(dtype, nearest(exact, dtype) if exact else dtype.numpy.type(0.0))
 
 
 def nearest(exact: Fraction, dtype: DType) -> Scalar:

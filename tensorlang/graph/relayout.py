@@ -22,14 +22,14 @@ from tensorlang.tensor import affine
 Array = np.ndarray[Any, Any]
 
 
-def relaid(array: Array, layout: Layout, fill: float = 0) -> Array:
+def relaid(array: Array, layout: Layout, fill: Any = 0) -> Array:
     """Return the dense block that holds the elements of `array` (one dimension for each axis of the layout) where the layout puts them."""
     block = np.empty(layout.shape, array.dtype)
     lay_out(array, layout, block, fill)
     return block
 
 
-def lay_out(array: Array, layout: Layout, block: Array, fill: float = 0) -> None:
+def lay_out(array: Array, layout: Layout, block: Array, fill: Any = 0) -> None:
     """Write the elements of `array` where the layout puts them in `block`, `fill` into its other cells, and nothing anywhere else."""
     if array.ndim != len(layout.axes):
         raise InternalError("layout", f"a layout of {len(layout.axes)} axes for an array of {array.ndim}")
@@ -52,7 +52,7 @@ def _indices(layout: Layout, shape: tuple[int, ...]) -> tuple[Array, ...]:
     return tuple(np.broadcast_to(affine.evaluate(e, grid), shape) for e in layout.dims)
 
 
-def _transposed(array: Array, layout: Layout, fill: float) -> Array | None:
+def _transposed(array: Array, layout: Layout, fill: Any) -> Array | None:
     """Return the block as a view: the array padded, its dimensions split and permuted; or None when the layout is not of that form."""
     axes = [_axis(axis, layout) for axis in layout.axes]
     padding: list[tuple[int, int]] = []

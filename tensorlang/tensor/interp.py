@@ -6,20 +6,25 @@ right. What is said of one point therefore never depends on how many are evaluat
 
 Definitions that (directly or not) depend on themselves are evaluated slab by slab along their first axis: the points whose operands are
 known already are stored, the others tried again, until all are stored or nothing moves: then some element depends on itself.
+
+What the elements are is said by `carried`: numbers, or the terms they are computed by. Where values are terms a condition may be undecided:
+both sides are evaluated then, and what lies outside of a tensor has no value there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias, assert_never
+from typing import Any, Literal, TypeAlias, assert_never
 
 import numpy as np
 
+from codegen.dtypes import bool_
 from polyhedral.expr import Expr as Affine
 from tensorlang.diagnostics import NOWHERE, Diagnostic, InternalError, Label, RunError, Span
-from tensorlang.tensor import affine, arith
+from tensorlang.tensor import affine
 from tensorlang.tensor.arith import Array
+from tensorlang.tensor.carried import Carried, Numbers
 from tensorlang.tensor.nodes import (
     Binary,
     Binder,
@@ -67,20 +72,22 @@ def interpret(program: Program, sizes: Mapping[str, int], arrays: Mapping[str, A
 @dataclass(frozen=True, slots=True)
 class Lanes:
     """`count` points. `index`: the coordinates, integers where all points agree; `values`: named values, whose dtypes are in `types`;
-    `origin`: which element of the slab under evaluation each point belongs to."""
+    `origin`: which element of the slab under evaluation each point belongs to; `perhaps`: nobody knows whether the expression at hand is
+    evaluated."""
 
     count: int
     index: Mapping[str, Any]
     values: Mapping[str, Value]
     types: Types
     origin: Array
+    perhaps: bool = False
 
     def take(self, where: Array) -> Lanes:
         """Return the points selected by a mask or by positions."""
         index = {n: v if isinstance(v, int) else v[where] for n, v in self.index.items()}
         values = {n: _map(lambda a: a[where], v) for n, v in self.values.items()}
         origin = self.origin[where]
-        return Lanes(len(origin), index, values, self.types, origin)
+        return Lanes(len(origin), index, values, self.types, origin, self.perhaps)
 
     def at(self, name: str, index: Any) -> Lanes:
         return replace(self, index={**self.index, name: index})
@@ -110,6 +117,7 @@ class Evaluator:
     program: Program
     sizes: Mapping[str, int]
     inputs: Mapping[str, Array]
+    carried: Carried = field(default_factory=Numbers)
     tensors: dict[str, Tensor] = field(init=False)
     types: Types = field(init=False)
     arrays: dict[str, Array] = field(init=False)
@@ -122,9 +130,33 @@ class Evaluator:
         self.types = types_of(self.program)
         self.sizes = {n: int(self.sizes[n]) for n in self.program.sizes if n in self.sizes}
         _check_sizes(self.program, self.sizes)
-        self.arrays = {p.name: _argument(p, self.sizes, self.inputs) for p in self.program.params}
+        self.arrays = {p.name: self._argument(p) for p in self.program.params}
         self.defined = {}
         self._blocked = np.zeros(0, np.bool_)
+
+    def _argument(self, tensor: Tensor) -> Array:
+        """Return the array given for a parameter, carried, one axis per axis of its box."""
+        if tensor.name not in self.inputs:
+            raise _error("R0101", f"no array given for `{tensor.name}`", tensor.span)
+        array = np.asarray(self.inputs[tensor.name])
+        if not self.carried.accepts(array, tensor.dtype):
+            raise _error("R0101", f"`{tensor.name}` has elements of {array.dtype}, not {tensor.dtype}", tensor.span)
+        if array.shape != caller_shape(tensor, self.sizes):
+            raise _error("R0101", f"`{tensor.name}` has shape {array.shape}, not {caller_shape(tensor, self.sizes)}", tensor.span)
+        carried = self.carried.load(array, tensor.dtype).reshape(shape_of(tensor, self.sizes))
+        self._check_declared(tensor, carried)
+        return carried
+
+    def _check_declared(self, tensor: Tensor, array: Array) -> None:
+        if tensor.declared_range is None:
+            return
+        lo, hi = (int(affine.evaluate(bound, self.sizes)) for bound in tensor.declared_range)
+        wide = self.carried.integers(array)
+        bad = (wide < lo) | (wide >= hi)
+        if bad.any():
+            point = tuple(int(k) for k in np.argwhere(bad)[0])
+            title = f"`{_show(tensor.name, point)}` is {int(wide[point])}, outside its declared range {lo}..{hi}"
+            raise _error("R0103", title, tensor.span)
 
     # ------------------------------------------------ whole programs
 
@@ -145,14 +177,14 @@ class Evaluator:
         out = {}
         for name in self.program.results:
             tensor = self.tensors[name]
-            out[name] = arith.store(self.arrays[name], tensor.dtype).reshape(caller_shape(tensor, self.sizes))
+            out[name] = self.carried.store(self.arrays[name], tensor.dtype).reshape(caller_shape(tensor, self.sizes))
         return out
 
     def declare(self, definition: Definition) -> None:
         """Make room for the tensors of `definition`, with no element defined."""
         for tensor in definition.tensors:
             shape = shape_of(tensor, self.sizes)
-            self.arrays[tensor.name] = np.zeros(shape, arith.carrier(tensor.dtype))
+            self.arrays[tensor.name] = self.carried.blank(shape, tensor.dtype)
             self.defined[tensor.name] = np.zeros(shape, np.bool_)
 
     # ------------------------------------------------ single elements, for replaying any order
@@ -206,7 +238,7 @@ class Evaluator:
 
     def _elements(self, definition: Definition, lanes: Lanes) -> tuple[tuple[Array, ...], Array]:
         """Return the values at `lanes`, one array per tensor, and which points some piece defines."""
-        out = tuple(np.zeros(lanes.count, arith.carrier(t.dtype)) for t in definition.tensors)
+        out = tuple(self.carried.blank(lanes.count, t.dtype) for t in definition.tensors)
         covered = np.zeros(lanes.count, np.bool_)
         for piece in definition.pieces:
             here = np.broadcast_to(affine.holds(piece.guard, lanes.index), (lanes.count,))
@@ -223,7 +255,7 @@ class Evaluator:
         with np.errstate(all="ignore"):
             value = self.evaluate(piece.value, lanes)
             parts = value if isinstance(value, tuple) else (value,)
-            return tuple(arith.rounded(part, t.dtype) for part, t in zip(parts, definition.tensors, strict=True))
+            return tuple(self.carried.rounded(part, t.dtype) for part, t in zip(parts, definition.tensors, strict=True))
 
     def _recur(self, group: tuple[Definition, ...]) -> None:
         """Define tensors that depend on each other's elements."""
@@ -282,30 +314,29 @@ class Evaluator:
         """Return the value of `e` at every point of `lanes`, carried."""
         match e:
             case Const(value, dtype):
-                return arith.constant(value, dtype, lanes.count)
+                return self.carried.constant(value, dtype, lanes.count)
             case IndexValue(index):
-                return lanes.full(affine.evaluate(index, lanes.index))
+                return self.carried.known_of(lanes.full(affine.evaluate(index, lanes.index)))
             case Holds(cond):
-                return np.broadcast_to(np.asarray(affine.holds(cond, lanes.index), np.bool_), (lanes.count,))
+                return self.carried.known_of(np.broadcast_to(np.asarray(affine.holds(cond, lanes.index), np.bool_), (lanes.count,)))
             case Read():
                 return self._read(e, lanes)
             case Name(name):
                 return lanes.values[name]
             case Unary(op, value):
-                return arith.unary(op, self._one(value, lanes), scalar_dtype(value, lanes.types))
+                return self.carried.unary(op, self._one(value, lanes), scalar_dtype(value, lanes.types))
             case Binary("and" | "or" as op, lhs, rhs):
                 return self._lazy(op, lhs, rhs, lanes)
             case Binary(op, lhs, rhs):
-                return arith.binary(op, self._one(lhs, lanes), self._one(rhs, lanes), scalar_dtype(lhs, lanes.types))
+                return self.carried.binary(op, self._one(lhs, lanes), self._one(rhs, lanes), scalar_dtype(lhs, lanes.types))
             case Compare(op, lhs, rhs):
-                return arith.compare(op, self._one(lhs, lanes), self._one(rhs, lanes))
+                return self.carried.compare(op, self._one(lhs, lanes), self._one(rhs, lanes))
             case Select(cond, then, orelse):
-                chosen = self._one(cond, lanes)
-                return _merge(chosen, lambda: self.evaluate(then, lanes.take(chosen)), lambda: self.evaluate(orelse, lanes.take(~chosen)))
+                return self._select(self._one(cond, lanes), then, orelse, lanes)
             case Cast(dtype, value, saturate):
-                return arith.cast(self._one(value, lanes), scalar_dtype(value, lanes.types), dtype, saturate)
+                return self.carried.cast(self._one(value, lanes), scalar_dtype(value, lanes.types), dtype, saturate)
             case Call(fn, args):
-                return arith.call(fn, [self._one(a, lanes) for a in args], scalar_dtype(args[0], lanes.types))
+                return self.carried.call(fn, [self._one(a, lanes) for a in args], scalar_dtype(args[0], lanes.types))
             case Let(name, value, body):
                 return self.evaluate(body, lanes.bind(name, self.evaluate(value, lanes), dtype_of(value, lanes.types)))
             case TupleOf(items):
@@ -321,12 +352,36 @@ class Evaluator:
     def _one(self, e: Expr, lanes: Lanes) -> Array:
         return _single(self.evaluate(e, lanes))
 
-    def _lazy(self, op: str, lhs: Expr, rhs: Expr, lanes: Lanes) -> Array:
-        left = self._one(lhs, lanes)
-        undecided = left if op == "and" else ~left
-        out = left.copy()
+    def _select(self, cond: Array, then: Expr, orelse: Expr, lanes: Lanes) -> Value:
+        undecided = self.carried.undecided(cond)
         if undecided.any():
-            out[undecided] = self._one(rhs, lanes.take(undecided))
+            some, rest = lanes.take(undecided), lanes.take(~undecided)
+            return _merge(
+                undecided,
+                lambda: self._both(cond[undecided], then, orelse, some),
+                lambda: self._select(cond[~undecided], then, orelse, rest),
+            )
+        chosen = self.carried.truth(cond)
+        return _merge(chosen, lambda: self.evaluate(then, lanes.take(chosen)), lambda: self.evaluate(orelse, lanes.take(~chosen)))
+
+    def _both(self, cond: Array, then: Expr, orelse: Expr, lanes: Lanes) -> Value:
+        """Return the values of a `Select` under conditions that are undecided."""
+        yes, no = (self.evaluate(side, replace(lanes, perhaps=True)) for side in (then, orelse))
+        if isinstance(yes, tuple) and isinstance(no, tuple):
+            return tuple(self.carried.select(cond, a, b) for a, b in zip(yes, no, strict=True))
+        return self.carried.select(cond, _single(yes), _single(no))
+
+    def _lazy(self, op: Literal["and", "or"], lhs: Expr, rhs: Expr, lanes: Lanes) -> Array:
+        left = self._one(lhs, lanes)
+        out, undecided = left.copy(), self.carried.undecided(left)
+        if undecided.any():
+            right = self._one(rhs, replace(lanes.take(undecided), perhaps=True))
+            out[undecided] = self.carried.binary(op, left[undecided], right, bool_)
+        open_ = ~undecided
+        truth = self.carried.truth(left[open_])
+        open_[open_] = truth if op == "and" else ~truth
+        if open_.any():
+            out[open_] = self._one(rhs, lanes.take(open_))
         return out
 
     # ------------------------------------------------ reads
@@ -341,7 +396,7 @@ class Evaluator:
             fine = np.broadcast_to((coordinate >= 0) & (coordinate < extent), (lanes.count,))
             self._check_bounds(e, k, coordinate, extent, fine, lanes)
             inside = inside & fine
-        out = np.zeros(lanes.count, array.dtype)
+        out = self.carried.blank(lanes.count, self.tensors[e.tensor].dtype)
         at = tuple(np.broadcast_to(i, (lanes.count,))[inside] for i in index) if not inside.all() else index
         out[inside] = array[at] if index else array[()]
         if e.tensor in self.defined:
@@ -353,15 +408,12 @@ class Evaluator:
     def _slot(self, slot: Slot, lanes: Lanes) -> Any:
         if not isinstance(slot, Dynamic):
             return affine.evaluate(slot, lanes.index)
-        value = self._one(slot.value, lanes)
-        if value.dtype == np.uint64:
-            value = np.minimum(value, np.uint64(np.iinfo(np.int64).max))
-        return value.astype(np.int64)
+        return self.carried.integers(self._one(slot.value, lanes))
 
     def _check_bounds(self, e: Read, k: int, coordinate: Any, extent: int, fine: Array, lanes: Lanes) -> None:
         """Raise if a point whose operands are all known reads outside axis `k`."""
         bad = ~fine & ~self._blocked[lanes.origin]
-        if not bad.any():
+        if not bad.any() or lanes.perhaps:
             return
         lane = int(np.argmax(bad))
         value = int(lanes.full(coordinate)[lane])
@@ -391,7 +443,7 @@ class Evaluator:
 
     def _fold_without_start(self, e: Reduce, lanes: Lanes) -> Value:
         """The first point's body starts the fold."""
-        total = tuple(np.zeros(lanes.count, arith.carrier(d)) for d in e.reducer.dtypes)
+        total = tuple(self.carried.blank(lanes.count, d) for d in e.reducer.dtypes)
         started = np.zeros(lanes.count, np.bool_)
         for batch, owner in self._points(e, e.binders, lanes, np.arange(lanes.count)):
             for step, positions in _steps(owner):
@@ -415,7 +467,7 @@ class Evaluator:
             where = np.broadcast_to(np.asarray(affine.holds(e.where, lanes.index), np.bool_), (lanes.count,))
             lanes, owner = (lanes, owner) if where.all() else (lanes.take(where), owner[where])
             if e.filter is not None and lanes.count:
-                kept = self._one(e.filter, lanes)
+                kept = self.carried.truth(self._one(e.filter, lanes))
                 lanes, owner = lanes.take(kept), owner[kept]
             if lanes.count:
                 yield lanes, owner
@@ -454,7 +506,7 @@ class Evaluator:
         folds, counts = np.unique(owner, return_counts=True)
         if e.reducer.kind and len(bodies) == 1 and counts[0] > 1 and (counts == counts[0]).all():
             rows = np.concatenate([total[0][folds][:, None], bodies[0].reshape(len(folds), -1)], axis=1)
-            result = arith.accumulate(e.reducer.kind, rows, e.reducer.dtypes[0])
+            result = self.carried.accumulate(e.reducer.kind, rows, e.reducer.dtypes[0])
             if result is not None:
                 total[0][folds] = result
                 return
@@ -465,6 +517,11 @@ class Evaluator:
         """Replace `total` at `positions` by its combination with `bodies`."""
         reducer = e.reducer
         left = tuple(t[positions] for t in total)
+        if reducer.kind and len(bodies) == 1:
+            joined = self.carried.joined(reducer.kind, left[0], bodies[0], reducer.dtypes[0])
+            if joined is not None:
+                total[0][positions] = joined
+                return
         names = (*reducer.left, *reducer.right)
         types = self.types.bind(names, (*reducer.dtypes, *reducer.dtypes))
         values_of = dict(zip(names, (*left, *bodies), strict=True))
@@ -523,31 +580,6 @@ def _check_sizes(program: Program, sizes: Mapping[str, int]) -> None:
         if not affine.holds(cond, sizes):
             place = ", ".join(f"{n}={v}" for n, v in sizes.items())
             raise _error("R0102", f"`{program.name}` requires {affine.show_cond(cond)}, which does not hold for {place}", program.span)
-
-
-def _argument(tensor: Tensor, sizes: Mapping[str, int], arrays: Mapping[str, Array]) -> Array:
-    """Return the array given for a parameter, carried, one axis per axis of its box."""
-    if tensor.name not in arrays:
-        raise _error("R0101", f"no array given for `{tensor.name}`", tensor.span)
-    array = np.asarray(arrays[tensor.name])
-    if array.dtype != tensor.dtype.numpy:
-        raise _error("R0101", f"`{tensor.name}` has elements of {array.dtype}, not {tensor.dtype}", tensor.span)
-    if array.shape != caller_shape(tensor, sizes):
-        raise _error("R0101", f"`{tensor.name}` has shape {array.shape}, not {caller_shape(tensor, sizes)}", tensor.span)
-    carried = arith.load(array, tensor.dtype).reshape(shape_of(tensor, sizes))
-    _check_declared(tensor, sizes, carried)
-    return carried
-
-
-def _check_declared(tensor: Tensor, sizes: Mapping[str, int], array: Array) -> None:
-    if tensor.declared_range is None:
-        return
-    lo, hi = (int(affine.evaluate(bound, sizes)) for bound in tensor.declared_range)
-    wide = array.astype(np.int64) if array.dtype != np.uint64 else np.minimum(array, np.uint64(2**63 - 1)).astype(np.int64)
-    bad = (wide < lo) | (wide >= hi)
-    if bad.any():
-        point = tuple(int(k) for k in np.argwhere(bad)[0])
-        raise _error("R0103", f"`{_show(tensor.name, point)}` is {int(array[point])}, outside its declared range {lo}..{hi}", tensor.span)
 
 
 def _show(name: str, point: tuple[int, ...]) -> str:

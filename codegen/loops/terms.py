@@ -1,0 +1,426 @@
+"""Terms: what a value was computed from, instead of the value. The same term is the same object.
+
+    term ::= const bits | leaf x[3, 1] | hole | op term*            each of an element type
+
+`Terms` makes them, on constants by arithmetic, and brings what is equal bit for bit to one form:
+
+    a - b = a + -b      (-a) * b = -(a * b)      a + b = b + a      a * 1 = a      a + -0.0 = a      a > b = b < a
+    min(a, +inf) = a    min(a, a) = a            f16(f32(a: f16)) = a              i32(i16(a: i8)) = i32(a)
+
+A NaN is a NaN whatever its bits. Nothing that rounds differently is brought together here; what an equation allows beyond is said by
+nodes that only equations have (`sum`, `prod`: additions and multiplications that may be regrouped), and decided by `matching`.
+
+Every term has a *key*, its value in a field of numbers modulo a prime, where leaves are random and what is no sum or product of terms is a
+hash of them (Schwartz 1980, Zippel 1979): two terms that are the same sums of products have the same key, and others as good as never.
+
+Leaves have a number, too, a *sample*: where data decides (an index, a condition of a statement) the samples do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from hashlib import blake2b
+from typing import Any, Final
+
+from codegen.dtypes import DType, bool_, extreme, f32
+from codegen.loops import scalars
+from codegen.loops.nodes import Const
+from codegen.loops.scalars import Scalar, Value
+
+PRIME: Final = (1 << 61) - 1
+COMMUTATIVE: Final = frozenset(("+", "*", "min", "max", "and", "or", "bitand", "bitor", "bitxor", "==", "!="))
+EXACT_CALLS: Final = frozenset(("floor", "ceil", "trunc", "round", "round_tf32", "sqrt", "isnan", "isinf"))
+"""Functions whose results on constants are the same wherever they are computed."""
+IDEMPOTENT: Final = frozenset(("min", "max", "and", "or"))
+"""Operations that may be regrouped and repeated without changing a bit."""
+
+
+class Term:
+    """A node; equal terms of one `Terms` are one object. `payload`: bits of a constant, name of a leaf; `origin`: the operation that a
+    constant is the result of, if any."""
+
+    __slots__ = ("args", "dtype", "folded", "key", "op", "origin", "payload", "sample", "serial")
+
+    def __init__(self, serial: int, op: str, dtype: DType, args: tuple[Term, ...], payload: str, origin: Term | None) -> None:
+        self.serial, self.op, self.dtype, self.args, self.payload, self.origin = serial, op, dtype, args, payload, origin
+        self.key: int | None = None
+        self.sample: Scalar = None
+
+    def __repr__(self) -> str:
+        return show(self)
+
+
+class Exceeded(Exception):
+    """More operations than were allowed."""
+
+
+class Terms:
+    """Makes terms, at most `budget` operations of them."""
+
+    def __init__(self, budget: int = 1 << 62) -> None:
+        self.left = budget
+        self._table: dict[tuple[object, ...], Term] = {}
+        self.hole = self._made("hole", bool_, (), "")
+        """Where nothing was written, or nothing is read."""
+
+    def spend(self) -> None:
+        """Count an operation. Raises Exceeded when there were enough."""
+        self.left -= 1
+        if self.left < 0:
+            raise Exceeded
+
+    def _made(self, op: str, dtype: DType, args: tuple[Term, ...], payload: str = "", origin: Term | None = None) -> Term:
+        at = (op, dtype.name, payload, origin and origin.serial, *[a.serial for a in args])
+        found = self._table.get(at)
+        if found is None:
+            found = self._table[at] = Term(len(self._table), op, dtype, args, payload, origin)
+        return found
+
+    # ------------------------------------------------ what has no operands
+
+    def const(self, scalar: Scalar, dtype: DType, origin: Term | None = None) -> Term:
+        """Return a constant. -0.0 differs from 0.0."""
+        value = float(scalar) if dtype.is_float else int(scalar)
+        made = self._made("const", dtype, (), Const(value, dtype).bits, origin)
+        if made.sample is None:
+            made.sample = scalars.literal(value, dtype)
+        return made
+
+    def leaf(self, name: str, dtype: DType, sample: Scalar) -> Term:
+        """Return the term of something given, `x[3, 1]`."""
+        made = self._made("leaf", dtype, (), name)
+        made.sample = scalars.scalar_of(sample, dtype)
+        return made
+
+    # ------------------------------------------------ operations
+
+    def unary(self, op: str, x: Term) -> Term:
+        """Return `op x`."""
+        if x.op == "const":
+            return self._folded(scalars.unary(op, _value(x)))
+        if x.op == op and op in ("neg", "not", "bitnot"):
+            return x.args[0]
+        if op == "abs" and x.op == "neg" and x.dtype.is_float:
+            return self.unary("abs", x.args[0])
+        return self._made(op, bool_ if op == "not" else x.dtype, (x,))
+
+    def binary(self, op: str, x: Term, y: Term) -> Term:
+        """Return `x op y`, both evaluated. `sum` and `prod` are additions and multiplications that may be regrouped."""
+        self.spend()
+        if op == "-":
+            return self.binary("+", x, self.unary("neg", y))
+        if op in ("sum", "prod") and not x.dtype.is_float:
+            return self.binary("+" if op == "sum" else "*", x, y)
+        if op in ("*", "/") and x.dtype.is_float and "neg" in (x.op, y.op):
+            return self._outside(op, x, y)
+        if op in ("and", "or"):
+            found = self._logic(op, x, y)
+            if found is not None:
+                return found
+        if op in COMMUTATIVE and y.serial < x.serial:
+            x, y = y, x
+        if op in IDEMPOTENT and x is y:
+            return x
+        if op not in ("sum", "prod"):
+            other = y if self._neutral(op, x, op in COMMUTATIVE) else x if self._neutral(op, y, True) else None
+            if other is not None and not (x.op == y.op == "const"):
+                return other
+        made = self._made(op, x.dtype, (x, y))
+        if x.op == y.op == "const" and op not in ("sum", "prod"):
+            return self._folded(scalars.binary(op, _value(x), _value(y)), made if x.dtype.is_float and op in ("+", "*") else None)
+        return made
+
+    def _outside(self, op: str, x: Term, y: Term) -> Term:
+        """Return a product or quotient with the signs of its operands before it."""
+        odd = (x.op == "neg") != (y.op == "neg")
+        made = self.binary(op, x.args[0] if x.op == "neg" else x, y.args[0] if y.op == "neg" else y)
+        return self.unary("neg", made) if odd else made
+
+    def _logic(self, op: str, x: Term, y: Term) -> Term | None:
+        for a, b in ((x, y), (y, x)):
+            if a.op == "const":
+                return b if bool(a.sample) == (op == "and") else a
+        return None
+
+    def _neutral(self, op: str, x: Term, either: bool) -> bool:
+        """Tell whether `x` leaves every bit of the other operand as it is."""
+        if x.op != "const" or (not either and op in ("-", "/", "//", "shl", "shr", "%")):
+            return False
+        value, dtype = x.sample, x.dtype
+        match op:
+            case "+":
+                return bool(value == 0 and (not dtype.is_float or math.copysign(1.0, value) < 0))
+            case "*":
+                return bool(value == 1)
+            case "/":
+                return bool(value == 1)
+            case "//":
+                return bool(value == 1 and dtype.is_integer)
+            case "min" | "max":
+                return bool(dtype != bool_ and value == extreme(dtype, highest=op == "min"))
+            case _:
+                return False
+
+    def compare(self, op: str, x: Term, y: Term) -> Term:
+        """Return the truth of `x op y`."""
+        self.spend()
+        if x.op == y.op == "const":
+            return self._folded(scalars.compare(op, _value(x), _value(y)))
+        if op in (">", ">="):
+            op, x, y = ("<" if op == ">" else "<="), y, x
+        if op in COMMUTATIVE and y.serial < x.serial:
+            x, y = y, x
+        return self._made(op, bool_, (x, y))
+
+    def select(self, cond: Term, then: Term, orelse: Term) -> Term:
+        """Return `then` where `cond` holds, else `orelse`."""
+        self.spend()
+        if cond.op == "const":
+            return then if cond.sample else orelse
+        if cond.op == "not":
+            return self.select(cond.args[0], orelse, then)
+        if then.op == "select" and then.args[0] is cond:
+            then = then.args[1]
+        if orelse.op == "select" and orelse.args[0] is cond:
+            orelse = orelse.args[2]
+        return then if then is orelse else self._made("select", then.dtype if then.op != "hole" else orelse.dtype, (cond, then, orelse))
+
+    def cast(self, dtype: DType, x: Term, saturate: bool = False) -> Term:
+        """Return `x` converted to `dtype`."""
+        if x.op == "const":
+            return self._folded(scalars.cast(dtype, _value(x), saturate))
+        if x.op in ("cast", "cast.saturate") and holds(x.dtype, x.args[0].dtype):
+            x = x.args[0]
+        if x.dtype == dtype:
+            return x
+        return self._made("cast.saturate" if saturate and not holds(dtype, x.dtype) else "cast", dtype, (x,))
+
+    def call(self, fn: str, args: Sequence[Term]) -> Term:
+        """Return an elementary function."""
+        self.spend()
+        if fn in EXACT_CALLS and all(a.op == "const" for a in args):
+            return self._folded(scalars.call(fn, [_value(a) for a in args]))
+        return self._made(f"call {fn}", bool_ if fn in ("isnan", "isinf") else args[0].dtype, tuple(args))
+
+    def fma(self, a: Term, b: Term, c: Term) -> Term:
+        """Return `a * b + c` rounded once: of the product, which is exact in it, and c."""
+        self.spend()
+        if not a.dtype.is_float:
+            return self.binary("+", self.binary("*", a, b), c)
+        made = self._made("fma", c.dtype, (self.binary("*", a, b), c))
+        if a.op == b.op == c.op == "const":
+            return self._folded(scalars.fma(_value(a), _value(b), _value(c)), made)
+        return made
+
+    def dot(self, products: Sequence[tuple[Term, Term]], c: Term) -> Term:
+        """Return the sum of exact products of narrow elements and c: rounded in any order for floats."""
+        wide = [self.binary("*", self.cast(c.dtype, x), self.cast(c.dtype, y)) for x, y in products]
+        if c.dtype.is_float:
+            return self._made("dot", c.dtype, (*wide, c))
+        for product in wide:
+            c = self.binary("+", c, product)
+        return c
+
+    def _folded(self, value: Value, origin: Term | None = None) -> Term:
+        return self.const(value.scalar, value.dtype, origin)
+
+
+def _value(x: Term) -> Value:
+    return Value(x.dtype, x.sample)
+
+
+def holds(wide: DType, narrow: DType) -> bool:
+    """Tell whether every value of one type is one of the other."""
+    if wide == narrow:
+        return True
+    if narrow == bool_:
+        return wide != bool_
+    if wide == bool_ or (narrow.is_float and not wide.is_float):
+        return False
+    if narrow.is_float:
+        return wide.bits >= 32 and wide.bits > narrow.bits
+    if wide.is_float:
+        return {64: 53, 32: 24}.get(wide.bits, 0) >= narrow.bits - (narrow.kind == "int")
+    if narrow.kind == wide.kind:
+        return wide.bits > narrow.bits
+    return narrow.kind == "uint" and wide.bits > narrow.bits
+
+
+# ---------------------------------------------------------------- keys and samples
+
+
+def key(term: Term) -> int:
+    """Return the value of a term in the field."""
+    _postorder(term, lambda t: t.key is not None, key_operands, _set_key)
+    assert term.key is not None
+    return term.key
+
+
+def key_operands(t: Term) -> Sequence[Term]:
+    """Return the terms that the key of `t` is computed from: through a minimum of minima, what it is the minimum of."""
+    return chain(t) if t.op in IDEMPOTENT else t.args
+
+
+def chain(t: Term) -> list[Term]:
+    """Return what an idempotent operation combines, each once, in order of first appearance."""
+    seen: dict[int, Term] = {}
+    visited: set[int] = set()
+    stack = [t]
+    while stack:
+        at = stack.pop()
+        if at.op == t.op and at.dtype == t.dtype:
+            if at.serial not in visited:
+                visited.add(at.serial)
+                stack.extend(reversed(at.args))
+        else:
+            seen[at.serial] = at
+    return list(seen.values())
+
+
+def _set_key(t: Term) -> None:
+    match t.op:
+        case "const":
+            t.key = _number(t)
+        case "leaf" | "hole":
+            t.key = _digest(f"{t.op} {t.payload} {t.dtype}")
+        case "+" | "sum" | "fma" | "dot":
+            t.key = sum(_key(a) for a in t.args) % PRIME
+        case "*" | "prod":
+            t.key = _key(t.args[0]) * _key(t.args[1]) % PRIME
+        case "neg":
+            t.key = -_key(t.args[0]) % PRIME
+        case op if op in IDEMPOTENT:
+            t.key = hash((_digest(f"{op} {t.dtype}"), *sorted({_key(a) for a in chain(t)}))) % PRIME
+        case op if op in COMMUTATIVE:
+            t.key = hash((_digest(f"{op} {t.dtype}"), *sorted(_key(a) for a in t.args))) % PRIME
+        case op:
+            t.key = hash((_digest(f"{op} {t.dtype}"), *[_key(a) for a in t.args])) % PRIME
+
+
+def _key(t: Term) -> int:
+    assert t.key is not None
+    return t.key
+
+
+def _number(t: Term) -> int:
+    if t.dtype.is_float and not math.isfinite(t.sample):
+        return _digest(f"const {t.payload}")
+    exact = Fraction(float(t.sample)) if t.dtype.is_float else Fraction(int(t.sample))
+    return exact.numerator * pow(exact.denominator, -1, PRIME) % PRIME
+
+
+_DIGESTS: dict[str, int] = {}
+
+
+def _digest(text: str) -> int:
+    if text not in _DIGESTS:
+        _DIGESTS[text] = int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little") % PRIME
+    return _DIGESTS[text]
+
+
+def sample(term: Term) -> Scalar:
+    """Return what a term is for the numbers that stand for its leaves. Raises LookupError where there is a hole."""
+    _postorder(term, lambda t: t.sample is not None, _sampled, _set_sample)
+    return term.sample
+
+
+def _sampled(t: Term) -> Sequence[Term]:
+    """Return the terms whose samples that of `t` is computed from."""
+    if t.op != "select":
+        return t.args
+    cond = t.args[0]
+    return (cond,) if cond.sample is None else (t.args[1] if cond.sample else t.args[2],)
+
+
+def _set_sample(t: Term) -> None:
+    args = [_value(a) for a in t.args]
+    match t.op:
+        case "hole" | "leaf" | "const":
+            raise LookupError(show(t))
+        case "neg" | "abs" | "not" | "bitnot":
+            made = scalars.unary(t.op, args[0])
+        case "<" | "<=" | "==" | "!=":
+            made = scalars.compare(t.op, *args)
+        case "select":
+            made = args[1] if args[0].scalar else args[2]  # the other one may have none
+        case "cast" | "cast.saturate":
+            made = scalars.cast(t.dtype, args[0], t.op != "cast")
+        case "fma" | "sum":
+            made = scalars.binary("+", *args)
+        case "prod":
+            made = scalars.binary("*", *args)
+        case "dot":
+            made = args[-1]
+            for product in args[:-1]:
+                made = scalars.binary("+", made, product)
+        case "and" | "or":
+            both = args[0].scalar, args[1].scalar
+            made = Value(bool_, all(both) if t.op == "and" else any(both))
+        case op if op.startswith("call "):
+            made = scalars.call(op[5:], args)
+        case op:
+            made = scalars.binary(op, *args)
+    t.sample = made.scalar
+
+
+def _postorder(root: Term, done: Callable[[Term], bool], children: Callable[[Term], Sequence[Term]], visit: Callable[[Term], Any]) -> None:
+    stack = [root]
+    while stack:
+        t = stack[-1]
+        if done(t):
+            stack.pop()
+            continue
+        missing = [a for a in children(t) if not done(a)]
+        if missing:
+            stack.extend(missing)
+        else:
+            visit(t)
+            stack.pop()
+
+
+# ---------------------------------------------------------------- text
+
+_INFIX: Final = frozenset(("+", "*", "/", "//", "%", "<", "<=", "==", "!=", "and", "or"))
+
+
+def show(t: Term, size: int = 12) -> str:
+    """Return the text of a term; of what lies deep in it, dots."""
+    return _shown(t, [size])
+
+
+def _shown(t: Term, left: list[int]) -> str:
+    left[0] -= 1
+    match t.op:
+        case "const":
+            return f"{t.sample}" if t.dtype in (f32, bool_) else f"{t.sample}_{t.dtype}"
+        case "leaf":
+            return t.payload
+        case "hole":
+            return "nothing"
+    if left[0] < 0:
+        return "…"
+    if t.op in ("sum", "prod"):
+        parts: list[Term] = []
+        stack = [t]
+        while stack:
+            at = stack.pop()
+            if at.op == t.op:
+                stack.extend(reversed(at.args))
+            else:
+                parts.append(at)
+        shown = [_shown(p, left) for p in parts[: max(2, left[0])]]
+        return f"{t.op}({', '.join(shown)}{', …' if len(shown) < len(parts) else ''})"
+    args = [_shown(a, left) for a in t.args]
+    match t.op:
+        case op if op in _INFIX:
+            return f"({args[0]} {op} {args[1]})"
+        case "neg":
+            return f"-{args[0]}"
+        case "fma":
+            return f"fma({args[0]} + {args[1]})"
+        case "cast" | "cast.saturate":
+            return f"{t.dtype}({args[0]})"
+        case op:
+            return f"{op.removeprefix('call ')}({', '.join(args)})"

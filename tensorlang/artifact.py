@@ -38,6 +38,8 @@ class Artifact:
 
     scratch_bytes: tuple[int, int] | None = None
     """What one thread needs of the workspace, and each further one; known at once when there are no `sizes`."""
+    validated: str = ""
+    """What came of validating the loops against the equations (`tensorlang.validation`); "" when nobody asked."""
 
     def workspace_bytes(self, threads: int, sizes: Mapping[str, int] | None = None) -> int:
         if self.scratch_bytes is not None:

@@ -4,12 +4,16 @@
 
 Every step is verified. What was compiled before comes from the cache: its key is the program, the schedule, the layouts, the target and
 the compiler, so a hit skips everything from scheduling on.
+
+With `TENSORLANG_VALIDATE=1` loops are validated against the program by running both on terms (`tensorlang.validation`); another number is
+how many operations a kernel may take to be.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -58,6 +62,8 @@ from tensorlang.schedule.storage import stored_as
 from tensorlang.schedule.wanted import wanted_layouts as derive_layouts
 from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.scop import show as show_scop
+from tensorlang.tensor.walk import components, definition_reads
+from tensorlang.validation.kernel import BUDGET, validate
 
 Dump = Callable[[str, str], None]
 """Called with the name of a stage and its text."""
@@ -119,14 +125,19 @@ def compile_kernel(
     stores inputs and results that are not row-major; `constants`: inputs that never change. Raises CompileError when the schedule
     cannot be read or is refused."""
     key = _key(program, target, schedule, rules, knobs, layouts, constants, threads)
-    found = store.get(key) if store is not None and dump is None else None
+    found = _found(key, store) if store is not None and dump is None else None
     if found is not None:
-        return _unpack(found)
+        return found
     symbol = f"tl_{key[:24]}"
     clock = _Clock()
     scheduled = plan_kernel(program, machine_of(target, threads), schedule, knobs, layouts, constants, dump, rules)
     clock("schedule")
     lowered = loops_of(scheduled.plan, symbol, dump, threads, clock)
+    outcome = _validation(program, lowered, layouts)
+    if outcome:
+        clock("validate")
+    if dump is not None and outcome:
+        dump("validate", outcome)
     text = emit(lowered.function, target)
     clock("emit")
     if dump is not None:
@@ -147,10 +158,23 @@ def compile_kernel(
         origin=scheduled.origin,
         tried=scheduled.tried,
         scratch_bytes=_scratch_bytes(lowered.function),
+        validated=outcome,
     )
     if store is not None:
         store.put(key, _pack(artifact))
     return artifact
+
+
+def validation_budget() -> int:
+    """Return how many operations on terms a kernel may take to be validated, as `TENSORLANG_VALIDATE` says; 0: nobody asked."""
+    asked = os.environ.get("TENSORLANG_VALIDATE", "")
+    return BUDGET if asked == "1" else int(asked) if asked.isdecimal() else 0
+
+
+def _validation(program: Program, lowered: Lowered, layouts: Mapping[str, Layout] | None) -> str:
+    """Return what came of validating a kernel, "" when nobody asked. Raises InternalError when it computes something else."""
+    budget = validation_budget()
+    return str(validate(program, lowered.function, lowered.params, layouts, budget)) if budget else ""
 
 
 def _scratch_bytes(function: Function) -> tuple[int, int] | None:
@@ -176,8 +200,14 @@ def stored_kernel(
     rules: Rules | None = None,
 ) -> Artifact | None:
     """Return what `compile_kernel` made of these arguments before, if `store` has it."""
-    found = store.get(_key(program, target, None, rules, None, layouts, constants, threads))
-    return None if found is None else _unpack(found)
+    return _found(_key(program, target, None, rules, None, layouts, constants, threads), store)
+
+
+def _found(key: str, store: Cache) -> Artifact | None:
+    """Return the artifact of a key, unless it is still to be validated."""
+    data = store.get(key)
+    artifact = None if data is None else _unpack(data)
+    return None if artifact is not None and validation_budget() and not artifact.validated else artifact
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,6 +349,7 @@ def _pack(artifact: Artifact) -> bytes:
         "origin": artifact.origin,
         "tried": artifact.tried,
         "scratch_bytes": artifact.scratch_bytes,
+        "validated": artifact.validated,
     }
     text = json.dumps(head).encode()
     return len(text).to_bytes(8, "little") + text + artifact.object
@@ -340,6 +371,7 @@ def _unpack(data: bytes) -> Artifact:
         origin=head["origin"],
         tried=tuple(head["tried"]),
         scratch_bytes=head["scratch_bytes"] and tuple(head["scratch_bytes"]),
+        validated=head["validated"],
     )
 
 

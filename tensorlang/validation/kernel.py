@@ -1,0 +1,258 @@
+"""Whether the loops of a kernel compute what its equations say: both run on terms, element by element compared.
+
+    program  ──evaluated on terms──►  y[2] = sum(0.0, x[2, 0]*w[0], x[2, 1]*w[1])
+    loops    ──run on terms────────►  y[2] = fma(x[2, 1]*w[1] + fma(x[2, 0]*w[0] + 0.0))          the same, but for what may be regrouped
+
+The program is the one that was given, before lifting and scheduling; the loops are the last before code is emitted. Inputs come in the
+layouts that callers store them in, laid out as constants are; cells without an element hold nothing, and so do results before the loops
+run. So a wrong bound or index, an update that is missing or done twice, a wrong initial value, operands in the wrong order, a rounding
+too many or too few and a layout that loses an element show, whatever numbers would come out. What no term shows is in what `Outcome` says.
+
+Sizes that are known are those of the kernel; where they are open, small ones are taken. Nobody runs a kernel of many operations on terms:
+then it is not validated, and the outcome says so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from codegen.dtypes import DType, bool_
+from codegen.errors import InternalError as LoopError
+from codegen.loops.domain import Symbols as LoopSymbols
+from codegen.loops.interp import evaluate_index, run
+from codegen.loops.nodes import Function
+from codegen.loops.printer import show as show_loops
+from codegen.loops.terms import Exceeded, Term, Terms, show
+from tensorlang.diagnostics import InternalError, RunError
+from tensorlang.graph.relayout import relaid, restored
+from tensorlang.schedule.layout import Layout
+from tensorlang.tensor import affine
+from tensorlang.tensor.carried import Symbols
+from tensorlang.tensor.interp import Evaluator
+from tensorlang.tensor.nodes import Dynamic, Expr, Program, Read, Reduce, Tensor
+from tensorlang.tensor.printer import show as show_program
+from tensorlang.tensor.walk import caller_shape, children, nodes, reads, shape_of, tensor_table
+from tensorlang.validation.matching import Matcher
+
+Array = np.ndarray[Any, Any]
+Layouts = Mapping[str, Layout]
+BUDGET = 200_000
+"""Operations on terms that a kernel is given, unless somebody says otherwise."""
+SEEDS = range(4)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """At which sizes a kernel was validated, or why it was not."""
+
+    sizes: tuple[Mapping[str, int], ...] = ()
+    reason: str = ""
+
+    def __str__(self) -> str:
+        return f"not validated: {self.reason}" if self.reason else "validated"
+
+
+def validate(program: Program, function: Function, params: Iterable[str], layouts: Layouts | None = None, budget: int = BUDGET) -> Outcome:
+    """Return whether `function`, whose buffers are the tensors `params`, was found to compute what `program` says.
+
+    Raises InternalError when it computes something else."""
+    small = [sizes for sizes in sizes_to_try(program) if operations(program, sizes) <= budget]
+    if not small:
+        return Outcome(reason=f"too large, more than {budget} operations")
+    tried = tuple(small[:2])
+    for sizes in tried:
+        reason = _validated(program, function, tuple(params), layouts or {}, sizes, budget)
+        if reason:
+            return Outcome(reason=reason)
+    return Outcome(tried)
+
+
+def sizes_to_try(program: Program) -> Iterator[dict[str, int]]:
+    """Yield sizes that the program allows, large ones first: more than the lanes of a vector, fewer, and one."""
+    seen = []
+    for base, step in ((17, 3), (9, 4), (9, 1), (5, 2), (3, 1), (2, 1), (2, 0), (4, 0), (8, 0), (1, 0)):
+        sizes = {s: base + step * k for k, s in enumerate(program.sizes)}
+        if sizes not in seen and affine.holds(program.context, sizes):
+            seen.append(sizes)
+            yield sizes
+
+
+def operations(program: Program, sizes: Mapping[str, int]) -> int:
+    """Return about how many operations `program` takes at these sizes, no fewer where ranges grow with what they depend on."""
+    total = sum(math.prod(shape_of(p, sizes)) for p in program.params)
+    for definition in program.definitions:
+        shape = shape_of(definition.tensors[0], sizes)
+        ends = {a: (0, max(0, n - 1)) for a, n in zip(definition.axes, shape, strict=True)}
+        total += math.prod(shape) * sum(_cost(p.value, {**{s: (n, n) for s, n in sizes.items()}, **ends}) for p in definition.pieces)
+    return total
+
+
+def _cost(e: Expr, ends: Mapping[str, tuple[int, int]]) -> int:
+    points = 1
+    if isinstance(e, Reduce):
+        for b in e.binders:
+            lo = int(affine.evaluate(b.lo, {n: low for n, (low, _) in ends.items()}))
+            hi = int(affine.evaluate(b.hi, {n: high for n, (_, high) in ends.items()}))
+            points *= max(1, hi - lo)
+            ends = {**ends, b.name: (lo, max(lo, hi - 1))}
+    return points * (1 + sum(_cost(child, ends) for child in children(e)))
+
+
+def _validated(
+    program: Program, function: Function, params: tuple[str, ...], layouts: Layouts, sizes: Mapping[str, int], budget: int
+) -> str:
+    """Return why the kernel cannot be validated at these sizes, "" where it was."""
+    reason = ""
+    for seed in SEEDS:
+        terms = Terms(4 * budget)
+        inputs = {p.name: leaves(terms, p, sizes, numbers) for p, numbers in _data(program, sizes, seed)}
+        try:
+            meaning, wanted = _meant(program, sizes, inputs, terms)
+        except Exceeded:
+            return f"too large, more than {4 * budget} operations"
+        except (RunError, LookupError) as refused:
+            reason = f"no data was found that its checks accept ({refused})"
+            continue
+        try:
+            _compare(program, function, params, layouts, sizes, inputs, meaning, wanted, terms)
+        except Exceeded:
+            return f"too large, more than {4 * budget} operations in its loops"
+        return ""
+    return reason
+
+
+def _meant(program: Program, sizes: Mapping[str, int], inputs: Mapping[str, Array], terms: Terms) -> tuple[Symbols, dict[str, Array]]:
+    """Return the results of `program` as terms."""
+    carried = Symbols(terms, free=program.mode != "strict")
+    evaluator = Evaluator(program, sizes, inputs, carried)
+    evaluator.run()
+    return carried, evaluator.results()
+
+
+def _compare(
+    program: Program,
+    function: Function,
+    params: tuple[str, ...],
+    layouts: Layouts,
+    sizes: Mapping[str, int],
+    inputs: Mapping[str, Array],
+    meaning: Symbols,
+    wanted: Mapping[str, Array],
+    terms: Terms,
+) -> None:
+    """Run the loops on `inputs`. Raises InternalError unless they compute `wanted`."""
+    domain = LoopSymbols(terms)
+    at = dict(zip(function.sizes, (sizes[s] for s in program.sizes), strict=True))
+    blocks: dict[str, Array] = {}
+    for buffer, name in zip(function.params, params, strict=True):
+        shape = tuple(evaluate_index(e, at) for e in buffer.shape)
+        blocks[buffer.name] = _block(inputs[name], layouts.get(name), terms.hole).reshape(shape) if name in inputs else _blank(shape, terms)
+    try:
+        code = run(function, at, blocks, domain)
+    except LoopError as fault:
+        raise _wrong(program, function, sizes, f"the loops cannot run: {fault.detail}") from None
+    if code:
+        raise _wrong(program, function, sizes, f"the loops refuse data that the equations accept, with {code}")
+    matcher = Matcher(program.mode == "fast")
+    table = tensor_table(program)
+    for buffer, name in zip(function.params, params, strict=True):
+        if name in wanted:
+            got = _array(blocks[buffer.name], layouts.get(name), caller_shape(table[name], sizes))
+            _same(program, function, sizes, table[name], got, wanted[name], matcher, terms)
+    for k, condition in domain.decided.items():
+        if k not in meaning.decided:
+            raise _wrong(program, function, sizes, f"the loops ask for `{show(condition)}`, which no equation does")
+
+
+def _same(
+    program: Program,
+    function: Function,
+    sizes: Mapping[str, int],
+    tensor: Tensor,
+    got: Array,
+    wanted: Array,
+    matcher: Matcher,
+    terms: Terms,
+) -> None:
+    for point in np.ndindex(wanted.shape):
+        found, meant = term_of(got[point], tensor.dtype, terms), term_of(wanted[point], tensor.dtype, terms)
+        apart = matcher.difference(found, meant)
+        if apart is not None:
+            place = f"{tensor.name}[{', '.join(map(str, point))}]" if point else tensor.name
+            lines = [f"`{place}` is not what the equation says", f"  equation {show(meant, 40)}", f"  loops    {show(found, 40)}"]
+            if apart != (found, meant):
+                lines += ["where they part", f"  equation {show(apart[1], 40)}", f"  loops    {show(apart[0], 40)}"]
+            raise _wrong(program, function, sizes, "\n".join(lines))
+
+
+def _wrong(program: Program, function: Function, sizes: Mapping[str, int], text: str) -> InternalError:
+    where = f" at {', '.join(f'{s}={n}' for s, n in sizes.items())}" if sizes else ""
+    return InternalError("validate", f"`{program.name}`{where}: {text}\n\n{show_program(program)}\n\n{show_loops(function)}")
+
+
+def term_of(element: Any, dtype: DType, terms: Terms) -> Term:
+    """Return an element of an array, a term or a number, as a term."""
+    return element if isinstance(element, Term) else terms.const(element, dtype)
+
+
+# ---------------------------------------------------------------- data
+
+
+def leaves(terms: Terms, tensor: Tensor, sizes: Mapping[str, int], numbers: Array) -> Array:
+    """Return an array with one leaf per element as the caller sees it; `numbers` are their samples."""
+    out = np.empty(caller_shape(tensor, sizes), object)
+    for point in np.ndindex(out.shape):
+        name = f"{tensor.name}[{', '.join(map(str, point))}]" if point else tensor.name
+        out[point] = terms.leaf(name, tensor.dtype, numbers[point])
+    return out
+
+
+def _data(program: Program, sizes: Mapping[str, int], seed: int) -> Iterator[tuple[Tensor, Array]]:
+    """Yield numbers for each parameter: what indexes something lies inside of it as far as one can see."""
+    rng = np.random.default_rng(seed)
+    table, limits = tensor_table(program), _limits(program, sizes)
+    for name in (p.name for p in program.params):
+        tensor = table[name]
+        shape = caller_shape(tensor, sizes)
+        if tensor.dtype == bool_:
+            yield tensor, rng.integers(0, 2, shape).astype(np.bool_)
+        elif tensor.dtype.is_float:
+            yield tensor, np.asarray(rng.integers(-3, 4, shape) / 2).astype(tensor.dtype.numpy)
+        else:
+            lo, hi = 0, limits.get(name, 4) if seed < len(SEEDS) - 1 else 1
+            if tensor.declared_range is not None:
+                lo, hi = (int(affine.evaluate(e, sizes)) for e in tensor.declared_range)
+            yield tensor, rng.integers(lo, max(lo + 1, hi), shape).astype(tensor.dtype.numpy)
+
+
+def _limits(program: Program, sizes: Mapping[str, int]) -> dict[str, int]:
+    """Return, for each tensor that indices are read from, the least extent that it indexes."""
+    table = tensor_table(program)
+    out: dict[str, int] = {}
+    for e in (n for d in program.definitions for p in d.pieces for n in nodes(p.value)):
+        if not isinstance(e, Read):
+            continue
+        for slot, extent in zip(e.index, shape_of(table[e.tensor], sizes), strict=True):
+            for source in reads(slot.value) if isinstance(slot, Dynamic) else ():
+                out[source.tensor] = max(1, min(extent, out.get(source.tensor, extent)))
+    return out
+
+
+# ---------------------------------------------------------------- memory
+
+
+def _block(array: Array, layout: Layout | None, fill: Term) -> Array:
+    return array.copy() if layout is None else relaid(array, layout, fill)
+
+
+def _array(block: Array, layout: Layout | None, shape: tuple[int, ...]) -> Array:
+    return block.reshape(shape) if layout is None else restored(block.reshape(layout.shape), layout, shape)
+
+
+def _blank(shape: tuple[int, ...], terms: Terms) -> Array:
+    return np.full(shape, terms.hole, object)

@@ -1,0 +1,198 @@
+"""Whether a term that loops computed is the one that an equation means, but for the regrouping that the equation allows.
+
+    sum(a, b, c)    a + (b + c), (c + a*) + b …         each of the terms once, in any order and grouping
+    sum(x*y, c)     fma(x, y, c), dot(…, c)             a product that is added may be rounded with the sum
+    prod(a, b, c)   a * (c * b) …
+    min, max, or, and                                   each of the terms at least once
+    x*y + c         fma(x, y, c)                        in `fast` programs alone
+    integers        the same sums of products, which wrap alike
+
+Constants in sums: 0.0, the identity, may be added any number of times, but not left out where the equation adds it: the sum of nothing but
+-0.0 is -0.0 then. Nothing else is allowed: `sum` and `prod` stand where a reducer does, and in `strict` programs nowhere.
+
+Which part of a sum is which term is found by their keys (`codegen.loops.terms`); that they are the same is then checked node by node.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from codegen.loops.terms import COMMUTATIVE, IDEMPOTENT, Term, chain, key
+
+Pair = tuple[Term, Term]
+
+_RING = frozenset(("+", "*", "neg"))
+
+
+@dataclass(slots=True)
+class Matcher:
+    """Compares terms of one program. `fast`: products may be rounded with any sum they stand in."""
+
+    fast: bool = False
+    _same: set[tuple[int, int]] = field(default_factory=set)
+
+    def difference(self, found: Term, wanted: Term) -> Pair | None:
+        """Return the parts of `found` and `wanted` at which they differ, or None when the one is the other."""
+        seen: set[tuple[int, int]] = set()
+        pending = [(found, wanted)]
+        while pending:
+            f, w = pending.pop()
+            at = f.serial, w.serial
+            if f is w or at in seen or at in self._same:
+                continue
+            seen.add(at)
+            inner = self._parts(f, w)
+            if inner is None:
+                return f, w
+            pending += inner
+        self._same |= seen
+        return None
+
+    def _parts(self, f: Term, w: Term) -> list[Pair] | None:
+        """Return the pairs that have to be the same for `f` to be `w`, or None when it is not."""
+        if w.op == "hole":
+            return []
+        if f.dtype != w.dtype:
+            return None
+        if w.op in ("sum", "prod"):
+            return _summed(f, w) if w.op == "sum" else _multiplied(f, w)
+        if w.op == f.op == "const":
+            return [] if f.payload == w.payload else None
+        if f.op == "const":
+            return None if f.origin is None else [(f.origin, w)]
+        if w.dtype.is_integer and (f.op in _RING or w.op in _RING):
+            return _ring(f, w)
+        if self.fast and f.op == "fma" and w.op == "+":
+            return _paired(f, w)
+        if f.op != w.op or f.payload != w.payload or len(f.args) != len(w.args):
+            return None
+        if w.op in IDEMPOTENT:
+            return _each_once(f, w)
+        return _paired(f, w) if w.op in COMMUTATIVE or w.op == "fma" else list(zip(f.args, w.args, strict=True))
+
+
+def _paired(f: Term, w: Term) -> list[Pair]:
+    """Return the operands of two sums or products, each with that of the same key."""
+    (a, b), (c, d) = f.args, w.args
+    crossed = a is d or b is c or (a is not c and b is not d and key(a) == key(d))
+    return [(a, d), (b, c)] if crossed and not (a is c or b is d) else [(a, c), (b, d)]
+
+
+def _each_once(f: Term, w: Term) -> list[Pair] | None:
+    found, wanted = ({key(t): t for t in chain(side)} for side in (f, w))
+    return [(found[k], wanted[k]) for k in wanted] if found.keys() == wanted.keys() else None
+
+
+def _ring(f: Term, w: Term) -> list[Pair] | None:
+    """Integers are the same when they are the same sums of products of the same things."""
+    if key(f) != key(w):
+        return None
+    found, wanted = ({key(t): t for t in _atoms(side)} for side in (f, w))
+    return [(found[k], wanted[k]) for k in wanted if k in found]
+
+
+def _atoms(t: Term) -> Iterator[Term]:
+    stack, seen = [t], set()
+    while stack:
+        at = stack.pop()
+        if at.serial in seen:
+            continue
+        seen.add(at.serial)
+        if at.op in _RING:
+            stack += at.args
+        else:
+            yield at
+
+
+def _is(t: Term, value: float, sign: int = 1) -> bool:
+    return t.op == "const" and bool(t.sample == value) and math.copysign(1.0, t.sample) == sign
+
+
+# ---------------------------------------------------------------- sums and products of reducers
+
+
+@dataclass(slots=True)
+class _Left:
+    """What of a sum or product has not been found yet, by key."""
+
+    by_key: dict[int, list[Term]] = field(default_factory=dict)
+    count: int = 0
+
+    def add(self, t: Term) -> None:
+        self.by_key.setdefault(key(t), []).append(t)
+        self.count += 1
+
+    def take(self, t: Term, *, same: bool) -> Term | None:
+        """Return what `t` can be, no longer left: itself, or (not `same`) what has its key."""
+        candidates = self.by_key.get(key(t), [])
+        for k, candidate in enumerate(candidates):
+            if candidate is t or not same:
+                self.count -= 1
+                return candidates.pop(k)
+        return None
+
+
+def _folded(w: Term) -> Iterator[Term]:
+    """Yield what a reducer has combined, and what it began with."""
+    op = w.op
+    while w.op == op:
+        w, right = w.args
+        yield right
+    yield w
+
+
+def _summed(f: Term, w: Term) -> list[Pair] | None:
+    left, zero_wanted, zero_found = _Left(), False, False
+    for t in _folded(w):
+        if _is(t, 0.0):
+            zero_wanted = True
+        elif not _is(t, 0.0, -1):
+            left.add(t)
+    pairs: list[Pair] = []
+    stack = [f]
+    while stack:
+        t = stack.pop()
+        if _is(t, 0.0):
+            zero_found = True
+            stack += [] if t.origin is None else [t.origin]
+            continue
+        taken = left.take(t, same=True)
+        if taken is None and not (t.op in ("+", "sum", "fma") and any(_is(a, 0.0) for a in t.args)):
+            taken = left.take(t, same=False)
+        if taken is not None:
+            pairs.append((t, taken))
+        elif t.op == "const" and t.origin is not None:
+            stack.append(t.origin)
+        elif t.op in ("+", "sum", "fma", "dot"):
+            stack += t.args
+        elif not _is(t, 0.0, -1):
+            return None
+    return None if left.count or (zero_wanted and not zero_found) else pairs
+
+
+def _multiplied(f: Term, w: Term) -> list[Pair] | None:
+    left, odd = _Left(), False
+    for t in _folded(w):
+        odd ^= t.op == "neg"
+        t = t.args[0] if t.op == "neg" else t
+        if not _is(t, 1.0):
+            left.add(t)
+    pairs: list[Pair] = []
+    stack = [f]
+    while stack:
+        t = stack.pop()
+        if t.op == "neg":
+            odd ^= True
+            t = t.args[0]
+        taken = left.take(t, same=True) or left.take(t, same=False)
+        if taken is not None:
+            pairs.append((t, taken))
+        elif t.op == "const" and t.origin is not None:
+            stack.append(t.origin)
+        elif t.op in ("*", "prod"):
+            stack += t.args
+        elif not _is(t, 1.0):
+            return None
+    return None if left.count or odd else pairs

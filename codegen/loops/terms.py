@@ -21,10 +21,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from functools import reduce
 from hashlib import blake2b
 from typing import Any, Final
 
-from codegen.dtypes import DType, bool_, extreme, f32
+from codegen.dtypes import DType, bool_, extreme, f32, f64
 from codegen.loops import scalars
 from codegen.loops.nodes import Const
 from codegen.loops.scalars import Scalar, Value
@@ -41,12 +42,13 @@ class Term:
     """A node; equal terms of one `Terms` are one object. `payload`: bits of a constant, name of a leaf; `origin`: the operation that a
     constant is the result of, if any."""
 
-    __slots__ = ("args", "dtype", "folded", "key", "op", "origin", "payload", "sample", "serial")
+    __slots__ = ("args", "dtype", "exact", "key", "op", "origin", "payload", "sample", "serial")
 
     def __init__(self, serial: int, op: str, dtype: DType, args: tuple[Term, ...], payload: str, origin: Term | None) -> None:
         self.serial, self.op, self.dtype, self.args, self.payload, self.origin = serial, op, dtype, args, payload, origin
         self.key: int | None = None
         self.sample: Scalar = None
+        self.exact: Value | None = None
 
     def __repr__(self) -> str:
         return show(self)
@@ -322,47 +324,75 @@ def _digest(text: str) -> int:
 
 def sample(term: Term) -> Scalar:
     """Return what a term is for the numbers that stand for its leaves. Raises LookupError where there is a hole."""
-    _postorder(term, lambda t: t.sample is not None, _sampled, _set_sample)
+
+    def visit(t: Term) -> None:
+        t.sample = _computed(t, [_value(a) for a in t.args]).scalar
+
+    _postorder(term, lambda t: t.sample is not None, lambda t: _needed(t, t.args[0].sample if t.args else None), visit)
     return term.sample
 
 
-def _sampled(t: Term) -> Sequence[Term]:
-    """Return the terms whose samples that of `t` is computed from."""
+def exact(term: Term) -> float:
+    """Return what a term is for the numbers that stand for its leaves, all float arithmetic in f64. Raises LookupError where there is a
+    hole."""
+
+    def visit(t: Term) -> None:
+        if t.op in ("const", "leaf"):
+            t.exact = _wide(_value(t))
+        else:
+            t.exact = _wide(_computed(t, [a.exact or _value(a) for a in t.args], wide=True))
+
+    def needed(t: Term) -> Sequence[Term]:
+        first = t.args[0].exact if t.args else None
+        return _needed(t, None if first is None else first.scalar)
+
+    _postorder(term, lambda t: t.exact is not None, needed, visit)
+    assert term.exact is not None
+    return float(term.exact.scalar)
+
+
+def _wide(x: Value) -> Value:
+    return Value(f64, f64.numpy.type(x.scalar)) if x.dtype.is_float else x
+
+
+def _needed(t: Term, first: Scalar) -> Sequence[Term]:
+    """Return the terms that a number for `t` is computed from, of a `select` the chosen side; `first`: the number of the first one."""
     if t.op != "select":
         return t.args
-    cond = t.args[0]
-    return (cond,) if cond.sample is None else (t.args[1] if cond.sample else t.args[2],)
+    return (t.args[0],) if first is None else (t.args[1] if first else t.args[2],)
 
 
-def _set_sample(t: Term) -> None:
-    args = [_value(a) for a in t.args]
+_ROUNDING: Final = frozenset(("call round_bf16", "call round_tf32"))
+
+
+def _computed(t: Term, args: list[Value], *, wide: bool = False) -> Value:
+    """Return the number of `t` from those of its operands; `wide`: floats are f64 and not rounded to less."""
     match t.op:
         case "hole" | "leaf" | "const":
             raise LookupError(show(t))
         case "neg" | "abs" | "not" | "bitnot":
-            made = scalars.unary(t.op, args[0])
+            return scalars.unary(t.op, args[0])
         case "<" | "<=" | "==" | "!=":
-            made = scalars.compare(t.op, *args)
+            return scalars.compare(t.op, *args)
         case "select":
-            made = args[1] if args[0].scalar else args[2]  # the other one may have none
+            return args[1] if args[0].scalar else args[2]  # the other one may have no number
         case "cast" | "cast.saturate":
-            made = scalars.cast(t.dtype, args[0], t.op != "cast")
+            return scalars.cast(f64 if wide and t.dtype.is_float else t.dtype, args[0], t.op != "cast")
         case "fma" | "sum":
-            made = scalars.binary("+", *args)
+            return scalars.binary("+", *args)
         case "prod":
-            made = scalars.binary("*", *args)
+            return scalars.binary("*", *args)
         case "dot":
-            made = args[-1]
-            for product in args[:-1]:
-                made = scalars.binary("+", made, product)
+            return reduce(lambda x, y: scalars.binary("+", x, y), args)
         case "and" | "or":
             both = args[0].scalar, args[1].scalar
-            made = Value(bool_, all(both) if t.op == "and" else any(both))
+            return Value(bool_, all(both) if t.op == "and" else any(both))
+        case op if wide and op in _ROUNDING:
+            return args[0]
         case op if op.startswith("call "):
-            made = scalars.call(op[5:], args)
+            return scalars.call(op[5:], args)
         case op:
-            made = scalars.binary(op, *args)
-    t.sample = made.scalar
+            return scalars.binary(op, *args)
 
 
 def _postorder(root: Term, done: Callable[[Term], bool], children: Callable[[Term], Sequence[Term]], visit: Callable[[Term], Any]) -> None:

@@ -26,6 +26,7 @@ from tensorlang.graph.programs import program_key
 from tensorlang.runtime.bundle import Draft
 from tensorlang.runtime.constants import Places, Weights, in_memory, places_of
 from tensorlang.runtime.executable import Executable, Parts, Progress, Toolchain, assembled, quiet, workspace_threads
+from tensorlang.runtime.validated import check_model
 from tensorlang.schedule.abreast import pays
 from tensorlang.schedule.finishing import worth_finishing
 from tensorlang.schedule.layout import Layout
@@ -49,12 +50,15 @@ class Job:
 
 def built(loaded: Graph, toolchain: Toolchain, progress: Progress, key: str | None) -> Executable:
     """Return an imported graph compiled, and keep it under `key` where that is given."""
-    outputs = loaded.outputs
+    outputs, graph = loaded.outputs, optimised(loaded, toolchain)
     if key is None:
-        return build(optimised(loaded, toolchain), toolchain, progress, outputs)
+        executable = build(graph, toolchain, progress, outputs)
+        check_model(loaded, graph, executable)
+        return executable
     draft = Draft(key, toolchain.store)
     try:
-        executable = build(optimised(loaded, toolchain), toolchain, progress, outputs, draft.place)
+        executable = build(graph, toolchain, progress, outputs, draft.place)
+        check_model(loaded, graph, executable)
         draft.finish(replace(executable.parts, constants=_PLACED))
     finally:
         draft.drop()

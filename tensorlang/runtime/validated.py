@@ -1,0 +1,29 @@
+"""A compiled model put on terms: what `tensorlang.validation.model` compares with the imported graph."""
+
+from __future__ import annotations
+
+from codegen.loops.parser import parse as parse_loops
+from tensorlang.driver import validation_budget
+from tensorlang.graph.nodes import Graph
+from tensorlang.runtime.constants import places_of
+from tensorlang.runtime.executable import Executable, workspace_threads
+from tensorlang.validation.model import Call, Compiled, ModelOutcome, validate_model
+
+
+def check_model(imported: Graph, graph: Graph, executable: Executable) -> ModelOutcome | None:
+    """Return what came of validating a model, None when nobody asked. `graph`: what was compiled, constants and all.
+
+    Raises InternalError when the model computes something else than the imported graph says."""
+    budget = validation_budget()
+    return validate_model(imported, compiled_of(graph, executable), budget) if budget else None
+
+
+def compiled_of(graph: Graph, executable: Executable) -> Compiled:
+    """Return what runs, with the constants of the graph that was compiled."""
+    functions = {made.symbol: parse_loops(made.loops) for made in executable.artifacts}
+    calls = tuple(
+        Call(node.name, functions[made.symbol], call, made.workspace_bytes(workspace_threads(made)))
+        for node, made, call in zip(executable.kernels, executable.artifacts, executable.entry.calls, strict=True)
+    )
+    places = places_of(graph)
+    return Compiled(graph, graph.constants, places.offsets, places.size, executable.plan.arena_bytes, calls)

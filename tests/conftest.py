@@ -3,6 +3,9 @@
 Tests marked `gpu` are there where a GPU is; elsewhere they are left out, and `-m gpu`, which would leave nothing, says what is missing.
 Code for other processors than this one is made and read, but not run; the lines before the last say of which that is true (`processors`).
 
+Every kernel and model that tests compile is validated on terms (`tensorlang.validation`) where that takes few operations, as
+`TENSORLANG_VALIDATE` says; 0 turns it off.
+
 Properties are tried on the same examples in every run. `HYPOTHESIS_PROFILE=explore pytest …` draws new ones.
 """
 
@@ -20,6 +23,8 @@ from processors import observed, summary
 from codegen.cuda.device import devices
 from codegen.cuda.errors import Unavailable
 from codegen.llvm.target import LevelError, host
+
+os.environ.setdefault("TENSORLANG_VALIDATE", "4000")
 
 settings.register_profile("steady", derandomize=True, database=None, deadline=None)
 settings.register_profile("explore", deadline=None, print_blob=True)

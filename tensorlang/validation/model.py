@@ -8,7 +8,7 @@ whole, with its type, or is nothing; scratch memory of a kernel is nothing befor
 copy that is none, a view or a part of the wrong place and a constant laid out wrongly show.
 
 Passes change arithmetic: they fold constants, distribute, compute convolutions by minimal filtering, take parts of products, quantise. So
-an output is compared in three steps, and the outcome says how many elements needed which:
+an output is compared in three steps, and the outcome says how many elements needed which. Constants are numbers, inputs are leaves.
 
     the same      node by node, but for the order of sums (`matching`)
     regrouped     the same sums of products (keys of terms)
@@ -28,6 +28,7 @@ import numpy as np
 from codegen.dtypes import DType
 from codegen.errors import InternalError as LoopError
 from codegen.llvm.program import KernelCall, Slot
+from codegen.loops import scalars
 from codegen.loops.domain import Symbols as LoopSymbols
 from codegen.loops.interp import evaluate_index, run
 from codegen.loops.nodes import Function
@@ -112,7 +113,7 @@ def meant(graph: Graph, inputs: Mapping[str, Array], terms: Terms) -> dict[str, 
     """Return the values of a graph that has only kernels and views."""
     values = dict(inputs)
     for name, array in graph.constants.items():
-        values[name] = _leaves(terms, graph.values[name], np.asarray(array))
+        values[name] = _constants(terms, graph.values[name], array)
     for node in graph.nodes:
         match node:
             case Kernel(program=program):
@@ -134,6 +135,13 @@ def _leaves(terms: Terms, value: Value, numbers: Array) -> Array:
     out = np.empty(value.shape, object)
     for point in np.ndindex(value.shape):
         out[point] = terms.leaf(f"{value.name}[{', '.join(map(str, point))}]", value.dtype, numbers[point])
+    return out
+
+
+def _constants(terms: Terms, value: Value, array: Array) -> Array:
+    out = np.empty(value.shape, object)
+    for point in np.ndindex(value.shape):
+        out[point] = terms.const(scalars.scalar_of(array[point], value.dtype), value.dtype)
     return out
 
 
@@ -207,7 +215,7 @@ def _ran(compiled: Compiled, inputs: Mapping[str, Array], terms: Terms) -> dict[
         memory.write(Slot(first + k), inputs[name], graph.values[name].dtype)
     for name, array in compiled.constants.items():
         value = graph.values[name]
-        block = _leaves(terms, value, np.asarray(array))
+        block = _constants(terms, value, array)
         block = block if value.layout is None else relaid(block, value.layout, terms.const(0, value.dtype))
         memory.write(Slot(first + len(graph.inputs), compiled.offsets[name]), block, value.dtype)
     for call in compiled.calls:

@@ -11,7 +11,8 @@ A NaN is a NaN whatever its bits. Nothing that rounds differently is brought tog
 nodes that only equations have (`sum`, `prod`: additions and multiplications that may be regrouped), and decided by `matching`.
 
 Every term has a *key*, its value in a field of numbers modulo a prime, where leaves are random and what is no sum or product of terms is a
-hash of them (Schwartz 1980, Zippel 1979): two terms that are the same sums of products have the same key, and others as good as never.
+hash of them (Schwartz 1980, Zippel 1979): two terms that are the same sums of products have the same key, and others as good as never. A
+float zero is 0 where it is added, and a number of its own where it is multiplied.
 
 Leaves have a number, too, a *sample*: where data decides (an index, a condition of a statement) the samples do.
 """
@@ -288,7 +289,7 @@ def _set_key(t: Term) -> None:
         case "leaf" | "hole":
             t.key = _digest(f"{t.op} {t.payload} {t.dtype}")
         case "+" | "sum" | "fma" | "dot":
-            t.key = sum(_key(a) for a in t.args) % PRIME
+            t.key = sum(_key(a) for a in t.args if not _is_zero(a)) % PRIME
         case "*" | "prod":
             t.key = _key(t.args[0]) * _key(t.args[1]) % PRIME
         case "neg":
@@ -306,7 +307,14 @@ def _key(t: Term) -> int:
     return t.key
 
 
+def _is_zero(t: Term) -> bool:
+    return t.op == "const" and bool(t.sample == 0)
+
+
 def _number(t: Term) -> int:
+    if t.dtype.is_float and _is_zero(t):
+        # Added it changes at most a sign; multiplied it is not 0, for there are infinities and NaN.
+        return _digest("zero") if math.copysign(1.0, t.sample) > 0 else -_digest("zero") % PRIME
     if t.dtype.is_float and not math.isfinite(t.sample):
         return _digest(f"const {t.payload}")
     exact = Fraction(float(t.sample)) if t.dtype.is_float else Fraction(int(t.sample))

@@ -24,6 +24,7 @@ from codegen.loops.terms import COMMUTATIVE, IDEMPOTENT, Term, chain, key
 Pair = tuple[Term, Term]
 
 _RING = frozenset(("+", "*", "neg"))
+_SUMS = frozenset(("+", "sum", "fma", "dot"))
 
 
 @dataclass(slots=True)
@@ -128,7 +129,7 @@ class _Left:
         """Return what `t` can be, no longer left: itself, or (not `same`) what has its key."""
         candidates = self.by_key.get(key(t), [])
         for k, candidate in enumerate(candidates):
-            if candidate is t or not same:
+            if candidate is t or not (same or (t.op in _SUMS and candidate.op not in _SUMS)):
                 self.count -= 1
                 return candidates.pop(k)
         return None
@@ -159,13 +160,13 @@ def _summed(f: Term, w: Term) -> list[Pair] | None:
             stack += [] if t.origin is None else [t.origin]
             continue
         taken = left.take(t, same=True)
-        if taken is None and not (t.op in ("+", "sum", "fma") and any(_is(a, 0.0) for a in t.args)):
+        if taken is None and not (t.op in _SUMS and any(_is(a, 0.0) for a in t.args)):
             taken = left.take(t, same=False)
         if taken is not None:
             pairs.append((t, taken))
         elif t.op == "const" and t.origin is not None:
             stack.append(t.origin)
-        elif t.op in ("+", "sum", "fma", "dot"):
+        elif t.op in _SUMS:
             stack += t.args
         elif not _is(t, 0.0, -1):
             return None

@@ -56,6 +56,16 @@ def test_the_first_element_that_differs_is_shown_with_both_terms():
     )
 
 
+def test_elements_that_are_filled_with_zeros_are_multiplied_like_others():
+    program = equation("op f(x: f32[4], w: f32[6]) -> (y: f32) { y = sum(k in 0..6) x[k - 1 | 0.0] * w[k] }")
+    loops = """func k()(x: f32[4], w: f32[6], out y: f32[]) {
+        y[] = 0.0_f32
+        for k in 0 .. 6 { y[] = fma(select(index(k) >= 1_i64 and index(k) < 5_i64, x[k - 1], 0.0_f32), w[FROM], y[]) }
+    }"""
+    assert not fault(program, loops.replace("FROM", "k"))
+    assert fault(program, loops.replace("FROM", "5 - k"))
+
+
 def test_strict_sums_keep_their_order():
     assert "is not what the equation says" in fault(equation("strict " + ROW_SUMS), IN_LANES)
 

@@ -40,6 +40,12 @@ class Artifact:
     """What one thread needs of the workspace, and each further one; known at once when there are no `sizes`."""
     validated: str = ""
     """What came of validating the loops against the equations (`tensorlang.validation`); "" when nobody asked."""
+    validation_budget: int = 0
+    """How many operations that was allowed to take."""
+
+    def is_validated(self, budget: int) -> bool:
+        """Tell whether nothing more would come of validating with such a budget."""
+        return self.validated == "validated" or self.validation_budget >= budget
 
     def workspace_bytes(self, threads: int, sizes: Mapping[str, int] | None = None) -> int:
         if self.scratch_bytes is not None:

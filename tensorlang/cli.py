@@ -49,6 +49,7 @@ from tensorlang.shell.files import write_arrays, write_text
 from tensorlang.shell.offered import library_with
 from tensorlang.shell.peers import DeviceRun, Peer, Task, peers
 from tensorlang.shell.progress import Bar
+from tensorlang.shell.validating import validated
 from tensorlang.syntax import format as formatter
 from tensorlang.syntax import parse as syntax
 from tensorlang.syntax.printer import show as show_syntax
@@ -89,9 +90,19 @@ Threads = Annotated[int | None, typer.Option("--threads", "-t", min=1, help="thr
 def check(
     files: Files,
     replay: Annotated[bool, typer.Option("--replay", help="run refused schedules on small arrays and show what comes out wrong")] = False,
+    validate: Annotated[bool, typer.Option("--validate", help="compile models, and compare loops with equations on terms")] = False,
     as_json: Json = False,
 ) -> None:
-    """Check operators (types, shapes, bounds, single assignment, recurrences) and the laws of reducers, and prove schedules."""
+    """Check operators (types, shapes, bounds, single assignment, recurrences) and the laws of reducers, and prove schedules.
+
+    With --validate, models: every kernel is run on terms instead of numbers and compared with its equations, and so is the whole model in
+    its memory; what is too large for that is said to be."""
+    models = [path for path in files if validate and path.suffix != ".tl"]
+    for path in models:
+        _say_validated(path, as_json)
+    files = [path for path in files if path not in models]
+    if models and not files:
+        return
     found: list[Diagnostic] = []
     with Bar() as bar:
         for k, path in enumerate(files):
@@ -106,6 +117,19 @@ def check(
     if found:
         raise CompileError(*found)
     _say({"files": [str(f) for f in files], "diagnostics": []}, f"{len(files)} file{'s' * (len(files) != 1)} checked, no mistakes", as_json)
+
+
+def _say_validated(path: Path, as_json: bool) -> None:
+    try:
+        with Bar() as bar:
+            found = validated(importer_of(str(path)).load(str(path)), _tools(None), bar)
+    except InternalError as wrong:
+        if wrong.stage != "validate":
+            raise
+        typer.echo(f"{path}: {wrong.detail}", err=True)
+        raise typer.Exit(1) from None
+    kernels = [{"nodes": names, "outcome": outcome} for names, outcome in found.kernels]
+    _say({"file": str(path), "kernels": kernels, "model": found.model}, f"{path}: {found}", as_json)
 
 
 @app.command()

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -63,7 +62,8 @@ from tensorlang.schedule.wanted import wanted_layouts as derive_layouts
 from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.scop import show as show_scop
 from tensorlang.tensor.walk import components, definition_reads
-from tensorlang.validation.kernel import BUDGET, validate
+from tensorlang.validation.budget import validation_budget
+from tensorlang.validation.kernel import validate
 
 Dump = Callable[[str, str], None]
 """Called with the name of a stage and its text."""
@@ -159,16 +159,11 @@ def compile_kernel(
         tried=scheduled.tried,
         scratch_bytes=_scratch_bytes(lowered.function),
         validated=outcome,
+        validation_budget=validation_budget(),
     )
     if store is not None:
         store.put(key, _pack(artifact))
     return artifact
-
-
-def validation_budget() -> int:
-    """Return how many operations on terms a kernel may take to be validated, as `TENSORLANG_VALIDATE` says; 0: nobody asked."""
-    asked = os.environ.get("TENSORLANG_VALIDATE", "")
-    return BUDGET if asked == "1" else int(asked) if asked.isdecimal() else 0
 
 
 def _validation(program: Program, lowered: Lowered, layouts: Mapping[str, Layout] | None) -> str:
@@ -207,7 +202,7 @@ def _found(key: str, store: Cache) -> Artifact | None:
     """Return the artifact of a key, unless it is still to be validated."""
     data = store.get(key)
     artifact = None if data is None else _unpack(data)
-    return None if artifact is not None and validation_budget() and not artifact.validated else artifact
+    return artifact if artifact is not None and artifact.is_validated(validation_budget()) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,6 +345,7 @@ def _pack(artifact: Artifact) -> bytes:
         "tried": artifact.tried,
         "scratch_bytes": artifact.scratch_bytes,
         "validated": artifact.validated,
+        "validation_budget": artifact.validation_budget,
     }
     text = json.dumps(head).encode()
     return len(text).to_bytes(8, "little") + text + artifact.object
@@ -372,6 +368,7 @@ def _unpack(data: bytes) -> Artifact:
         tried=tuple(head["tried"]),
         scratch_bytes=head["scratch_bytes"] and tuple(head["scratch_bytes"]),
         validated=head["validated"],
+        validation_budget=head["validation_budget"],
     )
 
 

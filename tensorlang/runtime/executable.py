@@ -31,6 +31,7 @@ from tensorlang.graph.plan import Plan
 from tensorlang.graph.precisions import F32, Precision
 from tensorlang.runtime.constants import aligned_block
 from tensorlang.schedule.layout import Layout
+from tensorlang.validation.budget import validation_budget
 
 Array = np.ndarray[Any, Any]
 Progress: TypeAlias = Callable[[str, int, int], None]
@@ -60,8 +61,8 @@ class Toolchain:
 
     @property
     def options(self) -> tuple[object, ...]:
-        """Return all that code of this toolchain depends on besides what it is made from."""
-        return self.target, self.threads, self.winograd, self.precision.used, self.precision.least
+        """Return all that code of this toolchain depends on besides what it is made from, and whether it has to be validated."""
+        return self.target, self.threads, self.winograd, self.precision.used, self.precision.least, bool(validation_budget())
 
     def __reduce__(self) -> tuple[Callable[[], Toolchain], tuple[()]]:
         if self.made is None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from codegen.loops.parser import parse as parse_loops
-from tensorlang.driver import validation_budget
 from tensorlang.graph.nodes import Graph
 from tensorlang.runtime.constants import places_of
 from tensorlang.runtime.executable import Executable, workspace_threads
+from tensorlang.validation.budget import validation_budget
 from tensorlang.validation.model import Call, Compiled, ModelOutcome, validate_model
 
 

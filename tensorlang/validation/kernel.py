@@ -37,12 +37,11 @@ from tensorlang.tensor.interp import Evaluator
 from tensorlang.tensor.nodes import Dynamic, Expr, Program, Read, Reduce, Tensor
 from tensorlang.tensor.printer import show as show_program
 from tensorlang.tensor.walk import caller_shape, children, nodes, reads, shape_of, tensor_table
+from tensorlang.validation.budget import BUDGET
 from tensorlang.validation.matching import Matcher
 
 Array = np.ndarray[Any, Any]
 Layouts = Mapping[str, Layout]
-BUDGET = 200_000
-"""Operations on terms that a kernel is given, unless somebody says otherwise."""
 SEEDS = range(4)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from onnx import helper
 from stdlib.equivalents import Library
 from stdlib.onnx import Importer
 from tensorlang import api, cli
+from tensorlang.runtime import validated as build
 from tensorlang.runtime.toolchain import toolchain
 from tensorlang.shell import bench, offered
 
@@ -38,6 +40,36 @@ def test_a_model_runs_on_files(capsys: Any, net: Path, tmp_path: Path) -> None:
     assert (code, out, err) == (0, "y: float32[2, 3]\n", "")
     weight = np.arange(12, dtype=np.float32).reshape(4, 3) / 10
     np.testing.assert_allclose(np.load(tmp_path / "y.npz")["y"], np.maximum(x @ weight, 0), rtol=1e-6)
+
+
+def test_a_model_is_validated_kernel_by_kernel_and_as_a_whole(capsys: Any, net: Path) -> None:
+    assert run(capsys, "check", net, "--validate") == (
+        0,
+        f"{net}: 1 of 1 kernels validated\nthe model as a whole validated: 6 elements the same\n",
+        "",
+    )
+
+
+def test_what_is_too_large_to_be_validated_is_said_to_be(capsys: Any, net: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TENSORLANG_CACHE", str(tmp_path / "objects"))
+    monkeypatch.setenv("TENSORLANG_VALIDATE", "20")
+    code, out, _ = run(capsys, "check", net, "--validate", "--json")
+    assert code == 0
+    assert json.loads(out)["model"] == "not validated: too large, more than 20 operations"
+    assert json.loads(out)["kernels"][0]["outcome"] == "not validated: too large, more than 20 operations"
+
+
+def test_a_model_whose_loops_are_wrong_is_told_where(capsys: Any, net: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    built = build.compiled_of
+
+    def moved(graph: Any, executable: Any) -> Any:
+        model = built(graph, executable)
+        return replace(model, offsets={name: at + 4 for name, at in model.offsets.items()}, constants_bytes=model.constants_bytes + 4)
+
+    monkeypatch.setattr(build, "compiled_of", moved)
+    code, out, err = run(capsys, "check", net, "--validate")
+    assert (code, out) == (1, "")
+    assert "`y[0, 0]` of the model is not what its graph says\n  graph  max(" in err
 
 
 def test_a_model_is_measured_next_to_peers(capsys: Any, net: Path) -> None:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from loops_of_equations import compared, equation, fault
 
+from codegen.llvm.target import host
+from codegen.store import Cache
 from polyhedral.expr import Floor, Mod, Name
+from tensorlang.driver import compile_kernel
 from tensorlang.schedule.layout import Layout
 
 ROW_SUMS = "op rows(x: f32[2, 5]) -> (y: f32[2]) { y[i] = sum(j) x[i, j] }"
@@ -177,6 +182,15 @@ def test_a_layout_that_loses_an_element_is_found():
     folded = Layout(("a0", "a1"), (Name("a0"), Mod(Name("a1"), 4)), (2, 4))
     loops = "func k()(x: f32[2, 4], out y: f32[2, 5]) { for i in 0 .. 2 { for j in 0 .. 5 { y[i, j] = x[i, j % 4] } } }"
     assert fault(equation(COPY), loops, {"x": folded})
+
+
+def test_kernels_that_were_kept_are_validated_when_somebody_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    program, store = equation("op f(x: f32[4]) -> (y: f32[4]) { y[i] = x[i] + 1.0 }"), Cache(tmp_path)
+    said = []
+    for budget in ("0", "2", "1", "0"):
+        monkeypatch.setenv("TENSORLANG_VALIDATE", budget)
+        said.append(compile_kernel(program, host(), store=store).validated)
+    assert said == ["", "not validated: too large, more than 2 operations", "validated", "validated"]
 
 
 def test_what_is_too_large_is_said_to_be():

@@ -129,10 +129,21 @@ class _Left:
         """Return what `t` can be, no longer left: itself, or (not `same`) what has its key."""
         candidates = self.by_key.get(key(t), [])
         for k, candidate in enumerate(candidates):
-            if candidate is t or not (same or (t.op in _SUMS and candidate.op not in _SUMS)):
+            if candidate is t or (not same and _may_be(t, candidate)):
                 self.count -= 1
                 return candidates.pop(k)
         return None
+
+
+def _may_be(t: Term, part: Term) -> bool:
+    """Tell whether a term can be a part of a sum, whose key it has, rather than a sum of several parts or of one and 0.0."""
+    if t.op not in _SUMS:
+        return True
+    return part.op == "sum" or (part.op in _SUMS and _adds_zero(t) == _adds_zero(part))
+
+
+def _adds_zero(t: Term) -> bool:
+    return any(_is(a, 0.0) for a in t.args)
 
 
 def _folded(w: Term) -> Iterator[Term]:
@@ -144,9 +155,16 @@ def _folded(w: Term) -> Iterator[Term]:
     yield w
 
 
+def _is_never_minus_zero(w: Term) -> bool:
+    return w.op == "sum" and any(_is(t, 0.0) for t in _folded(w))
+
+
 def _summed(f: Term, w: Term) -> list[Pair] | None:
     left, zero_wanted, zero_found = _Left(), False, False
-    for t in _folded(w):
+    parts = list(_folded(w))
+    if f.op == "const" and all(t.op == "const" for t in parts):
+        return [] if math.isclose(f.sample, sum(float(t.sample) for t in parts), rel_tol=1e-6) else None
+    for t in parts:
         if _is(t, 0.0):
             zero_wanted = True
         elif not _is(t, 0.0, -1):
@@ -159,10 +177,9 @@ def _summed(f: Term, w: Term) -> list[Pair] | None:
             zero_found = True
             stack += [] if t.origin is None else [t.origin]
             continue
-        taken = left.take(t, same=True)
-        if taken is None and not (t.op in _SUMS and any(_is(a, 0.0) for a in t.args)):
-            taken = left.take(t, same=False)
+        taken = left.take(t, same=True) or left.take(t, same=False)
         if taken is not None:
+            zero_found |= _is_never_minus_zero(taken)
             pairs.append((t, taken))
         elif t.op == "const" and t.origin is not None:
             stack.append(t.origin)

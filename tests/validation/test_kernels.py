@@ -61,6 +61,19 @@ def test_the_first_element_that_differs_is_shown_with_both_terms():
     )
 
 
+def test_a_sum_of_sums_of_one_term():
+    program = equation("op f(x: f32[3]) -> (y: f32) { p[l] = sum(k in 0..2, 2*k + l < 3) x[2*k + l] for l in 0..2\n y = sum(l) p[l] }")
+    loops = """func k()(x: f32[3], out y: f32[]) {
+        alloc p: f32[2] stack
+        for l in 0 .. 2 { p[l] = 0.0_f32 for k in 0 .. (4 - l) // 2 { p[l] = p[l] + x[2*k + l] } }
+        y[] = START
+        for l in 0 .. 2 { y[] = y[] + p[l] }
+    }"""
+    assert not fault(program, loops.replace("START", "0.0_f32"))
+    assert not fault(program, loops.replace("START", "-0.0_f32"))
+    assert fault(program, loops.replace("START", "0.0_f32").replace("p[l] = 0.0_f32", "p[l] = -0.0_f32"))
+
+
 def test_elements_that_are_filled_with_zeros_are_multiplied_like_others():
     program = equation("op f(x: f32[4], w: f32[6]) -> (y: f32) { y = sum(k in 0..6) x[k - 1 | 0.0] * w[k] }")
     loops = """func k()(x: f32[4], w: f32[6], out y: f32[]) {

@@ -61,7 +61,6 @@ from tensorlang.schedule.storage import stored_as
 from tensorlang.schedule.wanted import wanted_layouts as derive_layouts
 from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.scop import show as show_scop
-from tensorlang.tensor.walk import components, definition_reads
 from tensorlang.validation.budget import validation_budget
 from tensorlang.validation.kernel import validate
 

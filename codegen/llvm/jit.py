@@ -16,8 +16,8 @@ from functools import cache
 
 import llvmlite.binding as llvm
 
-from codegen.llvm import stamp
 from codegen.forks import held_over_forks
+from codegen.llvm import stamp
 from codegen.llvm.cache import cache_key
 from codegen.llvm.target import Lacking, Target, host, lacking
 from codegen.store import Cache

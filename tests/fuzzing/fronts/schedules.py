@@ -1,0 +1,136 @@
+"""Random schedules of families of programs, by `schedule_trial.trial`: what is accepted computes what the operator says, in the interpreter
+of loops and natively."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import numpy as np
+import schedule_trial
+from fuzzing import written
+from fuzzing.front import Outcome
+from fuzzing.shrink import without_some
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import seed as seeded
+from guarded import SIDES, walled
+from schedule_trial import Outcome as Trial
+from schedule_trial import trial
+from strategies_schedule import Case, allowed, families, family, scheduled, small_arrays
+
+from codegen.dtypes import f32
+from stdlib.library import library
+from tensorlang.schedule.check import proven
+from tensorlang.schedule.schedule import Schedule
+from tensorlang.tensor.interp import interpret
+from tensorlang.tensor.printer import show
+
+
+class Schedules:
+    name = "schedules"
+    seconds = 60.0
+    batch = 1
+    share = 1.5
+
+    def prepare(self) -> None:
+        families(), library()
+        program = family("matmul", f32)
+        proven(program, Schedule(program.name))
+
+    def draw(self, seed: int) -> Case:
+        return drawn(seed)
+
+    def run(self, case: Case) -> Outcome:
+        walled_native()
+        return judged(trial(case, number(case), natively=True))
+
+    def smaller(self, case: Case) -> Iterator[Case]:
+        for directives in without_some(case.schedule.directives):
+            yield replace(case, schedule=replace(case.schedule, directives=directives))
+        if case.layouts:
+            yield replace(case, layouts={})
+        for name, size in case.sizes.items():
+            for smaller in range(size):
+                sizes = {**case.sizes, name: smaller}
+                if allowed(case.program, sizes):
+                    yield replace(case, sizes=sizes)
+
+    def show(self, case: Case) -> str:
+        return str(case)
+
+    def test(self, case: Case) -> str:
+        arrays = small_arrays(case.program, case.sizes, number(case))
+        open_ = ', sizes="symbolic"' if case.program.sizes else ""
+        body = written.call(
+            show(case.program),
+            list(arrays.values()),
+            interpret(case.program, case.sizes, arrays),
+            operator=case.program.name,
+            options=open_,
+            schedule=str(case.schedule),
+        )
+        stored = "".join(f"# layouts: {line}\n" for line in str(case).splitlines() if " stored as " in line)
+        return stored + body
+
+
+def walled_native() -> None:
+    """Have `schedule_trial` put arrays next to pages without access."""
+    schedule_trial._Guarded = _Walled  # type: ignore[attr-defined,misc]
+
+
+class _Walled:
+    """An array next to a page without access, alternately on either side."""
+
+    count = 0
+
+    def __init__(self, values: Any) -> None:
+        _Walled.count += 1
+        self.inside = walled(values, SIDES[_Walled.count % 2], align=64 if values.dtype == np.uint8 else 1)
+
+    def intact(self) -> bool:
+        return True
+
+
+def number(case: Case) -> int:
+    """Return a number for the arrays of a case, the same for all its schedules and sizes."""
+    return zlib.crc32(show(case.program).encode()) % 1000
+
+
+def drawn(seed: int) -> Case:
+    """Return the case that hypothesis draws for a number."""
+    found: list[Case] = []
+
+    @seeded(Random(f"schedules:{seed}").getrandbits(60))
+    @settings(max_examples=2, phases=[Phase.generate], deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @given(scheduled())
+    def one(case: Case) -> None:
+        found.append(case)
+
+    one()
+    return found[-1]
+
+
+def judged(found: Trial) -> Outcome:
+    """Return a trial's outcome in the words of the fronts. A refusal that a run shows to be right has the code as its label."""
+    match found.kind:
+        case "accepted":
+            return Outcome("ok", native=1)
+        case "replayed":
+            return Outcome("refused", found.text.split()[0])
+        case "impossible":
+            return Outcome("refused", code_of(found.text))
+        case "unknown":
+            return Outcome("unknown", code_of(found.text))
+        case "silent":
+            return Outcome("silent", code_of(found.text), found.text)
+        case "different":
+            return Outcome("wrong", found.text.split(":")[0], found.text)
+        case "crash":
+            return Outcome("crash", "", found.text)
+
+
+def code_of(text: str) -> str:
+    return text.partition("[")[2].partition("]")[0]

@@ -28,7 +28,8 @@ def between_walls(native: Native, inputs: Sequence[Array], side: Side) -> tuple[
     results = [walled(np.full(np.dtype(d).itemsize * int(np.prod(s)), STALE, np.uint8).view(d).reshape(s), side) for s, d in native._outputs]
     scratch = walled(np.full(native._scratch_bytes, STALE, np.uint8), side, align=_ALIGN)
     words = (*(a.ctypes.data for a in (*results, *given)), *native._rest, scratch.ctypes.data)
-    code = native._entry(ctypes.addressof((ctypes.c_size_t * len(words))(*words)))
+    bases = (ctypes.c_size_t * len(words))(*words)
+    code = native._entry(ctypes.addressof(bases))
     changed = [k for k, (a, b) in enumerate(zip(given, inputs, strict=True)) if a.tobytes() != b.tobytes()]
     if changed:
         raise Overwritten(f"input {changed[0]}")

@@ -16,15 +16,15 @@ T = TypeVar("T")
 def shrunk(case: C, smaller: Callable[[C], Iterator[C]], same: Callable[[C], bool], seconds: float) -> C:
     """Return a case with nothing left to leave out, or as far as `seconds` by the clock go."""
     end = time.monotonic() + seconds
-    again = True
-    while again:
-        again = False
-        for candidate in smaller(case):
-            if time.monotonic() > end:
-                return case
-            if same(candidate):
-                case, again = candidate, True
-                break
+    place, since = 0, 0
+    candidates = list(smaller(case))
+    while since < len(candidates) and time.monotonic() < end:
+        place %= len(candidates)
+        if same(candidates[place]):
+            case, since = candidates[place], 0
+            candidates = list(smaller(case))
+        else:
+            place, since = place + 1, since + 1
     return case
 
 

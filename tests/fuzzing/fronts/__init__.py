@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fuzzing.front import Front
+from fuzzing.fronts.cuda import Cuda
 from fuzzing.fronts.files import Files
 from fuzzing.fronts.language import Language
+from fuzzing.fronts.models import Models
 from fuzzing.fronts.schedules import Schedules
 
 FRONTS: dict[str, Callable[[], Front]] = {
     "language": Language,
     "schedules": Schedules,
+    "models": Models,
     "files": Files,
+    "cuda": Cuda,
 }

@@ -128,7 +128,7 @@ class Language:
         for k, sizes in enumerate(case.sizes):
             for name, size in sizes.items():
                 for less in sorted({0, 1, 2, size - 1}):
-                    if less < size:
+                    if 0 <= less < size:
                         changed = {**sizes, name: less}
                         yield replace(case, sizes=(*case.sizes[:k], changed, *case.sizes[k + 1 :]))
         if case.symbolic:

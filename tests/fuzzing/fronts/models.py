@@ -1,0 +1,154 @@
+"""Random ONNX graphs of mixed types, compiled and run natively, compared with onnx's reference evaluator, value by value as it was drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx
+from fuzzing import written
+from fuzzing.front import Outcome
+from fuzzing.network import EXACT, Net, NetDrawing, pruned, type_of
+from fuzzing.shrink import without_some
+from guarded import SIDES, walled
+
+import tensorlang as tl
+from stdlib.library import library, roles
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Case:
+    net: Net
+    threads: int
+    seed: int
+
+
+class Models:
+    name = "models"
+    seconds = 60.0
+    batch = 1
+    share = 2.0
+
+    def prepare(self) -> None:
+        np.seterr(all="ignore")
+        library(), roles()
+        case = self.draw(0)
+        tl.compile(case.net.model().SerializeToString(), threads=1)
+
+    def draw(self, seed: int) -> Case:
+        random = Random(f"models:{seed}")
+        return Case(NetDrawing(random).net(random.choice((2, 4, 6, 10))), random.choice((1, 2)), seed)
+
+    def run(self, case: Case) -> Outcome:
+        net = case.net
+        if not net.outputs:
+            return Outcome("ok", "nothing to compute")
+        side = SIDES[case.seed % 2]
+        model = tl.compile(net.model().SerializeToString(), threads=case.threads)
+        feeds = {n: walled(net.values[n], side) for n in net.feeds}
+        results = {n: walled(np.zeros_like(net.values[n]), side) for n in net.outputs}
+        found = model.prepared(feeds, results)()
+        for name in net.feeds:
+            if feeds[name].tobytes() != net.values[name].tobytes():
+                return Outcome("wrong", "an input is overwritten", name, 1)
+        for name in net.outputs:
+            problem = difference(found[name], net.values[name], tolerance(net) if name in net.rough else 0.0)
+            if problem:
+                return Outcome("wrong", "another value", f"{name}: {problem}", 1)
+        return Outcome("ok", native=1)
+
+    def smaller(self, case: Case) -> Iterator[Case]:
+        net = case.net
+        if case.threads > 1:
+            yield replace(case, threads=1)
+        for outputs in without_some(net.outputs):
+            if outputs:
+                yield replace(case, net=pruned(replace(net, outputs=outputs)))
+        for k, node in enumerate(net.nodes):
+            reads = [n for n in node.input if n in net.values and n not in net.constants and n not in net.feeds]
+            for name in node.output:
+                if name in net.outputs and reads:
+                    outputs = tuple(dict.fromkeys([*(o for o in net.outputs if o != name), *reads]))
+                    yield replace(case, net=pruned(replace(net, outputs=outputs)))
+            rest = (*net.nodes[:k], *net.nodes[k + 1 :])
+            made = tuple(n for n in node.output if n and any(n in other.input for other in rest))
+            if not set(node.output) & set(net.outputs):
+                yield replace(case, net=pruned(replace(net, nodes=rest, feeds=(*net.feeds, *made))))
+                yield replace(case, net=pruned(replace(net, nodes=rest, constants=(*net.constants, *made))))
+        for k, name in enumerate(net.constants):
+            constants = (*net.constants[:k], *net.constants[k + 1 :])
+            yield replace(case, net=replace(net, constants=constants, feeds=(*net.feeds, name)))
+
+    def show(self, case: Case) -> str:
+        return onnx.printer.to_text(case.net.model()) + f"\n{case.threads} threads"
+
+    def test(self, case: Case) -> str:
+        net = case.net
+        lines = ["import ml_dtypes", "import numpy as np", "from onnx import ModelProto, helper, numpy_helper", "import tensorlang as tl", ""]
+        lines += ["nodes = ["]
+        for node in net.nodes:
+            attrs = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+            if node.op_type == "Constant":
+                value = net.values[node.output[0]]
+                lines += [f"    helper.make_node('Constant', [], {list(node.output)}, value=numpy_helper.from_array({written.array(value)})),"]
+                continue
+            plain = {k: v.decode() if isinstance(v, bytes) else list(v) if hasattr(v, "__len__") else v for k, v in attrs.items()}
+            options = "".join(f", {k}={v!r}" for k, v in plain.items())
+            lines += [f"    helper.make_node({node.op_type!r}, {list(node.input)}, {list(node.output)}{options}),"]
+        lines += ["]", "feeds = {"]
+        lines += [f"    {n!r}: {written.array(net.values[n])}," for n in net.feeds]
+        lines += ["}", "constants = {"]
+        lines += [f"    {n!r}: {written.array(net.values[n])}," for n in net.constants]
+        lines += ["}", "wanted = {"]
+        lines += [f"    {n!r}: {written.array(net.values[n])}," for n in net.outputs]
+        lines += [
+            "}",
+            "",
+            "def info(name, a):",
+            "    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)",
+            "",
+            "infos = [[info(n, a) for n, a in named.items()] for named in (feeds, wanted)]",
+            "initialisers = [numpy_helper.from_array(a, n) for n, a in constants.items()]",
+            "graph = helper.make_graph(nodes, 'g', *infos, initialisers)",
+            "model = helper.make_model(graph, opset_imports=[helper.make_opsetid('', 21)], ir_version=10)",
+            f"found = tl.compile(model, threads={case.threads}).run(feeds)",
+            "for name, a in wanted.items():",
+            f"    np.testing.assert_allclose(found[name].astype(float), a.astype(float), rtol={tolerance(net)}, atol={tolerance(net)})",
+        ]
+        if not any("ml_dtypes." in line for line in lines):
+            lines.remove("import ml_dtypes")
+        return "\n".join(lines)
+
+
+def tolerance(net: Net) -> float:
+    """Return by how much rough values may differ, relative to the largest: some roundings of the narrowest type on the way."""
+    types = {type_of(net.values[n]) for node in net.nodes for n in (*node.input, *node.output) if n}
+    narrowest = max((float(ml_dtypes.finfo(net_type).eps) for net_type in _float_types(types)), default=0.0)
+    return max(16 * narrowest, 1e-5)
+
+
+def _float_types(types: set[str]) -> list[Any]:
+    known = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16, "f64": np.float64, "f8": ml_dtypes.float8_e4m3fn}
+    return [known.get(t, ml_dtypes.float8_e5m2) for t in types if t in EXACT]
+
+
+def difference(have: Array, want: Array, close: float) -> str:
+    """Return where two arrays differ by more than `close` times the largest value, "" where nowhere."""
+    if have.dtype != want.dtype or have.shape != want.shape:
+        return f"{have.dtype}{have.shape}, not {want.dtype}{want.shape}"
+    a, b = have.astype(np.float64), want.astype(np.float64)
+    largest = max(1.0, float(np.nanmax(np.abs(np.where(np.isfinite(b), b, 0.0)), initial=0.0)))
+    same = (a == b) | ((a != a) & (b != b)) | (np.abs(a - b) <= close * largest)
+    if have.dtype.kind in "iu" and have.dtype.itemsize == 8:
+        same = have == want
+    wrong = np.argwhere(~same)
+    if not len(wrong):
+        return ""
+    at = tuple(int(k) for k in wrong[0])
+    return f"{list(at)} is {have[at]!r}, not {want[at]!r} ({len(wrong)} differ)"

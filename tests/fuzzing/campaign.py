@@ -15,7 +15,7 @@ import re
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -70,7 +70,7 @@ class Campaign:
         self._began = told = time.monotonic()
         server = Server(self.jobs)
         try:
-            for report in server.serve(self._tasks()):
+            for report in server.serve(self._following):
                 self._take(report)
                 if time.monotonic() - told > EVERY and not self.quiet:
                     told = time.monotonic()
@@ -82,19 +82,18 @@ class Campaign:
 
     # ---- what to do next
 
-    def _tasks(self) -> Iterator[Task]:
-        while True:
-            if self._pending:
-                yield self._pending.pop()
-                continue
-            if self._over():
-                return
-            front = min(self.fronts, key=lambda f: (self.counts[f.name].spent / f.share, self.counts[f.name].given / f.share))
-            counts = self.counts[front.name]
-            size = front.batch if self.cases is None else min(front.batch, self.cases - self._given())
-            start = self.first + counts.given
-            counts.given += size
-            yield Task(front, tuple(range(start, start + size)), trying(front), front.seconds)
+    def _following(self) -> Task | None:
+        """Return what to do next, or None: for now, where findings that are still to come will have to be cut down."""
+        if self._pending:
+            return self._pending.pop()
+        if self._over():
+            return None
+        front = min(self.fronts, key=lambda f: (self.counts[f.name].spent / f.share, self.counts[f.name].given / f.share))
+        counts = self.counts[front.name]
+        size = front.batch if self.cases is None else min(front.batch, self.cases - self._given())
+        start = self.first + counts.given
+        counts.given += size
+        return Task(front, tuple(range(start, start + size)), trying(front), front.seconds)
 
     def _given(self) -> int:
         return sum(c.given for c in self.counts.values())

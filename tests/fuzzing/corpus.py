@@ -13,7 +13,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 ROOT = Path(__file__).parent.parent.parent
 _PROGRAMS = ("stdlib", "tests/programs", "tests/golden/bad_syntax", "benchmarks")
-_BLOCK = re.compile(r"```tl[-\w]*[^\n]*\n(.*?)```|(?:'''|\"\"\")((?:strict |fast |reduce )?(?:op|fn|schedule|reducer) .*?)(?:'''|\"\"\")", re.S)
+_BLOCK = re.compile(
+    r"```tl[-\w]*[^\n]*\n(.*?)```|(?:'''|\"\"\")((?:strict |fast |reduce )?(?:op|fn|schedule|reducer) .*?)(?:'''|\"\"\")", re.S
+)
 _DECLARATION = re.compile(r"^(?=(?:extern |strict |reduce |fast |ordered )*(?:op|fn|reducer|schedule|tactic|instruction)\b)", re.M)
 TOKEN = re.compile(r"\s+|\w+|\.\.|->|//|==|!=|<=|>=|\"[^\"\n]*\"|.", re.S)
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from random import Random
 
 from fuzzing.program import (
-    A,
-    Both,
+    Arith,
     Bin,
+    Both,
     Bound,
     Call,
     Cast,
@@ -23,24 +23,24 @@ from fuzzing.program import (
     Compare,
     Cond,
     Const,
-    D,
+    Data,
     Define,
     FromIndex,
-    I,
     If,
     Index,
+    Int,
     Let,
     Not,
     Param,
     Program,
     Read,
     Reduce,
+    Relation,
     Slot,
-    Test,
     Truth,
     Un,
-    V,
     Value,
+    Var,
     called_shape,
     is_float,
 )
@@ -48,7 +48,7 @@ from fuzzing.program import (
 SIZES = ("M", "N", "K")
 DTYPES = ("f64", "f32", "f32", "f32", "f16", "bf16", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64")
 INDEX_DTYPES = ("i8", "i16", "i32", "i64", "i64", "u8", "u16", "u32", "u64")
-ZERO, ONE = I(0), I(1)
+ZERO, ONE = Int(0), Int(1)
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Known:
 
 
 Scope = dict[str, Index]
-"""Indices with the ends of their ranges, which begin at 0 unless `lows` has them."""
+"""Indices with the ends of their ranges, which begin at 0 or later."""
 
 
 @dataclass
@@ -82,50 +82,50 @@ class Drawing:
         self.nonempty = r.random() < 0.6
         for k in range(r.randint(1, 3)):
             self.param(f"x{k}", self.dtype if r.random() < 0.8 else r.choice(DTYPES))
-        if r.random() < 0.4:
+        if r.random() < 0.5:
             self.index_param()
         if r.random() < 0.2:
             self.param("keep", "bool")
-        used = {n.name for p in self.params for n in p.shape if isinstance(n, V)}
+        used = {n.name for p in self.params for n in p.shape if isinstance(n, Var)}
         if not used:
-            self.params.append(Param("x9", self.dtype, (V("N"),)))
-            self.known.append(Known("x9", self.dtype, (V("N"),)))
+            self.params.append(Param("x9", self.dtype, (Var("N"),)))
+            self.known.append(Known("x9", self.dtype, (Var("N"),)))
         for _ in range(r.choice((0, 0, 1, 1, 2))):
             self.local()
         results = []
         for k in range(r.choice((1, 1, 1, 2))):
             results += self.define(f"y{k}", declared=True)
-        where = tuple(Test(">=", V(n), ONE) for n in self.sizes()) if self.nonempty else ()
+        where = tuple(Relation(">=", Var(n), ONE) for n in self.sizes()) if self.nonempty else ()
         return Program(tuple(self.params), tuple(results), tuple(self.defines), self.mode, where)
 
     # ---- tensors
 
     def sizes(self) -> list[str]:
         """Return the sizes that parameters bind."""
-        return sorted({n.name for p in self.params for n in p.shape if isinstance(n, V)})
+        return sorted({n.name for p in self.params for n in p.shape if isinstance(n, Var)})
 
     def param(self, name: str, dtype: str) -> None:
         rank = self.random.choice((1, 1, 2, 2, 2, 3)) if name != "keep" else 1
-        shape = tuple(self.random.choice((*map(V, SIZES), V("N"), I(self.random.choice((1, 2, 3, 5))))) for _ in range(rank))
+        shape = tuple(self.random.choice((*map(Var, SIZES), Var("N"), Int(self.random.choice((1, 2, 3, 5))))) for _ in range(rank))
         self.params.append(Param(name, dtype, shape))
         if name != "keep":
             self.known.append(Known(name, dtype, shape))
 
     def index_param(self) -> None:
         """Add a parameter whose values are indices, most often with their range declared."""
-        sizes = [V(n) for n in self.sizes()] or [V("N")]
-        low = self.random.choice((ZERO, ZERO, I(-1)))
+        sizes = [Var(n) for n in self.sizes()] or [Var("N")]
+        low = self.random.choice((ZERO, ZERO, Int(-1)))
         within = (low, self.random.choice(sizes)) if self.random.random() < 0.6 else None
         dtype = self.random.choice(INDEX_DTYPES if low == ZERO or within is None else INDEX_DTYPES[:5])
-        self.params.append(Param("ids", dtype, (self.random.choice((*sizes, V("L"))),), within))
+        self.params.append(Param("ids", dtype, (self.random.choice((*sizes, Var("L"))),), within))
 
     def fresh(self, stem: str) -> str:
         self.count += 1
         return f"{stem}{self.count}"
 
     def shape(self) -> tuple[Index, ...]:
-        ends: list[Index] = [V(n) for n in self.sizes()]
-        others: list[Index] = [I(3), A("+", ends[0], ONE), I(1)]
+        ends: list[Index] = [Var(n) for n in self.sizes()]
+        others: list[Index] = [Int(3), Arith("+", ends[0], ONE), Int(1)]
         rank = self.random.choice((0, 1, 1, 2, 2, 3))
         return tuple(self.random.choice(ends if self.random.random() < 0.8 else others) for _ in range(rank))
 
@@ -148,7 +148,9 @@ class Drawing:
         forms += [self.in_time, self.prefix, self.pair, self.tuple_of, self.both_ways]
         return self.random.choice(forms)(name, declared)
 
-    def add(self, names: list[str], shape: tuple[Index, ...], clauses: list[Clause], declared: bool, dtypes: list[str] | None = None) -> list[str]:
+    def add(
+        self, names: list[str], shape: tuple[Index, ...], clauses: list[Clause], declared: bool, dtypes: list[str] | None = None
+    ) -> list[str]:
         types = tuple(dtypes or [self.dtype] * len(names))
         self.defines.append(Define(tuple(names), types, shape, tuple(clauses), declared))
         self.known += [Known(n, d, shape) for n, d in zip(names, types, strict=True) if d != "bool"]
@@ -170,45 +172,47 @@ class Drawing:
         return self.add([name], shape, [Clause(slots, (self.value(scope, 3),), ranges, spelled=spelled)], declared)
 
     def pieces(self, name: str, declared: bool) -> list[str]:
-        shape = self.shape() or (V(self.sizes()[0]),)
+        shape = self.shape() or (Var(self.sizes()[0]),)
         slots, scope, ranges = self.axes(shape)
-        where = Test(self.random.choice(("<", ">=", "==")), V(next(iter(scope))), self.random.choice((ZERO, ONE, I(2))))
+        where = Relation(self.random.choice(("<", ">=", "==")), Var(next(iter(scope))), self.random.choice((ZERO, ONE, Int(2))))
         first = Clause(slots, (self.value(scope, 2),), ranges, (where,))
         if declared:
             rest = Clause(slots, (self.value(scope, 2),), ranges, otherwise=True, spelled=False)
         else:
             other = {"<": ">=", ">=": "<", "==": "!="}[where.op]
-            rest = Clause(slots, (self.value(scope, 2),), ranges, (Test(other, where.left, where.right),))
+            rest = Clause(slots, (self.value(scope, 2),), ranges, (Relation(other, where.left, where.right),))
         return self.add([name], shape, [first, rest], declared)
 
     def interleaved(self, name: str, declared: bool) -> list[str]:
-        end, step = V(self.random.choice(self.sizes())), self.random.choice((2, 2, 3))
+        end, step = Var(self.random.choice(self.sizes())), self.random.choice((2, 2, 3))
         clauses = []
         for k in range(step):
             axis = self.fresh("i")
-            clauses.append(Clause((Slot(axis, I(k), step),), (self.value({axis: end}, 2),), ((axis, ZERO, end),)))
-        return self.add([name], (A("*", I(step), end),), clauses, declared)
+            clauses.append(Clause((Slot(axis, Int(k), step),), (self.value({axis: end}, 2),), ((axis, ZERO, end),)))
+        return self.add([name], (Arith("*", Int(step), end),), clauses, declared)
 
     def joined(self, name: str, declared: bool) -> list[str]:
-        one, other = (V(self.random.choice(self.sizes())) for _ in range(2))
+        one, other = (Var(self.random.choice(self.sizes())) for _ in range(2))
         i, j = self.fresh("i"), self.fresh("i")
         clauses = [
             Clause((Slot(i),), (self.value({i: one}, 2),), ((i, ZERO, one),)),
             Clause((Slot(j, one),), (self.value({j: other}, 2),), ((j, ZERO, other),)),
         ]
-        return self.add([name], (A("+", one, other),), clauses, declared)
+        return self.add([name], (Arith("+", one, other),), clauses, declared)
 
     def forward(self, name: str, declared: bool) -> list[str]:
-        shape = self.shape()[:2] or (V(self.sizes()[0]),)
+        shape = self.shape()[:2] or (Var(self.sizes()[0]),)
         slots, scope, ranges = self.axes(shape)
         first = next(iter(scope))
         rest = {n: e for n, e in scope.items() if n != first}
-        before = Read(name, (A("-", V(first), ONE), *(self.other_place(n, scope) for n in rest)), self.dtype)
+        before = Read(name, (Arith("-", Var(first), ONE), *(self.other_place(n, scope) for n in rest)), self.dtype)
         value = Bin(self.random.choice(("+", "-", "+", "max")), before, self.value(scope, 1), self.dtype)
         if self.random.random() < 0.4:
             mode = self.const()
             return self.add([name], shape, [Clause(slots, (self.replaced_mode(value, before, mode),), ranges)], declared)
-        start = Clause((Slot(None), *slots[1:]), (self.value(rest, 1),), ranges[1:], (Test("<", ZERO, shape[0]),) if not self.nonempty else ())
+        start = Clause(
+            (Slot(None), *slots[1:]), (self.value(rest, 1),), ranges[1:], (Relation("<", ZERO, shape[0]),) if not self.nonempty else ()
+        )
         step = Clause(slots, (value,), ((first, ONE, shape[0]), *ranges[1:]))
         if not self.nonempty:
             return self.add([name], shape, [Clause(slots, (self.replaced_mode(value, before, self.const()),), ranges)], declared)
@@ -218,13 +222,13 @@ class Drawing:
         return Bin(value.op, Read(before.tensor, before.index, before.dtype, mode), value.right, value.dtype)
 
     def other_place(self, axis: str, scope: Scope) -> Index:
-        return V(axis) if self.random.random() < 0.7 else A("-", A("-", scope[axis], ONE), V(axis))
+        return Var(axis) if self.random.random() < 0.7 else Arith("-", Arith("-", scope[axis], ONE), Var(axis))
 
     def backward(self, name: str, declared: bool) -> list[str]:
-        shape = self.shape()[:2] or (V(self.sizes()[0]),)
+        shape = self.shape()[:2] or (Var(self.sizes()[0]),)
         slots, scope, ranges = self.axes(shape)
         first = next(iter(scope))
-        index = (A("+", V(first), ONE), *(V(n) for n in scope if n != first))
+        index = (Arith("+", Var(first), ONE), *(Var(n) for n in scope if n != first))
         before = Read(name, index, self.dtype, self.const())
         value = Bin(self.random.choice(("+", "-", "min")), self.value(scope, 1), before, self.dtype)
         return self.add([name], shape, [Clause(slots, (value,), ranges)], declared)
@@ -234,65 +238,69 @@ class Drawing:
         return self.forward(self.fresh("t"), False) and self.backward(name, declared)
 
     def plane(self, name: str, declared: bool) -> list[str]:
-        ends = [V(n) for n in self.sizes()]
+        ends = [Var(n) for n in self.sizes()]
         shape = (self.random.choice(ends), self.random.choice(ends))
         slots, scope, ranges = self.axes(shape)
-        i, j = (V(n) for n in scope)
-        up = Read(name, (A("-", i, ONE), j), self.dtype, self.const())
-        left = Read(name, (i, A("-", j, ONE)), self.dtype, self.const())
-        corner = Read(name, (A("-", i, ONE), A(self.random.choice("+-"), j, ONE)), self.dtype, self.const())
+        i, j = (Var(n) for n in scope)
+        up = Read(name, (Arith("-", i, ONE), j), self.dtype, self.const())
+        left = Read(name, (i, Arith("-", j, ONE)), self.dtype, self.const())
+        corner = Read(name, (Arith("-", i, ONE), Arith(self.random.choice("+-"), j, ONE)), self.dtype, self.const())
         some: Value = self.random.choice((up, corner))
         value = Bin(self.random.choice(("+", "-", "max")), some, self.random.choice((left, left, self.value(scope, 1))), self.dtype)
         return self.add([name], shape, [Clause(slots, (Bin("+", value, self.value(scope, 1), self.dtype),), ranges)], declared)
 
     def in_time(self, name: str, declared: bool) -> list[str]:
         """A state that changes for a few steps; what is defined is its last one."""
-        steps, end = I(self.random.choice((1, 2, 3))), V(self.random.choice(self.sizes()))
+        steps, end = Int(self.random.choice((1, 2, 3))), Var(self.random.choice(self.sizes()))
         state, t, i, j = (self.fresh(s) for s in ("s", "i", "i", "i"))
-        around = A(self.random.choice("+-"), V(j), ONE)
+        around = Arith(self.random.choice("+-"), Var(j), ONE)
         mode = self.random.choice(("clamp", "wrap", "reflect")) if self.nonempty and self.random.random() < 0.5 else self.const()
         value = Bin(
             self.random.choice("+-"),
-            Read(state, (V(t), V(j)), self.dtype),
-            Bin(self.random.choice("+-"), Read(state, (V(t), around), self.dtype, mode), self.value({t: steps, j: end}, 1), self.dtype),
+            Read(state, (Var(t), Var(j)), self.dtype),
+            Bin(self.random.choice("+-"), Read(state, (Var(t), around), self.dtype, mode), self.value({t: steps, j: end}, 1), self.dtype),
             self.dtype,
         )
         start = Clause((Slot(None), Slot(i)), (self.value({i: end}, 1),), ((i, ZERO, end),))
         step = Clause((Slot(t, ONE), Slot(j)), (value,), ((t, ZERO, steps), (j, ZERO, end)))
-        self.add([state], (A("+", steps, ONE), end), [start, step], False)
+        self.add([state], (Arith("+", steps, ONE), end), [start, step], False)
         out = self.fresh("i")
-        return self.add([name], (end,), [Clause((Slot(out),), (Read(state, (steps, V(out)), self.dtype),), ((out, ZERO, end),))], declared)
+        return self.add(
+            [name], (end,), [Clause((Slot(out),), (Read(state, (steps, Var(out)), self.dtype),), ((out, ZERO, end),))], declared
+        )
 
     def pair(self, name: str, declared: bool) -> list[str]:
         """Two states that need each other, step by step."""
-        steps, end = I(self.random.choice((1, 2, 3))), V(self.random.choice(self.sizes()))
+        steps, end = Int(self.random.choice((1, 2, 3))), Var(self.random.choice(self.sizes()))
         a, b = self.fresh("a"), self.fresh("b")
         for me, other, later in ((a, b, False), (b, a, self.random.random() < 0.5)):
             t, i, j = (self.fresh("i") for _ in range(3))
-            at = A("+", V(t), ONE) if later else V(t)
+            at = Arith("+", Var(t), ONE) if later else Var(t)
             value = Bin(
                 self.random.choice("+-"),
-                Read(me, (V(t), V(j)), self.dtype),
+                Read(me, (Var(t), Var(j)), self.dtype),
                 Bin("+", Read(other, (at, self.other_place(j, {j: end})), self.dtype), self.small({t: steps, j: end}), self.dtype),
                 self.dtype,
             )
             start = Clause((Slot(None), Slot(i)), (self.small({i: end}),), ((i, ZERO, end),))
             step = Clause((Slot(t, ONE), Slot(j)), (value,), ((t, ZERO, steps), (j, ZERO, end)))
-            self.defines.append(Define((me,), (self.dtype,), (A("+", steps, ONE), end), (start, step), False))
-        self.known += [Known(n, self.dtype, (A("+", steps, ONE), end)) for n in (a, b)]
+            self.defines.append(Define((me,), (self.dtype,), (Arith("+", steps, ONE), end), (start, step), False))
+        self.known += [Known(n, self.dtype, (Arith("+", steps, ONE), end)) for n in (a, b)]
         out = self.fresh("i")
-        last = Bin("-", Read(a, (steps, V(out)), self.dtype), Read(b, (steps, V(out)), self.dtype), self.dtype)
+        last = Bin("-", Read(a, (steps, Var(out)), self.dtype), Read(b, (steps, Var(out)), self.dtype), self.dtype)
         return self.add([name], (end,), [Clause((Slot(out),), (last,), ((out, ZERO, end),))], declared)
 
     def prefix(self, name: str, declared: bool) -> list[str]:
         """Each element from all before it, or all behind it."""
-        end = V(self.random.choice(self.sizes()))
+        end = Var(self.random.choice(self.sizes()))
         slots, scope, ranges = self.axes((end,))
         (i,), k = scope, self.fresh("k")
-        low, high = self.random.choice(((ZERO, V(i)), (A("+", V(i), ONE), end)))
-        body = Bin(self.random.choice("+*"), Read(name, (V(k),), self.dtype), self.small({k: end, i: end}), self.dtype)
+        low, high = self.random.choice(((ZERO, Var(i)), (Arith("+", Var(i), ONE), end)))
+        body = Bin(self.random.choice("+*"), Read(name, (Var(k),), self.dtype), self.small({k: end, i: end}), self.dtype)
         start = self.const() if self.random.random() < 0.3 else None
-        total = Reduce(self.random.choice(("sum", "sum", "max", "min") if start else ("sum",)), ((k, low, high),), (), start, body, self.dtype)
+        total = Reduce(
+            self.random.choice(("sum", "sum", "max", "min") if start else ("sum",)), ((k, low, high),), (), start, body, self.dtype
+        )
         value = Bin("-", self.small(scope), total, self.dtype)
         return self.add([name], (end,), [Clause(slots, (value,), ranges)], declared)
 
@@ -313,7 +321,11 @@ class Drawing:
         return self.value(scope, 0)
 
     def value(self, scope: Scope, depth: int) -> Value:
-        kinds = ["read"] * 4 + ["const"] + (["bin"] * 4 + ["if", "let", "cast", "reduce", "reduce", "index", "un", "guarded", "best"]) * (depth > 0)
+        kinds = (
+            ["read"] * 4
+            + ["const"]
+            + (["bin"] * 4 + ["if", "let", "cast", "reduce", "reduce", "index", "un", "guarded", "guarded", "best"]) * (depth > 0)
+        )
         match self.random.choice(kinds):
             case "const":
                 return self.const()
@@ -353,7 +365,7 @@ class Drawing:
             low: Index = ZERO
             above = [n for n, e in scope.items() if e == end]
             if above and r.random() < 0.25:
-                low, end = r.choice(((ZERO, A("+", V(above[0]), ONE)), (V(above[0]), end)))
+                low, end = r.choice(((ZERO, Arith("+", Var(above[0]), ONE)), (Var(above[0]), end)))
                 inner[name] = self.random.choice((scope[above[0]],))
             else:
                 inner[name] = end
@@ -375,9 +387,9 @@ class Drawing:
             return self.const()
         source = self.random.choice(sources)
         at = index if index is not None else self.index(scope)
-        inside: Cond = Both("and", Test(">=", at, ZERO), Test("<", at, source.shape[0]))
+        inside: Cond = Both("and", Relation(">=", at, ZERO), Relation("<", at, source.shape[0]))
         names = [self.fresh("k") for _ in source.shape[1:]]
-        read = Read(source.name, (at, *map(V, names)), self.dtype)
+        read = Read(source.name, (at, *map(Var, names)), self.dtype)
         binders = tuple((n, ZERO, e) for n, e in zip(names, source.shape[1:], strict=True))
         body: Value = read
         if binders and self.random.random() < 0.5:
@@ -387,13 +399,13 @@ class Drawing:
 
     def best(self, scope: Scope) -> Value:
         name, end = self.fresh("k"), self.end()
-        if not self.nonempty and not isinstance(end, I):
+        if not self.nonempty and not isinstance(end, Int):
             return self.read(scope)
         place = Reduce(self.random.choice(("argmax", "argmin")), ((name, ZERO, end),), (), None, self.value({**scope, name: end}, 0), "i64")
         return Cast(place, self.dtype)
 
     def end(self) -> Index:
-        return self.random.choice((*map(V, self.sizes()), *map(V, self.sizes()), I(3)))
+        return self.random.choice((*map(Var, self.sizes()), *map(Var, self.sizes()), Int(3)))
 
     def read(self, scope: Scope, mode: str | None = None) -> Value:
         sources = [k for k in self.known if mode is None or k.dtype == self.dtype]
@@ -404,14 +416,13 @@ class Drawing:
         safe = True
         for end in source.shape:
             plain = [n for n, e in scope.items() if e == end]
-            data = self.data_index(scope) if self.random.random() < 0.12 else None
+            data = self.data_index(scope) if self.random.random() < 0.2 else None
             if data is not None:
                 index.append(data)
                 safe &= self.random.random() < 0.3
             elif plain and self.random.random() < 0.7:
                 name = self.random.choice(plain)
-                index.append(V(name) if self.random.random() < 0.8 else A("-", A("-", end, ONE), V(name)))
-                safe &= name not in self.bounded(scope)
+                index.append(Var(name) if self.random.random() < 0.8 else Arith("-", Arith("-", end, ONE), Var(name)))
             else:
                 index.append(self.index(scope))
                 safe = False
@@ -424,36 +435,32 @@ class Drawing:
         read = Read(source.name, tuple(index), source.dtype, chosen)
         return read if source.dtype == self.dtype else Cast(read, self.dtype)
 
-    def bounded(self, scope: Scope) -> frozenset[str]:
-        """Return indices of which the scope knows too large a range: none, all end where it says or before."""
-        return frozenset()
-
     def data_index(self, scope: Scope) -> Index | None:
         found = next((p for p in self.params if p.name == "ids"), None)
         if found is None:
             return None
         plain = [n for n, e in scope.items() if e == found.shape[0]]
         if plain:
-            return D(Read("ids", (V(self.random.choice(plain)),), found.dtype))
+            return Data(Read("ids", (Var(self.random.choice(plain)),), found.dtype))
         return None
 
     def index(self, scope: Scope) -> Index:
         if not scope:
-            return I(self.random.randint(-1, 2))
-        name = V(self.random.choice(sorted(scope)))
+            return Int(self.random.randint(-1, 2))
+        name = Var(self.random.choice(sorted(scope)))
         match self.random.randrange(8):
             case 0:
-                return A("+", name, I(self.random.choice((1, 1, 2))))
+                return Arith("+", name, Int(self.random.choice((1, 1, 2))))
             case 1 | 2:
-                return A("-", name, I(self.random.choice((1, 1, 2, 3))))
+                return Arith("-", name, Int(self.random.choice((1, 1, 2, 3))))
             case 3:
-                return A("//", name, I(self.random.choice((2, 3))))
+                return Arith("//", name, Int(self.random.choice((2, 3))))
             case 4:
-                return A("%", name, I(self.random.choice((2, 3))))
+                return Arith("%", name, Int(self.random.choice((2, 3))))
             case 5:
-                return A(self.random.choice("+-"), name, V(self.random.choice(sorted(scope))))
+                return Arith(self.random.choice("+-"), name, Var(self.random.choice(sorted(scope))))
             case 6:
-                return A("+", A("*", I(2), name), I(self.random.choice((0, 1, -1))))
+                return Arith("+", Arith("*", Int(2), name), Int(self.random.choice((0, 1, -1))))
             case _:
                 return name
 
@@ -466,8 +473,8 @@ class Drawing:
             case 7:
                 keep = next((p for p in self.params if p.name == "keep"), None)
                 plain = [n for n, e in scope.items() if keep is not None and e == keep.shape[0]]
-                return Truth(Read("keep", (V(plain[0]),), "bool")) if plain else self.cond(scope, 0)
+                return Truth(Read("keep", (Var(plain[0]),), "bool")) if plain else self.cond(scope, 0)
             case 0 | 1:
                 return Compare(self.random.choice(("<", ">", "==", "<=")), self.value(scope, 0), self.const())
             case _:
-                return Test(self.random.choice(("<", "<=", "==", ">=", "!=")), self.index(scope), I(self.random.randint(0, 3)))
+                return Relation(self.random.choice(("<", "<=", "==", ">=", "!=")), self.index(scope), Int(self.random.randint(0, 3)))

@@ -1,8 +1,8 @@
 """What is fuzzed: a front draws cases from numbers, tries them, and cuts them down.
 
-    case = front.draw(seed)           the same case for the same number, in every process
-    found = front.run(case)           how it fares; whatever it raises is a crash
-    smaller = front.smaller(case)     cases with something left out, the largest cuts first
+case = front.draw(seed)           the same case for the same number, in every process
+found = front.run(case)           how it fares; whatever it raises is a crash
+smaller = front.smaller(case)     cases with something left out, the largest cuts first
 """
 
 from __future__ import annotations

@@ -25,7 +25,9 @@ def between_walls(native: Native, inputs: Sequence[Array], side: Side) -> tuple[
     """Return the results of a compiled operator. Every array, results and scratch memory too, lies next to a page without access on `side`,
     the scratch memory at a multiple of 64 bytes. Raises what the operator raises for its data, and Overwritten."""
     given = [walled(a, side) for a in inputs]
-    results = [walled(np.full(np.dtype(d).itemsize * int(np.prod(s)), STALE, np.uint8).view(d).reshape(s), side) for s, d in native._outputs]
+    results = [
+        walled(np.full(np.dtype(d).itemsize * int(np.prod(s)), STALE, np.uint8).view(d).reshape(s), side) for s, d in native._outputs
+    ]
     scratch = walled(np.full(native._scratch_bytes, STALE, np.uint8), side, align=_ALIGN)
     words = (*(a.ctypes.data for a in (*results, *given)), *native._rest, scratch.ctypes.data)
     bases = (ctypes.c_size_t * len(words))(*words)

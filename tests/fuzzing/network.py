@@ -1,7 +1,7 @@
 """Random ONNX graphs whose every value is known: a node is drawn, and onnx's reference evaluator says at once what it computes.
 
-Inputs are small integers in every type, with which most operators are exact; from the first one that is not (`exp`, a quotient), values count
-as rough: they are compared with a tolerance, and nothing that jumps (a comparison, a cast to integers, an index) reads them.
+Inputs are small integers in every type, with which most operators are exact; from the first one that is not (`exp`, a quotient), values
+count as rough: they are compared with a tolerance, and nothing that jumps (a comparison, a cast to integers, an index) reads them.
 """
 
 from __future__ import annotations
@@ -173,11 +173,8 @@ class NetDrawing:
         if any(a.size > 600 or a.dtype not in _BY_NUMPY for a in found):
             return
         made_rough = rough or any(n in self.rough for n in given)
-        for name, a in zip(node.output, found, strict=True):
-            if not made_rough and not _is_exact(a):
-                return
-            if made_rough and a.dtype.kind in "iub":
-                return
+        if any(a.dtype.kind in "iub" if made_rough else not _is_exact(a) for a in found):
+            return
         self.nodes.append(node)
         for name, a in zip(node.output, found, strict=True):
             self.values[name] = a
@@ -217,9 +214,9 @@ def pruned(net: Net) -> Net:
 
 
 def _unary(d: NetDrawing) -> None:
-    x = d.some(*FLOATS, *WHOLE)
     kind = d.random.choice(("Neg", "Abs", "Relu", "Identity", "Sign", "Identity"))
-    d.add(kind, [x])
+    signed = kind in ("Neg", "Relu")
+    d.add(kind, [d.some(*FLOATS, *(t for t in WHOLE if t != "u8" or not signed))])
 
 
 def _rough(d: NetDrawing) -> None:
@@ -275,7 +272,16 @@ def _cast(d: NetDrawing) -> None:
     if x is not None:
         exact = x not in d.rough
         to = d.random.choice([t for t in TYPES if exact or t in FLOATS])
-        d.add("Cast", [x], to=TYPES[to][0])
+        if _fits(d.values[x], to):
+            d.add("Cast", [x], to=TYPES[to][0])
+
+
+def _fits(a: Array, to: str) -> bool:
+    """Tell whether ONNX says what casting `a` gives: nothing of floats that an integer type cannot hold."""
+    if to not in WHOLE or a.dtype.kind in "iub" or not a.size:
+        return True
+    limits, wide = np.iinfo(TYPES[to][1]), a.astype(np.float64)
+    return bool(wide.min() >= limits.min and wide.max() <= limits.max)
 
 
 def _transpose(d: NetDrawing) -> None:
@@ -327,7 +333,9 @@ def _concat(d: NetDrawing) -> None:
     like = [
         n
         for n, b in d.values.items()
-        if b.dtype == a.dtype and b.ndim == a.ndim and all(p == q for k, (p, q) in enumerate(zip(a.shape, b.shape, strict=True)) if k != axis)
+        if b.dtype == a.dtype
+        and b.ndim == a.ndim
+        and all(p == q for k, (p, q) in enumerate(zip(a.shape, b.shape, strict=True)) if k != axis)
     ]
     d.add("Concat", [x, *(d.random.choice(like) for _ in range(d.random.choice((1, 1, 2))))], axis=axis)
 
@@ -351,7 +359,9 @@ def _gather(d: NetDrawing) -> None:
     if not a.shape[axis]:
         return
     rng = np.random.default_rng(d.random.getrandbits(32))
-    ids = rng.integers(-a.shape[axis], a.shape[axis], d.random.choice(((), (2,), (3,), (2, 2)))).astype(d.random.choice((np.int64, np.int32)))
+    ids = rng.integers(-a.shape[axis], a.shape[axis], d.random.choice(((), (2,), (3,), (2, 2)))).astype(
+        d.random.choice((np.int64, np.int32))
+    )
     d.add("Gather", [x, d.constant(ids) if d.random.random() < 0.5 else d.feed(ids)], axis=axis)
 
 
@@ -394,7 +404,9 @@ def _pool(d: NetDrawing) -> None:
     x = d.some("f32", "f16", least=3, most=4)
     if x is not None:
         rank = d.values[x].ndim - 2
-        d.add(d.random.choice(("MaxPool", "GlobalMaxPool")), [x]) if rank < 1 else d.add("MaxPool", [x], kernel_shape=[2] * rank, strides=[1] * rank)
+        d.add(d.random.choice(("MaxPool", "GlobalMaxPool")), [x]) if rank < 1 else d.add(
+            "MaxPool", [x], kernel_shape=[2] * rank, strides=[1] * rank
+        )
 
 
 def _others(d: NetDrawing) -> None:
@@ -430,5 +442,22 @@ def _quotient(d: NetDrawing) -> None:
 
 _RULES: tuple[Callable[[NetDrawing], None], ...] = (
     *(_unary, _unary, _rough, _binary, _binary, _binary, _same, _compare, _logic, _where, _cast, _cast, _cast),
-    *(_transpose, _view, _view, _split, _split, _concat, _concat, _slice, _gather, _reduce, _matmul, _matmul, _conv, _pool, _others, _quotient),
+    *(
+        _transpose,
+        _view,
+        _view,
+        _split,
+        _split,
+        _concat,
+        _concat,
+        _slice,
+        _gather,
+        _reduce,
+        _matmul,
+        _matmul,
+        _conv,
+        _pool,
+        _others,
+        _quotient,
+    ),
 )

@@ -1,7 +1,8 @@
 """Programs of the language as trees of their own, how they are written, and what they compute, element by element.
 
-Nothing here knows the compiler: the tree is drawn by `drawing`, written down by `text`, and evaluated by `Evaluation` with Python's numbers, one
-element at a time and each only when somebody asks for it. So the order of recurrences is nobody's concern, and `if` takes one side.
+Nothing here knows the compiler: the tree is drawn by `drawing`, written down by `text`, and evaluated by `Evaluation` with Python's
+numbers, one element at a time and each only when somebody asks for it. So the order of recurrences is nobody's concern, and `if` takes
+one side.
 """
 
 from __future__ import annotations
@@ -20,19 +21,19 @@ Number: TypeAlias = int | float | bool
 
 
 @dataclass(frozen=True)
-class I:
+class Int:
     value: int
 
 
 @dataclass(frozen=True)
-class V:
+class Var:
     """An index, or a size."""
 
     name: str
 
 
 @dataclass(frozen=True)
-class A:
+class Arith:
     """Arithmetic of indices: `+ - * // %`; the right side of the last three is a number."""
 
     op: str
@@ -41,13 +42,13 @@ class A:
 
 
 @dataclass(frozen=True)
-class D:
+class Data:
     """An index that is read."""
 
     read: Read
 
 
-Index: TypeAlias = I | V | A | D
+Index: TypeAlias = Int | Var | Arith | Data
 
 # ---------------------------------------------------------------- values, each with the type it is computed in
 
@@ -139,7 +140,7 @@ Value: TypeAlias = Const | Read | Bin | Un | If | Let | Bound | Cast | FromIndex
 
 
 @dataclass(frozen=True)
-class Test:
+class Relation:
     """A comparison of indices."""
 
     op: str
@@ -177,7 +178,7 @@ class Truth:
     value: Value
 
 
-Cond: TypeAlias = Test | Compare | Both | Not | Truth
+Cond: TypeAlias = Relation | Compare | Both | Not | Truth
 
 # ---------------------------------------------------------------- programs
 
@@ -187,7 +188,7 @@ class Slot:
     """Where a clause writes: `stride * index + shift`, or `shift` where there is no index."""
 
     index: str | None
-    shift: Index = I(0)
+    shift: Index = Int(0)
     stride: int = 1
 
 
@@ -248,7 +249,7 @@ OPERATORS: dict[str, str] = {
     "rev": "op rev[T](x: T[D.., N]) -> (y: T[D.., N]) {\n    y[d.., j] = x[d.., N - 1 - j]\n}\n",
     "rows": "op rows[T: num](x: T[D.., N]) -> (y: T[D..]) {\n    y[d..] = sum(j) x[d.., j]\n}\n",
     "swap": "op swap[T](x: T[A, B, D..]) -> (y: T[B, A, D..]) {\n    y[b, a, d..] = x[a, b, d..]\n}\n",
-    "pad": "op pad[T: num](x: T[D..]) -> (y: T[(D + 2)..]) {\n    y[d..] = x[(d - 1).. | 3]\n}\n",
+    "pad": "op pad[T: num](x: T[D..]) -> (y: T[(Data + 2)..]) {\n    y[d..] = x[(d - 1).. | 3]\n}\n",
     "most": "op most[T: num](x: T[N, D..]) -> (y: T[D..]) {\n    y[d..] = max(j) x[j, d..]\n}\n",
 }
 
@@ -262,7 +263,7 @@ def called_shape(operator: str, shape: tuple[Index, ...]) -> tuple[Index, ...]:
         case "swap":
             return (shape[1], shape[0], *shape[2:])
         case "pad":
-            return tuple(A("+", n, I(2)) for n in shape)
+            return tuple(Arith("+", n, Int(2)) for n in shape)
         case _:
             return shape
 
@@ -309,7 +310,7 @@ def _slot(s: Slot) -> str:
     if s.index is None:
         return index(s.shift)
     plain = s.index if s.stride == 1 else f"{s.stride}*{s.index}"
-    return plain if s.shift == I(0) else f"{plain} + {index(s.shift)}"
+    return plain if s.shift == Int(0) else f"{plain} + {index(s.shift)}"
 
 
 def _list(shape: tuple[Index, ...]) -> str:
@@ -318,19 +319,19 @@ def _list(shape: tuple[Index, ...]) -> str:
 
 def index(e: Index) -> str:
     match e:
-        case I(n):
+        case Int(n):
             return str(n) if n >= 0 else f"({n})"
-        case V(name):
+        case Var(name):
             return name
-        case A(op, left, right):
+        case Arith(op, left, right):
             return f"({index(left)} {op} {index(right)})"
-        case D(read):
+        case Data(read):
             return value(read)
 
 
 def cond(c: Any) -> str:
     match c:
-        case Test(op, left, right):
+        case Relation(op, left, right):
             return f"({index(left)} {op} {index(right)})"
         case Compare(op, left, right):
             return f"({value(left)} {op} {value(right)})"
@@ -344,7 +345,7 @@ def cond(c: Any) -> str:
 
 
 def is_cond(v: object) -> bool:
-    return isinstance(v, (Test, Compare, Both, Not, Truth))
+    return isinstance(v, (Relation, Compare, Both, Not, Truth))
 
 
 def value(v: Any) -> str:
@@ -389,7 +390,10 @@ _NUMPY: dict[str, Any] = {
     **{f"f{n}": f"float{n}" for n in (16, 32, 64)},
     **{f"i{n}": f"int{n}" for n in (8, 16, 32, 64)},
     **{f"u{n}": f"uint{n}" for n in (8, 16, 32, 64)},
-    **{"bf16": ml_dtypes.bfloat16, "f8e4m3": ml_dtypes.float8_e4m3fn, "f8e5m2": ml_dtypes.float8_e5m2, "bool": np.bool_},
+    "bf16": ml_dtypes.bfloat16,
+    "f8e4m3": ml_dtypes.float8_e4m3fn,
+    "f8e5m2": ml_dtypes.float8_e5m2,
+    "bool": np.bool_,
 }
 
 
@@ -545,19 +549,19 @@ class Evaluation:
 
     def index(self, e: Index, env: Mapping[str, Any]) -> int:
         match e:
-            case I(n):
+            case Int(n):
                 return n
-            case V(name):
+            case Var(name):
                 return int(env[name]) if name in env else self.sizes[name]
-            case A(op, left, right):
+            case Arith(op, left, right):
                 a, b = self.index(left, env), self.index(right, env)
                 return {"+": a + b, "-": a - b, "*": a * b}[op] if op in "+-*" else a // b if op == "//" else a % b
-            case D(read):
+            case Data(read):
                 return wrapped(int(self.value(read, env)), "i64")
 
     def holds(self, c: Any, env: Mapping[str, Any]) -> bool:
         match c:
-            case Test(op, left, right):
+            case Relation(op, left, right):
                 return _COMPARE[op](self.index(left, env), self.index(right, env))
             case Compare(op, left, right):
                 return _COMPARE[op](self.value(left, env), self.value(right, env))
@@ -769,7 +773,7 @@ def _roots(node: Any) -> Iterator[Any]:
             yield right
         case Not(inner):
             yield inner
-        case A(_, left, right):
+        case Arith(_, left, right):
             yield left
             yield right
         case _:

@@ -1,6 +1,6 @@
 """A fork server: cases are tried in children of a process that has everything loaded, so that one costs a fork rather than a start.
 
-    for report in Server(jobs).serve(tasks): …       children that try the cases of `tasks`, `jobs` at a time
+    for report in Server(jobs).serve(following): …   children that do the tasks that `following` returns, `jobs` at a time
     outcome = alone(front, case)                     one case in a child of this process
 
 A child writes one line of JSON per step to a pipe. Whatever ends it, a signal or the parent, which kills it after its time, is the outcome
@@ -109,12 +109,13 @@ class Server:
         self._children: dict[int, _Child] = {}
         self._selector = selectors.DefaultSelector()
 
-    def serve(self, tasks: Iterator[Task]) -> Iterator[Report]:
-        """Yield what the children of `tasks` report, as it comes. `tasks` is asked for the next whenever a child is free."""
+    def serve(self, following: Callable[[], Task | None]) -> Iterator[Report]:
+        """Yield what children report, as it comes. `following` is asked what to do next whenever a child could be made: reports may have
+        made more of it. Ends when nobody is at work and there is nothing more."""
         left: list[Task] = []
         while True:
             while len(self._children) < self.jobs:
-                task = left.pop() if left else next(tasks, None)
+                task = left.pop() if left else following()
                 if task is None:
                     break
                 self._start(task)

@@ -15,7 +15,7 @@ def array(a: Array) -> str:
     """Return an expression for an array."""
     values = np.array2string(a.astype(np.float64) if a.dtype.name in _NARROW else a, threshold=10**6, separator=", ", max_line_width=10**6)
     text = " ".join(values.split()).replace("nan", "np.nan").replace("inf", "np.inf")
-    made = f"np.array({text})" if a.ndim else f"np.array({text})"
+    made = f"np.array({text})"
     if 0 in a.shape:
         return f"np.zeros({a.shape}, {dtype(a.dtype)})"
     return f"{made}.astype({dtype(a.dtype)})"
@@ -29,7 +29,14 @@ _NARROW = frozenset(n for n in dir(ml_dtypes) if n.startswith(("bfloat", "float"
 
 
 def call(
-    text: str, arrays: Sequence[Array], expected: Mapping[str, Array] | str, *, operator: str, options: str = "", schedule: str = "", named: str = ""
+    text: str,
+    arrays: Sequence[Array],
+    expected: Mapping[str, Array] | str,
+    *,
+    operator: str,
+    options: str = "",
+    schedule: str = "",
+    named: str = "",
 ) -> str:
     """Return the body of a test that calls an operator. `expected`: its results by name, or the code it is refused with ("": some)."""
     lines = ["import ml_dtypes", "import numpy as np", "import pytest", "import tensorlang as tl", ""]

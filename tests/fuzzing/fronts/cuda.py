@@ -1,5 +1,5 @@
-"""Random programs whose loops are bound to blocks and threads at random: their kernels run on this processor, in several orders of threads, by
-the emulator, which reports races, barriers that not all reach and wrong addresses. It takes a C++ compiler."""
+"""Random programs whose loops are bound to blocks and threads at random: their kernels run on this processor, in several orders of threads,
+by the emulator, which reports races, barriers that not all reach and wrong addresses. It takes a C++ compiler."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
-from fuzzing import written
-from fuzzing.front import Outcome
-from fuzzing.fronts.schedules import code_of, number
-from fuzzing.shrink import without_some
 from strategies_device import bound
 from strategies_schedule import Case, allowed, families, family, small_arrays
 
 from codegen.dtypes import f32
+from fuzzing import written
+from fuzzing.front import Outcome
+from fuzzing.fronts.schedules import code_of, number
+from fuzzing.shrink import without_some
 from stdlib.library import library as stdlib
 from tensorlang.diagnostics import CompileError
 from tensorlang.tensor.interp import interpret
@@ -25,7 +25,7 @@ from tensorlang.tensor.printer import show
 
 sys.path.append(str(Path(__file__).parent.parent.parent / "device"))  # the helpers that tests of devices share
 
-from batch import difference, library, made, named  # noqa: E402
+from batch import difference, library, made, named
 
 
 class Cuda:

@@ -16,12 +16,12 @@ from typing import TypeAlias
 
 import numpy as np
 import onnx
+
+from codegen.store import Cache
 from fuzzing.corpus import TOKEN, corpus, models
 from fuzzing.front import Outcome
 from fuzzing.messages import broken
 from fuzzing.shrink import without_some
-
-from codegen.store import Cache
 from stdlib.library import library
 from stdlib.onnx import Importer
 from tensorlang.check.definition import check_module
@@ -201,9 +201,40 @@ def _called(folder: Path) -> np.ndarray:
 
 # ---------------------------------------------------------------- mutations of texts
 
-NUMBERS = ("0", "1", "-1", "2", "7", "65", "2147483648", "4611686018427387904", "9223372036854775807", "1" + "0" * 30, "1e400", "0.5", "1e-5")
+NUMBERS = (
+    "0",
+    "1",
+    "-1",
+    "2",
+    "7",
+    "65",
+    "2147483648",
+    "4611686018427387904",
+    "9223372036854775807",
+    "1" + "0" * 30,
+    "1e400",
+    "0.5",
+    "1e-5",
+)
 BYTES = ("\0", "\n", "\t", " ", "\r", "`", '"', "#", "(", ")", "[", "]", "{", "}", "|", "..", "α", "\U0001f600", "\ufeff", "\x7f", "\u2028")
-MODES = ("clamp", "wrap", "reflect", "skip", "0", "for", "in", "otherwise", "from", "each", "broadcast", "where", "attr", "size", "let", "if")
+MODES = (
+    "clamp",
+    "wrap",
+    "reflect",
+    "skip",
+    "0",
+    "for",
+    "in",
+    "otherwise",
+    "from",
+    "each",
+    "broadcast",
+    "where",
+    "attr",
+    "size",
+    "let",
+    "if",
+)
 
 
 def broken_text(random: Random) -> str:

@@ -13,6 +13,8 @@ from random import Random
 from typing import Any
 
 import numpy as np
+from guarded import SIDES
+
 from fuzzing import written
 from fuzzing.drawing import Drawing
 from fuzzing.front import Outcome
@@ -31,8 +33,6 @@ from fuzzing.program import (
     text,
 )
 from fuzzing.shrink import without_some
-from guarded import SIDES
-
 from tensorlang.diagnostics import CompileError, RunError, Source
 from tensorlang.runtime.operator import Operators, sorted_out
 from tensorlang.runtime.toolchain import toolchain
@@ -135,7 +135,8 @@ class Language:
             yield replace(case, symbolic=False, sizes=case.sizes[:1])
 
     def show(self, case: Case) -> str:
-        how = f"{'symbolic' if case.symbolic else 'static'} sizes, {case.threads} threads, arrays of {case.seed}{', wild' if case.wild else ''}"
+        kind, wild = "symbolic" if case.symbolic else "static", ", wild" if case.wild else ""
+        how = f"{kind} sizes, {case.threads} threads, arrays of {case.seed}{wild}"
         values = "".join(f"  {n} = {a.tolist()}\n" for n, a in arrays_of(case, case.sizes[-1]).items() if a.size < 60)
         return f"{text(case.program)}{[dict(s) for s in case.sizes]}, {how}\n{values}"
 

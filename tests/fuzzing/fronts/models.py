@@ -1,4 +1,4 @@
-"""Random ONNX graphs of mixed types, compiled and run natively, compared with onnx's reference evaluator, value by value as it was drawn."""
+"""Random ONNX graphs of mixed types, compiled and run natively, compared with onnx's reference evaluator value by value."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import onnx
+from guarded import SIDES, walled
+
+import tensorlang as tl
 from fuzzing import written
 from fuzzing.front import Outcome
 from fuzzing.network import EXACT, Net, NetDrawing, pruned, type_of
 from fuzzing.shrink import without_some
-from guarded import SIDES, walled
-
-import tensorlang as tl
 from stdlib.library import library, roles
 
 Array = np.ndarray[Any, Any]
@@ -90,13 +90,21 @@ class Models:
 
     def test(self, case: Case) -> str:
         net = case.net
-        lines = ["import ml_dtypes", "import numpy as np", "from onnx import ModelProto, helper, numpy_helper", "import tensorlang as tl", ""]
+        lines = [
+            "import ml_dtypes",
+            "import numpy as np",
+            "from onnx import ModelProto, helper, numpy_helper",
+            "import tensorlang as tl",
+            "",
+        ]
         lines += ["nodes = ["]
         for node in net.nodes:
             attrs = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
             if node.op_type == "Constant":
                 value = net.values[node.output[0]]
-                lines += [f"    helper.make_node('Constant', [], {list(node.output)}, value=numpy_helper.from_array({written.array(value)})),"]
+                lines += [
+                    f"    helper.make_node('Constant', [], {list(node.output)}, value=numpy_helper.from_array({written.array(value)})),"
+                ]
                 continue
             plain = {k: v.decode() if isinstance(v, bytes) else list(v) if hasattr(v, "__len__") else v for k, v in attrs.items()}
             options = "".join(f", {k}={v!r}" for k, v in plain.items())

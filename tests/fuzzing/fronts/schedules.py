@@ -11,17 +11,17 @@ from typing import Any
 
 import numpy as np
 import schedule_trial
-from fuzzing import written
-from fuzzing.front import Outcome
-from fuzzing.shrink import without_some
+from guarded import SIDES, walled
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import seed as seeded
-from guarded import SIDES, walled
 from schedule_trial import Outcome as Trial
 from schedule_trial import trial
 from strategies_schedule import Case, allowed, families, family, scheduled, small_arrays
 
 from codegen.dtypes import f32
+from fuzzing import written
+from fuzzing.front import Outcome
+from fuzzing.shrink import without_some
 from stdlib.library import library
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.schedule import Schedule

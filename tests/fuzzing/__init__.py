@@ -1,1 +1,1 @@
-"""Random programs, schedules, models and files, each tried in a process of its own (`scripts/fuzz.py` runs them, `front` says what one is)."""
+"""Random programs, schedules, models and files, each tried in a process of its own: `scripts/fuzz.py` runs them."""

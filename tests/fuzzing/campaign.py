@@ -4,8 +4,8 @@
     campaign.run()                    ends at its limits, or at Ctrl-C
     print(campaign.table())
 
-Time goes to fronts by their share of it. What is found is cut down and told, a few times at most for one cause (kind and label), and written
-to `out`: `findings.jsonl`, a line for each finding, and a test for each that was cut down.
+Time goes to fronts by their share of it. What is found is cut down and told, a few times at most for one cause (kind and label), and
+written to `out`: `findings.jsonl`, a line for each finding, and a test for each that was cut down.
 """
 
 from __future__ import annotations

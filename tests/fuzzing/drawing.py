@@ -82,14 +82,13 @@ class Drawing:
         self.nonempty = r.random() < 0.6
         for k in range(r.randint(1, 3)):
             self.param(f"x{k}", self.dtype if r.random() < 0.8 else r.choice(DTYPES))
+        if not self.sizes():
+            self.params.append(Param("x9", self.dtype, (Var("N"),)))
+            self.known.append(Known("x9", self.dtype, (Var("N"),)))
         if r.random() < 0.5:
             self.index_param()
         if r.random() < 0.2:
             self.param("keep", "bool")
-        used = {n.name for p in self.params for n in p.shape if isinstance(n, Var)}
-        if not used:
-            self.params.append(Param("x9", self.dtype, (Var("N"),)))
-            self.known.append(Known("x9", self.dtype, (Var("N"),)))
         for _ in range(r.choice((0, 0, 1, 1, 2))):
             self.local()
         results = []
@@ -113,7 +112,7 @@ class Drawing:
 
     def index_param(self) -> None:
         """Add a parameter whose values are indices, most often with their range declared."""
-        sizes = [Var(n) for n in self.sizes()] or [Var("N")]
+        sizes = [Var(n) for n in self.sizes()]
         low = self.random.choice((ZERO, ZERO, Int(-1)))
         within = (low, self.random.choice(sizes)) if self.random.random() < 0.6 else None
         dtype = self.random.choice(INDEX_DTYPES if low == ZERO or within is None else INDEX_DTYPES[:5])

@@ -1,4 +1,4 @@
-"""A schedule cannot change what an operator computes: random programs, sizes and schedules (`scripts/fuzz_schedules.py` tries many more).
+"""A schedule cannot change what an operator computes: random programs, sizes and schedules (`scripts/fuzz.py` tries many more).
 
 Accepted: the loops compute what the operator says, in the interpreter, which also watches races and memory, and every few natively.
 Refused: a run of the refused order shows why, unless the values happen to hide it.

@@ -1,13 +1,14 @@
 """Broken files: whatever bytes the compiler is given end in success or in a coded diagnostic, and in time.
 
-A case is a text of the language, the bytes of a model, or a damaged cache. Texts and models are the repository's own with a few mutations.
+A case is a text of the language, a schedule for one of the families of `strategies_schedule`, the bytes of a model, or a damaged cache.
+Texts and models are the repository's own with a few mutations.
 """
 
 from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -16,7 +17,9 @@ from typing import TypeAlias
 
 import numpy as np
 import onnx
+from strategies_schedule import FAMILIES, draw_sizes, families, family, family_names, random_schedule, small_arrays
 
+from codegen.dtypes import f32
 from codegen.store import Cache
 from fuzzing.corpus import TOKEN, corpus, models
 from fuzzing.front import Outcome
@@ -29,7 +32,7 @@ from tensorlang.check.module import load_module
 from tensorlang.diagnostics import CompileError, Source
 from tensorlang.graph.verify import verify
 from tensorlang.runtime.library import installed_roles, with_roles
-from tensorlang.runtime.operator import Operators
+from tensorlang.runtime.operator import Operators, sorted_out
 from tensorlang.runtime.toolchain import toolchain
 from tensorlang.schedule.prove import prove_schedules
 from tensorlang.schedule.uncalled import check_schedules
@@ -46,6 +49,16 @@ class Text:
 
 
 @dataclass(frozen=True)
+class Directed:
+    """The text of a schedule for a family, compiled for some sizes."""
+
+    family: str
+    sizes: Mapping[str, int]
+    text: str
+    symbolic: bool
+
+
+@dataclass(frozen=True)
 class Model:
     content: bytes
 
@@ -57,7 +70,7 @@ class Damage:
     cuts: tuple[tuple[int, int, bytes], ...]
 
 
-Case: TypeAlias = Text | Model | Damage
+Case: TypeAlias = Text | Directed | Model | Damage
 
 
 class Files:
@@ -67,25 +80,29 @@ class Files:
     share = 1.0
 
     def prepare(self) -> None:
-        corpus(), models(), library(), entry()
+        corpus(), models(), library(), entry(), families()
         check_module(load_module(parse(Source("warm.tl", "op f(x: f32[N]) -> (y: f32[N]) { y[i] = x[i] }"))))
 
     def draw(self, seed: int) -> Case:
         random = Random(f"files:{seed}")
-        match random.randrange(20):
-            case 0 | 1 | 2 | 3:
+        match random.randrange(40):
+            case 0 | 1 | 2 | 3 | 4 | 5:
                 return Model(broken_model(random))
-            case 4:
+            case 6 | 7:
+                return directed(random)
+            case 8 | 9:
                 size = len(entry()[1])
                 cuts = tuple((random.randrange(size + 1), random.choice((0, 1, 3, size)), _some_bytes(random)) for _ in range(2))
                 return Damage(cuts)
             case kind:
-                return Text(broken_text(random), kind < 9)
+                return Text(broken_text(random), kind < 17)
 
     def run(self, case: Case) -> Outcome:
         match case:
             case Text(text, proven):
                 read_program(text, proven)
+            case Directed():
+                compiled(case)
             case Model(content):
                 verify(Importer().load(content))
             case Damage(cuts):
@@ -102,6 +119,13 @@ class Files:
                 for rest in without_some(TOKEN.findall(text)):
                     yield replace(case, text="".join(rest))
                 yield from (replace(case, text=text[:k] + text[k + 1 :]) for k in range(len(text)) if len(text) < 200)
+            case Directed():
+                for rest in without_some(case.text.splitlines(keepends=True)):
+                    yield replace(case, text="".join(rest))
+                for rest in without_some(TOKEN.findall(case.text)):
+                    yield replace(case, text="".join(rest))
+                if case.symbolic:
+                    yield replace(case, symbolic=False)
             case Model(content):
                 yield from (Model(smaller) for smaller in smaller_models(content))
                 if len(content) < 300:
@@ -113,6 +137,8 @@ class Files:
         match case:
             case Text(text):
                 return text
+            case Directed():
+                return f"{case.family} of {dict(case.sizes)}, {'symbolic' if case.symbolic else 'static'}\n{case.text}"
             case Model(content):
                 return described(content)
             case Damage(cuts):
@@ -123,6 +149,8 @@ class Files:
             case Text(text, proven):
                 call = f"read_program({text!r}, proven={proven})"
                 return _TEST.format(names="read_program", call=call)
+            case Directed():
+                return _TEST.format(names="Directed, compiled", call=f"compiled({case!r})")
             case Model(content):
                 return _MODEL_TEST.format(content=content)
             case Damage(cuts):
@@ -164,6 +192,25 @@ def read_program(text: str, proven: bool) -> None:
     mistakes = mistakes or prove_schedules(served, replaying=False)
     if mistakes:
         raise CompileError(*mistakes)
+
+
+def directed(random: Random) -> Directed:
+    """Return a random schedule whose text has a few mutations."""
+    name = random.choice(family_names())
+    program = family(name, f32)
+    text = str(random_schedule(program, random, 5, {}))
+    for _ in range(random.choice((1, 1, 2, 3))):
+        text = random.choice((_number_other, _number_other, _like, _lines, _swapped, _token_gone))(text, random)
+    return Directed(name, draw_sizes(program, random), text, random.random() < 0.3)
+
+
+def compiled(case: Directed) -> None:
+    """Compile a family under the schedule of a case. Raises CompileError."""
+    program = family(case.family, f32)
+    operators = Operators(Source("families.tl", FAMILIES), toolchain(threads=1, cache=False), symbolic=case.symbolic)
+    operator = operators[case.family].schedule(case.text)
+    given = {p.name: case.sizes[p.name] for p in operator.declaration.params if p.kind == "size"}
+    operator.compiled(sorted_out(operator.declaration, tuple(small_arrays(program, case.sizes, 1).values()), given))
 
 
 OPERATOR = "op f(x: f32[M, N], w: f32[N]) -> (y: f32[M]) { y[i] = sum(k) x[i, k] * w[k] }"
@@ -283,6 +330,15 @@ def _like(text: str, random: Random) -> str:
     return "".join(tokens)
 
 
+def _number_other(text: str, random: Random) -> str:
+    """Put a number that is far too large, too small or none in the place of one."""
+    tokens = TOKEN.findall(text)
+    numbers = [k for k, t in enumerate(tokens) if t.isdigit()]
+    if numbers:
+        tokens[random.choice(numbers)] = random.choice((*NUMBERS, "3", "5", "1000000", "9" * 5000))
+    return "".join(tokens)
+
+
 def _token_more(text: str, random: Random) -> str:
     tokens = TOKEN.findall(text)
     new = random.choice((random.choice(corpus().tokens), random.choice(NUMBERS), random.choice(MODES), random.choice(BYTES)))
@@ -347,9 +403,9 @@ def _deep(text: str, random: Random) -> str:
 
 _TEXT_MUTATIONS: tuple[Callable[[str, Random], str], ...] = (
     *(_token_gone, _token_other, _token_other, _like, _like, _like, _like),
-    *(_token_more, _bytes_other, _lines, _lines, _swapped, _deep),
+    *(_number_other, _token_more, _bytes_other, _lines, _lines, _swapped, _deep),
 )
-_READABLE_MUTATIONS: tuple[Callable[[str, Random], str], ...] = (*[_like] * 8, _lines, _deep, _part_other)
+_READABLE_MUTATIONS: tuple[Callable[[str, Random], str], ...] = (*[_like] * 8, _lines, _deep, _part_other, _number_other)
 """What most often leaves a text that can be read, and whose meaning is wrong."""
 
 

@@ -249,7 +249,7 @@ OPERATORS: dict[str, str] = {
     "rev": "op rev[T](x: T[D.., N]) -> (y: T[D.., N]) {\n    y[d.., j] = x[d.., N - 1 - j]\n}\n",
     "rows": "op rows[T: num](x: T[D.., N]) -> (y: T[D..]) {\n    y[d..] = sum(j) x[d.., j]\n}\n",
     "swap": "op swap[T](x: T[A, B, D..]) -> (y: T[B, A, D..]) {\n    y[b, a, d..] = x[a, b, d..]\n}\n",
-    "pad": "op pad[T: num](x: T[D..]) -> (y: T[(Data + 2)..]) {\n    y[d..] = x[(d - 1).. | 3]\n}\n",
+    "pad": "op pad[T: num](x: T[D..]) -> (y: T[(D + 2)..]) {\n    y[d..] = x[(d - 1).. | 3]\n}\n",
     "most": "op most[T: num](x: T[N, D..]) -> (y: T[D..]) {\n    y[d..] = max(j) x[j, d..]\n}\n",
 }
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fuzzing import server
 from fuzzing.campaign import Campaign
 from fuzzing.front import Front, Outcome
 from fuzzing.fronts import FRONTS
@@ -85,7 +86,19 @@ def test_a_finding_is_cut_down_and_written_as_a_test(tmp_path: Path) -> None:
     assert "import math\n\n\ndef test_toy_1() -> None:\n    assert ('raise',) is math" in written
 
 
-def test_a_case_that_waits_is_ended_by_the_clock() -> None:
+def test_what_cannot_be_cut_down_is_told_as_it_is() -> None:
+    class Whole(Toy):
+        def smaller(self, case: Any) -> Iterator[Any]:
+            os.kill(os.getpid(), signal.SIGKILL)
+            yield from ()
+
+    (found,) = campaign(Whole(), 1, first=1).findings
+    assert (found["kind"], found["note"]) == ("crash", "cutting it down did not end")
+
+
+def test_a_case_that_waits_is_ended_by_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "PATIENCE", 0.0)
+
     class Sleepy(Toy):
         seconds = 0.05
 

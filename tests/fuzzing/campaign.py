@@ -61,6 +61,7 @@ class Campaign:
     findings: list[dict[str, Any]] = field(default_factory=list)
     _pending: list[Task] = field(default_factory=list)
     _cutting: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    _uncut: dict[tuple[str, int], Outcome] = field(default_factory=dict)
     _began: float = 0.0
 
     def run(self) -> None:
@@ -79,6 +80,8 @@ class Campaign:
             print("interrupted", file=sys.stderr)
         finally:
             server.close()
+            for (name, seed), outcome in self._uncut.items():
+                self._told(name, seed, outcome, {"note": "not cut down"})
 
     # ---- what to do next
 
@@ -108,8 +111,10 @@ class Campaign:
     def _take(self, report: Report) -> None:
         outcome = from_json(report.said)
         name = report.task.front.name
-        if "test" in report.said:
-            self._told(name, report.seed, outcome, report.said)
+        if report.task.cutting:
+            first = self._uncut.pop((name, report.seed))
+            whole = "test" in report.said
+            self._told(name, report.seed, outcome if whole else first, report.said if whole else {"note": "cutting it down did not end"})
             return
         counts = self.counts[name]
         counts.kinds[outcome.kind] += 1
@@ -126,9 +131,10 @@ class Campaign:
         if self._cutting[cause] > ALIKE:
             return
         if self.cut:
-            self._pending.append(Task(front, (seed,), cutting(front, outcome, CUTTING), 4 * CUTTING, again=False))
+            self._uncut[front.name, seed] = outcome
+            self._pending.append(Task(front, (seed,), cutting(front, outcome, CUTTING), 4 * CUTTING, cutting=True))
         else:
-            self._told(front.name, seed, outcome, {"note": "", "case": "", "test": ""})
+            self._told(front.name, seed, outcome, {})
 
     def _told(self, name: str, seed: int, outcome: Outcome, said: dict[str, Any]) -> None:
         finding = {

@@ -25,8 +25,8 @@ from fuzzing.front import Front, Outcome, crashed, tried
 Steps: TypeAlias = Iterator[dict[str, Any]]
 MEMORY = 6 << 30
 """Bytes a child may map beyond what the parent has; more ends in a MemoryError, which is a finding."""
-HANG = 8.0
-"""How many times its processor time a case may take by the clock: the machine may be busy, or the case may sleep."""
+PATIENCE = 15.0
+"""Seconds that a case may take by the clock, beyond four times its processor time: the machine may be busy, or the case may sleep."""
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -38,8 +38,8 @@ class Task:
     seeds: tuple[int, ...]
     steps: Callable[[tuple[int, ...]], Steps]
     seconds: float
-    again: bool = True
-    """Whether what a dead child has left over is worth another."""
+    cutting: bool = False
+    """Whether it cuts a finding down; otherwise it tries cases, and what a dead child leaves over goes to another."""
 
 
 @dataclass(frozen=True)
@@ -97,8 +97,7 @@ class _Child:
         return processor_seconds(self.pid) - self.spent_before
 
     def late(self) -> bool:
-        limit = self.task.seconds
-        return self.spent() > limit or time.monotonic() - self.began > limit * HANG
+        return is_late(self.task.seconds, self.spent(), self.began)
 
 
 class Server:
@@ -162,7 +161,7 @@ class Server:
             child.done.add(child.at)
             yield Report(child.task, child.at, {"seed": child.at, **as_json(outcome)}, spent)
         rest = tuple(s for s in child.task.seeds if s not in child.done)
-        if rest and child.task.again and child.done:
+        if rest and not child.task.cutting and child.done:
             left.append(Task(child.task.front, rest, child.task.steps, child.task.seconds))
 
     def _end(self, child: _Child) -> int:
@@ -189,7 +188,7 @@ def alone(front: Front, case: Any, seconds: float | None = None) -> Outcome:
                 data += more
                 if not more:
                     break
-            late = processor_seconds(pid) > limit or time.monotonic() - began > limit * HANG
+            late = is_late(limit, processor_seconds(pid), began)
     os.close(pipe)
     if late:
         _asked_where(pid)
@@ -198,6 +197,11 @@ def alone(front: Front, case: Any, seconds: float | None = None) -> Outcome:
     if data.endswith(b"\n") and not late:
         return from_json(json.loads(data))
     return _ended_as("timeout" if late else None, status, text)
+
+
+def is_late(limit: float, spent: float, began: float) -> bool:
+    """Tell whether what began then and may take `limit` seconds of the processor has had its time."""
+    return spent > limit or time.monotonic() - began > 4 * limit + PATIENCE
 
 
 def processor_seconds(pid: int) -> float:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fuzzing import server
-from fuzzing.campaign import Campaign
+from fuzzing.campaign import Campaign, indented
 from fuzzing.front import Front, Outcome
 from fuzzing.fronts import FRONTS
 from fuzzing.fronts.language import Case, Language
@@ -84,6 +84,10 @@ def test_a_finding_is_cut_down_and_written_as_a_test(tmp_path: Path) -> None:
     assert (tmp_path / "findings.jsonl").read_text().count("\n") == 2
     written = (tmp_path / "test_toy_1.py").read_text()
     assert "import math\n\n\ndef test_toy_1() -> None:\n    assert ('raise',) is math" in written
+
+
+def test_texts_of_several_lines_stay_as_they_are_in_a_test() -> None:
+    assert indented(['f("""a', "b", '""")', "c"]) == ['    f("""a', "b", '""")', "    c"]
 
 
 def test_what_cannot_be_cut_down_is_told_as_it_is() -> None:

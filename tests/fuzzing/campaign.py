@@ -190,7 +190,16 @@ def test_file(name: str, seed: int, outcome: Outcome, body: str) -> str:
     """Return a file with one test. Imports at the head of `body` go before it."""
     lines = body.splitlines()
     heads = [line for line in lines if re.match(r"(import|from) ", line)]
-    rest = [f"    {line}" if line else "" for line in lines if line not in heads]
+    rest = indented([line for line in lines if line not in heads])
     said = outcome.label.replace('"', "'").replace("\\", "/")
     title = f'"""Found by `scripts/fuzz.py --replay {name}:{seed}`: {outcome.kind} {said}"""'
     return "\n".join([title, "", *heads, "", "", f"def test_{name}_{seed}() -> None:", *rest, ""])
+
+
+def indented(lines: Sequence[str]) -> list[str]:
+    """Return lines of a program four blanks further in, those within texts of several lines as they are."""
+    out, within = [], False
+    for line in lines:
+        out.append(line if within or not line else f"    {line}")
+        within ^= line.count('"""') % 2 == 1
+    return out

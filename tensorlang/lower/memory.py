@@ -127,7 +127,7 @@ def _not_negative(plan: Plan, extent: Affine) -> Affine:
     sizes = plan.program.sizes
     given = affine.conj(plan.program.context, *(affine.compare(">=", size, 0) for size in sizes))
     known = isinstance(implies(sizes, (), given, affine.compare(">=", extent, 0)), Proven)
-    return extent if known else affine.maximum(extent, 0)
+    return extent if known else affine.maximum(extent, affine.ZERO)
 
 
 def _whole(extent: Affine, of: int) -> Affine:

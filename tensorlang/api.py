@@ -6,11 +6,13 @@ A model that was compiled before runs without the parser, isl and the emitter: n
 from __future__ import annotations
 
 import hashlib
+import mmap
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib.metadata import entry_points
 from numbers import Integral
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from codegen.cuda.arch import is_cuda
@@ -108,40 +110,68 @@ def _check_shapes(shapes: object) -> None:
 
 
 def fingerprint(model: Any) -> bytes | None:
-    """Return a digest of all there is to say about `model`, or None when it has no bytes or parts of it lie in other files.
+    """Return a digest of all there is to say about `model`, or None when it has no bytes, or when parts of it may lie in files that
+    cannot be told.
 
-    A file is read piece by piece: models are large, and nothing but the digest stays."""
+    A file is mapped: models are large, and nothing but the digest stays. Of files beside it that hold parts of it, what the system says
+    of them stands for their bytes: which file it is, its size, and when it was last changed in any way."""
     if isinstance(model, (str, os.PathLike)):
         try:
-            with open(model, "rb") as file:
-                return _digest(iter(lambda: file.read(_PIECE), b""))
+            if os.path.getsize(model) == 0:
+                return _digest(b"")
+            with open(model, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+                return _digest(content, Path(model).parent)
         except (OSError, ValueError):  # the importer says what is wrong with the path
             return None
     if isinstance(model, bytes):
-        return _digest((model,))
+        return _digest(model)
     if not hasattr(model, "SerializeToString"):
         return None
     try:
-        content: bytes = model.SerializeToString(deterministic=True)
+        content_of_proto: bytes = model.SerializeToString(deterministic=True)
     except Exception:  # whatever an object of another library finds wrong with itself, its importer will say better
         return None
-    return _digest((content,))
+    return _digest(content_of_proto)
 
 
 _PIECE = 1 << 20
 _ELSEWHERE = b"location"
 """The word by which a model names files that hold parts of it."""
+_FIELD = b"\n\x08" + _ELSEWHERE + b"\x12"
+"""That word as the key of an entry whose value, a text with its length before it, comes next."""
 
 
-def _digest(pieces: Iterable[bytes]) -> bytes | None:
-    """Return the digest of the bytes that the pieces make up, or None when they name other files."""
-    digest, end = hashlib.sha256(), b""
-    for piece in pieces:
-        if _ELSEWHERE in end + piece[: len(_ELSEWHERE)] or _ELSEWHERE in piece:
-            return None
-        end = piece[-len(_ELSEWHERE) :]
-        digest.update(piece)
+def _digest(content: bytes | mmap.mmap, folder: Path | None = None) -> bytes | None:
+    """Return the digest of a model's bytes and of the files in `folder` that they name; None when there may be files it cannot tell."""
+    digest, named, at = hashlib.sha256(), set[str](), content.find(_ELSEWHERE)
+    while at >= 0:
+        if content[max(0, at - 1) : at] < b" ":  # otherwise it is the end of a longer word
+            name = _named(content, at)
+            if name is None or folder is None:
+                return None
+            named.add(name)
+        at = content.find(_ELSEWHERE, at + 1)
+    for start in range(0, len(content), _PIECE):
+        digest.update(content[start : start + _PIECE])
+    for name in sorted(named):
+        state = os.stat((folder or Path()) / name)
+        digest.update(repr((name, state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)).encode())
     return digest.digest()
+
+
+def _named(content: bytes | mmap.mmap, at: int) -> str | None:
+    """Return the file that is named behind the word at `at`, or None when that is not how files are named."""
+    start = at + len(_FIELD) - 2
+    if content[max(0, at - 2) : start] != _FIELD:
+        return None
+    length = content[start] if start < len(content) else 0
+    if length >= 128:  # in two bytes, seven bits each
+        length, start = length - 128 + (content[start + 1] << 7 if start + 1 < len(content) else 0), start + 1
+    name = content[start + 1 : start + 1 + length]
+    try:
+        return name.decode() if len(name) == length and b"\0" not in name else None
+    except UnicodeDecodeError:
+        return None
 
 
 def importer_of(model: Any, importers: Sequence[Importer] | None = None) -> Importer:

@@ -30,7 +30,7 @@ from tensorlang.graph.edit import reads, writes
 from tensorlang.graph.nodes import Attr, Join, Kernel, Part, Value, View
 from tensorlang.graph.nodes import Node as GraphNode
 from tensorlang.graph.passes.fold import LARGEST_WORK, work
-from tensorlang.graph.verify import result_tensors
+from tensorlang.graph.programs import result_tensors
 from tensorlang.tensor.interp import interpret
 from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.walk import caller_shape

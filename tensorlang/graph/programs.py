@@ -33,6 +33,12 @@ def expressions(program: Program) -> Iterator[Expr]:
 # ---------------------------------------------------------------- questions
 
 
+def result_tensors(program: Program) -> tuple[Tensor, ...]:
+    """Return the tensors that the program returns, in the order of its results."""
+    table = walk.tensor_table(program)
+    return tuple(table[name] for name in program.results)
+
+
 def is_single(program: Program) -> bool:
     """Tell whether the program is one definition of its one result by one expression."""
     return (

@@ -20,9 +20,10 @@ from typing import assert_never
 from tensorlang.diagnostics import InternalError
 from tensorlang.graph.edit import reads, size_bytes, writes
 from tensorlang.graph.nodes import Graph, Join, Kernel, Node, Part, Value, View
-from tensorlang.schedule.layout import fault
+from tensorlang.graph.programs import result_tensors
+from tensorlang.schedule.keeping import fault
 from tensorlang.tensor import walk
-from tensorlang.tensor.nodes import Program, Tensor
+from tensorlang.tensor.nodes import Tensor
 
 
 def verify(graph: Graph, stage: str = "graph") -> Graph:
@@ -47,12 +48,6 @@ def problems(graph: Graph) -> Iterator[str]:
     for name in (*graph.inputs, *graph.outputs):
         if name in graph.values and graph.values[name].layout is not None:
             yield f"`{name}` is an input or output and must be row-major"
-
-
-def result_tensors(program: Program) -> tuple[Tensor, ...]:
-    """Return the tensors that the program returns, in the order of its results."""
-    table = walk.tensor_table(program)
-    return tuple(table[name] for name in program.results)
 
 
 def _names(graph: Graph) -> Iterator[str]:

@@ -33,7 +33,7 @@ from tensorlang.check.modes import Mode
 from tensorlang.check.module import Module, load_module
 from tensorlang.diagnostics import Diagnostic, InternalError, Label, RunError, Source, error
 from tensorlang.driver import Dump, Rules, compile_kernel
-from tensorlang.graph.verify import result_tensors
+from tensorlang.graph.programs import result_tensors
 from tensorlang.room import no_room
 from tensorlang.runtime.executable import Toolchain, object_of, workspace_threads
 from tensorlang.runtime.feeds import as_array, row_major

@@ -28,7 +28,7 @@ from codegen.loops.nodes import Function
 from codegen.loops.parser import parse as parse_loops
 from tensorlang.artifact import Artifact
 from tensorlang.check.values import Idx, Packed, Value
-from tensorlang.graph.verify import result_tensors
+from tensorlang.graph.programs import result_tensors
 from tensorlang.room import check_room
 from tensorlang.runtime.executable import Toolchain, object_of, workspace_threads
 from tensorlang.tensor import affine

@@ -12,7 +12,7 @@ from math import prod
 from codegen.dtypes import DType
 from codegen.loops import dots
 from polyhedral.expr import Int
-from tensorlang.graph.verify import result_tensors
+from tensorlang.graph.programs import result_tensors
 from tensorlang.tensor import affine, walk
 from tensorlang.tensor.nodes import Binary, Call, Cast, Expr, Program, Read, Reduce, Select, Tensor, Unary
 

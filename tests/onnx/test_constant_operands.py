@@ -23,7 +23,7 @@ from stdlib.onnx import Importer
 from tensorlang.check.instantiate import instantiate
 from tensorlang.diagnostics import CompileError
 from tensorlang.graph.nodes import Graph, Kernel, Value
-from tensorlang.graph.verify import result_tensors
+from tensorlang.graph.programs import result_tensors
 from tensorlang.runtime.build import build, optimised
 from tensorlang.runtime.toolchain import toolchain
 from tensorlang.tensor import affine, walk

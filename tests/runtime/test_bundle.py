@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -98,7 +99,7 @@ def test_another_model_has_another_bundle(model: Path) -> None:
 
 
 @given(data=st.binary(max_size=64), cut=st.integers(0, 80))
-def test_a_file_and_its_bytes_have_one_fingerprint_and_a_model_in_several_files_has_none(data: bytes, cut: int) -> None:
+def test_a_file_and_its_bytes_have_one_fingerprint_and_a_model_in_files_that_cannot_be_told_has_none(data: bytes, cut: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "net.onnx"
         path.write_bytes(data)
@@ -107,6 +108,35 @@ def test_a_file_and_its_bytes_have_one_fingerprint_and_a_model_in_several_files_
         assert api.fingerprint(bytes(api._PIECE - cut) + b"location" + data) is None
         path.write_bytes(bytes(api._PIECE - cut) + b"location" + data)
         assert api.fingerprint(path) is None
+
+
+def test_a_word_that_only_ends_like_the_name_of_a_file_names_none(model: Path) -> None:
+    assert api.fingerprint(model.read_bytes() + b"relocation") is not None
+
+
+@pytest.mark.parametrize("location", ["weights.bin", "sub/weights.bin", "w" * 130])
+def test_a_model_in_several_files_is_kept_until_one_of_them_changes(model: Path, location: str) -> None:
+    proto = onnx.load(model)
+    stored = model.parent / location
+    stored.parent.mkdir(exist_ok=True)
+    stored.write_bytes(proto.graph.initializer[0].raw_data)
+    del proto.graph.initializer[0].external_data[:]
+    proto.graph.initializer[0].ClearField("raw_data")
+    proto.graph.initializer[0].data_location = onnx.TensorProto.EXTERNAL
+    proto.graph.initializer[0].external_data.add(key="location", value=location)
+    model.write_bytes(proto.SerializeToString())
+    before = api.fingerprint(model)
+    assert before is not None
+    assert api.fingerprint(model) == before
+    np.testing.assert_array_equal(answer(model), EXPECTED)
+    assert len(bundles(model)) == 1
+    times = stored.stat()
+    stored.write_bytes(bytes(stored.stat().st_size))
+    os.utime(stored, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert api.fingerprint(model) not in (None, before)
+    np.testing.assert_array_equal(answer(model), np.zeros((2, 3), np.float32))
+    stored.unlink()
+    assert api.fingerprint(model) is None
 
 
 def test_the_constants_of_a_model_that_is_kept_are_mapped_from_where_it_is_kept(model: Path) -> None:

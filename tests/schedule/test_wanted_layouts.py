@@ -12,7 +12,8 @@ from codegen.llvm.target import named
 from polyhedral.expr import Floor, Name
 from tensorlang.diagnostics import InternalError
 from tensorlang.driver import compile_kernel, machine_of
-from tensorlang.schedule.layout import Layout, fault
+from tensorlang.schedule.keeping import fault
+from tensorlang.schedule.layout import Layout
 from tensorlang.schedule.wanted import wanted_layouts
 
 MACHINE = machine_of(named("x86-64-v3"), 1)

@@ -3,7 +3,7 @@
     T0301  a read can leave its tensor                 T0304  an element depends on itself
     T0302  an element is defined twice                 T0305  a declared range does not fit the axis it indexes
     T0303  an element is not defined                   T0306  a reduction without identity can be empty
-                                                       T0307  neither proven nor refuted
+    T0308  an index leaves 64 bits                     T0307  neither proven nor refuted
 
 Every refutation comes with concrete indices and sizes, the smallest there are.
 """
@@ -11,7 +11,7 @@ Every refutation comes with concrete indices and sizes, the smallest there are.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from polyhedral.expr import TRUE, Compare, Cond
 from polyhedral.expr import Expr as Affine
@@ -22,8 +22,9 @@ from polyhedral.verdict import Proven, Refuted, Unknown
 from tensorlang.diagnostics import NOWHERE, CompileError, Diagnostic, Label, Span
 from tensorlang.tensor import affine
 from tensorlang.tensor.known import Place, binder_cond, box, follows, visits
-from tensorlang.tensor.nodes import Definition, Dynamic, Program, Read, Reduce, Tensor
+from tensorlang.tensor.nodes import Definition, Dynamic, Expr, Holds, IndexValue, Program, Read, Reduce, Tensor
 from tensorlang.tensor.walk import components, definition_reads, reads, tensor_table
+from tensorlang.tensor.widths import BOUND, LARGEST, greatest, pieces, sides, stays_narrow
 
 
 def prove(program: Program) -> None:
@@ -76,11 +77,14 @@ class Prover:
     problems: list[Diagnostic] = field(default_factory=list)
     tensors: dict[str, Tensor] = field(init=False)
     context: Cond = field(init=False)
+    limits: dict[str, int] = field(init=False)
+    """Name of an index or size → the greatest absolute value it has."""
 
     def __post_init__(self) -> None:
         self.tensors = tensor_table(self.program)
         positive = (affine.compare(">=", size, 0) for size in self.program.sizes)
         self.context = affine.conj(self.program.context, *positive)
+        self.limits = dict.fromkeys(self.program.sizes, LARGEST)
 
     # ------------------------------------------------ each element once
 
@@ -115,10 +119,14 @@ class Prover:
     # ------------------------------------------------ reads and reductions
 
     def values(self, definition: Definition) -> None:
-        """Check the reads and reductions of every piece."""
+        """Check the reads, the reductions and the index arithmetic of every piece."""
+        self.limits |= {a: self._extent(s) for a, s in zip(definition.axes, definition.tensors[0].shape, strict=True)}
         for piece in definition.pieces:
-            known = affine.conj(self.context, box(definition), piece.guard)
-            for node, place in visits(piece.value, Place(known, definition.axes)):
+            inside = affine.conj(self.context, box(definition))
+            self._narrow(sides(piece.guard), Place(inside, definition.axes), piece.span)
+            for node, place in visits(piece.value, Place(affine.conj(inside, piece.guard), definition.axes)):
+                for indices, there in self._indices(node, place):
+                    self._narrow(indices, there, node.span)
                 match node:
                     case Read():
                         self._read(node, place.known, place.scope)
@@ -126,6 +134,50 @@ class Prover:
                         self._non_empty(node, place)
                     case _:
                         pass
+
+    def _extent(self, extent: Affine) -> int:
+        return min(greatest(extent, self.limits)[0], LARGEST)
+
+    def _indices(self, node: Expr, place: Place) -> Iterator[tuple[Iterator[Affine], Place]]:
+        """Yield the index expressions that code computes for a node alone, with where it does."""
+        match node:
+            case IndexValue(index):
+                yield iter((index,)), place
+            case Holds(cond):
+                yield sides(cond), place
+            case Read(_, index):
+                yield (slot for slot in index if not isinstance(slot, Dynamic)), place
+            case Reduce(_, binders, where=where):
+                for k, binder in enumerate(binders):
+                    yield iter((binder.lo, binder.hi)), place.inside(replace(node, binders=binders[:k], where=TRUE))
+                    self.limits[binder.name] = min(max(greatest(b, self.limits)[0] for b in (binder.lo, binder.hi)), BOUND)
+                yield sides(where), place.inside(replace(node, where=TRUE))
+            case _:
+                pass
+
+    def _narrow(self, indices: Iterator[Affine], place: Place, span: Span) -> None:
+        """Check that no part of what is computed leaves 64 bits."""
+        for index in indices:
+            if greatest(index, self.limits)[1] >= BOUND:
+                self._all_narrow(index, place, span)
+
+    def _all_narrow(self, index: Affine, place: Place, span: Span) -> None:
+        extents = [e for t in self.tensors.values() for e in t.shape if affine.constant(e) is None]
+        small = (affine.compare("<=", e, LARGEST) for e in (*map(affine.to_expr, self.program.sizes), *extents))
+        known, scope = affine.conj(place.known, *small), place.scope
+        for part in pieces(index):
+            match implies(self.program.sizes, scope, known, stays_narrow(part)):
+                case Refuted(point, params):
+                    value = affine.evaluate(part, {**point, **params})
+                    title = f"an index leaves 64 bits{_when(params)}"
+                    label = f"`{affine.show(part)}` is {value} here{_at(point)}"
+                    self._problem("T0308", title, (Label(span, label),), help="use smaller numbers, or bound the sizes with `where`")
+                    return
+                case Unknown(reason):
+                    self._unknown("that this index stays within 64 bits", span, reason)
+                    return
+                case Proven():
+                    pass
 
     def _read(self, read: Read, known: Cond, scope: Sequence[str]) -> None:
         tensor = self.tensors[read.tensor]

@@ -29,9 +29,8 @@ from polyhedral.expr import FALSE, TRUE, Cond, Expr
 from polyhedral.scopes import Scope
 from polyhedral.terms import all_of, minus, names_in, negated
 from tensorlang.lower.sets import to_expr
+from tensorlang.tensor.widths import LARGEST
 
-LARGEST_SIZE = 1 << 48
-"""No size of an argument is more: no memory holds so many elements."""
 _REACH = 1 << 63
 Chosen = tuple[tuple[Cond, Expr], ...]
 """Conditions of which one holds, each with what a value is then."""
@@ -41,7 +40,7 @@ def prove_bounds(function: loops.Function, given: Cond = TRUE) -> None:
     """Raise InternalError when something of the above is not proven of `function`, whose sizes keep `given`."""
     scope = Scope()
     for size in function.sizes:
-        scope = scope.with_name(size, sets.Int(0), sets.Int(LARGEST_SIZE))
+        scope = scope.with_name(size, sets.Int(0), sets.Int(LARGEST))
     prover = _Prover(function)
     around = _Around(scope.with_fact(given), Env(frozenset(function.sizes)))
     for param in function.params:

@@ -52,6 +52,7 @@ from tensorlang.syntax.printer import header
 from tensorlang.tensor.nodes import Program, Tensor
 from tensorlang.tensor.prove import prove
 from tensorlang.tensor.walk import caller_shape
+from tensorlang.tensor.widths import LARGEST
 
 Array = np.ndarray[Any, Any]
 TARGET = "cpu"
@@ -383,10 +384,6 @@ def sizes_given(operator: sx.Operator, call: Call) -> None:
         raise RunError(Diagnostic("R0313", title, help=f"a size is a whole number: `{missing[0]}=8`"))
 
 
-LARGEST_SIZE = 2**48
-"""More elements than any machine has."""
-
-
 def _size(operator: sx.Operator, param: sx.Param, value: Any) -> int | tuple[int, ...]:
     """Return a size, or those of a pack. Raises RunError R0314 for what is no whole number."""
     if param.pack and isinstance(value, (tuple, list)):
@@ -398,7 +395,7 @@ def _whole(operator: sx.Operator, param: sx.Param, value: Any) -> int:
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
         title = f"`{operator.name}`: size `{param.name}` is {value!r}, which is no whole number"
         raise RunError(Diagnostic("R0314", title, (Label(param.span, "declared here"),), help="pass an int"))
-    if abs(int(value)) > LARGEST_SIZE:
+    if abs(int(value)) > LARGEST:
         title = f"`{operator.name}`: size `{param.name}` is too large"
         raise RunError(Diagnostic("R0314", title, (Label(param.span, "declared here"),), help="sizes stay below 2**48"))
     return int(value)

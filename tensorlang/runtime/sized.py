@@ -29,11 +29,12 @@ from codegen.loops.parser import parse as parse_loops
 from tensorlang.artifact import Artifact
 from tensorlang.check.values import Idx, Packed, Value
 from tensorlang.graph.programs import result_tensors
-from tensorlang.room import check_room
+from tensorlang.room import check_room, no_room
 from tensorlang.runtime.executable import Toolchain, object_of, workspace_threads
 from tensorlang.tensor import affine
 from tensorlang.tensor.nodes import Program, Tensor
 from tensorlang.tensor.walk import caller_shape
+from tensorlang.tensor.widths import LARGEST
 
 Array = np.ndarray[Any, Any]
 Sizes = Mapping[str, int]
@@ -58,8 +59,11 @@ class Variant:
         return all(caller_shape(p, sizes) == a.shape for p, a in zip(self.program.params, arrays, strict=True))
 
     def at(self, sizes: Sizes) -> Native:
-        """Return the native code as a function of arrays of these sizes. Raises RunError R0315 when no machine holds what it makes."""
+        """Return the native code as a function of arrays of these sizes. Raises RunError R0315 when no machine holds what it makes, or
+        a size is beyond what proofs are about, as only arrays without elements can have it."""
         numbers = [sizes[name] for name in self.program.sizes]
+        if max(numbers, default=0) > LARGEST:
+            raise no_room(self.program.name)
         scratch = workspace_bytes(self.scratch, self.threads, dict(zip(self.artifact.sizes, numbers, strict=True)))
         inputs, outputs = ([_port(t, sizes) for t in tensors] for tensors in (self.program.params, result_tensors(self.program)))
         for size_bytes in (scratch, *(prod(port.shape) * port.dtype.size_bytes for port in outputs)):

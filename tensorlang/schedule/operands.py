@@ -10,6 +10,7 @@ from tensorlang.diagnostics import error
 from tensorlang.syntax import nodes as syntax
 from tensorlang.syntax.printer import show
 from tensorlang.tensor import affine
+from tensorlang.tensor.widths import LARGEST
 
 
 def bad(directive: syntax.Directive, why: str, help: str | None = None) -> NoReturn:
@@ -87,10 +88,6 @@ def names(directive: syntax.Directive, operands: Sequence[syntax.Expr | syntax.L
     if len(operands) < at_least:
         bad(directive, f"it needs at least {at_least} operand{'s' if at_least > 1 else ''}")
     return [name(directive, o) for o in operands]
-
-
-LARGEST = 2**48
-"""More iterations or elements than any machine has."""
 
 
 def number(directive: syntax.Directive, operand: syntax.Expr | syntax.Layout, knobs: Mapping[str, int]) -> int:

@@ -232,3 +232,10 @@ def test_no_scratch_memory_is_less_than_none(shape: tuple[int, int]) -> None:
 def test_empty_rows_do_not_move_other_tensors_out_of_scratch_memory() -> None:
     y, v = in_child(lambda: tl.parse(TRIANGLE, sizes="symbolic").f(np.ones((10**6, 0)), np.ones(10**6)))
     assert (y == 0).all() and (v == 4).all()
+
+
+def test_a_size_beyond_what_proofs_are_about_is_refused() -> None:
+    swapped = tl.parse("op f(x: f32[M, N]) -> (z: f32[N, M]) { z[j, i] = x[i, j] }", sizes="symbolic").f
+    assert swapped(np.ones((2, 3), np.float32)).shape == (3, 2)
+    with pytest.raises(tl.RunError, match="R0315"):
+        swapped(np.empty((2**60, 0), np.float32))

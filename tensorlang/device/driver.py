@@ -8,7 +8,7 @@ What is proven is the same as for a processor, and by the same means; barriers a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from codegen.errors import Unfit
@@ -78,18 +78,21 @@ def plan_for_device(
     return Scheduled(derived, proven(program, derived, stored), "derived", tried)
 
 
-def device_loops(plan: Plan, symbol: str, dump: Dump | None = None, schedule: Schedule | None = None) -> Lowered:
-    """Return the verified loop-IR function of a plan, with every buffer and every barrier in its place.
+def device_loops(
+    plan: Plan,
+    symbol: str,
+    dump: Dump | None = None,
+    schedule: Schedule | None = None,
+    in_order: Callable[[Lowered], object] = lambda lowered: None,
+) -> Lowered:
+    """Return the verified loop-IR function of a plan, with every buffer and every barrier in its place. `in_order` is told the loops while
+    they still mean what they say when run one iteration after the other: before threads have buffers and instructions of their own.
 
     Raises CompileError S0220 at a directive of `schedule`, where that is known, when loops cannot run where it binds them."""
     lowered = lower(plan, symbol)
-    function = simplify(lowered.function)
-    function = contract(function) if plan.program.mode == "fast" else function
     try:
-        function = _together(function, lowered)
-        function = taken_in_turns(function, lowered.turns)
-        guarded = frozenset(var for var, predicate in lowered.predicates.items() if predicate.how == "guard")
-        function = whole(function, strict=plan.program.mode == "strict", guarded=guarded)
+        function = _whole(plan, lowered)
+        in_order(replace(lowered, function=function))
         _filled(function, lowered)
         function = prepare(function)
         _kept(function, lowered)
@@ -103,6 +106,15 @@ def device_loops(plan: Plan, symbol: str, dump: Dump | None = None, schedule: Sc
     if dump is not None:
         dump("loops", show_loops(function))
     return replace(lowered, function=function)
+
+
+def _whole(plan: Plan, lowered: Lowered) -> Function:
+    """Return the simplified loops, blocks in clusters and in turns, tiles at the edges run to their ends where nobody sees it."""
+    function = simplify(lowered.function)
+    function = contract(function) if plan.program.mode == "fast" else function
+    function = taken_in_turns(_together(function, lowered), lowered.turns)
+    guarded = frozenset(var for var, predicate in lowered.predicates.items() if predicate.how == "guard")
+    return whole(function, strict=plan.program.mode == "strict", guarded=guarded)
 
 
 def _together(function: Function, lowered: Lowered) -> Function:

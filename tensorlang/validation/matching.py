@@ -175,7 +175,7 @@ def _summed(f: Term, w: Term) -> list[Pair] | None:
         t = stack.pop()
         if _is(t, 0.0):
             zero_found = True
-            stack += [] if t.origin is None else [t.origin]
+            stack += [t.origin] if t.origin is not None and t.origin.op in _SUMS else []
             continue
         taken = left.take(t, same=True) or left.take(t, same=False)
         if taken is not None:

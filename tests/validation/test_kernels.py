@@ -74,6 +74,16 @@ def test_a_sum_of_sums_of_one_term():
     assert fault(program, loops.replace("START", "0.0_f32").replace("p[l] = 0.0_f32", "p[l] = -0.0_f32"))
 
 
+def test_products_of_zeros_at_the_edge_of_a_tile_add_nothing():
+    program = equation("op f(x: f32[3], w: f32[3]) -> (y: f32) { y = sum(k) x[k] * w[k] }")
+    loops = """func k()(x: f32[3], w: f32[3], out y: f32[]) {
+        y[] = 0.0_f32
+        for k in 0 .. 4 { y[] = fma(select(index(k) < 3_i64, x[k], 0.0_f32), select(index(k) < LAST, w[k], 0.0_f32), y[]) }
+    }"""
+    assert not fault(program, loops.replace("LAST", "3_i64"))
+    assert fault(program, loops.replace("LAST", "2_i64"))
+
+
 def test_elements_that_are_filled_with_zeros_are_multiplied_like_others():
     program = equation("op f(x: f32[4], w: f32[6]) -> (y: f32) { y = sum(k in 0..6) x[k - 1 | 0.0] * w[k] }")
     loops = """func k()(x: f32[4], w: f32[6], out y: f32[]) {

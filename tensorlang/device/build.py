@@ -24,15 +24,12 @@ from tensorlang.graph.plan import planned
 from tensorlang.graph.precisions import F32, Precision
 from tensorlang.graph.programs import program_key, result_tensors
 from tensorlang.graph.verify import result_tensors
-from tensorlang.lower.kernel import Lowered
 from tensorlang.schedule.layout import Layout
 from tensorlang.schedule.machine import USUAL, Device
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.wanted_device import wanted_on_device
 from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.walk import caller_shape
-from tensorlang.validation.budget import validation_budget
-from tensorlang.validation.kernel import validate
 from tensorlang.worker import all_made
 
 Progress: TypeAlias = Callable[[str, int, int], None]
@@ -54,28 +51,21 @@ def device_kernel(
 
     Raises CompileError when the schedule cannot be read or is refused."""
     scheduled = plan_for_device(program, schedule, rules, layouts=layouts, machine=machine)
-    budget = validation_budget()
-
-    def in_order(lowered: Lowered) -> None:
-        outcome = validate(program, lowered.function, lowered.params, layouts, budget) if budget else None
-        if dump is not None and outcome is not None:
-            dump("validate", str(outcome))
-
     try:
-        return _written(scheduled, name, dump, in_order)
+        return _written(scheduled, name, dump)
     except CompileError as refused:
         if not scheduled.of_roles:
             raise
         why = f"{scheduled.origin}: refused: {refused.diagnostics[0].title}"
         derived = plan_for_device(program, layouts=layouts, machine=machine)
-        return _written(replace(derived, tried=(*scheduled.tried, why)), name, dump, in_order)
+        return _written(replace(derived, tried=(*scheduled.tried, why)), name, dump)
 
 
-def _written(scheduled: Scheduled, name: str, dump: Dump | None, in_order: Callable[[Lowered], None]) -> DeviceKernel:
+def _written(scheduled: Scheduled, name: str, dump: Dump | None) -> DeviceKernel:
     """Return the kernels of a plan. Raises CompileError where its loops cannot run where they are bound."""
     if dump is not None:
         dump("schedule", str(scheduled.schedule))
-    lowered = device_loops(scheduled.plan, name, dump, scheduled.schedule, in_order)
+    lowered = device_loops(scheduled.plan, name, dump, scheduled.schedule)
     launched = device_text(lowered, dump, scheduled.schedule)
     return DeviceKernel(launched, lowered.requirements, str(scheduled.schedule), scheduled.origin, scheduled.tried)
 

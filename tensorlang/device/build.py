@@ -23,7 +23,6 @@ from tensorlang.graph.pipeline import optimise
 from tensorlang.graph.plan import planned
 from tensorlang.graph.precisions import F32, Precision
 from tensorlang.graph.programs import program_key, result_tensors
-from tensorlang.graph.verify import result_tensors
 from tensorlang.schedule.layout import Layout
 from tensorlang.schedule.machine import USUAL, Device
 from tensorlang.schedule.schedule import Schedule

@@ -1,6 +1,6 @@
 """Sets everything up and runs the tests that depend on the processor, on this machine kept to lower levels: AVX2 alone, SSE2 alone.
 
-python3 scripts/levels.py [x86-64-v2 …]        the levels to run at; without any, those of LEVELS that this machine has
+python3 scripts/levels.py [x86-64-v2 …]        the levels to run at; without any, those of LEVELS below this machine's own
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def main(wanted: list[str]) -> int:
     )
     here = asked.stdout.split()
     failed = False
-    for level in wanted or [level for level in LEVELS if level in here]:
+    for level in wanted or [level for level in LEVELS if level in here[:-1]]:
         print(f"---- as a machine of level {level}", flush=True)
         os.environ["TENSORLANG_LEVEL"] = level
         failed |= run("-m", "pytest", "-W", "error", "-n", "auto", *FILES) != 0

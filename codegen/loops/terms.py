@@ -32,6 +32,7 @@ from codegen.loops.nodes import Const
 from codegen.loops.scalars import Scalar, Value
 
 PRIME: Final = (1 << 61) - 1
+COMPARISONS = frozenset(("<", "<=", "==", "!="))
 COMMUTATIVE: Final = frozenset(("+", "*", "min", "max", "and", "or", "bitand", "bitor", "bitxor", "==", "!="))
 EXACT_CALLS: Final = frozenset(("floor", "ceil", "trunc", "round", "round_tf32", "sqrt", "isnan", "isinf"))
 """Functions whose results on constants are the same wherever they are computed."""
@@ -55,15 +56,27 @@ class Term:
         return show(self)
 
 
+def comparison(t: Term) -> tuple[object, ...]:
+    """Return what two comparisons share that are the same, or of which one is the opposite of the other."""
+    (x, y), op = map(key, t.args), t.op
+    if op == "<=" and not t.args[0].dtype.is_float:
+        op, x, y = "<", y, x
+    return (op, *(sorted((x, y)) if op in COMMUTATIVE else (x, y)))
+
+
 class Exceeded(Exception):
     """More operations than were allowed."""
 
 
 class Terms:
-    """Makes terms, at most `budget` operations of them."""
+    """Makes terms, at most `budget` operations of them. `compared` and `chosen` remember comparisons, and what was selected by;
+    samples decide that where it `decides`."""
 
-    def __init__(self, budget: int = 1 << 62) -> None:
+    def __init__(self, budget: int = 1 << 62, *, decides: bool = False) -> None:
         self.left = budget
+        self.decides = decides
+        self.compared: set[tuple[object, ...]] = set()
+        self.chosen: dict[int, Term] = {}
         self._table: dict[tuple[object, ...], Term] = {}
         self.hole = self._made("hole", bool_, (), "")
         """Where nothing was written, or nothing is read."""
@@ -175,13 +188,18 @@ class Terms:
             op, x, y = ("<" if op == ">" else "<="), y, x
         if op in COMMUTATIVE and y.serial < x.serial:
             x, y = y, x
-        return self._made(op, bool_, (x, y))
+        made = self._made(op, bool_, (x, y))
+        self.compared.add(comparison(made))
+        return made
 
     def select(self, cond: Term, then: Term, orelse: Term) -> Term:
         """Return `then` where `cond` holds, else `orelse`."""
         self.spend()
         if cond.op == "const":
             return then if cond.sample else orelse
+        self.chosen.setdefault(key(cond), cond)
+        if self.decides:
+            return then if sample(cond) else orelse
         if cond.op == "not":
             return self.select(cond.args[0], orelse, then)
         if then.op == "select" and then.args[0] is cond:

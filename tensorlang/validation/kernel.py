@@ -27,7 +27,7 @@ from codegen.loops.domain import Symbols as LoopSymbols
 from codegen.loops.interp import evaluate_index, run
 from codegen.loops.nodes import Function
 from codegen.loops.printer import show as show_loops
-from codegen.loops.terms import Exceeded, Term, Terms, show
+from codegen.loops.terms import COMPARISONS, Exceeded, Term, Terms, comparison, show
 from tensorlang.diagnostics import InternalError, RunError
 from tensorlang.graph.relayout import relaid, restored
 from tensorlang.schedule.layout import Layout
@@ -106,23 +106,59 @@ def _validated(
     program: Program, function: Function, params: tuple[str, ...], layouts: Layouts, sizes: Mapping[str, int], budget: int
 ) -> str:
     """Return why the kernel cannot be validated at these sizes, "" where it was."""
-    reason = ""
+    reason, decides, done = "", False, False
     for seed in SEEDS:
-        terms = Terms(4 * budget)
-        inputs = {p.name: leaves(terms, p, sizes, numbers) for p, numbers in _data(program, sizes, seed)}
         try:
-            meaning, wanted = _meant(program, sizes, inputs, terms)
+            if not decides and not _agrees(program, function, params, layouts, sizes, seed, Terms(4 * budget)):
+                decides = True  # the loops run under conditions of the data: so the equations are taken, too, for several such
+            if decides:
+                _agrees(program, function, params, layouts, sizes, seed, Terms(4 * budget, decides=True))
+            done = True
+            if not decides:
+                break
         except Exceeded:
             return f"too large, more than {4 * budget} operations"
         except (RunError, LookupError) as refused:
             reason = f"no data was found that its checks accept ({refused})"
-            continue
-        try:
-            _compare(program, function, params, layouts, sizes, inputs, meaning, wanted, terms)
-        except Exceeded:
-            return f"too large, more than {4 * budget} operations in its loops"
-        return ""
-    return reason
+    return "" if done else reason
+
+
+def _agrees(
+    program: Program, function: Function, params: tuple[str, ...], layouts: Layouts, sizes: Mapping[str, int], seed: int, terms: Terms
+) -> bool:
+    """Return whether the loops compute what `program` means for one choice of data, or False where that shows only once the data decides
+    what is selected: they run under conditions of it, or select twice by one. Raises InternalError when they compute something else."""
+    inputs = {p.name: leaves(terms, p, sizes, numbers) for p, numbers in _data(program, sizes, seed)}
+    meaning, wanted = _meant(program, sizes, inputs, terms)
+    compared, chosen = set(terms.compared), set(terms.chosen)
+    domain = LoopSymbols(terms)
+    apart = _difference(program, function, params, layouts, sizes, inputs, domain, wanted, terms)
+    if not terms.decides:
+        if domain.decided.keys() <= meaning.decided.keys() and not apart:
+            return True
+        if terms.chosen or domain.decided:
+            return False
+        raise _wrong(program, function, sizes, apart)
+    for condition in (*domain.decided.values(), *(cond for k, cond in terms.chosen.items() if k not in chosen)):
+        if not compared.issuperset(_comparisons(condition)):
+            raise _wrong(
+                program,
+                function,
+                sizes,
+                f"what is computed is not what the equation says: the loops ask for `{show(condition)}`, which no equation does",
+            )
+    if apart:
+        raise _wrong(program, function, sizes, apart)
+    return True
+
+
+def _comparisons(condition: Term) -> Iterator[tuple[object, ...]]:
+    """Yield what is compared in a condition."""
+    if condition.op in COMPARISONS:
+        yield comparison(condition)
+    elif condition.op in ("not", "and", "or", "select"):
+        for inner in condition.args:
+            yield from _comparisons(inner)
 
 
 def _meant(program: Program, sizes: Mapping[str, int], inputs: Mapping[str, Array], terms: Terms) -> tuple[Symbols, dict[str, Array]]:
@@ -133,19 +169,19 @@ def _meant(program: Program, sizes: Mapping[str, int], inputs: Mapping[str, Arra
     return carried, evaluator.results()
 
 
-def _compare(
+def _difference(
     program: Program,
     function: Function,
     params: tuple[str, ...],
     layouts: Layouts,
     sizes: Mapping[str, int],
     inputs: Mapping[str, Array],
-    meaning: Symbols,
+    domain: LoopSymbols,
     wanted: Mapping[str, Array],
     terms: Terms,
-) -> None:
-    """Run the loops on `inputs`. Raises InternalError unless they compute `wanted`."""
-    domain = LoopSymbols(terms)
+) -> str:
+    """Run the loops on `inputs`, and return where they compute something else than `wanted`, "" where nowhere. Raises InternalError when
+    they cannot run."""
     at = dict(zip(function.sizes, (sizes[s] for s in program.sizes), strict=True))
     blocks: dict[str, Array] = {}
     for buffer, name in zip(function.params, params, strict=True):
@@ -162,22 +198,13 @@ def _compare(
     for buffer, name in zip(function.params, params, strict=True):
         if name in wanted:
             got = _array(blocks[buffer.name], layouts.get(name), caller_shape(table[name], sizes))
-            _same(program, function, sizes, table[name], got, wanted[name], matcher, terms)
-    for k, condition in domain.decided.items():
-        if k not in meaning.decided:
-            raise _wrong(program, function, sizes, f"the loops ask for `{show(condition)}`, which no equation does")
+            apart = _apart(table[name], got, wanted[name], matcher, terms)
+            if apart:
+                return apart
+    return ""
 
 
-def _same(
-    program: Program,
-    function: Function,
-    sizes: Mapping[str, int],
-    tensor: Tensor,
-    got: Array,
-    wanted: Array,
-    matcher: Matcher,
-    terms: Terms,
-) -> None:
+def _apart(tensor: Tensor, got: Array, wanted: Array, matcher: Matcher, terms: Terms) -> str:
     for point in np.ndindex(wanted.shape):
         found, meant = term_of(got[point], tensor.dtype, terms), term_of(wanted[point], tensor.dtype, terms)
         apart = matcher.difference(found, meant)
@@ -186,7 +213,8 @@ def _same(
             lines = [f"`{place}` is not what the equation says", f"  equation {show(meant, 40)}", f"  loops    {show(found, 40)}"]
             if apart != (found, meant):
                 lines += ["where they part", f"  equation {show(apart[1], 40)}", f"  loops    {show(apart[0], 40)}"]
-            raise _wrong(program, function, sizes, "\n".join(lines))
+            return "\n".join(lines)
+    return ""
 
 
 def _wrong(program: Program, function: Function, sizes: Mapping[str, int], text: str) -> InternalError:

@@ -229,7 +229,7 @@ def masked(state: State, cond: Value, scope: Scope) -> Scope:
     """Return the scope of the lanes in which `cond` holds; it may be none of them."""
     b = state.builder
     mask = mask_and(b, scope.mask, cond.text, cond.lanes)
-    return replace(scope, mask=mask, guard=any_lane(b, mask, cond.lanes))
+    return replace(scope, mask=mask, guard=_both(b, scope.vector_guard, any_lane(b, mask, cond.lanes)))
 
 
 def any_lane(b: Builder, mask: str, lanes: int) -> str:

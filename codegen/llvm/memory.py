@@ -197,7 +197,8 @@ def _load_group(b: Builder, memory: Memory, poly: Poly, count: int, scope: Scope
     if scope.mask is not None:
         fn = b.declare(f"llvm.masked.gather.v{lanes}i32.v{lanes}p0", f"{vector} @(<{lanes} x ptr>, i32, <{lanes} x i1>, {vector})")
         pointers = _pointers(b, memory, poly, scope.lanes)
-        gathered = f"call {vector} {fn}(<{lanes} x ptr> {pointers}, i32 {align}, <{lanes} x i1> {scope.mask}, {vector} zeroinitializer)"
+        mask = _taking_part(b, scope.mask, scope.vector_guard, lanes)
+        gathered = f"call {vector} {fn}(<{lanes} x ptr> {pointers}, i32 {align}, <{lanes} x i1> {mask}, {vector} zeroinitializer)"
         return Value(u32, b.op(gathered), lanes)
     text = "poison"
     for lane in range(lanes):
@@ -234,7 +235,7 @@ def _load_strided(b: Builder, memory: Memory, poly: Poly, scope: Scope, stride: 
 
 
 def _gather(b: Builder, memory: Memory, poly: Poly, scope: Scope) -> str:
-    assert scope.lanes is not None
+    assert scope.lanes is not None and scope.mask is not None
     lanes = scope.lanes.count
     element = memory_type(memory.dtype)
     vector = of_lanes(element, lanes)
@@ -243,7 +244,13 @@ def _gather(b: Builder, memory: Memory, poly: Poly, scope: Scope) -> str:
     )
     pointers = _pointers(b, memory, poly, scope.lanes)
     align = _align(memory, number(1))
-    return b.op(f"call {vector} {fn}(<{lanes} x ptr> {pointers}, i32 {align}, <{lanes} x i1> {scope.mask}, {vector} zeroinitializer)")
+    mask = _taking_part(b, scope.mask, scope.vector_guard, lanes)
+    return b.op(f"call {vector} {fn}(<{lanes} x ptr> {pointers}, i32 {align}, <{lanes} x i1> {mask}, {vector} zeroinitializer)")
+
+
+def _taking_part(b: Builder, mask: str, guard: str | None, lanes: int) -> str:
+    """Return the lanes of `mask` that read where `guard` is true, and none where it is false."""
+    return mask if guard is None else b.pure(f"select i1 {guard}, <{lanes} x i1> {mask}, <{lanes} x i1> zeroinitializer")
 
 
 # ---------------------------------------------------------------- writing

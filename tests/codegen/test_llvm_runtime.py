@@ -157,6 +157,11 @@ class Guarded:
         "if index(i) < index(N - 2) { y[i + 2] = x[i + 2] }",
         "y[i] = select(index(N) > index(20), x[20], 0.0_f32)",
         "y[i] = select(x[i] > 100.0_f32, x[N + 100], 0.0_f32)",
+        "if x[i] < 100.0_f32 { y[i] = select(index(N) > index(5000), x[i // 2 + N + 100], 1.0_f32) }",
+        "if x[i] < 100.0_f32 { y[i] = select(index(N) > index(5000), x[i + N + 100], 1.0_f32) }",
+        "if x[i] < 100.0_f32 { y[i] = select(index(N) > index(5000), x[N + 100], 1.0_f32) }",
+        "y[i] = select(index(N) > index(5000), select(x[i] < 100.0_f32, x[i // 2 + N + 100], 2.0_f32), 1.0_f32)",
+        "y[i] = select(index(N) > index(5000), select(x[i] < 100.0_f32, x[N + 100], 2.0_f32), 1.0_f32)",
     ],
 )
 def test_nothing_outside_the_arrays_is_touched(body: str, n: int, at_end: bool) -> None:

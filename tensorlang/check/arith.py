@@ -201,7 +201,7 @@ def _require_defined(op: str, dtype: DType, span: Span) -> None:
 
 
 def _interval(op: str, a: Value, b: Value) -> tuple[px.Expr | None, px.Expr | None]:
-    """Return [lo, hi) of an i64 operation, where it is simple."""
+    """Return [lo, hi) of an i64 operation, where it is simple. Bounds may be indices, which may be negative: nothing is known of names."""
     (alo, ahi), (blo, bhi) = interval(a), interval(b)
     match op:
         case "+":
@@ -212,23 +212,25 @@ def _interval(op: str, a: Value, b: Value) -> tuple[px.Expr | None, px.Expr | No
                 None if ahi is None or blo is None else affine.sub(ahi, blo),
             )
         case "max":
-            lo = alo if blo is None else blo if alo is None else bounds.larger(alo, blo)
-            return lo, None if ahi is None or bhi is None else bounds.larger(ahi, bhi)
+            lo = alo if blo is None else blo if alo is None else affine.maximum(alo, blo)
+            return lo, None if ahi is None or bhi is None else affine.maximum(ahi, bhi)
         case "min":
             hi = ahi if bhi is None else bhi if ahi is None else affine.minimum(ahi, bhi)
-            return (None if alo is None or blo is None else _smaller(alo, blo)), hi
-        case "%" if (divisor := _affine(b, NOWHERE)) is not None and bounds.surely_nonnegative(affine.sub(divisor, affine.ONE), {}):
+            return (None if alo is None or blo is None else affine.minimum(alo, blo)), hi
+        case "%" if (divisor := _positive_size(b)) is not None:
             return affine.ZERO, divisor
         case _:
             return None, None
 
 
+def _positive_size(value: Value) -> px.Expr | None:
+    """Return a number or an expression over sizes that is surely 1 or more."""
+    size = _affine(value, NOWHERE) if isinstance(value, Num) or (isinstance(value, Idx) and value.size) else None
+    return size if size is not None and bounds.surely_nonnegative(affine.sub(size, affine.ONE), {}) else None
+
+
 def _plus(a: px.Expr | None, b: px.Expr | None) -> px.Expr | None:
     return None if a is None or b is None else affine.add(a, b)
-
-
-def _smaller(a: px.Expr, b: px.Expr) -> px.Expr:
-    return b if bounds.larger(a, b) == a else a if bounds.larger(a, b) == b else affine.minimum(a, b)
 
 
 def interval(value: Value) -> tuple[px.Expr | None, px.Expr | None]:
@@ -349,8 +351,8 @@ def choose(cond: Value, then: Value, orelse: Value, span: Span) -> Value:
         return Val(ir.Select(test, coerce(then, bool_, span), coerce(orelse, bool_, span), span=span), bool_)
     dtype = meeting_type(then, orelse, span)
     (tlo, thi), (elo, ehi) = interval(then), interval(orelse)
-    lo = None if tlo is None or elo is None else _smaller(tlo, elo)
-    hi = None if thi is None or ehi is None else bounds.larger(thi, ehi)
+    lo = None if tlo is None or elo is None else affine.minimum(tlo, elo)
+    hi = None if thi is None or ehi is None else affine.maximum(thi, ehi)
     return Val(ir.Select(test, _operand(then, dtype, span), _operand(orelse, dtype, span), span=span), dtype, lo, hi)
 
 

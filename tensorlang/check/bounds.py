@@ -54,10 +54,18 @@ def in_box(e: Expr, extent: Expr, ranges: Ranges) -> Cond:
     return affine.conj(below, above)
 
 
-def larger(a: Expr, b: Expr) -> Expr:
-    """Return max(a, b) of two expressions over sizes, without `Max` when sizes being >= 0 decides it."""
-    if surely_nonnegative(affine.sub(a, b), {}):
+_NO_INDICES: Ranges = {}
+
+
+def larger(a: Expr, b: Expr, ranges: Ranges = _NO_INDICES) -> Expr:
+    """Return max(a, b) without `Max` where sizes being >= 0 and the ranges of indices decide it."""
+    if surely_nonnegative(affine.sub(a, b), ranges):
         return a
-    if surely_nonnegative(affine.sub(b, a), {}):
-        return b
-    return affine.maximum(a, b)
+    return b if surely_nonnegative(affine.sub(b, a), ranges) else affine.maximum(a, b)
+
+
+def smaller(a: Expr, b: Expr, ranges: Ranges = _NO_INDICES) -> Expr:
+    """Return min(a, b) without `Min` where sizes being >= 0 and the ranges of indices decide it."""
+    if surely_nonnegative(affine.sub(b, a), ranges):
+        return a
+    return b if surely_nonnegative(affine.sub(a, b), ranges) else affine.minimum(a, b)

@@ -10,7 +10,7 @@ import numpy as np
 
 from codegen.dtypes import DTYPES, DType, bool_, f64, nearest_tf32
 from polyhedral import expr as px
-from tensorlang.check import arith, typed
+from tensorlang.check import arith, bounds, typed
 from tensorlang.check.problems import did_you_mean, error
 from tensorlang.check.reads import bring_in, element, find_tensor, read, refine
 from tensorlang.check.reduction import condition, reduction, type_named
@@ -161,7 +161,7 @@ def _under(ctx: Context, scope: Scope, cond: sx.Node, holds: bool) -> Scope:
         for op_, x, y in ((op, a, b), (_FLIPPED[op], b, a)):
             if isinstance(x, Val) and isinstance(y, Num | Idx):
                 lo, hi = facts.get(x.expr, (x.lo, x.hi))
-                facts[x.expr] = _narrowed(op_, lo, hi, arith.interval(y)[0])
+                facts[x.expr] = _narrowed(op_, lo, hi, arith.interval(y)[0], scope.ranges)
     return replace(scope, refined=facts)
 
 
@@ -177,6 +177,8 @@ def _facts(ctx: Context, scope: Scope, cond: sx.Node, holds: bool) -> list[tuple
             return _facts(ctx, scope, lhs, False) + _facts(ctx, scope, rhs, False)
         case sx.Unary("not", inner):
             return _facts(ctx, scope, inner, not holds)
+        case sx.Member(inner, sx.Range(lo, hi)):
+            return _facts(ctx, scope, sx.Compare((lo, inner, hi), ("<=", "<"), span=cond.span), holds)
         case sx.Compare(items, ops) if holds or len(ops) == 1:
             if any(isinstance(item, sx.Reduction | sx.Apply) for item in items):
                 return []
@@ -187,22 +189,32 @@ def _facts(ctx: Context, scope: Scope, cond: sx.Node, holds: bool) -> list[tuple
             return []
 
 
-def _narrowed(op: str, lo: px.Expr | None, hi: px.Expr | None, y: px.Expr | None) -> tuple[px.Expr | None, px.Expr | None]:
-    """Return the interval [lo, hi) cut by `value op y`; where the two bounds cannot be compared the new one wins."""
+def _narrowed(
+    op: str, lo: px.Expr | None, hi: px.Expr | None, y: px.Expr | None, ranges: bounds.Ranges
+) -> tuple[px.Expr | None, px.Expr | None]:
+    """Return the interval [lo, hi) cut by `value op y`; `ranges` are those of indices."""
     if y is None:
         return lo, hi
     after = affine.add(y, affine.ONE)
     match op:
         case "<":
-            return lo, y
+            return lo, _lesser(hi, y, ranges)
         case "<=":
-            return lo, after
+            return lo, _lesser(hi, after, ranges)
         case ">":
-            return after, hi
+            return _greater(lo, after, ranges), hi
         case ">=":
-            return y, hi
+            return _greater(lo, y, ranges), hi
         case _:
-            return y, after
+            return _greater(lo, y, ranges), _lesser(hi, after, ranges)
+
+
+def _greater(known: px.Expr | None, said: px.Expr, ranges: bounds.Ranges) -> px.Expr:
+    return said if known is None else bounds.larger(known, said, ranges)
+
+
+def _lesser(known: px.Expr | None, said: px.Expr, ranges: bounds.Ranges) -> px.Expr:
+    return said if known is None else bounds.smaller(known, said, ranges)
 
 
 def _let(ctx: Context, scope: Scope, node: sx.LetIn) -> Value:

@@ -77,6 +77,45 @@ def test_a_local_ranges_over_the_hull_of_its_equations() -> None:
     assert shape == Add(Name("N"), Int(1))
 
 
+# ---------------------------------------------------------------- indices from data
+
+
+LOOKUP = "op f(x: f32[N], z: f32[M], ids: i64[L] in -1..N, at: i64[L]) -> (y: f32[L]) where M >= 1 {{ y[i] = {value} }}"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "if ids[i] >= 0 and ids[i] < M then x[ids[i]] else 0",
+        "if ids[i] >= 0 and ids[i] < M then z[ids[i]] else 0",
+        "if ids[i] in 0..M then x[ids[i]] + z[ids[i]] else 0",
+        "if not (ids[i] < 0 or ids[i] >= M) then sum(k) x[ids[i]] * z[ids[i]] * z[k] else 0",
+        "if 0 <= ids[i] <= i then x[ids[i]] else 0",
+    ],
+)
+def test_bounds_that_cannot_be_compared_are_both_known(value: str) -> None:
+    prove(program(LOOKUP.format(value=value), X, X[:4], np.zeros(3, np.int64), np.zeros(3, np.int64), symbolic=True))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "if ids[i] < M then z[ids[i]] else 0",
+        "if ids[i] >= 0 or ids[i] < M then x[ids[i]] else 0",
+        "sum(k in -2..1) (if at[i] >= k then z[min(at[i], 0)] else 0)",
+    ],
+)
+def test_an_index_that_may_be_negative_is_no_size(value: str) -> None:
+    with pytest.raises(CompileError, match="T0305"):
+        prove(program(LOOKUP.format(value=value), X, X[:4], np.zeros(3, np.int64), np.zeros(3, np.int64), symbolic=True))
+
+
+def test_a_remainder_by_an_index_has_no_range() -> None:
+    made = program("op f(x: f32[N], at: i64[L]) -> (y: f32[L]) { y[i] = sum(k in -2..1) x[at[i] % (k + 1)] }", X, np.zeros(3, np.int64))
+    (read,) = [n for n in nodes(definition(made, "y").pieces[0].value) if isinstance(n, ir.Read) and n.tensor == "x"]
+    assert isinstance(read.index[0], ir.Dynamic) and read.index[0].lo is None
+
+
 # ---------------------------------------------------------------- types
 
 

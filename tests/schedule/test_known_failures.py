@@ -141,6 +141,14 @@ op keep(x: f32[N, M], s: f32[N]) -> (y: f32[N]) {
     assert "S0204" in str(error.value) and "not commutative" in str(error.value)
 
 
+def test_elements_with_reductions_of_different_lengths_have_no_common_number_of_stretches():
+    program = "op f(x: f32[N, N]) -> (y: f32[N]) { y[i] = sum(j in i + 1..N) x[i, j] }\n"
+    right(program, "rfactor j by 4")
+    found = written(scheduled(program, "rfactor j to 4"))
+    with pytest.raises(CompileError, match=r"S0204.*how many stretches `j` has is not the same for every element"):
+        proven(found.program, found.schedule)
+
+
 def test_an_ordered_reduction_keeps_its_order():
     last = """ordered reducer last a b from none = b
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
-from polyhedral.expr import TRUE, Add, And, Compare, Cond, Expr, Floor, Int, Max, Min, Mod, Name, Not, Or, Scale
+from polyhedral.expr import FALSE, TRUE, Add, And, Compare, Cond, Expr, Floor, Int, Max, Min, Mod, Name, Not, Or, Scale
 from polyhedral.sets import implies
 from polyhedral.terms import linear, maximum, minimum, minus, names_in, negated, plus
 from polyhedral.verdict import Proven
@@ -147,6 +147,12 @@ class Scope:
         """Return whether isl proves `claim` from the bounds and conditions of all names that have to do with it."""
         names, given = self._relevant(claim)
         return isinstance(implies((), names, And(tuple(given)), claim), Proven)
+
+    def is_impossible(self) -> bool:
+        """Return whether isl proves that no numbers keep all bounds and conditions: what stands there is never come to."""
+        given = [c for name, sides in self.bounds.items() for c in _sides(name, *sides)] + list(self.facts)
+        names = set().union(*map(names_in, given))
+        return isinstance(implies((), tuple(sorted(names)), And(tuple(given)), FALSE), Proven)
 
     def _relevant(self, claim: Cond) -> tuple[tuple[str, ...], list[Cond]]:
         """Return the names that `claim` depends on, and what is known of them."""

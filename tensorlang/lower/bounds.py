@@ -23,7 +23,7 @@ from codegen.errors import InternalError
 from codegen.loops import nodes as loops
 from codegen.loops.printer import show_buffer, show_expr, show_index, show_stmt
 from codegen.loops.verify import Env, dtype_of
-from codegen.loops.walk import children, loads, walk
+from codegen.loops.walk import children, free_vars, loads, walk
 from polyhedral import expr as sets
 from polyhedral.expr import FALSE, TRUE, Cond, Expr
 from polyhedral.scopes import Scope
@@ -49,14 +49,33 @@ def prove_bounds(function: loops.Function, given: Cond = TRUE) -> None:
 
 
 @dataclass(frozen=True, slots=True)
+class _Elements:
+    """All elements of a parameter lie between `low` and `high`, inclusive; of a blocked one those in its `blocks` that are no padding."""
+
+    low: Expr
+    high: Expr
+    blocks: tuple[_Block, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """Position `p` for 0 <= p < `extent` is stored at [.., p // size, .., p % size, ..]: at `outer` the one axis, at `inner` the other."""
+
+    outer: int
+    inner: int
+    size: int
+    extent: Expr
+
+
+@dataclass(frozen=True, slots=True)
 class _Around:
-    """What is known at a statement. `elements`: parameter → bounds, inclusive, of all that it holds; `epochs`: buffer → a number that
+    """What is known at a statement. `elements`: parameter → what is known of all that it holds; `epochs`: buffer → a number that
     changes when something is stored to it; `values`, `truths`: what integers and truth values bound by `Let` are."""
 
     scope: Scope
     env: Env
     shapes: Mapping[str, tuple[Expr, ...]] = field(default_factory=dict)
-    elements: Mapping[str, tuple[Expr, Expr]] = field(default_factory=dict)
+    elements: Mapping[str, _Elements] = field(default_factory=dict)
     epochs: Mapping[str, int] = field(default_factory=dict)
     values: Mapping[str, Expr] = field(default_factory=dict)
     truths: Mapping[str, tuple[Cond, Cond]] = field(default_factory=dict)
@@ -70,6 +89,7 @@ class _Prover:
         self._integers = _written(*function.body) & {b.name for b in buffers if not b.dtype.is_float}
         """Buffers that are stored to and may be read for an index."""
         self._sizes = frozenset(function.sizes)
+        self._copied = _copied(function)
         self._names: dict[object, sets.Name] = {}
         self._sides: dict[str, tuple[Expr | None, Expr | None]] = {}
         self._wide: set[str] = set()
@@ -173,7 +193,7 @@ class _Prover:
             return replace(after, values={**around.values, name: self.number(value, around)})
         return after
 
-    def _checked(self, loop: loops.For, inner: _Around) -> dict[str, tuple[Expr, Expr]]:
+    def _checked(self, loop: loops.For, inner: _Around) -> dict[str, _Elements]:
         """Return the range of the elements of a parameter where `loop` is nothing but a check of all of them."""
         path: dict[str, loops.For] = {}
         s: loops.Stmt = loop
@@ -192,12 +212,27 @@ class _Prover:
             case _:
                 return {}
         load = checked.value if isinstance(checked, loops.Cast) else checked
-        if not isinstance(load, loops.Load) or not _covers(load, path, inner.env):
+        blocks = _covered(load, path, inner.env) if isinstance(load, loops.Load) else None
+        if not isinstance(load, loops.Load) or blocks is None:
             return {}
         first, end = self.number(low, inner), self.number(high, inner)
         if (names_in(first) | names_in(end)) & path.keys():
             return {}
-        return {load.buffer: (first, minus(end, sets.Int(1)))}
+        found = tuple(_Block(outer, inside, size, self.index(path[name].hi, inner)) for name, outer, inside, size in blocks)
+        return {load.buffer: _Elements(first, minus(end, sets.Int(1)), found)}
+
+    def _element(self, load: loops.Load, around: _Around) -> tuple[Expr, Expr] | None:
+        """Return bounds, inclusive, of what is read, where all elements of the parameter that it comes from were checked."""
+        known = around.elements.get(load.buffer)
+        if known is None:
+            known = around.elements.get(self._copied.get(load.buffer, ""))
+            return None if known is None or known.blocks else (known.low, known.high)
+        for block in known.blocks:
+            outer, inner = (self._operand(load.index[axis], around) for axis in (block.outer, block.inner))
+            position = sets.Add(sets.Scale(block.size, outer), inner)
+            if not all(self.nonnegative(e, around) for e in (position, minus(minus(block.extent, sets.Int(1)), position))):
+                return None
+        return known.low, known.high
 
     def _matrix(self, s: loops.LoadMatrix, around: _Around) -> None:
         self.access(s.buffer, s.index, around, s, s.count)
@@ -311,8 +346,9 @@ class _Prover:
             return exact
         dtype = dtype_of(e, around.env)
         low, high = _limits(dtype)
-        if isinstance(e, loops.Load) and e.buffer in around.elements:
-            return self._named((e, around.elements[e.buffer]), *around.elements[e.buffer])
+        element = self._element(e, around) if isinstance(e, loops.Load) else None
+        if element is not None:
+            return self._named((e, self._versions(e, around)), *element)
         if high >= _REACH - 1:
             wide = self._named((e, self._versions(e, around)), None, None)
             self._wide.add(wide.name)
@@ -373,6 +409,8 @@ class _Prover:
                 return sets.Floor(a, divisor) if op == "//" else sets.Mod(a, divisor)
             case "%", _, _ if self.nonnegative(minus(b, sets.Int(1)), around):
                 return self._named((e, self._versions(e, around)), sets.Int(0), minus(b, sets.Int(1)))
+            case "%", _, _ if self.nonnegative(b, around):  # what is left of a division by zero is zero
+                return self._named((e, self._versions(e, around)), sets.Int(0), sets.Max(sets.Int(0), minus(b, sets.Int(1))))
             case _:
                 return None
 
@@ -443,7 +481,7 @@ class _Prover:
         key = (id(scope), e)
         if key not in self._proven:
             self._kept.append(scope)
-            self._proven[key] = scope.nonnegative(e)
+            self._proven[key] = scope.nonnegative(e) or scope.is_impossible()
         return self._proven[key]
 
     def _complete(self, scope: Scope, node: Expr | Cond) -> Scope:
@@ -481,20 +519,49 @@ def _data(e: loops.Index) -> list[loops.Expr]:
     return [value for child in children(e) for value in _data(child)]  # type: ignore[arg-type]  # children of other indices are indices
 
 
-def _covers(load: loops.Load, path: Mapping[str, loops.For], env: Env) -> bool:
-    """Tell whether loops with `load` inside go over every element of its buffer."""
-    left = {name: loop for name, loop in path.items() if not _runs(loop) or loops.Var(name) in load.index}
-    for e, extent in zip(load.index, env.buffers[load.buffer].shape, strict=True):
+def _copied(function: loops.Function) -> dict[str, str]:
+    """Return the buffers of a function's own that hold nothing but elements of one parameter that it only reads, with the parameter. What
+    is read of them has been stored: schedules are proven to."""
+    written = _written(*function.body)
+    own = {s.buffer.name for s in walk(*function.body) if isinstance(s, loops.Alloc)}
+    given = {b.name for b in function.params} - written
+    stores: dict[str, set[str]] = {}
+    others: set[str] = set()
+    for s in walk(*function.body):
+        match s:
+            case loops.Store(buffer, _, loops.Load(source)) if buffer in own and source in given:
+                stores.setdefault(buffer, set()).add(source)
+            case loops.Store() | loops.LoadMatrix() | loops.Mma() | loops.Boxes():
+                others |= _written(s)
+            case _:
+                pass
+    return {buffer: min(sources) for buffer, sources in stores.items() if len(sources) == 1 and buffer not in others}
+
+
+def _covered(load: loops.Load, path: Mapping[str, loops.For], env: Env) -> list[tuple[str, int, int, int]] | None:
+    """Tell whether loops with `load` inside go over every element of its buffer, but for padding: None where they do not, else of each loop
+    that goes over two axes in blocks its name, the axes of what is before and what is in a block, and how long a block is."""
+    left = {name: loop for name, loop in path.items() if not _runs(loop) or name in free_vars(*load.index)}
+    blocks: list[tuple[str, int, int, int]] = []
+    shape = env.buffers[load.buffer].shape
+    for axis, (e, extent) in enumerate(zip(load.index, shape, strict=True)):
         match e:
             case loops.Var(name) if name in left:
                 loop = left.pop(name)
                 if loop.lo != loops.Int(0) or loop.hi != extent:
-                    return False
+                    return None
+            case loops.FloorDiv(loops.Var(name) as var, loops.Int(size)) if name in left and loops.Mod(var, e.rhs) in load.index:
+                inside = load.index.index(loops.Mod(var, e.rhs))
+                if left.pop(name).lo != loops.Int(0) or shape[inside] != e.rhs:
+                    return None
+                blocks.append((name, axis, inside, size))
+            case loops.Mod() if any(axis == inner for _, _, inner, _ in blocks):
+                pass
             case loops.Int(0) if extent == loops.Int(1):
                 pass
             case _:
-                return False
-    return not left
+                return None
+    return None if left else blocks
 
 
 def _runs(loop: loops.For) -> bool:

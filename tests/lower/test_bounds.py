@@ -41,6 +41,7 @@ GATHER = "(N, Q)(x: f32[N], ids: i64[Q], out y: f32[Q])"
         "for i in 0 .. N { if index(i) >= 1_i64 and index(i) < index(N - 1) { y[i] = x[i + 1] } }",
         "for i in 0 .. N { if not index(i) < 1_i64 { y[i] = x[i - 1] } else { y[i] = x[i] } }",
         "for i in 0 .. N { y[(i + 3) % N] = x[i // 2] }",
+        "for i in 0 .. N { y[i] = select(index(i - 3) >= 0_i64 and index(i - 3) < 1_i64 and index(i // 3) < 1_i64, x[-1], 0_f32) }",
     ],
 )
 def test_reads_and_writes_that_loops_and_conditions_keep_inside(body: str) -> None:
@@ -90,6 +91,8 @@ def test_a_product_of_elements_that_lie_together_reads_them_all() -> None:
         "for q in 0 .. Q { require ids[q] >= 0_i64 and ids[q] < index(N) else 1 }\n for q in 0 .. Q { y[q] = x[value(ids[q])] }",
         "for q in 0 .. Q { require ids[q] >= index(0 - N) and ids[q] < index(N) else 1 }\n"
         " for q in 0 .. Q { y[q] = x[value(select(ids[q] < 0_i64, ids[q] + index(N), ids[q]))] }",
+        "for q in 0 .. Q { require ids[q] >= 0_i64 and ids[q] < index(N) else 1 }\n"
+        " alloc own: i64[Q + 1] heap\n for q in 0 .. Q { own[q + 1] = ids[q] }\n for q in 0 .. Q { y[q] = x[value(own[q + 1])] }",
     ],
 )
 def test_indices_from_data_behind_their_checks(body: str) -> None:
@@ -110,6 +113,45 @@ def test_indices_from_data_behind_their_checks(body: str) -> None:
 )
 def test_indices_from_data_that_nothing_keeps_inside(body: str) -> None:
     assert "`x: f32[N]`" in refusal(GATHER, body)
+
+
+def test_a_remainder_of_nothing_is_zero() -> None:
+    at = "ids[q] % index(2*N - 2)"
+    read = f"for q in 0 .. Q {{ y[q] = x[value(min({at}, index(2*N - 2) - {at}))] }}"
+    prove(GATHER, read, Compare(">=", Name("N"), Int(1)))
+    assert "below `x: f32[N]`" in refusal(GATHER, read)
+
+
+BLOCKS = "(N, Q)(x: f32[N], ids: i64[(Q + 3) // 4, 4], out y: f32[Q])"
+CHECK = "for q in 0 .. Q { require ids[q // 4, q % 4] >= 0_i64 and ids[q // 4, q % 4] < index(N) else 1 }\n"
+
+
+def test_indices_from_data_that_is_stored_in_blocks() -> None:
+    prove(BLOCKS, CHECK + "for q in 0 .. Q { y[q] = x[value(ids[q // 4, q % 4])] }")
+    prove(BLOCKS, CHECK + "for q in 0 .. Q { y[q] = x[value(ids[(Q - 1 - q) // 4, (Q - 1 - q) % 4])] }")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        CHECK + "for o in 0 .. Q // 4 { y[o] = x[value(ids[(Q - 1) // 4, 3])] }",
+        CHECK.replace("q // 4, q % 4", "q // 2, q % 2").replace("q in 0 .. Q", "q in 0 .. 2*((Q + 3) // 4)")
+        + "for q in 0 .. Q { y[q] = x[value(ids[q // 4, q % 4])] }",
+        CHECK.replace("q in 0", "q in 4") + "for q in 0 .. Q { y[q] = x[value(ids[q // 4, q % 4])] }",
+    ],
+)
+def test_padding_of_blocks_is_not_checked(body: str) -> None:
+    assert "`x: f32[N]`" in refusal(BLOCKS, body)
+
+
+@pytest.mark.parametrize("more", ["own[0] = -1_i64", "own[0] = y_ids[0]", "own[0] = own[1] - 1_i64"])
+def test_what_else_is_stored_beside_checked_elements_counts(more: str) -> None:
+    body = f"""for q in 0 .. Q {{ require ids[q] >= 0_i64 and ids[q] < index(N) else 1 }}
+alloc own: i64[Q + 2] heap
+for q in 0 .. Q {{ own[q] = ids[q] }}
+{more}
+for q in 0 .. Q {{ y[q] = x[value(own[q])] }}"""
+    assert "`x: f32[N]`" in refusal("(N, Q)(x: f32[N], ids: i64[Q], y_ids: i64[1], out y: f32[Q])", body)
 
 
 def test_a_check_holds_until_something_is_stored_to_what_was_checked() -> None:

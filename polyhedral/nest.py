@@ -21,6 +21,11 @@ from polyhedral.model import Scop, Statement
 from polyhedral.space import DT, Frame, integer, val
 from polyhedral.terms import linear, minus, names_in, plus
 
+LARGEST = 2**48
+"""Loops count in no larger steps: nothing has more iterations, and positions have to stay in 64 bits."""
+STEEPEST = 2**12
+"""Skews add no more than so many times another loop, which may have up to `LARGEST` iterations."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Nest:
@@ -109,6 +114,8 @@ class Nest:
         low, extent = (ends[0], ends[1] - ends[0] + 1) if ends is not None else self._constant_range(inner)
         loops = (*self.loops[:position], name, *self.loops[position + 2 :])
         outer_extent = self._box_extent(outer)
+        if outer_extent is not None and outer_extent * extent > LARGEST:
+            raise NestError(f"`{name}` would have more than 2**48 iterations")
         by: dict[str, Expr] = {outer: Floor(Name(name), extent), inner: Add(Mod(Name(name), extent), Int(low))}
         nest = self._substituted(loops, by)
         return nest._bounded(name, outer_extent * extent) if outer_extent else nest
@@ -125,6 +132,8 @@ class Nest:
         self._position(by)
         if loop == by:
             raise NestError(f"`{loop}` cannot be skewed by itself")
+        if abs(factor) > STEEPEST:
+            raise NestError(f"{abs(factor)} times the iterations of `{by}` may not stay in 64 bits")
         return self._substituted(self.loops, {loop: Add(Name(loop), Scale(-factor, Name(by)))})
 
     def shift(self, loop: str, constant: int) -> Nest:
@@ -188,11 +197,14 @@ class Nest:
             twice = next(n for n in loops if loops.count(n) > 1)
             raise NestError(f"two loops would be called `{twice}`")
         change = Frame(self.params, loops).multi_aff(by.get(n, Name(n)) for n in self.loops)
+        back = self.back.pullback_multi_aff(change)
+        if by and _largest(back) > LARGEST:
+            raise NestError("the steps of its loops would be larger than 2**48 iterations")
         return replace(
             self,
             loops=loops,
             points=self.points.preimage_multi_aff(change),
-            back=self.back.pullback_multi_aff(change),
+            back=back,
             box=self.box.preimage_multi_aff(change),
         )
 
@@ -217,6 +229,19 @@ class Nest:
             if low.is_int() and high.is_int():
                 return integer(low), integer(high) - integer(low) + 1
         raise NestError(f"the extent of `{loop}` is not a constant")
+
+
+def _largest(back: isl.MultiAff) -> int:
+    """Return the largest number that an iterator's expression multiplies or divides a loop by, or adds."""
+    found = [0]
+    for k in range(back.dim(DT.out)):
+        aff = back.get_at(k)
+        scale = aff.get_denominator_val()
+        found.append(integer(scale))
+        found.append(abs(integer(aff.get_constant_val().mul(scale))))
+        found += [abs(integer(aff.get_coefficient_val(DT.in_, i).mul(scale))) for i in range(aff.dim(DT.in_))]
+        found += [integer(aff.get_div(i).get_denominator_val()) for i in range(aff.dim(DT.div))]
+    return max(found)
 
 
 def context_of(scop: Scop) -> isl.Set:

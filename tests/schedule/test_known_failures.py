@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -139,6 +140,25 @@ op keep(x: f32[N, M], s: f32[N]) -> (y: f32[N]) {
     with pytest.raises(CompileError) as error:
         proven(found.program, found.schedule)
     assert "S0204" in str(error.value) and "not commutative" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("directives", "reason"),
+    [
+        (("split i by 4294967296 -> a, b", "split a by 4294967296 -> c, d"), "larger than 2**48"),
+        (("tile y (i, j) by (4294967296, 2) -> a, b, c, d", "tile y (a, b) by (4294967296, 2) -> e, g, h, k"), "larger than 2**48"),
+        (("shift i by 281474976710656", "shift i by 281474976710656"), "larger than 2**48"),
+        (("skew j by 281474976710656 * i",), "may not stay in 64 bits"),
+        (
+            ("split i by 4294967296 -> a, b", "split j by 4294967296 -> c, d", "order a, c, b, d", "fuse b, d -> e"),
+            "more than 2**48 iterations",
+        ),
+    ],
+)
+def test_directives_whose_steps_together_leave_64_bits_are_refused_where_they_stand(directives, reason):
+    found = written(scheduled("op f(x: f32[M, N]) -> (y: f32[M, N]) { y[i, j] = x[i, j] + 1 }\n", *directives))
+    with pytest.raises(CompileError, match=re.escape(reason)):
+        proven(found.program, found.schedule)
 
 
 def test_elements_with_reductions_of_different_lengths_have_no_common_number_of_stretches():

@@ -45,8 +45,6 @@ def rfactor(program: Program, binder: str, by: int, *, stretches: bool = False) 
     count = affine.ceil_div(affine.sub(old.hi, old.lo), by)
     width = affine.to_expr(by)
     kept, parts, summed, length = (outer, count, inner, width) if stretches else (inner, width, outer, count)
-    if not set(affine.names(parts)) <= set(program.sizes):
-        return f"how many stretches `{binder}` has is not the same for every element: its range depends on other indices"
     binders = tuple(Binder(summed, affine.ZERO, length) if b is old else b for b in reduce.binders)
     to = {binder: k}
     extent = affine.difference(old.hi, old.lo)

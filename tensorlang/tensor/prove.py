@@ -120,7 +120,8 @@ class Prover:
 
     def values(self, definition: Definition) -> None:
         """Check the reads, the reductions and the index arithmetic of every piece."""
-        self.limits |= {a: self._extent(s) for a, s in zip(definition.axes, definition.tensors[0].shape, strict=True)}
+        for axis, extent in zip(definition.axes, definition.tensors[0].shape, strict=True):
+            self.limits[axis] = self._extent(extent)  # stretches of a reduction may be as many as an axis before says
         for piece in definition.pieces:
             inside = affine.conj(self.context, box(definition))
             self._narrow(sides(piece.guard), Place(inside, definition.axes), piece.span)

@@ -67,3 +67,10 @@ def test_rows_of_an_empty_axis(shape: tuple[int, int, int]) -> None:
 def test_rows_numbered_along_an_empty_axis(axes: tuple[int, int]) -> None:
     text = "op f(x: f32[A, B, P, Q], w: f32[P, Q, N]) -> (y: f32[A, B, N]) {\n y[a, b, j] = sum(p, q) x[a, b, p, q] * w[p, q, j]\n}"
     agrees(text, numbers(*axes, 2, 2), numbers(2, 2, 4), schedule="unfold x, w in p, q -> k")
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+@pytest.mark.parametrize("directive", ["rfactor k by 3", "rfactor k to 3"])
+def test_partial_results_of_a_sum_whose_length_the_row_says(directive: str, symbolic: bool) -> None:
+    text = "op f(a: f32[N, N], b: f32[N, N]) -> (y: f32[N, N]) {\n y[i, j] = sum(k in j..i + 1) a[i, k] * b[k, j]\n}"
+    agrees(text, numbers(5, 5), numbers(5, 5), schedule=directive, symbolic=symbolic)

@@ -38,6 +38,14 @@ class Filtering:
     def products(self) -> int:
         return self.outputs + self.taps - 1
 
+    @property
+    def growth(self) -> tuple[Fraction, Fraction]:
+        """Return how many times the largest |d| a value of `input · d` may be, and how many times that by the sum of all |g| a value on the
+        way from the products to a result: no partial sum in any order is larger."""
+        inside = [sum(map(abs, row), Fraction(0)) for row in self.input]
+        products = [grown * max(map(abs, row)) for grown, row in zip(inside, self.kernel, strict=True)]
+        return max(inside), max(sum((abs(a) * p for a, p in zip(row, products, strict=True)), Fraction(0)) for row in self.output)
+
 
 @cache
 def filtering(outputs: int, taps: int, points: tuple[Fraction, ...] = POINTS) -> Filtering:

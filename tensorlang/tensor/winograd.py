@@ -1,15 +1,19 @@
 """Convolutions by minimal filtering: fewer multiplications for the same sums.
 
     before   y[n, f, h, w] = e(sum(c, r, s) x[n, c, h + r - 1, w + s - 1 | 0] * k[f, c, r, s])                    3 x 3 taps, stride 1
-    after    x.rows[n, i, j, a, s, c]  = (B x[n, c, 4*i + . - 1, 4*j + s - 1 | 0])[a]                             tiles of 6 x 6 points,
+    after    x.rows[n, i, j, a, s, c]  = (B (p * x[n, c, 4*i + . - 1, 4*j + s - 1 | 0]))[a]                       tiles of 6 x 6 points,
              x.tiles[n, a, b, i, j, c] = (B x.rows[n, i, j, a, ., c])[b]                                          along both axes
              y.tiles[n, a, b, i, j, f] = sum(c) x.tiles[n, a, b, i, j, c] * u[f, c, a, b]                         36 products of matrices
              y.rows[n, i, j, p, b, f]  = (A y.tiles[n, ., b, i, j, f])[p]
-             y[n, f, h, w]             = e((A y.rows[n, h // 4, w // 4, h % 4, ., f])[w % 4])                     tiles of 4 x 4 results
+             y[n, f, h, w]             = e(q * (A y.rows[n, h // 4, w // 4, h % 4, ., f])[w % 4])                 tiles of 4 x 4 results
 
 A and B are the small matrices of `toom.filtering`, written out as sums whose choice among rows stands in a `Select` on an index; u,
 the transformed weights, takes the place of the weights among the parameters. Sums are regrouped, so results differ by rounding; whoever
 rewrites must be allowed to. The new program is `fast`: a product and the sum it stands in round once.
+
+p and q are powers of two, 2^-7 and 2^10 here, and u holds 1 / (p q) of what it would be otherwise. So no transformed input is larger
+than the largest input, and nothing on the way to a result is larger than sum(c) max |x| * sum |k|, the bound of plain sums: where that is
+finite, results are. p and q are no part of B and A, where what is scaled back could be infinite before it cancels.
 
 A convolution here is one reduction over one channel and windows of consecutive points, stride and dilation one, around which any expression
 may stand; what lies outside is zero or never read. Groups are axes that both operands have.
@@ -19,7 +23,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import prod
+from fractions import Fraction
+from math import ceil, prod
 from typing import Any
 
 import numpy as np
@@ -218,14 +223,28 @@ def by_filtering(found: Convolution, outputs: Sequence[int]) -> Program:
     return _Rewriting(found, algorithms, fresh_for(found.program)).program()
 
 
+def scales(algorithms: Sequence[Filtering]) -> tuple[Fraction, Fraction]:
+    """Return by what inputs and, on the way back, results are multiplied, powers of two, so that values in between stay in the range of
+    inputs and of plain sums. Weights are multiplied by what is left."""
+    inside, outside = (prod(grown) for grown in zip(*(f.growth for f in algorithms), strict=True))
+    return 1 / _power(inside), _power(outside)
+
+
+def _power(e: Fraction) -> Fraction:
+    """Return the smallest power of two that is no less than `e`, or one."""
+    return Fraction(1 << (ceil(e) - 1).bit_length())
+
+
 def filtered_weights(found: Convolution, outputs: Sequence[int], weights: Array) -> Array:
-    """Return the weights with their taps turned into the points of the algorithms, computed in f64."""
+    """Return the weights with their taps turned into the points of the algorithms, scaled, computed in f64."""
     tensor = tensor_table(found.program)[found.w.tensor]
     shape = tuple(_integer(e) for e in tensor.shape)
     array = weights.reshape(shape)
     binders = {w.binder: k for k, w in enumerate(found.windows)}
     places = [(position, binders[s.name]) for position, s in enumerate(found.w.index) if isinstance(s, AffineName) and s.name in binders]
-    matrices = [np.array(filtering(m, w.taps).kernel, np.float64) for m, w in zip(outputs, found.windows, strict=True)]
+    algorithms = [filtering(m, w.taps) for m, w in zip(outputs, found.windows, strict=True)]
+    matrices = [np.array(f.kernel, np.float64) for f in algorithms]
+    matrices[0] /= float(prod(scales(algorithms)))
     parts = [_transformed(part, [(p, matrices[k]) for p, k in places]).astype(weights.dtype) for part in _pieces(array)]
     result = np.concatenate(parts, axis=_longest(shape))
     grown = {position: matrices[k].shape[0] for position, k in places}
@@ -312,7 +331,7 @@ class _Rewriting:
                 if out:
                     values.append(_read(out[-1], (*found.shared, *tiles, *inside, channel)))
                 else:
-                    values.append(self._point(tiles, inside, channel))
+                    values.append(self._scaled(scales(self.algorithms)[0], self._point(tiles, inside, channel)))
             value = self._row(AffineName(points[k]), algorithm.input, values)
             axes = (
                 (*found.shared, *points, *tiles, channel) if last else (*found.shared, *tiles, *points[: k + 1], *places[k + 1 :], channel)
@@ -377,7 +396,11 @@ class _Rewriting:
         tiles = [affine.floor(AffineName(w.axis), f.outputs) for w, f in zip(windows, algorithms, strict=True)]
         places = [affine.mod(AffineName(w.axis), f.outputs) for w, f in zip(windows, algorithms, strict=True)]
         values = [self._inner(source, whole, tiles, [*places[:-1], n]) for n in range(algorithms[-1].products)]
-        return self._row(places[-1], algorithms[-1].output, values)
+        total = self._row(places[-1], algorithms[-1].output, values)
+        return self._scaled(scales(algorithms)[1], total)
+
+    def _scaled(self, factor: Fraction, value: Expr) -> Expr:
+        return Binary("*", Const(float(factor), self.found.dtype), value)
 
     def _row(self, index: Affine, matrix: Matrix, values: Sequence[Expr]) -> Expr:
         """Return row number `index` of `matrix · values`. Every value has a name, so that it is written once."""
@@ -409,4 +432,4 @@ def _replaced(e: Expr, old: Expr, new: Expr) -> Expr:
     return new if e == old else map_children(lambda child: _replaced(child, old, new), e)
 
 
-__all__ = ["Convolution", "Window", "by_filtering", "convolution", "filtered_weights"]
+__all__ = ["Convolution", "Window", "by_filtering", "convolution", "filtered_weights", "scales"]

@@ -18,7 +18,7 @@ from tensorlang.graph.nodes import Graph, Kernel
 from tensorlang.graph.passes.winograd import winograd
 from tensorlang.graph.pipeline import optimise
 from tensorlang.runtime.build import build
-from tensorlang.runtime.executable import Toolchain
+from tensorlang.runtime.executable import Executable, Toolchain
 from tensorlang.runtime.toolchain import toolchain
 from tensorlang.schedule.filtering import tiles
 from tensorlang.schedule.machine import Machine
@@ -86,25 +86,70 @@ def test_a_rewritten_convolution_computes_the_same_natively(model: onnx.ModelPro
     np.testing.assert_allclose(found, plain, atol=4e-5)
 
 
-@pytest.mark.parametrize("exponent", [-60, 100])
-def test_between_the_bounds_results_scale_with_inputs_exactly(exponent: int) -> None:
-    """Sums of weights are below 2^5 here and inputs below 2^3, so scaled by 2^100 nothing reaches 2^128 on the way."""
-    weights = (np.random.default_rng(5).standard_normal((32, 32, 3, 3)) / 17).astype(np.float32)
-    assert np.abs(weights).sum(axis=(1, 2, 3)).max() < 2**5
-    node = helper.make_node("Conv", ["x", "k"], ["y"], pads=[1] * 4)
+def alone(weights: np.ndarray[Any, Any], size: int, outputs: int) -> Executable:
+    """Return a convolution of an image with zeros around it, rewritten."""
+    _, channels, taps, _ = weights.shape
+    node = helper.make_node("Conv", ["x", "k"], ["y"], pads=[taps // 2] * 4)
     values = (
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 32, 14, 14])],
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, channels, size, size])],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
     )
     graph = helper.make_graph([node], "conv", *values, [numpy_helper.from_array(weights, "k")])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
-    tools: Toolchain = toolchain(threads=1)
-    made = optimise(Importer().load(model), tools.wishes, tiles=lambda found: (4, 4))
+    made = optimise(Importer().load(model), toolchain(threads=1).wishes, tiles=lambda found: (outputs, outputs))
     assert len(rewritten(made)) == 1
-    run = build(made, tools)
+    return build(made, toolchain(threads=1))
+
+
+def plain(x: np.ndarray[Any, Any], weights: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return the sums of a convolution in f64."""
+    taps = weights.shape[-1]
+    padded = np.pad(x.astype(np.float64), [(0, 0), (0, 0), *[(taps // 2, taps // 2)] * 2])
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (taps, taps), axis=(2, 3))
+    return np.einsum("nchwrs,fcrs->nfhw", windows, weights.astype(np.float64))
+
+
+def drawn(filters: int, channels: int, taps: int) -> np.ndarray[Any, Any]:
+    return (np.random.default_rng(5).standard_normal((filters, channels, taps, taps)) / 17).astype(np.float32)
+
+
+@pytest.mark.parametrize("exponent", [-60, 100, 119])
+def test_results_scale_with_inputs_exactly(exponent: int) -> None:
+    """Sums of weights are below 2^5 here and inputs below 2^3, so results of inputs scaled by 2^119 are below 2^127."""
+    weights = drawn(32, 32, 3)
+    assert np.abs(weights).sum(axis=(1, 2, 3)).max() < 2**5
+    run = alone(weights, 14, 4)
     x = np.random.default_rng(3).standard_normal((1, 32, 14, 14)).astype(np.float32)
-    [plain], [scaled] = run([x]), run([np.ldexp(x, exponent)])
-    assert_same_bits(scaled, np.ldexp(plain, exponent))
+    [before], [scaled] = run([x]), run([np.ldexp(x, exponent)])
+    assert_same_bits(scaled, np.ldexp(before, exponent))
+
+
+@pytest.mark.parametrize(("outputs", "taps"), [(4, 3), (2, 3), (2, 5)])
+@pytest.mark.parametrize("value", [1e38, -3.4e38], ids=["1e38", "the largest"])
+def test_one_huge_input_leaves_results_finite(value: float, outputs: int, taps: int) -> None:
+    weights = drawn(32, 32, taps)
+    x = np.random.default_rng(3).standard_normal((1, 32, 14, 14)).astype(np.float32)
+    x[0, 5, 6, 7] = value
+    wanted = plain(x, weights)
+    [found] = alone(weights, 14, outputs)([x])
+    assert np.isfinite(found).all()
+    np.testing.assert_allclose(found.astype(np.float64), wanted, rtol=0, atol=4e-5 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize(("outputs", "taps"), [(4, 3), (2, 3), (2, 5)])
+@pytest.mark.parametrize("signs", [False, True])
+def test_wherever_plain_sums_cannot_overflow_nothing_does(outputs: int, taps: int, signs: bool) -> None:
+    """Inputs are all 5e37, or all nearly the largest number, of both signs, and S keeps the bound of plain sums below 2^128."""
+    largest = np.float32(3.4e38 if signs else 5e37)
+    weights = drawn(32, 32, taps)
+    weights *= np.float32(0.99 * 2.0**128 / largest) / np.abs(weights).sum(axis=(1, 2, 3)).max()
+    x = np.full((1, 32, 14, 14), largest)
+    if signs:
+        x[np.random.default_rng(7).random(x.shape) < 0.5] *= -1
+    wanted = plain(x, weights)
+    [found] = alone(weights, 14, outputs)([x])
+    assert np.isfinite(found).all()
+    np.testing.assert_allclose(found.astype(np.float64), wanted, rtol=0, atol=1e-4 * np.abs(wanted).max())
 
 
 def test_weights_are_transformed_once_and_take_the_place_of_the_others() -> None:

@@ -7,7 +7,7 @@ count as rough: they are compared with a tolerance, and nothing that jumps (a co
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -56,16 +56,17 @@ class Net:
     values: Mapping[str, Array] = field(repr=False)
     rough: frozenset[str]
 
-    def model(self) -> onnx.ModelProto:
-        infos = [self._info(n) for n in self.feeds]
-        outputs = [self._info(n) for n in self.outputs]
+    def model(self, open_: bool = False) -> onnx.ModelProto:
+        """Return the net as a model, one whose inputs have extents by name and whose outputs do not say theirs where it is to be open."""
+        infos = [self._info(n, [f"{n}_{k}" for k in range(self.values[n].ndim)] if open_ else None) for n in self.feeds]
+        outputs = [self._info(n, [None] * self.values[n].ndim if open_ else None) for n in self.outputs]
         constants = [tensor(self.values[n], n) for n in self.constants]
         graph = helper.make_graph(list(self.nodes), "drawn", infos, outputs, constants)
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10)
 
-    def _info(self, name: str) -> onnx.ValueInfoProto:
+    def _info(self, name: str, extents: Sequence[str | None] | None) -> onnx.ValueInfoProto:
         a = self.values[name]
-        return helper.make_tensor_value_info(name, TYPES[type_of(a)][0], a.shape)
+        return helper.make_tensor_value_info(name, TYPES[type_of(a)][0], a.shape if extents is None else extents)
 
 
 def tensor(a: Array, name: str) -> onnx.TensorProto:

@@ -27,6 +27,8 @@ class Case:
     net: Net
     threads: int
     seed: int
+    open_: bool = False
+    """Whether inputs have extents by name, so that shapes are known when the model runs."""
 
 
 class Models:
@@ -43,14 +45,15 @@ class Models:
 
     def draw(self, seed: int) -> Case:
         random = Random(f"models:{seed}")
-        return Case(NetDrawing(random).net(random.choice((2, 4, 6, 10))), random.choice((1, 2)), seed)
+        net = NetDrawing(random).net(random.choice((2, 4, 6, 10)))
+        return Case(net, random.choice((1, 2)), seed, random.random() < 0.4)
 
     def run(self, case: Case) -> Outcome:
         net = case.net
         if not net.outputs:
             return Outcome("ok", "nothing to compute")
         side = SIDES[case.seed % 2]
-        model = tl.compile(net.model().SerializeToString(), threads=case.threads)
+        model = tl.compile(net.model(case.open_).SerializeToString(), threads=case.threads)
         feeds = {n: walled(net.values[n], side) for n in net.feeds}
         results = {n: walled(np.zeros_like(net.values[n]), side) for n in net.outputs}
         found = model.prepared(feeds, results)()
@@ -67,6 +70,8 @@ class Models:
         net = case.net
         if case.threads > 1:
             yield replace(case, threads=1)
+        if case.open_:
+            yield replace(case, open_=False)
         for outputs in without_some(net.outputs):
             if outputs:
                 yield replace(case, net=pruned(replace(net, outputs=outputs)))
@@ -86,7 +91,7 @@ class Models:
             yield replace(case, net=replace(net, constants=constants, feeds=(*net.feeds, name)))
 
     def show(self, case: Case) -> str:
-        return onnx.printer.to_text(case.net.model()) + f"\n{case.threads} threads"
+        return onnx.printer.to_text(case.net.model(case.open_)) + f"\n{case.threads} threads"
 
     def test(self, case: Case) -> str:
         net = case.net
@@ -115,11 +120,13 @@ class Models:
         lines += [f"    {n!r}: {written.array(net.values[n])}," for n in net.constants]
         lines += ["}", "wanted = {"]
         lines += [f"    {n!r}: {written.array(net.values[n])}," for n in net.outputs]
+        shape = "[f'{name}_{k}' for k in range(a.ndim)]" if case.open_ else "a.shape"
         lines += [
             "}",
             "",
             "def info(name, a):",
-            "    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)",
+            f"    shape = {shape}",
+            "    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(a.dtype), shape)",
             "",
             "infos = [[info(n, a) for n, a in named.items()] for named in (feeds, wanted)]",
             "initialisers = [numpy_helper.from_array(a, n) for n, a in constants.items()]",

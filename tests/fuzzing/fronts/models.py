@@ -18,8 +18,12 @@ from fuzzing.front import Outcome
 from fuzzing.network import EXACT, Net, NetDrawing, pruned, type_of
 from fuzzing.shrink import without_some
 from stdlib.library import library, roles
+from tensorlang.diagnostics import CompileError
 
 Array = np.ndarray[Any, Any]
+
+UNSUPPORTED = ("O010", "C0103")
+"""What a model may be refused with: every drawn one is right."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,11 @@ class Models:
         if not net.outputs:
             return Outcome("ok", "nothing to compute")
         side = SIDES[case.seed % 2]
-        model = tl.compile(net.model(case.open_).SerializeToString(), threads=case.threads)
+        try:
+            model = tl.compile(net.model(case.open_).SerializeToString(), threads=case.threads)
+        except CompileError as refused:
+            code = refused.diagnostics[0].code
+            return Outcome("refused" if code in UNSUPPORTED else "unfounded", code, str(refused))
         feeds = {n: walled(net.values[n], side) for n in net.feeds}
         results = {n: walled(np.zeros_like(net.values[n]), side) for n in net.outputs}
         found = model.prepared(feeds, results)()

@@ -21,6 +21,7 @@ from tensorlang.check.pieces import element_type_of, foreign, slots_of, solve_eq
 from tensorlang.check.problems import error, labelled
 from tensorlang.check.scalar import value
 from tensorlang.check.scope import Context, Scope
+from tensorlang.check.types import keeps
 from tensorlang.check.values import Idx, Num, Tensor, Tup, Value
 from tensorlang.diagnostics import CompileError
 from tensorlang.tensor import affine
@@ -242,6 +243,10 @@ def _assigned(name: str, wanted: DType | None, item: Value, equation: Equation) 
             f"`{name}` holds `{wanted}` and is given `{have}`",
             equation.span,
             f"this is `{have}`",
-            help=f"cast the right side: `{wanted}(…)`",
+            help=f"cast the right side: `{wanted}(…)`" if keeps(wanted, have) else _lossy(name, wanted, have),
         )
     return typed.coerce(item, wanted, equation.clause.value.span if equation.clause.value.span.end else equation.span)
+
+
+def _lossy(name: str, wanted: DType, have: DType) -> str:
+    return f"let `{name}` be `{have}`, or cast the right side, which may lose digits: `{wanted}(…)`"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from codegen.dtypes import DType
+from codegen.dtypes import DType, bool_, f32
 from polyhedral import expr as px
 from tensorlang.check import bounds, typed
 from tensorlang.check.equations import (
@@ -51,9 +51,16 @@ def element_type_of(body: Body, name: str) -> DType | None:
             f"the element type of `{name}` cannot be told",
             body.of(name)[0].span,
             "only numbers are assigned",
-            help=f"cast one: `{name}[…] = f32(0)`",
+            help=f"cast one: `{name}[…] = {_suggested(body)}(0)`",
         )
     return found
+
+
+def _suggested(body: Body) -> DType:
+    """Return the type that a local of numbers most likely should have: that of the results, where they agree."""
+    found = {t.dtype for r in body.binding.results.values() for t in (r if isinstance(r, tuple) else (r,))}
+    only = found.pop() if len(found) == 1 else None
+    return f32 if only is None or only == bool_ else only
 
 
 def _type_of(body: Body, equation: Equation, name: str) -> DType | None:

@@ -69,7 +69,7 @@ def _reduced(ctx: Context, scope: Scope, node: sx.Reduction, reducer: sx.Reducer
         start = tuple(_accumulated(v, lang, acc, node.span) for v, lang, acc in zip(init, langs, accs, strict=True))
     made = make_reducer(ctx, reducer, accs)
     reduce = ir.Reduce(made, terms.parts.binders, body, terms.where, terms.filter, start, span=node.span)
-    results = tuple(acc if node.acc or lang is None else lang for lang, acc in zip(langs, accs, strict=True))
+    results = tuple(acc if node.acc else lang for lang, acc in zip(langs, accs, strict=True))
     return _result(ctx, scope, reducer, reduce, results, node.span)
 
 
@@ -380,7 +380,8 @@ def kind_of(combine: tuple[ir.Expr, ...], left: str, right: str) -> str | None:
             return None
 
 
-def _result(ctx: Context, scope: Scope, reducer: sx.Reducer, reduce: ir.Reduce, langs: tuple[DType, ...], span: Span) -> Value:
+def _result(ctx: Context, scope: Scope, reducer: sx.Reducer, reduce: ir.Reduce, langs: tuple[DType | None, ...], span: Span) -> Value:
+    """Return what the reducer yields. A component of a tensor whose type is being inferred has none: whatever it meets decides."""
     if len(reduce.body) == 1:
         value: Value = Val(reduce, langs[0])
         if reducer.project is None:

@@ -8,14 +8,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from codegen.dtypes import DTYPES, DType, bool_, f64, nearest_tf32
+from codegen.dtypes import DTYPES, DType, bool_, f32, f64, nearest_tf32
 from polyhedral import expr as px
 from tensorlang.check import arith, bounds, typed
 from tensorlang.check.problems import did_you_mean, error
 from tensorlang.check.reads import bring_in, element, find_tensor, read, refine
 from tensorlang.check.reduction import condition, reduction, type_named
 from tensorlang.check.scope import Context, Copies, Scope, expand, no_shadowing, unbound
-from tensorlang.check.types import ARITY, BITS, BUILTINS, CONSTANTS, ELEMENTARY, FOLDS, LIMITS, PASSABLE, belongs
+from tensorlang.check.types import ARITY, BITS, BUILTINS, CONSTANTS, ELEMENTARY, FOLDS, LIMITS, PASSABLE, belongs, holding
 from tensorlang.check.values import Choice, Cnd, Fn, Idx, Limit, Num, Packed, Str, Tensor, Tup, Val, Value
 from tensorlang.check.walk import uses
 from tensorlang.diagnostics import Span
@@ -278,6 +278,9 @@ def _apply(ctx: Context, scope: Scope, node: sx.Apply) -> Value:
     if name in ctx.dtypes or (name in DTYPES and name not in ctx.module.functions):
         (argument,) = _arguments(ctx, scope, node, 1)
         return arith.cast(argument, ctx.dtypes.get(name) or DTYPES[name], node.span)
+    if name in ctx.open_types:
+        (argument,) = _arguments(ctx, scope, node, 1)
+        return argument if isinstance(argument, Num) else Val(typed.coerce(argument, None, node.span), None)
     if found is not None:
         raise error(
             "T0127",
@@ -351,13 +354,19 @@ def _inlined(ctx: Context, scope: Scope, function: sx.ScalarFunction, node: sx.A
             help=f"it is declared as `fn {function.name}({', '.join(n for n, _ in function.params)})`",
         )
     dtypes = _parameter_types(ctx, function, arguments, node.span)
-    inner = replace(ctx, dtypes=dtypes, local_names=frozenset(), tensors={})
+    open_types = frozenset(g.name for g in function.generics if g.name not in dtypes) if any(map(_inferring, arguments)) else frozenset()
+    inner = replace(ctx, dtypes=dtypes, open_types=open_types, local_names=frozenset(), tensors={})
     names: dict[str, Value] = {}
     for (name, type_), argument in zip(function.params, arguments, strict=True):
         names[name] = _typed(argument, type_, dtypes, function, node.span)
     counts = {name: uses(function.value, name) for name, _ in function.params}
     inside = replace(scope, values={}, positions={}, copies=None, indexing=False)
     return bind_once(inner, inside, names, counts, function.value, node.span)
+
+
+def _inferring(argument: Value) -> bool:
+    """Tell whether a value comes from a tensor whose type is being inferred."""
+    return isinstance(argument, Val) and argument.dtype is None
 
 
 def _parameter_types(ctx: Context, function: sx.ScalarFunction, arguments: list[Value], span: Span) -> dict[str, DType]:
@@ -536,7 +545,11 @@ def _elementary(name: str, items: list[Value], span: Span) -> Value:
         raise error("T0117", "this has no type: only numbers meet here", span, "which type?", help="cast one: `f32(…)`")
     if dtype is not None and not dtype.is_float:
         raise error(
-            "T0114", f"`{name}` is not defined for `{dtype}`", span, "a function of floats", help=f"cast the argument: `{name}(f32(…))`"
+            "T0114",
+            f"`{name}` is not defined for `{dtype}`",
+            span,
+            "a function of floats",
+            help=f"cast the argument: `{name}({holding(dtype, f32) or f64}(…))`",
         )
     if name == "round_tf32" and dtype == f64:
         help = f"cast the argument: `{name}(f32(…))`"

@@ -83,6 +83,8 @@ class Context:
     """Tensors that the body defines, known or not yet."""
     sizes: frozenset[str] = frozenset()
     """Sizes that stay symbolic."""
+    open_types: frozenset[str] = frozenset()
+    """Types of the function at hand that stand for one that is being inferred: a value cast to it takes the type of what it meets."""
     written_out: Iterator[int] = field(default_factory=lambda: count(1))
     """Counts the calls of functions that were replaced by what they say, in all copies of this."""
 

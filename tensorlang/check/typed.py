@@ -10,7 +10,7 @@ import numpy as np
 from codegen.dtypes import DType, bool_, compute_dtype, f32, i64
 from polyhedral import expr as px
 from tensorlang.check.problems import error
-from tensorlang.check.types import limits
+from tensorlang.check.types import holding, limits
 from tensorlang.check.values import Choice, Cnd, Fn, Idx, Limit, Num, Packed, Str, Tensor, Tup, Val, Value
 from tensorlang.diagnostics import Span
 from tensorlang.tensor import affine
@@ -111,12 +111,19 @@ def _index_value(expr: px.Expr, dtype: DType | None, span: Span) -> ir.Expr:
 
 
 def mixed(a: DType, b: DType, span: Span) -> Exception:
+    common = holding(a, b)
+    if common in (a, b):
+        help = f"cast the `{b if common == a else a}`: `{common}(…)`"
+    elif common is not None:
+        help = f"cast both sides: `{common}(…)`, which holds them exactly; or one side, which may round: `{b}(…)` or `{a}(…)`"
+    else:
+        help = f"cast one side, which may round: `{b}(…)` or `{a}(…)`"
     return error(
         "T0110",
         f"types `{a}` and `{b}` meet, and nothing is promoted",
         span,
         f"one side is `{a}`, the other `{b}`",
-        help=f"cast one side: `{b}(…)` or `{a}(…)`",
+        help=help,
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ml_dtypes
+
 from codegen.dtypes import DTYPES, DType
 
 ELEMENTARY = frozenset(
@@ -84,6 +86,27 @@ CLASSES: dict[str, frozenset[str]] = {
 }
 REPRESENTATIVE = {"float": "f32", "int": "i32", "signed": "i32", "unsigned": "u32", "int8": "i8", "num": "f32", "any": "f32"}
 """The type with which an operator over a class is checked where it is defined."""
+
+
+def keeps(wide: DType, narrow: DType) -> bool:
+    """Return whether every value of type `narrow` is one of type `wide`."""
+    if narrow.kind == "bool" or wide == narrow:
+        return True
+    if narrow.is_float:
+        if not wide.is_float:
+            return False
+        a, b = (ml_dtypes.finfo(t.numpy) for t in (wide, narrow))  # type: ignore[no-untyped-call]
+        return bool(a.nmant >= b.nmant and a.maxexp >= b.maxexp and a.minexp <= b.minexp)
+    if wide.is_float:
+        return narrow.bits - (narrow.kind == "int") <= ml_dtypes.finfo(wide.numpy).nmant + 1  # type: ignore[no-untyped-call]
+    low, high = limits(narrow)
+    return wide.is_integer and limits(wide)[0] <= low and high <= limits(wide)[1]
+
+
+def holding(a: DType, b: DType) -> DType | None:
+    """Return the smallest type that holds every value of two, or None when there is none: `f64` for `f32` and `i32`."""
+    found = [d for d in DTYPES.values() if d.kind != "bool" and keeps(d, a) and keeps(d, b)]
+    return min(found, key=lambda d: (d not in (a, b), d.bits), default=None)
 
 
 def belongs(dtype: DType, bound: str | None) -> bool:

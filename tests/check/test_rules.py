@@ -348,3 +348,45 @@ def test_a_parameter_or_result_with_a_reserved_name_is_told_so(text: str) -> Non
     with pytest.raises(CompileError, match="`size` is a reserved word") as refused:
         load(text)
     assert refused.value.diagnostics[0].code == "P007"
+
+
+# ---------------------------------------------------------------- types of recurrences
+
+
+OWN_SUMS = {
+    "a term after the sum": "s[i] = sum(k in 0..i) s[k] + x[i]",
+    "a term before the sum": "s[i] = x[i] - sum(k in 0..i) s[k]",
+    "a greatest of its own": "s[i] = max(1, max(k in 0..i, from 0) s[k]) + x[i]",
+    "a later equation tells": "s[i] = sum(k in 0..i) s[k]   for i in 1..N\n s[0] = x[0]",
+    "a function of any type": "s[i] = twice(s[i - 1])   for i in 1..N\n s[0] = x[0]",
+    "through another tensor": "s[0] = 1\n s[i] = b[i - 1]   for i in 1..N\n b[i] = sum(k in 0..i + 1) s[k] + x[i]",
+}
+
+
+@pytest.mark.parametrize("dtype", ["f64", "i64", "f32", "i32"])
+@pytest.mark.parametrize("equations", OWN_SUMS.values(), ids=OWN_SUMS)
+def test_a_recurrence_has_the_type_of_what_it_reads_besides_itself(equations: str, dtype: str) -> None:
+    head = f"op f(x: {dtype}[N]) -> (y: {dtype}[N]) where N >= 1"
+    text = f"fn twice[T: num](v: T) = T(2) * v\n{head} {{\n {equations}\n y[i] = s[i]\n}}"
+    assert mistakes(text) == []
+
+
+def test_a_recurrence_of_numbers_alone_is_asked_for_a_type_that_fits_the_result() -> None:
+    (found,) = mistakes("op f(x: f64[N]) -> (y: f64[N]) {\n s[0] = 1\n s[i] = sum(k in 0..i) s[k]   for i in 1..N\n y[i] = s[i] * x[i]\n}")
+    assert (found.code, found.help) == ("T0117", "cast one: `s[…] = f64(0)`")
+
+
+@pytest.mark.parametrize(
+    ("value", "advice"),
+    [
+        ("f32[N] f64[N]", "cast the `f32`: `f64(…)`"),
+        ("u8[N] i32[N]", "cast the `u8`: `i32(…)`"),
+        ("f32[N] i16[N]", "cast the `i16`: `f32(…)`"),
+        ("f32[N] i32[N]", "cast both sides: `f64(…)`, which holds them exactly; or one side, which may round: `i32(…)` or `f32(…)`"),
+        ("f64[N] i64[N]", "cast one side, which may round: `i64(…)` or `f64(…)`"),
+    ],
+)
+def test_of_two_types_the_one_that_holds_both_is_advised(value: str, advice: str) -> None:
+    a, b = value.split()
+    (found,) = mistakes(f"op f(x: {a}, z: {b}) -> (y: {a}) {{\n y[i] = x[i] * z[i]\n}}")
+    assert (found.code, found.help) == ("T0110", advice)

@@ -25,7 +25,7 @@ import typer
 from codegen.cuda.arch import is_cuda
 from tensorlang.api import compile as compile_model
 from tensorlang.api import importer_of
-from tensorlang.check.definition import check_module
+from tensorlang.check.definition import Examined, checked
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import CompileError, Diagnostic, InternalError, error, render
 from tensorlang.driver import Dump
@@ -104,19 +104,42 @@ def check(
     if models and not files:
         return
     found: list[Diagnostic] = []
+    partly: list[tuple[Path, Examined]] = []
     with Bar() as bar:
         for k, path in enumerate(files):
             bar("checking files", k, len(files))
             try:
                 module = load_module(syntax.parse(syntax.load(path)))
                 served = with_roles(module, installed_roles())
-                mistakes = [*check_module(module), *check_schedules(served)]
+                operators = checked(module)
+                partly += [(path, operator) for operator in operators.partly]
+                mistakes = [*operators.problems, *check_schedules(served)]
                 found += mistakes or prove_schedules(served, replaying=replay)
             except CompileError as problem:
                 found += problem.diagnostics
     if found:
         raise CompileError(*found)
-    _say({"files": [str(f) for f in files], "diagnostics": []}, f"{len(files)} file{'s' * (len(files) != 1)} checked, no mistakes", as_json)
+    _say(_without_mistakes(files, partly), _summary(files, partly), as_json)
+
+
+def _without_mistakes(files: Sequence[Path], partly: Sequence[tuple[Path, Examined]]) -> dict[str, Any]:
+    notes = [
+        {"file": str(path), "operator": found.operator, "assumed": list(found.assumed), "unchecked": found.unchecked or None}
+        for path, found in partly
+    ]
+    return {"files": [str(f) for f in files], "diagnostics": [], "partly": notes}
+
+
+def _summary(files: Sequence[Path], partly: Sequence[tuple[Path, Examined]]) -> str:
+    """Return one line for each operator that was not checked in full, and the count of them all."""
+    lines = [f"{path}: {found}" for path, found in partly]
+    unchecked = sum(1 for _, found in partly if found.unchecked)
+    counts = [f"{len(files)} file{'s' * (len(files) != 1)} checked, no mistakes"]
+    if len(partly) > unchecked:
+        counts.append(f"{len(partly) - unchecked} checked for some values alone")
+    if unchecked:
+        counts.append(f"{unchecked} not checked")
+    return "\n".join([*lines, "; ".join(counts)])
 
 
 def _say_validated(path: Path, as_json: bool) -> None:

@@ -1,14 +1,14 @@
 """Checking operators where they are defined: with symbolic sizes, for packs of length 0 to 3, and proofs.
 
 One operator is instantiated once per choice of pack lengths that its signature allows. Element types are the representative of their
-class, attributes have their defaults; numbers without a default stand in for floats, bools and functions, while an operator with a whole
-or text attribute that nothing tells is checked where it is used.
+class, attributes have their defaults, and those without one the values of `trials`; what is proven is said to be proven for these alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from itertools import product
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice, product
 
 from codegen.dtypes import DTYPES, DType
 from polyhedral import expr as px
@@ -22,6 +22,7 @@ from tensorlang.check.module import Module
 from tensorlang.check.packs import dimension_names
 from tensorlang.check.problems import NeedsStatic
 from tensorlang.check.signature import bind
+from tensorlang.check.trials import SMALL, Pack, choices, untold
 from tensorlang.check.types import CLASSES, REPRESENTATIVE
 from tensorlang.check.walk import descendants
 from tensorlang.diagnostics import CompileError, Diagnostic
@@ -33,18 +34,50 @@ from tensorlang.tensor.prove import prove
 _LENGTHS = (1, 2, 0, 3)
 _SAMPLE = 3
 """What a size is when it must be a number."""
+_SAMPLES = 32
+"""How many choices of attributes are tried for one program to look at."""
 
 
-def check_module(module: Module) -> list[Diagnostic]:
-    """Return every mistake in the operators and reducers that a file itself declares; one of a callee only where it is declared."""
-    out: list[Diagnostic] = []
-    for name in module.operators:
-        if name in module.own:
-            out += check_operator(module, name)
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """What is known of one operator: its mistakes, and where there are none what they are proven absent for.
+
+    `assumed`: values of attributes without a default and of sizes that had to be numbers, as `steps = 1`; `unchecked`: why nothing could
+    be checked, or ""."""
+
+    operator: str
+    problems: tuple[Diagnostic, ...] = ()
+    assumed: tuple[str, ...] = ()
+    unchecked: str = ""
+
+    def __str__(self) -> str:
+        if self.unchecked:
+            return f"`{self.operator}` is not checked where it is defined: {self.unchecked}"
+        return f"`{self.operator}` is checked for {', '.join(self.assumed)} alone, and for other values where it is called"
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """The mistakes of a file, and the operators whose check says less than all."""
+
+    problems: tuple[Diagnostic, ...]
+    partly: tuple[Examined, ...]
+
+
+def checked(module: Module) -> Checked:
+    """Return every mistake in the operators and reducers that a file itself declares, one of a callee only where it is declared, and
+    what of them was not checked."""
+    examined = [examine(module, name) for name in module.operators if name in module.own]
+    out = [problem for found in examined for problem in found.problems]
     for name in module.reducers:
         if name in module.own_reducers:
             out += check_laws(module, name)
-    return _without_repetition(out)
+    return Checked(tuple(_without_repetition(out)), tuple(e for e in examined if not e.problems and (e.assumed or e.unchecked)))
+
+
+def check_module(module: Module) -> list[Diagnostic]:
+    """Return every mistake in the operators and reducers that a file itself declares."""
+    return list(checked(module).problems)
 
 
 def _without_repetition(problems: list[Diagnostic]) -> list[Diagnostic]:
@@ -61,26 +94,79 @@ def _without_repetition(problems: list[Diagnostic]) -> list[Diagnostic]:
 
 def check_operator(module: Module, name: str) -> list[Diagnostic]:
     """Return the mistakes of one operator, proofs included, each once; [] when it is right for every choice that was tried."""
+    return list(examine(module, name).problems)
+
+
+def examine(module: Module, name: str) -> Examined:
+    """Return what checking an operator for every choice of pack lengths finds. Attributes without a default take values that its signature
+    allows; for each choice of texts and bools, one that is right is enough: which others are, calls tell."""
     operator = module.operators[name]
-    attrs = _attributes(operator)
-    if attrs is None:
-        return []
+    missing = untold(operator)
+    assumed: list[str] = []
+    unfit: tuple[Diagnostic, ...] = ()
+    for assignments in choices(operator):
+        wrong: list[Diagnostic] = []
+        for attrs in assignments:
+            found = _for_all_lengths(module, operator, attrs)
+            if found.problems and not missing:
+                return Examined(name, tuple(_once(found.problems)))
+            if not found.problems:
+                assumed.append(_told(missing, attrs, found.numbers))
+                break
+            if _only_this_choice(found.problems):
+                unfit = unfit or found.problems
+            else:
+                wrong = wrong or _once(found.problems)
+        else:
+            if wrong:
+                return Examined(name, tuple(wrong))
+    if assumed:
+        return Examined(name, assumed=tuple(dict.fromkeys(a for a in assumed if a)))
+    reason = f"no values that were tried for {_names(missing)} fit" + (f" ({unfit[0].title})" if unfit else "")
+    return Examined(name, unchecked=reason)
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    problems: tuple[Diagnostic, ...]
+    numbers: frozenset[str] = frozenset()
+    """Sizes that had to be numbers."""
+
+
+def _for_all_lengths(module: Module, operator: sx.Operator, attrs: Mapping[str, object]) -> _Outcome:
+    """Return the mistakes of an operator with these attributes, for the first choice of pack lengths that has any."""
     misfits: list[tuple[Diagnostic, ...]] = []
+    numbers: frozenset[str] = frozenset()
     for lengths in _choices(operator):
-        problems = _check(module, operator, lengths, attrs)
-        if problems and not _only_this_choice(problems):
-            return _once(problems)
+        found = _check(module, operator, lengths, attrs)
+        if found.problems and not _only_this_choice(found.problems):
+            return found
         if not misfits and any(p.kind == "tensor" and p.default is not None for p in operator.params):
             omitted = _check(module, operator, lengths, attrs, omitting=True)
-            if any(d.code != "R0210" for d in omitted):
-                return _once(omitted)
-        misfits.append(problems)
+            if any(d.code != "R0210" for d in omitted.problems):
+                return omitted
+        misfits.append(found.problems)
+        numbers |= found.numbers
     if all(misfits):
-        return _once(min(misfits, key=lambda problems: problems[0].code.startswith("R")))
-    return []
+        return _Outcome(min(misfits, key=lambda problems: problems[0].code.startswith("R")))
+    return _Outcome((), numbers)
 
 
-def _once(problems: tuple[Diagnostic, ...]) -> list[Diagnostic]:
+def _told(missing: Sequence[sx.Param], attrs: Mapping[str, object], numbers: frozenset[str]) -> str:
+    values = [f"{p.name} = {_shown(attrs[p.name])}" for p in missing if p.name in attrs]
+    sizes = sorted({f"{name.partition('.')[0]}.." if "." in name else name for name in numbers})
+    return ", ".join([*values, *(f"{name} = {_SAMPLE}" for name in sizes)])
+
+
+def _shown(given: object) -> str:
+    return f'"{given}"' if isinstance(given, str) else str(given).lower() if isinstance(given, bool) else str(given)
+
+
+def _names(params: Sequence[sx.Param]) -> str:
+    return ", ".join(f"`{p.name}`" for p in params)
+
+
+def _once(problems: Iterable[Diagnostic]) -> list[Diagnostic]:
     """Return one diagnostic a place and code."""
     found: dict[tuple[str, object], Diagnostic] = {}
     for problem in problems:
@@ -90,68 +176,27 @@ def _once(problems: tuple[Diagnostic, ...]) -> list[Diagnostic]:
 
 
 def sample_program(module: Module, name: str) -> Program | None:
-    """Return an operator with its own sizes as symbols, for the first choice of pack lengths that fits, or None when no stand-in for its
-    attributes is to be had. Whole attributes without a default stand at a small number."""
+    """Return an operator with its own sizes as symbols, for the first choice of attributes and pack lengths that fits, or None where none
+    does. Whole attributes without a default stand at a small number."""
     operator = module.operators[name]
-    attrs = _attributes(operator, whole=_SAMPLE)
-    if attrs is None:
-        return None
-    for lengths in _choices(operator):
-        numbers: dict[str, int] = {}
-        for _ in range(8):
-            try:
-                given = _given(operator, lengths, attrs, numbers, omitting=False)
-                if given is None:
-                    break
-                return elaborate(module, bind(module, operator, given), inline)
-            except NeedsStatic as need:
-                numbers |= dict.fromkeys(need.sizes, _SAMPLE)
-            except (CompileError, RecursionError):
-                break
+    for attrs in islice(chain.from_iterable(choices(operator, (_SAMPLE, *SMALL))), _SAMPLES):
+        for lengths in _choices(operator):
+            made = _sampled(module, operator, lengths, attrs)
+            if made is not None:
+                return made
     return None
 
 
-def _attributes(operator: sx.Operator, whole: int | None = None) -> dict[str, object] | None:
-    """Return stand-ins for attributes without a default, `whole` for whole numbers; None where there is none to be had."""
-    told = (
-        {n.name for cond in operator.where for n in descendants(cond) if isinstance(n, sx.Id)} if _has_rank_condition(operator) else set()
-    )
-    out: dict[str, object] = {}
-    for param in operator.params:
-        if param.kind != "attr" or param.default is not None or param.name in told:
-            continue
-        kind = param.type.name if isinstance(param.type, sx.Id) else "int"
-        match kind:
-            case "float":
-                out[param.name] = 0.5
-            case "bool":
-                out[param.name] = True
-            case "fn" if (function := _FUNCTIONS.get(_arity(operator, param.name))) is not None:
-                out[param.name] = function
-            case "int" if whole is not None and not param.pack:
-                out[param.name] = whole
-            case _:
-                return None
-    for generic in operator.generics:
-        if not _told_by_argument(operator, generic.name):
-            out[generic.name] = REPRESENTATIVE.get(generic.bound or "any", generic.bound or "f32")
-    return out
-
-
-_FUNCTIONS = {1: "tanh", 2: "pow", 3: "hard_sigmoid"}
-"""Stand-ins for function attributes, by number of arguments."""
-
-
-def _arity(operator: sx.Operator, function: str) -> int:
-    return next((len(n.args) for n in descendants(operator) if isinstance(n, sx.Apply) and n.name == function), 1)
-
-
-def _told_by_argument(operator: sx.Operator, generic: str) -> bool:
-    return any(p.kind == "tensor" and isinstance(p.type, sx.TensorType) and p.type.dtype == generic for p in operator.params)
-
-
-def _has_rank_condition(operator: sx.Operator) -> bool:
-    return any(isinstance(n, sx.Apply) and n.name == "rank" for cond in operator.where for n in descendants(cond))
+def _sampled(module: Module, operator: sx.Operator, lengths: Mapping[str, int], attrs: Mapping[str, object]) -> Program | None:
+    numbers: dict[str, int] = {}
+    for _ in range(8):
+        try:
+            return elaborate(module, bind(module, operator, _given(operator, lengths, attrs, numbers, omitting=False)), inline)
+        except NeedsStatic as need:
+            numbers |= dict.fromkeys(need.sizes, _SAMPLE)
+        except (CompileError, RecursionError):
+            return None
+    return None
 
 
 def _choices(operator: sx.Operator) -> Iterator[dict[str, int]]:
@@ -173,28 +218,26 @@ def _choices(operator: sx.Operator) -> Iterator[dict[str, int]]:
 
 def _check(
     module: Module, operator: sx.Operator, lengths: Mapping[str, int], attrs: Mapping[str, object], omitting: bool = False
-) -> tuple[Diagnostic, ...]:
+) -> _Outcome:
     numbers: dict[str, int] = {}
     while True:
         try:
             given = _given(operator, lengths, attrs, numbers, omitting)
-            if given is None:
-                return ()
             prove(elaborate(module, bind(module, operator, given), inline))
-            return ()
+            return _Outcome((), frozenset(numbers))
         except NeedsStatic as need:
             if need.sizes <= numbers.keys():
-                return must_be_known(operator, need).diagnostics
+                return _Outcome(must_be_known(operator, need).diagnostics)
             numbers |= dict.fromkeys(need.sizes, _SAMPLE)
         except RecursionError:
-            return too_deep(operator).diagnostics
+            return _Outcome(too_deep(operator).diagnostics)
         except CompileError as problem:
-            return problem.diagnostics
+            return _Outcome(problem.diagnostics)
 
 
 def _only_this_choice(problems: tuple[Diagnostic, ...]) -> bool:
     """Whether the choice of lengths does not fit the signature, which says nothing about the operator unless no choice fits."""
-    return all(d.code in ("R0201", "R0209", "T0131", "R0213") for d in problems)
+    return all(d.code in ("R0201", "R0208", "R0209", "T0131", "R0213") for d in problems)
 
 
 # ---------------------------------------------------------------- stand-in arguments
@@ -202,12 +245,11 @@ def _only_this_choice(problems: tuple[Diagnostic, ...]) -> bool:
 
 def _given(
     operator: sx.Operator, lengths: Mapping[str, int], attrs: Mapping[str, object], numbers: Mapping[str, int], omitting: bool
-) -> Given | None:
-    attrs = dict(attrs)
+) -> Given:
+    most = max(lengths.values(), default=1)
+    attrs = {n: v.of(lengths.get(n, most)) if isinstance(v, Pack) else v for n, v in attrs.items()}
     for cond in operator.where:
         attrs |= _told_by_rank(operator, cond, lengths, attrs)
-    if any(p.kind == "attr" and p.default is None and p.name not in attrs for p in operator.params):
-        return None
     stand_in = _StandIn(operator, lengths, attrs, numbers)
     tensors: dict[str, TensorArg] = {}
     for param in operator.params:
@@ -293,7 +335,8 @@ class _StandIn:
 
     def named(self, name: str, position: int | None) -> px.Expr:
         if name in self.attrs:
-            return px.Int(int(str(self.attrs[name])))
+            given = self.attrs[name]
+            return px.Int(int(str(given[position or 0] if isinstance(given, tuple) else given)))
         param = next((p for p in self.operator.params if p.kind == "attr" and p.name == name), None)
         if param is not None and isinstance(param.default, sx.Number):
             return px.Int(int(param.default.text))

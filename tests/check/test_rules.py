@@ -10,7 +10,7 @@ from checking import load, mistakes, program_of, run
 
 from codegen.dtypes import bf16, f32, f64
 from polyhedral.expr import TRUE, Add, Compare, Int, Name
-from tensorlang.check.definition import check_module
+from tensorlang.check.definition import check_module, examine
 from tensorlang.check.instantiate import ArgType, instantiate
 from tensorlang.diagnostics import CompileError
 from tensorlang.tensor import nodes as ir
@@ -390,3 +390,32 @@ def test_of_two_types_the_one_that_holds_both_is_advised(value: str, advice: str
     a, b = value.split()
     (found,) = mistakes(f"op f(x: {a}, z: {b}) -> (y: {a}) {{\n y[i] = x[i] * z[i]\n}}")
     assert (found.code, found.help) == ("T0110", advice)
+
+
+# ---------------------------------------------------------------- operators whose attributes have no default
+
+
+ASSUMED = {
+    "op f(x: f32[N], attr k: int) -> (y: f32[N]) { y[i] = x[i] * k }": "k = 1",
+    "op f(x: f32[N], attr k: int in -3..-1) -> (y: f32[N]) { y[i] = x[i + k | 0] }": "k = -3",
+    "op f(x: f32[N], attr k: int) -> (y: f32[N]) where k >= 40 { y[i] = x[i] * k }": "k = 40",
+    "op f(x: f32[N], attr k: int, attr l: int) -> (y: f32[N]) where k == l + 2 { y[i] = x[i] * k * l }": "k = 2, l = 0",
+    "op f[T](x: T[D..], attr perm..: int) -> (y: T[D[perm]..]) { y[d[perm]..] = x[d..] }": "perm = (0, 1, …)",
+    'op f(x: f32[N], attr how: str) -> (y: f32[N]) { y[i] = if how == "twice" then 2 * x[i] else x[i] }': 'how = "twice"',
+}
+
+
+@pytest.mark.parametrize("text", ASSUMED)
+def test_an_operator_is_checked_for_the_first_values_of_its_attributes_that_it_allows(text: str) -> None:
+    found = examine(load(text), "f")
+    assert (found.problems, found.assumed, found.unchecked) == ((), (ASSUMED[text],), "")
+
+
+def test_each_text_that_an_operator_compares_with_is_tried() -> None:
+    text = 'op f(x: f32[N], attr how: str) -> (y: f32[N]) { y[i] = if how == "a" then x[i] else if how == "b" then x[i + 1] else 0 }'
+    assert [d.code for d in mistakes(text)] == ["T0301"]
+
+
+def test_an_operator_that_no_value_fits_is_said_not_to_be_checked() -> None:
+    found = examine(load("op f(x: f32[N], attr k: int) -> (y: f32[N]) where k * k == 7 { y[i] = x[i] }"), "f")
+    assert "no values that were tried for `k` fit" in found.unchecked

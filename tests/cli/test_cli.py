@@ -54,6 +54,29 @@ def test_check_accepts_a_right_file(tl: Any, file: Path) -> None:
     assert tl("check", file) == (0, "1 file checked, no mistakes\n", "")
 
 
+def test_check_says_for_which_values_of_attributes_it_checked(tl: Any, tmp_path: Path) -> None:
+    path = tmp_path / "a.tl"
+    path.write_text(
+        "op f(x: f32[N], attr steps: int) -> (y: f32[N]) where steps >= 4 { y[i] = x[i] * steps }\n"
+        "op g(x: f32[N], attr k: int) -> (y: f32[N]) where k * k == 7 { y[i] = x[i] * k }\n"
+    )
+    assert tl("check", path) == (
+        0,
+        f"{path}: `f` is checked for steps = 4 alone, and for other values where it is called\n"
+        f"{path}: `g` is not checked where it is defined: no values that were tried for `k` fit"
+        " (`g`: a condition on its parameters does not hold)\n"
+        "1 file checked, no mistakes; 1 checked for some values alone; 1 not checked\n",
+        "",
+    )
+
+
+def test_check_finds_mistakes_of_operators_whose_attributes_have_no_default(tl: Any, tmp_path: Path) -> None:
+    path = tmp_path / "a.tl"
+    path.write_text("op f(x: f64[N], attr steps: int, attr how: str) -> (y: f32[N]) { y[i] = x[i] }\n")
+    code, out, err = tl("check", path)
+    assert (code, out) == (1, "") and err.startswith("error[T0150]")
+
+
 def test_check_reports_every_file_with_code_and_place(tl: Any, tmp_path: Path, file: Path) -> None:
     for name, text in (("a.tl", "op f(x: f32[N]) -> (y: f32[N]) { y[i] = x[i + 1] }\n"), ("b.tl", "op g(")):
         (tmp_path / name).write_text(text)
@@ -207,7 +230,7 @@ def test_a_defect_of_ours_is_one_line_and_a_report(tl: Any, file: Path, monkeypa
     def broken(*args: Any) -> Any:
         raise ZeroDivisionError("deep inside")
 
-    monkeypatch.setattr(cli, "check_module", broken)
+    monkeypatch.setattr(cli, "checked", broken)
     code, out, err = tl("check", file)
     assert (code, out) == (1, "")
     assert err.startswith("error[C0001]: internal error; a report is in ")

@@ -185,6 +185,11 @@ def importer_of(model: Any, importers: Sequence[Importer] | None = None) -> Impo
     raise error("O0001", f"no importer reads {what}", help=help)
 
 
+def is_read(model: Any) -> bool:
+    """Tell whether an installed importer reads `model`."""
+    return any(importer.matches(model) for importer in installed_importers())
+
+
 def installed_importers() -> tuple[Importer, ...]:
     """Return the importers that installed packages offer, in order of their names."""
     return tuple(point.load()() for point in sorted(entry_points(group=IMPORTERS), key=lambda p: p.name))

@@ -11,7 +11,7 @@ import os
 import sys
 import tempfile
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from enum import StrEnum
@@ -24,7 +24,7 @@ import typer
 
 from codegen.cuda.arch import is_cuda
 from tensorlang.api import compile as compile_model
-from tensorlang.api import importer_of
+from tensorlang.api import importer_of, is_read
 from tensorlang.check.definition import Examined, checked
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import CompileError, Diagnostic, InternalError, error, render
@@ -37,7 +37,7 @@ from tensorlang.runtime.device import DeviceCompiledModel
 from tensorlang.runtime.device_operator import DeviceOperator, assembly_of, for_device
 from tensorlang.runtime.executable import Toolchain
 from tensorlang.runtime.library import installed_roles, with_roles
-from tensorlang.runtime.model import CompiledModel
+from tensorlang.runtime.model import CompiledModel, only_shapes_are_open
 from tensorlang.runtime.operator import Operator, Operators
 from tensorlang.runtime.toolchain import HOST, toolchain
 from tensorlang.schedule.prove import prove_schedules
@@ -76,6 +76,7 @@ class Stage(StrEnum):
 
 File = Annotated[Path, typer.Argument(help="a .tl file, or a model that an installed importer reads")]
 Files = Annotated[list[Path], typer.Argument(help=".tl files")]
+Checked = Annotated[list[Path], typer.Argument(help=".tl files, and models that an installed importer reads")]
 Arguments = Annotated[list[str] | None, typer.Argument(help="[OPERATOR] name=value …; values are files, types like f32[4,5], numbers")]
 Json = Annotated[bool, typer.Option("--json", help="write JSON on standard output")]
 Winograd = Annotated[bool, typer.Option("--winograd/--no-winograd", help="let convolutions of models be computed by minimal filtering")]
@@ -88,27 +89,32 @@ Threads = Annotated[int | None, typer.Option("--threads", "-t", min=1, help="thr
 
 @app.command()
 def check(
-    files: Files,
+    files: Checked,
     replay: Annotated[bool, typer.Option("--replay", help="run refused schedules on small arrays and show what comes out wrong")] = False,
     validate: Annotated[bool, typer.Option("--validate", help="compile models, and compare loops with equations on terms")] = False,
     as_json: Json = False,
 ) -> None:
     """Check operators (types, shapes, bounds, single assignment, recurrences) and the laws of reducers, and prove schedules.
 
-    With --validate, models: every kernel is run on terms instead of numbers and compared with its equations, and so is the whole model in
-    its memory; what is too large for that is said to be."""
-    models = [path for path in files if validate and path.suffix != ".tl"]
-    for path in models:
-        _say_validated(path, as_json)
-    files = [path for path in files if path not in models]
-    if models and not files:
-        return
+    Models are read, and what of them cannot be compiled is reported. With --validate, every kernel of a model is run on terms instead of
+    numbers and compared with its equations, and so is the whole model in its memory; what is too large for that is said to be."""
+    models = [path for path in files if path.suffix != ".tl" and (validate or is_read(str(path)))]
+    if validate:
+        for path in models:
+            _say_validated(path, as_json)
+        files = [path for path in files if path not in models]
+        if models and not files:
+            return
     found: list[Diagnostic] = []
     partly: list[tuple[Path, Examined]] = []
+    waiting: dict[Path, str] = {}
     with Bar() as bar:
         for k, path in enumerate(files):
             bar("checking files", k, len(files))
             try:
+                if path in models:
+                    waiting |= _read_model(path)
+                    continue
                 module = load_module(syntax.parse(syntax.load(path)))
                 served = with_roles(module, installed_roles())
                 operators = checked(module)
@@ -119,26 +125,39 @@ def check(
                 found += problem.diagnostics
     if found:
         raise CompileError(*found)
-    _say(_without_mistakes(files, partly), _summary(files, partly), as_json)
+    _say(_without_mistakes(files, partly, waiting), _summary(files, partly, waiting), as_json)
 
 
-def _without_mistakes(files: Sequence[Path], partly: Sequence[tuple[Path, Examined]]) -> dict[str, Any]:
+def _read_model(path: Path) -> dict[Path, str]:
+    """Import a model. Return why that has to wait for its shapes, if it has to. Raises CompileError for what is
+    refused."""
+    try:
+        importer_of(str(path)).load(str(path))
+    except CompileError as problem:
+        if not only_shapes_are_open(problem):
+            raise
+        return {path: "; ".join(d.title for d in problem.diagnostics)}
+    return {}
+
+
+def _without_mistakes(files: Sequence[Path], partly: Sequence[tuple[Path, Examined]], waiting: Mapping[Path, str]) -> dict[str, Any]:
     notes = [
         {"file": str(path), "operator": found.operator, "assumed": list(found.assumed), "unchecked": found.unchecked or None}
         for path, found in partly
     ]
-    return {"files": [str(f) for f in files], "diagnostics": [], "partly": notes}
+    return {"files": [str(f) for f in files], "diagnostics": [], "partly": notes, "open": {str(p): why for p, why in waiting.items()}}
 
 
-def _summary(files: Sequence[Path], partly: Sequence[tuple[Path, Examined]]) -> str:
-    """Return one line for each operator that was not checked in full, and the count of them all."""
+def _summary(files: Sequence[Path], partly: Sequence[tuple[Path, Examined]], waiting: Mapping[Path, str]) -> str:
+    """Return one line for each operator and model that was not checked in full, and the count of them all."""
     lines = [f"{path}: {found}" for path, found in partly]
+    lines += [f"{path}: the model is checked for the shapes of a run: {why}" for path, why in waiting.items()]
     unchecked = sum(1 for _, found in partly if found.unchecked)
     counts = [f"{len(files)} file{'s' * (len(files) != 1)} checked, no mistakes"]
     if len(partly) > unchecked:
         counts.append(f"{len(partly) - unchecked} checked for some values alone")
-    if unchecked:
-        counts.append(f"{unchecked} not checked")
+    if unchecked or waiting:
+        counts.append(f"{unchecked + len(waiting)} not checked")
     return "\n".join([*lines, "; ".join(counts)])
 
 

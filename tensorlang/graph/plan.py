@@ -133,11 +133,16 @@ def homes_of(graph: Graph) -> dict[str, Home]:
     return {name: _start(name, owner) for name in graph.values}
 
 
-def _start(name: str, owner: Mapping[str, Home]) -> Home:
-    offset = 0
+def _start(name: str, owner: dict[str, Home]) -> Home:
+    """Return where a value begins, and remember it for all that lead there: chains of views are walked once."""
+    passed: list[str] = []
     while name in owner:
-        offset += owner[name].offset
+        passed.append(name)
         name = owner[name].root
+    offset = 0
+    for value in reversed(passed):
+        offset += owner[value].offset
+        owner[value] = Home(name, offset)
     return Home(name, offset)
 
 
@@ -186,12 +191,54 @@ def arena_bytes(storages: list[Storage], offsets: Mapping[str, int]) -> int:
 def _in_turn(storages: list[Storage]) -> dict[str, int]:
     """Return offsets for storages that choose in order, each the tightest gap that those before it leave."""
     offsets: dict[str, int] = {}
-    placed: list[Storage] = []
+    placed = _Lifetimes(1 + max((s.last for s in storages), default=0))
     for storage in storages:
-        taken = sorted((offsets[s.name], offsets[s.name] + s.size_bytes) for s in placed if s.meets(storage))
+        taken = sorted((offsets[s.name], offsets[s.name] + s.size_bytes) for s in placed.meeting(storage))
         offsets[storage.name] = _tightest(taken, storage.size_bytes)
-        placed.append(storage)
+        placed.add(storage)
     return offsets
+
+
+class _Lifetimes:
+    """Storages by when they live: those that meet another are found without looking at the rest.
+
+    A tree halves the positions. A storage stands at the few nodes that make up its lifetime (`_during`), and at every node that holds its
+    first position (`_starting`). What meets [first, last] is what stands over `first`, and what starts later but within."""
+
+    def __init__(self, positions: int) -> None:
+        self._leaves = 1 << (positions - 1).bit_length()
+        self._during: dict[int, list[Storage]] = {}
+        self._starting: dict[int, list[Storage]] = {}
+
+    def add(self, storage: Storage) -> None:
+        for node in self._parts(storage.first, storage.last):
+            self._during.setdefault(node, []).append(storage)
+        for node in self._above(storage.first):
+            self._starting.setdefault(node, []).append(storage)
+
+    def meeting(self, storage: Storage) -> Iterator[Storage]:
+        for node in self._above(storage.first):
+            yield from self._during.get(node, ())
+        for node in self._parts(storage.first + 1, storage.last):
+            yield from self._starting.get(node, ())
+
+    def _above(self, position: int) -> Iterator[int]:
+        node = position + self._leaves
+        while node:
+            yield node
+            node //= 2
+
+    def _parts(self, first: int, last: int) -> Iterator[int]:
+        """Yield the largest nodes that together hold exactly the positions from `first` to `last`."""
+        low, high = first + self._leaves, last + self._leaves + 1
+        while low < high:
+            if low % 2:
+                yield low
+                low += 1
+            if high % 2:
+                high -= 1
+                yield high
+            low, high = low // 2, high // 2
 
 
 def lower_bound(storages: list[Storage]) -> int:

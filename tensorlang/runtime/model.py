@@ -144,7 +144,7 @@ class CompiledModel:
         try:
             self._static = self._specialise(shapes)
         except CompileError as problem:
-            if shapes is not None or not _only_shapes_are_open(problem):
+            if shapes is not None or not only_shapes_are_open(problem):
                 raise
             self._open, self._is_open = problem, True
 
@@ -246,7 +246,7 @@ class CompiledModel:
         )
 
 
-def _only_shapes_are_open(problem: CompileError) -> bool:
+def only_shapes_are_open(problem: CompileError) -> bool:
     return bool(problem.diagnostics) and all(d.code == OPEN_SHAPES for d in problem.diagnostics)
 
 

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from commands import run, saved
-from onnx import helper
+from onnx import TensorProto, helper
 
 from stdlib.equivalents import Library
 from stdlib.onnx import Importer
@@ -31,6 +32,26 @@ def installed(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
 @pytest.fixture
 def net(tmp_path: Path) -> Path:
     return saved(tmp_path / "net.onnx", [helper.make_node("MatMul", ["x", "w"], ["t"]), helper.make_node("Relu", ["t"], ["y"])])
+
+
+def test_check_reads_a_model(capsys: Any, net: Path) -> None:
+    assert run(capsys, "check", net) == (0, "1 file checked, no mistakes\n", "")
+
+
+def test_check_reports_what_of_a_model_cannot_be_compiled(capsys: Any, tmp_path: Path) -> None:
+    path = saved(tmp_path / "net.onnx", [helper.make_node("Nonesuch", ["x"], ["y"], name="odd")])
+    code, out, err = run(capsys, "check", path)
+    assert (code, out) == (1, "") and err.startswith("error[O007]")
+
+
+def test_check_says_that_a_model_waits_for_its_shapes(capsys: Any, tmp_path: Path) -> None:
+    path = tmp_path / "net.onnx"
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, ["batch", 4]) for n in "xy")
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "net", [x], [y])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), path)
+    code, out, err = run(capsys, "check", path)
+    assert (code, err) == (0, "") and "leaves" in out
+    assert out.splitlines()[-1] == "1 file checked, no mistakes; 1 not checked"
 
 
 def test_a_model_runs_on_files(capsys: Any, net: Path, tmp_path: Path) -> None:

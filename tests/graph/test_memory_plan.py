@@ -9,9 +9,24 @@ from hypothesis import strategies as st
 from small_graphs import binary, graph, kernel, unary
 
 from tensorlang.diagnostics import InternalError
+from tensorlang.graph import plan as plan_module
 from tensorlang.graph.nodes import View
 from tensorlang.graph.passes.outputs import outputs
-from tensorlang.graph.plan import ALIGNMENT, Arena, Constant, Input, Output, Storage, arena_bytes, assign, lower_bound, overlaps, planned
+from tensorlang.graph.plan import (
+    ALIGNMENT,
+    Arena,
+    Constant,
+    Home,
+    Input,
+    Output,
+    Storage,
+    arena_bytes,
+    assign,
+    homes_of,
+    lower_bound,
+    overlaps,
+    planned,
+)
 from tensorlang.graph.verify import verify
 
 storages = st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 30), st.integers(0, 8)), max_size=40).map(
@@ -38,6 +53,39 @@ def test_what_lives_long_is_placed_before_what_is_large_for_a_moment_where_that_
     """Largest first, d and c begin at 0, which leaves room for a above d alone, and b above a."""
     items = [Storage("a", 128, 2, 5), Storage("b", 128, 4, 8), Storage("c", 192, 4, 7), Storage("d", 256, 2, 2)]
     assert arena_bytes(items, assign(items)) == lower_bound(items) == 448
+
+
+@given(storages)
+def test_storages_find_those_that_they_meet(items: list[Storage]) -> None:
+    """The tree of lifetimes gives what looking at every pair would."""
+    placed: list[Storage] = []
+    offsets: dict[str, int] = {}
+    for item in sorted(items, key=lambda s: (-s.size_bytes, s.first, s.name)):
+        taken = sorted((offsets[s.name], offsets[s.name] + s.size_bytes) for s in placed if s.meets(item))
+        offsets[item.name] = plan_module._tightest(taken, item.size_bytes)
+        placed.append(item)
+    assert plan_module._in_turn(placed) == offsets
+
+
+def test_a_chain_of_ten_thousand_values_is_placed_by_few_comparisons(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = 0
+
+    def counted(taken: list[tuple[int, int]], size: int) -> int:
+        nonlocal seen
+        seen += len(taken)
+        return tightest(taken, size)
+
+    tightest = plan_module._tightest
+    monkeypatch.setattr(plan_module, "_tightest", counted)
+    items = [Storage(f"v{k}", 1024 * (1 + k % 7), k, k + 1) for k in range(10_000)]
+    offsets = assign(items)
+    assert arena_bytes(items, offsets) < 40 * 1024 and seen < 40_000
+
+
+def test_a_long_chain_of_views_lies_where_its_first_value_does() -> None:
+    nodes = [View("->256", f"v{k}", f"v{k + 1}") for k in range(20_000)]
+    homes = homes_of(graph({"v0": (256,)}, nodes, ["v20000"]))
+    assert homes["v20000"] == Home("v0")
 
 
 def test_a_chain_of_equal_values_takes_two_places() -> None:

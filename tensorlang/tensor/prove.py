@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from polyhedral.expr import TRUE, Compare, Cond
 from polyhedral.expr import Expr as Affine
@@ -22,9 +23,15 @@ from polyhedral.verdict import Proven, Refuted, Unknown
 from tensorlang.diagnostics import NOWHERE, CompileError, Diagnostic, Label, Span
 from tensorlang.tensor import affine
 from tensorlang.tensor.known import Place, binder_cond, box, follows, visits
-from tensorlang.tensor.nodes import Definition, Dynamic, Expr, Holds, IndexValue, Program, Read, Reduce, Tensor
+from tensorlang.tensor.nodes import Definition, Dynamic, Expr, Holds, IndexValue, Piece, Program, Read, Reduce, Tensor
+from tensorlang.tensor.slabs import meeting, slab, together
 from tensorlang.tensor.walk import components, definition_reads, reads, tensor_table
 from tensorlang.tensor.widths import BOUND, LARGEST, greatest, pieces, sides, stays_narrow
+
+MOST_CLAUSES = 20_000
+"""How many pairs of clauses of one tensor are proven not to overlap, which takes about a millisecond each."""
+MOST_LABELS = 8
+"""How many clauses a message points at."""
 
 
 def prove(program: Program) -> None:
@@ -94,25 +101,36 @@ class Prover:
         name, sizes, axes = definition.tensors[0].name, self.program.sizes, definition.axes
         if len(pieces) == 1 and pieces[0].guard == TRUE:
             return
-        for i, first in enumerate(pieces):
-            for second in pieces[i + 1 :]:
-                given = affine.conj(self.context, inside)
-                match disjoint(sizes, axes, given, first.guard, second.guard):
-                    case Refuted(point, params):
-                        labels = (Label(second.span, "defines it again"), Label(first.span, "defines it"))
-                        title = f"`{_element(name, axes, point)}` is defined twice{_when(params)}"
-                        self._problem("T0302", title, labels, help="guard one of the clauses with `for`, or end with `otherwise`")
-                    case Unknown(reason):
-                        self._unknown(f"that the clauses of `{name}` do not overlap", second.span, reason)
-                    case Proven():
-                        pass
-        match covers(sizes, axes, self.context, inside, [p.guard for p in pieces]):
+        slabs = [slab(p.guard, axes) for p in pieces]
+        pairs = list(islice(meeting(slabs), MOST_CLAUSES))
+        parts = together([p.guard for p in pieces], slabs)
+        if max(len(pairs), 10 * len(parts)) >= MOST_CLAUSES:
+            reason = f"more than {MOST_CLAUSES} pairs of them lie where numbers alone do not tell them apart"
+            self._unknown(f"that the clauses of `{name}` define each element once", definition.span, reason)
+            return
+        for i, k in sorted(pairs):
+            self._apart(definition, pieces[i], pieces[k])
+        match covers(sizes, axes, self.context, inside, parts):
             case Refuted(point, params):
-                misses = tuple(Label(p.span, "does not define it") for p in pieces)
+                misses = tuple(Label(p.span, "does not define it") for p in pieces[:MOST_LABELS])
                 title = f"`{_element(name, axes, point)}` is not defined{_when(params)}"
                 self._problem("T0303", title, misses, help=f"add a clause for it, or `{_element(name, axes, None)} = … otherwise`")
             case Unknown(reason):
                 self._unknown(f"that the clauses of `{name}` cover it", definition.span, reason)
+            case Proven():
+                pass
+
+    def _apart(self, definition: Definition, first: Piece, second: Piece) -> None:
+        """Check that no element is defined by both."""
+        name, axes = definition.tensors[0].name, definition.axes
+        given = affine.conj(self.context, box(definition))
+        match disjoint(self.program.sizes, axes, given, first.guard, second.guard):
+            case Refuted(point, params):
+                labels = (Label(second.span, "defines it again"), Label(first.span, "defines it"))
+                title = f"`{_element(name, axes, point)}` is defined twice{_when(params)}"
+                self._problem("T0302", title, labels, help="guard one of the clauses with `for`, or end with `otherwise`")
+            case Unknown(reason):
+                self._unknown(f"that the clauses of `{name}` do not overlap", second.span, reason)
             case Proven():
                 pass
 

@@ -10,7 +10,7 @@ from polyhedral.model import Mark
 from polyhedral.nest import Nest
 from tensorlang.diagnostics import error
 from tensorlang.schedule import operands
-from tensorlang.schedule.plan import Change, Stage, changed, full
+from tensorlang.schedule.plan import Change, Stage, changed_so_far, full
 from tensorlang.schedule.state import State, fresh_loop, loop_of, stage_of
 from tensorlang.syntax import nodes as syntax
 from tensorlang.tensor import affine
@@ -168,7 +168,7 @@ def _owners(state: State, stage: Stage, loop: str) -> list[Nest]:
     """Return the nests, as changed so far, of the statements that have `loop`: all copies where loops are peeled."""
     statements = {s.name: s for s in state.scop.statements}
     owners = [(s, Nest.identity(state.scop, statements[s.name])) for s in stage.statements if s.name in stage.owned[loop]]
-    return [changed(stage, s, nest, sides=sides) for sides in product((False, True), repeat=len(stage.cuts)) for s, nest in owners]
+    return [changed_so_far(stage, s, nest, sides) for sides in product((False, True), repeat=len(stage.cuts)) for s, nest in owners]
 
 
 def _adjacent(nest: Nest, outer: str, inner: str) -> Nest:

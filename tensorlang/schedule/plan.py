@@ -17,7 +17,7 @@ them have encloses just those:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Literal, TypeAlias
@@ -42,6 +42,15 @@ class Change:
     apply: Callable[[Nest], Nest]
     rest: Callable[[Nest], Nest] | None = None
     cut: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class SoFar:
+    """A nest after the changes `named` and the first `count` of its stage."""
+
+    named: tuple[Change, ...]
+    count: int
+    nest: Nest
 
 
 @dataclass(slots=True)
@@ -71,6 +80,8 @@ class Stage:
     """For each peeling, the loops that the peeled loop has become."""
     synthetic: bool = False
     """Made by a directive (a packed copy): its loops are only named in full."""
+    so_far: dict[tuple[str, Sides], SoFar] = field(default_factory=dict)
+    """Statement and sides → its nest when that was last asked for. Changes are only ever added."""
     together: bool = False
     """Several tensors share its outer loops; what is computed in one runs before the first of them that needs it."""
 
@@ -250,9 +261,24 @@ def _nest_of(stage: Stage, statement: StatementInfo, base: Nest, prefix: int, si
 
 def changed(stage: Stage, statement: StatementInfo, base: Nest, prefix: int = 0, sides: Sides = ()) -> Nest:
     """Return `base` after every change, its loops in whatever order."""
-    nest = base
     named = () if prefix else stage.base[statement.name]
-    for change in (*named, *stage.changes):
+    return _after(base, (*named, *stage.changes), sides)
+
+
+def changed_so_far(stage: Stage, statement: StatementInfo, base: Nest, sides: Sides) -> Nest:
+    """Return `base`, the identity nest, after every change yet: only what came since this was last asked is applied."""
+    named, count = stage.base[statement.name], len(stage.changes)
+    known = stage.so_far.get((statement.name, sides))
+    if known is not None and known.named is named:
+        nest = _after(known.nest, stage.changes[known.count :], sides)
+    else:
+        nest = _after(base, (*named, *stage.changes), sides)
+    stage.so_far[statement.name, sides] = SoFar(named, count, nest)
+    return nest
+
+
+def _after(nest: Nest, changes: Sequence[Change], sides: Sides) -> Nest:
+    for change in changes:
         if all(loop in nest.loops for loop in change.loops):
             first = change.rest is None or (change.cut < len(sides) and sides[change.cut])
             nest = change.apply(nest) if first or change.rest is None else change.rest(nest)

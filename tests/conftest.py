@@ -6,7 +6,8 @@ Code for other processors than this one is made and read, but not run; the lines
 Every kernel and model that tests compile is validated on terms (`tensorlang.validation`) where that takes few operations, as
 `TENSORLANG_VALIDATE` says; 0 turns it off.
 
-Properties are tried on the same examples in every run. `HYPOTHESIS_PROFILE=explore pytest …` draws new ones.
+Properties are tried on the same examples in every run. `HYPOTHESIS_PROFILE=explore pytest …` draws new ones; with `first` the first
+example that fails is shown as it is, which is all that `scripts/mutate.py` asks for.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 from processors import observed, summary
 
 from codegen.cuda.device import devices
@@ -28,6 +29,7 @@ os.environ.setdefault("TENSORLANG_VALIDATE", "4000")
 
 settings.register_profile("steady", derandomize=True, database=None, deadline=None)
 settings.register_profile("explore", deadline=None, print_blob=True)
+settings.register_profile("first", derandomize=True, database=None, deadline=None, phases=(Phase.explicit, Phase.generate))
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 
 OBSERVER = observed()

@@ -29,11 +29,10 @@ __all__ = ["Footprint", "fold_factor", "footprint", "place_at", "slide"]
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """The cells `origin + y`, 0 <= y < extent: origins over the outer loops and parameters. `exact`: the whole tile touches every one."""
+    """The cells `origin + y`, 0 <= y < extent: origins over the outer loops and parameters."""
 
     origin: tuple[Expr, ...]
     extent: tuple[int | Expr, ...]
-    exact: bool
 
 
 def place_at(
@@ -155,8 +154,7 @@ def footprint(schedule: Schedule, tensor: str, placements: Sequence[str], depth:
     for axis, whole in enumerate(shape):
         options = [s for relation in (tile, clipped) if (s := _side(relation.intersect_params(context), axis, frame, context)) is not None]
         sides.append(_smallest(options) if options else (Int(0), _constant(whole)))
-    origin, extent = tuple(s[0] for s in sides), tuple(s[1] for s in sides)
-    return Footprint(origin, extent, _fills(tile, frame, origin, extent))
+    return Footprint(tuple(s[0] for s in sides), tuple(s[1] for s in sides))
 
 
 def _smallest(sides: Sequence[tuple[Expr, int | Expr]]) -> tuple[Expr, int | Expr]:
@@ -259,19 +257,6 @@ def _one_piece(pw: isl.PwAff, frame: Frame, context: isl.Set) -> Expr | None:
 def _constant(expr: Expr) -> int | Expr:
     form = linear(expr)
     return expr if form.terms else form.constant
-
-
-def _fills(tile: isl.Map, frame: Frame, origin: tuple[Expr, ...], extent: tuple[int | Expr, ...]) -> bool:
-    """Whether the whole tile touches every cell of the box."""
-    rank = len(origin)
-    box = isl.Map.universe(tile.get_space())
-    for axis in range(rank):
-        low, size = frame.pw_aff(origin[axis]), extent[axis]
-        high = low.add(frame.pw_aff(Int(size) if isinstance(size, int) else size))
-        for bound, order in ((low, isl.Map.lex_le), (high, isl.Map.lex_gt)):
-            line = isl.Map.from_pw_aff(bound).apply_range(order(Frame(frame.params, ("x",)).space))
-            box = box.intersect(line.insert_dims(DT.out, 1, rank - axis - 1).insert_dims(DT.out, 0, axis))
-    return bool(box.intersect_domain(tile.domain()).is_subset(tile))
 
 
 def slide(nest: Nest, loop: str) -> Nest:

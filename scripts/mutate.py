@@ -75,7 +75,7 @@ def main() -> int:
 
 
 def planted(text: str, fault: Fault) -> str:
-    """Return `text`, that of the fault's file, with the fault in it. Raises ValueError where its place is not there, or not the only one."""
+    """Return `text`, that of the fault's file, with the fault in it. Raises ValueError where it has no place, or several."""
     if text.count(fault.old) != 1:
         raise ValueError(f"{fault.name}: {fault.file} has {text.count(fault.old)} places that read {fault.old!r}")
     return text.replace(fault.old, fault.new)

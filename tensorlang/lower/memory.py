@@ -144,7 +144,7 @@ def _box(plan: Plan, array: str, touching: list[str], depth: int) -> Footprint:
         boxes.append(footprint(plan.placed, array, together, depth))
         left = [p for p in left if p not in together]
     sides = [_side(array, [(b.origin[k], affine.to_expr(b.extent[k])) for b in boxes]) for k in range(len(boxes[0].origin))]
-    return Footprint(tuple(origin for origin, _ in sides), tuple(extent for _, extent in sides), boxes[0].exact)
+    return Footprint(tuple(origin for origin, _ in sides), tuple(extent for _, extent in sides))
 
 
 def _arranged(storage: Storage, axes: tuple[str, ...], box: Footprint) -> tuple[tuple[Affine, ...], tuple[Affine, ...]]:

@@ -30,7 +30,7 @@ from polyhedral_programs import (
 from polyhedral.deps import dependences
 from polyhedral.errors import NestError, ScheduleError
 from polyhedral.evaluate import evaluate, holds
-from polyhedral.expr import TRUE, Add, And, Expr, Int, Name
+from polyhedral.expr import TRUE, Add, And, Cond, Expr, Int, Name, Or
 from polyhedral.legality import Violation, check, distances, parallel_loops, permutable, race, suggest_skew, vectorizable
 from polyhedral.model import Access, Leaf, Loop, Mark, Scop, Statement, Tensor, Tree
 from polyhedral.nest import Nest
@@ -82,6 +82,10 @@ def test_loops_that_may_run_at_once() -> None:
     assert parallel_loops(heat(nest(HEAT, "step"))) == {"i"}
 
 
+def test_a_loop_that_runs_backwards_carries_what_it_carried() -> None:
+    assert parallel_loops(heat(nest(HEAT, "step").reverse("t"))) == {"i"}
+
+
 def test_a_reduction_loop_may_be_lanes_but_not_threads() -> None:
     schedule = in_sequence(MATMUL, nest(MATMUL, "C.init"), nest(MATMUL, "C"))
     assert "k" in vectorizable(schedule)
@@ -119,6 +123,13 @@ def test_an_ordered_reduction_keeps_its_order() -> None:
     assert isinstance(check(in_sequence(strict, nest(strict, "C.init"), nest(strict, "C"))), Proven)
     assert refused(in_sequence(strict, nest(strict, "C.init"), nest(strict, "C").reverse("k"))).kind == "order"
     assert isinstance(check(in_sequence(MATMUL, nest(MATMUL, "C.init"), nest(MATMUL, "C").reverse("k"))), Proven)
+    lanes = in_sequence(strict, nest(strict, "C.init"), nest(strict, "C"), marks={"k": "vector"})
+    assert (refused(lanes).kind, refused(lanes).loop) == ("lane", "k")
+
+
+def test_a_reduction_starts_from_its_initial_value() -> None:
+    found = refused(in_sequence(MATMUL, nest(MATMUL, "C"), nest(MATMUL, "C.init")))
+    assert (found.kind, found.source.statement, found.target.statement) == ("order", "C.init", "C")
 
 
 def test_readers_wait_for_every_update_of_a_reduction() -> None:
@@ -141,6 +152,13 @@ def test_a_data_dependent_read_waits_for_the_whole_axis() -> None:
     assert isinstance(check(in_sequence(scop, nest(scop, "a"), nest(scop, "g"))), Proven)
     together = Schedule(scop, {"a": nest(scop, "a"), "g": nest(scop, "g")}, under(["i"], (Leaf("a"), Leaf("g"))))
     assert refused(together).kind == "order"
+
+
+def test_a_data_dependent_read_may_be_of_the_first_element() -> None:
+    gather = Statement("g", ("i",), box(i=N), Access("g", (i,)), (Access("a", (None,)),))
+    define = Statement("a", ("j",), box(j=Int(1)), Access("a", (j,)))
+    scop = Scop(("N",), TRUE, (Tensor("a", (Int(1),)), Tensor("g", (N,))), frozenset(), (define, gather))
+    assert refused(in_sequence(scop, nest(scop, "g"), nest(scop, "a"))).cell == ("a", (0,))
 
 
 def test_scattered_writes_may_not_run_in_parallel() -> None:
@@ -219,6 +237,20 @@ def test_recomputation_in_parallel_needs_a_private_copy() -> None:
     assert isinstance(check(schedule, storage=storage), Proven)
     found = refused(schedule, storage={"bx": 0}, outputs=["by"])
     assert (found.kind, found.loop) == ("race", "y")
+
+
+@pytest.mark.parametrize(
+    ("rows", "accepted"),
+    [
+        pytest.param(Or((le(Int(1), Name("py")), le(Name("y"), Int(0)))), True, id="the first row comes from the iterations before"),
+        pytest.param(le(Name("py"), Int(1)), False, id="the last row comes from the next iteration"),
+    ],
+)
+def test_what_is_computed_again_and_again_serves_readers_after_it(rows: Cond, accepted: bool) -> None:
+    schedule, _ = blur_at(1, {})
+    fewer = replace(schedule, nests={**schedule.nests, "bx": schedule.nests["bx"].restrict(rows)})
+    verdict = check(fewer, outputs=["by"])
+    assert isinstance(verdict, Proven) if accepted else isinstance(verdict, Violation) and verdict.kind == "missing"
 
 
 def test_a_sliding_window_computes_each_row_once_and_must_be_kept_outside() -> None:

@@ -103,6 +103,16 @@ def test_skewed_tiles_of_a_stencil(steps: int, n: int) -> None:
     check_scan(in_sequence(HEAT, nest(HEAT, "edge"), step, marks={"ii": "vector"}), {"T": steps, "N": n})
 
 
+@pytest.mark.parametrize(("rows", "length"), [(18, 22), (22, 18), (17, 31), (31, 17)])
+@pytest.mark.parametrize("shifted", [0, 1])
+def test_tiles_that_several_conditions_cut_at_their_end_run_in_order(rows: int, length: int, shifted: int) -> None:
+    """Where the second row of a tile ends before the first, tiles stop being full at one condition, and go on to the other."""
+    ends = And((lt(Add(i, Scale(8, j if shifted else plus(Scale(-1, j), 1))), N), lt(i, Name("M"))))
+    scop = one(("N", "M"), ("i", "j"), And((le(Int(0), i), box(j=Int(2)), ends)))
+    tiled = nest(scop, "S").split("i", 4, "io", "ii")
+    check_scan(in_sequence(scop, tiled, marks={"ii": "unroll", "j": "unroll"}), {"N": length, "M": rows})
+
+
 def triangle() -> Scop:
     return one(("N",), ("i", "j"), And((box(i=N), le(Int(0), j), le(j, i))))
 

@@ -182,6 +182,15 @@ def test_a_cycle_through_two_tensors_is_shown() -> None:
     assert sets.well_founded(["N"], TRUE, nodes, edges) == Refuted({"i": 0}, {"N": 2}, (("a", (0,)), ("b", (1,))))
 
 
+def test_a_distance_that_grows_with_the_size_ranks_nothing() -> None:
+    """The last element reads the first, and the first the last, however far apart they are."""
+    verdict = sets.well_founded(["N"], TRUE, _Y, [("y", [Add(plus(N, -1), Scale(-1, i))], "y", ["i"], [], TRUE)])
+    assert verdict == Refuted({"i": 0}, {"N": 1}, (("y", (0,)),))
+    apart = And((lt(Int(1), N), Or((Compare("==", i, Int(0)), Compare("==", i, plus(N, -1))))))
+    verdict = sets.well_founded(["N"], TRUE, _Y, [("y", [Add(plus(N, -1), Scale(-1, i))], "y", ["i"], [], apart)])
+    assert verdict == Refuted({"i": 0}, {"N": 2}, (("y", (0,)), ("y", (1,))))
+
+
 def test_a_data_dependent_self_reference_is_unknown() -> None:
     assert isinstance(sets.well_founded(["N"], TRUE, _Y, [("y", [None], "y", ["i"], [], TRUE)]), Unknown)
 
@@ -278,6 +287,13 @@ def test_fusing_undoes_a_split() -> None:
     scop = one(("N",), ("i",), box(i=N))
     n = nest(scop, "S").split("i", 4, "io", "ii").fuse("io", "ii", "f")
     assert n.iter_exprs() == {"i": Name("f")} and show_cond(n.domain) == "f >= 0 and f < N"
+
+
+def test_fusing_starts_where_the_inner_loop_does() -> None:
+    scop = one(("N",), ("i",), box(i=N))
+    n = nest(scop, "S").split("i", 4, "io", "ii").shift("ii", 3).fuse("io", "ii", "f")
+    assert points_of(n, {"N": 6}) == [(f,) for f in range(6)]
+    assert [evaluate(n.iter_exprs()["i"], {"N": 6, "f": f}) for f in range(6)] == list(range(6))
 
 
 def test_a_reversed_loop_covers_the_same_range() -> None:

@@ -39,9 +39,9 @@ DEMOTE = ("tests/codegen/test_loops_demote.py",)
 HOIST = ("tests/codegen/test_loops_hoist.py",)
 SIMPLIFY = ("tests/codegen/test_loops_simplify.py",)
 STAGES = ("tests/schedule/test_stages_on_processors.py",)
-TENSORIZE = ("tests/schedule/test_tensorize.py",)
-WAITS = ("tests/device/test_waits.py",)
-HANDOVER = ("tests/device/test_handover.py",)
+COMBINE = ("tests/codegen/test_loops_combine.py", "tests/schedule/test_tensorize.py")
+WAITS = ("tests/polyhedral/test_polyhedral_threads.py", "tests/device/test_waits.py")
+HANDOVER = ("tests/polyhedral/test_polyhedral_threads.py", "tests/device/test_handover.py")
 PLAN = ("tests/graph/test_memory_plan.py", "tests/graph/test_joins.py")
 JOINS = ("tests/graph/test_joins.py",)
 FUSE = ("tests/graph/test_fuse.py",)
@@ -853,7 +853,7 @@ FAULTS = (
         "whole = loop.lo == Int(0) and loop.hi == Int(count)",
         "whole = loop.hi == Int(count)",
         "an instruction multiplies what the loop left out",
-        TENSORIZE,
+        COMBINE,
     ),
     Fault(
         "combine-not-neighbours",
@@ -861,7 +861,7 @@ FAULTS = (
         "if form is None or form[0].get(Var(var)) != 1 or any(",
         "if form is None or any(",
         "an instruction multiplies elements that lie apart",
-        TENSORIZE,
+        COMBINE,
     ),
     Fault(
         "contract-sign",
@@ -1040,7 +1040,7 @@ FAULTS = (
         "return node if start % ALIGNMENT else Part(",
         "return Part(",
         "a part begins where kernels do not expect it",
-        ("tests/graph/test_abreast.py", "tests/graph/test_samples.py"),
+        ("tests/graph/test_parts.py", "tests/graph/test_abreast.py"),
     ),
     Fault(
         "own-not-all",
@@ -1048,7 +1048,7 @@ FAULTS = (
         "for reader in readers[output][1:]:",
         "for reader in readers[output][2:]:",
         "two readers share a widened value",
-        ("tests/graph/test_quantised.py",),
+        ("tests/graph/test_own.py", "tests/graph/test_quantised.py"),
     ),
     Fault(
         "fuse-what-data-chooses",
@@ -1112,7 +1112,7 @@ FAULTS = (
         'return ("part", node.input, node.start, replace(graph.values[node.output], name=""))',
         'return ("part", node.input, replace(graph.values[node.output], name=""))',
         "parts of one shape of one value are the same",
-        PASSES,
+        (*PASSES, "tests/graph/test_parts.py"),
     ),
     Fault(
         "cse-inputs",
@@ -1332,6 +1332,7 @@ FAULTS = (
         "case Binary(op, lhs, rhs) if rhs == own and op in COMBINES:",
         "lanes combine `e - a` as if it were a sum",
         (*KERNELS, "tests/codegen/test_loops_differential.py"),
+        equivalent="the verifier of loops refuses such a store by lanes before it reaches the emitter",
     ),
     Fault(
         "llvm-lanes-read-private",

@@ -144,7 +144,7 @@ def verdict(text: str, status: int, tests: Sequence[str], seconds: float) -> Out
     failed = re.search(r"^(?:FAILED|ERROR) (\S+)(?:.*?) - (.*)$|^(?:FAILED|ERROR) (\S+)", text, re.MULTILINE)
     if failed is None:
         raise SystemExit(f"pytest ended with {status}:\n{text[-2000:]}")
-    where, why = failed[1] or failed[3], failed[2] or ""
+    where, why = (failed[1] or failed[3]).split("[")[0], failed[2] or ""
     stage = re.match(r"(?:\w+\.)*InternalError: (\w+(?: \w+)?):", why) or re.search(
         r"^E +(?:\w+\.)*InternalError: (\w+(?: \w+)?):", text, re.M
     )
@@ -157,9 +157,9 @@ def verdict(text: str, status: int, tests: Sequence[str], seconds: float) -> Out
 
 
 def _last(text: str) -> str:
-    """Return the file of tests that a traceback of a process that died names."""
-    found = re.findall(r'File ".*?/(tests/[\w/]+\.py)"', text)
-    return found[0] if found else ""
+    """Return the test that the traceback of a process that died names."""
+    found = re.findall(r'File ".*?/(tests/[\w/]*test_\w+\.py)", line \d+ in (test_\w+)', text)
+    return "::".join(found[0]) if found else ""
 
 
 def _told(fault: Fault, outcome: Outcome) -> str:
@@ -182,7 +182,7 @@ def row(fault: Fault, outcome: Outcome) -> str:
 
 
 def _short(test: str) -> str:
-    return test.removeprefix("tests/").split("[")[0].replace("|", "\\|")
+    return test.removeprefix("tests/")
 
 
 def report(path: Path, rows: Mapping[str, str]) -> None:

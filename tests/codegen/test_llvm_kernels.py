@@ -1,5 +1,7 @@
 """Small kernels: compiled code computes what the interpreter computes."""
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 from llvm_run import LEVELS, check, values
 
 from codegen.llvm.emit import emit
-from codegen.llvm.target import host
+from codegen.llvm.target import host, named
 from codegen.loops.parser import parse
 
 ADD = """
@@ -112,6 +114,7 @@ def test_rows_in_registers_that_end_in_a_shorter_vector(count: int) -> None:
         "for i in 0 .. 16 vector 16 { y[i] = select(index(N) > index(3), exp(x[i]), log(x[i + 50])) }",
         "for i in 0 .. 16 vector 16 { if index(i) * index(2) > index(100) { y[i] = x[100] } }",
         "for i in 0 .. 16 vector 16 { y[3] = y[3] + x[i] * 0.0_f32 }",
+        "for i in 0 .. 16 vector 16 { y[3] = y[3] - x[i] * 0.0_f32 }",
         "for i in 2 .. N vector 16 { y[3] = max(y[3], x[i]) }",
         "for i in N .. N vector 16 { y[40] = y[40] + x[i] }",
         "for i in 0 .. 16 vector 16 { for k in 0 .. N { y[i] = x[k] } }",
@@ -154,6 +157,12 @@ def test_statement(body: str) -> None:
         i_ok=values("bool", 16),
         y=np.zeros(64, np.float32),
     )
+
+
+def test_a_vector_is_as_aligned_as_its_first_element() -> None:
+    function = parse("func f()(x: f32[32] align 64, out y: f32[32] align 64) { for i in 0 .. 8 vector 8 { y[i + 1] = x[i + 4] } }")
+    text = emit(function, named("x86-64-v3"))
+    assert re.search(r"load <8 x float>, ptr %\S+, align 16\b", text) and re.search(r"store <8 x float> %\S+, ptr %\S+, align 4\b", text)
 
 
 def test_conditions_on_indices_are_decided_when_the_code_is_written() -> None:

@@ -48,6 +48,8 @@ def test_they_move_out_of_every_loop_they_do_not_depend_on() -> None:
         "for i in 0 .. N { c[0] = exp(a[0]) }",
         "for i in 0 .. 8 parallel { c[i] = exp(a[0]) }",
         "for i in 0 .. 8 { if index(i) < 3_i64 { c[i] = exp(a[0]) } }",
+        "for i in 0 .. 8 { c[i] = select(a[i] > 0.0_f32, exp(a[0]), 0.0_f32) }",
+        "for i in 0 .. 8 { c[i] = select(a[i] > 0.0_f32, 0.0_f32, exp(a[0])) }",
     ],
     ids=[
         "only a sum",
@@ -56,6 +58,8 @@ def test_they_move_out_of_every_loop_they_do_not_depend_on() -> None:
         "a loop that may not run",
         "a parallel loop",
         "not in every iteration",
+        "where something holds",
+        "where it does not",
     ],
 )
 def test_what_must_stay_stays(body: str) -> None:

@@ -74,6 +74,9 @@ REFUSED = {
     "the tile does not fit": (
         "for i in 0 .. N { for u in 0 .. 64 unroll 64 { for j in 0 .. 64 vector 64 { c[u, j] = c[u, j] + a[0, i] } } }"
     ),
+    "the last element of a row of registers would be the first of the next": (
+        "for i in 0 .. N { for u in 0 .. 4 unroll 4 { for j in 0 .. 4 vector 4 { c[0, 3*u + j] = c[0, 3*u + j] + a[0, i] } } }"
+    ),
     "two register elements would be one memory element": (
         "for i in 0 .. N { for u in 0 .. 4 unroll 4 { for j in 0 .. 4 vector 4 { c[0, u + j] = c[0, u + j] + a[0, i] } } }"
     ),
@@ -98,6 +101,16 @@ def test_a_loop_whose_iterations_may_touch_nothing_leaves_promotion_to_the_loop_
     function = _body("for i in 0 .. N { for j in 0 .. min(i, m) { c[m, 0] = c[m, 0] + a[0, i] } }")
     text = show(promote(function))
     assert "for i in 0 .. N {\n        if 0_i64 < index(min(i, m)) {\n            alloc c_acc: f32[] registers" in text
+
+
+@pytest.mark.parametrize("times", [0, 1])
+def test_what_an_empty_loop_would_overwrite_is_loaded(times: int) -> None:
+    function = parse("func f(m)(a: f32[4], out c: f32[1]) { for k in 0 .. 4 { for j in 0 .. m { c[0] = 1.0_f32 } c[0] = c[0] + a[k] } }")
+    promoted = promote(function)
+    assert "registers" in show(promoted)
+    c = np.full(1, 5, np.float32)
+    run(promoted, {"m": times}, {"a": np.ones(4, np.float32), "c": c})
+    assert c[0] == (9 if times == 0 else 2)
 
 
 def test_accesses_in_several_nests_share_one_tile() -> None:

@@ -48,6 +48,8 @@ RANGES = {"ii": (0, 31), "io": (0, None), "r": (0, 5), "k": (1, 9), "N": (0, Non
         ("15 - ii", "15 - ii"),
         ("(x + y)*(x - y)", "x*x - y*y"),
         ("ii // 64 + ii % 64", "ii"),
+        ("(2*x + r) // 6", "(2*x + r) // 6"),
+        ("(2*x + r) % 6", "(2*x + r) % 6"),
         ("(s + 4) // 9", "0"),
         ("s // 8", "s // 8"),
         ("x*0", "0"),
@@ -120,6 +122,21 @@ def test_simplified_functions_compute_the_same_bits(function: Function, n: int) 
         assert run(f, {"N": n}, arrays) == 0
         results.append(arrays["c"])
     assert_same_bits(*results)
+
+
+def simplified(body: str) -> str:
+    return show(simplify(parse(f"func f(N)(out c: f32[N]) {{ {body} }}")))
+
+
+def test_what_is_known_on_one_side_of_a_choice_is_false_on_the_other() -> None:
+    small = "index(i) < 3_i64"
+    text = simplified(f"for i in 0 .. N {{ c[i] = select({small}, select({small}, 1.0_f32, 2.0_f32), select({small}, 3.0_f32, 4.0_f32)) }}")
+    assert f"select({small}, 1.0_f32, 4.0_f32)" in text
+
+
+def test_a_loop_that_starts_late_ends_its_extent_later() -> None:
+    text = simplified("for i in 4 .. min(N, 8) unroll 4 { c[i] = select(index(i) < 6_i64, 1.0_f32, 2.0_f32) }")
+    assert "select(index(i) < 6_i64, 1.0_f32, 2.0_f32)" in text
 
 
 def test_a_known_size_is_put_to_use() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -78,6 +79,27 @@ def test_a_value_that_is_returned_ends_the_group() -> None:
     nodes = [kernel(matmul(4, 4, 4), "x w", "t"), kernel(unary("exp", 4, 4), "t", "u"), kernel(unary("relu", 4, 4), "u", "y")]
     g = graph({"x": (4, 4), "w": (4, 4)}, nodes, ["u", "y"])
     check(g, [["matmul t", "exp u"], ["relu y"]], x=random(4, 4), w=random(4, 4, seed=1))
+
+
+def test_a_value_that_is_returned_is_not_part_of_its_reader() -> None:
+    nodes = [kernel(unary("relu", 4, 4), "x", "u"), kernel(binary("+", 4, 4), "u x", "y")]
+    check(graph({"x": (4, 4)}, nodes, ["u", "y"]), [["relu u"], ["add y"]], x=random(4, 4))
+
+
+def test_programs_of_other_modes_are_kernels_of_their_own() -> None:
+    strict = replace(unary("relu", 4, 4), mode="strict")
+    nodes = [kernel(strict, "x", "u"), kernel(unary("exp", 4, 4), "u", "y")]
+    check(graph({"x": (4, 4)}, nodes, ["y"]), [["relu u"], ["exp y"]], x=random(4, 4))
+    nodes = [kernel(matmul(4, 4, 4), "x x", "t"), kernel(strict, "t", "y")]
+    check(graph({"x": (4, 4)}, nodes, ["y"]), [["matmul t"], ["relu y"]], x=random(4, 4))
+
+
+def test_what_reads_a_product_out_of_place_does_not_join_it() -> None:
+    both = Binary("+", at("a", "i", "j"), at("a", "j", "i"))
+    symmetric = single("symmetric", [tensor("a", 4, 4)], tensor("y", 4, 4), "ij", both)
+    nodes = [kernel(matmul(4, 4, 4), "x w", "t"), kernel(symmetric, "t", "y")]
+    g = graph({"x": (4, 4), "w": (4, 4)}, nodes, ["y"])
+    check(g, [["matmul t"], ["symmetric y"]], x=random(4, 4), w=random(4, 4, seed=1))
 
 
 def test_the_later_of_two_products_takes_the_addition() -> None:

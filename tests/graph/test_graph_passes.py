@@ -38,6 +38,11 @@ def test_equal_nodes_are_computed_once_through_chains() -> None:
     assert g.nodes[-1].inputs == ("c", "c")  # type: ignore[union-attr]
 
 
+def test_what_reads_the_same_in_another_order_is_something_else() -> None:
+    nodes = [kernel(binary("-", 4), "x z", "a"), kernel(binary("-", 4), "z x", "b"), kernel(binary("+", 4), "a b", "y")]
+    assert len(cse(graph({"x": (4,), "z": (4,)}, nodes, ["y"])).nodes) == 3
+
+
 def test_equal_constants_are_one_but_a_negative_zero_is_not_a_zero() -> None:
     arrays = {"p": np.zeros(4, np.float32), "q": np.zeros(4, np.float32), "n": -np.zeros(4, np.float32)}
     nodes = [kernel(binary("+", 4), "x p", "a"), kernel(binary("+", 4), "x q", "b"), kernel(binary("+", 4), "x n", "c")]

@@ -110,6 +110,16 @@ def test_a_part_that_is_changed_on_the_way_is_none() -> None:
     assert parts_of(changed, {}) is None
 
 
+def test_a_part_of_which_some_elements_lie_in_their_place_is_none() -> None:
+    """The first element of `x0` is copied twice, the first of `x1` never: 0 and 2 are only where the nearest of their elements lie."""
+    pieces = (
+        Piece(at("x0", Floor(Name("n"), 2)), affine.compare("<", "n", 3)),
+        Piece(at("x1", 1), affine.compare(">=", "n", 3)),
+    )
+    program = Program("copies", (), (tensor("x0", 2), tensor("x1", 2)), ("y",), (Definition((tensor("y", 4),), ("n",), pieces),))
+    assert parts_of(program, {}) is None
+
+
 # ---- what becomes of a graph
 
 
@@ -179,6 +189,12 @@ def test_a_small_part_that_has_a_place_already_is_copied() -> None:
     join = next(node for node in g.nodes if isinstance(node, Join))
     assert join.inputs == ("x in place", "a", "b")
     assert "put x in place" in [node.name for node in g.nodes]
+
+
+def test_parts_that_end_where_no_value_may_begin_are_copied() -> None:
+    nodes = [kernel(unary("exp", 3), "r", "a"), kernel(unary("exp", 3), "r", "b"), kernel(concat(0, (3,), (3,)), "a b", "c")]
+    g = verify(joins(graph({"r": (3,)}, [*nodes, kernel(unary("exp", 6), "c", "y")], ["y"])))
+    assert kinds(g) == ["Kernel"] * 4
 
 
 def test_a_value_is_placed_once() -> None:

@@ -121,6 +121,21 @@ def test_a_transpose_reads_blocks_and_does_not_take_them_over() -> None:
     assert done.values["u"].layout is None
 
 
+def test_what_blocks_do_not_cut_evenly_does_not_take_them_over() -> None:
+    """The first three of four channels: the last block would have a cell without an element."""
+    first = Program(
+        "first",
+        (),
+        (tensor("a", 1, 4, 6),),
+        ("y",),
+        (Definition((tensor("y", 1, 3, 6),), ("n", "k", "p"), (Piece(at("a", "n", "k", "p")),)),),
+    )
+    nodes = [kernel(conv1x1(1, 8, 4, 6), "x w b", "t"), kernel(first, "t", "u"), kernel(unary("relu", 1, 3, 6), "u", "y")]
+    arrays = {"w": np.ones((4, 8), np.float32), "b": np.ones(4, np.float32)}
+    done = verify(layout(graph({"x": (1, 8, 6)}, nodes, ["y"], arrays), wishes))
+    assert done.values["t"].layout is not None and done.values["u"].layout is None
+
+
 def test_a_concatenation_of_whole_blocks_stays_in_blocks() -> None:
     parts = (Piece(at("a", "n", "k", "p"), Compare("<", Name("k"), Int(4))), Piece(at("b", "n", K4, "p"), Compare(">=", Name("k"), Int(4))))
     whole = Definition((tensor("y", 1, 8, 6),), ("n", "k", "p"), parts)

@@ -19,6 +19,7 @@ CASES = {
     "channels in blocks of four": ((2, 5, 3), (n, Floor(c, 4), h, Mod(c, 4)), (2, 2, 3, 4)),
     "blocks, and a halo": ((2, 5, 3), (n, Floor(c, 4), Add(h, Int(1)), Mod(c, 4)), (2, 2, 5, 4)),
     "inner part first": ((2, 5, 3), (Mod(c, 4), n, Floor(c, 4), h), (4, 2, 2, 3)),
+    "blocks with a cell to spare": ((2, 5, 3), (n, Floor(c, 4), h, Mod(c, 4)), (2, 2, 3, 5)),
     "two axes split": ((4, 5, 6), (Floor(n, 2), Floor(h, 3), c, Mod(h, 3), Mod(n, 2)), (2, 2, 5, 3, 2)),
     "two axes in one": ((2, 5, 3), (n, Add(Scale(3, c), h)), (2, 15)),
     "a spread axis": ((2, 5, 3), (n, Scale(2, c), h), (2, 9, 3)),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 from small_graphs import SUM, at, binary, conv1x1, graph, kernel, matmul, run, single, softmax, tensor, unary
 
-from polyhedral.expr import Add, Floor, Int, Mod, Name
+from polyhedral.expr import Add, Expr, Floor, Int, Mod, Name, Scale
 from stdlib.onnx.importer import Importer
 from tensorlang.graph.nodes import Graph, Join, Kernel, Node, Part, Value, View
 from tensorlang.graph.passes.outputs import outputs
@@ -163,8 +164,15 @@ def test_samples_of_values_in_blocks_keep_their_layout() -> None:
     assert after.values["t 2"].layout == Layout(blocked.axes, blocked.dims, (1, 2, 4, 8))
 
 
-def test_values_whose_samples_are_interleaved_stay_whole() -> None:
-    across = Layout(("d0", "d1", "d2"), (Name("d1"), Name("d0"), Name("d2")), (16, 4, 4))
+@pytest.mark.parametrize(
+    ("dims", "shape"),
+    [
+        pytest.param((Name("d1"), Name("d0"), Name("d2")), (16, 4, 4), id="between each other"),
+        pytest.param((Add(Int(3), Scale(-1, Name("d0"))), Name("d1"), Name("d2")), (4, 16, 4), id="the last one first"),
+    ],
+)
+def test_values_whose_samples_do_not_follow_each_other_stay_whole(dims: tuple[Expr, ...], shape: tuple[int, ...]) -> None:
+    across = Layout(("d0", "d1", "d2"), dims, shape)
     before = stages(4)
     values = {name: Value(v.name, v.dtype, v.shape, across if name == "t" else None) for name, v in before.values.items()}
     after = samples(Graph("g", before.inputs, before.outputs, values, {}, before.nodes), NEAR)

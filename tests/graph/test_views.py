@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
-from small_graphs import add_row, binary, graph, kernel, matmul, unary
+from small_graphs import add_row, at, binary, graph, kernel, matmul, single, tensor, unary
 from test_algebra import random, run, settle
 
+from codegen.dtypes import f32
+from polyhedral.expr import Name
 from tensorlang.graph.nodes import Graph, Kernel, View
 from tensorlang.graph.passes.fuse import fuse
 from tensorlang.graph.passes.views import views
 from tensorlang.graph.verify import verify
+from tensorlang.tensor.nodes import Binary, Cast, IndexValue
 
 
 def kernels(g: Graph) -> list[str]:
@@ -35,6 +38,15 @@ def test_an_activation_and_a_residual_behind_a_view_join_the_product() -> None:
 def test_a_kernel_that_reads_along_a_dimension_stays_behind_the_view() -> None:
     nodes = [kernel(matmul(6, 4, 3), "x w", "t"), View("->12x2", "t", "v"), kernel(add_row(12, 2), "v b", "y")]
     g = graph({"x": (6, 3), "w": (3, 4), "b": (2,)}, nodes, ["y"])
+    assert views(g).nodes == g.nodes
+
+
+def test_a_kernel_that_computes_with_positions_stays_behind_the_view() -> None:
+    numbered = single(
+        "numbered", [tensor("x", 12, 2)], tensor("y", 12, 2), "ij", Binary("*", at("x", "i", "j"), Cast(f32, IndexValue(Name("i"))))
+    )
+    nodes = [kernel(matmul(6, 4, 3), "x w", "t"), View("->12x2", "t", "v"), kernel(numbered, "v", "y")]
+    g = graph({"x": (6, 3), "w": (3, 4)}, nodes, ["y"])
     assert views(g).nodes == g.nodes
 
 

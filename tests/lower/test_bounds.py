@@ -57,6 +57,10 @@ def test_reads_and_writes_that_loops_and_conditions_keep_inside(body: str) -> No
         ("for o in 0 .. (N + 7) // 8 { for v in 0 .. 8 vector 8 { y[8*o + v] = x[0] } }", "beyond `y: f32[N]`"),
         ("for i in 0 .. N { y[i] = select(index(i) >= 1_i64, x[i], x[i - 1]) }", "below `x: f32[N]`"),
         ("for i in 0 .. N { if index(i) >= 1_i64 or index(i) < 3_i64 { y[i] = x[i - 1] } }", "below `x: f32[N]`"),
+        (
+            "for i in 0 .. N { if index(i) >= 1_i64 and index(i) < 5_i64 { y[i] = x[i] } else { y[i] = x[i - 1] } }",
+            "below `x: f32[N]`",
+        ),
         ("y[0] = 0_f32", "beyond `y: f32[N]`"),
     ],
 )
@@ -161,11 +165,20 @@ def test_a_check_holds_until_something_is_stored_to_what_was_checked() -> None:
     assert "below" in refusal(
         "(N)(x: f32[N], out at: i64[1], out y: f32[1])", f"{check}\nfor i in 0 .. 3 {{ y[0] = x[value(at[0])]\nat[0] = index(i + N) }}"
     )
+    branch = "if index(N) > 3_i64 { at[0] = -1_i64 }"
+    assert "below" in refusal("(N)(x: f32[N], out at: i64[1], out y: f32[1])", f"{check}\n{branch}\ny[0] = x[value(at[0])]")
 
 
 def test_small_types_bound_what_they_hold() -> None:
     prove("(Q)(x: f32[256], ids: u8[Q], out y: f32[Q])", "for q in 0 .. Q { y[q] = x[value(ids[q])] }")
     assert "below" in refusal("(Q)(x: f32[256], ids: i8[Q], out y: f32[Q])", "for q in 0 .. Q { y[q] = x[value(ids[q])] }")
+
+
+def test_what_may_wrap_is_not_the_number_that_it_looks_like() -> None:
+    header = "(Q)(x: f32[300], ids: i8[Q], out y: f32[Q])"
+    body = "for q in 0 .. Q {{ if ids[q] >= 0_i8 and ids[q] <= {most}_i8 {{ y[q] = x[value(ids[q] + 100_i8)] }} }}"
+    prove(header, body.format(most=27))
+    assert "below" in refusal(header, body.format(most=28))
 
 
 # ---------------------------------------------------------------- extents

@@ -35,6 +35,7 @@ def scope(*facts: Cond) -> Scope:
         (Add(Int(2), Scale(-1, Floor(J, 8))), True),
         (Add(Int(1), Scale(-1, Floor(J, 8))), False),
         (Add(Int(7), Scale(-1, Mod(J, 8))), True),
+        (Add(Int(3), Scale(-1, Mod(J, 8))), False),
         (Add(I, Scale(-1, Floor(J, 8))), True),
         (Max(Add(I, Int(-1)), Int(0)), True),
         (Add(Min(I, Int(3)), Int(-1)), False),

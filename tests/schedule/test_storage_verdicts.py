@@ -26,6 +26,12 @@ def program(name: str, **sizes: int):
     return substitute_sizes(family(name, f64), {k: affine.to_expr(v) for k, v in sizes.items()})
 
 
+def written(text: str, *shapes: tuple[int, ...]):
+    """Return the one operator of `text` for arguments of these shapes."""
+    module = load_module(parse(Source("written.tl", text)))
+    return instantiate(module, text.split("op ")[1].split("(")[0], [ArgType(f64, shape) for shape in shapes])
+
+
 def refusal(case: Case) -> str:
     with pytest.raises(CompileError) as caught:
         proven(case.program, case.schedule)
@@ -130,6 +136,12 @@ def test_lanes_are_counted_from_zero_wherever_their_loop_starts() -> None:
         computes_the_same(schedule.operator, schedule, N=5)
 
 
+def test_lanes_of_a_reduction_count_its_initial_value_once() -> None:
+    p = written("op total(x: f64[N, M], s: f64[N]) -> (y: f64[N]) { y[i] = sum(j, from s[i]) x[i, j] }", (3, 10), (3,))
+    lowered = loops_of(proven(p, Schedule("total").split("j", 4, ["jo", "ji"]).vectorize("ji")), "kernel")
+    assert not differs(p, lowered, {}, small_arrays(p, {}, 1), natively=True)
+
+
 def test_what_several_threads_read_is_kept_in_memory() -> None:
     computes_the_same("rows", Schedule("rows").at("s", "y.i").parallel("y.j"), M=3, N=4)
 
@@ -179,9 +191,16 @@ def test_a_layout_that_names_an_axis_twice_is_refused() -> None:
         t[i, j, k] = x[i, j, k] + 1
         y[i, j]    = t[j, j, i]
     }"""
-    p = instantiate(load_module(parse(Source("diagonal.tl", text))), "diagonal", [ArgType(f64, (5, 5, 5))])
+    p = written(text, (5, 5, 5))
     # In `as`, `i` and `j` are the loops of `y`: `i` is the last axis of `t`, and `k` is that axis as well.
     assert "share one cell" in refusal(Case(p, {}, Schedule("diagonal").pack("t", ["i", "k // 2", "j", "k % 2"])))
+
+
+def test_a_copy_in_blocks_keeps_them_where_its_tile_begins_inside_one() -> None:
+    """An iteration reads x[2*io + 1] and x[2*io + 2], of two blocks; counted from the first of them they would be one block."""
+    p = written("op shifted(x: f64[7]) -> (y: f64[6]) { y[i] = x[i + 1] }", (7,))
+    lowered = loops_of(proven(p, Schedule("shifted").split("i", 2, ["io", "ii"]).pack("x", ["a0 // 2"], "io")), "kernel")
+    assert not differs(p, lowered, {}, small_arrays(p, {}, 1), natively=True)
 
 
 def test_a_copy_has_room_for_its_own_tile() -> None:

@@ -45,6 +45,11 @@ def test_a_read_that_can_leave_its_tensor_is_shown_with_the_smallest_example() -
     assert "axis 0 is 1 here at i=0, but has 1 element" in text and "| clamp" in text
 
 
+def test_an_axis_is_in_the_bounds_of_its_own_tensor_alone() -> None:
+    shorter = Program("p", ("n", "m"), (tensor("x", f32, "m"),), ("y",), (y(read("x", "i")),))
+    assert "`x` is read outside its bounds when n=1, m=0" in refusal(shorter)
+
+
 def test_a_condition_around_a_read_is_used() -> None:
     after = affine.add("i", 1)
     prove(of(y(Select(Holds(affine.compare("<", after, "n")), read("x", after), ONE))))

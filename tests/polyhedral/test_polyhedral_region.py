@@ -67,6 +67,14 @@ def test_the_footprints_of_a_matmul_tile() -> None:
     assert texts(footprint(schedule, "C", ["C"], 5)) == (["4*io + ii", "j"], ["1", "1"])
 
 
+def test_the_footprint_of_two_readers_holds_what_either_touches() -> None:
+    readers = [Statement(n, ("i",), box(i=N), Access(n, (i,)), (Access("a", (plus(i, at),)),)) for n, at in (("b", 0), ("c", 3))]
+    scop = Scop(("N",), TRUE, (Tensor("a", (plus(N, 3),)), Tensor("b", (N,)), Tensor("c", (N,))), frozenset({"a"}), tuple(readers))
+    nests = {n: nest(scop, n).split("i", 4, "io", "ii") for n in "bc"}
+    schedule = Schedule(scop, nests, under(["io"], (*under(["ii"], (Leaf("b"),)), *under(["ii"], (Leaf("c"),)))))
+    assert texts(footprint(schedule, "a", ["b", "c"], 1)) == (["4*io"], ["7"])
+
+
 def test_padding_as_a_domain_keeps_the_footprint_constant() -> None:
     r = Name("r")
     at = plus(Add(i, r), -1)

@@ -29,6 +29,13 @@ def test_a_visit_knows_ranges_and_conditions_around_a_node() -> None:
     assert place.condition() == Holds(affine.compare(">", "k", 0))
 
 
+def test_what_follows_a_lazy_operator_stands_on_one_side_of_it() -> None:
+    high = affine.compare(">=", "i", 1)
+    for op, known in (("and", high), ("or", affine.negate(high))):
+        e = Binary(op, Holds(high), Compare("<", read("x", "i"), Const(0.0, f32)))
+        assert next(place for node, place in visits(e, Place()) if isinstance(node, Read)).known == known
+
+
 def test_a_condition_is_one_of_what_stands_around_without_lets() -> None:
     positive = Compare(">", Name("v"), Const(0.0, f32))
     late = Binary("and", Unary("not", positive), Holds(affine.compare(">", "i", 0)))

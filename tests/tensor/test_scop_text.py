@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from strategies_tensor import definition, matmul, read, tensor, total
 
 from codegen.dtypes import f32
@@ -32,6 +34,11 @@ def of(value: Expr) -> str:
 def test_either_side_of_a_choice_is_read_where_it_is_chosen() -> None:
     text = of(Select(Holds(affine.compare(">=", "i", 1)), read("x", affine.sub("i", 1)), read("z", "i")))
     assert text.splitlines()[-1] == "    define  y[i]    reads x[i - 1] when i >= 1, z[i] when i < 1"
+
+
+def test_a_reduction_reads_where_its_filter_holds() -> None:
+    text = of(replace(total(read("x", "k"), f32, ("k", 0, "n")), filter=Holds(affine.compare("<", "k", 3))))
+    assert "x[k] when k < 3" in text
 
 
 def test_a_reduction_runs_where_anybody_asks_for_it() -> None:

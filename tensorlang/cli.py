@@ -1,4 +1,4 @@
-"""The command line: `tensorlang check | fmt | show | explain | run | bench | doctor`.
+"""The command line: `tensorlang check | fmt | show | explain | certify | run | bench | doctor`.
 
 Exit codes: 0 all is well, 1 diagnostics (on standard error, or as JSON on standard output with --json), 2 wrong usage. What goes wrong
 inside the compiler is one line and a report in a file, never a traceback.
@@ -25,7 +25,8 @@ import typer
 from codegen.cuda.arch import is_cuda
 from tensorlang.api import compile as compile_model
 from tensorlang.api import importer_of, is_read
-from tensorlang.check.definition import Examined, checked
+from tensorlang.check.definition import Examined, checked, check_module
+from tensorlang.certificate import certificate
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import CompileError, Diagnostic, InternalError, error, render
 from tensorlang.driver import Dump
@@ -258,6 +259,27 @@ def explain(
 
 
 @app.command()
+def certify(
+    file: File,
+    arguments: Arguments = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="where to write it (default: standard output)")] = None,
+    symbolic: Annotated[bool, typer.Option("--symbolic", help="the kernel that serves arguments of any sizes")] = False,
+    threads: Threads = None,
+) -> None:
+    """Write the certificate of an operator's kernel: its loops and equations, for `scripts/check_certificate.py` to accept or reject."""
+    if file.suffix != ".tl":
+        raise error("C0103", "not supported yet: a certificate of a model", help="certify an operator of a `.tl` file")
+    operator, values = _operator(file, arguments, threads, symbolic=symbolic)
+    texts: dict[str, str] = {}
+    operator.stages(dump=texts.__setitem__, **values)
+    text = certificate(operator.program(**values), texts["loops"])
+    if output is None:
+        sys.stdout.write(text)
+    else:
+        write_text(output, text)
+
+
+@app.command()
 def run(
     file: File,
     arguments: Arguments = None,
@@ -402,9 +424,11 @@ def _no_precision(precision: str) -> None:
         raise error("C0103", f"not supported yet: precision `{precision}` for an operator", help="convert to `bf16` in its equations")
 
 
-def _operator(file: Path, arguments: Sequence[str] | None, threads: int | None, target: str = HOST) -> tuple[Operator, dict[str, Any]]:
+def _operator(
+    file: Path, arguments: Sequence[str] | None, threads: int | None, target: str = HOST, symbolic: bool = False
+) -> tuple[Operator, dict[str, Any]]:
     """Return the operator that the arguments name (or the file's only one) and what it is given."""
-    ops = operators_of(syntax.load(file), target, threads)
+    ops = operators_of(syntax.load(file), target, threads, symbolic=symbolic)
     rest = list(arguments or ())
     if rest and "=" not in rest[0] and not rest[0].endswith(".npz"):
         name = rest.pop(0)

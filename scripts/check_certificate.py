@@ -26,7 +26,7 @@ Ast = tuple[Any, ...]
 """("load", buffer, indices), ("bin", op, a, b), …: one form for equations, values and subscripts, which have the type "ix"."""
 FLOATS = {"f8e4m3": 0, "f8e5m2": 0, "f16": 1, "bf16": 1, "f32": 2, "f64": 3}
 BITS = {f"{sign}{n}": n for sign in "iu" for n in (4, 8, 16, 32, 64)} | {"ix": 64}
-PRIME, SIZE, MOST, WORK = 2**61 - 1, 2**48, 2**63 - 1, 250_000
+PRIME, SIZE, MOST, WORK = 2**61 - 1, 2**48, 2**63 - 1, 400_000
 
 
 class Rejected(Exception):
@@ -66,7 +66,7 @@ class Buffer:
 def expression(text: str) -> Ast:
     """Return a value or a subscript. The notation binds like Python, once names and typed literals are written as Python has them."""
     words = {"and", "or", "not"}
-    plain = lambda m: f"K('{m[2]}', '{m[1]}')" if m[1] else m[3] if m[3] in words else "_" + m[3].strip("`").encode().hex()
+    plain = lambda m: f"K('{m[2]}', '{m[1]}')" if m[1] else m[3] if m[3] in words else "_" + m[3].strip("`").encode().hex()  # noqa: E731
     try:
         return converted(ast.parse(TOKEN.sub(plain, text.strip()).replace("[]", "[()]"), mode="eval").body)
     except (SyntaxError, KeyError, ValueError) as problem:
@@ -74,7 +74,7 @@ def expression(text: str) -> Ast:
 
 
 def converted(node: Any) -> Ast:
-    name = lambda n: bytes.fromhex(n.id[1:]).decode()
+    name = lambda n: bytes.fromhex(n.id[1:]).decode()  # noqa: E731
     match node:
         case ast.Constant(value=int(n)):
             return ("int", n)
@@ -246,6 +246,7 @@ class Access:
     index: Ast
     write: bool
     reduction: int
+    checked: dict[str, isl.Set] = field(default_factory=dict, compare=False)
 
     @property
     def iters(self) -> Ast:
@@ -328,12 +329,14 @@ class Query:
         self.exact = False
         return "1 = 1"
 
-    def set(self) -> isl.Set:
+    def set(self, checked: dict[str, isl.Set] | None = None) -> isl.Set:
+        """Return the points; `checked`: what is known of the elements of arguments, if not what is known by now."""
+        checked = self.prover.checked if checked is None else checked
         found = isl.Set(self.text("", f" : {' and '.join(self.facts)}"))
         for e, t in self.opaque.items():
-            if e[0] == "load" and e[1] in self.prover.checked:
+            if e[0] == "load" and e[1] in checked:
                 cells = isl.Map(self.text(f" -> [{', '.join([*map(self.affine, e[2]), t])}]"))
-                found = found.intersect(cells.intersect_range(self.prover.checked[e[1]]).domain())
+                found = found.intersect(cells.intersect_range(checked[e[1]]).domain())
         return found
 
     def text(self, target: str, facts: str = "") -> str:
@@ -352,13 +355,11 @@ class Prover:
         self.checked: dict[str, isl.Set] = {}
         self.pending: list[tuple[str, isl.Set]] = []
         self.lets: dict[str, Ast] = {}
-        self.spans: dict[str, tuple[int, int]] = {s: (0, SIZE) for s in sizes}
+        self.spans: dict[str, tuple[int, int]] = dict.fromkeys(sizes, (0, SIZE))
         self.buffers: dict[str, Buffer] = {p.name: p for p in params}
         self.scope = {p.name: p.name for p in params}
         self.known = Query(self, (("cond", context, True),)).facts[-1] + f" and {self.known}"
         self.block(body, (), ())
-        for a in self.accesses:
-            self.in_bounds(a)
         for name, b in self.buffers.items():
             if not b.given:
                 self.written_before_read([a for a in self.accesses if a.buffer == name])
@@ -373,7 +374,7 @@ class Prover:
         return type_of(e, {name: b.dtype for name, b in self.buffers.items()}) if e[0] != "load" else self.buffers[e[1]].dtype
 
     def stamped(self, e: Ast) -> Ast:
-        """Return `e` with what `let` names written out, buffers told apart, and loads of memory that changes, too, by when they are made."""
+        """Return `e` with what `let` names written out, buffers told apart, and loads of memory that changes by when they are made."""
         if e[0] == "name" and e[1] not in self.lets and e[1] not in self.spans:
             raise Rejected(f"`{e[1]}` is not bound")
         if e[0] == "name":
@@ -431,12 +432,14 @@ class Prover:
             case ("for", var, lo, hi, kind, extent, inner):
                 first, lo, hi = len(self.accesses), self.subscript(lo, path), self.subscript(hi, path)
                 self.reads(lo, path, time), self.reads(hi, path, time)
+                if var in self.spans:
+                    raise Rejected(f"`{var}` is bound twice")
                 if extent is not None:
                     self.refute(path, ("cmp", ">", ("bin", "-", hi, lo), ("int", extent)), f"`{var}` runs more than {extent} times")
                 ends = self.span(lo) or (-MOST, 0), self.span(hi) or (0, MOST)
                 self.spans[var], self.epoch = (ends[0][0], max(ends[0][0], ends[1][1] - 1)), self.epoch + 1
                 self.block(inner, (*path, ("range", var, lo, hi)), (*time, var))
-                self.epoch += 1
+                self.epoch, _ = self.epoch + 1, self.spans.pop(var)
                 if kind in ("parallel", "vector"):
                     self.races(kind, var, iters, self.accesses[first:])
                 if not iters:
@@ -450,7 +453,7 @@ class Prover:
                 rigid = self.strict and self.buffers[target].dtype in FLOATS and update is not None and update[0] in ("+", "*")
                 number = 0 if update is None or rigid else len(self.accesses) + 1
                 self.reads(("store", stored, cell), path, time, (target, cell, number))
-                self.accesses.append(Access(f"S{len(self.accesses)}", path, time, target, cell, True, number))
+                self.access(Access(f"S{len(self.accesses)}", path, time, target, cell, True, number, self.checked))
                 self.epoch += 1
             case ("let", name, value):
                 self.lets[name] = self.stamped(value)
@@ -466,8 +469,10 @@ class Prover:
                     self.refute(path, ("cmp", "<", e, ("int", 0)), f"an extent of `{buffer.name}` is negative")
                 self.scope[buffer.name] = own = f"{buffer.name} {len(self.buffers)}"
                 self.buffers[own] = replace(buffer, shape=shape, outer=iters)
-            case ("require", cond, _):
+            case ("require", cond, code):
                 cond = self.stamped(cond)
+                if code < 1:
+                    raise Rejected("a check that fails reports success")
                 self.reads(cond, path, time)
                 self.require(cond, path)
                 if not iters:
@@ -477,7 +482,7 @@ class Prover:
 
     def reads(self, e: Ast, path: Ast, time: Ast, own: Ast = ("", (), 0)) -> None:
         """Collect the loads of `e`, each where it is made: sides of `select`, `and` and `or` that are not chosen are not evaluated."""
-        again = lambda x, *more: self.reads(x, (*path, *more), time, own)
+        again = lambda x, *more: self.reads(x, (*path, *more), time, own)  # noqa: E731
         match e:
             case ("select", c, a, b):
                 again(c), again(a, ("cond", c, True)), again(b, ("cond", c, False))
@@ -492,7 +497,7 @@ class Prover:
         if e[0] == "load":
             cell = tuple(self.subscript(i, path, stamp=False) for i in e[2])
             number = own[2] if (e[1], cell) == own[:2] else 0
-            self.accesses.append(Access(f"S{len(self.accesses)}", path, time, e[1], cell, False, number))
+            self.access(Access(f"S{len(self.accesses)}", path, time, e[1], cell, False, number, self.checked))
 
     def require(self, cond: Ast, path: Ast) -> None:
         """Note which elements of an argument that nobody writes a check refuses, and `learn` it once all its iterations have run."""
@@ -505,7 +510,7 @@ class Prover:
 
     def learn(self) -> None:
         for name, bad in self.pending:
-            self.checked[name] = self.checked.get(name, isl.Set.universe(bad.get_space())).subtract(bad)
+            self.checked = {**self.checked, name: self.checked.get(name, isl.Set.universe(bad.get_space())).subtract(bad)}
         self.pending = []
 
     # ------------------------------------------------ the proofs
@@ -517,20 +522,24 @@ class Prover:
         box = " and ".join([self.known, *(f"0 <= {d} < {e}" for d, e in zip(dims, shape, strict=True))])
         bad = isl.Set(f"{self.params} -> {{ [{', '.join([*dims, 'e'])}] : {box} and not ({low} <= e < {high}) }}")
         bad = bad.intersect(self.checked.get(t["name"], bad))
-        if not bad.intersect(isl.Set(f"{{ [{', '.join([*dims, 'e'])}] : {limits(t['dtype'])[0]} <= e <= {limits(t['dtype'])[1]} }}")).is_empty():
+        if not bad.intersect(
+            isl.Set(f"{{ [{', '.join([*dims, 'e'])}] : {limits(t['dtype'])[0]} <= e <= {limits(t['dtype'])[1]} }}")
+        ).is_empty():
             raise Rejected(f"an element of `{t['name']}` outside its range is let in")
 
-    def in_bounds(self, a: Access) -> None:
+    def access(self, a: Access) -> None:
+        """Collect an access, proven to be in bounds by what is checked before it."""
         fault: Ast = ("const", "bool", 0)
         for i, extent in zip(a.index, self.buffers[a.buffer].shape, strict=True):
             fault = ("bin", "or", fault, ("bin", "or", ("cmp", "<", i, ("int", 0)), ("cmp", ">=", i, extent)))
+        self.accesses.append(a)
         self.refute(a.path, fault, f"`{self.buffers[a.buffer].name}` is {'written' if a.write else 'read'} outside its bounds")
 
     def map_of(self, a: Access, kept: int, name: str) -> tuple[isl.Map, bool]:
         """Return { name[the first `kept` iterators] -> cells }, and whether all of it surely happens."""
         query = Query(self, tuple(e for e in a.path if e[0] != "given" or not a.write))
         cell = [*map(self.renamed, self.buffers[a.buffer].outer), *map(query.affine, a.index)]
-        found = isl.Map(query.text(f" -> [{', '.join(cell)}]")).intersect_domain(query.set())
+        found = isl.Map(query.text(f" -> [{', '.join(cell)}]")).intersect_domain(query.set(a.checked))
         found = found.project_out(isl.dim_type.in_, kept, len(query.iters) + len(query.opaque) - kept)
         return found.set_tuple_name(isl.dim_type.in_, name), query.exact and not query.opaque
 
@@ -605,7 +614,7 @@ class Run:
         self.idents: dict[str, str] = {}
         self.calls: dict[str, str] = {}
         self.exact: dict[str, set[int]] = {}
-        self.left, self.random = WORK, random.Random(seed)
+        self.left, self.random, self.seed, self.decides = WORK, random.Random(seed), seed, False
         self.names: dict[str, Any] = {self.ident(n): v for n, v in sizes.items()}
         self.names |= {
             "term": term,
@@ -617,6 +626,7 @@ class Run:
             "Rejected": Rejected,
         }
         self.names |= {"divided": lambda a, b: a // b if b else 0, "rest": lambda a, b: a % b if b else 0}
+        self.equal = json.dumps(certificate["definitions"])
         self.given = {t["name"]: self.elements(t) for t in certificate["params"]}
         self.outs = {p.name: p for p in params if not p.given}
 
@@ -646,11 +656,13 @@ class Run:
         dtype, self.types[t["name"]] = t["dtype"], t["dtype"]
         cells, low, high = self.box(t["shape"]), 0, 1
         if dtype in FLOATS:
-            found = {c: term(3, zlib.crc32(t["name"].encode()), *c) for c in cells}
+            found = {c: term(3, zlib.crc32(t["name"].encode()), self.seed, *c) for c in cells}
+            some = [number(v) for v in re.findall(r'"(-?0x[^"]+)"', self.equal)] + list(found.values())[:3] if self.seed else []
+            found = {c: self.random.choice(some) if some and self.random.random() < 0.3 else v for c, v in found.items()}
             self.exact.setdefault(dtype, set()).update(found.values())
             return found
         if dtype in BITS:
-            low, high = limits(dtype)
+            low, high, self.decides = *limits(dtype), True
         if t["range"]:
             low, high = self.number(t["range"][0]), self.number(t["range"][1]) - 1
         elif t["indexes"]:
@@ -681,6 +693,7 @@ class Run:
             case ("not", a):
                 return f"(not {code(a)})"
             case ("cmp", op, a, b) if self.type_of(a) == self.type_of(b):
+                self.decides |= self.type_of(a) in FLOATS
                 return f"({code(a)} {op} {code(b)})"
             case ("cast", _, saturate, a):
                 return self.cast(dtype, saturate, code(a), self.type_of(a))
@@ -736,7 +749,7 @@ class Run:
         for n, dtype in zip((*spec["left"], *spec["right"]), spec["dtypes"] * 2, strict=True):
             self.types[n] = dtype
         loops = " ".join(f"for {self.ident(n)} in spend({self.code(lo)}, {self.code(hi)})" for n, lo, hi in spec["binders"])
-        tuple_of = lambda items: f"({''.join(f'{self.code(i)}, ' for i in items)})"
+        tuple_of = lambda items: f"({''.join(f'{self.code(i)}, ' for i in items)})"  # noqa: E731
         op, combined = spec["op"], tuple_of(spec["combine"])
         if op in START and spec["dtypes"][0] in FLOATS and (op in ROOTS or not self.strict):
             combined = f"(joined('{op}', {left[0]}, {right[0]}), )"
@@ -776,7 +789,7 @@ class Run:
             n: {c: eval(self.calls[n].format("*c"), self.names, {"c": c}) for c in self.box(shapes[n])} for n in self.certificate["results"]
         }
 
-    def loops(self, sizes: tuple[str, ...], body: Ast) -> dict[str, dict[Ast, int]] | int:
+    def loops(self, body: Ast) -> dict[str, dict[Ast, int]] | int:
         """Return the elements of all results, or which requirement failed."""
         self.calls, found = {}, {name: {} for name in self.outs}
         self.types |= {p.name: p.dtype for p in self.outs.values()}
@@ -836,6 +849,12 @@ def tuples(e: Any) -> Any:
     return tuple(map(tuples, e)) if isinstance(e, list) else {k: tuples(v) for k, v in e.items()} if isinstance(e, dict) else e
 
 
+def signed(body: dict[str, Any]) -> str:
+    """Return a certificate of these parts, with their digest."""
+    digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+    return "{\n" + "".join(f' "{key}": {json.dumps(part)},\n' for key, part in body.items()) + f' "digest": "{digest}"\n}}\n'
+
+
 def check(text: str) -> list[str]:
     """Return what was checked of a certificate. Raises Rejected."""
     raw = json.loads(text)
@@ -855,28 +874,32 @@ def check(text: str) -> list[str]:
     for t in certificate["params"]:
         if t["range"]:
             prover.in_range(t)
-    compared = [compared_at(certificate, sizes, params, body, at) for at in chosen(prover, raw["loops"])]
-    done = sorted({c for c in compared if c})
-    values = f"values at {'; '.join(done)}" if done else "NOT values: they would take too long, or the data were refused"
-    return [f"bounds, 64 bits, order, races, coverage {'for all sizes' if sizes else 'for these sizes'}", values]
+    done = [where for at in chosen(prover, raw["loops"]) if (where := compared_at(certificate, params, body, at))]
+    values = f"values at {'; '.join(dict.fromkeys(done))}" if done else "NOT values: they would take too long, or data were refused"
+    return [f"bounds, 64 bits, order, races, coverage for {'all' if sizes else 'these'} sizes", values]
 
 
-def compared_at(certificate: dict[str, Any], sizes: tuple[str, ...], params: tuple[Buffer, ...], body: Ast, at: dict[str, int]) -> str:
-    run = Run(certificate, params, at, sum(at.values()))
-    where = ", ".join(f"{n} = {v}" for n, v in at.items()) or "these sizes"
-    try:
-        wanted: Any = run.equations()
-    except KeyError:
-        wanted = None
-    except TooMuch:
-        return ""
-    run.left = 4 * WORK
-    try:
-        found = run.loops(sizes, body)
-    except KeyError as problem:
-        raise Rejected(f"an element is read that nobody has written, at {where}") from problem
-    if (wanted is None) != isinstance(found, int) or (wanted is not None and wanted != found):
-        raise Rejected(f"the loops do not compute the equations at {where}")
+def compared_at(certificate: dict[str, Any], params: tuple[Buffer, ...], body: Ast, at: dict[str, int]) -> str:
+    """Return these sizes if values were compared there: once, or with several data where data decide what is computed."""
+    where, left = ", ".join(f"{n} = {v}" for n, v in at.items()) or "these sizes", WORK
+    for seed in range(24):
+        run = Run(certificate, params, at, seed)
+        run.left = left
+        try:
+            try:
+                wanted: Any = run.equations()
+            except KeyError:
+                wanted = None
+            found = run.loops(body)
+        except KeyError as problem:
+            raise Rejected(f"an element is read that nobody has written, at {where}") from problem
+        except TooMuch:
+            return where if seed else ""
+        if (wanted is None) != isinstance(found, int) or (wanted is not None and wanted != found):
+            raise Rejected(f"the loops do not compute the equations at {where}")
+        left = run.left
+        if not run.decides or wanted is None:
+            break
     return "" if wanted is None else where
 
 

@@ -1,9 +1,10 @@
-"""Certificates: what a kernel's loops are and which equations they compute, as JSON that a checker reads which knows nothing of the compiler.
+"""Certificates: a kernel's loops and equations, as JSON for a checker that knows nothing of the compiler.
 
-    {"format": 1, "kernel", "mode", "sizes", "context", "params", "definitions", "results", "equations", "loops", "claims", "made_by", "digest"}
+    {"format", "kernel", "mode", "sizes", "context", "params", "definitions", "results", "equations", "loops", "claims", "made_by", "digest"}
 
-`loops` is the final loop IR as `codegen.loops.printer` shows it. Equations are the tensor IR as nested lists, in the vocabulary of the loops:
-every cast is written out, also where a narrow float is read or stored. `docs/certificates.md` describes the form and what acceptance means.
+`loops` is the final loop IR as `codegen.loops.printer` shows it. `params` and `definitions` are the tensor IR as nested lists, in the
+vocabulary of the loops: every cast is written out, also where a narrow float is read or stored. `equations` is the same for people.
+`docs/certificates.md` says what acceptance means.
 """
 
 from __future__ import annotations
@@ -75,7 +76,8 @@ def certificate(program: Program, loops: str) -> str:
         "made_by": {"compiler": compiler_digest(), "islpy": version("islpy")},
     }
     digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
-    return json.dumps({**body, "digest": digest}, indent=1) + "\n"
+    lines = [f' "{key}": {json.dumps(part)}' for key, part in {**body, "digest": digest}.items()]
+    return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 @dataclass(frozen=True, slots=True)

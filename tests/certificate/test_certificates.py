@@ -1,0 +1,86 @@
+"""Certificates of kernels as they are: accepted, by a checker that stands alone."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from kernels import CHECKER, NAMES, OPERATORS, SHAPES, checker, text_of, with_loops
+
+import tensorlang as tl
+from tensorlang.certificate import certificate
+from tensorlang.cli import main
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_kernel_as_it_is_is_accepted_with_its_values(name: str) -> None:
+    everywhere, values = checker().check(text_of(name))
+    assert everywhere.startswith("bounds, 64 bits, order, races, coverage")
+    assert values.startswith("values at")
+
+
+def test_the_checker_imports_the_standard_library_and_islpy_alone() -> None:
+    imported = set()
+    for node in ast.walk(ast.parse(CHECKER.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            imported |= {alias.name.split(".")[0] for alias in node.names}
+        if isinstance(node, ast.ImportFrom):
+            imported.add((node.module or "").split(".")[0])
+    assert imported - sys.stdlib_module_names == {"islpy"}
+
+
+def test_a_certificate_that_was_changed_is_rejected() -> None:
+    changed = text_of("cumsum").replace("serial 12", "serial 11")
+    with pytest.raises(checker().Rejected, match="digest"):
+        checker().check(changed)
+
+
+def test_loops_of_other_equations_are_rejected() -> None:
+    other = {k: v for k, v in json.loads(text_of("softmax").replace('"exp"', '"exp2"')).items() if k != "digest"}
+    with pytest.raises(checker().Rejected, match="do not compute the equations"):
+        checker().check(checker().signed(other))
+
+
+def test_values_that_would_take_too_long_are_said_not_to_be_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checker(), "WORK", 10)
+    everywhere, values = checker().check(text_of("conv"))
+    assert everywhere == "bounds, 64 bits, order, races, coverage for these sizes"
+    assert values.startswith("NOT values")
+
+
+def test_sums_may_be_taken_in_another_order_unless_the_mode_is_strict() -> None:
+    for mode, allowed in (("reduce", True), ("strict", False)):
+        texts: dict[str, str] = {}
+        arrays = [np.zeros(s, "f") for s in SHAPES["matmul"]]
+        matmul = tl.parse(OPERATORS, threads=1, mode=mode).matmul  # type: ignore[arg-type]
+        matmul.stages(*arrays, dump=texts.__setitem__)
+        text = certificate(matmul.program(*arrays), texts["loops"])
+        k = re.search(r"for (\w*_k\w*) in", texts["loops"])
+        assert checker().check(text) and k is not None
+        backwards = re.sub(rf"(?<=[\[ ]){k[1]}(?=[\],])", f"3 - {k[1]}", texts["loops"])
+        if allowed:
+            assert checker().check(with_loops(text, backwards))
+        else:
+            with pytest.raises(checker().Rejected, match="do not compute"):
+                checker().check(with_loops(text, backwards))
+
+
+def test_the_command_line_writes_what_the_checker_accepts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "ops.tl").write_text(OPERATORS, "utf-8")
+    out = tmp_path / "take.json"
+    monkeypatch.setattr(
+        sys, "argv", ["tensorlang", "certify", str(tmp_path / "ops.tl"), "take", "x=f32[5,9]", "ids=i64[4]", "-o", str(out)]
+    )
+    with pytest.raises(SystemExit) as done:
+        main()
+    assert done.value.code == 0
+    assert json.loads(out.read_text("utf-8"))["kernel"] == "take"
+    checked = subprocess.run([sys.executable, str(CHECKER), str(out)], capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert ": accepted: bounds" in checked.stdout

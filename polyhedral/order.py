@@ -22,6 +22,7 @@ from polyhedral.deps import Dep, access_map, dependences, elements
 from polyhedral.evaluate import evaluate
 from polyhedral.model import AT_ONCE, COMBINING, Access, Leaf, Loop, Mark, Statement, Tree
 from polyhedral.nest import Nest, context_of
+from polyhedral.record import each, named, note
 from polyhedral.schedule import Schedule, placements_in, validate
 from polyhedral.space import DEFAULT_LIMIT, DT, OperationLimit, integer, limited, smallest_point
 from polyhedral.verdict import Proven, Unknown
@@ -175,6 +176,8 @@ class Checker:
         if repeated is not None and statement.role != "define":
             first, second, pairs = repeated
             return self._pair("repeated", None, first, second, pairs, None)
+        if self.complete(statement.write.tensor):
+            note("once", name, _in_words, statement, domain, run)
         return None
 
     def _repeated_pair(self, statement: str) -> tuple[str, str, isl.Map] | None:
@@ -198,13 +201,15 @@ class Checker:
             there = self._there(access.tensor)
             if there is None or (None in access.index and access.tensor not in scop.inputs):
                 continue
-            lost = access_map(scop, reader, access).intersect_params(context_of(scop)).subtract_range(there)
+            read = access_map(scop, reader, access).intersect_params(context_of(scop))
+            lost = read.subtract_range(there)
             if not lost.is_empty():
                 sizes, point, cell = _split_point(lost)
                 at = Instance(reader.name, dict(zip(reader.iters, point, strict=True)), {})
                 params = dict(zip(scop.params, sizes, strict=True))
                 kind: Fault = "beyond" if access.tensor in scop.inputs else "uninitialised"
                 return Violation(kind, None, params, at, at, (access.tensor, cell), None)
+            note("defined", f"{access.tensor} in {reader.name}", each, read.range(), there)
         return None
 
     def _there(self, tensor: str) -> isl.Set | None:
@@ -234,6 +239,7 @@ class Checker:
                 if late is not None:
                     pairs, level = late
                     return self._pair("order", dep, source.placement, target.placement, pairs, self._loop_name(source.placement, level))
+                note("order", f"{dep.source} -> {dep.target}", self._shown, index, dep, source.placement, target.placement)
         return None
 
     def late(self, index: int, dep: Dep, source: str, target: str) -> tuple[isl.Map, int | None] | None:
@@ -258,6 +264,9 @@ class Checker:
             pairs = pairs.intersect_domain(self.points[source]).intersect_range(self.points[target])
             self.pairs[key] = self._same_storage(pairs, source, target, self.depth(dep.tensor))
         return self.pairs[key]
+
+    def _shown(self, index: int, dep: Dep, source: str, target: str) -> list[isl.Map]:
+        return [self.placed(index, dep, source, target)]
 
     def _same_storage(self, pairs: isl.Map, first: str, second: str, depth: int) -> isl.Map:
         if self.schedule.shared(first, second) < depth:
@@ -312,6 +321,15 @@ class Checker:
                     apart = _apart(self.placed(index, dep, source, target), depth)
                     if apart is not None:
                         return self._pair(kind, dep, source, target, apart, node.name)
+                    note(
+                        "lane" if mark == "vector" else "race",
+                        f"{dep.source} -> {dep.target}, {node.name}",
+                        self._shown,
+                        index,
+                        dep,
+                        source,
+                        target,
+                    )
         return self._rewrites(node, depth, under, kind)
 
     def _rewrites(self, node: Loop, depth: int, under: set[str], kind: Fault) -> Violation | None:
@@ -354,6 +372,10 @@ class Checker:
         write: Access = self.schedule.statements[at.statement].write
         values = {**params, **at.iters}
         return tensor, tuple(None if e is None else evaluate(e, values) for e in write.index)
+
+
+def _in_words(statement: Statement, *instances: isl.Set) -> list[isl.Set]:
+    return [named(points.coalesce(), statement.iters) for points in instances]
 
 
 def _apart(pairs: isl.Map, depth: int) -> isl.Map | None:

@@ -19,6 +19,7 @@ from typing import NamedTuple
 import islpy as isl
 
 from polyhedral.expr import Cond, Expr, Name
+from polyhedral.record import each, note
 from polyhedral.space import DT, Frame, OperationLimit, integer, limited, smallest_point, val
 from polyhedral.terms import from_linear, nonnegative
 from polyhedral.text import show_expr
@@ -85,6 +86,8 @@ class Recurrence:
             if stuck:
                 return self._cycle(stuck)
         ranks = "; ".join(f"{name} by ({', '.join(r)})" for name, r in self.ranking.items() if r)
+        if pairs:
+            note("well founded", ranks, each, *(p.relation for p in pairs))
         return Proven(ranks or "no tensor depends on itself")
 
     def pairs(self, edge: Edge) -> Pairs:

@@ -13,6 +13,7 @@ from typing import ParamSpec
 import islpy as isl
 
 from polyhedral.expr import TRUE, And, Cond, Expr, Name
+from polyhedral.record import named, note
 from polyhedral.recurrence import Edge, well_founded
 from polyhedral.space import DT, Frame, OperationLimit, integer, limited, smallest_point, val
 from polyhedral.terms import all_of, fixed, negated
@@ -57,6 +58,7 @@ def implies(params: Sequence[str], iters: Sequence[str], given: Cond, claim: Con
     points = frame.set(given)
     failing = [f for c in conjuncts if not (f := points.intersect(frame.set(negated(c)))).is_empty()]
     if not failing:
+        note("implies", "", _shown, frame, given, claim)
         return Proven()
     worst = failing[0]
     for other in failing[1:]:
@@ -67,7 +69,11 @@ def implies(params: Sequence[str], iters: Sequence[str], given: Cond, claim: Con
 @_within_limit
 def disjoint(params: Sequence[str], iters: Sequence[str], context: Cond, a: Cond, b: Cond) -> Verdict:
     """Return whether `a` and `b` never hold together; the witness is a common point."""
-    return _empty(Frame(tuple(params), tuple(iters)), context, a, b)
+    frame = Frame(tuple(params), tuple(iters))
+    verdict = _empty(frame, context, a, b)
+    if isinstance(verdict, Proven):
+        note("disjoint", "", _shown, frame, all_of(context, a), all_of(context, b))
+    return verdict
 
 
 @_within_limit
@@ -83,7 +89,14 @@ def covers(params: Sequence[str], iters: Sequence[str], context: Cond, box: Cond
     left = frame.set(context).intersect(frame.set(box))
     for piece in pieces:
         left = left.subtract(frame.set(piece))
-    return Proven() if left.is_empty() else _refuted(frame, left)
+    if not left.is_empty():
+        return _refuted(frame, left)
+    note("covers", "", _shown, frame, all_of(context, box), *pieces)
+    return Proven()
+
+
+def _shown(frame: Frame, *conds: Cond) -> list[isl.Set]:
+    return [named(frame.set(c), frame.dims) for c in conds]
 
 
 def _empty(frame: Frame, *conds: Cond) -> Verdict:

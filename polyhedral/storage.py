@@ -22,6 +22,7 @@ import islpy as isl
 from polyhedral.deps import access_map
 from polyhedral.expr import Compare, Cond, Expr, Int, Mod, Name
 from polyhedral.model import AT_ONCE, Access, Statement
+from polyhedral.record import each, note
 from polyhedral.schedule import Schedule
 from polyhedral.space import DT, Frame, OperationLimit, integer, limited, smallest_point, val
 from polyhedral.terms import all_of
@@ -105,9 +106,13 @@ def injective(params: Sequence[str], axes: Sequence[str], domain: Cond, exprs: S
     frame = Frame(tuple(params), tuple(axes))
     try:
         with limited():
-            return _collision(frame, isl.Map.from_pw_multi_aff(frame.multi_pw_aff(exprs)).intersect_domain(frame.set(domain))) or Proven()
+            layout = isl.Map.from_pw_multi_aff(frame.multi_pw_aff(exprs)).intersect_domain(frame.set(domain))
+            collision = _collision(frame, layout)
     except OperationLimit as error:
         return Unknown(str(error))
+    if collision is None:
+        note("injective", "", each, layout)
+    return collision or Proven()
 
 
 @lru_cache(maxsize=1 << 14)
@@ -159,11 +164,14 @@ class _Lives:
             for other in self.maps:
                 if self._cells(lost).buffer != self._cells(other).buffer:
                     continue
-                pairs = self._overwritten(lost, other, self._live(lost))
+                live = self._live(lost)
+                pairs = self._overwritten(lost, other, live)
                 if not pairs.is_empty() and self._is_computed_again(lost):
-                    pairs = self._overwritten(lost, other, self._live_between(lost))
+                    live = self._live_between(lost)
+                    pairs = self._overwritten(lost, other, live)
                 if not pairs.is_empty():
                     return self._evidence(lost, other, pairs)
+                note("alive", f"{lost}, {other}", self._meanwhile, live, lost, other)
         return None
 
     def _overwritten(self, lost: str, other: str, live: isl.Map) -> isl.Map:
@@ -182,12 +190,13 @@ class _Lives:
                     continue
                 writes = self._touches(other, writes=True)
                 for order in self._concurrent(writes.get_space().domain(), self.storage.get(lost, 0)):
-                    pairs = self._touches(lost, writes=False).reverse().apply_range(order).apply_range(writes)
-                    pairs = pairs.intersect(self._same_cell(lost, other))
+                    together = self._touches(lost, writes=False).reverse().apply_range(order).apply_range(writes)
+                    pairs = together.intersect(self._same_cell(lost, other))
                     if lost == other:
                         pairs = pairs.subtract(isl.Map.identity(pairs.get_space()))
                     if not pairs.is_empty():
                         return self._evidence(lost, other, pairs)
+                    note("at once", f"{lost}, {other}", self._shown, together, lost, other)
         return None
 
     def _concurrent(self, clock: isl.Space, owner: int) -> list[isl.Map]:
@@ -281,6 +290,12 @@ class _Lives:
 
     def _same_cell(self, first: str, second: str) -> isl.Map:
         return self._layout(first).apply_range(self._layout(second).reverse())
+
+    def _meanwhile(self, live: isl.Map, lost: str, other: str) -> list[isl.Map]:
+        return self._shown(live.reverse().apply_range(self._touches(other, writes=True)), lost, other)
+
+    def _shown(self, pairs: isl.Map, first: str, second: str) -> list[isl.Map]:
+        return [pairs, self._same_cell(first, second)]
 
     def _layout(self, tensor: str) -> isl.Map:
         owner, cells = self.storage.get(tensor, 0), self._cells(tensor)

@@ -1,6 +1,7 @@
 """Certificates: a kernel's loops and equations, as JSON for a checker that knows nothing of the compiler.
 
-    {"format", "kernel", "mode", "sizes", "context", "params", "definitions", "results", "equations", "loops", "claims", "made_by", "digest"}
+    {"format", "kernel", "mode", "sizes", "context", "params", "definitions", "results", "equations", "loops", "claims", "made_by",
+     "digest"}
 
 `loops` is the final loop IR as `codegen.loops.printer` shows it. `params` and `definitions` are the tensor IR as nested lists, in the
 vocabulary of the loops: every cast is written out, also where a narrow float is read or stored. `equations` is the same for people.
@@ -155,21 +156,23 @@ class _Writer:
         narrow: Form = ["cast", dtype.name, saturate, self.expr(value)]
         return narrow if compute_dtype(dtype) == dtype else ["cast", compute_dtype(dtype).name, False, narrow]
 
+    def many(self, items: tuple[Expr, ...] | None) -> Form | None:
+        return None if items is None else [self.expr(i) for i in items]
+
     def fold(self, r: Reduce) -> dict[str, Any]:
         reducer: Reducer = r.reducer
-        many = lambda items: None if items is None else [self.expr(i) for i in items]  # noqa: E731
         return {
             "op": _OPERATION.get(reducer.kind or ""),
             "dtypes": [compute_dtype(t).name for t in reducer.dtypes],
             "binders": [[b.name, _affine(b.lo), _affine(b.hi)] for b in r.binders],
             "where": _cond(r.where),
             "filter": None if r.filter is None else self.expr(r.filter),
-            "init": many(r.init),
-            "identity": many(reducer.identity),
-            "body": many(r.body),
+            "init": self.many(r.init),
+            "identity": self.many(reducer.identity),
+            "body": self.many(r.body),
             "left": list(reducer.left),
             "right": list(reducer.right),
-            "combine": many(reducer.combine),
+            "combine": self.many(reducer.combine),
         }
 
 

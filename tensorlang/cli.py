@@ -241,6 +241,7 @@ def explain(
     file: File,
     arguments: Arguments = None,
     measure: Annotated[bool, typer.Option("--measure", help="also measure each kernel of a model; an operator always is")] = False,
+    proof: Annotated[bool, typer.Option("--proof", help="list what was proven of an operator's kernel, as sets and maps of isl")] = False,
     threads: Threads = None,
     precision: Precision = "f32",
     winograd: Winograd = True,
@@ -252,8 +253,10 @@ def explain(
     if file.suffix == ".tl":
         _no_precision(precision)
         operator, values = _operator(file, arguments, threads, target)
-        sys.stdout.write(operator.explain(**values) + "\n")
+        sys.stdout.write((operator.proofs(**values) if proof else operator.explain(**values)) + "\n")
         return
+    if proof:
+        raise error("C0103", "not supported yet: the proofs of a model", help="ask for those of an operator of a `.tl` file")
     model, values = _model(file, arguments, threads, precision, winograd, insist, target, online)
     sys.stdout.write(model.explain(random_feeds(model.inputs, values) if measure else None) + "\n")
 

@@ -27,22 +27,26 @@ from codegen.llvm.pool import pool_imports
 from codegen.llvm.program import KernelCall, Slot, emit_program, failed_call
 from codegen.llvm.program import Program as Entry
 from codegen.store import Cache
+from polyhedral.record import recording
 from tensorlang.artifact import Artifact
 from tensorlang.check.instantiate import ArgType, bound, instantiate
 from tensorlang.check.modes import Mode
 from tensorlang.check.module import Module, load_module
 from tensorlang.diagnostics import Diagnostic, InternalError, Label, RunError, Source, error
-from tensorlang.driver import Dump, Rules, compile_kernel
+from tensorlang.driver import Dump, Rules, compile_kernel, machine_of, plan_kernel
 from tensorlang.graph.programs import result_tensors
 from tensorlang.room import no_room
 from tensorlang.runtime.executable import Toolchain, object_of, workspace_threads
 from tensorlang.runtime.feeds import as_array, row_major
 from tensorlang.runtime.library import Roles, installed_roles, with_roles
+from tensorlang.runtime.proofs import shown_proofs
 from tensorlang.runtime.roofline import Bound, bound_of, ceilings_for, roofline_of
 from tensorlang.runtime.sized import Variant, sizes_in, variant
 from tensorlang.runtime.toolchain import toolchain
 from tensorlang.runtime.work import Roofline, Work, work_of
+from tensorlang.schedule.check import verdict_of
 from tensorlang.schedule.guards import facts
+from tensorlang.schedule.plan import Plan
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.select import applicable, read
 from tensorlang.schedule.uncalled import check_written
@@ -179,6 +183,16 @@ class Operator:
         known = replace(made, program=self._checked(call, symbolic=False)) if self.symbolic else made
         return explain(known, [row_major(a) for a in call.arrays], self.tools.threads)
 
+    def proofs(self, /, *args: Any, **named: Any) -> str:
+        """Return what is proven of the kernel for arguments like these, each statement as sets and maps of isl. Proves it once more."""
+        call = sorted_out(self.declaration, args, named)
+        with recording() as meaning:
+            program = self._program(call)
+        plan = self._plan(program, call)
+        with recording() as order:
+            verdict_of(plan)
+        return shown_proofs(program, meaning, order)
+
     def roofline(self, /, *args: Any, **named: Any) -> Roofline:
         """Return what there is to do for arguments like these, and how fast this machine could do it."""
         return roofline_of([self._checked(sorted_out(self.declaration, args, named), symbolic=False)], self.tools.threads)
@@ -262,6 +276,21 @@ class Operator:
                 return compile_kernel(program, target, schedule=schedule, threads=threads, store=store, dump=dump)
             case schedule:
                 return compile_kernel(program, target, schedule=schedule, knobs=self.knobs, threads=threads, store=store, dump=dump)
+
+    def _plan(self, program: Program, call: Call) -> Plan:
+        """Return the proven plan of the schedule that serves a call."""
+        machine = machine_of(self.tools.target, self.tools.threads)
+        match self.given:
+            case None:
+                at = self._at(call)[0] if self.symbolic else None
+                rules = Rules(
+                    with_roles(self.module, self.roles()), self.name, call.attrs, _named(program, call.sizes), self.knobs, at, TARGET
+                )
+                return plan_kernel(program, machine, rules=rules).plan
+            case sx.Schedule() as written:
+                return plan_kernel(program, machine, read(self.module, written, program, self.knobs).schedule).plan
+            case schedule:
+                return plan_kernel(program, machine, schedule, self.knobs).plan
 
     def _read(self, text: str, knobs: Mapping[str, int]) -> sx.Schedule:
         target = self.scheduled_for

@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from polyhedral.expr import Expr as Affine
 from polyhedral.legality import Instance, Violation, check, suggest_skew
+from polyhedral.record import subject
 from polyhedral.storage import Cells, Clobber, injective, validate
 from polyhedral.verdict import Proven, Unknown
 from tensorlang.diagnostics import NOWHERE, CompileError, Diagnostic, Label, Span
@@ -87,6 +88,7 @@ def stored_cells(plan: Plan) -> Iterator[tuple[str, Cells, tuple[str, ...]]]:
             exprs: tuple[Affine, ...] = plan.layouts[name].dims
             inside = affine.conj(*(affine.within(a, 0, e) for a, e in zip(definition.axes, table[name].shape, strict=True)))
             if isinstance(injective(plan.program.sizes, definition.axes, inside, exprs), Proven):
+                subject(name)
                 continue
             moduli: tuple[int | None, ...] = (None,) * len(exprs)
         else:

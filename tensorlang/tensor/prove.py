@@ -17,6 +17,7 @@ from itertools import islice
 from polyhedral.expr import TRUE, Compare, Cond
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
+from polyhedral.record import subject
 from polyhedral.recurrence import Edge, well_founded
 from polyhedral.sets import covers, disjoint, implies
 from polyhedral.verdict import Proven, Refuted, Unknown
@@ -118,7 +119,7 @@ class Prover:
             case Unknown(reason):
                 self._unknown(f"that the clauses of `{name}` cover it", definition.span, reason)
             case Proven():
-                pass
+                subject(f"`{name}`")
 
     def _apart(self, definition: Definition, first: Piece, second: Piece) -> None:
         """Check that no element is defined by both."""
@@ -132,7 +133,7 @@ class Prover:
             case Unknown(reason):
                 self._unknown(f"that the clauses of `{name}` do not overlap", second.span, reason)
             case Proven():
-                pass
+                subject(f"clauses of `{name}`")
 
     # ------------------------------------------------ reads and reductions
 
@@ -218,7 +219,7 @@ class Prover:
             case Unknown(reason):
                 self._unknown(f"that axis {k} of this read stays within `{read.tensor}`", read.span, reason)
             case Proven():
-                pass
+                subject(f"axis {k} of `{read.tensor}`: {affine.show(slot)}")
 
     def _dynamic(self, read: Read, k: int, slot: Dynamic, extent: Affine, known: Cond, scope: Sequence[str]) -> None:
         if slot.lo is None or slot.hi is None:
@@ -241,7 +242,7 @@ class Prover:
             case Unknown(reason):
                 self._unknown(f"that the range of this index fits axis {k} of `{read.tensor}`", read.span, reason)
             case Proven():
-                pass
+                subject(f"axis {k} of `{read.tensor}`: an index from data")
 
     def _non_empty(self, reduce: Reduce, place: Place) -> None:
         """Check that a reduction that needs a first element has one."""
@@ -261,7 +262,7 @@ class Prover:
             case Unknown(reason):
                 self._unknown("that this reduction is not empty", reduce.span, reason)
             case Proven():
-                pass
+                subject(f"`{reduce.reducer.name}` has a first element")
 
     # ------------------------------------------------ no element through itself
 

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -84,3 +85,31 @@ def test_the_command_line_writes_what_the_checker_accepts(tmp_path: Path, monkey
     checked = subprocess.run([sys.executable, str(CHECKER), str(out)], capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stdout + checked.stderr
     assert ": accepted: bounds" in checked.stdout
+
+
+def test_explain_lists_what_was_proven_as_sets_and_maps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    (tmp_path / "ops.tl").write_text(OPERATORS, "utf-8")
+    monkeypatch.setattr(sys, "argv", ["tensorlang", "explain", str(tmp_path / "ops.tl"), "cumsum", "x=f32[100]", "--proof"])
+    with pytest.raises(SystemExit) as done:
+        main()
+    assert done.value.code == 0
+    out = capsys.readouterr().out
+    for title in ("bounds", "single assignment, whole", "well-founded order", "instances", "definedness", "order of the schedule"):
+        assert f"\n{title}: " in out
+    assert "    axis 0 of `y`: i - 1\n          { [i] : 0 < i <= 99 }\n        ⊆ { [i] : 0 < i <= 100 }\n" in out
+    assert "    y.1 -> y.1\n          { [i0] -> [1 + i0] : 0 < i0 <= 98 }\n" in out
+
+
+def test_explain_lists_what_parallel_loops_keep_together() -> None:
+    rows = "op rows(x: f32[M, N]) -> (y: f32[M, N]) {\n y[i, 0] = x[i, 0] for N >= 1\n y[i, j] = y[i, j - 1] + x[i, j] for j in 1..N\n}"
+    text = tl.parse(rows, threads=2).rows.schedule("parallel i").proofs(np.zeros((4, 5), "f"))
+    assert "\nparallel loops and lanes: no pair lies in two iterations of the loop\n    y.0 -> y.1, y.i\n" in text
+
+
+def test_proofs_and_certificates_of_models_are_refused_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    for command in (["certify"], ["explain", "--proof"]):
+        monkeypatch.setattr(sys, "argv", ["tensorlang", command[0], str(tmp_path / "model.onnx"), *command[1:]])
+        with pytest.raises(SystemExit) as done:
+            main()
+        assert done.value.code == 1
+        assert "error[C0103]: not supported yet" in capsys.readouterr().err

@@ -159,5 +159,6 @@ KINDS: dict[str, Kind] = {
     "an argument has another type": in_header(r": f32\[", ": f64["),
     "an argument has another shape": in_header(r"\[([^\],]+)([,\]])", r"[\1 + 1\2"),
     "an argument has another name": in_header(r"\b(\w+): (?=\w+\[)", r"\1x: "),
+    "an argument is there twice": in_header(r"(\w+: \w+\[[^\]]*\] align \d+), ", r"\1, \1, "),
     "a result is not marked": in_header("out ", ""),
 }

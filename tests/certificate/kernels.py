@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import json
 import sys
 from functools import cache
@@ -15,7 +15,9 @@ import tensorlang as tl
 from tensorlang.certificate import certificate
 from tensorlang.tensor.nodes import Program
 
-CHECKER = Path(__file__).parents[2] / "scripts" / "check_certificate.py"
+SCRIPTS = Path(__file__).parents[2] / "scripts"
+CHECKER = SCRIPTS / "check_certificate.py"
+PARTS = (CHECKER, *(SCRIPTS / f"certificate_{part}.py" for part in ("loops", "proofs", "values")))
 OPERATORS = """
 op matmul(a: f32[M, K], b: f32[K, N]) -> (c: f32[M, N]) { c[i, j] = sum(k) a[i, k] * b[k, j] }
 op conv(x: f32[C, H, W], w: f32[O, C, 3, 3]) -> (y: f32[O, H, W]) {
@@ -100,12 +102,8 @@ def text_of(name: str) -> str:
 @cache
 def checker() -> Any:
     """Return the checker as a module."""
-    spec = importlib.util.spec_from_file_location("check_certificate", CHECKER)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["check_certificate"] = module  # where dataclasses look for the names of their types
-    spec.loader.exec_module(module)
-    return module
+    sys.path.insert(0, str(SCRIPTS))
+    return importlib.import_module("check_certificate")
 
 
 def with_loops(text: str, loops: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kernels import CHECKER, NAMES, OPERATORS, SHAPES, checker, text_of, with_loops
+from kernels import CHECKER, NAMES, OPERATORS, PARTS, SHAPES, checker, text_of, with_loops
 
 import tensorlang as tl
 from tensorlang.certificate import certificate
@@ -26,14 +26,20 @@ def test_a_kernel_as_it_is_is_accepted_with_its_values(name: str) -> None:
     assert values.startswith("values at")
 
 
-def test_the_checker_imports_the_standard_library_and_islpy_alone() -> None:
+def test_the_checker_imports_itself_the_standard_library_and_islpy_alone() -> None:
     imported = set()
-    for node in ast.walk(ast.parse(CHECKER.read_text("utf-8"))):
+    for node in (n for part in PARTS for n in ast.walk(ast.parse(part.read_text("utf-8")))):
         if isinstance(node, ast.Import):
             imported |= {alias.name.split(".")[0] for alias in node.names}
         if isinstance(node, ast.ImportFrom):
             imported.add((node.module or "").split(".")[0])
-    assert imported - sys.stdlib_module_names == {"islpy"}
+    assert imported - sys.stdlib_module_names - {part.stem for part in PARTS} == {"islpy"}
+
+
+def test_the_checker_is_short_enough_to_be_read() -> None:
+    lengths = [len(part.read_text("utf-8").splitlines()) for part in PARTS]
+    assert max(lengths) < 400
+    assert sum(lengths) < 980
 
 
 def test_a_certificate_that_was_changed_is_rejected() -> None:
@@ -46,6 +52,15 @@ def test_loops_of_other_equations_are_rejected() -> None:
     other = {k: v for k, v in json.loads(text_of("softmax").replace('"exp"', '"exp2"')).items() if k != "digest"}
     with pytest.raises(checker().Rejected, match="do not compute the equations"):
         checker().check(checker().signed(other))
+
+
+def test_expressions_that_are_no_equations_are_rejected_and_not_run() -> None:
+    body = {k: v for k, v in json.loads(text_of("cumsum")).items() if k != "digest"}
+    for planted in (["const", "i64", "print(1)"], ["bin", "if print(1) else", ["int", 1], ["int", 2]], ["int", "print(1)"]):
+        changed = json.loads(json.dumps(body))
+        changed["definitions"][0]["pieces"][0][1] = ["cast", "f32", False, ["index", planted]]
+        with pytest.raises((checker().Rejected, ValueError)):
+            checker().check(checker().signed(changed))
 
 
 def test_values_that_would_take_too_long_are_said_not_to_be_compared(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -131,7 +131,7 @@ def function(text: str) -> tuple[tuple[str, ...], tuple[Buffer, ...], Ast]:
     body, rest = block(lines)
     if rest:
         raise Rejected("there is text after the function")
-    return tuple(re.findall(NAME, parts[2])), buffers_of(parts[3]), body
+    return tuple(n.strip("`") for n in re.findall(NAME, parts[2])), buffers_of(parts[3]), body
 
 
 def block(lines: list[str]) -> tuple[Ast, list[str]]:
@@ -217,6 +217,8 @@ def type_of(e: Ast, types: dict[str, str]) -> str:
             return type_of(args[0], types)
         case ("fold", spec):
             return str(spec["dtypes"][0])
+        case ("tuple", items):
+            return type_of(items[0], types)
         case ("item", ("fold", spec), k):
             return str(spec["dtypes"][k])
         case ("item", value, _):

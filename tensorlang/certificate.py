@@ -66,11 +66,11 @@ def certificate(program: Program, loops: str) -> str:
         "format": FORMAT,
         "kernel": program.name,
         "mode": program.mode,
-        "sizes": list(program.sizes),
+        "sizes": list(map(_plain, program.sizes)),
         "context": _cond(program.context),
         "params": [{**_tensor(p), "range": _range(p), "indexes": list(writer.indexed(p.name))} for p in program.params],
         "definitions": [writer.definition(d) for d in program.definitions],
-        "results": list(program.results),
+        "results": list(map(_plain, program.results)),
         "equations": show(program),
         "loops": loops,
         "claims": CLAIMS,
@@ -100,7 +100,7 @@ class _Writer:
 
     def definition(self, d: Definition) -> dict[str, Any]:
         pieces = [[_cond(p.guard), self.stored(p.value, tuple(t.dtype for t in d.tensors))] for p in d.pieces]
-        return {"tensors": [_tensor(t) for t in d.tensors], "axes": list(d.axes), "pieces": pieces}
+        return {"tensors": [_tensor(t) for t in d.tensors], "axes": list(map(_plain, d.axes)), "pieces": pieces}
 
     def stored(self, value: Expr, dtypes: tuple[DType, ...]) -> Form:
         """Return `value` rounded to the types it is stored in."""
@@ -121,7 +121,7 @@ class _Writer:
                 return _cond(cond)
             case Read(tensor, index):
                 dtype = self.tensors[tensor].dtype
-                load = ["load", tensor, [self.slot(s) for s in index]]
+                load = ["load", _plain(tensor), [self.slot(s) for s in index]]
                 return load if compute_dtype(dtype) == dtype else ["cast", compute_dtype(dtype).name, False, load]
             case Name(name):
                 return ["name", name]
@@ -164,7 +164,7 @@ class _Writer:
         return {
             "op": _OPERATION.get(reducer.kind or ""),
             "dtypes": [compute_dtype(t).name for t in reducer.dtypes],
-            "binders": [[b.name, _affine(b.lo), _affine(b.hi)] for b in r.binders],
+            "binders": [[_plain(b.name), _affine(b.lo), _affine(b.hi)] for b in r.binders],
             "where": _cond(r.where),
             "filter": None if r.filter is None else self.expr(r.filter),
             "init": self.many(r.init),
@@ -177,11 +177,16 @@ class _Writer:
 
 
 def _tensor(t: Tensor) -> dict[str, Any]:
-    return {"name": t.name, "dtype": t.dtype.name, "shape": [_affine(e) for e in t.shape]}
+    return {"name": _plain(t.name), "dtype": t.dtype.name, "shape": [_affine(e) for e in t.shape]}
 
 
 def _range(t: Tensor) -> Form | None:
     return None if t.declared_range is None else [_affine(e) for e in t.declared_range]
+
+
+def _plain(name: str) -> str:
+    """Return a name as loops have it: those of packs, `D.0`, become identifiers. The checker rejects what two then share."""
+    return name.replace(".", "_")
 
 
 def _const(value: float | int | bool, dtype: DType) -> Form:
@@ -193,7 +198,7 @@ def _affine(e: affine.Expr) -> Form:
         case affine.Int(value):
             return ["int", value]
         case affine.Name(name):
-            return ["name", name]
+            return ["name", _plain(name)]
         case affine.Add(lhs, rhs):
             return ["bin", "+", _affine(lhs), _affine(rhs)]
         case affine.Scale(factor, value):

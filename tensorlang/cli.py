@@ -25,8 +25,8 @@ import typer
 from codegen.cuda.arch import is_cuda
 from tensorlang.api import compile as compile_model
 from tensorlang.api import importer_of, is_read
-from tensorlang.check.definition import Examined, checked, check_module
 from tensorlang.certificate import certificate
+from tensorlang.check.definition import Examined, checked
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import CompileError, Diagnostic, InternalError, error, render
 from tensorlang.driver import Dump

@@ -387,9 +387,8 @@ FAULTS = (
     Fault(
         "no-aliases",
         "polyhedral/storage.py",
-        "for other in self.maps:\n                if self._cells(lost).buffer != self._cells(other).buffer:\n"
-        "                    continue\n                pairs",
-        "for other in self.maps:\n                if lost != other:\n                    continue\n                pairs",
+        "if self._cells(lost).buffer != self._cells(other).buffer:\n                    continue\n                live",
+        "if lost != other:\n                    continue\n                live",
         "tensors in one buffer never meet",
         STORED,
     ),
@@ -1189,9 +1188,9 @@ FAULTS = (
     ),
     Fault(
         "prove-neighbouring-clauses",
-        "tensorlang/tensor/prove.py",
-        "for second in pieces[i + 1 :]:",
-        "for second in pieces[i + 2 :]:",
+        "tensorlang/tensor/slabs.py",
+        "for b in (*lacking[n + 1 :], *having):",
+        "for b in (*lacking[n + 2 :], *having):",
         "clauses next to each other may overlap",
         PROVE,
     ),

@@ -615,9 +615,9 @@ FAULTS = (
     ),
     Fault(
         "bounds-of-products",
-        "tensorlang/lower/bounds.py",
-        "return None if inner is None else abs(factor) * inner",
-        "return inner",
+        "tensorlang/tensor/widths.py",
+        "return abs(factor) * a, max(parts, abs(factor) * a, abs(factor))",
+        "return a, parts",
         "multiples of an index may leave 64 bits",
         BOUNDS,
     ),

@@ -29,7 +29,7 @@ from polyhedral.expr import FALSE, TRUE, Cond, Expr
 from polyhedral.scopes import Scope
 from polyhedral.terms import all_of, minus, names_in, negated
 from tensorlang.lower.sets import to_expr
-from tensorlang.tensor.widths import LARGEST
+from tensorlang.tensor.widths import LARGEST, greatest
 
 _REACH = 1 << 63
 Chosen = tuple[tuple[Cond, Expr], ...]
@@ -584,34 +584,13 @@ def _limits(dtype: DType) -> tuple[int, int]:
 
 def _fits(e: Expr, scope: Scope) -> bool:
     """Tell whether every number on the way to `e` is proven to be one of 64 bits, in whatever order it is added up."""
-    most = _magnitude(e, scope)
-    return most is not None and most < _REACH
-
-
-def _magnitude(e: Expr, scope: Scope) -> int | None:
-    match e:
-        case sets.Int(value):
-            return abs(value)
-        case sets.Name():
-            low, high = scope.range_of(e)
-            return None if low is None or high is None else max(abs(low) - (low < 0), abs(high))
-        case sets.Add(lhs, rhs):
-            a, b = _magnitude(lhs, scope), _magnitude(rhs, scope)
-            return None if a is None or b is None else a + b
-        case sets.Min(lhs, rhs) | sets.Max(lhs, rhs):
-            a, b = _magnitude(lhs, scope), _magnitude(rhs, scope)
-            return None if a is None or b is None else max(a, b)
-        case sets.Scale(factor, value):
-            inner = _magnitude(value, scope)
-            return None if inner is None else abs(factor) * inner
-        case sets.Floor(value, divisor):
-            inner = _magnitude(value, scope)
-            return None if inner is None else max(inner, divisor)
-        case sets.Mod(value, divisor):
-            inner = _magnitude(value, scope)
-            return None if inner is None or inner >= _REACH else divisor
-        case _:
-            assert_never(e)
+    limits: dict[str, int] = {}
+    for name in names_in(e):
+        low, high = scope.ranges.get(name, (None, None))
+        if low is None or high is None:
+            return False
+        limits[name] = max(abs(low) - (low < 0), abs(high))
+    return max(greatest(e, limits)) < _REACH
 
 
 def _extreme(of: Callable[[Iterable[int]], int], ends: list[int | None]) -> Expr | None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from bits import difference
@@ -46,20 +46,34 @@ GUARD = 256
 _ENTRY = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
 
 
+class Placed(Protocol):
+    """An array somewhere in memory."""
+
+    inside: np.ndarray[Any, Any]
+
+    def intact(self) -> bool:
+        """Tell whether nothing was written around it."""
+        ...
+
+
+Placing = Callable[[np.ndarray[Any, Any]], Placed]
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     kind: Kind
     text: str = ""
 
 
-def trial(case: Case, seed: int, *, natively: bool) -> Outcome:
-    """Return how the case fares. An accepted schedule that computes something else is `different`; any other surprise is a `crash`."""
+def trial(case: Case, seed: int, *, natively: bool, placed: Placing | None = None) -> Outcome:
+    """Return how the case fares. An accepted schedule that computes something else is `different`; any other surprise is a `crash`.
+    `placed`: where native code finds its arrays; between guard bytes, unless it is given."""
     try:
         lowered = loops_of(proven(case.program, case.schedule, case.layouts), "kernel")
     except CompileError as refused:
         return refusal(case, refused)
     inputs = small_arrays(case.program, case.sizes, seed)
-    text = differs(case.program, lowered, case.sizes, inputs, case.layouts, natively=natively)
+    text = differs(case.program, lowered, case.sizes, inputs, case.layouts, natively=natively, placed=placed)
     return Outcome("different", f"{text}\n{show_loops(lowered.function)}") if text else Outcome("accepted")
 
 
@@ -104,9 +118,10 @@ def differs(
     *,
     natively: bool,
     close: float = 0.0,
+    placed: Placing | None = None,
 ) -> str:
     """Return where the function's results differ from what the program says, run by the interpreter or natively; "" where nowhere.
-    `close`: the relative error that is none, for elementary functions."""
+    `close`: the relative error that is none, for elementary functions; `placed`: as in `trial`."""
     expected = interpret(program, sizes, inputs)
     try:
         got = interpreted(program, lowered, sizes, inputs, layouts)
@@ -116,7 +131,7 @@ def differs(
     if text:
         return f"interpreter: {text}"
     if natively:
-        got, damage = native(program, lowered, sizes, inputs, layouts)
+        got, damage = native(program, lowered, sizes, inputs, layouts, placed=placed)
         text = damage or first_difference(got, expected, close)
     return f"native: {text}" if text else ""
 
@@ -160,15 +175,22 @@ def _sizes(program: Program, function: Function, sizes: Mapping[str, int]) -> di
 
 
 def native(
-    program: Program, lowered: Lowered, sizes: Mapping[str, int], inputs: Arrays, layouts: Layouts = NONE, threads: int = 2
+    program: Program,
+    lowered: Lowered,
+    sizes: Mapping[str, int],
+    inputs: Arrays,
+    layouts: Layouts = NONE,
+    threads: int = 2,
+    placed: Placing | None = None,
 ) -> tuple[Arrays, str]:
     """Return the results of the compiled function, and what it damaged around its buffers and workspace, if anything."""
+    place = placed or _Guarded
     function = replace(lowered.function, name="kernel")
     library = load([compile_object(emit(function, host()), host())], pool_imports())
     threads = set_threads(threads)
-    blocks = {name: _Guarded(np.ascontiguousarray(a)) for name, a in buffers(program, lowered, sizes, inputs, layouts).items()}
+    blocks = {name: place(np.ascontiguousarray(a)) for name, a in buffers(program, lowered, sizes, inputs, layouts).items()}
     known = _sizes(program, function, sizes)
-    space = _Guarded(np.full(workspace_bytes(function, threads, known), 0xAB, np.uint8))
+    space = place(np.full(workspace_bytes(function, threads, known), 0xAB, np.uint8))
     slots = [blocks[name].inside.ctypes.data for name in lowered.params] + [known[s] for s in function.sizes]
     arguments = (ctypes.c_int64 * max(len(slots), 1))(*slots)
     code = int(_ENTRY(library.address(function.name))(ctypes.addressof(arguments), space.inside.ctypes.data))

@@ -1,7 +1,6 @@
 """Everything around a kernel: targets, guard pages, the pool, forks, the cache, programs, and calls from Python."""
 
 import ctypes
-import mmap
 import multiprocessing
 import os
 import re
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from guarded import SIDES, Side, walled
 from llvm_run import LEVELS, check, native, run_native, values
 
 from codegen.dtypes import f32, f64, i32
@@ -127,23 +127,7 @@ def test_accumulators_of_a_tile_stay_in_registers(m: int, v: int, name: str) -> 
 # ---------------------------------------------------------------- memory
 
 
-class Guarded:
-    """An array that ends, or starts, at a page that must not be touched."""
-
-    def __init__(self, array: np.ndarray, at_end: bool) -> None:
-        page = mmap.PAGESIZE
-        inner = -(-max(array.nbytes, 1) // page) * page
-        self.map = mmap.mmap(-1, inner + 2 * page)
-        base = ctypes.addressof(ctypes.c_char.from_buffer(self.map))
-        libc = ctypes.CDLL(None, use_errno=True)
-        for start in (base, base + page + inner):
-            assert libc.mprotect(ctypes.c_void_p(start), ctypes.c_size_t(page), 0) == 0
-        offset = page + (inner - array.nbytes if at_end else 0)
-        self.array = np.frombuffer(self.map, array.dtype, array.size, offset).reshape(array.shape)
-        self.array[...] = array
-
-
-@pytest.mark.parametrize("at_end", [True, False])
+@pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("n", [1, 5, 15, 16, 17, 31])
 @pytest.mark.parametrize(
     "body",
@@ -164,31 +148,31 @@ class Guarded:
         "y[i] = select(index(N) > index(5000), select(x[i] < 100.0_f32, x[N + 100], 2.0_f32), 1.0_f32)",
     ],
 )
-def test_nothing_outside_the_arrays_is_touched(body: str, n: int, at_end: bool) -> None:
+def test_nothing_outside_the_arrays_is_touched(body: str, n: int, side: Side) -> None:
     lane = re.sub(r"\bi\b", "(16*io + l)", body)
     loops = f"for io in 0 .. (N + 15) // 16 {{ for l in 0 .. min(16, N - 16*io) vector 16 {{ {lane} }} }}"
     function = parse(f"func f(N)(x: f32[N], out y: f32[N]) {{ {loops} }}")
     for target in LEVELS:
-        x, y = Guarded(values("f32", n), at_end), Guarded(np.zeros(n, np.float32), at_end)
-        assert run_native(function, {"N": n}, {"x": x.array, "y": y.array}, target) == 0
+        x, y = walled(values("f32", n), side), walled(np.zeros(n, np.float32), side)
+        assert run_native(function, {"N": n}, {"x": x, "y": y}, target) == 0
 
 
 def test_an_empty_vector_loop_reads_nothing_that_its_lanes_share() -> None:
     text = """func f(N)(x: f32[N], out y: f32[64]) { for o in 0 .. 2 unroll 2 {
         for i in 16*o .. min(16*o + 16, N) vector 16 { y[i] = x[16*o] y[63] = y[63] + x[i] } } }"""
-    x = Guarded(np.arange(16, dtype=np.float32), True)
-    check(text, {"N": 16}, x=x.array, y=np.zeros(64, np.float32))
-    assert run_native(parse(text), {"N": 16}, {"x": x.array, "y": np.zeros(64, np.float32)}, host()) == 0
+    x = walled(np.arange(16, dtype=np.float32))
+    check(text, {"N": 16}, x=x, y=np.zeros(64, np.float32))
+    assert run_native(parse(text), {"N": 16}, {"x": x, "y": np.zeros(64, np.float32)}, host()) == 0
 
 
 @pytest.mark.parametrize("stride", [2, 3, 4, 5])
 def test_strided_reads_stay_between_their_first_and_last_element(stride: int) -> None:
     text = f"func f()(x: f32[{15 * stride + 1}], out y: f32[16]) {{ for i in 0 .. 16 vector 16 {{ y[i] = x[{stride}*i] }} }}"
     data = values("f32", 15 * stride + 1)
-    for at_end in (True, False):
+    for side in SIDES:
         y = np.zeros(16, np.float32)
         for target in LEVELS:
-            assert run_native(parse(text), {}, {"x": Guarded(data, at_end).array, "y": y}, target) == 0
+            assert run_native(parse(text), {}, {"x": walled(data, side), "y": y}, target) == 0
             np.testing.assert_array_equal(y, data[::stride])
 
 

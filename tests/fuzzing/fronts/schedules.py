@@ -10,7 +10,6 @@ from random import Random
 from typing import Any
 
 import numpy as np
-import schedule_trial
 from guarded import SIDES, walled
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import seed as seeded
@@ -44,8 +43,7 @@ class Schedules:
         return drawn(seed)
 
     def run(self, case: Case) -> Outcome:
-        walled_native()
-        return judged(trial(case, number(case), natively=True))
+        return judged(trial(case, number(case), natively=True, placed=_Walled))
 
     def smaller(self, case: Case) -> Iterator[Case]:
         for directives in without_some(case.schedule.directives):
@@ -74,11 +72,6 @@ class Schedules:
         )
         stored = "".join(f"# layouts: {line}\n" for line in str(case).splitlines() if " stored as " in line)
         return stored + body
-
-
-def walled_native() -> None:
-    """Have `schedule_trial` put arrays next to pages without access."""
-    schedule_trial._Guarded = _Walled  # type: ignore[attr-defined,misc]
 
 
 class _Walled:

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from faults import KINDS
+from kinds_of_fault import KINDS
 from pages import assert_blocks_print
 
 ROOT = Path(__file__).parents[2]

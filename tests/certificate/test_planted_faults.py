@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from faults import KINDS
 from kernels import NAMES, checker, kernel, text_of, with_loops
+from kinds_of_fault import KINDS
 
 from codegen.errors import InternalError
 from codegen.loops.interp import evaluate_index, run

@@ -17,6 +17,8 @@ op gather(x: f32[V, E], ids: i64[L]) -> (y: f32[L, E]) { y[l, e] = x[ids[l], e] 
 op pick(x: f32[V], ids: i64[L]) -> (y: f32[L]) { y[l] = x[ids[l]] }
 op total(x: f32[V], ids: i64[L]) -> (y: f32) { y = sum(l) x[ids[l]] }
 op wished(x: f32[V], ids: i64[L]) -> (y: f32[L]) { y[l] = if ids[l] >= 0 then x[ids[l]] else -1 }
+op elsewhere(x: f32[V], ids: i64[L]) -> (y: f32[L]) { y[l] = if ids[l] < 0 then -1 else x[ids[l]] }
+op squared(x: f32[V], ids: i64[L]) -> (y: f32[L]) { y[l] = if ids[l] >= 0 then (let v = x[ids[l]] in v * v) else -1 }
 op either(x: f32[V], ids: i64[L]) -> (y: f32[L]) { y[l] = if ids[l] >= 0 and x[ids[l]] > 5 then 1 else 0 }
 op kept(x: f32[V], ids: i64[L]) -> (y: f32) { y = sum(l, ids[l] >= 0) x[ids[l]] }
 op declared(x: f32[V], ids: i64[L] in 0..V) -> (y: f32[L]) { y[l] = x[ids[l]] }
@@ -29,7 +31,7 @@ LOOPS = {
 }
 CASES = [
     (name, loops)
-    for name in ("pick", "gather", "total", "wished", "either", "kept", "declared")
+    for name in ("pick", "gather", "total", "wished", "elsewhere", "squared", "either", "kept", "declared")
     for loops in LOOPS
     if not (name in ("total", "kept") and loops in ("threads", "both")) and not (name == "gather" and loops in ("vectors", "both"))
 ]
@@ -62,7 +64,9 @@ def test_an_index_outside_is_one_error_and_the_next_call_works(ops: tl.Operators
             if name == "declared"
             else "`x` is read at indices from data, and one lies outside 0..300",
         )
-    want = {"total": table[good].sum(), "kept": table[good].sum(), "either": (table[good] > 5)}.get(name, table[good])
+    want = {"total": table[good].sum(), "kept": table[good].sum(), "either": table[good] > 5, "squared": table[good] ** 2}.get(
+        name, table[good]
+    )
     np.testing.assert_allclose(operator(table, good), np.asarray(want, np.float32), rtol=1e-5)
 
 
@@ -71,5 +75,7 @@ def test_a_read_that_is_not_chosen_asks_for_nothing(ops: tl.Operators, loops: st
     x, ids = np.arange(30, dtype=np.float32), np.arange(100) % 31 - 1
     want = np.where(ids >= 0, x[ids], -1)
     assert (scheduled(ops, "wished", loops)(x, ids) == want).all()
+    assert (scheduled(ops, "elsewhere", loops)(x, ids) == want).all()
+    assert (scheduled(ops, "squared", loops)(x, ids) == np.where(ids >= 0, want**2, -1)).all()
     assert (scheduled(ops, "either", loops)(x, ids) == (want > 5)).all()
     assert ops.kept(x, ids) == x[ids[ids >= 0]].sum()

@@ -129,9 +129,9 @@ def test_a_stencil_in_time_needs_two_planes() -> None:
 
 
 def test_values_that_come_backwards_need_as_many_cells_as_those_that_come_forwards() -> None:
-    define = Statement("y", ("i",), box(i=N), Access("y", (i,)), (Access("y", (plus(i, 2),), lt(plus(i, 2), N)),))
+    define = Statement("y", ("i",), box(i=N), Access("y", (i,)), (Access("y", (plus(i, 3),), lt(plus(i, 3), N)),))
     scop = Scop(("N",), TRUE, (Tensor("y", (N,)),), frozenset(), (define,))
-    assert fold_factor(in_sequence(scop, nest(scop, "y").reverse("i")), "y", 0) == 2  # what is read last gives its cell to what is written
+    assert fold_factor(in_sequence(scop, nest(scop, "y").reverse("i")), "y", 0) == 3  # what is read last gives its cell to what is written
 
 
 def test_an_output_may_not_be_folded_over_its_own_values() -> None:

@@ -45,7 +45,7 @@ class Artifact:
 
     def is_validated(self, budget: int) -> bool:
         """Tell whether nothing more would come of validating with such a budget."""
-        return self.validated == "validated" or self.validation_budget >= budget
+        return self.validated.startswith("validated") or self.validation_budget >= budget
 
     def workspace_bytes(self, threads: int, sizes: Mapping[str, int] | None = None) -> int:
         if self.scratch_bytes is not None:

@@ -7,7 +7,8 @@ from tensorlang.graph.nodes import Graph
 from tensorlang.runtime.constants import places_of
 from tensorlang.runtime.executable import Executable, workspace_threads
 from tensorlang.validation.budget import validation_budget
-from tensorlang.validation.model import Call, Compiled, ModelOutcome, validate_model
+from tensorlang.validation.compiled import Call, Compiled
+from tensorlang.validation.model import ModelOutcome, validate_model
 
 
 def check_model(imported: Graph, graph: Graph, executable: Executable) -> ModelOutcome | None:

@@ -23,8 +23,10 @@ class Validation:
     model: str
 
     def __str__(self) -> str:
-        left = [(names, outcome) for names, outcome in self.kernels if outcome != "validated"]
-        lines = [f"{len(self.kernels) - len(left)} of {len(self.kernels)} kernels validated"]
+        left = [(names, outcome) for names, outcome in self.kernels if not outcome.startswith("validated")]
+        large = sum(outcome == "validated on fingerprints" for _, outcome in self.kernels)
+        how = f", {large} of them on fingerprints" if large else ""
+        lines = [f"{len(self.kernels) - len(left)} of {len(self.kernels)} kernels validated{how}"]
         lines += [f"  {', '.join(names)}: {outcome}" for names, outcome in left]
         return "\n".join((*lines, f"the model as a whole {self.model}"))
 

@@ -9,7 +9,7 @@ run. So a wrong bound or index, an update that is missing or done twice, a wrong
 too many or too few and a layout that loses an element show, whatever numbers would come out. What no term shows is in what `Outcome` says.
 
 Sizes that are known are those of the kernel; where they are open, small ones are taken. Nobody runs a kernel of many operations on terms:
-then it is not validated, and the outcome says so.
+it runs on fingerprints then (`fingerprints`), which tell less, or is not validated, and the outcome says so.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ from tensorlang.tensor.interp import Evaluator
 from tensorlang.tensor.nodes import Dynamic, Expr, Program, Read, Reduce, Tensor
 from tensorlang.tensor.printer import show as show_program
 from tensorlang.tensor.walk import caller_shape, children, nodes, reads, shape_of, tensor_table
-from tensorlang.validation.budget import BUDGET
+from tensorlang.validation import fingerprints
+from tensorlang.validation.budget import BUDGET, on_fingerprints
 from tensorlang.validation.matching import Matcher
 
 Array = np.ndarray[Any, Any]
@@ -47,13 +48,14 @@ SEEDS = range(4)
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """At which sizes a kernel was validated, or why it was not."""
+    """At which sizes a kernel was validated, or why it was not. `fingerprints`: on these, as it is too large for terms."""
 
     sizes: tuple[Mapping[str, int], ...] = ()
     reason: str = ""
+    fingerprints: bool = False
 
     def __str__(self) -> str:
-        return f"not validated: {self.reason}" if self.reason else "validated"
+        return f"not validated: {self.reason}" if self.reason else "validated on fingerprints" if self.fingerprints else "validated"
 
 
 def validate(program: Program, function: Function, params: Iterable[str], layouts: Layouts | None = None, budget: int = BUDGET) -> Outcome:
@@ -62,13 +64,32 @@ def validate(program: Program, function: Function, params: Iterable[str], layout
     Raises InternalError when it computes something else."""
     small = [sizes for sizes in sizes_to_try(program) if operations(program, sizes) <= budget]
     if not small:
-        return Outcome(reason=f"too large, more than {budget} operations")
+        return _validated_on_fingerprints(program, function, tuple(params), layouts or {}, budget)
     tried = tuple(small[:2])
     for sizes in tried:
         reason = _validated(program, function, tuple(params), layouts or {}, sizes, budget)
         if reason:
             return Outcome(reason=reason)
     return Outcome(tried)
+
+
+def _validated_on_fingerprints(program: Program, function: Function, params: tuple[str, ...], layouts: Layouts, budget: int) -> Outcome:
+    """Return what comes of a kernel that is too large for terms."""
+    allowed = on_fingerprints(budget)
+    if program.sizes or operations(program, {}) > allowed:
+        return Outcome(reason=f"too large, more than {max(budget, allowed)} operations")
+    reason = fingerprints.unfit(program)
+    for seed in SEEDS if not reason else ():
+        numbers = {p.name: a for p, a in _data(program, {}, seed) if not p.dtype.is_float}
+        try:
+            apart = fingerprints.difference(program, function, params, layouts, numbers, seed)
+        except (RunError, LookupError) as refused:
+            reason = f"no data was found that its checks accept ({refused})"
+            continue
+        if apart:
+            raise _wrong(program, function, {}, apart)
+        return Outcome(({},), fingerprints=True)
+    return Outcome(reason=reason)
 
 
 def sizes_to_try(program: Program) -> Iterator[dict[str, int]]:

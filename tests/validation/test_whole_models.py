@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import pytest
@@ -17,7 +17,9 @@ from tensorlang.graph.passes.outputs import outputs
 from tensorlang.runtime.build import build, optimised
 from tensorlang.runtime.toolchain import toolchain
 from tensorlang.runtime.validated import compiled_of
-from tensorlang.validation.model import Call, Compiled, validate_model
+from tensorlang.validation.compiled import Call, Compiled
+from tensorlang.validation.model import validate_model
+from tensorlang.validation.whole import compare
 
 BUDGET = 50_000
 WEIGHTS = np.random.default_rng(1).standard_normal((5, 6)).astype(np.float32)
@@ -71,6 +73,7 @@ def slot_of(model: Compiled, number: int, buffer: int) -> Slot:
 def test_a_model_as_it_is_compiled_is_what_its_graph_says():
     assert str(validate_model(SMALL, compiled(), BUDGET)) == "validated: 24 elements the same"
     assert str(validate_model(SMALL, compiled(fused=True), BUDGET)) == "validated: 24 elements the same"
+    assert compare(compiled()) == compare(compiled(fused=True)) == (24, "")
 
 
 @pytest.mark.parametrize(
@@ -94,8 +97,9 @@ def test_a_model_as_it_is_compiled_is_what_its_graph_says():
     ],
 )
 def test_a_fault_in_the_memory_of_a_model_is_found(fault: Callable[[Compiled], Compiled]):
-    with pytest.raises(InternalError, match=r"is not what its graph says|share bytes"):
-        validate_model(SMALL, fault(compiled()), BUDGET)
+    for found in (partial(validate_model, SMALL, budget=BUDGET), compare):
+        with pytest.raises(InternalError, match=r"is not what its graph |share bytes"):
+            found(compiled=fault(compiled()))
 
 
 def test_a_wrong_pass_is_found():

@@ -1,0 +1,151 @@
+"""Whether a compiled model that is too large for terms computes, in its memory, what its graph after all passes says: on fingerprints.
+
+    graph, node by node, by the equations of its kernels──►  outputs
+    native calls, at the addresses of the entry point─────►  outputs        the same
+
+The loops of each kernel run one after the other, compiled to compute with fingerprints, on blocks of the sizes and at the places that the
+plan and the constants have: so a value that is overwritten too early, a part of the wrong place, a kernel called on the wrong buffers and a
+constant laid out wrongly show. What passes make of the imported graph is not looked at: they may compute with constants, which rounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, assert_never
+
+import numpy as np
+
+from codegen.dtypes import u8
+from codegen.llvm.program import Slot
+from codegen.loops import fingerprints
+from codegen.loops.fingerprints import HOLE, PRIME, held
+from tensorlang.diagnostics import InternalError, RunError
+from tensorlang.graph.edit import size_bytes
+from tensorlang.graph.nodes import Graph, Join, Kernel, Part, Value, View
+from tensorlang.graph.relayout import relaid, restored
+from tensorlang.validation.compiled import Compiled, check_apart
+from tensorlang.validation.fingerprints import aligned, meant, run, unfit
+
+Array = np.ndarray[Any, Any]
+
+
+def compare(compiled: Compiled) -> tuple[int, str]:
+    """Return how many elements of the outputs are as they should be, or why none was looked at. Raises InternalError where one is not."""
+    graph = compiled.graph
+    if any(v.dtype.is_float and v.dtype.bits < 32 for v in graph.values.values()):
+        return 0, "too large, and it holds floats of less than 32 bits, which fingerprints do not fit in"
+    reason = next(filter(None, (unfit(n.program) for n in graph.nodes if isinstance(n, Kernel))), "")
+    if reason:
+        return 0, f"too large, and {reason}"
+    inputs = {name: _given(graph.values[name], np.random.default_rng(k)) for k, name in enumerate(graph.inputs)}
+    try:
+        wanted = _means(graph, inputs)
+        found = _ran(compiled, inputs)
+    except (RunError, LookupError) as refused:
+        return 0, f"no data was found that its checks accept ({refused})"
+    for name in graph.outputs:
+        wrong = np.argwhere(found[name] != wanted[name])
+        if len(wrong):
+            place = f"{name}[{', '.join(map(str, wrong[0]))}]"
+            rest = f"nor are {len(wrong) - 1} other elements of {found[name].size}"
+            raise InternalError("validate", f"`{place}` of the model is not what its graph after all passes says, {rest}")
+    return sum(found[name].size for name in graph.outputs), ""
+
+
+def _given(value: Value, rng: np.random.Generator) -> Array:
+    high = PRIME if value.dtype.is_float else 2
+    return rng.integers(0, high, value.shape).astype(held(value.dtype).numpy)
+
+
+def _constant(value: Value, array: Array) -> Array:
+    return fingerprints.numbers(array).astype(held(value.dtype).numpy) if value.dtype.is_float else array
+
+
+# ---------------------------------------------------------------- what the graph says
+
+
+def _means(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """Return the outputs of a graph."""
+    values = dict(inputs)
+    last = _last_uses(graph)
+    for at, node in enumerate(graph.nodes):
+        sources = (node.input,) if isinstance(node, View | Part) else node.inputs
+        for name in sources:
+            if name in graph.constants and name not in values:
+                values[name] = _constant(graph.values[name], graph.constants[name])
+        match node:
+            case Kernel(program=program):
+                results = meant(program, {p.name: values[v] for p, v in zip(program.params, node.inputs, strict=True)})
+                values |= {v: results[r] for r, v in zip(program.results, node.outputs, strict=True)}
+            case View():
+                values[node.output] = values[node.input].reshape(graph.values[node.output].shape)
+            case Join():
+                blocks = [_bytes_of(values[name], graph.values[name]) for name in node.inputs]
+                values[node.output] = _from_bytes(np.concatenate(blocks), graph.values[node.output])
+            case Part():
+                block = _bytes_of(values[node.input], graph.values[node.input])
+                values[node.output] = _from_bytes(block[node.start :], graph.values[node.output])
+            case _:
+                assert_never(node)
+        for name in sources:
+            if last[name] == at and name not in graph.outputs:
+                values.pop(name, None)
+    for name in graph.outputs:
+        if name in graph.constants:
+            values[name] = _constant(graph.values[name], graph.constants[name])
+    return {name: values[name] for name in graph.outputs}
+
+
+def _last_uses(graph: Graph) -> dict[str, int]:
+    out: dict[str, int] = {}
+    for at, node in enumerate(graph.nodes):
+        out |= dict.fromkeys((node.input,) if isinstance(node, View | Part) else node.inputs, at)
+    return out
+
+
+def _bytes_of(array: Array, value: Value) -> Array:
+    hole = HOLE if value.dtype.is_float else 0
+    block = array if value.layout is None else relaid(array, value.layout, hole)
+    return np.ascontiguousarray(block).reshape(-1).view(np.uint8)
+
+
+def _from_bytes(block: Array, value: Value) -> Array:
+    cells = block[: size_bytes(value)].copy().view(held(value.dtype).numpy)
+    if value.layout is None:
+        return cells.reshape(value.shape)
+    return restored(cells.reshape(value.layout.shape), value.layout, value.shape)
+
+
+# ---------------------------------------------------------------- what runs
+
+
+def _ran(compiled: Compiled, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """Return what the calls leave in the outputs."""
+    graph = compiled.graph
+    bases = [aligned((size_bytes(graph.values[name]),), u8) for name in (*graph.outputs, *graph.inputs)]
+    for block, name in zip(bases[len(graph.outputs) :], graph.inputs, strict=True):
+        block[...] = inputs[name].reshape(-1).view(np.uint8)
+    constants, arena = aligned((compiled.constants_bytes,), u8), aligned((compiled.arena_bytes,), u8)
+    for name, array in compiled.constants.items():
+        value = graph.values[name]
+        made = _constant(value, array)
+        made = made if value.layout is None else relaid(made, value.layout, 0)
+        data = np.ascontiguousarray(made).reshape(-1).view(np.uint8)
+        constants[compiled.offsets[name] : compiled.offsets[name] + len(data)] = data
+    bases += [constants, arena]
+
+    def address(slot: Slot) -> int:
+        return int(bases[slot.base].ctypes.data) + slot.offset
+
+    for call in compiled.calls:
+        check_apart(call)
+        if call.call.workspace is not None:
+            start = call.call.workspace.offset
+            bases[call.call.workspace.base][start : start + call.scratch_bytes] = 0xA5
+        code = run(call.function, [address(slot) for slot in call.call.buffers])
+        if code:
+            raise LookupError(f"kernel `{call.name}` returned {code}")
+    return {
+        name: block.view(held(graph.values[name].dtype).numpy).reshape(graph.values[name].shape)
+        for name, block in zip(graph.outputs, bases, strict=False)
+    }

@@ -1,0 +1,84 @@
+"""Kernels that are too large for terms are validated on fingerprints: every program agrees with its plain loops, and faults do not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from operators_at_sizes import EXAMPLES, arguments
+
+import tensorlang as tl
+from codegen.llvm.target import named
+from codegen.loops import fingerprints
+from codegen.loops.parser import parse as parse_loops
+from codegen.loops.printer import show
+from tensorlang.check.instantiate import instantiate
+from tensorlang.diagnostics import InternalError
+from tensorlang.driver import loops_of, machine_of, plan_kernel
+from tensorlang.lower.kernel import Lowered
+from tensorlang.tensor.nodes import Program
+from tensorlang.validation.budget import BUDGET
+from tensorlang.validation.fingerprints import difference, unfit
+from tensorlang.validation.kernel import _data, validate
+
+
+def lowered(program: Program) -> Lowered:
+    return loops_of(plan_kernel(program, machine_of(named("x86-64-v3"), 2)).plan, "kernel")
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_every_program_agrees_with_its_plain_loops(name: str) -> None:
+    example = EXAMPLES[name]
+    n = max(5, example.least)
+    types, _ = arguments(example.inputs(n))
+    program = instantiate(example.module, example.operator, types, example.attrs, example.sizes(n))
+    if unfit(program):
+        return
+    made = lowered(program)
+    numbers = {p.name: a for p, a in _data(program, {}, 0)}
+    assert difference(program, made.function, made.params, {}, numbers, 0) == ""
+
+
+PRODUCT = """op product(a: f32[M, K], b: f32[K, N], bias: f32[N]) -> (y: f32[M, N]) {
+    s[i, j] = bias[j] + sum(k) a[i, k] * b[k, j]
+    y[i, j] = max(s[i, j], 0) / (1 + exp(-s[i, j]))
+}"""
+
+
+def product() -> tuple[Program, Lowered]:
+    shapes = ((37, 90), (90, 70), (70,))
+    program = tl.parse(PRODUCT).product.program(*(np.zeros(shape, np.float32) for shape in shapes))
+    return program, lowered(program)
+
+
+def test_a_kernel_too_large_for_terms_is_validated_at_its_own_size() -> None:
+    program, made = product()
+    assert str(validate(program, made.function, made.params, budget=BUDGET)) == "validated on fingerprints"
+    assert "too large" in str(validate(program, made.function, made.params, budget=BUDGET - 1))
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("max(", "min("),
+        ("a[", "a[36 - "),
+        (".. 90", ".. 89"),
+        ("bias[", "bias[0*"),
+        ("0.0_f32", "1.0_f32"),
+        ("exp(-", "exp("),
+        ("exp(", "exp2("),
+    ],
+)
+def test_a_fault_is_found_at_the_size_of_the_kernel(text: str, wrong: str) -> None:
+    program, made = product()
+    whole = show(made.function)
+    assert text in whole
+    function = parse_loops(whole.replace(text, wrong))
+    with pytest.raises(InternalError, match=r"is not what the equation says, nor are \d+ other elements"):
+        validate(program, function, made.params, budget=BUDGET)
+
+
+def test_constants_are_the_numbers_they_are() -> None:
+    values = np.array([0.0, 1.0, -1.0, 0.1, 1e300, -1e-300, 5e-324, 3.0, np.inf, -np.inf, np.nan])
+    assert fingerprints.numbers(values).tolist() == [fingerprints.number(float(v)) for v in values]
+    third, half = fingerprints.number(0.75), fingerprints.number(0.5)
+    assert (third - half) % fingerprints.PRIME == fingerprints.number(0.25)

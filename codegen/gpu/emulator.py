@@ -17,6 +17,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -146,8 +147,9 @@ class _Buffer:
         return None
 
 
-def build(kernels: Iterable[Kernel], directory: Path | None = None) -> Library:
+def build(kernels: Iterable[Kernel], directory: Path | None = None, *, terms: bool = False) -> Library:
     """Return the kernels, whose names differ, compiled into one library, which is kept in `directory` (the cache of the user unless given).
+    `terms`: floats are what they were computed from instead of numbers (`codegen/gpu/traces.py`).
 
     Raises EmulatorError when there is no g++, or when it does not understand the text."""
     wanted = tuple(kernels)
@@ -155,7 +157,7 @@ def build(kernels: Iterable[Kernel], directory: Path | None = None) -> Library:
     compiler = shutil.which("g++")
     if compiler is None:
         raise EmulatorError("g++ is needed to run kernel text without a GPU and was not found; install it (Debian, Ubuntu: g++)", names)
-    text = source(wanted)
+    text = source(wanted, terms=terms)
     flags = (*_COMPILE, *_CHECKS, *(("-ftrivial-auto-var-init=pattern",) if _version(compiler) >= 12 else ()))
     key = key_of((text, compiler, str(_version(compiler)), *flags))
     path = (directory or default_directory() / "emulator") / f"{key}.so"
@@ -176,10 +178,16 @@ def _is_ours(path: Path) -> bool:
         return False
 
 
-def source(kernels: Sequence[Kernel]) -> str:
-    """Return what g++ compiles: the prelude, then each kernel and its entry. Lines count from the first of a kernel's text."""
+_LITERAL = re.compile(r"(?<![\w.])(?:\d+\.\d*(?:e[-+]?\d+)?|\d+e[-+]?\d+|0x[\da-f]+(?:\.[\da-f]*)?p[-+]?\d+)(f?)\b")
+
+
+def source(kernels: Sequence[Kernel], *, terms: bool = False) -> str:
+    """Return what g++ compiles: the prelude, then each kernel and its entry. Lines count from the first of a kernel's text. With `terms`
+    floats are a class, and so is what is written as a number."""
     texts = "".join(f'\n#line 1 "{k.name}"\n{k.text}\nTL_EXPORT({k.name})\n' for k in kernels)
-    return prelude.emulator(texts) + texts
+    if terms:
+        texts = _LITERAL.sub(lambda found: f"tl_{'f32' if found[1] else 'f64'}({found[0]})", texts)
+    return prelude.emulator(texts, terms=terms) + texts
 
 
 def run(

@@ -209,14 +209,15 @@ class Terms:
         return then if then is orelse else self._made("select", then.dtype if then.op != "hole" else orelse.dtype, (cond, then, orelse))
 
     def cast(self, dtype: DType, x: Term, saturate: bool = False) -> Term:
-        """Return `x` converted to `dtype`."""
+        """Return `x` converted to `dtype`. What is too large for a wide float is infinite, `saturate` or not."""
         if x.op == "const":
             return self._folded(scalars.cast(dtype, _value(x), saturate))
         if x.op in ("cast", "cast.saturate") and holds(x.dtype, x.args[0].dtype):
             x = x.args[0]
         if x.dtype == dtype:
             return x
-        return self._made("cast.saturate" if saturate and not holds(dtype, x.dtype) else "cast", dtype, (x,))
+        limited = saturate and not holds(dtype, x.dtype) and not (dtype.is_float and dtype.bits >= 32)
+        return self._made("cast.saturate" if limited else "cast", dtype, (x,))
 
     def call(self, fn: str, args: Sequence[Term]) -> Term:
         """Return an elementary function."""

@@ -33,9 +33,9 @@ def cuda(kernels: str) -> str:
     return _cuda(parts) + "".join(map(wgmma.for_cuda, wgmma.named(kernels)))
 
 
-def emulator(kernels: str) -> str:
-    """Return the text to put before `kernels` for g++. It includes headers of the standard library."""
-    return _emulator() + "".join(map(wgmma.for_emulator, wgmma.named(kernels)))
+def emulator(kernels: str, *, terms: bool = False) -> str:
+    """Return the text to put before `kernels` for g++. It includes headers of the standard library. `terms`: floats are terms."""
+    return ("#define TL_TERMS\n" if terms else "") + _emulator() + "".join(map(wgmma.for_emulator, wgmma.named(kernels)))
 
 
 def orders_in_parts(kernel: str) -> bool:

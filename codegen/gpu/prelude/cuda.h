@@ -19,6 +19,7 @@
 #define TL_UNROLL _Pragma("unroll")
 
 #include "types.h"
+#include "vectors.h"
 
 // ---------------------------------------------------------------- what the hardware converts and compares
 

@@ -16,6 +16,8 @@
 //
 // The seed of a launch chooses when copies land (seed % 3: as late as legal, at once, at random) and who goes on when a thread waits
 // (seed / 3 % 3: the next, the same warp as far as it can, anybody), and orders warps, lanes and blocks; 0 is the natural order.
+// With TL_TERMS floats are terms instead of numbers (emulator/terms.h): what they were computed from.
+//
 // What is not modelled: banks, caches, registers, how long anything takes; memory between blocks but for races.
 
 #include <cmath>
@@ -39,6 +41,12 @@
 #include "scalar.h"
 #include "emulator/fibres.h"
 #include "emulator/block.h"
+#ifdef TL_TERMS
+#include "emulator/terms.h"
+#else
+#include "emulator/numbers.h"
+#endif
+#include "vectors.h"
 #include "emulator/clocks.h"
 #include "emulator/shadow.h"
 #include "emulator/memory.h"

@@ -12,30 +12,10 @@ TL_FUNCTION tl_u32 tl_pack_8x4(tl_u8 x, tl_u8 y, tl_u8 z, tl_u8 w) {
 }
 TL_FUNCTION tl_u32 tl_round_bf16x2(tl_f32 low, tl_f32 high) { return tl_pack_bf16x2(tl_bf16_from_f32(low), tl_bf16_from_f32(high)); }
 TL_FUNCTION tl_u32 tl_round_f16x2(tl_f32 low, tl_f32 high) { return tl_pack_f16x2(tl_f16_from_f32(low), tl_f16_from_f32(high)); }
-TL_FUNCTION tl_u32 tl_round_tf32(tl_f32 x) { return x == x ? tl_bits_f32(tl_round_tf32_f32(x)) : 0x7fffffffu; }
-TL_FUNCTION tl_u32 tl_round_tf32_bits(tl_u32 x) { return tl_round_tf32(tl_f32_from_bits(x)); }
 
 namespace tl_emulator {
 
-// Elements of matrices, several of which share 32 bits: what they are, and what their products add up to.
-struct Bf16 {
-    static const int count = 2;
-    typedef tl_f32 Sum;
-    typedef double Exact;
-    static double value(uint32_t word, int i) { return tl_f32_from_bits(i ? word & 0xffff0000u : word << 16); }
-};
-struct F16 {
-    static const int count = 2;
-    typedef tl_f32 Sum;
-    typedef double Exact;
-    static double value(uint32_t word, int i) { return tl_f32_from_f16(tl_f16{(tl_u16)(word >> 16 * i)}); }
-};
-struct Tf32 {
-    static const int count = 1;
-    typedef tl_f32 Sum;
-    typedef double Exact;
-    static double value(uint32_t word, int) { return tl_f32_from_bits(word & 0xffffe000u); }
-};
+// Integers as elements of matrices, several of which share 32 bits: what they are, and what their products add up to (floats: numbers.h).
 struct S8 {
     static const int count = 4;
     typedef tl_i32 Sum;
@@ -49,8 +29,7 @@ struct U8 {
     static int64_t value(uint32_t word, int i) { return (uint8_t)(word >> 8 * i); }
 };
 
-// The sum is taken exactly, or nearly so, and rounded once; integers wrap.
-static tl_f32 rounded(double x) { return (tl_f32)x; }
+// Sums of integers wrap.
 static tl_i32 rounded(int64_t x) { return (tl_i32)(uint32_t)(uint64_t)x; }
 
 struct Operands {

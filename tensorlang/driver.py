@@ -62,7 +62,7 @@ from tensorlang.schedule.wanted import wanted_layouts as derive_layouts
 from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.scop import show as show_scop
 from tensorlang.validation.budget import validation_budget
-from tensorlang.validation.kernel import validate
+from tensorlang.validation.kernel import validated
 
 Dump = Callable[[str, str], None]
 """Called with the name of a stage and its text."""
@@ -132,7 +132,7 @@ def compile_kernel(
     scheduled = plan_kernel(program, machine_of(target, threads), schedule, knobs, layouts, constants, dump, rules)
     clock("schedule")
     lowered = loops_of(scheduled.plan, symbol, dump, threads, clock)
-    outcome = _validation(program, lowered, layouts)
+    outcome = validated(program, lowered.function, lowered.params, layouts)
     if outcome:
         clock("validate")
     if dump is not None and outcome:
@@ -163,12 +163,6 @@ def compile_kernel(
     if store is not None:
         store.put(key, _pack(artifact))
     return artifact
-
-
-def _validation(program: Program, lowered: Lowered, layouts: Mapping[str, Layout] | None) -> str:
-    """Return what came of validating a kernel, "" when nobody asked. Raises InternalError when it computes something else."""
-    budget = validation_budget()
-    return str(validate(program, lowered.function, lowered.params, layouts, budget)) if budget else ""
 
 
 def _scratch_bytes(function: Function) -> tuple[int, int] | None:

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from codegen.dtypes import DType, bool_
+from codegen.dtypes import DType, bool_, extreme
 from codegen.errors import InternalError as LoopError
 from codegen.loops.domain import Symbols as LoopSymbols
 from codegen.loops.interp import evaluate_index, run
@@ -38,7 +38,7 @@ from tensorlang.tensor.nodes import Dynamic, Expr, Program, Read, Reduce, Tensor
 from tensorlang.tensor.printer import show as show_program
 from tensorlang.tensor.walk import caller_shape, children, nodes, reads, shape_of, tensor_table
 from tensorlang.validation import fingerprints
-from tensorlang.validation.budget import BUDGET, on_fingerprints
+from tensorlang.validation.budget import BUDGET, on_fingerprints, validation_budget
 from tensorlang.validation.matching import Matcher
 
 Array = np.ndarray[Any, Any]
@@ -71,6 +71,12 @@ def validate(program: Program, function: Function, params: Iterable[str], layout
         if reason:
             return Outcome(reason=reason)
     return Outcome(tried)
+
+
+def validated(program: Program, function: Function, params: Iterable[str], layouts: Layouts | None = None) -> str:
+    """Return what came of validating as `TENSORLANG_VALIDATE` says, "" when nobody asked. Raises InternalError as `validate` does."""
+    budget = validation_budget()
+    return str(validate(program, function, params, layouts, budget)) if budget else ""
 
 
 def _validated_on_fingerprints(program: Program, function: Function, params: tuple[str, ...], layouts: Layouts, budget: int) -> Outcome:
@@ -149,8 +155,8 @@ def _agrees(
 ) -> bool:
     """Return whether the loops compute what `program` means for one choice of data, or False where that shows only once the data decides
     what is selected: they run under conditions of it, or select twice by one. Raises InternalError when they compute something else."""
-    inputs = {p.name: leaves(terms, p, sizes, numbers) for p, numbers in _data(program, sizes, seed)}
-    meaning, wanted = _meant(program, sizes, inputs, terms)
+    inputs = {p.name: leaves(terms, p, sizes, numbers) for p, numbers in data_for(program, sizes, seed)}
+    meaning, wanted = meant(program, sizes, inputs, terms)
     compared, chosen = set(terms.compared), set(terms.chosen)
     domain = LoopSymbols(terms)
     apart = _difference(program, function, params, layouts, sizes, inputs, domain, wanted, terms)
@@ -159,17 +165,17 @@ def _agrees(
             return True
         if terms.chosen or domain.decided:
             return False
-        raise _wrong(program, function, sizes, apart)
+        raise mismatch(program, show_loops(function), sizes, apart)
     for condition in (*domain.decided.values(), *(cond for k, cond in terms.chosen.items() if k not in chosen)):
         if not compared.issuperset(_comparisons(condition)):
-            raise _wrong(
+            raise mismatch(
                 program,
-                function,
+                show_loops(function),
                 sizes,
                 f"what is computed is not what the equation says: the loops ask for `{show(condition)}`, which no equation does",
             )
     if apart:
-        raise _wrong(program, function, sizes, apart)
+        raise mismatch(program, show_loops(function), sizes, apart)
     return True
 
 
@@ -182,8 +188,8 @@ def _comparisons(condition: Term) -> Iterator[tuple[object, ...]]:
             yield from _comparisons(inner)
 
 
-def _meant(program: Program, sizes: Mapping[str, int], inputs: Mapping[str, Array], terms: Terms) -> tuple[Symbols, dict[str, Array]]:
-    """Return the results of `program` as terms."""
+def meant(program: Program, sizes: Mapping[str, int], inputs: Mapping[str, Array], terms: Terms) -> tuple[Symbols, dict[str, Array]]:
+    """Return the results of `program` as terms. Raises RunError for data that it refuses."""
     carried = Symbols(terms, free=program.mode != "strict")
     evaluator = Evaluator(program, sizes, inputs, carried)
     evaluator.run()
@@ -207,40 +213,44 @@ def _difference(
     blocks: dict[str, Array] = {}
     for buffer, name in zip(function.params, params, strict=True):
         shape = tuple(evaluate_index(e, at) for e in buffer.shape)
-        blocks[buffer.name] = _block(inputs[name], layouts.get(name), terms.hole).reshape(shape) if name in inputs else _blank(shape, terms)
+        blocks[buffer.name] = (
+            laid_out(inputs[name], layouts.get(name), terms.hole).reshape(shape) if name in inputs else _blank(shape, terms)
+        )
     try:
         code = run(function, at, blocks, domain)
     except LoopError as fault:
-        raise _wrong(program, function, sizes, f"the loops cannot run: {fault.detail}") from None
+        raise mismatch(program, show_loops(function), sizes, f"the loops cannot run: {fault.detail}") from None
     if code:
-        raise _wrong(program, function, sizes, f"the loops refuse data that the equations accept, with {code}")
+        raise mismatch(program, show_loops(function), sizes, f"the loops refuse data that the equations accept, with {code}")
     matcher = Matcher(program.mode == "fast")
     table = tensor_table(program)
     for buffer, name in zip(function.params, params, strict=True):
         if name in wanted:
-            got = _array(blocks[buffer.name], layouts.get(name), caller_shape(table[name], sizes))
-            apart = _apart(table[name], got, wanted[name], matcher, terms)
+            got = read_back(blocks[buffer.name], layouts.get(name), caller_shape(table[name], sizes))
+            apart = term_apart(table[name], got, wanted[name], matcher, terms)
             if apart:
                 return apart
     return ""
 
 
-def _apart(tensor: Tensor, got: Array, wanted: Array, matcher: Matcher, terms: Terms) -> str:
+def term_apart(tensor: Tensor, got: Array, wanted: Array, matcher: Matcher, terms: Terms, code: str = "loops") -> str:
+    """Return the first element of a result that `code` computes otherwise, with both terms; "" where there is none."""
     for point in np.ndindex(wanted.shape):
         found, meant = term_of(got[point], tensor.dtype, terms), term_of(wanted[point], tensor.dtype, terms)
         apart = matcher.difference(found, meant)
         if apart is not None:
             place = f"{tensor.name}[{', '.join(map(str, point))}]" if point else tensor.name
-            lines = [f"`{place}` is not what the equation says", f"  equation {show(meant, 40)}", f"  loops    {show(found, 40)}"]
+            lines = [f"`{place}` is not what the equation says", f"  equation {show(meant, 40)}", f"  {code:8} {show(found, 40)}"]
             if apart != (found, meant):
-                lines += ["where they part", f"  equation {show(apart[1], 40)}", f"  loops    {show(apart[0], 40)}"]
+                lines += ["where they part", f"  equation {show(apart[1], 40)}", f"  {code:8} {show(apart[0], 40)}"]
             return "\n".join(lines)
     return ""
 
 
-def _wrong(program: Program, function: Function, sizes: Mapping[str, int], text: str) -> InternalError:
+def mismatch(program: Program, code: str, sizes: Mapping[str, int], text: str) -> InternalError:
+    """Return the error that `code`, loops or text, is not what `program` says."""
     where = f" at {', '.join(f'{s}={n}' for s, n in sizes.items())}" if sizes else ""
-    return InternalError("validate", f"`{program.name}`{where}: {text}\n\n{show_program(program)}\n\n{show_loops(function)}")
+    return InternalError("validate", f"`{program.name}`{where}: {text}\n\n{show_program(program)}\n\n{code}")
 
 
 def term_of(element: Any, dtype: DType, terms: Terms) -> Term:
@@ -260,8 +270,9 @@ def leaves(terms: Terms, tensor: Tensor, sizes: Mapping[str, int], numbers: Arra
     return out
 
 
-def _data(program: Program, sizes: Mapping[str, int], seed: int) -> Iterator[tuple[Tensor, Array]]:
-    """Yield numbers for each parameter: what indexes something lies inside of it as far as one can see."""
+def data_for(program: Program, sizes: Mapping[str, int], seed: int, *, wide: bool = False) -> Iterator[tuple[Tensor, Array]]:
+    """Yield numbers for each parameter: what indexes something lies inside of it as far as one can see. `wide`: other integers are
+    many different ones."""
     rng = np.random.default_rng(seed)
     table, limits = tensor_table(program), _limits(program, sizes)
     for name in (p.name for p in program.params):
@@ -273,6 +284,8 @@ def _data(program: Program, sizes: Mapping[str, int], seed: int) -> Iterator[tup
             yield tensor, np.asarray(rng.integers(-3, 4, shape) / 2).astype(tensor.dtype.numpy)
         else:
             lo, hi = 0, limits.get(name, 4) if seed < len(SEEDS) - 1 else 1
+            if wide and name not in limits and hi > 1:
+                lo, hi = (int(np.clip(extreme(tensor.dtype, highest=end), -1000, 1000)) for end in (False, True))
             if tensor.declared_range is not None:
                 lo, hi = (int(affine.evaluate(e, sizes)) for e in tensor.declared_range)
             yield tensor, rng.integers(lo, max(lo + 1, hi), shape).astype(tensor.dtype.numpy)
@@ -294,11 +307,13 @@ def _limits(program: Program, sizes: Mapping[str, int]) -> dict[str, int]:
 # ---------------------------------------------------------------- memory
 
 
-def _block(array: Array, layout: Layout | None, fill: Term) -> Array:
+def laid_out(array: Array, layout: Layout | None, fill: Any) -> Array:
+    """Return what a buffer in `layout` holds; `fill` where no element is."""
     return array.copy() if layout is None else relaid(array, layout, fill)
 
 
-def _array(block: Array, layout: Layout | None, shape: tuple[int, ...]) -> Array:
+def read_back(block: Array, layout: Layout | None, shape: tuple[int, ...]) -> Array:
+    """Return the elements of a buffer in `layout`."""
     return block.reshape(shape) if layout is None else restored(block.reshape(layout.shape), layout, shape)
 
 

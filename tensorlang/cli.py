@@ -34,7 +34,7 @@ from tensorlang.graph.precisions import DEVICE_PRECISIONS
 from tensorlang.graph.printer import show as show_graph
 from tensorlang.operators import operators_of
 from tensorlang.runtime.build import optimised
-from tensorlang.runtime.device import DeviceCompiledModel
+from tensorlang.runtime.device import DeviceCompiledModel, device_tools
 from tensorlang.runtime.device_operator import DeviceOperator, assembly_of, for_device
 from tensorlang.runtime.executable import Toolchain
 from tensorlang.runtime.library import installed_roles, with_roles
@@ -50,7 +50,7 @@ from tensorlang.shell.files import write_arrays, write_text
 from tensorlang.shell.offered import library_with
 from tensorlang.shell.peers import DeviceRun, Peer, Task, peers
 from tensorlang.shell.progress import Bar
-from tensorlang.shell.validating import validated
+from tensorlang.shell.validating import validated, validated_on_device
 from tensorlang.syntax import format as formatter
 from tensorlang.syntax import parse as syntax
 from tensorlang.syntax.printer import show as show_syntax
@@ -93,16 +93,20 @@ def check(
     files: Checked,
     replay: Annotated[bool, typer.Option("--replay", help="run refused schedules on small arrays and show what comes out wrong")] = False,
     validate: Annotated[bool, typer.Option("--validate", help="compile models, and compare loops with equations on terms")] = False,
+    target: Target = HOST,
     as_json: Json = False,
 ) -> None:
     """Check operators (types, shapes, bounds, single assignment, recurrences) and the laws of reducers, and prove schedules.
 
     Models are read, and what of them cannot be compiled is reported. With --validate, every kernel of a model is run on terms instead of
-    numbers and compared with its equations, and so is the whole model in its memory; what is too large for that is said to be."""
+    numbers and compared with its equations, and so is the whole model in its memory; what is too large for that is said to be. With
+    --target cuda, kernels for a device are: their loops, and their text, which takes g++ and no device."""
+    if target != HOST and not validate:
+        raise error("C0211", "`--target` says what models are validated for: it goes with `--validate`")
     models = [path for path in files if path.suffix != ".tl" and (validate or is_read(str(path)))]
     if validate:
         for path in models:
-            _say_validated(path, as_json)
+            _say_validated(path, target, as_json)
         files = [path for path in files if path not in models]
         if models and not files:
             return
@@ -162,17 +166,25 @@ def _summary(files: Sequence[Path], partly: Sequence[tuple[Path, Examined]], wai
     return "\n".join([*lines, "; ".join(counts)])
 
 
-def _say_validated(path: Path, as_json: bool) -> None:
+def _say_validated(path: Path, target: str, as_json: bool) -> None:
     try:
         with Bar() as bar:
-            found = validated(importer_of(str(path)).load(str(path)), _tools(None), bar)
+            loaded = importer_of(str(path)).load(str(path))
+            found = (
+                validated_on_device(loaded, device_tools(target), bar)
+                if is_cuda(target)
+                else validated(loaded, _tools(None, target=target), bar)
+            )
     except InternalError as wrong:
         if wrong.stage != "validate":
             raise
         typer.echo(f"{path}: {wrong.detail}", err=True)
         raise typer.Exit(1) from None
     kernels = [{"nodes": names, "outcome": outcome} for names, outcome in found.kernels]
-    _say({"file": str(path), "kernels": kernels, "model": found.model}, f"{path}: {found}", as_json)
+    data = {"file": str(path), "kernels": kernels, "model": found.model}
+    if found.texts:
+        data["texts"] = [{"nodes": names, "outcome": outcome} for names, outcome in found.texts]
+    _say(data, f"{path}: {found}", as_json)
 
 
 @app.command()

@@ -23,12 +23,15 @@ from tensorlang.graph.pipeline import optimise
 from tensorlang.graph.plan import planned
 from tensorlang.graph.precisions import F32, Precision
 from tensorlang.graph.programs import program_key, result_tensors
+from tensorlang.lower.kernel import Lowered
 from tensorlang.schedule.layout import Layout
 from tensorlang.schedule.machine import USUAL, Device
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.wanted_device import wanted_on_device
 from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.walk import caller_shape
+from tensorlang.validation.budget import validation_budget
+from tensorlang.validation.kernel import validated
 from tensorlang.worker import all_made
 
 Progress: TypeAlias = Callable[[str, int, int], None]
@@ -51,22 +54,30 @@ def device_kernel(
     Raises CompileError when the schedule cannot be read or is refused."""
     scheduled = plan_for_device(program, schedule, rules, layouts=layouts, machine=machine)
     try:
-        return _written(scheduled, name, dump)
+        return _written(program, scheduled, name, dump, layouts)
     except CompileError as refused:
         if not scheduled.of_roles:
             raise
         why = f"{scheduled.origin}: refused: {refused.diagnostics[0].title}"
         derived = plan_for_device(program, layouts=layouts, machine=machine)
-        return _written(replace(derived, tried=(*scheduled.tried, why)), name, dump)
+        return _written(program, replace(derived, tried=(*scheduled.tried, why)), name, dump, layouts)
 
 
-def _written(scheduled: Scheduled, name: str, dump: Dump | None) -> DeviceKernel:
-    """Return the kernels of a plan. Raises CompileError where its loops cannot run where they are bound."""
+def _written(program: Program, scheduled: Scheduled, name: str, dump: Dump | None, layouts: Layouts | None) -> DeviceKernel:
+    """Return the kernels of a plan, their loops validated where somebody asked. Raises CompileError where its loops cannot run where they
+    are bound."""
     if dump is not None:
         dump("schedule", str(scheduled.schedule))
-    lowered = device_loops(scheduled.plan, name, dump, scheduled.schedule)
+    in_order: list[Lowered] = []
+    lowered = device_loops(scheduled.plan, name, dump, scheduled.schedule, in_order.append)
     launched = device_text(lowered, dump, scheduled.schedule)
-    return DeviceKernel(launched, lowered.requirements, str(scheduled.schedule), scheduled.origin, scheduled.tried)
+    outcome = validated(program, in_order[0].function, in_order[0].params, layouts)
+    if dump is not None and outcome:
+        dump("validate", outcome)
+    schedule = str(scheduled.schedule)
+    return DeviceKernel(
+        launched, lowered.requirements, schedule, scheduled.origin, scheduled.tried, outcome, validation_budget() if outcome else 0
+    )
 
 
 def device_graph(loaded: Graph, precision: Precision = F32, in_one_pass: bool = True) -> Graph:
@@ -146,11 +157,13 @@ class _Order:
         return made
 
     def stored(self, store: Cache) -> DeviceKernel | None:
+        """Return the kernel that `store` has, unless it is still to be validated."""
         found = store.get(self._key())
         try:
-            return None if found is None else from_flat(found)
+            kept: DeviceKernel | None = None if found is None else from_flat(found)
         except FlatError:
             return None
+        return kept if kept is not None and kept.is_validated(validation_budget()) else None
 
     def _key(self) -> str:
         chosen = "derived" if self.rules is None else repr(self.rules.key(self.program))

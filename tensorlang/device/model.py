@@ -29,6 +29,14 @@ class DeviceKernel:
     """Where the schedule is from: `derived`, `given`, or the place where it is written."""
     tried: tuple[str, ...] = ()
     """Schedules that were looked at and not taken, each with the reason."""
+    validated: str = ""
+    """What came of validating the loops against the equations (`tensorlang.validation`); "" when nobody asked."""
+    validation_budget: int = 0
+    """How many operations that was allowed to take."""
+
+    def is_validated(self, budget: int) -> bool:
+        """Tell whether nothing more would come of validating with such a budget."""
+        return self.validated == "validated" or self.validation_budget >= budget
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,7 @@ from tensorlang.runtime.executable import Progress, quiet
 from tensorlang.runtime.feeds import check_names, checked
 from tensorlang.runtime.model import CompiledModel, KernelTime, Runs, Shapes
 from tensorlang.runtime.work import Roofline, work_of
+from tensorlang.validation.budget import validation_budget
 
 Array = np.ndarray[Any, Any]
 Roles: TypeAlias = Callable[[], tuple[Any, ...]]
@@ -70,8 +71,8 @@ class DeviceTools:
 
     @property
     def options(self) -> tuple[object, ...]:
-        """Return all that code of these tools depends on besides what it is made from."""
-        return self.arch.target, self.precision.used, self.precision.least, self.online
+        """Return all that code of these tools depends on besides what it is made from, and whether it has to be validated."""
+        return self.arch.target, self.precision.used, self.precision.least, self.online, bool(validation_budget())
 
     _device: list[Any] = field(default_factory=list, repr=False, compare=False)
     """The device, once it was looked for."""
@@ -129,13 +130,18 @@ def coded(model: DeviceModel, tools: DeviceTools, progress: Progress = quiet) ->
     return Built(model, tuple(machine_code(launched, tools.arch, tools.store, tools.threads, done)))
 
 
-def _built(loaded: Graph, tools: DeviceTools, progress: Progress, key: str | None) -> Built:
-    """Return an imported graph compiled, and keep it under `key` where that is given. Raises CompileError."""
-    rules = _rules_of(tuple(tools.roles()))
-    chosen = replace(rules, target=TARGET)
+def written(loaded: Graph, tools: DeviceTools, progress: Progress) -> DeviceModel:
+    """Return an imported graph as launches. Raises CompileError."""
+    chosen = replace(_rules_of(tuple(tools.roles())), target=TARGET)
     model: DeviceModel = _device_model(
         loaded, tools.store, progress, chosen, tools.precision, tools.threads, like(tools.arch), tools.online
     )
+    return model
+
+
+def _built(loaded: Graph, tools: DeviceTools, progress: Progress, key: str | None) -> Built:
+    """Return an imported graph compiled, and keep it under `key` where that is given. Raises CompileError."""
+    model = written(loaded, tools, progress)
     built = coded(model, tools, progress)
     if key is None:
         return built

@@ -71,6 +71,16 @@ def test_a_model_is_validated_kernel_by_kernel_and_as_a_whole(capsys: Any, net: 
     )
 
 
+def test_a_model_for_a_device_is_validated_by_its_loops_and_as_text(capsys: Any, net: Path) -> None:
+    assert run(capsys, "check", net, "--validate", "--target", "cuda:sm_80") == (
+        0,
+        f"{net}: 1 of 1 kernels validated\n1 of 1 kernels as text validated\nthe model as a whole not validated: its memory on a device\n",
+        "",
+    )
+    code, out, err = run(capsys, "check", net, "--target", "cuda:sm_80")
+    assert (code, out) == (1, "") and "it goes with `--validate`" in err
+
+
 def test_what_is_too_large_to_be_validated_is_said_to_be(capsys: Any, net: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TENSORLANG_CACHE", str(tmp_path / "objects"))
     monkeypatch.setenv("TENSORLANG_VALIDATE", "20")

@@ -51,6 +51,7 @@ class Asked(Terms):
     def __init__(self, budget: int = 1 << 62) -> None:
         super().__init__(budget, decides=True)
         self.asked: dict[tuple[object, ...], Scalar] = {}
+        self._casts: dict[tuple[str, int, bool], Term] = {}
 
     def compare(self, op: str, x: Term, y: Term) -> Term:
         made = super().compare(op, x, y)
@@ -58,6 +59,14 @@ class Asked(Terms):
 
     def cast(self, dtype: DType, x: Term, saturate: bool = False) -> Term:
         """Return `x` converted. `round_bf16` is what a conversion to bf16 and back is, and lost in another one."""
+        if not dtype.is_float:
+            return self._cast(dtype, x, saturate)
+        at = dtype.name, x.serial, saturate
+        if at not in self._casts:
+            self._casts[at] = self._cast(dtype, x, saturate)
+        return self._casts[at]
+
+    def _cast(self, dtype: DType, x: Term, saturate: bool) -> Term:
         if x.op == "call round_bf16" and dtype == bf16:
             x = x.args[0]
         if dtype == f32 and x.op == "cast" and x.dtype == bf16 and x.args[0].dtype == f32:

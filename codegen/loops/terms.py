@@ -275,9 +275,9 @@ def holds(wide: DType, narrow: DType) -> bool:
 
 def key(term: Term) -> int:
     """Return the value of a term in the field."""
-    _postorder(term, lambda t: t.key is not None, key_operands, _set_key)
-    assert term.key is not None
-    return term.key
+    if term.key is None:
+        _postorder(term, lambda t: t.key is not None, key_operands, _set_key)
+    return _key(term)
 
 
 def key_operands(t: Term) -> Sequence[Term]:

@@ -27,14 +27,12 @@ schedule matmul for cuda {
     split i by 32 -> io, ib
     split ib by 16 -> iw, mi
     split j by 8 -> jo, ni
-    split k by 32 -> ko, kb
-    split kb by 16 -> kf, ki
-    order io, jo, ko, iw, kf, mi, ni, ki
-    cache a in shared at ko as [i, k] with swizzle (64)
-    cache b in shared at ko as [j, k] with swizzle (64)
+    split k by 16 -> ko, ki
+    order io, jo, ko, iw, mi, ni, ki
+    cache a in shared at ko as [i, k] with swizzle (32)
+    cache b in shared at ko as [j, k] with swizzle (32)
     stages ko by 2
     bind io, jo, iw to block.y, block.x, warp.y
-    unroll kf
     tensorize mi, ni, ki with mma_m16n8k16_bf16
 }
 """
@@ -55,6 +53,7 @@ schedule matmul for cuda {
 }
 """
 ROWS = "op rows(a: f32[M, K], w: f32[K, N]) -> (y: f32[M, N]) { y[i, j] = sum(k) a[i, k] * w[k, j] }"
+DOUBLES = "op rows(a: f64[M, K], w: f64[K, N]) -> (y: f32[M, N]) { y[i, j] = sum(k) f32(a[i, k]) * f32(w[k, j]) }"
 SHARED_BOXES = """
 schedule rows for cuda {
     tile y (i, j) by (8, 8) -> io, jo, ii, ji
@@ -85,13 +84,13 @@ TOTAL = "op total(x: f32[N]) -> (y: f32) { y = sum(k) x[k] }"
 CENTRED = "op centred(x: f32[N]) -> (y: f32[N]) {\n s = sum(k) x[k]\n y[i] = x[i] - s\n}"
 F32 = np.float32
 WRITTEN = {
-    "products of warps, in stages": (OPERATOR + WARPS, (normal(24, 40), normal(10, 40))),
+    "products of warps, in stages": (OPERATOR + WARPS, (normal(24, 24), normal(10, 24))),
     "products of tf32": (
-        TF32 + WARPS.replace("mma_m16n8k16_bf16", "mma_m16n8k8_tf32").replace("kb by 16", "kb by 8").replace("k by 32", "k by 16"),
-        (normal(24, 20, dtype=F32), normal(10, 20, dtype=F32)),
+        TF32 + WARPS.replace("mma_m16n8k16_bf16", "mma_m16n8k8_tf32").replace("k by 16", "k by 8"),
+        (normal(24, 12, dtype=F32), normal(10, 12, dtype=F32)),
     ),
     "products of bytes": (
-        BYTES + WARPS.replace("mma_m16n8k16_bf16", "mma_m16n8k32_s8").replace("kb by 16", "kb by 32").replace("(64)", "(32)"),
+        BYTES + WARPS.replace("mma_m16n8k16_bf16", "mma_m16n8k32_s8").replace("k by 16", "k by 32"),
         tuple(np.zeros((n, 48), np.int8) for n in (24, 10)),
     ),
     "products of four warps, of boxes": (OPERATOR + FOUR_WARPS, (normal(64, 24), normal(10, 24))),
@@ -100,6 +99,10 @@ WRITTEN = {
         (normal(64, 24), normal(8, 24)),
     ),
     "boxes that blocks share": (ROWS + SHARED_BOXES, (normal(10, 20, dtype=F32), normal(20, 16, dtype=F32))),
+    "elements that are converted where they are read": (
+        DOUBLES + COPIES_AHEAD,
+        (normal(3, 6, dtype=np.float64), normal(6, 9, dtype=np.float64)),
+    ),
     "copies ahead": (ROWS + COPIES_AHEAD, (normal(10, 18, dtype=F32), normal(18, 12, dtype=F32))),
 }
 CHOSEN = {
@@ -135,18 +138,21 @@ FAULTS = {
     ),
     "quarters of a fragment exchanged": (
         "products of warps, in stages",
-        "256 * (l / 8 % 2) + 32 * (l % 8) + 16 * y_kf + 8 * (l / 16)",
-        "256 * (l / 16) + 32 * (l % 8) + 16 * y_kf + 8 * (l / 8 % 2)",
+        "128 * (l / 8 % 2) + 16 * (l % 8) + 8 * (l / 16)",
+        "128 * (l / 16) + 16 * (l % 8) + 8 * (l / 8 % 2)",
     ),
     "a fragment transposed": ("products of warps, in stages", "tl_ldmatrix_x2(", "tl_ldmatrix_x2_trans("),
-    "the fragment of another warp": ("products of warps, in stages", "512 * y_iw_1_1_1 + 256", "512 * (1 - y_iw_1_1_1) + 256"),
-    "a swizzle of fewer rows where it is written": ("products of warps, in stages", "t_1_1_1 / 8 % 4)))", "t_1_1_1 / 8 % 2)))"),
-    "no swizzle where it is read": ("products of warps, in stages", "^ (8 * (l_1 % 8 / 2))", "^ 0"),
-    "the stage before": ("products of warps, in stages", "b_pack + ((256 * y_ko + 32 *", "b_pack + ((256 * (y_ko / 2) + 32 *"),
-    "another step of the sum in a stage": ("products of warps, in stages", "8 * (t_1_1 % 4) + 32,", "8 * (t_1_1 % 4),"),
-    "zeros instead of the last row": ("products of warps, in stages", "t_1_1_1 / 4 < 24", "t_1_1_1 / 4 < 23"),
+    "the fragment of another warp": ("products of warps, in stages", "256 * y_iw_1_1_1 + 128", "256 * (1 - y_iw_1_1_1) + 128"),
+    "a swizzle of other rows where it is written": (
+        "products of warps, in stages",
+        "^ (8 * (t_1_1_1 / 8 % 2))",
+        "^ (8 * (t_1_1_1 / 4 % 2))",
+    ),
+    "no swizzle where it is read": ("products of warps, in stages", "^ (8 * (l_1 % 8 / 4))", "^ 0"),
+    "the stage before": ("products of warps, in stages", "b_pack + ((128 * y_ko + 16 *", "b_pack + ((128 * (y_ko / 2) + 16 *"),
+    "another step of the sum in a stage": ("products of warps, in stages", "8 * (t_1_1 % 2) + 16,", "8 * (t_1_1 % 2),"),
+    "zeros instead of the last row": ("products of warps, in stages", "t_1_1_1 / 2 < 24", "t_1_1_1 / 2 < 23"),
     "sums that begin with 1": ("products of warps, in stages", "] = 0.0f;", "] = 1.0f;"),
-    "a product left out": ("products of warps, in stages", "y_kf < 2", "y_kf < 1"),
     "a product taken twice": (
         "products of warps, in stages",
         "tl_mma_m16n8k16_bf16(y_0_acc, a_pack_f, b_pack_f);",
@@ -204,3 +210,37 @@ def test_a_fault_in_the_text_is_found(fault: str) -> None:
     each = kernels()[FAULTS[fault][0]]
     with pytest.raises(InternalError, match="is not what the equation says"):
         validate_text(each.program, faulty(fault), each.lowered.params, library=compiled())
+
+
+def said_of(value: str, right: str, wrong: str) -> str:
+    """Return what validating says of the text of `y[i] = value` with a fault, "" when it finds nothing wrong."""
+    program = called(
+        "f", normal(3, dtype=F32), normal(3, dtype=F32), module=module(f"op f(x: f32[N], w: f32[N]) -> (y: f32[N]) {{ y[i] = {value} }}")
+    )
+    each = chosen(program, "small")
+    (kernel,) = each.kernels.kernels
+    assert right in kernel.text
+    wrong_one = replace(each.kernels, kernels=(replace(kernel, text=kernel.text.replace(right, wrong)),))
+    try:
+        validate_text(program, wrong_one, each.lowered.params)
+    except InternalError as found:
+        return found.detail.partition("\n\n")[0]
+    return ""
+
+
+def test_the_first_element_that_differs_is_shown_with_both_terms() -> None:
+    assert said_of("x[i] * w[i]", "x[", "w[") == (
+        "`f`: `y[0]` is not what the equation says\n  equation (x[0] * w[0])\n  kernels  (w[0] * w[0])"
+    )
+
+
+def test_what_data_decides_is_what_the_equation_asks_even_where_data_agrees() -> None:
+    value = "if x[i] > 0.25 then x[i] else w[i]"
+    assert said_of(value, "0.25f", "0.25f") == ""
+    assert "decided by what no equation asks" in said_of(value, "0.25f", "0.375f")
+
+
+def test_what_is_too_large_is_said_to_be() -> None:
+    each = kernels()["products of bytes"]
+    outcome = validate_text(each.program, each.kernels, each.lowered.params, budget=100)
+    assert str(outcome) == "not validated: too large, more than 100 operations"

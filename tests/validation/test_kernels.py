@@ -145,6 +145,8 @@ def test_the_initial_value_of_a_sum_counts_once():
         ("exp(x[i])", "exp(w[i])", False),
         ("f32(f16(x[i]))", "f32(f16(x[i]))", True),
         ("f32(f16(x[i]))", "x[i]", False),
+        ("f32(sat[f16](x[i]))", "f32(f16(x[i]))", False),
+        ("f32(sat[f32](f64(x[i]) * 2.0))", "f32(f64(x[i]) * 2.0_f64)", True),
     ],
 )
 def test_what_is_the_same_bit_for_bit(value: str, loops: str, same: bool):

@@ -94,6 +94,8 @@ template <int type, class Bits> struct Narrow {
 
 template <class T> static T narrow_of(int entry) { return T{(decltype(T::bits))bits_of(entry)}; }
 
+template <class T> struct Element;
+
 // A float that is computed with.
 template <int of_type, class Bits, class Number> struct Wide {
     typedef Number number_type;
@@ -106,6 +108,7 @@ template <int of_type, class Bits, class Number> struct Wide {
     TL_FROM(int) TL_FROM(unsigned) TL_FROM(long) TL_FROM(unsigned long) TL_FROM(long long) TL_FROM(unsigned long long)
 #undef TL_FROM
     template <int other, class B, class N> explicit Wide(const Wide<other, B, N>& x) : bits(made("cast", x.entry(), -1, -1, (Number)x.value()).bits) {}
+    template <class E> explicit Wide(const Element<E>& x) : Wide(x.operator E()) {}
 
     int entry() const { return entry_at(type, bits); }
     Number value() const { return (Number)entries[entry()].value; }

@@ -25,7 +25,6 @@ from typing import Any, Final, TypeAlias, assert_never
 import numpy as np
 
 from codegen.dtypes import DType, bool_, f32, i32, i64, u32, u64
-from codegen.errors import InternalError
 from codegen.loops.nodes import (
     Add,
     Alloc,
@@ -200,9 +199,12 @@ def _digest(text: str, count: int) -> list[int]:
 # ---------------------------------------------------------------- loops
 
 
+class Unwritten(Exception):
+    """There is nothing that loops on fingerprints could do instead."""
+
+
 def on_fingerprints(function: Function) -> Function:
-    """Return the function with fingerprints for floats, one iteration after the other. Raises InternalError for what is no loop of a
-    processor."""
+    """Return the function with fingerprints for floats, one iteration after the other. Raises Unwritten for what only graphics processors do."""
     buffers = {b.name: b.dtype for b in function.params}
     params = tuple(_held(b) for b in function.params)
     return replace(function, params=params, body=_block(function.body, buffers, {}))
@@ -240,7 +242,7 @@ def _block(block: tuple[Stmt, ...], buffers: Mapping[str, DType], names: Mapping
             case Prefetch():
                 pass
             case _:
-                raise InternalError("fingerprints", f"`{type(s).__name__}` is no statement of a processor")
+                raise Unwritten(f"`{type(s).__name__}` is no statement of a processor")
     return tuple(out)
 
 

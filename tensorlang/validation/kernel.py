@@ -24,6 +24,7 @@ import numpy as np
 from codegen.dtypes import DType, bool_, extreme
 from codegen.errors import InternalError as LoopError
 from codegen.loops.domain import Symbols as LoopSymbols
+from codegen.loops.fingerprints import Unwritten
 from codegen.loops.interp import evaluate_index, run
 from codegen.loops.nodes import Function
 from codegen.loops.printer import show as show_loops
@@ -92,6 +93,8 @@ def _validated_on_fingerprints(program: Program, function: Function, params: tup
         except (RunError, LookupError) as refused:
             reason = f"no data was found that its checks accept ({refused})"
             continue
+        except Unwritten as why:
+            return Outcome(reason=f"too large, more than {budget} operations, and {why}")
         if apart:
             raise _wrong(program, function, {}, apart)
         return Outcome(({},), fingerprints=True)

@@ -230,7 +230,8 @@ def said_of(value: str, right: str, wrong: str) -> str:
 
 def test_the_first_element_that_differs_is_shown_with_both_terms() -> None:
     assert said_of("x[i] * w[i]", "x[", "w[") == (
-        "`f`: `y[0]` is not what the equation says\n  equation (x[0] * w[0])\n  kernels  (w[0] * w[0])"
+        "`f`: `y[0]` is not what the equation says\n  equation (x[0] * w[0])\n  kernels  (w[0] * w[0])\n"
+        "where they part\n  equation x[0]\n  kernels  w[0]"
     )
 
 

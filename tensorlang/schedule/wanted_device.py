@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from polyhedral.expr import Name
+from tensorlang.schedule.attention_device import online_of
 from tensorlang.schedule.forms import is_rounded
 from tensorlang.schedule.layout import Layout
 from tensorlang.schedule.machine import Device
@@ -29,8 +30,10 @@ NARROW_BYTES = 2
 
 def wanted_on_device(program: Program, constants: frozenset[str], fixed: frozenset[str] = frozenset()) -> dict[str, Layout]:
     """Return the layouts that are wished for inputs and results of `program`. Nothing is wished for what is in `fixed`, which would have
-    to be copied, nor for weights that are not in `constants`."""
+    to be copied, nor for weights that are not in `constants`, nor for attention in one pass: its rows lie along what is summed up."""
     program = lift(program)
+    if online_of(program) is not None:
+        return {}
     table = tensor_table(program)
     free = {*(p.name for p in program.params if p.name not in fixed), *(r for r in program.results if r not in fixed)}
     wished: dict[str, Layout] = {}
@@ -82,7 +85,7 @@ def _channels(program: Program, definition: Definition, constants: frozenset[str
         if _fills(program, c, sizes[axis]):
             yield result, definition.axes.index(axis)
         return
-    yield from _depthwise(program, definition, found[0], sizes)
+    yield from _depthwise(program, definition, found[0], sizes, constants)
 
 
 def _weights(program: Program, definition: Definition, constants: frozenset[str]) -> Iterator[tuple[str, int]]:
@@ -103,17 +106,29 @@ def _is_constant(slot: object) -> bool:
     return not isinstance(slot, Dynamic) and affine.constant(slot) is not None  # type: ignore[arg-type]
 
 
-def _depthwise(program: Program, definition: Definition, reduce: Reduce, sizes: dict[str, int | None]) -> Iterator[tuple[str, int]]:
-    """Yield the tensors of a sum of products in which every channel has weights of its own."""
+def _depthwise(
+    program: Program, definition: Definition, reduce: Reduce, sizes: dict[str, int | None], constants: frozenset[str]
+) -> Iterator[tuple[str, int]]:
+    """Yield the tensors of a sum over windows in which every channel has weights of its own, which are constants."""
     operands = list({r.tensor: r for b in reduce.body for r in reads(b)}.values())
+    windowed = [r for r in operands if r.tensor not in constants]
+    if len(operands) != 2 or len(windowed) != 1 or not _slides(windowed[0], reduce, sizes):
+        return
+    x = windowed[0]
     for axis in definition.axes[1:]:
         places = [_position(r, axis) for r in operands]
-        windowed = [r for r in operands if any(not isinstance(s, Name | Dynamic) and affine.constant(s) is None for s in r.index)]
-        narrow = windowed and tensor_table(program)[windowed[0].tensor].dtype.size_bytes <= NARROW_BYTES
-        if len(operands) == 2 and None not in places and narrow and _is_whole(program, windowed[0].tensor, sizes[axis]):
+        narrow = tensor_table(program)[x.tensor].dtype.size_bytes <= NARROW_BYTES
+        if None not in places and narrow and _is_whole(program, x.tensor, sizes[axis]):
             yield from ((r.tensor, k or 0) for r, k in zip(operands, places, strict=True))
             yield definition.tensors[0].name, definition.axes.index(axis)
             return
+
+
+def _slides(read: Read, reduce: Reduce, sizes: dict[str, int | None]) -> bool:
+    """Tell whether all that a reduction goes through are places of a window around the point at which a tensor is read."""
+    windows = [slot for slot in read.index if not isinstance(slot, Name | Dynamic) and affine.constant(slot) is None]
+    inside = {name for slot in windows for name in affine.names(slot)}
+    return bool(windows) and all(b.name in inside or sizes[b.name] == 1 for b in reduce.binders)
 
 
 def _position(read: Read, name: str) -> int | None:

@@ -14,10 +14,12 @@ from onnx import TensorProto, helper, numpy_helper
 from small_graphs import run
 
 import tensorlang as tl
+from codegen.dtypes import bf16
 from codegen.loops.printer import show
 from stdlib.onnx import Importer
 from tensorlang.device.build import device_graph
 from tensorlang.graph.nodes import Kernel
+from tensorlang.graph.precisions import chosen_on
 from tensorlang.schedule.attention_device import online_of
 
 Array = np.ndarray[Any, Any]
@@ -164,3 +166,20 @@ def test_people_are_told_of_it_and_can_switch_it_off() -> None:
     assert "attention: " not in other and "softmax" in other and "one pass" not in other
     with pytest.raises(tl.CompileError, match="C0108"):
         tl.compile(model, target="cuda:sm_90a", online=1)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("heads", [8, 12, 16, 32])
+@pytest.mark.parametrize("constants", ["", "kv"], ids=["given", "constant keys and values"])
+def test_what_attention_multiplies_in_16_bits_lies_head_by_head(heads: int, constants: str) -> None:
+    shape, node = (1, heads, 64, 16), helper.make_node
+    known = {name: np.random.default_rng(3).standard_normal(shape).astype(np.float32) for name in constants}
+    nodes = [
+        node("Transpose", ["k"], ["kt"], perm=[0, 1, 3, 2]),
+        node("MatMul", ["q", "kt"], ["s"]),
+        node("Softmax", ["s"], ["p"], axis=-1),
+    ]
+    whole = model([*nodes, node("MatMul", ["p", "v"], ["y"])], {name: shape for name in "qkv" if name not in known}, known)
+    graph = device_graph(Importer().load(whole), chosen_on("bf16", None))
+    (attention,) = (n for n in graph.nodes if isinstance(n, Kernel) and online_of(n.program) is not None)
+    assert [graph.values[v].dtype for v in attention.inputs] == [bf16] * 3
+    assert [graph.values[v].layout for v in (*attention.inputs, *attention.outputs)] == [None] * 4

@@ -29,6 +29,7 @@ from codegen.cuda.arch import Arch, ArchError, named, of_capability
 from codegen.cuda.bindings import core, driver
 from codegen.cuda.compile import Compiled
 from codegen.cuda.errors import DeviceError, Unavailable
+from codegen.forks import Lock
 from codegen.gpu.dispatch import BoundMap, Dispatch, Layout, dispatches, scratch_layout
 from codegen.gpu.program import Program
 
@@ -132,8 +133,25 @@ class Graph:
             self._graph.launch((device or self._device).stream)
 
 
+class _Recorder:
+    """The stream that graphs are captured from, by one thread at a time. Nothing else is ever asked for on it: while a stream is captured,
+    whatever a thread asks for on it would become part of the graph, or end the capture. (And the default streams of other libraries
+    cannot be captured.)"""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream, self._lock = stream, Lock()
+
+    def recorded(self, work: Sequence[Work]) -> Any:
+        """Return the graph of all of `work`, in order."""
+        with self._lock:
+            builder = self._stream.create_graph_builder()
+            builder.begin_building()
+            _launch(builder, work)
+            return builder.end_building().complete()
+
+
 class Device:
-    """One GPU, by its number, and the stream on which everything here happens."""
+    """One GPU, by its number, and the stream on which everything here happens, as several threads ask for it."""
 
     def __init__(self, number: int = 0, stream: object = None) -> None:
         """`stream`: the one to use instead of a new one: an object with `__cuda_stream__` (torch's and CuPy's have it), or a handle.
@@ -151,6 +169,7 @@ class Device:
             self._device = core.Device(number)
             self._device.set_current()
             self.stream = self._own = _stream(self._device, stream)
+            self._recorder = _Recorder(self._device.create_stream())
             self._pool = core.DeviceMemoryResource(self._device)
 
     def on(self, stream: object) -> Device:
@@ -229,10 +248,7 @@ class Device:
     def captured(self, work: Sequence[Work]) -> Graph:
         """Return a graph that runs all of `work`, in order. Nothing runs yet."""
         with _asking("capturing a graph"):
-            builder = self._own.create_graph_builder()  # default streams of other libraries cannot be captured
-            builder.begin_building()
-            _launch(builder, work)
-            graph = builder.end_building().complete()
+            graph = self._recorder.recorded(work)
             graph.upload(self.stream)
         return Graph(self, graph, tuple(held for part in work for held in part.holds))
 

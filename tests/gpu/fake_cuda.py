@@ -33,6 +33,11 @@ class FakeCuda:
     ) -> None:
         self.kernels, self.capability, self.count, self.fails = dict(kernels or {}), capability, devices, fails
         self.calls: list[str] = []
+        self.streams = 0
+        self.captured: set[int | str] = set()
+        """The streams that are being captured: nobody may ask for anything else on them."""
+        self.meanwhile: Callable[[], None] = lambda: None
+        """What others do while a graph is captured."""
         self.blocks: dict[int, np.ndarray[Any, Any]] = {}
         self.core = SimpleNamespace(
             Buffer=SimpleNamespace(from_handle=lambda address, size, owner: SimpleNamespace(address=address, size=size, owner=owner)),
@@ -54,9 +59,9 @@ class FakeCuda:
             CUfunction_attribute=SimpleNamespace(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES="shared"),
             cuDriverGetVersion=lambda: (success, 13000),
             cuKernelSetAttribute=lambda attribute, value, kernel, device: self._answer(f"{kernel} may ask for {value} {attribute}"),
-            cuMemcpyHtoDAsync=lambda target, source, size, stream: self._copy("upload", target, source, size),
-            cuMemcpyDtoHAsync=lambda target, source, size, stream: self._copy("download", target, source, size),
-            cuMemcpyDtoDAsync=lambda target, source, size, stream: self._copy("copy", target, source, size),
+            cuMemcpyHtoDAsync=lambda target, source, size, stream: self._copy("upload", target, source, size, stream),
+            cuMemcpyDtoHAsync=lambda target, source, size, stream: self._copy("download", target, source, size, stream),
+            cuMemcpyDtoDAsync=lambda target, source, size, stream: self._copy("copy", target, source, size, stream),
             cuMemsetD8Async=self._clear,
         )
 
@@ -76,7 +81,9 @@ class FakeCuda:
         refused = self.fails is not None and call.startswith(self.fails)
         return (SimpleNamespace(name="CUDA_ERROR_OF_THE_TEST") if refused else self.driver.CUresult.CUDA_SUCCESS,)
 
-    def _copy(self, what: str, target: int, source: int, size: int) -> tuple[Any]:
+    def _copy(self, what: str, target: int, source: int, size: int, stream: int | str) -> tuple[Any]:
+        if stream in self.captured:
+            return (SimpleNamespace(name="CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"),)
         answer = self._answer(f"{what} {size}")
         ctypes.memmove(target, source, size)
         return answer
@@ -112,7 +119,8 @@ def _devices(fake: FakeCuda) -> Any:
 
         def create_stream(self, given: object = None) -> Any:
             fake.note("stream" if given is None else f"stream of {given}")
-            return _Stream(fake, 7)
+            fake.streams += 1
+            return _Stream(fake, 6 + fake.streams)
 
     return Device
 
@@ -161,7 +169,7 @@ class _Stream:
         return _Event(len(self.fake.calls))
 
     def create_graph_builder(self) -> Any:
-        return _Builder(self.fake)
+        return _Builder(self.fake, self.handle)
 
 
 class _Event:
@@ -180,18 +188,23 @@ class _Event:
 class _Builder:
     """Records launches, then is the graph."""
 
-    def __init__(self, fake: FakeCuda) -> None:
-        self.fake = fake
+    def __init__(self, fake: FakeCuda, handle: int | str) -> None:
+        self.fake, self.handle = fake, handle
         self.runs: list[Callable[[], None]] = []
 
     def begin_building(self) -> None:
+        if self.handle in self.fake.captured:
+            raise RuntimeError("CUDA_ERROR_ILLEGAL_STATE: the stream is captured already")
+        self.fake.captured.add(self.handle)
         self.fake.note("begin graph")
+        self.fake.meanwhile()
 
     def take(self, run: Callable[[], None]) -> None:
         self.runs.append(run)
 
     def end_building(self) -> _Builder:
         self.fake.note("end graph")
+        self.fake.captured.discard(self.handle)
         return self
 
     def complete(self) -> _Builder:

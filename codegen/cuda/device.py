@@ -220,6 +220,8 @@ class Device:
             assert array.flags.c_contiguous
             with _asking(f"copying {array.nbytes} bytes to the device"):
                 _succeeded(driver.cuMemcpyHtoDAsync(address, array.ctypes.data, array.nbytes, self.stream.handle))
+                if _is_known_to_driver(array.ctypes.data):
+                    self.stream.record().sync()
 
     def download(self, address: int, array: np.ndarray[Any, Any]) -> None:
         """Fill a row-major array from the device, when all that was asked for before is done."""
@@ -306,6 +308,12 @@ def _launch(stream: Any, work: Sequence[Work]) -> None:
         for config, kernel, arguments in part.launches:
             with _asking("launching a kernel"):
                 core.launch(stream, config, kernel, *arguments)  # integers are passed as eight bytes each
+
+
+def _is_known_to_driver(address: int) -> bool:
+    """Tell whether memory of the host is page-locked or managed: then it is read while the copy goes on, and not before it begins."""
+    status, _ = driver.cuPointerGetAttribute(driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address)
+    return bool(status == driver.CUresult.CUDA_SUCCESS)
 
 
 def _succeeded(answer: tuple[Any, ...]) -> None:

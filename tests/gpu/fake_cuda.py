@@ -38,6 +38,9 @@ class FakeCuda:
         """The streams that are being captured: nobody may ask for anything else on them."""
         self.meanwhile: Callable[[], None] = lambda: None
         """What others do while a graph is captured."""
+        self.locked: set[int] = set()
+        """Where page-locked memory of the host begins: copies from it go on after they are asked for, until somebody waits."""
+        self.pending: list[Callable[[], object]] = []
         self.blocks: dict[int, np.ndarray[Any, Any]] = {}
         self.core = SimpleNamespace(
             Buffer=SimpleNamespace(from_handle=lambda address, size, owner: SimpleNamespace(address=address, size=size, owner=owner)),
@@ -53,9 +56,11 @@ class FakeCuda:
             TensorMapDescriptorOptions=core.TensorMapDescriptorOptions,
         )
         self.utils = SimpleNamespace(StridedMemoryView=SimpleNamespace(from_cuda_array_interface=_View))
-        success = SimpleNamespace(name="CUDA_SUCCESS")
+        success, invalid = SimpleNamespace(name="CUDA_SUCCESS"), SimpleNamespace(name="CUDA_ERROR_INVALID_VALUE")
         self.driver = SimpleNamespace(
             CUresult=SimpleNamespace(CUDA_SUCCESS=success),
+            CUpointer_attribute=SimpleNamespace(CU_POINTER_ATTRIBUTE_MEMORY_TYPE="type"),
+            cuPointerGetAttribute=lambda what, address: (success if address in self.locked else invalid, 1),
             CUfunction_attribute=SimpleNamespace(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES="shared"),
             cuDriverGetVersion=lambda: (success, 13000),
             cuKernelSetAttribute=lambda attribute, value, kernel, device: self._answer(f"{kernel} may ask for {value} {attribute}"),
@@ -85,8 +90,16 @@ class FakeCuda:
         if stream in self.captured:
             return (SimpleNamespace(name="CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"),)
         answer = self._answer(f"{what} {size}")
-        ctypes.memmove(target, source, size)
+        if source in self.locked:
+            self.pending.append(lambda: ctypes.memmove(target, source, size))
+        else:
+            ctypes.memmove(target, source, size)
         return answer
+
+    def wait(self) -> None:
+        """Return when all copies are done."""
+        while self.pending:
+            self.pending.pop(0)()
 
     def _clear(self, address: int, value: int, size: int, stream: object) -> tuple[Any]:
         ctypes.memset(address, value, size)
@@ -159,6 +172,7 @@ class _Stream:
 
     def sync(self) -> None:
         self.fake.note("wait")
+        self.fake.wait()
 
     def wait(self, other: Any) -> None:
         self.fake.note(f"stream {self.handle} waits for {'an event' if isinstance(other, _Event) else other.handle}")
@@ -166,7 +180,7 @@ class _Stream:
     def record(self, options: Any = None) -> Any:
         assert options is None or options.timing_enabled
         self.fake.note("event")
-        return _Event(len(self.fake.calls))
+        return _Event(self.fake, len(self.fake.calls))
 
     def create_graph_builder(self) -> Any:
         return _Builder(self.fake, self.handle)
@@ -175,14 +189,14 @@ class _Stream:
 class _Event:
     is_done = True
 
-    def __init__(self, at: int) -> None:
-        self.at = at
+    def __init__(self, fake: FakeCuda, at: int) -> None:
+        self.fake, self.at = fake, at
 
     def __sub__(self, other: _Event) -> float:
         return float(self.at - other.at)
 
     def sync(self) -> None:
-        pass
+        self.fake.wait()
 
 
 class _Builder:

@@ -165,6 +165,17 @@ def test_nothing_is_copied_for_empty_arrays(fake: FakeCuda) -> None:
     assert fake.calls == ["wait"]
 
 
+@pytest.mark.parametrize("locked", [False, True], ids=["pageable", "page-locked"])
+def test_what_was_uploaded_may_be_changed_at_once(locked: bool, fake: FakeCuda) -> None:
+    device, array, found = started(fake), np.ones(3, np.float32), np.zeros(3, np.float32)
+    place = device.allocate(array.nbytes)
+    fake.locked = {array.ctypes.data} if locked else set()
+    device.upload(place.address, array)
+    array[:] = 2
+    device.download(place.address, found)
+    assert found.tolist() == [1, 1, 1]
+
+
 def test_memory_is_copied_on_the_device(fake: FakeCuda) -> None:
     device = started(fake)
     a, b = device.allocate(16), device.allocate(16)
@@ -265,4 +276,5 @@ def test_the_stand_in_has_no_names_that_the_real_packages_lack() -> None:
     assert {"NONE", "SWIZZLE_32B", "SWIZZLE_64B", "SWIZZLE_128B"} <= set(
         type(core.TensorMapDescriptorOptions(box_dim=(1,)).swizzle).__members__
     )
+    assert driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMORY_TYPE
     assert driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES

@@ -2,7 +2,8 @@
 
     given on the host       copied to where the model keeps its inputs
     given on the device     read where it lies; launches with the same addresses become a graph the second time they are asked for
-    returned                memory of the caller's own, on the device; `numpy()` copies it to the host
+    returned                memory of the caller's own, on the device, that few launches write and results of many are copied to; `numpy()`
+                            copies it to the host
 
 Runs of one model follow one another, whatever streams they are asked for on.
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
-from typing import Any, assert_never
+from typing import Any, NamedTuple, assert_never
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -29,9 +30,18 @@ from tensorlang.graph.plan import Arena, Constant, Input, Output
 from tensorlang.graph.relayout import relaid
 
 Array = np.ndarray[Any, Any]
-Addresses = tuple[int, ...]
 KEPT = 8
 """Graphs that are kept, for as many sets of addresses."""
+FEW = 4
+"""So many launches write their results where they are returned, which may be elsewhere for every run. Results of more are copied there: one
+graph then serves all runs."""
+
+
+class Addresses(NamedTuple):
+    """Where the inputs and the outputs of a run lie."""
+
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
 
 
 class SharedWeights:
@@ -81,7 +91,9 @@ class DeviceExecutable:
         values = model.graph.values
         self._code = {name: device.load(made.launched, code) for (name, made), code in zip(model.kernels.items(), compiled, strict=True)}
         self._inputs = [device.allocate(size_bytes(values[name])) for name in model.graph.inputs]
-        self._outputs = [device.allocate(size_bytes(values[name])) for name in model.graph.outputs]
+        self._copied = sum(len(model.kernels[call.kernel].launched.launches) for call in model.calls) > FEW
+        self._outputs: list[Memory] = []
+        """Where results lie that are copied to where they are returned."""
         self._arena = device.allocate(model.plan.arena_bytes)
         shared = weights if weights is not None else SharedWeights(sharing=False)
         placed = laid_out(model.graph) if constants is None else constants
@@ -104,20 +116,24 @@ class DeviceExecutable:
         views, places = self._all_given(inputs, device)
         if self._checks:
             device.clear(self._status.address, self._status.size_bytes)
-        self._run(places, device)
+        returned = self._allocated(device)
+        self._run(Addresses(places, self._own_outputs(device) if self._copied else _addresses(returned)), device)
         self._hold([view for view in views if view is not None], device)
-        outputs = zip(self._outputs, self.model.graph.outputs, strict=True)
-        found = tuple(self._returned(memory, name, device) for memory, name in outputs)
+        if self._copied:
+            for memory, written in zip(returned, self._outputs, strict=True):
+                device.copy(memory.address, written.address, memory.size_bytes)
         if self._checks:
             self._refuse(device)
         self._last = device.stream, None if device.is_own else device.mark()
-        return found
+        values = [self.model.graph.values[name] for name in self.model.graph.outputs]
+        return tuple(DeviceArray(device, memory, v.shape, v.dtype) for memory, v in zip(returned, values, strict=True))
 
     def seconds(self, inputs: Sequence[object], repeats: int = 5) -> float:
         """Return the seconds that a run takes on the device, copies left out: the mean of `repeats` in a row."""
         self(inputs)
         device = self._after_the_last(None)
-        views, places = self._all_given(inputs, device)
+        views, given = self._all_given(inputs, device)
+        places = Addresses(given, self._own_outputs(device))
         graph = device.captured([self._work(k, call, places) for k, call in enumerate(self.model.calls)])
         taken = device.seconds(graph, repeats)
         self._hold([view for view in views if view is not None], device)
@@ -127,7 +143,8 @@ class DeviceExecutable:
         """Return the seconds that each call takes on the device, its launches by themselves, the mean of `repeats` in a row."""
         self(inputs)
         device = self._after_the_last(None)
-        views, places = self._all_given(inputs, device)
+        views, given = self._all_given(inputs, device)
+        places = Addresses(given, self._own_outputs(device))
         graphs = [device.captured([self._work(k, call, places)]) for k, call in enumerate(self.model.calls)]
         times = [device.seconds(graph, repeats) for graph in graphs]
         self._hold([view for view in views if view is not None], device)
@@ -143,7 +160,7 @@ class DeviceExecutable:
         return device
 
     def _run(self, addresses: Addresses, device: Device) -> None:
-        """Launch everything, for inputs at `addresses`."""
+        """Launch everything, for inputs and outputs at `addresses`."""
         match self._works.get(addresses):
             case None:
                 work = tuple(self._work(number, call, addresses) for number, call in enumerate(self.model.calls))
@@ -165,16 +182,16 @@ class DeviceExecutable:
         if views:
             self._held.append((views, device.mark()))
 
-    def _work(self, number: int, call: Call, inputs: Addresses) -> Work:
-        places = {param: self._address(value, inputs) for param, value in call.values.items()}
+    def _work(self, number: int, call: Call, addresses: Addresses) -> Work:
+        places = {param: self._address(value, addresses) for param, value in call.values.items()}
         return self._code[call.kernel].work({}, places, self._scratch.address, self._status.address + 4 * number)
 
-    def _address(self, value: str, inputs: Addresses) -> int:
+    def _address(self, value: str, addresses: Addresses) -> int:
         match self.model.plan.places[value]:
             case Input(position, offset):
-                return inputs[position] + offset
+                return addresses.inputs[position] + offset
             case Output(position, offset):
-                return self._outputs[position].address + offset
+                return addresses.outputs[position] + offset
             case Constant(name, offset):
                 return self._weights[name].address + offset
             case Arena(offset):
@@ -182,7 +199,16 @@ class DeviceExecutable:
             case place:
                 assert_never(place)
 
-    def _all_given(self, inputs: Sequence[object], device: Device) -> tuple[list[View | None], Addresses]:
+    def _allocated(self, device: Device) -> list[Memory]:
+        """Return new memory for each output."""
+        return [device.allocate(size_bytes(self.model.graph.values[name])) for name in self.model.graph.outputs]
+
+    def _own_outputs(self, device: Device) -> tuple[int, ...]:
+        """Return where results lie that are not returned themselves."""
+        self._outputs = self._outputs or self._allocated(device)
+        return _addresses(self._outputs)
+
+    def _all_given(self, inputs: Sequence[object], device: Device) -> tuple[list[View | None], tuple[int, ...]]:
         """Return the inputs that lie on the device (None for the others, which are copied there), and where each is."""
         named = list(zip(inputs, self._inputs, self.model.graph.inputs, strict=True))
         views = [self._given(value, memory, name, device) for value, memory, name in named]
@@ -207,12 +233,6 @@ class DeviceExecutable:
             raise ArrayError(f"it begins at an address that is no multiple of {VECTOR_BYTES}; make a copy first")
         return view
 
-    def _returned(self, memory: Memory, name: str, device: Device) -> DeviceArray:
-        value = self.model.graph.values[name]
-        own = device.allocate(memory.size_bytes)
-        device.copy(own.address, memory.address, memory.size_bytes)
-        return DeviceArray(device, own, value.shape, value.dtype)
-
     def _refuse(self, device: Device) -> None:
         """Raise RunError R0306 for the first kernel that found a requirement unmet."""
         codes = np.empty(len(self.model.calls), np.int32)
@@ -222,6 +242,10 @@ class DeviceExecutable:
                 what = self.model.kernels[call.kernel].requirements[code - 1].text
                 notes = (what, f"it computes {', '.join(f'`{name}`' for name in members(call.node))}")
                 raise RunError(Diagnostic("R0306", "a value in the data is out of range", notes=notes))
+
+
+def _addresses(memories: Sequence[Memory]) -> tuple[int, ...]:
+    return tuple(memory.address for memory in memories)
 
 
 VECTOR_BYTES = 16

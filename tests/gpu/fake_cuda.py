@@ -149,18 +149,26 @@ class _View:
 
 
 class _Pool:
+    """Memory that nobody holds any more is what is given next."""
+
     def __init__(self, fake: FakeCuda) -> None:
         self.fake = fake
+        self.free: dict[int, list[np.ndarray[Any, Any]]] = {}
 
     def allocate(self, size: int, *, stream: Any) -> Any:
         self.fake.note(f"allocate {size}")
-        block = np.full(size + 256, 0xFF, np.uint8)
-        return _Buffer(block, -(-block.ctypes.data // 256) * 256, size)
+        free = self.free.setdefault(size, [])
+        block = free.pop() if free else np.empty(size + 256, np.uint8)
+        block[:] = 0xFF
+        return _Buffer(block, -(-block.ctypes.data // 256) * 256, size, free)
 
 
 class _Buffer:
-    def __init__(self, block: np.ndarray[Any, Any], handle: int, size: int) -> None:
-        self.block, self.handle, self.size = block, handle, size
+    def __init__(self, block: np.ndarray[Any, Any], handle: int, size: int, free: list[np.ndarray[Any, Any]]) -> None:
+        self.block, self.handle, self.size, self.free = block, handle, size, free
+
+    def __del__(self) -> None:
+        self.free.append(self.block)
 
 
 class _Stream:

@@ -4,7 +4,8 @@
     cuda:sm_90a     the one that is named; `a` adds instructions that no other architecture has
 
 Numbers are those of NVIDIA's CUDA programming guide, "Technical specifications per compute capability", which NVIDIA's CCCL repeats as
-`cuda::arch_traits`. From compute capability 8.0 on the driver keeps 1 KiB of shared memory per block for itself.
+`cuda::arch_traits`; multiprocessors are those of TITAN RTX, A100, A40, Orin, L40S, H100 SXM, B200, B300, Thor, RTX PRO 6000 and GB10. From
+compute capability 8.0 on the driver keeps 1 KiB of shared memory per block for itself.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ class Arch:
     name: str
     capability: tuple[int, int]
     limits: Limits
+    multiprocessors: int
+    """Of a large device of this kind. Others have fewer or more (`codegen.cuda.device.devices` tells those of this machine)."""
 
     @property
     def target(self) -> str:
@@ -70,11 +73,6 @@ class Arch:
         """Tell whether groups of four warps can give registers to others (setmaxnreg)."""
         return self.capability >= (9, 0) and self.is_specific
 
-    @property
-    def multiprocessors(self) -> int:
-        """Return how many there are to keep busy: those of an H100 SXM and of an H200, about as many as other large devices have."""
-        return 132 if self.capability == (9, 0) else 128
-
     def runs_on(self, capability: tuple[int, int]) -> bool:
         """Tell whether a device of this compute capability runs its machine code."""
         if self.is_specific:
@@ -82,35 +80,35 @@ class Arch:
         return capability[0] == self.capability[0] and capability[1] >= self.capability[1]
 
 
-def _arch(name: str, shared_kib: int, threads: int, blocks: int) -> Arch:
+def _arch(name: str, multiprocessors: int, shared_kib: int, threads: int, blocks: int) -> Arch:
     number = int(name.removeprefix("sm_").removesuffix("a"))
     reserved = 1024 if number >= 80 else 0
     shared = shared_kib * 1024
-    return Arch(name, (number // 10, number % 10), Limits(shared - reserved, shared, reserved, threads, blocks))
+    return Arch(name, (number // 10, number % 10), Limits(shared - reserved, shared, reserved, threads, blocks), multiprocessors)
 
 
 ARCHITECTURES: dict[str, Arch] = {
     arch.name: arch
     for arch in (
-        #             shared KiB, threads, blocks of a multiprocessor
-        _arch("sm_75", 64, 1024, 16),
-        _arch("sm_80", 164, 2048, 32),
-        _arch("sm_86", 100, 1536, 16),
-        _arch("sm_87", 164, 1536, 16),
-        _arch("sm_88", 100, 1536, 16),
-        _arch("sm_89", 100, 1536, 24),
-        _arch("sm_90", 228, 2048, 32),
-        _arch("sm_90a", 228, 2048, 32),
-        _arch("sm_100", 228, 2048, 32),
-        _arch("sm_100a", 228, 2048, 32),
-        _arch("sm_103", 228, 2048, 32),
-        _arch("sm_103a", 228, 2048, 32),
-        _arch("sm_110", 228, 1536, 24),
-        _arch("sm_110a", 228, 1536, 24),
-        _arch("sm_120", 100, 1536, 24),
-        _arch("sm_120a", 100, 1536, 24),
-        _arch("sm_121", 100, 1536, 24),
-        _arch("sm_121a", 100, 1536, 24),
+        #             multiprocessors; KiB shared, threads, blocks of each
+        _arch("sm_75", 72, 64, 1024, 16),
+        _arch("sm_80", 108, 164, 2048, 32),
+        _arch("sm_86", 84, 100, 1536, 16),
+        _arch("sm_87", 16, 164, 1536, 16),
+        _arch("sm_88", 84, 100, 1536, 16),
+        _arch("sm_89", 142, 100, 1536, 24),
+        _arch("sm_90", 132, 228, 2048, 32),
+        _arch("sm_90a", 132, 228, 2048, 32),
+        _arch("sm_100", 148, 228, 2048, 32),
+        _arch("sm_100a", 148, 228, 2048, 32),
+        _arch("sm_103", 160, 228, 2048, 32),
+        _arch("sm_103a", 160, 228, 2048, 32),
+        _arch("sm_110", 20, 228, 1536, 24),
+        _arch("sm_110a", 20, 228, 1536, 24),
+        _arch("sm_120", 188, 100, 1536, 24),
+        _arch("sm_120a", 188, 100, 1536, 24),
+        _arch("sm_121", 48, 100, 1536, 24),
+        _arch("sm_121a", 48, 100, 1536, 24),
     )
 }
 

@@ -44,6 +44,7 @@ class Found:
     name: str
     capability: tuple[int, int]
     arch: Arch | None
+    multiprocessors: int
 
 
 def driver_version() -> tuple[int, int]:
@@ -75,7 +76,7 @@ def _found(device: Any) -> Found:
         arch = of_capability(capability)
     except ArchError:
         arch = None
-    return Found(int(device.device_id), str(device.name), capability, arch)
+    return Found(int(device.device_id), str(device.name), capability, arch, int(device.properties.multiprocessor_count))
 
 
 class Memory:

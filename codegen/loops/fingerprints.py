@@ -204,7 +204,8 @@ class Unwritten(Exception):
 
 
 def on_fingerprints(function: Function) -> Function:
-    """Return the function with fingerprints for floats, one iteration after the other. Raises Unwritten for what only graphics processors do."""
+    """Return the function with fingerprints for floats, one iteration after the other. Raises Unwritten for what only a graphics
+    processor does."""
     buffers = {b.name: b.dtype for b in function.params}
     params = tuple(_held(b) for b in function.params)
     return replace(function, params=params, body=_block(function.body, buffers, {}))

@@ -63,10 +63,20 @@ def machine_code(
     return made
 
 
-def like(arch: Arch) -> Machine:
-    """Return what a schedule has to know of devices of an architecture."""
+def machine_of(arch: Arch) -> Machine:
+    """Return what a schedule has to know of the first device of this machine, where that is of this architecture; else of a large one."""
+    try:
+        here = _devices()[0]
+    except Unavailable:
+        return like(arch)
+    return like(arch, here.multiprocessors if here.capability == arch.capability else None)
+
+
+def like(arch: Arch, multiprocessors: int | None = None) -> Machine:
+    """Return what a schedule has to know of devices of an architecture that have so many multiprocessors; as many as large ones have,
+    where that is not known."""
     return Machine(
-        blocks=arch.multiprocessors,
+        blocks=multiprocessors or arch.multiprocessors,
         matrices=arch.has_async_copy,
         warpgroups=arch.has_warpgroups,
         boxes=arch.has_bulk_copy,

@@ -21,7 +21,7 @@ from codegen.forks import Lock
 from codegen.gpu.limits import Usage
 from codegen.llvm import pool
 from codegen.store import Cache
-from tensorlang.device.machine import arch_of, like, machine_code, opened
+from tensorlang.device.machine import arch_of, machine_code, machine_of, opened
 from tensorlang.device.model import DeviceModel
 from tensorlang.diagnostics import CompileError, Diagnostic, RunError
 from tensorlang.graph.edit import members
@@ -36,6 +36,8 @@ from tensorlang.runtime.executable import Progress, quiet
 from tensorlang.runtime.feeds import check_names, checked
 from tensorlang.runtime.model import CompiledModel, KernelTime, Runs, Shapes
 from tensorlang.runtime.work import Roofline, work_of
+from tensorlang.schedule.machine import USUAL
+from tensorlang.schedule.machine import Device as Machine
 from tensorlang.validation.budget import validation_budget
 
 Array = np.ndarray[Any, Any]
@@ -68,11 +70,13 @@ class DeviceTools:
     insist: bool = False
     online: bool = True
     """Whether attention may go through the keys once."""
+    machine: Machine = USUAL
+    """What schedules are chosen for."""
 
     @property
     def options(self) -> tuple[object, ...]:
         """Return all that code of these tools depends on besides what it is made from, and whether it has to be validated."""
-        return self.arch.target, self.precision.used, self.precision.least, self.online, bool(validation_budget())
+        return self.arch.target, self.precision.used, self.precision.least, self.online, repr(self.machine), bool(validation_budget())
 
     _device: list[Any] = field(default_factory=list, repr=False, compare=False)
     """The device, once it was looked for."""
@@ -102,7 +106,9 @@ def device_tools(
     arch = arch_of(target)
     assert arch is not None
     multiplied = chosen_on(precision, products_of_bf16(arch), insist)
-    return DeviceTools(arch, Cache() if cache else None, pool.available_threads(), roles, target, multiplied, insist, online)
+    return DeviceTools(
+        arch, Cache() if cache else None, pool.available_threads(), roles, target, multiplied, insist, online, machine_of(arch)
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -133,9 +139,7 @@ def coded(model: DeviceModel, tools: DeviceTools, progress: Progress = quiet) ->
 def written(loaded: Graph, tools: DeviceTools, progress: Progress) -> DeviceModel:
     """Return an imported graph as launches. Raises CompileError."""
     chosen = replace(_rules_of(tuple(tools.roles())), target=TARGET)
-    model: DeviceModel = _device_model(
-        loaded, tools.store, progress, chosen, tools.precision, tools.threads, like(tools.arch), tools.online
-    )
+    model: DeviceModel = _device_model(loaded, tools.store, progress, chosen, tools.precision, tools.threads, tools.machine, tools.online)
     return model
 
 

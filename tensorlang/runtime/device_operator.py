@@ -19,7 +19,7 @@ from codegen.cuda.arch import TARGET
 from codegen.cuda.errors import Unavailable
 from tensorlang.check.instantiate import instantiate
 from tensorlang.device.build import device_kernel, single
-from tensorlang.device.machine import like, missing
+from tensorlang.device.machine import missing
 from tensorlang.diagnostics import RunError, error
 from tensorlang.driver import Dump, Rules
 from tensorlang.later import later
@@ -111,7 +111,7 @@ class DeviceOperator(Operator):
         """Compile without the cache, telling `dump` every stage: schedule, loops, cuda, launches. Return the launches and their code."""
         call = sorted_out(self.declaration, args, named)
         program = self._program(call)
-        made = device_kernel(program, self.name, self._schedule(program), dump, self._rules(program, call), machine=like(self.device.arch))
+        made = device_kernel(program, self.name, self._schedule(program), dump, self._rules(program, call), machine=self.device.machine)
         built = coded(single(program, made), self.device)
         dump("launches", "\n".join(launched(made.launched, built.usage, self.device.arch)))
         return built
@@ -125,7 +125,7 @@ class DeviceOperator(Operator):
 
     def _built(self, call: Call) -> Built:
         program = self._program(call)
-        made = device_kernel(program, self.name, self._schedule(program), rules=self._rules(program, call), machine=like(self.device.arch))
+        made = device_kernel(program, self.name, self._schedule(program), rules=self._rules(program, call), machine=self.device.machine)
         return coded(single(program, made), self.device)
 
     def _run(self, call: Call, arrays: list[object]) -> tuple[Any, ...]:

@@ -96,7 +96,7 @@ def _validated_on_fingerprints(program: Program, function: Function, params: tup
         except Unwritten as why:
             return Outcome(reason=f"too large, more than {budget} operations, and {why}")
         if apart:
-            raise _wrong(program, function, {}, apart)
+            raise mismatch(program, show_loops(function), {}, apart)
         return Outcome(({},), fingerprints=True)
     return Outcome(reason=reason)
 

@@ -15,6 +15,7 @@ from codegen.gpu.program import Kernel, Launch, Program
 from codegen.loops.nodes import Int
 from codegen.store import Cache
 from tensorlang.device.machine import arch_of, machine_code, opened
+from tensorlang.runtime.device import device_tools
 
 SM_80 = ARCHITECTURES["sm_80"]
 TEXT = "TL_KERNEL(256, 0) k(TL_OUT(tl_f32) y) {\n    y[tl_thread_x()] = 1.0f;\n}\n"
@@ -37,7 +38,7 @@ def test_an_architecture_is_asked_for_by_name() -> None:
 
 
 def test_cuda_alone_is_the_first_device_of_this_machine_if_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    hopper = Found(0, "a device", (9, 0), ARCHITECTURES["sm_90a"])
+    hopper = Found(0, "a device", (9, 0), ARCHITECTURES["sm_90a"], 114)
     monkeypatch.setattr("tensorlang.device.machine._devices", lambda: (hopper,))
     assert arch_of("cuda") is ARCHITECTURES["sm_90a"]
     monkeypatch.setattr("tensorlang.device.machine._devices", lambda: (replace(hopper, arch=None),))
@@ -48,6 +49,20 @@ def test_cuda_alone_is_the_first_device_of_this_machine_if_there_is_one(monkeypa
 
     monkeypatch.setattr("tensorlang.device.machine._devices", none)
     assert arch_of("cuda") is SM_80
+
+
+def test_multiprocessors_are_those_of_the_device_or_of_a_large_one_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    def here(*found: Found) -> None:
+        monkeypatch.setattr("tensorlang.device.machine._devices", lambda: found)
+
+    pcie = Found(0, "H100 PCIe", (9, 0), ARCHITECTURES["sm_90a"], 114)
+    assert device_tools("cuda:sm_90a").machine.blocks == 132
+    here(pcie)
+    tools = [device_tools(target) for target in ("cuda", "cuda:sm_90a", "cuda:sm_80")]
+    assert [made.machine.blocks for made in tools] == [114, 114, 108]
+    here(replace(pcie, name="H20", multiprocessors=78))
+    assert device_tools("cuda").machine.blocks == 78
+    assert device_tools("cuda").options != tools[0].options
 
 
 def test_machine_code_is_made_once_and_kept(tmp_path: Path) -> None:

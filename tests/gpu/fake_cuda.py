@@ -30,8 +30,10 @@ class FakeCuda:
         capability: tuple[int, int] = (9, 0),
         devices: int = 1,
         fails: str | None = None,
+        multiprocessors: int = 114,
     ) -> None:
         self.kernels, self.capability, self.count, self.fails = dict(kernels or {}), capability, devices, fails
+        self.multiprocessors = multiprocessors
         self.calls: list[str] = []
         self.streams = 0
         self.captured: set[int | str] = set()
@@ -121,6 +123,7 @@ def _devices(fake: FakeCuda) -> Any:
         def __init__(self, number: int) -> None:
             self.device_id = number
             self.name = f"fake {number}"
+            self.properties = SimpleNamespace(multiprocessor_count=fake.multiprocessors)
             self.compute_capability = SimpleNamespace(major=fake.capability[0], minor=fake.capability[1])
 
         @staticmethod

@@ -219,9 +219,9 @@ def test_without_a_device_the_error_says_so(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_device_that_is_not_there_is_refused_with_those_that_are(monkeypatch: pytest.MonkeyPatch) -> None:
     FakeCuda(devices=2).install(monkeypatch)
-    assert [(found.number, found.name, found.arch and found.arch.name) for found in devices()] == [
-        (0, "fake 0", "sm_90a"),
-        (1, "fake 1", "sm_90a"),
+    assert [(found.number, found.name, found.arch and found.arch.name, found.multiprocessors) for found in devices()] == [
+        (0, "fake 0", "sm_90a", 114),
+        (1, "fake 1", "sm_90a", 114),
     ]
     assert Device(1).number == 1
     with pytest.raises(Unavailable, match="there is no device 2: the devices are 0 to 1"):
@@ -259,7 +259,7 @@ def test_the_stand_in_has_no_names_that_the_real_packages_lack() -> None:
     for stand_in, real in ((fake.core, core), (fake.driver, driver), (fake.utils, utils)):
         assert [name for name in vars(stand_in) if not hasattr(real, name)] == []
     pieces = {
-        core.Device: ("get_all_devices", "set_current", "create_stream", "compute_capability", "device_id", "name"),
+        core.Device: ("get_all_devices", "set_current", "create_stream", "compute_capability", "device_id", "name", "properties"),
         core.DeviceMemoryResource: ("allocate",),
         core.Buffer: ("handle", "from_handle"),
         core.ObjectCode: ("from_cubin", "get_kernel"),

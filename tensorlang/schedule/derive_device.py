@@ -32,15 +32,17 @@ from tensorlang.schedule.products_device import derive_product, product_of
 from tensorlang.schedule.recurrence import turned
 from tensorlang.schedule.rfactor import rfactor
 from tensorlang.schedule.schedule import Instruction, Schedule
-from tensorlang.schedule.shape import extents, unit_stride
+from tensorlang.schedule.shape import extents, is_product, unit_stride
 from tensorlang.schedule.warp_products import warp_product
 from tensorlang.schedule.warp_unfolded import warp_unfolded
 from tensorlang.schedule.warp_windows import warp_windows
 from tensorlang.schedule.warpgroup_products import product_parts
+from tensorlang.tensor.absorb import absorbed
 from tensorlang.tensor.beside import beside
+from tensorlang.tensor.compose import can_inline, inline
 from tensorlang.tensor.lift import lift
 from tensorlang.tensor.nodes import Call, Definition, Dynamic, Program, Read, Reduce
-from tensorlang.tensor.walk import components, definition_reads, nodes, reads, reduces
+from tensorlang.tensor.walk import components, definers, definition_reads, nodes, reads, reduces
 
 THREADS = 256
 """Threads of a block, where there is work for so many."""
@@ -80,7 +82,7 @@ def device_deriver(program: Program, machine: Machine, layouts: Mapping[str, Sto
         return deriver_of(lifted, machine, layouts, frozenset(), schedule)
     flat, stored = flattened(lifted, layouts, products=True)
     d = deriver_of(flat, machine, stored, frozenset(), schedule if flat == lifted else schedule.flatten())
-    return _in_parts(_stretched(_beside(d)))
+    return _in_parts(_stretched(_beside(_finished(d))))
 
 
 def derive_device_cluster(d: Deriver, cluster: Cluster) -> Schedule:
@@ -105,6 +107,41 @@ def _derive_cluster(d: Deriver, cluster: Cluster) -> None:
             _recurrence(d, definition)
         else:
             _elements(d, definition, definition.axes)
+
+
+def _finished(d: Deriver) -> Deriver:
+    """Return the state with products finished where they are made: what is done to each element of one alone happens on its accumulator."""
+    for definition in d.program.definitions:
+        name = definition.tensors[0].name
+        if not is_product(definition) or name in d.program.results:
+            continue
+        program, between = _by_one(d.program, definition)
+        made = absorbed(program, definers(program)[name])
+        if made is not None:
+            return _finished(deriver_of(made, d.machine, d.layouts, d.constants, d.schedule.inline(*between, name)))
+    return d
+
+
+def _by_one(program: Program, definition: Definition) -> tuple[Program, list[str]]:
+    """Return the program with one reader of a tensor, if that is possible, and what was written into the others for that: `g` of
+    `g = exp(t); y = t * g`, which is made of an element of it and read once."""
+    name, inside = definition.tensors[0].name, list[str]()
+    while sum(name in definition_reads(x) for x in program.definitions) > 1:
+        every = [r.tensor for x in program.definitions for p in x.pieces for r in reads(p.value)]
+        between = next((x for x in program.definitions if name in definition_reads(x) and _is_between(program, x, definition, every)), None)
+        if between is None:
+            break
+        program = inline(program, between.tensors[0].name)
+        inside.append(between.tensors[0].name)
+    return program, inside
+
+
+def _is_between(program: Program, reader: Definition, read: Definition, every: Sequence[str]) -> bool:
+    """Tell whether a reader of a tensor is made of its elements one by one, and `every` read of the program has it once."""
+    own = reader.tensors[0].name
+    static = not any(isinstance(s, Dynamic) for x in program.definitions for p in x.pieces for r in reads(p.value) for s in r.index)
+    alone = own not in program.results and every.count(own) == 1 and can_inline(reader)
+    return static and alone and agreement(reader, read) == len(read.axes) == len(reader.axes)
 
 
 def _beside(d: Deriver) -> Deriver:

@@ -12,6 +12,7 @@ from tensorlang.schedule.pack import pack
 from tensorlang.schedule.rfactor import rfactor
 from tensorlang.schedule.state import State
 from tensorlang.syntax import nodes as syntax
+from tensorlang.tensor.absorb import absorbed
 from tensorlang.tensor.beside import beside
 from tensorlang.tensor.compose import can_inline, eliminate_dead, inline
 from tensorlang.tensor.unfold import unfold
@@ -26,9 +27,12 @@ def _inline(state: State, directive: syntax.Directive) -> None:
             raise error("S0202", f"`{name}` cannot be inlined: {why}", directive.span)
         if name in state.copies.values():
             raise error("S0202", f"`{name}` cannot be inlined: it is a copy that `pack` makes", directive.span, help="leave out the `pack`")
-        if not can_inline(definition):
-            raise error("S0202", f"`{name}` cannot be inlined: it is a reduction, a recurrence or one of several results", directive.span)
-        state.program = eliminate_dead(inline(state.program, name))
+        made = inline(state.program, name) if can_inline(definition) else absorbed(state.program, definition)
+        if made is None:
+            title = f"`{name}` cannot be inlined: it is a reduction, a recurrence or one of several results"
+            help_ = "a reduction can be where one equation reads it, each element once and outside of other reductions"
+            raise error("S0202", title, directive.span, help=help_)
+        state.program = eliminate_dead(made)
 
 
 def _store_rewrite(state: State, directive: syntax.Directive) -> None:

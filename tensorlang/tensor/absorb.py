@@ -24,16 +24,24 @@ from tensorlang.tensor.walk import definition_reads, fresh_for, map_children, re
 def absorb(program: Program) -> Program:
     """Return `program` with such tensors absorbed by their readers; results stay the same, bit for bit."""
     for definition in program.definitions:
-        for reader in program.definitions:
-            value = _absorbed(program, definition, reader)
-            if value is not None:
-                rest = tuple(
-                    replace(d, pieces=(replace(d.pieces[0], value=value),)) if d is reader else d
-                    for d in program.definitions
-                    if d is not definition
-                )
-                return absorb(replace(program, definitions=rest))
+        made = absorbed(program, definition)
+        if made is not None:
+            return absorb(made)
     return program
+
+
+def absorbed(program: Program, definition: Definition) -> Program | None:
+    """Return `program` with one of its definitions absorbed by what reads it, or None where that is not possible."""
+    for reader in program.definitions:
+        value = _absorbed(program, definition, reader)
+        if value is not None:
+            rest = (
+                replace(d, pieces=(replace(d.pieces[0], value=value),)) if d is reader else d
+                for d in program.definitions
+                if d is not definition
+            )
+            return replace(program, definitions=tuple(rest))
+    return None
 
 
 def _absorbed(program: Program, definition: Definition, reader: Definition) -> Expr | None:

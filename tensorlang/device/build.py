@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from codegen.gpu.limits import exceeded, exceeded_at
 from codegen.store import Cache, key_of
 from tensorlang.device.driver import device_loops, device_text, plan_for_device
 from tensorlang.device.model import Call, DeviceKernel, DeviceModel
@@ -49,18 +50,38 @@ def device_kernel(
     machine: Device = USUAL,
 ) -> DeviceKernel:
     """Return `program` under `schedule`, or one that `rules` choose, or a derived one; `layouts` are those of inputs and results that are
-    not row-major, `machine` is what the device is like. Where a schedule of a role is refused, another is derived.
+    not row-major, `machine` is what the device is like. Where a schedule of a role is refused or asks for more than the device has, another
+    is derived; where that asks for too much, too, one that asks for threads alone.
 
     Raises CompileError when the schedule cannot be read or is refused."""
     scheduled = plan_for_device(program, schedule, rules, layouts=layouts, machine=machine)
-    try:
+    if not scheduled.of_roles and scheduled.origin != "derived":
         return _written(program, scheduled, name, dump, layouts)
+    for plain in (False, True) if scheduled.of_roles else (True,):
+        found = _fitting(program, scheduled, name, dump, layouts, machine)
+        if isinstance(found, DeviceKernel):
+            return found
+        derived = plan_for_device(program, layouts=layouts, machine=machine, plain=plain)
+        scheduled = replace(derived, tried=(*scheduled.tried, f"{scheduled.origin}: {found}"))
+    return _written(program, scheduled, name, dump, layouts)
+
+
+def _fitting(
+    program: Program, scheduled: Scheduled, name: str, dump: Dump | None, layouts: Layouts | None, machine: Device
+) -> DeviceKernel | str:
+    """Return the kernels of a plan, or why no device like `machine` runs them."""
+    try:
+        made = _written(program, scheduled, name, dump, layouts)
     except CompileError as refused:
-        if not scheduled.of_roles:
-            raise
-        why = f"{scheduled.origin}: refused: {refused.diagnostics[0].title}"
-        derived = plan_for_device(program, layouts=layouts, machine=machine)
-        return _written(program, replace(derived, tried=(*scheduled.tried, why)), name, dump, layouts)
+        return f"refused: {refused.diagnostics[0].title}"
+    return _beyond(made, machine) or made
+
+
+def _beyond(made: DeviceKernel, machine: Device) -> str:
+    """Return what kernels ask for that no device like `machine` has, "" where they fit."""
+    grids = exceeded_at(made.launched, machine.limits, {}) if not made.launched.sizes else ()
+    found = (*exceeded(made.launched, machine.limits), *grids)
+    return ", ".join(map(str, found))
 
 
 def _written(program: Program, scheduled: Scheduled, name: str, dump: Dump | None, layouts: Layouts | None) -> DeviceKernel:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from codegen.errors import Unfit
 from codegen.gpu.clusters import clustered, shared_out
 from codegen.gpu.launches import launches
+from codegen.gpu.lines import in_lines
 from codegen.gpu.pipeline import pipelined
 from codegen.gpu.prepare import prepare
 from codegen.gpu.program import Program as Kernels
@@ -56,9 +57,12 @@ def plan_for_device(
     knobs: Mapping[str, int] | None = None,
     layouts: Mapping[str, Layout] | None = None,
     machine: Device = USUAL,
+    *,
+    plain: bool = False,
 ) -> Scheduled:
     """Return the proven plan of `schedule`, or of the one that `rules` choose for a device, or of a derived one. `layouts`: how the caller
-    stores inputs and results that are not row-major; `machine`: what the device is like.
+    stores inputs and results that are not row-major; `machine`: what the device is like; `plain`: what is derived asks a device for threads
+    alone.
 
     Raises CompileError when the schedule cannot be read or is refused."""
     stored = stored_as(program, layouts or {})
@@ -74,7 +78,7 @@ def plan_for_device(
         if chosen is not None:
             plan = chosen.plan if chosen.plan is not None else proven(program, chosen.schedule, stored)
             return Scheduled(chosen.schedule, plan, chosen.origin, tried, of_roles=chosen.plan is not None)
-    derived = derive_device(program, stored, declared(rules.module) if rules is not None else (), machine)
+    derived = derive_device(program, stored, declared(rules.module) if rules is not None else (), machine, plain=plain)
     return Scheduled(derived, proven(program, derived, stored), "derived", tried)
 
 
@@ -112,7 +116,7 @@ def _whole(plan: Plan, lowered: Lowered) -> Function:
     """Return the simplified loops, blocks in clusters and in turns, tiles at the edges run to their ends where nobody sees it."""
     function = simplify(lowered.function)
     function = contract(function) if plan.program.mode == "fast" else function
-    function = taken_in_turns(_together(function, lowered), lowered.turns)
+    function = in_lines(taken_in_turns(_together(function, lowered), lowered.turns))
     guarded = frozenset(var for var, predicate in lowered.predicates.items() if predicate.how == "guard")
     return whole(function, strict=plan.program.mode == "strict", guarded=guarded)
 

@@ -80,6 +80,7 @@ def like(arch: Arch, multiprocessors: int | None = None) -> Machine:
         matrices=arch.has_async_copy,
         warpgroups=arch.has_warpgroups,
         boxes=arch.has_bulk_copy,
+        limits=arch.limits,
     )
 
 

@@ -24,6 +24,7 @@ from tensorlang.schedule.attention_device import derive_online, online_of
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.clusters import Cluster, agreement, clusters, recurs
 from tensorlang.schedule.deriver import Deriver, deriver_of, reads_itself
+from tensorlang.schedule.device import is_too_long, stored_bytes
 from tensorlang.schedule.flattened import flattened
 from tensorlang.schedule.machine import USUAL, Device, Machine
 from tensorlang.schedule.plan import Storage
@@ -54,6 +55,8 @@ ENOUGH = 32_768
 STRETCH = 8192
 """What one block sums up of a reduction to few elements."""
 UNROLLED = 32
+MOST_REPEATED = 500
+"""Operations that are computed again, wherever they are needed, rather than kept in the memory of the device."""
 MOST_READ = 4
 """Tensors that the elements of a result may be made of, where they are computed again."""
 
@@ -63,14 +66,29 @@ def derive_device(
     layouts: dict[str, Storage] | None = None,
     instructions: tuple[Instruction, ...] = (),
     machine: Device = USUAL,
+    *,
+    plain: bool = False,
 ) -> Schedule:
     """Return a schedule for `program`, whose loops are bound to blocks and threads. `instructions` are those it may tensorize with, where
-    warps of `machine` multiply matrices."""
+    warps of `machine` multiply matrices. `plain`: every tensor by itself in the memory of the device, a thread for each element, which asks
+    a device for nothing but threads."""
+    if plain:
+        return _plain(program, machine, layouts or {})
     d = device_deriver(program, machine, layouts or {})
     d.add(replace(d.schedule, instructions=instructions if machine.matrices else ()))
     for cluster in clusters(d, vectors=False):
         made = derive_device_cluster(d, cluster)
         d.add(replace(d.schedule, directives=(*d.schedule.directives, *made.directives)))
+    return d.schedule
+
+
+def _plain(program: Program, machine: Machine, layouts: Mapping[str, Storage]) -> Schedule:
+    d = deriver_of(lift(program), machine, layouts, frozenset(), Schedule(program.name, "cuda"))
+    for definition in d.program.definitions:
+        if recurs(d.program, definition):
+            _recurrence(d, definition)
+        else:
+            _elements(d, definition, definition.axes)
     return d.schedule
 
 
@@ -82,7 +100,7 @@ def device_deriver(program: Program, machine: Machine, layouts: Mapping[str, Sto
         return deriver_of(lifted, machine, layouts, frozenset(), schedule)
     flat, stored = flattened(lifted, layouts, products=True)
     d = deriver_of(flat, machine, stored, frozenset(), schedule if flat == lifted else schedule.flatten())
-    return _in_parts(_stretched(_beside(_finished(d))))
+    return _in_parts(_stretched(_again(_beside(_finished(d)))))
 
 
 def derive_device_cluster(d: Deriver, cluster: Cluster) -> Schedule:
@@ -163,6 +181,30 @@ def _beside(d: Deriver) -> Deriver:
         if {x.tensors[0].name for x in readers} <= {m.tensors[0].name for m in rows.members}:
             d = changed
     return d
+
+
+def _again(d: Deriver) -> Deriver:
+    """Return the state with tensors along rows that no block can keep computed again wherever they are read, or, where that cannot be,
+    by themselves."""
+    assert isinstance(d.machine, Device)
+    for cluster in clusters(d, vectors=False):
+        inner = [m for m in cluster.members if m is not cluster.head and m.axes[cluster.depth :]]
+        if not is_too_long(d, cluster):
+            continue
+        name = next((m.tensors[0].name for m in inner if can_inline(m) and _may_be_repeated(d.program, m)), None)
+        if name is not None:
+            return _again(deriver_of(inline(d.program, name), d.machine, d.layouts, d.constants, d.schedule.inline(name)))
+        if stored_bytes(inner, cluster.depth) > d.machine.shared_bytes:
+            return _again(replace(d, apart=d.apart | {m.tensors[0].name for m in inner}))
+    return d
+
+
+def _may_be_repeated(program: Program, definition: Definition) -> bool:
+    """Tell whether what a definition says is short enough to be written wherever it is read, at indices known when compiling."""
+    name = definition.tensors[0].name
+    found = [r for x in program.definitions for p in x.pieces for r in reads(p.value) if r.tensor == name]
+    length = sum(1 for p in definition.pieces for _ in nodes(p.value))
+    return length * len(found) <= MOST_REPEATED and not any(isinstance(s, Dynamic) for r in found for s in r.index)
 
 
 def _is_cheap(definition: Definition) -> bool:

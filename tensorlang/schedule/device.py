@@ -141,9 +141,65 @@ def sums(d: Deriver, cluster: Cluster) -> Sums | None:
     return Sums(tuple(along), others, lanes, max(2, min(team, _power(-(-extent // lanes)))), _together(machine, team, count))
 
 
+@dataclass(frozen=True, slots=True)
+class _Along:
+    """Of rows of one length: the loops along them (in full) of tensors that are spread along them and of reductions, their names; how many
+    rows there are, and how many tensors of a row are stored."""
+
+    spread: tuple[str, ...]
+    reduced: tuple[str, ...]
+    named: frozenset[str]
+    length: int
+    count: int
+    kept: int
+
+
 def rows(d: Deriver, cluster: Cluster) -> Rows | None:
     """Return tensors that are computed row by row as such, or None where their rows have different lengths or no thread could keep its
     share of them in registers."""
+    found = _along(d, cluster)
+    if found is None:
+        return None
+    machine = _device(d)
+    reread = _reread(d, cluster, found.named)
+    lanes = _lanes(d, cluster.members, {*found.named}, found.length, alone=False)
+    team = _team(machine, found.length, lanes, found.kept + len(reread))
+    if team is None:
+        return None
+    return Rows(found.spread, found.reduced, reread, lanes, team, _together(machine, team, found.count))
+
+
+def long_rows(d: Deriver, cluster: Cluster) -> Rows | None:
+    """Return tensors that are computed row by row where no thread could keep its share of a row: what is read again is loaded again, and
+    nothing else is stored along a row than the result. None for shorter rows, and where more is stored."""
+    found = _along(d, cluster)
+    if found is None or found.kept or rows(d, cluster) is not None:
+        return None
+    machine = _device(d)
+    lanes = _lanes(d, cluster.members, {*found.named}, found.length, alone=False)
+    team = machine.most_threads if found.count <= machine.blocks else min(machine.threads, machine.most_threads)
+    return Rows(found.spread, found.reduced, (), lanes, team, 1)
+
+
+def is_too_long(d: Deriver, cluster: Cluster) -> bool:
+    """Tell whether tensors are computed row by row, and neither registers of threads nor the memory that they share hold what is stored
+    along a row."""
+    inner = [m for m in cluster.members if m is not cluster.head and m.axes[cluster.depth :]]
+    if len(cluster.members) < 2 or not inner or cluster.transformed is not None or cluster.online is not None:
+        return False
+    if _along(d, cluster) is not None:
+        return rows(d, cluster) is None
+    return stored_bytes(inner, cluster.depth) > _device(d).shared_bytes
+
+
+def stored_bytes(members: Sequence[Definition], depth: int) -> int:
+    """Return the bytes of what definitions hold of one row."""
+    sizes = [(t, [extents(m)[a] or 1 for a in m.axes[depth:]]) for m in members for t in m.tensors]
+    return sum(prod(extent) * t.dtype.size_bytes for t, extent in sizes)
+
+
+def _along(d: Deriver, cluster: Cluster) -> _Along | None:
+    """Return what runs along the rows of a cluster, or None where they have different lengths, or are not those of reductions alone."""
     if len(cluster.members) < 2 or cluster.transformed is not None or recurs(d.program, cluster.head):
         return None
     along: list[str] = []
@@ -168,19 +224,13 @@ def rows(d: Deriver, cluster: Cluster) -> Rows | None:
     length = next(iter(lengths)) if len(lengths) == 1 else None
     if not length or not all(count):
         return None
-    machine = _device(d)
-    reread = _reread(d, cluster, named)
-    lanes = _lanes(d, cluster.members, named, length, alone=False)
-    team = _team(machine, length, lanes, kept + len(reread))
-    if team is None:
-        return None
-    together = _together(machine, team, prod(e or 1 for e in count))
-    return Rows(tuple(along), tuple(reduced), reread, lanes, team, together)
+    return _Along(tuple(along), tuple(reduced), frozenset(named), length, prod(e or 1 for e in count), kept)
 
 
 def _team(machine: Device, length: int, lanes: int, kept: int) -> int | None:
     """Return how many threads share a row, so that they can keep `kept` tensors of it in registers."""
-    for team in (2, 4, 8, 16, machine.warp, 64, 128, 256, 512, machine.most_threads):
+    teams = (2, 4, 8, 16, machine.warp, 64, 128, 256, 512, machine.most_threads)
+    for team in (n for n in teams if n <= machine.most_threads):
         each = -(-length // (team * lanes)) * lanes
         wide = team <= machine.warp and (length <= SHORT if team == machine.warp else each <= lanes)
         if (wide or (team > machine.warp and each <= 4 * max(lanes, 4))) and each * max(1, kept) <= KEPT:
@@ -197,7 +247,7 @@ def _together(machine: Device, team: int, count: int) -> int:
     return rows
 
 
-def _reread(d: Deriver, cluster: Cluster, along: set[str]) -> tuple[str, ...]:
+def _reread(d: Deriver, cluster: Cluster, along: frozenset[str]) -> tuple[str, ...]:
     """Return what more than one member reads of the row, from outside the cluster, at their own point."""
     own = {m.tensors[0].name for m in cluster.members}
     readers: dict[str, set[str]] = {}
@@ -213,7 +263,7 @@ def _reread(d: Deriver, cluster: Cluster, along: set[str]) -> tuple[str, ...]:
     return tuple(t for t, found in readers.items() if len(found) > 1 and t not in elsewhere)
 
 
-def _is_row(read: Read, member: Definition, depth: int, along: set[str]) -> bool:
+def _is_row(read: Read, member: Definition, depth: int, along: frozenset[str]) -> bool:
     names = [slot.name if isinstance(slot, AffineName) else "" for slot in read.index]
     return len(names) == depth + 1 and names[:depth] == list(member.axes[:depth]) and names[depth] in along
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from codegen.dtypes import DType
+from codegen.gpu.limits import Limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,10 @@ class Machine:
     def lanes(self, dtype: DType) -> int:
         """Return how many elements of `dtype`, at least 32 bits wide when computed with, a vector register holds."""
         return max(1, self.vector_bytes // max(4, dtype.size_bytes))
+
+
+LIMITS = Limits(163 * 1024, 164 * 1024, 1024, 2048, 32)
+"""Those of the oldest devices that copy asynchronously."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +51,9 @@ class Device(Machine):
     boxes: bool = False
     """Whether it copies boxes of tensors by itself."""
     shared_bytes: int = 48 * 1024
-    """What a block may keep in memory that its threads share."""
+    """What a block keeps in memory that its threads share, as a rule."""
+    limits: Limits = LIMITS
+    """What it may ask for at most."""
 
     def lanes(self, dtype: DType) -> int:
         """Return how many elements of `dtype` a thread loads at once."""

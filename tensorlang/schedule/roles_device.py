@@ -23,6 +23,7 @@ On a device (`for cuda`) the roles are
     reduction(y; i.., r.., k..)                 a team of threads for each element of y, along r; k are its other binders
     row_reduction(y, t.., p..; i.., j.., r..)   several tensors computed together, a team of threads for each row i; j and r run along
                                                 it; p are read by more than one of them
+    long_row_reduction(y, t..; i.., j.., r..)   the same where rows are too long for registers: what is read again is loaded again
 
 and guards may ask for `lanes` (elements that one thread loads and stores at once), `threads` (of a block), `team` (threads of a row),
 `rows` (teams of a block) and `tile` (the side of a transposed square). Of a contraction they may ask for `i.warps`, `i.lanes`, `i.times`
@@ -84,6 +85,16 @@ def _teams(d: Deriver, cluster: Cluster) -> Shape | None:
     classes = (full(own, cluster.head.axes[: cluster.depth]), found.along, found.reduced)
     facts = {"team": found.team, "rows": found.rows}
     return Shape(((own,), members, found.reread), classes, found.lanes, own=facts)
+
+
+def _teams_far(d: Deriver, cluster: Cluster) -> Shape | None:
+    found = device.long_rows(d, cluster)
+    if found is None:
+        return None
+    own = cluster.head.tensors[0].name
+    members = tuple(m.tensors[0].name for m in cluster.members if m is not cluster.head)
+    classes = (full(own, cluster.head.axes[: cluster.depth]), found.along, found.reduced)
+    return Shape(((own,), members), classes, found.lanes, own={"team": found.team})
 
 
 def _product(d: Deriver, cluster: Cluster) -> Shape | None:
@@ -215,6 +226,7 @@ DEVICE_ROLES: Mapping[str, Form] = {
     "pointwise": Form("pointwise(y, p..; i.., j.., k.., x..)", (False, True), 4, 4, _elements),
     "reduction": Form("reduction(y; i.., r.., k..)", 1, 3, 3, _sums),
     "row_reduction": Form("row_reduction(y, t.., p..; i.., j.., r..)", (False, True, True), 3, 3, _teams),
+    "long_row_reduction": Form("long_row_reduction(y, t..; i.., j.., r..)", (False, True), 3, 3, _teams_far),
 }
 FACTS = ("team", "rows", "tile", "buffers", "span", "boxes", "beside", "turns")
 """What only schedules for a device ask for."""

@@ -87,7 +87,7 @@ def _validated_on_fingerprints(program: Program, function: Function, params: tup
         return Outcome(reason=f"too large, more than {max(budget, allowed)} operations")
     reason = fingerprints.unfit(program)
     for seed in SEEDS if not reason else ():
-        numbers = {p.name: a for p, a in _data(program, {}, seed) if not p.dtype.is_float}
+        numbers = {p.name: a for p, a in data_for(program, {}, seed) if not p.dtype.is_float}
         try:
             apart = fingerprints.difference(program, function, params, layouts, numbers, seed)
         except (RunError, LookupError) as refused:

@@ -18,7 +18,7 @@ from tensorlang.lower.kernel import Lowered
 from tensorlang.tensor.nodes import Program
 from tensorlang.validation.budget import BUDGET
 from tensorlang.validation.fingerprints import difference, unfit
-from tensorlang.validation.kernel import _data, validate
+from tensorlang.validation.kernel import data_for, validate
 
 
 def lowered(program: Program) -> Lowered:
@@ -34,7 +34,7 @@ def test_every_program_agrees_with_its_plain_loops(name: str) -> None:
     if unfit(program):
         return
     made = lowered(program)
-    numbers = {p.name: a for p, a in _data(program, {}, 0)}
+    numbers = {p.name: a for p, a in data_for(program, {}, 0)}
     assert difference(program, made.function, made.params, {}, numbers, 0) == ""
 
 

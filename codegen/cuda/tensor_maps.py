@@ -32,5 +32,8 @@ def made(bound: BoundMap) -> Any:
     if bound.problem is not None:
         raise InternalError("tensor map", bound.problem)
     view = utils.StridedMemoryView.from_cuda_array_interface(_Tensor(bound), stream_ptr=-1)
-    kinds = type(core.TensorMapDescriptorOptions(box_dim=bound.box).swizzle)
-    return view.as_tensor_map(bound.box, swizzle=kinds[_SWIZZLES[bound.swizzle]])
+    options = core.TensorMapDescriptorOptions(box_dim=bound.box)
+    swizzles, fetched = type(options.swizzle), type(options.l2_promotion)
+    # Blocks that run together copy neighbouring boxes, so what lies next to a box is fetched with it.
+    near = fetched.L2_256B if bound.extents[-1] * bound.element_bytes >= 256 else fetched.L2_128B
+    return view.as_tensor_map(bound.box, swizzle=swizzles[_SWIZZLES[bound.swizzle]], l2_promotion=near)

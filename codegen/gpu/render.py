@@ -18,7 +18,7 @@ from codegen.gpu import matrix
 from codegen.gpu.boxes import touched_otherwise
 from codegen.gpu.cells import cell_count, element
 from codegen.gpu.expressions import Printer, is_half_byte, wrapped
-from codegen.gpu.geometry import WARPGROUP
+from codegen.gpu.geometry import WARP, WARPGROUP
 from codegen.gpu.launches import BlockCode, Launches
 from codegen.gpu.names import Identifiers
 from codegen.gpu.program import STATIC_SHARED, Kernel, Launch, Program, Scratch
@@ -149,8 +149,10 @@ def _sides(kernel: KernelText, parted: Sides, scope: Scope) -> None:
     with kernel.braces(f"if (thread >= {threads})"):
         if parted.registers:
             kernel.line(f"TL_FEWER_REGISTERS({parted.registers[0]});")
-        with kernel.braces(f"if (thread == {threads})"):
+        with kernel.braces(f"if (thread < {threads + WARP} && tl_elect())"):
+            kernel.beside = True
             write(kernel, parted.beside, scope)
+            kernel.beside = False
     with kernel.braces("else"):
         if parted.registers:
             kernel.line(f"TL_MORE_REGISTERS({parted.registers[1]});")

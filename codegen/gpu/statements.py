@@ -247,6 +247,8 @@ def _loop(kernel: KernelText, loop: For, scope: Scope) -> None:
     unrolled = loop.kind in ("unroll", "vector", "tensor")
     if unrolled:
         kernel.line("TL_UNROLL")
+    elif kernel.beside:
+        kernel.line("TL_ROLLED")
     if unrolled and loop.extent is not None and not isinstance(p.algebra.simplify(loop.hi), Int):
         last = f"{p.index(loop.lo, 11)} + {loop.extent}" if lo != "0" else str(loop.extent)
         with kernel.braces(f"for ({p.integer} {var} = {lo}; {var} < {last}; ++{var})"), kernel.braces(f"if ({var} < {hi})"):

@@ -36,6 +36,8 @@ class KernelText:
     """Shared buffers that boxes of tensors land in."""
     apart: bool = False
     """Whether what is written is one side of a block, whose other side does not wait at its barriers."""
+    beside: bool = False
+    """Whether it is what a thread beside the others runs, whose loops are never worth being written out."""
     rank: str = ""
     """What the number of the block in its cluster is called, where blocks share boxes."""
 

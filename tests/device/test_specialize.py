@@ -280,6 +280,9 @@ def test_the_machine_code_deals_out_registers_and_spills_nothing():
     assert made_.advice == ()
     assert count(found, "HGMMA.64x256x16.F32.BF16") > 0 and count(found, "UTMALDG.2D") > 0
     assert count(found, "USETMAXREG") == 2 and count(found, "BAR") == 1
+    assert (
+        count(found, "UTMALDG") == 2 and count(found, "ELECT") == 1
+    )  # asked for in a loop, by a thread that the assembler knows to be one
     assert count(found, "SYNCS.PHASECHK") > 0 and count(found, "SYNCS.ARRIVE") > 0
     assert count(found, "LDS") == count(found, "STS") == count(found, "LDGSTS") == 0
 

@@ -147,8 +147,8 @@ class _View:
     def __init__(self, tensor: Any, stream_ptr: int) -> None:
         self.tensor = tensor.__cuda_array_interface__
 
-    def as_tensor_map(self, box_dim: tuple[int, ...], *, swizzle: Any) -> Any:
-        return SimpleNamespace(tensor=self.tensor, box=box_dim, swizzle=swizzle.name)
+    def as_tensor_map(self, box_dim: tuple[int, ...], *, swizzle: Any, l2_promotion: Any) -> Any:
+        return SimpleNamespace(tensor=self.tensor, box=box_dim, swizzle=swizzle.name, near=l2_promotion.name)
 
 
 class _Pool:

@@ -245,7 +245,7 @@ def test_a_tensor_map_is_made_of_the_address_and_the_sizes_of_a_launch(monkeypat
     device = started(fake)
     device.run([device.load(program, COMPILED).work({"N": 100}, {"x": 4096, "y": 64})])
     (made,) = taken
-    assert (made.box, made.swizzle) == ((16, 64), "SWIZZLE_128B")
+    assert (made.box, made.swizzle, made.near) == ((16, 64), "SWIZZLE_128B", "L2_128B")
     assert {name: made.tensor[name] for name in ("shape", "strides", "typestr", "data")} == {
         "shape": (100, 64),
         "strides": (144, 2),
@@ -276,5 +276,7 @@ def test_the_stand_in_has_no_names_that_the_real_packages_lack() -> None:
     assert {"NONE", "SWIZZLE_32B", "SWIZZLE_64B", "SWIZZLE_128B"} <= set(
         type(core.TensorMapDescriptorOptions(box_dim=(1,)).swizzle).__members__
     )
+    promotions = type(core.TensorMapDescriptorOptions(box_dim=(1,)).l2_promotion).__members__
+    assert {"L2_128B", "L2_256B"} <= set(promotions)
     assert driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMORY_TYPE
     assert driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES

@@ -17,6 +17,7 @@
 #define TL_ALIGN(bytes) __align__(bytes)
 #define TL_RESTRICT __restrict__
 #define TL_UNROLL _Pragma("unroll")
+#define TL_ROLLED _Pragma("unroll 1")
 
 #include "types.h"
 #include "vectors.h"

@@ -33,6 +33,7 @@
 #define TL_ALIGN(bytes) __attribute__((aligned(bytes)))
 #define TL_RESTRICT __restrict
 #define TL_UNROLL
+#define TL_ROLLED
 
 #define TL_RSQRT_F32(x) (1.0f / sqrtf(x))
 #define TL_RSQRT_F64(x) (1.0 / sqrt(x))

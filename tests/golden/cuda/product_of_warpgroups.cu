@@ -20,8 +20,10 @@ TL_KERNEL(384, 1) wide_0(TL_OUT(tl_bf16) y, TL_TENSOR_MAP(a_map), TL_TENSOR_MAP(
     tl_barrier();
     if (thread >= 256) {
         TL_FEWER_REGISTERS(40);
-        if (thread == 256) {
+        if (thread < 288 && tl_elect()) {
+            TL_ROLLED
             for (int turn = 0; turn < tl_floordiv_i32(115 - b_1, 132) + 4; ++turn) {
+                TL_ROLLED
                 for (int y_ko = 0; y_ko < 16; ++y_ko) {
                     tl_mbarrier_wait(empty + y_ko % 4, (y_ko / 4 + 1) % 2);
                     tl_mbarrier_expect(full + y_ko % 4, 49152);

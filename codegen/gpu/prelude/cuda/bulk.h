@@ -9,6 +9,15 @@
 // bit is set, and counts at the barrier in the same place there. A store reads shared memory at any time until the thread has waited for
 // its group (TL_TMA_STORE_WAIT_READ), and is done after TL_TMA_STORE_WAIT; `n` groups committed last may still be under way.
 
+// tl_elect() is true for one thread of a warp, always the same; all of them ask. The assembler then knows that boxes are asked for once, and
+// does not look for the threads that do.
+
+TL_FUNCTION bool tl_elect() {
+    tl_u32 chosen;
+    asm volatile("{ .reg .pred p; elect.sync _|p, 0xffffffff; selp.u32 %0, 1, 0, p; }" : "=r"(chosen));
+    return chosen != 0;
+}
+
 struct TL_ALIGN(64) tl_tensor_map { tl_u64 opaque[16]; };
 #define TL_TENSOR_MAP(name) const __grid_constant__ tl_tensor_map name
 

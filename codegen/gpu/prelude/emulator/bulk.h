@@ -224,6 +224,7 @@ static void leave_bulk() {
 } // namespace tl_emulator
 
 #define TL_TENSOR_MAP(name) const tl_tensor_map name
+TL_FUNCTION bool tl_elect() { return tl_thread_x() % 32 == 0; }
 #define TL_TMA(rank, axes, ...)                                                                                                        \
     TL_FUNCTION void tl_tma_load(int line, tl_emulator::Address to, const tl_tensor_map& map, axes, tl_emulator::Address barrier) {    \
         tl_emulator::tma_load(to, map, tl_emulator::Coordinates{{__VA_ARGS__}}, rank, barrier, 1 << tl_emulator::running->block,       \

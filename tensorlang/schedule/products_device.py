@@ -14,6 +14,7 @@ from math import prod
 
 from polyhedral.expr import Name as AffineName
 from tensorlang.schedule.deriver import Deriver
+from tensorlang.schedule.machine import Device
 from tensorlang.schedule.pack import pack
 from tensorlang.schedule.pointwise import stored_axis
 from tensorlang.schedule.schedule import Schedule
@@ -84,7 +85,7 @@ def derive_product(d: Deriver, definition: Definition, c: Contraction) -> Schedu
     order = [*outer, *([f"{deep}.o"] if stretch else []), *threads, *inner, *registers]
     s = s.order(*(f"{name}.{loop}" for loop in order))
     at = f"{name}.{deep}.o" if stretch else f"{name}.{outer[-1]}"
-    s = _copies(d, s, c, at, name)
+    s = _copies(d, s, c, at, name) if not isinstance(d.machine, Device) or d.machine.copies else s
     s = _grid(s, name, outer, slow, fast)
     return _threads(s, name, slow, fast, registers)
 

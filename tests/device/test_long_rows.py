@@ -131,6 +131,15 @@ def test_blocks_in_lines_compute_what_the_grid_did(monkeypatch: pytest.MonkeyPat
     assert difference(each, named(program, arrays), {}, library([each]), seeds=(4,), close=1e-5) == ""
 
 
+def test_products_whose_windows_no_block_can_copy_read_where_the_operands_lie() -> None:
+    machine = like(arch("cuda:sm_86"))
+    shapes = [ArgType(f32, (1, 64, 128, 128)), ArgType(f32, (64, 64, 31, 31))]
+    program = instantiate(operators(), "conv", shapes, {"lo": (15, 15), "hi": (15, 15)}, {})
+    kernel = device_kernel(program, "kernel", rules=Rules(roles()), machine=machine)
+    assert fits(kernel, machine.limits) and "tl_f32 y_0_acc[4][2][4];" in kernel.launched.text
+    assert kernel.tried[-1].startswith("derived: `kernel_0` wants 265616 bytes of shared memory")
+
+
 def test_a_device_of_little_memory_runs_what_needs_threads_alone() -> None:
     machine = replace(USUAL, limits=replace(USUAL.limits, shared_per_block=512))
     program = called("matmul", np.zeros((40, 64), np.float32), np.zeros((64, 48), np.float32))

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
-from strategies_tensor import programs
+from strategies_tensor import random_program
 
 from codegen.dtypes import DTYPES, DType
 from polyhedral.expr import Expr as Affine
@@ -249,11 +249,19 @@ def family_names() -> list[str]:
 @st.composite
 def scheduled(draw: Any, directives: int = 7) -> Case:
     """Return a program, sizes for it (some of them fixed in the program), and a schedule that `apply` takes."""
-    if draw(st.integers(0, 3)):
-        program = family(draw(st.sampled_from(family_names())), DTYPES[draw(st.sampled_from(_ELEMENTS))])
-    else:
-        program = draw(programs())
-    random = Random(draw(st.integers(0, 2**32)))
+    program = some_program(draw(st.randoms(use_true_random=False)))
+    return random_case(program, Random(draw(st.integers(0, 2**32))), directives)
+
+
+def some_program(random: Random) -> Program:
+    """Return a program of the families, or a random one."""
+    if random.randint(0, 3):
+        return family(random.choice(family_names()), DTYPES[random.choice(_ELEMENTS)])
+    return random_program(random)
+
+
+def random_case(program: Program, random: Random, directives: int = 7) -> Case:
+    """Return sizes for a program (some of them fixed in it) and a schedule that `apply` takes."""
     program = some_static(eliminate_dead(program), random)
     if random.random() < 0.15:
         program = replace(program, mode="strict")

@@ -7,6 +7,7 @@ conditions), clauses with guards, and recurrences along the first axis.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -161,31 +162,35 @@ def random_array(rng: np.random.Generator, parameter: Tensor, sizes: dict[str, i
 @st.composite
 def programs(draw: Draw, recurrences: bool = True) -> Program:
     """Return a random valid program of one compute type."""
-    dtype = draw(st.sampled_from(DTYPES))
+    return random_program(draw(st.randoms(use_true_random=False)), recurrences)
+
+
+def random_program(random: Random, recurrences: bool = True) -> Program:
+    """Return a random valid program of one compute type, the same for the same state of `random`."""
+    dtype = random.choice(DTYPES)
     sizes = ("m", "n")
-    known = [tensor(f"x{k}", dtype, *draw(_shapes())) for k in range(draw(st.integers(1, 2)))]
+    known = [tensor(f"x{k}", dtype, *_shape(random)) for k in range(random.randint(1, 2))]
     params = tuple(known)
     definitions: list[Definition] = []
-    for k in range(draw(st.integers(1, 4))):
-        result = tensor(f"t{k}", dtype, *draw(_shapes()))
-        builder = _Builder(draw, dtype, tuple(known), k)
+    for k in range(random.randint(1, 4)):
+        result = tensor(f"t{k}", dtype, *_shape(random))
+        builder = _Builder(random, dtype, tuple(known), k)
         definitions.append(builder.definition(result, recurrences))
         known.append(result)
-    results = tuple(t.name for d in definitions[-2:] for t in d.tensors) if draw(st.booleans()) else (definitions[-1].tensors[0].name,)
+    results = tuple(t.name for d in definitions[-2:] for t in d.tensors) if random.random() < 0.5 else (definitions[-1].tensors[0].name,)
     return verify(Program("random", sizes, params, results, tuple(definitions)))
 
 
-@st.composite
-def _shapes(draw: Draw) -> tuple[Affine, ...]:
+def _shape(random: Random) -> tuple[Affine, ...]:
     extents = (N("m"), N("n"), Int(3), affine.add("n", 1))
-    return tuple(draw(st.sampled_from(extents)) for _ in range(draw(st.integers(1, 3))))
+    return tuple(random.choice(extents) for _ in range(random.randint(1, 3)))
 
 
 @dataclass
 class _Builder:
     """Draws one definition. Names of binders and lets carry the number of the definition and a counter."""
 
-    draw: Draw
+    random: Random
     dtype: DType
     known: tuple[Tensor, ...]
     number: int
@@ -202,26 +207,26 @@ class _Builder:
     def definition(self, result: Tensor, recurrences: bool) -> Definition:
         axes = tuple(f"i{k}" for k in range(len(result.shape)))
         scope = dict(zip(axes, result.shape, strict=True))
-        shape = self.draw(st.sampled_from(("map", "map", "guarded", "recurrence") if recurrences else ("map", "map", "guarded")))
+        shape = self.random.choice(("map", "map", "guarded", "recurrence") if recurrences else ("map", "map", "guarded"))
         if shape == "map":
             return definition(result, axes, self.value(scope, 3))
-        guard = affine.compare(self.draw(st.sampled_from(("<", "==", ">="))), axes[-1] if shape == "guarded" else axes[0], 1)
+        guard = affine.compare(self.random.choice(("<", "==", ">=")), axes[-1] if shape == "guarded" else axes[0], 1)
         if shape == "guarded":
             return definition(
                 result, axes, Piece(self.value(scope, 2), guard), Piece(self.value(scope, 2), affine.negate(guard), otherwise=True)
             )
         before = Read(result.name, (affine.sub(axes[0], 1), *map(N, axes[1:])))
         first = affine.compare("==", axes[0], 0)
-        step = Binary(self.draw(st.sampled_from(("+", "max"))), before, self.value(scope, 1))
+        step = Binary(self.random.choice(("+", "max")), before, self.value(scope, 1))
         return definition(result, axes, Piece(self.value(scope, 2), first), Piece(step, affine.compare(">=", axes[0], 1)))
 
     def value(self, scope: dict[str, Affine], depth: int) -> Expr:
         kinds = ["read", "read", "constant"] + (["binary", "binary", "let", "select", "cast", "reduce", "index"] if depth else [])
-        match self.draw(st.sampled_from(kinds)):
+        match self.random.choice(kinds):
             case "constant":
                 return self.constant()
             case "binary":
-                op = self.draw(st.sampled_from(("+", "-", "*", "min", "max")))
+                op = self.random.choice(("+", "-", "*", "min", "max"))
                 return Binary(op, self.value(scope, depth - 1), self.value(scope, depth - 1))
             case "let":
                 name = self.fresh("v")
@@ -239,19 +244,19 @@ class _Builder:
                 return self.padded_read(scope)
 
     def constant(self) -> Const:
-        value = self.draw(st.sampled_from((-2, -1, 0, 1, 3)))
+        value = self.random.choice((-2, -1, 0, 1, 3))
         return Const(float(value) / 2 if self.dtype.is_float else value, self.computed)
 
     def condition(self, scope: dict[str, Affine]) -> Cond:
         if not scope:
             return affine.compare("<", "m", "n")
-        return affine.compare(self.draw(st.sampled_from(("<", "<=", "==", ">="))), self.index(scope), self.draw(st.integers(0, 3)))
+        return affine.compare(self.random.choice(("<", "<=", "==", ">=")), self.index(scope), self.random.randint(0, 3))
 
     def index(self, scope: dict[str, Affine]) -> Affine:
-        name = self.draw(st.sampled_from(sorted(scope)))
-        match self.draw(st.integers(0, 4)):
+        name = self.random.choice(sorted(scope))
+        match self.random.randint(0, 4):
             case 0:
-                return affine.add(name, self.draw(st.integers(-1, 1)))
+                return affine.add(name, self.random.randint(-1, 1))
             case 1:
                 return affine.floor(N(name), 2)
             case 2:
@@ -261,12 +266,12 @@ class _Builder:
 
     def padded_read(self, scope: dict[str, Affine]) -> Expr:
         """Return a read of a known tensor; in bounds by its guard, which is left out where the index is a plain axis of that range."""
-        source = self.draw(st.sampled_from(self.known))
+        source = self.random.choice(self.known)
         index = []
         for extent in source.shape:
             same = sorted(n for n, e in scope.items() if affine.same(e, extent))
-            plain = same and self.draw(st.booleans())
-            index.append(N(self.draw(st.sampled_from(same))) if plain else self.index(scope) if scope else Int(0))
+            plain = same and self.random.random() < 0.5
+            index.append(N(self.random.choice(same)) if plain else self.index(scope) if scope else Int(0))
         unsafe = [affine.within(i, 0, s) for i, s in zip(index, source.shape, strict=True) if not self._is_plain(i, s, scope)]
         value = Read(source.name, tuple(index))
         return Select(Holds(affine.conj(*unsafe)), value, self.constant()) if unsafe else value
@@ -276,7 +281,7 @@ class _Builder:
 
     def reduce(self, scope: dict[str, Affine], depth: int) -> Expr:
         name = self.fresh("k")
-        extent = self.draw(st.sampled_from((N("m"), N("n"), Int(3))))
+        extent = self.random.choice((N("m"), N("n"), Int(3)))
         inner = {**scope, name: extent}
-        where = self.condition(inner) if self.draw(st.integers(0, 3)) == 0 else TRUE
+        where = self.condition(inner) if self.random.randint(0, 3) == 0 else TRUE
         return replace(total(self.value(inner, depth - 1), self.computed, (name, 0, extent)), where=where)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from tensorlang.diagnostics import CompileError
 
@@ -90,6 +90,15 @@ class Front(Protocol):
 
     def test(self, case: Any) -> str:
         """Return the body of a test that fails where the case does, with its imports, unindented."""
+        ...
+
+
+@runtime_checkable
+class Expecting(Protocol):
+    """A front whose cases need things that are cheaper to make for several at once."""
+
+    def expect(self, seeds: tuple[int, ...]) -> None:
+        """Take note of what this process will be asked to draw and run. Raises nothing: what is wrong with a case shows when it runs."""
         ...
 
 

@@ -55,7 +55,7 @@ class Case:
 class Language:
     name = "language"
     seconds = 30.0
-    batch = 1
+    batch = 8
     share = 3.0
 
     def prepare(self) -> None:

@@ -11,11 +11,9 @@ from typing import Any
 
 import numpy as np
 from guarded import SIDES, walled
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import seed as seeded
 from schedule_trial import Outcome as Trial
 from schedule_trial import trial
-from strategies_schedule import Case, allowed, families, family, scheduled, small_arrays
+from strategies_schedule import Case, allowed, families, family, random_case, small_arrays, some_program
 
 from codegen.dtypes import f32
 from fuzzing import written
@@ -31,7 +29,7 @@ from tensorlang.tensor.printer import show
 class Schedules:
     name = "schedules"
     seconds = 60.0
-    batch = 1
+    batch = 8
     share = 1.5
 
     def prepare(self) -> None:
@@ -93,17 +91,9 @@ def number(case: Case) -> int:
 
 
 def drawn(seed: int) -> Case:
-    """Return the case that hypothesis draws for a number."""
-    found: list[Case] = []
-
-    @seeded(Random(f"schedules:{seed}").getrandbits(60))
-    @settings(max_examples=2, phases=[Phase.generate], deadline=None, database=None, suppress_health_check=list(HealthCheck))
-    @given(scheduled())
-    def one(case: Case) -> None:
-        found.append(case)
-
-    one()
-    return found[-1]
+    """Return the case of a number."""
+    random = Random(f"schedules:{seed}")
+    return random_case(some_program(random), random)
 
 
 def judged(found: Trial) -> Outcome:

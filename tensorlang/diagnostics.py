@@ -11,7 +11,6 @@ line and environment; docs/errors.md shows an example of each.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from dataclasses import dataclass, field
 
 
@@ -22,9 +21,7 @@ class Source:
 
     def location(self, offset: int) -> tuple[int, int]:
         """Return the line and column, both counted from one, of a character offset."""
-        starts = [0] + [i + 1 for i, c in enumerate(self.text) if c == "\n"]
-        line = bisect_right(starts, offset)
-        return line, offset - starts[line - 1] + 1
+        return self.text.count("\n", 0, offset) + 1, offset - self.text.rfind("\n", 0, offset)
 
     def line(self, number: int) -> str:
         lines = self.text.split("\n")

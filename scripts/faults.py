@@ -721,15 +721,15 @@ FAULTS = (
     Fault(
         "demote-not-for-threads",
         "codegen/loops/demote.py",
-        "(node.buffer in scope.outside or not _is_constant(node.index, scope.constant))",
-        "not _is_constant(node.index, scope.constant)",
+        "(node.buffer in scope.outside or not _is_constant(node.index, scope))",
+        "not _is_constant(node.index, scope)",
         "threads share registers",
         DEMOTE,
     ),
     Fault(
         "demote-moving-start",
         "codegen/loops/demote.py",
-        'kind in ("unroll", "vector", "tensor") and _is_constant((lo,), scope.constant)',
+        'kind in ("unroll", "vector", "tensor") and _is_constant((lo,), scope)',
         'kind in ("unroll", "vector", "tensor")',
         "registers are addressed by loops that start anywhere",
         DEMOTE,

@@ -86,8 +86,11 @@ class _Prover:
 
     def __init__(self, function: loops.Function) -> None:
         buffers = [*function.params, *(s.buffer for s in walk(*function.body) if isinstance(s, loops.Alloc))]
-        self._integers = _written(*function.body) & {b.name for b in buffers if not b.dtype.is_float}
-        """Buffers that are stored to and may be read for an index."""
+        self._guards = _guards(function)
+        """Conditions that decide whether something is checked: where one stands again, it has the same value."""
+        asked = {load.buffer for cond in self._guards for load in loads(cond)}
+        self._changing = _written(*function.body) & ({b.name for b in buffers if not b.dtype.is_float} | asked)
+        """Buffers that are stored to and may be read for an index, or for such a condition."""
         self._sizes = frozenset(function.sizes)
         self._copied = _copied(function)
         self._names: dict[object, sets.Name] = {}
@@ -179,9 +182,9 @@ class _Prover:
 
     def _stored(self, around: _Around, *body: loops.Stmt) -> _Around:
         """Return what is known where `body` may have been executed."""
-        if not self._integers:
+        if not self._changing:
             return around
-        changed = {b: next(self._epochs) for b in sorted(_written(*body) & self._integers)}
+        changed = {b: next(self._epochs) for b in sorted(_written(*body) & self._changing)}
         return replace(around, epochs={**around.epochs, **changed})
 
     def _bound(self, name: str, value: loops.Expr, around: _Around) -> _Around:
@@ -461,6 +464,9 @@ class _Prover:
             case loops.Compare(op, lhs, rhs) if self._is_ordered(lhs, around):
                 known = sets.Compare(op, self.number(lhs, around), self.number(rhs, around))
                 return known, negated(known)
+            case _ if cond in self._guards:
+                one = self._named((cond, self._versions(cond, around)), sets.Int(0), sets.Int(1))
+                return sets.Compare("==", one, sets.Int(1)), sets.Compare("==", one, sets.Int(0))
             case _:
                 return TRUE, TRUE
 
@@ -494,6 +500,24 @@ class _Prover:
             fact = self._facts.get(name)
             scope = scope if fact is None else self._complete(scope, fact).with_fact(fact)
         return scope
+
+
+def _guards(function: loops.Function) -> frozenset[loops.Expr]:
+    """Return the conditions that checks are made of, but for `and`, `or` and `not`."""
+    bound = {s.name: s.value for s in walk(*function.body) if isinstance(s, loops.Let)}
+    asked = [s.cond for s in walk(*function.body) if isinstance(s, loops.Require)]
+    found: set[loops.Expr] = set()
+    while asked:
+        match asked.pop():
+            case loops.Unary("not", value):
+                asked.append(value)
+            case loops.Binary("and" | "or", lhs, rhs):
+                asked += (lhs, rhs)
+            case loops.Name(name) if name in bound:
+                asked.append(bound[name])
+            case cond:
+                found.add(cond)
+    return frozenset(found)
 
 
 def _written(*body: loops.Stmt) -> frozenset[str]:

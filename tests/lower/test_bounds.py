@@ -169,6 +169,29 @@ def test_a_check_holds_until_something_is_stored_to_what_was_checked() -> None:
     assert "below" in refusal("(N)(x: f32[N], out at: i64[1], out y: f32[1])", f"{check}\n{branch}\ny[0] = x[value(at[0])]")
 
 
+CHECKED = """for q in 0 .. Q {{
+    require not {guard} or ids[q] >= 0_i64 and ids[q] < index(N) else 1
+    {between}
+    y[q] = select({again}, x[value(ids[q])], 0_f32)
+}}"""
+GUARDED = "(N, Q)(x: f32[N], ids: i64[Q], w: f32[Q], big: u64[Q], keep: bool[Q], out y: f32[Q])"
+
+
+@pytest.mark.parametrize("guard", ["keep[q]", "w[q] > 0_f32", "big[q] >= 0_u64", "(keep[q] or w[q] > 0_f32)", "(not keep[q])"])
+def test_a_condition_of_any_type_that_decides_about_a_check_is_the_same_where_it_stands_again(guard: str) -> None:
+    prove(GUARDED, CHECKED.format(guard=guard, again=guard, between=""))
+    what = "`value(ids[q])` is not proven not to lie below `x: f32[N]`"
+    assert what in refusal(GUARDED, CHECKED.format(guard=guard, again=f"not {guard}", between=""))
+    assert what in refusal(GUARDED, CHECKED.format(guard=guard, again="w[q] >= 0_f32", between=""))
+
+
+def test_a_condition_is_another_once_something_is_stored_to_what_it_reads() -> None:
+    header = "(N, Q)(x: f32[N], ids: i64[Q], out w: f32[Q], out y: f32[Q])"
+    prove(header, CHECKED.format(guard="w[q] > 0_f32", again="w[q] > 0_f32", between=""))
+    changed = CHECKED.format(guard="w[q] > 0_f32", again="w[q] > 0_f32", between="w[q] = 1_f32")
+    assert "`value(ids[q])` is not proven" in refusal(header, changed)
+
+
 def test_small_types_bound_what_they_hold() -> None:
     prove("(Q)(x: f32[256], ids: u8[Q], out y: f32[Q])", "for q in 0 .. Q { y[q] = x[value(ids[q])] }")
     assert "below" in refusal("(Q)(x: f32[256], ids: i8[Q], out y: f32[Q])", "for q in 0 .. Q { y[q] = x[value(ids[q])] }")

@@ -87,6 +87,14 @@ def test_an_index_that_is_checked_where_it_is_asked_for(form: str, symbolic: boo
     agrees(text, X, ANY, ids(1, 0, 1, 0, 1, 0, 0, dtype=np.int32), ids(2, 1, 0), symbolic=symbolic)
 
 
+@pytest.mark.parametrize("good", ["f32", "bool", "u64"])
+def test_a_condition_of_any_type_keeps_a_read_inside(good: str) -> None:
+    cond = "good[q]" if good == "bool" else "good[q] > 0"
+    text = f"op bag(x: f32[R], ids: i64[Q], good: {good}[Q]) -> (y: f32[Q]) {{\n y[q] = if {cond} then x[ids[q]] else 0\n}}"
+    dtype = {"f32": np.float32, "bool": np.bool_, "u64": np.uint64}[good]
+    agrees(text, numbers(3), ANY, ids(1, 0, 1, 0, 1, 0, 0).astype(dtype))
+
+
 START = "op f(x: f32[M], w: f32[N]) -> (y: f32[M]) { y[i] = if i >= 1 then sum(k, from x[i - 1]) w[k] else 0 }"
 TUPLES = {
     "a position": "y[q] = if ids[q] >= 0 then (argmax(k) x[ids[q], k]) else -1",

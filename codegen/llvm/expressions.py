@@ -491,9 +491,12 @@ def _loaded(state: State, v: Value) -> Poly:
 def _atom(
     state: State, name: str, depth: int, lower: tuple[Poly, ...], upper: tuple[Poly, ...], floor: tuple[Poly, int] | None, lanes: int
 ) -> Poly:
+    """Return `name` as an atom. What was first an index in an inner region may have been loaded in an outer one, where it is one again."""
     facts = state.builder.facts
-    if name not in facts.atoms:
-        facts.add(Atom(name, depth, facts.next_rank(), lower, upper, floor=floor, lanes=lanes))
+    known = facts.atoms.get(name)
+    if known is None or depth < known.depth:
+        rank = facts.next_rank() if known is None else known.rank
+        facts.add(Atom(name, depth, rank, lower, upper, floor=floor, lanes=lanes))
     return Poly({(name,): 1})
 
 

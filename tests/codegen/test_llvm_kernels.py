@@ -260,3 +260,20 @@ def test_nothing_is_loaded_before_a_loop_that_may_not_reach_it() -> None:
         check(text, {"N": n}, targets=LEVELS[-1:], x=values("f32", n), s=values("f32", 1), y=np.zeros(8, np.float32))
     fail = emit(parse(text), host()).index("fail")
     assert "load float" not in emit(parse(text), host())[:fail]
+
+
+FIRST_INSIDE = """
+func gather()(x: f32[7, 9], p: i64[1], out y: f32[9]) {
+    require p[0] >= 0_i64 and p[0] < 7_i64 else 1
+    for o in 0 .. 2 {
+        if p[0] > 0_i64 {
+            for v in 0 .. 4 vector 4 { y[4*o + v] = x[value(p[0]), 4*o + v] }
+        }
+    }
+    if p[0] > 0_i64 { y[8] = x[value(p[0]), 8] }
+}"""
+
+
+def test_a_number_that_is_an_index_in_an_inner_loop_first_is_one_outside_afterwards() -> None:
+    x = values("f32", 63).reshape(7, 9)
+    check(FIRST_INSIDE, {}, x=x, p=np.array([3], np.int64), y=np.zeros(9, np.float32))

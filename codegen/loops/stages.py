@@ -20,7 +20,7 @@ their own (`codegen.gpu.pipeline`).
 from __future__ import annotations
 
 from collections.abc import Set
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from codegen.errors import Unfit
 from codegen.loops.nodes import (
@@ -45,7 +45,7 @@ from codegen.loops.nodes import (
     Store,
     Var,
 )
-from codegen.loops.walk import loads, map_expr, map_index, map_stmt, names, stores, substitute, walk
+from codegen.loops.walk import Fresh, loads, map_expr, map_index, map_stmt, names, rename, stores, substitute, walk
 
 PLACES = frozenset({"heap", "stack"})
 
@@ -62,7 +62,7 @@ def staged(function: Function) -> Function:
     if not any(copies_ahead(loop, PLACES) for loop in asked):
         names_ = [loop.var for loop in asked]
         raise Unfit(f"`{names_[0]}` copies nothing that could run ahead of it: only what no iteration of it writes can", *names_)
-    return replace(function, body=_block(function.body))
+    return replace(function, body=_block(function.body, _Homes(Fresh.of(function))))
 
 
 def copies_ahead(loop: For, spaces: Set[str]) -> tuple[Stmt, ...]:
@@ -108,31 +108,47 @@ def at_stage(s: Stmt, loop: For, at: Index, stage: Index, landing: Set[str]) -> 
     return stmt(moved)
 
 
-def _block(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-    return tuple(new for s in body for new in _stmt(s))
+@dataclass(slots=True)
+class _Homes:
+    """The names of buffers that stand before the loops they were in. Parts of one loop have buffers of one name, which now meet."""
+
+    fresh: Fresh
+    taken: set[str] = field(default_factory=set)
+
+    def apart(self, loop: For, landing: Set[str]) -> For:
+        """Return `loop` with the buffers in `landing` called as no others are."""
+        new = {name: self.fresh(name) for name in sorted(landing & self.taken)}
+        self.taken |= landing
+        return replace(loop, body=rename(loop.body, new))
 
 
-def _stmt(s: Stmt) -> tuple[Stmt, ...]:
+def _block(body: tuple[Stmt, ...], homes: _Homes) -> tuple[Stmt, ...]:
+    return tuple(new for s in body for new in _stmt(s, homes))
+
+
+def _stmt(s: Stmt, homes: _Homes) -> tuple[Stmt, ...]:
     match s:
         case For():
-            inner = replace(s, body=_block(s.body))
-            return _staged(inner) if s.stages > 1 else (inner,)
+            inner = replace(s, body=_block(s.body, homes))
+            return _staged(inner, homes) if s.stages > 1 else (inner,)
         case If(_, then, orelse):
-            return (replace(s, then=_block(then), orelse=_block(orelse)),)
+            return (replace(s, then=_block(then, homes), orelse=_block(orelse, homes)),)
         case _:
             return (s,)
 
 
-def _staged(loop: For) -> tuple[Stmt, ...]:
-    copies = copies_ahead(loop, PLACES)
-    if not copies:
+def _staged(loop: For, homes: _Homes) -> tuple[Stmt, ...]:
+    found = copies_ahead(loop, PLACES)
+    if not found:
         return (replace(loop, stages=1),)
+    loop = homes.apart(loop, {s.buffer for s in stores(*found)})
+    copies = copies_ahead(loop, PLACES)
     landing = {s.buffer for s in stores(*copies)}
-    homes = [s.buffer for s in loop.body if isinstance(s, Alloc) and s.buffer.name in landing]
+    held = [s.buffer for s in loop.body if isinstance(s, Alloc) and s.buffer.name in landing]
     rest = tuple(s for s in loop.body if s not in copies and not (isinstance(s, Alloc) and s.buffer.name in landing))
     number, count = Add(Var(loop.var), Mul(Int(-1), loop.lo)), Int(loop.stages)
     later, ahead = Add(Var(loop.var), Int(loop.stages - 1)), Mod(Add(number, Int(loop.stages - 1)), count)
-    out: list[Stmt] = [Alloc(replace(b, shape=(count, *b.shape))) for b in homes]
+    out: list[Stmt] = [Alloc(replace(b, shape=(count, *b.shape))) for b in held]
     for k in range(loop.stages - 1):
         at = Add(loop.lo, Int(k))
         out.append(If(_below(at, loop.hi), tuple(at_stage(c, loop, at, Int(k), landing) for c in copies)))

@@ -54,6 +54,14 @@ def test_a_copy_has_as_many_buffers_as_stages_and_its_pieces_go_with_the_turns_o
     assert "b_pack[c_ko % 2, c_ki, c_ji]" in text
 
 
+@pytest.mark.parametrize("n", [0, 3, 4, 5, 11])
+def test_whole_tiles_and_the_last_one_each_have_copies_of_their_own(n: int) -> None:
+    twice = tl.parse("op twice(x: i64[M, N]) -> (y: i64[M, N]) { y[i, j] = x[i, j] * 2 }", sizes="symbolic").twice
+    tiled = twice.schedule("split j by 4 -> jo, ji\npack x at jo\nvectorize ji\nstages jo by 2")
+    x = np.arange(3 * n).reshape(3, n)
+    np.testing.assert_array_equal(tiled(x), 2 * x)
+
+
 def test_what_is_prefetched_of_a_copy_is_of_the_stage_at_hand() -> None:
     text = SCHEDULE.format(count=2, block=8) + "prefetch `b.pack` at ki by 1"
     a, b = (np.arange(r * c, dtype=np.float32).reshape(r, c) % 7 for r, c in ((9, 20), (20, 19)))

@@ -200,9 +200,9 @@ class _Prover:
         """Return the range of the elements of a parameter where `loop` is nothing but a check of all of them."""
         path: dict[str, loops.For] = {}
         s: loops.Stmt = loop
-        while isinstance(s, loops.For) and len(s.body) == 1:
+        while isinstance(s, loops.For) and len(body := [b for b in s.body if not isinstance(b, loops.Barrier)]) == 1:
             path[s.var] = s
-            s = s.body[0]
+            s = body[0]
         match s:
             case loops.Require(
                 loops.Binary(

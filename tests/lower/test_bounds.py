@@ -93,6 +93,8 @@ def test_a_product_of_elements_that_lie_together_reads_them_all() -> None:
         "for q in 0 .. Q { let at = ids[q]\n if at >= 1_i64 and at <= index(N) { y[q] = x[value(at - 1_i64)] } }",
         "for q in 0 .. Q { let fine = ids[q] >= 0_i64 and ids[q] < index(N)\n y[q] = select(fine, x[value(ids[q])], 0_f32) }",
         "for q in 0 .. Q { require ids[q] >= 0_i64 and ids[q] < index(N) else 1 }\n for q in 0 .. Q { y[q] = x[value(ids[q])] }",
+        "for q in 0 .. Q { barrier\n require ids[q] >= 0_i64 and ids[q] < index(N) else 1\n barrier }\n"
+        " barrier\n for q in 0 .. Q { y[q] = x[value(ids[q])] }",
         "for q in 0 .. Q { require ids[q] >= index(0 - N) and ids[q] < index(N) else 1 }\n"
         " for q in 0 .. Q { y[q] = x[value(select(ids[q] < 0_i64, ids[q] + index(N), ids[q]))] }",
         "for q in 0 .. Q { require ids[q] >= 0_i64 and ids[q] < index(N) else 1 }\n"

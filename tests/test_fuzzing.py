@@ -17,7 +17,25 @@ from fuzzing.campaign import Campaign, indented
 from fuzzing.front import Front, Outcome
 from fuzzing.fronts import FRONTS
 from fuzzing.fronts.language import Case, Language
-from fuzzing.program import Arith, Bin, Clause, Const, Define, Evaluation, If, Int, Param, Program, Read, Reduce, Relation, Slot, Value, Var
+from fuzzing.program import (
+    Arith,
+    Bin,
+    Clause,
+    Const,
+    Data,
+    Define,
+    Evaluation,
+    If,
+    Int,
+    Param,
+    Program,
+    Read,
+    Reduce,
+    Relation,
+    Slot,
+    Value,
+    Var,
+)
 from fuzzing.server import alone
 from fuzzing.shrink import shrunk, without_some
 
@@ -178,3 +196,11 @@ def test_the_evaluator_takes_the_side_of_an_if_that_holds_and_folds_from_the_lef
     program = Program((Param("x", "i8", (n,)),), ("y",), (Define(("y",), ("i8",), (n,), (clause,), True),))
     found = Evaluation(program, {"N": 3}, {"x": np.array([10, 20, 30], np.int8)}).array("y")
     assert found.tolist() == [-96, -36, 24], "bytes wrap"
+
+
+def test_the_evaluator_compares_what_is_read_as_the_value_that_it_is() -> None:
+    read = Data(Read("x", (Var("i"),), "u64"))
+    value = If(Relation(">=", read, Int(0)), Const(1, "i8"), Const(0, "i8"), "i8")
+    define = Define(("y",), ("i8",), (Var("N"),), (Clause((Slot("i"),), (value,), (("i", Int(0), Var("N")),)),), True)
+    program = Program((Param("x", "u64", (Var("N"),)),), ("y",), (define,))
+    assert Evaluation(program, {"N": 2}, {"x": np.array([0, 2**64 - 1], np.uint64)}).array("y").tolist() == [1, 1]

@@ -562,7 +562,7 @@ class Evaluation:
     def holds(self, c: Any, env: Mapping[str, Any]) -> bool:
         match c:
             case Relation(op, left, right):
-                return _COMPARE[op](self.index(left, env), self.index(right, env))
+                return _COMPARE[op](self._compared(left, env), self._compared(right, env))
             case Compare(op, left, right):
                 return _COMPARE[op](self.value(left, env), self.value(right, env))
             case Both("and", left, right):
@@ -574,6 +574,10 @@ class Evaluation:
             case Truth(inner):
                 return bool(self.value(inner, env))
         raise TypeError(c)
+
+    def _compared(self, e: Index, env: Mapping[str, Any]) -> int:
+        """Return what a side of a comparison is: of what is read its value, before it is an index of 64 bits with a sign."""
+        return int(self.value(e.read, env)) if isinstance(e, Data) else self.index(e, env)
 
     # ---- values
 

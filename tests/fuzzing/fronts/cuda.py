@@ -15,8 +15,10 @@ from random import Random
 from strategies_device import bound
 from strategies_schedule import Case, allowed, families, family, small_arrays
 
+from codegen.cuda.arch import DEFAULT
 from codegen.dtypes import f32
 from codegen.gpu.emulator import EmulatorError, Library
+from codegen.gpu.limits import exceeded, exceeded_at
 from fuzzing import written
 from fuzzing.front import Outcome
 from fuzzing.fronts.schedules import code_of, number
@@ -68,6 +70,9 @@ class Cuda:
         except CompileError as refused:
             code = code_of(str(refused))
             return Outcome("unknown" if code == "S0400" else "refused", code, str(refused))
+        beyond = (*exceeded(kernels.kernels, DEFAULT.limits), *exceeded_at(kernels.kernels, DEFAULT.limits, case.sizes))
+        if beyond:
+            return Outcome("refused", "C0111", str(beyond[0]))  # as whoever makes machine code of them says
         arrays = named(case.program, small_arrays(case.program, case.sizes, number(case)).values())
         problem = difference(kernels, arrays, case.sizes, ready[1] if ready else library([kernels]), seeds=(0, 4))
         return Outcome("wrong", problem.split(":")[0], problem) if problem else Outcome("ok")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from codegen.dtypes import DType, bool_, compute_dtype, i64
+from codegen.dtypes import DType, bool_, compute_dtype, i64, u64
 from polyhedral import expr as px
 from tensorlang.check import bounds
 from tensorlang.check.problems import error
@@ -283,8 +283,11 @@ def _compare_values(op: str, a: Value, b: Value, span: Span) -> Value:
 
 
 def _widened(value: Value, span: Span) -> ir.Expr:
+    """Return an integer as the `i64` that compares with indices as it does: of `u64`, what is beyond counts as the greatest."""
     dtype = dtype_of(value)
     expr = coerce(value, dtype, span)
+    if dtype == u64:
+        expr = ir.Binary("min", expr, ir.Const(2**63 - 1, u64, span=span), span=span)
     return expr if dtype == i64 else ir.Cast(i64, expr, span=span)
 
 

@@ -79,3 +79,14 @@ def test_a_read_that_is_not_chosen_asks_for_nothing(ops: tl.Operators, loops: st
     assert (scheduled(ops, "squared", loops)(x, ids) == np.where(ids >= 0, want**2, -1)).all()
     assert (scheduled(ops, "either", loops)(x, ids) == (want > 5)).all()
     assert ops.kept(x, ids) == x[ids[ids >= 0]].sum()
+
+
+def test_comparing_an_index_with_u64_is_exact() -> None:
+    """As `i64`, the greatest u64 is -1."""
+    text = """op f(x: f32[M], ids: u64[N]) -> (y: f32[N], z: bool[N]) {
+        y[i] = if ids[i] >= 0 and ids[i] < M then x[ids[i]] else 9
+        z[i] = i - 1 < ids[i]
+    }"""
+    y, z = tl.parse(text).f(np.arange(4, dtype=np.float32), np.array([2**64 - 1, 3, 2**63, 4, 0], np.uint64))
+    assert y.tolist() == [9, 3, 9, 9, 0]
+    assert z.tolist() == [True, True, True, True, False]

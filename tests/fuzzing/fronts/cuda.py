@@ -15,7 +15,8 @@ from random import Random
 from strategies_device import bound
 from strategies_schedule import Case, allowed, families, family, small_arrays
 
-from codegen.cuda.arch import DEFAULT
+from codegen.cuda.arch import TARGET
+from codegen.cuda.arch import named as arch
 from codegen.dtypes import f32
 from codegen.gpu.emulator import EmulatorError, Library
 from codegen.gpu.limits import exceeded, exceeded_at
@@ -31,6 +32,10 @@ from tensorlang.tensor.printer import show
 sys.path.append(str(Path(__file__).parent.parent.parent / "device"))  # the helpers that tests of devices share
 
 from batch import Made, difference, library, made, named
+
+
+LIMITS = arch(TARGET).limits
+"""What devices allow a block."""
 
 
 class Cuda:
@@ -70,7 +75,7 @@ class Cuda:
         except CompileError as refused:
             code = code_of(str(refused))
             return Outcome("unknown" if code == "S0400" else "refused", code, str(refused))
-        beyond = (*exceeded(kernels.kernels, DEFAULT.limits), *exceeded_at(kernels.kernels, DEFAULT.limits, case.sizes))
+        beyond = (*exceeded(kernels.kernels, LIMITS), *exceeded_at(kernels.kernels, LIMITS, case.sizes))
         if beyond:
             return Outcome("refused", "C0111", str(beyond[0]))  # as whoever makes machine code of them says
         arrays = named(case.program, small_arrays(case.program, case.sizes, number(case)).values())

@@ -1,13 +1,13 @@
 """Run a refused schedule all the same, slowly and watched, to show what it would have computed.
 
 The inputs are small integers, so that every order of a sum gives the same value and a difference is the schedule's doing; in `strict`
-programs, where the order of a sum counts, they are small fractions. Elements that
-nobody has written yet hold 99. Lanes of a vector that are at fault run as threads, because lanes, too, run at the same time.
+programs, where the order of a sum counts, they are fractions of all sizes, of which every order rounds otherwise. Elements that nobody has
+written yet hold 99. Lanes of a vector that are at fault run as threads, because lanes, too, run at the same time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -68,19 +68,28 @@ def replay(
     seed: int = 7,
 ) -> Difference | Hazard | None:
     """Return what goes wrong when the refused `schedule` is run at the sizes of its refutation; None when it is not refuted or when these
-    inputs happen to hide it there and at sizes a little larger."""
+    inputs happen to hide it there and at sizes a little larger. `seed`: of the inputs."""
     plan = apply(program, schedule, layouts, knobs)
     violation = verdict_of(plan)
     if not isinstance(violation, Violation | Clobber):
         return None
     plan = _lanes_as_threads(plan, violation)
-    for larger in range(3):
-        sizes = {s: violation.params.get(s, 1) + larger for s in program.sizes}
+    for k, sizes in _tries(program, violation.params):
         if affine.holds(program.context, sizes) and all(_can_be_given(p, sizes) for p in program.params):
-            seen = _run(program, plan, sizes, seed) or (_watched(plan, sizes) if isinstance(violation, Clobber) else None)
+            seen = _run(program, plan, sizes, seed + k) or (_watched(plan, sizes) if isinstance(violation, Clobber) else None)
             if seen is not None:
                 return seen
     return None
+
+
+def _tries(program: Program, found: Mapping[str, int]) -> Iterator[tuple[int, dict[str, int]]]:
+    """Yield sizes to try, and what to add to the seed for other data: the sizes `found`, larger ones, these and others on other data, and
+    those with one longer than the rest, so that much meets in few elements."""
+    least = {s: found.get(s, 1) for s in program.sizes}
+    for more in range(3):
+        yield 0, {s: n + more for s, n in least.items()}
+    for k, longer in enumerate((*program.sizes, *(None,) * 12), 1):
+        yield k, {s: n + 4 if s == longer else n + 1 for s, n in least.items()}
 
 
 def _watched(plan: Plan, sizes: Mapping[str, int]) -> Hazard | None:
@@ -138,7 +147,9 @@ def _values(param: Tensor, sizes: Mapping[str, int], rng: np.random.Generator, f
     """Return values of an input, within its declared range where it has one."""
     low, high = (-4, 5) if param.declared_range is None else (int(affine.evaluate(e, sizes)) for e in param.declared_range)
     whole = rng.integers(low, max(low + 1, high), shape_of(param, sizes))
-    return np.asarray(whole + rng.random(whole.shape) if fractions and param.dtype.is_float else whole).astype(param.dtype.numpy)
+    if fractions and param.dtype.is_float:
+        whole = (whole + rng.random(whole.shape)) * 2.0 ** rng.integers(-8, 8, whole.shape)
+    return np.asarray(whole).astype(param.dtype.numpy)
 
 
 def _first_difference(got: Mapping[str, np.ndarray[Any, Any]], expected: Mapping[str, np.ndarray[Any, Any]]) -> Difference | None:

@@ -33,7 +33,6 @@ sys.path.append(str(Path(__file__).parent.parent.parent / "device"))  # the help
 
 from batch import Made, difference, library, made, named
 
-
 LIMITS = arch(TARGET).limits
 """What devices allow a block."""
 

@@ -3,7 +3,7 @@
     drawn = Drawing(Random(7)).program()
 
 Maps, pieces, interleaving and joining, recurrences (forwards, backwards, in two dimensions, in time, of two tensors at once), sums of all
-shapes, choices, reads with every way to say what lies outside, reads whose index is data, sums inside of conditions that keep their reads
+shapes, `mean`, `any`, `all`, reducers of pairs, choices, reads with every way to say what lies outside, reads whose index is data, sums inside of conditions that keep their reads
 inside, several results, tuples, calls of operators with packs.
 """
 
@@ -46,7 +46,7 @@ from fuzzing.program import (
 )
 
 SIZES = ("M", "N", "K")
-DTYPES = ("f64", "f32", "f32", "f32", "f16", "bf16", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64")
+DTYPES = ("f64", "f32", "f32", "f32", "f16", "bf16", "f8e4m3", "f8e5m2", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64")
 INDEX_DTYPES = ("i8", "i16", "i32", "i64", "i64", "u8", "u16", "u32", "u64")
 ZERO, ONE = Int(0), Int(1)
 
@@ -144,7 +144,7 @@ class Drawing:
     def define(self, name: str, declared: bool) -> list[str]:
         """Add the equations of a tensor; return the names of all that they define."""
         forms = [self.map, self.map, self.map, self.pieces, self.interleaved, self.joined, self.forward, self.backward, self.plane]
-        forms += [self.in_time, self.prefix, self.pair, self.tuple_of, self.both_ways]
+        forms += [self.in_time, self.prefix, self.pair, self.tuple_of, self.both_ways, self.ends]
         return self.random.choice(forms)(name, declared)
 
     def add(
@@ -310,6 +310,16 @@ class Drawing:
         names = [name, f"{name}b"]
         return self.add(names, shape, [Clause(slots, (self.value(scope, 1), self.value(scope, 2)), ranges, spelled=not declared)], declared)
 
+    def ends(self, name: str, declared: bool) -> list[str]:
+        """The least of one value and the greatest of another, by a reducer of pairs."""
+        shape = self.shape()[:2]
+        slots, scope, ranges = self.axes(shape)
+        binder, end = self.fresh("k"), self.end()
+        inner = {**scope, binder: end}
+        filters = (self.cond(inner, 1),) if self.random.random() < 0.3 else ()
+        values = tuple(Reduce(f"ends.{k}", ((binder, ZERO, end),), filters, None, self.value(inner, 1), self.dtype) for k in range(2))
+        return self.add([name, f"{name}b"], shape, [Clause(slots, values, ranges, spelled=not declared)], declared)
+
     # ---- values
 
     def const(self) -> Const:
@@ -370,9 +380,11 @@ class Drawing:
                 inner[name] = end
             binders.append((name, low, end))
         filters = tuple(self.cond(inner, 1) for _ in range(r.choice((0, 0, 0, 1))))
-        reducer = r.choice(("sum", "sum", "sum", "max", "min", "prod", "last", "first"))
+        reducer = r.choice(
+            ("sum", "sum", "sum", "max", "min", "prod", "last", "first", "less", *(("mean",) if is_float(self.dtype) else ()))
+        )
         ordered = reducer in ("first", "last")
-        start = self.value(scope, 0) if ordered or r.random() < 0.15 else None
+        start = self.value(scope, 0) if ordered or (r.random() < 0.15 and reducer not in ("less", "mean")) else None
         body = self.value(inner, depth - 1)
         if r.random() < 0.2:
             body = Bin("*", self.read(inner, "skip"), body, self.dtype)
@@ -464,7 +476,11 @@ class Drawing:
                 return name
 
     def cond(self, scope: Scope, depth: int) -> Cond:
-        match self.random.randrange(8 if depth > 0 else 4):
+        match self.random.randrange(9 if depth > 0 else 4):
+            case 8:
+                name, end = self.fresh("k"), self.end()
+                body = self.cond({**scope, name: end}, 0)
+                return Truth(Reduce(self.random.choice(("any", "all")), ((name, ZERO, end),), (), None, body, "bool"))
             case 4 | 5:
                 return Both(self.random.choice(("and", "or")), self.cond(scope, depth - 1), self.cond(scope, depth - 1))
             case 6:

@@ -124,7 +124,8 @@ class FromIndex:
 
 @dataclass(frozen=True)
 class Reduce:
-    """`binders`: name, first, end. `body` is a condition for `any` and `all`. `argmax` and `argmin` give the only binder's value."""
+    """`binders`: name, first, end. `body` is a condition for `any` and `all`. `argmax` and `argmin` give the only binder's value. Two of
+    `ends.0` and `ends.1` side by side are the two values of one reduction. The declared reducers are in REDUCERS."""
 
     reducer: str
     binders: tuple[tuple[str, Index, Index], ...]
@@ -254,6 +255,13 @@ OPERATORS: dict[str, str] = {
 }
 
 
+REDUCERS: dict[str, str] = {
+    "ends": "reducer ends (a, b) (c, d) from (highest, lowest) = (min(a, c), max(b, d))\n",
+    "less": "reducer less (a, n) (b, m) from (0, 0) = (a + b, n + m)\n    lift v = (v, 1)\n    yield (s, n) = s - n\n",
+}
+"""Reducers of tuples: the least of the first and the greatest of the second values; the sum of the terms less their number."""
+
+
 def called_shape(operator: str, shape: tuple[Index, ...]) -> tuple[Index, ...]:
     match operator:
         case "rows":
@@ -273,7 +281,8 @@ def called_shape(operator: str, shape: tuple[Index, ...]) -> tuple[Index, ...]:
 
 def text(program: Program) -> str:
     """Return the program as a file of the language; its operator is called `f`."""
-    helpers = [OPERATORS[name] for name in sorted({d.operator for d in program.defines if isinstance(d, Call)})]
+    helpers = [REDUCERS[name] for name in sorted({n.split(".")[0] for n in _reducers(program.defines)} & REDUCERS.keys())]
+    helpers += [OPERATORS[name] for name in sorted({d.operator for d in program.defines if isinstance(d, Call)})]
     table = {n: d for d in program.defines for n in ((d.name,) if isinstance(d, Call) else d.names)}
     params = ", ".join(f"{p.name}: {p.dtype}[{_list(p.shape)}]{_within(p)}" for p in program.params)
     results = []
@@ -302,8 +311,35 @@ def _define(d: Define | Call) -> Iterator[str]:
         ranges = [f"{n} in {index(lo)}..{index(hi)}" for n, lo, hi in c.ranges] if c.spelled else []
         tail = ", ".join([*ranges, *map(cond, c.conds)])
         end = " otherwise" if c.otherwise else f" for {tail}" if tail else ""
-        body = values[0] if len(values) == 1 else f"({', '.join(values)})"
+        body = values[0] if len(values) == 1 else _both_ends(c) or f"({', '.join(values)})"
         yield f"{targets} = {body}{end}"
+
+
+def _both_ends(c: Clause) -> str:
+    """Return the one reduction that gives both values of a clause, "" where they are none."""
+    match c.values:
+        case (Reduce("ends.0", binders, filters, None, first), Reduce("ends.1", again, same, None, second)) if (binders, filters) == (
+            again,
+            same,
+        ):
+            return _reduction("ends", binders, filters, None, f"{value(first)}, {value(second)}")
+        case _:
+            return ""
+
+
+def _reducers(node: Any) -> Iterator[str]:
+    if isinstance(node, Reduce):
+        yield node.reducer
+    for inner in node if isinstance(node, tuple) else [getattr(node, f.name) for f in fields(node)] if is_dataclass(node) else ():
+        yield from _reducers(inner)
+
+
+def _reduction(
+    reducer: str, binders: tuple[tuple[str, Index, Index], ...], filters: tuple[Cond, ...], start: Value | None, body: str
+) -> str:
+    ranges = [f"{n} in {index(lo)}..{index(hi)}" for n, lo, hi in binders]
+    words = [*ranges, *map(cond, filters), *([f"from {value(start)}"] if start is not None else [])]
+    return f"({reducer}({', '.join(words)}) ({body}))"
 
 
 def _slot(s: Slot) -> str:
@@ -372,10 +408,7 @@ def value(v: Any) -> str:
         case FromIndex(at, dtype):
             return f"{dtype}({index(at)})"
         case Reduce(reducer, binders, filters, start, body):
-            ranges = [f"{n} in {index(lo)}..{index(hi)}" for n, lo, hi in binders]
-            words = [*ranges, *map(cond, filters), *([f"from {value(start)}"] if start is not None else [])]
-            inner = cond(body) if is_cond(body) else value(body)
-            return f"({reducer}({', '.join(words)}) ({inner}))"
+            return _reduction(reducer, binders, filters, start, cond(body) if is_cond(body) else value(body))
     raise TypeError(v)
 
 
@@ -669,6 +702,10 @@ class Evaluation:
         if reducer in ("first", "last"):
             whole = [*([start] if start is not None else []), *terms]
             return whole[0] if reducer == "first" else whole[-1]
+        if reducer in ("mean", "less"):
+            total = self._folded("sum", dtype, None, terms)
+            return self.arithmetic("/" if reducer == "mean" else "-", total, converted(len(terms), dtype), dtype)
+        reducer = {"ends.0": "min", "ends.1": "max"}.get(reducer, reducer)
         low, high = limits(dtype)
         identity = {"sum": converted(0, dtype), "prod": converted(1, dtype), "min": high, "max": low}[reducer]
         out = identity if start is None else start

@@ -198,6 +198,11 @@ op bins[T: num](x: T[N, M], ids: i64[N] in 0..K, size K) -> (y: T[K, M], c: T[K]
     c[k]    = sum(n, ids[n] == k) x[n, 0 | 1]
 }
 
+op routed[T: num](x: T[N, M], ids: i64[K] in 0..L, near: i64[L] in 0..N) -> (y: T[K, M], s: T[K]) {
+    y[k, m] = x[near[ids[k]], m] * 2
+    s[k]    = sum(m) (y[k, m] - x[near[ids[K - 1 - k]], m])
+}
+
 op norms[T: num](x: T[M, N]) -> (y: T[M, N], s: T[M], z: T[M, N]) {
     y[i, j] = x[i, j] * 2 - 1
     s[i]    = sum(j) y[i, j]

@@ -104,18 +104,20 @@ class _Prover:
 
     # ------------------------------------------------------------ statements
 
-    def block(self, body: Iterable[loops.Stmt], around: _Around) -> None:
+    def block(self, body: Iterable[loops.Stmt], around: _Around) -> _Around:
+        """Prove `body`, and return what is known at its end."""
         for s in body:
             around = self.stmt(s, around)
+        return around
 
     def stmt(self, s: loops.Stmt, around: _Around) -> _Around:
         """Prove `s`, and return what is known after it."""
         match s:
             case loops.For():
                 inner = self._inside(s, around)
-                self.block(s.body, inner)
+                end = self.block(s.body, inner)
                 after = self._stored(around, s)
-                return replace(after, elements={**after.elements, **self._checked(s, inner)})
+                return replace(after, elements={**after.elements, **_kept(s, end.elements), **self._checked(s, inner)})
             case loops.Store(buffer, index, value):
                 self.expr(value, around)
                 self.access(buffer, index, around, s)
@@ -500,6 +502,17 @@ class _Prover:
             fact = self._facts.get(name)
             scope = scope if fact is None else self._complete(scope, fact).with_fact(fact)
         return scope
+
+
+def _kept(loop: loops.For, elements: Mapping[str, _Elements]) -> dict[str, _Elements]:
+    """Return what is known of all elements after a loop that surely has an iteration, at whose end that much is known."""
+    if not (isinstance(loop.lo, loops.Int) and isinstance(loop.hi, loops.Int) and loop.lo.value < loop.hi.value):
+        return {}
+
+    def varies(found: _Elements) -> bool:
+        return any(loop.var in names_in(e) for e in (found.low, found.high, *(b.extent for b in found.blocks)))
+
+    return {name: found for name, found in elements.items() if not varies(found)}
 
 
 def _guards(function: loops.Function) -> frozenset[loops.Expr]:

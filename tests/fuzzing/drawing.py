@@ -3,8 +3,8 @@
     drawn = Drawing(Random(7)).program()
 
 Maps, pieces, interleaving and joining, recurrences (forwards, backwards, in two dimensions, in time, of two tensors at once), sums of all
-shapes, `mean`, `any`, `all`, reducers of pairs, choices, reads with every way to say what lies outside, reads whose index is data, sums inside of conditions that keep their reads
-inside, several results, tuples, calls of operators with packs.
+shapes, `mean`, `any`, `all`, reducers of pairs, choices, reads with every way to say what lies outside, reads whose index is data, sums
+inside of conditions that keep their reads inside, several results, tuples, calls of operators with packs.
 """
 
 from __future__ import annotations

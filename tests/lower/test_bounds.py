@@ -93,6 +93,8 @@ def test_a_product_of_elements_that_lie_together_reads_them_all() -> None:
         "for q in 0 .. Q { let at = ids[q]\n if at >= 1_i64 and at <= index(N) { y[q] = x[value(at - 1_i64)] } }",
         "for q in 0 .. Q { let fine = ids[q] >= 0_i64 and ids[q] < index(N)\n y[q] = select(fine, x[value(ids[q])], 0_f32) }",
         "for q in 0 .. Q { require ids[q] >= 0_i64 and ids[q] < index(N) else 1 }\n for q in 0 .. Q { y[q] = x[value(ids[q])] }",
+        "for one in 0 .. 1 { for q in 0 .. Q { require ids[q] >= 0_i64 and ids[q] < index(N) else 1 }\n"
+        " for q in 0 .. Q { require ids[q] < 9_i64 else 2 } }\n for q in 0 .. Q { y[q] = x[value(ids[q])] }",
         "for q in 0 .. Q { barrier\n require ids[q] >= 0_i64 and ids[q] < index(N) else 1\n barrier }\n"
         " barrier\n for q in 0 .. Q { y[q] = x[value(ids[q])] }",
         "for q in 0 .. Q { require ids[q] >= index(0 - N) and ids[q] < index(N) else 1 }\n"
@@ -111,6 +113,8 @@ def test_indices_from_data_behind_their_checks(body: str) -> None:
         "for q in 0 .. Q { y[q] = x[value(ids[q])] }",
         "for q in 0 .. Q { require ids[q] >= 0_i64 else 1\n y[q] = x[value(ids[q])] }",
         "for q in 0 .. Q { require ids[q] >= 0_i64 and ids[q] < index(N + 1) else 1\n y[q] = x[value(ids[q])] }",
+        "for n in 0 .. N { for q in 0 .. Q { require ids[q] >= 0_i64 and ids[q] < index(N) else 1 } }\n"
+        " for q in 0 .. Q { y[q] = x[value(ids[q])] }",
         "for q in 0 .. Q { require ids[0] >= 0_i64 and ids[0] < index(N) else 1\n y[q] = x[value(ids[q])] }",
         "for q in 1 .. Q { require ids[q] >= 0_i64 and ids[q] < index(N) else 1 }\n for q in 0 .. Q { y[q] = x[value(ids[q])] }",
         "for q in 0 .. Q { y[q] = x[value(ids[q])]\n require ids[q] >= 0_i64 and ids[q] < index(N) else 1 }",

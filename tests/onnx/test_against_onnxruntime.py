@@ -69,6 +69,12 @@ def test_average_pool(window: dict[str, Any], extent: tuple[int, int], include: 
 
 
 @SOME
+@given(st.sampled_from([(5,), (3, 4), (2, 3, 4)]), st.integers(1, 3))
+def test_global_lp_pool(extents: tuple[int, ...], p: int) -> None:
+    agree("GlobalLpPool", {"x": noise(2, 3, *extents)}, p=p)
+
+
+@SOME
 @given(windows, extents, st.sampled_from([(1, 2, 3), (2, 4, 4), (4, 4, 8)]), st.integers(1, 2))
 def test_conv(window: dict[str, Any], extent: tuple[int, int], channels: tuple[int, int, int], dilation: int) -> None:
     group, c, f = channels
@@ -108,6 +114,28 @@ def test_resize(mode: str, place: str, sizes: tuple[int, int]) -> None:
     (expected,) = session.run(None, {"x": noise(1, 1, 4, 5)})
     (actual,) = evaluate(Importer().load(made), {"x": noise(1, 1, 4, 5)})
     assert np.allclose(actual, expected, atol=1e-5)
+
+
+@SOME
+@given(st.sampled_from([0.5, 0.6, 0.75, 0.9, 1.0, 1.5, 1.7, 2.5]), st.sampled_from(["nearest", "linear"]))
+def test_resize_before_there_were_coordinate_modes(scale: float, mode: str) -> None:
+    agree("Resize", {"x": noise(1, 1, 2, 10)}, {"scales": np.array([1, 1, 1, scale], np.float32)}, opset=10, mode=mode)
+
+
+@SOME
+@given(st.integers(10, 40), st.sampled_from([0.1, 0.3, 0.7, 0.9, 1.1, 1.3]))
+def test_a_resized_extent_is_a_product_of_f32(extent: int, scale: float) -> None:
+    agree("Resize", {"x": noise(1, extent)}, {"r": np.zeros(0, np.float32), "s": np.array([1, scale], np.float32)}, mode="linear", opset=13)
+
+
+def test_what_is_narrower_than_f32_is_resized_in_f32() -> None:
+    x, constants = noise(1, 1, 3, 4), {"r": np.zeros(0, np.float32), "s": np.array([1, 1, 2, 1.5], np.float32)}
+    results = []
+    for same in (x.astype(np.float16), x.astype(np.float16).astype(np.float32)):
+        made = model("Resize", {"x": same}, constants, {"mode": "cubic"}, 13)
+        made.graph.output[0].type.tensor_type.elem_type = made.graph.input[0].type.tensor_type.elem_type
+        results += evaluate(Importer().load(made), {"x": same})
+    assert np.array_equal(results[0], results[1].astype(np.float16))
 
 
 @SOME

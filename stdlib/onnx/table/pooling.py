@@ -39,7 +39,7 @@ def max_pool(n: Site) -> tuple[Value | None, ...]:
     if not n.wants(1):
         return (n.op("max_pool", n.arg(0), kernel=kernel, stride=stride, dilation=dilation, lo=lo, hi=hi, extra=extra),)
     y, at = n.ops("max_pool_at", n.arg(0), kernel=kernel, stride=stride, dilation=dilation, lo=lo, hi=hi, extra=extra)
-    if not n.integer("storage_order", 0, 0, 1):
+    if not n.integer("storage_order", 0, 0, 1) or len(kernel) == 1:
         return y, at
     if len(kernel) != 2:
         raise n.unsupported("storage_order = 1 in other than two dimensions")
@@ -63,8 +63,12 @@ def average_pool(n: Site) -> Value:
 
 def lp_pool(n: Site) -> Value:
     kernel, stride, dilation, lo, hi, extra = _window(n)
-    p = n.integer("p", 2, low=1) if n.node.since >= 2 else int(n.real("p", 2.0))
-    return n.op("lp_pool", n.arg(0), kernel=kernel, stride=stride, dilation=dilation, lo=lo, hi=hi, extra=extra, p=float(p))
+    return n.op("lp_pool", n.arg(0), kernel=kernel, stride=stride, dilation=dilation, lo=lo, hi=hi, extra=extra, p=_order(n))
+
+
+def _order(n: Site) -> float:
+    """Return the order of a norm, which version 1 writes as a float."""
+    return float(n.integer("p", 2, low=1)) if n.node.since >= 2 else n.real("p", 2.0)
 
 
 def global_average(n: Site) -> Value:
@@ -75,10 +79,18 @@ def global_max(n: Site) -> Value:
     return reduced(n, "reduce_max", n.arg(0), tuple(range(2, spatial(n, n.arg(0)) + 2)), keep=True)
 
 
+def global_lp(n: Site) -> Value:
+    x = n.arg(0)
+    rank = spatial(n, x)
+    ones, zeros = (1,) * rank, (0,) * rank
+    return n.op("lp_pool", x, kernel=x.shape[2:], stride=ones, dilation=ones, lo=zeros, hi=zeros, extra=zeros, p=_order(n))
+
+
 RULES = (
     Entry("MaxPool", 1, 22, max_pool),
     Entry("AveragePool", 1, 22, average_pool),
     Entry("LpPool", 2, 22, lp_pool),
     Entry("GlobalAveragePool", 1, 22, global_average),
     Entry("GlobalMaxPool", 1, 22, global_max),
+    Entry("GlobalLpPool", 1, 22, global_lp),
 )

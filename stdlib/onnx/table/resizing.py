@@ -29,28 +29,28 @@ def upsample(n: Site) -> Value:
     scales = [float(s) for s in given]  # type: ignore[union-attr]
     mode = n.text("mode", "nearest", _MODES[:2])
     _check_scales(n, scales, len(x.shape))
-    n.small(sum(floor(extent * scale) for extent, scale in zip(x.shape, scales, strict=True)), "the table of positions")
-    for axis, scale in enumerate(scales):
-        x = _resized(n, x, axis, scale, floor(x.shape[axis] * scale), mode, "asymmetric", "floor", (0.0, 1.0))
+    sizes = [_scaled(extent, scale) for extent, scale in zip(x.shape, scales, strict=True)]
+    n.small(sum(sizes), "the table of positions")
+    for axis, (scale, size) in enumerate(zip(scales, sizes, strict=True)):
+        x = _resized(n, x, axis, scale, size, mode, "asymmetric", "floor", (0.0, 1.0))
     return x
 
 
 def resize(n: Site) -> Value:
+    """Version 10 knows no coordinate modes: positions are those of Upsample, and its nearest elements lie before them where an axis grows
+    and behind them where it shrinks, as in its one example and in onnxruntime."""
     x = n.arg(0)
     old = n.node.since < 11
     at = (1, None) if old else (2, 3)
     mode = n.text("mode", "nearest", _MODES)
     place = "asymmetric" if old else n.text("coordinate_transformation_mode", "half_pixel", _PLACES)
-    rounding = (
-        "floor" if old else n.text("nearest_mode", "round_prefer_floor", ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil"))
-    )
+    roundings = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+    rounding = "" if old else n.text("nearest_mode", roundings[0], roundings)
     axes = n.axes_of(n.integers("axes"), len(x.shape)) if n.has("axes") else tuple(range(len(x.shape)))
     region = _region(n, len(axes)) if place == "tf_crop_and_resize" else [(0.0, 1.0)] * len(axes)
     scales, sizes = _extents(n, x, axes, at)
-    if x.dtype.is_float and x.dtype.bits < 32 and mode != "nearest":
-        raise n.unsupported(f"elements of type {x.dtype}")
     narrow = x.dtype
-    if not narrow.is_float and mode != "nearest":
+    if mode != "nearest" and not (narrow.is_float and narrow.bits >= 32):
         x = cast(n, x, DTYPES["f32"])
     n.small(sum(sizes), "the table of positions")
     outside = np.zeros((), np.bool_)
@@ -59,7 +59,7 @@ def resize(n: Site) -> Value:
             where = _sources(np.arange(size, dtype=np.float64), x.shape[axis], size, scale, place, crop)
             beyond = (where < 0) | (where > x.shape[axis] - 1)
             outside = outside | beyond.reshape((-1,) + (1,) * (len(x.shape) - axis - 1))
-        x = _resized(n, x, axis, scale, size, mode, place, rounding, crop)
+        x = _resized(n, x, axis, scale, size, mode, place, rounding or ("floor" if scale >= 1 else "ceil"), crop)
     if outside.any():
         fill = n.filled((), x.dtype, n.real("extrapolation_value", 0.0))
         x = n.op("select", n.constant(outside), fill, x)
@@ -80,7 +80,7 @@ def _extents(n: Site, x: Value, axes: Sequence[int], at: tuple[int, int | None])
     if sizes is None:
         scales = [float(s) for s in n.known(at[0]).reshape(-1)]
         _check_scales(n, scales, len(axes))
-        return scales, [floor(x.shape[axis] * scale) for axis, scale in zip(axes, scales, strict=True)]
+        return scales, [_scaled(x.shape[axis], scale) for axis, scale in zip(axes, scales, strict=True)]
     if len(sizes) != len(axes) or any(size < 1 for size in sizes) or any(x.shape[axis] == 0 for axis in axes):
         raise n.wrong(f"the sizes {list(sizes)} do not fit the shape {list(x.shape)}")
     ratios = [size / x.shape[axis] for axis, size in zip(axes, sizes, strict=True)]
@@ -89,6 +89,11 @@ def _extents(n: Site, x: Value, axes: Sequence[int], at: tuple[int, int | None])
         return ratios, list(sizes)
     ratio = min(ratios) if policy == "not_larger" else max(ratios)
     return [ratio] * len(axes), [floor(ratio * x.shape[axis] + 0.5) for axis in axes]
+
+
+def _scaled(extent: int, scale: float) -> int:
+    """Return the extent that ONNX's shape inference finds: the product is one of f32, so that nine tenths of ten are nine."""
+    return floor(np.float32(extent) * np.float32(scale))
 
 
 def _check_scales(n: Site, scales: Sequence[float], count: int) -> None:

@@ -120,7 +120,7 @@ class Campaign:
         counts.kinds[outcome.kind] += 1
         counts.native += outcome.native
         counts.spent += report.spent
-        if outcome.kind != "ok":
+        if outcome.label:
             counts.labels[outcome.kind, outcome.label] += 1
         if outcome.found:
             self._found(report.task.front, report.seed, outcome)

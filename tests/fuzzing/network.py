@@ -7,14 +7,17 @@ count as rough: they are compared with a tolerance, and nothing that jumps (a co
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from itertools import combinations
 from random import Random
-from typing import Any
+from typing import Any, TypeAlias
 
 import ml_dtypes
 import numpy as np
 import onnx
+import onnxruntime
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
@@ -29,16 +32,27 @@ TYPES: dict[str, tuple[int, Any]] = {
     "f8e5": (TensorProto.FLOAT8E5M2, ml_dtypes.float8_e5m2),
     "i8": (TensorProto.INT8, np.int8),
     "u8": (TensorProto.UINT8, np.uint8),
+    "i16": (TensorProto.INT16, np.int16),
+    "u16": (TensorProto.UINT16, np.uint16),
     "i32": (TensorProto.INT32, np.int32),
+    "u32": (TensorProto.UINT32, np.uint32),
     "i64": (TensorProto.INT64, np.int64),
+    "u64": (TensorProto.UINT64, np.uint64),
     "bool": (TensorProto.BOOL, np.bool_),
 }
 _BY_NUMPY = {np.dtype(t): name for name, (_, t) in TYPES.items()}
-_WEIGHTS = ("f32",) * 6 + ("f16", "f16", "bf16", "f64", "i8", "u8", "i32", "i64", "i64", "bool")
+_WEIGHTS = ("f32",) * 8 + ("f16", "f16", "bf16", "f64", "i8", "u8", "i16", "u16", "i32", "u32", "i64", "i64", "u64", "bool")
 EXACT = {"f32": 2**22, "f16": 2**10, "bf16": 2**7, "f64": 2**50, "f8": 2**3, "f8e5": 2**2}
 """Up to which whole numbers floats are exact, with a little to spare."""
-FLOATS, WHOLE = ("f32", "f16", "bf16", "f64"), ("i8", "u8", "i32", "i64")
-OPSET = 21
+FLOATS, WHOLE = ("f32", "f16", "bf16", "f64"), ("i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64")
+OPSETS = (21,) * 4 + (7, 8, 9, 10, 11, 12, 13, 13, 14, 15, 16, 17, 17, 18, 18, 19, 20, 22, 23, 24)
+"""Versions of the operators, those that many models have more often."""
+_NEVER_EMPTY = ("Conv", "ConvTranspose", "ConvInteger", "QLinearConv", "MaxPool", "AveragePool", "LpPool", "Resize", "Upsample")
+"""Operators that are refused where nothing of their input would be left, which the standard does not speak of."""
+_RUNTIME_ONLY = ("LSTM", "GRU", "RNN", "GlobalMaxPool", "GlobalLpPool", "LRN", "LpNormalization", "LpPool", "QLinearConv", "Upsample")
+"""Operators of which the reference leaves something out: directions and lengths, axes beyond two, signs. onnxruntime's values count."""
+_FLAT_ONCE = ("Softmax", "LogSoftmax", "Hardmax", "Resize")
+"""Operators whose early versions the reference takes for later ones."""
 
 
 def type_of(a: Array) -> str:
@@ -55,6 +69,7 @@ class Net:
     outputs: tuple[str, ...]
     values: Mapping[str, Array] = field(repr=False)
     rough: frozenset[str]
+    opset: int = 21
 
     def model(self, open_: bool = False) -> onnx.ModelProto:
         """Return the net as a model, one whose inputs have extents by name and whose outputs do not say theirs where it is to be open."""
@@ -62,7 +77,7 @@ class Net:
         outputs = [self._info(n, [None] * self.values[n].ndim if open_ else None) for n in self.outputs]
         constants = [tensor(self.values[n], n) for n in self.constants]
         graph = helper.make_graph(list(self.nodes), "drawn", infos, outputs, constants)
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=10)
 
     def _info(self, name: str, extents: Sequence[str | None] | None) -> onnx.ValueInfoProto:
         a = self.values[name]
@@ -73,18 +88,83 @@ def tensor(a: Array, name: str) -> onnx.TensorProto:
     return helper.make_tensor(name, TYPES[type_of(a)][0], a.shape, a.tobytes(), raw=True)
 
 
-def evaluated(node: onnx.NodeProto, values: Mapping[str, Array]) -> list[Array]:
-    """Return what a node computes of known values. Raises whatever the reference evaluator raises."""
+def evaluated(node: onnx.NodeProto, values: Mapping[str, Array], opset: int) -> list[Array]:
+    """Return what a node computes of known values: by onnx's reference evaluator, by onnxruntime where that cannot. Raises whatever they
+    raise, what the checker raises of nodes that are not valid, and ValueError where the two disagree on shapes or types."""
+    model = _alone(node, values, opset)
+    onnx.checker.check_node(node, _context(opset))
+    onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True)
+    feeds = {n: values[n] for n in dict.fromkeys(node.input) if n}
+    if node.op_type in _RUNTIME_ONLY or (opset < 13 and node.op_type in _FLAT_ONCE):
+        return _by_runtime(model, feeds)
+    try:
+        found = _by_reference(model, feeds)
+    except Exception:
+        return _by_runtime(model, feeds)
+    try:
+        other = _by_runtime(model, feeds)
+    except Exception:
+        return found  # it has no code for these types, or this version
+    if any((a.shape, a.dtype) != (b.shape, b.dtype) for a, b in zip(found, other, strict=True)):
+        raise ValueError("the references disagree on what comes out")
+    return found
+
+
+@cache
+def _context(opset: int) -> onnx.checker.C.CheckerContext:
+    context = onnx.checker.C.CheckerContext()
+    context.ir_version, context.opset_imports = 10, {"": opset}
+    return context
+
+
+def _alone(node: onnx.NodeProto, values: Mapping[str, Array], opset: int) -> onnx.ModelProto:
     names = [n for n in dict.fromkeys(node.input) if n]
     infos = [helper.make_tensor_value_info(n, TYPES[type_of(values[n])][0], values[n].shape) for n in names]
-    outputs = [onnx.ValueInfoProto(name=n) for n in node.output]
-    model = helper.make_model(
-        helper.make_graph([node], "one", infos, outputs), opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10
-    )
+    graph = helper.make_graph([node], "one", infos, [onnx.ValueInfoProto(name=n) for n in node.output if n])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+
+
+def _by_reference(model: onnx.ModelProto, feeds: Mapping[str, Array]) -> list[Array]:
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
-        found = ReferenceEvaluator(model).run(None, {n: values[n] for n in names})
-    return [np.asarray(a) for a in found]
+        return [np.asarray(a) for a in ReferenceEvaluator(model).run(None, dict(feeds))]
+
+
+def _by_runtime(model: onnx.ModelProto, feeds: Mapping[str, Array]) -> list[Array]:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return [np.asarray(a) for a in session.run(None, dict(feeds))]
+
+
+def differently(net: Net, close: Callable[[str, Array, Array], bool]) -> Iterator[tuple[tuple[str, ...], Mapping[str, Array]]]:
+    """Yield the values of the net where onnxruntime is right about some of the operators on which it disagrees with the reference, with
+    the names of these operators. `close` tells whether two arrays are the same value."""
+    disputed: list[int] = []
+    for k, node in enumerate(net.nodes):
+        try:
+            other = _by_runtime(_alone(node, net.values, net.opset), {n: net.values[n] for n in node.input if n})
+        except Exception:
+            continue
+        if not all(close(n, a, net.values[n]) for n, a in zip([n for n in node.output if n], other, strict=True)):
+            disputed.append(k)
+    for count in range(1, min(3, len(disputed)) + 1):
+        for some in combinations(disputed, count):
+            values = {n: net.values[n] for n in (*net.feeds, *net.constants)}
+            try:
+                for k, node in enumerate(net.nodes):
+                    if not node.input:
+                        values.update((n, net.values[n]) for n in node.output)
+                        continue
+                    feeds = {n: values[n] for n in node.input if n}
+                    model = _alone(node, values, net.opset)
+                    found = _by_runtime(model, feeds) if k in some else evaluated(node, values, net.opset)
+                    values.update(zip([n for n in node.output if n], found, strict=True))
+            except Exception:
+                continue
+            yield tuple(net.nodes[k].op_type for k in some), values
 
 
 @dataclass
@@ -96,17 +176,19 @@ class NetDrawing:
     constants: list[str] = field(default_factory=list)
     rough: set[str] = field(default_factory=set)
     count: int = 0
+    opset: int = 21
 
-    def net(self, size: int) -> Net:
+    def net(self, size: int, rules: Sequence[Rule]) -> Net:
         for _ in range(self.random.randint(1, 3)):
             self.feed(self.array(self.random.choice(_WEIGHTS), self.shape()))
         for _ in range(5 * size):
             if len(self.nodes) < size:
-                self.random.choice(_RULES)(self)
-        made = [n for node in self.nodes for n in node.output if n in self.values]
+                self.random.choice(rules)(self)
+        made = [n for node in self.nodes for n in node.output if n]
         ends = [n for n in made if not any(n in node.input for node in self.nodes)]
         outputs = dict.fromkeys([*ends[:4], *self.random.sample(made, min(len(made), self.random.choice((0, 1, 2))))])
-        return pruned(Net(tuple(self.nodes), tuple(self.feeds), tuple(self.constants), tuple(outputs), self.values, frozenset(self.rough)))
+        rough = frozenset(self.rough)
+        return pruned(Net(tuple(self.nodes), tuple(self.feeds), tuple(self.constants), tuple(outputs), self.values, rough, self.opset))
 
     # ---- values
 
@@ -143,11 +225,13 @@ class NetDrawing:
         return self.constant(a) if self.random.random() < 0.6 else self.feed(a)
 
     def shape(self) -> tuple[int, ...]:
-        return tuple(self.random.choice((1, 2, 2, 3, 4, 5, 8)) for _ in range(self.random.choice((1, 2, 2, 3, 3, 4))))
+        rank = self.random.choice((0, *(1, 2, 2, 3, 3, 4) * 4, 5))
+        extents = (1, 2, 2, 3, 4, 5, 8) if self.random.random() < 0.96 else (0, 1, 2, 17)
+        return tuple(self.random.choice(extents) for _ in range(rank))
 
     def array(self, dtype: str, shape: tuple[int, ...]) -> Array:
         rng = np.random.default_rng(self.random.getrandbits(32))
-        low, high = (0, 2) if dtype == "bool" else (0, 5) if dtype == "u8" else (-3, 4)
+        low, high = (0, 2) if dtype == "bool" else (0, 5) if dtype.startswith("u") else (-3, 4)
         return rng.integers(low, high, shape).astype(TYPES[dtype][1])
 
     def some(self, *types: str, least: int = 0, exact: bool = False, most: int = 9) -> str | None:
@@ -161,31 +245,42 @@ class NetDrawing:
             return None
         return self.random.choice(found[-4:] if self.random.random() < 0.6 else found)
 
-    def add(self, kind: str, inputs: list[str | None], outputs: int = 1, *, rough: bool = False, **attrs: Any) -> None:
-        """Append a node if the reference can evaluate it and its values stay exact and few."""
+    def add(self, kind: str, inputs: Sequence[str | None], outputs: int = 1, *, rough: bool = False, left: int = 0, **attrs: Any) -> None:
+        """Append a node if somebody can evaluate it and its values stay exact and few. `left`: how many outputs before the last are left
+        out."""
         if None in inputs:
             return
         given = [n or "" for n in inputs]
-        node = helper.make_node(kind, given, [self.fresh("v") for _ in range(outputs)], name=self.fresh("n"), **attrs)
+        while given and not given[-1]:
+            given.pop()
+        names = ["" if outputs - left <= k + 1 < outputs else self.fresh("v") for k in range(outputs)]
+        node = helper.make_node(kind, given, names, name=self.fresh("n"), **attrs)
         try:
-            found = evaluated(node, self.values)
+            found = evaluated(node, self.values, self.opset)
         except Exception:
             return
         if any(a.size > 600 or a.dtype not in _BY_NUMPY for a in found):
             return
+        if kind in _NEVER_EMPTY and not all(a.size for a in found) and all(self.values[n].size for n in given if n):
+            return
         if kind.startswith("Reduce") and found[0].dtype != self.values[given[0]].dtype:
             return  # the reference sums squares of i32 in i64, which ONNX does not say
         made_rough = rough or any(n in self.rough for n in given)
-        if any(a.dtype.kind in "iub" if made_rough else not _is_exact(a) for a in found):
+        if any(not _is_sound(a, made_rough) for a in found):
             return
         self.nodes.append(node)
-        for name, a in zip(node.output, found, strict=True):
+        for name, a in zip([n for n in names if n], found, strict=True):
             self.values[name] = a
-            if made_rough:
+            if made_rough and a.dtype.kind not in "iub":
                 self.rough.add(name)
 
     def ints(self, *values: int) -> str:
         return self.constant(np.array(values, np.int64))
+
+
+def _is_sound(a: Array, rough: bool) -> bool:
+    """Tell whether a computed value can be compared: exact, or rough and finite."""
+    return bool(np.isfinite(a.astype(np.float64)).all()) if rough and type_of(a) in EXACT else not rough and _is_exact(a)
 
 
 def _is_exact(a: Array) -> bool:
@@ -210,6 +305,7 @@ def pruned(net: Net) -> Net:
         net.outputs,
         net.values,
         net.rough,
+        net.opset,
     )
 
 
@@ -443,7 +539,8 @@ def _quotient(d: NetDrawing) -> None:
         d.add("Div", [x, d.constant(np.array(d.random.choice((2, 3, 4)), d.values[x].dtype))], rough=True)
 
 
-_RULES: tuple[Callable[[NetDrawing], None], ...] = (
+Rule: TypeAlias = Callable[[NetDrawing], None]
+RULES: tuple[Rule, ...] = (
     *(_unary, _unary, _rough, _binary, _binary, _binary, _same, _compare, _logic, _where, _cast, _cast, _cast),
     *(
         _transpose,

@@ -154,6 +154,15 @@ def test_softmax_over_flattened_axes(axis: int, log: int) -> None:
     agree("LogSoftmax" if log else "Softmax", {"x": noise(2, 3, 4)[:, :, :]}, axis=min(axis, 2), opset=11)
 
 
+paddings = st.integers(-3, 5)
+
+
+@SOME
+@given(st.sampled_from(["constant", "edge", "reflect", "wrap"]), paddings, paddings, paddings)
+def test_negative_padding_cuts_before_the_rest_is_repeated(mode: str, top: int, left: int, right: int) -> None:
+    agree("Pad", {"x": noise(5, 7)}, {"pads": np.array([top, left, 0, right])}, mode=mode, opset=21)
+
+
 slices = st.tuples(st.integers(-8, 8), st.integers(-8, 8), st.integers(-3, 3).filter(bool))
 
 

@@ -219,9 +219,7 @@ def pad(n: Site) -> Value:
     if not any((*lo, *hi)):
         return x
     if mode != "constant":
-        if any(extent == 0 for extent in x.shape):
-            raise n.wrong("there is nothing to repeat in an empty value")
-        return n.op(f"pad_{mode}", x, lo=tuple(lo), hi=tuple(hi))
+        return _repeating(n, mode, x, lo, hi)
     if n.node.since < 11:
         value: Value | None = n.filled((), x.dtype, n.real("value", 0.0))
     else:
@@ -231,6 +229,17 @@ def pad(n: Site) -> Value:
     if prod(value.shape) != 1 or value.dtype != x.dtype:
         raise n.wrong(f"the fill must be one {x.dtype}, not {value.dtype}{list(value.shape)}")
     return n.op("pad", x, n.view(value, ()), lo=tuple(lo), hi=tuple(hi))
+
+
+def _repeating(n: Site, mode: str, x: Value, lo: list[int], hi: list[int]) -> Value:
+    """Return `x` cut where the padding is negative, and then what is left of it repeated where it is positive."""
+    for axis, extent in enumerate(x.shape):
+        before, after = max(0, -lo[axis]), max(0, -hi[axis])
+        x = cut(n, x, axis, before, max(0, extent - before - after))
+    lo, hi = [max(0, k) for k in lo], [max(0, k) for k in hi]
+    if any(extent == 0 for extent in x.shape):
+        raise n.wrong("there is nothing to repeat in an empty value")
+    return n.op(f"pad_{mode}", x, lo=tuple(lo), hi=tuple(hi)) if any((*lo, *hi)) else x
 
 
 def center_crop_pad(n: Site) -> Value:

@@ -154,6 +154,11 @@ def test_softmax_over_flattened_axes(axis: int, log: int) -> None:
     agree("LogSoftmax" if log else "Softmax", {"x": noise(2, 3, 4)[:, :, :]}, axis=min(axis, 2), opset=11)
 
 
+def test_hardmax_of_nothing_is_nothing() -> None:
+    made = model("Hardmax", {"x": noise(2, 0)}, {}, {}, 13)
+    assert evaluate(Importer().load(made), {"x": noise(2, 0)})[0].shape == (2, 0)
+
+
 paddings = st.integers(-3, 5)
 
 

@@ -111,6 +111,8 @@ def hardmax(n: Site) -> Value:
     x = n.arg(0)
     old = n.node.since < 13
     axis = n.axis("axis", 1 if old else -1, len(x.shape), end=old)
+    if not prod(x.shape):
+        return x
     flat = n.view(x, (prod(x.shape[:axis]), prod(x.shape[axis:]))) if old else x
     along = 1 if old else axis
     best = n.op("arg_max", flat, axis=along)

@@ -89,6 +89,19 @@ def campaign(front: Front, cases: int, first: int = 0, **options: Any) -> Campai
     return made
 
 
+class Growing(Toy):
+    """A front that needs more memory while cases are drawn."""
+
+    def draw(self, seed: int) -> Any:
+        self.kept = np.zeros(1 << 26, np.uint8)
+        return super().draw(seed)
+
+
+def test_a_finding_of_a_front_that_grows_is_cut_down() -> None:
+    (finding,) = campaign(Growing(), 1, first=1).findings
+    assert (finding["kind"], finding["case"]) == ("crash", "raise")
+
+
 def test_whatever_ends_a_case_is_its_outcome_and_the_next_ones_run() -> None:
     counts = campaign(Toy(), 7, cut=False).counts["toy"]
     assert dict(counts.kinds) == {"ok": 2, "crash": 2, "signal": 1, "timeout": 1, "refused": 1}

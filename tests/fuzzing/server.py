@@ -241,7 +241,8 @@ def _child(steps: Callable[[], Steps], write: int, trace: int) -> None:
     gc.freeze()  # what the parent has loaded is not garbage, and looking at it would copy its pages
     gc.set_threshold(100_000)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    limit = _mapped_bytes() + MEMORY
+    limit, most = _mapped_bytes() + MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]
+    limit = limit if most == resource.RLIM_INFINITY else min(limit, most)  # a child of a child cannot have more than its parent
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     quiet = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):

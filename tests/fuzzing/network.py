@@ -49,7 +49,10 @@ OPSETS = (21,) * 4 + (7, 8, 9, 10, 11, 12, 13, 13, 14, 15, 16, 17, 17, 18, 18, 1
 """Versions of the operators, those that many models have more often."""
 _NEVER_EMPTY = ("Conv", "ConvTranspose", "ConvInteger", "QLinearConv", "MaxPool", "AveragePool", "LpPool", "Resize", "Upsample")
 """Operators that are refused where nothing of their input would be left, which the standard does not speak of."""
-_RUNTIME_ONLY = ("LSTM", "GRU", "RNN", "GlobalMaxPool", "GlobalLpPool", "LRN", "LpNormalization", "LpPool", "QLinearConv", "Upsample", "ConvTranspose")
+_RUNTIME_ONLY = (
+    *("LSTM", "GRU", "RNN", "GlobalMaxPool", "GlobalLpPool", "LRN", "LpNormalization", "LpPool", "QLinearConv", "Upsample"),
+    *("ConvTranspose",),
+)
 """Operators of which the reference leaves something out: directions and lengths, axes beyond two, signs. onnxruntime's values count."""
 _FLAT_ONCE = ("Softmax", "LogSoftmax", "Hardmax", "Resize")
 """Operators whose early versions the reference takes for later ones."""

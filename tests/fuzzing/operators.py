@@ -632,14 +632,14 @@ _EQUATIONS = (
 
 
 def _window(d: NetDrawing, extents: Sequence[int], pool: bool) -> dict[str, Any]:
-    """Return the attributes of windows over axes: not square, dilated, padded unevenly or as `auto_pad` says. Those that pool leave out at
-    most one element between them: the padding would be less than nothing, which every runtime takes for something else."""
+    """Return the attributes of windows over axes: not square, dilated, padded unevenly or as `auto_pad` says. Only windows that leave out no
+    element between them are padded to the same extent: else the padding is less than nothing, which every runtime takes for something else."""
     rank = len(extents)
     kernel = _dims(d, rank, 1, 3)
     attrs: dict[str, Any] = {"kernel_shape": kernel}
-    attrs.update(_maybe(d, 0.7, strides=[d.random.randint(1, min(3, k + 1)) if pool else d.random.randint(1, 3) for k in kernel]))
+    attrs.update(_maybe(d, 0.7, strides=_dims(d, rank, 1, 3)))
     match d.random.randrange(5):
-        case 0:
+        case 0 if all(s <= k for s, k in zip(attrs.get("strides", kernel), kernel, strict=True)):
             attrs["auto_pad"] = d.random.choice(("SAME_UPPER", "SAME_LOWER"))
         case 1:
             attrs["auto_pad"] = "VALID"
@@ -709,8 +709,10 @@ def _pools(d: NetDrawing) -> None:
             d.add(kind, [x], d.random.choice((1, 1, 2)), **attrs)
         case "AveragePool":
             d.add(kind, [x], rough=True, **attrs, **_maybe(d, 0.5, count_include_pad=d.random.choice((0, 1))))
-        case _:
+        case _ if all(k <= n for k, n in zip(attrs["kernel_shape"], a.shape[2:], strict=True)):  # else onnxruntime makes one of none
             d.add(kind, [x], rough=True, **attrs, **_maybe(d, 0.5, p=d.random.choice((1, 2, 3))))
+        case _:
+            pass
 
 
 # ---------------------------------------------------------------- normalisation

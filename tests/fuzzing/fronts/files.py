@@ -6,8 +6,10 @@ Texts and models are the repository's own with a few mutations.
 
 from __future__ import annotations
 
+import os
 import re
 import tempfile
+import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -17,12 +19,15 @@ from typing import TypeAlias
 
 import numpy as np
 import onnx
+from onnx import helper, numpy_helper
 from strategies_schedule import FAMILIES, draw_sizes, families, family, family_names, random_schedule, small_arrays
 
+import tensorlang as tl
 from codegen.dtypes import f32
 from codegen.store import Cache
 from fuzzing.corpus import TOKEN, corpus, models
 from fuzzing.front import Outcome
+from fuzzing.hostile import hostile_model
 from fuzzing.messages import broken
 from fuzzing.shrink import without_some
 from stdlib.library import library
@@ -70,7 +75,24 @@ class Damage:
     cuts: tuple[tuple[int, int, bytes], ...]
 
 
-Case: TypeAlias = Text | Directed | Model | Damage
+@dataclass(frozen=True)
+class Folder:
+    """A model in a folder, with files beside it by name. `compiled`: what can be imported is compiled as well."""
+
+    content: bytes
+    beside: Mapping[str, bytes]
+    compiled: bool
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What happens to one of the files that a compiled model leaves in the cache: `which` counts them, `cuts` as of an entry."""
+
+    which: int
+    cuts: tuple[tuple[int, int, bytes], ...]
+
+
+Case: TypeAlias = Text | Directed | Model | Damage | Folder | Stored
 
 
 class Files:
@@ -85,7 +107,13 @@ class Files:
 
     def draw(self, seed: int) -> Case:
         random = Random(f"files:{seed}")
-        match random.randrange(40):
+        match random.randrange(48):
+            case 40 | 41 | 42 | 43 | 44 | 45 | 46:
+                return Folder(*hostile_model(random), random.random() < 0.25)
+            case 47:
+                size = 1 << random.randrange(18)
+                cuts = tuple((random.randrange(size), random.choice((0, 1, 3, size)), _some_bytes(random)) for _ in range(2))
+                return Stored(random.randrange(8), cuts)
             case 0 | 1 | 2 | 3 | 4 | 5:
                 return Model(broken_model(random))
             case 6 | 7:
@@ -107,6 +135,10 @@ class Files:
                 verify(Importer().load(content))
             case Damage(cuts):
                 return damaged(cuts)
+            case Folder():
+                return loaded(case)
+            case Stored(which, cuts):
+                return rerun(which, cuts)
         return Outcome("ok")
 
     def smaller(self, case: Case) -> Iterator[Case]:
@@ -132,6 +164,13 @@ class Files:
                     yield from (Model(bytes(rest)) for rest in without_some(content))
             case Damage(cuts):
                 yield from (Damage(rest) for rest in without_some(cuts))
+            case Folder(content, beside):
+                if case.compiled:
+                    yield replace(case, compiled=False)
+                yield from (replace(case, content=smaller) for smaller in smaller_models(content))
+                yield from (replace(case, beside={n: beside[n] for n in rest}) for rest in without_some(tuple(beside)))
+            case Stored(_, cuts):
+                yield from (replace(case, cuts=rest) for rest in without_some(cuts))
 
     def show(self, case: Case) -> str:
         match case:
@@ -143,6 +182,10 @@ class Files:
                 return described(content)
             case Damage(cuts):
                 return f"cuts {cuts}"
+            case Folder(content, beside):
+                return f"{described(content)}\nbeside it {dict(beside)}{', compiled' if case.compiled else ''}"
+            case Stored(which, cuts):
+                return f"file {which} of the cache, cuts {cuts}"
 
     def test(self, case: Case) -> str:
         match case:
@@ -155,6 +198,10 @@ class Files:
                 return _MODEL_TEST.format(content=content)
             case Damage(cuts):
                 return f"from fuzzing.fronts.files import damaged\nassert damaged({cuts!r}).kind == 'ok'"
+            case Folder():
+                return _TEST.format(names="Folder, loaded", call=f"assert loaded({case!r}).kind == 'ok'")
+            case Stored(which, cuts):
+                return f"from fuzzing.fronts.files import rerun\nassert rerun({which}, {cuts!r}).kind == 'ok'"
 
 
 _TEST = """
@@ -243,6 +290,79 @@ def damaged(cuts: Sequence[tuple[int, int, bytes]]) -> Outcome:
 def _called(folder: Path) -> np.ndarray:
     tools = replace(toolchain(threads=1), store=Cache(folder))
     found: np.ndarray = Operators(Source("case.tl", OPERATOR), tools).f(*ARRAYS)
+    return found
+
+
+def loaded(case: Folder) -> Outcome:
+    """Return what becomes of a model that is read from a folder; a refusal has to be text that can be shown. Raises CompileError."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name) / "models"
+        (folder / "sub").mkdir(parents=True)
+        (Path(name) / "w.bin").write_bytes(bytes(48))
+        for path, content in case.beside.items():
+            (folder / path).write_bytes(content)
+        (folder / "link").symlink_to(Path(name) / "w.bin")
+        os.mkfifo(folder / "pipe")
+        path = folder / "model.onnx"
+        path.write_bytes(case.content)
+        try:
+            verify(Importer().load(path))
+            if case.compiled:
+                tl.compile(path, threads=1).explain()
+        except CompileError as refused:
+            if any(unicodedata.category(c) == "Cc" for c in str(refused) if c != "\n"):
+                return Outcome("unfounded", "control characters in a message", ascii(str(refused)))
+            raise
+    return Outcome("ok")
+
+
+MODEL = helper.make_model(
+    helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["a"]), helper.make_node("Relu", ["a"], ["y"])],
+        "stored",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [3, 5])],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [3, 2])],
+        [numpy_helper.from_array(np.arange(10, dtype=np.float32).reshape(5, 2), "w")],
+    ),
+    opset_imports=[helper.make_opsetid("", 17)],
+    ir_version=9,
+).SerializeToString()
+
+
+@cache
+def left() -> tuple[tuple[str, bytes], ...]:
+    """Return the files that compiling `MODEL` leaves in a cache, by their places in it."""
+    with tempfile.TemporaryDirectory() as name:
+        _stored_run(Path(name))
+        return tuple((str(p.relative_to(name)), p.read_bytes()) for p in sorted(Path(name).rglob("*")) if p.is_file())
+
+
+def rerun(which: int, cuts: Sequence[tuple[int, int, bytes]]) -> Outcome:
+    """Return what becomes of a model that finds its cache damaged."""
+    files = left()
+    with tempfile.TemporaryDirectory() as name:
+        for k, (place, content) in enumerate(files):
+            path = Path(name) / place
+            path.parent.mkdir(parents=True, exist_ok=True)
+            for at, taken, put in cuts if k == which % len(files) else ():
+                at = at % (len(content) + 1)
+                content = content[:at] + put + content[at + taken :]
+            path.write_bytes(content)
+        found = _stored_run(Path(name))
+    wanted = ARRAYS[0] @ np.arange(10, dtype=np.float32).reshape(5, 2)
+    return Outcome("ok") if np.array_equal(found, wanted) else Outcome("wrong", "a model of a damaged cache", str(found))
+
+
+def _stored_run(folder: Path) -> np.ndarray:
+    before = os.environ.get("TENSORLANG_CACHE")
+    os.environ["TENSORLANG_CACHE"] = str(folder)
+    try:
+        found: np.ndarray = tl.compile(MODEL, threads=1).run({"x": ARRAYS[0]})["y"]
+    finally:
+        if before is None:
+            del os.environ["TENSORLANG_CACHE"]
+        else:
+            os.environ["TENSORLANG_CACHE"] = before
     return found
 
 

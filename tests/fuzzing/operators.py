@@ -632,8 +632,9 @@ _EQUATIONS = (
 
 
 def _window(d: NetDrawing, extents: Sequence[int], pool: bool) -> dict[str, Any]:
-    """Return the attributes of windows over axes: not square, dilated, padded unevenly or as `auto_pad` says. Only windows that leave out no
-    element between them are padded to the same extent: else the padding is less than nothing, which every runtime takes for something else."""
+    """Return the attributes of windows over axes: not square, dilated, padded unevenly or as `auto_pad` says. Only windows that leave out
+    no element between them are padded to the same extent: else the padding is less than nothing, which every runtime takes for something
+    else."""
     rank = len(extents)
     kernel = _dims(d, rank, 1, 3)
     attrs: dict[str, Any] = {"kernel_shape": kernel}
@@ -924,7 +925,9 @@ def _resize(d: NetDrawing) -> None:
         attrs |= _maybe(d, 0.25, antialias=1)
     roi = ""
     if place == "tf_crop_and_resize" and dtype != "f64":
-        roi = d.constant(np.array([0.0] * len(shape) + [1.0] * len(shape), np.float32) + np.float32(d.random.choice((0.0, 0.25))))
+        moved = d.random.choice((0.0, 0.25))  # along the last axes: the references disagree on whether others may lie outside
+        region = [[side + moved if k >= len(shape) - 2 else side for k in range(len(shape))] for side in (0.0, 1.0)]
+        roi = d.constant(np.array(region, np.float32).reshape(-1))
         attrs |= _maybe(d, 0.5, extrapolation_value=2.0)
     axes = list(range(len(shape)))
     if d.opset >= 18 and not roi and d.random.random() < 0.3:

@@ -9,6 +9,7 @@ import onnx
 import onnxruntime
 import pytest
 from network_writer import NetworkWriter
+from onnx import TensorProto, helper, numpy_helper
 
 import tensorlang
 
@@ -70,3 +71,23 @@ def test_products_of_constants_and_of_values(dtype: Any) -> None:
     result = n.quantised(n.op("MatMul", scores, queries), 0.0061)
     values = n.rng.standard_normal((20, 50)).astype(np.float32)
     compared(n.model(values.shape, result), values, 0.0061, 3)
+
+
+@pytest.mark.parametrize("dtype, low, high", [(TensorProto.INT8, -128, 127), (TensorProto.UINT4, 0, 15)])
+@pytest.mark.parametrize("axis, block", [(0, 4), (0, 5), (1, 8)])
+def test_weights_in_blocks_have_a_scale_each(dtype: int, low: int, high: int, axis: int, block: int) -> None:
+    rng, shape = np.random.default_rng(0), (16, 24)
+    blocks = tuple(-(-extent // block) if k == axis else extent for k, extent in enumerate(shape))
+    q, zero = rng.integers(low, high + 1, shape), rng.integers(0, 4, blocks)
+    scale, x = rng.uniform(0.1, 1, blocks).astype(np.float32), rng.standard_normal((5, 16), dtype=np.float32)
+    stored = [helper.make_tensor(n, dtype, a.shape, a.ravel().tolist()) for n, a in (("q", q), ("z", zero))]
+    nodes = [
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["w"], axis=axis, block_size=block),
+        helper.make_node("MatMul", ["x", "w"], ["y"]),
+    ]
+    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in (("x", [5, 16]), ("y", [5, 24]))]
+    graph = helper.make_graph(nodes, "blocks", ends[:1], ends[1:], [*stored, numpy_helper.from_array(scale, "s")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    of = np.arange(shape[axis]) // block
+    want = x @ ((q - np.take(zero, of, axis)) * np.take(scale, of, axis))
+    np.testing.assert_allclose(tensorlang.compile(model, threads=1).run({"x": x})["y"], want, rtol=1e-5, atol=1e-4)

@@ -129,18 +129,19 @@ def cast(n: Site, x: Value, dtype: DType) -> Value:
     return n.op(f"cast_{dtype.name}", x)
 
 
-def _cast_as_asked(n: Site, x: Value, dtype: DType) -> Value:
+def cast_as_asked(n: Site, x: Value, dtype: DType) -> Value:
+    """Return `x` in another type, saturated where that is a float of eight bits and `saturate` does not say otherwise."""
     if dtype.bits == 8 and dtype.is_float and x.dtype != dtype and n.flag("saturate", True):
         return n.op(f"saturate_{dtype.name}", x)
     return cast(n, x, dtype)
 
 
 def cast_to(n: Site) -> Value:
-    return _cast_as_asked(n, n.arg(0), element_type(n.integer("to", 0), "the result"))
+    return cast_as_asked(n, n.arg(0), element_type(n.integer("to", 0), "the result"))
 
 
 def cast_like(n: Site) -> Value:
-    return _cast_as_asked(n, n.arg(0), n.arg(1).dtype)
+    return cast_as_asked(n, n.arg(0), n.arg(1).dtype)
 
 
 def identity(n: Site) -> Value:

@@ -6,28 +6,42 @@ import numpy as np
 
 from codegen.dtypes import DTYPES, DType
 from stdlib.onnx.site import Site
-from stdlib.onnx.table.elementwise import cast
+from stdlib.onnx.table.elementwise import cast, cast_as_asked
 from stdlib.onnx.table.entry import Entry
-from stdlib.onnx.table.moving import repeated
+from stdlib.onnx.table.moving import cut, repeated
 from stdlib.onnx.table.windows import pads, spatial
 from stdlib.onnx.tensors import element_type
 from tensorlang.graph.nodes import Value
 
 
 def _parameter(n: Site, x: Value, value: Value) -> Value:
-    """Return a scale or zero point in a shape that broadcasts against `x`: one number, one an index of `axis`, or blocks along it."""
-    if value.shape in ((), (1,)):
+    """Return a scale or zero point in a shape that broadcasts against `x`: one number, one an index of `axis`, or one a block along it."""
+    size = n.integer("block_size", 0, low=0)
+    if value.shape in ((), (1,)) and not (size and len(x.shape) == 1):
         return n.view(value, ())
-    if n.integer("block_size", 0, low=0):
-        raise n.unsupported("block_size")
     axis = n.axis("axis", 1, len(x.shape))
+    if size:
+        return _of_blocks(n, x, value, axis, size)
     if value.shape != (x.shape[axis],):
         raise n.wrong(f"a scale or zero point of the shape {list(value.shape)} for the shape {list(x.shape)} along axis {axis}")
     return n.view(value, value.shape + (1,) * (len(x.shape) - axis - 1))
 
 
-def _integer(n: Site, dtype: DType) -> DType:
-    if not dtype.is_integer:
+def _of_blocks(n: Site, x: Value, value: Value, axis: int, size: int) -> Value:
+    """Return what is given for each block of `size` elements along `axis`, the last of which may be shorter, for each element of `x`."""
+    blocks = -(-x.shape[axis] // size)
+    if value.shape != (*x.shape[:axis], blocks, *x.shape[axis + 1 :]):
+        raise n.wrong(
+            f"a scale or zero point of the shape {list(value.shape)} for the shape {list(x.shape)} in blocks of {size} along axis {axis}"
+        )
+    split = n.view(value, (*value.shape[: axis + 1], 1, *value.shape[axis + 1 :]))
+    each = repeated(n, split, tuple(size if k == axis + 1 else 1 for k in range(len(split.shape))))
+    return cut(n, n.view(each, (*x.shape[:axis], blocks * size, *x.shape[axis + 1 :])), axis, 0, x.shape[axis])
+
+
+def _stored(n: Site, dtype: DType) -> DType:
+    """Return a type that values are quantised to: integers, or floats of eight bits, whose zero point is zero."""
+    if not dtype.is_integer and dtype.bits != 8:
         raise n.unsupported(f"the type {dtype}")
     return dtype
 
@@ -36,23 +50,24 @@ def quantise(n: Site) -> Value:
     x, scale, zero = n.arg(0), n.arg(1), n.maybe(2)
     if not x.dtype.is_float or scale.dtype != x.dtype:
         raise n.unsupported(f"values of {x.dtype} and a scale of {scale.dtype}")
-    if zero is None:
-        number = n.integer("output_dtype", 0)
-        dtype = element_type(number, "the result") if number else DTYPES["u8"]
-        zero = n.constant(np.zeros((), _integer(n, dtype).numpy))
-    _integer(n, zero.dtype)
-    return n.op("quantise", x, _parameter(n, x, scale), _parameter(n, x, zero))
+    number = n.integer("output_dtype", 0)
+    asked = element_type(number, "the result") if number else DTYPES["u8"]
+    dtype = _stored(n, asked if zero is None else zero.dtype)
+    if dtype.is_float:
+        return cast_as_asked(n, n.op("div", x, _parameter(n, x, scale)), dtype)
+    zero = n.constant(np.zeros((), dtype.numpy)) if zero is None else _parameter(n, x, zero)
+    return n.op("quantise", x, _parameter(n, x, scale), zero)
 
 
 def dequantise(n: Site) -> Value:
     x, scale, zero = n.arg(0), n.arg(1), n.maybe(2)
-    _integer(n, x.dtype)
-    if zero is None:
-        zero = n.constant(np.zeros((), x.dtype.numpy))
+    if _stored(n, x.dtype).is_float:
+        return n.op("mul", cast(n, x, scale.dtype), _parameter(n, x, scale))
+    zero = n.constant(np.zeros((), x.dtype.numpy)) if zero is None else _parameter(n, x, zero)
     # Weights stay integers until the graph has seen whether they are multiplied as such.
     weights = n.array(x) is not None and len(x.shape) > 1 and x.dtype.bits == 8
     make = n.stated if weights else n.op
-    return make("dequantise", x, _parameter(n, x, scale), _parameter(n, x, zero))
+    return make("dequantise", x, _parameter(n, x, scale), zero)
 
 
 def dynamic_quantise(n: Site) -> tuple[Value, Value, Value]:

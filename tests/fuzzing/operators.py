@@ -797,6 +797,32 @@ def _dequantise(d: NetDrawing) -> None:
     d.add("DequantizeLinear", [x, scale, zero], rough=True, **({"axis": axis} if per_axis else {}))
 
 
+def _in_blocks(d: NetDrawing) -> None:
+    """Weights with a scale for each block of their elements, multiplied as they are wherever that is what comes of them."""
+    dtype = d.random.choice(("i8", "u8", "i16", "i32"))
+    shape = _shape(d, d.random.choice((1, 2, 2, 3)), (2, 3, 4, 5, 8))
+    axis = _axis(d, len(shape))
+    size = d.random.randint(1, shape[axis])
+    blocks = tuple(-(-n // size) if k == axis % len(shape) else n for k, n in enumerate(shape))
+    if d.random.random() < 0.7:
+        x = _put(d, d.array(dtype, shape), 0.7)
+        zero = _put(d, d.array(dtype, blocks), 0.8) if dtype != "i32" and d.random.random() < 0.6 else ""
+        d.add("DequantizeLinear", [x, _put(d, _power_of_two(d, blocks), 0.8), zero], axis=axis, block_size=size, rough=True)
+        return
+    x = _put(d, _parts(d, "f32", shape, 0.5, 100), 0.1)
+    zero = _put(d, d.array(d.random.choice(("i8", "u8")), blocks), 0.8)
+    d.add("QuantizeLinear", [x, _put(d, _power_of_two(d, blocks), 0.8), zero], axis=axis, block_size=size)
+
+
+def _bytes_of_floats(d: NetDrawing) -> None:
+    kind = d.random.choice(("f8", "f8e5"))
+    if d.random.random() < 0.5:
+        zero = d.constant(np.zeros((), TYPES[kind][1]))
+        d.add("QuantizeLinear", [_put(d, _parts(d, "f32", d.shape(), 1.0, 3), 0.1), d.constant(np.float32(0.5)), zero])
+    else:
+        d.add("DequantizeLinear", [_put(d, _parts(d, kind, d.shape(), 0.5, 3), 0.3), d.constant(np.float32(0.5))], rough=True)
+
+
 def _dynamic(d: NetDrawing) -> None:
     a = _parts(d, "f32", d.random.choice(((2, 3), (5,), (2, 3, 4))), 0.5, 100).reshape(-1)
     a[0], a[-1] = -63.5, 64.0
@@ -979,7 +1005,21 @@ OPERATORS: tuple[Rule, ...] = (
     *(_where_all, _casts, _casts, _logic, _inference, _squeezes, _squeezes, _reshapes, _reshapes, _shape_arithmetic, _slices, _slices),
     *(_splits, _pads, _pads, _repeats, _repeats, _blocks, _crop, _triangle, _known, _gathers, _gathers, _scatters, _scatters, _hot, _tops),
     *(_best, _sequences, _reductions, _reductions, _reductions, _cumulative, _gemm, _gemm, _matmuls, _matmuls, _einsum, _convs, _convs),
-    *(_transposed_convs, _pools, _pools, _norms, _norms, _norms, _softmaxes, _quantise, _dequantise, _dynamic, _integer_products),
+    *(
+        _transposed_convs,
+        _pools,
+        _pools,
+        _norms,
+        _norms,
+        _norms,
+        _softmaxes,
+        _quantise,
+        _dequantise,
+        _in_blocks,
+        _bytes_of_floats,
+        _dynamic,
+        _integer_products,
+    ),
     *(
         _integer_products,
         _integer_convs,

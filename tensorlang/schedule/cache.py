@@ -25,7 +25,7 @@ from tensorlang.tensor.scop import Stages
 
 def cache(state: State, directive: syntax.Directive) -> None:
     """Note where a tensor is kept; where a loop is named, it is a copy that the loop's iterations make."""
-    (name,) = operands.names(directive, directive.operands)
+    name = operands.only_name(directive)
     cached = Cached(_place(directive), directive.span)
     if operands.phrase(directive, "at") is None:
         if operands.phrase(directive, "as") is not None or operands.phrase(directive, "with") is not None:

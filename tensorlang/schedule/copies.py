@@ -25,7 +25,7 @@ SQUARE = 16
 
 
 def pack_directive(state: State, directive: syntax.Directive) -> None:
-    (name,) = operands.names(directive, directive.operands)
+    name = operands.only_name(directive)
     copy = state.stages[state.copies[name]]
     definition = copy.definitions[0]
     reader = next(s for s in state.stages.values() if s is not copy and any(copy.name in definition_reads(d) for d in s.definitions))
@@ -264,7 +264,7 @@ def _split_for(state: State, directive: syntax.Directive, copy: Stage, dim: Affi
 
 
 def layout_directive(state: State, directive: syntax.Directive) -> None:
-    (name,) = operands.names(directive, directive.operands)
+    name = operands.only_name(directive)
     tensor = tensor_table(state.program).get(name)
     if tensor is None:
         raise error("S0105", f"`{name}` is no tensor of this operator", directive.span)

@@ -23,7 +23,7 @@ from tensorlang.tensor import affine
 
 
 def _distribute(state: State, directive: syntax.Directive) -> None:
-    (name,) = operands.names(directive, directive.operands)
+    name = operands.only_name(directive)
     stage = stage_of(state, directive, name)
     loop = ""
     if operands.phrase(directive, "at") is not None:
@@ -34,7 +34,7 @@ def _distribute(state: State, directive: syntax.Directive) -> None:
 
 
 def _at(state: State, directive: syntax.Directive) -> None:
-    (name,) = operands.names(directive, directive.operands)
+    name = operands.only_name(directive)
     stage = stage_of(state, directive, name)
     wanted = operands.name(directive, operands.the(directive, "at"))
     reader = operands.phrase(directive, "in")
@@ -60,7 +60,7 @@ def _root(state: State, directive: syntax.Directive) -> None:
 
 
 def _store_at(state: State, directive: syntax.Directive) -> None:
-    (name,) = operands.names(directive, directive.operands)
+    name = operands.only_name(directive)
     stage = stage_of(state, directive, name)
     made = next(d.tensors for d in stage.definitions if any(t.name == name for t in d.tensors))
     result = next((t.name for t in made if t.name in state.program.results), None)
@@ -71,7 +71,7 @@ def _store_at(state: State, directive: syntax.Directive) -> None:
 
 
 def _fold(state: State, directive: syntax.Directive) -> None:
-    (name,) = operands.names(directive, directive.operands)
+    name = operands.only_name(directive)
     stage = stage_of(state, directive, name)
     definition = next(d for d in stage.definitions if any(t.name == name for t in d.tensors))
     axis = operands.name(directive, operands.the(directive, "at"))
@@ -89,7 +89,7 @@ def _fold(state: State, directive: syntax.Directive) -> None:
 
 
 def _peel(state: State, directive: syntax.Directive) -> None:
-    (name,) = operands.names(directive, directive.operands)
+    name = operands.only_name(directive)
     count = operands.positive(directive, operands.the(directive, "by"), state.knobs)
     stage, loop = loop_of(state, directive, name)
     if stage.inside is not None:

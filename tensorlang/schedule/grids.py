@@ -41,7 +41,7 @@ def raster(state: State, directive: syntax.Directive) -> None:
 
 def persistent(state: State, directive: syntax.Directive) -> None:
     """`persistent LOOP by N`: note that N blocks take turns with the places of a grid."""
-    (name,) = operands.names(directive, directive.operands)
+    name = operands.only_name(directive)
     _, loop = loop_of(state, directive, name)
     state.turns[loop] = (operands.positive(directive, operands.the(directive, "by"), state.knobs), directive)
 
@@ -57,7 +57,7 @@ def check_turns(state: State) -> None:
 
 def stretch(state: State, directive: syntax.Directive) -> int:
     """Return how long the stretches of a sum are that `split_k BINDER by N` makes. Raises CompileError S0204 for sums of unknown length."""
-    (name,) = operands.names(directive, directive.operands)
+    name = operands.only_name(directive)
     count = operands.positive(directive, operands.the(directive, "by"), state.knobs)
     sums = (r for d in state.program.definitions for p in d.pieces for r in reduces(p.value))
     binder = next((b for r in sums for b in r.binders if b.name == name), None)
@@ -70,7 +70,7 @@ def stretch(state: State, directive: syntax.Directive) -> int:
 
 def split_k(state: State, directive: syntax.Directive) -> None:
     """Give the stretches of a sum to blocks; the program has been rewritten already."""
-    (name,) = operands.names(directive, directive.operands)
+    name = operands.only_name(directive)
     stage, loop = loop_of(state, directive, f"{name}.out")
     stage.loops.remove(loop)
     stage.loops.insert(0, loop)

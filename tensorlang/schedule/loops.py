@@ -20,7 +20,7 @@ DONE = {"vector": "vectorized", "unroll": "unrolled", "tensor": "tensorized", "t
 
 
 def split(state: State, directive: syntax.Directive) -> None:
-    (name,) = operands.names(directive, directive.operands)
+    name = operands.only_name(directive)
     factor = operands.positive(directive, operands.the(directive, "by"), state.knobs)
     if len(directive.results) != 2:
         operands.bad(directive, "it gives two loops")
@@ -179,7 +179,7 @@ def _adjacent(nest: Nest, outer: str, inner: str) -> Nest:
 
 
 def skew(state: State, directive: syntax.Directive) -> None:
-    (name,) = operands.names(directive, directive.operands)
+    name = operands.only_name(directive)
     amount = operands.the(directive, "by")
     match amount:
         case syntax.Binary("*", factor, syntax.Id(by)):
@@ -204,7 +204,7 @@ def skew(state: State, directive: syntax.Directive) -> None:
 
 
 def shift(state: State, directive: syntax.Directive) -> None:
-    (name,) = operands.names(directive, directive.operands)
+    name = operands.only_name(directive)
     amount = operands.number(directive, operands.the(directive, "by"), state.knobs)
     stage, loop = loop_of(state, directive, name)
     stage.changes.append(Change((loop,), lambda nest: nest.shift(loop, amount)))

@@ -18,7 +18,7 @@ MOST = 8
 
 def cluster(state: State, directive: syntax.Directive) -> None:
     """`cluster LOOP by N`: note that N neighbours along a loop over blocks are one cluster."""
-    (name,) = operands.names(directive, directive.operands)
+    name = operands.only_name(directive)
     _, loop = loop_of(state, directive, name)
     count = operands.positive(directive, operands.the(directive, "by"), state.knobs)
     if count > MOST:

@@ -90,6 +90,14 @@ def names(directive: syntax.Directive, operands: Sequence[syntax.Expr | syntax.L
     return [name(directive, o) for o in operands]
 
 
+def only_name(directive: syntax.Directive) -> str:
+    """Return the name that is all a directive is about."""
+    found = names(directive, directive.operands)
+    if len(found) > 1:
+        bad(directive, f"it is about one, and names {len(found)}")
+    return found[0]
+
+
 def number(directive: syntax.Directive, operand: syntax.Expr | syntax.Layout, knobs: Mapping[str, int]) -> int:
     """Return the value of an integer expression over the knobs."""
     value = _number(directive, operand, knobs)

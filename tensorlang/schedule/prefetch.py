@@ -33,7 +33,7 @@ from tensorlang.tensor.walk import tensor_table
 
 def prefetch_directive(state: State, directive: syntax.Directive) -> None:
     """Note what to ask for. A packed tensor is read from its copy, except where the copy is made."""
-    (name,) = operands.names(directive, directive.operands)
+    name = operands.only_name(directive)
     known = tensor_table(state.program)
     if name not in known:
         raise error("S0105", f"`{name}` is no tensor of this operator", directive.span, help=f"tensors: {', '.join(sorted(known))}")

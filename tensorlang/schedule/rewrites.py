@@ -36,7 +36,7 @@ def _inline(state: State, directive: syntax.Directive) -> None:
 
 
 def _store_rewrite(state: State, directive: syntax.Directive) -> None:
-    (name,) = operands.names(directive, directive.operands)
+    name = operands.only_name(directive)
     made = beside(state.program, name, operands.name(directive, operands.the(directive, "with")))
     if isinstance(made, str):
         raise error("S0202", f"`{name}` cannot be stored beside another result: {made}", directive.span)
@@ -44,7 +44,7 @@ def _store_rewrite(state: State, directive: syntax.Directive) -> None:
 
 
 def _pack_rewrite(state: State, directive: syntax.Directive) -> None:
-    (name,) = operands.names(directive, directive.operands)
+    name = operands.only_name(directive)
     if name not in tensor_table(state.program):
         raise error("S0105", f"`{name}` is no tensor of this operator", directive.span)
     made = pack(state.program, name)
@@ -57,7 +57,7 @@ def _cache_rewrite(state: State, directive: syntax.Directive) -> None:
     """Copy a tensor; rows that `unfold` wrote out are a copy already."""
     if operands.phrase(directive, "at") is None:
         return
-    (name,) = operands.names(directive, directive.operands)
+    name = operands.only_name(directive)
     if name in state.unfolded:
         state.copies[name] = name
     else:
@@ -80,7 +80,7 @@ def _unfold_rewrite(state: State, directive: syntax.Directive) -> None:
 
 
 def _rfactor_rewrite(state: State, directive: syntax.Directive) -> None:
-    (name,) = operands.names(directive, directive.operands)
+    name = operands.only_name(directive)
     stretches = operands.phrase(directive, "to") is not None
     by = operands.positive(directive, operands.the(directive, "to" if stretches else "by"), state.knobs)
     made = rfactor(state.program, name, by, stretches=stretches)
@@ -90,7 +90,7 @@ def _rfactor_rewrite(state: State, directive: syntax.Directive) -> None:
 
 
 def _split_k_rewrite(state: State, directive: syntax.Directive) -> None:
-    (name,) = operands.names(directive, directive.operands)
+    name = operands.only_name(directive)
     made = rfactor(state.program, name, stretch(state, directive), stretches=True)
     if isinstance(made, str):
         raise error("S0204", f"`{name}` cannot be split: {made}", directive.span)

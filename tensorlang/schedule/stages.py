@@ -24,7 +24,7 @@ MOST = 8
 
 def stages(state: State, directive: syntax.Directive) -> None:
     """`stages LOOP by N`, `… with tma`: note how many stages a loop has, and whether its copies are to be boxes of tensors."""
-    (name,) = operands.names(directive, directive.operands)
+    name = operands.only_name(directive)
     _, loop = loop_of(state, directive, name)
     count = operands.positive(directive, operands.the(directive, "by"), state.knobs)
     how = operands.phrase(directive, "with")
@@ -42,7 +42,7 @@ def stages(state: State, directive: syntax.Directive) -> None:
 def specialize(state: State, directive: syntax.Directive) -> None:
     """`specialize LOOP`, `… with registers (FEW, MANY)`: note that a thread beside the others asks for the boxes of a loop, and how many
     registers the threads on both sides have."""
-    (name,) = operands.names(directive, directive.operands)
+    name = operands.only_name(directive)
     _, loop = loop_of(state, directive, name)
     how = operands.phrase(directive, "with")
     registers: tuple[int, ...] = ()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 from scheduled_programs import assert_same, written
 
 from tensorlang.diagnostics import CompileError
 from tensorlang.schedule.check import proven
+from tensorlang.schedule.operands import SHAPES
 
 BLUR = """op f(x: i32[M, N]) -> (y: i32[M, N]) {
     h[i, j] = x[i, j - 1 | 0] + x[i, j] + x[i, j + 1 | 0]
@@ -79,3 +82,11 @@ def test_distribute_before_split_is_distribute_after_it() -> None:
     first = written(under(PIECES, "distribute y at y.i", "split y.i by 4 -> io, ii"))
     then = written(under(PIECES, "split y.i by 4 -> io, ii", "distribute y at io"))
     assert proven(first.program, first.schedule).placed.tree == proven(then.program, then.schedule).placed.tree
+
+
+@pytest.mark.parametrize("name", sorted(SHAPES))
+def test_what_is_about_one_loop_or_tensor_is_refused_about_several(name: str) -> None:
+    for operands in ("y.i, y.j", "x, y", "y, y, y", "y.i, y.j by 2 -> a, b", "x, y at y.i", "x, y in shared at y.i as [i, j]"):
+        with suppress(CompileError):
+            found = written(under(BLUR, f"{name} {operands}"))
+            proven(found.program, found.schedule)

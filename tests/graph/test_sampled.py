@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 import tensorlang as tl
 from codegen.dtypes import f32
@@ -52,6 +53,16 @@ def test_a_convolution_of_one_point_is_a_product_where_its_input_and_result_lie(
 
 def test_where_vectors_of_pixels_waste_more_than_a_copy_takes_the_result_alone_is_copied() -> None:
     assert kernels(model(256, 5, 64, 1, 1)) == ["conv", "copy"]
+
+
+@pytest.mark.parametrize("pads", [[0, 0, 2, 2], [0, 0, 2, 0], [0, 0, 7, 1]])
+def test_what_a_stride_meets_of_padding_is_not_in_the_sample(pads: list[int]) -> None:
+    m = model(4, 3, 2, 1, 3)
+    m.graph.node[-1].attribute[1].CopyFrom(helper.make_attribute("pads", pads))
+    m.graph.output[0].ClearField("type")
+    x = RNG.standard_normal((1, 4, 3, 3)).astype(np.float32)
+    [want] = ReferenceEvaluator(m).run(None, {"x": x})
+    np.testing.assert_allclose(tl.compile(m, threads=1).run({"x": x})["y"], want, rtol=1e-5, atol=1e-5)
 
 
 def test_of_an_input_only_what_a_stride_meets_is_laid_out() -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from math import prod
 
+from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Int, Name
 from tensorlang.graph.edit import fresh, rebuilt
 from tensorlang.graph.nodes import Graph, Kernel, Node, Value, View
@@ -43,7 +44,7 @@ class _State:
 
 @dataclass(frozen=True, slots=True)
 class _Strided:
-    """The one read of a parameter; along some dimensions it visits `stride * axis + offset` for each place of an axis."""
+    """The one read of a parameter; along some dimensions it visits `stride * axis + offset` for each place of an axis that lies inside."""
 
     read: Read
     dims: tuple[_Dim | None, ...]
@@ -51,6 +52,8 @@ class _Strided:
 
 @dataclass(frozen=True, slots=True)
 class _Dim:
+    """`extent` places of an axis are in the parameter: others, of padding, are not read."""
+
     axis: str
     extent: int
     stride: int
@@ -59,16 +62,16 @@ class _Dim:
 
 def _strided(program: Program, position: int) -> _Strided | None:
     """Return how the program reads a parameter, when that is once, at strides along some dimensions."""
-    name = program.params[position].name
-    found = [(d, r) for d in program.definitions for p in d.pieces for r in walk.reads(p.value) if r.tensor == name]
-    if len(found) != 1 or program.params[position].declared_range is not None:
+    param = program.params[position]
+    found = [(d, r) for d in program.definitions for p in d.pieces for r in walk.reads(p.value) if r.tensor == param.name]
+    if len(found) != 1 or param.declared_range is not None:
         return None
     [(definition, read)] = found
-    dims = tuple(_dim(definition, slot) for slot in read.index)
+    dims = tuple(_dim(definition, slot, size) for slot, size in zip(read.index, param.shape, strict=True))
     return _Strided(read, dims) if any(dims) else None
 
 
-def _dim(definition: Definition, slot: Slot) -> _Dim | None:
+def _dim(definition: Definition, slot: Slot, size: Affine) -> _Dim | None:
     form = None if isinstance(slot, Dynamic) else affine.affine_form(slot)
     match form:
         case ({**terms}, int(offset)) if len(terms) == 1 and offset >= 0:
@@ -76,8 +79,10 @@ def _dim(definition: Definition, slot: Slot) -> _Dim | None:
         case _:
             return None
     extents = dict(zip(definition.axes, definition.tensors[0].shape, strict=True))
-    extent = affine.constant(extents[axis]) if axis in extents else None
-    return _Dim(axis, extent, stride, offset) if extent is not None and stride >= 2 else None
+    extent, whole = affine.constant(extents[axis]) if axis in extents else None, affine.constant(size)
+    if extent is None or whole is None or stride < 2:
+        return None
+    return _Dim(axis, min(extent, max(0, -(-(whole - offset) // stride))), stride, offset)
 
 
 def _split(state: _State, node: Kernel, position: int, found: _Strided) -> Kernel:

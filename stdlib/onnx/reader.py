@@ -28,6 +28,8 @@ from tensorlang.diagnostics import CompileError, Diagnostic
 from tensorlang.mapped import contents
 
 NEWEST_OPSET = onnx.defs.onnx_opset_version()
+_NEWEST_ELSEWHERE = 2**31 - 1
+"""What onnx can count to, which says what versions other domains have."""
 _KIND: dict[int, tuple[str, int]] = {
     AttributeProto.INT: ("i", 1),
     AttributeProto.FLOAT: ("f", 1),
@@ -276,8 +278,10 @@ def _versions(proto: ModelProto) -> dict[str, int]:
         domain = "" if entry.domain == "ai.onnx" else entry.domain
         if versions.setdefault(domain, entry.version) != entry.version:
             raise Refusal("O006", f"the model imports two versions of the domain {quoted(domain or 'ai.onnx')}")
-        if entry.version < 1 or (domain == "" and entry.version > NEWEST_OPSET):
-            raise Refusal("O006", f"the model needs version {entry.version} of the operators", f"this importer knows 1 to {NEWEST_OPSET}")
+        newest = NEWEST_OPSET if domain == "" else _NEWEST_ELSEWHERE
+        if not 1 <= entry.version <= newest:
+            which = "the operators" if domain == "" else f"the domain {quoted(domain)}"
+            raise Refusal("O006", f"the model needs version {entry.version} of {which}", f"this importer knows 1 to {newest}")
     if not versions:
         raise Refusal("O006", "the model does not say which version of the operators it uses", help="it lacks an opset_import")
     return versions

@@ -174,7 +174,7 @@ def _inside(folder: Path, location: str, what: str) -> Path:
     path = Path(os.path.realpath(root / location))
     if Path(location).is_absolute() or "\\" in location or not path.is_relative_to(root):
         raise Refusal("O004", f"{what} is stored in {quoted(location)}, outside of the model's folder")
-    if not path.is_file():
+    if not os.path.isfile(path):  # that of `Path` raises for names that are too long
         raise Refusal("O004", f"{what} is stored in {quoted(location)}, which is not a file")
     return path
 

@@ -322,6 +322,11 @@ def two_opsets(m: ModelProto) -> None:
     m.opset_import.append(helper.make_opsetid("", 12))
 
 
+def domain_of_the_far_future(m: ModelProto) -> None:
+    m.opset_import.append(helper.make_opsetid("ai.onnx.preview.training", 2**31))
+    m.graph.node[1].domain = "ai.onnx.preview.training"
+
+
 def no_opset(m: ModelProto) -> None:
     del m.opset_import[:]
 
@@ -369,7 +374,8 @@ FAULTS: dict[Callable[[ModelProto], None], str] = {
     reshape_to_a_negative_extent: "O012", reshape_by_data: "O013", reshape_by_floats: "O012", kernel_of_another_rank: "O012",
     channels_that_do_not_fit: "O012", operands_of_two_types: "O012", operands_that_do_not_broadcast: "O012",
     dimension_without_a_size: "O011", input_without_a_shape: "O011", opset_from_the_future: "O006", opset_of_zero: "O006",
-    two_opsets: "O006", no_opset: "O006", domain_without_an_opset: "O006", ir_from_the_future: "O006", no_ir_version: "O001",
+    two_opsets: "O006", no_opset: "O006", domain_without_an_opset: "O006",
+    domain_of_the_far_future: "O006", ir_from_the_future: "O006", no_ir_version: "O001",
     no_graph: "O001", external_data_of_bytes: "O004", index_out_of_range: "O012",
 }  # fmt: skip
 
@@ -439,6 +445,8 @@ def test_external_data_in_the_folder_is_read(tmp_path: Path) -> None:
         (".", {}, "O004"),
         ("", {}, "O004"),
         ("w\0.bin", {}, "O004"),
+        ("x" * 5000, {}, "O004"),
+        ("sub/" * 5000, {}, "O004"),
         ("..\\secret.bin", {}, "O004"),
         ("w.bin", {"offset": "4"}, "O004"),
         ("w.bin", {"offset": "-4"}, "O004"),

@@ -63,6 +63,13 @@ def test_max_pool(window: dict[str, Any], extent: tuple[int, int]) -> None:
 
 
 @SOME
+@given(st.sampled_from(["MaxPool", "AveragePool"]), st.integers(1, 3), st.integers(1, 4), st.integers(1, 2))
+def test_a_window_may_hang_over_where_extents_are_rounded_up(op: str, stride: int, window: int, extent: int) -> None:
+    assume(window - extent < stride)
+    agree(op, {"x": noise(1, 2, extent, 5)}, kernel_shape=[window, 1], strides=[stride, 1], ceil_mode=1)
+
+
+@SOME
 @given(windows, extents, st.integers(0, 1))
 def test_average_pool(window: dict[str, Any], extent: tuple[int, int], include: int) -> None:
     agree("AveragePool", {"x": noise(1, 2, *extent)}, count_include_pad=include, **window)

@@ -31,7 +31,9 @@ def pads(
         total = [max(0, (-(-h // s) - 1) * s + r - h) for h, s, r in zip(extents, stride, reach, strict=True)]
         small, large = tuple(t // 2 for t in total), tuple(t - t // 2 for t in total)
         lo, hi = (small, large) if auto == "SAME_UPPER" else (large, small)
-    for h, a, b, r in zip(extents, lo, hi, reach, strict=True):
-        if h + a + b < r:
+    # The last window may hang over where the extent is rounded up.
+    over = [s - 1 if n.has("ceil_mode") and n.flag("ceil_mode") else 0 for s in stride]
+    for h, a, b, r, more in zip(extents, lo, hi, reach, over, strict=True):
+        if h + a + b + more < r:
             raise n.wrong(f"a window of {r} does not fit {h} elements with the padding {a} and {b}")
     return lo, hi

@@ -51,10 +51,10 @@ _NEVER_EMPTY = ("Conv", "ConvTranspose", "ConvInteger", "QLinearConv", "MaxPool"
 """Operators that are refused where nothing of their input would be left, which the standard does not speak of."""
 _RUNTIME_ONLY = (
     *("LSTM", "GRU", "RNN", "GlobalMaxPool", "GlobalLpPool", "LRN", "LpNormalization", "LpPool", "QLinearConv", "Upsample"),
-    *("ConvTranspose",),
+    *("ConvTranspose", "Resize"),
 )
 """Operators of which the reference leaves something out: directions and lengths, axes beyond two, signs. onnxruntime's values count."""
-_FLAT_ONCE = ("Softmax", "LogSoftmax", "Hardmax", "Resize")
+_FLAT_ONCE = ("Softmax", "LogSoftmax", "Hardmax")
 """Operators whose early versions the reference takes for later ones."""
 
 

@@ -867,7 +867,10 @@ def _integer_convs(d: NetDrawing) -> None:
     attrs = {**_window(d, d.values[x].shape[2:], False), **_maybe(d, 0.3, dilations=_dims(d, rank, 1, 2))}
     group = d.random.choice([g for g in range(1, channels + 1) if channels % g == 0])
     out = group * d.random.choice((1, 2, 3))
-    w = _wide(d, second, (out, channels // group, *attrs["kernel_shape"]), 0.8)
+    weights = d.array(
+        second, (out, channels // group, *attrs["kernel_shape"])
+    )  # small: onnxruntime saturates sums of pairs on some machines
+    w = _put(d, weights, 0.8)
     attrs |= {"group": group} if group > 1 else {}
     if d.random.random() < 0.4:
         xz = _put(d, d.array(first, ()), 0.8) if d.random.random() < 0.7 else ""
@@ -931,6 +934,7 @@ def _resize(d: NetDrawing) -> None:
         mode = "nearest"
     whole = d.random.choice((None, None, 2))
     scales = [whole or d.random.choice((1.0, 2.0, 0.5, 1.5, 3.0, 0.75)) if k >= len(shape) - 2 else 1.0 for k in range(len(shape))]
+    mode = "linear" if mode == "cubic" and d.opset < 11 else mode
     if d.opset < 10:
         d.add("Upsample", [x, d.constant(np.maximum(scales, 1).astype(np.float32))], rough=mode == "linear", mode=mode)
         return
@@ -960,7 +964,7 @@ def _resize(d: NetDrawing) -> None:
         axes = axes[-2:] if d.random.random() < 0.7 else list(reversed(axes[-2:]))
         attrs["axes"] = [k - len(shape) if d.random.random() < 0.3 else k for k in axes]
     rough = mode != "nearest"
-    if d.random.random() < 0.5:
+    if d.random.random() < 0.5 and place != "align_corners":  # the references disagree on which extent the corners are of
         d.add("Resize", [x, roi, d.constant(np.array([scales[k] for k in axes], np.float32))], rough=rough, **attrs)
     else:
         sizes = [max(1, int(shape[k] * scales[k])) + d.random.choice((0, 0, 1)) if scales[k] != 1 else shape[k] for k in axes]

@@ -955,9 +955,8 @@ def _resize(d: NetDrawing) -> None:
         attrs |= _maybe(d, 0.25, antialias=1)
     roi = ""
     if place == "tf_crop_and_resize" and dtype != "f64":
-        moved = d.random.choice((0.0, 0.25))  # along the last axes: the references disagree on whether others may lie outside
-        region = [[side + moved if k >= len(shape) - 2 else side for k in range(len(shape))] for side in (0.0, 1.0)]
-        roi = d.constant(np.array(region, np.float32).reshape(-1))
+        region = [0.0] * len(shape) + [1.0] * len(shape)  # all there is: onnxruntime crops no axis that keeps its extent
+        roi = d.constant(np.array(region, np.float32))
         attrs |= _maybe(d, 0.5, extrapolation_value=2.0)
     axes = list(range(len(shape)))
     if d.opset >= 18 and not roi and d.random.random() < 0.3:

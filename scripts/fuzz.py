@@ -6,8 +6,8 @@
 
 fronts   language    operators as text, compiled without a schedule, static and for any sizes, against an evaluator of their elements
          schedules   random directives on families of programs: whatever is accepted computes what the operator says, natively too
-         models      random ONNX graphs of mixed types against onnx's reference evaluator
-         files       broken `.tl` texts, schedules, ONNX bytes and entries of the cache: success or a coded diagnostic, in time
+         models      random ONNX graphs of mixed types, operators of many versions, against onnx's reference evaluator and onnxruntime
+         files       broken `.tl` texts, schedules, ONNX bytes, folders of models and caches: success or a coded diagnostic, in time
          cuda        random binds, their kernels run by the emulator on this processor (where there is a C++ compiler)
 
 A case is a function of its front and number alone. Each is tried in a child of its own (cheap ones share one) with limits to its time and

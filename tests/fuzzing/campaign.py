@@ -164,7 +164,7 @@ class Campaign:
         return f"{seconds:6.0f} s  " + "  ".join(f"{name} {_numbers(counts)}" for name, counts in self.counts.items() if counts.cases)
 
     def table(self) -> str:
-        """Return the counts per front, and beneath them what was refused and found, by label."""
+        """Return the counts per front, and beneath them what was refused, found or remarkable, by label."""
         head = f"{'front':<10} {'cases':>7} {'native':>7} {'cpu s':>7} {'per s':>6}  " + "  ".join(f"{k:>9}" for k in KINDS)
         lines = [head]
         for front in self.fronts:

@@ -1,7 +1,7 @@
 """Broken files: whatever bytes the compiler is given end in success or in a coded diagnostic, and in time.
 
-A case is a text of the language, a schedule for one of the families of `strategies_schedule`, the bytes of a model, or a damaged cache.
-Texts and models are the repository's own with a few mutations.
+A case is a text of the language, a schedule for one of the families of `strategies_schedule`, the bytes of a model, a model in a folder
+that means harm (`hostile`), or a damaged cache. Texts and models are the repository's own with a few mutations.
 """
 
 from __future__ import annotations

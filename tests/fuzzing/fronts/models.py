@@ -1,4 +1,5 @@
-"""Random ONNX graphs of mixed types, compiled and run natively, compared with onnx's reference evaluator value by value."""
+"""Random ONNX graphs of mixed types, compiled and run natively or interpreted as imported, compared value by value with onnx's reference
+evaluator; where onnxruntime disagrees with that on an operator, with either."""
 
 from __future__ import annotations
 

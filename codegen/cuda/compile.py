@@ -3,6 +3,9 @@
     source    prelude, then kernels: one text, no includes
     cubin     machine code for one architecture, kept on disk under source, architecture and NVRTC's version
 
+`$TENSORLANG_PREPARED` names a folder of machine code made beforehand, perhaps on another machine: what is made is kept there, too, and
+found by every NVRTC of the same major version, whose machine code the same drivers load.
+
 Arithmetic is what the text says: products and sums are not contracted (a fused one is written as such), nothing is flushed to zero,
 quotients and roots are rounded correctly. Machine code rather than PTX: a driver older than NVRTC loads the one and refuses the other.
 """
@@ -11,11 +14,14 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import cache
+from importlib.metadata import version
+from pathlib import Path
 
 from codegen.cuda.arch import Arch
 from codegen.cuda.bindings import core, nvrtc
@@ -29,6 +35,8 @@ from codegen.store import Cache, key_of
 VERSION = 3
 """Part of every key: raised whenever what is made of a text changes."""
 
+PREPARED = "TENSORLANG_PREPARED"
+_OPTIONS = {"fma": False, "ftz": False, "prec_div": True, "prec_sqrt": True}
 _INSTALL = "install `tensorlang[cuda]`, or a CUDA toolkit of version 13"
 
 
@@ -50,18 +58,35 @@ def source(program: Program) -> str:
 
 
 def compiled(text: str, arch: Arch, store: Cache | None = None) -> Compiled:
-    """Return the machine code of a source, from the store when it is there.
+    """Return the machine code of a source, from what was prepared or from the store when it is there.
 
     Raises Unavailable when there is no NVRTC, or one too old for `arch`; InternalError with NVRTC's log when it refuses the text."""
-    if store is None:
-        return _made(text, arch)
-    key = key_of(("cubin", str(VERSION), repr(nvrtc_version()), arch.name, text))
-    found = store.get(key)
-    if found is not None:
-        return _unpacked(found)
+    places = []
+    for cache_, key in _places(text, arch, store):
+        if (found := cache_.get(key)) is not None:
+            return _unpacked(found)
+        places.append((cache_, key))
     made = _made(text, arch)
-    store.put(key, _packed(made))
+    for cache_, key in places:
+        cache_.put(key, _packed(made))
     return made
+
+
+def _places(text: str, arch: Arch, store: Cache | None) -> Iterator[tuple[Cache, str]]:
+    """Yield where the machine code of a source is looked for and kept, and under which keys. What was prepared needs no NVRTC."""
+    what = (str(VERSION), repr(_OPTIONS), arch.name, text)
+    if prepared := os.environ.get(PREPARED):
+        yield Cache(Path(prepared)), key_of(("prepared cubin", str(_major()), *what))
+    if store is not None:
+        yield store, key_of(("cubin", repr(nvrtc_version()), *what))
+
+
+def _major() -> int:
+    """Return NVRTC's major version, or, where there is none, that of the packages that load machine code."""
+    try:
+        return nvrtc_version()[0]
+    except Unavailable:
+        return int(version("cuda-bindings").partition(".")[0])
 
 
 def all_compiled(
@@ -145,11 +170,11 @@ def _spilled(usage: Usage) -> int:
 
 def _assembled(text: str, arch: Arch) -> Compiled:
     if arch.number not in compilable():
-        version = ".".join(map(str, nvrtc_version()))
+        present = ".".join(map(str, nvrtc_version()))
         raise Unavailable(
-            f"NVRTC {version} does not compile for {arch.name}", "install a newer `nvidia-cuda-nvrtc`, or ask for another target"
+            f"NVRTC {present} does not compile for {arch.name}", "install a newer `nvidia-cuda-nvrtc`, or ask for another target"
         )
-    options = core.ProgramOptions(arch=arch.name, fma=False, ftz=False, prec_div=True, prec_sqrt=True, ptxas_options=["-v"])
+    options = core.ProgramOptions(arch=arch.name, **_OPTIONS, ptxas_options=["-v"])
     log = io.StringIO()
     try:
         cubin = core.Program(text, "c++", options).compile("cubin", logs=log).code

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from codegen.cuda import compile as module
 from codegen.cuda.arch import ARCHITECTURES, Arch, ArchError, named, names, of_capability
-from codegen.cuda.compile import all_compiled, compilable, compiled, nvrtc_version, source, usage_of
+from codegen.cuda.compile import PREPARED, all_compiled, compilable, compiled, nvrtc_version, source, usage_of
 from codegen.cuda.errors import Unavailable
 from codegen.errors import InternalError
 from codegen.gpu import prelude
@@ -94,6 +95,29 @@ def test_many_sources_compile_at_once_and_equal_ones_once(tmp_path: Path) -> Non
     assert [list(m.usage) for m in made] == [["a"], ["b"], ["a"], ["c"]]
     assert counts == [1, 2, 3]
     assert made[0] is made[2]
+
+
+def test_what_was_prepared_serves_every_compiler_of_the_same_major_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PREPARED, str(tmp_path / "prepared"))
+    first = compiled(PRELUDE + SCALE, SM_80)
+    major, minor = nvrtc_version()
+    monkeypatch.setattr(module, "nvrtc_version", lambda: (major, minor + 1))
+    again = compiled(PRELUDE + SCALE, SM_80, Cache(tmp_path / "store"))
+    assert (first.cached, again.cached) == (False, True)
+    assert again.cubin == first.cubin and again.usage == first.usage
+    assert not compiled(PRELUDE + SCALE + "\n", SM_80).cached and not compiled(PRELUDE + SCALE, named("cuda:sm_86")).cached
+    monkeypatch.setattr(module, "nvrtc_version", lambda: (major + 1, 0))
+    assert not compiled(PRELUDE + SCALE, SM_80).cached
+
+
+def test_what_was_prepared_needs_no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> tuple[int, int]:
+        raise Unavailable("NVRTC cannot be loaded", "install it")
+
+    monkeypatch.setenv(PREPARED, str(tmp_path))
+    first = compiled(PRELUDE + SCALE, SM_80)
+    monkeypatch.setattr(module, "nvrtc_version", missing)
+    assert compiled(PRELUDE + SCALE, SM_80, Cache(tmp_path / "store")).cubin == first.cubin
 
 
 def test_a_source_is_the_vocabulary_then_the_kernels() -> None:

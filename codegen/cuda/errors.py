@@ -18,3 +18,19 @@ class DeviceError(Exception):
 
 class ArrayError(Exception):
     """An array that cannot be taken as it is; the text says why, and what to do."""
+
+
+LASTING = tuple(
+    f"CUDA_ERROR_{name}"
+    for name in (
+        "ILLEGAL_ADDRESS",
+        "ILLEGAL_INSTRUCTION",
+        "MISALIGNED_ADDRESS",
+        "INVALID_ADDRESS_SPACE",
+        "INVALID_PC",
+        "HARDWARE_STACK_ERROR",
+        "LAUNCH_FAILED",
+        "LAUNCH_TIMEOUT",
+    )
+)
+"""What the driver calls errors after which a process can do nothing more on its device; each later call is answered so, too."""

@@ -1,4 +1,4 @@
-"""Many programs, each with a schedule for a graphics processor, in one library of the emulator."""
+"""Many programs, each with a schedule for a graphics processor, in one library of the emulator or on a device."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from executors import EMULATOR, Executor, Library
 from schedule_trial import first_difference
 
-from codegen.gpu import emulator
 from codegen.gpu.program import Program as Kernels
 from polyhedral.verdict import Unknown
 from tensorlang.device.driver import device_loops, device_text
@@ -42,15 +42,13 @@ def made(program: Program, symbol: str, schedule: Schedule | None = None) -> Mad
     return Made(program, lowered, device_text(lowered, schedule=chosen))
 
 
-def library(programs: Iterable[Made]) -> emulator.Library:
-    """Return every kernel of `programs`, compiled at once."""
-    return emulator.build({k.name: k for each in programs for k in each.kernels.kernels}.values())
+def library(programs: Iterable[Made], executor: Executor = EMULATOR) -> Library:
+    """Return every kernel of `programs`, compiled at once, for the emulator or where `executor` runs them."""
+    return executor.library(each.kernels for each in programs)
 
 
-def emulated(
-    each: Made, arrays: Mapping[str, Array], sizes: Mapping[str, int], compiled: emulator.Library, seed: int
-) -> tuple[int, Mapping[str, Array]]:
-    """Return the status, and the results by name, after the emulator has run the kernels on inputs given by name."""
+def ran(each: Made, arrays: Mapping[str, Array], sizes: Mapping[str, int], compiled: Library, seed: int) -> tuple[int, Mapping[str, Array]]:
+    """Return the status, and the results by name, after the kernels have run on inputs given by name."""
     program, function = each.program, each.lowered.function
     table = tensor_table(program)
     found = {r: np.empty(shape_of(table[r], sizes), table[r].dtype.numpy) for r in program.results}
@@ -58,22 +56,22 @@ def emulated(
     memory = {buffer: {**arrays, **found}[tensor] for buffer, tensor in tensors.items()}
     known = dict(zip(function.sizes, (sizes[s] for s in program.sizes), strict=True))
     outputs = [buffer for buffer, tensor in tensors.items() if tensor in program.results]
-    return emulator.run(each.kernels, known, memory, seed=seed, outputs=outputs, library=compiled), found
+    return compiled.run(each.kernels, known, memory, seed=seed, outputs=outputs), found
 
 
 def difference(
     each: Made,
     arrays: Mapping[str, Array],
     sizes: Mapping[str, int],
-    compiled: emulator.Library,
+    compiled: Library,
     *,
     seeds: Iterable[int] = (0, 4, 8),
     close: float = 0.0,
 ) -> str:
     """Return where the kernels, run in some orders of threads, differ from what the operator says; "" where nowhere."""
     expected = {name: np.asarray(value) for name, value in interpret(each.program, sizes, arrays).items()}
-    for seed in seeds:
-        status, found = emulated(each, arrays, sizes, compiled, seed)
+    for seed in compiled.orders(seeds):
+        status, found = ran(each, arrays, sizes, compiled, seed)
         if status:
             return f"requirement {status} is not met: {each.lowered.requirements[status - 1].text}"
         text = first_difference(found, {r: expected[r] for r in each.program.results}, close)

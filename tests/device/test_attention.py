@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from device_programs import assert_emulated, kernels_of
+from device_programs import assert_computed, kernels_of
+from executors import Executor
 from test_barriers import without_each_barrier
 
 from codegen.cuda.arch import named
@@ -78,10 +79,10 @@ def in_one_pass(arrays: list[Array], element_bytes: int = 4) -> Program:
         ((1, 33, 100, 1, 128, 128), (7,)),
     ],
 )
-def test_every_order_of_threads_gives_what_attention_is(sizes, seeds) -> None:
+def test_every_order_of_threads_gives_what_attention_is(sizes, seeds, executor: Executor) -> None:
     arrays = operands(*sizes)
     program = in_one_pass(arrays)
-    assert_emulated(program, derive_device(program), *arrays, seeds=seeds)
+    assert_computed(executor, program, derive_device(program), *arrays, seeds=seeds)
 
 
 def by_warps(arrays: list[Array], dtype: DType) -> tuple[Program, Schedule]:
@@ -105,11 +106,11 @@ def in_16_bits(program: Program, dtype: DType) -> tuple[Program, Schedule]:
         ((1, 33, 70, 1, 128, 128), bf16, (7,)),
     ],
 )
-def test_lanes_of_warps_multiply_in_16_bits(sizes, dtype, seeds) -> None:
+def test_lanes_of_warps_multiply_in_16_bits(sizes, dtype, seeds, executor: Executor) -> None:
     arrays = operands(*sizes)
     program, schedule = by_warps(arrays, dtype)
     assert sum(d.name == "tensorize" for d in schedule.directives) == 2
-    assert_emulated(program, schedule, *(a.astype(dtype.numpy) for a in arrays[:3]), arrays[3], seeds=seeds, close=1e-2)
+    assert_computed(executor, program, schedule, *(a.astype(dtype.numpy) for a in arrays[:3]), arrays[3], seeds=seeds, close=1e-2)
 
 
 @pytest.mark.parametrize("dtype", [bf16, f16], ids=str)
@@ -156,7 +157,7 @@ def test_long_sequences_copy_keys_and_values_ahead_without_spills(tokens: int, d
 
 
 @pytest.mark.parametrize("dtype", [bf16, f32], ids=str)
-def test_causal_attention_is_right_with_copies_ahead_and_without(dtype: DType) -> None:
+def test_causal_attention_is_right_with_copies_ahead_and_without(dtype: DType, executor: Executor) -> None:
     random = np.random.default_rng(1)
     arrays = [random.standard_normal((1, 150, 16)).astype(np.float32) for _ in range(3)]
     program = instantiate(LONG, "causal", [ArgType(f32, a.shape) for a in arrays], {}, {})
@@ -164,7 +165,9 @@ def test_causal_attention_is_right_with_copies_ahead_and_without(dtype: DType) -
     assert made is not None
     made, schedule = in_16_bits(made, bf16) if dtype == bf16 else (made, derive_device(made))
     assert {"trim", *(["stages"] if dtype == bf16 else [])} <= {d.name for d in schedule.directives}
-    assert_emulated(made, schedule, *(a.astype(dtype.numpy) for a in arrays), seeds=emulator.SEEDS, close=1e-2 if dtype == bf16 else 1e-5)
+    assert_computed(
+        executor, made, schedule, *(a.astype(dtype.numpy) for a in arrays), seeds=emulator.SEEDS, close=1e-2 if dtype == bf16 else 1e-5
+    )
 
 
 def test_devices_whose_warps_multiply_no_matrices_multiply_by_threads() -> None:
@@ -176,11 +179,11 @@ def test_devices_whose_warps_multiply_no_matrices_multiply_by_threads() -> None:
     assert not any(used.spills for used in made.usage.values())
 
 
-def test_programs_whose_depth_is_no_whole_matrix_are_multiplied_by_threads() -> None:
+def test_programs_whose_depth_is_no_whole_matrix_are_multiplied_by_threads(executor: Executor) -> None:
     arrays = operands(1, 16, 20, 1, 12, 16)
     program, schedule = by_warps(arrays, bf16)
     assert not any(d.name == "tensorize" for d in schedule.directives)
-    assert_emulated(program, schedule, *(a.astype(bf16.numpy) for a in arrays[:3]), arrays[3], seeds=(3,), close=1e-2)
+    assert_computed(executor, program, schedule, *(a.astype(bf16.numpy) for a in arrays[:3]), arrays[3], seeds=(3,), close=1e-2)
 
 
 @pytest.mark.parametrize("matrices", [False, True], ids=["threads", "warps"])

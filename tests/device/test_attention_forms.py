@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from batch import difference, library, made
+from executors import Executor
 from onnx import TensorProto, helper, numpy_helper
 from small_graphs import run
 
@@ -132,10 +133,10 @@ def test_models_are_rewritten_to_one_pass_over_the_keys(name: str) -> None:
     np.testing.assert_allclose(run(done, feeds)["y"], run(graph, feeds)["y"], rtol=1e-5, atol=1e-6)
 
 
-def test_kernels_of_models_are_right_in_every_order_of_threads() -> None:
+def test_kernels_of_models_are_right_in_every_order_of_threads(executor: Executor) -> None:
     random = np.random.default_rng(2)
     programs = {name: made(attention_of(name).program, f"k{k}") for k, name in enumerate(RUN)}
-    compiled = library(programs.values())
+    compiled = library(programs.values(), executor)
     for name, each in programs.items():
         arrays = {
             p.name: (random.random(shape) < 0.8) if str(p.dtype) == "bool" else random.standard_normal(shape).astype(np.float32)

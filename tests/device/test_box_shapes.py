@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from batch import Made, difference, library
 from batch import named as by_name
+from executors import Executor
 from test_matrix import made, normal
 
 from codegen.cuda.arch import named
@@ -88,8 +89,8 @@ def cases() -> dict[str, Made]:
     }
 
 
-def test_boxes_of_every_shape_bring_what_the_operator_reads(cases):
-    compiled_ = library(cases.values())
+def test_boxes_of_every_shape_bring_what_the_operator_reads(cases, executor: Executor):
+    compiled_ = library(cases.values(), executor)
     for name, each in cases.items():
         arrays = by_name(each.program, CASES[name][3])
         assert (name, difference(each, arrays, {}, compiled_, seeds=range(9), close=1e-2)) == (name, "")

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from batch import Made, difference, library
 from batch import named as by_name
+from executors import Executor
 from test_boxes import F32, PLAIN, ROWS
 from test_matrix import OPERATOR, made, normal
 from test_warpgroups import SCHEDULE as PRODUCTS
@@ -44,8 +45,8 @@ def cases() -> dict[str, Made]:
     return {name: made(text, f"clusters_{k}", *arrays, operator=op) for k, (name, (op, text, arrays)) in enumerate(CASES.items())}
 
 
-def test_shared_boxes_bring_what_the_operator_reads_in_every_order(cases):
-    compiled_ = library(cases.values())
+def test_shared_boxes_bring_what_the_operator_reads_in_every_order(cases, executor: Executor):
+    compiled_ = library(cases.values(), executor)
     for name, each in cases.items():
         arrays = by_name(each.program, CASES[name][2])
         assert (name, difference(each, arrays, {}, compiled_, seeds=range(9), close=1e-2)) == (name, "")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from device_programs import assert_emulated, called, normal
+from device_programs import assert_computed, called, normal
+from executors import Executor
 
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import Source
@@ -53,19 +54,19 @@ op attended(q: f32[S, D], k: f32[T, D], v: f32[T, D]) -> (o: f32[S, D]) {
     ],
     ids=lambda x: x if isinstance(x, str) else None,
 )
-def test_operators_of_the_library_run_as_the_interpreter_says(operator, arrays, attrs):
+def test_operators_of_the_library_run_as_the_interpreter_says(operator, arrays, attrs, executor: Executor):
     program = called(operator, *arrays, **attrs)
-    assert_emulated(program, derive_device(program), *arrays)
+    assert_computed(executor, program, derive_device(program), *arrays)
 
 
 @pytest.mark.parametrize(("operator", "shape"), [("total", (100,)), ("total", (50_000,)), ("greatest", (7, 300)), ("running", (40, 30))])
-def test_sums_of_everything_rows_and_recurrences_run_as_the_interpreter_says(operator, shape):
+def test_sums_of_everything_rows_and_recurrences_run_as_the_interpreter_says(operator, shape, executor: Executor):
     x = normal(*shape)
     program = called(operator, x, module=OWN)
-    assert_emulated(program, derive_device(program), x)
+    assert_computed(executor, program, derive_device(program), x)
 
 
-def test_a_product_with_something_that_other_equations_read_as_well_runs_as_the_interpreter_says():
+def test_a_product_with_something_that_other_equations_read_as_well_runs_as_the_interpreter_says(executor: Executor):
     q, k, v = normal(19, 16), normal(23, 16), normal(23, 16)
     program = called("attended", q, k, v, module=OWN)
-    assert_emulated(program, derive_device(program), q, k, v)
+    assert_computed(executor, program, derive_device(program), q, k, v)

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 from batch import Made, difference, library, made, named
+from executors import Executor, Library
 from operators_at_sizes import EXAMPLES, arguments, sizes_of
 
-from codegen.gpu.emulator import Library
 from tensorlang.check.instantiate import instantiate
 
 Array = np.ndarray[Any, Any]
@@ -37,15 +37,15 @@ def case(name: str, n: int, symbolic: bool) -> Case:
 
 
 @pytest.fixture(scope="module")
-def known() -> tuple[dict[tuple[str, int], Case], Library]:
+def known(executor: Executor) -> tuple[dict[tuple[str, int], Case], Library]:
     cases = {(name, n): case(name, n, symbolic=False) for name in EXAMPLES for n in KNOWN}
-    return cases, library(c.made for c in cases.values())
+    return cases, library((c.made for c in cases.values()), executor)
 
 
 @pytest.fixture(scope="module")
-def symbolic() -> tuple[dict[tuple[str, int], Case], Library]:
+def symbolic(executor: Executor) -> tuple[dict[tuple[str, int], Case], Library]:
     cases = {(name, n): case(name, n, symbolic=True) for name, example in EXAMPLES.items() if example.symbolic for n in SYMBOLIC}
-    return cases, library(c.made for c in cases.values())
+    return cases, library((c.made for c in cases.values()), executor)
 
 
 @pytest.mark.parametrize("n", KNOWN)

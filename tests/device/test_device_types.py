@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 from batch import Made, difference, library, made, named
+from executors import Executor, Library
 from samples import CHAINS, NUMBERS, TYPES, samples
 
 import tensorlang as tl
 from codegen.dtypes import DTYPES, DType
-from codegen.gpu.emulator import Library
 
 Array = np.ndarray[Any, Any]
 Cases = dict[str, tuple[Made, tuple[Array, ...]]]
@@ -61,9 +61,9 @@ def chains(source: DType) -> str:
 
 
 @pytest.fixture(scope="module")
-def compiled() -> tuple[Cases, Library]:
+def compiled(executor: Executor) -> tuple[Cases, Library]:
     found = {name: (made(tl.parse(text).f.program(*arrays), name), arrays) for name, text, arrays in cases()}
-    return found, library(m for m, _ in found.values())
+    return found, library((m for m, _ in found.values()), executor)
 
 
 @pytest.mark.parametrize("name", [name for name, _, _ in cases()])

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from batch import Made, difference, library, made, named
+from executors import Executor, Library
 from test_stages import edited
 from test_whole import program_of, tiled, values
 
@@ -56,11 +57,11 @@ def split_k(program: Program, by: int) -> Schedule:
 
 
 @pytest.fixture(scope="module")
-def compiled() -> tuple[dict[str, Made], emulator.Library]:
+def compiled(executor: Executor) -> tuple[dict[str, Made], Library]:
     program = program_of("product", *values("product", *SIZES))
     found = {name: made(program, f"grid_{k}", shaped(program, grid, bound)) for k, (name, (grid, bound)) in enumerate(SCHEDULES.items())}
     found |= {f"sums shared by {by} blocks": made(program, f"split_{by}", split_k(program, by)) for by in (1, 2, 4, 9)}
-    return found, library(found.values())
+    return found, library(found.values(), executor)
 
 
 @pytest.mark.parametrize("name", [*SCHEDULES, *(f"sums shared by {by} blocks" for by in (1, 2, 4, 9))])

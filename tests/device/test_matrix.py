@@ -14,6 +14,7 @@ import pytest
 from batch import Made, difference, library
 from batch import named as by_name
 from device_programs import called
+from executors import Executor
 
 import tensorlang as tl
 from codegen.cuda.arch import named
@@ -93,18 +94,18 @@ def variants() -> dict[str, Made]:
     return {name: made(OPERATOR + text, f"matmul_{k}", *arrays) for k, (name, text) in enumerate(VARIANTS.items())}
 
 
-def test_a_product_of_warps_is_that_of_the_operator_in_every_order_of_threads(variants):
-    compiled_ = library(variants.values())
+def test_a_product_of_warps_is_that_of_the_operator_in_every_order_of_threads(variants, executor: Executor):
+    compiled_ = library(variants.values(), executor)
     for name, each in variants.items():
         arrays = by_name(each.program, (normal(128, 96), normal(64, 96)))
         assert (name, difference(each, arrays, {}, compiled_, seeds=range(9), close=1e-2)) == (name, "")
 
 
 @pytest.mark.parametrize("kind", [name for name in VARIANTS if name != "operands where they are"])
-def test_tiles_at_the_edges_of_matrices_go_on_over_zeros(kind):
+def test_tiles_at_the_edges_of_matrices_go_on_over_zeros(kind, executor: Executor):
     sizes = [(100, 90, 50), (33, 20, 17), (120, 96, 64)]
     found = [made(OPERATOR + VARIANTS[kind], f"edges_{k}_{n}", normal(m, k), normal(n, k)) for m, k, n in sizes]
-    compiled_ = library(found)
+    compiled_ = library(found, executor)
     for each, (m, k, n) in zip(found, sizes, strict=True):
         assert difference(each, by_name(each.program, (normal(m, k), normal(n, k))), {}, compiled_, close=1e-2) == ""
 
@@ -231,8 +232,8 @@ def products() -> dict[str, tuple[Made, tuple[Array, Array]]]:
     return out
 
 
-def test_products_of_narrow_numbers_are_those_of_warps_whatever_lies_where(products):
-    compiled_ = library(made_ for made_, _ in products.values())
+def test_products_of_narrow_numbers_are_those_of_warps_whatever_lies_where(products, executor: Executor):
+    compiled_ = library((made_ for made_, _ in products.values()), executor)
     for name, (each, arrays) in products.items():
         assert (name, difference(each, by_name(each.program, arrays), {}, compiled_, seeds=range(9), close=1e-2)) == (name, "")
 
@@ -262,7 +263,7 @@ SHAPES = {
 }
 
 
-def test_products_of_bytes_are_exact_in_every_order_of_threads():
+def test_products_of_bytes_are_exact_in_every_order_of_threads(executor: Executor):
     rng = np.random.default_rng(0)
     cases: list[tuple[Made, list[Array]]] = []
     for first, second in ((np.int8, np.int8), (np.uint8, np.int8), (np.int8, np.uint8), (np.uint8, np.uint8)):
@@ -275,7 +276,7 @@ def test_products_of_bytes_are_exact_in_every_order_of_threads():
             assert found.origin.startswith("schedule role warp_product")
             lowered = device_loops(found.plan, f"bytes_{len(cases)}", schedule=found.schedule)
             cases.append((Made(program, lowered, device_text(lowered, schedule=found.schedule)), arrays))
-    compiled_ = library(each for each, _ in cases)
+    compiled_ = library((each for each, _ in cases), executor)
     for each, arrays in cases:
         assert difference(each, by_name(each.program, arrays), {}, compiled_, seeds=range(9), close=0) == ""
 
@@ -297,11 +298,11 @@ def in_tf32() -> dict[str, Made]:
     return {name: made(TF32 + text, f"tf32_{k}", *arrays) for k, (name, text) in enumerate(TF32_VARIANTS.items())}
 
 
-def test_products_of_what_is_rounded_to_tf32_are_those_of_the_operator(in_tf32):
+def test_products_of_what_is_rounded_to_tf32_are_those_of_the_operator(in_tf32, executor: Executor):
     arrays = normal(128, 96, dtype=np.float32), normal(64, 96, dtype=np.float32)
     rounded = np.maximum(arrays[0].astype(np.float64) @ arrays[1].T.astype(np.float64), 0)
     edge = made(TF32 + TF32_SCHEDULE, "tf32_edge", normal(100, 50, dtype=np.float32), normal(90, 50, dtype=np.float32))
-    compiled_ = library([*in_tf32.values(), edge])
+    compiled_ = library([*in_tf32.values(), edge], executor)
     for name, each in in_tf32.items():
         given = by_name(each.program, arrays)
         assert (name, difference(each, given, {}, compiled_, seeds=range(9), close=1e-5)) == (name, "")
@@ -333,13 +334,13 @@ def test_nothing_is_rounded_to_tf32_that_the_operator_does_not_round(operator, s
         made(operator + schedule, "refused", normal(128, 96, dtype=dtype), normal(64, 96, dtype=dtype))
 
 
-def test_the_document_s_product_in_tf32_is_that_of_its_operator():
+def test_the_document_s_product_in_tf32_is_that_of_its_operator(executor: Executor):
     text = (GOLDEN.parents[2] / "docs" / "instructions.md").read_text()
     found = re.search(r"```tl\n(op matmul_tf32.*?)```", text, re.DOTALL)
     assert found is not None
     arrays = normal(40, 70, dtype=np.float32), normal(24, 70, dtype=np.float32)
     each = made(found[1], "documented", *arrays, operator="matmul_tf32")
-    assert difference(each, by_name(each.program, arrays), {}, library([each]), close=1e-5) == ""
+    assert difference(each, by_name(each.program, arrays), {}, library([each], executor), close=1e-5) == ""
     assert "tl_mma_m16n8k8_tf32" in each.kernels.text
 
 

@@ -12,11 +12,12 @@ import pytest
 from batch import Made, difference, library, made
 from batch import named as by_name
 from device_programs import called, chosen, kernels_of, normal, taken
+from executors import Executor, Library
 
 from codegen.cuda.arch import named
 from codegen.cuda.compile import compiled, source
 from codegen.cuda.sass import count, opcodes
-from codegen.gpu.emulator import SEEDS, Library
+from codegen.gpu.emulator import SEEDS
 from stdlib.library import roles
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import Source
@@ -92,13 +93,13 @@ def test_windows_too_large_for_shared_memory_are_left_to_other_schedules() -> No
 
 
 @pytest.fixture(scope="module")
-def cases() -> tuple[list[Case], Library]:
+def cases(executor: Executor) -> tuple[list[Case], Library]:
     found = []
     for number, (operator, arrays, attrs) in enumerate(CASES):
         p = program(operator, *arrays, **attrs)
         picked = chosen(p)
         found.append(Case(made(p, f"{operator}_{number}", picked.schedule), taken(picked), by_name(p, arrays)))
-    return found, library(c.made for c in found)
+    return found, library((c.made for c in found), executor)
 
 
 @pytest.mark.parametrize("number", range(len(CASES)), ids=[f"{c[0]}-{'-'.join('x'.join(map(str, a.shape)) for a in c[1])}" for c in CASES])

@@ -6,6 +6,7 @@ from collections import Counter
 from random import Random
 
 from batch import Made, difference, library, made, named
+from executors import Executor
 from strategies_device import bound
 from strategies_schedule import Case, small_arrays
 
@@ -16,7 +17,7 @@ FOUND = (54, 75, 114, 175, 226, 245, 255, 1476)
 """Once: registers shared out, a witness that isl lost, lanes that left an exchange, and sums of pairs that each thread kept to itself."""
 
 
-def test_random_binds_are_refused_or_right() -> None:
+def test_random_binds_are_refused_or_right(executor: Executor) -> None:
     kinds: Counter[str] = Counter()
     accepted: list[tuple[int, Case, Made]] = []
     for number in sorted({*range(2000, 2000 + COUNT), *FOUND}):
@@ -26,7 +27,7 @@ def test_random_binds_are_refused_or_right() -> None:
             kinds["accepted"] += 1
         except CompileError as refused:
             kinds[refused.diagnostics[0].code] += 1
-    compiled = library(each for _, _, each in accepted)
+    compiled = library((each for _, _, each in accepted), executor)
     for number, case, each in accepted:
         arrays = named(case.program, small_arrays(case.program, case.sizes, number).values())
         assert difference(each, arrays, case.sizes, compiled) == "", str(case)

@@ -14,11 +14,11 @@ import pytest
 from batch import Made, difference, library, made
 from batch import named as by_name
 from device_programs import called, chosen, kernels_of, normal, taken
+from executors import Executor, Library
 
 from codegen.cuda.arch import named
 from codegen.cuda.compile import compiled, source
 from codegen.cuda.sass import count, opcodes
-from codegen.gpu.emulator import Library
 from stdlib.library import roles
 from tensorlang.check.module import load_module
 from tensorlang.device.driver import plan_for_device
@@ -129,13 +129,13 @@ class Case:
 
 
 @pytest.fixture(scope="module")
-def cases() -> tuple[list[Case], Library]:
+def cases(executor: Executor) -> tuple[list[Case], Library]:
     found = []
     for number, (operator, arrays, attrs, _) in enumerate(CASES):
         p = program(operator, *arrays, **attrs)
         picked = chosen(p)
         found.append(Case(made(p, f"{operator}_{number}", picked.schedule), taken(picked), by_name(p, arrays)))
-    return found, library(c.made for c in found)
+    return found, library((c.made for c in found), executor)
 
 
 @pytest.mark.parametrize("number", range(len(CASES)), ids=[f"{c[0]}-{'x'.join(map(str, c[1][0].shape))}" for c in CASES])

@@ -15,12 +15,13 @@ import numpy as np
 import pytest
 from batch import Made, difference, library
 from batch import named as by_name
+from executors import Executor, Library
 from test_matrix import OPERATOR, made, normal
 
 from codegen.cuda.arch import named
 from codegen.cuda.compile import compiled, source
 from codegen.cuda.sass import count, opcodes
-from codegen.gpu.emulator import EmulatorError, Library
+from codegen.gpu.emulator import EmulatorError
 from codegen.gpu.launches import launches
 from codegen.gpu.limits import Usage, exceeded_by
 from codegen.gpu.render import render
@@ -103,8 +104,8 @@ def cases() -> dict[str, Made]:
     return {name: made(text, f"beside_{k}", *arrays, operator=op) for k, (name, (op, text, arrays)) in enumerate(CASES.items())}
 
 
-def test_what_a_thread_beside_the_others_brings_is_what_the_operator_reads_in_every_order(cases):
-    compiled_ = library(cases.values())
+def test_what_a_thread_beside_the_others_brings_is_what_the_operator_reads_in_every_order(cases, executor: Executor):
+    compiled_ = library(cases.values(), executor)
     for name, each in cases.items():
         arrays = by_name(each.program, CASES[name][2])
         assert (name, difference(each, arrays, {}, compiled_, seeds=range(9), close=1e-2)) == (name, "")

@@ -9,6 +9,7 @@ import pytest
 from batch import Made, difference, library
 from batch import named as by_name
 from device_programs import called
+from executors import Executor
 from test_matrix import module, normal
 
 from codegen.cuda.arch import named
@@ -60,8 +61,8 @@ def cases() -> dict[str, Made]:
     return out
 
 
-def test_parts_of_sums_add_up_to_what_the_operator_says_in_every_order_of_threads(cases):
-    compiled_ = library(cases.values())
+def test_parts_of_sums_add_up_to_what_the_operator_says_in_every_order_of_threads(cases, executor: Executor):
+    compiled_ = library(cases.values(), executor)
     for name, each in cases.items():
         arrays = by_name(each.program, CASES[name])
         assert (name, difference(each, arrays, {}, compiled_, seeds=range(9), close=1e-2)) == (name, "")

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from device_programs import assert_emulated, called, normal
+from device_programs import assert_computed, called, normal
+from executors import Executor
 
 from codegen.errors import Unfit
 from codegen.gpu.pipeline import pipelined
@@ -67,26 +68,26 @@ def function_of(program: Program, schedule: Schedule) -> loops.Function:
 
 @pytest.mark.parametrize(("m", "k", "n"), [(32, 32, 32), (19, 21, 35), (16, 5, 16), (3, 9, 4)])
 @pytest.mark.parametrize("stages", [2, 3, 4])
-def test_products_with_copies_ahead_are_right_in_every_order(m, k, n, stages):
+def test_products_with_copies_ahead_are_right_in_every_order(m, k, n, stages, executor: Executor):
     a, b = normal(m, k), normal(k, n)
     program = called("product", a, b, module=OWN)
-    assert_emulated(program, tiled(program, stages), a, b)
+    assert_computed(executor, program, tiled(program, stages), a, b)
 
 
-def test_narrow_elements_that_do_not_lie_in_four_bytes_go_through_registers():
+def test_narrow_elements_that_do_not_lie_in_four_bytes_go_through_registers(executor: Executor):
     a, b = normal(20, 30, dtype=np.float16), normal(30, 17, dtype=np.float16)
     program = called("half", a, b, module=OWN)
     assert "tl_copy_async" not in device_text(device_loops(proven(program, tiled(program, 2)), "kernel")).text
-    assert_emulated(program, tiled(program, 2), a, b)
+    assert_computed(executor, program, tiled(program, 2), a, b)
 
 
-def test_derived_products_can_be_staged():
+def test_derived_products_can_be_staged(executor: Executor):
     a, b = normal(70, 40), normal(40, 67)
     program = called("matmul", a, b)
-    assert_emulated(program, derive_device(program).stages("y.k.o", by=2), a, b, seeds=range(3))
+    assert_computed(executor, program, derive_device(program).stages("y.k.o", by=2), a, b, seeds=range(3))
 
 
-def test_what_a_copy_pads_with_is_copied_as_zeros_by_the_device():
+def test_what_a_copy_pads_with_is_copied_as_zeros_by_the_device(executor: Executor):
     x, w = normal(20, 37), normal(18, 20, 3)
     program = called("filtered", x, w, module=OWN)
     schedule = (
@@ -100,7 +101,7 @@ def test_what_a_copy_pads_with_is_copied_as_zeros_by_the_device():
         .bind("fi", "pi", to=("thread.y", "thread.x"))
     )
     assert "tl_copy_async_zfill_4" in device_text(device_loops(proven(program, schedule), "kernel")).text
-    assert_emulated(program, schedule, x, w)
+    assert_computed(executor, program, schedule, x, w)
 
 
 def test_rows_of_shared_copies_are_padded_and_sums_are_in_registers():
@@ -111,7 +112,7 @@ def test_rows_of_shared_copies_are_padded_and_sums_are_in_registers():
     assert buffers["c_0_acc"].space == "registers"
 
 
-def test_more_than_a_thread_can_keep_is_copied_element_by_element():
+def test_more_than_a_thread_can_keep_is_copied_element_by_element(executor: Executor):
     a, b = normal(32, 200), normal(200, 32)
     program = called("product", a, b, module=OWN)
     schedule = (
@@ -126,7 +127,7 @@ def test_more_than_a_thread_can_keep_is_copied_element_by_element():
         .unroll("ii")
     )
     assert "tl_copy_async_4" in device_text(device_loops(proven(program, schedule), "kernel")).text
-    assert_emulated(program, schedule, a, b, seeds=range(3))
+    assert_computed(executor, program, schedule, a, b, seeds=range(3))
 
 
 def test_neighbours_are_copied_sixteen_bytes_at_a_time():

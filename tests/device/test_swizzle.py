@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from batch import Made, difference, library, made, named
+from executors import Executor, Library
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -148,9 +149,9 @@ CASES |= {
 
 
 @pytest.fixture(scope="module")
-def compiled() -> tuple[dict[str, Made], emulator.Library]:
+def compiled(executor: Executor) -> tuple[dict[str, Made], Library]:
     found = {name: made(program, f"swizzled_{k}", schedule) for k, (name, (program, schedule)) in enumerate(CASES.items())}
-    return found, library(found.values())
+    return found, library(found.values(), executor)
 
 
 def inputs(program: Program) -> dict[str, np.ndarray]:
@@ -176,7 +177,7 @@ def test_a_swizzle_on_one_side_alone_is_noticed(compiled):
         wrong = replace(kernel, text=kernel.text[:first] + kernel.text[last:])
         worse = replace(each, kernels=replace(each.kernels, kernels=(wrong,)))
         try:
-            assert difference(worse, inputs(each.program), {}, emulator.build([wrong]), close=1e-4)
+            assert difference(worse, inputs(each.program), {}, library([worse]), close=1e-4)
         except emulator.EmulatorError as caught:
             assert "nobody has written" in str(caught) or "race" in str(caught)
 

@@ -9,6 +9,7 @@ import pytest
 from batch import Made, difference, library, made
 from batch import named as by_name
 from device_programs import called
+from executors import Executor
 from test_matrix import module
 
 from codegen.cuda.arch import named
@@ -54,8 +55,8 @@ def cases() -> dict[str, tuple[Made, str]]:
     return found
 
 
-def test_roles_of_warps_serve_them_and_compute_what_the_operator_says_in_every_order(cases) -> None:
-    compiled_ = library(each for each, _ in cases.values())
+def test_roles_of_warps_serve_them_and_compute_what_the_operator_says_in_every_order(cases, executor: Executor) -> None:
+    compiled_ = library((each for each, _ in cases.values()), executor)
     for name, (each, origin) in cases.items():
         assert ("warp_unfolded" if name == "conv" else "warp_product") in origin
         arrays = by_name(each.program, CASES[name])

@@ -10,6 +10,7 @@ import pytest
 from batch import Made, difference, library
 from batch import named as by_name
 from device_programs import called
+from executors import Executor
 
 from codegen.cuda.arch import named
 from codegen.cuda.compile import compiled, source
@@ -77,14 +78,14 @@ def chosen(
     return Made(program, lowered, device_text(lowered, schedule=found.schedule)), found, arrays
 
 
-def test_convolutions_of_warps_are_those_of_the_operator_in_every_order_of_threads() -> None:
+def test_convolutions_of_warps_are_those_of_the_operator_in_every_order_of_threads(executor: Executor) -> None:
     found = {name: chosen(*case, f"conv_{k}", FEW) for k, (name, case) in enumerate(CASES.items())}
     found |= {name: chosen(*case, f"unfolded_{k}") for k, (name, case) in enumerate(UNFOLDED.items())}
     found |= {name: chosen(*case, f"together_{k}", FOURS) for k, (name, case) in enumerate(TOGETHER.items())}
     for name, (_, scheduled, _) in found.items():
         role = "warp_convolution" if name in CASES else "warp_unfolded" if name in UNFOLDED else "warpgroup_unfolded"
         assert (name, scheduled.origin.split(" for ")[0]) == (name, f"schedule role {role}")
-    compiled_ = library(each for each, _, _ in found.values())
+    compiled_ = library((each for each, _, _ in found.values()), executor)
     for name, (each, _, arrays) in found.items():
         assert (name, difference(each, by_name(each.program, arrays), {}, compiled_, seeds=range(9), close=1e-2)) == (name, "")
 

@@ -11,6 +11,7 @@ import pytest
 from batch import Made, difference, library
 from batch import named as by_name
 from device_programs import called
+from executors import Executor
 from test_matrix import module, normal
 
 from codegen.cuda.arch import named
@@ -76,8 +77,8 @@ def cases() -> dict[str, Made]:
     return out
 
 
-def test_products_of_four_warps_are_those_of_the_operator_in_every_order(cases):
-    compiled_ = library(cases.values())
+def test_products_of_four_warps_are_those_of_the_operator_in_every_order(cases, executor: Executor):
+    compiled_ = library(cases.values(), executor)
     for name, each in cases.items():
         arrays = by_name(each.program, CASES[name][1])
         assert (name, difference(each, arrays, {}, compiled_, seeds=range(9), close=1e-2)) == (name, "")
@@ -112,8 +113,8 @@ def beside() -> dict[str, Made]:
     return out
 
 
-def test_a_thread_beside_two_groups_asks_for_what_they_multiply_next(beside):
-    compiled_ = library(beside.values())
+def test_a_thread_beside_two_groups_asks_for_what_they_multiply_next(beside, executor: Executor):
+    compiled_ = library(beside.values(), executor)
     for name, each in beside.items():
         arrays = by_name(each.program, SMALL[name][1])
         assert (name, difference(each, arrays, {}, compiled_, seeds=range(9), close=1e-2)) == (name, "")

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from batch import Made, difference, library
 from batch import named as by_name
+from executors import Executor
 from test_matrix import OPERATOR, made, normal
 
 from codegen.cuda.arch import named
@@ -67,8 +68,8 @@ def variants() -> dict[str, Made]:
     return {name: made(text, f"warpgroup_{k}", *arrays) for k, (name, (text, arrays)) in enumerate(VARIANTS.items())}
 
 
-def test_a_product_of_four_warps_is_that_of_the_operator_in_every_order_of_threads(variants):
-    compiled_ = library(variants.values())
+def test_a_product_of_four_warps_is_that_of_the_operator_in_every_order_of_threads(variants, executor: Executor):
+    compiled_ = library(variants.values(), executor)
     for name, each in variants.items():
         arrays = by_name(each.program, VARIANTS[name][1])
         assert (name, difference(each, arrays, {}, compiled_, seeds=range(9), close=1e-2)) == (name, "")

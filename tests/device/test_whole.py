@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from batch import Made, difference, library, made, named
+from executors import Executor, Library
 
 from codegen.dtypes import from_numpy
 from codegen.gpu import emulator
@@ -100,12 +101,12 @@ CASES = [
 
 
 @pytest.fixture(scope="module")
-def compiled() -> tuple[list[Made], emulator.Library]:
+def compiled(executor: Executor) -> tuple[list[Made], Library]:
     found = []
     for k, (operator, (m, depth, n), stages, copied) in enumerate(CASES):
         program = program_of(operator, *values(operator, m, depth, n))
         found.append(made(program, f"whole_{k}", tiled(program, stages, copied)))
-    return found, library(found)
+    return found, library(found, executor)
 
 
 @pytest.mark.parametrize("number", range(len(CASES)), ids=lambda k: f"{CASES[k][0]} {CASES[k][1:]}")
@@ -168,13 +169,13 @@ def test_copies_at_the_edges_are_filled_with_zeros_by_the_device(compiled):
     assert "tl_copy_async_zfill_16(" in texts[3]
 
 
-def test_what_is_not_chosen_is_not_read_with_its_neighbours():
+def test_what_is_not_chosen_is_not_read_with_its_neighbours(executor: Executor):
     programs = [program_of("beside", np.zeros(k, np.float32)) for k in (5, 8, 30)]
     found = [
         made(p, f"beside_{k}", Schedule("beside", "cuda").split("i", 4, ("it", "iv")).bind("it", to="thread.x").vectorize("iv"))
         for k, p in enumerate(programs)
     ]
-    kernels = library(found)
+    kernels = library(found, executor)
     assert "tl_load_f32x4" in found[1].kernels.text
     for each in found:
         x = np.random.default_rng(0).standard_normal(shape_of(each.program.params[0], {})).astype(np.float32)

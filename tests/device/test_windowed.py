@@ -10,6 +10,7 @@ import pytest
 from batch import Made, difference, library
 from batch import named as by_name
 from device_programs import called
+from executors import Executor
 
 from codegen.cuda.arch import named
 from codegen.cuda.compile import compiled, source
@@ -64,8 +65,8 @@ def cases() -> dict[str, tuple[Made, str, tuple[Array, ...]]]:
     return found | {"of one point each": made("depthwise", "windowed_one", USUAL)}
 
 
-def test_windows_are_those_of_the_operator_in_every_order_of_threads(cases) -> None:
-    compiled_ = library(each for each, _, _ in cases.values())
+def test_windows_are_those_of_the_operator_in_every_order_of_threads(cases, executor: Executor) -> None:
+    compiled_ = library((each for each, _, _ in cases.values()), executor)
     for name, (each, origin, arrays) in cases.items():
         assert (name, origin.split(" for ")[0]) == (name, "schedule role windowed")
         assert (name, difference(each, by_name(each.program, arrays), {}, compiled_, seeds=range(9), close=1e-2)) == (name, "")

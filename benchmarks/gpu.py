@@ -19,7 +19,7 @@ import importlib
 import importlib.util
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -70,7 +70,7 @@ class Row:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Return the exit code: 1 when something that is needed is not here, or kernels spill."""
-    arguments = _arguments(argv)
+    arguments = arguments_of(argv)
     chosen = [c for c in (families() if arguments.families else cases()) if _is_chosen(c.name, arguments)]
     every = [name for n in models.names() for name in (n, *(f"{n}@{batch}" for batch in BATCHES.get(n, ())))]
     named = [f"{n} {p}" for n in every for p in arguments.precisions if _is_chosen(n, arguments)]
@@ -96,11 +96,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+def arguments_of(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Return what the command line says; `ready_operator` and `ready_model` take it."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("names", nargs="*", help="beginnings of names (default: all)")
     parser.add_argument("--seconds", type=float, default=1.0, help="how long to measure each row")
     parser.add_argument("--target", default="cuda", help="what to compile for: cuda, cuda:sm_90a, …")
+    parser.add_argument("--tuned", default=TUNED, help="the mode of torch.compile")
     parser.add_argument("--precisions", nargs="+", choices=PRECISIONS, default=["f32", "bf16"], help="of models")
     parser.add_argument("--compile-only", action="store_true", help="make machine code of everything, run nothing")
     parser.add_argument("--families", action="store_true", help="one small operator of each family instead")
@@ -154,7 +156,8 @@ def _operator(case: Case, arguments: argparse.Namespace) -> DeviceOperator:
         arch = arch_of(target)
         assert arch is not None
         target = arch.target.removesuffix("a")
-    operator = tensorlang.load(HERE / "gpu.tl", target=target)[case.operator]
+    text = (HERE / "gpu.tl").read_text("utf-8")
+    operator = tensorlang.parse(text + case.schedule, target=target)[case.operator]
     assert isinstance(operator, DeviceOperator)
     return operator
 
@@ -182,13 +185,24 @@ def _model(name: str, arguments: argparse.Namespace) -> DeviceCompiledModel:
 
 
 def _operators(chosen: Sequence[Case], arguments: argparse.Namespace) -> Iterator[Row]:
-    torch = _torch(arguments)
     for case in chosen:
-        operator, arrays = _operator(case, arguments), case.arrays()
+        yield ready_operator(case, arguments)()
+
+
+def ready_operator(case: Case, arguments: argparse.Namespace) -> Callable[[], Row]:
+    """Compile an operator and make its arguments, and return what measures it: only that needs the device."""
+    torch = None if arguments.no_torch else imported_torch()
+    operator, arrays = _operator(case, arguments), case.arrays()
+    operator.on_device(sorted_out(operator.declaration, tuple(arrays), dict(case.attributes)))
+
+    def measure() -> Row:
         seconds = partial(_repeated, operator, arrays, case.attributes)
-        ours = DeviceRun(seconds, partial(_results, operator, arrays, case.attributes))
-        theirs = {} if torch is None else {"torch": torch_on_device(torch, case.torch(torch), [_tensor(torch, a) for a in arrays])}
-        yield _measured(case.name, case.flops, case.moved, {OURS: ours, **theirs}, arguments.seconds)
+        runs = {OURS: DeviceRun(seconds, partial(_results, operator, arrays, case.attributes))}
+        if torch is not None and _sees_a_device(torch):
+            runs["torch"] = torch_on_device(torch, case.torch(torch), [tensor(torch, a) for a in arrays])
+        return _measured(case.name, case.flops, case.moved, runs, arguments.seconds)
+
+    return measure
 
 
 def _repeated(operator: DeviceOperator, arrays: Sequence[Array], attributes: dict[str, int], repeats: int) -> float:
@@ -200,21 +214,30 @@ def _results(operator: DeviceOperator, arrays: Sequence[Array], attributes: dict
 
 
 def _models(named: Sequence[str], arguments: argparse.Namespace) -> Iterator[Row]:
-    torch = _torch(arguments)
     for name in named:
-        (source, precision), model = _source(name), _model(name, arguments)
-        feeds = random_inputs(source)
-        runs = {OURS: DeviceRun(partial(model.seconds, feeds), lambda model=model, feeds=feeds: list(model.run(feeds).values()))}  # type: ignore[misc]
-        if torch is not None:
+        yield ready_model(name, arguments)()
+
+
+def ready_model(name: str, arguments: argparse.Namespace) -> Callable[[], Row]:
+    """Compile a model, or attention, and return what measures it: only that needs the device."""
+    torch = None if arguments.no_torch else imported_torch()
+    (source, precision), model = _source(name), _model(name, arguments)
+    feeds = random_inputs(source)
+
+    def measure() -> Row:
+        runs = {OURS: DeviceRun(partial(model.seconds, feeds), lambda: list(model.run(feeds).values()))}
+        if torch is not None and _sees_a_device(torch):
             dtype = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}[precision]
             if name in ATTENTIONS:
                 runs |= _attentions(torch, ATTENTIONS[name], feeds, dtype)
-                yield _measured(name, ATTENTIONS[name].flops, 0.0, runs, arguments.seconds)
-                continue
-            call = torch_model(torch, source, dtype, "cuda")
-            runs["torch"] = torch_on_device(torch, call, list(feeds.values()))
-            runs["torch.compile"] = torch_on_device(torch, torch.compile(call, mode=TUNED), list(feeds.values()))
-        yield _measured(name, model.roofline().work.flops, 0.0, runs, arguments.seconds)
+            else:
+                call = torch_model(torch, source, dtype, "cuda")
+                runs["torch"] = torch_on_device(torch, call, list(feeds.values()))
+                runs["torch.compile"] = torch_on_device(torch, torch.compile(call, mode=arguments.tuned), list(feeds.values()))
+        flops = ATTENTIONS[name].flops if name in ATTENTIONS else model.roofline().work.flops
+        return _measured(name, flops, 0.0, runs, arguments.seconds)
+
+    return measure
 
 
 def _attentions(torch: Any, case: Attention, feeds: Mapping[str, Array], dtype: Any) -> dict[str, DeviceRun]:
@@ -234,22 +257,23 @@ def _measured(name: str, flops: float, moved: float, runs: dict[str, DeviceRun],
     differences = {n: largest_difference(expected, run.results()) for n, run in runs.items() if n != OURS}
     timings = measured_on_device({n: run.seconds for n, run in runs.items()}, seconds)
     row = Row(name, flops, moved, {t.name: t.median_seconds for t in timings}, differences)
-    print(_line(row), sep="  ", file=sys.stderr, flush=True)
+    print(line(row), sep="  ", file=sys.stderr, flush=True)
     return row
 
 
-def _torch(arguments: argparse.Namespace) -> Any:
-    """Return torch, or None where ours is to be measured alone, or torch is not here or sees no device."""
-    if arguments.no_torch or importlib.util.find_spec("torch") is None:
-        return None
-    torch = importlib.import_module("torch")
+def imported_torch() -> Any:
+    """Return torch, or None where it is not installed."""
+    return None if importlib.util.find_spec("torch") is None else importlib.import_module("torch")
+
+
+def _sees_a_device(torch: Any) -> bool:
     if not torch.cuda.is_available():
         print("torch sees no device: ours is measured alone", file=sys.stderr)
-        return None
-    return torch
+        return False
+    return True
 
 
-def _tensor(torch: Any, array: Array) -> Any:
+def tensor(torch: Any, array: Array) -> Any:
     """Return an array as torch has it, bf16 by its bits."""
     if array.dtype.name == "bfloat16":
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
@@ -259,7 +283,8 @@ def _tensor(torch: Any, array: Array) -> Any:
 # ---------------------------------------------------------------- reporting
 
 
-def _line(row: Row) -> tuple[str, ...]:
+def line(row: Row) -> tuple[str, ...]:
+    """Return the cells of a row: name, microseconds, rate, torch's, torch.compile's, the ratio, the difference."""
     ours, others = row.seconds[OURS], {n: s for n, s in row.seconds.items() if n != OURS}
     rate = f"{row.flops / ours * 1e-12:.1f} TFLOP/s" if row.flops else f"{row.moved / ours * 1e-9:.0f} GB/s"
     best = min(others.values(), default=None)
@@ -270,7 +295,7 @@ def _line(row: Row) -> tuple[str, ...]:
 
 
 def _report(rows: Sequence[Row]) -> str:
-    return table(("", "us", "rate", "torch, us", "torch.compile, us", "ratio", "difference"), [_line(row) for row in rows])
+    return table(("", "us", "rate", "torch, us", "torch.compile, us", "ratio", "difference"), [line(row) for row in rows])
 
 
 def _described(name: str, arch: str, arguments: argparse.Namespace) -> str:

@@ -1,4 +1,5 @@
-"""The operators that benchmarks/gpu.py measures and benchmarks/sanitize.py runs: what they are called with, what torch calls instead."""
+"""The operators that benchmarks/gpu.py measures, benchmarks/sanitize.py and scripts/device.py run: what they are called with, what torch
+calls instead."""
 
 from __future__ import annotations
 
@@ -20,7 +21,10 @@ DTYPES: dict[str, np.dtype[Any]] = {
     "f32": np.dtype(np.float32),
     "bf16": np.dtype(ml_dtypes.bfloat16),
     "f16": np.dtype(np.float16),
+    "tf32": np.dtype(np.float32),
+    "i8": np.dtype(np.int8),
 }
+"""Of arguments; `tf32` is what f32 is rounded to before it is multiplied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +43,20 @@ class Case:
     rows: int = 0
     by_warps: bool = False
     """Without products of four warps, where the target has them."""
+    schedule: str = ""
+    """The schedule of the operator instead of one of a role."""
+
+    def smaller(self, most: int = 128) -> Case:
+        """Return the case with axes of at most so many elements, which a machine without a device can hold."""
+        return replace(self, shapes=tuple(tuple(min(n, most) for n in shape) for shape in self.shapes), rows=min(self.rows, most))
 
     def arrays(self, seed: int = 7) -> list[Array]:
         """Return random arguments."""
         rng = np.random.default_rng(seed)
-        found: list[Array] = [rng.standard_normal(s, np.float32).astype(DTYPES[self.dtype]) for s in self.shapes]
+        dtype = DTYPES[self.dtype]
+        if dtype.kind == "i":
+            return [rng.integers(-128, 128, s).astype(dtype) for s in self.shapes]
+        found: list[Array] = [rng.standard_normal(s, np.float32).astype(dtype) for s in self.shapes]
         return [*found, rng.integers(0, self.shapes[0][0], self.rows)] if self.rows else found
 
     def stand_ins(self) -> list[Array]:
@@ -64,12 +77,14 @@ def cases() -> Iterator[Case]:
     for n in (4096, 8192):
         along = Case(f"matmul bf16 {n}x{n}x{n} along sums", "matmul_nt", "bf16", ((n, n), (n, n)), _turned, 2.0 * n**3)
         yield from (along, replace(along, name=f"{along.name}, by warps", by_warps=True))
+        yield multiplied("tf32", n)
+        yield multiplied("i8", n)
     for dtype in ("f32", "bf16"):
         for m, k, n in ((128, 768, 768), (128, 768, 3072), (128, 3072, 768), (4096, 4096, 16384), (16, 4096, 4096)):
             yield linear(dtype, m, k, n)
         for layer in RESNET50:
             yield convolution(dtype, 32, *layer)
-    for m, n in ((4096, 1024), (1536, 128), (65536, 768)):
+    for m, n in ((4096, 1024), (1536, 128), (65536, 768), (16384, 8192)):
         yield rows("softmax", m, n)
         yield rows("layer_norm", m, n)
     yield one("total", (1 << 26,), lambda torch: torch.sum)
@@ -134,6 +149,7 @@ class Attention:
 def attentions() -> Iterator[Attention]:
     """Yield the attention that is measured."""
     yield from (Attention("bf16", d, n, causal) for d in (64, 128) for n in (1024, 2048, 4096, 8192) for causal in (False, True))
+    yield from (Attention("bf16", d, 4096, causal, heads=12) for d in (64, 128) for causal in (False, True))
 
 
 def families() -> Iterator[Case]:
@@ -145,14 +161,58 @@ def families() -> Iterator[Case]:
     yield one("transpose", (65, 131), lambda torch: lambda x: x.t().contiguous())
     yield one("cumsum", (33, 70), lambda torch: lambda x: torch.cumsum(x, 1))
     yield Case("gather 50 of 40x33", "gather", "f32", ((40, 33),), lambda torch: lambda x, at: x[at], rows=50)
-    for dtype in DTYPES:
+    for dtype in ("f32", "bf16", "f16"):
         yield product(dtype, 130, 72, 100)
         yield product(dtype, 256, 128, 256)
+    yield Case("matmul bf16 200x192x136 along sums", "matmul_nt", "bf16", ((200, 192), (136, 192)), _turned, 2.0 * 200 * 192 * 136)
+    for dtype in ("tf32", "i8"):
+        yield multiplied(dtype, 128)
     yield linear("f32", 17, 100, 65)
     yield linear("bf16", 64, 128, 128)
     for dtype in ("f32", "bf16"):
         yield convolution(dtype, 1, 16, 24, 13, 3, 2)
         yield convolution(dtype, 2, 32, 64, 9, 1, 1)
+
+
+def variants() -> Iterator[Case]:
+    """Yield products of four warps under other tiles, stages and clusters than the library's role chooses."""
+    for n in (4096, 8192):
+        for rows_, columns, stages, shared in (
+            (256, 128, 4, ""),
+            (256, 128, 3, ""),
+            (128, 256, 4, ""),
+            (128, 128, 6, ""),
+            (256, 128, 4, "cluster y.il by 2\n    multicast b at y.il"),
+            (128, 256, 4, "cluster y.il by 2\n    multicast b at y.il"),
+        ):
+            text = _TILES.format(rows=rows_, half=rows_ // 2, columns=columns, stages=stages, shared=shared)
+            name = f"matmul bf16 {n}x{n}x{n} along sums, {rows_}x{columns}, {stages} stages{', clusters of 2' if shared else ''}"
+            yield Case(name, "matmul_nt", "bf16", ((n, n), (n, n)), _turned, 2.0 * n**3, schedule=text)
+
+
+_TILES = """
+schedule matmul_nt for cuda {{
+    split y.k by 64 -> co, ci
+    cache a in shared at y.co as [y.i, y.ci] with swizzle (128)
+    cache b in shared at y.co as [y.j, y.ci] with swizzle (128)
+    cache y in registers
+    split y.i by {rows} -> io, ib
+    split y.ib by {half} -> iw, iq
+    split y.iq by 64 -> im, ir
+    split y.j by {columns} -> jo, jr
+    split y.ci by 16 -> cf, cr
+    split y.io by 16 -> ig, il
+    order y.ig, y.jo, y.il, y.co, y.iw, y.cf, y.im, y.ir, y.jr, y.cr
+    bind y.ig, y.jo, y.il, y.iw to block.z, block.y, block.x, warpgroup
+    stages y.co by {stages} with tma
+    specialize y.co with registers (40, 232)
+    {shared}
+    persistent y.jo by 132
+    unroll y.cf, y.im
+    tensorize y.ir, y.jr, y.cr with wgmma_bf16
+}}
+"""
+"""A thread of one group of warps asks for what two others multiply, blocks take turns at the tiles."""
 
 
 def product(dtype: str, m: int, k: int, n: int) -> Case:
@@ -162,6 +222,19 @@ def product(dtype: str, m: int, k: int, n: int) -> Case:
 
 def _turned(torch: Any) -> Callable[..., Any]:
     return lambda a, b: torch.matmul(a, b.t())
+
+
+def multiplied(dtype: str, n: int) -> Case:
+    """Return a product of square matrices, both along sums, in `tf32` or `i8`."""
+
+    def call(torch: Any) -> Callable[..., Any]:
+        def in_tf32(a: Any, b: Any) -> Any:
+            torch.backends.cuda.matmul.allow_tf32 = True
+            return torch.matmul(a, b.t())
+
+        return in_tf32 if dtype == "tf32" else lambda a, b: torch._int_mm(a, b.t())
+
+    return Case(f"matmul {dtype} {n}x{n}x{n} along sums", f"matmul_{dtype}", dtype, ((n, n), (n, n)), call, 2.0 * n**3)
 
 
 def linear(dtype: str, m: int, k: int, n: int) -> Case:

@@ -139,17 +139,17 @@ def _all_built(chosen: Sequence[Case], named: Sequence[str], arguments: argparse
     """Yield each operator and model compiled, with the seconds that took."""
     for case in chosen:
         start = time.perf_counter()
-        operator = _operator(case, arguments)
+        operator = operator_of(case, arguments)
         assert isinstance(operator, DeviceOperator)
         built = operator.on_device(sorted_out(operator.declaration, tuple(case.stand_ins()), dict(case.attributes))).built
         yield case.name, built, time.perf_counter() - start
     for name in named:
         start = time.perf_counter()
-        model = _model(name, arguments)
+        model = model_of(name, arguments)
         yield name, model.built, time.perf_counter() - start
 
 
-def _operator(case: Case, arguments: argparse.Namespace) -> DeviceOperator:
+def operator_of(case: Case, arguments: argparse.Namespace) -> DeviceOperator:
     """Return the operator of a case, for the architecture without products of four warps where it asks for that."""
     target = arguments.target
     if case.by_warps:
@@ -174,7 +174,7 @@ def _source(name: str) -> tuple[onnx.ModelProto, str]:
     return model, precision
 
 
-def _model(name: str, arguments: argparse.Namespace) -> DeviceCompiledModel:
+def model_of(name: str, arguments: argparse.Namespace) -> DeviceCompiledModel:
     source, precision = _source(name)
     model = tensorlang.compile(source, arguments.target, precision)
     assert isinstance(model, DeviceCompiledModel)
@@ -192,7 +192,7 @@ def _operators(chosen: Sequence[Case], arguments: argparse.Namespace) -> Iterato
 def ready_operator(case: Case, arguments: argparse.Namespace) -> Callable[[], Row]:
     """Compile an operator and make its arguments, and return what measures it: only that needs the device."""
     torch = None if arguments.no_torch else imported_torch()
-    operator, arrays = _operator(case, arguments), case.arrays()
+    operator, arrays = operator_of(case, arguments), case.arrays()
     operator.on_device(sorted_out(operator.declaration, tuple(arrays), dict(case.attributes)))
 
     def measure() -> Row:
@@ -221,7 +221,7 @@ def _models(named: Sequence[str], arguments: argparse.Namespace) -> Iterator[Row
 def ready_model(name: str, arguments: argparse.Namespace) -> Callable[[], Row]:
     """Compile a model, or attention, and return what measures it: only that needs the device."""
     torch = None if arguments.no_torch else imported_torch()
-    (source, precision), model = _source(name), _model(name, arguments)
+    (source, precision), model = _source(name), model_of(name, arguments)
     feeds = random_inputs(source)
 
     def measure() -> Row:

@@ -7,7 +7,7 @@ import pytest
 from codegen.cuda.arch import named
 from codegen.cuda.compile import compiled
 from codegen.cuda.errors import Unavailable
-from codegen.cuda.sass import assembly, count, opcodes
+from codegen.cuda.sass import assembly, count, loop, opcodes
 
 SM_90 = named("cuda:sm_90a")
 WIDE = """
@@ -57,3 +57,24 @@ def test_without_a_disassembler_the_error_says_what_to_install(monkeypatch: pyte
     monkeypatch.setattr("codegen.cuda.sass.pathfinder.find_nvidia_binary_utility", lambda name: None)
     with pytest.raises(Unavailable, match="there is no `nvdisasm`: install `nvidia-cuda-nvdisasm`"):
         opcodes(b"")
+
+
+def test_the_loop_that_does_the_work_is_the_shortest_with_most_of_it() -> None:
+    text = """
+.L_x_0:
+        /*0000*/                   LDG.E.128 R4, desc[UR4][R6.64] ;
+.L_x_1:
+        /*0010*/              @!P0 SYNCS.PHASECHK.TRANS64.TRYWAIT P1, [UR6], R3 ;
+        /*0020*/               @P1 BRA `(.L_x_1) ;
+        /*0030*/              @!PT LDS RZ, [RZ] ;
+        /*0040*/                   HMMA.16816.F32.BF16 R8, R4, R2, R8 ;
+        /*0050*/                   HMMA.16816.F32.BF16 R12, R4, R2, R12 ;
+        /*0060*/               @P0 BRA `(.L_x_0) ;
+        /*0070*/                   STG.E [R2], R8 ;
+.L_x_2:
+        /*0080*/                   BRA `(.L_x_2);
+"""
+    found = loop(text, lambda opcode: opcode.startswith("HMMA"))
+    assert found == {"LDG.E.128": 1, "SYNCS.PHASECHK.TRANS64.TRYWAIT": 1, "HMMA.16816.F32.BF16": 2, "BRA": 2}
+    assert loop(text, lambda opcode: opcode == "MUFU").total() == 6
+    assert loop("        /*0000*/                   EXIT ;\n", bool) == {"EXIT": 1}

@@ -13,6 +13,7 @@ from polyhedral import expr as px
 from tensorlang.check import typed
 from tensorlang.check.bindings import Binding, Call
 from tensorlang.check.boxes import find_boxes
+from tensorlang.check.depth import check_depth
 from tensorlang.check.equations import Body, Equation, axis_sizes, called, check_results, declare_locals, equations_of, open_equation
 from tensorlang.check.modes import mode_of
 from tensorlang.check.module import Module
@@ -36,6 +37,8 @@ def elaborate(module: Module, binding: Binding, call: Call) -> ir.Program:
     definitions = _definitions(body)
     if body.problems:
         raise CompileError(*dict.fromkeys(body.problems))
+    for definition in definitions:
+        check_depth(binding.operator, definition)
     return ir.Program(
         binding.operator.name,
         binding.sizes,

@@ -15,8 +15,9 @@ from polyhedral import expr as px
 from tensorlang.check.binder import Given, TensorArg
 from tensorlang.check.bindings import Arg
 from tensorlang.check.body import elaborate
+from tensorlang.check.depth import too_deep
 from tensorlang.check.inline import inline
-from tensorlang.check.instantiate import must_be_known, too_deep
+from tensorlang.check.instantiate import must_be_known
 from tensorlang.check.laws import check_laws
 from tensorlang.check.module import Module
 from tensorlang.check.packs import dimension_names
@@ -24,7 +25,7 @@ from tensorlang.check.problems import NeedsStatic
 from tensorlang.check.signature import bind
 from tensorlang.check.trials import SMALL, Pack, choices, untold
 from tensorlang.check.types import CLASSES, REPRESENTATIVE
-from tensorlang.check.walk import descendants
+from tensorlang.check.walk import conjuncts, descendants
 from tensorlang.diagnostics import CompileError, Diagnostic
 from tensorlang.syntax import nodes as sx
 from tensorlang.tensor import affine
@@ -248,8 +249,8 @@ def _given(
 ) -> Given:
     most = max(lengths.values(), default=1)
     attrs = {n: v.of(lengths.get(n, most)) if isinstance(v, Pack) else v for n, v in attrs.items()}
-    for cond in operator.where:
-        attrs |= _told_by_rank(operator, cond, lengths, attrs)
+    for cond in (part for where in operator.where for part in conjuncts(where)):
+        attrs |= _told_by_rank(operator, cond, lengths)
     stand_in = _StandIn(operator, lengths, attrs, numbers)
     tensors: dict[str, TensorArg] = {}
     for param in operator.params:
@@ -263,15 +264,13 @@ def _given(
     return Given(tensors, attrs, sizes)
 
 
-def _told_by_rank(operator: sx.Operator, cond: sx.Node, lengths: Mapping[str, int], attrs: Mapping[str, object]) -> dict[str, object]:
+def _told_by_rank(operator: sx.Operator, cond: sx.Node, lengths: Mapping[str, int]) -> dict[str, object]:
     """`where rank(A) == axis`: the attribute follows from the length."""
     match cond:
         case sx.Compare((sx.Apply("rank", (sx.Id(pack),)), sx.Id(attr)), ("==",)) | sx.Compare(
             (sx.Id(attr), sx.Apply("rank", (sx.Id(pack),))), ("==",)
         ):
             return {attr: lengths[pack]} if pack in lengths and any(p.name == attr for p in operator.params) else {}
-        case sx.Binary("and", lhs, rhs):
-            return _told_by_rank(operator, lhs, lengths, attrs) | _told_by_rank(operator, rhs, lengths, attrs)
         case _:
             return {}
 

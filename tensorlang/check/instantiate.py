@@ -10,6 +10,7 @@ from polyhedral import expr as px
 from tensorlang.check.binder import Given, TensorArg
 from tensorlang.check.bindings import Arg
 from tensorlang.check.body import elaborate
+from tensorlang.check.depth import too_deep
 from tensorlang.check.inline import inline
 from tensorlang.check.module import Module
 from tensorlang.check.problems import NeedsStatic, did_you_mean, error
@@ -97,16 +98,6 @@ def must_be_known(operator: sx.Operator, need: NeedsStatic) -> CompileError:
         need.span,
         f"{need.what}, so no index expression says it",
         help="pass arguments of known size, or make it an `attr`",
-    )
-
-
-def too_deep(operator: sx.Operator) -> CompileError:
-    return error(
-        "T0153",
-        f"`{operator.name}` nests too deeply to be checked",
-        operator.name_span,
-        "declared here",
-        help="split the expression: define tensors for parts of it",
     )
 
 

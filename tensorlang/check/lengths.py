@@ -12,7 +12,7 @@ from tensorlang.check.problems import error
 from tensorlang.check.scalar import value
 from tensorlang.check.scope import Scope
 from tensorlang.check.values import Num
-from tensorlang.check.walk import descendants
+from tensorlang.check.walk import conjuncts, descendants
 from tensorlang.syntax import nodes as sx
 from tensorlang.tensor import affine
 
@@ -41,7 +41,7 @@ def find_lengths(b: Binder) -> None:
 
 
 def _lengths_from_where(b: Binder) -> None:
-    for cond in b.operator.where:
+    for cond in (part for where in b.operator.where for part in conjuncts(where)):
         for pack, other in _rank_conditions(cond):
             scope = Scope(dict(b.attrs))
             if any(isinstance(n, sx.Id) and n.name not in b.attrs for n in descendants(other)):
@@ -65,9 +65,6 @@ def _rank_conditions(cond: sx.Node) -> Iterable[tuple[str, sx.Node]]:
             (other, sx.Apply("rank", (sx.Id(pack),))), ("==",)
         ):
             yield pack, other
-        case sx.Binary("and", lhs, rhs):
-            yield from _rank_conditions(lhs)
-            yield from _rank_conditions(rhs)
         case _:
             return
 

@@ -14,10 +14,11 @@ from tensorlang.check import arith, bounds, typed
 from tensorlang.check.problems import did_you_mean, error
 from tensorlang.check.reads import bring_in, element, find_tensor, read, refine
 from tensorlang.check.reduction import condition, reduction, type_named
+from tensorlang.check.runs import Run, is_deep, joined
 from tensorlang.check.scope import Context, Copies, Scope, expand, no_shadowing, unbound
 from tensorlang.check.types import ARITY, BITS, BUILTINS, CONSTANTS, ELEMENTARY, FOLDS, LIMITS, PASSABLE, belongs, holding
 from tensorlang.check.values import Choice, Cnd, Fn, Idx, Limit, Num, Packed, Str, Tensor, Tup, Val, Value
-from tensorlang.check.walk import uses
+from tensorlang.check.walk import is_used_lazily, uses
 from tensorlang.diagnostics import Span
 from tensorlang.syntax import nodes as sx
 from tensorlang.tensor import affine
@@ -48,6 +49,8 @@ def value(ctx: Context, scope: Scope, node: sx.Node) -> Value:
             return value(ctx, scope, inner)
         case sx.Binary(op, lhs, rhs):
             return _binary(ctx, scope, op, lhs, rhs, node.span)
+        case sx.Chain():
+            return _chain(ctx, scope, node)
         case sx.Compare():
             return _compare(ctx, scope, node)
         case sx.Member(inner, sx.Range(lo, hi)):
@@ -136,6 +139,28 @@ def _binary(ctx: Context, scope: Scope, op: str, lhs: sx.Node, rhs: sx.Node, spa
     return arith.binary(op, a, value(ctx, scope, rhs), span)
 
 
+def _chain(ctx: Context, scope: Scope, node: sx.Chain) -> Value:
+    """Return what operators one after the other come to, as `_binary` would of two at a time."""
+    if node.rest[0].op in ("and", "or"):
+        return _junction(ctx, scope, node.rest[0].op, (node.first, *(link.rhs for link in node.rest)), node.span)
+    out, run = value(ctx, scope, node.first), Run(ctx.names, node.span)
+    for link in node.rest:
+        out = arith.binary(link.op, run.named(out), value(ctx, scope, link.rhs), link.span)
+    return run.whole(out)
+
+
+def _junction(ctx: Context, scope: Scope, op: str, conds: Sequence[sx.Node], span: Span) -> Value:
+    """Return many conditions joined by `and` or `or`, those on the left of one another decided first."""
+    found: list[Value] = []
+    for cond in conds:
+        found.append(value(ctx, scope, cond))
+        known = typed.truth(found[-1], cond.span)
+        if isinstance(known, bool) and known == (op == "or"):
+            break
+        scope = _under(ctx, scope, cond, op == "and")
+    return joined(lambda a, b: arith.logic(op, a, b, span), found)
+
+
 def _compare(ctx: Context, scope: Scope, node: sx.Compare) -> Value:
     items = [value(ctx, scope, item) for item in node.items]
     out: Value = Num(True)
@@ -175,6 +200,8 @@ def _facts(ctx: Context, scope: Scope, cond: sx.Node, holds: bool) -> list[tuple
             return _facts(ctx, scope, lhs, True) + _facts(ctx, scope, rhs, True)
         case sx.Binary("or", lhs, rhs) if not holds:
             return _facts(ctx, scope, lhs, False) + _facts(ctx, scope, rhs, False)
+        case sx.Chain(first, rest) if rest[0].op == ("and" if holds else "or"):
+            return [fact for part in (first, *(link.rhs for link in rest)) for fact in _facts(ctx, scope, part, holds)]
         case sx.Unary("not", inner):
             return _facts(ctx, scope, inner, not holds)
         case sx.Member(inner, sx.Range(lo, hi)):
@@ -224,11 +251,11 @@ def _let(ctx: Context, scope: Scope, node: sx.LetIn) -> Value:
 
 
 def bind_once(ctx: Context, scope: Scope, names: dict[str, Value], counts: dict[str, int], body: sx.Node, span: Span) -> Value:
-    """Return the value of `body` with names bound; what is computed and used more than once is computed once."""
+    """Return the value of `body` with names bound; what is used more than once is computed once."""
     lets: list[tuple[str, ir.Expr]] = []
     bound: dict[str, Value] = {}
     for name, item in names.items():
-        if isinstance(item, Val) and counts[name] > 1 and not isinstance(item.expr, ir.Const | ir.Name | ir.IndexValue):
+        if isinstance(item, Val) and _deserves_name(item.expr, name, counts[name], body):
             unique = ctx.names(name)
             lets.append((unique, item.expr))
             item = replace(item, expr=ir.Name(unique, span=span))
@@ -240,6 +267,13 @@ def bind_once(ctx: Context, scope: Scope, names: dict[str, Value], counts: dict[
         left = _wrapped(ctx, skips[position], lets, span)
         skips[position] = replace(left, expr=refresh(left.expr, ctx.names)) if isinstance(left, Val) else left
     return _wrapped(ctx, out, lets, span)
+
+
+def _deserves_name(expr: ir.Expr, name: str, count: int, body: sx.Node) -> bool:
+    """Tell whether a value is computed once under its name: where `body` uses it again, and where it would make `body` nest too deeply."""
+    if count > 1:
+        return not isinstance(expr, ir.Const | ir.Name | ir.IndexValue)
+    return count == 1 and is_deep(expr) and not is_used_lazily(body, name)
 
 
 def _wrapped(ctx: Context, out: Value, lets: Sequence[tuple[str, ir.Expr]], span: Span) -> Value:
@@ -425,7 +459,7 @@ def _builtin(ctx: Context, scope: Scope, name: str, node: sx.Apply) -> Value:
             raise error("T0129", "`sat` needs the type to saturate to", node.span, "here", help="`sat[i8](x)`")
         return arith.cast(argument, type_named(ctx, scope, node.slots[0]), node.span, saturate=True)
     if name in FOLDS:
-        return _fold(name, _arguments(ctx, scope, node, None), node.span)
+        return _fold(ctx, name, _arguments(ctx, scope, node, None), node.span)
     if name in ELEMENTARY:
         return _elementary(name, _arguments(ctx, scope, node, ARITY.get(name, 1)), node.span)
     if name in BITS:
@@ -456,17 +490,17 @@ def _brought_in(ctx: Context, name: str, at: Value, extent: Value, span: Span) -
     return bring_in(ctx, at, extent.expr, name, span)
 
 
-def _fold(name: str, items: list[Value], span: Span) -> Value:
+def _fold(ctx: Context, name: str, items: list[Value], span: Span) -> Value:
     empty = {"sum": Num(0), "prod": Num(1)}
     if not items:
         if name in empty:
             return empty[name]
         raise error("T0129", f"`{name}` of nothing has no value", span, "no arguments", help="give at least one")
     op = {"sum": "+", "prod": "*"}.get(name, name)
-    out = items[0]
+    out, run = items[0], Run(ctx.names, span)
     for item in items[1:]:
-        out = arith.binary(op, out, item, span)
-    return out
+        out = arith.binary(op, run.named(out), item, span)
+    return run.whole(out)
 
 
 def _linear(items: list[Value], span: Span) -> Value:

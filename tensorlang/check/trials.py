@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import chain, islice, product
 
 from tensorlang.check.types import REPRESENTATIVE
-from tensorlang.check.walk import children, descendants
+from tensorlang.check.walk import children, conjuncts, descendants
 from tensorlang.syntax import nodes as sx
 
 MOST_CHOICES = 16
@@ -48,7 +48,7 @@ class Pack:
 
 def untold(operator: sx.Operator) -> list[sx.Param]:
     """Return the attributes that have no default and that no rank tells."""
-    told = {attr for cond in operator.where for attr in _told(cond)}
+    told = {attr for where in operator.where for cond in conjuncts(where) for attr in _told(cond)}
     return [p for p in operator.params if p.kind == "attr" and p.default is None and p.name not in told]
 
 
@@ -58,9 +58,6 @@ def _told(cond: sx.Node) -> Iterator[str]:
             (sx.Id(attr), sx.Apply("rank", (sx.Id(_),))), ("==",)
         ):
             yield attr
-        case sx.Binary("and", lhs, rhs):
-            yield from _told(lhs)
-            yield from _told(rhs)
         case _:
             pass
 

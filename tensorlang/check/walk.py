@@ -32,9 +32,24 @@ def _nodes(value: object) -> Iterator[sx.Node]:
 
 def descendants(node: sx.Node) -> Iterator[sx.Node]:
     """Yield the node and everything below it, parents first."""
-    yield node
-    for child in children(node):
-        yield from descendants(child)
+    rest = [node]
+    while rest:
+        node = rest.pop()
+        yield node
+        rest.extend(reversed(list(children(node))))
+
+
+def conjuncts(cond: sx.Node) -> Iterator[sx.Node]:
+    """Yield the conditions that `and` joins in `cond`, in text order."""
+    match cond:
+        case sx.Binary("and", lhs, rhs):
+            yield from conjuncts(lhs)
+            yield from conjuncts(rhs)
+        case sx.Chain(first, (sx.Link("and"), *_) as rest):
+            for part in (first, *(link.rhs for link in rest)):
+                yield from conjuncts(part)
+        case _:
+            yield cond
 
 
 def repeated_names(node: sx.Node) -> Iterator[sx.Id]:
@@ -54,6 +69,22 @@ def repeated_names(node: sx.Node) -> Iterator[sx.Id]:
         case _:
             for child in children(node):
                 yield from repeated_names(child)
+
+
+def is_used_lazily(node: sx.Node, name: str) -> bool:
+    """Tell whether `name` is mentioned where not everything is evaluated: on a side of an `if`, on the right of `and` and `or`, in a reduction."""
+    match node:
+        case sx.IfElse(cond, then, orelse):
+            first, rest = cond, (then, orelse)
+        case sx.Binary("and" | "or", lhs, rhs):
+            first, rest = lhs, (rhs,)
+        case sx.Chain(lhs, (sx.Link("and" | "or"), *_) as links):
+            first, rest = lhs, tuple(link.rhs for link in links)
+        case sx.Reduction():
+            return uses(node, name) > 0
+        case _:
+            return any(is_used_lazily(child, name) for child in children(node))
+    return is_used_lazily(first, name) or any(uses(part, name) for part in rest)
 
 
 def uses(node: sx.Node, name: str) -> int:

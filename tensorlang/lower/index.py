@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import reduce
-from typing import assert_never
+from typing import Literal, assert_never
 
 from codegen.dtypes import bool_
 from codegen.loops import nodes as loops
@@ -46,10 +46,21 @@ def to_bool(cond: sets.Cond, names: Names) -> loops.Expr:
         case sets.Or(()):
             return loops.Const(False, bool_)
         case sets.And(conds):
-            return reduce(lambda a, b: loops.Binary("and", a, b), (to_bool(c, names) for c in conds))
+            return _junction("and", [to_bool(c, names) for c in conds])
         case sets.Or(conds):
-            return reduce(lambda a, b: loops.Binary("or", a, b), (to_bool(c, names) for c in conds))
+            return _junction("or", [to_bool(c, names) for c in conds])
         case sets.Not(inner):
             return loops.Unary("not", to_bool(inner, names))
         case _:
             assert_never(cond)
+
+
+_NESTED = 32
+
+
+def _junction(op: Literal["and", "or"], conds: Sequence[loops.Expr]) -> loops.Expr:
+    """Return conditions joined, in a nest that is no deeper than the logarithm of their number where they are many."""
+    if len(conds) <= _NESTED:
+        return reduce(lambda a, b: loops.Binary(op, a, b), conds)
+    middle = len(conds) // 2
+    return loops.Binary(op, _junction(op, conds[:middle]), _junction(op, conds[middle:]))

@@ -415,8 +415,21 @@ def _substituted(scope: Scope, e: Operand) -> Operand:
             return replace(e, value=_substituted(scope, value))  # type: ignore[arg-type]
         case sx.Binary(op, lhs, rhs):
             return _folded(replace(e, lhs=_substituted(scope, lhs), rhs=_substituted(scope, rhs)), op)  # type: ignore[arg-type]
+        case sx.Chain():
+            return _chained(scope, e)
         case _:
             return e
+
+
+def _chained(scope: Scope, e: sx.Chain) -> Operand:
+    """Return a chain with names replaced, as one number where it is one."""
+    out = _substituted(scope, e.first)
+    rest = tuple(replace(link, rhs=_substituted(scope, link.rhs)) for link in e.rest)  # type: ignore[arg-type]
+    for link in rest:
+        out = _folded(sx.Binary(link.op, out, link.rhs, span=link.span), link.op)  # type: ignore[arg-type]
+        if not isinstance(out, sx.Number):
+            return replace(e, first=_substituted(scope, e.first), rest=rest)  # type: ignore[arg-type]
+    return out
 
 
 def _folded(e: sx.Binary, op: str) -> sx.Expr:

@@ -156,6 +156,12 @@ def evaluate(e: sx.Node, known: Mapping[str, Fact]) -> Any:
             return _junction(op, evaluate(lhs, known), evaluate(rhs, known))
         case sx.Binary(op, lhs, rhs):
             return _combined(e, lambda a, b: _ARITHMETIC[op](a, b), evaluate(lhs, known), evaluate(rhs, known))
+        case sx.Chain(first, rest):
+            held = evaluate(first, known)
+            for op, rhs in ((link.op, link.rhs) for link in rest):
+                other = evaluate(rhs, known)
+                held = _junction(op, held, other) if op in ("and", "or") else _combined(rhs, _ARITHMETIC[op], held, other)
+            return held
         case sx.Compare(items, ops):
             values = [evaluate(i, known) for i in items]
             return _all(_combined(e, _RELATIONS[op], a, b) for op, a, b in zip(ops, values, values[1:], strict=False))

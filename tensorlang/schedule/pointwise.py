@@ -11,7 +11,7 @@ from tensorlang.schedule.pack import is_padding, pack
 from tensorlang.schedule.padded import blocked_dims, root_copy
 from tensorlang.schedule.shape import block_of, extents, innermost_axis, unit_stride
 from tensorlang.tensor import affine
-from tensorlang.tensor.nodes import Definition, Dynamic
+from tensorlang.tensor.nodes import Definition, Dynamic, Read
 from tensorlang.tensor.walk import index_names, reads, reduces
 
 
@@ -33,6 +33,7 @@ def vector_axis(d: Deriver, definition: Definition) -> str:
     """Return the axis or binder along which most accesses are contiguous; writing counts most."""
     name = definition.tensors[0].name
     sizes = extents(definition)
+    mentions = _weighted_reads(definition)
     best, best_score = definition.axes[-1] if definition.axes else "", -1.0
     for candidate in _candidates(definition):
         score = 0.0
@@ -40,11 +41,9 @@ def vector_axis(d: Deriver, definition: Definition) -> str:
             tuple(AffineName(a) for a in definition.axes), d.layouts.get(name), definition.axes, candidate
         ):
             score += 2.0
-        for piece in definition.pieces:
-            for read in reads(piece.value):
-                if unit_stride(read.index, d.layouts.get(read.tensor), d.axes[read.tensor], candidate):
-                    # What a reduction reads, it reads for every point of its binders.
-                    score += 4.0 if any(read in set(reads(b)) for r in reduces(piece.value) for b in r.body) else 1.5
+        for read, weight in mentions.get(candidate, ()):
+            if unit_stride(read.index, d.layouts.get(read.tensor), d.axes[read.tensor], candidate):
+                score += weight
         extent = sizes.get(candidate)
         if extent is not None and extent < 4:
             score *= 0.25
@@ -53,6 +52,18 @@ def vector_axis(d: Deriver, definition: Definition) -> str:
         if score > best_score:
             best, best_score = candidate, score
     return best
+
+
+def _weighted_reads(definition: Definition) -> dict[str, list[tuple[Read, float]]]:
+    """Return the reads whose index mentions an axis or binder, by its name, and what each counts."""
+    found: dict[str, list[tuple[Read, float]]] = {}
+    for piece in definition.pieces:
+        # What a reduction reads, it reads for every point of its binders.
+        often = {read for r in reduces(piece.value) for b in r.body for read in reads(b)}
+        for read in reads(piece.value):
+            for name in index_names(read):
+                found.setdefault(name, []).append((read, 4.0 if read in often else 1.5))
+    return found
 
 
 def spreadable(d: Deriver, definition: Definition) -> bool:

@@ -5,7 +5,8 @@ Every node remembers its span; spans take no part in equality, so `parse(show(fi
 
     file     ::= (Operator | ScalarFunction | Reducer | Schedule | Tactic)*
     clause   ::= target,+ "=" expr [for tail | otherwise]
-    expr     ::= Number | Text | Id | Index | Apply | Unary | Binary | Compare | Member | IfElse | LetIn | TupleOf | Pack | Reduction
+    expr     ::= Number | Text | Id | Index | Apply | Unary | Binary | Chain | Compare | Member
+               | IfElse | LetIn | TupleOf | Pack | Reduction
 
 `Index` is `name[slots]`, `Apply` is `name(args)` or `name[slots](args)`: reads, operator calls, function calls and casts look alike and
 the checker decides (rule S6). What the grammar can tell is a reduction (a call followed by its body) is a `Reduction`.
@@ -139,6 +140,29 @@ class Binary(Node):
 
 
 @dataclass(frozen=True, slots=True)
+class Chain(Node):
+    """`first op a op b …`: more than `LONGEST_NEST` operators of one level, which bind from left to right. Fewer nest as `Binary`; so many
+    would be as deep as they are long, and every pass recurses over the tree."""
+
+    first: Expr
+    rest: tuple[Link, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Link(Node):
+    """An operator of a chain and its right side; the span reaches from the start of the chain to the end of `rhs`."""
+
+    op: Literal["+", "-", "*", "/", "//", "%", "and", "or"]
+    rhs: Expr
+
+
+LONGEST_NEST = 32
+
+LONGEST_CHAIN = 10_000
+"""Operators of one level, one after the other: so many take seconds, and the time grows faster than they do."""
+
+
+@dataclass(frozen=True, slots=True)
 class Compare(Node):
     """`a < b` or the chain `a < b <= c`: ops has one fewer element than items."""
 
@@ -161,7 +185,7 @@ class LetIn(Node):
 
 
 Expr: TypeAlias = (
-    Number | Text | Id | Pack | TupleOf | Index | Apply | Member | Reduction | Unary | Binary | Compare | IfElse | LetIn | Keyword
+    Number | Text | Id | Pack | TupleOf | Index | Apply | Member | Reduction | Unary | Binary | Chain | Compare | IfElse | LetIn | Keyword
 )
 
 # ---------------------------------------------------------------- declarations

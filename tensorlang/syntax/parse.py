@@ -21,9 +21,12 @@ from lark.exceptions import UnexpectedToken
 from tensorlang.diagnostics import CompileError, Diagnostic, InternalError, Source, Span, error
 from tensorlang.syntax import mistakes, scanner
 from tensorlang.syntax.nodes import (
+    LONGEST_CHAIN,
+    LONGEST_NEST,
     Apply,
     Binary,
     Broadcast,
+    Chain,
     Clause,
     Compare,
     Declaration,
@@ -41,6 +44,7 @@ from tensorlang.syntax.nodes import (
     Knobs,
     Layout,
     LetIn,
+    Link,
     Member,
     Mode,
     Node,
@@ -191,7 +195,7 @@ def _reject_deep(source: Source, chunk: Chunk, declaration: Declaration) -> None
         if isinstance(value, Node):
             depth, span = depth + 1, value.span
             if depth > MAX_DEPTH:
-                notes = (f"the limit is {MAX_DEPTH} levels; every operator of a chain is one",)
+                notes = (f"the limit is {MAX_DEPTH} levels",)
                 raise error("P014", "this is nested too deeply", span, notes=notes, help="name parts of it in clauses of their own")
             stack.extend((getattr(value, name), depth, span) for name in value.__dataclass_fields__ if name not in ("span", "name_span"))
         elif isinstance(value, tuple):
@@ -279,6 +283,24 @@ def _after(children: Sequence[Any], terminal: str) -> Any:
     return None
 
 
+_LEVEL = {"or": 0, "and": 1, "+": 2, "-": 2, "*": 3, "/": 3, "//": 3, "%": 3}
+
+
+def _joined(lhs: Expr, op: Any, rhs: Expr, span: Span) -> Binary | Chain:
+    """Return `lhs op rhs`, as a chain once more operators of this level stand one after the other than may nest."""
+    if isinstance(lhs, Chain) and _LEVEL[lhs.rest[0].op] == _LEVEL[op]:
+        if len(lhs.rest) == LONGEST_CHAIN:
+            notes = (f"the limit is {LONGEST_CHAIN} operators in a row",)
+            raise error("P014", "this has too many operators", span, notes=notes, help="name parts of it in clauses of their own")
+        return Chain(lhs.first, (*lhs.rest, Link(op, rhs, span=span)), span=span)
+    links = [Link(op, rhs, span=span)]
+    first = lhs
+    while isinstance(first, Binary) and _LEVEL[first.op] == _LEVEL[op]:
+        links.append(Link(first.op, first.rhs, span=first.span))
+        first = first.lhs
+    return Binary(op, lhs, rhs, span=span) if len(links) <= LONGEST_NEST else Chain(first, tuple(reversed(links)), span=span)
+
+
 _ESCAPES = {"n": "\n", "t": "\t", '"': '"', "\\": "\\"}
 
 
@@ -300,8 +322,8 @@ class _Build:
     def id(self, c: list[Any]) -> Id:
         return Id(_name(c[0]), span=_span(c))
 
-    def binary(self, c: list[Any]) -> Binary:
-        return Binary(c[1].value, c[0], c[2], span=_span(c))
+    def binary(self, c: list[Any]) -> Binary | Chain:
+        return _joined(c[0], c[1].value, c[2], _span(c))
 
     def prefix(self, c: list[Any]) -> Unary:
         return Unary(c[0].value, c[1], span=_span(c))

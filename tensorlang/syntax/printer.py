@@ -15,6 +15,7 @@ from tensorlang.syntax.nodes import (
     Apply,
     Binary,
     Broadcast,
+    Chain,
     Clause,
     Compare,
     Declaration,
@@ -32,6 +33,7 @@ from tensorlang.syntax.nodes import (
     Knobs,
     Layout,
     LetIn,
+    Link,
     Member,
     Node,
     Number,
@@ -266,6 +268,8 @@ class _Words:
             case Binary(op, lhs, rhs):
                 level = _BINARY[op]
                 return f"{self._term(op, lhs, level)} {op} {self._term(op, rhs, level + 1)}", level
+            case Chain():
+                return self._chain(node)
             case Compare(items, ops):
                 rest = (f" {op} {self.expr(item, _SUM)}" for op, item in zip(ops, items[1:], strict=True))
                 return self.expr(items[0], _SUM) + "".join(rest), _COMPARISON
@@ -288,6 +292,20 @@ class _Words:
             case _:
                 return self.expr(node, level)
 
+    def _chain(self, node: Chain) -> tuple[str, int]:
+        """Return the text of a chain; a reduction in it ends where parentheses do, or else what follows it would be part of its body."""
+        level = _BINARY[node.rest[0].op]
+        if level != _PRODUCT:
+            links = (f" {link.op} {self._term(link.op, link.rhs, level + 1)}" for link in node.rest)
+            return self._term(node.rest[0].op, node.first, level) + "".join(links), level
+        text, is_open = [self.expr(node.first, _PRODUCT)], _is_open(node.first)
+        for link in node.rest:
+            if is_open and link.op == "*":
+                text = ["(", *text, ")"]
+            text.append(f" {link.op} {self._factor(link.rhs)}")
+            is_open = _signed_reduction(link.rhs)
+        return "".join(text), _PRODUCT
+
     def _accumulator(self, slots: tuple[Expr, ...]) -> str:
         return f"[{self.items(slots)}]" if slots else ""
 
@@ -296,7 +314,7 @@ class _Words:
         return self.expr(node, _PRODUCT if _signed_reduction(node) else _UNARY)
 
     def _body(self, reducer: str, body: Expr) -> str:
-        is_product = isinstance(body, Binary)
+        is_product = isinstance(body, Binary | Chain)
         if _is_body(body) and not (is_product and reducer in _CONFUSING):
             return self.expr(body, _PRODUCT)
         return self.expr(body, _ATOM)
@@ -408,6 +426,8 @@ def _is_open(node: Expr) -> bool:
     match node:
         case Binary(op, _, rhs) if _BINARY[op] == _PRODUCT:
             return _signed_reduction(rhs)
+        case Chain(_, (*_, Link(op, rhs))) if _BINARY[op] == _PRODUCT:
+            return _signed_reduction(rhs)
         case _:
             return _signed_reduction(node)
 
@@ -417,6 +437,8 @@ def _is_body(node: Expr) -> bool:
     match node:
         case Binary("*", lhs, _) if not _is_open(lhs):
             return _is_body(lhs)
+        case Chain(first, links) if not _is_open(first):
+            return _is_body(first) and all(link.op == "*" for link in links) and not any(_signed_reduction(k.rhs) for k in links[:-1])
         case Binary("/" | "//" | "%") | Unary("-" | "+"):
             return False
         case _:

@@ -14,8 +14,8 @@ from dataclasses import replace
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.tensor import affine
-from tensorlang.tensor.nodes import Binder, Definition, Dynamic, Expr, Program, Read, Reduce, Tensor
-from tensorlang.tensor.walk import fresh_for, index_names, map_children, reads, reduces, tensor_table
+from tensorlang.tensor.nodes import Binder, Definition, Dynamic, Expr, Holds, IndexValue, Program, Read, Reduce, Tensor
+from tensorlang.tensor.walk import children, fresh_for, index_names, map_children, reads, reduces, tensor_table
 
 Dims = tuple[str, int]
 """A tensor and the first of two neighbouring dimensions."""
@@ -96,25 +96,11 @@ def _count(e: Expr, counted: dict[str, int]) -> None:
                     counted[name] = counted.get(name, 0) + 1
             for name in affine.cond_names(e.where):
                 counted[name] = counted.get(name, 0) + 1
-        case _:
-            own = index_names(e)
-            for child in _children(e):
-                own -= index_names(child)
-            for name in own:
+        case IndexValue() | Holds():
+            for name in index_names(e):
                 counted[name] = counted.get(name, 0) + 1
-    for child in _children(e):
+    for child in children(e):
         _count(child, counted)
-
-
-def _children(e: Expr) -> list[Expr]:
-    out: list[Expr] = []
-
-    def visit(child: Expr) -> Expr:
-        out.append(child)
-        return child
-
-    map_children(visit, e)
-    return out
 
 
 def _stable(dims: set[Dims], live: set[Vars], joins: set[tuple[Dims, Vars]]) -> set[tuple[Dims, Vars]]:

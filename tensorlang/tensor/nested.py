@@ -80,7 +80,10 @@ def lift_nested(program: Program) -> Program:
 
 
 def _with_own_names(definition: Definition, fresh: Fresh) -> Definition:
-    return replace(definition, pieces=tuple(replace(p, value=_closed(p.value, {}, fresh)) for p in definition.pieces))
+    def closed(piece: Piece) -> Piece:
+        return replace(piece, value=_closed(piece.value, {}, fresh)) if any(map(value_names, reduces(piece.value))) else piece
+
+    return replace(definition, pieces=tuple(map(closed, definition.pieces)))
 
 
 def _closed(e: Expr, lets: dict[str, Expr], fresh: Fresh) -> Expr:

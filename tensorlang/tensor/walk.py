@@ -128,9 +128,11 @@ def children(e: Expr) -> tuple[Expr, ...]:
 
 def nodes(e: Expr) -> Iterator[Expr]:
     """Yield `e` and everything below it, parents first."""
-    yield e
-    for child in children(e):
-        yield from nodes(child)
+    rest = [e]
+    while rest:
+        node = rest.pop()
+        yield node
+        rest.extend(reversed(children(node)))
 
 
 def reads(e: Expr) -> Iterator[Read]:

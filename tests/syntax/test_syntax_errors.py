@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tensorlang.diagnostics import CompileError, Source
 from tensorlang.syntax.parse import MAX_BYTES, MAX_DEPTH, decode, load, parse
+from tensorlang.syntax.printer import show
 
 ROOT = Path(__file__).parents[2]
 CASES = sorted((ROOT / "tests" / "golden" / "bad_syntax").glob("*.tl"))
@@ -51,8 +52,6 @@ def test_a_misread_character_is_one_mistake_only():
         "(" * 5000 + "x" + ")" * 5000,
         "-" * 5000 + "x",
         "not " * 5000 + "x",
-        "x" + " + x" * 5000,
-        "x" + " * x" * 5000,
         "sum(k) " * 5000 + "x",
         "if a then b else " * 5000 + "x",
         "let a = b in " * 5000 + "x",
@@ -68,6 +67,24 @@ def test_deep_nesting_ends_in_a_diagnostic(text):
         assert codes(problem) == ["P014"]
     else:
         assert text.startswith("((((")  # parentheses alone make no node
+
+
+@pytest.mark.parametrize("op", ["+", "*", "and", "//"])
+def test_operators_in_a_row_are_no_nesting(op):
+    text = f"fn f(x) = x{f' {op} x' * 5000}\n"
+    file = parse(Source("t.tl", text))
+    assert show(file) == text and file == parse(Source("t.tl", text))
+
+
+def test_more_operators_in_a_row_than_anybody_waits_for_end_in_a_diagnostic():
+    problem = read(f"fn f(x) = x{' + x' * 10_001}")
+    assert codes(problem) == ["P014"] and "10000" in problem.diagnostics[0].notes[0]
+
+
+def test_reductions_in_a_long_product_keep_their_bodies():
+    text = f"fn f(x) = {'(sum(k) x) * ' * 40}sum(k) x * y\n"
+    file = parse(Source("t.tl", text))
+    assert parse(Source("t.tl", show(file))) == file
 
 
 def test_what_the_depth_limit_admits_can_be_shown_and_compared():

@@ -1,0 +1,74 @@
+"""Operators in a row are as many as they are long, not as deep: they are computed from left to right, whatever their number."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tensorlang as tl
+from codegen.dtypes import f32, i32
+from tensorlang.check.depth import MAX_LEVELS
+from tensorlang.check.instantiate import ArgType, instantiate
+from tensorlang.check.module import load_module
+from tensorlang.diagnostics import CompileError, Source
+from tensorlang.syntax.parse import parse
+from tensorlang.tensor.printer import show
+from tensorlang.tensor.prove import prove
+from tensorlang.tensor.verify import verify
+from tensorlang.tensor.walk import children
+
+
+def program(value: str, functions: str = ""):
+    text = f"{functions}\nop f(x: f32[N], q: i32[N]) -> (y: f32[N]) {{\n    y[i] = {value}\n}}"
+    return checked(text)
+
+
+def checked(text: str):
+    found = instantiate(load_module(parse(Source("t.tl", text))), "f", (ArgType(f32, (8,)), ArgType(i32, (8,))))
+    prove(found)
+    verify(found)
+    return found
+
+
+def levels(e) -> int:
+    return 1 + max(map(levels, children(e)), default=0)
+
+
+ROWS = {
+    "sum": " + ".join(f"x[i] * {k}" for k in range(2000)),
+    "product": " * ".join(["x[i]"] * 2000),
+    "max": f"max({', '.join(f'x[i] * {k}' for k in range(2000))})",
+    "or": f"if {' or '.join(f'x[i] == {k}' for k in range(2000))} then 1 else 0",
+    "index": f"x[({' + '.join(['i'] * 2000)}) // 2000]",
+}
+
+
+@pytest.mark.parametrize("value", ROWS.values(), ids=ROWS)
+def test_a_long_row_is_a_shallow_expression(value):
+    made = program(value)
+    assert levels(made.definitions[0].pieces[0].value) < MAX_LEVELS
+
+
+@pytest.mark.parametrize("value", ["sum", "or"])
+def test_a_shallow_row_is_read_back_as_it_was_printed(value):
+    made = program(ROWS[value])
+    assert checked(show(made)) == made
+
+
+def test_a_long_sum_is_computed_from_left_to_right():
+    x = np.random.default_rng(0).normal(size=100).astype(np.float32)
+    (total,) = np.cumsum(x)[-1:]  # NumPy's running sums go from left to right
+    row = " + ".join(f"x[{k}]" for k in range(100))
+    assert tl.parse(f"op f(x: f32[100]) -> (y: f32) {{\n    y = {row}\n}}").f(x) == total
+
+
+def test_what_the_conditions_of_a_long_row_say_of_indices_is_known():
+    row = " and ".join(f"q[i] != {k}" for k in range(100))
+    program(f"if i >= 1 and {row} then x[i - 1] else 0")
+    program(f"if q[i] >= 0 and q[i] < N and {row} then x[q[i]] else 0")
+
+
+def test_nests_of_functions_end_in_a_diagnostic_however_their_calls_nest():
+    with pytest.raises(CompileError) as problem:
+        program(f"{'g(' * 30}x[i]{', x[i])' * 30}", f"fn g(a, b) = if b > 0 then {'-(1 + ' * 10}a{')' * 10} else 0")
+    assert [d.code for d in problem.value.diagnostics] == ["T0153"]

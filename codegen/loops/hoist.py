@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from codegen.loops.nodes import Binary, Call, Expr, For, Function, If, Int, Let, Load, Name, Require, Select, Stmt, Store, ValueIndex
-from codegen.loops.walk import Fresh, binders, free_vars, map_expr, names, stores, walk
+from codegen.loops.nodes import Binary, Call, Expr, For, Function, If, Let, Load, Name, Require, Select, Stmt, Store, ValueIndex
+from codegen.loops.walk import Fresh, binders, free_vars, map_expr, names, stores, surely_runs, walk
 
 _DIVISIONS = ("/", "//", "%")
 
@@ -33,16 +33,12 @@ def _block(body: Iterable[Stmt], fresh: Fresh) -> tuple[Stmt, ...]:
         match stmt:
             case For():
                 loop = replace(stmt, body=_block(stmt.body, fresh))
-                out.append(_hoisted(loop, fresh, out) if stmt.kind != "parallel" and _runs(loop) else loop)
+                out.append(_hoisted(loop, fresh, out) if stmt.kind != "parallel" and surely_runs(loop) else loop)
             case If():
                 out.append(replace(stmt, then=_block(stmt.then, fresh), orelse=_block(stmt.orelse, fresh)))
             case _:
                 out.append(stmt)
     return tuple(out)
-
-
-def _runs(loop: For) -> bool:
-    return isinstance(loop.lo, Int) and isinstance(loop.hi, Int) and loop.lo.value < loop.hi.value
 
 
 def _hoisted(loop: For, fresh: Fresh, before: list[Stmt]) -> For:

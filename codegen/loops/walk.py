@@ -271,6 +271,11 @@ def stores(*roots: Node) -> Iterator[Store]:
     return (node for node in walk(*roots) if isinstance(node, Store))
 
 
+def surely_runs(loop: For) -> bool:
+    """Tell whether `loop` has an iteration, as far as its bounds are numbers."""
+    return isinstance(loop.lo, Int) and isinstance(loop.hi, Int) and loop.lo.value < loop.hi.value
+
+
 def names(*roots: Node) -> frozenset[str]:
     """Return the `Let` names that `roots` mention."""
     return frozenset(node.name for node in walk(*roots) if isinstance(node, Name))

@@ -23,7 +23,7 @@ from codegen.errors import InternalError
 from codegen.loops import nodes as loops
 from codegen.loops.printer import show_buffer, show_expr, show_index, show_stmt
 from codegen.loops.verify import Env, dtype_of
-from codegen.loops.walk import children, free_vars, loads, walk
+from codegen.loops.walk import children, free_vars, loads, surely_runs, walk
 from polyhedral import expr as sets
 from polyhedral.expr import FALSE, TRUE, Cond, Expr
 from polyhedral.scopes import Scope
@@ -578,7 +578,7 @@ def _copied(function: loops.Function) -> dict[str, str]:
 def _covered(load: loops.Load, path: Mapping[str, loops.For], env: Env) -> list[tuple[str, int, int, int]] | None:
     """Tell whether loops with `load` inside go over every element of its buffer, but for padding: None where they do not, else of each loop
     that goes over two axes in blocks its name, the axes of what is before and what is in a block, and how long a block is."""
-    left = {name: loop for name, loop in path.items() if not _runs(loop) or name in free_vars(*load.index)}
+    left = {name: loop for name, loop in path.items() if not surely_runs(loop) or name in free_vars(*load.index)}
     blocks: list[tuple[str, int, int, int]] = []
     shape = env.buffers[load.buffer].shape
     for axis, (e, extent) in enumerate(zip(load.index, shape, strict=True)):
@@ -599,14 +599,6 @@ def _covered(load: loops.Load, path: Mapping[str, loops.For], env: Env) -> list[
             case _:
                 return None
     return None if left else blocks
-
-
-def _runs(loop: loops.For) -> bool:
-    match loop:
-        case loops.For(lo=loops.Int(low), hi=loops.Int(high)):
-            return low < high
-        case _:
-            return False
 
 
 def _limits(dtype: DType) -> tuple[int, int]:

@@ -44,6 +44,8 @@ def writes(node: Node) -> tuple[str, ...]:
 
 def with_reads(node: Node, names: Mapping[str, str]) -> Node:
     """Return the node reading `names[v]` wherever it read `v`; values not in `names` stay."""
+    if not any(name in names for name in reads(node)):
+        return node
     match node:
         case Kernel() | Join():
             return replace(node, inputs=tuple(names.get(v, v) for v in node.inputs))

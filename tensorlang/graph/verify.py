@@ -15,15 +15,19 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
 from math import prod
-from typing import assert_never
+from typing import TypeAlias, assert_never
 
+from codegen.dtypes import DType
 from tensorlang.diagnostics import InternalError
 from tensorlang.graph.edit import reads, size_bytes, writes
 from tensorlang.graph.nodes import Graph, Join, Kernel, Node, Part, Value, View
 from tensorlang.graph.programs import result_tensors
 from tensorlang.schedule.keeping import fault
 from tensorlang.tensor import walk
-from tensorlang.tensor.nodes import Tensor
+from tensorlang.tensor.nodes import Program, Tensor
+
+Types: TypeAlias = tuple[tuple[str, DType, tuple[int, ...]], ...]
+Signature: TypeAlias = tuple[Types, Types]
 
 
 def verify(graph: Graph, stage: str = "graph") -> Graph:
@@ -38,9 +42,10 @@ def problems(graph: Graph) -> Iterator[str]:
     """Yield a sentence for each broken invariant."""
     yield from _names(graph)
     yield from _constants(graph)
+    seen: dict[int, Signature] = {}  # of programs by identity: most nodes of a long graph share a few
     for node in graph.nodes:
         if all(name in graph.values for name in (*reads(node), *writes(node))):
-            yield from _node(graph, node)
+            yield from _node(graph, node, seen)
     for value in graph.values.values():
         wrong = fault(value.layout, value.shape) if value.layout is not None else None
         if wrong is not None:
@@ -81,14 +86,24 @@ def _constants(graph: Graph) -> Iterator[str]:
             yield f"constant `{name}` is declared {value.shape} and holds {array.shape}"
 
 
-def _node(graph: Graph, node: Node) -> Iterator[str]:
+def _signature(program: Program) -> Signature:
+    """Return name, type and shape of the parameters and of the results of a program."""
+
+    def types(tensors: tuple[Tensor, ...]) -> Types:
+        return tuple((t.name, t.dtype, walk.caller_shape(t, {})) for t in tensors)
+
+    return types(program.params), types(result_tensors(program))
+
+
+def _node(graph: Graph, node: Node, seen: dict[int, Signature]) -> Iterator[str]:
     match node:
         case Kernel(program=program):
             if program.sizes:
                 yield f"kernel `{node.name}` still has the sizes {', '.join(program.sizes)}"
             else:
-                yield from _bound(graph, node, "input", node.inputs, program.params)
-                yield from _bound(graph, node, "output", node.outputs, result_tensors(program))
+                params, results = seen[id(program)] = seen.get(id(program)) or _signature(program)
+                yield from _bound(graph, node, "input", node.inputs, params)
+                yield from _bound(graph, node, "output", node.outputs, results)
         case View():
             source, result = graph.values[node.input], graph.values[node.output]
             if source.dtype != result.dtype or prod(source.shape) != prod(result.shape):
@@ -107,15 +122,14 @@ def _node(graph: Graph, node: Node) -> Iterator[str]:
             assert_never(node)
 
 
-def _bound(graph: Graph, node: Kernel, role: str, names: tuple[str, ...], tensors: tuple[Tensor, ...]) -> Iterator[str]:
+def _bound(graph: Graph, node: Kernel, role: str, names: tuple[str, ...], tensors: Types) -> Iterator[str]:
     if len(names) != len(tensors):
         yield f"kernel `{node.name}` has {len(names)} {role}s for {len(tensors)} of its program"
         return
-    for name, tensor in zip(names, tensors, strict=True):
+    for name, (tensor, dtype, shape) in zip(names, tensors, strict=True):
         value = graph.values[name]
-        shape = walk.caller_shape(tensor, {})
-        if value.dtype != tensor.dtype or value.shape != shape:
-            yield f"kernel `{node.name}` binds {role} `{name}` of {_type(value)} to `{tensor.name}` of {tensor.dtype}{list(shape)}"
+        if value.dtype != dtype or value.shape != shape:
+            yield f"kernel `{node.name}` binds {role} `{name}` of {_type(value)} to `{tensor}` of {dtype}{list(shape)}"
 
 
 def _type(value: Value) -> str:

@@ -13,7 +13,7 @@ from test_algebra import random, run
 from codegen.dtypes import f16, f32, i64
 from polyhedral.expr import Int
 from tensorlang.graph.nodes import Graph, Kernel, Value, View
-from tensorlang.graph.passes.fuse import fuse, groups
+from tensorlang.graph.passes.fuse import LARGEST_GROUP, fuse, groups
 from tensorlang.graph.programs import expressions, transpose_program
 from tensorlang.graph.verify import verify
 from tensorlang.tensor.nodes import Binary, Binder, Const, Dynamic, Let, Piece, Program, Read, Reduce, Tensor
@@ -206,3 +206,12 @@ def test_a_narrow_result_is_rounded_where_it_was() -> None:
     done = verify(fuse(g))
     assert len(done.nodes) == 1
     np.testing.assert_array_equal(run(done, {"x": x})["y"], run(g, {"x": x})["y"], strict=True)
+
+
+def test_groups_of_one_shape_share_one_program() -> None:
+    programs = [unary("tanh", 4), unary("relu", 4)]
+    nodes = [kernel(programs[k % 2], f"v{k}", f"v{k + 1}") for k in range(3 * LARGEST_GROUP)]
+    g = graph({"v0": (4,)}, nodes, [f"v{len(nodes)}"])
+    made = [n for n in fuse(g).nodes if isinstance(n, Kernel)]
+    assert len(made) == 3 and len({id(n.program) for n in made}) == 1
+    check(g, [[n.name for n in nodes[k : k + LARGEST_GROUP]] for k in range(0, len(nodes), LARGEST_GROUP)], v0=random(4))

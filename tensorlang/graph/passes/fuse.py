@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from math import prod
+from typing import TypeAlias
 
 from tensorlang.graph.compose import composed
 from tensorlang.graph.edit import consumers, members, rebuilt
@@ -50,12 +51,13 @@ def fuse(graph: Graph) -> Graph:
     merged: list[Node] = []
     grouping = groups(graph)
     of = {node.name: group for group in grouping for node in group}
+    made: dict[_Shape, tuple[Program, tuple[int, ...]]] = {}
     for node in graph.nodes:
         group = of.get(node.name)
         if group is None or len(group) == 1:
             merged.append(node)
         elif node is group[-1]:
-            merged.append(_one_kernel(graph, group))
+            merged.append(_one_kernel(graph, group, made))
     return rebuilt(graph, merged)
 
 
@@ -275,8 +277,24 @@ def _join(node: Kernel, group: list[Kernel], assigned: dict[str, list[Kernel]]) 
     assigned[node.name] = group
 
 
-def _one_kernel(graph: Graph, group: tuple[Kernel, ...]) -> Kernel:
-    program, inputs = composed(graph, group)
+_Shape: TypeAlias = tuple[tuple[int, tuple[int, ...], tuple[int, ...]], ...]
+"""What a group is but for the names of values: of each member its program, by identity, and numbers for what it reads and defines."""
+
+
+def _one_kernel(graph: Graph, group: tuple[Kernel, ...], made: dict[_Shape, tuple[Program, tuple[int, ...]]]) -> Kernel:
+    """Return the kernel of a group; groups of one shape, of which `made` knows programs and inputs, share a program."""
+    number: dict[str, int] = {}
+
+    def numbers(values: tuple[str, ...]) -> tuple[int, ...]:
+        return tuple(number.setdefault(v, len(number)) for v in values)
+
+    shape = tuple((id(node.program), numbers(node.inputs), numbers(node.outputs)) for node in group)
+    if shape not in made:
+        program, names = composed(graph, group)
+        made[shape] = program, numbers(names)
+    program, taken = made[shape]
+    values = tuple(number)
+    inputs = tuple(values[k] for k in taken)
     last = group[-1]
     return replace(
         last,

@@ -43,6 +43,7 @@ def own(graph: Graph) -> Graph:
 def _widens(graph: Graph, node: Kernel) -> bool:
     if len(node.inputs) != 1 or len(node.outputs) != 1 or node.outputs[0] in graph.outputs or node.inputs[0] in graph.constants:
         return False
-    wider = graph.values[node.inputs[0]].dtype.size_bytes < graph.values[node.outputs[0]].dtype.size_bytes
+    if graph.values[node.inputs[0]].dtype.size_bytes >= graph.values[node.outputs[0]].dtype.size_bytes:
+        return False
     kind = kind_of(node.program)
-    return wider and kind.pointwise and kind.cheap and bool(kind.in_place)
+    return kind.pointwise and kind.cheap and bool(kind.in_place)

@@ -43,18 +43,19 @@ def dependences(scop: Scop) -> tuple[Dep, ...]:
     context = context_of(scop)
     rank = {t.name: len(t.shape) for t in scop.tensors}
     writes = [(s, access_map(scop, s, s.write)) for s in scop.statements]
+    writers: dict[str, list[tuple[Statement, isl.Map]]] = {}
+    for source, write in writes:
+        writers.setdefault(source.write.tensor, []).append((source, write))
     result: list[Dep] = []
     for target in scop.statements:
         for access in target.reads:
             assert len(access.index) == rank.get(access.tensor, len(access.index))
             read = access_map(scop, target, access)
-            for source, write in writes:
-                if source.write.tensor == access.tensor:
-                    result.append(Dep("RAW", source.name, target.name, access.tensor, write.apply_range(read.reverse())))
+            for source, write in writers.get(access.tensor, ()):
+                result.append(Dep("RAW", source.name, target.name, access.tensor, write.apply_range(read.reverse())))
     for first, write in writes:
-        for second, other in writes:
-            if first.write.tensor == second.write.tensor:
-                result.extend(_between_writers(first, write, second, other))
+        for second, other in writers[first.write.tensor]:
+            result.extend(_between_writers(first, write, second, other))
     kept = ((d, d.relation.intersect_params(context)) for d in result)
     return tuple(d for d, relation in kept if not relation.is_empty())
 

@@ -50,7 +50,27 @@ class Schedule:
 
     def placements(self, statement: str) -> list[Nest]:
         """Return the nests of `statement` in order of execution."""
-        return [self.nests[p] for p in self.places if self.nests[p].statement == statement]
+        return self._by_statement.get(statement, [])
+
+    @cached_property
+    def _by_statement(self) -> dict[str, list[Nest]]:
+        found: dict[str, list[Nest]] = {}
+        for placement in self.places:
+            found.setdefault(self.nests[placement].statement, []).append(self.nests[placement])
+        return found
+
+    def touching(self, tensor: str) -> list[str]:
+        """Return the placements whose statements read or write `tensor`, in order of execution."""
+        return self._by_tensor.get(tensor, [])
+
+    @cached_property
+    def _by_tensor(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for placement in self.places:
+            statement = self.statements[self.nests[placement].statement]
+            for tensor in dict.fromkeys(a.tensor for a in (statement.write, *statement.reads)):
+                found.setdefault(tensor, []).append(placement)
+        return found
 
     def shared(self, first: str, second: str) -> int:
         """Return how many loops the two placements have in common."""

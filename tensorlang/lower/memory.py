@@ -10,7 +10,6 @@ uses, lives in registers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce
 
@@ -82,7 +81,7 @@ def homes(plan: Plan, names: Names) -> dict[str, Home]:
 
 
 def _local(plan: Plan, names: Names, tensor: str, array: str, axes: tuple[str, ...], dtypes: tuple[DType, ...]) -> Home:
-    touching = list(_touching(plan, array))
+    touching = plan.placed.touching(array)
     depth = plan.depth[array]
     chain = tuple(loop.name for loop in plan.placed.places[touching[0]].loops[:depth])
     lanes = _lanes(plan, array)
@@ -221,17 +220,10 @@ def _vector_axis(plan: Plan, array: str, touching: list[str]) -> int | None:
     return None
 
 
-def _touching(plan: Plan, array: str) -> Iterator[str]:
-    for placement in plan.placed.places:
-        statement = plan.placed.statements[plan.placed.nests[placement].statement]
-        if statement.write.tensor == array or any(a.tensor == array for a in statement.reads):
-            yield placement
-
-
 def _lanes(plan: Plan, array: str) -> int:
     """Return the extent of the vector loop over which updates of accumulator `array` are spread, or 0."""
     lanes = 0
-    for placement in _touching(plan, array):
+    for placement in plan.placed.touching(array):
         nest = plan.placed.nests[placement]
         statement = plan.placed.statements[nest.statement]
         if statement.role == "update" and statement.write.tensor == array:

@@ -182,7 +182,7 @@ def _kept_across(placed: Placed, depth: Mapping[str, int], recurrent: set[str]) 
 
 def _depth(placed: Placed, tensor: str, stored_at: str | None, directive: syntax.Directive | None) -> int:
     """Return how many loops enclose every access of `tensor`, or those down to `stored_at`."""
-    touching = _touching(placed, tensor)
+    touching = placed.touching(tensor)
     common = _shared(placed, touching)
     if stored_at is None:
         return common
@@ -192,14 +192,6 @@ def _depth(placed: Placed, tensor: str, stored_at: str | None, directive: syntax
         title = f"`{tensor}` cannot be stored inside loop `{stored_at}`: not all that touches it runs there"
         raise error("S0214", title, directive.span, help=f"loops around every use of it: {', '.join(names) or 'none'}")
     return names.index(stored_at) + 1 if stored_at in names else 0
-
-
-def _touching(placed: Placed, tensor: str) -> list[str]:
-    return [
-        name
-        for name, nest in placed.nests.items()
-        if any(a.tensor == tensor for a in (placed.statements[nest.statement].write, *placed.statements[nest.statement].reads))
-    ]
 
 
 def _shared(placed: Placed, placements: list[str]) -> int:
@@ -214,7 +206,7 @@ def _of_copies(state: State, placed: Placed, accumulators: set[str]) -> dict[str
     for stage in dict.fromkeys(stage.name for stage, _ in state.peels):
         around = {s.name: set(state.stages[stage].cut_around(s.name)) for s in state.stages[stage].statements}
         for tensor in accumulators:
-            touching = _touching(placed, tensor)
+            touching = placed.touching(tensor)
             statements = {placed.nests[p].statement for p in touching}
             if not statements <= around.keys():
                 continue

@@ -295,32 +295,44 @@ def trees(
     """Return the loops of `stage` around `statements`; `inside(loop, statements)` gives what else is computed in a loop, first. `sides`:
     of the peeled loops outside, which side this is."""
     sides = sides or {}
-    if not loops:
-        chosen = tuple(sides.get(k, False) for k in range(len(stage.cuts)))
-        return tuple(Leaf(placement(s.name, chosen)) for s in statements)
-    loop, rest = loops[0], loops[1:]
-    peeled = next((k for k, cut in enumerate(stage.cuts) if loop in cut and k not in sides), None)
-    if stage.distributed in ("", loop):
-        pieces = sorted({s.piece for s in statements})
+    out: list[Tree] = []
+    while statements:
+        # A program may have thousands of loops one after the other: those that nobody here is in are passed over.
+        start = next((k for k, n in enumerate(loops) if n == stage.distributed or any(s.name in stage.owned[n] for s in statements)), None)
+        if start is None and not (stage.distributed == "" and loops and len({s.piece for s in statements}) > 1):
+            chosen = tuple(sides.get(k, False) for k in range(len(stage.cuts)))
+            return (*out, *(Leaf(placement(s.name, chosen)) for s in statements))
+        loops = loops[start or 0 :]
+        loop, rest = loops[0], loops[1:]
+        pieces = sorted({s.piece for s in statements}) if stage.distributed in ("", loop) else []
         if len(pieces) > 1:
-            return tuple(t for p in pieces for t in trees(stage, [s for s in statements if s.piece == p], loops, inside, sides))
-    having = [k for k, s in enumerate(statements) if s.name in stage.owned[loop]]
-    if not having:
-        return trees(stage, statements, rest, inside, sides)
-    first, last = having[0], having[-1]
-    before, within, after = statements[:first], statements[first : last + 1], statements[last + 1 :]
+            return (*out, *(t for p in pieces for t in trees(stage, [s for s in statements if s.piece == p], loops, inside, sides)))
+        having = [k for k, s in enumerate(statements) if s.name in stage.owned[loop]]
+        if having:
+            first, last = having[0], having[-1]
+            out += trees(stage, statements[:first], rest, inside, sides)
+            out += _around(stage, statements[first : last + 1], loops, inside, sides)
+            statements = statements[last + 1 :]
+        loops = rest
+    return tuple(out)
+
+
+def _around(
+    stage: Stage,
+    statements: list[StatementInfo],
+    loops: list[str],
+    inside: Callable[[str, list[StatementInfo]], tuple[Tree, ...]],
+    sides: Mapping[int, bool],
+) -> tuple[Tree, ...]:
+    """Return the first of `loops` around `statements`, once for each side where it is peeled."""
+    loop = loops[0]
+    peeled = next((k for k, cut in enumerate(stage.cuts) if loop in cut and k not in sides), None)
     if peeled is not None:
-        copies = [trees(stage, within, loops, inside, {**sides, peeled: side}) for side in (True, False)]
-        node = tuple(t for copy in copies for t in copy)
-    else:
-        body = trees(stage, within, rest, inside, sides)
-        first_needed = _interleaved(loop, within, body, inside) if stage.together else (*inside(loop, within), *body)
-        node = (Loop(loop, first_needed, stage.marks.get(loop, "serial")),)
-    return (
-        *(trees(stage, before, rest, inside, sides) if before else ()),
-        *node,
-        *(trees(stage, after, rest, inside, sides) if after else ()),
-    )
+        copies = [trees(stage, statements, loops, inside, {**sides, peeled: side}) for side in (True, False)]
+        return tuple(t for copy in copies for t in copy)
+    body = trees(stage, statements, loops[1:], inside, sides)
+    first_needed = _interleaved(loop, statements, body, inside) if stage.together else (*inside(loop, statements), *body)
+    return (Loop(loop, first_needed, stage.marks.get(loop, "serial")),)
 
 
 def _interleaved(

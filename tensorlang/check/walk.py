@@ -72,14 +72,14 @@ def repeated_names(node: sx.Node) -> Iterator[sx.Id]:
 
 
 def is_used_lazily(node: sx.Node, name: str) -> bool:
-    """Tell whether `name` is mentioned where not everything is evaluated: on a side of an `if`, on the right of `and` and `or`, in a reduction."""
+    """Tell whether `name` is mentioned where not everything is evaluated: on a side of an `if`, right of `and` and `or`, in a reduction."""
     match node:
         case sx.IfElse(cond, then, orelse):
-            first, rest = cond, (then, orelse)
+            first, rest = cond, [then, orelse]
         case sx.Binary("and" | "or", lhs, rhs):
-            first, rest = lhs, (rhs,)
+            first, rest = lhs, [rhs]
         case sx.Chain(lhs, (sx.Link("and" | "or"), *_) as links):
-            first, rest = lhs, tuple(link.rhs for link in links)
+            first, rest = lhs, [link.rhs for link in links]
         case sx.Reduction():
             return uses(node, name) > 0
         case _:

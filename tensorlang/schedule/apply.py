@@ -17,7 +17,7 @@ from tensorlang.schedule.place import place
 from tensorlang.schedule.plan import Plan, Storage, make_stage
 from tensorlang.schedule.recurrence import shared_stage
 from tensorlang.schedule.rewrites import REWRITES
-from tensorlang.schedule.schedule import Schedule
+from tensorlang.schedule.schedule import MOST_DIRECTIVES, Schedule, too_many
 from tensorlang.schedule.state import State
 from tensorlang.schedule.tensorize import check_instructions
 from tensorlang.syntax import nodes as syntax
@@ -79,6 +79,8 @@ def _directed(
 ) -> tuple[State, Stages]:
     """Return the state after every directive, and the statements it is about."""
     state = State(lift(program), knobs or {}, stored=dict(layouts or {}), instructions=schedule.instructions, target=schedule.target)
+    if len(schedule.directives) > MOST_DIRECTIVES:
+        raise too_many(schedule.directives[MOST_DIRECTIVES].span)
     lifted, rewritten = state.program, list[tuple[syntax.Directive, Program]]()
     for directive in schedule.directives:
         if directive.name not in TABLE:

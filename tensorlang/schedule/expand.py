@@ -23,6 +23,7 @@ from typing import TypeAlias, assert_never
 from tensorlang.check.module import Module
 from tensorlang.check.problems import did_you_mean
 from tensorlang.diagnostics import error
+from tensorlang.schedule.schedule import MOST_DIRECTIVES, too_many
 from tensorlang.syntax import nodes as sx
 from tensorlang.syntax.printer import show
 
@@ -61,6 +62,8 @@ class Scope:
     """Tensors that have been copied before everything else."""
     gone: set[str] = field(default_factory=set)
     """Loops that have been split."""
+    written: int = 0
+    """How many lines have been expanded, those of tactics each time they are called."""
     copy_of: Callable[[str], tuple[str, Mapping[str, int | None]]] = lambda tensor: (tensor, {})
     """The stage that copies a tensor, and the extents of its loops, outermost first."""
 
@@ -68,10 +71,13 @@ class Scope:
 def expand(scope: Scope, body: Sequence[sx.Directive | sx.Knobs]) -> list[sx.Directive]:
     """Return the directives of `body`.
 
-    Raises CompileError S0502 (no such tactic), S0503 (wrong number of arguments), S0504 (a tactic that calls itself), S0509 and S0510
-    (knobs that cannot be read), S0514 (a pack of an unknown name)."""
+    Raises CompileError S0107 (too many), S0502 (no such tactic), S0503 (wrong number of arguments), S0504 (a tactic that calls
+    itself), S0509 and S0510 (knobs that cannot be read), S0514 (a pack of an unknown name)."""
     out: list[sx.Directive] = []
     for part in body:
+        scope.written += 1
+        if scope.written > MOST_DIRECTIVES:
+            raise too_many(part.span)
         match part:
             case sx.Knobs(knobs):
                 for knob in knobs:

@@ -13,9 +13,21 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from tensorlang.check.places import Spread
+from tensorlang.diagnostics import CompileError, Span, error
 from tensorlang.syntax import nodes as syntax
 from tensorlang.syntax.printer import show
 from tensorlang.tensor.nodes import Program
+
+MOST_DIRECTIVES = 10_000
+"""Directives of a schedule, those of tactics each time they are called: so many take seconds."""
+
+
+def too_many(span: Span) -> CompileError:
+    """Return the refusal of a schedule at the directive that is one too many."""
+    notes = (f"the limit is {MOST_DIRECTIVES}; those of a tactic count each time it is called",)
+    return error(
+        "S0107", "this schedule has too many directives", span, "one too many", notes=notes, help="leave out those that undo others"
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,6 +70,8 @@ from tensorlang.syntax.nodes import (
 from tensorlang.syntax.scanner import Chunk, Token
 
 MAX_BYTES = 4 << 20
+MAX_LINES = 10_000
+"""Clauses of an operator, or directives of a schedule: so many take seconds to check."""
 MAX_DEPTH = 100
 """Levels of nodes within one clause: every pass recurses over the tree, and Python's stack is finite."""
 
@@ -148,6 +150,7 @@ def _declaration(source: Source, lexemes: list[Token]) -> Declaration:
     if unbalanced is not None:
         raise CompileError(unbalanced)
     chunk = scanner.refine(lexemes)
+    _reject_long(source, chunk)
     misplaced = mistakes.before_parsing(source, chunk)
     if misplaced:
         raise CompileError(*misplaced)
@@ -179,6 +182,16 @@ def _accepted(tokens: Sequence[Token]) -> frozenset[str]:
         parser.feed_token(cast(lark.Token, token))
     accepted: set[str] = parser.accepts()  # type: ignore[no-untyped-call]
     return frozenset(accepted)
+
+
+def _reject_long(source: Source, chunk: Chunk) -> None:
+    """Raise P033 when a declaration has more clauses or directives than anybody waits for."""
+    ends = [token for token in chunk.tokens if token.type == "NEWLINE"]
+    if len(ends) > MAX_LINES:
+        notes = (f"there are {len(ends)} or more, and the limit is {MAX_LINES}",)
+        span = Span(source, ends[MAX_LINES].start, ends[MAX_LINES].end)
+        help = "make several declarations of it, or say what the clauses have in common: `y[i] = x[table[i]]`"
+        raise error("P033", "this declaration has too many clauses or directives", span, notes=notes, help=help)
 
 
 def _reject_deep(source: Source, chunk: Chunk, declaration: Declaration) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
-from polyhedral.expr import TRUE, Compare, Cond
+from polyhedral.expr import FALSE, TRUE, Compare, Cond
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from polyhedral.record import subject
@@ -109,8 +109,12 @@ class Prover:
             reason = f"more than {MOST_CLAUSES} pairs of them lie where numbers alone do not tell them apart"
             self._unknown(f"that the clauses of `{name}` define each element once", definition.span, reason)
             return
+        said = [frozenset(affine.conjuncts(p.guard)) for p in pieces]
         for i, k in sorted(pairs):
-            self._apart(definition, pieces[i], pieces[k])
+            if any(said[b] >= frozenset(affine.conjuncts(affine.negate(pieces[a].guard))) for a, b in ((i, k), (k, i))):
+                subject(f"clauses of `{name}`")  # one says that the other does not apply, as `otherwise` does of all
+            else:
+                self._apart(definition, pieces[i], pieces[k])
         match covers(sizes, axes, self.context, inside, parts):
             case Refuted(point, params):
                 misses = tuple(Label(p.span, "does not define it") for p in pieces[:MOST_LABELS])
@@ -236,13 +240,33 @@ class Prover:
                 declared = f"{affine.show(slot.lo)}..{affine.show(slot.hi)}"
                 title = f"the range {declared} of an index does not fit axis {k} of `{read.tensor}`{_when(params)}"
                 label = f"the index may be anything in {lo}..{hi}, the axis has 0..{limit}"
-                empty = f"`{read.tensor}` may have no elements: say that it has, `where {affine.show(extent)} >= 1`"
-                help = empty if limit == 0 else f"declare the range 0..{affine.show(extent)}, or add `| clamp`"
-                self._problem("T0305", title, (Label(read.span, label),), help=help)
+                self._problem("T0305", title, (Label(read.span, label),), help=self._fitting(read, slot.hi, extent, claim, known, scope))
             case Unknown(reason):
                 self._unknown(f"that the range of this index fits axis {k} of `{read.tensor}`", read.span, reason)
             case Proven():
                 subject(f"axis {k} of `{read.tensor}`: an index from data")
+
+    def _fitting(self, read: Read, hi: Affine, extent: Affine, claim: Cond, known: Cond, scope: Sequence[str]) -> str:
+        """Return what makes a range fit the axis it indexes: a condition on sizes only where it holds of some and suffices."""
+        number = affine.constant(extent)
+        if number is not None and number <= 0:
+            return f"`{read.tensor}` has no elements: say what the read is instead, `| 0` at the end of the bracket"
+        declare = f"declare the range 0..{affine.show(extent)}, or add `| clamp`"
+        if number is not None:
+            return declare
+        for least, words in (
+            (affine.ONE, f"`{read.tensor}` may have no elements: say that it has"),
+            (hi, f"{declare}, or say that it fits"),
+        ):
+            cond = affine.compare(">=", extent, least)
+            over_sizes = set(affine.names(least)) <= set(self.program.sizes)
+            if over_sizes and self._suffices(cond, claim, known, scope) and not self._suffices(cond, FALSE, self.context, ()):
+                return f"{words}, `where {affine.show(extent)} >= {affine.show(least)}`"
+        return declare
+
+    def _suffices(self, cond: Cond, claim: Cond, known: Cond, scope: Sequence[str]) -> bool:
+        """Tell whether `claim` is proven to hold wherever `known` and `cond` do."""
+        return isinstance(implies(self.program.sizes, scope, affine.conj(known, cond), claim), Proven)
 
     def _non_empty(self, reduce: Reduce, place: Place) -> None:
         """Check that a reduction that needs a first element has one."""

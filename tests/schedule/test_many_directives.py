@@ -9,6 +9,7 @@ import pytest
 
 import tensorlang as tl
 from polyhedral.nest import Nest
+from tensorlang.schedule.schedule import MOST_DIRECTIVES
 
 
 @pytest.mark.parametrize("directive", ["reverse i", "shift i by 1", "reverse i, j"])
@@ -25,3 +26,16 @@ def test_each_directive_changes_a_nest_a_few_times_only(directive: str, monkeypa
     x = np.arange(64, dtype=np.float32).reshape(8, 8)
     np.testing.assert_array_equal(operator.schedule("\n".join([directive] * 40))(x), x)
     assert len(made) < 40 * 2 * 3
+
+
+def test_tactics_that_call_tactics_come_to_an_end() -> None:
+    tactics = "\n".join(f"tactic t{k}() {{\n    t{k - 1}()\n    t{k - 1}()\n}}" for k in range(1, 40))
+    text = f"op f(x: f32[8]) -> (y: f32[8]) {{ y[i] = x[i] }}\ntactic t0() {{\n    reverse i\n}}\n{tactics}\nschedule f for cpu {{\n    t39()\n}}"
+    with pytest.raises(tl.CompileError, match="S0107"):
+        tl.parse(text).f(np.ones(8, np.float32))
+
+
+def test_a_schedule_made_as_a_value_has_so_many_directives_at_most() -> None:
+    operator = tl.parse("op f(x: f32[8]) -> (y: f32[8]) { y[i] = x[i] }").f
+    with pytest.raises(tl.CompileError, match="S0107|P033"):
+        operator.schedule("\n".join(["reverse i"] * (MOST_DIRECTIVES + 1)))(np.ones(8, np.float32))

@@ -124,6 +124,24 @@ def test_an_index_from_data_needs_a_range_that_fits_or_a_check_at_run_time() -> 
     assert "T0305" in empty and "`x` may have no elements: say that it has, `where n >= 1`" in empty
 
 
+@pytest.mark.parametrize(
+    ("extent", "declared", "help"),
+    [
+        (0, (0, 3), "`x` has no elements: say what the read is instead, `| 0` at the end of the bracket"),
+        (2, (0, 3), "declare the range 0..2, or add `| clamp`"),
+        ("n", (0, 3), "declare the range 0..n, or add `| clamp`, or say that it fits, `where n >= 3`"),
+        ("n", (-1, 3), "declare the range 0..n, or add `| clamp`"),
+        ("n", (0, affine.add("n", 1)), "declare the range 0..n, or add `| clamp`"),
+    ],
+)
+def test_the_help_for_a_range_that_does_not_fit_asks_for_nothing_that_cannot_hold(extent, declared, help) -> None:
+    ids, x = tensor("ids", i64, 4), tensor("x", f32, extent)
+    lo, hi = (affine.to_expr(e) for e in declared)
+    value = definition(tensor("y", f32, 4), ("i",), Read("x", (Dynamic(read("ids", "i"), lo, hi),)))
+    program = Program("f", ("n",) if extent == "n" else (), (x, ids), ("y",), (value,))
+    assert refusal(program).rstrip().endswith(f"= help: {help}")
+
+
 @given(programs())
 @settings(max_examples=30, deadline=None)
 def test_random_programs_are_proven(program: Program) -> None:

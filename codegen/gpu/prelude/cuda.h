@@ -50,6 +50,8 @@ TL_FUNCTION tl_bf16 tl_bf16_from_f32(tl_f32 x) {
     return result;
 }
 
+// The ISA says of both that a NaN among the operands makes the result the canonical NaN, and that -0 is less than +0: what TL_FLOAT_EXTREMES
+// does, but for which NaN it is (PTX ISA, min and max of floating point).
 #if __CUDA_ARCH__ >= 800
 #define TL_HARDWARE_EXTREMES_F32
 TL_FUNCTION tl_f32 tl_min_f32(tl_f32 x, tl_f32 y) {

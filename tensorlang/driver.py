@@ -151,7 +151,7 @@ def compile_kernel(
         lowered.params,
         sizes,
         lowered.requirements,
-        str(scheduled.schedule),
+        str(scheduled),
         show_loops(lowered.function),
         clock.times,
         origin=scheduled.origin,
@@ -206,6 +206,10 @@ class Scheduled:
     tried: tuple[str, ...] = ()
     of_roles: bool = False
     """Whether it was made of schedules of roles: nobody wrote it for this program."""
+
+    def __str__(self) -> str:
+        """Return the schedule as text; a comment names each directive that changes nothing."""
+        return "\n".join([str(self.schedule), *(f"# {sentence}" for sentence in self.plan.idle)])
 
 
 def plan_kernel(

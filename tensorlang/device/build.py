@@ -97,7 +97,7 @@ def _written(program: Program, scheduled: Scheduled, name: str, dump: Dump | Non
     outcome = validated(program, in_order[0].function, in_order[0].params, layouts)
     if dump is not None and outcome:
         dump("validate", outcome)
-    schedule = str(scheduled.schedule)
+    schedule = str(scheduled)
     return DeviceKernel(
         launched, lowered.requirements, schedule, scheduled.origin, scheduled.tried, outcome, validation_budget() if outcome else 0
     )

@@ -15,6 +15,7 @@ from tensorlang.diagnostics import error
 from tensorlang.schedule.bind import check_bound
 from tensorlang.schedule.cache import checked_caches
 from tensorlang.schedule.grids import check_turns
+from tensorlang.schedule.idle import idle
 from tensorlang.schedule.neighbours import check_clusters
 from tensorlang.schedule.plan import Neighbours, Plan, Stage, full, nests_of, trees
 from tensorlang.schedule.prefetch import checked_prefetch
@@ -77,6 +78,7 @@ def place(state: State, stages: Stages) -> Plan:
         {loop: registers for loop, (registers, _) in state.beside.items()},
         clusters={loop: Neighbours(loop, count, d.span) for loop, (count, d) in state.clusters.items() if count > 1},
         multicasts={copy: directive.span for copy, (_, directive) in state.multicasts.items()},
+        idle=idle(state),
     )
 
 

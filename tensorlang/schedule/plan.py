@@ -197,6 +197,8 @@ class Plan:
     """Loop over blocks → how many along it are one cluster."""
     multicasts: Mapping[str, Span] = field(default_factory=dict)
     """Copies that the blocks of a cluster share."""
+    idle: tuple[str, ...] = ()
+    """A sentence for each directive that changes nothing."""
 
 
 def full(stage: str, loop: str) -> str:

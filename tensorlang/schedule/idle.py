@@ -1,0 +1,50 @@
+"""Directives that were applied and change nothing: what `explain` says of them.
+
+With knobs and with schedules of roles the same directive serves many sizes, so `stages k by 1`, or stages of a loop that runs once, are no
+mistake; but nobody should have to find out from the loops that they do nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tensorlang.schedule.state import State
+from tensorlang.syntax import nodes as syntax
+from tensorlang.syntax.printer import show
+
+
+def idle(state: State) -> tuple[str, ...]:
+    """Return a sentence for each directive of `state` that changes nothing, in a fixed order."""
+    return (*_stages(state), *_clusters(state), *_distributed(state))
+
+
+def _stages(state: State) -> Iterator[str]:
+    for loop, (count, directive) in state.staged.items():
+        if count == 1:
+            yield _changes_nothing(directive, "one stage is none ahead")
+        elif _runs_once(state, loop):
+            yield _changes_nothing(directive, f"`{loop}` runs once, so nothing runs ahead")
+    for loop, (_, directive) in state.beside.items():
+        if _runs_once(state, loop):
+            yield _changes_nothing(directive, f"`{loop}` runs once, so nobody asks ahead")
+
+
+def _clusters(state: State) -> Iterator[str]:
+    for count, directive in state.clusters.values():
+        if count == 1:
+            yield _changes_nothing(directive, "a block by itself is no cluster")
+
+
+def _distributed(state: State) -> Iterator[str]:
+    for stage in state.stages.values():
+        if stage.distributed is not None and len({s.piece for s in stage.statements}) == 1:
+            at = f" at {stage.distributed}" if stage.distributed else ""
+            yield f"`distribute {stage.name}{at}` changes nothing: `{stage.name}` has one piece"
+
+
+def _runs_once(state: State, loop: str) -> bool:
+    return any(stage.extents.get(loop) == 1 for stage in state.stages.values())
+
+
+def _changes_nothing(directive: syntax.Directive, why: str) -> str:
+    return f"`{show(directive)}` changes nothing: {why}"

@@ -299,8 +299,8 @@ def loaded(case: Folder) -> Outcome:
         folder = Path(name) / "models"
         (folder / "sub").mkdir(parents=True)
         (Path(name) / "w.bin").write_bytes(bytes(48))
-        for path, content in case.beside.items():
-            (folder / path).write_bytes(content)
+        for beside, content in case.beside.items():
+            (folder / beside).write_bytes(content)
         (folder / "link").symlink_to(Path(name) / "w.bin")
         os.mkfifo(folder / "pipe")
         path = folder / "model.onnx"

@@ -246,10 +246,9 @@ def _ends(line: isl.Map) -> tuple[isl.PwAff, isl.PwAff]:
 def _one_piece(pw: isl.PwAff, frame: Frame, context: isl.Set) -> Expr | None:
     """Return `pw` when it is one affine function on its domain."""
     pieces = pw.coalesce().get_pieces()
-    affs = [aff.gist(domain) for domain, aff in pieces]
-    for candidate in affs:
-        everywhere = candidate.to_pw_aff().intersect_domain(pw.domain())
-        if len(affs) == 1 or everywhere.is_equal(pw):
+    for domain, aff in pieces:
+        candidate = aff.gist(domain)
+        if all(domain.is_subset(candidate.eq_set(other)) for domain, other in pieces):
             return frame.expr(candidate.gist(isl.Set.universe(candidate.get_domain_space()).intersect_params(context)))
     return None
 

@@ -140,7 +140,8 @@ class _Prover:
                 return around
             case loops.Require(cond):
                 self.expr(cond, around)
-                return self.assuming(self.truths(cond, around)[0], around)
+                after = self.assuming(self.truths(cond, around)[0], around)
+                return replace(after, elements={**after.elements, **self._checked(s, around)})
             case loops.LoadMatrix():
                 self._matrix(s, around)
                 return self._stored(around, s)
@@ -198,10 +199,9 @@ class _Prover:
             return replace(after, values={**around.values, name: self.number(value, around)})
         return after
 
-    def _checked(self, loop: loops.For, inner: _Around) -> dict[str, _Elements]:
-        """Return the range of the elements of a parameter where `loop` is nothing but a check of all of them."""
+    def _checked(self, s: loops.Stmt, inner: _Around) -> dict[str, _Elements]:
+        """Return the range of the elements of a parameter where `s` is nothing but a check of all of them, or of the only one."""
         path: dict[str, loops.For] = {}
-        s: loops.Stmt = loop
         while isinstance(s, loops.For) and len(body := [b for b in s.body if not isinstance(b, loops.Barrier)]) == 1:
             path[s.var] = s
             s = body[0]
@@ -218,7 +218,7 @@ class _Prover:
                 return {}
         load = checked.value if isinstance(checked, loops.Cast) else checked
         blocks = _covered(load, path, inner.env) if isinstance(load, loops.Load) else None
-        if not isinstance(load, loops.Load) or blocks is None:
+        if not isinstance(load, loops.Load) or blocks is None or load.buffer in self._changing:
             return {}
         first, end = self.number(low, inner), self.number(high, inner)
         if (names_in(first) | names_in(end)) & path.keys():

@@ -175,6 +175,13 @@ def test_a_check_holds_until_something_is_stored_to_what_was_checked() -> None:
     assert "below" in refusal("(N)(x: f32[N], out at: i64[1], out y: f32[1])", f"{check}\n{branch}\ny[0] = x[value(at[0])]")
 
 
+def test_the_check_of_the_only_element_is_one_of_all() -> None:
+    header = "(N)(x: f32[N], near: i64[{count}], at: i64[1], out y: f32[1])"
+    check = "require at[0] >= 0_i64 and at[0] < 1_i64 else 1\nrequire near[0] >= 0_i64 and near[0] < index(N) else 2\n"
+    prove(header.format(count=1), check + "y[0] = x[value(near[value(at[0])])]")
+    assert "`x: f32[N]`" in refusal(header.format(count=2), check + "y[0] = x[value(near[value(at[0]) + 1])]")
+
+
 CHECKED = """for q in 0 .. Q {{
     require not {guard} or ids[q] >= 0_i64 and ids[q] < index(N) else 1
     {between}

@@ -47,6 +47,8 @@ MODULES = (
     "derived",
     "guarded_loads",
     "whole",
+    "long_rows",
+    "finished_products",
     "swizzle",
     "device_types",
     "device_differential",

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from batch import difference, library, made, named
 from device_programs import normal, taken
+from executors import Executor
 
 from codegen.cuda.arch import named as arch
 from codegen.dtypes import DType, bf16, f32
@@ -92,7 +93,7 @@ def test_what_is_returned_or_needed_elsewhere_is_stored(operator: str) -> None:
     assert len(taken(scheduled(operator, f32, "sm_80", (128, 256, 32)))) == 2
 
 
-def test_every_order_of_threads_gives_what_the_equations_say() -> None:
+def test_every_order_of_threads_gives_what_the_equations_say(executor: Executor) -> None:
     cases: dict[str, tuple[str, DType, str, tuple[int, int, int]]] = {
         "by threads": ("swish", f32, "sm_80", (24, 36, 24)),
         "by warps, rounded on the way": ("narrow", bf16, "sm_80", (24, 32, 32)),
@@ -102,7 +103,7 @@ def test_every_order_of_threads_gives_what_the_equations_say() -> None:
         name: made(program(operator, dtype, *sizes), f"k{k}", scheduled(operator, dtype, target, sizes).schedule)
         for k, (name, (operator, dtype, target, sizes)) in enumerate(cases.items())
     }
-    compiled = library(programs.values())
+    compiled = library(programs.values(), executor)
     for name, (_, dtype, _, (rows, columns, depth)) in cases.items():
         kind: Any = ml_dtypes.bfloat16 if dtype == bf16 else np.float32
         arrays = (normal(rows, depth).astype(kind), normal(columns, depth).astype(kind), normal(columns))

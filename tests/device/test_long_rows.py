@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from batch import difference, library, made, named
 from device_programs import called, kernels_of, normal, taken
+from executors import Executor
 
 from codegen.cuda.arch import named as arch
 from codegen.cuda.compile import compiled, source
@@ -91,7 +92,7 @@ def test_long_rows_are_loaded_by_vectors_and_computed_again() -> None:
     assert count(code, "LDG") == count(code, "LDG.128") > 0 and count(code, "STG") == count(code, "STG.128") == 4
 
 
-def test_every_order_of_threads_gives_what_long_rows_are() -> None:
+def test_every_order_of_threads_gives_what_long_rows_are(executor: Executor) -> None:
     cases = {"softmax of odd rows": (1_601,), "layer_norm": (1_600,)}
     programs = {}
     for k, (name, (length,)) in enumerate(cases.items()):
@@ -99,7 +100,7 @@ def test_every_order_of_threads_gives_what_long_rows_are() -> None:
         found = plan_for_device(program, rules=Rules(roles()), machine=SMALL)
         assert taken(found) == ["long_row_reduction"], name
         programs[name] = made(program, f"k{k}", found.schedule)
-    built = library(programs.values())
+    built = library(programs.values(), executor)
     for name, (length,) in cases.items():
         arrays = [normal(65, length), *([normal(length)] * 2 if "norm" in name else [])]
         each = programs[name]
@@ -122,13 +123,13 @@ def test_grids_of_any_extent_are_lines_of_blocks() -> None:
         assert "contraction" in kernel.origin and fits(kernel, USUAL.limits)
 
 
-def test_blocks_in_lines_compute_what_the_grid_did(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_in_lines_compute_what_the_grid_did(monkeypatch: pytest.MonkeyPatch, executor: Executor) -> None:
     monkeypatch.setattr("codegen.gpu.lines.MOST", 2)
     arrays = (normal(3, 70, 20), normal(3, 20, 66))
     program = called("matmul", *arrays)
     each = made(program, "kernel", plan_for_device(program, rules=Rules(roles())).schedule)
     assert "tl_block_x" in each.kernels.text and "tl_block_z" not in each.kernels.text
-    assert difference(each, named(program, arrays), {}, library([each]), seeds=(4,), close=1e-5) == ""
+    assert difference(each, named(program, arrays), {}, library([each], executor), seeds=(4,), close=1e-5) == ""
 
 
 def test_products_whose_windows_no_block_can_copy_read_where_the_operands_lie() -> None:

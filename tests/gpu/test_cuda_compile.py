@@ -134,7 +134,7 @@ def test_text_that_is_refused_is_our_mistake_and_shows_the_line() -> None:
 
 
 def test_an_architecture_newer_than_the_compiler_is_unavailable() -> None:
-    future = Arch("sm_990", (99, 0), SM_80.limits)
+    future = Arch("sm_990", (99, 0), SM_80.limits, SM_80.multiprocessors)
     with pytest.raises(Unavailable, match=r"NVRTC \d+\.\d+ does not compile for sm_990: install a newer `nvidia-cuda-nvrtc`"):
         compiled(PRELUDE + SCALE, future)
 

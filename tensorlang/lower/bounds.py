@@ -18,12 +18,12 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Never, assert_never
 
-from codegen.dtypes import DType, bool_, i64
+from codegen.dtypes import DType, bool_, i64, u64
 from codegen.errors import InternalError
 from codegen.loops import nodes as loops
 from codegen.loops.printer import show_buffer, show_expr, show_index, show_stmt
 from codegen.loops.verify import Env, dtype_of
-from codegen.loops.walk import children, free_vars, loads, surely_runs, walk
+from codegen.loops.walk import children, free_vars, loads, names, surely_runs, walk
 from polyhedral import expr as sets
 from polyhedral.expr import FALSE, TRUE, Cond, Expr
 from polyhedral.scopes import Scope
@@ -88,9 +88,8 @@ class _Prover:
         buffers = [*function.params, *(s.buffer for s in walk(*function.body) if isinstance(s, loops.Alloc))]
         self._guards = _guards(function)
         """Conditions that decide whether something is checked: where one stands again, it has the same value."""
-        asked = {load.buffer for cond in self._guards for load in loads(cond)}
-        self._changing = _written(*function.body) & ({b.name for b in buffers if not b.dtype.is_float} | asked)
-        """Buffers that are stored to and may be read for an index, or for such a condition."""
+        self._changing = _written(*function.body) & ({b.name for b in buffers if not b.dtype.is_float} | _asked(function))
+        """Buffers that are stored to and may be read for an index, or for a condition."""
         self._sizes = frozenset(function.sizes)
         self._copied = _copied(function)
         self._names: dict[object, sets.Name] = {}
@@ -117,7 +116,8 @@ class _Prover:
                 inner = self._inside(s, around)
                 end = self.block(s.body, inner)
                 after = self._stored(around, s)
-                return replace(after, elements={**after.elements, **_kept(s, end.elements), **self._checked(s, inner)})
+                kept = end.elements if surely_runs(s) else {}
+                return replace(after, elements={**after.elements, **kept, **self._checked(s, inner)})
             case loops.Store(buffer, index, value):
                 self.expr(value, around)
                 self.access(buffer, index, around, s)
@@ -212,19 +212,23 @@ class _Prover:
                     loops.Compare(">=", checked, loops.IndexValue() | loops.Const() as low),
                     loops.Compare("<", again, loops.IndexValue() | loops.Const() as high),
                 )
-            ) if checked == again:
+            ) if checked == again and self._is_ordered(checked, inner) and self._is_of_sizes(low, high):
                 pass
             case _:
                 return {}
-        load = checked.value if isinstance(checked, loops.Cast) else checked
+        load = checked.value if isinstance(checked, loops.Cast) and _keeps(checked, dtype_of(checked.value, inner.env)) else checked
         blocks = _covered(load, path, inner.env) if isinstance(load, loops.Load) else None
         if not isinstance(load, loops.Load) or blocks is None or load.buffer in self._changing:
             return {}
-        first, end = self.number(low, inner), self.number(high, inner)
-        if (names_in(first) | names_in(end)) & path.keys():
+        if not self._is_of_sizes(*(path[name].hi for name, *_ in blocks)):
             return {}
+        first, end = self.number(low, inner), self.number(high, inner)
         found = tuple(_Block(outer, inside, size, self.index(path[name].hi, inner)) for name, outer, inside, size in blocks)
         return {load.buffer: _Elements(first, minus(end, sets.Int(1)), found)}
+
+    def _is_of_sizes(self, *nodes: loops.Index | loops.Expr) -> bool:
+        """Tell whether `nodes` are the same everywhere in the function: no variables of loops in them, and nothing from data."""
+        return free_vars(*nodes) <= self._sizes and not names(*nodes) and not any(True for _ in loads(*nodes))
 
     def _element(self, load: loops.Load, around: _Around) -> tuple[Expr, Expr] | None:
         """Return bounds, inclusive, of what is read, where all elements of the parameter that it comes from were checked."""
@@ -369,10 +373,12 @@ class _Prover:
                 return exact if _fits(exact, self._complete(around.scope, exact)) else None
             case loops.Name(name):
                 return around.values.get(name)
-            case loops.Cast(dtype, value, _) if dtype.is_integer:
-                return self._cast(dtype, value, around)
+            case loops.Cast(dtype) if dtype.is_integer:
+                return self._cast(e, around)
             case loops.Binary("+" | "-" | "*" | "min" | "max" | "//" | "%" as op, lhs, rhs) if dtype_of(e, around.env).is_integer:
                 return self._arithmetic(op, self.number(lhs, around), self.number(rhs, around), dtype_of(e, around.env), around, e)
+            case loops.Unary() if dtype_of(e, around.env) == u64:
+                return None  # as of other arithmetic
             case loops.Unary("neg", value) if dtype_of(e, around.env).is_integer:
                 return self._within(sets.Scale(-1, self.number(value, around)), dtype_of(e, around.env), around)
             case loops.Unary("abs", value) if dtype_of(e, around.env).is_integer:
@@ -385,11 +391,11 @@ class _Prover:
             case _:
                 return None
 
-    def _cast(self, dtype: DType, value: loops.Expr, around: _Around) -> Expr | None:
-        source = dtype_of(value, around.env)
-        if not source.is_integer:
-            return None
-        of = self.number(value, around)
+    def _cast(self, e: loops.Cast, around: _Around) -> Expr | None:
+        dtype, source = e.dtype, dtype_of(e.value, around.env)
+        if not source.is_integer or (e.saturate and u64 in (dtype, source)):
+            return None  # what saturates is a number beyond 2**63, which as an index is another
+        of = self.number(e.value, around)
         if dtype.bits == 64 and source.bits == 64:
             return of  # the same bits; as an index both are read with a sign
         return self._within(of, dtype, around)
@@ -504,17 +510,6 @@ class _Prover:
         return scope
 
 
-def _kept(loop: loops.For, elements: Mapping[str, _Elements]) -> dict[str, _Elements]:
-    """Return what is known of all elements after a loop that surely has an iteration, at whose end that much is known."""
-    if not (isinstance(loop.lo, loops.Int) and isinstance(loop.hi, loops.Int) and loop.lo.value < loop.hi.value):
-        return {}
-
-    def varies(found: _Elements) -> bool:
-        return any(loop.var in names_in(e) for e in (found.low, found.high, *(b.extent for b in found.blocks)))
-
-    return {name: found for name, found in elements.items() if not varies(found)}
-
-
 def _guards(function: loops.Function) -> frozenset[loops.Expr]:
     """Return the conditions that checks are made of, but for `and`, `or` and `not`."""
     bound = {s.name: s.value for s in walk(*function.body) if isinstance(s, loops.Let)}
@@ -531,6 +526,14 @@ def _guards(function: loops.Function) -> frozenset[loops.Expr]:
             case cond:
                 found.add(cond)
     return frozenset(found)
+
+
+def _asked(function: loops.Function) -> frozenset[str]:
+    """Return the buffers that conditions are about, or integers made of floats: no other floats decide about an index."""
+    deciding = (
+        e for e in walk(*function.body) if isinstance(e, loops.Compare | loops.Call) or (isinstance(e, loops.Cast) and not e.dtype.is_float)
+    )
+    return frozenset(load.buffer for e in deciding for load in loads(e))
 
 
 def _written(*body: loops.Stmt) -> frozenset[str]:
@@ -599,6 +602,14 @@ def _covered(load: loops.Load, path: Mapping[str, loops.For], env: Env) -> list[
             case _:
                 return None
     return None if left else blocks
+
+
+def _keeps(cast: loops.Cast, source: DType) -> bool:
+    """Tell whether a cast gives what was cast, as a 64-bit index."""
+    if not source.is_integer or cast.saturate:
+        return False
+    (least, most), (low, high) = _limits(cast.dtype), _limits(source)
+    return least <= low and high <= most
 
 
 def _limits(dtype: DType) -> tuple[int, int]:

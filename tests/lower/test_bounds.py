@@ -182,6 +182,40 @@ def test_the_check_of_the_only_element_is_one_of_all() -> None:
     assert "`x: f32[N]`" in refusal(header.format(count=2), check + "y[0] = x[value(near[value(at[0]) + 1])]")
 
 
+@pytest.mark.parametrize(
+    "bounds",
+    [
+        "i8(ids[q]) >= 0_i8 and i8(ids[q]) < 100_i8",
+        "i32.sat(ids[q]) >= 0_i32 and i32.sat(ids[q]) < 100_i32",
+        "u64(ids[q]) >= 0_u64 and u64(ids[q]) < 9223372036854775900_u64",
+    ],
+)
+def test_a_check_of_what_elements_are_cast_to_says_nothing_of_all_of_them(bounds: str) -> None:
+    header, read = "(Q)(x: f32[100], ids: i64[Q], out y: f32[Q])", "y[q] = x[value(ids[q])]"
+    body = f"for q in 0 .. Q {{ require {bounds} else 1 }}\nfor q in 0 .. Q {{ if ids[q] < 100_i64 {{ {read} }} }}"
+    assert "below `x: f32[100]`" in refusal(header, body)
+    wide = "for q in 0 .. Q { require i64(ids[q]) >= 0_i64 and i64(ids[q]) < 100_i64 else 1 }\n"
+    prove(header.replace("i64[Q]", "i16[Q]"), f"{wide}for q in 0 .. Q {{ {read} }}")
+
+
+def test_unsigned_numbers_beyond_all_signed_ones_are_below_them_as_indices() -> None:
+    check = "for q in 0 .. Q { require ids[q] >= 5_u64 and ids[q] < 9223372036854775900_u64 else 1 }\n"
+    read = "for q in 0 .. Q { if i64(ids[q]) < 100_i64 { y[q] = x[value(ids[q])] } }"
+    assert "below `x: f32[100]`" in refusal("(Q)(x: f32[100], ids: u64[Q], out y: f32[Q])", check + read)
+
+
+def test_a_check_against_a_bound_from_data_holds_where_it_was_made() -> None:
+    check = "for q in 0 .. Q { require ids[q] >= 0_i64 and ids[q] < index(value(ends[q])) else 1 }\n"
+    read = "for q in 0 .. Q { for p in 0 .. Q { if ends[q] <= index(N) { y[q] = x[value(ids[p])] } } }"
+    assert "`x: f32[N]`" in refusal("(N, Q)(x: f32[N], ids: i64[Q], ends: i64[Q], out y: f32[Q])", check + read)
+
+
+def test_blocks_that_are_checked_up_to_another_place_in_each_row_are_not_all_checked() -> None:
+    check = "for r in 0 .. 8 { for p in 0 .. r { require ids[r, p // 4, p % 4] >= 0_i64 and ids[r, p // 4, p % 4] < 9_i64 else 1 } }\n"
+    read = "for r in 0 .. 8 { for p in 0 .. r { y[r] = x[value(ids[0, p // 4, p % 4])] } }"
+    assert "below `x: f32[9]`" in refusal("()(x: f32[9], ids: i64[8, 2, 4], out y: f32[8])", check + read)
+
+
 CHECKED = """for q in 0 .. Q {{
     require not {guard} or ids[q] >= 0_i64 and ids[q] < index(N) else 1
     {between}
@@ -215,6 +249,27 @@ def test_what_may_wrap_is_not_the_number_that_it_looks_like() -> None:
     body = "for q in 0 .. Q {{ if ids[q] >= 0_i8 and ids[q] <= {most}_i8 {{ y[q] = x[value(ids[q] + 100_i8)] }} }}"
     prove(header, body.format(most=27))
     assert "below" in refusal(header, body.format(most=28))
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        "abs(u64(index(i - 5)))",
+        "i64.sat(u64(index(i - 1))) + 1_i64",
+        "i32.sat(u64(index(i - 1))) + 1_i32",
+        "i64(u64.sat(index(i - 5))) + 5_i64",
+    ],
+)
+def test_what_unsigned_arithmetic_makes_of_negative_numbers_is_not_what_it_looks_like(index: str) -> None:
+    assert "`x: f32[6]`" in refusal("()(x: f32[6], out y: f32[5])", f"for i in 0 .. 5 {{ y[i] = x[value({index})] }}")
+
+
+@pytest.mark.parametrize("index", ["i64(w[0])", "select(w[0] < 0_f32, -1_i64, 5_i64)", "select(isnan(w[0]), -1_i64, 5_i64)"])
+def test_integers_made_of_floats_are_others_once_something_is_stored_to_these(index: str) -> None:
+    header = "()(x: f32[6], out w: f32[1], out y: f32[1])"
+    body = f"if {index} >= 0_i64 and {index} < 6_i64 {{ BETWEEN\ny[0] = x[value({index})] }}"
+    prove(header, body.replace("BETWEEN", ""))
+    assert "`x: f32[6]`" in refusal(header, body.replace("BETWEEN", "w[0] = -1_f32"))
 
 
 # ---------------------------------------------------------------- extents

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import fields
 
+from codegen.dtypes import DTYPES
+from tensorlang.check.types import BUILTINS
 from tensorlang.syntax import nodes as sx
 
 _FIELDS: dict[type[sx.Node], tuple[str, ...]] = {}
@@ -72,7 +74,8 @@ def repeated_names(node: sx.Node) -> Iterator[sx.Id]:
 
 
 def is_used_lazily(node: sx.Node, name: str) -> bool:
-    """Tell whether `name` is mentioned where not everything is evaluated: on a side of an `if`, right of `and` and `or`, in a reduction."""
+    """Tell whether `name` may be mentioned where not everything is evaluated: on a side of an `if`, right of `and` and `or`, in the last
+    comparisons of several, in the mode of a read, in a reduction, and in the arguments of functions, which have all of these."""
     match node:
         case sx.IfElse(cond, then, orelse):
             first, rest = cond, [then, orelse]
@@ -80,6 +83,14 @@ def is_used_lazily(node: sx.Node, name: str) -> bool:
             first, rest = lhs, [rhs]
         case sx.Chain(lhs, (sx.Link("and" | "or"), *_) as links):
             first, rest = lhs, [link.rhs for link in links]
+        case sx.Compare((lhs, second, *last)):
+            return is_used_lazily(lhs, name) or is_used_lazily(second, name) or any(uses(part, name) for part in last)
+        case sx.Member(value, sx.Range(lo, hi)):
+            return is_used_lazily(value, name) or is_used_lazily(lo, name) or uses(hi, name) > 0
+        case sx.Index(_, slots, mode):
+            return any(is_used_lazily(slot, name) for slot in slots) or (mode is not None and uses(mode, name) > 0)
+        case sx.Apply(called) if called not in BUILTINS and called not in DTYPES:
+            return uses(node, name) > 0
         case sx.Reduction():
             return uses(node, name) > 0
         case _:

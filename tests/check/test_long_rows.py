@@ -68,6 +68,23 @@ def test_what_the_conditions_of_a_long_row_say_of_indices_is_known():
     program(f"if q[i] >= 0 and q[i] < N and {row} then x[q[i]] else 0")
 
 
+ROW = " + ".join(["x[i - 1]"] * 40)
+
+
+@pytest.mark.parametrize(
+    ("value", "functions"),
+    [
+        (f"let v = {ROW} in pick(i >= 1, v)", "fn pick(c, v) = if c then v else 0"),
+        (f"pick(i >= 1, {ROW})", "fn pick(c, v) = once(c, v)\nfn once(c, v) = if c then v else 0"),
+        (f"let v = {ROW} in if 1 <= i < i32(v) then 1 else 0", ""),
+        (f"let v = {ROW} in if i in 1..i32(v) then 1 else 0", ""),
+        (f"let v = {ROW.replace('-', '+')} in x[i - 1 | v]", ""),
+    ],
+)
+def test_a_long_row_is_not_evaluated_where_it_is_not_used(value, functions):
+    program(value, functions)
+
+
 def test_nests_of_functions_end_in_a_diagnostic_however_their_calls_nest():
     with pytest.raises(CompileError) as problem:
         program(f"{'g(' * 30}x[i]{', x[i])' * 30}", f"fn g(a, b) = if b > 0 then {'-(1 + ' * 10}a{')' * 10} else 0")

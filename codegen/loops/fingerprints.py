@@ -53,6 +53,7 @@ from codegen.loops.nodes import (
     Stmt,
     Store,
     Unary,
+    Var,
 )
 from codegen.loops.walk import map_index
 
@@ -211,6 +212,20 @@ def on_fingerprints(function: Function) -> Function:
     return replace(function, params=params, body=_block(function.body, buffers, {}))
 
 
+def nothing(dtype: DType) -> int | bool:
+    """Return what is in memory, of a type as it is held, where nothing has been stored: no number that a computation starts from."""
+    return HOLE if dtype.is_float else True if dtype == bool_ else 5
+
+
+def _emptied(buffer: Buffer, dtype: DType) -> Stmt:
+    """Return the loops that leave nothing in a buffer, which was of type `dtype`."""
+    variables = [f"{buffer.name}.{k}" for k in range(len(buffer.shape))]
+    out: Stmt = Store(buffer.name, tuple(map(Var, variables)), Const(nothing(dtype), buffer.dtype))
+    for var, extent in zip(reversed(variables), reversed(buffer.shape), strict=True):
+        out = For(var, Int(0), extent, (out,))
+    return out
+
+
 def _held(buffer: Buffer) -> Buffer:
     space = "stack" if buffer.space in ("registers", "tiles") else buffer.space
     return replace(buffer, dtype=held(buffer.dtype), space=space)
@@ -237,7 +252,8 @@ def _block(block: tuple[Stmt, ...], buffers: Mapping[str, DType], names: Mapping
                 out.append(If(rewriter.expr(cond), _block(then, buffers, names), _block(orelse, buffers, names)))
             case Alloc(buffer):
                 buffers[buffer.name] = buffer.dtype
-                out.append(Alloc(replace(_held(buffer), shape=tuple(map(rewriter.index, buffer.shape)))))
+                made_of = replace(_held(buffer), shape=tuple(map(rewriter.index, buffer.shape)))
+                out += (Alloc(made_of), _emptied(made_of, buffer.dtype))
             case Require(cond, code):
                 out.append(Require(rewriter.expr(cond), code))
             case Prefetch():

@@ -24,7 +24,7 @@ from codegen.llvm.pool import pool_imports
 from codegen.llvm.target import host
 from codegen.llvm.workspace import workspace_bytes
 from codegen.loops import fingerprints
-from codegen.loops.fingerprints import HOLE, PRIME, held
+from codegen.loops.fingerprints import HOLE, PRIME, held, nothing
 from codegen.loops.interp import evaluate_index
 from codegen.loops.nodes import Function
 from tensorlang.graph.relayout import relaid, restored
@@ -133,10 +133,9 @@ def difference(
     for buffer, name in zip(function.params, params, strict=True):
         layout, shape = layouts.get(name), tuple(evaluate_index(e, {}) for e in buffer.shape)
         block = aligned(shape, held(buffer.dtype))
-        block[...] = HOLE if buffer.dtype.is_float else 0
+        block[...] = nothing(buffer.dtype)
         if name in inputs:
-            hole = HOLE if buffer.dtype.is_float else 0
-            block[...] = (inputs[name] if layout is None else relaid(inputs[name], layout, hole)).reshape(shape)
+            block[...] = (inputs[name] if layout is None else relaid(inputs[name], layout, nothing(buffer.dtype))).reshape(shape)
         blocks.append(block)
     code = run(function, [b.ctypes.data for b in blocks])
     if code:

@@ -27,6 +27,8 @@ from tensorlang.validation.compiled import Compiled, check_apart
 from tensorlang.validation.fingerprints import aligned, meant, run, unfit
 
 Array = np.ndarray[Any, Any]
+_NOTHING = 5
+"""Every byte where nothing has been stored: what they make is no number that a computation starts from."""
 
 
 def compare(compiled: Compiled) -> tuple[int, str]:
@@ -122,10 +124,12 @@ def _from_bytes(block: Array, value: Value) -> Array:
 def _ran(compiled: Compiled, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """Return what the calls leave in the outputs."""
     graph = compiled.graph
+    constants, arena = aligned((compiled.constants_bytes,), u8), aligned((compiled.arena_bytes,), u8)
     bases = [aligned((size_bytes(graph.values[name]),), u8) for name in (*graph.outputs, *graph.inputs)]
+    for block in (*bases[: len(graph.outputs)], arena):
+        block[...] = _NOTHING
     for block, name in zip(bases[len(graph.outputs) :], graph.inputs, strict=True):
         block[...] = inputs[name].reshape(-1).view(np.uint8)
-    constants, arena = aligned((compiled.constants_bytes,), u8), aligned((compiled.arena_bytes,), u8)
     for name, array in compiled.constants.items():
         value = graph.values[name]
         made = _constant(value, array)

@@ -77,6 +77,31 @@ def test_a_fault_is_found_at_the_size_of_the_kernel(text: str, wrong: str) -> No
         validate(program, function, made.params, budget=BUDGET)
 
 
+@pytest.mark.parametrize("dtype", ["f32", "f64", "i32"])
+@pytest.mark.parametrize("space", ["heap", "stack", "param"])
+def test_sums_that_start_from_what_lies_in_memory_are_found(dtype: str, space: str) -> None:
+    program = tl.parse(f"op f(x: {dtype}[N, M]) -> (y: {dtype}[N]) {{\n    y[i] = sum(k) x[i, k]\n}}").f.program(
+        np.zeros((9, 4), {"f32": np.float32, "f64": np.float64, "i32": np.int32}[dtype])
+    )
+    own = f"alloc t: {dtype}[9] {space}" if space != "param" else ""
+    total, back = ("t", "for i in 0 .. 9 { y[i] = t[i] }") if own else ("y", "")
+    text = f"""func f()(x: {dtype}[9, 4], out y: {dtype}[9]) {{
+    {own}
+    for i in 0 .. 9 {{ START
+        for k in 0 .. 4 {{ {total}[i] = {total}[i] + x[i, k] }}
+    }}
+    {back}
+}}"""
+    numbers = {p.name: a for p, a in data_for(program, {}, 0)}
+
+    def found(start: str) -> str:
+        return difference(program, parse_loops(text.replace("START", start)), ("x", "y"), {}, numbers, 0)
+
+    zero = "0.0_" if dtype[0] == "f" else "0_"
+    assert found(f"{total}[i] = {zero}{dtype}") == ""
+    assert "`y[0]` is not what the equation says" in found("")
+
+
 def test_constants_are_the_numbers_they_are() -> None:
     values = np.array([0.0, 1.0, -1.0, 0.1, 1e300, -1e-300, 5e-324, 3.0, np.inf, -np.inf, np.nan])
     assert fingerprints.numbers(values).tolist() == [fingerprints.number(float(v)) for v in values]

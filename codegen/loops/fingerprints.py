@@ -187,9 +187,9 @@ def numbers(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return np.asarray(out)
 
 
-def whole(dtype: DType, x: V) -> V:
+def whole(dtype: DType, x: V, saturate: bool) -> V:
     """Return the integer that a float becomes, not negative: one of the first few, or of all that 8 bits have."""
-    return hashed("whole", x) % (128 if dtype.bits <= 8 else 4)
+    return hashed("whole.saturate" if saturate else "whole", x) % (128 if dtype.bits <= 8 else 4)
 
 
 def _digest(text: str, count: int) -> list[int]:
@@ -321,7 +321,7 @@ class _Rewriter:
         if source.is_float and dtype.is_float:
             return _expr(narrowed(dtype, Written(x)))
         if source.is_float:
-            return Compare("!=", x, Const(0, u64)) if dtype == bool_ else Cast(dtype, whole(dtype, Written(x)).expr)
+            return Compare("!=", x, Const(0, u64)) if dtype == bool_ else Cast(dtype, whole(dtype, Written(x), e.saturate).expr)
         if not dtype.is_float:
             return replace(e, value=x)
         wide = x if source == u64 else Cast(i64, x)

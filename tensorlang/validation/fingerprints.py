@@ -78,7 +78,7 @@ class Fingerprints(Numbers):
         if source.is_float and target.is_float:
             return self.rounded(values, target)
         if source.is_float:
-            return values != 0 if target == bool_ else _array(fingerprints.whole(target, values)).astype(arith.carrier(target))
+            return values != 0 if target == bool_ else _array(fingerprints.whole(target, values, saturate)).astype(arith.carrier(target))
         if not target.is_float:
             return arith.cast(values, source, target, saturate)
         wide = values if values.dtype == np.uint64 else values.astype(np.int64)

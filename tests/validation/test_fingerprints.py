@@ -77,6 +77,13 @@ def test_a_fault_is_found_at_the_size_of_the_kernel(text: str, wrong: str) -> No
         validate(program, function, made.params, budget=BUDGET)
 
 
+@pytest.mark.parametrize("cast", ["i8", "i8.sat"])
+def test_a_cast_saturates_where_the_equation_says_so(cast: str) -> None:
+    program = tl.parse("op f(x: f32[N]) -> (y: i8[N]) {\n    y[i] = sat[i8](x[i])\n}").f.program(np.zeros(90, np.float32))
+    function = parse_loops(f"func f()(x: f32[90], out y: i8[90]) {{ for i in 0 .. 90 {{ y[i] = {cast}(x[i]) }} }}")
+    assert (difference(program, function, ("x", "y"), {}, {}, 0) == "") == (cast == "i8.sat")
+
+
 @pytest.mark.parametrize("dtype", ["f32", "f64", "i32"])
 @pytest.mark.parametrize("space", ["heap", "stack", "param"])
 def test_sums_that_start_from_what_lies_in_memory_are_found(dtype: str, space: str) -> None:

@@ -163,7 +163,7 @@ def meant(program: Program, inputs: Mapping[str, Array]) -> dict[str, Array]:
     given = [np.ascontiguousarray(inputs[p.name]) for p in program.params]
     code = run(loops, [a.ctypes.data for a in (*given, *results.values())])
     if code:
-        raise LookupError(f"`{program.name}` reads what is not there")
+        raise LookupError(f"`{program.name}` reads what is not there, or is given what is not in its range")
     return results
 
 

@@ -28,7 +28,7 @@ _START = (loops.Int(0),)
 
 def plain(program: tensor.Program) -> loops.Function | None:
     """Return the loops of a program whose sizes are known; its parameters and results are their buffers. None where elements of a tensor
-    depend on others of it."""
+    depend on others of it. What they return is not 0 where the equations refuse the data."""
     groups = components(program)
     if any(len(g) > 1 or definition_reads(g[0]) & {t.name for t in g[0].tensors} for g in groups):
         return None
@@ -37,7 +37,7 @@ def plain(program: tensor.Program) -> loops.Function | None:
     names = (*(p.name for p in program.params), *program.results)
     params = tuple(writer.buffer(table[name], "param") for name in names)
     place = _Place({}, {}, types_of(program))
-    body: list[loops.Stmt] = []
+    body = [check for p in program.params if p.declared_range is not None for check in writer.checked(p, *p.declared_range)]
     for (definition,) in groups:
         body += [loops.Alloc(writer.buffer(t, "heap")) for t in definition.tensors if t.name not in program.results]
         body += writer.definition(definition, place)
@@ -73,6 +73,18 @@ class _Writer:
     def buffer(self, t: tensor.Tensor, space: loops.Space) -> loops.Buffer:
         self.buffers[t.name] = self.fresh()
         return loops.Buffer(self.buffers[t.name], t.dtype, tuple(_index(n, {}) for n in t.shape), space)
+
+    def checked(self, t: tensor.Tensor, low: affine.Expr, high: affine.Expr) -> list[loops.Stmt]:
+        """Return what requires every element of a parameter to lie in the range that is declared."""
+        variables = [self.fresh() for _ in t.shape]
+        body: list[loops.Stmt] = []
+        element = self._named(loops.Cast(i64, loops.Load(self.buffers[t.name], tuple(map(loops.Var, variables)))), body)
+        first, end = (loops.IndexValue(_index(e, {})) for e in (low, high))
+        inside = loops.Binary("and", loops.Compare(">=", element, first), loops.Compare("<", element, end))
+        body.append(loops.Require(inside, OUTSIDE))
+        for var, extent in zip(reversed(variables), reversed(t.shape), strict=True):
+            body = [loops.For(var, loops.Int(0), _index(extent, {}), tuple(body))]
+        return body
 
     def definition(self, definition: tensor.Definition, place: _Place) -> list[loops.Stmt]:
         variables = {axis: self.fresh() for axis in definition.axes}

@@ -42,9 +42,9 @@ def compare(compiled: Compiled) -> tuple[int, str]:
     inputs = {name: _given(graph.values[name], np.random.default_rng(k)) for k, name in enumerate(graph.inputs)}
     try:
         wanted = _means(graph, inputs)
-        found = _ran(compiled, inputs)
     except (RunError, LookupError) as refused:
         return 0, f"no data was found that its checks accept ({refused})"
+    found = _ran(compiled, inputs)
     for name in graph.outputs:
         wrong = np.argwhere(found[name] != wanted[name])
         if len(wrong):
@@ -122,7 +122,7 @@ def _from_bytes(block: Array, value: Value) -> Array:
 
 
 def _ran(compiled: Compiled, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """Return what the calls leave in the outputs."""
+    """Return what the calls leave in the outputs. Raises InternalError where one refuses its data."""
     graph = compiled.graph
     constants, arena = aligned((compiled.constants_bytes,), u8), aligned((compiled.arena_bytes,), u8)
     bases = [aligned((size_bytes(graph.values[name]),), u8) for name in (*graph.outputs, *graph.inputs)]
@@ -148,7 +148,7 @@ def _ran(compiled: Compiled, inputs: Mapping[str, Array]) -> dict[str, Array]:
             bases[call.call.workspace.base][start : start + call.scratch_bytes] = 0xA5
         code = run(call.function, [address(slot) for slot in call.call.buffers])
         if code:
-            raise LookupError(f"kernel `{call.name}` returned {code}")
+            raise InternalError("validate", f"kernel `{call.name}` refuses data that its equations accept, with {code}")
     return {
         name: block.view(held(graph.values[name].dtype).numpy).reshape(graph.values[name].shape)
         for name, block in zip(graph.outputs, bases, strict=False)

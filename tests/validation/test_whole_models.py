@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 from small_graphs import add_row, binary, graph, kernel, matmul, softmax, unary
 
+from codegen.dtypes import bool_
 from codegen.llvm.program import Slot
+from codegen.loops.nodes import Const, Require
 from tensorlang.diagnostics import InternalError
 from tensorlang.graph.nodes import Graph, View
 from tensorlang.graph.passes.outputs import outputs
@@ -68,6 +70,14 @@ def with_slot(number: int, buffer: int, slot: Callable[[Compiled, Slot], Slot]) 
 
 def slot_of(model: Compiled, number: int, buffer: int) -> Slot:
     return model.calls[number].call.buffers[buffer]
+
+
+def test_a_kernel_that_refuses_what_its_equations_accept_is_found():
+    def refusing(call: Call) -> Call:
+        return replace(call, function=replace(call.function, body=(Require(Const(False, bool_), 3), *call.function.body)))
+
+    with pytest.raises(InternalError, match="refuses data that its equations accept, with 3"):
+        compare(with_call(compiled(), 0, refusing))
 
 
 def test_a_model_as_it_is_compiled_is_what_its_graph_says():

@@ -15,7 +15,7 @@ STATIC = {
     "types": ("-m", "mypy"),
     "imports": ("-c", "from importlinter.cli import lint_imports_command; lint_imports_command()", "--no-logo"),
 }
-TESTS = {"tests": ("-m", "pytest", "-W", "error", "-n", "auto")}
+TESTS = {"tests": ("-m", "pytest", "-W", "error", "-n", "auto", "--dist", "loadfile")}
 
 
 def main(fast: bool) -> int:

@@ -38,7 +38,7 @@ def main(wanted: list[str]) -> int:
     for level in wanted or [level for level in LEVELS if level in here[:-1]]:
         print(f"---- as a machine of level {level}", flush=True)
         os.environ["TENSORLANG_LEVEL"] = level
-        failed |= run("-m", "pytest", "-W", "error", "-n", "auto", *FILES) != 0
+        failed |= run("-m", "pytest", "-W", "error", "-n", "auto", "--dist", "loadfile", *FILES) != 0
     return int(failed)
 
 

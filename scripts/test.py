@@ -1,6 +1,8 @@
 """Sets everything up and runs the tests, with warnings as errors. Arguments go to pytest.
 
 python3 scripts/test.py [tests/syntax -k layout …]
+
+A process runs all tests of a file, so that what they share is made once.
 """
 
 from __future__ import annotations
@@ -10,4 +12,4 @@ import sys
 from environment import run
 
 if __name__ == "__main__":
-    sys.exit(run("-m", "pytest", "-W", "error", "-n", "auto", *sys.argv[1:]))
+    sys.exit(run("-m", "pytest", "-W", "error", "-n", "auto", "--dist", "loadfile", *sys.argv[1:]))

@@ -1254,8 +1254,8 @@ FAULTS = (
     Fault(
         "scop-outside-of-the-filter",
         "tensorlang/tensor/scop.py",
-        "kept = Place() if reduce.filter is None else Place().where(reduce.filter)",
-        "kept = Place() if reduce.filter is None else Place().unless(reduce.filter)",
+        "else Place(possible(reduce.filter, declared)).where(reduce.filter)",
+        "else Place().unless(reduce.filter)",
         "a reduction reads where its filter leaves out",
         ("tests/tensor/test_scop_text.py", "tests/lower/test_differential.py"),
     ),

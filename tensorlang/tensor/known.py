@@ -11,16 +11,20 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 
 from polyhedral.expr import FALSE, TRUE, Cond
+from polyhedral.expr import Expr as Affine
 from tensorlang.tensor import affine
 from tensorlang.tensor.nodes import (
     Binary,
+    Compare,
     Const,
     Definition,
     Dynamic,
     Expr,
     Holds,
+    IndexValue,
     Let,
     Name,
+    Read,
     Reduce,
     Select,
     Unary,
@@ -70,6 +74,35 @@ def negative_facts(e: Expr) -> Cond:
             return facts(value)
         case _:
             return TRUE
+
+
+def possible(e: Expr, declared: Mapping[str, tuple[Affine, Affine]]) -> Cond:
+    """Return what surely holds of sizes and indices where the condition `e` is true, as elements of tensors lie in declared ranges."""
+    match e:
+        case Binary("and", lhs, rhs):
+            return affine.conj(possible(lhs, declared), possible(rhs, declared))
+        case Binary("or", lhs, rhs):
+            return affine.disj(possible(lhs, declared), possible(rhs, declared))
+        case Compare(op, Read(tensor), other) if tensor in declared and (bound := _index_of(other)) is not None:
+            lo, hi = declared[tensor]
+            return affine.conj(
+                *([affine.compare(op, affine.add(hi, -1), bound)] if op in (">", ">=") else ()),
+                *([affine.compare(op, lo, bound)] if op in ("<", "<=") else ()),
+                *([affine.compare("<=", lo, bound), affine.compare("<", bound, hi)] if op == "==" else ()),
+            )
+        case _:
+            return facts(e)
+
+
+def _index_of(e: Expr) -> Affine | None:
+    """Return an integer as an index, None where it is none."""
+    match e:
+        case IndexValue(index):
+            return index
+        case Const(value) if isinstance(value, int):
+            return affine.to_expr(int(value))
+        case _:
+            return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from polyhedral.expr import Expr as Affine
 from polyhedral.model import Access, Scop, Statement
 from polyhedral.model import Tensor as Array
 from tensorlang.tensor import affine
-from tensorlang.tensor.known import Place, asked_for, parts, reductions
+from tensorlang.tensor.known import Place, asked_for, parts, possible, reductions
 from tensorlang.tensor.nodes import (
     Definition,
     Dynamic,
@@ -86,6 +86,7 @@ def to_scop(program: Program, numbered: Mapping[str, Groups] | None = None) -> S
     infos: dict[str, StatementInfo] = {}
     accumulators: dict[tuple[str, int], tuple[Accumulator, ...]] = {}
     arrays = [Array(p.name, p.shape) for p in program.params]
+    declared = {p.name: p.declared_range for p in program.params if p.declared_range is not None}
     for definition in program.definitions:
         name = definition.tensors[0].name
         box = _box(definition)
@@ -99,7 +100,7 @@ def to_scop(program: Program, numbered: Mapping[str, Groups] | None = None) -> S
             arrays += [Array(a.name, shape) for a in accs]
             for acc in accs:
                 ordered = in_order(acc.reduce.reducer, program.mode)
-                for info, statement in _reduction(definition, number, acc, domain, primary, ordered):
+                for info, statement in _reduction(definition, number, acc, domain, primary, ordered, declared):
                     infos[info.name] = info
                     statements.append(statement)
             reads = (*_accesses(piece.value, primary, Place(), {a.reduce: a.name for a in accs}, sums),)
@@ -144,6 +145,7 @@ def _reduction(
     domain: Cond,
     primary: dict[str, str],
     ordered: bool,
+    declared: Mapping[str, tuple[Affine, Affine]],
 ) -> Iterator[tuple[StatementInfo, Statement]]:
     """Yield the statements that initialise and update `acc`."""
     reduce, cell = acc.reduce, acc.cell
@@ -156,7 +158,7 @@ def _reduction(
     iters = (*definition.axes, *(b.name for b in reduce.binders))
     ranges = (affine.within(b.name, b.lo, b.hi) for b in reduce.binders)
     inner = affine.conj(domain, acc.when, *ranges, reduce.where)
-    kept = Place() if reduce.filter is None else Place().where(reduce.filter)
+    kept = Place() if reduce.filter is None else Place(possible(reduce.filter, declared)).where(reduce.filter)
     bodies = (*((e, kept) for e in reduce.body), *(() if reduce.filter is None else ((reduce.filter, Place()),)))
     reads = tuple(a for e, place in bodies for a in _accesses(e, primary, place, {}, cell))
     yield (

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tensorlang as tl
-from tensorlang.diagnostics import RunError
+from tensorlang.diagnostics import CompileError, RunError
 
 Array = np.ndarray[Any, Any]
 
@@ -90,3 +90,17 @@ def test_comparing_an_index_with_u64_is_exact() -> None:
     y, z = tl.parse(text).f(np.arange(4, dtype=np.float32), np.array([2**64 - 1, 3, 2**63, 4, 0], np.uint64))
     assert y.tolist() == [9, 3, 9, 9, 0]
     assert z.tolist() == [True, True, True, True, False]
+
+
+@pytest.mark.parametrize(("end", "legal"), [(1, True), (2, False)])
+def test_what_a_declared_range_rules_out_orders_nothing(end: int, legal: bool) -> None:
+    picked = tl.parse(f"""op picked(table: f32[2, 5], ids: i64[5] in 0..{end}) -> (y: f32[5, 5], s: f32[5]) {{
+        y[k, m] = table[ids[k], m]
+        s[m] = sum(k in 0..5, ids[k] > 0) y[k, m]
+    }}""").picked
+    table, ids = np.arange(10, dtype=np.float32).reshape(2, 5), np.zeros(5, np.int64)
+    if legal:
+        assert (picked.schedule("together y, s -> ks")(table, ids)[1] == 0).all()
+    else:
+        with pytest.raises(CompileError, match="this order runs a read before the write it depends on"):
+            picked.schedule("together y, s -> ks")(table, ids)

@@ -47,7 +47,7 @@ MODULES = (
     "derived",
     "guarded_loads",
     "whole",
-    "long_rows",
+    "rows_of_any_length",
     "finished_products",
     "swizzle",
     "device_types",

@@ -31,6 +31,7 @@ from tensorlang.graph.nodes import Attr, Join, Kernel, Part, Value, View
 from tensorlang.graph.nodes import Node as GraphNode
 from tensorlang.graph.passes.fold import LARGEST_WORK, work
 from tensorlang.graph.programs import result_tensors
+from tensorlang.tensor.counted import operations
 from tensorlang.tensor.interp import interpret
 from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.walk import caller_shape
@@ -38,6 +39,8 @@ from tensorlang.tensor.walk import caller_shape
 FOLDED_ELEMENTS = 1 << 12
 """Operators on constants are evaluated at import when their results have no more elements than this; larger ones wait for the compiler, or
 for a rule that asks for their elements."""
+FOLDED_OPERATIONS = 1 << 22
+"""And when they take no more operations: a window of a few elements may be as large as anybody writes."""
 
 KNOWN_ELEMENTS = 1 << 24
 """Rules look at the elements of constants, and make tables, up to this size."""
@@ -312,7 +315,7 @@ class Site:
         results = [(t.dtype, caller_shape(t, {})) for t in result_tensors(found)]
         for dtype, shape in results:
             check_size(dtype, shape, f"a result of node {quoted(self.node.label)}")
-        if self._foldable(inputs, results):
+        if self._foldable(found, inputs, results):
             return self._evaluated(found, inputs)
         return self._node(found, inputs, results, operator, attrs)
 
@@ -370,11 +373,12 @@ class Site:
     def _fresh(self) -> str:
         return self.builder.fresh(next((o for o in self.node.outputs if o), self.node.label) + ".part")
 
-    def _foldable(self, inputs: Sequence[Value], results: Sequence[Type]) -> bool:
+    def _foldable(self, found: Program, inputs: Sequence[Value], results: Sequence[Type]) -> bool:
         return (
             all(v.name in self.builder.constants for v in inputs)
             and sum(prod(shape) for _, shape in results) <= FOLDED_ELEMENTS
             and sum(prod(v.shape) for v in inputs) <= 4 * FOLDED_ELEMENTS
+            and operations(found, {}) <= FOLDED_OPERATIONS
         )
 
     def _evaluated(self, found: Program, inputs: Sequence[Value]) -> tuple[Value, ...]:

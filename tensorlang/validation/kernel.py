@@ -14,7 +14,6 @@ it runs on fingerprints then (`fingerprints`), which tell less, or is not valida
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -34,10 +33,11 @@ from tensorlang.graph.relayout import relaid, restored
 from tensorlang.schedule.layout import Layout
 from tensorlang.tensor import affine
 from tensorlang.tensor.carried import Symbols
+from tensorlang.tensor.counted import operations
 from tensorlang.tensor.interp import Evaluator
-from tensorlang.tensor.nodes import Dynamic, Expr, Program, Read, Reduce, Tensor
+from tensorlang.tensor.nodes import Dynamic, Program, Read, Tensor
 from tensorlang.tensor.printer import show as show_program
-from tensorlang.tensor.walk import caller_shape, children, nodes, reads, shape_of, tensor_table
+from tensorlang.tensor.walk import caller_shape, nodes, reads, shape_of, tensor_table
 from tensorlang.validation import fingerprints
 from tensorlang.validation.budget import BUDGET, on_fingerprints, validation_budget
 from tensorlang.validation.matching import Matcher
@@ -109,27 +109,6 @@ def sizes_to_try(program: Program) -> Iterator[dict[str, int]]:
         if sizes not in seen and affine.holds(program.context, sizes):
             seen.append(sizes)
             yield sizes
-
-
-def operations(program: Program, sizes: Mapping[str, int]) -> int:
-    """Return about how many operations `program` takes at these sizes, no fewer where ranges grow with what they depend on."""
-    total = sum(math.prod(shape_of(p, sizes)) for p in program.params)
-    for definition in program.definitions:
-        shape = shape_of(definition.tensors[0], sizes)
-        ends = {a: (0, max(0, n - 1)) for a, n in zip(definition.axes, shape, strict=True)}
-        total += math.prod(shape) * sum(_cost(p.value, {**{s: (n, n) for s, n in sizes.items()}, **ends}) for p in definition.pieces)
-    return total
-
-
-def _cost(e: Expr, ends: Mapping[str, tuple[int, int]]) -> int:
-    points = 1
-    if isinstance(e, Reduce):
-        for b in e.binders:
-            lo = int(affine.evaluate(b.lo, {n: low for n, (low, _) in ends.items()}))
-            hi = int(affine.evaluate(b.hi, {n: high for n, (_, high) in ends.items()}))
-            points *= max(1, hi - lo)
-            ends = {**ends, b.name: (lo, max(lo, hi - 1))}
-    return points * (1 + sum(_cost(child, ends) for child in children(e)))
 
 
 def _validated(

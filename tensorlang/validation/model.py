@@ -39,10 +39,11 @@ from tensorlang.graph.edit import size_bytes
 from tensorlang.graph.nodes import Graph, Join, Kernel, Part, Value, View
 from tensorlang.graph.relayout import relaid
 from tensorlang.tensor.carried import Symbols
+from tensorlang.tensor.counted import operations
 from tensorlang.tensor.interp import Evaluator
 from tensorlang.validation.budget import on_fingerprints
 from tensorlang.validation.compiled import Call, Compiled, check_apart
-from tensorlang.validation.kernel import operations, term_of
+from tensorlang.validation.kernel import term_of
 from tensorlang.validation.matching import Matcher
 from tensorlang.validation.whole import compare
 

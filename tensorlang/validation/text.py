@@ -26,6 +26,7 @@ from codegen.gpu.program import Program as Kernels
 from codegen.gpu.traces import Asked, Trace, memory_of
 from codegen.loops.terms import Exceeded, Term, Terms
 from tensorlang.diagnostics import RunError
+from tensorlang.tensor.counted import operations
 from tensorlang.tensor.nodes import Program, Tensor
 from tensorlang.tensor.walk import caller_shape, tensor_table
 from tensorlang.validation.budget import BUDGET
@@ -38,7 +39,6 @@ from tensorlang.validation.kernel import (
     leaves,
     meant,
     mismatch,
-    operations,
     read_back,
     sizes_to_try,
     term_apart,

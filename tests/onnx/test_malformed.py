@@ -549,3 +549,12 @@ def test_control_flow_is_refused_by_name() -> None:
     model.graph.node.append(helper.make_node("If", ["x"], ["z"], name="choice", then_branch=branch, else_branch=branch))
     with pytest.raises(CompileError, match="`choice`: If, which runs a graph of its own"):
         Importer().load(model)
+
+
+def test_a_window_over_constants_that_is_larger_than_anything_waits_for_the_compiler() -> None:
+    node = helper.make_node("MaxPool", ["c"], ["y"], kernel_shape=[2, 1 << 40], auto_pad="SAME_UPPER")
+    constant = numpy_helper.from_array(np.zeros((1, 1, 2, 2), np.float32), "c")
+    result = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    graph = helper.make_graph([node], "window", [], [result], [constant])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    assert len(Importer().load(model.SerializeToString()).nodes) == 1

@@ -56,7 +56,8 @@ class Placed(Protocol):
         ...
 
 
-Placing = Callable[[np.ndarray[Any, Any]], Placed]
+Placing = Callable[[np.ndarray[Any, Any], int], Placed]
+"""Places an array at a multiple of so many bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,9 +189,10 @@ def native(
     function = replace(lowered.function, name="kernel")
     library = load([compile_object(emit(function, host()), host())], pool_imports())
     threads = set_threads(threads)
-    blocks = {name: place(np.ascontiguousarray(a)) for name, a in buffers(program, lowered, sizes, inputs, layouts).items()}
+    aligned = dict(zip(lowered.params, (b.align for b in function.params), strict=True))
+    blocks = {name: place(np.ascontiguousarray(a), aligned[name]) for name, a in buffers(program, lowered, sizes, inputs, layouts).items()}
     known = _sizes(program, function, sizes)
-    space = place(np.full(workspace_bytes(function, threads, known), 0xAB, np.uint8))
+    space = place(np.full(workspace_bytes(function, threads, known), 0xAB, np.uint8), 64)
     slots = [blocks[name].inside.ctypes.data for name in lowered.params] + [known[s] for s in function.sizes]
     arguments = (ctypes.c_int64 * max(len(slots), 1))(*slots)
     code = int(_ENTRY(library.address(function.name))(ctypes.addressof(arguments), space.inside.ctypes.data))
@@ -206,7 +208,8 @@ def native(
 class _Guarded:
     """An array at a multiple of 64 bytes with guard bytes on both sides."""
 
-    def __init__(self, values: np.ndarray[Any, Any]) -> None:
+    def __init__(self, values: np.ndarray[Any, Any], align: int) -> None:
+        assert 64 % align == 0
         self.block = np.full(values.nbytes + 2 * GUARD + 64, 0x5C, np.uint8)
         self.start = GUARD + (-(self.block.ctypes.data + GUARD)) % 64
         self.end = self.start + values.nbytes

@@ -9,7 +9,6 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-import numpy as np
 from guarded import SIDES, walled
 from schedule_trial import Outcome as Trial
 from schedule_trial import trial
@@ -41,6 +40,7 @@ class Schedules:
         return drawn(seed)
 
     def run(self, case: Case) -> Outcome:
+        _Walled.count = number(case)  # so that a case is placed alike whatever was tried before it
         return judged(trial(case, number(case), natively=True, placed=_Walled))
 
     def smaller(self, case: Case) -> Iterator[Case]:
@@ -77,9 +77,9 @@ class _Walled:
 
     count = 0
 
-    def __init__(self, values: Any) -> None:
+    def __init__(self, values: Any, align: int) -> None:
         _Walled.count += 1
-        self.inside = walled(values, SIDES[_Walled.count % 2], align=64 if values.dtype == np.uint8 else 1)
+        self.inside = walled(values, SIDES[_Walled.count % 2], align=align)
 
     def intact(self) -> bool:
         return True

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from environment import prepared, run
+from environment import PYTEST, prepared, run
 
 STATIC = {
     "layout": ("-m", "ruff", "format", "--check", "--quiet", "."),
@@ -15,7 +15,7 @@ STATIC = {
     "types": ("-m", "mypy"),
     "imports": ("-c", "from importlinter.cli import lint_imports_command; lint_imports_command()", "--no-logo"),
 }
-TESTS = {"tests": ("-m", "pytest", "-W", "error", "-n", "auto", "--dist", "loadfile")}
+TESTS = {"tests": PYTEST}
 
 
 def main(fast: bool) -> int:

@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 
-from environment import ROOT, prepared, run
+from environment import PYTEST, ROOT, prepared, run
 
 LEVELS = ("x86-64-v3", "x86-64")
 FILES = (
@@ -38,7 +38,7 @@ def main(wanted: list[str]) -> int:
     for level in wanted or [level for level in LEVELS if level in here[:-1]]:
         print(f"---- as a machine of level {level}", flush=True)
         os.environ["TENSORLANG_LEVEL"] = level
-        failed |= run("-m", "pytest", "-W", "error", "-n", "auto", "--dist", "loadfile", *FILES) != 0
+        failed |= run(*PYTEST, *FILES) != 0
     return int(failed)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 
-from environment import run
+from environment import PYTEST, run
 
 if __name__ == "__main__":
-    sys.exit(run("-m", "pytest", "-W", "error", "-n", "auto", "--dist", "loadfile", *sys.argv[1:]))
+    sys.exit(run(*PYTEST, *sys.argv[1:]))

@@ -1,11 +1,12 @@
 """Whether the loops of a kernel that is too large for terms compute what its equations say: both on fingerprints, at its own sizes.
 
-    program  ──evaluated on fingerprints (NumPy)──────────────────────────►  y
+    program  ──its plain loops, compiled to compute with fingerprints─────►  y
     loops    ──rewritten to compute with fingerprints, compiled, run──────►  y      the same, element by element
 
-The equations are evaluated as they stand; the loops are the last before code is emitted, in the memory and the layouts they have. What a
-fingerprint tells, and what not, is in `codegen.loops.fingerprints`: sums and products may be regrouped anywhere, so this is less than terms
-say, of much more.
+The plain loops are the equations as they stand (`plain`); where elements of a tensor depend on others of it, the evaluator of
+programs computes with fingerprints instead. The loops are the last before code is emitted, in the memory and the layouts they
+have. What a fingerprint tells, and what not, is in `codegen.loops.fingerprints`: sums and products may be regrouped anywhere, so
+this is less than terms say, of much more.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ from tensorlang.validation.plain import plain
 
 Array = np.ndarray[Any, Any]
 _ALIGN = 64
+_STEPS = {"sum": "+", "prod": "*"}
+"""The operations that reducers of floats are made of, where they have other names."""
 
 
 class Fingerprints(Numbers):
@@ -94,11 +97,11 @@ class Fingerprints(Numbers):
             return _array(values.sum(axis=1) % PRIME)
         total = values[:, 0]
         for k in range(1, values.shape[1]):
-            total = self.binary({"prod": "*"}.get(kind, kind), total, values[:, k], dtype)
+            total = self.binary(_STEPS.get(kind, kind), total, values[:, k], dtype)
         return total
 
     def joined(self, kind: str, left: Array, right: Array, dtype: DType) -> Array | None:
-        return self.binary({"sum": "+", "prod": "*"}.get(kind, kind), left, right, dtype) if dtype.is_float else None
+        return self.binary(_STEPS.get(kind, kind), left, right, dtype) if dtype.is_float else None
 
 
 def _array(values: Any) -> Array:

@@ -18,9 +18,9 @@ import numpy as np
 from codegen.dtypes import u8
 from codegen.llvm.program import Slot
 from codegen.loops import fingerprints
-from codegen.loops.fingerprints import HOLE, PRIME, held
+from codegen.loops.fingerprints import PRIME, held, nothing
 from tensorlang.diagnostics import InternalError, RunError
-from tensorlang.graph.edit import size_bytes
+from tensorlang.graph.edit import reads, size_bytes
 from tensorlang.graph.nodes import Graph, Join, Kernel, Part, Value, View
 from tensorlang.graph.relayout import relaid, restored
 from tensorlang.validation.compiled import Compiled, check_apart
@@ -71,7 +71,7 @@ def _means(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
     values = dict(inputs)
     last = _last_uses(graph)
     for at, node in enumerate(graph.nodes):
-        sources = (node.input,) if isinstance(node, View | Part) else node.inputs
+        sources = reads(node)
         for name in sources:
             if name in graph.constants and name not in values:
                 values[name] = _constant(graph.values[name], graph.constants[name])
@@ -101,13 +101,12 @@ def _means(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
 def _last_uses(graph: Graph) -> dict[str, int]:
     out: dict[str, int] = {}
     for at, node in enumerate(graph.nodes):
-        out |= dict.fromkeys((node.input,) if isinstance(node, View | Part) else node.inputs, at)
+        out |= dict.fromkeys(reads(node), at)
     return out
 
 
 def _bytes_of(array: Array, value: Value) -> Array:
-    hole = HOLE if value.dtype.is_float else 0
-    block = array if value.layout is None else relaid(array, value.layout, hole)
+    block = array if value.layout is None else relaid(array, value.layout, nothing(value.dtype))
     return np.ascontiguousarray(block).reshape(-1).view(np.uint8)
 
 

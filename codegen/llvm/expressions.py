@@ -136,12 +136,17 @@ def _turned(state: State, e: Load, scope: Scope) -> Value | None:
         return None
     if scope.mask is not None or scope.guard is not None or scope.vector_guard is not None:
         return None
-    where = address(state, storage, e.index, scope)
-    beside = replace(scope, vars={**scope.vars, copies.var: scope.vars[copies.var] + ONE})
-    stride = memory.lane_stride(where, lanes, state.builder)
-    if stride is None or abs(stride) < lanes.count or address(state, storage, e.index, beside) - where != ONE:
+    corner = address(state, storage, e.index, scope) - number(copies.step)
+    stride = memory.lane_stride(corner, lanes, state.builder)
+    if stride is None or abs(stride) < lanes.count:
         return None
-    return memory.load_turned(state, storage, where - number(copies.step), scope, copies.step)
+    if not memory.holds_square(state, storage, corner, scope):
+        first = scope.vars[copies.var] - number(copies.step)
+        for k in range(copies.count):  # each of them: a minimum, or a remainder, may make neighbours of some copies alone
+            there = replace(scope, vars={**scope.vars, copies.var: first + number(k)})
+            if address(state, storage, e.index, there) != corner + number(k):
+                return None
+    return memory.load_turned(state, storage, corner, scope, copies.step)
 
 
 def address(state: State, storage: Storage, index: tuple[Index, ...], scope: Scope) -> Poly:

@@ -61,14 +61,25 @@ def load_group(state: State, memory: Memory, poly: Poly, count: int, scope: Scop
     return value
 
 
+def holds_square(state: State, memory: Memory, corner: Poly, scope: Scope) -> bool:
+    """Return whether registers hold the square from element `corner` on already."""
+    key = _square(state, memory, corner, scope)
+    return any(key in region.memo for region in state.builder.regions)
+
+
+def _square(state: State, memory: Memory, corner: Poly, scope: Scope) -> str:
+    assert scope.lanes is not None
+    parts = corner.split(scope.lanes.atom)
+    assert parts is not None
+    places = [sorted(part.terms.items()) for part in parts]
+    return f"square {memory.uid}.{state.versions.get(memory.uid, 0)} {places}"
+
+
 def load_turned(state: State, memory: Memory, poly: Poly, scope: Scope, column: int) -> Value:
     """Return one element per lane, `column` beyond element `poly`: all columns of the square are loaded at once, by rows."""
     b, lanes = state.builder, scope.lanes
     assert lanes is not None
-    parts = poly.split(lanes.atom)
-    assert parts is not None
-    places = [sorted(part.terms.items()) for part in parts]
-    key = f"square {memory.uid}.{state.versions.get(memory.uid, 0)} {places}"
+    key = _square(state, memory, poly, scope)
     found = next((region.memo[key] for region in b.regions if key in region.memo), None)
     if found is None:
         element = memory_type(memory.dtype)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from codegen.llvm.builder import Builder
 from codegen.llvm.values import of_lanes
 from codegen.loops.nodes import Binary, Expr, For, Let, Load, Select, Stmt, Store
-from codegen.loops.walk import children
+from codegen.loops.walk import binders, children, free_vars
 
 LANE_BYTES = 16
 """Shuffles within so many bytes are cheap."""
@@ -31,16 +31,19 @@ class Copies:
 
 
 def sure_loads(loop: For) -> frozenset[Load]:
-    """Return the loads inside vector loops of `loop` that happen in every copy of it, whatever the data."""
-    return frozenset(load for stmt in loop.body for load in _sure(stmt, inside=False))
+    """Return the loads inside vector loops of `loop` that happen in every copy of it, in as many lanes, whatever the data."""
+    of_a_copy = frozenset((loop.var, *binders(*loop.body)))
+    return frozenset(load for stmt in loop.body for load in _sure(stmt, of_a_copy, inside=False))
 
 
-def _sure(stmt: Stmt, inside: bool) -> list[Load]:
+def _sure(stmt: Stmt, of_a_copy: frozenset[str], inside: bool) -> list[Load]:
     match stmt:
+        case For(lo=lo, hi=hi) if free_vars(lo, hi) & of_a_copy:
+            return []  # other copies go through it more or fewer times
         case For(kind="vector", body=body):
-            return [load for s in body for load in _sure(s, True)]
+            return [load for s in body for load in _sure(s, of_a_copy, inside=True)]
         case For(kind="unroll", body=body):
-            return [load for s in body for load in _sure(s, inside)]
+            return [load for s in body for load in _sure(s, of_a_copy, inside)]
         case Store(value=value) | Let(value=value) if inside:
             return _unconditional(value)
         case _:

@@ -48,3 +48,23 @@ def test_a_store_between_the_copies_is_seen() -> None:
         expected[i] = expected[:, i]
     assert run_native(parse(body), {}, {"x": x}, host()) == 0
     np.testing.assert_array_equal(x, expected)
+
+
+@pytest.mark.parametrize("column", ["max(0, i - 1)", "min(i, 2)", "(i + 1) % 4", "i // 2"])
+def test_columns_that_are_neighbours_in_some_copies_alone_are_read_one_by_one(column: str) -> None:
+    body = f"""func f()(x: i8[4, 5], out y: i8[4, 4]) {{
+        for i in 0 .. 4 unroll 4 {{ for j in 0 .. 4 vector 4 {{ y[i, j] = x[j, {column}] }} }} }}"""
+    x, y = np.arange(20, dtype=np.int8).reshape(4, 5), np.zeros((4, 4), np.int8)
+    assert run_native(parse(body), {}, {"x": x, "y": y}, host()) == 0
+    places = {"max": [0, 0, 1, 2], "min": [0, 1, 2, 2], "(i ": [1, 2, 3, 0], "i /": [0, 0, 1, 1]}[column[:3]]
+    np.testing.assert_array_equal(y, x[:, places].T)
+    assert "load <4 x i8>" not in emit(parse(body), host())
+
+
+def test_lanes_that_only_some_copies_have_are_not_read_for_the_others() -> None:
+    body = """func f()(x: i8[16], out y: i8[4, 4]) {
+        for i in 0 .. 4 unroll 4 { for j in 0 .. i + 1 vector 4 { y[i, j] = x[4*j + i] } } }"""
+    x, y = np.arange(16, dtype=np.int8), np.zeros((4, 4), np.int8)
+    assert run_native(parse(body), {}, {"x": x, "y": y}, host()) == 0
+    np.testing.assert_array_equal(y, np.tril(x.reshape(4, 4).T))
+    assert "<i32 0, i32 4, i32 1, i32 5>" not in emit(parse(body), host())  # how squares are turned

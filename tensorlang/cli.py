@@ -33,6 +33,8 @@ from tensorlang.driver import Dump
 from tensorlang.graph.precisions import DEVICE_PRECISIONS
 from tensorlang.graph.printer import show as show_graph
 from tensorlang.operators import operators_of
+from tensorlang.policy.prove import prove_schedules
+from tensorlang.policy.uncalled import check_schedules
 from tensorlang.runtime.build import optimised
 from tensorlang.runtime.device import DeviceCompiledModel, device_tools
 from tensorlang.runtime.device_operator import DeviceOperator, assembly_of, for_device
@@ -41,8 +43,6 @@ from tensorlang.runtime.library import installed_roles, with_roles
 from tensorlang.runtime.model import CompiledModel, only_shapes_are_open
 from tensorlang.runtime.operator import Operator, Operators
 from tensorlang.runtime.toolchain import HOST, toolchain
-from tensorlang.schedule.prove import prove_schedules
-from tensorlang.schedule.uncalled import check_schedules
 from tensorlang.shell.arguments import parsed, random_feeds
 from tensorlang.shell.bench import Comparison, as_data, as_text, bench_model, bench_on_device, bench_operator, results_of, with_memory
 from tensorlang.shell.doctor import findings

@@ -48,17 +48,17 @@ from tensorlang.diagnostics import error
 from tensorlang.digest import compiler_digest
 from tensorlang.lower.bounds import prove_bounds
 from tensorlang.lower.kernel import Lowered, lower
+from tensorlang.policy.cpu.derive import derive
+from tensorlang.policy.cpu.layouts import wanted_layouts as derive_layouts
+from tensorlang.policy.machine import Machine
+from tensorlang.policy.select import applicable, search, where
 from tensorlang.room import check_buffers
 from tensorlang.schedule.check import proven
-from tensorlang.schedule.derive import derive
 from tensorlang.schedule.guards import known_of
 from tensorlang.schedule.layout import Layout
-from tensorlang.schedule.machine import Machine
 from tensorlang.schedule.plan import Plan, Storage
 from tensorlang.schedule.schedule import Schedule
-from tensorlang.schedule.select import applicable, search, where
 from tensorlang.schedule.storage import stored_as
-from tensorlang.schedule.wanted import wanted_layouts as derive_layouts
 from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.scop import show as show_scop
 from tensorlang.validation.budget import validation_budget
@@ -76,7 +76,7 @@ def machine_of(target: Target, threads: int) -> Machine:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Schedules to choose from, as `tensorlang.schedule.select.search` does: those of a module, for an operator or (None) for any program
+    """Schedules to choose from, as `tensorlang.policy.select.search` does: those of a module, for an operator or (None) for any program
     that has the shape of a role."""
 
     module: Module = field(repr=False)

@@ -26,10 +26,10 @@ from polyhedral.expr import Expr as Affine
 from tensorlang.diagnostics import CompileError
 from tensorlang.driver import loops_of
 from tensorlang.lower.kernel import Lowered
+from tensorlang.replay import replay
 from tensorlang.schedule.blocks import from_block, to_block
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.plan import Storage
-from tensorlang.schedule.replay import replay
 from tensorlang.schedule.storage import axis_names
 from tensorlang.tensor import affine
 from tensorlang.tensor.interp import interpret

@@ -25,8 +25,8 @@ from strategies_schedule import (
 
 from codegen.dtypes import DTYPES
 from tensorlang.diagnostics import CompileError
+from tensorlang.policy.gpu.derive import derive_device
 from tensorlang.schedule.apply import Outline, outline
-from tensorlang.schedule.derive_device import derive_device
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.tensor.nodes import Program
 

@@ -30,14 +30,14 @@ from stdlib.library import library
 from tensorlang.check.instantiate import ArgType, instantiate
 from tensorlang.check.module import Module, load_module
 from tensorlang.diagnostics import CompileError, Source
+from tensorlang.policy.cpu.derive import derive
+from tensorlang.policy.cpu.layouts import wanted_layouts
+from tensorlang.policy.machine import Machine
 from tensorlang.schedule.apply import Outline, apply, outline
-from tensorlang.schedule.derive import derive
 from tensorlang.schedule.instructions import instruction
-from tensorlang.schedule.machine import Machine
 from tensorlang.schedule.plan import Storage
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.storage import axis_names, to_storage
-from tensorlang.schedule.wanted import wanted_layouts
 from tensorlang.syntax import nodes as syntax
 from tensorlang.syntax.parse import parse
 from tensorlang.tensor import affine

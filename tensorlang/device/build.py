@@ -25,10 +25,10 @@ from tensorlang.graph.plan import planned
 from tensorlang.graph.precisions import F32, Precision
 from tensorlang.graph.programs import program_key, result_tensors
 from tensorlang.lower.kernel import Lowered
+from tensorlang.policy.gpu.layouts import wanted_on_device
+from tensorlang.policy.machine import USUAL, Device
 from tensorlang.schedule.layout import Layout
-from tensorlang.schedule.machine import USUAL, Device
 from tensorlang.schedule.schedule import Schedule
-from tensorlang.schedule.wanted_device import wanted_on_device
 from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.walk import caller_shape
 from tensorlang.validation.budget import validation_budget

@@ -33,14 +33,14 @@ from tensorlang.lower.bounds import prove_bounds
 from tensorlang.lower.clusters import differing
 from tensorlang.lower.kernel import Lowered, lower
 from tensorlang.lower.whole import edges, whole
+from tensorlang.policy.gpu.derive import derive_device
+from tensorlang.policy.machine import USUAL, Device
+from tensorlang.policy.select import search
 from tensorlang.schedule.check import proven
-from tensorlang.schedule.derive_device import derive_device
 from tensorlang.schedule.instructions import declared
 from tensorlang.schedule.layout import Layout
-from tensorlang.schedule.machine import USUAL, Device
 from tensorlang.schedule.plan import Plan
 from tensorlang.schedule.schedule import Schedule
-from tensorlang.schedule.select import search
 from tensorlang.schedule.storage import stored_as
 from tensorlang.syntax import nodes as syntax
 from tensorlang.syntax.printer import show

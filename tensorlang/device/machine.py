@@ -18,7 +18,7 @@ from codegen.gpu.program import Program as Launched
 from codegen.store import Cache
 from tensorlang.diagnostics import CompileError, Diagnostic, error
 from tensorlang.later import later
-from tensorlang.schedule.machine import Device as Machine
+from tensorlang.policy.machine import Device as Machine
 
 _all_compiled = later("codegen.cuda.compile:all_compiled")
 _source = later("codegen.cuda.compile:source")

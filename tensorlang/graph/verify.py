@@ -22,7 +22,7 @@ from tensorlang.diagnostics import InternalError
 from tensorlang.graph.edit import reads, size_bytes, writes
 from tensorlang.graph.nodes import Graph, Join, Kernel, Node, Part, Value, View
 from tensorlang.graph.programs import result_tensors
-from tensorlang.schedule.keeping import fault
+from tensorlang.schedule.injective import fault
 from tensorlang.tensor import walk
 from tensorlang.tensor.nodes import Program, Tensor
 

@@ -23,12 +23,12 @@ from tensorlang.graph.passes.layout import layouts_of
 from tensorlang.graph.pipeline import optimise
 from tensorlang.graph.plan import Arena, Constant, Input, Output, Place, Plan, planned
 from tensorlang.graph.programs import program_key
+from tensorlang.policy.cpu.horizontal_fusion import pays
+from tensorlang.policy.cpu.row_epilogues import worth_finishing
 from tensorlang.runtime.bundle import Draft
 from tensorlang.runtime.constants import Places, Weights, in_memory, places_of
 from tensorlang.runtime.executable import Executable, Parts, Progress, Toolchain, assembled, quiet, workspace_threads
 from tensorlang.runtime.validated import check_model
-from tensorlang.schedule.abreast import pays
-from tensorlang.schedule.finishing import worth_finishing
 from tensorlang.schedule.layout import Layout
 from tensorlang.tensor.nodes import Program
 

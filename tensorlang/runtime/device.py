@@ -28,6 +28,8 @@ from tensorlang.graph.edit import members
 from tensorlang.graph.nodes import Graph
 from tensorlang.graph.precisions import F32, Precision, chosen_on
 from tensorlang.later import later
+from tensorlang.policy.machine import USUAL
+from tensorlang.policy.machine import Device as Machine
 from tensorlang.runtime.boards import products_of_bf16, roofline_on
 from tensorlang.runtime.bundle import Draft, kept
 from tensorlang.runtime.constants import Weights, cells_of, places_of
@@ -36,8 +38,6 @@ from tensorlang.runtime.executable import Progress, quiet
 from tensorlang.runtime.feeds import check_names, checked
 from tensorlang.runtime.model import CompiledModel, KernelTime, Runs, Shapes
 from tensorlang.runtime.work import Roofline, work_of
-from tensorlang.schedule.machine import USUAL
-from tensorlang.schedule.machine import Device as Machine
 from tensorlang.validation.budget import validation_budget
 
 Array = np.ndarray[Any, Any]

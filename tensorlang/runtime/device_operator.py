@@ -23,6 +23,7 @@ from tensorlang.device.machine import missing
 from tensorlang.diagnostics import RunError, error
 from tensorlang.driver import Dump, Rules
 from tensorlang.later import later
+from tensorlang.policy.select import read
 from tensorlang.runtime.boards import roofline_on
 from tensorlang.runtime.device import Built, DeviceTools, OnDevice, answered, coded, device_tools, on_device
 from tensorlang.runtime.device_text import launched, us
@@ -31,7 +32,6 @@ from tensorlang.runtime.library import with_roles
 from tensorlang.runtime.operator import Call, Operator, sizes_given, sorted_out
 from tensorlang.runtime.work import Roofline, work_of
 from tensorlang.schedule.schedule import Schedule
-from tensorlang.schedule.select import read
 from tensorlang.syntax import nodes as sx
 from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.prove import prove

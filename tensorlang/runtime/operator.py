@@ -35,6 +35,8 @@ from tensorlang.check.module import Module, load_module
 from tensorlang.diagnostics import Diagnostic, InternalError, Label, RunError, Source, error
 from tensorlang.driver import Dump, Rules, compile_kernel, machine_of, plan_kernel
 from tensorlang.graph.programs import result_tensors
+from tensorlang.policy.select import applicable, read
+from tensorlang.policy.uncalled import check_written
 from tensorlang.room import no_room
 from tensorlang.runtime.executable import Toolchain, object_of, workspace_threads
 from tensorlang.runtime.feeds import as_array, row_major
@@ -48,8 +50,6 @@ from tensorlang.schedule.check import verdict_of
 from tensorlang.schedule.guards import facts
 from tensorlang.schedule.plan import Plan
 from tensorlang.schedule.schedule import Schedule
-from tensorlang.schedule.select import applicable, read
-from tensorlang.schedule.uncalled import check_written
 from tensorlang.syntax import nodes as sx
 from tensorlang.syntax.parse import parse
 from tensorlang.syntax.printer import header

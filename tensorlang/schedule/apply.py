@@ -12,14 +12,14 @@ from dataclasses import dataclass
 
 from polyhedral.errors import NestError
 from tensorlang.diagnostics import CompileError, InternalError, error
-from tensorlang.schedule.directives import LATER, TABLE
+from tensorlang.schedule.directives.rewrites import REWRITES
+from tensorlang.schedule.directives.table import LATER, TABLE
+from tensorlang.schedule.directives.tensorize import check_instructions
 from tensorlang.schedule.place import place
 from tensorlang.schedule.plan import Plan, Storage, make_stage
 from tensorlang.schedule.recurrence import shared_stage
-from tensorlang.schedule.rewrites import REWRITES
 from tensorlang.schedule.schedule import MOST_DIRECTIVES, Schedule, too_many
 from tensorlang.schedule.state import State
-from tensorlang.schedule.tensorize import check_instructions
 from tensorlang.syntax import nodes as syntax
 from tensorlang.tensor.lift import lift
 from tensorlang.tensor.nodes import Program

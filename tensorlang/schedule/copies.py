@@ -9,8 +9,8 @@ from polyhedral.expr import Floor, Max, Mod
 from polyhedral.expr import Name as AffineName
 from polyhedral.model import Statement
 from tensorlang.diagnostics import error
-from tensorlang.schedule import operands
-from tensorlang.schedule.loops import permute, split_loop
+from tensorlang.schedule.directives import operands
+from tensorlang.schedule.directives.loops import permute, split_loop
 from tensorlang.schedule.plan import Stage, Storage, full
 from tensorlang.schedule.shape import extents, innermost_axis
 from tensorlang.schedule.state import State, loop_of

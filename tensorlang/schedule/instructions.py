@@ -10,7 +10,7 @@ from tensorlang.check.module import Module, load_module
 from tensorlang.check.places import spread_of
 from tensorlang.check.walk import descendants
 from tensorlang.diagnostics import CompileError, error
-from tensorlang.schedule import operands
+from tensorlang.schedule.directives import operands
 from tensorlang.schedule.schedule import Instruction
 from tensorlang.syntax import nodes as sx
 from tensorlang.tensor.nodes import Program

@@ -12,16 +12,16 @@ from polyhedral.nest import Nest
 from polyhedral.region import place_at
 from polyhedral.schedule import Schedule as Placed
 from tensorlang.diagnostics import error
-from tensorlang.schedule.bind import check_bound
-from tensorlang.schedule.cache import checked_caches
-from tensorlang.schedule.grids import check_turns
+from tensorlang.schedule.directives.bind import check_bound
+from tensorlang.schedule.directives.cache import checked_caches
+from tensorlang.schedule.directives.cluster import check_clusters
+from tensorlang.schedule.directives.grids import check_turns
+from tensorlang.schedule.directives.prefetch import checked_prefetch
+from tensorlang.schedule.directives.stages import check_stages
+from tensorlang.schedule.directives.trim import trimmed
 from tensorlang.schedule.idle import idle
-from tensorlang.schedule.neighbours import check_clusters
 from tensorlang.schedule.plan import Neighbours, Plan, Stage, full, nests_of, trees
-from tensorlang.schedule.prefetch import checked_prefetch
-from tensorlang.schedule.stages import check_stages
 from tensorlang.schedule.state import State
-from tensorlang.schedule.trim import trimmed
 from tensorlang.syntax import nodes as syntax
 from tensorlang.tensor.scop import Stages, StatementInfo
 from tensorlang.tensor.walk import definition_reads

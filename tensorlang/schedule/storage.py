@@ -15,7 +15,7 @@ from itertools import islice
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Floor, Mod, Name
 from tensorlang.diagnostics import InternalError
-from tensorlang.schedule.keeping import fault_of
+from tensorlang.schedule.injective import fault_of
 from tensorlang.schedule.layout import Layout
 from tensorlang.schedule.plan import Storage
 from tensorlang.tensor import affine

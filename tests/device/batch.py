@@ -15,8 +15,8 @@ from polyhedral.verdict import Unknown
 from tensorlang.device.driver import device_loops, device_text
 from tensorlang.lower.barriers import exposed
 from tensorlang.lower.kernel import Lowered
+from tensorlang.policy.gpu.derive import derive_device
 from tensorlang.schedule.check import proven
-from tensorlang.schedule.derive_device import derive_device
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.tensor.interp import interpret
 from tensorlang.tensor.nodes import Program

@@ -16,10 +16,10 @@ from tensorlang.check.instantiate import ArgType, instantiate
 from tensorlang.check.module import Module
 from tensorlang.device.driver import device_loops, device_text
 from tensorlang.lower.barriers import exposed
+from tensorlang.policy.machine import Device
+from tensorlang.policy.select import Chosen, search
 from tensorlang.schedule.check import proven
-from tensorlang.schedule.machine import Device
 from tensorlang.schedule.schedule import Schedule
-from tensorlang.schedule.select import Chosen, search
 from tensorlang.tensor.interp import interpret
 from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.walk import shape_of, tensor_table

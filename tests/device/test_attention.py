@@ -26,9 +26,9 @@ from tensorlang.diagnostics import Source
 from tensorlang.driver import Rules
 from tensorlang.graph.passes.precision import with_narrow
 from tensorlang.lower.barriers import Exposed, exposed
-from tensorlang.schedule.attention_device import blocks, online_of
+from tensorlang.policy.gpu.attention import blocks, online_of
+from tensorlang.policy.gpu.derive import derive_device
 from tensorlang.schedule.check import proven
-from tensorlang.schedule.derive_device import derive_device
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.syntax.parse import parse
 from tensorlang.tensor.nodes import Program

@@ -8,7 +8,7 @@ from executors import Executor
 
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import Source
-from tensorlang.schedule.derive_device import derive_device
+from tensorlang.policy.gpu.derive import derive_device
 from tensorlang.syntax.parse import parse
 
 OWN = load_module(

@@ -21,9 +21,9 @@ from codegen.gpu.emulator import SEEDS
 from stdlib.library import roles
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import Source
-from tensorlang.schedule.derive_device import derive_device
-from tensorlang.schedule.machine import Device
-from tensorlang.schedule.select import search
+from tensorlang.policy.gpu.derive import derive_device
+from tensorlang.policy.machine import Device
+from tensorlang.policy.select import search
 from tensorlang.syntax.parse import parse
 from tensorlang.syntax.printer import show
 from tensorlang.tensor.nodes import Program

@@ -24,8 +24,8 @@ from tensorlang.check.module import load_module
 from tensorlang.device.driver import plan_for_device
 from tensorlang.diagnostics import CompileError, Source
 from tensorlang.driver import Rules
-from tensorlang.schedule.machine import Device
-from tensorlang.schedule.select import search
+from tensorlang.policy.machine import Device
+from tensorlang.policy.select import search
 from tensorlang.syntax.parse import parse
 from tensorlang.syntax.printer import show
 from tensorlang.tensor.nodes import Program

@@ -25,7 +25,7 @@ from tensorlang.device.machine import like
 from tensorlang.device.model import DeviceKernel
 from tensorlang.diagnostics import Source
 from tensorlang.driver import Rules
-from tensorlang.schedule.machine import USUAL, Device
+from tensorlang.policy.machine import USUAL, Device
 from tensorlang.syntax.parse import parse
 from tensorlang.tensor.nodes import Program
 

@@ -20,8 +20,8 @@ from tensorlang.check.module import load_module
 from tensorlang.device.driver import device_loops, device_text
 from tensorlang.diagnostics import Source
 from tensorlang.lower.barriers import Exposed, exposed
+from tensorlang.policy.gpu.derive import derive_device
 from tensorlang.schedule.check import proven
-from tensorlang.schedule.derive_device import derive_device
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.syntax.parse import parse
 from tensorlang.tensor.nodes import Program

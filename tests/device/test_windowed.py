@@ -21,8 +21,8 @@ from tensorlang.device.driver import device_loops, device_text, plan_for_device
 from tensorlang.diagnostics import Source
 from tensorlang.driver import Rules
 from tensorlang.lower.barriers import exposed
+from tensorlang.policy.machine import USUAL, Device
 from tensorlang.runtime.library import with_roles
-from tensorlang.schedule.machine import USUAL, Device
 from tensorlang.syntax.parse import parse
 
 Array = np.ndarray[Any, Any]

@@ -12,10 +12,10 @@ from stdlib.onnx.importer import Importer
 from tensorlang.graph.nodes import Graph, Kernel, Part
 from tensorlang.graph.pipeline import optimise
 from tensorlang.graph.programs import is_contraction
+from tensorlang.policy.cpu.horizontal_fusion import pays, product_cycles
+from tensorlang.policy.machine import Machine
 from tensorlang.runtime.build import build
 from tensorlang.runtime.toolchain import toolchain
-from tensorlang.schedule.abreast import pays, product_cycles
-from tensorlang.schedule.machine import Machine
 from tensorlang.tensor.nodes import Program
 
 RNG = np.random.default_rng(17)

@@ -14,9 +14,9 @@ from tensorlang.graph.passes.chain import chain
 from tensorlang.graph.passes.fuse import fuse
 from tensorlang.graph.programs import transpose_program
 from tensorlang.graph.verify import verify
+from tensorlang.policy.cpu.derive import derive
+from tensorlang.policy.machine import Machine
 from tensorlang.schedule.check import proven
-from tensorlang.schedule.derive import derive
-from tensorlang.schedule.machine import Machine
 from tensorlang.tensor.nodes import Binary, Binder, Program, Reduce
 
 

@@ -9,11 +9,11 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 from stdlib.onnx.importer import Importer
 from tensorlang.graph.nodes import Graph, Kernel
 from tensorlang.graph.pipeline import optimise
+from tensorlang.policy.cpu.row_epilogues import rows_at_once, worth_finishing
+from tensorlang.policy.machine import Machine
 from tensorlang.runtime.build import build
 from tensorlang.runtime.explain import explained
 from tensorlang.runtime.toolchain import toolchain
-from tensorlang.schedule.finishing import rows_at_once, worth_finishing
-from tensorlang.schedule.machine import Machine
 from tensorlang.tensor.nodes import Program
 
 RNG = np.random.default_rng(23)

@@ -11,7 +11,7 @@ from tensorlang.graph.nodes import Kernel
 from tensorlang.graph.passes.fuse import fuse
 from tensorlang.graph.passes.online import online
 from tensorlang.graph.verify import verify
-from tensorlang.schedule.attention_device import blocks, online_of
+from tensorlang.policy.gpu.attention import blocks, online_of
 from tensorlang.tensor.online import Sizes
 
 

@@ -17,12 +17,12 @@ from stdlib.onnx import Importer
 from tensorlang.graph.nodes import Graph, Kernel
 from tensorlang.graph.passes.winograd import winograd
 from tensorlang.graph.pipeline import optimise
+from tensorlang.policy.cpu.winograd import blocks
+from tensorlang.policy.cpu.winograd_cost import tiles
+from tensorlang.policy.machine import Machine
 from tensorlang.runtime.build import build
 from tensorlang.runtime.executable import Executable, Toolchain
 from tensorlang.runtime.toolchain import toolchain
-from tensorlang.schedule.filtering import tiles
-from tensorlang.schedule.machine import Machine
-from tensorlang.schedule.transformed import blocks
 from tensorlang.tensor.winograd import convolution
 
 RNG = np.random.default_rng(11)

@@ -20,10 +20,10 @@ from tensorlang.check.instantiate import ArgType, instantiate
 from tensorlang.check.module import Module, load_module
 from tensorlang.diagnostics import Source
 from tensorlang.driver import loops_of
+from tensorlang.policy.select import read
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.plan import Plan
 from tensorlang.schedule.schedule import Schedule
-from tensorlang.schedule.select import read
 from tensorlang.syntax import nodes as sx
 from tensorlang.syntax.parse import parse
 from tensorlang.tensor import affine

@@ -9,7 +9,7 @@ from scheduled_programs import assert_same, written
 
 from tensorlang.diagnostics import CompileError
 from tensorlang.schedule.check import proven
-from tensorlang.schedule.operands import SHAPES
+from tensorlang.schedule.directives.operands import SHAPES
 
 BLUR = """op f(x: i32[M, N]) -> (y: i32[M, N]) {
     h[i, j] = x[i, j - 1 | 0] + x[i, j] + x[i, j + 1 | 0]

@@ -12,10 +12,10 @@ from tensorlang.check.instantiate import ArgType, instantiate
 from tensorlang.check.module import Module, load_module
 from tensorlang.diagnostics import Source
 from tensorlang.driver import loops_of
+from tensorlang.policy.machine import Machine
+from tensorlang.policy.select import Chosen, search
 from tensorlang.schedule.check import proven
-from tensorlang.schedule.machine import Machine
 from tensorlang.schedule.plan import Storage
-from tensorlang.schedule.select import Chosen, search
 from tensorlang.schedule.storage import axis_names
 from tensorlang.syntax.parse import parse
 from tensorlang.tensor import affine

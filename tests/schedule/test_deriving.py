@@ -7,9 +7,9 @@ from scheduled_programs import assert_same, declared
 
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import Source
+from tensorlang.policy.cpu.derive import derive
+from tensorlang.policy.machine import Machine
 from tensorlang.schedule.check import proven
-from tensorlang.schedule.derive import derive
-from tensorlang.schedule.machine import Machine
 from tensorlang.syntax.parse import parse
 
 

@@ -13,7 +13,7 @@ from codegen.loops.printer import show
 from codegen.loops.verify import verify
 from polyhedral.schedule import show as show_tree
 from tensorlang.schedule.check import proven
-from tensorlang.schedule.directives import DIRECTIVES
+from tensorlang.schedule.directives.table import DIRECTIVES
 from tensorlang.tensor.interp import interpret
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "schedules"

@@ -12,8 +12,8 @@ import pytest
 from scheduled_programs import assert_same, legal, some_sizes, written
 
 from tensorlang.diagnostics import CompileError
+from tensorlang.replay import replay
 from tensorlang.schedule.check import proven
-from tensorlang.schedule.replay import replay
 
 MATMUL = """op matmul(a: f32[M, K], b: f32[K, N]) -> (c: f32[M, N]) {
     c[i, j] = sum(k) a[i, k] * b[k, j]

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from tensorlang.check.module import load_module
 from tensorlang.cli import app
 from tensorlang.diagnostics import CompileError, Source
-from tensorlang.schedule.prove import prove_schedules
+from tensorlang.policy.prove import prove_schedules
 from tensorlang.syntax.parse import parse
 
 CUMSUM = """op cumsum[T: num](x: T[N]) -> (y: T[N]) {

@@ -12,8 +12,8 @@ import pytest
 from scheduled_programs import written
 
 from tensorlang.diagnostics import CompileError
+from tensorlang.replay import Difference, Hazard, replay
 from tensorlang.schedule.check import proven
-from tensorlang.schedule.replay import Difference, Hazard, replay
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "bad_schedules"
 CASES = sorted(GOLDEN.glob("*.tl"))

@@ -9,7 +9,7 @@ from strategies_schedule import family
 
 from codegen.dtypes import f64
 from polyhedral.expr import Int
-from tensorlang.schedule.replay import Difference, replay
+from tensorlang.replay import Difference, replay
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.tensor.walk import substitute_sizes
 

@@ -11,8 +11,8 @@ from scheduled_programs import written
 from tensorlang.check.module import load_module
 from tensorlang.device.driver import device_loops
 from tensorlang.diagnostics import CompileError, Source
+from tensorlang.policy.uncalled import check_schedules
 from tensorlang.schedule.check import proven
-from tensorlang.schedule.uncalled import check_schedules
 from tensorlang.syntax.format import fmt
 from tensorlang.syntax.parse import parse
 

@@ -12,7 +12,7 @@ from scheduled_programs import legal, loops, written
 from codegen.loops.printer import show
 from tensorlang.diagnostics import Source
 from tensorlang.schedule.check import proven
-from tensorlang.schedule.directives import DIRECTIVES
+from tensorlang.schedule.directives.table import DIRECTIVES
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.syntax import nodes as sx
 from tensorlang.syntax.parse import parse

@@ -19,10 +19,10 @@ from tensorlang.check.instantiate import ArgType, instantiate
 from tensorlang.check.module import load_module
 from tensorlang.device.driver import device_loops
 from tensorlang.diagnostics import CompileError, Source
+from tensorlang.policy.machine import Device, Machine
+from tensorlang.policy.select import search
 from tensorlang.schedule.check import proven
-from tensorlang.schedule.directives import DIRECTIVES
-from tensorlang.schedule.machine import Device, Machine
-from tensorlang.schedule.select import search
+from tensorlang.schedule.directives.table import DIRECTIVES
 from tensorlang.syntax.format import fmt
 from tensorlang.syntax.parse import parse
 

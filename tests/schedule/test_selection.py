@@ -14,11 +14,11 @@ from stdlib.library import library
 from tensorlang.check.instantiate import ArgType, instantiate
 from tensorlang.check.module import Module, load_module
 from tensorlang.diagnostics import CompileError, Source
+from tensorlang.policy.machine import Machine
+from tensorlang.policy.select import Chosen, search
+from tensorlang.policy.uncalled import check_schedules
 from tensorlang.schedule.check import proven
-from tensorlang.schedule.machine import Machine
 from tensorlang.schedule.plan import Storage
-from tensorlang.schedule.select import Chosen, search
-from tensorlang.schedule.uncalled import check_schedules
 from tensorlang.syntax.parse import parse
 from tensorlang.syntax.printer import show
 from tensorlang.tensor import affine

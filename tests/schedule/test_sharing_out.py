@@ -9,10 +9,10 @@ import tensorlang as tl
 from codegen.dtypes import f32
 from stdlib.library import library
 from tensorlang.check.instantiate import ArgType, instantiate
+from tensorlang.policy.deriver import shared_loops
+from tensorlang.policy.machine import Machine
+from tensorlang.policy.select import search
 from tensorlang.schedule.check import proven
-from tensorlang.schedule.deriver import shared_loops
-from tensorlang.schedule.machine import Machine
-from tensorlang.schedule.select import search
 
 
 @pytest.mark.parametrize(

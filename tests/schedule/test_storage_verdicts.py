@@ -13,9 +13,9 @@ from tensorlang.check.instantiate import ArgType, instantiate
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import CompileError, Source
 from tensorlang.driver import loops_of
+from tensorlang.replay import Difference, Hazard, replay
 from tensorlang.schedule.apply import outline
 from tensorlang.schedule.check import proven
-from tensorlang.schedule.replay import Difference, Hazard, replay
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.syntax.parse import parse
 from tensorlang.tensor import affine

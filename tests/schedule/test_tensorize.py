@@ -15,13 +15,13 @@ from stdlib.library import library, roles
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import CompileError, Source
 from tensorlang.driver import plan_kernel
+from tensorlang.policy.cpu.layouts import wanted_layouts as derive_layouts
+from tensorlang.policy.machine import Machine
 from tensorlang.runtime.library import rules_of
 from tensorlang.schedule.check import proven
+from tensorlang.schedule.directives.tensorize import form_of
 from tensorlang.schedule.instructions import instruction
-from tensorlang.schedule.machine import Machine
 from tensorlang.schedule.schedule import Schedule
-from tensorlang.schedule.tensorize import form_of
-from tensorlang.schedule.wanted import wanted_layouts as derive_layouts
 from tensorlang.syntax.parse import parse
 from tensorlang.tensor import affine
 from tensorlang.tensor.interp import interpret

@@ -11,9 +11,9 @@ from polyhedral.model import Loop, Tree
 from tensorlang.check.instantiate import instantiate
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import CompileError, Source
+from tensorlang.policy.cpu.derive import derive
+from tensorlang.policy.machine import Machine
 from tensorlang.schedule.check import proven
-from tensorlang.schedule.derive import derive
-from tensorlang.schedule.machine import Machine
 from tensorlang.schedule.plan import Plan
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.syntax.parse import parse

@@ -12,9 +12,9 @@ from codegen.llvm.target import named
 from polyhedral.expr import Floor, Name
 from tensorlang.diagnostics import InternalError
 from tensorlang.driver import compile_kernel, machine_of
-from tensorlang.schedule.keeping import fault
+from tensorlang.policy.cpu.layouts import wanted_layouts
+from tensorlang.schedule.injective import fault
 from tensorlang.schedule.layout import Layout
-from tensorlang.schedule.wanted import wanted_layouts
 
 MACHINE = machine_of(named("x86-64-v3"), 1)
 SIZES = {"J": 20, "K": 9, "B": 2, "3": 3, "1": 1}

@@ -5,7 +5,7 @@
 
 Joined are a contraction, what reduces along the last axis of its result and nothing else's, and the contraction that reads those rows by
 itself, when nobody else reads what lies between. The pass only joins; that rows can be computed in blocks is found, and proven, by the
-schedule of the kernel (`tensorlang.schedule.chains`).
+schedule of the kernel (`tensorlang.policy.cpu.row_chains`).
 """
 
 from __future__ import annotations

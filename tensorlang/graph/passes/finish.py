@@ -5,7 +5,7 @@
 
 Joined are a contraction, with what is done to its result element by element, and what reduces along the last axis of that result alone,
 when nobody else reads it. The pass only joins; in what blocks of rows that is computed is found, and proven, by the schedule of the kernel
-(`tensorlang.schedule.finishing`). `worth(product, rows)` decides.
+(`tensorlang.policy.cpu.row_epilogues`). `worth(product, rows)` decides.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from tensorlang.graph.nodes import Graph, Kernel
 from tensorlang.graph.passes.bands import with_conditions
 from tensorlang.graph.passes.chain import chained
 from tensorlang.graph.passes.moved import without_moves
-from tensorlang.schedule.attention_device import blocks, online_of
+from tensorlang.policy.gpu.attention import blocks, online_of
 from tensorlang.tensor import online as algebra
 from tensorlang.tensor.lift import lift
 

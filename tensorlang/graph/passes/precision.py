@@ -24,7 +24,7 @@ from polyhedral.expr import Name
 from tensorlang.graph.edit import fresh, producers, rebuilt
 from tensorlang.graph.nodes import Graph, Join, Kernel, Node, Part, Value, View
 from tensorlang.graph.programs import axes_of, expressions, here, single, tensor_of
-from tensorlang.schedule.attention_device import Online, online_of
+from tensorlang.policy.gpu.attention import Online, online_of
 from tensorlang.tensor import affine, walk
 from tensorlang.tensor.nodes import Binary, Call, Cast, Const, Definition, Dynamic, Expr, Program, Read, Reduce, Select, Tensor
 

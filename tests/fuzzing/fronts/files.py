@@ -36,11 +36,11 @@ from tensorlang.check.definition import check_module
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import CompileError, Source
 from tensorlang.graph.verify import verify
+from tensorlang.policy.prove import prove_schedules
+from tensorlang.policy.uncalled import check_schedules
 from tensorlang.runtime.library import installed_roles, with_roles
 from tensorlang.runtime.operator import Operators, sorted_out
 from tensorlang.runtime.toolchain import toolchain
-from tensorlang.schedule.prove import prove_schedules
-from tensorlang.schedule.uncalled import check_schedules
 from tensorlang.syntax.format import fmt
 from tensorlang.syntax.parse import parse
 

@@ -1,0 +1,1 @@
+"""Schedules and layouts that are derived for processors."""

@@ -1,0 +1,71 @@
+"""A schedule for a program that nobody scheduled, chosen without search from the shape of its equations.
+
+    contraction     y = f(sum(k) x * w): a register tile of rows by vectors of columns, w packed in the order the tile reads it
+    rows            several tensors that agree on their leading axes (softmax, layer norm): computed row by row, rows in parallel
+    recurrence      in an order that the dependences allow, serial
+    anything else   vectors along the axis that walks memory in unit steps, the outermost axis in parallel
+
+What comes out is an ordinary schedule: it prints in the language, can be pasted and edited, and is proven like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from tensorlang.policy.cpu.register_tiles import derive_contraction
+from tensorlang.policy.deriver import Deriver, deriver
+from tensorlang.policy.groups import Cluster, clusters, derive_rows, recurs
+from tensorlang.policy.machine import Machine
+from tensorlang.policy.pointwise import derive_pointwise, reduction_lanes, stored_axis
+from tensorlang.schedule.plan import Storage
+from tensorlang.schedule.recurrence import turned
+from tensorlang.schedule.schedule import Schedule
+from tensorlang.schedule.shape import contraction
+from tensorlang.tensor.nodes import Definition, Program
+
+
+def derive(
+    program: Program, machine: Machine, layouts: Mapping[str, Storage] | None = None, constants: frozenset[str] = frozenset()
+) -> Schedule:
+    """Return a schedule for `program` on `machine`. Inputs in `constants` are stored as `wanted_layouts` says, if anywhere."""
+    d = deriver(program, machine, layouts or {}, constants)
+    for cluster in clusters(d):
+        _derive_cluster(d, cluster)
+    return d.schedule
+
+
+def derive_cluster(d: Deriver, cluster: Cluster) -> Schedule:
+    """Return the derived directives for one cluster alone."""
+    alone = replace(d, schedule=Schedule(d.program.name))
+    _derive_cluster(alone, cluster)
+    return alone.schedule
+
+
+def _derive_cluster(d: Deriver, cluster: Cluster) -> None:
+    if cluster.transformed is not None:
+        for definition in cluster.members:
+            _one(d, definition)
+    elif len(cluster.members) > 1:
+        derive_rows(d, cluster)
+    elif recurs(d.program, cluster.head):
+        d.add(turned(d.schedule, d.program, cluster.head))
+    else:
+        _one(d, cluster.head)
+
+
+def _one(d: Deriver, definition: Definition) -> None:
+    """Schedule one definition at the root."""
+    if not definition.axes:
+        reduction_lanes(d, definition)
+        return
+    if len(definition.pieces) > 1:
+        d.add(d.schedule.distribute(definition.tensors[0].name))
+        derive_pointwise(d, definition)
+        return
+    axis = stored_axis(d, definition)
+    found = contraction(definition, axis) if axis is not None else None
+    if found is not None and axis is not None:
+        derive_contraction(d, definition, found, axis)
+    else:
+        derive_pointwise(d, definition)

@@ -1,0 +1,198 @@
+"""How the derived schedule would like its inputs and results to be stored, if whoever stores them can choose."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from codegen.dtypes import compute_dtype
+from polyhedral.expr import Expr as Affine
+from polyhedral.expr import Name as AffineName
+from tensorlang.policy.cpu.register_tiles import blocked_binder, grouped, row_counts, tile_sizes, tiled
+from tensorlang.policy.cpu.row_major import worth_leaving
+from tensorlang.policy.cpu.winograd import Transformed, blocks_of, transformed
+from tensorlang.policy.deriver import Deriver, deriver_of, reads_itself
+from tensorlang.policy.machine import Machine
+from tensorlang.policy.pointwise import stored_axis
+from tensorlang.schedule.layout import Layout
+from tensorlang.schedule.plan import Storage
+from tensorlang.schedule.schedule import Schedule
+from tensorlang.schedule.shape import Contraction, block_of, contraction, extents
+from tensorlang.schedule.storage import in_blocks, row_major, to_layout, to_storage
+from tensorlang.tensor import affine
+from tensorlang.tensor.lift import lift
+from tensorlang.tensor.nodes import Definition, Dynamic, Program
+from tensorlang.tensor.walk import reads, reduces, tensor_table, tensors
+
+
+def wanted_layouts(
+    program: Program,
+    machine: Machine,
+    layouts: Mapping[str, Storage],
+    constants: frozenset[str],
+    fixed: frozenset[str] = frozenset(),
+) -> dict[str, Layout]:
+    """Return how the derived schedule would like tensors to be stored that are not in `layouts` yet: results and inputs of
+    convolutions and pooling in blocks of channels, constant operands of contractions in the order the register tile reads them. Nothing is
+    wished for tensors whose sizes are not known when compiling, and none for what is in `fixed`, which whoever stores it would have to
+    copy, where the copies take longer than they save."""
+    program = lift(program)
+    d = deriver_of(program, machine, layouts, constants, Schedule(program.name))
+    static = {t.name for t in tensors(program) if all(affine.constant(s) is not None for s in t.shape)}
+    params = {p.name: p for p in program.params if p.name in static}
+    found = transformed(program)
+    if found is not None:
+        wished = _of_transformed(d, found)
+        return {name: layout for name, layout in wished.items() if name in static and name not in layouts}
+    out: dict[str, Layout] = {}
+    for definition in program.definitions:
+        if len(definition.pieces) == 1 and len(definition.axes) > 0:
+            blocked = {name: layout for name, layout in _channels(d, definition).items() if name in static}
+            out |= {name: layout for name, layout in blocked.items() if name not in worth_leaving(d, definition, blocked, fixed)}
+    d.layouts = {**layouts, **{name: to_storage(program, name, layout) for name, layout in out.items()}}
+    for definition in program.definitions:
+        if len(definition.pieces) != 1 or not definition.axes or reads_itself(definition):
+            continue
+        axis = stored_axis(d, definition)
+        c = contraction(definition, axis) if axis is not None else None
+        if c is None or axis is None:
+            continue
+        if block_of(d.layouts.get(definition.tensors[0].name), axis) is None:
+            # A tile of rows by row-major columns reads both operands along rows.
+            for operand in (c.x, c.w):
+                if operand in params and operand not in constants and operand not in d.layouts:
+                    out[operand] = row_major(params[operand])
+        if c.w in constants and c.w not in layouts:
+            packed = to_layout(program, c.w, _packed_storage(d, definition, c, axis))
+            if packed is not None:
+                out[c.w] = packed
+    return out
+
+
+def _of_transformed(d: Deriver, found: Transformed) -> dict[str, Layout]:
+    """Return blocks of channels for what a contraction between transformations reads and makes, and its weights in the order of its loops:
+    the points outside the channels, for one block of columns after the other."""
+    table = tensor_table(d.program)
+    sizes, result = blocks_of(found, d.program, d.machine), found.result
+    [column] = found.axes(result, "channel") or (None,)
+    if sizes is None or column is None:
+        return {}
+    lanes = d.machine.lanes(table[found.weights].dtype)
+    out = {result.tensors[0].name: in_blocks(table[result.tensors[0].name], result.axes.index(column), lanes)}
+    first = found.before[0] if found.before else found.tiles
+    read = next(r for p in first.pieces for r in reads(p.value))
+    channels = [AffineName(a) for a in found.axes(first, "channel")]
+    position = next((k for k, slot in enumerate(read.index) if slot in channels), None)
+    if position is not None:
+        out[found.x] = in_blocks(table[found.x], position, lanes)
+    if found.weights in d.constants:
+        out[found.weights] = to_layout(d.program, found.weights, _points_outside(d, found, lanes * sizes.vectors))
+    return {name: layout for name, layout in out.items() if layout is not None}
+
+
+def _points_outside(d: Deriver, found: Transformed, width: int) -> Storage:
+    own = d.axes[found.weights]
+    shape = dict(zip(own, tensor_table(d.program)[found.weights].shape, strict=True))
+    to = {s.name: a for s, a in zip(found.contraction.w_read.index, own, strict=True) if isinstance(s, AffineName)}
+    [column], [channel] = found.contraction.columns, found.contraction.inner
+    kinds = found.kinds[found.product.tensors[0].name]
+    before = [to[n] for n in found.product.axes if n in to and kinds[n] == "batch"]
+    points = [to[n] for n in found.product.axes if n in to and kinds[n] == "point"]
+    used = {*before, *points, to[column], to[channel]}
+    left = [a for a in own if a not in used]
+    rows: list[Affine] = [*map(AffineName, (*left, *before)), affine.floor(AffineName(to[column]), width)]
+    rows += [*map(AffineName, (*points, to[channel])), affine.mod(AffineName(to[column]), width)]
+    counts = [*(shape[a] for a in (*left, *before)), affine.ceil_div(shape[to[column]], width)]
+    counts += [*(shape[a] for a in (*points, to[channel])), affine.to_expr(width)]
+    return Storage(tuple(rows), tuple(counts))
+
+
+def _packed_storage(d: Deriver, definition: Definition, c: Contraction, axis: str) -> Storage:
+    sizes = extents(definition)
+    row = c.rows[-1] if c.rows else None
+    lanes = block_of(d.layouts.get(definition.tensors[0].name), axis) or d.machine.lanes(compute_dtype(c.reduce.reducer.dtypes[0]))
+    rows = sizes[row] if row else 1
+    tile = tiled(d, c, rows, sizes[axis], lanes)
+    v = tile.vectors if tile is not None else tile_sizes(rows, sizes[axis], lanes, d.machine.vector_registers, row_counts(d, c))[1]
+    width = lanes * v
+    own = d.axes[c.w]
+    to = {s.name: a for s, a in zip(c.w_read.index, own, strict=True) if isinstance(s, AffineName)}
+    shape = dict(zip(own, tensor_table(d.program)[c.w].shape, strict=True))
+    pairs = grouped(d, c)
+    channel = (pairs.binder, pairs.block) if pairs is not None else blocked_binder(d, c)
+    loops = [b for b in c.inner if channel is None or b != channel[0]]
+    dims: list[tuple[Affine, Affine]] = []
+
+    def whole(*axes: str) -> None:
+        dims.extend((AffineName(a), shape[a]) for a in axes)
+
+    def quotient(e: Affine, extent: Affine, divisor: int) -> None:
+        dims.append((affine.floor(e, divisor), affine.ceil_div(extent, divisor)))
+
+    def rest(axis: str, divisor: int) -> None:
+        dims.append((affine.mod(AffineName(axis), divisor), affine.to_expr(divisor)))
+
+    # What this contraction reads at one place only, another may read at others: a matrix for each gate of a recurrent layer.
+    whole(*(a for a in own if a not in to.values() and affine.constant(shape[a]) != 1))
+    whole(*(to[n] for n in (*c.batch, *(j for j in c.columns if j != axis)) if n in to))
+    quotient(AffineName(to[axis]), shape[to[axis]], width)
+    if channel is not None and channel[0] in to:
+        quotient(AffineName(to[channel[0]]), shape[to[channel[0]]], channel[1])
+    whole(*(to[b] for b in loops if b in to))
+    if channel is not None and channel[0] in to:
+        group = pairs.group if pairs is not None else 1
+        quotient(affine.mod(AffineName(to[channel[0]]), channel[1]), affine.to_expr(channel[1]), group)
+    rest(to[axis], width)
+    if pairs is not None and pairs.binder in to:
+        rest(to[pairs.binder], pairs.group)
+    return Storage(tuple(e for e, _ in dims), tuple(extent for _, extent in dims))
+
+
+def _channels(d: Deriver, definition: Definition) -> dict[str, Layout]:
+    """Return blocked storage for the result and the windowed input of a convolution or a pooling."""
+    name = definition.tensors[0].name
+    found = [r for p in definition.pieces for r in reduces(p.value)]
+    if len(found) != 1 or len(definition.axes) < 4 or name not in d.program.results or name in d.layouts:
+        return {}
+    sizes = extents(definition)
+    lanes = d.machine.lanes(compute_dtype(found[0].reducer.dtypes[0]))
+    windowed = [
+        r for b in found[0].body for r in reads(b) if any(not isinstance(s, AffineName | Dynamic) for s in r.index) or len(r.index) >= 4
+    ]
+    if not windowed:
+        return {}
+    column = _channel_axis(definition, d.constants, sizes, lanes)
+    result = None if column is None else in_blocks(definition.tensors[0], definition.axes.index(column), lanes)
+    if column is None or result is None:
+        return {}
+    out = {name: result}
+    for read in windowed:
+        if read.tensor in d.layouts or read.tensor not in {p.name for p in d.program.params}:
+            continue
+        # A constant that every channel has for itself goes with the channels; others are packed for the register tile.
+        binders = set() if read.tensor in d.constants else {b.name for b in found[0].binders}
+        if read.tensor in d.constants and not _plain_everywhere(definition, column):
+            continue
+        for k, slot in enumerate(read.index):
+            extent = affine.constant(tensor_table(d.program)[read.tensor].shape[k])
+            if isinstance(slot, AffineName) and (slot.name == column or slot.name in binders) and extent is not None and extent >= lanes:
+                layout = in_blocks(tensor_table(d.program)[read.tensor], k, lanes)
+                if layout is not None:
+                    out[read.tensor] = layout
+                break
+    return out
+
+
+def _channel_axis(definition: Definition, constants: frozenset[str], sizes: Mapping[str, int | None], lanes: int) -> str | None:
+    """Return the axis to keep in blocks: one that constant weights alone are indexed by, else one that every operand is indexed by."""
+    for axis in definition.axes[1:]:
+        c = contraction(definition, axis)
+        if c is not None and c.w in constants and (sizes[axis] or 0) >= lanes and axis in c.columns:
+            return axis
+    plain = [a for a in definition.axes[1:] if (sizes[a] or 0) >= lanes and _plain_everywhere(definition, a)]
+    return plain[0] if plain else None
+
+
+def _plain_everywhere(definition: Definition, axis: str) -> bool:
+    """Tell whether every read of a reduction's body uses `axis` as an index of its own."""
+    bodies = [b for p in definition.pieces for r in reduces(p.value) for b in r.body]
+    return all(any(isinstance(s, AffineName) and s.name == axis for s in read.index) for b in bodies for read in reads(b))

@@ -1,0 +1,264 @@
+"""Schedules for contractions: a register tile of rows by vectors of columns, the second operand packed in the order the tile reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from codegen.dtypes import compute_dtype
+from codegen.loops import dots
+from polyhedral.expr import Name as AffineName
+from tensorlang.policy.cpu.padded import blocked_dims, root_copy
+from tensorlang.policy.deriver import Deriver, mark_parallel
+from tensorlang.schedule.schedule import Schedule
+from tensorlang.schedule.shape import Contraction, block_of, extents, innermost_axis, unit_stride
+from tensorlang.tensor import affine
+from tensorlang.tensor.nodes import Definition
+from tensorlang.tensor.walk import tensor_table
+
+ROWS_IN_A_SET = 8
+"""Lines that a set of the first-level cache holds on every machine of today, and leaves some for the other operand."""
+
+
+WIDTHS = (1, 2, 3, 4, 8, 12, 16, 24)
+"""Vectors that a register tile may be wide; more than four for a single row, which memory bounds: so much is read in one go."""
+
+PACKED_FROM = 512
+"""Uses of an element that repay copying an operand whose rows could as well be read where they are."""
+
+
+def tile_sizes(
+    rows: int | None,
+    columns: int | None,
+    lanes: int,
+    registers: int,
+    heights: Collection[int] | None = None,
+    widths: Collection[int] = WIDTHS,
+) -> tuple[int, int]:
+    """Return (rows, vectors of columns) of the register tile with the least estimated time over the whole iteration space.
+
+    A tile of m x v needs m*v accumulators, v operand vectors and one broadcast. Its time per step is the larger of its multiply-adds (two a
+    cycle) and its loads (two a cycle), at least the latency of a multiply-add (four cycles). `heights` and `widths`: the choices, if not
+    every size is one; the smallest of them when none fits."""
+    best, best_cost = (min(heights or (1,)), min(widths)), float("inf")
+    for v in sorted(widths):
+        if columns is not None and v > 1 and (v - 1) * lanes >= columns:
+            continue
+        for m in sorted(heights or range(1, registers)):
+            if m * v + (v if m > 1 else 1) + 1 > registers - 1 or (rows is not None and m > rows) or (v > 4 and rows != 1):
+                break
+            cost = _covered(rows or 840, m, v) * -(-(columns or 1 << 20) // (v * lanes))
+            if cost < best_cost * 0.995:
+                best, best_cost = (m, v), cost
+    return best
+
+
+def row_counts(d: Deriver, c: Contraction) -> range | None:
+    """Return how many rows a register tile may have: any number (None), or few where rows of x lie a multiple of 4096 bytes apart, so that
+    their elements meet in one set of the first-level cache."""
+    x = tensor_table(d.program)[c.x]
+    if not c.rows or c.x in d.layouts or c.padded:
+        return None
+    pitch = x.dtype.size_bytes
+    for slot, extent in reversed(list(zip(c.x_read.index, x.shape, strict=True))):
+        if isinstance(slot, AffineName) and slot.name == c.rows[-1]:
+            break
+        pitch *= affine.constant(extent) or 1
+    return range(1, ROWS_IN_A_SET + 1) if pitch % 4096 == 0 else None
+
+
+def columns_cost(d: Deriver, c: Contraction, sizes: Mapping[str, int | None], axis: str, lanes: int) -> float:
+    """Return the cycles of one k-step over all rows and columns, which are known, in register tiles of vectors of columns."""
+    row = (sizes[c.rows[-1]] or 0) if c.rows else 1
+    m, v = tile_sizes(row, sizes[axis], lanes, d.machine.vector_registers, row_counts(d, c))
+    full, rest = divmod(sizes[axis] or 0, v * lanes)
+    once = full * _covered(row, m, v) + (_covered(row, m, -(-rest // lanes)) if rest else 0.0)
+    return once * prod(sizes[n] or 0 for n in (*c.rows[:-1], *c.columns) if n != axis)
+
+
+def _covered(rows: int, m: int, v: int) -> float:
+    """Return the cycles of one k-step over all rows in tiles of m, the last one smaller."""
+    full, rest = divmod(rows, m)
+    return full * _step(m, v) + (_step(rest, v) if rest else 0.0)
+
+
+def _step(m: int, v: int) -> float:
+    return max(4.0, m * v / 2, (m + v) / 2) + 0.15 * v
+
+
+def derive_contraction(d: Deriver, definition: Definition, c: Contraction, axis: str) -> None:
+    name = definition.tensors[0].name
+    sizes = extents(definition)
+    lanes = block_of(d.layouts.get(name), axis) or d.machine.lanes(compute_dtype(c.reduce.reducer.dtypes[0]))
+    row = c.rows[-1] if c.rows else None
+    m, v = tile_sizes(sizes[row] if row else 1, sizes[axis], lanes, d.machine.vector_registers, row_counts(d, c))
+    s = d.schedule
+    s = s.split(f"{name}.{axis}", lanes * v, (f"{axis}_o", f"{axis}_t")).split(f"{name}.{axis}_t", lanes, (f"{axis}_u", f"{axis}_v"))
+    tile = [f"{axis}_u", f"{axis}_v"]
+    if row is not None:
+        s = s.split(f"{name}.{row}", m, (f"{row}_o", f"{row}_t"))
+        tile = [f"{row}_t", *tile]
+    inner: list[str] = []
+    ordered_inner = list(c.inner)
+    channel = blocked_binder(d, c)
+    if channel is not None:
+        binder, block = channel
+        s = s.split(f"{name}.{binder}", block, (f"{binder}_o", f"{binder}_i"))
+        ordered_inner = [f"{binder}_o", *(b for b in c.inner if b != binder), f"{binder}_i"]
+    inner += ordered_inner
+    columns = [*(j for j in c.columns if j != axis), f"{axis}_o"]
+    rows_outer = [*(i for i in c.rows if i != row), *([f"{row}_o"] if row else [])]
+    outer = [*c.batch, *columns, *rows_outer]
+    s = s.order(*(f"{name}.{loop}" for loop in (*outer, *inner, *tile)))
+    unrolled = [loop for loop in tile[:-1] if not (loop == f"{axis}_u" and v == 1) and not (row and loop == f"{row}_t" and m == 1)]
+    if unrolled:
+        s = s.unroll(*(f"{name}.{loop}" for loop in unrolled))
+    s = s.vectorize(f"{name}.{tile[-1]}")
+    s = _packs(d, s, definition, c, axis, lanes * v, inner)
+    d.add(s)
+    trips = {**sizes, f"{axis}_o": -(-(sizes[axis] or 64) // (lanes * v))}
+    if row is not None:
+        trips[f"{row}_o"] = -(-(sizes[row] or 64) // m)
+    mark_parallel(d, (definition,), outer, trips)
+
+
+def blocked_binder(d: Deriver, c: Contraction) -> tuple[str, int] | None:
+    """Return the binder along which x is stored in blocks, with the block."""
+    storage = d.layouts.get(c.x)
+    axis = innermost_axis(storage) if storage is not None else None
+    if storage is None or axis is None:
+        return None
+    slot = c.x_read.index[d.axes[c.x].index(axis)]
+    block = block_of(storage, axis)
+    if block is None or not isinstance(slot, AffineName) or slot.name not in c.inner:
+        return None
+    return slot.name, block
+
+
+@dataclass(frozen=True, slots=True)
+class Grouped:
+    """The reduction along which neighbours of x are multiplied and added in one instruction, `group` at a time; `block`: how many of its
+    iterations stay together."""
+
+    binder: str
+    block: int
+    group: int
+
+
+def grouped(d: Deriver, c: Contraction) -> Grouped | None:
+    """Return how the machine's dot products take the contraction, or None when its operands have none or do not lie that way."""
+    table = tensor_table(d.program)
+    total, types = c.reduce.reducer.dtypes[0], (table[c.x].dtype, table[c.w].dtype)
+    if types not in d.machine.dots or dots.accumulator(*types) != total or (d.program.mode == "strict" and total.is_float):
+        return None
+    group, blocked = dots.group(types[0]), blocked_binder(d, c)
+    if blocked is not None:
+        return Grouped(*blocked, group) if blocked[1] % group == 0 else None
+    storage = d.layouts.get(c.x)
+    binder = next((k for k in reversed(c.inner) if unit_stride(c.x_read.index, storage, d.axes[c.x], k)), None)
+    if binder is None:
+        return None
+    extent = extents_of(c).get(binder)
+    if extent is not None and extent < group:
+        return None
+    return Grouped(binder, group if extent is None else -(-extent // group) * group, group)
+
+
+SIDE = 16
+"""Rows, columns and groups of a tile that the machine multiplies at once."""
+FEWEST = 7
+"""Rows and groups that are worth a tile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tiled:
+    """How instructions for tiles take a contraction: the rows of a tile, how many groups of elements along the sum it has, and how many
+    tiles of columns, of `SIDE` each, are multiplied together."""
+
+    rows: int
+    depth: int
+    vectors: int
+
+
+def tiled(d: Deriver, c: Contraction, rows: int | None, columns: int | None, lanes: int) -> Tiled | None:
+    """Return how instructions for tiles take the contraction, or None where there are none or they would be mostly empty."""
+    table = tensor_table(d.program)
+    pairs = grouped(d, c)
+    if pairs is None or (table[c.x].dtype, table[c.w].dtype) not in d.machine.tiles or lanes != SIDE:
+        return None
+    groups = pairs.block // pairs.group
+    depth = next((n for n in range(SIDE, FEWEST - 1, -1) if groups % n == 0), SIDE)
+    height = next((n for n in range(SIDE, FEWEST - 1, -1) if (rows or SIDE) % n == 0), SIDE)
+    if (rows or SIDE) < height or groups < depth or (columns or SIDE) < SIDE:
+        return None
+    return Tiled(height, depth, 1 if columns is not None and columns <= SIDE else 2)
+
+
+def extents_of(c: Contraction) -> dict[str, int | None]:
+    return {b.name: affine.difference(b.hi, b.lo) if affine.constant(b.lo) == 0 else None for b in c.reduce.binders}
+
+
+def packed_dims(c: Contraction, axis: str, width: int, inner: list[str], axes: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the layout of w that the register tile reads in order, over `axes` of w: `[j // 32, k, j % 32]`."""
+    to = {s.name: a for s, a in zip(c.w_read.index, axes, strict=True) if isinstance(s, AffineName)}
+    dims = [to[n] for n in (*c.batch, *(j for j in c.columns if j != axis)) if n in to]
+    dims.append(f"{to[axis]} // {width}")
+    for loop in inner:
+        base = loop.removesuffix("_o") if loop.endswith("_o") else loop.removesuffix("_i")
+        if loop in to:
+            dims.append(to[loop])
+        elif base in to:
+            dims.append(f"{to[base]} // {BLOCK}" if loop.endswith("_o") else f"{to[base]} % {BLOCK}")
+    dims.append(f"{to[axis]} % {width}")
+    return tuple(dims)
+
+
+BLOCK = 16
+
+
+def worth_packing(d: Deriver, c: Contraction, reuse: int, contiguous: bool) -> bool:
+    """Tell whether w is read often enough to be copied first: rows that a vector can be read from are worth it when they are many and do
+    not stay in the second-level cache, of which those that lie a power of two apart use a few sets."""
+    if not contiguous:
+        return reuse >= 4
+    w = tensor_table(d.program).get(c.w)
+    size = w.dtype.size_bytes if w is not None else 0
+    for extent in w.shape if w is not None else ():
+        size *= affine.constant(extent) or 64
+    return reuse >= PACKED_FROM and size > d.machine.l2_bytes
+
+
+def worth_asking_ahead(d: Deriver, c: Contraction, definition: Definition, rows: Sequence[str], tile: tuple[int, int]) -> bool:
+    """Tell whether to ask for the next columns of w while register tiles of (rows, columns) go through these: several tiles of `rows`
+    read them, the first of which would wait for memory alone, and the second-level cache holds both."""
+    sizes = extents(definition)
+    height, width = tile
+    if any(sizes[name] is None for name in (*definition.axes, *c.inner)):
+        return False
+    columns = prod(sizes[name] or 0 for name in c.columns)
+    panel = prod(sizes[name] or 0 for name in c.inner) * width * tensor_table(d.program)[c.w].dtype.size_bytes
+    return prod(sizes[name] or 0 for name in rows) >= 2 * height and columns > width and 0 < 2 * panel <= d.machine.l2_bytes
+
+
+def _packs(d: Deriver, s: Schedule, definition: Definition, c: Contraction, axis: str, width: int, inner: list[str]) -> Schedule:
+    """Pack w in tile order and x where it is padded. A constant w is stored that way by whoever compiles."""
+    sizes = extents(definition)
+    if c.padded:
+        storage = d.layouts.get(c.x)
+        blocked = storage is not None and block_of(storage, innermost_axis(storage) or "") is not None
+        s = root_copy(d, s, c.x, blocked_dims(d, c.x, c.x_read, storage) if blocked and storage is not None else ())
+    if c.w in d.layouts:
+        return s
+    rows = 1
+    for r in c.rows:
+        rows *= sizes[r] or 64
+    contiguous = unit_stride(c.w_read.index, None, None, axis)
+    if worth_packing(d, c, rows, contiguous) and c.w in tensor_table(d.program):
+        names = tuple(slot.name if isinstance(slot, AffineName) else f"a{k}" for k, slot in enumerate(c.w_read.index))
+        at = f"{definition.tensors[0].name}.{c.batch[-1]}" if c.batch and any(n in c.batch for n in names) else None
+        dims = packed_dims(c, axis, width, inner, names)
+        if at is not None:
+            dims = tuple(dim for dim in dims if dim not in c.batch)
+        s = s.pack(c.w, dims, at)
+    return s

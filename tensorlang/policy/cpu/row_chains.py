@@ -1,0 +1,87 @@
+"""Products of rows that the same program computes: attention, whose scores and probabilities are wanted for a block of rows at a time.
+
+    s[h, i, j] = sum(c) q[h, i, c] * k[h, j, c]              a product: register tiles
+    p[h, i, j] = softmax over j of s                         rows
+    y[h, i, d] = sum(j) p[h, i, j] * v[h, j, d]              a product whose rows are those of p
+
+What feeds y agrees with it on (h, i), so it can be computed inside a loop over blocks of i, and only a block of s and p is ever stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from polyhedral.expr import Int
+from polyhedral.expr import Name as AffineName
+from tensorlang.policy.deriver import Deriver
+from tensorlang.policy.groups import Cluster, agreement
+from tensorlang.schedule.shape import Contraction, contraction, extents, readers
+from tensorlang.tensor.nodes import Definition
+from tensorlang.tensor.walk import definition_reads
+
+LEAST_ROWS = 8
+BLOCK_BYTES = 1 << 19
+"""What a block of rows may take of the second-level cache."""
+TALLEST_TILE = 28
+
+
+@dataclass(frozen=True, slots=True)
+class Feeding:
+    """The clusters that make the rows of a product, the last of them its operand, and the place of the row among their leading axes."""
+
+    clusters: tuple[Cluster, ...]
+    row: int
+
+
+def feeding(d: Deriver, found: Sequence[Cluster], head: Definition, c: Contraction) -> Feeding | None:
+    """Return what makes operand x of the product `head` by rows, or None when x is given, or not made row by row for `head` alone."""
+    rows = next((k for k in found if k.head.tensors[0].name == c.x), None)
+    if rows is None or len(rows.members) < 2 or len(c.rows) != 1 or c.padded or c.x in d.program.results:
+        return None
+    row = c.rows[0]
+    names = [slot.name if isinstance(slot, AffineName) else "" for slot in c.x_read.index[: rows.depth]]
+    if row not in names or not set(names) <= {row, *c.batch} or len(set(names)) != len(names) or (extents(head)[row] or 0) < LEAST_ROWS:
+        return None
+    read_by = readers(d.program)
+    if read_by.get(c.x) != [head.tensors[0].name]:
+        return None
+    members = {m.tensors[0].name for m in rows.members}
+    given = {name for m in rows.members for name in definition_reads(m)} - members
+    makers = [k for k in found if k.head.tensors[0].name in given]
+    for maker in makers:
+        made = maker.head.tensors[0].name
+        apart = len(maker.members) > 1 or made in d.program.results or not set(read_by[made]) <= members
+        if apart or any(agreement(m, maker.head) < rows.depth for m in rows.members if made in definition_reads(m)):
+            return None
+    return Feeding((*makers, rows), names.index(row)) if any(_is_product(k.head) for k in makers) else None
+
+
+def _is_product(definition: Definition) -> bool:
+    return any(contraction(definition, axis) is not None for axis in definition.axes)
+
+
+def tiles_of_rows(d: Deriver, found: Sequence[Cluster], head: Definition, c: Contraction) -> int:
+    """Return how many register tiles of rows of x to compute at a time; 0 when x is not made by rows."""
+    made = feeding(d, found, head, c)
+    if made is None:
+        return 0
+    longest = 0
+    for cluster in made.clusters:
+        for member in cluster.members:
+            inner = 1
+            for axis in member.axes[made.clusters[-1].depth :]:
+                inner *= extents(member)[axis] or BLOCK_BYTES
+            longest = max(longest, inner * member.tensors[0].dtype.size_bytes)
+    return 2 if 2 * TALLEST_TILE * longest * 2 <= BLOCK_BYTES else 1
+
+
+def narrowed(cluster: Cluster, axis: int, rows: int) -> Cluster:
+    """Return the cluster over a box of `rows` rows: what one block of them looks like to a schedule."""
+
+    def over(definition: Definition) -> Definition:
+        tensors = tuple(replace(t, shape=(*t.shape[:axis], Int(rows), *t.shape[axis + 1 :])) for t in definition.tensors)
+        return replace(definition, tensors=tensors)
+
+    members = tuple(over(m) for m in cluster.members)
+    return Cluster(members[cluster.members.index(cluster.head)], members, cluster.depth)

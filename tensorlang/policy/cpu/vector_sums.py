@@ -1,0 +1,103 @@
+"""Contractions whose sums run along k in vectors: which those are, and the sides of their register tile.
+
+    columns in vectors    for k:          y[i, j..j+15]  += a[i, k] * b[k, j..j+15]          half a vector takes as long as one
+    sums in vectors       for k by 16:    p[i, j, 0..15] += a[i, k..k+15] * b[j, k..k+15]    then y[i, j] = all lanes of p[i, j]
+
+The second reads both operands along k, whatever the number of columns, and pays for combining the lanes of every element at the end. It
+is for few columns, for a matrix times a vector, and for a transposed b that is not used often enough to be worth copying.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from polyhedral.expr import Expr as Affine
+from polyhedral.expr import Name
+from tensorlang.policy.cpu.register_tiles import ROWS_IN_A_SET, columns_cost
+from tensorlang.policy.deriver import Deriver, bytes_of
+from tensorlang.schedule.shape import Contraction, extents, unit_stride
+from tensorlang.schedule.storage import is_row_major
+from tensorlang.tensor.nodes import Definition, Dynamic
+
+ACROSS = 6.0
+"""Cycles that combining the lanes of one vector takes."""
+TURNED = 0.3
+"""Cycles that copying one element across takes."""
+GATHERED = 2.5
+"""Cycles that reading one element across takes."""
+IN_FLIGHT = 8
+"""Accumulators that keep both multipliers busy: two, for the four cycles that a sum takes."""
+
+ROWS_OF_A_VECTOR = 4
+"""Rows to multiply with a vector at once where no cache holds them: memory is read fastest in few stretches, from a cache in one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """The loop along which sums run in vectors, the sides of the register tile, how many elements of the sum to take at once, and whether
+    to copy b first."""
+
+    binder: str
+    rows: int
+    columns: int
+    block: int
+    copies: bool
+
+
+def sums_along(d: Deriver, definition: Definition, c: Contraction, axis: str, lanes: int) -> Sums | None:
+    """Return how to sum along k in vectors, or None where columns in vectors take less time, or where the operands do not lie that way."""
+    sizes = extents(definition)
+    binder = c.inner[-1] if c.inner else None
+    if d.program.mode == "strict" or c.padded or binder is None:
+        return None
+    if not all(is_row_major(d.program, name, d.layouts.get(name)) for name in (c.x, c.w, definition.tensors[0].name)):
+        return None
+    if not unit_stride(_long(c.x_read.index, sizes), None, None, binder):
+        return None
+    if any(sizes[n] is None for n in (*c.batch, *c.rows, *c.columns, *c.inner)) or (sizes[binder] or 0) < lanes:
+        return None
+    known = {n: sizes[n] or 0 for n in sizes}
+    others = prod(known[n] for n in (*c.batch, *c.inner) if n != binder)
+    rows, columns, length = prod(known[r] for r in c.rows), prod(known[j] for j in c.columns), known[binder]
+    copied = 0.0 if unit_stride(_long(c.w_read.index, sizes), None, None, binder) else TURNED * columns * length
+    found = min(_tiles(d.machine.vector_registers, rows, columns, -(-length // lanes)), default=None)
+    if found is None:
+        return None
+    cost, r, q = found
+    plain = columns_cost(d, c, sizes, axis, lanes) * length
+    if c.w not in d.constants and not unit_stride(c.w_read.index, None, None, axis):
+        plain += columns * length * (TURNED if rows >= 4 else GATHERED)
+    if cost * others + ACROSS * rows * columns * prod(known[n] for n in c.batch) + copied >= plain * others:
+        return None
+    if min(rows, columns) == 1 and bytes_of(d, (c.x if columns == 1 else c.w,)) <= d.machine.cache_bytes:
+        r = q = 1
+    together = next((n for n in (4, 2) if r * q * n <= 2 * IN_FLIGHT and length >= 2 * n * lanes), 1)
+    return Sums(binder, r, q, together * lanes, copied > 0)
+
+
+def _long(index: Sequence[Affine | Dynamic], sizes: Mapping[str, int | None]) -> tuple[Affine | Dynamic, ...]:
+    """Return `index` without the slots at its end that have one value: what is before them walks memory."""
+    kept = len(index)
+    while kept > 1 and isinstance(slot := index[kept - 1], Name) and sizes.get(slot.name) == 1:
+        kept -= 1
+    return tuple(index[:kept])
+
+
+def _tiles(registers: int, rows: int, columns: int, steps: int) -> Iterator[tuple[float, int, int]]:
+    """Yield (cycles, rows, columns) of every register tile."""
+    most = ROWS_IN_A_SET if min(rows, columns) > 1 else ROWS_OF_A_VECTOR
+    for r in range(1, min(rows, most) + 1):
+        for q in range(1, min(columns, most) + 1):
+            if r * q + min(r, q) + 1 <= registers - 1:
+                tiles = ((n, max(height * width, height + width) / 2 + 0.5) for n, height, width in _edges(rows, columns, r, q))
+                yield sum(n * step for n, step in tiles) * steps, r, q
+
+
+def _edges(rows: int, columns: int, r: int, q: int) -> Iterator[tuple[int, int, int]]:
+    """Yield how many tiles there are, and their rows and columns."""
+    for count, height in ((rows // r, r), (1, rows % r)):
+        for number, width in ((columns // q, q), (1, columns % q)):
+            if height and width:
+                yield count * number, height, width

@@ -1,0 +1,124 @@
+"""What a derived schedule is made from: the program, the machine, how tensors are stored, and the directives so far."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tensorlang.policy.machine import Machine
+from tensorlang.schedule.flattened import flattened
+from tensorlang.schedule.plan import Storage
+from tensorlang.schedule.rfactor import rfactor
+from tensorlang.schedule.schedule import Schedule
+from tensorlang.schedule.shape import extents, is_product, work_of_definition
+from tensorlang.tensor import affine
+from tensorlang.tensor.lift import lift
+from tensorlang.tensor.nodes import Definition, Program
+from tensorlang.tensor.walk import reads, reduces, tensor_table
+
+PARALLEL_WORK = 16_000
+"""Scalar operations below which handing a part to another thread costs more than it saves."""
+PRODUCTS_PER_OPERATION = 8
+"""How many products and sums of a register tile take as long as one operation elsewhere."""
+ITERATIONS_PER_THREAD = 32
+"""How many iterations a parallel loop shall have for each thread: then their shares differ little, and one that is late costs little."""
+
+
+@dataclass(slots=True)
+class Deriver:
+    program: Program
+    machine: Machine
+    layouts: Mapping[str, Storage]
+    constants: frozenset[str]
+    schedule: Schedule
+    axes: dict[str, tuple[str, ...]]
+    apart: frozenset[str] = frozenset()
+    """Tensors that are computed by themselves."""
+
+    def add(self, schedule: Schedule) -> None:
+        self.schedule = schedule
+
+
+def deriver(program: Program, machine: Machine, layouts: Mapping[str, Storage], constants: frozenset[str]) -> Deriver:
+    """Return the state of deriving before any cluster is scheduled: the program as directives will see it, and the directives for that."""
+    lifted = lift(program)
+    flat, stored = flattened(lifted, layouts)
+    schedule = Schedule(program.name)
+    return _partial(deriver_of(flat, machine, stored, constants, schedule if flat == lifted else schedule.flatten()))
+
+
+def _partial(d: Deriver) -> Deriver:
+    """Return the state with sums of everything in partial results, one for each of the stretches that threads take."""
+    for definition in d.program.definitions:
+        binder, length = _stretches(d, definition)
+        factored = rfactor(d.program, binder, length, stretches=True) if length else ""
+        if not isinstance(factored, str):
+            d = deriver_of(factored, d.machine, d.layouts, d.constants, d.schedule.rfactor(binder, length, stretches=True))
+    return d
+
+
+def _stretches(d: Deriver, definition: Definition) -> tuple[str, int]:
+    """Return what to cut a reduction to one element along, and into how long stretches; 0 where one thread is as fast."""
+    found = [r for p in definition.pieces for r in reduces(p.value)]
+    if definition.axes or len(found) != 1 or not is_worth(d, (definition,)) or reads_itself(definition):
+        return "", 0
+    binder = found[0].binders[0]
+    extent = extents(definition)[binder.name] or 0
+    length = 1 << max(0, (extent // (ITERATIONS_PER_THREAD // 2 * d.machine.threads)).bit_length() - 1)
+    return binder.name, length if extent >= 2 * length and length * extent > 0 else 0
+
+
+def deriver_of(
+    program: Program, machine: Machine, layouts: Mapping[str, Storage], constants: frozenset[str], schedule: Schedule
+) -> Deriver:
+    axes = {t.name: x.axes for x in program.definitions for t in x.tensors}
+    axes |= {p.name: tuple(f"a{k}" for k in range(len(p.shape))) for p in program.params}
+    return Deriver(program, machine, layouts, constants, schedule, axes)
+
+
+def reads_itself(definition: Definition) -> bool:
+    own = {t.name for t in definition.tensors}
+    return any(r.tensor in own for p in definition.pieces for r in reads(p.value))
+
+
+def bytes_of(d: Deriver, names: Iterable[str]) -> int:
+    """Return the size of tensors, 0 where it is only known at run time."""
+    table, total = tensor_table(d.program), 0
+    for tensor in (table[n] for n in names if n in table):
+        size = tensor.dtype.size_bytes
+        for extent in tensor.shape:
+            size *= affine.constant(extent) or 0
+        total += size
+    return total
+
+
+def in_order(schedule: Schedule, stage: str, loops: list[str]) -> Schedule:
+    return schedule.order(*(f"{stage}.{loop}" for loop in loops)) if len(loops) > 1 else schedule
+
+
+def mark_parallel(d: Deriver, members: Sequence[Definition], loops: list[str], sizes: Mapping[str, int | None]) -> None:
+    """Mark the outer loops of the last of `members`, which are computed in them, that hold enough iterations for every thread."""
+    if is_worth(d, members):
+        stage = members[-1].tensors[0].name
+        chosen = shared_loops(loops, [sizes.get(loop) or 64 for loop in loops], d.machine.threads)
+        d.add(d.schedule.parallel(*(f"{stage}.{loop}" for loop in chosen)) if chosen else d.schedule)
+
+
+def is_worth(d: Deriver, definitions: Iterable[Definition]) -> bool:
+    """Tell whether several threads compute `definitions` sooner than one."""
+    return d.machine.threads > 1 and sum(_operations(d, x) for x in definitions) >= PARALLEL_WORK
+
+
+def _operations(d: Deriver, definition: Definition) -> int:
+    return work_of_definition(definition) // (PRODUCTS_PER_OPERATION if is_product(definition) else 1)
+
+
+def shared_loops(loops: Sequence[str], trips: Sequence[int], threads: int) -> tuple[str, ...]:
+    """Return the loops from the outside in that together have iterations for every thread; those that run once are left out."""
+    chosen: list[str] = []
+    together = 1
+    for loop, count in zip(loops, trips, strict=True):
+        if count > 1 and together < ITERATIONS_PER_THREAD * threads:
+            chosen.append(loop)
+            together *= count
+    return tuple(chosen)

@@ -1,0 +1,456 @@
+"""A schedule on a graphics processor for a program that nobody scheduled, chosen from the shape of its equations.
+
+    rows            several tensors that agree on their leading axes (softmax, layer norm, a long sum and its parts): a block for each row,
+                    its elements and its partial results spread over the threads
+    contraction     a tile of the result for each block (`products_device`)
+    recurrence      the loops that carry nothing over blocks and threads, the others in order
+    anything else   a thread for each element, or for some neighbours
+
+What comes out is an ordinary schedule: it prints in the language, can be pasted and edited, and is proven like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from math import prod
+
+from polyhedral.deps import dependences
+from polyhedral.expr import Name
+from polyhedral.order import parallel_loops
+from tensorlang.diagnostics import CompileError
+from tensorlang.policy.deriver import Deriver, deriver_of, reads_itself
+from tensorlang.policy.gpu.access import is_too_long, stored_bytes
+from tensorlang.policy.gpu.attention import derive_online, online_of
+from tensorlang.policy.gpu.product_shapes import parts_of
+from tensorlang.policy.gpu.products import derive_product, product_of
+from tensorlang.policy.gpu.warp_convolutions import warp_windows
+from tensorlang.policy.gpu.warp_implicit_gemm import warp_unfolded
+from tensorlang.policy.gpu.warp_products import warp_product
+from tensorlang.policy.gpu.warpgroup_products import product_parts
+from tensorlang.policy.groups import Cluster, agreement, clusters, recurs
+from tensorlang.policy.machine import USUAL, Device, Machine
+from tensorlang.schedule.apply import apply
+from tensorlang.schedule.check import proven
+from tensorlang.schedule.flattened import flattened
+from tensorlang.schedule.plan import Storage
+from tensorlang.schedule.recurrence import turned
+from tensorlang.schedule.rfactor import rfactor
+from tensorlang.schedule.schedule import Instruction, Schedule
+from tensorlang.schedule.shape import extents, is_product, unit_stride
+from tensorlang.tensor.absorb import absorbed
+from tensorlang.tensor.beside import beside
+from tensorlang.tensor.compose import can_inline, inline
+from tensorlang.tensor.lift import lift
+from tensorlang.tensor.nodes import Call, Definition, Dynamic, Program, Read, Reduce
+from tensorlang.tensor.walk import components, definers, definition_reads, nodes, reads, reduces
+
+THREADS = 256
+"""Threads of a block, where there is work for so many."""
+WARP = 32
+LONG = 64
+"""A reduction of at least so many elements is shared by threads, where there are not enough of them otherwise."""
+ENOUGH = 32_768
+"""So many threads fill a large device."""
+STRETCH = 8192
+"""What one block sums up of a reduction to few elements."""
+UNROLLED = 32
+MOST_REPEATED = 500
+"""Operations that are computed again, wherever they are needed, rather than kept in the memory of the device."""
+MOST_READ = 4
+"""Tensors that the elements of a result may be made of, where they are computed again."""
+
+
+def derive_device(
+    program: Program,
+    layouts: dict[str, Storage] | None = None,
+    instructions: tuple[Instruction, ...] = (),
+    machine: Device = USUAL,
+    *,
+    plain: bool = False,
+) -> Schedule:
+    """Return a schedule for `program`, whose loops are bound to blocks and threads. `instructions` are those it may tensorize with, where
+    warps of `machine` multiply matrices. `plain`: every tensor by itself in the memory of the device, a thread for each element, which asks
+    a device for nothing but threads."""
+    if plain:
+        return _plain(program, machine, layouts or {})
+    d = device_deriver(program, machine, layouts or {})
+    d.add(replace(d.schedule, instructions=instructions if machine.matrices else ()))
+    for cluster in clusters(d, vectors=False):
+        made = derive_device_cluster(d, cluster)
+        d.add(replace(d.schedule, directives=(*d.schedule.directives, *made.directives)))
+    return d.schedule
+
+
+def _plain(program: Program, machine: Machine, layouts: Mapping[str, Storage]) -> Schedule:
+    d = deriver_of(lift(program), machine, layouts, frozenset(), Schedule(program.name, "cuda"))
+    for definition in d.program.definitions:
+        if recurs(d.program, definition):
+            _recurrence(d, definition)
+        else:
+            _elements(d, definition, definition.axes)
+    return d.schedule
+
+
+def device_deriver(program: Program, machine: Machine, layouts: Mapping[str, Storage]) -> Deriver:
+    """Return the state of deriving before any cluster is scheduled: long reductions of few elements are cut into stretches."""
+    lifted = lift(program)
+    schedule = Schedule(program.name, "cuda")
+    if online_of(lifted) is not None:
+        return deriver_of(lifted, machine, layouts, frozenset(), schedule)
+    flat, stored = flattened(lifted, layouts, products=True)
+    d = deriver_of(flat, machine, stored, frozenset(), schedule if flat == lifted else schedule.flatten())
+    return _in_parts(_stretched(_again(_beside(_finished(d)))))
+
+
+def derive_device_cluster(d: Deriver, cluster: Cluster) -> Schedule:
+    """Return the derived directives for one cluster alone."""
+    alone = replace(d, schedule=Schedule(d.program.name, "cuda", instructions=d.schedule.instructions))
+    _derive_cluster(alone, cluster)
+    return alone.schedule
+
+
+def _derive_cluster(d: Deriver, cluster: Cluster) -> None:
+    if cluster.online is not None:
+        d.add(derive_online(d.schedule, d.program, cluster.online))
+        return
+    if len(cluster.members) > 1 and all(_sizes(cluster.head)[: cluster.depth]):
+        _rows(d, cluster)
+        return
+    for definition in cluster.members:
+        product = product_of(d, definition)
+        if product is not None:
+            d.add(derive_product(d, definition, product))
+        elif recurs(d.program, definition):
+            _recurrence(d, definition)
+        else:
+            _elements(d, definition, definition.axes)
+
+
+def _finished(d: Deriver) -> Deriver:
+    """Return the state with products finished where they are made: what is done to each element of one alone happens on its accumulator."""
+    for definition in d.program.definitions:
+        name = definition.tensors[0].name
+        if not is_product(definition) or name in d.program.results:
+            continue
+        program, between = _by_one(d.program, definition)
+        made = absorbed(program, definers(program)[name])
+        if made is not None:
+            return _finished(deriver_of(made, d.machine, d.layouts, d.constants, d.schedule.inline(*between, name)))
+    return d
+
+
+def _by_one(program: Program, definition: Definition) -> tuple[Program, list[str]]:
+    """Return the program with one reader of a tensor, if that is possible, and what was written into the others for that: `g` of
+    `g = exp(t); y = t * g`, which is made of an element of it and read once."""
+    name, inside = definition.tensors[0].name, list[str]()
+    while sum(name in definition_reads(x) for x in program.definitions) > 1:
+        every = [r.tensor for x in program.definitions for p in x.pieces for r in reads(p.value)]
+        between = next((x for x in program.definitions if name in definition_reads(x) and _is_between(program, x, definition, every)), None)
+        if between is None:
+            break
+        program = inline(program, between.tensors[0].name)
+        inside.append(between.tensors[0].name)
+    return program, inside
+
+
+def _is_between(program: Program, reader: Definition, read: Definition, every: Sequence[str]) -> bool:
+    """Tell whether a reader of a tensor is made of its elements one by one, and `every` read of the program has it once."""
+    own = reader.tensors[0].name
+    static = not any(isinstance(s, Dynamic) for x in program.definitions for p in x.pieces for r in reads(p.value) for s in r.index)
+    alone = own not in program.results and every.count(own) == 1 and can_inline(reader)
+    return static and alone and agreement(reader, read) == len(read.axes) == len(reader.axes)
+
+
+def _beside(d: Deriver) -> Deriver:
+    """Return the state with results that rows are made of stored where these rows are finished, in one pass over what they are made of."""
+    for definition in d.program.definitions:
+        name = definition.tensors[0].name
+        readers = [x for x in d.program.definitions if name in definition_reads(x)]
+        hosts = [
+            x for x in readers if x.tensors[0].name in d.program.results and x.axes and agreement(x, definition) == len(definition.axes)
+        ]
+        if name not in d.program.results or len(readers) < 2 or len(hosts) != 1 or not _is_cheap(definition):
+            continue
+        host = hosts[0].tensors[0].name
+        made = beside(d.program, name, host)
+        if isinstance(made, str):
+            continue
+        changed = deriver_of(made, d.machine, d.layouts, d.constants, d.schedule.store(name, beside=host))
+        rows = next(c for c in clusters(changed, vectors=False) if c.head.tensors[0].name == host)
+        if {x.tensors[0].name for x in readers} <= {m.tensors[0].name for m in rows.members}:
+            d = changed
+    return d
+
+
+def _again(d: Deriver) -> Deriver:
+    """Return the state with tensors along rows that no block can keep computed again wherever they are read, or, where that cannot be,
+    by themselves."""
+    assert isinstance(d.machine, Device)
+    for cluster in clusters(d, vectors=False):
+        inner = [m for m in cluster.members if m is not cluster.head and m.axes[cluster.depth :]]
+        if not is_too_long(d, cluster):
+            continue
+        name = next((m.tensors[0].name for m in inner if can_inline(m) and _may_be_repeated(d.program, m)), None)
+        if name is not None:
+            return _again(deriver_of(inline(d.program, name), d.machine, d.layouts, d.constants, d.schedule.inline(name)))
+        if stored_bytes(inner, cluster.depth) > d.machine.shared_bytes:
+            return _again(replace(d, apart=d.apart | {m.tensors[0].name for m in inner}))
+    return d
+
+
+def _may_be_repeated(program: Program, definition: Definition) -> bool:
+    """Tell whether what a definition says is short enough to be written wherever it is read, at indices known when compiling."""
+    name = definition.tensors[0].name
+    found = [r for x in program.definitions for p in x.pieces for r in reads(p.value) if r.tensor == name]
+    length = sum(1 for p in definition.pieces for _ in nodes(p.value))
+    return length * len(found) <= MOST_REPEATED and not any(isinstance(s, Dynamic) for r in found for s in r.index)
+
+
+def _is_cheap(definition: Definition) -> bool:
+    """Tell whether elements are sums and products of a few that are read at indices known when compiling."""
+    found = [e for p in definition.pieces for e in nodes(p.value)]
+    data = any(isinstance(s, Dynamic) for e in found if isinstance(e, Read) for s in e.index)
+    return not data and sum(isinstance(e, Read) for e in found) <= MOST_READ and not any(isinstance(e, Call | Reduce) for e in found)
+
+
+def _sizes(definition: Definition) -> list[int | None]:
+    sizes = extents(definition)
+    return [sizes[a] for a in definition.axes]
+
+
+def _stretched(d: Deriver) -> Deriver:
+    """Return the state with long reductions of few elements in partial results, one for each stretch."""
+    for definition in d.program.definitions:
+        count = prod(e if e is not None else ENOUGH for e in _sizes(definition))
+        found = [r for p in definition.pieces for r in reduces(p.value)]
+        if len(found) != 1 or reads_itself(definition) or recurs(d.program, definition) or product_of(d, definition) is not None:
+            continue
+        sizes = extents(definition)
+        binder = max(found[0].binders, key=lambda b: sizes[b.name] or 0)
+        extent = sizes[binder.name]
+        across = count >= WARP and _is_across(d, found[0])
+        length = max(LONG, 1 << (extent * count // ENOUGH).bit_length()) if across and extent is not None else STRETCH
+        if extent is None or extent < 2 * length or (count >= ENOUGH if across else count >= LONG) or found[0].filter is not None:
+            continue
+        made = rfactor(d.program, binder.name, length, stretches=True)
+        if not isinstance(made, str):
+            parts = {x.tensors[0].name for x in made.definitions} - {x.tensors[0].name for x in d.program.definitions}
+            schedule = d.schedule.rfactor(binder.name, length, stretches=True)
+            d = replace(deriver_of(made, d.machine, d.layouts, d.constants, schedule), apart=d.apart | parts)
+    return d
+
+
+def _in_parts(d: Deriver) -> Deriver:
+    """Return the state with the sums of products in parts where blocks would be too few otherwise: each part is a plane of partial results,
+    which a second launch adds up. Convolutions that warps multiply as matrices stay whole."""
+    for definition in d.program.definitions if d.program.mode != "strict" else ():
+        found = (product_parts if _is_by_warps(d, definition) else parts_of)(d, definition)
+        made = rfactor(d.program, *found, stretches=True) if found is not None else ""
+        if found is None or isinstance(made, str):
+            continue
+        known = {x.tensors[0].name for x in d.program.definitions}
+        part = next(x for x in made.definitions if x.tensors[0].name not in known)
+        name, shape = part.tensors[0].name, part.tensors[0].shape
+        dims, sizes = (part.axes[-1], *part.axes[:-1]), (shape[-1], *shape[:-1])
+        layouts = {**d.layouts, name: Storage(tuple(map(Name, dims)), sizes)}
+        schedule = d.schedule.rfactor(*found, stretches=True).layout(name, dims)
+        d = replace(deriver_of(made, d.machine, layouts, d.constants, schedule), apart=d.apart | {name})
+    return d
+
+
+def _is_by_warps(d: Deriver, definition: Definition) -> bool:
+    cluster = Cluster(definition, (definition,), 0)
+    return any(found(d, cluster) is not None for found in (warp_product, warp_windows, warp_unfolded))
+
+
+def _is_across(d: Deriver, reduce: Reduce) -> bool:
+    """Tell whether what a reduction reads next lies elsewhere."""
+    name = reduce.binders[-1].name
+    return not any(unit_stride(r.index, d.layouts.get(r.tensor), d.axes[r.tensor], name) for b in reduce.body for r in reads(b))
+
+
+def _team(extent: int) -> int:
+    """Return how many threads share a row of `extent` elements: whole warps, a few elements for each thread."""
+    return min(THREADS, max(WARP, 1 << (extent // 4 - 1).bit_length()))
+
+
+# ---------------------------------------------------------------- a thread for each element
+
+
+def _elements(d: Deriver, definition: Definition, axes: Sequence[str]) -> None:
+    """Give the elements of a definition to threads, and several neighbours to each where there are enough."""
+    name = definition.tensors[0].name
+    sizes = extents(definition)
+    wanted = [a for a in axes if sizes[a] != 1]
+    if not wanted:
+        _combine(d, definition)
+        return
+    if 0 in _sizes(definition):
+        return
+    others = [a for a in definition.axes if a not in wanted]
+    if any(sizes[a] is None for a in wanted):
+        _symbolic(d, name, wanted, others)
+        return
+    binders = [b.name for p in definition.pieces for r in reduces(p.value) for b in r.binders]
+    count = prod(sizes[a] or 1 for a in wanted)
+    last = wanted[-1]
+    inner = sizes[last] or 1
+    lanes = next((n for n in (4, 2) if inner % n == 0 and count // n >= ENOUGH // 2 and last == definition.axes[-1] and not others), 1)
+    schedule = d.schedule
+    if lanes > 1:
+        schedule = schedule.split(f"{name}.{last}", lanes, (f"{last}.o", f"{last}.v"))
+        wanted[-1] = f"{last}.o"
+        if binders and len(definition.pieces) == 1:
+            schedule = schedule.order(*(f"{name}.{loop}" for loop in (*wanted, *binders, f"{last}.v")))
+    if others:
+        schedule = schedule.order(*(f"{name}.{a}" for a in (*wanted, *others)))
+    loop = wanted[0]
+    for k, inner_loop in enumerate(wanted[1:]):
+        schedule = schedule.fuse(f"{name}.{loop}", f"{name}.{inner_loop}", f"all{k}")
+        loop = f"all{k}"
+    if lanes > 1:
+        schedule = schedule.vectorize(f"{name}.{last}.v")
+    d.add(_spread(schedule, name, loop, count // lanes))
+
+
+def _spread(schedule: Schedule, name: str, loop: str, count: int) -> Schedule:
+    """Return `schedule` with the `count` iterations of a loop over threads, and blocks where one is not enough."""
+    if count <= THREADS:
+        return schedule.bind(f"{name}.{loop}", to="thread")
+    split = schedule.split(f"{name}.{loop}", THREADS, ("block", "item"))
+    return split.bind(f"{name}.block", f"{name}.item", to=("block.x", "thread"))
+
+
+def _symbolic(d: Deriver, name: str, axes: Sequence[str], others: Sequence[str]) -> None:
+    """Bind the last three axes to the grid, the innermost in blocks of threads; what is left, and `others`, are walked inside."""
+    last = axes[-1]
+    places = ("block.z", "block.y")[-len(axes[:-1]) :] if axes[:-1] else ()
+    outer = [f"{name}.{a}" for a in axes[:-1][-len(places) :]] if places else []
+    inside = [f"{name}.{a}" for a in (*axes[: len(axes) - 1 - len(outer)], *others)]
+    schedule = d.schedule.split(f"{name}.{last}", THREADS, ("block", "item"))
+    schedule = schedule.order(*outer, f"{name}.block", f"{name}.item", *inside)
+    schedule = schedule.bind(f"{name}.block", f"{name}.item", to=("block.x", "thread"))
+    d.add(schedule.bind(*outer, to=places) if outer else schedule)
+
+
+# ---------------------------------------------------------------- recurrences
+
+
+def _recurrence(d: Deriver, definition: Definition) -> None:
+    """Give what carries nothing to the grid, where that may stand outside; else walk in order what does, and share the rest out to the
+    threads of one block."""
+    group = next(g for g in components(d.program) if definition in g)
+    if definition is not group[0]:
+        return
+    order = Schedule(d.program.name)
+    for member in group:
+        order = turned(order, d.program, member)
+    d.add(replace(d.schedule, directives=(*d.schedule.directives, *order.directives)))
+    before = d.schedule
+    placed = apply(d.program, order).placed
+    free = parallel_loops(placed, dependences(placed.scop))
+    if len(group) == 1:
+        name = definition.tensors[0].name
+        _elements(d, definition, [a for a in definition.axes if f"{name}.{a}" in free])
+        if _is_legal(d):
+            return
+        d.schedule = before
+    for member in group:
+        _one_block(d, member, free)
+    if not _is_legal(d):
+        d.schedule = before
+
+
+def _is_legal(d: Deriver) -> bool:
+    try:
+        proven(d.program, d.schedule)
+    except CompileError:
+        return False
+    return True
+
+
+def _one_block(d: Deriver, definition: Definition, free: set[str]) -> None:
+    """Spread the innermost of the axes that carry nothing over threads."""
+    name, sizes = definition.tensors[0].name, extents(definition)
+    inner = next((a for a in reversed(definition.axes) if f"{name}.{a}" in free and sizes[a] != 1), None)
+    if inner is None or 0 in _sizes(definition):
+        return
+    extent = sizes[inner]
+    if extent is not None and extent <= THREADS:
+        d.add(d.schedule.bind(f"{name}.{inner}", to="thread"))
+        return
+    split = d.schedule.split(f"{name}.{inner}", THREADS, (f"{inner}.o", f"{inner}.t"))
+    d.add(split.bind(f"{name}.{inner}.t", to="thread"))
+
+
+# ---------------------------------------------------------------- a block for each row
+
+
+def _rows(d: Deriver, cluster: Cluster) -> None:
+    head, depth = cluster.head, cluster.depth
+    name = head.tensors[0].name
+    rows = list(head.axes[:depth])
+    schedule = d.schedule
+    loop = rows[0]
+    for k, axis in enumerate(rows[1:]):
+        schedule = schedule.fuse(f"{name}.{loop}", f"{name}.{axis}", f"row{k}")
+        loop = f"row{k}"
+    d.add(schedule.bind(f"{name}.{loop}", to="block.x"))
+    team = max((_team(extent) for m in cluster.members for extent in _lengths(m, depth)), default=WARP)
+    for definition in cluster.members:
+        if definition is not head:
+            d.add(d.schedule.at(definition.tensors[0].name, f"{name}.{loop}"))
+        _row(d, definition, depth, team)
+
+
+def _combine(d: Deriver, definition: Definition, team: int | None = None) -> None:
+    """Let threads share the reductions of a definition: each takes every `team`-th element."""
+    name, sizes = definition.tensors[0].name, extents(definition)
+    found = [r for p in definition.pieces for r in reduces(p.value)]
+    for reduce in found:
+        binder = reduce.binders[-1].name if reduce.binders else ""
+        extent = sizes.get(binder)
+        if extent is None or extent < 2 or reduce.reducer.kind is None or reduce.filter is not None or d.program.mode == "strict":
+            continue
+        threads = team or _team(extent)
+        schedule = d.schedule
+        if extent <= threads:
+            d.add(schedule.bind(f"{name}.{binder}", to="thread"))
+            continue
+        schedule = schedule.split(f"{name}.{binder}", threads, (f"{binder}.o", f"{binder}.t"))
+        d.add(schedule.order(f"{name}.{binder}.t", f"{name}.{binder}.o").bind(f"{name}.{binder}.t", to="thread"))
+
+
+def _lengths(definition: Definition, depth: int) -> Iterable[int]:
+    sizes = extents(definition)
+    yield from (sizes[a] or 1 for a in definition.axes[depth:][-1:])
+    if len(definition.axes) == depth:
+        yield from (sizes[b.name] or 1 for p in definition.pieces for r in reduces(p.value) for b in r.binders[-1:])
+
+
+def _row(d: Deriver, definition: Definition, depth: int, team: int) -> None:
+    """Spread what a block computes of `definition` over `team` threads."""
+    name = definition.tensors[0].name
+    sizes = extents(definition)
+    inner = definition.axes[depth:]
+    if not inner:
+        _combine(d, definition, team)
+        return
+    last = inner[-1]
+    extent = sizes[last]
+    binders = [b.name for p in definition.pieces for r in reduces(p.value) for b in r.binders]
+    if 0 in _sizes(definition):
+        return
+    if extent is not None and extent <= team:
+        d.add(d.schedule.bind(f"{name}.{last}", to="thread"))
+        schedule = d.schedule
+        for b in binders:
+            if (sizes[b] or UNROLLED + 1) <= UNROLLED:
+                schedule = schedule.unroll(f"{name}.{b}")
+        d.add(schedule)
+        return
+    schedule = d.schedule.split(f"{name}.{last}", team, (f"{last}.o", f"{last}.t")).bind(f"{name}.{last}.t", to="thread")
+    if extent is not None and -(-extent // team) <= UNROLLED:
+        schedule = schedule.unroll(f"{name}.{last}.o")
+    d.add(schedule)

@@ -1,0 +1,121 @@
+"""Definitions that are computed together, row by row: which they are, and their schedule."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from codegen.dtypes import compute_dtype
+from polyhedral.expr import Name as AffineName
+from tensorlang.policy.cpu.winograd import Transformed, transformed
+from tensorlang.policy.deriver import Deriver, in_order, mark_parallel, reads_itself
+from tensorlang.policy.gpu.attention import Online, online_of
+from tensorlang.policy.pointwise import reduction_lanes, vector_axis
+from tensorlang.schedule.shape import extents, is_product, readers
+from tensorlang.tensor.nodes import Definition, Program
+from tensorlang.tensor.walk import components, definition_reads, reads, reduces
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Definitions computed together: `head`, and `members` (it among them) that agree with it on `depth` leading axes, or that make up a
+    contraction between transformations, or attention in one pass over the keys."""
+
+    head: Definition
+    members: tuple[Definition, ...]
+    depth: int
+    transformed: Transformed | None = None
+    online: Online | None = None
+
+
+def clusters(d: Deriver, *, vectors: bool = True) -> list[Cluster]:
+    """Return the definitions, each in one cluster. A tensor joins the cluster that holds all its readers when they read it at their own
+    point along at least one leading axis; contractions, recurrences and tensors in pieces stay by themselves. All of a contraction between
+    transformations is one cluster. `vectors`: an axis that vectors of a member run along is left to it."""
+    program = d.program
+    attention = online_of(program) if not vectors else None
+    if attention is not None:
+        return [Cluster(attention.result, attention.members, 0, online=attention)]
+    found = transformed(program)
+    if found is not None:
+        return [Cluster(found.result, found.members, 0, found)]
+    alone = {x.tensors[0].name for x in program.definitions if len(x.pieces) != 1 or recurs(program, x) or is_product(x)} | d.apart
+    readers_of = readers(program)
+    taken: set[str] = set()
+    out: list[Cluster] = []
+    for head in reversed(program.definitions):
+        name = head.tensors[0].name
+        if name in taken:
+            continue
+        members, depth = [head], len(head.axes)
+        for candidate in reversed(program.definitions) if name not in alone else ():
+            made = candidate.tensors[0].name
+            inside = {m.tensors[0].name for m in members}
+            if made in taken or made in alone or made in inside or made in program.results or len(candidate.tensors) > 1:
+                continue
+            if not readers_of.get(made) or not set(readers_of[made]) <= inside:
+                continue
+            shared = min(depth, len(candidate.axes), *(agreement(m, candidate) for m in members if made in definition_reads(m)))
+            if vectors and shared == len(head.axes) and _walks_axes(d, candidate):
+                shared -= 1
+            if shared > 0 and candidate.tensors[0].shape[:shared] == head.tensors[0].shape[:shared]:
+                members.append(candidate)
+                depth = shared
+        taken |= {m.tensors[0].name for m in members}
+        out.append(Cluster(head, tuple(reversed(members)), depth))
+    return list(reversed(out))
+
+
+def recurs(program: Program, definition: Definition) -> bool:
+    name = definition.tensors[0].name
+    group = next(g for g in components(program) if any(x.tensors[0].name == name for x in g))
+    return len(group) > 1 or reads_itself(definition)
+
+
+def _walks_axes(d: Deriver, definition: Definition) -> bool:
+    """Tell whether vectors run along an axis of the definition rather than along what it reduces over."""
+    return vector_axis(d, definition) in definition.axes
+
+
+def agreement(reader: Definition, read: Definition) -> int:
+    """Return along how many leading axes `reader` reads `read` at its own point."""
+    depth = len(read.axes)
+    for piece in reader.pieces:
+        for r in reads(piece.value):
+            if r.tensor == read.tensors[0].name:
+                same = 0
+                for axis, slot in zip(reader.axes, r.index, strict=False):
+                    if not (isinstance(slot, AffineName) and slot.name == axis):
+                        break
+                    same += 1
+                depth = min(depth, same)
+    return depth
+
+
+def derive_rows(d: Deriver, cluster: Cluster) -> None:
+    head, depth = cluster.head, cluster.depth
+    name = head.tensors[0].name
+    loop = head.axes[depth - 1]
+    for definition in cluster.members:
+        if definition is not head:
+            d.add(d.schedule.at(definition.tensors[0].name, f"{name}.{loop}"))
+        _row_vectors(d, definition, depth)
+    mark_parallel(d, (*(m for m in cluster.members if m is not head), head), list(head.axes[:depth]), extents(head))
+
+
+def _row_vectors(d: Deriver, definition: Definition, depth: int) -> None:
+    name = definition.tensors[0].name
+    inner_axes = definition.axes[depth:]
+    reduction_lanes(d, definition) if not inner_axes else None
+    if inner_axes:
+        axis = inner_axes[-1]
+        found = list(reduces(definition.pieces[0].value))
+        lanes = d.machine.lanes(compute_dtype(definition.tensors[0].dtype))
+        extent = extents(definition)[axis]
+        if extent is not None and extent < 4:
+            return
+        outer, inner = f"{axis}_o", f"{axis}_v"
+        d.add(d.schedule.split(f"{name}.{axis}", lanes, (outer, inner)))
+        binders = [b.name for r in found for b in r.binders]
+        if binders:
+            d.add(in_order(d.schedule, name, [*inner_axes[:-1], outer, *binders, inner]))
+        d.add(d.schedule.vectorize(f"{name}.{inner}"))

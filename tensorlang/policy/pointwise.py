@@ -1,0 +1,189 @@
+"""Schedules for a tensor by itself: vectors along the axis that walks memory in unit steps, several points of a reduction at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from codegen.dtypes import compute_dtype
+from polyhedral.expr import Name as AffineName
+from tensorlang.policy.cpu.padded import blocked_dims, root_copy
+from tensorlang.policy.deriver import Deriver, in_order, mark_parallel
+from tensorlang.schedule.pack import is_padding, pack
+from tensorlang.schedule.shape import block_of, extents, innermost_axis, unit_stride
+from tensorlang.tensor import affine
+from tensorlang.tensor.nodes import Definition, Dynamic, Read
+from tensorlang.tensor.walk import index_names, reads, reduces
+
+
+def _candidates(definition: Definition) -> Iterator[str]:
+    yield from reversed(definition.axes)
+    for piece in definition.pieces:
+        for reduce in reduces(piece.value):
+            yield from (b.name for b in reversed(reduce.binders))
+
+
+def stored_axis(d: Deriver, definition: Definition) -> str | None:
+    """Return the axis along which the result is contiguous."""
+    storage = d.layouts.get(definition.tensors[0].name)
+    point = tuple(AffineName(a) for a in definition.axes)
+    return next((a for a in reversed(definition.axes) if unit_stride(point, storage, definition.axes, a)), None)
+
+
+def vector_axis(d: Deriver, definition: Definition) -> str:
+    """Return the axis or binder along which most accesses are contiguous; writing counts most."""
+    name = definition.tensors[0].name
+    sizes = extents(definition)
+    mentions = _weighted_reads(definition)
+    best, best_score = definition.axes[-1] if definition.axes else "", -1.0
+    for candidate in _candidates(definition):
+        score = 0.0
+        if candidate in definition.axes and unit_stride(
+            tuple(AffineName(a) for a in definition.axes), d.layouts.get(name), definition.axes, candidate
+        ):
+            score += 2.0
+        for read, weight in mentions.get(candidate, ()):
+            if unit_stride(read.index, d.layouts.get(read.tensor), d.axes[read.tensor], candidate):
+                score += weight
+        extent = sizes.get(candidate)
+        if extent is not None and extent < 4:
+            score *= 0.25
+        if candidate not in definition.axes and not spreadable(d, definition):
+            continue
+        if score > best_score:
+            best, best_score = candidate, score
+    return best
+
+
+def _weighted_reads(definition: Definition) -> dict[str, list[tuple[Read, float]]]:
+    """Return the reads whose index mentions an axis or binder, by its name, and what each counts."""
+    found: dict[str, list[tuple[Read, float]]] = {}
+    for piece in definition.pieces:
+        # What a reduction reads, it reads for every point of its binders.
+        often = {read for r in reduces(piece.value) for b in r.body for read in reads(b)}
+        for read in reads(piece.value):
+            for name in index_names(read):
+                found.setdefault(name, []).append((read, 4.0 if read in often else 1.5))
+    return found
+
+
+def spreadable(d: Deriver, definition: Definition) -> bool:
+    found = [r for p in definition.pieces for r in reduces(p.value)]
+    simple = all(r.reducer.kind is not None and r.reducer.kind in ("sum", "prod", "min", "max") and len(r.body) == 1 for r in found)
+    return bool(found) and simple and d.program.mode != "strict" and len(definition.pieces) == 1
+
+
+def derive_pointwise(d: Deriver, definition: Definition) -> None:
+    name = definition.tensors[0].name
+    axis = vector_axis(d, definition)
+    sizes = extents(definition)
+    has_dynamic = any(isinstance(s, Dynamic) for p in definition.pieces for r in reads(p.value) for s in r.index)
+    if axis in definition.axes:
+        lanes = block_of(d.layouts.get(name), axis) or d.machine.lanes(compute_dtype(definition.tensors[0].dtype))
+        others = [a for a in definition.axes if a != axis]
+        binders = [b.name for p in definition.pieces for r in reduces(p.value) for b in r.binders]
+        if not has_dynamic and (sizes[axis] is None or (sizes[axis] or 0) >= 2):
+            outer, inner = f"{axis}_o", f"{axis}_v"
+            d.add(d.schedule.split(f"{name}.{axis}", lanes, (outer, inner)))
+            # A blocked layout keeps other axes between a block and its lanes.
+            blocked = block_of(d.layouts.get(name), axis) is not None
+            order = _with_outer(definition.axes, axis, outer) if blocked else [*others, outer]
+            crossing = crossing_axis(d, definition, axis)
+            if crossing is not None and not blocked:
+                d.add(d.schedule.split(f"{name}.{crossing}", lanes, (f"{crossing}_o", f"{crossing}_i")))
+                order = [*(f"{a}_o" if a == crossing else a for a in order), f"{crossing}_i"]
+                sizes = {**sizes, f"{crossing}_o": -(-(sizes[crossing] or 64) // lanes)}
+            if binders and len(definition.pieces) == 1:
+                order = _several_at_once(d, definition, axis, order, binders, inner)
+            elif not binders:
+                d.add(in_order(d.schedule, name, [*order, inner]))
+            d.add(d.schedule.vectorize(f"{name}.{inner}"))
+            mark_parallel(d, (definition,), order, {**sizes, outer: -(-(sizes[axis] or 64) // lanes)})
+        else:
+            mark_parallel(d, (definition,), list(definition.axes), sizes)
+    else:
+        reduction_lanes(d, definition)
+        mark_parallel(d, (definition,), list(definition.axes), sizes)
+
+
+def _several_at_once(d: Deriver, definition: Definition, axis: str, order: list[str], binders: list[str], inner: str) -> list[str]:
+    """Reduce for several points of the innermost other axis together, so that their accumulators do not wait for each other, from inputs
+    that are copied with their padding. Return the outer loops."""
+    name = definition.tensors[0].name
+    sizes = extents(definition)
+    unblocked = [a for a in definition.axes if a != axis and (sizes[a] or 0) >= 4]
+    count = points_together(sizes[unblocked[-1]]) if unblocked else 1
+    if count > 1:
+        row = unblocked[-1]
+        d.add(d.schedule.split(f"{name}.{row}", count, (f"{row}_o", f"{row}_t")))
+        outer = [f"{row}_o" if a == row else a for a in order]
+        d.add(in_order(d.schedule, name, [*outer, *binders, f"{row}_t", inner]).unroll(f"{name}.{row}_t"))
+        order = outer
+    else:
+        d.add(in_order(d.schedule, name, [*order, *binders, inner]))
+    for tensor in dict.fromkeys(r.tensor for p in definition.pieces for e in reduces(p.value) for r in reads(e)):
+        packed = pack(d.program, tensor)
+        if tensor in d.axes and not isinstance(packed, str) and is_padding(packed):
+            storage = d.layouts.get(tensor)
+            blocked = storage is not None and block_of(storage, innermost_axis(storage) or "") is not None
+            read = next(r for p in definition.pieces for e in reduces(p.value) for r in reads(e) if r.tensor == tensor)
+            d.add(root_copy(d, d.schedule, tensor, blocked_dims(d, tensor, read, storage) if blocked and storage is not None else ()))
+    return order
+
+
+def points_together(extent: int | None) -> int:
+    """Return how many points to reduce at once: a divisor of the extent from 8 down to 4, or 8 with a rest."""
+    if extent is None:
+        return 4
+    return next((n for n in range(8, 3, -1) if extent % n == 0), min(8, extent))
+
+
+def crossing_axis(d: Deriver, definition: Definition, axis: str) -> str | None:
+    """Return the axis along which some read is contiguous while the store is contiguous along `axis`: a transposition, done in squares
+    so that the lines it touches are used whole. What all lanes read alike is no transposition."""
+    if any(True for p in definition.pieces for _ in reduces(p.value)) or len(definition.pieces) > 1:
+        return None
+    sizes = extents(definition)
+    for read in reads(definition.pieces[0].value):
+        for other in definition.axes:
+            if (
+                axis in index_names(read)
+                and other != axis
+                and unit_stride(read.index, d.layouts.get(read.tensor), d.axes[read.tensor], other)
+                and (sizes[other] or 64) >= 8
+            ):
+                return other
+    return None
+
+
+def _with_outer(axes: tuple[str, ...], axis: str, outer: str) -> list[str]:
+    return [outer if a == axis else a for a in axes]
+
+
+def partial_results(extents_of: Iterable[int | None], lanes: int) -> int:
+    """Return over how many partial results to spread reductions of these extents: four vectors' worth where they are long, because one
+    vector would wait for its own last addition."""
+    known = list(extents_of)
+    long = all(e is not None and (e % (4 * lanes) == 0 or e >= 8 * lanes) for e in known)
+    return 4 * lanes if known and long else lanes
+
+
+def reduction_lanes(d: Deriver, definition: Definition) -> None:
+    """Spread the innermost binder of each reduction over vector lanes where its operands are contiguous along it."""
+    name = definition.tensors[0].name
+    if not spreadable(d, definition):
+        return
+    for piece in definition.pieces:
+        for reduce in reduces(piece.value):
+            if not reduce.binders:
+                continue
+            binder = reduce.binders[-1]
+            lanes = d.machine.lanes(compute_dtype(reduce.reducer.dtypes[0]))
+            extent = affine.difference(binder.hi, binder.lo)
+            if extent is not None and extent < lanes:
+                continue
+            along = [r for b in reduce.body for r in reads(b) if binder.name in index_names(r)]
+            contiguous = [unit_stride(r.index, d.layouts.get(r.tensor), d.axes[r.tensor], binder.name) for r in along]
+            if contiguous and all(contiguous):
+                outer, inner = f"{binder.name}_o", f"{binder.name}_v"
+                count = partial_results([extent], lanes)
+                d.add(d.schedule.split(f"{name}.{binder.name}", count, (outer, inner)).vectorize(f"{name}.{inner}"))

@@ -1,0 +1,74 @@
+"""Prove the schedules of a file where they are written: for the operator with its own sizes as symbols.
+
+A schedule that only makes sense for known sizes (it fuses loops, say) is proven for a sample of them instead. Whether an operator of any
+element type computes what an instruction does is seen where it is called. A refusal can be *replayed*:
+the refused order is run on small arrays, watched, and what comes out wrong is added to the message. Not so on a device, whose blocks and
+threads one after the other show nothing wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from polyhedral.expr import Cond, Int
+from tensorlang.check.definition import sample_program
+from tensorlang.check.module import Module
+from tensorlang.diagnostics import CompileError, Diagnostic
+from tensorlang.policy.select import read
+from tensorlang.replay import replay
+from tensorlang.schedule.check import proven
+from tensorlang.schedule.schedule import Schedule
+from tensorlang.syntax import nodes as sx
+from tensorlang.tensor import affine
+from tensorlang.tensor.nodes import Program
+from tensorlang.tensor.walk import substitute_sizes
+
+SAMPLES = (37, 512)
+"""What sizes are where a schedule wants numbers: no multiple of any tile, or else one of every."""
+
+
+def prove_schedules(module: Module, *, replaying: bool = False) -> list[Diagnostic]:
+    """Return why schedules of the module's own are refused; with `replaying`, also what they would have computed. Schedules of roles, and
+    of operators that need attributes nobody can guess, are proven where they are used."""
+    out: list[Diagnostic] = []
+    for written in module.schedules[: module.own_schedules]:
+        if written.role is None and written.operator in module.operators:
+            program = sample_program(module, written.operator)
+            if program is not None:
+                out += _refusals(module, written, program, replaying)
+    return out
+
+
+def _refusals(module: Module, written: sx.Schedule, program: Program, replaying: bool) -> list[Diagnostic]:
+    program = replace(program, context=affine.conj(program.context, *_known(written, program)))
+    refused: CompileError | None = None
+    for candidate in (program, *(substitute_sizes(program, {s: Int(n) for s in program.sizes}) for n in SAMPLES)):
+        schedule: Schedule | None = None
+        try:
+            schedule = read(module, written, candidate).schedule
+            proven(candidate, schedule)
+            return []
+        except CompileError as refusal:
+            refused = refusal
+            if schedule is not None and any(d.code.startswith("S03") for d in refusal.diagnostics):
+                watched = replaying and written.target == "cpu"
+                return _replayed(refusal, candidate, schedule) if watched else list(refusal.diagnostics)
+    generic = bool(module.operators[written.operator].generics)
+    return [d for d in refused.diagnostics if not (generic and d.code == "S0215")] if refused is not None else []
+
+
+def _replayed(refusal: CompileError, program: Program, schedule: Schedule) -> list[Diagnostic]:
+    seen = replay(program, schedule)
+    note = f"replayed: {seen}" if seen is not None else "replayed: these inputs come out right, by chance of their values"
+    return [replace(d, notes=(*d.notes, note)) for d in refusal.diagnostics]
+
+
+def _known(written: sx.Schedule, program: Program) -> Iterator[Cond]:
+    """Yield what the guards in the header say of sizes: comparisons of a size with a number."""
+    for guard in written.guards:
+        match guard:
+            case sx.Compare((sx.Id(name), sx.Number(text)), (("<" | "<=" | ">" | ">=" | "==") as op,)) if name in program.sizes:
+                yield affine.compare(op, name, int(text))
+            case _:
+                pass

@@ -1,0 +1,326 @@
+"""What definitions look like to the schedule of a role for a processor.
+
+    contraction(y, a, b; batch.., i.., j.., k..)       y[batch, i, j] = f(sum(k) a[batch, i, k] * b[batch, j, k])
+    pointwise(y, p..; i.., j.., k..)                   any other tensor that is computed in vectors along an axis, j; k reduced for each;
+                                                       p.. are read with padding around them
+    reduction(y; i.., r.., k..)                        a tensor whose reductions r are spread over lanes; k are its other binders
+    row_reduction(y, t..; i.., j.., k.., l.., r..)     several tensors computed together for each row i: y the last, t.. the others; perhaps
+                                                       `p..` after t.., products whose rows are finished by them
+    transformed(y, r.., m, v, t.., x; n.., h.., w, f.., i.., j, a.., k, d, e.., c.., u..)
+                                                       products m of tiles v, the tiles transformed from x (through t), the products to y
+                                                       (through r)
+
+A name without `..` stands for exactly one loop. `j..` in a contraction ends in the axis along which y is contiguous. More names may follow
+at the end of the loops: in a contraction `c..`, the reduction along which a is stored in blocks (otherwise it is among k), and `h..`, the
+first of i, in which what is read of a fits the second-level cache where a does not (otherwise they are among i); in a pointwise
+tensor `x..`, an axis along which something read is contiguous, `l..`, axes that the layout of y keeps between a block of j and its
+lanes, and `m..` or `n..`, the last of i or of l, of which several points are worth reducing together. `r..` in rows are reductions of
+tensors that have no axis of their own.
+
+In a contraction between transformations n, h, w and f are loops of y (f also of r): its batch, rows and columns that tiles cut, its
+channels; m has a loop for every point (a), tile (i, j) and channel (d), and sums over k. The others are loops of v, t and r: e of their
+tiles, c of the channels that k sums, u of the points that they transform. The last of each is that of y, or else of v.
+
+What guards and directives may ask for: `lanes`, `registers`, `threads`, `cache` (bytes of the last cache), the bytes of a tensor
+(`y.bytes`, 0 where they are not known), the extent of a loop (`i.extent`), how many loops (`rank(batch)`)
+and their iterations (`prod(i..)`), in a pointwise tensor `together` (how many points of m or n; in rows, how many of i), `partial` (over
+how many partial results to spread r), and for a contraction `b.reuse` (how often an element of b is used), `b.unit` (whether it is
+contiguous along j), `b.pack` (whether to copy it first into the order of the tile), `b.stored` (whether the caller stores it as it is
+read), `b.across` (whether sums along k in vectors take a copy of b), `b.ahead` (1 where it is worth asking for the next columns while
+tiles go through these, else 0), `a.padded`, `a.block`, `a.group`: how many neighbours along c the machine multiplies and adds in one
+instruction, or 1, where it multiplies whole tiles `a.rows` (rows of one, else 0), `a.depth` (groups along c) and `b.vectors` (tiles of
+columns side by side), and `a.tiles`: where rows of a are computed from products of the same operator, how many register tiles of them to
+compute at a time, else 0. `p.block` of rows: how many rows of the products p to compute before they are finished, 0 where there are
+none. Where sums are to run along k in vectors, `k.block` is how many elements of a sum to take at once, else it is 0, and `i.block` and
+`j.block` are the sides of the register tile.
+Between transformations `h.tile` and `w.tile` are the sides of a tile of y and `h.block`, `w.block` those of a block of tiles that is
+transformed at once, `f.block` how many channels of y a thread computes from it; `i.block`, `j.block` and `m.vectors` are the sides of
+the register tile. `p.padded`: whether there are any p; `y.gathered`: whether what a vector is computed from lies where data say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+
+from codegen.dtypes import compute_dtype
+from tensorlang.policy.cpu.register_tiles import blocked_binder, grouped, row_counts, tile_sizes, tiled, worth_asking_ahead, worth_packing
+from tensorlang.policy.cpu.row_chains import tiles_of_rows
+from tensorlang.policy.cpu.row_epilogues import block_of_rows, finished
+from tensorlang.policy.cpu.vector_sums import sums_along
+from tensorlang.policy.cpu.winograd import blocks_of
+from tensorlang.policy.deriver import Deriver, bytes_of
+from tensorlang.policy.groups import Cluster, clusters
+from tensorlang.policy.pointwise import crossing_axis, partial_results, points_together, spreadable, stored_axis, vector_axis
+from tensorlang.policy.roles.parameters import Form, Loops, Shape, full
+from tensorlang.schedule.pack import is_padding, pack
+from tensorlang.schedule.shape import Contraction, block_of, contraction, extents, unit_stride
+from tensorlang.tensor import affine
+from tensorlang.tensor.nodes import Definition, Dynamic
+from tensorlang.tensor.walk import index_names, reads, reduces
+
+
+def _contraction(d: Deriver, cluster: Cluster) -> Shape | None:
+    definition = cluster.head
+    axis = _columns_axis(d, definition)
+    c = contraction(definition, axis) if axis is not None else None
+    if c is None or axis is None or len(cluster.members) > 1:
+        return None
+    sizes, own = extents(definition), definition.tensors[0].name
+    lanes = block_of(d.layouts.get(own), axis) or d.machine.lanes(compute_dtype(c.reduce.reducer.dtypes[0]))
+    pairs = grouped(d, c)
+    channel = (pairs.binder, pairs.block) if pairs is not None else blocked_binder(d, c)
+    reuse = 1
+    for r in c.rows:
+        reuse *= sizes[r] or 64
+    unit = unit_stride(c.w_read.index, None, None, axis)
+    in_b = index_names(c.w_read)
+    batch = tuple(n for n in c.batch if n in in_b)
+    rows = (*(n for n in c.batch if n not in in_b), *c.rows)
+    columns = (*(j for j in c.columns if j != axis), axis)
+    inner = tuple(k for k in c.inner if channel is None or k != channel[0])
+    outside = _outside(d, c, batch, rows[:-1], sizes)
+    given = any(p.name == c.x for p in d.program.params)
+    tile, heights = (sizes[c.rows[-1]] if c.rows else 1, sizes[axis]), row_counts(d, c)
+    sums = sums_along(d, definition, c, axis, lanes) if channel is None else None
+    height, width = tile_sizes(*tile, lanes, d.machine.vector_registers, heights)
+    tiles = tiled(d, c, *tile, lanes)
+    facts: tuple[Mapping[str, int | bool], ...] = (
+        {},
+        {
+            "padded": c.padded,
+            "block": channel[1] if channel else 1,
+            "group": pairs.group if pairs is not None else 1,
+            "rows": tiles.rows if tiles is not None else 0,
+            "depth": tiles.depth if tiles is not None else 0,
+            "tiles": 0 if given else tiles_of_rows(d, clusters(d), definition, c),
+        },
+        {
+            "reuse": reuse,
+            "unit": unit,
+            "pack": worth_packing(d, c, reuse, unit),
+            "stored": c.w in d.layouts,
+            "across": sums is not None and sums.copies,
+            "ahead": int(worth_asking_ahead(d, c, definition, rows[outside:], (height, width * lanes))),
+            "vectors": tiles.vectors if tiles is not None else 0,
+        },
+    )
+    classes = (batch, rows[outside:], columns, inner, (channel[0],) if channel else (), rows[:outside])
+    of_loops = {1: {"block": sums.rows}, 2: {"block": sums.columns}, 3: {"block": sums.block}} if sums else {3: {"block": 0}}
+    return Shape(((own,), (c.x,), (c.w,)), tuple(full(own, n) for n in classes), lanes, facts, tile, heights, of_loops)
+
+
+def _outside(d: Deriver, c: Contraction, batch: Sequence[str], outer: Sequence[str], sizes: Mapping[str, int | None]) -> int:
+    """Return around how many of the `outer` rows all columns should be computed, so that what is read again for every block of columns
+    stays in the second-level cache: as many as it takes for operand x, or all of them where w stays there as well."""
+    near, groups = d.machine.l2_bytes // 2, prod(sizes[n] or 1 for n in batch)
+    x, w = (bytes_of(d, (name,)) // groups for name in (c.x, c.w))
+    if x <= near or w <= near:
+        return 0 if x <= near else len(outer)
+    left = [x // prod(sizes[n] or 1 for n in outer[:k]) for k in range(len(outer))]
+    return next((k for k, size in enumerate(left) if size <= near), len(outer))
+
+
+def _is_contraction(d: Deriver, definition: Definition) -> bool:
+    axis = _columns_axis(d, definition)
+    return axis is not None and contraction(definition, axis) is not None
+
+
+def _columns_axis(d: Deriver, definition: Definition) -> str | None:
+    """Return the axis along which a product's results lie next to each other: the last one that has more than one element, where an operand
+    lies along it, too."""
+    axis = stored_axis(d, definition) if definition.axes and len(definition.pieces) == 1 else None
+    sizes = extents(definition)
+    if axis is None or sizes[axis] != 1 or definition.tensors[0].name in d.layouts:
+        return axis
+    longer = next((a for a in reversed(definition.axes) if sizes[a] != 1), axis)
+    c = contraction(definition, longer)
+    lies = c is not None and c.w not in d.layouts and unit_stride(c.w_read.index, None, None, longer)
+    return longer if lies and contraction(definition, axis) is not None else axis
+
+
+def _binders(definition: Definition) -> tuple[str, ...]:
+    return tuple(b.name for p in definition.pieces for r in reduces(p.value) for b in r.binders)
+
+
+def _pointwise(d: Deriver, cluster: Cluster) -> Shape | None:
+    definition = cluster.head
+    if len(cluster.members) > 1 or not definition.axes or len(definition.pieces) > 1 or _is_contraction(d, definition):
+        return None
+    own, axis, sizes = definition.tensors[0].name, vector_axis(d, definition), extents(definition)
+    if axis not in definition.axes:
+        return None
+    storage = d.layouts.get(own)
+    block = block_of(storage, axis)
+    lanes = block or d.machine.lanes(compute_dtype(definition.tensors[0].dtype))
+    slots = [s for p in definition.pieces for r in reads(p.value) for s in r.index if isinstance(s, Dynamic)]
+    gathers = any(axis in index_names(s.value) for s in slots)  # other lanes, other places: one by one
+    extent = sizes[axis]
+    others = tuple(a for a in definition.axes if a != axis)
+    binders = _binders(definition)
+    if gathers or (extent is not None and extent < 2):
+        one_by_one = (full(own, definition.axes), (), full(own, binders), *((),) * 4)
+        return Shape(((own,), ()), one_by_one, lanes, ({"gathered": False}, {"padded": False}, {}))
+    at = definition.axes.index(axis)
+    before, after = (others, ()) if block is None else (definition.axes[:at], definition.axes[at + 1 :])
+    crossing = crossing_axis(d, definition, axis)
+    row = next((a for a in reversed(others) if (sizes[a] or 0) >= 4), None) if binders else None
+    together = points_together(sizes[row]) if row is not None else 1
+    row = row if together > 1 else None
+    classes = (
+        tuple(a for a in before if a not in (crossing, row)),
+        (axis,),
+        binders,
+        (crossing,) if crossing else (),
+        tuple(a for a in after if a != row),
+        (row,) if row in before else (),
+        (row,) if row in after else (),
+    )
+    padded = _padded(d, definition) if binders else ()
+    facts: tuple[Mapping[str, int | bool], ...] = ({"gathered": bool(slots)}, {"padded": bool(padded)}, {})
+    return Shape(((own,), padded), tuple(full(own, tuple(n for n in c if n)) for c in classes), lanes, facts, together=together)
+
+
+def _padded(d: Deriver, definition: Definition) -> tuple[str, ...]:
+    """Return the tensors that reductions read with padding, of which a copy can hold it."""
+    out: list[str] = []
+    for tensor in dict.fromkeys(r.tensor for p in definition.pieces for e in reduces(p.value) for r in reads(e)):
+        packed = pack(d.program, tensor)
+        if tensor in d.axes and not isinstance(packed, str) and is_padding(packed):
+            out.append(tensor)
+    return tuple(out)
+
+
+def _reduction(d: Deriver, cluster: Cluster) -> Shape | None:
+    definition = cluster.head
+    if len(cluster.members) > 1 or len(definition.pieces) > 1 or not spreadable(d, definition) or _is_contraction(d, definition):
+        return None
+    if definition.axes and vector_axis(d, definition) in definition.axes:
+        return None
+    own = definition.tensors[0].name
+    spread = _lanes(d, definition)
+    others = tuple(b for b in _binders(definition) if b not in spread)
+    first = next(r for p in definition.pieces for r in reduces(p.value))
+    lanes = d.machine.lanes(compute_dtype(first.reducer.dtypes[0]))
+    partial = partial_results([extents(definition)[n] for n in spread], lanes)
+    return Shape(((own,),), (full(own, definition.axes), full(own, spread), full(own, others)), lanes, partial=partial)
+
+
+def _lanes(d: Deriver, definition: Definition) -> tuple[str, ...]:
+    """Return the innermost binder of each reduction whose operands are contiguous along it."""
+    if not spreadable(d, definition):
+        return ()
+    out: list[str] = []
+    for reduce in (r for p in definition.pieces for r in reduces(p.value) if r.binders):
+        binder = reduce.binders[-1]
+        extent = affine.difference(binder.hi, binder.lo)
+        along = [r for b in reduce.body for r in reads(b) if binder.name in index_names(r)]
+        contiguous = along and all(unit_stride(r.index, d.layouts.get(r.tensor), d.axes[r.tensor], binder.name) for r in along)
+        if contiguous and (extent is None or extent >= d.machine.lanes(compute_dtype(reduce.reducer.dtypes[0]))):
+            out.append(binder.name)
+    return tuple(out)
+
+
+def _rows(d: Deriver, cluster: Cluster) -> Shape | None:
+    if len(cluster.members) == 1 or cluster.transformed is not None:
+        return None
+    own = cluster.head.tensors[0].name
+    vectors: list[str] = []
+    binders: list[str] = []
+    others: list[str] = []
+    spread: list[str] = []
+    for m in cluster.members:
+        name, inner = m.tensors[0].name, m.axes[cluster.depth :]
+        if not inner:
+            spread += full(name, _lanes(d, m))
+            continue
+        extent = extents(m)[inner[-1]]
+        if extent is not None and extent < 4:
+            continue
+        vectors.append(f"{name}.{inner[-1]}")
+        others += full(name, inner[:-1])
+        binders += full(name, _binders(m))
+    members = tuple(m.tensors[0].name for m in cluster.members if m is not cluster.head)
+    rows = full(own, cluster.head.axes[: cluster.depth])
+    lanes = min(d.machine.lanes(compute_dtype(m.tensors[0].dtype)) for m in cluster.members)
+    sizes = {f"{m.tensors[0].name}.{n}": e for m in cluster.members for n, e in extents(m).items()}
+    partial = partial_results([sizes[n] for n in spread], lanes)
+    together = _rows_together(d, cluster)
+    classes = (rows, tuple(vectors), tuple(binders), tuple(others), tuple(spread))
+    products = finished(d, clusters(d), cluster)
+    facts: tuple[Mapping[str, int | bool], ...] = ({}, {}, {"block": block_of_rows(d, cluster, products)})
+    made = tuple(p.head.tensors[0].name for p in products)
+    return Shape(((own,), members, made), classes, lanes, facts, together=together, partial=partial)
+
+
+ROWS_TOGETHER = 4
+BYTES_TOGETHER = 8192
+"""What rows that are computed together may take of the first-level cache."""
+
+
+def _rows_together(d: Deriver, cluster: Cluster) -> int:
+    """Return how many rows to compute together: four where they are short and there are enough of them for every thread."""
+    counts = [extents(cluster.head)[a] for a in cluster.head.axes[: cluster.depth]]
+    last = counts[-1]
+    if last is None or last < 2 * ROWS_TOGETHER * (d.machine.threads if len(counts) == 1 else 1):
+        return 1
+    size = 0
+    for m in cluster.members:
+        row = 1
+        for axis in m.axes[cluster.depth :]:
+            row *= extents(m)[axis] or BYTES_TOGETHER
+        size = max(size, row * m.tensors[0].dtype.size_bytes)
+    return next((n for n in (ROWS_TOGETHER, ROWS_TOGETHER // 2) if n * size <= BYTES_TOGETHER), 1)
+
+
+def _between(d: Deriver, cluster: Cluster) -> Shape | None:
+    found = cluster.transformed
+    sizes = blocks_of(found, d.program, d.machine) if found is not None else None
+    if found is None or sizes is None:
+        return None
+
+    def loops(kind: str, *definitions: Definition) -> Loops:
+        return tuple(loop for x in definitions for loop in full(x.tensors[0].name, found.axes(x, kind)))
+
+    result, product, tiles, after, before = found.result, found.product, found.tiles, found.after, found.before
+    spatial, cut = loops("tile", result), loops("tile", product)
+    classes = (
+        loops("batch", result),
+        spatial[:-1],
+        spatial[-1:],
+        loops("channel", *after, result),
+        cut[:-1],
+        cut[-1:],
+        loops("point", product),
+        full(product.tensors[0].name, found.contraction.inner),
+        loops("channel", product),
+        loops("tile", *after, *before, tiles),
+        loops("channel", *before, tiles),
+        loops("point", *after, *before, tiles),
+    )
+    sides = tuple(found.spatial.values())
+    facts: dict[int, Mapping[str, int]] = {
+        k: {"tile": side, "block": side * number} for k, side, number in zip((2, 1), sides[::-1], sizes.tiles[::-1], strict=False)
+    }
+    facts |= {k: {"block": number} for k, number in zip((5, 4), sizes.rows[::-1], strict=False)}
+    lanes = d.machine.lanes(compute_dtype(product.tensors[0].dtype))
+    wide = lanes * sizes.vectors
+    part = -(-(extents(result)[found.axes(result, "channel")[-1]] or wide) // (wide * sizes.parts)) * wide
+    facts = {1: {"tile": 1, "block": 1}, 3: {"block": part}, 4: {"block": 1}, **facts}
+    tensors = (*(tuple(x.tensors[0].name for x in group) for group in ((result,), after, (product,), (tiles,), before)), (found.x,))
+    return Shape(tensors, classes, lanes, facts=({}, {}, {"vectors": sizes.vectors}), of_loops=facts)
+
+
+ROLES: Mapping[str, Form] = {
+    "contraction": Form("contraction(y, a, b; batch.., i.., j.., k..)", 3, 4, 6, _contraction),
+    "pointwise": Form("pointwise(y, p..; i.., j.., k..)", 0, 3, 7, _pointwise),
+    "reduction": Form("reduction(y; i.., r.., k..)", 1, 3, 3, _reduction),
+    "transformed": Form(
+        "transformed(y, r.., m, v, t.., x; n.., h.., w, f.., i.., j, a.., k, d, e.., c.., u..)",
+        (False, True, False, False, True, False),
+        12,
+        12,
+        _between,
+    ),
+    "row_reduction": Form("row_reduction(y, t..; i.., j.., k.., l.., r..)", 0, 5, 5, _rows, others=2),
+}

@@ -1,0 +1,385 @@
+"""Which schedule an operator runs under, when nobody says.
+
+    the user's schedule of the operator        schedule linear for cpu(M >= 64, N >= 64) { … }
+    the user's schedules of roles              schedule role contraction(y, a, b; batch.., i.., j.., k..) for cpu { … }
+    the library's schedule of the operator
+    the library's schedules of roles
+    nothing: the driver derives one
+
+Of several the first is taken whose guards all hold. A schedule of an operator that is refused is an error, its author's to mend; one of
+a role is a guess about shapes its author never saw, so it is proven here, and when it is refused the next one is tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from polyhedral.expr import Name as AffineName
+from tensorlang.check.module import Module
+from tensorlang.check.walk import descendants
+from tensorlang.diagnostics import CompileError
+from tensorlang.policy.cpu.derive import derive_cluster
+from tensorlang.policy.cpu.row_chains import feeding, narrowed
+from tensorlang.policy.cpu.row_epilogues import block_of_rows, finished
+from tensorlang.policy.deriver import Deriver, deriver
+from tensorlang.policy.gpu.derive import derive_device_cluster, device_deriver
+from tensorlang.policy.groups import Cluster, clusters
+from tensorlang.policy.machine import Device, Machine
+from tensorlang.policy.pointwise import stored_axis
+from tensorlang.policy.roles.match import Match, asked, copies_of, match_role, spread_over
+from tensorlang.schedule.check import proven
+from tensorlang.schedule.expand import Scope, expand
+from tensorlang.schedule.guards import Fact, known_of, plain, unmet
+from tensorlang.schedule.instructions import named
+from tensorlang.schedule.knobs import no_knob, picker
+from tensorlang.schedule.plan import Plan, Storage
+from tensorlang.schedule.schedule import Schedule
+from tensorlang.schedule.shape import contraction
+from tensorlang.syntax import nodes as sx
+from tensorlang.tensor.nodes import Program
+from tensorlang.tensor.walk import program_names
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A schedule that was looked at and not taken."""
+
+    name: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """`schedule` holds directives alone, with the values of `knobs` in their place; `origin` says where it was written."""
+
+    schedule: Schedule
+    knobs: Mapping[str, int]
+    origin: str
+    tried: tuple[Attempt, ...] = ()
+    plan: Plan | None = field(default=None, compare=False, repr=False)
+    """The proven plan, where choosing took a proof."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What was found for a program: perhaps a schedule, and what was looked at and not taken."""
+
+    chosen: Chosen | None
+    tried: tuple[Attempt, ...]
+
+
+@dataclass(slots=True)
+class _Request:
+    module: Module
+    program: Program
+    target: str
+    machine: Machine
+    knobs: Mapping[str, int]
+    layouts: Mapping[str, Storage]
+    constants: frozenset[str]
+    tried: list[Attempt] = field(default_factory=list)
+
+
+def search(
+    module: Module,
+    operator: str | None,
+    program: Program,
+    attrs: Mapping[str, object],
+    target: str,
+    machine: Machine,
+    *,
+    sizes: Mapping[str, object] | None = None,
+    knobs: Mapping[str, int] | None = None,
+    layouts: Mapping[str, Storage] | None = None,
+    constants: frozenset[str] = frozenset(),
+    at: Mapping[str, int] | None = None,
+) -> Found:
+    """Return the schedule that `module` states for `operator` instantiated as `program`, where it states one that applies, and all that was
+    tried. `operator` None: a program that is no operator's, so only roles apply. `layouts` and `constants` as for `derive`. `at`: values
+    for the guards of the operator's schedules to see in place of the program's sizes.
+
+    Raises CompileError S05xx for a schedule that cannot be read and for knobs that it does not have."""
+    request = _Request(module, program, target, machine, knobs or {}, layouts or {}, constants)
+    own, library = module.schedules[: module.own_schedules], module.schedules[module.own_schedules :]
+    known = known_of(module, operator, program, attrs, sizes or {}, at or {})
+    found = (
+        _of_operator(request, operator, own, known)
+        or _of_roles(request, own, own)
+        or _of_operator(request, operator, library, known)
+        or _of_roles(request, library, module.schedules)
+    )
+    if found is None and request.knobs:
+        raise no_knob(next(iter(request.knobs)), (), None)
+    return Found(found, tuple(request.tried))
+
+
+def applicable(module: Module, operator: str, target: str, known: Mapping[str, Fact]) -> str | None:
+    """Return the name (`where`) of the operator's first schedule whose guards all hold for `known`, or None."""
+    for schedule in module.schedules:
+        if schedule.role is None and (schedule.operator, schedule.target) == (operator, target) and unmet(schedule, known) is None:
+            return where(schedule)
+    return None
+
+
+def read(module: Module, written: sx.Schedule, program: Program, knobs: Mapping[str, int] | None = None) -> Chosen:
+    """Return a schedule of an operator as directives alone, whatever its guards say."""
+    request = _Request(module, program, written.target, Machine(), knobs or {}, {}, frozenset())
+    return _expanded(request, written.operator if written.operator in module.operators else None, written)
+
+
+# ---------------------------------------------------------------- schedules of operators
+
+
+def _of_operator(request: _Request, operator: str | None, written: Sequence[sx.Schedule], known: Mapping[str, Fact]) -> Chosen | None:
+    for schedule in written:
+        if operator is None or schedule.role is not None or schedule.operator != operator:
+            continue
+        if schedule.target != request.target:
+            request.tried.append(Attempt(where(schedule), f"it is for `{schedule.target}`"))
+            continue
+        why = unmet(schedule, known)
+        if why is not None:
+            request.tried.append(Attempt(where(schedule), why))
+            continue
+        return _expanded(request, operator, schedule)
+    return None
+
+
+def _expanded(request: _Request, operator: str | None, written: sx.Schedule) -> Chosen:
+    declared: list[str] = []
+    scope = Scope(request.module, picker(request.knobs, declared, None), packs=_packs(request, operator))
+    directives = expand(scope, written.body)
+    for name in request.knobs:
+        if name not in declared:
+            raise no_knob(name, declared, written)
+    schedule = Schedule(written.operator, written.target, tuple(directives), named(request.module, directives))
+    return Chosen(schedule, scope.knobs, where(written), tuple(request.tried))
+
+
+def _packs(request: _Request, operator: str | None) -> dict[str, tuple[str, ...]]:
+    """Return the packs of indices that the operator writes, with the names they have in the program."""
+    names = program_names(request.program)
+    declaration = request.module.operators.get(operator or "")
+    written = (
+        {n.name for p in descendants(declaration) if isinstance(p, sx.Pack) for n in descendants(p) if isinstance(n, sx.Id)}
+        if declaration
+        else set()
+    )
+    out = {
+        n: tuple(sorted((x for x in names if x.startswith(f"{n}.") and x[len(n) + 1 :].isdigit()), key=lambda x: int(x[len(n) + 1 :])))
+        for n in written
+    }
+    return out
+
+
+def where(schedule: sx.Schedule) -> str:
+    """Return how people call a schedule: `schedule linear for cpu (my.tl:4)`."""
+    role = "role " if schedule.role is not None else ""
+    source = schedule.span.source
+    place = f" ({source.name}:{source.location(schedule.span.start)[0]})" if source.text else ""
+    guards = f"({', '.join(plain(g) for g in schedule.guards)})" if schedule.guards else ""
+    return f"schedule {role}{schedule.operator} for {schedule.target}{guards}{place}"
+
+
+# ---------------------------------------------------------------- schedules of roles
+
+
+@dataclass(slots=True)
+class _Part:
+    """A cluster of definitions and the schedules of roles that fit it, the next one to try first."""
+
+    cluster: Cluster
+    candidates: list[tuple[sx.Schedule, Match]]
+    directives: tuple[sx.Directive, ...] = ()
+    origin: str | None = None
+    knobs: Mapping[str, int] = field(default_factory=dict)
+    inside: _Inside | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Inside:
+    """Where a part is computed: in `loop` of the part `reader`, `rows` rows at a time along its axis `axis`.
+
+    `copies`: loops of the part and the loops of the reader that stand around them; what is copied there serves all blocks."""
+
+    reader: _Part
+    loop: str
+    axis: int
+    rows: int
+    copies: Mapping[str, str]
+
+
+def _of_roles(request: _Request, wanted: Sequence[sx.Schedule], written: Sequence[sx.Schedule]) -> Chosen | None:
+    """Return a schedule made of schedules of roles, at least one of them among `wanted`, and derived ones where no role fits."""
+    roles = [s for s in written if s.role is not None and s.target == request.target]
+    if not any(s in wanted for s in roles):
+        return None
+    on_device = isinstance(request.machine, Device)
+    if on_device:
+        d = device_deriver(request.program, request.machine, request.layouts)
+    else:
+        d = deriver(request.program, request.machine, request.layouts, request.constants)
+    parts = [_Part(c, [*_candidates(request, roles, d, c)]) for c in clusters(d, vectors=not on_device)]
+    if not any(s in wanted for part in parts for s, _ in part.candidates):
+        return None
+    _settle_all(request, d, parts)
+    while any(part.origin is not None for part in parts):
+        around_first = sorted(parts, key=lambda part: part.inside is not None)
+        directives = (*d.schedule.directives, *(x for part in around_first for x in part.directives))
+        schedule = Schedule(request.program.name, request.target, directives, named(request.module, directives))
+        try:
+            plan = proven(request.program, schedule, request.layouts)
+        except CompileError as refused:
+            part = _blamed(parts, refused)
+            request.tried.append(Attempt(part.origin or "", f"refused: {refused.diagnostics[0].title}"))
+            part = part.inside.reader if part.inside is not None else part
+            part.candidates = part.candidates[1:]
+            _settle_all(request, d, parts)
+            continue
+        return _assembled(request, schedule, parts, plan)
+    return None
+
+
+def _assembled(request: _Request, schedule: Schedule, parts: Sequence[_Part], plan: Plan) -> Chosen:
+    knobs = {name: value for part in parts for name, value in part.knobs.items()}
+    for name in request.knobs:
+        if name not in knobs:
+            raise no_knob(name, tuple(knobs), None)
+    origins = dict.fromkeys(part.origin for part in parts if part.origin is not None)
+    return Chosen(schedule, knobs, "; ".join(o for o in origins if o), tuple(request.tried), plan)
+
+
+def _candidates(request: _Request, roles: Sequence[sx.Schedule], d: Deriver, cluster: Cluster) -> Iterator[tuple[sx.Schedule, Match]]:
+    for schedule in roles:
+        assert schedule.role is not None
+        found = match_role(d, cluster, schedule.role)
+        if found is None:
+            continue
+        why = unmet(schedule, {**asked(schedule.role), **found.facts})
+        if why is None:
+            yield schedule, found
+        else:
+            request.tried.append(Attempt(where(schedule), f"for `{cluster.head.tensors[0].name}`, {why}"))
+
+
+def _settle_all(request: _Request, d: Deriver, parts: Sequence[_Part]) -> None:
+    """Give every part directives, readers first: they say where what they read is computed."""
+    for part in parts:
+        part.inside = None
+    for part in reversed(parts):
+        _settle(request, d, part, parts)
+
+
+def _settle(request: _Request, d: Deriver, part: _Part, parts: Sequence[_Part]) -> None:
+    """Give a part the directives of its first candidate, or derived ones."""
+    inside = part.inside
+    if not part.candidates:
+        alone = d if inside is None else replace(d, machine=replace(d.machine, threads=1))
+        derived = derive_device_cluster if isinstance(d.machine, Device) else derive_cluster
+        part.directives, part.origin, part.knobs = derived(alone, part.cluster).directives, None, {}
+    else:
+        schedule, match = part.candidates[0]
+        assert schedule.role is not None
+        block = match_role(d, narrowed(part.cluster, inside.axis, inside.rows), schedule.role) if inside is not None else None
+        if block is not None:
+            match = replace(match, tiles=block.tiles, extents=block.extents, facts={**match.facts, "together": block.facts["together"]})
+        scope = Scope(
+            request.module,
+            picker(request.knobs, [], match.tiles),
+            names={n: tuple(sx.Id(x) for x in values) for n, values in match.names.items()},
+            role=True,
+            stages=dict(match.stages),
+            taken=frozenset(program_names(d.program)),
+            stored=frozenset(d.layouts),
+            extents=dict(match.extents),
+            axes=dict(match.axes),
+            indexed=match.indexed,
+        )
+        scope.names |= {n: (sx.Number(str(int(v))),) for n, v in match.facts.items() if isinstance(v, int)}
+        scope.copy_of = copies_of(d)
+        if isinstance(d.machine, Device):
+            scope.spread = None
+        elif inside is None:
+            scope.spread = spread_over(d, part.cluster, scope)
+        part.directives, part.origin = tuple(expand(scope, schedule.body)), where(schedule)
+        part.knobs = scope.knobs
+        _feed(d, part, scope, parts)
+    if inside is not None:
+        part.directives = (*(_copied(x, inside) for x in part.directives), *_computed_at(part, inside))
+
+
+def _feed(d: Deriver, part: _Part, scope: Scope, parts: Sequence[_Part]) -> None:
+    """Note for the parts that make the rows of a product where its directives have them computed."""
+    head = part.cluster.head
+    if len(part.cluster.members) > 1:
+        _feed_rows(d, part, parts)
+        return
+    axis = stored_axis(d, head) if head.axes and len(head.pieces) == 1 else None
+    c = contraction(head, axis) if axis is not None else None
+    placed = {_operand(x): x for x in part.directives if x.name == "at"}
+    made = feeding(d, [p.cluster for p in parts], head, c) if c is not None and c.x in placed else None
+    if made is None or c is None:
+        return
+    own, row = head.tensors[0].name, c.rows[0]
+    loop = _place(placed[c.x])
+    rows = 1
+    for name, along in scope.axes.items():
+        if along == row and name not in scope.gone and name != loop:
+            rows *= scope.extents.get(name) or 1
+    fixed = {slot.name: at for at, slot in enumerate(c.x_read.index) if isinstance(slot, AffineName) and slot.name in c.batch}
+    for cluster in made.clusters:
+        producer = next(p for p in parts if p.cluster is cluster)
+        made_of = cluster.head
+        copies = {f"{made_of.tensors[0].name}.{made_of.axes[at]}": f"{own}.{name}" for name, at in fixed.items()}
+        producer.inside = _Inside(part, loop, made.row, rows, copies)
+
+
+def _feed_rows(d: Deriver, part: _Part, parts: Sequence[_Part]) -> None:
+    """Note for products whose rows a part finishes in which loop over blocks of rows its directives have them computed."""
+    placed = {_operand(x): _place(x) for x in part.directives if x.name == "at"}
+    products = finished(d, [p.cluster for p in parts], part.cluster)
+    rows = block_of_rows(d, part.cluster, products)
+    for cluster in products:
+        loop = placed.get(cluster.head.tensors[0].name)
+        if loop is not None:
+            producer = next(p for p in parts if p.cluster is cluster)
+            producer.inside = _Inside(part, loop, part.cluster.depth - 1, rows, {})
+
+
+def _operand(d: sx.Directive) -> str:
+    [operand] = d.operands
+    return operand.name if isinstance(operand, sx.Id) else ""
+
+
+def _place(d: sx.Directive) -> str:
+    """Return the loop after `at` in a directive, or nothing."""
+    found = [o.name for p in d.phrases if p.preposition == "at" for o in p.operands if isinstance(o, sx.Id)]
+    return found[0] if found else ""
+
+
+def _copied(d: sx.Directive, inside: _Inside) -> sx.Directive:
+    """Return the directive with what it copies copied in the loop of the reader that fixes as much."""
+    to = inside.copies.get(_place(d)) if d.name == "pack" else None
+    if to is None:
+        return d
+    return replace(d, phrases=tuple(replace(p, operands=(sx.Id(to),)) if p.preposition == "at" else p for p in d.phrases))
+
+
+def _computed_at(part: _Part, inside: _Inside) -> tuple[sx.Directive, ...]:
+    made = part.cluster.head.tensors[0].name
+    if any(x.name == "at" and _operand(x) == made for x in inside.reader.directives):
+        return ()
+    return (sx.Directive("at", (sx.Id(made),), (sx.Phrase("at", (sx.Id(inside.loop),)),)),)
+
+
+def _blamed(parts: Sequence[_Part], refused: CompileError) -> _Part:
+    """Return the part whose directive the refusal points at, or the last that was not derived."""
+    spans = {label.span for diagnostic in refused.diagnostics for label in diagnostic.labels[:1]}
+    for part in reversed(parts):
+        if part.origin is not None and any(x.span in spans for x in part.directives):
+            return part
+    return next(part for part in reversed(parts) if part.origin is not None)

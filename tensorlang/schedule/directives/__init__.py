@@ -1,0 +1,1 @@
+"""The directives: what each rewrites, and what it refuses. `table` lists them."""

@@ -1,0 +1,54 @@
+"""`bind`: iterations of loops become blocks and threads of a graphics processor."""
+
+from __future__ import annotations
+
+from typing import cast, get_args
+
+from polyhedral.model import BLOCKS, THREADS, Mark
+from polyhedral.schedule import Schedule as Placed
+from tensorlang.diagnostics import error
+from tensorlang.schedule.directives import operands
+from tensorlang.schedule.state import State, loop_of
+from tensorlang.syntax import nodes as syntax
+
+MOST = {"thread.x": 1024, "thread.y": 1024, "thread.z": 64, "thread": 1024, "warpgroup": 8} | {
+    f"{place}{digit}": 32 for place in ("warp", "lane") for digit in ("", ".x", ".y", ".z")
+}
+"""How many iterations a loop over threads may have (CUDA C++ Programming Guide, technical specifications per compute capability)."""
+
+
+def bind(state: State, directive: syntax.Directive) -> None:
+    """`bind LOOP, … to PLACE, …`: mark each loop with the place its iterations run at."""
+    loops = operands.names(directive, directive.operands)
+    wanted = operands.phrase(directive, "to")
+    if wanted is None:
+        operands.bad(directive, "it needs the places after `to`")
+    places = operands.names(directive, wanted)
+    if len(places) != len(loops):
+        operands.bad(directive, f"{len(loops)} loops need {len(loops)} places, not {len(places)}")
+    for name, place in zip(loops, places, strict=True):
+        if place not in BLOCKS | THREADS or place not in get_args(Mark):
+            operands.bad(directive, f"`{place}` is no place")
+        stage, loop = loop_of(state, directive, name)
+        extent = stage.extents[loop]
+        most = MOST.get(place)
+        if most is not None and extent is None:
+            help_ = f"split it first: `split {name} by {min(most, 256)} -> {name}o, {name}i`"
+            raise error("S0207", f"`{name}` has no constant extent, so its iterations cannot be threads", directive.span, help=help_)
+        if stage.inside is not None and most is not None:
+            state.bound[loop] = (most, directive)
+        elif most is not None and extent is not None and extent > most:
+            help_ = f"split it first: `split {name} by {min(most, 256)} -> {name}o, {name}i`"
+            raise error("S0207", f"`{name}` has {extent} iterations; `{place}` has at most {most}", directive.span, help=help_)
+        stage.marks[loop] = cast(Mark, place)
+
+
+def check_bound(state: State, placed: Placed) -> None:
+    """Raise CompileError S0207 where loops over threads, of what is computed inside other loops, have more iterations there than there can
+    be threads."""
+    for loop, (most, directive) in state.bound.items():
+        for nest in placed.nests.values():
+            extent = nest.extent(loop) if loop in nest.loops else 0
+            if extent is None or extent > most:
+                title = f"`{loop}` has {extent or 'no constant number of'} iterations here; there are at most {most} threads for it"
+                raise error("S0207", title, directive.span, help=f"split it first: `split {loop} by {min(most, 256)} -> …, …`")

@@ -1,0 +1,57 @@
+"""Blocks that run as one: `cluster`, `multicast`.
+
+cluster jo by 2             two neighbours along jo run at the same time, on multiprocessors that are close to each other
+multicast a at jo           what they copy of `a` is copied once for both: each asks for one half, and both halves arrive at both
+"""
+
+from __future__ import annotations
+
+from polyhedral.model import BLOCKS
+from tensorlang.diagnostics import error
+from tensorlang.schedule.directives import operands
+from tensorlang.schedule.state import State, loop_of
+from tensorlang.syntax import nodes as syntax
+
+MOST = 8
+"""Blocks of a cluster on every device that has clusters (CUDA C++ Programming Guide, thread block clusters)."""
+
+
+def cluster(state: State, directive: syntax.Directive) -> None:
+    """`cluster LOOP by N`: note that N neighbours along a loop over blocks are one cluster."""
+    name = operands.only_name(directive)
+    _, loop = loop_of(state, directive, name)
+    count = operands.positive(directive, operands.the(directive, "by"), state.knobs)
+    if count > MOST:
+        operands.bad(directive, f"a cluster of {count} blocks is too large", f"{MOST} at most; two are usual")
+    state.clusters[loop] = (count, directive)
+
+
+def multicast(state: State, directive: syntax.Directive) -> None:
+    """`multicast TENSOR, … at LOOP`: note that blocks of a cluster along LOOP share the copies of tensors."""
+    _, loop = loop_of(state, directive, operands.name(directive, operands.the(directive, "at")))
+    for name in operands.names(directive, directive.operands):
+        copy = state.copies.get(name, name)
+        if copy not in state.cached or state.cached[copy].place != "shared":
+            help_ = f"`cache {name} in shared at LOOP as […]` first"
+            raise error("S0225", f"no block copies `{name}` into shared memory, so none can share its copy", directive.span, help=help_)
+        state.multicasts[copy] = (loop, directive)
+
+
+def check_clusters(state: State) -> None:
+    """Raise CompileError S0225 for clusters of what are no blocks, and for copies that are shared by blocks of no cluster, or are no
+    boxes."""
+    marks = {loop: mark for stage in state.stages.values() for loop, mark in stage.marks.items()}
+    for loop, (_, directive) in state.clusters.items():
+        if marks.get(loop) not in BLOCKS:
+            help_ = f"`bind {loop} to block.x` as well"
+            raise error("S0225", f"`{loop}` is not bound to blocks, so none of them can be a cluster", directive.span, help=help_)
+    for copy, (loop, directive) in state.multicasts.items():
+        count, _ = state.clusters.get(loop, (1, directive))
+        if count == 1:
+            help_ = f"`cluster {loop} by 2` as well"
+            raise error("S0225", f"blocks along `{loop}` are no cluster, so they cannot share copies", directive.span, help=help_)
+        inside = next((s.inside[1] for s in state.stages.values() if s.name == copy and s.inside is not None), None)
+        if inside is None or inside not in state.boxed:
+            help_ = f"`stages {inside or 'LOOP'} by 4 with tma` as well"
+            title = f"the copy `{copy}` is no box that the device makes, so blocks cannot share it"
+            raise error("S0225", title, directive.span, help=help_)

@@ -1,0 +1,95 @@
+"""Directives about the blocks of a grid, and the tiles at its edges: `raster`, `persistent`, `split_k`, `predicate`.
+
+    raster io, jo by 8 -> ig, ir        blocks go through columns in stripes of 8 rows: what they read stays in the second-level cache
+    persistent jo by 132                132 blocks take turns with the tiles
+    split_k k by 4                      4 blocks share each sum, and a second launch adds up what they have
+    predicate ki with guard             the tiles at the edges of ki end early, rather than to go on over zeros
+
+`raster` and `split_k` are made of `split`, `order`, `rfactor` and `bind`, and are proven as they are. Blocks that may run at the same time
+may also take turns (`codegen.gpu.turns`).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from polyhedral.model import BLOCKS
+from tensorlang.diagnostics import error
+from tensorlang.schedule.directives import operands
+from tensorlang.schedule.directives.loops import permute, split_loop
+from tensorlang.schedule.plan import Predicate
+from tensorlang.schedule.state import State, loop_of
+from tensorlang.syntax import nodes as syntax
+from tensorlang.tensor import affine
+from tensorlang.tensor.walk import reduces
+
+
+def raster(state: State, directive: syntax.Directive) -> None:
+    """`raster ROWS, COLUMNS by N -> GROUP, ROW`: N rows of tiles at a time, column after column."""
+    names = operands.names(directive, directive.operands, 2)
+    if len(names) != 2 or len(directive.results) != 2:
+        operands.bad(directive, "it takes two loops and gives two")
+    count = operands.positive(directive, operands.the(directive, "by"), state.knobs)
+    (stage, rows), (other, columns) = (loop_of(state, directive, name) for name in names)
+    if other is not stage:
+        raise error("S0205", f"`{rows}` and `{columns}` belong to different stages", directive.span)
+    if rows == columns:
+        operands.bad(directive, "a loop is named twice")
+    group, row = split_loop(state, directive, stage, rows, count, *directive.results)
+    permute(stage, [group, columns, row])
+
+
+def persistent(state: State, directive: syntax.Directive) -> None:
+    """`persistent LOOP by N`: note that N blocks take turns with the places of a grid."""
+    name = operands.only_name(directive)
+    _, loop = loop_of(state, directive, name)
+    state.turns[loop] = (operands.positive(directive, operands.the(directive, "by"), state.knobs), directive)
+
+
+def check_turns(state: State) -> None:
+    """Raise CompileError S0223 where blocks are to take turns with a loop that is not bound to blocks."""
+    marks = {loop: mark for stage in state.stages.values() for loop, mark in stage.marks.items()}
+    for loop, (_, directive) in state.turns.items():
+        if marks.get(loop) not in BLOCKS:
+            help_ = f"`bind {loop} to block.x` as well"
+            raise error("S0223", f"`{loop}` is not bound to blocks, so none can take turns with it", directive.span, help=help_)
+
+
+def stretch(state: State, directive: syntax.Directive) -> int:
+    """Return how long the stretches of a sum are that `split_k BINDER by N` makes. Raises CompileError S0204 for sums of unknown length."""
+    name = operands.only_name(directive)
+    count = operands.positive(directive, operands.the(directive, "by"), state.knobs)
+    sums = (r for d in state.program.definitions for p in d.pieces for r in reduces(p.value))
+    binder = next((b for r in sums for b in r.binders if b.name == name), None)
+    extent = None if binder is None else affine.difference(binder.hi, binder.lo)
+    if binder is not None and extent is None:
+        title = f"`{name}` cannot be split: how long the sum is is only known at run time"
+        raise error("S0204", title, directive.span, help=f"`rfactor {name} to LENGTH` makes stretches of a given length")
+    return max(1, -(-(extent or 1) // count))
+
+
+def split_k(state: State, directive: syntax.Directive) -> None:
+    """Give the stretches of a sum to blocks; the program has been rewritten already."""
+    name = operands.only_name(directive)
+    stage, loop = loop_of(state, directive, f"{name}.out")
+    stage.loops.remove(loop)
+    stage.loops.insert(0, loop)
+    stage.marks[loop] = "block.z"
+
+
+def predicate(state: State, directive: syntax.Directive) -> None:
+    """`predicate LOOP, … with guard | zfill`: note what happens at the edges of loops."""
+    how = operands.name(directive, operands.the(directive, "with"))
+    for name in operands.names(directive, directive.operands):
+        _, loop = loop_of(state, directive, name)
+        state.predicates[loop] = Predicate(loop, _how(directive, how), directive.span)
+
+
+def _how(directive: syntax.Directive, word: str) -> Literal["guard", "zfill"]:
+    match word:
+        case "guard":
+            return "guard"
+        case "zfill":
+            return "zfill"
+        case other:
+            operands.bad(directive, f"`{other}` is neither `guard` nor `zfill`")

@@ -1,0 +1,291 @@
+"""Directives that shape the loops of one stage: `split`, `tile`, `order`, `fuse`, `skew`, `shift`, `reverse` and the marks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import product
+
+from polyhedral.expr import Expr as Affine
+from polyhedral.model import Mark
+from polyhedral.nest import Nest
+from tensorlang.diagnostics import error
+from tensorlang.schedule.directives import operands
+from tensorlang.schedule.plan import Change, Stage, changed_so_far, full
+from tensorlang.schedule.state import State, fresh_loop, loop_of, stage_of
+from tensorlang.syntax import nodes as syntax
+from tensorlang.tensor import affine
+
+DONE = {"vector": "vectorized", "unroll": "unrolled", "tensor": "tensorized", "tile": "tensorized"}
+"""What has been done to a loop with a mark."""
+
+
+def split(state: State, directive: syntax.Directive) -> None:
+    name = operands.only_name(directive)
+    factor = operands.positive(directive, operands.the(directive, "by"), state.knobs)
+    if len(directive.results) != 2:
+        operands.bad(directive, "it gives two loops")
+    stage, loop = loop_of(state, directive, name)
+    split_loop(state, directive, stage, loop, factor, *directive.results)
+
+
+def split_loop(
+    state: State, directive: syntax.Directive, stage: Stage, loop: str, factor: int, outer_name: str, inner_name: str
+) -> tuple[str, str]:
+    """Replace `loop` by two and return their names."""
+    outer = fresh_loop(state, directive, stage, outer_name, (loop,))
+    inner = fresh_loop(state, directive, stage, inner_name, (loop,))
+    if outer == inner:
+        operands.bad(directive, "the two loops need different names")
+    unmark(directive, stage, loop)
+    stage.changes.append(Change((loop,), lambda nest: nest.split(loop, factor, outer, inner)))
+    whole, extent = stage.forward.pop(loop), stage.extents.pop(loop)
+    stage.forward[outer], stage.forward[inner] = affine.floor(whole, factor), affine.mod(whole, factor)
+    stage.extents[outer] = None if extent is None else -(-extent // factor)
+    stage.extents[inner] = factor
+    inherit(stage, loop, (outer, inner))
+    return outer, inner
+
+
+def unmark(directive: syntax.Directive, stage: Stage, *loops: str) -> None:
+    """Forget how `loops`, which are about to change, were to run where `pack` said so; refuse where somebody wrote it."""
+    for loop in loops:
+        mark = stage.marks.pop(loop, None)
+        if mark is not None and not stage.synthetic:
+            title = f"`{loop}` is {DONE.get(mark, mark)} already, so `{directive.name}` cannot change it"
+            raise error("S0213", title, directive.span, help=f"say how a loop runs after `{directive.name}`")
+
+
+def inherit(stage: Stage, loop: str, by: tuple[str, ...]) -> None:
+    """Let the loops `by` take the place of `loop`."""
+    stage.replace_loop(loop, by)
+    owned = stage.owned.pop(loop)
+    for new in by:
+        stage.owned[new] = owned
+        if loop in stage.reductions:
+            stage.reductions.add(new)
+    if loop not in by:
+        stage.reductions.discard(loop)
+
+
+def tile(state: State, directive: syntax.Directive) -> None:
+    match directive.operands:
+        case (syntax.Apply(tensor, args),):
+            pass
+        case _:
+            operands.bad(directive, "it needs one tensor with its loops in parentheses")
+    loops = [operands.name(directive, a) for a in args if not isinstance(a, syntax.Keyword)]
+    sizes = [operands.positive(directive, e, state.knobs) for e in operands.items(operands.the(directive, "by"))]
+    results = directive.results
+    if len(sizes) != len(loops) or len(results) != 2 * len(loops):
+        operands.bad(directive, f"{len(loops)} loops need {len(loops)} sizes and {2 * len(loops)} names")
+    stage = stage_of(state, directive, tensor)
+    found: list[str] = []
+    for name in loops:
+        loop = name if name in stage.loops else full(stage.name, name)
+        if loop not in stage.loops:
+            raise error(
+                "S0103", f"`{tensor}` has no loop `{name}` at this point", directive.span, help=f"its loops are {', '.join(stage.loops)}"
+            )
+        found.append(loop)
+    if len(set(found)) != len(found):
+        operands.bad(directive, "a loop is named twice")
+    outers, inners = results[: len(loops)], results[len(loops) :]
+    named = zip(found, sizes, outers, inners, strict=True)
+    made = [split_loop(state, directive, stage, loop, size, outer, inner) for loop, size, outer, inner in named]
+    permute(stage, [*(outer for outer, _ in made), *(inner for _, inner in made)])
+
+
+def permute(stage: Stage, wanted: list[str]) -> None:
+    """Put the loops `wanted` in this order into the positions they hold together."""
+    positions = sorted(stage.loops.index(loop) for loop in wanted)
+    for position, loop in zip(positions, wanted, strict=True):
+        stage.loops[position] = loop
+
+
+def order(state: State, directive: syntax.Directive) -> None:
+    found = [loop_of(state, directive, n) for n in operands.names(directive, directive.operands, 2)]
+    stage = found[0][0]
+    for other, loop in found:
+        if other is not stage:
+            raise error(
+                "S0205",
+                f"`{loop}` belongs to `{other.name}`, `{found[0][1]}` to `{stage.name}`",
+                directive.span,
+                help="order the loops of one stage at a time",
+            )
+    wanted = [loop for _, loop in found]
+    if len(set(wanted)) != len(wanted):
+        operands.bad(directive, "a loop is named twice")
+    permute(stage, wanted)
+
+
+def fuse(state: State, directive: syntax.Directive) -> None:
+    first, second = operands.names(directive, directive.operands, 2)[:2]
+    if len(directive.operands) != 2 or len(directive.results) != 1:
+        operands.bad(directive, "it takes two loops and gives one")
+    (stage, outer), (other, inner) = loop_of(state, directive, first), loop_of(state, directive, second)
+    if other is not stage:
+        raise error("S0205", f"`{outer}` and `{inner}` belong to different stages", directive.span)
+    if stage.loops.index(inner) != stage.loops.index(outer) + 1:
+        raise error(
+            "S0206",
+            f"`{inner}` is not the loop directly inside `{outer}`",
+            directive.span,
+            help=f"`order` them first; the order is now {', '.join(stage.loops)}",
+        )
+    if stage.owned[outer] != stage.owned[inner] or (outer in stage.reductions) != (inner in stage.reductions):
+        raise error("S0206", f"`{outer}` and `{inner}` do not enclose the same statements", directive.span)
+    extent = stage.extents[inner]
+    if extent is None:
+        raise error(
+            "S0201",
+            f"`fuse` is not possible here: the extent of `{inner}` is not a constant",
+            directive.span,
+            help="split it first, or make the size static",
+        )
+    fused = fresh_loop(state, directive, stage, directive.results[0], (outer, inner))
+    unmark(directive, stage, outer, inner)
+    ends = [nest.ends(inner) for nest in _owners(state, stage, inner)]
+    known = [e for e in ends if e is not None]
+    common = (min(e[0] for e in known), max(e[1] for e in known)) if len(set(ends)) > 1 and known else None
+    stage.changes.append(Change((outer, inner), lambda nest: _adjacent(nest, outer, inner).fuse(outer, inner, fused, common)))
+    outer_extent = stage.extents.pop(outer)
+    stage.extents.pop(inner)
+    stage.extents[fused] = None if outer_extent is None else outer_extent * extent
+    stage.forward[fused] = affine.add(affine.scale(extent, stage.forward.pop(outer)), stage.forward.pop(inner))
+    inherit(stage, outer, (fused,))
+    stage.distributed = fused if stage.distributed == inner else stage.distributed
+    for cut in stage.cuts:
+        if inner in cut:
+            cut.remove(inner)
+            cut.add(fused)
+    stage.loops.remove(inner)
+    stage.owned.pop(inner)
+    stage.reductions.discard(inner)
+
+
+def _owners(state: State, stage: Stage, loop: str) -> list[Nest]:
+    """Return the nests, as changed so far, of the statements that have `loop`: all copies where loops are peeled."""
+    statements = {s.name: s for s in state.scop.statements}
+    owners = [(s, Nest.identity(state.scop, statements[s.name])) for s in stage.statements if s.name in stage.owned[loop]]
+    return [changed_so_far(stage, s, nest, sides) for sides in product((False, True), repeat=len(stage.cuts)) for s, nest in owners]
+
+
+def _adjacent(nest: Nest, outer: str, inner: str) -> Nest:
+    """Return `nest` with `inner` moved directly inside `outer`: only the final order counts."""
+    rest = [loop for loop in nest.loops if loop != inner]
+    rest.insert(rest.index(outer) + 1, inner)
+    return nest.reorder(rest)
+
+
+def skew(state: State, directive: syntax.Directive) -> None:
+    name = operands.only_name(directive)
+    amount = operands.the(directive, "by")
+    match amount:
+        case syntax.Binary("*", factor, syntax.Id(by)):
+            times = operands.number(directive, factor, state.knobs)
+        case syntax.Binary("*", syntax.Id(by), factor):
+            times = operands.number(directive, factor, state.knobs)
+        case syntax.Id(by):
+            times = 1
+        case _:
+            operands.bad(directive, "the amount is a loop or a multiple of one")
+    stage, loop = loop_of(state, directive, name)
+    other, along = loop_of(state, directive, by)
+    if other is not stage:
+        raise error("S0205", f"`{loop}` and `{along}` belong to different stages", directive.span)
+    if loop == along:
+        operands.bad(directive, "a loop cannot be skewed by itself")
+    if stage.marks.get(loop) in ("vector", "unroll"):
+        unmark(directive, stage, loop)
+    stage.changes.append(Change((loop, along), lambda nest: nest.skew(loop, along, times)))
+    stage.forward[loop] = affine.add(stage.forward[loop], affine.scale(times, stage.forward[along]))
+    stage.extents[loop] = None
+
+
+def shift(state: State, directive: syntax.Directive) -> None:
+    name = operands.only_name(directive)
+    amount = operands.number(directive, operands.the(directive, "by"), state.knobs)
+    stage, loop = loop_of(state, directive, name)
+    stage.changes.append(Change((loop,), lambda nest: nest.shift(loop, amount)))
+    stage.forward[loop] = affine.add(stage.forward[loop], amount)
+
+
+def reverse(state: State, directive: syntax.Directive) -> None:
+    for name in operands.names(directive, directive.operands):
+        stage, loop = loop_of(state, directive, name)
+        extent = stage.extents[loop]
+        if len({nest.range(loop) for nest in _owners(state, stage, loop)}) == 1:
+            stage.changes.append(Change((loop,), lambda nest, loop=loop: nest.reverse(loop)))  # type: ignore[misc]
+        else:  # one mirror for all, or they would part
+            about = affine.to_expr(0 if extent is None else extent - 1)
+            stage.changes.append(Change((loop,), lambda nest, loop=loop, about=about: nest.mirror(loop, about)))  # type: ignore[misc]
+        mirrored = affine.neg(stage.forward[loop])
+        stage.forward[loop] = mirrored if extent is None else affine.add(mirrored, extent - 1)
+
+
+def mark_as(mark: Mark) -> Callable[[State, syntax.Directive], None]:
+    def directive_of(state: State, directive: syntax.Directive) -> None:
+        for name in _loops_meant(state, mark, operands.names(directive, directive.operands)):
+            stage, loop = loop_of(state, directive, name)
+            if any(loop in request.loops for request in state.tensorized):
+                title = f"`{loop}` is tensorized already, so `{directive.name}` cannot say how it runs"
+                raise error("S0213", title, directive.span, help="leave it to the instruction")
+            before = stage.marks.get(loop, mark)
+            if before != mark and not stage.synthetic:
+                title = f"`{loop}` is {DONE.get(before, before)} already, so `{directive.name}` cannot say how it runs"
+                raise error("S0213", title, directive.span, help="say it once")
+            limit = {"vector": 64, "unroll": 256}.get(mark)
+            extent = stage.extents[loop]
+            if limit is not None and extent is None:
+                raise error(
+                    "S0207",
+                    f"`{name}` has no constant extent, so it cannot be {'vectorized' if mark == 'vector' else 'unrolled'}",
+                    directive.span,
+                    help=f"split it first: `split {name} by 16 -> {name}o, {name}i`",
+                )
+            if limit is not None and extent is not None and extent > limit:
+                raise error(
+                    "S0207",
+                    f"`{name}` has {extent} iterations, too many to {'vectorize' if mark == 'vector' else 'unroll'} (at most {limit})",
+                    directive.span,
+                    help=f"split it first: `split {name} by {16 if mark == 'vector' else 8} -> {name}o, {name}i`",
+                )
+            stage.marks[loop] = mark
+
+    return directive_of
+
+
+SHARED = 128
+"""Iterations of a stage's outer loops from which on further loops need not be shared among threads."""
+
+
+def _loops_meant(state: State, mark: Mark, names: Iterable[str]) -> Iterator[str]:
+    """Yield the loops to mark. In `parallel T` a tensor stands for as many of its outer loops as make `SHARED` iterations; the innermost
+    is among them only where it is the only one."""
+    loops = {known for stage in state.stages.values() for loop in stage.loops for known in (loop, stage.local(loop))}
+    for name in names:
+        stage = state.stages.get(name) if mark == "parallel" and name not in loops else None
+        if stage is None:
+            yield name
+            continue
+        free = [loop for loop in stage.loops if loop not in stage.marks and stage.extents[loop] != 1]
+        together = 1
+        for loop in free if len(free) == 1 else (x for x in free if x != stage.loops[-1]):
+            if together < SHARED:
+                yield loop
+            together *= stage.extents[loop] or SHARED
+
+
+def lowest(state: State, stage: Stage, loop: str) -> Affine | None:
+    """Return the least value of a loop, over sizes alone, or None when its statements do not agree on one."""
+    lows: list[Affine] = []
+    for nest in _owners(state, stage, loop):
+        span = nest.range(loop)
+        if span is None:
+            return None
+        lows.append(span[0])
+    numbers = [n for n in (affine.constant(low) for low in lows) if n is not None]
+    if len(numbers) == len(lows):
+        return affine.to_expr(min(numbers))
+    return lows[0] if all(affine.same(lows[0], low) for low in lows) else None

@@ -1,0 +1,83 @@
+"""`stages LOOP by N`: what is copied in each iteration of a loop, on a device by the threads of a block, runs N - 1 iterations ahead.
+
+for k:                              copy stage 0
+    copy stage k            →       for k:
+    work on stage k                     copy stage k + 1
+                                        work on stage k
+
+`specialize LOOP`: a thread beside those of the block asks for what is copied in the loop.
+"""
+
+from __future__ import annotations
+
+from polyhedral.model import BLOCKS, THREADS
+from tensorlang.diagnostics import error
+from tensorlang.schedule.directives import operands
+from tensorlang.schedule.state import State, loop_of
+from tensorlang.syntax import nodes as syntax
+
+DEALT = range(24, 241, 8)
+"""Registers of a thread that a device can deal out anew."""
+MOST = 8
+"""How many stages there may be: what a processor can have under way is far less."""
+
+
+def stages(state: State, directive: syntax.Directive) -> None:
+    """`stages LOOP by N`, `… with tma`: note how many stages a loop has, and whether its copies are to be boxes of tensors."""
+    name = operands.only_name(directive)
+    _, loop = loop_of(state, directive, name)
+    count = operands.positive(directive, operands.the(directive, "by"), state.knobs)
+    how = operands.phrase(directive, "with")
+    if how is not None and [operands.name(directive, o) for o in how] != ["tma"]:
+        operands.bad(directive, "copies are made `with tma`, or as the device makes them best")
+    if how is not None and count == 1:
+        operands.bad(directive, "one stage is no stage ahead", "two at least; three or four are usual")
+    if count > MOST:
+        operands.bad(directive, f"{count} stages are too many", f"{MOST} at most; two or three are usual")
+    state.staged[loop] = (count, directive)
+    if how is not None:
+        state.boxed.add(loop)
+
+
+def specialize(state: State, directive: syntax.Directive) -> None:
+    """`specialize LOOP`, `… with registers (FEW, MANY)`: note that a thread beside the others asks for the boxes of a loop, and how many
+    registers the threads on both sides have."""
+    name = operands.only_name(directive)
+    _, loop = loop_of(state, directive, name)
+    how = operands.phrase(directive, "with")
+    registers: tuple[int, ...] = ()
+    match how:
+        case None:
+            pass
+        case (syntax.Apply("registers", (few, many)),):
+            registers = tuple(operands.positive(directive, e, state.knobs) for e in (few, many))
+        case _:
+            operands.bad(directive, "registers are dealt out `with registers (FEW, MANY)`")
+    if any(count not in DEALT for count in registers):
+        title = f"a thread has {DEALT.start} to {DEALT.stop - 1} registers, a multiple of {DEALT.step}, where they are dealt out"
+        operands.bad(directive, title, "`registers (40, 232)` suits two groups of four warps")
+    state.beside[loop] = (registers, directive)
+
+
+def check_stages(state: State) -> None:
+    """Raise CompileError S0218 where stages are asked for that cannot be: outside of a device's blocks, of loops that are not serial, or
+    of ones that nothing is computed in."""
+    marks = {loop: mark for stage in state.stages.values() for loop, mark in stage.marks.items()}
+    for loop, (count, directive) in state.staged.items():
+        if count == 1:
+            continue
+        if state.target != "cpu" and not any(mark in BLOCKS | THREADS for mark in marks.values()):
+            help_ = "`bind` loops to blocks and threads"
+            raise error("S0218", "stages are for loops that the threads of a block run together", directive.span, help=help_)
+        if state.target == "cpu" and loop in state.boxed:
+            raise error("S0218", "only a graphics processor copies boxes by itself", directive.span)
+        mark = marks.get(loop, "serial")
+        if mark != "serial":
+            raise error("S0218", f"`{loop}` is marked {mark}: only a serial loop has stages", directive.span)
+        if not any(stage.inside is not None and stage.inside[1] == loop for stage in state.stages.values()):
+            help_ = f"`pack TENSOR at {loop} as […]` first"
+            raise error("S0218", f"nothing is copied at `{loop}`, so there is nothing to run ahead", directive.span, help=help_)
+    for loop, (_, directive) in state.beside.items():
+        if loop not in state.boxed:
+            title = f"`{loop}` copies no boxes that a thread beside the others could ask for"
+            raise error("S0224", title, directive.span, help=f"`stages {loop} by 4 with tma` as well")

@@ -71,7 +71,16 @@ Dump = Callable[[str, str], None]
 @lru_cache(maxsize=64)
 def machine_of(target: Target, threads: int) -> Machine:
     dots = pairs(target.features, target.vector_bits // BITS)
-    return Machine(target.vector_bits // 8, target.vector_registers, threads, dots=dots, tiles=tile_pairs(target.features) & dots)
+    near = target.caches
+    return Machine(
+        target.vector_bits // 8,
+        target.vector_registers,
+        threads,
+        l2_bytes=near.l2_bytes,
+        dots=dots,
+        tiles=tile_pairs(target.features) & dots,
+        cache_bytes=near.last_bytes,
+    )
 
 
 @dataclass(frozen=True, slots=True)

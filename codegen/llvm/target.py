@@ -14,6 +14,7 @@ from functools import cache
 import llvmlite.binding as llvm
 
 from codegen.dtypes import DType
+from codegen.llvm.caches import USUAL, Caches, caches_here
 from codegen.llvm.permission import permitted
 
 _V2 = "+cx16,+sahf,+popcnt,+sse3,+sse4.1,+sse4.2,+ssse3"
@@ -67,6 +68,7 @@ class Target:
     has_fma: bool
     has_f16: bool
     """Whether f16 converts to and from f32 in hardware."""
+    caches: Caches = USUAL
 
     def lanes(self, dtype: DType) -> int:
         """Return how many elements of `dtype` one vector register holds."""
@@ -140,15 +142,17 @@ def at_level(machine: Target, name: str) -> Target:
     missing = lacking(_LEVELS[name].needs, machine)
     if missing:
         raise LevelError(f"`{LEVEL}` is `{name}`, and this machine lacks {', '.join(missing)}")
-    return replace(_LEVELS[name], name="host", triple=machine.triple)
+    return replace(_LEVELS[name], name="host", triple=machine.triple, caches=machine.caches)
 
 
 @cache
 def this_machine() -> Target:
     """Return this machine with all it has."""
     triple = llvm.get_process_triple()
-    if not triple.startswith("x86_64"):
-        return _other_host(triple)
+    return replace(_x86_host(triple) if triple.startswith("x86_64") else _other_host(triple), caches=caches_here())
+
+
+def _x86_host(triple: str) -> Target:
     has = llvm.get_host_cpu_features()
     features = permitted(has.flatten())
     if all(has.get(f, False) for f in _NEEDS_V4):

@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
 from codegen.dtypes import DType, f32, f64
+from codegen.llvm.caches import caches_here
 from codegen.llvm.probe import copy_bandwidth, dot_ops, fma_flops, read_bandwidth
 from tensorlang.runtime.work import Roofline, Work, narrow_products, work_of
 from tensorlang.tensor.nodes import Program
@@ -98,7 +98,7 @@ def _fma(threads: int, dtype: DType) -> float:
 
 @cache
 def _levels(threads: int) -> tuple[Level, ...]:
-    sizes = cache_sizes()
+    sizes = caches_here().levels
     last = sizes[-1][1]
     shares = [(name, size * threads, size // 4) for name, size in sizes[:-1]]
     shares += [(sizes[-1][0], last, last // 4 // threads), ("DRAM", 1 << 62, 4 * last // threads)]
@@ -111,17 +111,3 @@ def _measured(name: str, holds: int, probed: int, threads: int) -> Level:
 
 
 _SECONDS = 0.03
-
-
-def cache_sizes(folder: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> tuple[tuple[str, int], ...]:
-    """Return the names and bytes of the data caches, the smallest first; the last is shared by all threads."""
-    found = {}
-    for index in sorted(folder.glob("index*")):
-        level, kind, size = ((index / part).read_text().strip() for part in ("level", "type", "size"))
-        if kind != "Instruction":
-            found[f"L{level}"] = int(size.rstrip("KM")) << (20 if size.endswith("M") else 10)
-    return tuple(sorted(found.items(), key=lambda item: item[1])) or _USUAL
-
-
-_USUAL = (("L1", 32 << 10), ("L2", 1 << 20), ("L3", 32 << 20))
-"""Taken where the system does not say."""

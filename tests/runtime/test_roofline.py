@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 import tensorlang as tl
 from codegen.dtypes import DTYPES, DType, bf16, f32, i8, u8
 from tensorlang.runtime import roofline
-from tensorlang.runtime.roofline import Ceilings, Level, bound_of, cache_sizes
+from tensorlang.runtime.roofline import Ceilings, Level, bound_of
 from tensorlang.runtime.work import Work, narrow_products
 
 MACHINE = Ceilings(1, 100.0, (Level("L1", 50, 20.0, 10.0), Level("DRAM", 1 << 62, 2.0, 1.0)))
@@ -33,20 +31,6 @@ def test_the_longer_of_arithmetic_and_bytes_bounds_a_program(work: Work, compute
 def test_works_add_up() -> None:
     total = Work(1, 2, 3) + Work(10, 20, 30)
     assert (total.flops, total.moved_bytes, total.intensity) == (11, 55, 11 / 55)
-
-
-def test_data_caches_are_read_from_the_system_the_smallest_first(tmp_path: Path) -> None:
-    for k, (level, kind, size) in enumerate(
-        [("1", "Data", "48K"), ("1", "Instruction", "32K"), ("3", "Unified", "32M"), ("2", "Unified", "1M")]
-    ):
-        (tmp_path / f"index{k}").mkdir()
-        for name, text in (("level", level), ("type", kind), ("size", size)):
-            (tmp_path / f"index{k}" / name).write_text(text + "\n")
-    assert cache_sizes(tmp_path) == (("L1", 48 << 10), ("L2", 1 << 20), ("L3", 32 << 20))
-
-
-def test_where_the_system_says_nothing_usual_caches_are_taken(tmp_path: Path) -> None:
-    assert [name for name, _ in cache_sizes(tmp_path)] == ["L1", "L2", "L3"]
 
 
 @pytest.mark.parametrize(

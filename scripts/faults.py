@@ -543,7 +543,7 @@ FAULTS = (
     Fault(
         "let-before-its-condition",
         "tensorlang/lower/value.py",
-        "if point.path or isinstance(result, loops.Const | loops.Name):",
+        "if isinstance(result, loops.Const | loops.Name) or (point.path and not is_large(result, children)):",
         "if isinstance(result, loops.Const | loops.Name):",
         "what a side of a select binds is computed whatever is chosen",
         (*DATA, "tests/lower/test_differential.py"),

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from tensorlang.check.problems import error
 from tensorlang.diagnostics import CompileError
 from tensorlang.syntax import nodes as sx
+from tensorlang.tensor.depth import LARGE
 from tensorlang.tensor.nodes import Binary, Definition, Expr, Let, Name, Select
 from tensorlang.tensor.walk import children
 
@@ -39,7 +40,8 @@ def too_deep(operator: sx.Operator) -> CompileError:
 
 
 def _levels(e: Expr, lets: Mapping[str, int], most: int, *, lazy: bool) -> int:
-    """Return how deep `e` is. What a `let` says where not everything is evaluated (`lazy`) will stand in the places of its name."""
+    """Return how deep `e` is. What a `let` says where not everything is evaluated (`lazy`) will stand in the places of its name, unless
+    it is so large that it keeps one."""
     if most <= 0:
         raise _TooDeep
     match e:
@@ -47,7 +49,7 @@ def _levels(e: Expr, lets: Mapping[str, int], most: int, *, lazy: bool) -> int:
             below = [lets.get(name, 0)]
         case Let(name, value, body):
             bound = _levels(value, lets, most - 1, lazy=lazy)
-            below = [bound, _levels(body, {**lets, name: bound} if lazy else lets, most - 1, lazy=lazy)]
+            below = [bound, _levels(body, {**lets, name: min(bound, LARGE)} if lazy else lets, most - 1, lazy=lazy)]
         case Select(cond, then, orelse):
             below = [_levels(cond, lets, most - 1, lazy=lazy), *(_levels(side, lets, most - 1, lazy=True) for side in (then, orelse))]
         case Binary("and" | "or", lhs, rhs):

@@ -16,10 +16,7 @@ from functools import reduce
 from tensorlang.check.values import Val, Value
 from tensorlang.diagnostics import Span
 from tensorlang.tensor import nodes as ir
-from tensorlang.tensor.walk import children
-
-DEEP = 32
-"""Levels of an expression that get a name of their own."""
+from tensorlang.tensor.depth import DEEP
 
 
 @dataclass(slots=True)
@@ -63,13 +60,3 @@ def joined(join: Callable[[Value, Value], Value], items: Sequence[Value]) -> Val
         return reduce(join, items)
     middle = len(items) // 2
     return join(joined(join, items[:middle]), joined(join, items[middle:]))
-
-
-def is_deep(e: ir.Expr) -> bool:
-    """Tell whether an expression has `DEEP` levels or more."""
-    level = [e]
-    for _ in range(DEEP - 1):
-        level = [child for parent in level for child in children(parent)]
-        if not level:
-            return False
-    return True

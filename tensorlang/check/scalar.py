@@ -14,7 +14,7 @@ from tensorlang.check import arith, bounds, typed
 from tensorlang.check.problems import did_you_mean, error
 from tensorlang.check.reads import bring_in, element, find_tensor, read, refine
 from tensorlang.check.reduction import condition, reduction, type_named
-from tensorlang.check.runs import Run, is_deep, joined
+from tensorlang.check.runs import Run, joined
 from tensorlang.check.scope import Context, Copies, Scope, expand, no_shadowing, unbound
 from tensorlang.check.types import ARITY, BITS, BUILTINS, CONSTANTS, ELEMENTARY, FOLDS, LIMITS, PASSABLE, belongs, holding
 from tensorlang.check.values import Choice, Cnd, Fn, Idx, Limit, Num, Packed, Str, Tensor, Tup, Val, Value
@@ -23,7 +23,8 @@ from tensorlang.diagnostics import Span
 from tensorlang.syntax import nodes as sx
 from tensorlang.tensor import affine
 from tensorlang.tensor import nodes as ir
-from tensorlang.tensor.walk import refresh, value_names
+from tensorlang.tensor.depth import is_deep
+from tensorlang.tensor.walk import children, refresh, value_names
 
 
 def value(ctx: Context, scope: Scope, node: sx.Node) -> Value:
@@ -273,7 +274,7 @@ def _deserves_name(expr: ir.Expr, name: str, count: int, body: sx.Node) -> bool:
     """Tell whether a value is computed once under its name: where `body` uses it again, and where it would make `body` nest too deeply."""
     if count > 1:
         return not isinstance(expr, ir.Const | ir.Name | ir.IndexValue)
-    return count == 1 and is_deep(expr) and not is_used_lazily(body, name)
+    return count == 1 and is_deep(expr, children) and not is_used_lazily(body, name)
 
 
 def _wrapped(ctx: Context, out: Value, lets: Sequence[tuple[str, ir.Expr]], span: Span) -> Value:

@@ -35,6 +35,7 @@ from tensorlang.schedule.plan import Cached, Neighbours, Plan, Predicate
 from tensorlang.tensor import affine
 from tensorlang.tensor import nodes as tensor
 from tensorlang.tensor.scop import Accumulator, StatementInfo
+from tensorlang.tensor.types import Types
 from tensorlang.tensor.walk import tensor_table
 
 _STATIC = THREADS | {"unroll", "vector", "tensor", "tile"}
@@ -224,7 +225,7 @@ def _statement(kernel: _Kernel, placement: str) -> list[loops.Stmt]:
     point = Point(
         iters=iters,
         names=kernel.loop,
-        dtypes=kernel.dtypes,
+        types=Types(kernel.dtypes),
         element=lambda name, slots, at: _element(kernel, name, slots, at),
         reductions={},
         fresh=kernel.names.fresh,
@@ -330,7 +331,7 @@ def _update(kernel: _Kernel, info: StatementInfo, point: Point, lane: loops.Inde
     olds = tuple(loops.Load(b.name, cell) for b in home.buffers)
     stmts = _combine(kernel, reducer, olds, acc.reduce.body, point, home, cell, is_flagged(acc))
     if acc.reduce.filter is not None:
-        test = Point(point.iters, point.names, point.dtypes, point.element, {}, point.fresh)
+        test = Point(point.iters, point.names, point.types, point.element, {}, point.fresh)
         cond = value(acc.reduce.filter, test)
         return [*test.before, loops.If(cond, (*point.before, *stmts))]
     return [*point.before, *stmts]
@@ -361,6 +362,7 @@ def _combine(
         old.append(loops.Name(name))
     point.values.update(zip(reducer.left, old[: len(body)], strict=True))
     point.values.update(zip(reducer.right, new, strict=True))
+    point.types = point.types.bind((*reducer.left, *reducer.right), (*reducer.dtypes, *reducer.dtypes))
     results: list[loops.Expr] = []
     for k, e in enumerate(reducer.combine):
         name = kernel.names.fresh(f"both{k}")

@@ -1,8 +1,10 @@
 """Scalar expressions of the tensor IR as those of the loop IR, at one loop point.
 
 Reads become loads from the tensor's home; reductions have been computed by then and become loads of their accumulators. Elements of narrow
-float tensors are widened when loaded. A `Let` becomes a statement before the one at hand, unless it stands on a side of a `Select`, which
-may not be evaluated: there its value takes its place.
+float tensors are widened when loaded. A `Let` becomes a statement before the one at hand. On a side of a `Select`, which may not be
+evaluated, its value takes its place instead; one that is large is computed before as well, under the conditions of that side:
+
+    if c then (let p = long row in p + x[i]) else y[i]      let p = (if c then long row else 0);  if c then p + x[i] else y[i]
 """
 
 from __future__ import annotations
@@ -13,11 +15,14 @@ from typing import assert_never
 
 from codegen.dtypes import DType, compute_dtype, f32
 from codegen.loops import nodes as loops
+from codegen.loops.walk import children
 from polyhedral.expr import Expr as Affine
 from tensorlang.lower.index import Names as IndexNames
 from tensorlang.lower.index import to_bool, to_index
 from tensorlang.tensor import affine
 from tensorlang.tensor import nodes as tensor
+from tensorlang.tensor.depth import is_large
+from tensorlang.tensor.types import Types, dtype_of, scalar_dtype
 
 
 @dataclass(slots=True)
@@ -29,7 +34,7 @@ class Point:
 
     iters: Mapping[str, Affine]
     names: IndexNames
-    dtypes: Mapping[str, DType]
+    types: Types
     element: Callable[[str, tuple[tensor.Slot, ...], Point], loops.Load]
     reductions: Mapping[tensor.Reduce, tuple[loops.Expr, ...]]
     fresh: Callable[[str], str]
@@ -51,7 +56,7 @@ def value(e: tensor.Expr, point: Point) -> loops.Expr:
             return loops.IndexValue(point.index(index))
         case tensor.Read(name, index):
             load = point.element(name, index, point)
-            dtype = point.dtypes[name]
+            dtype = point.types.tensors[name]
             return load if compute_dtype(dtype) == dtype else loops.Cast(f32, load)
         case tensor.Name(name):
             return point.values[name]
@@ -136,16 +141,22 @@ def _under(cond: loops.Expr, e: tensor.Expr, point: Point) -> loops.Expr:
 
 
 def _bind(name: str, bound: tensor.Expr, point: Point) -> None:
+    dtype = dtype_of(bound, point.types)
     if _is_tuple(bound, point):
-        point.tuples[name] = tuple(_named(name, result, point) for result in components(bound, point))
+        assert isinstance(dtype, tuple)
+        parts = zip(components(bound, point), dtype, strict=True)
+        point.tuples[name] = tuple(_named(name, result, part, point) for result, part in parts)
     else:
-        point.values[name] = _named(name, value(bound, point), point)
+        point.values[name] = _named(name, value(bound, point), scalar_dtype(bound, point.types), point)
+    point.types = point.types.bind([name], [dtype])
 
 
-def _named(name: str, result: loops.Expr, point: Point) -> loops.Expr:
-    """Return what stands for `result` from here on: a name, unless it may not be evaluated here or is as simple as one."""
-    if point.path or isinstance(result, loops.Const | loops.Name):
+def _named(name: str, result: loops.Expr, dtype: DType, point: Point) -> loops.Expr:
+    """Return what stands for `result` from here on: a name, unless it is as simple as one, or may not be evaluated here and is small."""
+    if isinstance(result, loops.Const | loops.Name) or (point.path and not is_large(result, children)):
         return result
     safe = point.fresh(name)
+    for cond in reversed(point.path):
+        result = loops.Select(cond, result, loops.zero(dtype))
     point.before.append(loops.Let(safe, result))
     return loops.Name(safe)

@@ -14,7 +14,7 @@ it runs on fingerprints then (`fingerprints`), which tell less, or is not valida
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +27,7 @@ from codegen.loops.fingerprints import Unwritten
 from codegen.loops.interp import evaluate_index, run
 from codegen.loops.nodes import Function
 from codegen.loops.printer import show as show_loops
-from codegen.loops.terms import COMPARISONS, Exceeded, Term, Terms, comparison, show
+from codegen.loops.terms import COMPARISONS, Exceeded, Term, Terms, chain, comparison, sample, show
 from tensorlang.diagnostics import InternalError, RunError
 from tensorlang.graph.relayout import relaid, restored
 from tensorlang.schedule.layout import Layout
@@ -149,7 +149,7 @@ def _agrees(
             return False
         raise mismatch(program, show_loops(function), sizes, apart)
     for condition in (*domain.decided.values(), *(cond for k, cond in terms.chosen.items() if k not in chosen)):
-        if not compared.issuperset(_comparisons(condition)):
+        if not _asks(condition, compared):
             raise mismatch(
                 program,
                 show_loops(function),
@@ -161,13 +161,13 @@ def _agrees(
     return True
 
 
-def _comparisons(condition: Term) -> Iterator[tuple[object, ...]]:
-    """Yield what is compared in a condition."""
+def _asks(condition: Term, compared: Container[tuple[object, ...]]) -> bool:
+    """Tell whether all that decides a condition is `compared`: of an `and` that is false, or an `or` that is true, one part."""
     if condition.op in COMPARISONS:
-        yield comparison(condition)
-    elif condition.op in ("not", "and", "or", "select"):
-        for inner in condition.args:
-            yield from _comparisons(inner)
+        return comparison(condition) in compared
+    if condition.op in ("and", "or") and bool(sample(condition)) == (condition.op == "or"):
+        return any(_asks(part, compared) for part in chain(condition) if bool(sample(part)) == (condition.op == "or"))
+    return condition.op not in ("not", "and", "or", "select") or all(_asks(part, compared) for part in condition.args)
 
 
 def meant(program: Program, sizes: Mapping[str, int], inputs: Mapping[str, Array], terms: Terms) -> tuple[Symbols, dict[str, Array]]:
@@ -204,7 +204,7 @@ def _difference(
         raise mismatch(program, show_loops(function), sizes, f"the loops cannot run: {fault.detail}") from None
     if code:
         raise mismatch(program, show_loops(function), sizes, f"the loops refuse data that the equations accept, with {code}")
-    matcher = Matcher(program.mode == "fast")
+    matcher = Matcher(program.mode == "fast", terms.decides)
     table = tensor_table(program)
     for buffer, name in zip(function.params, params, strict=True):
         if name in wanted:

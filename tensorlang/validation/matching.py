@@ -19,7 +19,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from codegen.loops.terms import COMMUTATIVE, IDEMPOTENT, Term, chain, key
+from codegen.loops.terms import COMMUTATIVE, IDEMPOTENT, Term, chain, key, sample
 
 Pair = tuple[Term, Term]
 
@@ -29,9 +29,11 @@ _SUMS = frozenset(("+", "sum", "fma", "dot"))
 
 @dataclass(slots=True)
 class Matcher:
-    """Compares terms of one program. `fast`: products may be rounded with any sum they stand in."""
+    """Compares terms of one program. `fast`: products may be rounded with any sum they stand in. `decides`: samples decide conditions, so
+    beside one of `and` that is false, or of `or` that is true, the others say nothing."""
 
     fast: bool = False
+    decides: bool = False
     _same: set[tuple[int, int]] = field(default_factory=set)
 
     def difference(self, found: Term, wanted: Term) -> Pair | None:
@@ -70,7 +72,7 @@ class Matcher:
         if f.op != w.op or f.payload != w.payload or len(f.args) != len(w.args):
             return None
         if w.op in IDEMPOTENT:
-            return _each_once(f, w)
+            return _each_once(f, w) or (_decisive(f, w) if self.decides and w.op in ("and", "or") else None)
         return _paired(f, w) if w.op in COMMUTATIVE or w.op == "fma" else list(zip(f.args, w.args, strict=True))
 
 
@@ -84,6 +86,12 @@ def _paired(f: Term, w: Term) -> list[Pair]:
 def _each_once(f: Term, w: Term) -> list[Pair] | None:
     found, wanted = ({key(t): t for t in chain(side)} for side in (f, w))
     return [(found[k], wanted[k]) for k in wanted] if found.keys() == wanted.keys() else None
+
+
+def _decisive(f: Term, w: Term) -> list[Pair] | None:
+    """Return a condition that stands in both `and` or both `or` and decides them by its sample; None where there is none."""
+    found = {key(t): t for t in chain(f)}
+    return next(([(found[key(t)], t)] for t in chain(w) if key(t) in found and bool(sample(t)) == (w.op == "or")), None)
 
 
 def _ring(f: Term, w: Term) -> list[Pair] | None:

@@ -7,7 +7,9 @@ mistake; but nobody should have to find out from the loops that they do nothing.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 
+from polyhedral.model import BLOCKS
 from tensorlang.schedule.state import State
 from tensorlang.syntax import nodes as syntax
 from tensorlang.syntax.printer import show
@@ -15,7 +17,7 @@ from tensorlang.syntax.printer import show
 
 def idle(state: State) -> tuple[str, ...]:
     """Return a sentence for each directive of `state` that changes nothing, in a fixed order."""
-    return (*_stages(state), *_clusters(state), *_distributed(state))
+    return (*_stages(state), *_clusters(state), *_rasters(state), *_turns(state), *_distributed(state))
 
 
 def _stages(state: State) -> Iterator[str]:
@@ -33,6 +35,20 @@ def _clusters(state: State) -> Iterator[str]:
     for count, directive in state.clusters.values():
         if count == 1:
             yield _changes_nothing(directive, "a block by itself is no cluster")
+
+
+def _rasters(state: State) -> Iterator[str]:
+    for directive in state.rasters:
+        yield _changes_nothing(directive, "it goes through the tiles as they were")
+
+
+def _turns(state: State) -> Iterator[str]:
+    for loop, (count, directive) in state.turns.items():
+        stage = next(stage for stage in state.stages.values() if loop in stage.marks)
+        places = [stage.extents[other] for other, mark in stage.marks.items() if mark in BLOCKS]
+        known = [extent for extent in places if extent is not None]
+        if len(known) == len(places) and prod(known) <= count:
+            yield _changes_nothing(directive, f"there are {prod(known)} places in the grid, so no block takes a second turn")
 
 
 def _distributed(state: State) -> Iterator[str]:

@@ -55,6 +55,8 @@ class State:
     """Loop whose boxes a thread beside the others asks for → how registers are dealt out, and who said so."""
     turns: dict[str, tuple[int, syntax.Directive]] = field(default_factory=dict)
     """Loop over blocks → how many blocks take turns with its launch, and who said so."""
+    rasters: list[syntax.Directive] = field(default_factory=list)
+    """Those that go through tiles in the order there was."""
     clusters: dict[str, tuple[int, syntax.Directive]] = field(default_factory=dict)
     """Loop over blocks → how many neighbours along it are one cluster, and who said so."""
     multicasts: dict[str, tuple[str, syntax.Directive]] = field(default_factory=dict)

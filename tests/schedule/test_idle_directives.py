@@ -44,3 +44,47 @@ def test_a_cluster_of_one_block_is_none() -> None:
     alone = "\n".join(line.replace("by 2", "by 1") for line in CLUSTER.read_text("utf-8").splitlines() if "multicast" not in line)
     found = written(alone, "cluster.tl")
     assert [line.split(" changes")[0] for line in apply(found.program, found.schedule).idle] == ["`cluster jo by 1`"]
+
+
+BLOCKS = """op square(a: f32[12, 12], b: f32[12, 12]) -> (c: f32[12, 12]) {{
+    c[i, j] = sum(k) a[i, k] * b[k, j]
+}}
+schedule square for cuda {{
+    tile c (i, j) by ({}, {}) -> io, jo, ii, ji
+    {}
+}}"""
+
+
+@pytest.mark.parametrize(
+    ("tile", "directives", "said"),
+    [
+        (
+            (2, 2),
+            "raster io, jo by 1 -> ig, ir",
+            ["`raster io, jo by 1 -> ig, ir` changes nothing: it goes through the tiles as they were"],
+        ),
+        (
+            (2, 12),
+            "raster io, jo by 4 -> ig, ir",
+            ["`raster io, jo by 4 -> ig, ir` changes nothing: it goes through the tiles as they were"],
+        ),
+        (
+            (12, 2),
+            "raster jo, io by 2 -> jg, jr",
+            ["`raster jo, io by 2 -> jg, jr` changes nothing: it goes through the tiles as they were"],
+        ),
+        ((2, 2), "raster io, jo by 4 -> ig, ir", []),
+        ((2, 2), "raster jo, io by 1 -> jg, jr", []),
+    ],
+)
+def test_a_raster_that_leaves_tiles_in_their_order_is_named(tile: tuple[int, int], directives: str, said: list[str]) -> None:
+    found = written(BLOCKS.format(*tile, directives), "raster.tl")
+    assert list(apply(found.program, found.schedule).idle) == said
+
+
+@pytest.mark.parametrize(("count", "named"), [(8, False), (9, True), (132, True)])
+def test_as_many_persistent_blocks_as_there_are_places_take_no_turns(count: int, named: bool) -> None:
+    bound = f"bind io, jo to block.y, block.x\n    persistent jo by {count}"
+    found = written(BLOCKS.format(4, 4, bound), "persistent.tl")
+    why = "there are 9 places in the grid, so no block takes a second turn"
+    assert list(apply(found.program, found.schedule).idle) == ([f"`persistent jo by {count}` changes nothing: {why}"] if named else [])

@@ -15,9 +15,9 @@ from typing import Literal
 
 from polyhedral.model import BLOCKS
 from tensorlang.diagnostics import error
-from tensorlang.schedule.directives import operands
-from tensorlang.schedule.directives.loops import permute, split_loop
-from tensorlang.schedule.plan import Predicate
+from tensorlang.schedule.directives.table import operands
+from tensorlang.schedule.directives.table.loops import permute, split_loop
+from tensorlang.schedule.plan import Predicate, Stage
 from tensorlang.schedule.state import State, loop_of
 from tensorlang.syntax import nodes as syntax
 from tensorlang.tensor import affine
@@ -36,7 +36,15 @@ def raster(state: State, directive: syntax.Directive) -> None:
     if rows == columns:
         operands.bad(directive, "a loop is named twice")
     group, row = split_loop(state, directive, stage, rows, count, *directive.results)
+    order = _running(stage)
     permute(stage, [group, columns, row])
+    if _running(stage) == order:
+        state.rasters.append(directive)
+
+
+def _running(stage: Stage) -> list[str]:
+    """Return the loops of a stage that may run more than once, outermost first."""
+    return [loop for loop in stage.loops if stage.extents[loop] != 1]
 
 
 def persistent(state: State, directive: syntax.Directive) -> None:

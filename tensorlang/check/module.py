@@ -15,7 +15,7 @@ from typing import TypeVar, assert_never
 from codegen.dtypes import DTYPES
 from codegen.features import NAMES
 from tensorlang.check.places import misplaced
-from tensorlang.check.problems import did_you_mean, error, labelled
+from tensorlang.check.problems import did_you_mean, error, labelled, uncallable
 from tensorlang.check.types import BUILTINS, CLASSES, ELSEWHERE
 from tensorlang.check.walk import descendants
 from tensorlang.diagnostics import CompileError, Diagnostic, Source
@@ -146,13 +146,7 @@ def _unknown_names(module: Module, declaration: sx.Declaration) -> Iterable[Diag
     callable_names = set(module.operators) | set(module.functions) | BUILTINS | set(DTYPES) | local
     for node in descendants(declaration):
         if isinstance(node, sx.Apply) and node.name not in callable_names:
-            yield error(
-                "T0101",
-                f"there is no operator or function `{node.name}`",
-                node.span,
-                "called here",
-                help=did_you_mean(node.name, callable_names, f"declare `fn {node.name}(…) = …` or `op {node.name}(…)`"),
-            ).diagnostics[0]
+            yield uncallable(node.name, node.span, callable_names, module.reducers).diagnostics[0]
         elif isinstance(node, sx.Reduction) and node.reducer not in module.reducers:
             yield error(
                 "T0101",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from difflib import get_close_matches
 
 from tensorlang.diagnostics import NOWHERE, CompileError, Diagnostic, Label, Span, error
 
-__all__ = ["Diagnostic", "Label", "NeedsStatic", "counted", "did_you_mean", "error", "labelled"]
+__all__ = ["Diagnostic", "Label", "NeedsStatic", "counted", "did_you_mean", "error", "labelled", "uncallable", "used_at"]
 
 
 class NeedsStatic(Exception):
@@ -35,3 +37,29 @@ def labelled(
     """Return a `CompileError` with one diagnostic and several labels."""
     kept = tuple(Label(span, text) for span, text in labels if span is not NOWHERE)
     return CompileError(Diagnostic(code, title, kept, notes, help))
+
+
+def uncallable(name: str, span: Span, known: Iterable[str], reducers: Container[str]) -> CompileError:
+    """Return that nothing of a name can be called; `known` are those that can."""
+    if name in reducers:
+        help = f"write what it combines, in parentheses unless it is a product: `{name}(k) (…)`"
+        return error("T0101", f"`{name}` is a reducer, and nothing is reduced here", span, "its binders, and no body", help=help)
+    help = did_you_mean(name, known, f"declare `fn {name}(…) = …` or `op {name}(…)`") or ""
+    return error("T0101", f"there is no operator or function `{name}`", span, "called here", help=help)
+
+
+@contextmanager
+def used_at(use: Span, declared: Span, text: str, note: str = "") -> Iterator[None]:
+    """Let what is wrong inside of something that another file declares be said of its `use`, with a label and a note."""
+    try:
+        yield
+    except CompileError as problem:
+        if use.source == declared.source:
+            raise
+        raise CompileError(*(_seen_from(use, declared, text, note, d) for d in problem.diagnostics)) from None
+
+
+def _seen_from(use: Span, declared: Span, text: str, note: str, diagnostic: Diagnostic) -> Diagnostic:
+    if not diagnostic.labels or diagnostic.labels[0].span.source != declared.source:
+        return diagnostic
+    return replace(diagnostic, labels=(Label(use, text), *diagnostic.labels), notes=(*diagnostic.notes, note) if note else diagnostic.notes)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from codegen.dtypes import DTYPES, DType, bool_, compute_dtype, f32
 from polyhedral import expr as px
 from tensorlang.check import arith, typed
-from tensorlang.check.problems import NeedsStatic, did_you_mean, error
+from tensorlang.check.problems import NeedsStatic, did_you_mean, error, used_at
 from tensorlang.check.ranges import agreed, bound_names, places
 from tensorlang.check.scope import Context, Scope, expand_pack, no_shadowing
 from tensorlang.check.values import Cnd, Idx, Num, Packed, Tup, Val, Value
@@ -44,7 +44,9 @@ def reduction(ctx: Context, scope: Scope, node: sx.Reduction) -> Value:
     for condition in filters:
         filter_ = condition if filter_ is None else ir.Binary("and", filter_, condition, span=node.span)
     init = None if parts.init is None else ctx.value(replace(scope, indexing=False), parts.init)
-    return _reduced(ctx, scope, node, reducer, Terms(parts, body, init, where, filter_))
+    note = f"what is reduced ends with its product: anything more stands in parentheses, `{node.reducer}(…) (…)`"
+    with used_at(node.span, reducer.span, "in this reduction", note):
+        return _reduced(ctx, scope, node, reducer, Terms(parts, body, init, where, filter_))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import numpy as np
 from codegen.dtypes import DTYPES, DType, bool_, f32, f64, nearest_tf32
 from polyhedral import expr as px
 from tensorlang.check import arith, bounds, typed
-from tensorlang.check.problems import did_you_mean, error
+from tensorlang.check.problems import did_you_mean, error, uncallable, used_at
 from tensorlang.check.reads import bring_in, element, find_tensor, read, refine
 from tensorlang.check.reduction import condition, reduction, type_named
 from tensorlang.check.runs import Run, joined
@@ -341,13 +341,7 @@ def _call(ctx: Context, scope: Scope, name: str, node: sx.Apply) -> Value:
             help=f"call it in an equation of its own: `t = {name}(…)`, then read `t[…]`",
         )
     known = [*ctx.module.functions, *ctx.module.operators, *BUILTINS, *DTYPES]
-    raise error(
-        "T0101",
-        f"there is no operator or function `{name}`",
-        node.span,
-        "called here",
-        help=did_you_mean(name, known, f"declare `fn {name}(…) = …`"),
-    )
+    raise uncallable(name, node.span, known, ctx.module.reducers)
 
 
 def _arguments(ctx: Context, scope: Scope, node: sx.Apply, count: int | None) -> list[Value]:
@@ -396,7 +390,8 @@ def _inlined(ctx: Context, scope: Scope, function: sx.ScalarFunction, node: sx.A
         names[name] = _typed(argument, type_, dtypes, function, node.span)
     counts = {name: uses(function.value, name) for name, _ in function.params}
     inside = replace(scope, values={}, positions={}, copies=None, indexing=False)
-    return bind_once(inner, inside, names, counts, function.value, node.span)
+    with used_at(node.span, function.span, "in this call"):
+        return bind_once(inner, inside, names, counts, function.value, node.span)
 
 
 def _inferring(argument: Value) -> bool:

@@ -9,13 +9,13 @@ file leaves the process as soon as it is laid out.
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from tensorlang.graph.blocks import aligned_block
 from tensorlang.graph.edit import size_bytes
 from tensorlang.graph.nodes import Graph, Value
 from tensorlang.graph.plan import ALIGNMENT
@@ -23,9 +23,6 @@ from tensorlang.graph.relayout import lay_out
 from tensorlang.mapped import forget
 
 Array = np.ndarray[Any, Any]
-
-HUGE_PAGES_FROM = 4 << 20
-"""Bytes from which a block is worth huge pages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,15 +89,3 @@ def _laid_out(array: Array, value: Value, cells: Array) -> None:
         cells.reshape(value.shape)[...] = array
     else:
         lay_out(array, value.layout, cells.reshape(value.layout.shape))
-
-
-def aligned_block(size: int) -> Array:
-    """Return `size` bytes that start at a multiple of the alignment; large ones on huge pages where the system has them, so that streaming
-    through weights does not wait for address translation."""
-    if size >= HUGE_PAGES_FROM and hasattr(mmap, "MADV_HUGEPAGE"):
-        memory = mmap.mmap(-1, size)
-        memory.madvise(mmap.MADV_HUGEPAGE)
-        return np.frombuffer(memory, np.uint8)
-    raw = np.empty(size + ALIGNMENT, np.uint8)
-    start = -raw.ctypes.data % ALIGNMENT
-    return raw[start : start + max(size, 1)]

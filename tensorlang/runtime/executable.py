@@ -25,11 +25,11 @@ from codegen.llvm.target import Target
 from codegen.store import Cache
 from tensorlang.artifact import Artifact
 from tensorlang.diagnostics import Diagnostic, RunError
+from tensorlang.graph.blocks import aligned_block
 from tensorlang.graph.edit import members
 from tensorlang.graph.nodes import Graph, Kernel, Value
 from tensorlang.graph.plan import Plan
 from tensorlang.graph.precisions import F32, Precision
-from tensorlang.runtime.constants import aligned_block
 from tensorlang.schedule.layout import Layout
 from tensorlang.validation.budget import validation_budget
 

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from codegen.llvm.program import KernelCall
+from codegen.llvm.program import KernelCall, Slot
 from codegen.loops.interp import evaluate_index
 from codegen.loops.nodes import Function
 from tensorlang.diagnostics import InternalError
+from tensorlang.graph.edit import size_bytes
 from tensorlang.graph.nodes import Graph
 
 Array = np.ndarray[Any, Any]
@@ -39,6 +40,22 @@ class Compiled:
     constants_bytes: int
     arena_bytes: int
     calls: tuple[Call, ...]
+
+    def base_bytes(self) -> list[int]:
+        """Return how many bytes each base has."""
+        values = [size_bytes(self.graph.values[name]) for name in (*self.graph.outputs, *self.graph.inputs)]
+        return [*values, self.constants_bytes, self.arena_bytes]
+
+    def results(self) -> Iterator[tuple[str, Slot]]:
+        """Yield each output and where it lies."""
+        return ((name, Slot(k)) for k, name in enumerate(self.graph.outputs))
+
+    def given(self) -> Iterator[tuple[str, Slot]]:
+        """Yield each input and each constant, and where it lies."""
+        first = len(self.graph.outputs)
+        yield from ((name, Slot(first + k)) for k, name in enumerate(self.graph.inputs))
+        block = first + len(self.graph.inputs)
+        yield from ((name, Slot(block, self.offsets[name])) for name in self.constants)
 
 
 def check_apart(call: Call) -> None:

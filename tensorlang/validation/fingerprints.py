@@ -28,6 +28,7 @@ from codegen.loops import fingerprints
 from codegen.loops.fingerprints import HOLE, PRIME, held, nothing
 from codegen.loops.interp import evaluate_index
 from codegen.loops.nodes import Function
+from tensorlang.graph.blocks import aligned_array
 from tensorlang.graph.relayout import relaid, restored
 from tensorlang.schedule.layout import Layout
 from tensorlang.tensor import arith
@@ -38,7 +39,6 @@ from tensorlang.tensor.walk import caller_shape, tensor_table
 from tensorlang.validation.plain import plain
 
 Array = np.ndarray[Any, Any]
-_ALIGN = 64
 _STEPS = {"sum": "+", "prod": "*"}
 """The operations that reducers of floats are made of, where they have other names."""
 
@@ -135,7 +135,7 @@ def difference(
     blocks = []
     for buffer, name in zip(function.params, params, strict=True):
         layout, shape = layouts.get(name), tuple(evaluate_index(e, {}) for e in buffer.shape)
-        block = aligned(shape, held(buffer.dtype))
+        block = aligned_array(shape, held(buffer.dtype))
         block[...] = nothing(buffer.dtype)
         if name in inputs:
             block[...] = (inputs[name] if layout is None else relaid(inputs[name], layout, nothing(buffer.dtype))).reshape(shape)
@@ -162,7 +162,9 @@ def meant(program: Program, inputs: Mapping[str, Array]) -> dict[str, Array]:
         evaluator.run()
         return evaluator.results()
     table = tensor_table(program)
-    results = {name: aligned(caller_shape(table[name], {}), held(table[name].dtype)) for name in program.results}
+    results = {name: aligned_array(caller_shape(table[name], {}), held(table[name].dtype)) for name in program.results}
+    for name, result in results.items():
+        result[...] = nothing(table[name].dtype)
     given = [np.ascontiguousarray(inputs[p.name]) for p in program.params]
     code = run(loops, [a.ctypes.data for a in (*given, *results.values())])
     if code:
@@ -170,20 +172,12 @@ def meant(program: Program, inputs: Mapping[str, Array]) -> dict[str, Array]:
     return results
 
 
-def aligned(shape: tuple[int, ...], dtype: DType) -> Array:
-    """Return an array whose first element lies where loops may expect it."""
-    size = int(np.prod(shape, dtype=np.int64)) * dtype.size_bytes
-    raw = np.zeros(size + _ALIGN, np.uint8)
-    start = -raw.ctypes.data % _ALIGN
-    return raw[start : start + size].view(dtype.numpy).reshape(shape)
-
-
 def run(function: Function, addresses: Sequence[int]) -> int:
     """Run loops on fingerprints, which lie at these addresses, and return the code they do."""
     library, name, scratch_bytes = _compiled(function)
     entry = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)(library.address(name))
     slots = (ctypes.c_int64 * max(1, len(addresses)))(*addresses)
-    scratch = aligned((scratch_bytes,), u8)
+    scratch = aligned_array((scratch_bytes,), u8)
     return int(entry(ctypes.addressof(slots), scratch.ctypes.data))
 
 

@@ -35,7 +35,6 @@ from codegen.loops.domain import Symbols as LoopSymbols
 from codegen.loops.interp import evaluate_index, run
 from codegen.loops.terms import Exceeded, Term, Terms, exact, key, show
 from tensorlang.diagnostics import InternalError, RunError
-from tensorlang.graph.edit import size_bytes
 from tensorlang.graph.nodes import Graph, Join, Kernel, Part, Value, View
 from tensorlang.graph.relayout import relaid
 from tensorlang.tensor.carried import Symbols
@@ -201,19 +200,19 @@ class _Memory:
 def _ran(compiled: Compiled, inputs: Mapping[str, Array], terms: Terms) -> dict[str, Array]:
     """Return the outputs of a compiled model."""
     graph = compiled.graph
-    sizes = [size_bytes(graph.values[name]) for name in (*graph.outputs, *graph.inputs)]
-    memory = _Memory([_Region(size) for size in (*sizes, compiled.constants_bytes, compiled.arena_bytes)], terms)
-    first = len(graph.outputs)
-    for k, name in enumerate(graph.inputs):
-        memory.write(Slot(first + k), inputs[name], graph.values[name].dtype)
-    for name, array in compiled.constants.items():
+    memory = _Memory([_Region(size) for size in compiled.base_bytes()], terms)
+    for name, slot in compiled.given():
         value = graph.values[name]
-        block = _constants(terms, value, array)
-        block = block if value.layout is None else relaid(block, value.layout, terms.const(0, value.dtype))
-        memory.write(Slot(first + len(graph.inputs), compiled.offsets[name]), block, value.dtype)
+        memory.write(slot, inputs[name] if name in inputs else _constant(terms, value, compiled.constants[name]), value.dtype)
     for call in compiled.calls:
         _called(call, memory, terms)
-    return {name: memory.read(Slot(k), graph.values[name].shape, graph.values[name].dtype) for k, name in enumerate(graph.outputs)}
+    return {name: memory.read(slot, graph.values[name].shape, graph.values[name].dtype) for name, slot in compiled.results()}
+
+
+def _constant(terms: Terms, value: Value, array: Array) -> Array:
+    """Return a constant as it lies in memory."""
+    block = _constants(terms, value, array)
+    return block if value.layout is None else relaid(block, value.layout, terms.const(0, value.dtype))
 
 
 def _called(call: Call, memory: _Memory, terms: Terms) -> None:

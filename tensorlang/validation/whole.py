@@ -20,11 +20,12 @@ from codegen.llvm.program import Slot
 from codegen.loops import fingerprints
 from codegen.loops.fingerprints import PRIME, held, nothing
 from tensorlang.diagnostics import InternalError, RunError
+from tensorlang.graph.blocks import aligned_array
 from tensorlang.graph.edit import reads, size_bytes
 from tensorlang.graph.nodes import Graph, Join, Kernel, Part, Value, View
 from tensorlang.graph.relayout import relaid, restored
 from tensorlang.validation.compiled import Compiled, check_apart
-from tensorlang.validation.fingerprints import aligned, meant, run, unfit
+from tensorlang.validation.fingerprints import meant, run, unfit
 
 Array = np.ndarray[Any, Any]
 _NOTHING = 5
@@ -123,19 +124,14 @@ def _from_bytes(block: Array, value: Value) -> Array:
 def _ran(compiled: Compiled, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """Return what the calls leave in the outputs. Raises InternalError where one refuses its data."""
     graph = compiled.graph
-    constants, arena = aligned((compiled.constants_bytes,), u8), aligned((compiled.arena_bytes,), u8)
-    bases = [aligned((size_bytes(graph.values[name]),), u8) for name in (*graph.outputs, *graph.inputs)]
-    for block in (*bases[: len(graph.outputs)], arena):
+    bases = [aligned_array((size,), u8) for size in compiled.base_bytes()]
+    for block in bases:
         block[...] = _NOTHING
-    for block, name in zip(bases[len(graph.outputs) :], graph.inputs, strict=True):
-        block[...] = inputs[name].reshape(-1).view(np.uint8)
-    for name, array in compiled.constants.items():
+    for name, slot in compiled.given():
         value = graph.values[name]
-        made = _constant(value, array)
-        made = made if value.layout is None else relaid(made, value.layout, 0)
-        data = np.ascontiguousarray(made).reshape(-1).view(np.uint8)
-        constants[compiled.offsets[name] : compiled.offsets[name] + len(data)] = data
-    bases += [constants, arena]
+        cells = inputs[name] if name in inputs else _laid_out(value, compiled.constants[name])
+        data = np.ascontiguousarray(cells).reshape(-1).view(np.uint8)
+        bases[slot.base][slot.offset : slot.offset + len(data)] = data
 
     def address(slot: Slot) -> int:
         return int(bases[slot.base].ctypes.data) + slot.offset
@@ -149,6 +145,12 @@ def _ran(compiled: Compiled, inputs: Mapping[str, Array]) -> dict[str, Array]:
         if code:
             raise InternalError("validate", f"kernel `{call.name}` refuses data that its equations accept, with {code}")
     return {
-        name: block.view(held(graph.values[name].dtype).numpy).reshape(graph.values[name].shape)
-        for name, block in zip(graph.outputs, bases, strict=False)
+        name: bases[slot.base].view(held(graph.values[name].dtype).numpy).reshape(graph.values[name].shape)
+        for name, slot in compiled.results()
     }
+
+
+def _laid_out(value: Value, array: Array) -> Array:
+    """Return a constant as it lies in memory."""
+    cells = _constant(value, array)
+    return cells if value.layout is None else relaid(cells, value.layout, 0)

@@ -1,4 +1,5 @@
-"""Random schedules for a graphics processor: loops shaped and bound to blocks and threads, or what is derived with a part changed.
+"""Random schedules for a graphics processor: loops shaped and bound to blocks and threads, products in tiles, or what is derived with a
+part changed.
 
     case = bound(Random(7))         a program, sizes for it, and a schedule that can be applied (its proof is another matter)
 
@@ -7,6 +8,7 @@ Programs are the families of `strategies_schedule`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
 
@@ -24,10 +26,11 @@ from strategies_schedule import (
 )
 
 from codegen.dtypes import DTYPES
-from tensorlang.diagnostics import CompileError
-from tensorlang.policy.gpu.derive import derive_device
+from tensorlang.diagnostics import CompileError, Source
 from tensorlang.schedule.apply import Outline, outline
 from tensorlang.schedule.schedule import Schedule
+from tensorlang.syntax import nodes as syntax
+from tensorlang.syntax.parse import parse
 from tensorlang.tensor.nodes import Program
 
 ELEMENTS = ("f64", "f32", "f32", "i32", "i64", "i8")
@@ -54,7 +57,9 @@ def bound(random: Random, directives: int = 5) -> Case:
     program = some_static(program, random)
     if random.random() < 0.1:
         program = replace(program, mode="strict")
-    return Case(program, draw_sizes(program, random), random_binds(program, random, directives))
+    case = Case(program, draw_sizes(program, random), random_binds(program, random, directives))
+    tiled = random_tiles(program, random) if program.name in PRODUCTS and random.random() < 0.5 else None
+    return case if tiled is None else replace(case, schedule=tiled)
 
 
 def random_binds(program: Program, random: Random, directives: int) -> Schedule:
@@ -103,3 +108,52 @@ def _accepted(program: Program, before: Schedule, after: Schedule | None, seen: 
         return (before, seen) if after is None else (after, outline(program, after))
     except CompileError:
         return before, seen
+
+
+# ---------------------------------------------------------------- tiles of products
+
+PRODUCTS = {"matmul": ("a", "b"), "linear": ("x", "w"), "halves": ("x", "w"), "bytes": ("x", "w"), "triangle": ("a", "b")}
+"""Families that are one product `y` over i, j and k, and its factors."""
+
+
+def random_tiles(program: Program, random: Random) -> Schedule | None:
+    """Return a product in tiles as people write it for a device, directives about grids, clusters and boxes among them, now and then
+    without one that others need; None where that cannot be applied."""
+    lines = [line for line in _tile_lines(program, random) if random.random() < 0.98]
+    text = f"schedule {program.name} for cuda {{\n" + "\n".join(lines) + "\n}"
+    (written,) = parse(Source("tiles.tl", text)).declarations
+    assert isinstance(written, syntax.Schedule)
+    schedule = Schedule(program.name, "cuda", directives=tuple(d for d in written.body if isinstance(d, syntax.Directive)))
+    return schedule if outline_or_none(program, schedule) is not None else None
+
+
+def _tile_lines(program: Program, random: Random) -> Iterator[str]:
+    left, right = PRODUCTS[program.name]
+    rastered, boxed, parts = random.random() < 0.3, random.random() < 0.6, random.random() < 0.2
+    if parts:
+        yield f"split_k k by {random.choice((2, 3, 4))}"
+        yield "bind y.part.i, y.part.j to block.x, thread.x"
+        yield "bind y.i, y.j to block.x, thread.x"
+        return
+    yield f"tile y (i, j) by ({random.choice((2, 4, 8))}, {random.choice((2, 4, 8))}) -> io, jo, ii, ji"
+    yield f"split k by {random.choice((2, 4, 8))} -> ko, ki"
+    if rastered:
+        yield f"raster io, jo by {random.choice((1, 2, 3))} -> ig, ir"
+    blocks = "ig, jo, ir" if rastered else "io, jo"
+    yield f"order {blocks}, ko, ii, ji, ki"
+    copied = [name for name in (left, right) if random.random() < 0.8]
+    for name in copied:
+        yield f"cache {name} in {random.choice(('shared', 'shared', 'registers'))} at ko"
+    if copied:
+        yield f"stages ko by {random.choice((2, 2, 3))} with tma" if boxed else f"stages ko by {random.choice((1, 2, 2, 3))}"
+        if random.random() < 0.4:
+            yield "specialize ko"
+    yield f"bind {blocks}, ii, ji to {'block.z, ' if rastered else ''}block.y, block.x, thread.y, thread.x"
+    if random.random() < 0.4:
+        yield f"cluster jo by {random.choice((1, 2, 2, 4))}"
+        if copied:
+            yield f"multicast {random.choice(copied)} at jo"
+    if random.random() < 0.4:
+        yield f"persistent jo by {random.choice((1, 2, 3, 5))}"
+    if random.random() < 0.4:
+        yield f"predicate {random.choice(('ki', 'ki', 'ii', 'ji'))} with {random.choice(('guard', 'zfill'))}"

@@ -88,7 +88,7 @@ class Fingerprints(Numbers):
         return self.rounded((wide % PRIME).astype(np.uint64), target)
 
     def call(self, fn: str, args: list[Array], dtype: DType) -> Array:
-        return np.zeros(args[0].shape, np.bool_) if fn in ("isnan", "isinf") else _array(fingerprints.called(fn, *args))
+        return _array(fingerprints.oddity(fn, args[0]) < 1 if fn in ("isnan", "isinf") else fingerprints.called(fn, *args))
 
     def accumulate(self, kind: str, values: Array, dtype: DType) -> Array | None:
         if not dtype.is_float:

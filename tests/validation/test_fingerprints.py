@@ -56,6 +56,16 @@ def test_a_kernel_too_large_for_terms_is_validated_at_its_own_size() -> None:
     assert "too large" in str(validate(program, made.function, made.params, budget=BUDGET - 1))
 
 
+@pytest.mark.parametrize("test", ["isnan", "isinf"])
+def test_what_is_done_with_a_value_that_is_no_number_is_seen(test: str) -> None:
+    text = f"op f(x: f32[N]) -> (y: f32[N]) {{ y[i] = if {test}(x[i]) then 0 else exp(x[i]) }}"
+    program = tl.parse(text).f.program(np.zeros(100, np.float32))
+    made = lowered(program)
+    assert difference(program, made.function, made.params, {}, {}, 0) == ""
+    forgotten = parse_loops(show(made.function).replace(f"{test}(", "0.5_f32 == abs("))
+    assert "is not what the equation says" in difference(program, forgotten, made.params, {}, {}, 0)
+
+
 @pytest.mark.parametrize(
     ("text", "wrong"),
     [

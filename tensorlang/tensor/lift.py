@@ -25,7 +25,7 @@ from tensorlang.tensor.walk import Fresh, fresh_for, index_names, map_children, 
 
 
 def lift(program: Program) -> Program:
-    """Return `program` with such reductions lifted; what every tensor holds stays the same, bit for bit."""
+    """Return `program` with all such reductions lifted: lifting again changes nothing. Tensors hold what they held, bit for bit."""
     fresh = fresh_for(program)
     out: list[Definition] = []
     for definition in program.definitions:
@@ -40,9 +40,8 @@ def lift(program: Program) -> Program:
     lifted = replace(program, definitions=tuple(out))
     if lifted != program:
         return lift(lifted)
-    apart = lift_nested(program)
-    whole = guarded(apart)
-    return apart if whole is apart else lift(whole)
+    whole = guarded(lift_nested(program))
+    return program if whole == program else lift(whole)
 
 
 def _lift(

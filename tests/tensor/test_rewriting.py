@@ -74,6 +74,15 @@ def test_a_reduction_on_a_chosen_side_stays_where_it_is_guarded() -> None:
     assert len(lift(guarded).definitions) == 1
 
 
+def test_a_reduction_that_needs_fewer_axes_once_nothing_of_it_runs_is_lifted_at_once() -> None:
+    body = "y[i, j] = max(k in 0..N) (x[k, i | skip] * (max(h in 0..M) z[i, j | f32(1)])) for i in 0..M, j in 0..1"
+    operator = tl.parse(f"op f(x: f32[K, K], z: f32[N, M]) -> (y: f32[M, 1]) {{ {body} }}", threads=1).f
+    arrays = np.zeros((0, 0), np.float32), np.zeros((1, 2), np.float32)
+    once = lift(operator.program(*arrays))
+    assert lift(once) == once
+    assert operator(*arrays).tolist() == [[-np.inf], [-np.inf]]
+
+
 # ---------------------------------------------------------------- absorb
 
 LAYER = """op f(x: f32[M, K], w: f32[K, N]) -> (y: f32[M, N]) {

@@ -120,6 +120,34 @@ def test_the_sign_of_what_has_none_is_one_or_zero(dtype: type) -> None:
     np.testing.assert_array_equal(y, np.array([0, 1, 1], dtype), strict=True)
 
 
+@pytest.mark.parametrize(
+    ("shape", "wanted", "allowzero", "found"),
+    [
+        ((0, 3), [-1], 0, (0,)),
+        ((0, 3), [3, -1], 0, (3, 0)),
+        ((0, 3), [-1, 0], 0, (0, 3)),  # 0 keeps the 3
+        ((5, 0), [0, -1], 0, (5, 0)),
+        ((2, 0, 3), [4, 3, 0], 1, (4, 3, 0)),
+        ((2, 3), [0, -1], 0, (2, 3)),
+    ],
+)
+def test_a_reshape_of_nothing_has_the_shape_that_is_determined(
+    shape: tuple[int, ...], wanted: list[int], allowzero: int, found: tuple[int, ...]
+) -> None:
+    node = helper.make_node("Reshape", ["x", "s"], ["y"], allowzero=allowzero)
+    graph = Importer().load(small_model([node], {"x": (1, shape)}, {"s": np.array(wanted)}))
+    assert graph.values["y"].shape == found
+
+
+@pytest.mark.parametrize(
+    ("shape", "wanted", "allowzero"), [((1, 0, 17), [-1, 17, 0], 1), ((0, 3), [0, -1], 0), ((5, 0), [-1, 0], 0), ((2, 3), [-1, 0], 1)]
+)
+def test_a_reshape_of_which_any_extent_would_do_is_refused(shape: tuple[int, ...], wanted: list[int], allowzero: int) -> None:
+    node = helper.make_node("Reshape", ["x", "s"], ["y"], allowzero=allowzero)
+    with pytest.raises(CompileError, match=r"error\[O012\]: .*nothing determines what -1 stands for"):
+        Importer().load(small_model([node], {"x": (1, shape)}, {"s": np.array(wanted)}))
+
+
 SCATTERED = {
     "one axis, past the end": ((4,), [[0], [10**7]]),
     "one axis, before the beginning": ((4,), [[0], [-5]]),

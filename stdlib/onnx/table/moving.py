@@ -24,7 +24,9 @@ def reshape(n: Site) -> Value:
         raise n.wrong(f"{list(wanted)} is not a shape")
     if -1 in wanted:
         rest = -prod(wanted)
-        if rest == 0 or prod(x.shape) % rest:
+        if rest == 0:
+            raise n.wrong(f"nothing determines what -1 stands for in {list(wanted)}, which has no elements")
+        if prod(x.shape) % rest:
             raise n.wrong(f"the elements of the shape {list(x.shape)} do not fill {list(wanted)}")
         wanted = tuple(prod(x.shape) // rest if extent == -1 else extent for extent in wanted)
     return n.view(x, wanted)

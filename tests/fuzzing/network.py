@@ -48,7 +48,8 @@ FLOATS, WHOLE = ("f32", "f16", "bf16", "f64"), ("i8", "u8", "i16", "u16", "i32",
 OPSETS = (21,) * 4 + (7, 8, 9, 10, 11, 12, 13, 13, 14, 15, 16, 17, 17, 18, 18, 19, 20, 22, 23, 24)
 """Versions of the operators, those that many models have more often."""
 _NEVER_EMPTY = ("Conv", "ConvTranspose", "ConvInteger", "QLinearConv", "MaxPool", "AveragePool", "LpPool", "Resize", "Upsample")
-"""Operators that are refused where nothing of their input would be left, which the standard does not speak of."""
+"""Operators that are refused where nothing of a spatial axis would be left, which the standard does not speak of: of windows that are
+larger than their input the reference takes some, onnxruntime others."""
 _RUNTIME_ONLY = (
     *("LSTM", "GRU", "RNN", "GlobalMaxPool", "GlobalLpPool", "LRN", "LpNormalization", "LpPool", "QLinearConv", "Upsample"),
     *("ConvTranspose", "Resize"),
@@ -264,7 +265,7 @@ class NetDrawing:
             return
         if any(a.size > 600 or a.dtype not in _BY_NUMPY for a in found):
             return
-        if kind in _NEVER_EMPTY and not all(a.size for a in found) and all(self.values[n].size for n in given if n):
+        if kind in _NEVER_EMPTY and _vanishes(kind, self.values[given[0]], found[0]):
             return
         if kind.startswith("Reduce") and found[0].dtype != self.values[given[0]].dtype:
             return  # the reference sums squares of i32 in i64, which ONNX does not say
@@ -279,6 +280,13 @@ class NetDrawing:
 
     def ints(self, *values: int) -> str:
         return self.constant(np.array(values, np.int64))
+
+
+def _vanishes(kind: str, x: Array, result: Array) -> bool:
+    """Tell whether nothing is left of an axis that windows slide along, or of one that had elements before it was resized."""
+    if kind in ("Resize", "Upsample"):
+        return any(after == 0 < before for before, after in zip(x.shape, result.shape, strict=True))
+    return 0 in result.shape[2:]
 
 
 def _is_sound(a: Array, rough: bool) -> bool:

@@ -14,28 +14,39 @@ import json
 import os
 import platform
 import shutil
+import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from harness import ROOT, version  # isort: skip
 import gpu  # isort: skip
 import sanitize  # isort: skip
+import told  # isort: skip
 from gpu_cases import Case, attentions, cases, families, variants  # isort: skip
 
 sys.path.append(str(ROOT / "tests" / "gpu"))
 
 import pytest
 
-from codegen.cuda.compile import compilable, nvrtc_version
-from codegen.cuda.device import devices, driver_version
+from codegen.cuda.compile import Compiled, compilable, nvrtc_version, source
+from codegen.cuda.device import Code, Device, devices, driver_version
 from codegen.cuda.errors import LASTING, Unavailable
+from codegen.gpu.program import Program
+from codegen.store import key_of
 from tensorlang.diagnostics import CompileError, RunError, render
+from tensorlang.digest import compiler_digest
 from tensorlang.shell.peers import torch_on_device
 
+HERE = Path(__file__).parent
 Outcome = dict[str, Any]
 Act = Callable[[], Outcome]
 """Does on the device what was made ready."""
@@ -202,9 +213,22 @@ def _doctor(options: Options) -> Outcome:
         figures |= {"nvrtc": ".".join(map(str, nvrtc_version())), "compiles for": list(compilable())}
     except Unavailable as problem:
         figures["nvrtc"] = problem.what
+    figures |= {"compiler": compiler_digest()[:12], **_card()}
     figures["tools"] = [tool for tool in ("compute-sanitizer", "nvdisasm", "ncu", "g++") if shutil.which(tool)]
     detail = f"{found.name} ({figures['capability']}), CUDA {figures['driver']}, NVRTC {figures['nvrtc']}"
     return {"status": "ok" if found.arch is not None else "wrong", "detail": detail, "figures": figures}
+
+
+def _card() -> Outcome:
+    """Return the state of the first card, as `nvidia-smi` prints it: it is read and never set."""
+    asked = ("clocks.sm", "clocks.max.sm", "clocks.mem", "power.limit", "temperature.gpu", "memory.total", "memory.used")
+    asked += ("utilization.gpu", "compute_mode", "mig.mode.current", "ecc.mode.current")
+    command = ["nvidia-smi", f"--query-gpu={','.join(asked)}", "--format=csv,noheader", "--id=0"]
+    try:
+        said = subprocess.run(command, capture_output=True, text=True, check=False, timeout=20).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return {}
+    return {"card": dict(zip(asked, (part.strip() for part in said.split(",")), strict=False))}
 
 
 def _ceilings(options: Options) -> Act:
@@ -227,20 +251,62 @@ def _ceilings(options: Options) -> Act:
 
 
 def _tested(step: Step, options: Options) -> Outcome:
-    """Run the tests of a module that are marked `gpu`: one process, which ends at an error that costs it the device."""
+    """Run the tests of a module that are marked `gpu`. A test that hangs, or that costs its process the device, costs itself alone: another
+    process goes on after it."""
     path = ROOT / "tests" / "device" / f"test_{step.name.removeprefix('tests ')}.py"
-    how = ["-m", "gpu", "-q", "-rf", "--tb=short", "-p", "no:cacheprovider", "-o", "filterwarnings="]
-    limits = ["-o", f"faulthandler_timeout={step.seconds / 3:g}", "-o", "faulthandler_exit_on_timeout=true"]
-    stand_in = ["-p", "emulated_cuda"] if options.dry else []
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *how, *limits, *stand_in, str(path)], capture_output=True, text=True, check=False
-    )
-    print(done.stdout[-20000:], done.stderr[-5000:], sep="\n", file=sys.stderr)
-    lines = [line for line in done.stdout.splitlines() if line.strip()]
-    failed = [line for line in lines if line.startswith(("FAILED", "ERROR", "E   "))]
-    lost = any(name in done.stdout for name in LASTING)
-    detail = "; ".join([*failed[:4], *lines[-1:]])
-    return {"status": "ok" if done.returncode == 0 else "lost" if lost else "wrong", "detail": detail[:1000]}
+    how = ["-m", "gpu", "-v", "--tb=short", "--color=no", "-p", "no:cacheprovider", "-o", "filterwarnings=", "-o", "addopts="]
+    command = [sys.executable, "-m", "pytest", *how, "-p", "told", *(["-p", "emulated_cuda"] if options.dry else []), str(path)]
+    end, early = time.monotonic() + 0.95 * step.seconds, list[str]()
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "told"
+        while True:
+            before = told.read(file)
+            how_it_ended = _one_process(command, file, end, step.seconds / 3)
+            found = told.read(file)
+            if how_it_ended:
+                early.append(f"{found.unfinished[-1] if found.unfinished else path.name}: {how_it_ended}")
+            if len(found.begun) in (len(before.begun), found.there) or time.monotonic() > end or len(early) == _MOST_PROCESSES:
+                return _outcome_of_tests(found, early)
+
+
+_EMULATED_SECONDS = 3600
+"""What the tests of a module may take on the stand-in."""
+_MOST_PROCESSES = 6
+
+
+def _one_process(command: Sequence[str], file: Path, end: float, longest: float) -> str:
+    """Run pytest until `end`, or until a test takes longer than so many seconds. Return why it could not go on with the tests, "" when
+    it could."""
+    paths = os.pathsep.join([str(HERE), str(ROOT / "tests" / "gpu"), os.environ.get("PYTHONPATH", "")])
+    known, before = {**os.environ, told.FILE: str(file), "PYTHONPATH": paths}, told.read(file).failed
+    child = subprocess.Popen(command, stdout=sys.stderr, stderr=sys.stderr, stdin=subprocess.DEVNULL, cwd=ROOT, env=known)
+    since, size = time.monotonic(), 0
+    while child.poll() is None:
+        time.sleep(0.05)
+        if file.is_file() and file.stat().st_size != size:
+            since, size = time.monotonic(), file.stat().st_size
+        if time.monotonic() > min(end, since + longest):
+            child.send_signal(signal.SIGABRT)  # it prints where it is
+            with suppress(subprocess.TimeoutExpired):
+                child.wait(3)
+            child.kill()
+            return "not done when the time of the step was up" if time.monotonic() > end else f"not done after {longest:g} s"
+    if child.returncode < 0:
+        return f"the process ended with {child.returncode}"
+    lost = [error for name, why in told.read(file).failed.items() if name not in before for error in LASTING if error in why]
+    return lost[-1] if lost else ""
+
+
+def _outcome_of_tests(found: told.Told, early: Sequence[str]) -> Outcome:
+    """Return `lost` where a process lost the device or died, `hung` where one was ended, `wrong` where tests failed or were not run."""
+    failed = [*early, *(f"{name}: {why.splitlines()[-1] if why else ''}" for name, why in found.failed.items())]
+    unseen = found.there - len(found.begun)
+    counts = f"{len(found.passed)} of {found.there} passed" + (f", {unseen} not begun" if unseen else "")
+    status = "ok" if found.there and len(found.passed) == found.there else "wrong"
+    if early:
+        status = "hung" if any("not done" in line for line in early) else "lost"
+    figures = {"passed": len(found.passed), "there": found.there, "ended early": list(early), "failed": dict(found.failed)}
+    return {"status": status, "detail": "; ".join([counts, *(line[:220] for line in failed[:4])]), "figures": figures}
 
 
 def _sanitized(tool: str, case: Case, seconds: float, options: Options) -> Outcome:
@@ -261,6 +327,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--target", default="cuda:sm_90a")
     parser.add_argument("--measured", type=float, default=0.3)
     parser.add_argument("--tuned", default="default")
+    parser.add_argument("--seconds", type=int, default=0, help="what the step may take on the device, instead of what is listed")
     parser.add_argument("--dry-run", action="store_true")
     given = parser.parse_args(argv)
     if given.what == "list":
@@ -269,14 +336,21 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     options = Options(given.target, given.measured, given.tuned, given.dry_run)
     step = next(step for step in steps() if step.name == given.name)
+    if given.seconds:
+        step = replace(step, seconds=given.seconds)
     if given.what == "ready":
         if step.group in ("right", "time", "variants", "attention", "models"):
             ready(step, replace(options, dry=False))
+        if step.group == "tests":
+            outcome = _tested(replace(step, seconds=_EMULATED_SECONDS), replace(options, dry=True))
+            print(outcome["detail"], file=sys.stderr)
+            return 0 if outcome["status"] == "ok" else 1
         return 0
     if step.group in ("right", "tests"):
         os.environ["CUDA_LAUNCH_BLOCKING"] = "1"  # the call that fails is the one that is named
     if options.dry and step.group != "tests":
         _stand_in(runs=step.group == "right")
+    loaded = _kept_loads()
     try:
         act = ready(step, options)
         print("@ready", flush=True)
@@ -286,12 +360,32 @@ def main(argv: list[str] | None = None) -> int:
         outcome = _failed("\n".join(map(render, problem.diagnostics)) if isinstance(problem, CompileError) else str(problem))
     except Exception as problem:
         outcome = _failed(f"{type(problem).__name__}: {problem}")
+    if outcome["status"] not in ("ok", "absent"):
+        outcome["kernels"] = loaded
     print("@done", json.dumps(outcome), flush=True)
     return 0
 
 
 def _failed(why: str) -> Outcome:
+    traceback.print_exc()
     return {"status": "lost" if any(name in why for name in LASTING) else "error", "detail": why[:1000]}
+
+
+def _kept_loads() -> dict[str, str]:
+    """Return what fills, from now on, with the names of kernels that this process loads, and digests of their sources; each is said, too,
+    for the case that the process does not come to its end."""
+    found: dict[str, str] = {}
+    load = Device.load
+
+    def loading(device: Device, program: Program, compiled: Compiled) -> Code:
+        digest = key_of((source(program),))[:16]
+        for kernel in program.kernels:
+            found[kernel.name] = digest
+            print(f"loading `{kernel.name}` of source {digest}, {compiled.usage.get(kernel.name)}", file=sys.stderr, flush=True)
+        return load(device, program, compiled)
+
+    Device.load = loading  # type: ignore[method-assign]
+    return found
 
 
 def _stand_in(runs: bool) -> None:

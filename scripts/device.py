@@ -1,14 +1,14 @@
 """Runs what a device has to show, from harmless to risky, within a limit: what it is, that kernels are right, how fast they are.
 
-    python3 scripts/device.py --limit 560 --out DIR       the whole ladder (benchmarks/ladder.py); DIR/device.jsonl, DIR/device.md
+    python3 scripts/device.py --limit 560 --out DIR       the whole ladder (benchmarks/ladder.py): DIR/device.jsonl, .md and .log
     python3 scripts/device.py --only right tests time     groups, or beginnings of names;  --list prints them
     python3 scripts/device.py --resume                    the rest, after what DIR/device.jsonl already holds
     python3 scripts/device.py --dry-run                   on a stand-in for the driver: times mean nothing
     python3 scripts/device.py --prepare cuda:sm_90a       makes machine code, without a device, in the folder of --prepared
 
 Each step is a process of its own with a time of its own: one that hangs, or that loses the device to its process, costs itself alone and
-is named. While one step has the device, the next ones are made ready on the other processors. Every result is written as it comes; the
-table is printed at the end, at the limit and on interruption.
+is named. While one step has the device, the next ones are made ready on the other processors. Every result is written as it comes, and the
+log of each step that is not all right; the table is printed at the end, at the limit and on interruption.
 
 Nothing but Python's library is needed here. `--wheels DIR` (`wheels` beside this repository's folders, where there is one) holds wheels
 of packages that this Python lacks, or has too old: they are unpacked and come first. `--prepared DIR` holds machine code for any NVRTC of
@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import selectors
 import shutil
 import signal
@@ -43,7 +44,12 @@ READY_SECONDS = 240
 """What a step may take before it needs the device."""
 GRACE = 8
 """Seconds kept of the limit for ending what runs and printing the table."""
+SLOWER = 10
+"""How many times longer a step may take on the stand-in."""
 TAIL = 3000
+"""Characters of a step's log that its result has."""
+WHOLE = 100_000
+"""Those that DIR/device.log has."""
 
 Outcome = dict[str, Any]
 
@@ -97,11 +103,13 @@ class Runner:
             self._running.add(child)
             try:
                 found = self._followed(child, seconds, alone, started)
+                if found["status"] == "hung":
+                    _asked_where(child)
             finally:
                 self._running.discard(child)
-                _end(child)
-            if found["status"] != "ok":
-                found.setdefault("log", _tail(said))
+                _end(child, self.deadline)
+            if found["status"] not in ("ok", "absent", "unreached"):
+                found["log"] = _tail(said)
         return found
 
     def _followed(self, child: subprocess.Popen[bytes], seconds: float, alone: bool, started: float) -> Outcome:
@@ -124,7 +132,7 @@ class Runner:
     def _read(self, line: str | None, child: subprocess.Popen[bytes], late: str) -> Outcome:
         if line is not None and line.startswith("@done "):
             return dict(json.loads(line.removeprefix("@done ")))
-        if line is None and self._left() <= 0:
+        if self._left() <= 0:  # it was ended
             return {"status": "unreached"}
         if line is None:
             return {"status": "hung", "detail": late}
@@ -159,24 +167,37 @@ class Runner:
         """End everything that runs; what has not run is not started any more."""
         self._over = True
         for child in list(self._running):
-            _end(child)
+            _kill(child)
 
 
-def _end(child: subprocess.Popen[bytes]) -> None:
-    """Kill a process and all that it started. One that waits for a device in the kernel outlives that, and is not waited for."""
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(child.pid, signal.SIGKILL)
+def _asked_where(child: subprocess.Popen[bytes]) -> None:
+    """Have a process of Python write into its log where it is, which ends it."""
+    with suppress(ProcessLookupError, PermissionError, subprocess.TimeoutExpired):
+        child.send_signal(signal.SIGABRT)
+        child.wait(2)
+
+
+def _end(child: subprocess.Popen[bytes], deadline: float) -> None:
+    """Kill a process and all that it started, and wait until it has gone. One that waits for a device in the kernel outlives that: it is
+    waited for ten seconds, and not beyond half of what is kept of the limit."""
+    _kill(child)
     with suppress(subprocess.TimeoutExpired):
-        child.wait(10)
+        child.wait(max(0.2, min(10, deadline + GRACE / 2 - time.monotonic())))
     for pipe in (child.stdin, child.stdout):
         if pipe is not None:
             pipe.close()
 
 
+def _kill(child: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(child.pid, signal.SIGKILL)
+
+
 def _tail(said: IO[str]) -> str:
+    """Return the end of a log, without the names of a thousand modules that a process of Python ends with when it is killed."""
     said.flush()
     said.seek(0)
-    return said.read()[-TAIL:]
+    return "".join(line for line in said if not line.startswith("Extension modules:"))[-WHOLE:]
 
 
 # ---------------------------------------------------------------- what the processes find
@@ -193,9 +214,11 @@ def environment(arguments: argparse.Namespace, folder: Path) -> dict[str, str]:
     _declare(site)
     paths = [str(site), str(ROOT), str(ROOT / "tests" / "gpu"), os.environ.get("PYTHONPATH", "")]
     found = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in paths if p), "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}
-    if arguments.prepared.is_dir() and not arguments.dry_run:
-        kept = _copied(arguments.prepared, folder / "prepared")
-        found |= {"TENSORLANG_PREPARED": str(kept), "TENSORLANG_CACHE": str(kept)}
+    if arguments.prepared.is_dir():
+        kept = _copied(arguments.prepared.resolve(), folder / "prepared")
+        found["TENSORLANG_PREPARED"] = str(kept)
+        if not arguments.dry_run:  # which keeps libraries of the emulator, too
+            found["TENSORLANG_CACHE"] = str(kept)
     return found
 
 
@@ -224,19 +247,28 @@ def _copied(source: Path, target: Path) -> Path:
 
 
 def prepare(target: str, steps: Sequence[Outcome], arguments: argparse.Namespace, folder: Path) -> int:
-    """Make the machine code of every step, in the folder of `--prepared`. Return how many steps could not be made ready."""
+    """Make the machine code of every step, in the folder of `--prepared`; tests run on the stand-in for that. Return how many steps could
+    not be made ready."""
     kept = arguments.prepared.resolve()
-    known = {**environment(arguments, folder), "TENSORLANG_PREPARED": str(kept), "TENSORLANG_CACHE": str(kept)}
+    known = {**environment(arguments, folder), "TENSORLANG_PREPARED": str(kept)}
+    known["TENSORLANG_CACHE"] = os.environ.get("TENSORLANG_CACHE", "")
     failed = 0
     for step in steps:
-        done = subprocess.run([sys.executable, str(LADDER), "ready", step["name"], "--target", target], env=known, cwd=ROOT, check=False)
+        begun = time.monotonic()
+        own = known if step["group"] == "tests" else {**known, "TENSORLANG_CACHE": str(kept)}  # libraries of the emulator stay here
+        done = subprocess.run([sys.executable, str(LADDER), "ready", step["name"], "--target", target], env=own, cwd=ROOT, check=False)
         failed += done.returncode != 0
-        print(f"{'ready' if done.returncode == 0 else 'FAILED'}  {step['name']}", file=sys.stderr, flush=True)
-    for large in ("models", "emulator"):  # weights, which the steps make again; libraries for this processor
-        shutil.rmtree(kept / large, ignore_errors=True)
-    size = sum(path.stat().st_size for path in kept.rglob("*") if path.is_file())
-    print(f"{len(steps) - failed} of {len(steps)} steps are ready; {kept} has {size / 2**20:.1f} MiB")
+        status = "ready" if done.returncode == 0 else "FAILED"
+        print(f"{status:6} {time.monotonic() - begun:6.1f} s  {step['name']}", file=sys.stderr, flush=True)
+    shutil.rmtree(kept / "models", ignore_errors=True)  # weights, which the steps make again
+    files = _entries(kept)
+    size = sum(path.stat().st_size for path in files)
+    print(f"{len(steps) - failed} of {len(steps)} steps are ready; {kept} has {len(files)} entries, {size / 2**20:.1f} MiB")
     return failed
+
+
+def _entries(folder: Path) -> set[Path]:
+    return {path for path in folder.rglob("*") if path.is_file()}
 
 
 # ---------------------------------------------------------------- the whole ladder
@@ -244,7 +276,9 @@ def prepare(target: str, steps: Sequence[Outcome], arguments: argparse.Namespace
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Return 0 when every step that was asked for is all right, or stands for something that is not installed."""
+    started = time.monotonic()
     arguments = _arguments(argv)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core of a process with a device is large, and takes long to write
     arguments.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="tensorlang-device-") as name:
         folder = Path(name)
@@ -263,7 +297,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 1 if prepare(arguments.prepare, chosen, arguments, folder / "other") else 0
         logs = folder / "logs"
         logs.mkdir()
-        return _climbed(chosen, Runner(known, time.monotonic() + arguments.limit - GRACE, logs), arguments)
+        return _climbed(chosen, Runner(known, started + arguments.limit - GRACE, logs), arguments)
 
 
 def _is_chosen(step: Outcome, only: Sequence[str]) -> bool:
@@ -272,20 +306,30 @@ def _is_chosen(step: Outcome, only: Sequence[str]) -> bool:
 
 def _climbed(chosen: Sequence[Outcome], runner: Runner, arguments: argparse.Namespace) -> int:
     """Run the steps, writing down each result as it comes, and return the exit code."""
-    results = arguments.out / "device.jsonl"
+    kept = Path(runner.environment.get("TENSORLANG_PREPARED", os.devnull))
+    prepared = _entries(kept)
+    results, logs = arguments.out / "device.jsonl", arguments.out / "device.log"
     held = _held(results) if arguments.resume else {}
+    if held.get("doctor", {}).get("status", "ok") != "ok":
+        del held["doctor"]
     if not arguments.resume:
-        results.unlink(missing_ok=True)
+        logs.unlink(missing_ok=True)
+    results.write_text("".join(json.dumps(record) + "\n" for record in held.values()), "utf-8")
     writing = threading.Lock()
 
     def one(step: Outcome, target: str) -> None:
+        seconds = step["seconds"] * (SLOWER if arguments.dry_run else 1)
         command = [sys.executable, str(LADDER), "run", step["name"], "--target", target, "--measured", str(arguments.measured)]
-        command += ["--tuned", arguments.tuned, *(["--dry-run"] if arguments.dry_run else [])]
-        found = runner.outcome(step["name"], command, step["seconds"], step["alone"])
+        command += ["--tuned", arguments.tuned, "--seconds", str(seconds), *(["--dry-run"] if arguments.dry_run else [])]
+        found = runner.outcome(step["name"], command, seconds, step["alone"])
         if found["status"] == "unreached":
             return
         record = {"name": step["name"], "group": step["group"], **found, **({"dry": True} if arguments.dry_run else {})}
-        with writing, open(results, "a", encoding="utf-8") as file:
+        log = record.get("log", "")
+        with writing, open(results, "a", encoding="utf-8") as file, open(logs, "a", encoding="utf-8") as whole:
+            if log:
+                print(f"==== {step['name']}: {record['status']}", log, sep="\n", file=whole)
+                record["log"] = log[-TAIL:]
             held[step["name"]] = record
             print(json.dumps(record), file=file, flush=True)
             print(f"{record['status']:8} {record.get('seconds', ''):>6} {step['name']}  {_short(record)}", file=sys.stderr, flush=True)
@@ -313,16 +357,22 @@ def _climbed(chosen: Sequence[Outcome], runner: Runner, arguments: argparse.Name
         runner.stop()
         pool.shutdown(cancel_futures=True)
     text = table([held.get(s["name"], {"name": s["name"], "status": "unreached"}) for s in chosen])
+    text += f"\n\n{len(prepared)} entries were prepared, {len(_entries(kept) - prepared)} more were made here"
     (arguments.out / "device.md").write_text(text + "\n", "utf-8")
     print(text)
     return 0 if all(held.get(s["name"], {}).get("status") in ("ok", "absent") for s in chosen) else 1
 
 
 def _held(results: Path) -> dict[str, Outcome]:
+    """Return the results that are written down, by the names of their steps."""
     if not results.is_file():
         return {}
-    lines = [json.loads(line) for line in results.read_text("utf-8").splitlines() if line.endswith("}")]
-    return {line["name"]: line for line in lines}
+    found = {}
+    for line in results.read_text("utf-8").splitlines():
+        with suppress(json.JSONDecodeError):  # the last one may not be whole
+            record = json.loads(line)
+            found[record["name"]] = record
+    return found
 
 
 def _short(record: Outcome) -> str:

@@ -7,8 +7,10 @@ import argparse
 import json
 import subprocess
 import sys
+import threading
 import time
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,7 @@ sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 
 import device
 import ladder
+import told
 
 from codegen.store import Cache
 
@@ -50,10 +53,120 @@ def test_what_becomes_of_a_step_is_its_own(tmp_path: Path, text: str, status: st
     assert (found["status"], found.get("detail", "")) == (status, detail)
 
 
+def test_a_step_that_hangs_says_where_it_was(tmp_path: Path) -> None:
+    text = "import faulthandler; faulthandler.enable()\ndef turning():\n while True: pass\n" + READY + "turning()"
+    found = runner(tmp_path).outcome("a step", says(text), seconds=0.3, alone=True)
+    assert found["status"] == "hung" and "in turning" in found["log"]
+
+
+def test_a_step_that_was_ended_by_the_limit_is_not_taken_for_one_that_crashed(tmp_path: Path) -> None:
+    running = runner(tmp_path)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(running.outcome, "a step", says(READY + "time.sleep(60)"), 60, False)
+        time.sleep(0.5)
+        running.stop()
+        assert waiting.result()["status"] == "unreached"
+
+
 def test_at_the_limit_nothing_more_is_reached(tmp_path: Path) -> None:
     late = runner(tmp_path, limit=0.5)
     assert late.outcome("a step", says(READY + "time.sleep(60)"), seconds=60, alone=False)["status"] == "unreached"
     assert late.outcome("another", says(READY), seconds=60, alone=False)["status"] == "unreached"
+
+
+def listing(tmp_path: Path, seconds: float) -> Path:
+    """Return a ladder of three steps, the second of which hangs, that takes some time to list them."""
+    steps = [{"name": n, "group": "right", "seconds": 60, "alone": False} for n in ("quick", "endless", "never")]
+    fake = tmp_path / "fake.py"
+    fake.write_text(
+        f"""import json, sys, time
+if sys.argv[1] == "list":
+    time.sleep({seconds})
+    print(*(json.dumps(step) for step in {steps!r}), sep="\\n")
+    sys.exit()
+print("@ready", flush=True)
+sys.stdin.readline()
+time.sleep(60 if sys.argv[2] == "endless" else 0)
+print("@done", json.dumps({{"status": "ok"}}), flush=True)
+""",
+        "utf-8",
+    )
+    return fake
+
+
+def options(tmp_path: Path) -> list[str]:
+    return ["--jobs", "1", "--out", str(tmp_path / "out"), "--prepared", str(tmp_path / "no"), "--wheels", str(tmp_path)]
+
+
+def test_the_limit_counts_from_the_start_of_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    deadlines: list[float] = []
+    monkeypatch.setattr(device, "LADDER", listing(tmp_path, 1.0))
+    monkeypatch.setattr(device, "_climbed", lambda chosen, runner, arguments: deadlines.append(runner.deadline) or 0)
+    begun = time.monotonic()
+    assert device.main([*options(tmp_path), "--limit", "100"]) == 0
+    assert deadlines[0] <= begun + 100 - device.GRACE + 0.9
+
+
+def test_what_was_reached_before_a_step_that_hangs_is_kept_and_what_was_not_is_left_for_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device, "LADDER", listing(tmp_path, 0.0))
+    chosen = [
+        json.loads(line)
+        for line in subprocess.run(
+            [sys.executable, str(device.LADDER), "list"], capture_output=True, text=True, check=True
+        ).stdout.splitlines()
+    ]
+    arguments = device._arguments(options(tmp_path))
+    arguments.out.mkdir()
+    running = runner(tmp_path)
+    results = tmp_path / "out" / "device.jsonl"
+
+    def stop_after_the_first() -> None:
+        while not (results.is_file() and results.read_text("utf-8")):
+            time.sleep(0.05)
+        running.stop()
+
+    monkeypatch.setattr(device.signal, "signal", lambda number, handler: None)
+    threading.Thread(target=stop_after_the_first, daemon=True).start()
+    assert device._climbed(chosen, running, arguments) == 1
+    results.write_text(results.read_text("utf-8") + '{"name": "ne', "utf-8")
+    assert list(device._held(results)) == ["quick"]
+    assert "1 ok, 2 unreached" in (tmp_path / "out" / "device.md").read_text("utf-8")
+
+
+HARMFUL = """
+import os, time, pytest
+
+@pytest.mark.parametrize("what", ["fine", "dies", "also fine", "fails", "hangs", "the last"])
+@pytest.mark.gpu
+def test_it(what):
+    if what == "dies":
+        os.abort()
+    if what == "hangs":
+        time.sleep(60)
+    assert what != "fails", "CUDA_ERROR_INVALID_VALUE"
+"""
+
+
+def test_a_test_that_hangs_or_loses_the_device_costs_itself_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "tests" / "device"
+    folder.mkdir(parents=True)
+    (folder / "test_harm.py").write_text(HARMFUL, "utf-8")
+    monkeypatch.setattr(ladder, "ROOT", tmp_path)
+    found = ladder._tested(ladder.Step("tests harm", "tests", 30), ladder.Options("cuda:sm_90a", 0.1, "default"))
+    assert found["status"] == "hung" and found["detail"].startswith("3 of 6 passed; ")
+    dies, hangs = found["figures"]["ended early"]
+    assert "[dies]: the process ended with -6" in dies and "[hangs]: not done after 10 s" in hangs
+    ((name, why),) = found["figures"]["failed"].items()
+    assert name.endswith("test_it[fails]") and "CUDA_ERROR_INVALID_VALUE" in why
+
+
+def test_what_is_told_of_tests_outlives_a_line_that_is_not_whole(tmp_path: Path) -> None:
+    file = tmp_path / "told"
+    file.write_text('{"there": 2}\n{"begun": "a"}\n{"ended": "a", "passed": true, "why": ""}\n{"begun": "b"}\n{"ended": "b", "pas', "utf-8")
+    found = told.read(file)
+    assert (found.there, found.passed, found.unfinished) == (2, {"a"}, ("b",))
 
 
 def test_the_steps_go_from_what_harms_nothing_to_what_may_hang_and_have_names_of_their_own() -> None:

@@ -92,9 +92,10 @@ class Memory:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Work:
-    """Launches ready to go: what to launch, over what, with which arguments. `holds` keeps memory of theirs alive."""
+    """Launches ready to go: what to call each in an error, over what, what to launch, with which arguments. `holds` keeps memory of
+    theirs alive."""
 
-    launches: tuple[tuple[Any, Any, tuple[Any, ...]], ...]
+    launches: tuple[tuple[str, Any, Any, tuple[Any, ...]], ...]
     holds: tuple[object, ...] = ()
 
 
@@ -119,7 +120,7 @@ class Code:
     ) -> Work:
         """Return the launches of one run: params at `addresses`, scratch memory and the status word at theirs."""
         found = dispatches(self.program, sizes, addresses, scratch, status)
-        return Work(tuple((_config(d), self.kernels[d.kernel], _arguments(d)) for d in found), holds)
+        return Work(tuple((_told(d), _config(d), self.kernels[d.kernel], _arguments(d)) for d in found), holds)
 
 
 class Graph:
@@ -207,7 +208,8 @@ class Device:
             kernels = {kernel.name: cubin.get_kernel(kernel.name) for kernel in program.kernels}
             for kernel in program.kernels:
                 if kernel.dynamic_bytes:
-                    self._allow_shared(kernels[kernel.name], kernel.dynamic_bytes)
+                    with _asking(f"allowing `{kernel.name}` {kernel.dynamic_bytes} bytes of shared memory"):
+                        self._allow_shared(kernels[kernel.name], kernel.dynamic_bytes)
         return Code(program, kernels)
 
     def allocate(self, size_bytes: int) -> Memory:
@@ -295,19 +297,24 @@ def _stream(device: Any, given: object) -> Any:
             return device.create_stream(given)
 
 
+def _told(dispatch: Dispatch) -> str:
+    blocks, threads = (" x ".join(map(str, axes)) for axes in (dispatch.grid, dispatch.block))
+    return f"launching `{dispatch.kernel}`, {blocks} blocks of {threads} threads, {dispatch.dynamic_bytes} bytes of shared memory asked for"
+
+
 def _config(dispatch: Dispatch) -> Any:
     return core.LaunchConfig(grid=dispatch.grid, block=dispatch.block, shmem_size=dispatch.dynamic_bytes)
 
 
 def _arguments(dispatch: Dispatch) -> tuple[Any, ...]:
-    with _asking("making a tensor map"):
+    with _asking(f"making the tensor maps of `{dispatch.kernel}`"):
         return tuple(tensor_maps.made(a) if isinstance(a, BoundMap) else a for a in dispatch.arguments)
 
 
 def _launch(stream: Any, work: Sequence[Work]) -> None:
     for part in work:
-        for config, kernel, arguments in part.launches:
-            with _asking("launching a kernel"):
+        for told, config, kernel, arguments in part.launches:
+            with _asking(told):
                 core.launch(stream, config, kernel, *arguments)  # integers are passed as eight bytes each
 
 

@@ -27,6 +27,7 @@ import numpy as np
 import pytest
 from fake_cuda import FakeCuda
 
+from codegen.cuda.arch import of_capability
 from codegen.cuda.compile import Compiled
 from codegen.cuda.device import Code, Device
 from codegen.dtypes import DTYPES
@@ -39,10 +40,11 @@ _POINTER = re.compile(r"TL_(IN|OUT)\(tl_(\w+)\) ")
 
 
 class EmulatedCuda(FakeCuda):
-    """One device that computes, or (`runs=False`) takes what it is asked for and does nothing."""
+    """One device that computes, or (`runs=False`) takes what it is asked for and does nothing; a large one, for which the same machine
+    code is made as for its architecture by name."""
 
     def __init__(self, capability: tuple[int, int] = (9, 0), runs: bool = True) -> None:
-        super().__init__(capability=capability)
+        super().__init__(capability=capability, multiprocessors=of_capability(capability).multiprocessors)
         self.runs = runs
         self.programs: dict[str, Program] = {}
         self.memory: WeakValueDictionary[int, Any] = WeakValueDictionary()

@@ -204,6 +204,22 @@ def test_what_the_driver_refuses_says_what_was_asked_for(call: str, monkeypatch:
         device.download(result, np.empty(3, np.float32))
 
 
+@pytest.mark.parametrize(
+    ("call", "named"),
+    [
+        ("launch square", "launching `square`, 1 x 1 x 1 blocks of 32 x 1 x 1 threads, 0 bytes of shared memory asked for: CUDA_ERROR"),
+        ("twice may ask", "loading `both`: allowing `twice` 65536 bytes of shared memory: CUDA_ERROR"),
+    ],
+)
+def test_what_the_driver_refuses_of_a_kernel_names_it(call: str, named: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeCuda({"square": square, "twice": twice}, fails=call)
+    fake.install(monkeypatch)
+    device = Device()
+    with pytest.raises(DeviceError) as refused:
+        device.run([work_on(device, np.ones(3, np.float32))[0]])
+    assert str(refused.value).startswith(named)
+
+
 def test_without_a_driver_the_error_says_so() -> None:
     for ask in (driver_version, devices, Device):
         with pytest.raises(Unavailable, match="there is no CUDA driver: install NVIDIA's driver, on a machine with one of its GPUs"):

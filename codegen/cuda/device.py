@@ -24,13 +24,13 @@ from typing import Any
 
 import numpy as np
 
-from codegen.cuda import tensor_maps
 from codegen.cuda.arch import Arch, ArchError, named, of_capability
+from codegen.cuda.arguments import Arguments
 from codegen.cuda.bindings import core, driver
 from codegen.cuda.compile import Compiled
 from codegen.cuda.errors import DeviceError, Unavailable
 from codegen.forks import Lock
-from codegen.gpu.dispatch import BoundMap, Dispatch, Layout, dispatches, scratch_layout
+from codegen.gpu.dispatch import Dispatch, Layout, dispatches, scratch_layout
 from codegen.gpu.program import Program
 
 _INSTALL = "install NVIDIA's driver, on a machine with one of its GPUs"
@@ -92,10 +92,10 @@ class Memory:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Work:
-    """Launches ready to go: what to call each in an error, over what, what to launch, with which arguments. `holds` keeps memory of
+    """Launches ready to go: what to call each in an error, its numbers, what to launch, with which arguments. `holds` keeps memory of
     theirs alive."""
 
-    launches: tuple[tuple[str, Any, Any, tuple[Any, ...]], ...]
+    launches: tuple[tuple[str, Dispatch, Any, Arguments], ...]
     holds: tuple[object, ...] = ()
 
 
@@ -120,7 +120,7 @@ class Code:
     ) -> Work:
         """Return the launches of one run: params at `addresses`, scratch memory and the status word at theirs."""
         found = dispatches(self.program, sizes, addresses, scratch, status)
-        return Work(tuple((_told(d), _config(d), self.kernels[d.kernel], _arguments(d)) for d in found), holds)
+        return Work(tuple((_told(d), d, _function(self.kernels[d.kernel]), _arguments(d)) for d in found), holds)
 
 
 class Graph:
@@ -148,7 +148,7 @@ class _Recorder:
         with self._lock:
             builder = self._stream.create_graph_builder()
             builder.begin_building()
-            _launch(builder, work)
+            _launch(builder.stream, work)
             return builder.end_building().complete()
 
 
@@ -255,7 +255,7 @@ class Device:
         with _asking("capturing a graph"):
             graph = self._recorder.recorded(work)
             graph.upload(self.stream)
-        return Graph(self, graph, tuple(held for part in work for held in part.holds))
+        return Graph(self, graph, (*work, *(held for part in work for held in part.holds)))
 
     def seconds(self, graph: Graph, times: int = 1) -> float:
         """Return the time on the device of one launch of `graph`, the mean of `times` in a row."""
@@ -302,20 +302,22 @@ def _told(dispatch: Dispatch) -> str:
     return f"launching `{dispatch.kernel}`, {blocks} blocks of {threads} threads, {dispatch.dynamic_bytes} bytes of shared memory asked for"
 
 
-def _config(dispatch: Dispatch) -> Any:
-    return core.LaunchConfig(grid=dispatch.grid, block=dispatch.block, shmem_size=dispatch.dynamic_bytes)
+def _function(kernel: Any) -> Any:
+    """Return a kernel as the driver launches it."""
+    return driver.CUfunction(int(kernel.handle))
 
 
-def _arguments(dispatch: Dispatch) -> tuple[Any, ...]:
-    with _asking(f"making the tensor maps of `{dispatch.kernel}`"):
-        return tuple(tensor_maps.made(a) if isinstance(a, BoundMap) else a for a in dispatch.arguments)
+def _arguments(dispatch: Dispatch) -> Arguments:
+    with _asking(f"making the arguments of `{dispatch.kernel}`"):
+        return Arguments(dispatch.arguments)
 
 
 def _launch(stream: Any, work: Sequence[Work]) -> None:
     for part in work:
-        for told, config, kernel, arguments in part.launches:
+        for told, dispatch, function, arguments in part.launches:
             with _asking(told):
-                core.launch(stream, config, kernel, *arguments)  # integers are passed as eight bytes each
+                over = (*dispatch.grid, *dispatch.block, dispatch.dynamic_bytes)
+                _succeeded(driver.cuLaunchKernel(function, *over, stream.handle, arguments.pointers, 0))
 
 
 def _is_known_to_driver(address: int) -> bool:

@@ -53,7 +53,6 @@ class EmulatedCuda(FakeCuda):
             StridedMemoryView=SimpleNamespace(
                 from_buffer=lambda buffer, shape, dtype: _Shared(buffer, shape, dtype),
                 from_dlpack=lambda value, stream_ptr: value.__dlpack__(stream=stream_ptr),
-                from_cuda_array_interface=self.utils.StridedMemoryView.from_cuda_array_interface,
             )
         )
 
@@ -86,13 +85,11 @@ class EmulatedCuda(FakeCuda):
         self.note(f"load {name}")
         assert module[:4] == b"\x7fELF"
         loaded = _Loaded(self, self.programs[name])
-        return SimpleNamespace(get_kernel=lambda kernel: SimpleNamespace(handle=kernel, run=loaded.kernel(kernel)))
+        return SimpleNamespace(get_kernel=lambda kernel: self.kernel(kernel, loaded.kernel(kernel)))
 
-    def _launch(self, stream: Any, config: Any, kernel: Any, *arguments: Any) -> None:
-        assert all(type(n) is int and n <= 65535 for n in (*config.grid[1:], *config.block))
-        self.note(f"launch {kernel.handle} {config.grid} {config.block} {config.shmem_size}")
+    def _take(self, stream: Any, run: Callable[[], None]) -> None:
         if self.runs:
-            stream.take(lambda: kernel.run(config, arguments))
+            stream.take(run)
 
 
 class _Block:

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from codegen.cuda.bindings import core
+from codegen.cuda import tensor_maps
+from codegen.cuda.bindings import driver
 
 
 class FakeCuda:
@@ -36,8 +37,11 @@ class FakeCuda:
         self.multiprocessors = multiprocessors
         self.calls: list[str] = []
         self.streams = 0
-        self.captured: set[int | str] = set()
-        """The streams that are being captured: nobody may ask for anything else on them."""
+        self.captured: dict[int | str, _Builder] = {}
+        """What captures streams, by their handles: nobody may ask for anything else on them."""
+        self.handles: list[_Handle] = []
+        self.maps: list[Any] = []
+        """The tensor maps that were made."""
         self.meanwhile: Callable[[], None] = lambda: None
         """What others do while a graph is captured."""
         self.locked: set[int] = set()
@@ -49,18 +53,24 @@ class FakeCuda:
             Device=_devices(self),
             DeviceMemoryResource=lambda device: _Pool(self),
             EventOptions=lambda timing_enabled: SimpleNamespace(timing_enabled=timing_enabled),
-            LaunchConfig=lambda grid, block, shmem_size: SimpleNamespace(grid=grid, block=block, shmem_size=shmem_size),
             LEGACY_DEFAULT_STREAM=_Stream(self, "legacy"),
             PER_THREAD_DEFAULT_STREAM=_Stream(self, "per thread"),
             ObjectCode=SimpleNamespace(from_cubin=self._cubin),
             Stream=SimpleNamespace(from_handle=lambda handle: _Stream(self, handle)),
-            launch=self._launch,
-            TensorMapDescriptorOptions=core.TensorMapDescriptorOptions,
         )
-        self.utils = SimpleNamespace(StridedMemoryView=SimpleNamespace(from_cuda_array_interface=_View))
-        success, invalid = SimpleNamespace(name="CUDA_SUCCESS"), SimpleNamespace(name="CUDA_ERROR_INVALID_VALUE")
+        success, invalid = driver.CUresult.CUDA_SUCCESS, driver.CUresult.CUDA_ERROR_INVALID_VALUE
+        self._encoded = tensor_maps._ENCODE(self._encode)
+        encode = ctypes.cast(self._encoded, ctypes.c_void_p).value
         self.driver = SimpleNamespace(
-            CUresult=SimpleNamespace(CUDA_SUCCESS=success),
+            CUresult=driver.CUresult,
+            CUfunction=lambda handle: self.handles[handle - 1],
+            CUtensorMapDataType=driver.CUtensorMapDataType,
+            CUtensorMapFloatOOBfill=driver.CUtensorMapFloatOOBfill,
+            CUtensorMapInterleave=driver.CUtensorMapInterleave,
+            CUtensorMapL2promotion=driver.CUtensorMapL2promotion,
+            CUtensorMapSwizzle=driver.CUtensorMapSwizzle,
+            cuGetProcAddress=lambda name, version, flags: (success, {b"cuTensorMapEncodeTiled": encode}[name], 0),
+            cuLaunchKernel=self._launched,
             CUpointer_attribute=SimpleNamespace(CU_POINTER_ATTRIBUTE_MEMORY_TYPE="type"),
             cuPointerGetAttribute=lambda what, address: (success if address in self.locked else invalid, 1),
             CUfunction_attribute=SimpleNamespace(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES="shared"),
@@ -73,10 +83,10 @@ class FakeCuda:
         )
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        for module in ("codegen.cuda.device", "codegen.cuda.arrays", "codegen.cuda.tensor_maps"):
+        for module in ("codegen.cuda.device", "codegen.cuda.arrays"):
             monkeypatch.setattr(f"{module}.core", self.core)
-        monkeypatch.setattr("codegen.cuda.device.driver", self.driver)
-        monkeypatch.setattr("codegen.cuda.tensor_maps.utils", self.utils)
+        for module in ("codegen.cuda.device", "codegen.cuda.tensor_maps"):
+            monkeypatch.setattr(f"{module}.driver", self.driver)
 
     def note(self, call: str) -> None:
         self.calls.append(call)
@@ -109,13 +119,52 @@ class FakeCuda:
 
     def _cubin(self, module: bytes, *, name: str) -> Any:
         self.note(f"load {name}")
-        return SimpleNamespace(get_kernel=lambda kernel: SimpleNamespace(handle=kernel))
+        return SimpleNamespace(get_kernel=self.kernel)
 
-    def _launch(self, stream: Any, config: Any, kernel: Any, *arguments: int) -> None:
-        assert all(type(n) is int and n <= 65535 for n in (*config.grid[1:], *config.block))
-        run = lambda: self.kernels[kernel.handle](config.grid, *arguments)  # noqa: E731  # recorded by graphs, run by streams
-        self.note(f"launch {kernel.handle} {config.grid} {config.block} {config.shmem_size}")
+    def kernel(self, name: str, run: Callable[..., None] | None = None) -> Any:
+        """Return a kernel as a module has it; `run(config, arguments)` does what it does, if that is not one of `kernels`."""
+        handle = _Handle(len(self.handles) + 1)
+        handle.name = name
+        handle.run = run or (lambda config, arguments: self.kernels[name](config.grid, *arguments))
+        self.handles.append(handle)
+        return SimpleNamespace(handle=handle)
+
+    def _launched(self, kernel: Any, *numbers: Any) -> tuple[Any]:
+        """Launch a kernel as the driver does: blocks, threads, shared memory, the stream, where its arguments lie."""
+        *axes, shared, stream, pointers, extra = numbers
+        assert extra == 0 and all(type(n) is int for n in axes) and max(axes[1:]) <= 65535
+        config = SimpleNamespace(grid=tuple(axes[:3]), block=tuple(axes[3:]), shmem_size=shared)
+        words = [ctypes.c_int64.from_address(pointer).value for pointer in pointers]
+        arguments = tuple(self.maps[word - _MAP] if 0 <= word - _MAP < len(self.maps) else word for word in words)
+        self.note(f"launch {kernel} {config.grid} {config.block} {config.shmem_size}")
+        self._take(self.captured.get(stream) or _Stream(self, stream), lambda: kernel.run(config, arguments))
+        return (self.driver.CUresult.CUDA_SUCCESS,)
+
+    def _take(self, stream: Any, run: Callable[[], None]) -> None:
         stream.take(run)
+
+    def _encode(self, place: int, kind: int, rank: int, address: int, *rest: Any) -> int:
+        """Make a tensor map of what the driver is told, if it is as the driver's documentation wants it."""
+        lengths = (rank, rank - 1, rank, rank)
+        kinds = (ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint32)
+        read = [tuple((k * n).from_address(a))[::-1] if n else () for k, n, a in zip(kinds, lengths, rest[:4], strict=True)]
+        (shape, strides, box, steps), (interleave, swizzle, near, fill) = read, rest[4:]
+        element = int(driver.CUtensorMapDataType(kind).name.rpartition("UINT")[2]) // 8
+        swizzled = driver.CUtensorMapSwizzle(swizzle).name.removeprefix("CU_TENSOR_MAP_")
+        inner, widest = box[-1] * element, {"NONE": 4096}.get(swizzled.removeprefix("SWIZZLE_")) or int(swizzled.split("_")[1][:-1])
+        wanted = (
+            place % 128 == 0 and address % 16 == 0 and 1 <= rank <= 5,
+            all(1 <= n <= 2**32 for n in shape) and all(n % 16 == 0 and n < 2**40 for n in strides),
+            all(1 <= n <= 256 for n in box) and inner % 16 == 0 and inner <= widest,
+            steps == (1,) * rank and interleave == fill == 0,
+        )
+        if not all(wanted):
+            return int(driver.CUresult.CUDA_ERROR_INVALID_VALUE)
+        tensor = {"shape": shape, "strides": (*strides, element), "typestr": f"<u{element}", "data": (address, False)}
+        told = driver.CUtensorMapL2promotion(near).name.removeprefix("CU_TENSOR_MAP_L2_PROMOTION_")
+        self.maps.append(SimpleNamespace(tensor=tensor, box=box, swizzle=swizzled.removeprefix("SWIZZLE_NONE") or "NONE", near=told))
+        ctypes.c_int64.from_address(place).value = _MAP + len(self.maps) - 1
+        return 0
 
 
 def _devices(fake: FakeCuda) -> Any:
@@ -141,14 +190,20 @@ def _devices(fake: FakeCuda) -> Any:
     return Device
 
 
-class _View:
-    """A tensor of the device. Its maps are what was said to make them."""
+_MAP = 0x7E45_0000_0000_0000
+"""What the first word of a tensor map is, and how many were made before it."""
 
-    def __init__(self, tensor: Any, stream_ptr: int) -> None:
-        self.tensor = tensor.__cuda_array_interface__
 
-    def as_tensor_map(self, box_dim: tuple[int, ...], *, swizzle: Any, l2_promotion: Any) -> Any:
-        return SimpleNamespace(tensor=self.tensor, box=box_dim, swizzle=swizzle.name, near=l2_promotion.name)
+class _Handle(int):
+    """A kernel as the driver knows it."""
+
+    name: str
+    run: Callable[..., None]
+
+    def __str__(self) -> str:
+        return self.name
+
+    __format__ = lambda self, how: self.name  # noqa: E731
 
 
 class _Pool:
@@ -214,13 +269,13 @@ class _Builder:
     """Records launches, then is the graph."""
 
     def __init__(self, fake: FakeCuda, handle: int | str) -> None:
-        self.fake, self.handle = fake, handle
+        self.fake, self.handle, self.stream = fake, handle, SimpleNamespace(handle=handle)
         self.runs: list[Callable[[], None]] = []
 
     def begin_building(self) -> None:
         if self.handle in self.fake.captured:
             raise RuntimeError("CUDA_ERROR_ILLEGAL_STATE: the stream is captured already")
-        self.fake.captured.add(self.handle)
+        self.fake.captured[self.handle] = self
         self.fake.note("begin graph")
         self.fake.meanwhile()
 
@@ -229,7 +284,7 @@ class _Builder:
 
     def end_building(self) -> _Builder:
         self.fake.note("end graph")
-        self.fake.captured.discard(self.handle)
+        self.fake.captured.pop(self.handle, None)
         return self
 
     def complete(self) -> _Builder:

@@ -169,6 +169,17 @@ def test_people_are_told_of_it_and_can_switch_it_off() -> None:
         tl.compile(model, target="cuda:sm_90a", online=1)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("name", FORMS)
+def test_what_attention_multiplies_is_rounded_however_it_is_written(name: str) -> None:
+    graph = Importer().load(FORMS[name])
+    done = device_graph(graph, chosen_on("bf16", None))
+    (attention,) = (n for n in done.nodes if isinstance(n, Kernel) and online_of(n.program) is not None)
+    assert sorted(str(done.values[v].dtype) for v in attention.inputs)[:3] == ["bf16"] * 3
+    feeds = feeds_of(FORMS[name])
+    want = run(graph, feeds)["y"]
+    assert 0 < np.abs(run(done, feeds)["y"] - want).max() < 0.03 * np.abs(want).max()
+
+
 @pytest.mark.parametrize("heads", [8, 12, 16, 32])
 @pytest.mark.parametrize("constants", ["", "kv"], ids=["given", "constant keys and values"])
 def test_what_attention_multiplies_in_16_bits_lies_head_by_head(heads: int, constants: str) -> None:

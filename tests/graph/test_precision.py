@@ -66,7 +66,15 @@ def test_inputs_and_outputs_of_the_graph_stay_f32() -> None:
     )
     made = done(g)
     assert {made.values[v].dtype for v in (*made.inputs, *made.outputs)} == {f32}
-    assert made.values["x in bf16"].dtype == bf16
+    assert made.values["x in bf16"].dtype == made.values["t in bf16"].dtype == bf16
+
+
+def test_a_view_of_an_input_is_multiplied_as_a_copy() -> None:
+    nodes = [View("->4x8", "x", "s"), kernel(matmul(4, 8, 8), "s w", "y")]
+    made = done(graph({"x": (2, 2, 8)}, nodes, ["y"], {"w": random(8, 8)}))
+    assert made.values["x"].dtype == f32 and made.values["s in bf16"].dtype == bf16
+    [multiplies] = (n for n in made.nodes if isinstance(n, Kernel) and n.outputs == ("y",))
+    assert multiplies.inputs == ("s in bf16", "w in bf16")
 
 
 def test_values_that_views_share_memory_with_are_kept_alike() -> None:

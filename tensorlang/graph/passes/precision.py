@@ -4,8 +4,8 @@
     after    t: bf16 = bf16(relu(conv(x, w') + b))  u: f32 = conv(t, k')        v: f32 = f32(t) + u        w', k' bf16 constants
 
 A value is kept in bf16 when a contraction multiplies it with something that can be kept in bf16, too, and when all that read it are
-kernels. Sums, and everything else that is computed, stay f32; so do inputs and outputs of the graph. A contraction of an input reads a
-copy in bf16. Left alone are contractions of few elements (less than eight along the axis that both operands share), of elements that are
+kernels. Sums, and everything else that is computed, stay f32; so do inputs and outputs of the graph, and views of them. A contraction of
+those reads a copy in bf16. Left alone are contractions of few elements (less than eight along the axis that both operands share), of elements that are
 computed on the way, products inside products (attention, unless it goes through the keys once: then its weights are rounded as well), and
 `strict` kernels. Pools and depthwise convolutions between such values keep
 bf16 in memory as well. Constants with a number that the narrow type has not (of more than 65504 in f16) stay f32, and so do their products.
@@ -13,7 +13,7 @@ bf16 in memory as well. Constants with a number that the narrow type has not (of
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -50,15 +50,21 @@ def products(program: Program) -> Iterator[tuple[str, str]]:
         return
     table = walk.tensor_table(program)
     for e in expressions(program):
-        match e:
-            case Reduce(body=(Binary("*", lhs, rhs),), filter=None) if e.reducer.kind == "sum" and e.reducer.dtypes == (f32,):
-                x, y = _element(lhs), _element(rhs)
-                if x is None or y is None or x.tensor == y.tensor or {table[x.tensor].dtype, table[y.tensor].dtype} - {f32, bf16, f16}:
-                    continue
-                if any(_shared(e, b.name, x, y) for b in e.binders):
-                    yield x.tensor, y.tensor
-            case _:
-                pass
+        pair = _factors(e, table) if isinstance(e, Reduce) else None
+        if pair is not None and any(_shared(e, b.name, *pair) for b in e.binders):
+            yield pair[0].tensor, pair[1].tensor
+
+
+def _factors(e: Reduce, table: Mapping[str, Tensor]) -> tuple[Read, Read] | None:
+    """Return the elements of two tensors that `e` sums the products of in f32, or None where it does anything else."""
+    match e:
+        case Reduce(body=(Binary("*", lhs, rhs),), filter=None) if e.reducer.kind == "sum" and e.reducer.dtypes == (f32,):
+            x, y = _element(lhs), _element(rhs)
+            if x is None or y is None or x.tensor == y.tensor or {table[x.tensor].dtype, table[y.tensor].dtype} - {f32, bf16, f16}:
+                return None
+            return x, y
+        case _:
+            return None
 
 
 def _shared(e: Reduce, binder: str, x: Read, y: Read) -> bool:
@@ -140,13 +146,12 @@ def _choose_attention(state: _State, kernel: Kernel, attention: Online) -> None:
     """Note what attention in one pass multiplies, its weights among it, which are a tensor of its own: all of it or nothing."""
     table = walk.tensor_table(kernel.program)
     weights = attention.weights.tensors[0].name
-    found: set[str] = set()
-    for definition in (attention.product, attention.sums):
-        for piece in definition.pieces:
-            for reduce in walk.reduces(piece.value):
-                found |= {r.tensor for b in reduce.body for r in walk.reads(b)}
+    summed = [r for d in (attention.product, attention.sums) for p in d.pieces for r in walk.reduces(p.value)]
+    pairs = [_factors(r, table) for r in summed]
+    found = {read.tensor for pair in pairs if pair is not None for read in pair}
     given = found - {weights}
-    if weights in found and len(found) == 4 and all(table[t].dtype == f32 and _can(state, kernel, t) for t in given):
+    whole = None not in pairs and weights in found and len(found) == 4
+    if whole and all(table[t].dtype == f32 and _can(state, kernel, t) for t in given):
         state.operands[kernel.name] = found
 
 
@@ -176,7 +181,12 @@ def _can(state: _State, kernel: Kernel, tensor: str) -> bool:
         return False
     if value in state.graph.constants:
         return _fits(state.graph.constants[value], state.dtype)
-    return value in state.graph.inputs or _is_made(state, value)
+    return _is_made(state, value) or (value in kernel.inputs and _is_given(state, value))
+
+
+def _is_given(state: _State, value: str) -> bool:
+    """Tell whether the value shares memory with an input or an output of the graph, which stay f32: it is multiplied as a copy."""
+    return bool(state.classes[value] & {*state.graph.inputs, *state.graph.outputs})
 
 
 def _fits(array: Array, dtype: DType) -> bool:

@@ -13,15 +13,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial, reduce
 from math import prod
 
 from codegen.gpu.geometry import Geometry
-from codegen.gpu.vectors import BYTES, offset
-from codegen.loops.indices import affine, range_of
+from codegen.gpu.vectors import BYTES, contiguous, offset
+from codegen.loops.indices import Algebra, affine, range_of
 from codegen.loops.nodes import (
     THREADS,
     Add,
     Alloc,
+    Binary,
     Buffer,
     Compare,
     Expr,
@@ -59,29 +61,49 @@ class _Nest:
 def cooperate(body: tuple[Stmt, ...], block: Geometry, device: Mapping[str, Buffer], fresh: Fresh) -> tuple[Stmt, ...]:
     """Return `body` with such nests shared out among the threads of `block`. `device` holds the buffers in the device's memory."""
     private = frozenset(s.buffer.name for s in walk(*body) if isinstance(s, Alloc) and s.buffer.space != "shared")
-    return _block(body, block, device, fresh, private)
+    return _Pass(block, device, fresh, private).block(body)
 
 
-def _block(
-    body: tuple[Stmt, ...], block: Geometry, device: Mapping[str, Buffer], fresh: Fresh, private: frozenset[str]
-) -> tuple[Stmt, ...]:
-    return tuple(_stmt(s, block, device, fresh, private) for s in body)
+@dataclass(frozen=True, slots=True)
+class _Pass:
+    """`private`: what each thread has of its own."""
 
+    threads: Geometry
+    device: Mapping[str, Buffer]
+    fresh: Fresh
+    private: frozenset[str]
 
-def _stmt(s: Stmt, block: Geometry, device: Mapping[str, Buffer], fresh: Fresh, private: frozenset[str]) -> Stmt:
-    match s:
-        case For(kind=kind) if kind in THREADS:
-            return s
-        case For():
-            nest = _nest(s, private)
-            if nest is not None:
-                return _shared_out(nest, block, device, fresh)
-            return replace(s, body=_block(s.body, block, device, fresh, private))
-        case If(_, then, orelse):
-            parts = (_block(part, block, device, fresh, private) for part in (then, orelse))
-            return If(s.cond, *parts)
-        case _:
-            return s
+    def block(self, body: tuple[Stmt, ...], staged: bool = False) -> tuple[Stmt, ...]:
+        """`staged`: it is that of a loop with copies ahead of it, which has its own ways of keeping loads on the way."""
+        return tuple(self._stmt(s, staged) for s in body)
+
+    def _stmt(self, s: Stmt, staged: bool) -> Stmt:
+        match s:
+            case For(kind=kind) if kind in THREADS:
+                return s
+            case For():
+                nest = _nest(s, self.private)
+                if nest is None:
+                    return replace(s, body=self.block(s.body, staged or s.stages > 1))
+                return self._shared_out(nest) if staged else self._apart(nest)
+            case If(_, then, orelse):
+                return If(s.cond, *(self.block(part, staged) for part in (then, orelse)))
+            case _:
+                return s
+
+    def _shared_out(self, nest: _Nest) -> Stmt:
+        return _shared_out(nest, self.threads, self.device, self.fresh)
+
+    def _apart(self, nest: _Nest) -> Stmt:
+        """Return the nest shared out, once without conditions for when none of its loops ends early: only then are loads, which no branch
+        parts, all on the way together. Which of the two a block runs is the same for all its threads."""
+        early = [(loop, e) for loop, e in zip(nest.loops, nest.extents, strict=True) if loop.hi != Int(e)]
+        if not early or any(free_vars(loop.hi) & {other.var for other in nest.loops} for loop, _ in early):
+            return self._shared_out(nest)
+        ends = [_below(Int(e - 1), loop.hi) for loop, e in early]
+        loops = tuple(replace(loop, hi=Int(e), extent=e) for loop, e in zip(nest.loops, nest.extents, strict=True))
+        whole = self._shared_out(replace(nest, loops=loops))
+        return If(reduce(partial(Binary, "and"), ends), (whole,), (self._shared_out(nest),))
 
 
 def _nest(loop: For, private: frozenset[str]) -> _Nest | None:
@@ -257,9 +279,12 @@ def _walking(nest: _Nest, device: Mapping[str, Buffer]) -> int:
 
 
 def _lanes(nest: _Nest, last: For, extent: int, block: Geometry, device: Mapping[str, Buffer]) -> int:
-    """Return how many neighbours one thread copies at once: 16 bytes at most, so that every thread has some, and whole where they end."""
+    """Return how many neighbours one thread copies at once: 16 bytes at most, so that every thread has some, and whole where they end.
+    Where they cannot be one access each thread copies one, and its neighbour the next: a warp then asks for lines as a whole."""
     count = prod(nest.extents)
-    sizes = [device[n.buffer].dtype.size_bytes for n in walk(*nest.body) if isinstance(n, Load | Store) and n.buffer in device]
-    most = BYTES // max(sizes, default=4)
-    fitting = [n for n in (16, 8, 4, 2) if n <= most and extent % n == 0 and count // n >= block.threads]
-    return next((n for n in fitting if last.hi == Int(extent) or is_multiple(last.hi, n)), fitting[-1] if fitting else 1)
+    accesses = [n for n in walk(*nest.body) if isinstance(n, Load | Store) and n.buffer in device and n.index]
+    most = BYTES // max((device[n.buffer].dtype.size_bytes for n in accesses), default=4)
+    fitting = (n for n in (16, 8, 4, 2) if n <= most and extent % n == 0 and count // n >= block.threads)
+    ends = (n for n in fitting if last.hi == Int(extent) or is_multiple(last.hi, n))
+    algebra = Algebra.of({})
+    return next((n for n in ends if any(contiguous(device[a.buffer], a.index, last.var, n, algebra) for a in accesses)), 1)

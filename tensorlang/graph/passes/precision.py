@@ -5,10 +5,10 @@
 
 A value is kept in bf16 when a contraction multiplies it with something that can be kept in bf16, too, and when all that read it are
 kernels. Sums, and everything else that is computed, stay f32; so do inputs and outputs of the graph, and views of them. A contraction of
-those reads a copy in bf16. Left alone are contractions of few elements (less than eight along the axis that both operands share), of elements that are
-computed on the way, products inside products (attention, unless it goes through the keys once: then its weights are rounded as well), and
-`strict` kernels. Pools and depthwise convolutions between such values keep
-bf16 in memory as well. Constants with a number that the narrow type has not (of more than 65504 in f16) stay f32, and so do their products.
+those reads a copy in bf16. Left alone are contractions of few elements (less than eight along the axis that both operands share), of
+elements that are computed on the way, products inside products (attention, unless it goes through the keys once: then its weights are
+rounded as well), and `strict` kernels. Pools and depthwise convolutions between such values keep bf16 in memory as well. Constants with a
+number that the narrow type has not (of more than 65504 in f16) stay f32, and so do their products.
 """
 
 from __future__ import annotations

@@ -196,17 +196,12 @@ def ready_operator(case: Case, arguments: argparse.Namespace) -> Callable[[], Ro
     operator.on_device(sorted_out(operator.declaration, tuple(arrays), dict(case.attributes)))
 
     def measure() -> Row:
-        seconds = partial(_repeated, operator, arrays, case.attributes)
-        runs = {OURS: DeviceRun(seconds, partial(_results, operator, arrays, case.attributes))}
+        runs = {OURS: DeviceRun(operator.timer(*arrays, **case.attributes), partial(_results, operator, arrays, case.attributes))}
         if torch is not None and _sees_a_device(torch):
             runs["torch"] = torch_on_device(torch, case.torch(torch), [tensor(torch, a) for a in arrays])
         return _measured(case.name, case.flops, case.moved, runs, arguments.seconds)
 
     return measure
-
-
-def _repeated(operator: DeviceOperator, arrays: Sequence[Array], attributes: dict[str, int], repeats: int) -> float:
-    return operator.seconds(repeats, *arrays, **attributes)
 
 
 def _results(operator: DeviceOperator, arrays: Sequence[Array], attributes: dict[str, int]) -> list[Array]:
@@ -225,7 +220,7 @@ def ready_model(name: str, arguments: argparse.Namespace) -> Callable[[], Row]:
     feeds = random_inputs(source)
 
     def measure() -> Row:
-        runs = {OURS: DeviceRun(partial(model.seconds, feeds), lambda: list(model.run(feeds).values()))}
+        runs = {OURS: DeviceRun(model.timer(feeds), lambda: list(model.run(feeds).values()))}
         if torch is not None and _sees_a_device(torch):
             dtype = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}[precision]
             if name in ATTENTIONS:

@@ -15,7 +15,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from enum import StrEnum
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -380,7 +379,7 @@ def _bench_on_device(
         model, values = _model(file, arguments, None, precision, True, insist, target, online)
         assert isinstance(model, DeviceCompiledModel)
         feeds = random_feeds(model.inputs, values)
-        run = DeviceRun(partial(model.seconds, feeds), lambda: [np.asarray(r) for r in model.run(feeds).values()])
+        run = DeviceRun(model.timer(feeds), lambda: [np.asarray(r) for r in model.run(feeds).values()])
         return bench_on_device(run, Task(feeds, what), model.roofline(feeds), precision, chosen, seconds)
     _no_precision(precision)
     if file.suffix == ".tl":
@@ -392,7 +391,7 @@ def _bench_on_device(
         arrays = {n: np.ascontiguousarray(v) for n, v in values.items() if isinstance(v, np.ndarray)}
         task = library.task(what, arrays, {n: v for n, v in values.items() if n not in arrays}, ())
     assert isinstance(operator, DeviceOperator)
-    run = DeviceRun(lambda repeats: operator.seconds(repeats, **values), lambda: results_of(operator(**values)))
+    run = DeviceRun(operator.timer(**values), lambda: results_of(operator(**values)))
     return bench_on_device(run, task, operator.roofline(**values), "f32", chosen, seconds)
 
 

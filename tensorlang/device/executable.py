@@ -11,7 +11,7 @@ Runs of one model follow one another, whatever streams they are asked for on.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, NamedTuple, assert_never
 from weakref import WeakValueDictionary
@@ -128,16 +128,22 @@ class DeviceExecutable:
         values = [self.model.graph.values[name] for name in self.model.graph.outputs]
         return tuple(DeviceArray(device, memory, v.shape, v.dtype) for memory, v in zip(returned, values, strict=True))
 
-    def seconds(self, inputs: Sequence[object], repeats: int = 5) -> float:
-        """Return the seconds that a run takes on the device, copies left out: the mean of `repeats` in a row."""
+    def timer(self, inputs: Sequence[object]) -> Callable[[int], float]:
+        """Return what measures a run with these inputs: called with `repeats` it returns the seconds of one on the device, the mean of so
+        many in a row. Inputs of the host are copied once, here, and launches are captured once."""
         self(inputs)
         device = self._after_the_last(None)
         views, given = self._all_given(inputs, device)
         places = Addresses(given, self._own_outputs(device))
         graph = device.captured([self._work(k, call, places) for k, call in enumerate(self.model.calls)])
-        taken = device.seconds(graph, repeats)
-        self._hold([view for view in views if view is not None], device)
-        return taken
+
+        def seconds(repeats: int) -> float:
+            device = self._after_the_last(None)
+            taken = device.seconds(graph, repeats)
+            self._hold([view for view in views if view is not None], device)
+            return taken
+
+        return seconds
 
     def times(self, inputs: Sequence[object], repeats: int = 5) -> list[float]:
         """Return the seconds that each call takes on the device, its launches by themselves, the mean of `repeats` in a row."""

@@ -196,15 +196,22 @@ class OnDevice:
             found = self.loaded(arrays, chosen)
             return tuple(found) if there else tuple(array.numpy() for array in found)
 
-    def seconds(self, feeds: Mapping[str, object], repeats: int) -> float:
-        """Return the seconds of a run on the device, the mean of `repeats`; copies from and to the host are left out."""
-        return self.mean_seconds(self._arrays(feeds), repeats)
+    def timer(self, feeds: Mapping[str, object]) -> Callable[[int], float]:
+        """Return what measures a run on the device: the seconds of one, the mean of so many as it is called with. Copies from and to the
+        host are left out; inputs are copied there once."""
+        return self.timer_of(self._arrays(feeds))
 
-    def mean_seconds(self, arrays: list[object], repeats: int) -> float:
+    def timer_of(self, arrays: list[object]) -> Callable[[int], float]:
         """Return the same for inputs in order."""
         with self._lock, answered():
-            taken: float = self.loaded.seconds(arrays, repeats)
-        return taken
+            made: Callable[[int], float] = self.loaded.timer(arrays)
+
+        def seconds(repeats: int) -> float:
+            self.tools.opened()
+            with self._lock, answered():
+                return made(repeats)
+
+        return seconds
 
     def prepared(self, feeds: Mapping[str, object], results: Mapping[str, object] | None) -> Callable[[], dict[str, Any]]:
         if results is not None:
@@ -327,9 +334,14 @@ class DeviceCompiledModel(CompiledModel):
     def seconds(self, feeds: Mapping[str, object], repeats: int = 10) -> float:
         """Return the seconds of a run on the device, the mean of `repeats` launches of its graph between two events; copies from and to the
         host are left out. Raises RunError as `run` does."""
+        return self.timer(feeds)(repeats)
+
+    def timer(self, feeds: Mapping[str, object]) -> Callable[[int], float]:
+        """Return `seconds` of these inputs as a function of `repeats`, for measuring in turns: inputs of the host are copied to the device
+        once, and launches are captured once. Raises RunError as `run` does."""
         made = self._made_for(feeds)
         assert isinstance(made, OnDevice)
-        return made.seconds(feeds, repeats)
+        return made.timer(feeds)
 
     def _shape(self, value: object, name: str) -> tuple[int, ...]:
         if not on_device(value):

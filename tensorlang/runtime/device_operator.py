@@ -72,9 +72,14 @@ class DeviceOperator(Operator):
     def seconds(self, repeats: int = 10, /, *args: Any, **named: Any) -> float:
         """Return the seconds of a call on the device, the mean of `repeats` launches of its graph between two events; copies from and to
         the host are left out. Raises as a call does."""
+        return self.timer(*args, **named)(repeats)
+
+    def timer(self, /, *args: Any, **named: Any) -> Callable[[int], float]:
+        """Return `seconds` of these arguments as a function of `repeats`, for measuring in turns: they are copied to the device once, and
+        launches are captured once. Raises as a call does."""
         call = sorted_out(self.declaration, args, named)
         sizes_given(self.declaration, call)
-        return self.on_device(call).mean_seconds([row_major(a) for a in call.arrays], repeats)
+        return self.on_device(call).timer_of([row_major(a) for a in call.arrays])
 
     def __reduce__(self) -> tuple[Callable[..., Operator], tuple[object, ...]]:
         return _again, (self.name, self.module, self.tools, self.roles, self.given, dict(self.knobs), self.device)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock, patch
 
@@ -73,6 +74,22 @@ def test_rows_are_measured_and_told(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     assert gpu.main([*arguments, "softmax", "add_relu"]) == 0
     out = capsys.readouterr().out
     assert "softmax f32 37x300" in out and "GB/s" in out and fake.calls.count("launch graph") > 6
+
+
+def test_arguments_are_on_the_device_before_the_first_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeCuda()
+    fake.install(monkeypatch)
+    fake.kernels = defaultdict(lambda: lambda grid, *addresses: None)
+    monkeypatch.setattr("tensorlang.device.machine._device", Device)
+    (attention, *_) = gpu_cases.attentions()
+    monkeypatch.setitem(gpu.ATTENTIONS, "attention small", replace(attention, length=64, heads=2))
+    arguments = gpu.arguments_of(["--target", "cuda:sm_90a", "--no-torch", "--seconds", "0.01"])
+    (case,) = (c for c in gpu_cases.families() if c.name == "softmax f32 37x300")
+    for measure in (gpu.ready_operator(case, arguments), gpu.ready_model("attention small", arguments)):
+        fake.calls.clear()
+        measure()
+        begun = fake.calls.index("event")
+        assert {"event", "launch graph"} == {*fake.calls[begun:]} - {"device 0"}
 
 
 def test_every_case_is_an_operator_of_the_file_for_its_arguments() -> None:

@@ -162,12 +162,19 @@ def test_a_run_happens_on_the_stream_that_is_given_after_the_run_before(executab
 
 
 def test_the_time_of_a_run_is_that_of_its_graph_between_two_events(executable: DeviceExecutable, fake: FakeCuda) -> None:
-    x = np.ones(8, np.float32)
-    executable([x])
+    seconds = executable.timer([np.ones(8, np.float32)])
     fake.calls.clear()
-    assert executable.seconds([x], 3) > 0
-    (first,) = [k for k, call in enumerate(fake.calls) if call == "begin graph"][-1:]
-    assert fake.calls[first:][-5:] == ["event", *["launch graph"] * 3, "event"]
+    assert seconds(3) > 0 and seconds(1) > 0
+    assert fake.calls == ["event", *["launch graph"] * 3, "event", "event", "launch graph", "event"]
+
+
+def test_times_are_those_of_runs_after_whatever_ran_on_other_streams(executable: DeviceExecutable, fake: FakeCuda) -> None:
+    x = np.ones(8, np.float32)
+    seconds = executable.timer([x])
+    executable([x], 9)
+    fake.calls.clear()
+    assert seconds(1) > 0
+    assert fake.calls == ["stream 7 waits for an event", "event", "launch graph", "event"]
 
 
 def test_constants_are_on_the_device_once_for_all_that_share_them(fake: FakeCuda) -> None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
 import pytest
-from device_programs import called, kernels_of
+from device_programs import called, chosen, kernels_of
 
 from codegen.cuda.arch import named
 from codegen.cuda.compile import compiled, source
-from codegen.cuda.sass import count, opcodes
+from codegen.cuda.sass import assembly, count, opcodes
 from codegen.gpu.limits import exceeded, exceeded_at, exceeded_by, resident_blocks
 from codegen.gpu.program import Program as Kernels
 from tensorlang.policy.gpu.derive import derive_device
@@ -70,3 +71,13 @@ def test_derived_kernels_move_sixteen_bytes_at_a_time(case: str, wide: tuple[str
             (opcode, count(found, name)) for opcode, name in zip(wide, narrow, strict=True)
         ]
         assert count(found, "LDL") == count(found, "STL") == 0
+
+
+@pytest.mark.parametrize("shape", [(4097, 4099), (4096, 65)])
+def test_copies_of_rows_of_any_length_are_on_the_way_together_and_neighbours_to_neighbours(shape: tuple[int, int]) -> None:
+    program = called("transpose", np.zeros(shape, np.float32), perm=(1, 0))
+    kernels = kernels_of(program, chosen(program).schedule)
+    [found] = assembly(compiled(source(kernels), named("cuda:sm_90a")).cubin).values()
+    runs = "".join({"LDG": "l", "STS": "s"}[name] for name in re.findall(r"\b(LDG|STS)\b", found))
+    assert "l" * 16 + "s" * 16 in runs
+    assert "+ t % 64]" in kernels.text and "for (int v" not in kernels.text

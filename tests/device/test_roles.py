@@ -115,6 +115,7 @@ CASES = [
     ("gather", (normal(20, 36), np.array([3, -19, 0, -1, 7])), {"axis": 0}, ["pointwise"]),
     ("means", (normal(3, 14, 22),), {}, ["pointwise"]),
     ("transpose", (normal(130, 200),), {"perm": (1, 0)}, ["pointwise"]),
+    ("transpose", (normal(131, 65),), {"perm": (1, 0)}, ["pointwise"]),
     ("transpose", (normal(3, 72, 104, dtype=f16),), {"perm": (0, 2, 1)}, ["pointwise"]),
     ("transpose", (normal(5, 7, 9),), {"perm": (2, 0, 1)}, ["pointwise"]),
     ("transpose", (normal(2, 30, 4, 16),), {"perm": (0, 2, 1, 3)}, ["pointwise"]),

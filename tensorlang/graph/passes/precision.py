@@ -50,9 +50,10 @@ def products(program: Program) -> Iterator[tuple[str, str]]:
         return
     table = walk.tensor_table(program)
     for e in expressions(program):
-        pair = _factors(e, table) if isinstance(e, Reduce) else None
-        if pair is not None and any(_shared(e, b.name, *pair) for b in e.binders):
-            yield pair[0].tensor, pair[1].tensor
+        if isinstance(e, Reduce):
+            pair = _factors(e, table)
+            if pair is not None and any(_shared(e, b.name, *pair) for b in e.binders):
+                yield pair[0].tensor, pair[1].tensor
 
 
 def _factors(e: Reduce, table: Mapping[str, Tensor]) -> tuple[Read, Read] | None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import assert_never
 
 import numpy as np
 
-from codegen.dtypes import DType, bf16, bool_, f32, f64, i64, u32
+from codegen.dtypes import DType, bf16, bool_, f16, f32, f64, i64, u32
 from codegen.errors import Unfit
 from codegen.gpu.names import Identifiers
 from codegen.loops.indices import Algebra
@@ -39,9 +39,12 @@ from codegen.loops.nodes import (
 )
 from codegen.loops.printer import show_expr
 from codegen.loops.verify import Env, dtype_of
+from codegen.loops.walk import Node, children, walk
 
 _SUM, _PRODUCT, ATOM = 11, 12, 14
 _C_LEVELS = {"||": 1, "&&": 2, "==": 6, "!=": 6, "<": 7, "<=": 7, ">": 7, ">=": 7}
+_STRAIGHT = frozenset({"exp", "exp_16_bits", "exp2", "log", "log2"})
+"""Functions of f32 that take several instructions and no branch."""
 _BITS = {"bitand": "&", "bitor": "|", "bitxor": "^"}
 
 
@@ -137,10 +140,14 @@ class Printer:
             case Compare(op, lhs, rhs):
                 own = _C_LEVELS[op]
                 return _parens(f"{self.expr(lhs, own + 1)} {op} {self.expr(rhs, own + 1)}", level > own)
+            case Select(cond, then, orelse) if self._is_better_computed(e):
+                return f"tl_select<tl_{self.type_of(e)}>({self.expr(cond)}, {self.expr(then)}, {self.expr(orelse)})"
             case Select(cond, then, orelse):
                 return _parens(f"{self.expr(cond, 3)} ? {self.expr(then, 3)} : {self.expr(orelse, 2)}", level > 0)
             case Cast(dtype, Call("round_bf16", (value,))) if dtype == bf16:
-                return self._cast(bf16, value, False)  # which rounds to the nearest, too
+                return self._cast(bf16, self._before_16_bits(value), False)  # which rounds to the nearest, too
+            case Cast(dtype, value, saturate) if dtype == f16:
+                return self._cast(f16, self._before_16_bits(value), saturate)
             case Cast(dtype, value, saturate):
                 return self._cast(dtype, value, saturate)
             case Call("pack", args):
@@ -159,6 +166,36 @@ class Printer:
     def _bits(self, e: Expr) -> str:
         """Return an element of 16 bits as it is, one of 8 bits as an unsigned number."""
         return f"(tl_u8){self.expr(e, ATOM)}" if self.type_of(e).bits == 8 else self.expr(e)
+
+    def _is_better_computed(self, e: Select) -> bool:
+        """Tell whether both values are best computed whatever the condition says: one takes so many instructions that a compiler branches
+        around them, none of which can fail, reads memory or branches itself, and the other is at hand."""
+        long = [isinstance(n, Call) for n in walk(e.then, e.orelse)].count(True)
+        if long != 1 or any(isinstance(n, IndexValue) for n in walk(e.cond)):
+            return False
+        return all(self._is_harmless(n) for value in (e.then, e.orelse) for n in _values(value))
+
+    def _is_harmless(self, e: Node) -> bool:
+        """Tell whether computing this much of an expression cannot fail, leaves memory alone and takes no branch."""
+        match e:
+            case Load(buffer, index):
+                return self.env.buffers[buffer].space == "registers" and not any(isinstance(n, ValueIndex) for n in walk(*index))
+            case Call(fn):
+                return fn in _STRAIGHT and self.type_of(e) == f32
+            case Binary(op):
+                return op in ("+", "-", "*") and self.type_of(e) == f32
+            case _:
+                return isinstance(e, Const | Name | Unary | Cast | Fma)
+
+    def _before_16_bits(self, e: Expr) -> Expr:
+        """Return what may be computed instead of `e` where 16 bits of it are kept: exponentials of fewer instructions."""
+        match e:
+            case Call("exp", args) if self.type_of(e) == f32:
+                return Call("exp_16_bits", args)
+            case Select(cond, then, orelse):
+                return Select(cond, self._before_16_bits(then), self._before_16_bits(orelse))
+            case _:
+                return e
 
     def _unary(self, op: str, value: Expr, level: int) -> str:
         dtype = self.type_of(value)
@@ -278,3 +315,11 @@ def _unsigned(dtype: DType) -> str:
 
 def _parens(text: str, wanted: bool) -> str:
     return f"({text})" if wanted else text
+
+
+def _values(e: Node) -> Iterator[Node]:
+    """Yield `e` and the values that it is made of, without what their indices are made of."""
+    yield e
+    if not isinstance(e, Load | IndexValue):
+        for child in children(e):
+            yield from _values(child)

@@ -13,7 +13,7 @@ from test_barriers import without_each_barrier
 
 from codegen.cuda.arch import named
 from codegen.cuda.compile import compiled, source
-from codegen.cuda.sass import count, opcodes
+from codegen.cuda.sass import assembly, count, loop, opcodes
 from codegen.dtypes import DType, bf16, f16, f32, from_numpy
 from codegen.gpu import emulator
 from codegen.gpu.limits import exceeded, exceeded_by, resident_blocks
@@ -154,6 +154,9 @@ def test_long_sequences_copy_keys_and_values_ahead_without_spills(tokens: int, d
         assert not used.spills and used.stack_bytes == 0, (name, used)
         assert exceeded_by(kernels.kernels[0], used, arch.limits) == ()
         assert min(count(found, opcode) for opcode in ("HMMA", "LDSM", "LDGSTS")) >= 16
+        (blocks_of_keys,) = (loop(text, lambda opcode: opcode.startswith("HMMA")) for text in assembly(machine.cubin).values())
+        assert count(blocks_of_keys, "BSSY") == count(blocks_of_keys, "F2F") == 0, "weights are computed and converted without branches"
+        assert blocks_of_keys.total() < 13 * count(blocks_of_keys, "HMMA"), name
 
 
 @pytest.mark.parametrize("dtype", [bf16, f32], ids=str)

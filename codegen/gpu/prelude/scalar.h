@@ -200,6 +200,9 @@ TL_NARROW(f8e5m2, 57344.0f)
 
 TL_FLOAT_UNARY(abs, fabsf, fabs)
 TL_FLOAT_UNARY(exp, expf, exp)
+#ifndef TL_HARDWARE_EXP_16_BITS
+TL_FUNCTION tl_f32 tl_exp_16_bits_f32(tl_f32 x) { return tl_exp_f32(x); }
+#endif
 TL_FLOAT_UNARY(exp2, exp2f, exp2)
 TL_FLOAT_UNARY(expm1, expm1f, expm1)
 TL_FLOAT_UNARY(log, logf, log)

@@ -21,6 +21,9 @@ typedef struct { tl_u16 bits; } tl_bf16;
 typedef struct { tl_u8 bits; } tl_f8e4m3;
 typedef struct { tl_u8 bits; } tl_f8e5m2;
 
+// Both values are computed, so that no branch parts what comes before from what comes after.
+template <typename T> TL_FUNCTION T tl_select(tl_bool condition, T then, T otherwise) { return condition ? then : otherwise; }
+
 // ---------------------------------------------------------------- bits
 
 TL_FUNCTION tl_u32 tl_bits_f32(tl_f32 x) { union { tl_f32 value; tl_u32 bits; } u; u.value = x; return u.bits; }

@@ -185,6 +185,7 @@ TL_TERM_OPERATORS(tl_term_f64)
 TL_TERM_CALLS(f32)
 TL_TERM_CALLS(f64)
 TL_TERM_CALL(round_tf32, f32)
+TL_TERM_1(exp_16_bits, "call exp", f32)
 
 #define TL_TERM_TRUNCATED(name, type) \
     TL_FUNCTION tl_##name tl_##name##_from_##type(tl_term_##type x) { return tl_emulator::asked("cast", #name, x, tl_##name##_from_##type(x.value())); }

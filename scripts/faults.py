@@ -42,13 +42,13 @@ STAGES = ("tests/schedule/test_stages_on_processors.py",)
 COMBINE = ("tests/codegen/test_loops_combine.py", "tests/schedule/test_tensorize.py")
 WAITS = ("tests/polyhedral/test_polyhedral_threads.py", "tests/device/test_waits.py")
 HANDOVER = ("tests/polyhedral/test_polyhedral_threads.py", "tests/device/test_handover.py")
-PLAN = ("tests/graph/test_memory_plan.py", "tests/graph/test_joins.py")
-JOINS = ("tests/graph/test_joins.py",)
+PLAN = ("tests/graph/test_memory_plan.py", "tests/graph/test_concat_in_place.py")
+JOINS = ("tests/graph/test_concat_in_place.py",)
 FUSE = ("tests/graph/test_fuse.py",)
 LAYOUT = ("tests/graph/test_layout.py",)
 PASSES = ("tests/graph/test_graph_passes.py",)
-VIEWS = ("tests/graph/test_views.py",)
-SAMPLES = ("tests/graph/test_samples.py",)
+VIEWS = ("tests/graph/test_sink_views.py",)
+SAMPLES = ("tests/graph/test_batch_tiling.py",)
 RELAYOUT = ("tests/graph/test_relayout.py",)
 PROVE = ("tests/tensor/test_prove.py",)
 KNOWN = ("tests/tensor/test_known.py", "tests/tensor/test_prove.py")
@@ -1003,7 +1003,7 @@ FAULTS = (
     ),
     Fault(
         "joins-on-average",
-        "tensorlang/graph/passes/joins.py",
+        "tensorlang/graph/passes/memory/concat_in_place.py",
         "start = affine.constant(low) if low is not None and low == high else None",
         "start = affine.constant(low) if low is not None else None",
         "parts are joined where some element lies in its place",
@@ -1011,7 +1011,7 @@ FAULTS = (
     ),
     Fault(
         "joins-with-gaps",
-        "tensorlang/graph/passes/joins.py",
+        "tensorlang/graph/passes/memory/concat_in_place.py",
         "return count == cells > 0 and",
         "return count > 0 and",
         "layouts with cells without elements count as dense",
@@ -1019,7 +1019,7 @@ FAULTS = (
     ),
     Fault(
         "joins-unaligned",
-        "tensorlang/graph/passes/joins.py",
+        "tensorlang/graph/passes/memory/concat_in_place.py",
         "if any(size % ALIGNMENT for size in sizes) or 2 * copied",
         "if 2 * copied",
         "values begin where kernels do not expect them",
@@ -1027,7 +1027,7 @@ FAULTS = (
     ),
     Fault(
         "joins-what-is-returned",
-        "tensorlang/graph/passes/joins.py",
+        "tensorlang/graph/passes/memory/concat_in_place.py",
         "self.taken |= {self._root(name) for name in graph.outputs}",
         "self.taken |= set()",
         "what the graph returns is placed inside another value",
@@ -1035,23 +1035,23 @@ FAULTS = (
     ),
     Fault(
         "parts-unaligned",
-        "tensorlang/graph/passes/parts.py",
+        "tensorlang/graph/passes/memory/slices_as_views.py",
         "return node if start % ALIGNMENT else Part(",
         "return Part(",
         "a part begins where kernels do not expect it",
-        ("tests/graph/test_parts.py", "tests/graph/test_abreast.py"),
+        ("tests/graph/test_slices_as_views.py", "tests/graph/test_horizontal_fusion.py"),
     ),
     Fault(
         "own-not-all",
-        "tensorlang/graph/passes/own.py",
+        "tensorlang/graph/passes/fusion/duplicate_casts.py",
         "reversed(read_by[node.outputs[0]][:-1])",
         "reversed(read_by[node.outputs[0]][:-2])",
         "two readers share a widened value",
-        ("tests/graph/test_own.py", "tests/graph/test_quantised.py"),
+        ("tests/graph/test_duplicate_casts.py", "tests/graph/test_quantised.py"),
     ),
     Fault(
         "fuse-what-data-chooses",
-        "tensorlang/graph/passes/fuse.py",
+        "tensorlang/graph/passes/fusion/fuse.py",
         "if node.program.mode != reader.program.mode or _chosen_by_data(reader, node.outputs[0]):",
         "if node.program.mode != reader.program.mode:",
         "what data choose from is computed for every choice",
@@ -1059,7 +1059,7 @@ FAULTS = (
     ),
     Fault(
         "fuse-modes",
-        "tensorlang/graph/passes/fuse.py",
+        "tensorlang/graph/passes/fusion/fuse.py",
         "if node.program.mode != reader.program.mode or _chosen_by_data(reader, node.outputs[0]):",
         "if _chosen_by_data(reader, node.outputs[0]):",
         "strict programs become part of others",
@@ -1067,7 +1067,7 @@ FAULTS = (
     ),
     Fault(
         "fuse-what-is-returned",
-        "tensorlang/graph/passes/fuse.py",
+        "tensorlang/graph/passes/fusion/fuse.py",
         "if not facts.kind[node.name].pointwise or node.outputs[0] in facts.returned:",
         "if not facts.kind[node.name].pointwise:",
         "what the graph returns vanishes in a kernel",
@@ -1075,7 +1075,7 @@ FAULTS = (
     ),
     Fault(
         "fuse-two-results",
-        "tensorlang/graph/passes/fuse.py",
+        "tensorlang/graph/passes/fusion/fuse.py",
         "if sum(facts.escapes(value, names) for value in inner) == 1 and",
         "if",
         "inner values that others read vanish",
@@ -1083,7 +1083,7 @@ FAULTS = (
     ),
     Fault(
         "fuse-in-place",
-        "tensorlang/graph/passes/fuse.py",
+        "tensorlang/graph/passes/fusion/fuse.py",
         "return bool(bound) and all(param in self.kind[node.name].in_place for param, _ in bound)",
         "return bool(bound)",
         "kernels that read other elements count as reading in place",
@@ -1091,7 +1091,7 @@ FAULTS = (
     ),
     Fault(
         "layout-blocks-with-a-rest",
-        "tensorlang/graph/passes/layout.py",
+        "tensorlang/graph/passes/memory/layout.py",
         "if value.layout is not None and fits and _divides(value.layout, shape):",
         "if value.layout is not None and fits:",
         "a result takes over blocks that do not cut it evenly",
@@ -1099,7 +1099,7 @@ FAULTS = (
     ),
     Fault(
         "layout-returned-in-blocks",
-        "tensorlang/graph/passes/layout.py",
+        "tensorlang/graph/passes/memory/layout.py",
         "results: Wish = {v: None if v in state.graph.outputs else wish.get(v) for v in node.outputs}",
         "results: Wish = {v: wish.get(v) for v in node.outputs}",
         "the caller gets what lies in blocks",
@@ -1107,15 +1107,15 @@ FAULTS = (
     ),
     Fault(
         "cse-parts",
-        "tensorlang/graph/passes/cse.py",
+        "tensorlang/graph/passes/clean/cse.py",
         'return ("part", node.input, node.start, replace(graph.values[node.output], name=""))',
         'return ("part", node.input, replace(graph.values[node.output], name=""))',
         "parts of one shape of one value are the same",
-        (*PASSES, "tests/graph/test_parts.py"),
+        (*PASSES, "tests/graph/test_slices_as_views.py"),
     ),
     Fault(
         "cse-inputs",
-        "tensorlang/graph/passes/cse.py",
+        "tensorlang/graph/passes/clean/cse.py",
         'return ("kernel", text, node.inputs, tuple',
         'return ("kernel", text, tuple(sorted(node.inputs)), tuple',
         "the order of inputs does not count",
@@ -1123,7 +1123,7 @@ FAULTS = (
     ),
     Fault(
         "views-of-positions",
-        "tensorlang/graph/passes/views.py",
+        "tensorlang/graph/passes/fusion/sink_views.py",
         "isinstance(e, (IndexValue, Holds)) for e",
         "isinstance(e, Holds) for e",
         "kernels that compute with positions move behind a view",
@@ -1131,7 +1131,7 @@ FAULTS = (
     ),
     Fault(
         "views-of-neighbours",
-        "tensorlang/graph/passes/views.py",
+        "tensorlang/graph/passes/fusion/sink_views.py",
         "or not all(reads_in_place(program, p.name) for p in program.params):",
         "or not any(reads_in_place(program, p.name) for p in program.params):",
         "kernels that read other elements move behind a view",
@@ -1139,7 +1139,7 @@ FAULTS = (
     ),
     Fault(
         "samples-all-the-first",
-        "tensorlang/graph/passes/samples.py",
+        "tensorlang/graph/passes/memory/batch_tiling.py",
         "number * size_bytes(one)))",
         "0))",
         "every sample is the first",
@@ -1147,7 +1147,7 @@ FAULTS = (
     ),
     Fault(
         "samples-interleaved",
-        "tensorlang/graph/passes/samples.py",
+        "tensorlang/graph/passes/memory/batch_tiling.py",
         "apart = first == Name(layout.axes[0]) and layout.shape[0] == count",
         "apart = layout.shape[0] == count",
         "samples that lie between each other are cut apart",

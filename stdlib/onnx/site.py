@@ -29,7 +29,7 @@ from tensorlang.diagnostics import CompileError
 from tensorlang.graph.edit import reads, writes
 from tensorlang.graph.nodes import Attr, Join, Kernel, Part, Value, View
 from tensorlang.graph.nodes import Node as GraphNode
-from tensorlang.graph.passes.fold import LARGEST_WORK, work
+from tensorlang.graph.passes.clean.fold import LARGEST_WORK, work
 from tensorlang.graph.programs import result_tensors
 from tensorlang.tensor.counted import operations
 from tensorlang.tensor.interp import interpret

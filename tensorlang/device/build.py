@@ -18,8 +18,8 @@ from tensorlang.digest import compiler_digest
 from tensorlang.driver import Dump, Rules, Scheduled
 from tensorlang.flat import FlatError, from_flat, to_flat
 from tensorlang.graph.nodes import Graph, Kernel, Value
-from tensorlang.graph.passes.layout import RowMajor, layouts_of
-from tensorlang.graph.passes.online import online, online_in_16_bits
+from tensorlang.graph.passes.fusion.online_attention import online_attention, online_attention_in_16_bits
+from tensorlang.graph.passes.memory.layout import RowMajor, layouts_of
 from tensorlang.graph.pipeline import optimise
 from tensorlang.graph.plan import planned
 from tensorlang.graph.precisions import F32, Precision
@@ -105,7 +105,7 @@ def _written(program: Program, scheduled: Scheduled, name: str, dump: Dump | Non
 
 def device_graph(loaded: Graph, precision: Precision = F32, in_one_pass: bool = True) -> Graph:
     """Return an imported graph with the kernels that a device runs; `in_one_pass`: attention goes through the keys once."""
-    attention = online if precision.multiplied is None else online_in_16_bits
+    attention = online_attention if precision.multiplied is None else online_attention_in_16_bits
     return optimise(
         loaded,
         _wishes,

@@ -15,7 +15,7 @@ from tensorlang.check.instantiate import ArgType, instantiate
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import CompileError, Source, error
 from tensorlang.graph.nodes import Attr, Graph, Join, Kernel, Node, Part, Value, View
-from tensorlang.graph.passes.cse import digest
+from tensorlang.graph.passes.clean.cse import digest
 from tensorlang.graph.printer import DIGITS
 from tensorlang.schedule.layout import Layout
 from tensorlang.syntax import nodes as sx

@@ -35,36 +35,36 @@ from typing import TypeAlias
 from codegen.dtypes import DType
 from tensorlang.diagnostics import CompileError, InternalError
 from tensorlang.graph.nodes import Graph, Kernel
-from tensorlang.graph.passes.abreast import Pays, abreast
-from tensorlang.graph.passes.alike import alike
-from tensorlang.graph.passes.apart import apart
-from tensorlang.graph.passes.both import both
-from tensorlang.graph.passes.chain import chain
-from tensorlang.graph.passes.cse import cse
-from tensorlang.graph.passes.dce import dce
-from tensorlang.graph.passes.finish import Worth, finish
-from tensorlang.graph.passes.fold import fold
-from tensorlang.graph.passes.fuse import fuse
-from tensorlang.graph.passes.identities import identities
-from tensorlang.graph.passes.integers import integers
-from tensorlang.graph.passes.joins import joins
-from tensorlang.graph.passes.layout import Wishes, layout
-from tensorlang.graph.passes.literals import literals
-from tensorlang.graph.passes.narrow import narrow
-from tensorlang.graph.passes.outputs import outputs
-from tensorlang.graph.passes.own import own
-from tensorlang.graph.passes.parts import parts as in_place
-from tensorlang.graph.passes.precision import narrowed
-from tensorlang.graph.passes.requantise import requantise
-from tensorlang.graph.passes.rounded import rounded
-from tensorlang.graph.passes.sampled import sampled
-from tensorlang.graph.passes.samples import samples
-from tensorlang.graph.passes.scales import scales
-from tensorlang.graph.passes.signs import signs
-from tensorlang.graph.passes.split import split
-from tensorlang.graph.passes.tidy import tidy
-from tensorlang.graph.passes.views import views
-from tensorlang.graph.passes.winograd import Tiles, winograd
+from tensorlang.graph.passes.algebra.fold_scales import fold_scales
+from tensorlang.graph.passes.algebra.identities import identities
+from tensorlang.graph.passes.algebra.inline_constants import inline_constants
+from tensorlang.graph.passes.algebra.winograd import Tiles, winograd
+from tensorlang.graph.passes.clean.cse import cse
+from tensorlang.graph.passes.clean.dce import dce
+from tensorlang.graph.passes.clean.fold import fold
+from tensorlang.graph.passes.clean.inline_locals import inline_locals
+from tensorlang.graph.passes.clean.parametrize_constants import parametrize_constants
+from tensorlang.graph.passes.fusion.duplicate_casts import duplicate_casts
+from tensorlang.graph.passes.fusion.fuse import fuse
+from tensorlang.graph.passes.fusion.fuse_attention import fuse_attention
+from tensorlang.graph.passes.fusion.fuse_normalisation import Worth, fuse_normalisation
+from tensorlang.graph.passes.fusion.horizontal_fusion import Pays, horizontal_fusion
+from tensorlang.graph.passes.fusion.live_out import live_out
+from tensorlang.graph.passes.fusion.sink_views import sink_views
+from tensorlang.graph.passes.memory.alias_operands import alias_operands
+from tensorlang.graph.passes.memory.batch_tiling import batch_tiling
+from tensorlang.graph.passes.memory.compact_strided import compact_strided
+from tensorlang.graph.passes.memory.concat_in_place import concat_in_place
+from tensorlang.graph.passes.memory.copy_outputs import copy_outputs
+from tensorlang.graph.passes.memory.layout import Wishes, layout
+from tensorlang.graph.passes.memory.slices_as_views import slices_as_views as in_place
+from tensorlang.graph.passes.precision.narrow_storage import narrow_storage
+from tensorlang.graph.passes.precision.round_to_tf32 import round_to_tf32
+from tensorlang.graph.passes.precision.split_bf16 import split_bf16
+from tensorlang.graph.passes.quantised.choose_signs import choose_signs
+from tensorlang.graph.passes.quantised.integer_contractions import integer_contractions
+from tensorlang.graph.passes.quantised.propagate_quantisation import propagate_quantisation
+from tensorlang.graph.passes.quantised.requantise import requantise
 from tensorlang.graph.verify import verify
 from tensorlang.schedule.layout import Layout
 from tensorlang.tensor.nodes import Program
@@ -73,8 +73,8 @@ from tensorlang.tensor.winograd import Convolution
 Pass: TypeAlias = Callable[[Graph], Graph]
 Dump: TypeAlias = Callable[[str, Graph], None]
 
-MERGE: tuple[Pass, ...] = (dce, tidy, cse, signs, narrow, integers, dce, fold)
-ALGEBRA: tuple[Pass, ...] = (literals, identities, scales, dce, fold, cse)
+MERGE: tuple[Pass, ...] = (dce, inline_locals, cse, choose_signs, propagate_quantisation, integer_contractions, dce, fold)
+ALGEBRA: tuple[Pass, ...] = (inline_constants, identities, fold_scales, dce, fold, cse)
 ROUNDS = 8
 
 
@@ -114,7 +114,7 @@ def optimise(
     to_tf32: bool = False,
     parts: int = 0,
     least: int = 1,
-    chains: Pass | None = chain,
+    chains: Pass | None = fuse_attention,
     twice: bool = False,
     near_bytes: int = 0,
 ) -> Graph:
@@ -142,23 +142,23 @@ def optimise(
     for transform in MERGE:
         graph = step(transform, graph)
     graph = _settled(graph, step, ALGEBRA)
-    graph = _settled(step(views, graph), step, (identities, dce))
-    graph = step(requantise, step(dce, step(fuse, step(own, graph))))
+    graph = _settled(step(sink_views, graph), step, (identities, dce))
+    graph = step(requantise, step(dce, step(fuse, step(duplicate_casts, graph))))
     graph = step(dce, step(chains, graph) if chains is not None else graph)
-    graph = step(apart, step(both, graph)) if twice else graph
+    graph = step(alias_operands, step(live_out, graph)) if twice else graph
     if parts:
-        graph = named("split", lambda g: split(g, parts, least), graph)
+        graph = named("split", lambda g: split_bf16(g, parts, least), graph)
     graph = named("winograd", lambda g: winograd(g, tiles), graph)
-    graph = named("finish", lambda g: finish(g, worth), graph)
-    graph = named("abreast", lambda g: abreast(g, pays), graph)
-    graph = step(sampled, graph)
+    graph = named("finish", lambda g: fuse_normalisation(g, worth), graph)
+    graph = named("abreast", lambda g: horizontal_fusion(g, pays), graph)
+    graph = step(compact_strided, graph)
     if to_tf32:
-        graph = step(rounded, graph)
+        graph = step(round_to_tf32, graph)
     if multiplied is not None:
-        graph = named("narrowed", lambda g: narrowed(g, multiplied), graph)
+        graph = named("narrowed", lambda g: narrow_storage(g, multiplied), graph)
     graph = named("layout", lambda g: layout(g, wishes), graph)
-    graph = named("samples", lambda g: samples(g, near_bytes), graph)
-    return step(dce, step(outputs, step(alike, step(joins, step(in_place, graph)))))
+    graph = named("samples", lambda g: batch_tiling(g, near_bytes), graph)
+    return step(dce, step(copy_outputs, step(parametrize_constants, step(concat_in_place, step(in_place, graph)))))
 
 
 def _same(a: Graph, b: Graph) -> bool:

@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from typing import assert_never
 
 from tensorlang.graph.nodes import Graph, Join, Kernel, Node, Part, Value, View
-from tensorlang.graph.passes.cse import digest
+from tensorlang.graph.passes.clean.cse import digest
 from tensorlang.graph.programs import program_key
 from tensorlang.schedule.layout import Layout
 from tensorlang.tensor import affine

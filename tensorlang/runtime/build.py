@@ -19,7 +19,7 @@ from tensorlang.artifact import Artifact
 from tensorlang.diagnostics import InternalError
 from tensorlang.driver import Rules, machine_of
 from tensorlang.graph.nodes import Graph, Kernel
-from tensorlang.graph.passes.layout import layouts_of
+from tensorlang.graph.passes.memory.layout import layouts_of
 from tensorlang.graph.pipeline import optimise
 from tensorlang.graph.plan import Arena, Constant, Input, Output, Place, Plan, planned
 from tensorlang.graph.programs import program_key

@@ -11,8 +11,8 @@ from codegen.gpu.program import Program as Launched
 from codegen.loops.evaluate import evaluate
 from tensorlang.device.model import DeviceModel
 from tensorlang.graph.edit import members, size_bytes
-from tensorlang.graph.passes.rounded import told as tf32_told
-from tensorlang.graph.passes.split import told
+from tensorlang.graph.passes.precision.round_to_tf32 import told as tf32_told
+from tensorlang.graph.passes.precision.split_bf16 import told
 from tensorlang.graph.precisions import F32, Precision
 from tensorlang.runtime.boards import Board, board_of
 from tensorlang.runtime.passes import passes

@@ -13,7 +13,7 @@ from codegen.store import Cache
 from tensorlang.artifact import Artifact
 from tensorlang.diagnostics import error
 from tensorlang.graph.nodes import Graph, Kernel
-from tensorlang.graph.passes.layout import RowMajor
+from tensorlang.graph.passes.memory.layout import RowMajor
 from tensorlang.graph.precisions import chosen
 from tensorlang.graph.programs import program_key
 from tensorlang.later import later

@@ -15,7 +15,7 @@ from codegen.gpu.emulator import EmulatorError
 from tensorlang.device.model import DeviceModel
 from tensorlang.graph.edit import members
 from tensorlang.graph.nodes import Graph
-from tensorlang.graph.passes.layout import layouts_of
+from tensorlang.graph.passes.memory.layout import layouts_of
 from tensorlang.runtime.build import build, optimised
 from tensorlang.runtime.device import DeviceTools, written
 from tensorlang.runtime.executable import Progress, Toolchain

@@ -24,7 +24,7 @@ from tensorlang.device.driver import device_loops, plan_for_device
 from tensorlang.device.machine import like
 from tensorlang.diagnostics import Source
 from tensorlang.driver import Rules
-from tensorlang.graph.passes.precision import with_narrow
+from tensorlang.graph.passes.precision.narrow_storage import with_narrow
 from tensorlang.lower.barriers import Exposed, exposed
 from tensorlang.policy.gpu.attention import blocks, online_of
 from tensorlang.policy.gpu.derive import derive_device

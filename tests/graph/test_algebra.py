@@ -13,11 +13,11 @@ from small_graphs import at, conv1x1, graph, kernel, matmul, run, single, tensor
 from codegen.dtypes import DType, f16, f32, f64, i8, u8
 from polyhedral.expr import Int
 from tensorlang.graph.nodes import Graph, Kernel, Value, View
-from tensorlang.graph.passes.dce import dce
-from tensorlang.graph.passes.fold import fold
-from tensorlang.graph.passes.identities import identities, lossless
-from tensorlang.graph.passes.literals import literals
-from tensorlang.graph.passes.scales import scales
+from tensorlang.graph.passes.algebra.fold_scales import fold_scales
+from tensorlang.graph.passes.algebra.identities import identities, lossless
+from tensorlang.graph.passes.algebra.inline_constants import inline_constants
+from tensorlang.graph.passes.clean.dce import dce
+from tensorlang.graph.passes.clean.fold import fold
 from tensorlang.graph.programs import channel_program, copy_program, transpose_program
 from tensorlang.graph.verify import verify
 from tensorlang.tensor.nodes import Binary, Call, Cast, Const, Expr, Tensor
@@ -125,7 +125,7 @@ def test_batch_normalisation_disappears_in_the_convolution_before_it() -> None:
     arrays |= {"var": np.abs(random(5, seed=9)) + 0.5, "w": random(5, 3, seed=7)}
     nodes = [kernel(conv1x1(2, 3, 5, 4), "x w b", "t"), kernel(batch_norm(2, 5, 4), "t mean var gamma beta", "y")]
     g = graph({"x": (2, 3, 4)}, nodes, ["y"], arrays)
-    done = verify(scales(g))
+    done = verify(fold_scales(g))
     assert [n.name for n in done.nodes] == ["conv t"]
     assert done.nodes[0].members == ("conv t", "batch_norm y")
     x = random(2, 3, 4, seed=3)
@@ -139,11 +139,11 @@ def test_without_a_bias_the_offset_stays_an_addition() -> None:
     program = single("bn", [tensor("x", 2, 5), tensor("mean", 5), tensor("gamma", 5)], tensor("y", 2, 5), "nf", inner)
     nodes = [kernel(matmul(2, 5, 3), "x w", "t"), kernel(program, "t mean gamma", "y")]
     g = graph({"x": (2, 3)}, nodes, ["y"], arrays)
-    done = verify(scales(g))
+    done = verify(fold_scales(g))
     assert [n.program.name for n in done.nodes if isinstance(n, Kernel)] == ["matmul", "channel_add"]
     x = random(2, 3, seed=3)
     np.testing.assert_allclose(run(done, {"x": x})["y"], run(g, {"x": x})["y"], rtol=1e-5, atol=1e-5)
-    assert scales(done).nodes == done.nodes
+    assert fold_scales(done).nodes == done.nodes
 
 
 @pytest.mark.parametrize(
@@ -158,32 +158,32 @@ def test_what_is_no_scale_of_the_channel_stays(second: Any) -> None:
     program = single("other", [tensor("x", 5, 5), tensor("g", 5)], tensor("y", 5, 5), "nf", second(at("x", "n", "f")))
     nodes = [kernel(matmul(5, 5, 3), "x w", "t"), kernel(program, "t g", "y")]
     g = graph({"x": (5, 3)}, nodes, ["y"], {"w": random(3, 5), "g": random(5)})
-    assert scales(g).nodes == g.nodes
+    assert fold_scales(g).nodes == g.nodes
 
 
 def test_a_value_that_is_also_returned_is_not_scaled() -> None:
     nodes = [kernel(matmul(2, 5, 3), "x w", "t"), kernel(channel_program("*", f32, (2, 5), 1), "t g", "y")]
     g = graph({"x": (2, 3)}, nodes, ["t", "y"], {"w": random(3, 5), "g": random(5)})
-    assert scales(g).nodes == g.nodes
+    assert fold_scales(g).nodes == g.nodes
 
 
 def test_strict_programs_are_not_regrouped() -> None:
     strict = replace(matmul(2, 5, 3), mode="strict")
     nodes = [kernel(strict, "x w", "t"), kernel(channel_program("*", f32, (2, 5), 1), "t g", "y")]
     g = graph({"x": (2, 3)}, nodes, ["y"], {"w": random(3, 5), "g": random(5)})
-    assert scales(g).nodes == g.nodes
+    assert fold_scales(g).nodes == g.nodes
 
 
 @pytest.mark.parametrize(("mode", "value", "op"), [("reduce", 1.4142135, "*"), ("strict", 1.4142135, "/"), ("reduce", 1e-40, "/")])
 def test_a_division_by_a_number_is_a_multiplication_unless_strict_or_out_of_range(mode: Any, value: float, op: str) -> None:
     divided = single("op", [tensor("x", 3), tensor("c", 1)], tensor("y", 3), "i", Binary("/", at("x", "i"), at("c", 0)))
     g = graph({"x": (3,)}, [kernel(replace(divided, mode=mode), "x c", "y")], ["y"], {"c": np.array([value], np.float32)})
-    [node] = settle(literals(g)).nodes
+    [node] = settle(inline_constants(g)).nodes
     assert isinstance(node, Kernel)
     quotient = node.program.definitions[0].pieces[0].value
     assert isinstance(quotient, Binary) and quotient.op == op
     x = np.array([0.0, 1.5, -np.inf], np.float32)
-    np.testing.assert_allclose(run(settle(literals(g)), {"x": x})["y"], run(g, {"x": x})["y"], rtol=2.0**-23)
+    np.testing.assert_allclose(run(settle(inline_constants(g)), {"x": x})["y"], run(g, {"x": x})["y"], rtol=2.0**-23)
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_a_division_by_a_number_is_a_multiplication_unless_strict_or_out_of_rang
 def test_a_constant_of_one_value_becomes_a_literal_and_goes_where_no_bit_changes(op: Any, value: float, gone: bool) -> None:
     nodes = [kernel(single("op", [tensor("x", 3), tensor("c", 1)], tensor("y", 3), "i", Binary(op, at("x", "i"), at("c", 0))), "x c", "y")]
     g = graph({"x": (3,)}, nodes, ["y"], {"c": np.array([value], np.float32)})
-    done = settle(literals(g))
+    done = settle(inline_constants(g))
     assert done.constants == {}
     assert [n for n in done.nodes if isinstance(n, Kernel)] == [] if gone else len(done.nodes) == 1
     x = np.array([-0.0, 0.0, np.nan], np.float32)

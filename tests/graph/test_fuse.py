@@ -13,7 +13,7 @@ from test_algebra import random, run
 from codegen.dtypes import f16, f32, i64
 from polyhedral.expr import Int
 from tensorlang.graph.nodes import Graph, Kernel, Value, View
-from tensorlang.graph.passes.fuse import LARGEST_GROUP, fuse, groups
+from tensorlang.graph.passes.fusion.fuse import LARGEST_GROUP, fuse, groups
 from tensorlang.graph.programs import expressions, transpose_program
 from tensorlang.graph.verify import verify
 from tensorlang.tensor.nodes import Binary, Binder, Const, Dynamic, Let, Piece, Program, Read, Reduce, Tensor

@@ -11,8 +11,8 @@ from small_graphs import binary, graph, kernel, unary
 from polyhedral.expr import Expr, Floor, Name
 from tensorlang.diagnostics import InternalError
 from tensorlang.graph.nodes import Graph, View
-from tensorlang.graph.passes.cse import cse
-from tensorlang.graph.passes.dce import dce
+from tensorlang.graph.passes.clean.cse import cse
+from tensorlang.graph.passes.clean.dce import dce
 from tensorlang.graph.verify import problems, verify
 from tensorlang.schedule.layout import Layout
 

@@ -14,7 +14,7 @@ from polyhedral.expr import Add, Floor, Int, Mod, Name
 from tensorlang.diagnostics import CompileError
 from tensorlang.graph.nodes import Graph, Join, Kernel, Part, Value, View
 from tensorlang.graph.parser import parse
-from tensorlang.graph.passes.fuse import fuse
+from tensorlang.graph.passes.fusion.fuse import fuse
 from tensorlang.graph.printer import show
 from tensorlang.schedule.layout import Layout
 

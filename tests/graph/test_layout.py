@@ -10,7 +10,7 @@ from small_graphs import at, binary, conv1x1, graph, kernel, tensor, unary
 from codegen.dtypes import f32
 from polyhedral.expr import Add, Compare, Floor, Int, Mod, Name
 from tensorlang.graph.nodes import Graph, Kernel, View
-from tensorlang.graph.passes.layout import canonical, layout, layouts_of
+from tensorlang.graph.passes.memory.layout import canonical, layout, layouts_of
 from tensorlang.graph.programs import transpose_program
 from tensorlang.graph.relayout import relaid
 from tensorlang.graph.verify import verify

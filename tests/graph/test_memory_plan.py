@@ -11,7 +11,7 @@ from small_graphs import binary, graph, kernel, unary
 from tensorlang.diagnostics import InternalError
 from tensorlang.graph import plan as plan_module
 from tensorlang.graph.nodes import View
-from tensorlang.graph.passes.outputs import outputs
+from tensorlang.graph.passes.memory.copy_outputs import copy_outputs
 from tensorlang.graph.plan import (
     ALIGNMENT,
     Arena,
@@ -121,7 +121,7 @@ def test_an_output_that_is_an_input_is_copied_first() -> None:
     g = graph({"x": (4,)}, [View("->2x2", "x", "y")], ["x", "y", "y"])
     with pytest.raises(InternalError, match="not the result of a kernel"):
         planned(g)
-    ready = verify(outputs(g))
+    ready = verify(copy_outputs(g))
     plan = planned(ready)
     assert [plan.places[name] for name in ready.outputs] == [Output(0), Output(1), Output(2)]
 

@@ -17,8 +17,8 @@ import tensorlang as tl
 from stdlib.onnx import Importer
 from tensorlang.diagnostics import InternalError
 from tensorlang.graph.nodes import Graph, Kernel, Part, View
-from tensorlang.graph.passes.outputs import outputs
-from tensorlang.graph.passes.own import own
+from tensorlang.graph.passes.fusion.duplicate_casts import duplicate_casts
+from tensorlang.graph.passes.memory.copy_outputs import copy_outputs
 from tensorlang.graph.pipeline import optimise
 from tensorlang.graph.plan import Constant, planned
 from tensorlang.graph.verify import verify
@@ -117,7 +117,7 @@ def test_a_value_that_is_widened_twice_is_repeated_for_each_reader_of_each() -> 
     ]
     made = model(nodes, {"x": (TensorProto.INT8, (4,))}, "r n e", {})
     before, feeds = Importer().load(made), {"x": whole(TensorProto.INT8, 4)}
-    after = verify(own(before))
+    after = verify(duplicate_casts(before))
     readers = [v for n in after.nodes for v in getattr(n, "inputs", ()) if v not in ("x",)]
     assert len(readers) == len(set(readers))
     want, got = run(before, feeds), run(after, feeds)
@@ -144,6 +144,6 @@ def test_a_view_of_a_part_is_returned_as_a_copy() -> None:
     g = graph({"x": (4, 16)}, [kernel(unary("exp", 4, 16), "x", "t"), kernel(unary("exp", 4, 16), "t", "y")], ["y"])
     values = g.values | {n: replace(g.values["t"], name=n, shape=s) for n, s in {"p": (1, 16), "v": (16,)}.items()}
     nodes = (*g.nodes, Part("cut", "t", "p", 64), View("->16", "p", "v"))
-    done = verify(outputs(replace(g, nodes=nodes, values=values, outputs=("y", "v"))))
+    done = verify(copy_outputs(replace(g, nodes=nodes, values=values, outputs=("y", "v"))))
     planned(done)
     assert done.outputs == ("y", "v returned")

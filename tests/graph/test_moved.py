@@ -12,7 +12,7 @@ from test_algebra import random
 from codegen.dtypes import f32
 from polyhedral.expr import Int, Mod, Name
 from tensorlang.graph.nodes import Graph, Kernel, Value, View
-from tensorlang.graph.passes.moved import _parts, without_moves
+from tensorlang.graph.passes.fusion.moved import _parts, without_moves
 from tensorlang.graph.programs import single, tensor_of, transpose_program
 from tensorlang.graph.verify import verify
 from tensorlang.tensor import affine

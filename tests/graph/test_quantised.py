@@ -16,12 +16,12 @@ from small_graphs import single, tensor
 from codegen.dtypes import f32, i8, i32, u8
 from stdlib.onnx.importer import Importer
 from tensorlang.graph.nodes import Graph, Kernel
-from tensorlang.graph.passes.fold import fold
-from tensorlang.graph.passes.integers import integers
-from tensorlang.graph.passes.narrow import narrow
-from tensorlang.graph.passes.requantise import in_floats, regrouped
-from tensorlang.graph.passes.signs import signs
-from tensorlang.graph.passes.tidy import tidy
+from tensorlang.graph.passes.clean.fold import fold
+from tensorlang.graph.passes.clean.inline_locals import inline_locals
+from tensorlang.graph.passes.quantised.choose_signs import choose_signs
+from tensorlang.graph.passes.quantised.integer_contractions import integer_contractions
+from tensorlang.graph.passes.quantised.propagate_quantisation import propagate_quantisation
+from tensorlang.graph.passes.quantised.requantise import in_floats, regrouped
 from tensorlang.graph.pipeline import optimise
 from tensorlang.graph.verify import verify
 from tensorlang.tensor import walk
@@ -58,15 +58,15 @@ def run(g: Graph, x: Array) -> Array:
 
 
 def in_bytes(g: Graph) -> Graph:
-    g = tidy(g)
-    for step in (signs, narrow, integers):
+    g = inline_locals(g)
+    for step in (choose_signs, propagate_quantisation, integer_contractions):
         g = verify(step(g), step.__name__)
     return g
 
 
 def agree(g: Graph, x: Array, unit: float) -> None:
     """The graph, its integer form and what is compiled of it agree up to one unit of the quantised result, nearly everywhere exactly."""
-    want = run(fold(tidy(g)), x)
+    want = run(fold(inline_locals(g)), x)
     for got in (run(in_bytes(g), x), run(optimise(g), x)):
         assert got.dtype == want.dtype and got.shape == want.shape
         assert np.abs(got - want).max() <= unit * 1.001
@@ -121,7 +121,7 @@ def test_a_result_that_is_not_quantised_keeps_its_float() -> None:
     m = Model((4, 6))
     g = m.graph(m.op("Gemm", m.quantised("x"), m.weights(5, 6), m.constant(m.rng.standard_normal(5).astype(np.float32)), transB=1))
     x = values(4, 6)
-    np.testing.assert_allclose(run(in_bytes(g), x), run(fold(tidy(g)), x), rtol=1e-6, atol=1e-5)
+    np.testing.assert_allclose(run(in_bytes(g), x), run(fold(inline_locals(g)), x), rtol=1e-6, atol=1e-5)
     assert sums(in_bytes(g)) == ["u8 x i8"]
 
 
@@ -134,7 +134,7 @@ def test_integer_products_take_zero_points_off_the_sum(zero: int) -> None:
     total = m.op("MatMulInteger", q, m.constant(w), z, m.constant(np.array(zero, np.int8)))
     g = m.graph(m.op("Mul", m.op("Cast", total, to=TensorProto.FLOAT), s))
     x = values(4, 6)
-    assert np.array_equal(run(in_bytes(g), x), run(fold(tidy(g)), x))
+    assert np.array_equal(run(in_bytes(g), x), run(fold(inline_locals(g)), x))
     assert sums(in_bytes(g)) == ["u8 x i8"]
 
 
@@ -185,7 +185,7 @@ def test_products_of_two_quantised_values_account_for_both_zero_points(first: in
 def test_whoever_quantises_a_value_makes_it_signed_for_its_reader() -> None:
     m = Model((2, 4, 6))
     a, b = m.quantised("x", 0.05, 100), m.quantised(m.op("Transpose", "x", perm=[0, 2, 1]), 0.04, 140)
-    g = signs(tidy(m.graph(m.op("MatMul", a, b))))
+    g = choose_signs(inline_locals(m.graph(m.op("MatMul", a, b))))
     assert sorted(v.dtype.name for v in g.values.values() if v.dtype in (u8, i8) and v.shape) == ["i8", "u8"]
 
 
@@ -195,7 +195,7 @@ def test_bytes_are_transposed_and_pooled_in_the_place_of_floats() -> None:
     moved = m.op("Transpose", m.quantised(pooled, 0.0213, 0), perm=[0, 2, 3, 1])
     g = m.graph(m.op("MatMul", moved, m.weights(4, 3, axis=1)))
     x = values(1, 4, 8, 8)
-    np.testing.assert_allclose(run(in_bytes(g), x), run(fold(tidy(g)), x), rtol=1e-6, atol=1e-5)
+    np.testing.assert_allclose(run(in_bytes(g), x), run(fold(inline_locals(g)), x), rtol=1e-6, atol=1e-5)
     pools = [n for n in in_bytes(g).nodes if isinstance(n, Kernel) and n.operator in ("max_pool", "transpose")]
     assert [n.program.params[0].dtype for n in pools] == [u8, u8]
 
@@ -220,7 +220,7 @@ def test_what_is_done_before_quantising_is_regrouped_within_one_unit(x: list[int
     g = m.graph(m.quantised(m.op("Relu", z), 0.9 * scale, 0))
     values_ = ((np.array(x, np.float32) - first) * np.float32(0.061)).reshape(2, 4)
     # Two roundings follow each other, and each may move by one.
-    assert np.abs(run(optimise(g), values_) - run(fold(tidy(g)), values_)).max() <= 2.001 * 0.9 * scale
+    assert np.abs(run(optimise(g), values_) - run(fold(inline_locals(g)), values_)).max() <= 2.001 * 0.9 * scale
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import tensorlang as tl
 from codegen.dtypes import f32
 from stdlib.onnx import Importer
 from tensorlang.graph.nodes import Graph, Kernel
-from tensorlang.graph.passes.winograd import winograd
+from tensorlang.graph.passes.algebra.winograd import winograd
 from tensorlang.graph.pipeline import optimise
 from tensorlang.policy.cpu.winograd import blocks
 from tensorlang.policy.cpu.winograd_cost import tiles

@@ -15,7 +15,7 @@ from codegen.llvm.program import Slot
 from codegen.loops.nodes import Const, Require
 from tensorlang.diagnostics import InternalError
 from tensorlang.graph.nodes import Graph, View
-from tensorlang.graph.passes.outputs import outputs
+from tensorlang.graph.passes.memory.copy_outputs import copy_outputs
 from tensorlang.runtime.build import build, optimised
 from tensorlang.runtime.toolchain import toolchain
 from tensorlang.runtime.validated import compiled_of
@@ -44,7 +44,7 @@ SMALL: Graph = graph(
 @cache
 def compiled(*, fused: bool = False) -> Compiled:
     tools = toolchain(threads=1, cache=False)
-    ready = optimised(SMALL, tools) if fused else outputs(SMALL)
+    ready = optimised(SMALL, tools) if fused else copy_outputs(SMALL)
     return compiled_of(ready, build(ready, tools))
 
 

@@ -1,0 +1,264 @@
+"""Products of one input side by side: one contraction rather than several that read the same.
+
+    before   q = x @ wq + bq      k = x @ wk + bk      v = x @ wv + bv                                  x is read three times
+    after    m[g] = x @ w[g] + b[g]                    q = m[0]     k = m[1]     v = m[2]               w, b = wq, wk, wv; bq, bk, bv
+
+    before   a = relu(conv(x, u))                      c = relu(conv(x, w))                             96 and 16 channels, one image
+    after    m = relu(conv(x, uw))                     a = m[:, 0:96]        c = m[:, 96:112]
+
+Taken together are kernels that are one contraction each, equal but for the extent of the axis that x does not have, and all of whose other
+parameters are constants: those are put one after another now. The results lie one after another, too, either because nothing of more than
+one element comes before that axis, or along an axis of their own when they are of one shape; so what reads them reads a part of the memory
+(pass `concat_in_place`). What is concatenated next has its place already, and stays apart.
+
+Whether a wider contraction pays is decided by `pays(apart, together)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from polyhedral.expr import Expr as Affine
+from polyhedral.expr import Int, Name
+from tensorlang.graph.edit import consumers, fresh, members, rebuilt, size_bytes, uses
+from tensorlang.graph.nodes import Graph, Kernel, Node, Value
+from tensorlang.graph.plan import ALIGNMENT
+from tensorlang.graph.programs import axes_of, is_contraction, is_single, program_key, single, tensor_of
+from tensorlang.tensor import affine, walk
+from tensorlang.tensor.nodes import Definition, Expr, Program, Read, Tensor
+
+Array = np.ndarray[Any, Any]
+Pays: TypeAlias = Callable[[Sequence[Program], Program], bool]
+
+SHARED = 1 << 14
+"""Bytes of a constant that is repeated although others read it, too."""
+
+
+def horizontal_fusion(graph: Graph, pays: Pays) -> Graph:
+    """Return the graph with contractions of the same input as one, where that pays."""
+    groups: dict[object, list[_Product]] = {}
+    for found in _products(graph):
+        groups.setdefault(found.key, []).append(found)
+    state = _State(graph)
+    for group in groups.values():
+        made = _together(group)
+        if made is not None and pays([p.kernel.program for p in group], made.program):
+            state.put(group, made)
+    return rebuilt(graph, state.all_nodes(), values=state.values.values(), constants=state.constants)
+
+
+# ---------------------------------------------------------------- which kernels
+
+
+@dataclass(frozen=True, slots=True)
+class _Product:
+    """A kernel that is a contraction of `source` and constants. `axis`: of its result, along which source does not vary; `places`: which
+    axis of each constant parameter that is."""
+
+    kernel: Kernel
+    source: str
+    axis: int
+    places: Mapping[str, int]
+    key: object
+
+    @property
+    def definition(self) -> Definition:
+        return self.kernel.program.definitions[0]
+
+    @property
+    def extent(self) -> int:
+        return affine.constant(self.definition.tensors[0].shape[self.axis]) or 0
+
+
+def _products(graph: Graph) -> list[_Product]:
+    """Return the kernels that may stand beside others."""
+    counts, readers = uses(graph), consumers(graph)
+    found: list[_Product] = []
+    for node in graph.nodes:
+        if not isinstance(node, Kernel) or not is_single(node.program) or not is_contraction(node.program):
+            continue
+        varying = [v for v in node.inputs if v not in graph.constants]
+        own = all(counts[v] == 1 or size_bytes(graph.values[v]) <= SHARED for v in node.inputs if v in graph.constants)
+        placed = any(_concatenates(r) for v in node.outputs for r in readers[v]) or node.outputs[0] in graph.outputs
+        if len(varying) == 1 and own and not placed and size_bytes(graph.values[node.outputs[0]]) % ALIGNMENT == 0:
+            product = _product(node, node.inputs.index(varying[0]))
+            found += [product] if product is not None else []
+    return found
+
+
+def _concatenates(node: Node) -> bool:
+    return isinstance(node, Kernel) and any(len(d.pieces) > 1 for d in node.program.definitions)
+
+
+def _product(node: Kernel, position: int) -> _Product | None:
+    """Return the kernel as a product, where there is an axis that only constants and the result have."""
+    program = node.program
+    [definition] = program.definitions
+    value, source = definition.pieces[0].value, program.params[position].name
+    for k in reversed(range(len(definition.axes))):
+        axis = definition.axes[k]
+        elsewhere = walk.index_names(walk.substitute_reads(value, lambda r: replace(r, index=())))
+        places = _places(value, axis)
+        if axis in elsewhere or places is None or source in places or not places or definition.tensors[0].shape[k] == Int(1):
+            continue
+        marked = _resized(program, k, places, Int(0))
+        return _Product(node, node.inputs[position], k, places, (node.inputs[position], position, k, program_key(marked)))
+    return None
+
+
+def _places(value: Expr, axis: str) -> dict[str, int] | None:
+    """Return which axis of each tensor is read at `axis`; None where it is read in another way."""
+    found: dict[str, int] = {}
+    for r in walk.reads(value):
+        at = [k for k, slot in enumerate(r.index) if slot == Name(axis)]
+        if axis in walk.index_names(replace(r, index=tuple(s for s in r.index if s != Name(axis)))) or len(at) > 1:
+            return None
+        if at and found.setdefault(r.tensor, at[0]) != at[0]:
+            return None
+    return found
+
+
+def _resized(program: Program, axis: int, places: Mapping[str, int], extent: Affine) -> Program:
+    """Return the program with another extent of an axis of its result, and of what is read along it."""
+
+    def sized(tensor: Tensor, k: int | None) -> Tensor:
+        return tensor if k is None else replace(tensor, shape=(*tensor.shape[:k], extent, *tensor.shape[k + 1 :]))
+
+    [definition] = program.definitions
+    changed = replace(definition, tensors=tuple(sized(t, axis) for t in definition.tensors))
+    return replace(program, params=tuple(sized(p, places.get(p.name)) for p in program.params), definitions=(changed,))
+
+
+# ---------------------------------------------------------------- one program for all
+
+
+@dataclass(frozen=True, slots=True)
+class _Together:
+    """One program for several products: along their axis, or (`stacked`) along one of its own in front."""
+
+    program: Program
+    stacked: bool
+
+
+def _together(group: Sequence[_Product]) -> _Together | None:
+    first = group[0]
+    if len(group) < 2:
+        return None
+    constants = {p.name for p, v in zip(first.kernel.program.params, first.kernel.inputs, strict=True) if v != first.source}
+    if first.places.keys() == constants and all(n == Int(1) for n in first.definition.tensors[0].shape[: first.axis]):
+        total = Int(sum(p.extent for p in group))
+        return _Together(_resized(first.kernel.program, first.axis, first.places, total), stacked=False)
+    alike = len({p.extent for p in group}) == 1
+    return _Together(_stacked(first, len(group)), stacked=True) if alike else None
+
+
+def _stacked(first: _Product, count: int) -> Program:
+    """Return the program of `count` products of one shape, which an axis in front tells apart."""
+    program, definition = first.kernel.program, first.definition
+    axis = fresh(walk.program_names(program), "g")
+
+    def stack(tensor: Tensor) -> Tensor:
+        grouping = (1, *tensor.grouping) if tensor.grouping else ()
+        return replace(tensor, shape=(Int(count), *tensor.shape), grouping=grouping)
+
+    constants = {p.name for p, v in zip(program.params, first.kernel.inputs, strict=True) if v != first.source}
+    value = walk.substitute_reads(
+        definition.pieces[0].value, lambda r: replace(r, index=(Name(axis), *r.index)) if r.tensor in constants else r
+    )
+    made = replace(
+        definition,
+        tensors=tuple(map(stack, definition.tensors)),
+        axes=(axis, *definition.axes),
+        pieces=(replace(definition.pieces[0], value=value),),
+    )
+    return replace(program, params=tuple(stack(p) if p.name in constants else p for p in program.params), definitions=(made,))
+
+
+# ---------------------------------------------------------------- in the graph
+
+
+class _State:
+    """What has been put together so far."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.values: dict[str, Value] = {}
+        self.constants: dict[str, Array] = {}
+        self.replaced: dict[str, list[Node]] = {}
+        self.names = {node.name for node in graph.nodes}
+
+    def all_nodes(self) -> list[Node]:
+        return [new for node in self.graph.nodes for new in self.replaced.get(node.name, [node])]
+
+    def put(self, group: Sequence[_Product], made: _Together) -> None:
+        """Note the one kernel in the place of the first, and where the others' results are in its own."""
+        first = group[0].kernel
+        inputs = tuple(self._input(group, made, k) for k in range(len(first.inputs)))
+        [tensor] = made.program.definitions[0].tensors
+        whole = self._value(" and ".join(p.kernel.outputs[0] for p in group), walk.caller_shape(tensor, {}), first.outputs[0])
+        names = tuple(name for p in group for name in members(p.kernel))
+        kernel = Kernel(first.name, made.program, inputs, (whole.name,), members=names)
+        nodes: list[Node] = [kernel]
+        start = 0
+        for number, product in enumerate(group):
+            result = self.graph.values[product.kernel.outputs[0]]
+            dim = _dimension(product.definition.tensors[0], product.axis)
+            program = _taken(whole, result, number) if made.stacked else _cut(whole, result, dim, start)
+            nodes.append(Kernel(self._fresh(f"{product.kernel.name} of {first.name}"), program, (whole.name,), (result.name,)))
+            start += result.shape[dim]
+        self.replaced |= {p.kernel.name: [] for p in group}
+        self.replaced[first.name] = nodes
+
+    def _input(self, group: Sequence[_Product], made: _Together, position: int) -> str:
+        """Return the value of a parameter: the source, or a constant put together."""
+        first = group[0]
+        name, param = first.kernel.inputs[position], first.kernel.program.params[position]
+        if name == first.source:
+            return name
+        arrays = [self.graph.constants[p.kernel.inputs[position]] for p in group]
+        place = first.places.get(param.name)
+        if made.stacked:
+            array = np.stack(arrays)
+        else:
+            assert place is not None, "only what is read along the axis is put one after another"
+            array = np.concatenate(arrays, _dimension(param, place))
+        value = self._value(f"{name} and more", array.shape, name)
+        self.constants[value.name] = array
+        return value.name
+
+    def _value(self, stem: str, shape: tuple[int, ...], like: str) -> Value:
+        value = replace(self.graph.values[like], name=fresh({*self.graph.values, *self.values}, stem), shape=shape)
+        self.values[value.name] = value
+        return value
+
+    def _fresh(self, stem: str) -> str:
+        name = fresh(self.names, stem)
+        self.names.add(name)
+        return name
+
+
+def _dimension(tensor: Tensor, axis: int) -> int:
+    """Return the dimension that the caller sees of which an axis is a part."""
+    if not tensor.grouping:
+        return axis
+    ends = np.cumsum(tensor.grouping)
+    return int(np.searchsorted(ends, axis, side="right"))
+
+
+def _taken(whole: Value, result: Value, number: int) -> Program:
+    """Return `y[…] = x[number, …]`."""
+    axes = axes_of(len(result.shape))
+    read = Read("x", (Int(number), *map(Name, axes)))
+    return single("part", (tensor_of("x", whole),), tensor_of("y", result), axes, read)
+
+
+def _cut(whole: Value, result: Value, dimension: int, start: int) -> Program:
+    """Return `y[…, i, …] = x[…, i + start, …]`."""
+    axes = axes_of(len(result.shape))
+    index: list[Affine] = [Name(a) for a in axes]
+    index[dimension] = affine.add(axes[dimension], start)
+    return single("part", (tensor_of("x", whole),), tensor_of("y", result), axes, Read("x", tuple(index)))

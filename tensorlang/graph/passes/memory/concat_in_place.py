@@ -1,0 +1,166 @@
+"""Write what is concatenated where it will lie at once.
+
+    before   a = conv(x, w)    b = conv(x, u)    y = concat(a, b)      a, b and y in blocks of channels, [n, c // 16, h, w, c % 16]
+    after    a = conv(x, w)    b = conv(x, u)    join a, b -> y        nothing runs: the plan puts a and b into the memory of y
+
+A kernel that only copies becomes a `Join` when the memory of its result is that of its parameters, one after another. This is proven, not
+read off the operator: wherever the program copies element i of a parameter to element j of the result, the cell of j is the cell of i plus
+the same number; nothing has cells without elements, and each parameter is copied once. So it holds for channels in blocks and one image,
+for rows, for whatever else lies in one piece, and not for columns of a matrix.
+
+A value has one place. Inputs, constants, what the graph returns and what is already part of another value are copied into place, which pays
+while more bytes are written in place than copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from math import prod
+
+from polyhedral.expr import Expr as Affine
+from polyhedral.expr import Name
+from polyhedral.sets import bounds
+from tensorlang.graph.edit import fresh, members, rebuilt, size_bytes
+from tensorlang.graph.nodes import Graph, Join, Kernel, Node, Part, Value, View
+from tensorlang.graph.passes.memory.layout import layouts_of
+from tensorlang.graph.plan import ALIGNMENT
+from tensorlang.graph.programs import copy_program
+from tensorlang.schedule.layout import Layout
+from tensorlang.schedule.storage import axis_names, to_storage
+from tensorlang.tensor import affine
+from tensorlang.tensor.nodes import Definition, Dynamic, Piece, Program, Read
+from tensorlang.tensor.walk import tensor_table
+
+
+def concat_in_place(graph: Graph) -> Graph:
+    """Return the graph with every kernel that puts values side by side replaced by a join, where that saves copying."""
+    state = _State(graph)
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        joined = state.joined(node) if isinstance(node, Kernel) else None
+        nodes += [node] if joined is None else joined
+    return rebuilt(graph, nodes, values=state.values.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Parameter `param` fills the cells of the result from number `start` on."""
+
+    param: str
+    start: int
+
+
+def parts_of(program: Program, layouts: Mapping[str, Layout]) -> tuple[Stretch, ...] | None:
+    """Return the parameters in the order in which their memory makes up that of the result, or None when it does not."""
+    if len(program.definitions) != 1 or len(program.results) != 1 or not all(is_dense(program, name, layouts) for name in _names(program)):
+        return None
+    [definition] = program.definitions
+    found = [stretch(program, definition, piece, layouts) for piece in definition.pieces]
+    parts = sorted((part for part in found if part is not None), key=lambda part: part.start)
+    ends = list(accumulate((_count(program, part.param) for part in parts), initial=0))
+    in_a_row = [part.start for part in parts] == ends[:-1] and ends[-1] == _count(program, program.results[0])
+    once = len({part.param for part in parts}) == len(found) == len(program.params)
+    return tuple(parts) if in_a_row and once else None
+
+
+# ---------------------------------------------------------------- cells
+
+
+def _names(program: Program) -> tuple[str, ...]:
+    return (*(p.name for p in program.params), *program.results)
+
+
+def _count(program: Program, name: str) -> int:
+    return prod(affine.constant(n) or 0 for n in tensor_table(program)[name].shape)
+
+
+def is_dense(program: Program, name: str, layouts: Mapping[str, Layout]) -> bool:
+    """Tell whether a tensor of the result's element type has elements, and no cells without them."""
+    table = tensor_table(program)
+    count = _count(program, name)
+    cells = prod(layouts[name].shape) if name in layouts else count
+    return count == cells > 0 and table[name].dtype == table[program.results[0]].dtype
+
+
+def stretch(program: Program, definition: Definition, piece: Piece, layouts: Mapping[str, Layout]) -> Stretch | None:
+    """Return how many cells what a piece writes lies behind what it reads, when that is the same for all and both have one type."""
+    value = piece.value
+    if not isinstance(value, Read) or any(isinstance(slot, Dynamic) for slot in value.index):
+        return None
+    result = definition.tensors[0]
+    if tensor_table(program)[value.tensor].dtype != result.dtype:
+        return None  # a narrow float is widened where it is read
+    here = [slot for slot in value.index if not isinstance(slot, Dynamic)]
+    source = affine.substitute(_cell(program, value.tensor, layouts), dict(zip(axis_names(program, value.tensor), here, strict=True)))
+    target = _cell(program, result.name, layouts)
+    box = affine.conj(*(affine.within(axis, 0, n) for axis, n in zip(definition.axes, result.shape, strict=True)), piece.guard)
+    start = affine.difference(target, source)
+    if start is None:
+        low, high = bounds((), definition.axes, box, affine.sub(target, source))
+        start = affine.constant(low) if low is not None and low == high else None
+    return None if start is None else Stretch(value.tensor, start)
+
+
+def _cell(program: Program, name: str, layouts: Mapping[str, Layout]) -> Affine:
+    """Return the number of the cell in which the element of a tensor lies, over the names of its axes."""
+    axes, shape = axis_names(program, name), tensor_table(program)[name].shape
+    dims: tuple[Affine, ...] = tuple(map(Name, axes))
+    if name in layouts:
+        storage = to_storage(program, name, layouts[name])
+        dims, shape = storage.dims, storage.shape
+    total: Affine = affine.ZERO
+    for index, extent in zip(dims, shape, strict=True):
+        total = affine.add(affine.scale(affine.constant(extent) or 0, total), index)
+    return total
+
+
+# ---------------------------------------------------------------- which values may be placed so
+
+
+class _State:
+    """What has its place already, while the nodes are gone through in order."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.values: dict[str, Value] = dict(graph.values)
+        self.names = {node.name for node in graph.nodes}
+        self.base: dict[str, str] = {}
+        self.taken = {*graph.inputs, *graph.constants}
+        for node in graph.nodes:
+            if isinstance(node, View):
+                self.base[node.output] = self._root(node.input)
+            self.taken |= {node.output} if isinstance(node, Part) else set(node.inputs) if isinstance(node, Join) else set()
+        self.taken |= {self._root(name) for name in graph.outputs}
+
+    def _root(self, name: str) -> str:
+        """Return the value that `name` is a view of. What is part of another has its place in that, and is taken."""
+        return self.base.get(name, name)
+
+    def joined(self, node: Kernel) -> list[Node] | None:
+        """Return the nodes that stand for a kernel whose result is its inputs side by side, or None when it stays."""
+        parts = parts_of(node.program, layouts_of(self.graph, node))
+        if parts is None or len(parts) < 2:
+            return None
+        bound = dict(zip((p.name for p in node.program.params), node.inputs, strict=True))
+        inputs = [bound[part.param] for part in parts]
+        sizes = [size_bytes(self.graph.values[name]) for name in inputs]
+        roots = [self._root(name) for name in inputs]
+        free = [root not in self.taken and roots.index(root) == k for k, root in enumerate(roots)]
+        copied = sum(size for size, ok in zip(sizes, free, strict=True) if not ok)
+        if any(size % ALIGNMENT for size in sizes) or 2 * copied >= sum(sizes):
+            return None
+        self.taken |= {root for root, ok in zip(roots, free, strict=True) if ok}
+        copies = [None if ok else self._copied(name) for name, ok in zip(inputs, free, strict=True)]
+        placed = tuple(name if copy is None else copy.outputs[0] for name, copy in zip(inputs, copies, strict=True))
+        return [*(copy for copy in copies if copy is not None), Join(node.name, placed, node.outputs[0], members(node))]
+
+    def _copied(self, name: str) -> Kernel:
+        """Return a copy of a value, in the same layout, that can be placed."""
+        value = self.graph.values[name]
+        copy = replace(value, name=fresh(self.values, f"{name} in place"))
+        self.values[copy.name] = copy
+        label = fresh(self.names, f"put {copy.name}")
+        self.names.add(label)
+        return Kernel(label, copy_program(value.dtype, value.shape), (name,), (copy.name,))

@@ -1,0 +1,39 @@
+"""Give every output of the graph memory of its own, written by a kernel.
+
+    before   output x (an input)       y = view(t)   output t, y
+    after    output x' = copy(x)       y = view(t)   output t, y' = copy(y)
+
+The caller provides the memory of outputs; an output that is an input, a constant, a view of one, a part of another value, or shares its
+memory with another output is therefore copied. All other views stay views.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tensorlang.graph.edit import fresh, rebuilt, size_bytes
+from tensorlang.graph.nodes import Graph, Kernel, Value
+from tensorlang.graph.plan import storages
+from tensorlang.graph.programs import copy_program
+
+
+def copy_outputs(graph: Graph) -> Graph:
+    """Return the graph with every output (named once each) the sole output on its storage."""
+    roots = storages(graph)
+    taken = {*graph.inputs, *graph.constants}
+    copies: list[Kernel] = []
+    values: list[Value] = []
+    names: list[str] = []
+    nodes = {node.name for node in graph.nodes}
+    for name in graph.outputs:
+        if roots[name] not in taken and size_bytes(graph.values[roots[name]]) == size_bytes(graph.values[name]):
+            taken.add(roots[name])
+            names.append(name)
+            continue
+        value = graph.values[name]
+        copy = replace(value, name=fresh({*graph.values, *(v.name for v in values)}, f"{name} returned"))
+        copies.append(Kernel(fresh(nodes, f"return {name}"), copy_program(value.dtype, value.shape), (name,), (copy.name,)))
+        nodes.add(copies[-1].name)
+        values.append(copy)
+        names.append(copy.name)
+    return rebuilt(replace(graph, outputs=tuple(names)), (*graph.nodes, *copies), values=values)

@@ -1,0 +1,297 @@
+"""Keep in bf16, or in f16, what contractions multiply: half the memory, and products by an instruction that adds several at once.
+
+    before   t: f32 = relu(conv(x, w) + b)          u: f32 = conv(t, k)         v: f32 = t + u
+    after    t: bf16 = bf16(relu(conv(x, w') + b))  u: f32 = conv(t, k')        v: f32 = f32(t) + u        w', k' bf16 constants
+
+A value is kept in bf16 when a contraction multiplies it with something that can be kept in bf16, too, and when all that read it are
+kernels. Sums, and everything else that is computed, stay f32; so do inputs and outputs of the graph, and views of them. A contraction of
+those reads a copy in bf16. Left alone are contractions of few elements (less than eight along the axis that both operands share), of
+elements that are computed on the way, products inside products (attention, unless it goes through the keys once: then its weights are
+rounded as well), and `strict` kernels. Pools and depthwise convolutions between such values keep bf16 in memory as well. Constants with a
+number that the narrow type has not (of more than 65504 in f16) stay f32, and so do their products.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from codegen.dtypes import DType, bf16, f16, f32, largest
+from polyhedral.expr import Name
+from tensorlang.graph.edit import fresh, producers, rebuilt
+from tensorlang.graph.nodes import Graph, Join, Kernel, Node, Part, Value, View
+from tensorlang.graph.programs import axes_of, expressions, here, single, tensor_of
+from tensorlang.policy.gpu.attention import Online, online_of
+from tensorlang.tensor import affine, walk
+from tensorlang.tensor.nodes import Binary, Call, Cast, Const, Definition, Dynamic, Expr, Program, Read, Reduce, Select, Tensor
+
+LEAST = 8
+"""How many products along the shared axis are worth an instruction that adds pairs."""
+
+Array = np.ndarray[Any, Any]
+
+
+def narrow_storage(graph: Graph, dtype: DType = bf16) -> Graph:
+    """Return the graph with operands of contractions in `dtype`: bf16 or f16."""
+    state = _State(graph, dtype, _classes(graph), producers(graph))
+    _choose(state)
+    return _rewritten(state)
+
+
+# ---------------------------------------------------------------- what contractions multiply
+
+
+def products(program: Program) -> Iterator[tuple[str, str]]:
+    """Yield the tensors that contractions of the program multiply, a pair for each."""
+    if program.mode == "strict":
+        return
+    table = walk.tensor_table(program)
+    for e in expressions(program):
+        if isinstance(e, Reduce):
+            pair = _factors(e, table)
+            if pair is not None and any(_shared(e, b.name, *pair) for b in e.binders):
+                yield pair[0].tensor, pair[1].tensor
+
+
+def _factors(e: Reduce, table: Mapping[str, Tensor]) -> tuple[Read, Read] | None:
+    """Return the elements of two tensors that `e` sums the products of in f32, or None where it does anything else."""
+    match e:
+        case Reduce(body=(Binary("*", lhs, rhs),), filter=None) if e.reducer.kind == "sum" and e.reducer.dtypes == (f32,):
+            x, y = _element(lhs), _element(rhs)
+            if x is None or y is None or x.tensor == y.tensor or {table[x.tensor].dtype, table[y.tensor].dtype} - {f32, bf16, f16}:
+                return None
+            return x, y
+        case _:
+            return None
+
+
+def _shared(e: Reduce, binder: str, x: Read, y: Read) -> bool:
+    """Tell whether both operands have the binder as an index, over enough elements in pairs."""
+    extent = next(affine.difference(b.hi, b.lo) for b in e.binders if b.name == binder)
+    return extent is not None and extent >= LEAST and extent % 2 == 0 and all(Name(binder) in read.index for read in (x, y))
+
+
+def _element(e: Expr) -> Read | None:
+    match e:
+        case Read(_, index) if not any(isinstance(s, Dynamic) for s in index):
+            return e
+        case Cast(dtype, Read() as read) if dtype == f32:
+            return _element(read)
+        case Select(_, then, orelse) if not any(True for _ in walk.reads(orelse)):
+            return _element(then)
+        case _:
+            return None
+
+
+# ---------------------------------------------------------------- which values
+
+
+@dataclass(slots=True)
+class _State:
+    """`classes`: the values that share memory with each value, through views and joins; `narrow`: those to keep in bf16."""
+
+    graph: Graph
+    dtype: DType
+    classes: dict[str, frozenset[str]]
+    producers: dict[str, Node]
+    narrow: set[str] = field(default_factory=set)
+    operands: dict[str, set[str]] = field(default_factory=dict)
+    """Kernel → the tensors of its program that it multiplies in `dtype`."""
+
+
+def _classes(graph: Graph) -> dict[str, frozenset[str]]:
+    found = {name: frozenset((name,)) for name in graph.values}
+    for node in graph.nodes:
+        match node:
+            case View(input=source, output=result) | Part(input=source, output=result):
+                _unite(found, source, result)
+            case Join(inputs=sources, output=result):
+                for source in sources:
+                    _unite(found, source, result)
+            case Kernel():
+                pass
+    return found
+
+
+def _unite(found: dict[str, frozenset[str]], a: str, b: str) -> None:
+    both = found[a] | found[b]
+    for name in both:
+        found[name] = both
+
+
+def _choose(state: _State) -> None:
+    kernels = [node for node in state.graph.nodes if isinstance(node, Kernel)]
+    for kernel in kernels:
+        attention = online_of(kernel.program)
+        if attention is not None and kernel.program.mode != "strict":
+            _choose_attention(state, kernel, attention)
+            continue
+        pairs = list(products(kernel.program))
+        if any(_bound(kernel, tensor) is None for pair in pairs for tensor in pair):
+            continue  # one product inside another: attention, which keeps its scores in f32
+        for pair in pairs:
+            if all(_can(state, kernel, tensor) for tensor in pair):
+                state.operands.setdefault(kernel.name, set()).update(pair)
+    for kernel in kernels:
+        for tensor in state.operands.get(kernel.name, ()):
+            value = _bound(kernel, tensor)
+            if value is not None and _is_made(state, value):
+                state.narrow |= state.classes[value]
+    _between(state, kernels)
+
+
+def _choose_attention(state: _State, kernel: Kernel, attention: Online) -> None:
+    """Note what attention in one pass multiplies, its weights among it, which are a tensor of its own: all of it or nothing."""
+    table = walk.tensor_table(kernel.program)
+    weights = attention.weights.tensors[0].name
+    summed = [r for d in (attention.product, attention.sums) for p in d.pieces for r in walk.reduces(p.value)]
+    pairs = [_factors(r, table) for r in summed]
+    found = {read.tensor for pair in pairs if pair is not None for read in pair}
+    given = found - {weights}
+    whole = None not in pairs and weights in found and len(found) == 4
+    if whole and all(table[t].dtype == f32 and _can(state, kernel, t) for t in given):
+        state.operands[kernel.name] = found
+
+
+def _between(state: _State, kernels: list[Kernel]) -> None:
+    """Keep in bf16, too, what lies between such values: made where one is multiplied, read where one is made."""
+    for kernel in reversed(kernels):
+        [*made] = kernel.outputs
+        if kernel.name in state.operands or not all(v in state.narrow for v in made):
+            continue
+        for value in kernel.inputs:
+            source = state.producers.get(value)
+            readers = [k for k in kernels if value in k.inputs]
+            inside = isinstance(source, Kernel) and source.name in state.operands and state.classes[value] == {value}
+            if inside and _is_made(state, value) and all(k.name not in state.operands and set(k.outputs) <= state.narrow for k in readers):
+                state.narrow.add(value)
+
+
+def _bound(kernel: Kernel, tensor: str) -> str | None:
+    """Return the value that a parameter or a result of the kernel's program is, or None for a tensor of its own."""
+    names = (*(p.name for p in kernel.program.params), *kernel.program.results)
+    return dict(zip(names, (*kernel.inputs, *kernel.outputs), strict=True)).get(tensor)
+
+
+def _can(state: _State, kernel: Kernel, tensor: str) -> bool:
+    value = _bound(kernel, tensor)
+    if value is None or state.graph.values[value].dtype != f32:
+        return False
+    if value in state.graph.constants:
+        return _fits(state.graph.constants[value], state.dtype)
+    return _is_made(state, value) or (value in kernel.inputs and _is_given(state, value))
+
+
+def _is_given(state: _State, value: str) -> bool:
+    """Tell whether the value shares memory with an input or an output of the graph, which stay f32: it is multiplied as a copy."""
+    return bool(state.classes[value] & {*state.graph.inputs, *state.graph.outputs})
+
+
+def _fits(array: Array, dtype: DType) -> bool:
+    """Tell whether every finite number of an array is one in `dtype`."""
+    if dtype == bf16 or not array.size:  # which has the range of f32, up to half a rounding
+        return True
+    return max(abs(float(np.nanmin(array))), abs(float(np.nanmax(array)))) <= largest(dtype)
+
+
+def _is_alone(program: Program, tensor: str) -> bool:
+    definition = walk.definers(program)[tensor]
+    return len(definition.tensors) == 1 and definition.tensors[0].dtype == f32 and tensor not in walk.definition_reads(definition)
+
+
+def _is_made(state: _State, value: str) -> bool:
+    """Tell whether the value, and all that share its memory, are made and read by kernels that may be changed."""
+    together = state.classes[value]
+    graph = state.graph
+    if together & {*graph.inputs, *graph.outputs, *graph.constants} or any(graph.values[v].dtype != f32 for v in together):
+        return False
+    for node in graph.nodes:
+        if isinstance(node, Kernel) and together & {*node.inputs, *node.outputs}:
+            if node.program.mode == "strict":
+                return False
+            results = [r for r, v in zip(node.program.results, node.outputs, strict=True) if v in together]
+            if not all(_is_alone(node.program, r) for r in results):
+                return False
+    return True
+
+
+# ---------------------------------------------------------------- rewriting
+
+
+def _rewritten(state: _State) -> Graph:
+    graph = state.graph
+    dtype = state.dtype
+    values = [replace(graph.values[name], dtype=dtype) for name in state.narrow]
+    constants: dict[str, Array] = {}
+    made: dict[str, str] = {}
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        if not isinstance(node, Kernel):
+            nodes.append(node)
+            continue
+        inputs: list[str] = []
+        narrow = {r for r, v in zip(node.program.results, node.outputs, strict=True) if v in state.narrow}
+        for param, name in zip(node.program.params, node.inputs, strict=True):
+            source = name
+            if name in state.narrow:
+                narrow.add(param.name)
+            elif param.name in state.operands.get(node.name, ()):
+                narrow.add(param.name)
+                if name not in made:
+                    made[name] = fresh({*graph.values, *made.values()}, f"{name} in {dtype}")
+                    copy = replace(graph.values[name], name=made[name], dtype=dtype)
+                    values.append(copy)
+                    if name in graph.constants:
+                        constants[copy.name] = graph.constants[name].astype(dtype.numpy)
+                    else:
+                        nodes.append(Kernel(f"round {name}", _rounding(graph.values[name], dtype), (name,), (copy.name,)))
+                source = made[name]
+            inputs.append(source)
+        narrow |= {t for t in state.operands.get(node.name, ()) if _bound(node, t) is None}
+        program = with_narrow(node.program, frozenset(narrow), dtype) if narrow else node.program
+        nodes.append(replace(node, program=program, inputs=tuple(inputs)))
+    return rebuilt(graph, nodes, values=values, constants=constants)
+
+
+def _rounding(value: Value, dtype: DType) -> Program:
+    axes = axes_of(len(value.shape))
+    source = tensor_of("x", value)
+    return single("round", (source,), replace(source, name="y", dtype=dtype), axes, _rounded(Read("x", here(axes)), dtype))
+
+
+def with_narrow(program: Program, names: frozenset[str], dtype: DType = bf16) -> Program:
+    """Return the program with the tensors `names` in `dtype`: widened where they are read, rounded where they are defined."""
+
+    def tensor(t: Tensor) -> Tensor:
+        return replace(t, dtype=dtype) if t.name in names else t
+
+    def widened(e: Expr) -> Expr:
+        match walk.map_children(widened, e):
+            case Read(name) as read if name in names:
+                return Cast(f32, read)
+            case Select(cond, Cast(_, Read(name) as read), Const(0.0)) if name in names:
+                return Cast(f32, Select(cond, read, Const(0.0, dtype)))  # so that a copy can hold the padding
+            case other:
+                return other
+
+    def definition(d: Definition) -> Definition:
+        pieces = tuple(replace(p, value=widened(p.value)) for p in d.pieces)
+        if d.tensors[0].name in names:
+            pieces = tuple(replace(p, value=_rounded(p.value, dtype)) for p in pieces)
+        return replace(d, tensors=tuple(tensor(t) for t in d.tensors), pieces=pieces)
+
+    return replace(program, params=tuple(tensor(p) for p in program.params), definitions=tuple(definition(d) for d in program.definitions))
+
+
+def _rounded(e: Expr, dtype: DType) -> Expr:
+    """Return `e` as the nearest number of `dtype`; an element that was only widened is taken as it is."""
+    match e:
+        case Cast(wide, Read() as read) if wide == f32:
+            return Cast(dtype, read)
+        case _ if dtype == bf16:
+            return Cast(bf16, Call("round_bf16", (e,)))
+        case _:
+            return Cast(dtype, e)

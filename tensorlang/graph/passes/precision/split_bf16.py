@@ -1,0 +1,302 @@
+"""Sums of products of f32 become sums of products of bf16: numbers are taken apart, and the parts that matter are multiplied.
+
+    before   y[i, j] = sum(k in 0..K) a[i, k] * b[k, j]                              f32
+    after    a'[i, .] = a2 a1 a1    b'[., j] = b1 b2 b1                              bf16, three times K elements along k
+             y[i, j] = sum(k in 0..3*K) f32(a'[i, k]) * f32(b'[k, j])                summed in f32
+
+a1 is a rounded to bf16, a2 what that leaves rounded to bf16, a3 what that leaves. Which parts are multiplied is `TERMS`, smallest products
+first, so that they are added up before the large ones are there. What is left out of a product is at most 2^-16 of it with three terms
+and 2^-25 with six, where f32 itself rounds each sum by 2^-24. Elements smaller than 2^-102 lose parts that would be subnormal. An
+infinity, a NaN, or a number larger than the largest bf16 (3.39e38) makes the sums that it is part of NaN.
+
+Parts of constants are made here, those of other values by a kernel that reads the value once. Left alone, with a reason, are sums of few
+products, products inside products (attention), `strict` kernels and elements that are computed on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from codegen.dtypes import bf16, f32
+from polyhedral.expr import Int, Name
+from tensorlang.graph.edit import fresh, rebuilt
+from tensorlang.graph.nodes import Graph, Kernel, Node, Value
+from tensorlang.graph.programs import axes_of, here, tensor_of
+from tensorlang.tensor import affine, walk
+from tensorlang.tensor.nodes import Binary, Call, Cast, Const, Definition, Dynamic, Expr, Piece, Program, Read, Reduce, Select, Tensor
+
+TERMS: Mapping[int, tuple[tuple[int, int], ...]] = {
+    3: ((1, 0), (0, 1), (0, 0)),
+    6: ((2, 0), (1, 1), (0, 2), (1, 0), (0, 1), (0, 0)),
+}
+"""Which part of each operand is multiplied, for three and for six products of bf16 in the place of one of f32."""
+LEAST = 8
+"""How many products along the shared axis are worth taking apart."""
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A sum of products of two tensors of `program`. `refusal` says why it stays as it is; without one, `binder` goes along `axes[k]` of
+    the operand `reads[k]`, and along no other."""
+
+    reduce: Reduce
+    reads: tuple[Read, Read]
+    refusal: str = ""
+    binder: str = ""
+    axes: tuple[int, int] = (0, 0)
+
+
+def split_bf16(graph: Graph, products: int, least: int = 1) -> Graph:
+    """Return the graph with sums of products of parts, `products` (3 or 6) for one, where there are `least` rows and columns of them."""
+    state = _State(graph, products)
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        if not isinstance(node, Kernel):
+            nodes.append(node)
+            continue
+        changed = _changed(state, node, [p for p in considered(node.program, least) if not p.refusal])
+        nodes += [*state.kernels, changed]
+        state.kernels.clear()
+    return rebuilt(graph, nodes, values=state.values, constants=state.constants)
+
+
+# ---------------------------------------------------------------- what can be split
+
+
+def considered(program: Program, least: int = 1) -> tuple[Product, ...]:
+    """Return the sums of products of f32 in the program, and why those that stay do."""
+    found = [(d, e, x, y) for d in program.definitions for p in d.pieces for e, x, y in _sums(program, p.value)]
+    names = {p.name for p in program.params}
+    inner = any({x.tensor, y.tensor} - names for _, _, x, y in found)
+    done: dict[Reduce, Product] = {}
+    for definition, e, x, y in found:
+        if e not in done:
+            chained = "one product is inside another" if inner else ""
+            done[e] = _judged(program, definition, Product(e, (x, y), chained), least)
+    return tuple(done.values())
+
+
+def _sums(program: Program, value: Expr) -> Iterator[tuple[Reduce, Read, Read]]:
+    """Yield the sums of products of elements of two tensors in f32."""
+    table = walk.tensor_table(program)
+    for e in walk.reduces(value):
+        match e:
+            case Reduce(body=(Binary("*", lhs, rhs),)) if e.reducer.kind == "sum" and e.reducer.dtypes == (f32,):
+                x, y = _element(lhs), _element(rhs)
+                if x is not None and y is not None and x.tensor != y.tensor and table[x.tensor].dtype == table[y.tensor].dtype == f32:
+                    yield e, x, y
+            case _:
+                pass
+
+
+def _element(e: Expr) -> Read | None:
+    """Return the element that a factor is, or is inside of what is padded with zeros."""
+    match e:
+        case Read(_, index) if not any(isinstance(s, Dynamic) for s in index):
+            return e
+        case Select(_, Read() as read, Const(0.0)):
+            return _element(read)
+        case _:
+            return None
+
+
+def told(program: Program, name: str, least: int) -> tuple[str, ...]:
+    """Return what each product of a program that went through `split_bf16` is computed in, in words; `name` is that of the precision."""
+    table = walk.tensor_table(program)
+    lines = []
+    for e in dict.fromkeys(e for d in program.definitions for p in d.pieces for e in walk.reduces(p.value)):
+        match e.body:
+            case (Binary("*", lhs, rhs),):
+                names = [r.tensor for side in (lhs, rhs) for r in walk.reads(side) if table[r.tensor].dtype == bf16]
+                lines += [f"products of {_named(names)} are {name}"] if len(names) == 2 else []
+            case _:
+                pass
+    return (*lines, *(f"products of {_named([r.tensor for r in p.reads])} stay f32: {p.refusal}" for p in considered(program, least)))
+
+
+def _named(tensors: list[str]) -> str:
+    return " and ".join(f"`{name}`" for name in tensors)
+
+
+def _judged(program: Program, definition: Definition, found: Product, least: int) -> Product:
+    if found.refusal:
+        return found
+    if program.mode == "strict":
+        return replace(found, refusal="the operator is strict")
+    shared = [b.name for b in found.reduce.binders if all(_axis(program, r, b.name) is not None for r in found.reads)]
+    usable = [name for name in shared if _is_free(found.reduce, name)]
+    if not usable:
+        return replace(found, refusal="no index of the sum goes along one axis of both")
+    extents = {b.name: affine.difference(b.hi, b.lo) or 0 for b in found.reduce.binders if affine.constant(b.lo) == 0}
+    binder = max(usable, key=lambda name: extents.get(name, 0))
+    count = extents.get(binder, 0)
+    if count < LEAST or count % 2:
+        return replace(found, refusal=f"{count} products along `{binder}` are no pairs that are worth it")
+    rows, columns = _outside(definition, found)
+    if min(rows, columns) < least:
+        return replace(found, refusal=f"{rows} x {columns} sums fill no tile of {least} x {least}")
+    first, second = (_axis(program, r, binder) for r in found.reads)
+    assert first is not None and second is not None
+    return replace(found, binder=binder, axes=(first, second))
+
+
+def _axis(program: Program, read: Read, binder: str) -> int | None:
+    """Return the one axis along which the binder, and it alone, moves an element through a dimension that the caller sees, or None."""
+    tensor = walk.tensor_table(program)[read.tensor]
+    places = [k for k, slot in enumerate(read.index) if not isinstance(slot, Dynamic) and binder in affine.name_set(slot)]
+    if len(places) != 1 or read.index[places[0]] != Name(binder):
+        return None
+    first = sum(_grouping(tensor)[: _dimension(tensor, places[0])])
+    return places[0] if all(n == Int(1) for n in tensor.shape[first : places[0]]) else None
+
+
+def _grouping(tensor: Tensor) -> tuple[int, ...]:
+    return tensor.grouping or (1,) * len(tensor.shape)
+
+
+def _dimension(tensor: Tensor, axis: int) -> int:
+    """Return which of the dimensions that the caller sees has the axis."""
+    ends = accumulate(_grouping(tensor))
+    return next(k for k, end in enumerate(ends) if axis < end)
+
+
+def _is_free(e: Reduce, binder: str) -> bool:
+    """Tell whether what is summed asks for nothing but the range of the binder."""
+    bounds = {n for b in e.binders if b.name != binder for side in (b.lo, b.hi) for n in affine.names(side)}
+    conditions = {n for s in walk.nodes(e.body[0]) if isinstance(s, Select) for n in walk.index_names(s.cond)}
+    return e.filter is None and e.init is None and binder not in {*bounds, *conditions, *affine.cond_names(e.where)}
+
+
+def _outside(definition: Definition, found: Product) -> tuple[int, int]:
+    """Return how many sums share each element of the second operand, and how many each of the first."""
+    own = [walk.index_names(r) for r in found.reads]
+    extents = {a: affine.constant(n) or 1 for a, n in zip(definition.axes, definition.tensors[0].shape, strict=True)}
+    rows, columns = (prod(n for a, n in extents.items() if a in mine and a not in others) for mine, others in (own, own[::-1]))
+    return rows, columns
+
+
+# ---------------------------------------------------------------- rewriting
+
+
+@dataclass(slots=True)
+class _State:
+    """`kernels`: those that make the parts that the next node reads; `made`: the value of the parts of a value, by how it was split."""
+
+    graph: Graph
+    products: int
+    values: list[Value] = field(default_factory=list)
+    constants: dict[str, Array] = field(default_factory=dict)
+    made: dict[tuple[str, int, tuple[int, ...]], str] = field(default_factory=dict)
+    kernels: list[Kernel] = field(default_factory=list)
+
+
+def _changed(state: _State, kernel: Kernel, products: list[Product]) -> Kernel:
+    """Return the kernel with these sums of products made of parts."""
+    for found in products:
+        program, inputs = kernel.program, list(kernel.inputs)
+        taken = walk.fresh_for(program)
+        to: list[tuple[Read, Read]] = []
+        params = list(program.params)
+        for side, (read, axis) in enumerate(zip(found.reads, found.axes, strict=True)):
+            which = tuple(term[side] for term in TERMS[state.products])
+            position = next(k for k, p in enumerate(params) if p.name == read.tensor)
+            tensor = _longer(params[position], taken(f"{read.tensor}_parts"), axis, len(which))
+            params.append(tensor)
+            inputs.append(_parts_of(state, inputs[position], _dimension(params[position], axis), which))
+            to.append((read, replace(read, tensor=tensor.name)))
+        long = _of_parts(found, to, state.products)
+        changed = walk.map_values(program, lambda e, old=found.reduce, new=long: _replaced(e, old, new))  # type: ignore[misc]
+        used = {r.tensor for d in changed.definitions for p in d.pieces for r in walk.reads(p.value)}
+        kept = [(p, v) for p, v in zip(params, inputs, strict=True) if p.name in used]
+        changed = replace(changed, params=tuple(p for p, _ in kept))
+        kernel = replace(kernel, program=changed, inputs=tuple(v for _, v in kept))
+    return kernel
+
+
+def _longer(tensor: Tensor, name: str, axis: int, times: int) -> Tensor:
+    """Return a bf16 tensor that has `times` as many elements along an axis."""
+    shape = tuple(affine.scale(times, n) if k == axis else n for k, n in enumerate(tensor.shape))
+    return replace(tensor, name=name, dtype=bf16, shape=shape)
+
+
+def _of_parts(found: Product, to: list[tuple[Read, Read]], products: int) -> Reduce:
+    """Return the sum over the products of parts."""
+    [body] = found.reduce.body
+    for read, parts in to:
+        body = _with_part(body, read, parts)
+    binders = tuple(replace(b, hi=affine.scale(products, b.hi)) if b.name == found.binder else b for b in found.reduce.binders)
+    return replace(found.reduce, binders=binders, body=(body,))
+
+
+def _with_part(e: Expr, read: Read, parts: Read) -> Expr:
+    match e:
+        case Read() if e == read:
+            return Cast(f32, parts)
+        case Select(cond, then, Const(0.0)) if then == read:
+            return Cast(f32, Select(cond, parts, Const(0.0, bf16)))  # so that a copy can hold the padding
+        case Binary("*", lhs, rhs):
+            return Binary("*", _with_part(lhs, read, parts), _with_part(rhs, read, parts))
+        case _:
+            return e
+
+
+def _replaced(e: Expr, old: Reduce, new: Reduce) -> Expr:
+    return new if e == old else walk.map_children(lambda child: _replaced(child, old, new), e)
+
+
+# ---------------------------------------------------------------- parts
+
+
+def _parts_of(state: _State, name: str, axis: int, which: tuple[int, ...]) -> str:
+    """Return the value that has the parts `which` of a value one after the other along an axis."""
+    key = (name, axis, which)
+    if key not in state.made:
+        value = state.graph.values[name]
+        shape = tuple(n * len(which) if k == axis else n for k, n in enumerate(value.shape))
+        label = fresh({*state.graph.values, *state.made.values()}, f"{name} in parts")
+        state.made[key] = label
+        state.values.append(Value(label, bf16, shape))
+        if name in state.graph.constants:
+            state.constants[label] = parts(state.graph.constants[name], axis, which)
+        else:
+            state.kernels.append(Kernel(f"split {name}", parts_program(value, axis, which), (name,), (label,)))
+    return state.made[key]
+
+
+def parts(array: Array, axis: int, which: tuple[int, ...]) -> Array:
+    """Return the parts `which` (0: the largest) of the numbers of an f32 array, one after the other along `axis`."""
+    rest, found = np.asarray(array, np.float32), []
+    with np.errstate(invalid="ignore", over="ignore"):
+        for _ in range(max(which) + 1):
+            found.append(rest.astype(bf16.numpy))
+            rest = rest - found[-1].astype(np.float32)
+    return np.concatenate([found[p] for p in which], axis)
+
+
+def parts_program(value: Value, axis: int, which: tuple[int, ...]) -> Program:
+    """Return what `parts` computes, as a program."""
+    axes = axes_of(len(value.shape))
+    source, extent = tensor_of("x", value), value.shape[axis]
+    shape = tuple(Int(n * len(which)) if k == axis else Int(n) for k, n in enumerate(value.shape))
+    pieces = []
+    for k, part in enumerate(which):
+        index = tuple(affine.sub(Name(a), k * extent) if a == axes[axis] else i for a, i in zip(axes, here(axes), strict=True))
+        guard = affine.within(axes[axis], k * extent, (k + 1) * extent)
+        pieces.append(Piece(Cast(bf16, _part(Read("x", index), part)), guard))
+    result = Tensor("y", bf16, shape)
+    return Program("split", (), (source,), ("y",), (Definition((result,), axes, tuple(pieces)),))
+
+
+def _part(x: Expr, part: int) -> Expr:
+    rest = x
+    for _ in range(part):
+        rest = Binary("-", rest, Call("round_bf16", (rest,)))
+    return Call("round_bf16", (rest,))

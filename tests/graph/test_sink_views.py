@@ -1,0 +1,56 @@
+"""Views move behind pointwise kernels; what is computed stays."""
+
+from __future__ import annotations
+
+import numpy as np
+from small_graphs import add_row, at, binary, graph, kernel, matmul, single, tensor, unary
+from test_algebra import random, run, settle
+
+from codegen.dtypes import f32
+from polyhedral.expr import Name
+from tensorlang.graph.nodes import Graph, Kernel, View
+from tensorlang.graph.passes.fusion.fuse import fuse
+from tensorlang.graph.passes.fusion.sink_views import sink_views
+from tensorlang.graph.verify import verify
+from tensorlang.tensor.nodes import Binary, Cast, IndexValue
+
+
+def kernels(g: Graph) -> list[str]:
+    return [n.program.name for n in g.nodes if isinstance(n, Kernel)]
+
+
+def test_an_activation_and_a_residual_behind_a_view_join_the_product() -> None:
+    nodes = [
+        kernel(matmul(6, 4, 3), "x w", "t"),
+        View("->2x3x4", "t", "v"),
+        kernel(unary("erf", 2, 3, 4), "v", "e"),
+        kernel(binary("*", 2, 3, 4), "v e", "m"),
+        kernel(binary("+", 2, 3, 4), "m r", "y"),
+    ]
+    shapes = {"x": (6, 3), "w": (3, 4), "r": (2, 3, 4)}
+    g = graph(shapes, nodes, ["y"])
+    done = verify(fuse(settle(verify(sink_views(g)))))
+    assert kernels(done) == ["matmul_erf_mul_add"]
+    feeds = {name: random(*shape, seed=k) for k, (name, shape) in enumerate(shapes.items())}
+    np.testing.assert_allclose(run(done, feeds)["y"], run(g, feeds)["y"], rtol=1e-5, atol=1e-6)
+
+
+def test_a_kernel_that_reads_along_a_dimension_stays_behind_the_view() -> None:
+    nodes = [kernel(matmul(6, 4, 3), "x w", "t"), View("->12x2", "t", "v"), kernel(add_row(12, 2), "v b", "y")]
+    g = graph({"x": (6, 3), "w": (3, 4), "b": (2,)}, nodes, ["y"])
+    assert sink_views(g).nodes == g.nodes
+
+
+def test_a_kernel_that_computes_with_positions_stays_behind_the_view() -> None:
+    numbered = single(
+        "numbered", [tensor("x", 12, 2)], tensor("y", 12, 2), "ij", Binary("*", at("x", "i", "j"), Cast(f32, IndexValue(Name("i"))))
+    )
+    nodes = [kernel(matmul(6, 4, 3), "x w", "t"), View("->12x2", "t", "v"), kernel(numbered, "v", "y")]
+    g = graph({"x": (6, 3), "w": (3, 4)}, nodes, ["y"])
+    assert sink_views(g).nodes == g.nodes
+
+
+def test_a_view_of_an_input_stays() -> None:
+    nodes = [View("->4", "x", "v"), kernel(unary("relu", 4), "v", "y")]
+    g = graph({"x": (2, 2)}, nodes, ["y"])
+    assert sink_views(g).nodes == g.nodes

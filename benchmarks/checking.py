@@ -19,8 +19,7 @@ from tensorlang.api import importer_of
 from tensorlang.check.definition import check_operator
 from tensorlang.driver import machine_of, plan_kernel
 from tensorlang.graph.nodes import Kernel
-from tensorlang.graph.pipeline import optimise
-from tensorlang.runtime.build import job_of
+from tensorlang.runtime.build import job_of, optimised
 from tensorlang.runtime.toolchain import toolchain
 
 LIMIT = 0.5
@@ -63,7 +62,7 @@ def kernel_times(name: str, threads: int) -> list[dict[str, Any]]:
     """Return the seconds that planning each distinct kernel of a model takes."""
     tools = toolchain(threads=threads, cache=False)
     model = models.load(name, 7)
-    graph = optimise(importer_of(model).load(model), tools.wishes)
+    graph = optimised(importer_of(model).load(model), tools)
     seen: set[str] = set()
     results = []
     for node in graph.nodes:

@@ -19,8 +19,7 @@ from tensorlang.api import importer_of
 from tensorlang.artifact import Artifact
 from tensorlang.graph.edit import members
 from tensorlang.graph.nodes import Graph, Kernel
-from tensorlang.graph.pipeline import optimise
-from tensorlang.runtime.build import build
+from tensorlang.runtime.build import build, optimised
 from tensorlang.runtime.executable import timed
 from tensorlang.runtime.toolchain import toolchain
 from tensorlang.runtime.work import work_of
@@ -49,7 +48,7 @@ def profile(name: str, threads: int) -> tuple[list[dict[str, Any]], dict[str, Ar
     """Return the distinct kernels, the slowest first, and their artifacts by symbol. The time is that of all uses together."""
     tools = toolchain(threads=threads)
     source = models.load(name, 7) if name in models.names() else name
-    graph = optimise(importer_of(source).load(source), tools.wishes, tiles=tools.tiles)
+    graph = optimised(importer_of(source).load(source), tools)
     executable = build(graph, tools)
     rng = np.random.default_rng(0)
     seconds = timed(executable, [_random(graph, name, rng) for name in graph.inputs])

@@ -29,12 +29,14 @@ from tensorlang.check.definition import Examined, checked
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import CompileError, Diagnostic, InternalError, error, render
 from tensorlang.driver import Dump
+from tensorlang.graph.pass_listing import listed, traced
+from tensorlang.graph.pass_manager import steps
+from tensorlang.graph.pipeline import DEVICE, PROCESSOR
 from tensorlang.graph.precisions import DEVICE_PRECISIONS
 from tensorlang.graph.printer import show as show_graph
+from tensorlang.later import later
 from tensorlang.operators import operators_of
-from tensorlang.policy.prove import prove_schedules
-from tensorlang.policy.uncalled import check_schedules
-from tensorlang.runtime.build import optimised
+from tensorlang.runtime.build import optimised, options_of
 from tensorlang.runtime.device import DeviceCompiledModel, device_tools
 from tensorlang.runtime.device_operator import DeviceOperator, assembly_of, for_device
 from tensorlang.runtime.executable import Toolchain
@@ -55,6 +57,8 @@ from tensorlang.syntax import parse as syntax
 from tensorlang.syntax.printer import show as show_syntax
 from tensorlang.tensor.printer import show as show_program
 
+_device_options = later("tensorlang.device.build:device_options")
+
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help="A tensor compiler.")
 
 
@@ -72,6 +76,7 @@ class Stage(StrEnum):
     sass = "sass"
     launches = "launches"
     graph = "graph"
+    passes = "passes"
 
 
 File = Annotated[Path, typer.Argument(help="a .tl file, or a model that an installed importer reads")]
@@ -209,7 +214,9 @@ def fmt(
 
 @app.command()
 def show(
-    file: File,
+    file: Annotated[
+        Path | None, typer.Argument(help="a .tl file, or a model that an installed importer reads; `passes` needs none")
+    ] = None,
     arguments: Arguments = None,
     stage: Annotated[Stage | None, typer.Option("--stage", "-s", help="which form (default: syntax of a file, graph of a model)")] = None,
     threads: Threads = None,
@@ -219,7 +226,13 @@ def show(
     insist: Insist = False,
     target: Target = HOST,
 ) -> None:
-    """Show a form on the way from text to machine code."""
+    """Show a form on the way from text to machine code.
+
+    `--stage passes` shows the passes over the graphs of models in order: of a model, which of them change it and how many kernels are
+    there before and after, and without one what each does."""
+    if file is None:
+        _show_passes(stage, target)
+        return
     if file.suffix != ".tl" and is_cuda(target):
         _show_device_model(file, stage, target, precision, insist, online)
         return
@@ -479,14 +492,29 @@ def _model(
 
 
 def _show_model(file: Path, stage: Stage | None, tools: Toolchain) -> None:
-    if stage not in (None, Stage.graph):
-        raise _no_stage(stage.value if stage else "", "a model", ["graph"])
     graph = importer_of(str(file)).load(str(file))
-    sys.stdout.write(show_graph(optimised(graph, tools)))
+    match stage:
+        case None | Stage.graph:
+            sys.stdout.write(show_graph(optimised(graph, tools)))
+        case Stage.passes:
+            sys.stdout.write(traced(steps(graph, PROCESSOR, options_of(tools))))
+        case _:
+            raise _no_stage(stage.value, "a model", ["graph", "passes"])
+
+
+def _show_passes(stage: Stage | None, target: str) -> None:
+    """Show the passes over graphs for a target, with what they do."""
+    if stage is not Stage.passes:
+        raise error("C0211", "there is no file to show", help="name a `.tl` file or a model; `--stage passes` alone needs none")
+    sys.stdout.write(listed(DEVICE if is_cuda(target) else PROCESSOR))
 
 
 def _show_device_model(file: Path, stage: Stage | None, target: str, precision: str, insist: bool, online: bool) -> None:
-    """Show a model's launches, the text of its kernels, their machine code, or its graph."""
+    """Show a model's launches, the text of its kernels, their machine code, its graph, or the passes over that."""
+    if stage is Stage.passes:
+        options = _device_options(device_tools(target, precision=precision, insist=insist).precision, online)
+        sys.stdout.write(traced(steps(importer_of(str(file)).load(str(file)), DEVICE, options)))
+        return
     with Bar() as bar:
         model = compile_model(str(file), target, precision, insist=insist, online=online, progress=bar)
     assert isinstance(model, DeviceCompiledModel)
@@ -501,7 +529,7 @@ def _show_device_model(file: Path, stage: Stage | None, target: str, precision: 
         case Stage.sass:
             text = assembly_of(built)
         case _:
-            raise _no_stage(stage.value, "a model", ["graph", "launches", "cuda", "sass"])
+            raise _no_stage(stage.value, "a model", ["graph", "passes", "launches", "cuda", "sass"])
     sys.stdout.write(text.rstrip() + "\n")
 
 

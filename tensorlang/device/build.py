@@ -18,9 +18,9 @@ from tensorlang.digest import compiler_digest
 from tensorlang.driver import Dump, Rules, Scheduled
 from tensorlang.flat import FlatError, from_flat, to_flat
 from tensorlang.graph.nodes import Graph, Kernel, Value
-from tensorlang.graph.passes.fusion.online_attention import online_attention, online_attention_in_16_bits
+from tensorlang.graph.options import Options
 from tensorlang.graph.passes.memory.layout import RowMajor, layouts_of
-from tensorlang.graph.pipeline import optimise
+from tensorlang.graph.pipeline import DEVICE, optimise
 from tensorlang.graph.plan import planned
 from tensorlang.graph.precisions import F32, Precision
 from tensorlang.graph.programs import program_key, result_tensors
@@ -105,17 +105,12 @@ def _written(program: Program, scheduled: Scheduled, name: str, dump: Dump | Non
 
 def device_graph(loaded: Graph, precision: Precision = F32, in_one_pass: bool = True) -> Graph:
     """Return an imported graph with the kernels that a device runs; `in_one_pass`: attention goes through the keys once."""
-    attention = online_attention if precision.multiplied is None else online_attention_in_16_bits
-    return optimise(
-        loaded,
-        _wishes,
-        multiplied=precision.multiplied,
-        to_tf32=precision.rounded,
-        parts=precision.parts,
-        least=precision.least,
-        chains=attention if in_one_pass else None,
-        twice=True,
-    )
+    return optimise(loaded, device_options(precision, in_one_pass), DEVICE)
+
+
+def device_options(precision: Precision = F32, in_one_pass: bool = True) -> Options:
+    """Return what a device decides of the passes over graphs."""
+    return Options(_wishes, precision=precision, one_pass=in_one_pass)
 
 
 def _wishes(graph: Graph) -> Callable[[Kernel], Layouts]:

@@ -1,44 +1,19 @@
-"""The order of graph passes. Every step is verified; a broken invariant, and whatever else goes wrong in it, names the step.
+"""The passes over graphs as values, and their order for processors and for devices.
 
-    merge       dce, tidy, cse, fold            what is computed twice, never used, or known now
-    bytes       signs, narrow, integers         quantised values are moved and multiplied as bytes
-    algebra     literals, identities, scales    what changes nothing, or can be part of something else; until nothing changes
-    views       move behind what can be part of the kernel before them
-    own         what only widens a value is repeated for each reader
-    fuse        groups become one kernel
-    requantise  what is dequantised where it is quantised stays a float
-    chain       so do a product, a softmax of it and a product of that; on a device they go through the keys once (`online`)
-    split       where that is asked for, products of f32 become sums of products of bf16 parts
-    apart       on a device, an operand of a product that is read for something else is two params
-    both        on a device, what is normalised and needed later is a second result of the kernel that normalises it
-    winograd    convolutions by minimal filtering, where that is worth it
-    finish      products whose rows are normalised next become one with that, where it pays
-    abreast     products of one input become one, where that pays
-    sampled     what a contraction reads of an input at a stride lies together
-    rounded     where that is asked for, what is multiplied is rounded to tf32
-    narrowed    where less precision is asked for, what is multiplied is kept in bf16 or f16
-    layout      values that kernels want in blocks are kept in blocks
-    samples     a batch goes through chains of large kernels one sample after the other
-    parts       what is cut out of a value is read where it lies
-    joins       what is concatenated is written in its place at once
-    alike       kernels that differ in numbers alone become one
-    outputs     every output gets memory of its own
-
-`dump(step, graph)` sees the graph after every step.
+`tensorlang show --stage passes` prints these tables, and which passes change a model; docs/passes.md has them, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Callable
 
-from codegen.dtypes import DType
-from tensorlang.diagnostics import CompileError, InternalError
-from tensorlang.graph.nodes import Graph, Kernel
+from tensorlang.graph.nodes import Graph
+from tensorlang.graph.options import Options
+from tensorlang.graph.pass_manager import Condition, Pass, Pipeline, Stage, steps
 from tensorlang.graph.passes.algebra.fold_scales import fold_scales
 from tensorlang.graph.passes.algebra.identities import identities
 from tensorlang.graph.passes.algebra.inline_constants import inline_constants
-from tensorlang.graph.passes.algebra.winograd import Tiles, winograd
+from tensorlang.graph.passes.algebra.winograd import winograd
 from tensorlang.graph.passes.clean.cse import cse
 from tensorlang.graph.passes.clean.dce import dce
 from tensorlang.graph.passes.clean.fold import fold
@@ -47,147 +22,150 @@ from tensorlang.graph.passes.clean.parametrize_constants import parametrize_cons
 from tensorlang.graph.passes.fusion.duplicate_casts import duplicate_casts
 from tensorlang.graph.passes.fusion.fuse import fuse
 from tensorlang.graph.passes.fusion.fuse_attention import fuse_attention
-from tensorlang.graph.passes.fusion.fuse_normalisation import Worth, fuse_normalisation
-from tensorlang.graph.passes.fusion.horizontal_fusion import Pays, horizontal_fusion
+from tensorlang.graph.passes.fusion.fuse_normalisation import fuse_normalisation
+from tensorlang.graph.passes.fusion.horizontal_fusion import horizontal_fusion
 from tensorlang.graph.passes.fusion.live_out import live_out
+from tensorlang.graph.passes.fusion.online_attention import online_attention
 from tensorlang.graph.passes.fusion.sink_views import sink_views
 from tensorlang.graph.passes.memory.alias_operands import alias_operands
 from tensorlang.graph.passes.memory.batch_tiling import batch_tiling
 from tensorlang.graph.passes.memory.compact_strided import compact_strided
 from tensorlang.graph.passes.memory.concat_in_place import concat_in_place
 from tensorlang.graph.passes.memory.copy_outputs import copy_outputs
-from tensorlang.graph.passes.memory.layout import Wishes, layout
-from tensorlang.graph.passes.memory.slices_as_views import slices_as_views as in_place
-from tensorlang.graph.passes.precision.narrow_storage import narrow_storage
-from tensorlang.graph.passes.precision.round_to_tf32 import round_to_tf32
-from tensorlang.graph.passes.precision.split_bf16 import split_bf16
+from tensorlang.graph.passes.memory.layout import layout
+from tensorlang.graph.passes.memory.slices_as_views import slices_as_views
+from tensorlang.graph.passes.precision.lower_precision import lower_precision, lowers
 from tensorlang.graph.passes.quantised.choose_signs import choose_signs
 from tensorlang.graph.passes.quantised.integer_contractions import integer_contractions
 from tensorlang.graph.passes.quantised.propagate_quantisation import propagate_quantisation
 from tensorlang.graph.passes.quantised.requantise import requantise
-from tensorlang.graph.verify import verify
-from tensorlang.schedule.layout import Layout
-from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.winograd import Convolution
 
-Pass: TypeAlias = Callable[[Graph], Graph]
-Dump: TypeAlias = Callable[[str, Graph], None]
 
-MERGE: tuple[Pass, ...] = (dce, inline_locals, cse, choose_signs, propagate_quantisation, integer_contractions, dce, fold)
-ALGEBRA: tuple[Pass, ...] = (inline_constants, identities, fold_scales, dce, fold, cse)
-ROUNDS = 8
+def _plain(run: Callable[[Graph], Graph], why: str) -> Pass:
+    """Return a pass that no options concern, under the name of its function."""
+    return Pass(run.__name__, why, lambda graph, options: run(graph))
 
 
-def silent(step: str, graph: Graph) -> None:
-    """Do nothing with a graph: the default of `dump`."""
+def _filtered(graph: Graph, options: Options) -> Graph:
+    """Return the graph with convolutions by minimal filtering; those that lower precision takes are left to it."""
+
+    def tiles(found: Convolution) -> tuple[int, ...] | None:
+        return None if lowers(found.program, options.precision) else options.tiles(found)
+
+    return winograd(graph, tiles)
 
 
-def no_wishes(graph: Graph) -> Callable[[Kernel], Mapping[str, Layout]]:
-    """Return that kernels take everything in row-major order."""
-    return lambda kernel: {}
+def _online(graph: Graph, options: Options) -> Graph:
+    return online_attention(graph, 4 if options.precision.multiplied is None else 2)
 
 
-def no_tiles(found: Convolution) -> tuple[int, ...] | None:
-    """Return that a convolution stays as it is."""
-    return None
+DCE = _plain(dce, "drop what no output depends on")
+CSE = _plain(cse, "compute once what is computed twice")
+FOLD = _plain(fold, "compute now what depends on constants alone")
+IDENTITIES = _plain(identities, "drop kernels that only rename or copy what they read")
+LOWERED = Condition("another precision than f32 is used", lambda options: options.precision.used != "f32")
+ONE_PASS = Condition("attention may go through the keys once", lambda options: options.one_pass)
+CACHED = Condition("a core's own cache is known", lambda options: options.near_bytes > 0)
+
+CLEAN = Stage("clean", (DCE, _plain(inline_locals, "write local tensors of pointwise programs where they are read"), CSE))
+QUANTISED = Stage(
+    "quantised",
+    (
+        _plain(choose_signs, "quantise to the bytes that processors multiply, u8 by i8"),
+        _plain(propagate_quantisation, "move and pool bytes rather than the floats that they stand for"),
+        _plain(integer_contractions, "multiply and sum bytes exactly, in i32"),
+        DCE,
+        FOLD,
+    ),
+)
+ALGEBRA = Stage(
+    "algebra",
+    (
+        _plain(inline_constants, "write constants of one value into the programs that read them"),
+        IDENTITIES,
+        _plain(fold_scales, "fold scales and offsets of channels into the weights before them"),
+        DCE,
+        FOLD,
+        CSE,
+    ),
+    repeated=True,
+)
+VIEWS = Stage("views", (_plain(sink_views, "move views behind pointwise kernels, so that these can be fused with what is before"),))
+COPIES = Stage("copies", (IDENTITIES, DCE), repeated=True)
+FUSION = Stage(
+    "fusion",
+    (
+        _plain(duplicate_casts, "give every reader of a widened value a cast of its own"),
+        _plain(fuse, "make one kernel of an anchor, what is done to its result, and what is cheap to do to its inputs"),
+        DCE,
+        _plain(requantise, "bring together what is done to a value before it is quantised"),
+    ),
+)
+ATTENTION = Stage("attention", (_plain(fuse_attention, "make one kernel of a product, its softmax and the product of that"), DCE))
+ONLINE_ATTENTION = Stage(
+    "attention",
+    (Pass("online_attention", "rewrite attention to go through the keys once, without storing scores", _online, ONE_PASS), DCE),
+)
+OPERANDS = Stage(
+    "operands",
+    (
+        _plain(live_out, "store what is normalised, where it is needed later, as a second result of the kernel that normalises it"),
+        _plain(alias_operands, "give an operand of a product that is read for something else, too, a second parameter"),
+    ),
+)
+CONTRACTIONS = Stage(
+    "contractions",
+    (
+        Pass("winograd", "compute convolutions by minimal filtering, where that pays", _filtered),
+        Pass(
+            "fuse_normalisation",
+            "make one kernel of a product and the normalisation of its rows, where that pays",
+            lambda graph, options: fuse_normalisation(graph, options.worth),
+        ),
+        Pass(
+            "horizontal_fusion",
+            "make one product of several of one input, where that pays",
+            lambda graph, options: horizontal_fusion(graph, options.pays),
+        ),
+    ),
+)
+PRECISION = Stage(
+    "precision",
+    (
+        _plain(compact_strided, "copy of an input that is read at a stride only what is met"),
+        Pass(
+            "lower_precision",
+            "multiply bf16, f16, tf32, or parts of numbers in bf16",
+            lambda graph, options: lower_precision(graph, options.precision),
+            LOWERED,
+        ),
+    ),
+)
+LAYOUT = Pass("layout", "keep values in the order in memory that kernels would like", lambda graph, options: layout(graph, options.wishes))
+BATCH_TILING = Pass(
+    "batch_tiling",
+    "take the samples of a batch one after another through chains of large kernels",
+    lambda graph, options: batch_tiling(graph, options.near_bytes),
+    CACHED,
+)
+IN_PLACE = (
+    _plain(slices_as_views, "read what is cut out of a value where it lies"),
+    _plain(concat_in_place, "write what is concatenated where it will lie"),
+    _plain(parametrize_constants, "make kernels that differ in constants alone one kernel with parameters"),
+    _plain(copy_outputs, "give every output memory of its own"),
+    DCE,
+)
+
+PREPARED: Pipeline = (CLEAN, QUANTISED, ALGEBRA, VIEWS, COPIES, FUSION)
+"""What processors and devices share: simplified and fused, in f32 or bytes."""
+PROCESSOR: Pipeline = (*PREPARED, ATTENTION, CONTRACTIONS, PRECISION, Stage("memory", (LAYOUT, BATCH_TILING, *IN_PLACE)))
+DEVICE: Pipeline = (*PREPARED, ONLINE_ATTENTION, OPERANDS, PRECISION, Stage("memory", (LAYOUT, *IN_PLACE)))
 
 
-def never(apart: Sequence[Program], together: Program) -> bool:
-    """Return that products stay as they are."""
-    return False
-
-
-def not_worth(product: Program, rows: Program) -> bool:
-    """Return that products and what finishes their rows stay apart."""
-    return False
-
-
-def optimise(
-    graph: Graph,
-    wishes: Wishes = no_wishes,
-    dump: Dump = silent,
-    *,
-    tiles: Tiles = no_tiles,
-    pays: Pays = never,
-    worth: Worth = not_worth,
-    multiplied: DType | None = None,
-    to_tf32: bool = False,
-    parts: int = 0,
-    least: int = 1,
-    chains: Pass | None = fuse_attention,
-    twice: bool = False,
-    near_bytes: int = 0,
-) -> Graph:
-    """Return a graph that computes the same with fewer, larger kernels, ready to be planned. `tiles` chooses convolutions to rewrite,
-    `pays` products of one input to compute as one, `worth` those to compute together with the normalisation of their rows; `multiplied`
-    (bf16 or f16) is what contractions multiply in, where less than f32 is asked for, with `to_tf32` f32 rounded to tf32; `parts` (3 or 6)
-    makes them of so many products of bf16 for one of f32, those of `least` rows and columns; `chains` makes one kernel of attention (None:
-    every product stays by itself); `twice`: kernels may have a second result, or one value as two params; `near_bytes`: of the cache next
-    to a processor, which samples of a batch shall stay in (0: batches stay together)."""
-
-    def step(transform: Pass, before: Graph) -> Graph:
-        return named(transform.__name__, transform, before)
-
-    def named(name: str, transform: Pass, before: Graph) -> Graph:
-        after = _applied(name, transform, before)
-        if _same(before, after):
-            after = before
-        else:
-            verify(after, name)
-        dump(name, after)
-        return after
-
-    verify(graph, "import")
-    dump("import", graph)
-    for transform in MERGE:
-        graph = step(transform, graph)
-    graph = _settled(graph, step, ALGEBRA)
-    graph = _settled(step(sink_views, graph), step, (identities, dce))
-    graph = step(requantise, step(dce, step(fuse, step(duplicate_casts, graph))))
-    graph = step(dce, step(chains, graph) if chains is not None else graph)
-    graph = step(alias_operands, step(live_out, graph)) if twice else graph
-    if parts:
-        graph = named("split", lambda g: split_bf16(g, parts, least), graph)
-    graph = named("winograd", lambda g: winograd(g, tiles), graph)
-    graph = named("finish", lambda g: fuse_normalisation(g, worth), graph)
-    graph = named("abreast", lambda g: horizontal_fusion(g, pays), graph)
-    graph = step(compact_strided, graph)
-    if to_tf32:
-        graph = step(round_to_tf32, graph)
-    if multiplied is not None:
-        graph = named("narrowed", lambda g: narrow_storage(g, multiplied), graph)
-    graph = named("layout", lambda g: layout(g, wishes), graph)
-    graph = named("samples", lambda g: batch_tiling(g, near_bytes), graph)
-    return step(dce, step(copy_outputs, step(parametrize_constants, step(concat_in_place, step(in_place, graph)))))
-
-
-def _same(a: Graph, b: Graph) -> bool:
-    """Tell whether a pass found nothing to do: what was verified before it need not be verified again."""
-    return (
-        (a.nodes, a.inputs, a.outputs) == (b.nodes, b.inputs, b.outputs)
-        and a.values == b.values
-        and a.constants.keys() == b.constants.keys()
-        and all(array is b.constants[name] for name, array in a.constants.items())
-    )
-
-
-def _applied(name: str, transform: Pass, graph: Graph) -> Graph:
-    """Return what a pass makes of a graph. Raises InternalError that names the pass, whatever goes wrong in it: the graph was verified, so
-    it is our mistake and not the user's."""
-    try:
-        return transform(graph)
-    except (CompileError, InternalError, MemoryError):
-        raise
-    except Exception as problem:
-        raise InternalError(name, f"graph `{graph.name}`: {type(problem).__name__}: {problem}") from problem
-
-
-def _settled(graph: Graph, step: Callable[[Pass, Graph], Graph], passes: tuple[Pass, ...]) -> Graph:
-    """Return the graph after rounds of `passes`, stopping when a round leaves the nodes as they were."""
-    for _ in range(ROUNDS):
-        before = graph.nodes
-        for transform in passes:
-            graph = step(transform, graph)
-        if graph.nodes == before:
-            break
+def optimise(graph: Graph, options: Options | None = None, pipeline: Pipeline = PROCESSOR) -> Graph:
+    """Return a graph that computes the same with fewer, larger kernels, ready to be planned. Raises InternalError that names the pass
+    that went wrong."""
+    for step in steps(graph, pipeline, options or Options()):
+        graph = step.after
     return graph

@@ -19,8 +19,9 @@ from tensorlang.artifact import Artifact
 from tensorlang.diagnostics import InternalError
 from tensorlang.driver import Rules, machine_of
 from tensorlang.graph.nodes import Graph, Kernel
+from tensorlang.graph.options import Options
 from tensorlang.graph.passes.memory.layout import layouts_of
-from tensorlang.graph.pipeline import optimise
+from tensorlang.graph.pipeline import PROCESSOR, optimise
 from tensorlang.graph.plan import Arena, Constant, Input, Output, Place, Plan, planned
 from tensorlang.graph.programs import program_key
 from tensorlang.policy.cpu.horizontal_fusion import pays
@@ -67,17 +68,18 @@ def built(loaded: Graph, toolchain: Toolchain, progress: Progress, key: str | No
 
 def optimised(loaded: Graph, toolchain: Toolchain) -> Graph:
     """Return an imported graph as the toolchain would compile it."""
-    wanted = toolchain.precision
+    return optimise(loaded, options_of(toolchain), PROCESSOR)
+
+
+def options_of(toolchain: Toolchain) -> Options:
+    """Return what a toolchain decides of the passes over graphs."""
     machine = machine_of(toolchain.target, toolchain.threads)
-    return optimise(
-        loaded,
+    return Options(
         toolchain.wishes,
-        tiles=toolchain.tiles,
+        toolchain.tiles,
         pays=partial(pays, machine=machine),
         worth=partial(worth_finishing, machine=machine),
-        multiplied=wanted.multiplied,
-        parts=wanted.parts,
-        least=wanted.least,
+        precision=toolchain.precision,
         near_bytes=machine.l2_bytes,
     )
 

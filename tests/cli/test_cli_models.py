@@ -17,6 +17,8 @@ from onnx import TensorProto, helper
 from stdlib.equivalents import Library
 from stdlib.onnx import Importer
 from tensorlang import api, cli
+from tensorlang.graph.pass_listing import listed
+from tensorlang.graph.pipeline import DEVICE, PROCESSOR
 from tensorlang.runtime import validated as build
 from tensorlang.runtime.toolchain import toolchain
 from tensorlang.shell import bench, offered
@@ -32,6 +34,21 @@ def installed(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
 @pytest.fixture
 def net(tmp_path: Path) -> Path:
     return saved(tmp_path / "net.onnx", [helper.make_node("MatMul", ["x", "w"], ["t"]), helper.make_node("Relu", ["t"], ["y"])])
+
+
+def test_the_passes_over_graphs_are_shown_without_a_file(capsys: Any) -> None:
+    assert run(capsys, "show", "--stage", "passes") == (0, listed(PROCESSOR), "")
+    assert run(capsys, "show", "--stage", "passes", "--target", "cuda") == (0, listed(DEVICE), "")
+    code, out, err = run(capsys, "show", "--stage", "graph")
+    assert (code, out) == (1, "") and "there is no file to show" in err
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda:sm_80"])
+def test_the_passes_that_change_a_model_are_told(capsys: Any, net: Path, target: str) -> None:
+    code, out, err = run(capsys, "show", net, "--stage", "passes", "--target", target, "--precision", "bf16")
+    told = dict(line.split(maxsplit=1) for line in out.splitlines() if "kernels" in line)
+    assert (code, err) == (0, "") and told["fuse"] == "kernels 2 -> 1" and "dce" not in told
+    assert "lower_precision" in out and ("live_out" in out) is (target != "cpu")
 
 
 def test_check_reads_a_model(capsys: Any, net: Path) -> None:

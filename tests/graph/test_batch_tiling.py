@@ -12,6 +12,7 @@ from small_graphs import SUM, at, binary, conv1x1, graph, kernel, matmul, run, s
 from polyhedral.expr import Add, Expr, Floor, Int, Mod, Name, Scale
 from stdlib.onnx.importer import Importer
 from tensorlang.graph.nodes import Graph, Join, Kernel, Node, Part, Value, View
+from tensorlang.graph.options import Options
 from tensorlang.graph.passes.memory.batch_tiling import batch_tiling, of_one_sample
 from tensorlang.graph.passes.memory.copy_outputs import copy_outputs
 from tensorlang.graph.pipeline import optimise
@@ -203,7 +204,7 @@ def test_a_compiled_model_computes_the_same_with_its_samples_apart_and_writes_wh
     x = rng.standard_normal((4, 32, 48, 48), np.float32)
     results = []
     for near in (0, 1 << 18):
-        found = optimise(Importer().load(model), tools.wishes, near_bytes=near)
+        found = optimise(Importer().load(model), Options(tools.wishes, near_bytes=near))
         assert any(isinstance(n, Part) for n in found.nodes) == bool(near)
         results.append(build(found, tools)([x])[0])
         assert sum(isinstance(n, Join) for n in found.nodes) >= (4 if near else 0)

@@ -13,6 +13,7 @@ from codegen.dtypes import f32
 from codegen.llvm.target import host
 from stdlib.onnx import Importer
 from tensorlang.graph.nodes import Graph
+from tensorlang.graph.options import Options
 from tensorlang.graph.passes.memory.compact_strided import compact_strided
 from tensorlang.graph.pipeline import optimise
 from tensorlang.runtime.toolchain import toolchain
@@ -44,7 +45,7 @@ def loaded(m: onnx.ModelProto) -> Graph:
 def kernels(m: onnx.ModelProto) -> list[str]:
     """Return the names of the programs that are run, in order."""
     tools = toolchain(threads=1, cache=False)
-    return [node.program.name for node in optimise(loaded(m), tools.wishes, tiles=tools.tiles).nodes]  # type: ignore[union-attr]
+    return [node.program.name for node in optimise(loaded(m), Options(tools.wishes, tools.tiles)).nodes]  # type: ignore[union-attr]
 
 
 def test_a_convolution_of_one_point_is_a_product_where_its_input_and_result_lie() -> None:

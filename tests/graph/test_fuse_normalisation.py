@@ -8,6 +8,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from stdlib.onnx.importer import Importer
 from tensorlang.graph.nodes import Graph, Kernel
+from tensorlang.graph.options import Options
 from tensorlang.graph.pipeline import optimise
 from tensorlang.policy.cpu.row_epilogues import rows_at_once, worth_finishing
 from tensorlang.policy.machine import Machine
@@ -43,7 +44,7 @@ def kernels(graph: Graph) -> list[Kernel]:
 
 
 def joined(model: ModelProto, *, always: bool = True) -> Graph:
-    return optimise(Importer().load(model), toolchain(threads=1).wishes, worth=lambda product, rows: always)
+    return optimise(Importer().load(model), Options(toolchain(threads=1).wishes, worth=lambda product, rows: always))
 
 
 @pytest.mark.parametrize(("rows", "depth", "columns"), [(24, 40, 48), (13, 33, 50), (300, 20, 1000)])
@@ -92,7 +93,7 @@ def test_it_is_worth_it_where_weights_are_near(rows: int, depth: int, columns: i
         asked.append(worth_finishing(product, finishing, Machine(threads=threads)))
         return False
 
-    optimise(Importer().load(projected(rows, depth, columns)), worth=note)
+    optimise(Importer().load(projected(rows, depth, columns)), Options(worth=note))
     assert asked == [answer]
 
 

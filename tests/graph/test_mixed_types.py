@@ -17,6 +17,7 @@ import tensorlang as tl
 from stdlib.onnx import Importer
 from tensorlang.diagnostics import InternalError
 from tensorlang.graph.nodes import Graph, Kernel, Part, View
+from tensorlang.graph.options import Options
 from tensorlang.graph.passes.fusion.duplicate_casts import duplicate_casts
 from tensorlang.graph.passes.memory.copy_outputs import copy_outputs
 from tensorlang.graph.pipeline import optimise
@@ -101,7 +102,7 @@ def test_samples_of_what_is_cut_out_are_joined_once() -> None:
     ]
     made = model(nodes, {"x": (TensorProto.FLOAT, (3, 64))}, "y z v", {"n": np.array([32, 32]), "s": np.array([3, 16, 2])})
     before, feeds = Importer().load(made), {"x": whole(TensorProto.FLOAT, 3, 64)}
-    after = optimise(before, near_bytes=64)
+    after = optimise(before, Options(near_bytes=64))
     want, got = run(before, feeds), run(after, feeds)
     planned(after)
     assert all(np.array_equal(want[a], got[b]) for a, b in zip(before.outputs, after.outputs, strict=True))
@@ -129,7 +130,7 @@ def test_what_goes_wrong_in_a_pass_is_an_internal_error_that_names_it() -> None:
         raise KeyError("w")
 
     with pytest.raises(InternalError, match=r"`layout`.*KeyError: 'w'"):
-        optimise(Importer().load(model([node("Relu", "x", "y")], {"x": (1, (4,))}, "y", {})), broken)
+        optimise(Importer().load(model([node("Relu", "x", "y")], {"x": (1, (4,))}, "y", {})), Options(broken))
 
 
 def test_a_part_of_a_constant_lies_behind_its_beginning() -> None:

@@ -9,6 +9,7 @@ from small_graphs import run
 
 import tensorlang as tl
 from stdlib.onnx import Importer
+from tensorlang.graph.options import Options
 from tensorlang.graph.pipeline import optimise
 
 
@@ -30,7 +31,7 @@ def test_passes_change_no_bit(seed: int) -> None:
     model, feeds = random_model(seed)
     before = Importer().load(model)
     expected = run(before, feeds)
-    after = optimise(before, near_bytes=256 if seed % 2 else 0)
+    after = optimise(before, Options(near_bytes=256 if seed % 2 else 0))
     actual = run(after, feeds)
     for name, result in zip(before.outputs, after.outputs, strict=True):
         np.testing.assert_array_equal(bits(actual[result]), bits(expected[name]), strict=True)

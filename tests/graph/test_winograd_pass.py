@@ -15,6 +15,7 @@ import tensorlang as tl
 from codegen.dtypes import f32
 from stdlib.onnx import Importer
 from tensorlang.graph.nodes import Graph, Kernel
+from tensorlang.graph.options import Options
 from tensorlang.graph.passes.algebra.winograd import winograd
 from tensorlang.graph.pipeline import optimise
 from tensorlang.policy.cpu.winograd import blocks
@@ -56,7 +57,7 @@ def block(channels: int, filters: int, h: int, w: int, *, taps: int = 3, group: 
 def ran(model: onnx.ModelProto, outputs: int | None, threads: int = 1) -> tuple[np.ndarray[Any, Any], Graph]:
     tools: Toolchain = toolchain(threads=threads)
     chosen = lambda found: (outputs,) * len(found.windows) if outputs else None  # noqa: E731
-    graph = optimise(Importer().load(model), tools.wishes, tiles=chosen)
+    graph = optimise(Importer().load(model), Options(tools.wishes, tiles=chosen))
     x = np.random.default_rng(3).standard_normal(graph.values["x"].shape).astype(np.float32)
     [y] = build(graph, tools)([x])
     return y, graph
@@ -96,7 +97,7 @@ def alone(weights: np.ndarray[Any, Any], size: int, outputs: int) -> Executable:
     )
     graph = helper.make_graph([node], "conv", *values, [numpy_helper.from_array(weights, "k")])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
-    made = optimise(Importer().load(model), toolchain(threads=1).wishes, tiles=lambda found: (outputs, outputs))
+    made = optimise(Importer().load(model), Options(toolchain(threads=1).wishes, tiles=lambda found: (outputs, outputs)))
     assert len(rewritten(made)) == 1
     return build(made, toolchain(threads=1))
 
@@ -153,7 +154,7 @@ def test_wherever_plain_sums_cannot_overflow_nothing_does(outputs: int, taps: in
 
 
 def test_weights_are_transformed_once_and_take_the_place_of_the_others() -> None:
-    graph = optimise(Importer().load(block(32, 32, 14, 14)), tiles=lambda found: (4, 4))
+    graph = optimise(Importer().load(block(32, 32, 14, 14)), Options(tiles=lambda found: (4, 4)))
     [kernel] = rewritten(graph)
     shapes = sorted(a.shape for a in graph.constants.values())
     assert (32, 32, 6, 6) in shapes and (32, 32, 3, 3) not in shapes

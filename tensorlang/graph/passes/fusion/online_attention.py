@@ -34,8 +34,3 @@ def online_attention(graph: Graph, element_bytes: int = 4) -> Graph:
         return None if program is None or online_of(lift(program)) is None else replace(known, program=program)
 
     return chained(graph, rewritten)
-
-
-def online_attention_in_16_bits(graph: Graph) -> Graph:
-    """Return the same graph, with blocks for what is going to be multiplied in 16 bits."""
-    return online_attention(graph, 2)

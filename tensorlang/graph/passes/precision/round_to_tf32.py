@@ -3,8 +3,8 @@
     before   y[i, j] = sum(k in 0..K) a[i, k] * b[k, j]                                            f32
     after    y[i, j] = sum(k in 0..K) round_tf32(a[i, k]) * round_tf32(b[k, j])
 
-What is stored stays f32, sums too. Left alone is what `split_bf16` leaves alone: sums of few products, products inside products (attention),
-`strict` kernels.
+What is stored stays f32, sums too. Left alone is what `split_bf16` leaves alone: sums of few products, products inside products
+(attention), `strict` kernels.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ one sum of f32 for an element. What the zero points add is known for constant op
 operand's bytes, a kernel of its own. Where the result is quantised at once, its scale is multiplied into the factor and the bias.
 
 The first operand is made unsigned and the second signed, the form in which processors multiply bytes: `q - 128` and `zero - 128` stand
-for the same number as `q` and `zero`, so the pass `choose_signs` lets whoever quantises a value do either. Operators on integers, which take
+for the same number as `q` and `zero`, so `choose_signs` lets whoever quantises a value do either. Operators on integers, which take
 the zero points off before they multiply, become the same products; the zero point of their first operand may be known at run time alone.
 Left alone are programs in `strict` mode, values dequantised with numbers that are not known, scales along a reduced dimension, and sums
 that could leave i32.

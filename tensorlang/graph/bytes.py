@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from codegen.dtypes import DType, f32, i32
-from polyhedral.expr import TRUE
 from tensorlang.graph.edit import consumers, fresh, producers
 from tensorlang.graph.nodes import Graph, Kernel, Node, Value
 from tensorlang.graph.programs import is_single, single_value
@@ -21,16 +20,15 @@ from tensorlang.graph.quantised import (
     is_byte,
 )
 from tensorlang.tensor import walk
+from tensorlang.tensor.contraction import Contraction, Factor, contraction
 from tensorlang.tensor.nodes import (
     Binary,
     Cast,
     Const,
-    Dynamic,
     Expr,
     Program,
     Read,
     Reduce,
-    Select,
     Tensor,
 )
 
@@ -81,7 +79,7 @@ class Operand:
 
 
 @dataclass(frozen=True, slots=True)
-class Contraction:
+class ByteContraction:
     """`rest + reduce` of a program, where `reduce` sums the products of `a` and `b`."""
 
     program: Program
@@ -91,7 +89,7 @@ class Contraction:
     rest: tuple[Expr, ...]
 
 
-def contraction(state: State, node: Kernel) -> Contraction | None:
+def byte_contraction(state: State, node: Kernel) -> ByteContraction | None:
     """Return the one sum of products of bytes in the kernel's program, or None. The constant operand, if any, is the second."""
     program = node.program
     value = single_value(program)
@@ -104,15 +102,11 @@ def contraction(state: State, node: Kernel) -> Contraction | None:
     if len(sums) != 1 or any(isinstance(e, Reduce) for t in terms if t is not sums[0] for e in walk.nodes(t)):
         return None
     [total] = sums
-    if total.reducer.kind != "sum" or total.init is not None or total.filter is not None or total.where != TRUE or len(total.body) != 1:
+    found = contraction(total)
+    if not isinstance(found, Contraction) or found.is_guarded:
         return None
-    match total.body[0]:
-        case Binary("*", lhs, rhs):
-            pass
-        case _:
-            return None
     bound = dict(zip((p.name for p in program.params), node.inputs, strict=True))
-    first, second = _operand(state, program, bound, lhs), _operand(state, program, bound, rhs)
+    first, second = (_operand(state, program, bound, f) for f in found.factors)
     if first is None or second is None or first.tensor.name == second.tensor.name:
         return None
     if first.bytes.source in state.graph.constants and second.bytes.source in state.graph.constants:
@@ -123,7 +117,7 @@ def contraction(state: State, node: Kernel) -> Contraction | None:
     used = {first.tensor.name, second.tensor.name}
     if second.inside is not None or any(walk.tensor_names(t) & used for t in rest):
         return None
-    return Contraction(program, total, first, second, rest)
+    return ByteContraction(program, total, first, second, rest)
 
 
 def _terms(e: Expr) -> Iterator[Expr]:
@@ -135,44 +129,28 @@ def _terms(e: Expr) -> Iterator[Expr]:
             yield e
 
 
-def _operand(state: State, program: Program, bound: dict[str, str], e: Expr) -> Operand | None:
-    inside: Expr | None = None
-    match e:
-        case Read() as read:
-            pass
-        case Select(inside, Read() as read, Const(0)):
-            pass
-        case Binary("-", Cast(wide, inner), zero) if wide == i32:
-            return _less_zero(state, program, bound, inner, zero)
-        case Cast(wide, inner) if wide == i32:
-            return _less_zero(state, program, bound, inner, Const(0, i32))
-        case _:
-            return None
-    if any(isinstance(slot, Dynamic) for slot in read.index) or read.tensor not in bound:
+def _operand(state: State, program: Program, bound: dict[str, str], f: Factor) -> Operand | None:
+    """Return a factor that is a dequantised element, or one of a byte less its zero point, as operators on integers write it."""
+    tensor = next((p for p in program.params if p.name == f.read.tensor), None)
+    if tensor is None or f.is_indexed_by_data or f.rounding or f.saturates:
         return None
-    found = state.dequantised(bound[read.tensor])
-    tensor = next(p for p in program.params if p.name == read.tensor)
-    return None if found is None else Operand(read, inside, tensor, bound[read.tensor], found)
+    if f.casts == (i32,):
+        return _less_zero(state, bound, f, tensor)
+    found = state.dequantised(bound[tensor.name])
+    plain = not f.casts and f.zero is None and f.is_padded_with_zeros
+    return Operand(f.read, f.mask, tensor, bound[tensor.name], found) if plain and found is not None else None
 
 
-def _less_zero(state: State, program: Program, bound: dict[str, str], e: Expr, zero: Expr) -> Operand | None:
-    """Return the operand `i32(e) - zero`, as operators on integers write it."""
-    inside: Expr | None = None
-    match e:
-        case Read() as read:
-            pass
-        case Select(inside, Read() as read, outside) if Cast(i32, outside) == zero or outside == zero:
-            pass
-        case _:
-            return None
-    tensor = next((p for p in program.params if p.name == read.tensor), None)
-    if tensor is None or not is_byte(tensor.dtype) or any(isinstance(slot, Dynamic) for slot in read.index):
+def _less_zero(state: State, bound: dict[str, str], f: Factor, tensor: Tensor) -> Operand | None:
+    """Return the operand `i32(e) - zero`."""
+    zero = Const(0, i32) if f.zero is None else f.zero
+    if not is_byte(tensor.dtype) or (f.outside is not None and zero not in (f.outside, Cast(i32, f.outside))):
         return None
     number = _uniform(state, bound, zero)
-    if number is None and (inside is not None or walk.index_names(zero)):
+    if number is None and (f.mask is not None or walk.index_names(zero)):
         return None
     found = Dequantising(bound[tensor.name], np.ones((), np.float32), np.array(number or 0), None)
-    return Operand(read, inside, tensor, bound[tensor.name], found, zero if number is None else None)
+    return Operand(f.read, f.mask, tensor, bound[tensor.name], found, zero if number is None else None)
 
 
 def _uniform(state: State, bound: dict[str, str], zero: Expr) -> int | None:

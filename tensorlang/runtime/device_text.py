@@ -11,8 +11,7 @@ from codegen.gpu.program import Program as Launched
 from codegen.loops.evaluate import evaluate
 from tensorlang.device.model import DeviceModel
 from tensorlang.graph.edit import members, size_bytes
-from tensorlang.graph.passes.precision.round_to_tf32 import told as tf32_told
-from tensorlang.graph.passes.precision.split_bf16 import told
+from tensorlang.graph.passes.precision.told import told
 from tensorlang.graph.precisions import F32, Precision
 from tensorlang.runtime.boards import Board, board_of
 from tensorlang.runtime.passes import passes
@@ -42,8 +41,7 @@ def explained(model: DeviceModel, usage: Mapping[str, Usage], arch: Arch, times:
             *(f"not {t}" for t in made.tried if ": refused: " in t),
         ]
         about += passes(call.node.program)
-        about += tf32_told(call.node.program) if precision.rounded else ()
-        about += told(call.node.program, precision.used, precision.least) if precision.parts else ()
+        about += told(call.node.program, precision)
         about += [] if times is None else [f"took {us(times[k])}"]
         lines += [f"          {line}" for line in (*about, *launched(made.launched, usage, arch))]
     if times is not None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from tensorlang.artifact import Artifact
 from tensorlang.graph.edit import members
-from tensorlang.graph.passes.precision.split_bf16 import told
+from tensorlang.graph.passes.precision.told import told
 from tensorlang.runtime.executable import Executable, timed
 from tensorlang.runtime.model import KernelTime
 from tensorlang.runtime.roofline import Bound, bound_of, ceilings_for
@@ -54,7 +54,7 @@ def explained(executable: Executable, inputs: Sequence[Array] | None) -> str:
     for k, kernel in enumerate(executable.kernels):
         result = graph.values[kernel.outputs[0]]
         about = [_roofline(*bounds[k]), *([] if times is None else [_took(*bounds[k], times[k])]), *_schedule(executable.artifacts[k])]
-        about += told(kernel.program, precision.used, precision.least) if precision.parts else ()
+        about += told(kernel.program, precision)
         lines.append(f"{k:4}  {kernel.program.name}: {result.dtype}{list(result.shape)}  =  {' + '.join(members(kernel))}")
         lines += [f"          {line}" for line in about]
     flops, best = sum(w.flops for w, _ in bounds), sum(b.seconds for _, b in bounds)

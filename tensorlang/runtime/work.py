@@ -14,7 +14,8 @@ from codegen.loops import dots
 from polyhedral.expr import Int
 from tensorlang.graph.programs import result_tensors
 from tensorlang.tensor import affine, walk
-from tensorlang.tensor.nodes import Binary, Call, Cast, Expr, Program, Read, Reduce, Select, Tensor, Unary
+from tensorlang.tensor.contraction import Factor, contractions
+from tensorlang.tensor.nodes import Binary, Call, Expr, Program, Reduce, Tensor, Unary
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,26 +60,17 @@ def narrow_products(program: Program) -> tuple[DType, DType] | None:
     """Return the element types that a sum of the program multiplies, where they are such that processors may add up several products at
     once; None for sums of wide elements."""
     types = {t.name: t.dtype for t in walk.tensors(program)}
-    for reduce in (r for d in program.definitions for p in d.pieces for r in walk.reduces(p.value)):
-        match reduce.body:
-            case (Binary("*", lhs, rhs),) if reduce.reducer.kind == "sum":
-                a, b = (_narrow(e, types) for e in (lhs, rhs))
-                if a is not None and b is not None and dots.accumulator(a, b) == reduce.reducer.dtypes[0]:
-                    return a, b
+    for _, found in contractions(program):
+        if not any(f.rounding or f.zero is not None for f in found.factors):
+            a, b = (_narrow(f, types) for f in found.factors)
+            if dots.accumulator(a, b) == found.dtype:
+                return a, b
     return None
 
 
-def _narrow(e: Expr, types: Mapping[str, DType]) -> DType | None:
+def _narrow(factor: Factor, types: Mapping[str, DType]) -> DType:
     """Return the type of the element that a factor widens."""
-    match e:
-        case Read(tensor):
-            return types[tensor]
-        case Cast(dtype, value):
-            return dtype if dtype.bits < dots.BITS else _narrow(value, types)
-        case Select(_, then):
-            return _narrow(then, types)
-        case _:
-            return None
+    return next((dtype for dtype in factor.casts if dtype.bits < dots.BITS), types[factor.read.tensor])
 
 
 def _operations(e: Expr) -> int:

@@ -45,6 +45,7 @@ from polyhedral.expr import TRUE, Cond
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.tensor import affine
+from tensorlang.tensor.contraction import multiplied
 from tensorlang.tensor.nodes import (
     Binary,
     Binder,
@@ -161,13 +162,10 @@ def _plain(program: Program) -> _Plain | None:
     total = _only_sum(result)
     if total is None or len(total.binders) != 1:
         return None
-    match total.body[0]:
-        case Binary("*", Read() as weights, _) if weights.tensor in made:
-            pass
-        case Binary("*", _, Read() as weights) if weights.tensor in made:
-            pass
-        case _:
-            return None
+    pair = multiplied(total) or ()
+    weights = next((side for side in pair if isinstance(side, Read) and side.tensor in made), None)
+    if weights is None:
+        return None
     softmax = _softmax(program, weights.tensor)
     if softmax is None or softmax.scores not in made:
         return None
@@ -180,7 +178,7 @@ def _plain(program: Program) -> _Plain | None:
         return None
     if any(isinstance(slot, Dynamic) for d in (scores, result) for r in reads(d.pieces[0].value) for slot in r.index):
         return None
-    values = next(part for part in (total.body[0].lhs, total.body[0].rhs) if part != weights)
+    values = next(part for part in pair if part != weights)
     free = [n for n in names if n not in index_names(values)]
     extents = [affine.constant(e) for t in (scores.tensors[0], result.tensors[0]) for e in t.shape]
     whole = whole and all(affine.constant(b.hi) is not None for b in product.binders)

@@ -35,6 +35,7 @@ from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.tensor import affine
 from tensorlang.tensor.combine import combined
+from tensorlang.tensor.contraction import Contraction, Factor, contraction
 from tensorlang.tensor.nodes import (
     Binary,
     Binder,
@@ -121,15 +122,13 @@ def convolution(program: Program) -> Convolution | None:
 
 def _of_reduction(program: Program, definition: Definition, e: Reduce) -> Convolution | None:
     table = tensor_table(program)
-    if e.reducer.kind != "sum" or e.where != TRUE or e.filter is not None or e.init is not None or len(e.body) != 1:
+    found = contraction(e)
+    if not isinstance(found, Contraction) or found.is_guarded:
         return None
-    match e.body[0]:
-        case Binary("*", lhs, Read() as w) if (x := _operand(lhs, table)) is not None:
-            pass
-        case Binary("*", Read() as w, rhs) if (x := _operand(rhs, table)) is not None:
-            pass
-        case _:
-            return None
+    operands = ((a.read, b.read) for a, b in (found.factors, found.factors[::-1]) if b.is_plain and _is_operand(a, table))
+    x, w = next(operands, (None, None))
+    if x is None or w is None:
+        return None
     dtypes = {table[x.tensor].dtype, table[w.tensor].dtype, e.reducer.dtypes[0]}
     params = {p.name for p in program.params}
     if len(dtypes) != 1 or not dtypes <= {f32, f64} or x.tensor == w.tensor or not {x.tensor, w.tensor} <= params:
@@ -165,15 +164,15 @@ def _of_reduction(program: Program, definition: Definition, e: Reduce) -> Convol
     return Convolution(program, e, x, w, tuple(windows), shared, columns[0], channels[0], dtypes.pop())
 
 
-def _operand(e: Expr, table: dict[str, Tensor]) -> Read | None:
-    """Return the read of a tensor with zeros around it, or of nothing outside."""
-    match e:
+def _is_operand(f: Factor, table: dict[str, Tensor]) -> bool:
+    """Tell whether a factor is an element with zeros around its tensor, or one that is read nowhere outside."""
+    match f.value:
         case Read():
-            return e
-        case Select(Holds(cond), Read() as read, Const(value=0)) if in_range(cond, read.index, table[read.tensor]):
-            return read
+            return True
+        case Select(Holds(cond), Read() as read, Const(value=0)):
+            return in_range(cond, read.index, table[read.tensor])
         case _:
-            return None
+            return False
 
 
 def _plain(slot: Affine | Dynamic) -> bool:

@@ -16,8 +16,9 @@ from test_narrow_storage import two_layers
 from codegen.dtypes import bf16, f32
 from tensorlang.graph.nodes import Graph, Kernel, Value
 from tensorlang.graph.passes.fusion.fuse import fuse
-from tensorlang.graph.passes.precision.split_bf16 import TERMS, parts, parts_program, split_bf16, told
-from tensorlang.graph.precisions import PARTS
+from tensorlang.graph.passes.precision.split_bf16 import TERMS, parts, parts_program, split_bf16
+from tensorlang.graph.passes.precision.told import told
+from tensorlang.graph.precisions import PARTS, Precision
 from tensorlang.graph.verify import verify
 from tensorlang.tensor.interp import interpret
 from tensorlang.tensor.nodes import Program
@@ -123,13 +124,13 @@ def test_what_stays_f32_has_a_reason(program: Program, least: int, why: str) -> 
     a, b = (tuple(int(n.value) for n in p.shape) for p in program.params)  # type: ignore[union-attr]
     g = one(program, a, b)
     assert done(g, 3, least).nodes == g.nodes
-    assert told(program, "bf16x3", least) == (f"products of `a` and `b` stay f32: {why}",)
+    assert told(program, Precision("bf16x3", "bf16x3", least=least)) == (f"products of `a` and `b` stay f32: {why}",)
 
 
 def test_what_was_taken_is_told() -> None:
     [*_, node] = done(one(matmul(4, 8, 8), (4, 8), (8, 8)), 6).nodes
     assert isinstance(node, Kernel)
-    assert told(node.program, "bf16x6", 1) == ("products of `a_parts` and `b_parts` are bf16x6",)
+    assert told(node.program, Precision("bf16x6", "bf16x6")) == ("products of `a_parts` and `b_parts` are bf16x6",)
 
 
 def test_convolutions_are_made_of_parts_along_their_channels() -> None:

@@ -14,7 +14,8 @@ from dataclasses import replace
 from tensorlang.graph.edit import rebuilt
 from tensorlang.graph.nodes import Graph, Kernel
 from tensorlang.tensor import walk
-from tensorlang.tensor.nodes import Binary, Expr, Program, Read, Reduce
+from tensorlang.tensor.contraction import multiplied
+from tensorlang.tensor.nodes import Expr, Program, Read
 
 
 def alias_operands(graph: Graph) -> Graph:
@@ -35,23 +36,20 @@ def _told_apart(kernel: Kernel) -> Kernel:
 
 
 def _multiplied(program: Program) -> list[str]:
-    """Return the tensors that products of two are summed up of."""
+    """Return the tensors that products of two are reduced of."""
     found = (r for d in program.definitions for p in d.pieces for r in walk.reduces(p.value) if _is_product(r))
-    return sorted({read.tensor for r in found for b in r.body for read in walk.reads(b)})
+    return sorted({name for r in found for side in multiplied(r) or () for name in walk.tensor_names(side)})
 
 
 def _is_product(e: Expr) -> bool:
-    match e:
-        case Reduce(body=(Binary("*", lhs, rhs),)):
-            return len({r.tensor for side in (lhs, rhs) for r in walk.reads(side)}) > 1
-        case _:
-            return False
+    """Tell whether `e` reduces products of two tensors, whatever is done to their elements first."""
+    return len({name for side in multiplied(e) or () for name in walk.tensor_names(side)}) > 1
 
 
 def _renamed(e: Expr, old: str, new: str) -> Expr:
     """Return `e` with the reads of a tensor outside of sums of products as reads of another."""
     match e:
-        case Reduce() if _is_product(e):
+        case _ if _is_product(e):
             return e
         case Read(name) if name == old:
             return replace(e, tensor=new, index=e.index)

@@ -4,7 +4,8 @@
     rounded             tf32               operands are kept in f32, and rounded when they are multiplied
     parts               bf16x3, bf16x6     operands are sums of bf16 numbers, whose largest products are added up
 
-Sums are f32 in all of them.
+Sums are f32 in all of them. `products` says which contractions that can be; the narrow storage of `narrow_storage` takes them where it can
+keep both operands, parts (`split_bf16`) where they can lie one after another.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 from tensorlang.graph.nodes import Graph
 from tensorlang.graph.passes.precision.narrow_storage import narrow_storage
 from tensorlang.graph.passes.precision.round_to_tf32 import round_to_tf32
-from tensorlang.graph.passes.precision.split_bf16 import considered, split_bf16
+from tensorlang.graph.passes.precision.split_bf16 import split_bf16, splittable
 from tensorlang.graph.precisions import Precision
 from tensorlang.tensor.nodes import Program
 
@@ -28,4 +29,4 @@ def lower_precision(graph: Graph, precision: Precision) -> Graph:
 
 def lowers(program: Program, precision: Precision) -> bool:
     """Tell whether a contraction of the program is to be made of parts: it is then no longer one of f32."""
-    return bool(precision.parts) and any(not p.refusal for p in considered(program, precision.least))
+    return bool(precision.parts) and any(not p.refusal for p in splittable(program, precision.least))

@@ -5,31 +5,27 @@
 
 A value is kept in bf16 when a contraction multiplies it with something that can be kept in bf16, too, and when all that read it are
 kernels. Sums, and everything else that is computed, stay f32; so do inputs and outputs of the graph, and views of them. A contraction of
-those reads a copy in bf16. Left alone are contractions of few elements (less than eight along the axis that both operands share), of
-elements that are computed on the way, products inside products (attention, unless it goes through the keys once: then its weights are
-rounded as well), and `strict` kernels. Pools and depthwise convolutions between such values keep bf16 in memory as well. Constants with a
-number that the narrow type has not (of more than 65504 in f16) stay f32, and so do their products.
+those reads a copy in bf16. Attention that goes through the keys once multiplies its weights in bf16 as well. Pools and depthwise convolutions between
+such values keep bf16 in memory, too. Constants with a number that the narrow type has not (of more than 65504 in f16) stay f32, and so do
+their products.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from codegen.dtypes import DType, bf16, f16, f32, largest
-from polyhedral.expr import Name
+from codegen.dtypes import DType, bf16, f32, largest
 from tensorlang.graph.edit import fresh, producers, rebuilt
 from tensorlang.graph.nodes import Graph, Join, Kernel, Node, Part, Value, View
-from tensorlang.graph.programs import axes_of, expressions, here, single, tensor_of
+from tensorlang.graph.passes.precision.products import is_of_floats, products
+from tensorlang.graph.programs import axes_of, here, single, tensor_of
 from tensorlang.policy.gpu.attention import Online, online_of
-from tensorlang.tensor import affine, walk
-from tensorlang.tensor.nodes import Binary, Call, Cast, Const, Definition, Dynamic, Expr, Program, Read, Reduce, Select, Tensor
-
-LEAST = 8
-"""How many products along the shared axis are worth an instruction that adds pairs."""
+from tensorlang.tensor import walk
+from tensorlang.tensor.contraction import Contraction, contraction
+from tensorlang.tensor.nodes import Call, Cast, Const, Definition, Expr, Program, Read, Select, Tensor
 
 Array = np.ndarray[Any, Any]
 
@@ -39,51 +35,6 @@ def narrow_storage(graph: Graph, dtype: DType = bf16) -> Graph:
     state = _State(graph, dtype, _classes(graph), producers(graph))
     _choose(state)
     return _rewritten(state)
-
-
-# ---------------------------------------------------------------- what contractions multiply
-
-
-def products(program: Program) -> Iterator[tuple[str, str]]:
-    """Yield the tensors that contractions of the program multiply, a pair for each."""
-    if program.mode == "strict":
-        return
-    table = walk.tensor_table(program)
-    for e in expressions(program):
-        if isinstance(e, Reduce):
-            pair = _factors(e, table)
-            if pair is not None and any(_shared(e, b.name, *pair) for b in e.binders):
-                yield pair[0].tensor, pair[1].tensor
-
-
-def _factors(e: Reduce, table: Mapping[str, Tensor]) -> tuple[Read, Read] | None:
-    """Return the elements of two tensors that `e` sums the products of in f32, or None where it does anything else."""
-    match e:
-        case Reduce(body=(Binary("*", lhs, rhs),), filter=None) if e.reducer.kind == "sum" and e.reducer.dtypes == (f32,):
-            x, y = _element(lhs), _element(rhs)
-            if x is None or y is None or x.tensor == y.tensor or {table[x.tensor].dtype, table[y.tensor].dtype} - {f32, bf16, f16}:
-                return None
-            return x, y
-        case _:
-            return None
-
-
-def _shared(e: Reduce, binder: str, x: Read, y: Read) -> bool:
-    """Tell whether both operands have the binder as an index, over enough elements in pairs."""
-    extent = next(affine.difference(b.hi, b.lo) for b in e.binders if b.name == binder)
-    return extent is not None and extent >= LEAST and extent % 2 == 0 and all(Name(binder) in read.index for read in (x, y))
-
-
-def _element(e: Expr) -> Read | None:
-    match e:
-        case Read(_, index) if not any(isinstance(s, Dynamic) for s in index):
-            return e
-        case Cast(dtype, Read() as read) if dtype == f32:
-            return _element(read)
-        case Select(_, then, orelse) if not any(True for _ in walk.reads(orelse)):
-            return _element(then)
-        case _:
-            return None
 
 
 # ---------------------------------------------------------------- which values
@@ -129,12 +80,9 @@ def _choose(state: _State) -> None:
         if attention is not None and kernel.program.mode != "strict":
             _choose_attention(state, kernel, attention)
             continue
-        pairs = list(products(kernel.program))
-        if any(_bound(kernel, tensor) is None for pair in pairs for tensor in pair):
-            continue  # one product inside another: attention, which keeps its scores in f32
-        for pair in pairs:
-            if all(_can(state, kernel, tensor) for tensor in pair):
-                state.operands.setdefault(kernel.name, set()).update(pair)
+        for found in products(kernel.program):
+            if not found.refusal and all(_can(state, kernel, tensor) for tensor in found.tensors):
+                state.operands.setdefault(kernel.name, set()).update(found.tensors)
     for kernel in kernels:
         for tensor in state.operands.get(kernel.name, ()):
             value = _bound(kernel, tensor)
@@ -145,14 +93,14 @@ def _choose(state: _State) -> None:
 
 def _choose_attention(state: _State, kernel: Kernel, attention: Online) -> None:
     """Note what attention in one pass multiplies, its weights among it, which are a tensor of its own: all of it or nothing."""
-    table = walk.tensor_table(kernel.program)
+    types = {t.name: t.dtype for t in walk.tensors(kernel.program)}
     weights = attention.weights.tensors[0].name
-    summed = [r for d in (attention.product, attention.sums) for p in d.pieces for r in walk.reduces(p.value)]
-    pairs = [_factors(r, table) for r in summed]
-    found = {read.tensor for pair in pairs if pair is not None for read in pair}
+    summed = [contraction(r) for d in (attention.product, attention.sums) for p in d.pieces for r in walk.reduces(p.value)]
+    pairs = [c.tensors for c in summed if isinstance(c, Contraction) and is_of_floats(c, types)]
+    found = {tensor for pair in pairs for tensor in pair}
     given = found - {weights}
-    whole = None not in pairs and weights in found and len(found) == 4
-    if whole and all(table[t].dtype == f32 and _can(state, kernel, t) for t in given):
+    whole = len(pairs) == len(summed) and weights in found and len(found) == 4
+    if whole and all(types[t] == f32 and _can(state, kernel, t) for t in given):
         state.operands[kernel.name] = found
 
 

@@ -9,13 +9,12 @@ first, so that they are added up before the large ones are there. What is left o
 and 2^-25 with six, where f32 itself rounds each sum by 2^-24. Elements smaller than 2^-102 lose parts that would be subnormal. An
 infinity, a NaN, or a number larger than the largest bf16 (3.39e38) makes the sums that it is part of NaN.
 
-Parts of constants are made here, those of other values by a kernel that reads the value once. Left alone, with a reason, are sums of few
-products, products inside products (attention), `strict` kernels and elements that are computed on the way.
+Parts of constants are made here, those of other values by a kernel that reads the value once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from math import prod
@@ -27,8 +26,10 @@ from codegen.dtypes import bf16, f32
 from polyhedral.expr import Int, Name
 from tensorlang.graph.edit import fresh, rebuilt
 from tensorlang.graph.nodes import Graph, Kernel, Node, Value
+from tensorlang.graph.passes.precision.products import Product, products
 from tensorlang.graph.programs import axes_of, here, tensor_of
 from tensorlang.tensor import affine, walk
+from tensorlang.tensor.contraction import Contraction
 from tensorlang.tensor.nodes import Binary, Call, Cast, Const, Definition, Dynamic, Expr, Piece, Program, Read, Reduce, Select, Tensor
 
 TERMS: Mapping[int, tuple[tuple[int, int], ...]] = {
@@ -36,33 +37,34 @@ TERMS: Mapping[int, tuple[tuple[int, int], ...]] = {
     6: ((2, 0), (1, 1), (0, 2), (1, 0), (0, 1), (0, 0)),
 }
 """Which part of each operand is multiplied, for three and for six products of bf16 in the place of one of f32."""
-LEAST = 8
-"""How many products along the shared axis are worth taking apart."""
 
 Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
-    """A sum of products of two tensors of `program`. `refusal` says why it stays as it is; without one, `binder` goes along `axes[k]` of
-    the operand `reads[k]`, and along no other."""
+class Splittable:
+    """A contraction that is to be made of parts: `refusal` says why it stays as it is; without one, `binder` goes along `axes[k]` of
+    operand k, and along no other."""
 
-    reduce: Reduce
-    reads: tuple[Read, Read]
+    contraction: Contraction
     refusal: str = ""
     binder: str = ""
     axes: tuple[int, int] = (0, 0)
 
+    @property
+    def tensors(self) -> tuple[str, str]:
+        return self.contraction.tensors
 
-def split_bf16(graph: Graph, products: int, least: int = 1) -> Graph:
-    """Return the graph with sums of products of parts, `products` (3 or 6) for one, where there are `least` rows and columns of them."""
-    state = _State(graph, products)
+
+def split_bf16(graph: Graph, count: int, least: int = 1) -> Graph:
+    """Return the graph with sums of products of parts, `count` (3 or 6) for one, where there are `least` rows and columns of them."""
+    state = _State(graph, count)
     nodes: list[Node] = []
     for node in graph.nodes:
         if not isinstance(node, Kernel):
             nodes.append(node)
             continue
-        changed = _changed(state, node, [p for p in considered(node.program, least) if not p.refusal])
+        changed = _changed(state, node, [p for p in splittable(node.program, least) if not p.refusal])
         nodes += [*state.kernels, changed]
         state.kernels.clear()
     return rebuilt(graph, nodes, values=state.values, constants=state.constants)
@@ -71,81 +73,28 @@ def split_bf16(graph: Graph, products: int, least: int = 1) -> Graph:
 # ---------------------------------------------------------------- what can be split
 
 
-def considered(program: Program, least: int = 1) -> tuple[Product, ...]:
-    """Return the sums of products of f32 in the program, and why those that stay do."""
-    found = [(d, e, x, y) for d in program.definitions for p in d.pieces for e, x, y in _sums(program, p.value)]
-    names = {p.name for p in program.params}
-    inner = any({x.tensor, y.tensor} - names for _, _, x, y in found)
-    done: dict[Reduce, Product] = {}
-    for definition, e, x, y in found:
-        if e not in done:
-            chained = "one product is inside another" if inner else ""
-            done[e] = _judged(program, definition, Product(e, (x, y), chained), least)
-    return tuple(done.values())
+def splittable(program: Program, least: int = 1) -> tuple[Splittable, ...]:
+    """Return the contractions of f32 in the program, and why those that stay do: because of what they are (`products`), or because parts
+    cannot lie one after another along an index of the sum, or fill no tile."""
+    return tuple(_judged(program, found, least) for found in products(program))
 
 
-def _sums(program: Program, value: Expr) -> Iterator[tuple[Reduce, Read, Read]]:
-    """Yield the sums of products of elements of two tensors in f32."""
-    table = walk.tensor_table(program)
-    for e in walk.reduces(value):
-        match e:
-            case Reduce(body=(Binary("*", lhs, rhs),)) if e.reducer.kind == "sum" and e.reducer.dtypes == (f32,):
-                x, y = _element(lhs), _element(rhs)
-                if x is not None and y is not None and x.tensor != y.tensor and table[x.tensor].dtype == table[y.tensor].dtype == f32:
-                    yield e, x, y
-            case _:
-                pass
-
-
-def _element(e: Expr) -> Read | None:
-    """Return the element that a factor is, or is inside of what is padded with zeros."""
-    match e:
-        case Read(_, index) if not any(isinstance(s, Dynamic) for s in index):
-            return e
-        case Select(_, Read() as read, Const(0.0)):
-            return _element(read)
-        case _:
-            return None
-
-
-def told(program: Program, name: str, least: int) -> tuple[str, ...]:
-    """Return what each product of a program that went through `split_bf16` is computed in, in words; `name` is that of the precision."""
-    table = walk.tensor_table(program)
-    lines = []
-    for e in dict.fromkeys(e for d in program.definitions for p in d.pieces for e in walk.reduces(p.value)):
-        match e.body:
-            case (Binary("*", lhs, rhs),):
-                names = [r.tensor for side in (lhs, rhs) for r in walk.reads(side) if table[r.tensor].dtype == bf16]
-                lines += [f"products of {_named(names)} are {name}"] if len(names) == 2 else []
-            case _:
-                pass
-    return (*lines, *(f"products of {_named([r.tensor for r in p.reads])} stay f32: {p.refusal}" for p in considered(program, least)))
-
-
-def _named(tensors: list[str]) -> str:
-    return " and ".join(f"`{name}`" for name in tensors)
-
-
-def _judged(program: Program, definition: Definition, found: Product, least: int) -> Product:
+def _judged(program: Program, found: Product, least: int) -> Splittable:
+    c = found.contraction
+    kept = Splittable(c, found.refusal)
     if found.refusal:
-        return found
-    if program.mode == "strict":
-        return replace(found, refusal="the operator is strict")
-    shared = [b.name for b in found.reduce.binders if all(_axis(program, r, b.name) is not None for r in found.reads)]
-    usable = [name for name in shared if _is_free(found.reduce, name)]
-    if not usable:
-        return replace(found, refusal="no index of the sum goes along one axis of both")
-    extents = {b.name: affine.difference(b.hi, b.lo) or 0 for b in found.reduce.binders if affine.constant(b.lo) == 0}
-    binder = max(usable, key=lambda name: extents.get(name, 0))
-    count = extents.get(binder, 0)
-    if count < LEAST or count % 2:
-        return replace(found, refusal=f"{count} products along `{binder}` are no pairs that are worth it")
-    rows, columns = _outside(definition, found)
+        return kept
+    if not all(f.is_padded_with_zeros for f in c.factors):
+        return replace(kept, refusal="what lies around an operand is not zero")
+    binder = next((n for n in found.binders if _is_free(c, n) and all(_axis(program, r, n) is not None for r in c.reads)), None)
+    if binder is None:
+        return replace(kept, refusal="parts cannot lie one after another along an index of the sum")
+    rows, columns = (_extent(found.definition, c.axes_of(side)) for side in (0, 1))
     if min(rows, columns) < least:
-        return replace(found, refusal=f"{rows} x {columns} sums fill no tile of {least} x {least}")
-    first, second = (_axis(program, r, binder) for r in found.reads)
+        return replace(kept, refusal=f"{rows} x {columns} sums fill no tile of {least} x {least}")
+    first, second = (_axis(program, r, binder) for r in c.reads)
     assert first is not None and second is not None
-    return replace(found, binder=binder, axes=(first, second))
+    return replace(kept, binder=binder, axes=(first, second))
 
 
 def _axis(program: Program, read: Read, binder: str) -> int | None:
@@ -168,19 +117,17 @@ def _dimension(tensor: Tensor, axis: int) -> int:
     return next(k for k, end in enumerate(ends) if axis < end)
 
 
-def _is_free(e: Reduce, binder: str) -> bool:
-    """Tell whether what is summed asks for nothing but the range of the binder."""
-    bounds = {n for b in e.binders if b.name != binder for side in (b.lo, b.hi) for n in affine.names(side)}
-    conditions = {n for s in walk.nodes(e.body[0]) if isinstance(s, Select) for n in walk.index_names(s.cond)}
-    return e.filter is None and e.init is None and binder not in {*bounds, *conditions, *affine.cond_names(e.where)}
+def _is_free(c: Contraction, binder: str) -> bool:
+    """Tell whether what is summed asks for nothing but the range of the binder, which begins at 0."""
+    others = {n for b in c.reduce.binders if b.name != binder for side in (b.lo, b.hi) for n in affine.names(side)}
+    masks = {n for f in c.factors if f.mask is not None for n in walk.index_names(f.mask)}
+    begins = next(affine.constant(b.lo) for b in c.reduce.binders if b.name == binder)
+    return begins == 0 and c.reduce.init is None and binder not in {*others, *masks, *affine.cond_names(c.reduce.where)}
 
 
-def _outside(definition: Definition, found: Product) -> tuple[int, int]:
-    """Return how many sums share each element of the second operand, and how many each of the first."""
-    own = [walk.index_names(r) for r in found.reads]
-    extents = {a: affine.constant(n) or 1 for a, n in zip(definition.axes, definition.tensors[0].shape, strict=True)}
-    rows, columns = (prod(n for a, n in extents.items() if a in mine and a not in others) for mine, others in (own, own[::-1]))
-    return rows, columns
+def _extent(definition: Definition, axes: tuple[str, ...]) -> int:
+    extents = dict(zip(definition.axes, definition.tensors[0].shape, strict=True))
+    return prod(affine.constant(extents[a]) or 1 for a in axes)
 
 
 # ---------------------------------------------------------------- rewriting
@@ -198,22 +145,22 @@ class _State:
     kernels: list[Kernel] = field(default_factory=list)
 
 
-def _changed(state: _State, kernel: Kernel, products: list[Product]) -> Kernel:
+def _changed(state: _State, kernel: Kernel, found: list[Splittable]) -> Kernel:
     """Return the kernel with these sums of products made of parts."""
-    for found in products:
+    for each in found:
         program, inputs = kernel.program, list(kernel.inputs)
         taken = walk.fresh_for(program)
         to: list[tuple[Read, Read]] = []
         params = list(program.params)
-        for side, (read, axis) in enumerate(zip(found.reads, found.axes, strict=True)):
+        for side, (read, axis) in enumerate(zip(each.contraction.reads, each.axes, strict=True)):
             which = tuple(term[side] for term in TERMS[state.products])
             position = next(k for k, p in enumerate(params) if p.name == read.tensor)
             tensor = _longer(params[position], taken(f"{read.tensor}_parts"), axis, len(which))
             params.append(tensor)
             inputs.append(_parts_of(state, inputs[position], _dimension(params[position], axis), which))
             to.append((read, replace(read, tensor=tensor.name)))
-        long = _of_parts(found, to, state.products)
-        changed = walk.map_values(program, lambda e, old=found.reduce, new=long: _replaced(e, old, new))  # type: ignore[misc]
+        long = _of_parts(each, to, state.products)
+        changed = walk.map_values(program, lambda e, old=each.contraction.reduce, new=long: _replaced(e, old, new))  # type: ignore[misc]
         used = {r.tensor for d in changed.definitions for p in d.pieces for r in walk.reads(p.value)}
         kept = [(p, v) for p, v in zip(params, inputs, strict=True) if p.name in used]
         changed = replace(changed, params=tuple(p for p, _ in kept))
@@ -227,13 +174,14 @@ def _longer(tensor: Tensor, name: str, axis: int, times: int) -> Tensor:
     return replace(tensor, name=name, dtype=bf16, shape=shape)
 
 
-def _of_parts(found: Product, to: list[tuple[Read, Read]], products: int) -> Reduce:
+def _of_parts(found: Splittable, to: list[tuple[Read, Read]], products: int) -> Reduce:
     """Return the sum over the products of parts."""
-    [body] = found.reduce.body
+    reduce = found.contraction.reduce
+    [body] = reduce.body
     for read, parts in to:
         body = _with_part(body, read, parts)
-    binders = tuple(replace(b, hi=affine.scale(products, b.hi)) if b.name == found.binder else b for b in found.reduce.binders)
-    return replace(found.reduce, binders=binders, body=(body,))
+    binders = tuple(replace(b, hi=affine.scale(products, b.hi)) if b.name == found.binder else b for b in reduce.binders)
+    return replace(reduce, binders=binders, body=(body,))
 
 
 def _with_part(e: Expr, read: Read, parts: Read) -> Expr:

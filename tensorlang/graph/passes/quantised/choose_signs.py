@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from codegen.dtypes import DType, i8, u8
-from tensorlang.graph.bytes import State, contraction
+from tensorlang.graph.bytes import State, byte_contraction
 from tensorlang.graph.edit import rebuilt
 from tensorlang.graph.nodes import Graph, Kernel, Node, Value
 from tensorlang.graph.quantised import (
@@ -28,7 +28,7 @@ def choose_signs(graph: Graph) -> Graph:
     state = State.of(graph)
     wanted: dict[str, set[DType]] = {}
     for node in graph.nodes:
-        found = contraction(state, node) if isinstance(node, Kernel) else None
+        found = byte_contraction(state, node) if isinstance(node, Kernel) else None
         if found is not None:
             wanted.setdefault(found.a.bytes.source, set()).add(u8)
             wanted.setdefault(found.b.bytes.source, set()).add(i8)

@@ -25,7 +25,7 @@ import numpy as np
 from codegen.dtypes import DType, f32, i8, i32, u8
 from polyhedral.expr import Int, Name
 from tensorlang.diagnostics import InternalError
-from tensorlang.graph.bytes import Array, Contraction, Operand, State, contraction
+from tensorlang.graph.bytes import Array, ByteContraction, Operand, State, byte_contraction
 from tensorlang.graph.edit import members, rebuilt
 from tensorlang.graph.nodes import Graph, Kernel, Node
 from tensorlang.graph.quantised import (
@@ -90,7 +90,7 @@ def _plain(state: State, node: Node) -> Node:
 
 
 def _integer(state: State, node: Kernel) -> list[Node] | None:
-    found = contraction(state, node)
+    found = byte_contraction(state, node)
     if found is None:
         return None
     built = _Building(state, node, found)
@@ -107,7 +107,7 @@ def _integer(state: State, node: Kernel) -> list[Node] | None:
 class _Building:
     state: State
     node: Kernel
-    found: Contraction
+    found: ByteContraction
     weight: Array | None = None
     """The constant operand less its zero points, if it is not the node's own."""
     fresh: Fresh = field(init=False)
@@ -185,7 +185,7 @@ class _Building:
         fits = array.size == 0 or (int(array.min()) >= -128 and int(array.max()) <= 127)
         return array if fits else None
 
-    def filled(self) -> tuple[Contraction, Array] | None:
+    def filled(self) -> tuple[ByteContraction, Array] | None:
         """Return the same sum with weights of zero behind each row of a window, so that its taps fill whole groups, where these are what
         lies next to each other: in pictures of few channels."""
         a, b, reduce = self.found.a, self.found.b, self.found.reduce

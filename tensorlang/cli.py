@@ -36,6 +36,8 @@ from tensorlang.graph.precisions import DEVICE_PRECISIONS
 from tensorlang.graph.printer import show as show_graph
 from tensorlang.later import later
 from tensorlang.operators import operators_of
+from tensorlang.policy.prove import prove_schedules
+from tensorlang.policy.uncalled import check_schedules
 from tensorlang.runtime.build import optimised, options_of
 from tensorlang.runtime.device import DeviceCompiledModel, device_tools
 from tensorlang.runtime.device_operator import DeviceOperator, assembly_of, for_device

@@ -27,6 +27,7 @@ from strategies_schedule import (
 
 from codegen.dtypes import DTYPES
 from tensorlang.diagnostics import CompileError, Source
+from tensorlang.policy.gpu.derive import derive_device
 from tensorlang.schedule.apply import Outline, outline
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.syntax import nodes as syntax

@@ -4,6 +4,7 @@ Operators on integers, which take the zero points off before they multiply, are 
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -56,7 +57,7 @@ class State:
         return name
 
     def value(self, stem: str, dtype: DType, shape: tuple[int, ...]) -> str:
-        name = fresh({*self.graph.values, *self.values}, stem)
+        name = fresh(ChainMap(self.graph.values, self.values), stem)
         self.values[name] = Value(name, dtype, shape)
         return name
 

@@ -7,7 +7,7 @@ and keeps the rest as it was.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import replace
 from math import prod
 from typing import Any, assert_never
@@ -102,7 +102,7 @@ def rebuilt(
     table = dict(graph.values) | {value.name: value for value in values}
     arrays = dict(graph.constants) | dict(constants or {})
     final = _resolve(replaced or {})
-    body = [with_reads(node, final) for node in nodes]
+    body = [with_reads(node, final) for node in nodes] if final else list(nodes)
     body += [View(name=f"output {out}", input=final[out], output=out) for out in dict.fromkeys(graph.outputs) if out in final]
     used = {*graph.inputs, *graph.outputs, *(n for node in body for n in (*reads(node), *writes(node)))}
     return replace(
@@ -114,8 +114,10 @@ def rebuilt(
 
 
 def sorted_nodes(graph_name: str, nodes: Iterable[Node]) -> tuple[Node, ...]:
-    """Return the nodes in a topological order that keeps the given one where it can (Kahn's algorithm, first ready first)."""
-    pending = list(nodes)
+    """Return the nodes in a topological order that keeps the given one where it can: each stands behind what it reads."""
+    pending = tuple(nodes)
+    if _in_order(pending):
+        return pending
     maker = {name: k for k, node in enumerate(pending) for name in writes(node)}
     waits = [{maker[name] for name in reads(node) if name in maker} for node in pending]
     order: list[int] = []
@@ -140,10 +142,20 @@ def sorted_nodes(graph_name: str, nodes: Iterable[Node]) -> tuple[Node, ...]:
     return tuple(pending[k] for k in order)
 
 
-def fresh(taken: Iterable[str], stem: str) -> str:
-    """Return `stem`, or the first of `stem.1`, `stem.2`, … that is not taken."""
-    used = taken if isinstance(taken, (set, frozenset, dict)) else set(taken)
-    return next(name for name in _candidates(stem) if name not in used)
+def _in_order(nodes: tuple[Node, ...]) -> bool:
+    """Tell whether every node stands behind those that define what it reads."""
+    ahead = {name for node in nodes for name in writes(node)}
+    for node in nodes:
+        if not ahead.isdisjoint(reads(node)):
+            return False
+        ahead.difference_update(writes(node))
+    return True
+
+
+def fresh(taken: Container[str], stem: str) -> str:
+    """Return `stem`, or the first of `stem.1`, `stem.2`, … that is not taken. `taken` is asked, not copied: a set, or a `ChainMap` of all
+    the tables that names are in."""
+    return next(name for name in _candidates(stem) if name not in taken)
 
 
 def _candidates(stem: str) -> Iterator[str]:
@@ -155,10 +167,12 @@ def _candidates(stem: str) -> Iterator[str]:
 
 
 def _resolve(replaced: Mapping[str, str]) -> dict[str, str]:
-    final = {}
+    """Return where each chain of replacements ends; every link is followed once."""
+    final: dict[str, str] = {}
     for name in replaced:
-        last = name
-        while last in replaced:
-            last = replaced[last]
-        final[name] = last
+        passed = []
+        while name in replaced and name not in final:
+            passed.append(name)
+            name = replaced[name]
+        final |= dict.fromkeys(passed, final.get(name, name))
     return final

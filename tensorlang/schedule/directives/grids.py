@@ -15,8 +15,8 @@ from typing import Literal
 
 from polyhedral.model import BLOCKS
 from tensorlang.diagnostics import error
-from tensorlang.schedule.directives.table import operands
-from tensorlang.schedule.directives.table.loops import permute, split_loop
+from tensorlang.schedule.directives import operands
+from tensorlang.schedule.directives.loops import permute, split_loop
 from tensorlang.schedule.plan import Predicate, Stage
 from tensorlang.schedule.state import State, loop_of
 from tensorlang.syntax import nodes as syntax

@@ -36,6 +36,7 @@ def fold_scales(graph: Graph) -> Graph:
     changed: dict[str, Node | None] = {}
     values: list[Value] = []
     constants: dict[str, Array] = {}
+    taken = set(graph.values)
     for node in graph.nodes:
         after = readers[node.outputs[0]] if isinstance(node, Kernel) and len(node.outputs) == 1 else []
         if not isinstance(node, Kernel) or len(after) != 1 or node.outputs[0] in graph.outputs or node.name in changed:
@@ -47,7 +48,8 @@ def fold_scales(graph: Graph) -> Graph:
         assert isinstance(reader, Kernel)
         changed |= {node.name: folded.first, reader.name: folded.second}
         for value, array in folded.constants:
-            name = fresh({*graph.values, *constants}, value.name)
+            name = fresh(taken, value.name)
+            taken.add(name)
             values.append(replace(value, name=name))
             constants[name] = array
     nodes = [n for node in graph.nodes if (n := changed.get(node.name, node)) is not None]

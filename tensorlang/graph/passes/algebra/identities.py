@@ -13,10 +13,11 @@ found by their programs. `x + 0` is not one of them: it turns -0 into 0.
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain
 from typing import assert_never
 
 from codegen.dtypes import DType
-from tensorlang.graph.edit import members, producers, rebuilt, writes
+from tensorlang.graph.edit import members, producers, reads, rebuilt, writes
 from tensorlang.graph.nodes import Graph, Join, Kernel, Node, Part, View
 from tensorlang.graph.programs import (
     axes_of,
@@ -36,17 +37,18 @@ def identities(graph: Graph) -> Graph:
     """Return the graph without kernels and views that change nothing; those in between are merged pairwise."""
     made: dict[str, Node] = producers(graph)
     replaced: dict[str, str] = {}
+    skipped: dict[str, Node] = {}
     kept: list[Node] = []
     for node in graph.nodes:
         node = _as_view(node)
         match node:
             case View():
-                node = _through_view(node, made, replaced)
+                node = _through_view(node, made, replaced, skipped)
                 if graph.values[node.input] == replace(graph.values[node.output], name=node.input):
                     replaced[node.output] = node.input
                     continue
             case Kernel():
-                node = _through_kernel(graph, node, made, replaced)
+                node = _through_kernel(graph, node, made, replaced, skipped)
                 node = _as_view(node)
             case Join() | Part():
                 pass
@@ -54,7 +56,22 @@ def identities(graph: Graph) -> Graph:
                 assert_never(node)
         made |= dict.fromkeys(writes(node), node)
         kept.append(node)
-    return rebuilt(graph, kept, replaced=replaced)
+    return rebuilt(graph, _naming(graph, kept, skipped), replaced=replaced)
+
+
+def _naming(graph: Graph, nodes: list[Node], skipped: dict[str, Node]) -> list[Node]:
+    """Return the nodes, those that stand for others as well naming these: `skipped` says which node each reads past. What is read by
+    others, too, names its own members, so that each is named by the first that needs it, however long a chain is."""
+    used = {*graph.outputs, *(name for node in nodes for name in reads(node))}
+    found: list[Node] = []
+    for node in nodes:
+        names = [members(node)]
+        before = skipped.get(node.name) if used.intersection(writes(node)) else None
+        while before is not None and not used.intersection(writes(before)):
+            names.append(members(before))
+            before = skipped.get(before.name)
+        found.append(node if len(names) == 1 else replace(node, members=tuple(chain.from_iterable(reversed(names)))))
+    return found
 
 
 def _as_view(node: Node) -> Node:
@@ -67,15 +84,16 @@ def _as_view(node: Node) -> Node:
     return View(node.name, bound[source], node.outputs[0], members(node))
 
 
-def _through_view(node: View, made: dict[str, Node], replaced: dict[str, str]) -> View:
+def _through_view(node: View, made: dict[str, Node], replaced: dict[str, str], skipped: dict[str, Node]) -> View:
     source = replaced.get(node.input, node.input)
     before = made.get(source)
     if isinstance(before, View):
-        return replace(node, input=replaced.get(before.input, before.input), members=(*members(before), *members(node)))
+        skipped[node.name] = before
+        return replace(node, input=replaced.get(before.input, before.input))
     return replace(node, input=source)
 
 
-def _through_kernel(graph: Graph, node: Kernel, made: dict[str, Node], replaced: dict[str, str]) -> Kernel:
+def _through_kernel(graph: Graph, node: Kernel, made: dict[str, Node], replaced: dict[str, str], skipped: dict[str, Node]) -> Kernel:
     """Return the kernel reading what the kernel before it read, if both are transposes, or casts of which the first loses nothing."""
     if len(node.inputs) != 1 or len(node.outputs) != 1:
         return node
@@ -86,7 +104,8 @@ def _through_kernel(graph: Graph, node: Kernel, made: dict[str, Node], replaced:
     program = _transposes(graph, before, node) or _casts(graph, before, node)
     if program is None:
         return node
-    return replace(node, program=program, inputs=before.inputs, operator="", attrs=(), members=(*members(before), *members(node)))
+    skipped[node.name] = before
+    return replace(node, program=program, inputs=before.inputs, operator="", attrs=())
 
 
 def _transposes(graph: Graph, first: Kernel, second: Kernel) -> Program | None:

@@ -26,13 +26,14 @@ Tiles: TypeAlias = Callable[[Convolution], tuple[int, ...] | None]
 
 def winograd(graph: Graph, tiles: Tiles) -> Graph:
     """Return the graph with the convolutions rewritten that `tiles` chooses."""
-    state = _State(graph)
+    state = _State(graph, set(graph.values))
     return rebuilt(graph, [_rewritten(state, node, tiles) for node in graph.nodes], values=state.values, constants=state.constants)
 
 
 @dataclass(slots=True)
 class _State:
     graph: Graph
+    taken: set[str]
     values: list[Value] = field(default_factory=list)
     constants: dict[str, Array] = field(default_factory=dict)
     made: dict[tuple[object, ...], str] = field(default_factory=dict)
@@ -56,7 +57,8 @@ def _rewritten(state: _State, node: Node, tiles: Tiles) -> Node:
 def _transformed(state: _State, found: Convolution, outputs: tuple[int, ...], weights: str) -> str:
     key = (weights, outputs, found.w.index, tuple(w.binder for w in found.windows))
     if key not in state.made:
-        name = fresh({*state.graph.values, *state.constants}, f"{weights} transformed")
+        name = fresh(state.taken, f"{weights} transformed")
+        state.taken.add(name)
         array = filtered_weights(found, outputs, state.graph.constants[weights])
         state.values.append(replace(state.graph.values[weights], name=name, shape=array.shape))
         state.constants[name] = array

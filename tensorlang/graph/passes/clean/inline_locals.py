@@ -23,14 +23,18 @@ from tensorlang.tensor.units import drop_unit_binders
 def inline_locals(graph: Graph) -> Graph:
     """Return the graph with every program tidied; equal programs are tidied once."""
     known: dict[str, Program] = {}
+    same: dict[int, Program] = {}
 
     def tidied(node: Node) -> Node:
         if not isinstance(node, Kernel):
             return node
-        key = f"{node.program.name} {program_key(node.program)}"
-        if key not in known:
-            known[key] = tidied_program(node.program)
-        return replace(node, program=known[key])
+        program = same.get(id(node.program))
+        if program is None:
+            key = f"{node.program.name} {program_key(node.program)}"
+            if key not in known:
+                known[key] = tidied_program(node.program)
+            program = same[id(node.program)] = known[key]
+        return node if program is node.program else replace(node, program=program)
 
     return rebuilt(graph, [tidied(node) for node in graph.nodes])
 

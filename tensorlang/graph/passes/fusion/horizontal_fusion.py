@@ -16,6 +16,7 @@ Whether a wider contraction pays is decided by `pays(apart, together)`.
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
@@ -231,7 +232,7 @@ class _State:
         return value.name
 
     def _value(self, stem: str, shape: tuple[int, ...], like: str) -> Value:
-        value = replace(self.graph.values[like], name=fresh({*self.graph.values, *self.values}, stem), shape=shape)
+        value = replace(self.graph.values[like], name=fresh(ChainMap(self.graph.values, self.values), stem), shape=shape)
         self.values[value.name] = value
         return value
 

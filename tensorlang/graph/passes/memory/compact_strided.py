@@ -10,6 +10,7 @@ stay as they are, because those write them in the order that is wished.
 
 from __future__ import annotations
 
+from collections import ChainMap
 from dataclasses import dataclass, field, replace
 from math import prod
 
@@ -91,7 +92,7 @@ def _split(state: _State, node: Kernel, position: int, found: _Strided) -> Kerne
     dims = _ungrouped(found, param)
     if dims is None or prod(shape := _sizes(value.shape, dims)) >= prod(value.shape):
         return node
-    name = fresh({*state.graph.values, *state.values}, f"{value.name} of {node.name}")
+    name = fresh(ChainMap(state.graph.values, state.values), f"{value.name} of {node.name}")
     state.values[name] = Value(name, value.dtype, shape)
     state.nodes.append(Kernel(f"sample {name}", _copy(value, shape, dims), (value.name,), (name,)))
     index = tuple(s if dim is None else Name(dim.axis) for s, dim in zip(found.read.index, found.dims, strict=True))

@@ -25,13 +25,15 @@ def copy_outputs(graph: Graph) -> Graph:
     values: list[Value] = []
     names: list[str] = []
     nodes = {node.name for node in graph.nodes}
+    known = set(graph.values)
     for name in graph.outputs:
         if roots[name] not in taken and size_bytes(graph.values[roots[name]]) == size_bytes(graph.values[name]):
             taken.add(roots[name])
             names.append(name)
             continue
         value = graph.values[name]
-        copy = replace(value, name=fresh({*graph.values, *(v.name for v in values)}, f"{name} returned"))
+        copy = replace(value, name=fresh(known, f"{name} returned"))
+        known.add(copy.name)
         copies.append(Kernel(fresh(nodes, f"return {name}"), copy_program(value.dtype, value.shape), (name,), (copy.name,)))
         nodes.add(copies[-1].name)
         values.append(copy)

@@ -5,9 +5,9 @@
 
 A value is kept in bf16 when a contraction multiplies it with something that can be kept in bf16, too, and when all that read it are
 kernels. Sums, and everything else that is computed, stay f32; so do inputs and outputs of the graph, and views of them. A contraction of
-those reads a copy in bf16. Attention that goes through the keys once multiplies its weights in bf16 as well. Pools and depthwise convolutions between
-such values keep bf16 in memory, too. Constants with a number that the narrow type has not (of more than 65504 in f16) stay f32, and so do
-their products.
+those reads a copy in bf16. Attention that goes through the keys once multiplies its weights in bf16 as well. Pools and depthwise
+convolutions between such values keep bf16 in memory, too. Constants with a number that the narrow type has not (of more than 65504 in f16)
+stay f32, and so do their products.
 """
 
 from __future__ import annotations
@@ -175,6 +175,7 @@ def _rewritten(state: _State) -> Graph:
     values = [replace(graph.values[name], dtype=dtype) for name in state.narrow]
     constants: dict[str, Array] = {}
     made: dict[str, str] = {}
+    taken = set(graph.values)
     nodes: list[Node] = []
     for node in graph.nodes:
         if not isinstance(node, Kernel):
@@ -189,7 +190,8 @@ def _rewritten(state: _State) -> Graph:
             elif param.name in state.operands.get(node.name, ()):
                 narrow.add(param.name)
                 if name not in made:
-                    made[name] = fresh({*graph.values, *made.values()}, f"{name} in {dtype}")
+                    made[name] = fresh(taken, f"{name} in {dtype}")
+                    taken.add(made[name])
                     copy = replace(graph.values[name], name=made[name], dtype=dtype)
                     values.append(copy)
                     if name in graph.constants:

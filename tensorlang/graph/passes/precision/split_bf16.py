@@ -58,7 +58,7 @@ class Splittable:
 
 def split_bf16(graph: Graph, count: int, least: int = 1) -> Graph:
     """Return the graph with sums of products of parts, `count` (3 or 6) for one, where there are `least` rows and columns of them."""
-    state = _State(graph, count)
+    state = _State(graph, count, set(graph.values))
     nodes: list[Node] = []
     for node in graph.nodes:
         if not isinstance(node, Kernel):
@@ -139,6 +139,7 @@ class _State:
 
     graph: Graph
     products: int
+    taken: set[str]
     values: list[Value] = field(default_factory=list)
     constants: dict[str, Array] = field(default_factory=dict)
     made: dict[tuple[str, int, tuple[int, ...]], str] = field(default_factory=dict)
@@ -209,7 +210,8 @@ def _parts_of(state: _State, name: str, axis: int, which: tuple[int, ...]) -> st
     if key not in state.made:
         value = state.graph.values[name]
         shape = tuple(n * len(which) if k == axis else n for k, n in enumerate(value.shape))
-        label = fresh({*state.graph.values, *state.made.values()}, f"{name} in parts")
+        label = fresh(state.taken, f"{name} in parts")
+        state.taken.add(label)
         state.made[key] = label
         state.values.append(Value(label, bf16, shape))
         if name in state.graph.constants:

@@ -9,6 +9,7 @@ monotonous, so they can with a maximum. No bit changes, except that a NaN is no 
 
 from __future__ import annotations
 
+from collections import ChainMap
 from dataclasses import dataclass, field, replace
 
 from codegen.dtypes import DType
@@ -34,19 +35,21 @@ def propagate_quantisation(graph: Graph) -> Graph:
 
 @dataclass(slots=True)
 class _New:
-    """What a pass adds, with names of its own."""
+    """What a pass adds, with names of its own; `names` are those of all nodes, once the first is added."""
 
     graph: Graph
     values: dict[str, Value] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
 
     def value(self, stem: str, dtype: DType, shape: tuple[int, ...]) -> str:
-        name = fresh({*self.graph.values, *self.values}, stem)
+        name = fresh(ChainMap(self.graph.values, self.values), stem)
         self.values[name] = Value(name, dtype, shape)
         return name
 
     def label(self, stem: str) -> str:
-        name = fresh({*self.names, *(n.name for n in self.graph.nodes)}, stem)
+        if not self.names:
+            self.names |= {node.name for node in self.graph.nodes}
+        name = fresh(self.names, stem)
         self.names.add(name)
         return name
 

@@ -4,13 +4,15 @@
     i32 run_timed(ptr bases, ptr times)      the same; times[k] is how many nanoseconds call k took
 
 `bases` is an array of addresses (inputs, outputs, arena, weights ...). A slot of a call names one of them and a byte offset, so the plan of
-buffers is compiled in. A result other than 0 is `call << 16 | code`: which call failed, counted from 0, and the code it returned.
+buffers is compiled in. A result other than 0 is `call << 16 | code`: which call failed, counted from 0, and the code it returned. (The code
+has fewer bits in a program of more than 32 767 calls.)
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import pairwise
 
 from codegen.llvm.target import Target
 
@@ -52,38 +54,111 @@ class Program:
 
 
 def emit_program(program: Program, target: Target, *, timed: bool = False) -> str:
-    """Return the LLVM IR of the entry point, `<name>` or `<name>_timed`; the kernels are linked to it by name."""
+    """Return the LLVM IR of the entry point, `<name>` or `<name>_timed`; the kernels are linked to it by name.
+
+    The calls of a long program are cut into sections, each a function of its own: what LLVM does to a function takes more than twice as
+    long for one that is twice as long."""
     symbols = sorted({call.symbol for call in program.calls})
     declared = [f"declare i32 @{_quoted(symbol)}(ptr, ptr)" for symbol in symbols]
-    body: list[str] = []
-    if program.threads > 1:
+    woken = program.threads > 1
+    if woken:
         declared.append(f"declare void @{BEGIN}(i64)")
-        body.append(f"  call void @{BEGIN}(i64 {program.threads})")
-    slots = max((len(call.buffers) + len(call.sizes) for call in program.calls), default=0)
-    bases = sorted({slot.base for call in program.calls for slot in _slots(call)})
-    for base in bases:
+    if timed:
+        declared.append("declare i32 @clock_gettime(i32, ptr)")
+    name = program.name + ("_timed" if timed else "")
+    wake = [f"  call void @{BEGIN}(i64 {program.threads})"] if woken else []
+    cuts = sections(program)
+    if len(cuts) == 1:
+        functions = [_function(program, cuts[0], f"@{_quoted(name)}", wake, timed)]
+    else:
+        names = [f"@{_quoted(f'{name}.{k}')}" for k in range(len(cuts))]
+        functions = [_function(program, cut, own, [], timed, linkage="internal ") for own, cut in zip(names, cuts, strict=True)]
+        functions = [_functions_of(names, name), *functions, _in_turn(len(names), name, wake, timed)]
+    head = f'target triple = "{target.triple}"\n\n' + "\n".join(declared)
+    clock = _NOW if timed else ""
+    return "\n".join([head, clock, *functions])
+
+
+MOST_STORED = 1024
+"""How many addresses and results the calls of a section have at most, unless it is one call."""
+
+
+def sections(program: Program) -> tuple[range, ...]:
+    """Return the numbers of the calls of each section, in order."""
+    starts, stored = [0], 0
+    for number, call in enumerate(program.calls):
+        size = len(call.buffers) + len(call.sizes) + 2
+        if stored and stored + size > MOST_STORED:
+            starts.append(number)
+            stored = 0
+        stored += size
+    return tuple(range(a, b) for a, b in pairwise([*starts, len(program.calls)]))
+
+
+def failed_call(result: int, calls: int = 1) -> tuple[int, int]:
+    """Return (number of the call, its code) for a result of `run` other than 0, in a program of so many calls."""
+    bits = code_bits(calls)
+    return result >> bits, result & ((1 << bits) - 1)
+
+
+def code_bits(calls: int) -> int:
+    """Return in how many bits the code of a call stands in a program of so many calls: 16, unless there are very many."""
+    return 31 - max(15, calls.bit_length())
+
+
+def _function(program: Program, numbers: range, name: str, first: list[str], timed: bool, linkage: str = "") -> str:
+    """Return the function of some of the calls, which begins with the instructions `first`."""
+    calls = [program.calls[number] for number in numbers]
+    slots = max((len(call.buffers) + len(call.sizes) for call in calls), default=0)
+    body = ["entry:", f"  %args = alloca [{max(slots, 1)} x i64], align 8"]
+    if timed:
+        body.append("  %clock = alloca [2 x i64], align 8")
+    body += first
+    for base in sorted({slot.base for call in calls for slot in _slots(call)}):
         body.append(f"  %bp{base} = getelementptr ptr, ptr %bases, i64 {base}")
         body.append(f"  %b{base} = load ptr, ptr %bp{base}, align 8")
     if timed:
-        declared.append("declare i32 @clock_gettime(i32, ptr)")
-        body.append("  %t0 = call i64 @now(ptr %clock)")
-    for number, call in enumerate(program.calls):
+        body.append(f"  %t{numbers.start} = call i64 @now(ptr %clock)")
+    for number, call in zip(numbers, calls, strict=True):
         body += _call(number, call, timed)
-    body += ["  ret i32 0", *_failures(len(program.calls))]
-    parameters = "ptr %bases, ptr %times" if timed else "ptr %bases"
-    entry = ["entry:", f"  %args = alloca [{max(slots, 1)} x i64], align 8"]
-    if timed:
-        entry.append("  %clock = alloca [2 x i64], align 8")
-    name = _quoted(program.name + ("_timed" if timed else ""))
-    text = "\n".join([*entry, *body])
-    clock = _NOW if timed else ""
-    head = f'target triple = "{target.triple}"\n\n' + "\n".join(declared)
-    return f"{head}\n{clock}\ndefine i32 @{name}({parameters}) nounwind {{\n{text}\n}}\n"
+    body += ["  ret i32 0", *_failures(numbers, code_bits(len(program.calls)))]
+    text = "\n".join(body)
+    return f"define {linkage}i32 {name}({_parameters(timed)}) nounwind {{\n{text}\n}}\n"
 
 
-def failed_call(result: int) -> tuple[int, int]:
-    """Return (number of the call, its code) for a result of `run` other than 0."""
-    return (result >> 16) & 0xFFFF, result & 0xFFFF
+def _parameters(timed: bool) -> str:
+    return "ptr %bases, ptr %times" if timed else "ptr %bases"
+
+
+def _functions_of(names: list[str], name: str) -> str:
+    table = ", ".join(f"ptr {own}" for own in names)
+    return f"@{_quoted(f'{name}.sections')} = internal constant [{len(names)} x ptr] [{table}]\n"
+
+
+def _in_turn(count: int, name: str, first: list[str], timed: bool) -> str:
+    """Return the entry point that calls the sections in order until one does not return 0."""
+    arguments = _parameters(timed)
+    lines = [
+        f"define i32 @{_quoted(name)}({arguments}) nounwind {{",
+        "entry:",
+        *first,
+        "  br label %next",
+        "next:",
+        "  %k = phi i64 [ 0, %entry ], [ %following, %fine ]",
+        f"  %where = getelementptr ptr, ptr @{_quoted(f'{name}.sections')}, i64 %k",
+        "  %section = load ptr, ptr %where, align 8",
+        f"  %r = call i32 %section({arguments})",
+        "  %ok = icmp eq i32 %r, 0",
+        "  br i1 %ok, label %fine, label %done",
+        "fine:",
+        "  %following = add i64 %k, 1",
+        f"  %more = icmp ult i64 %following, {count}",
+        "  br i1 %more, label %next, label %done",
+        "done:",
+        "  ret i32 %r",
+        "}",
+    ]
+    return "\n".join([*lines, ""])
 
 
 _NOW = """
@@ -134,10 +209,10 @@ def _call(number: int, call: KernelCall, timed: bool) -> list[str]:
     return lines
 
 
-def _failures(count: int) -> list[str]:
+def _failures(numbers: range, bits: int) -> list[str]:
     lines: list[str] = []
-    for number in range(count):
-        code = f"  %c{number}.code = or i32 %c{number}.r, {number << 16}"
+    for number in numbers:
+        code = f"  %c{number}.code = or i32 %c{number}.r, {number << bits}"
         lines += [f"failed{number}:", code, f"  ret i32 %c{number}.code"]
     return lines
 

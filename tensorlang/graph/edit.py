@@ -114,7 +114,7 @@ def rebuilt(
 
 
 def sorted_nodes(graph_name: str, nodes: Iterable[Node]) -> tuple[Node, ...]:
-    """Return the nodes in a topological order that keeps the given one where it can: each stands behind what it reads."""
+    """Return the nodes in a topological order that keeps the given one where it can: what a node reads is made before it."""
     pending = tuple(nodes)
     if _in_order(pending):
         return pending

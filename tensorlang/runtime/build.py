@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from codegen.llvm.program import KernelCall, Slot
+from codegen.llvm.program import KernelCall, Slot, code_bits
 from codegen.llvm.program import Program as Entry
 from tensorlang.artifact import Artifact
 from tensorlang.diagnostics import InternalError
@@ -110,6 +110,8 @@ def _parts(graph: Graph, toolchain: Toolchain, progress: Progress, places: Place
     plan = planned(graph, scratch)
     slots = _Slots(graph, plan, places.offsets)
     calls = tuple(slots.call(node, made) for node, made in zip(kernels, artifacts, strict=True))
+    if any(len(made.requirements) >> code_bits(len(calls)) for made in artifacts):
+        raise InternalError("link", f"a kernel of {len(calls)} checks more than what its result has bits for")
     entry = Entry(calls, threads=toolchain.threads)
     return Parts(replace(graph, constants={}), plan, kernels, artifacts, np.empty(0, np.uint8), entry, graph.outputs)
 

@@ -165,7 +165,7 @@ def timed(executable: Executable, inputs: Sequence[Array]) -> list[float]:
 
 def refusal(kernels: Sequence[Kernel], artifacts: Sequence[Artifact], result: int) -> RunError:
     """Return the error for a run that stopped with `result`."""
-    number, code = failed_call(result)
+    number, code = failed_call(result, len(kernels))
     node, requirements = kernels[number], artifacts[number].requirements
     what = requirements[code - 1].text if 0 < code <= len(requirements) else f"check {code} of its program failed"
     notes = (what, f"it computes {', '.join(f'`{name}`' for name in members(node))}")

@@ -24,7 +24,7 @@ from codegen.llvm.call import ArgumentError, Callable, Port
 from codegen.llvm.emit import emit
 from codegen.llvm.jit import CompileError, assembly, compile_object, load
 from codegen.llvm.probe import copy_bandwidth, fma_flops, fma_kernel, read_bandwidth
-from codegen.llvm.program import KernelCall, Number, Program, Slot, emit_program, failed_call
+from codegen.llvm.program import MOST_STORED, KernelCall, Number, Program, Slot, code_bits, emit_program, failed_call, sections
 from codegen.llvm.state import EmitError
 from codegen.llvm.target import Lacking, LevelError, TargetError, at_level, host, lacking, named
 from codegen.loops.parser import parse
@@ -313,6 +313,46 @@ def test_a_program_says_which_call_failed() -> None:
     bases = (ctypes.c_void_p * 3)(good.ctypes.data, out.ctypes.data, bad.ctypes.data)
     result = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(library.address("run"))(ctypes.addressof(bases))
     assert failed_call(result) == (1, 5)
+
+
+CHECKED = "func checked()(x: f32[1], out y: f32[1]) { require x[0] > 0.0_f32 else 5 y[0] = x[0] + 1.0_f32 }"
+
+
+@pytest.mark.parametrize("bad", [None, 0, 1023, 1999])
+def test_a_long_program_runs_its_sections_in_order_and_says_which_call_failed(bad: int | None) -> None:
+    """Call k adds one to what call k - 1 has made; call `bad` reads a number that it refuses."""
+    calls = tuple(KernelCall("checked", (Slot(0, 4 * k), Slot(0, 4 * k + 4))) for k in range(2000))
+    if bad is not None:
+        calls = (*calls[:bad], KernelCall("checked", (Slot(1), Slot(0, 4 * bad + 4))), *calls[bad + 1 :])
+    program = Program(calls)
+    cuts = sections(program)
+    assert len(cuts) > 2 and [k for cut in cuts for k in cut] == list(range(2000))
+    texts = [emit(parse(CHECKED), host()), emit_program(program, host()), emit_program(program, host(), timed=True)]
+    library = load([compile_object(text, host()) for text in texts])
+    values, refused, times = np.ones(2001, np.float32), -np.ones(1, np.float32), np.full(2000, -1, np.int64)
+    bases = (ctypes.c_void_p * 2)(values.ctypes.data, refused.ctypes.data)
+    run = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(library.address("run"))
+    timed = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)(library.address("run_timed"))
+    for result in (run(ctypes.addressof(bases)), timed(ctypes.addressof(bases), times.ctypes.data)):
+        assert (result == 0) if bad is None else failed_call(result, len(calls)) == (bad, 5)
+        done = 2000 if bad is None else bad
+        np.testing.assert_array_equal(values[: done + 1], np.arange(1, done + 2))
+    assert (times[:done] >= 0).all() and times[:done].sum() < 10**9
+
+
+@pytest.mark.parametrize(("calls", "arguments"), [(1000, 2), (10_000, 2), (100, 500), (3, 5000)])
+def test_no_function_of_an_entry_point_grows_with_the_program(calls: int, arguments: int) -> None:
+    program = Program(tuple(KernelCall("f", tuple(Slot(i) for i in range(arguments))) for _ in range(calls)))
+    lengths = [text.count("\n") for text in emit_program(program, host()).split("define ")]
+    assert max(lengths) <= 10 * (MOST_STORED + arguments)
+    assert sum(lengths) <= 10 * calls * (arguments + 2)
+
+
+@pytest.mark.parametrize("calls", [1, 32_767, 32_768, 1_000_000])
+def test_the_number_of_the_last_call_and_its_code_fit_a_result(calls: int) -> None:
+    code = (1 << code_bits(calls)) - 1
+    result = (calls - 1) << code_bits(calls) | code
+    assert failed_call(result, calls) == (calls - 1, code) and result < 1 << 31
 
 
 def test_two_libraries_may_define_the_same_symbol() -> None:

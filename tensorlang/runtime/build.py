@@ -128,9 +128,11 @@ def job_of(graph: Graph, node: Kernel) -> Job:
 def _compiled(graph: Graph, kernels: Sequence[Kernel], toolchain: Toolchain, progress: Progress) -> tuple[Artifact, ...]:
     jobs: dict[str, Job] = {}
     keys: list[str] = []
+    texts: dict[int, str] = {}
     for node in kernels:
         job = job_of(graph, node)
-        keys.append(repr((program_key(job.program), sorted(job.layouts.items(), key=lambda item: item[0]), sorted(job.constants))))
+        text = texts[id(job.program)] = texts.get(id(job.program)) or program_key(job.program)
+        keys.append(repr((text, sorted(job.layouts.items(), key=lambda item: item[0]), sorted(job.constants))))
         jobs.setdefault(keys[-1], job)
     made = dict(zip(jobs, toolchain.compile(list(jobs.values()), progress), strict=True))
     return tuple(made[key] for key in keys)

@@ -32,9 +32,11 @@ READ = (f32, i32)
 def parametrize_constants(graph: Graph) -> Graph:
     """Return the graph with the numbers that kernels differ in as constants they read."""
     groups: dict[str, list[_Member]] = {}
+    known: dict[int, tuple[str, tuple[Const, ...]]] = {}
     for node in graph.nodes:
         if isinstance(node, Kernel):
-            groups.setdefault(_key(graph, node), []).append(_Member(node, numbers(node.program)))
+            text, found = known[id(node.program)] = known.get(id(node.program)) or (_text(node.program), numbers(node.program))
+            groups.setdefault(_key(graph, node, text), []).append(_Member(node, found))
     made = _Constants(set(graph.values))
     changed: dict[str, Node] = {}
     for group in groups.values():
@@ -103,11 +105,16 @@ def _reading(member: _Member, differing: frozenset[int], made: _Constants) -> No
     return replace(member.node, program=replace(changed, params=(*program.params, *params)), inputs=inputs)
 
 
-def _key(graph: Graph, node: Kernel) -> str:
-    """Return a text that kernels share when they are equal but for their numbers."""
+def _text(program: Program) -> str:
+    """Return a text that programs share when they are equal but for their numbers."""
+    return program_key(_mapped(program, lambda number: replace(number, value=0)))
+
+
+def _key(graph: Graph, node: Kernel, text: str) -> str:
+    """Return a text that kernels share when they are equal but for their numbers; `text` is that of the program."""
     layouts = sorted(layouts_of(graph, node).items(), key=lambda item: item[0])
     constants = [value in graph.constants for value in node.inputs]
-    return repr((program_key(_mapped(node.program, lambda number: replace(number, value=0))), layouts, constants))
+    return repr((text, layouts, constants))
 
 
 def _mapped(program: Program, f: Callable[[Const], Expr]) -> Program:

@@ -127,6 +127,7 @@ class _State:
         self.values: dict[str, Value] = dict(graph.values)
         self.names = {node.name for node in graph.nodes}
         self.base: dict[str, str] = {}
+        self.known: dict[tuple[int, tuple[tuple[str, Layout], ...]], tuple[Stretch, ...] | None] = {}
         self.taken = {*graph.inputs, *graph.constants}
         for node in graph.nodes:
             if isinstance(node, View):
@@ -140,14 +141,19 @@ class _State:
 
     def joined(self, node: Kernel) -> list[Node] | None:
         """Return the nodes that stand for a kernel whose result is its inputs side by side, or None when it stays."""
-        parts = parts_of(node.program, layouts_of(self.graph, node))
+        layouts = layouts_of(self.graph, node)
+        key = (id(node.program), tuple(layouts.items()))
+        if key not in self.known:
+            self.known[key] = parts_of(node.program, layouts)
+        parts = self.known[key]
         if parts is None or len(parts) < 2:
             return None
         bound = dict(zip((p.name for p in node.program.params), node.inputs, strict=True))
         inputs = [bound[part.param] for part in parts]
         sizes = [size_bytes(self.graph.values[name]) for name in inputs]
         roots = [self._root(name) for name in inputs]
-        free = [root not in self.taken and roots.index(root) == k for k, root in enumerate(roots)]
+        first = {root: k for k, root in reversed(list(enumerate(roots)))}
+        free = [root not in self.taken and first[root] == k for k, root in enumerate(roots)]
         copied = sum(size for size, ok in zip(sizes, free, strict=True) if not ok)
         if any(size % ALIGNMENT for size in sizes) or 2 * copied >= sum(sizes):
             return None

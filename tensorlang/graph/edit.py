@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import replace
 from math import prod
+from operator import is_
 from typing import Any, assert_never
 
 import numpy as np
@@ -97,20 +98,36 @@ def rebuilt(
 
     `values` and `constants` are added (or take the place of those of the same name). `replaced[v] = w` makes every reader of `v` read `w`,
     through chains of replacements. An output that is replaced keeps its name: it becomes a view of `w`.
-    Values and constants that nothing reads or defines are dropped; nodes are never dropped here.
+    Values and constants that nothing reads or defines are dropped; nodes are never dropped here. A graph that this leaves as it was is
+    returned itself.
     """
+    nodes, values = tuple(nodes), tuple(values)
+    if not (values or constants or replaced) and _unchanged(graph, nodes):
+        return graph
     table = dict(graph.values) | {value.name: value for value in values}
     arrays = dict(graph.constants) | dict(constants or {})
     final = _resolve(replaced or {})
     body = [with_reads(node, final) for node in nodes] if final else list(nodes)
     body += [View(name=f"output {out}", input=final[out], output=out) for out in dict.fromkeys(graph.outputs) if out in final]
-    used = {*graph.inputs, *graph.outputs, *(n for node in body for n in (*reads(node), *writes(node)))}
+    used = {*graph.inputs, *graph.outputs}
+    for node in body:
+        used.update(reads(node), writes(node))
     return replace(
         graph,
         values={name: value for name, value in table.items() if name in used},
         constants={name: array for name, array in arrays.items() if name in used},
         nodes=sorted_nodes(graph.name, body),
     )
+
+
+def _unchanged(graph: Graph, nodes: tuple[Node, ...]) -> bool:
+    """Tell whether `nodes` are those of the graph, and use all its values."""
+    if len(nodes) != len(graph.nodes) or not all(map(is_, nodes, graph.nodes)):
+        return False
+    used = {*graph.inputs, *graph.outputs}
+    for node in nodes:
+        used.update(reads(node), writes(node))
+    return len(used) == len(graph.values) and graph.constants.keys() <= used
 
 
 def sorted_nodes(graph_name: str, nodes: Iterable[Node]) -> tuple[Node, ...]:

@@ -93,7 +93,7 @@ def _applied(each: Pass, before: Graph, options: Options) -> Graph:
 
 def _same(a: Graph, b: Graph) -> bool:
     """Tell whether a pass found nothing to do: what was verified before it need not be verified again."""
-    return (
+    return a is b or (
         (a.nodes, a.inputs, a.outputs) == (b.nodes, b.inputs, b.outputs)
         and a.values == b.values
         and a.constants.keys() == b.constants.keys()

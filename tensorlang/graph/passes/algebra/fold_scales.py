@@ -11,6 +11,7 @@ part of it.
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
@@ -93,12 +94,12 @@ def _folded(graph: Graph, first: Kernel, second: Kernel) -> Folded | None:
 def _rescaled(graph: Graph, first: Kernel, second: Kernel, linear: Linear, channel: Channel, bound: dict[str, str]) -> Folded:
     """Return both kernels as one, or as one and an addition."""
     made: list[tuple[Value, Array]] = []
-    taken = set(graph.values)
+    taken: dict[str, Value] = {}
 
     def constant(old: str, array: Array) -> str:
-        name = fresh(taken, f"{old} for {second.name}")
-        taken.add(name)
-        made.append((replace(graph.values[old], name=name), array.astype(graph.constants[old].dtype)))
+        name = fresh(ChainMap(graph.values, taken), f"{old} for {second.name}")
+        taken[name] = replace(graph.values[old], name=name)
+        made.append((taken[name], array.astype(graph.constants[old].dtype)))
         return name
 
     names = dict(bound)

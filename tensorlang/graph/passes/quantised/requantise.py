@@ -23,7 +23,7 @@ from tensorlang.graph.edit import rebuilt
 from tensorlang.graph.nodes import Graph, Kernel, Node
 from tensorlang.graph.quantised import is_byte
 from tensorlang.tensor import walk
-from tensorlang.tensor.nodes import Binary, Call, Cast, Const, Expr, Let, Read, Unary
+from tensorlang.tensor.nodes import Binary, Call, Cast, Const, Expr, Let, Program, Read, Unary
 
 Terms: TypeAlias = Sequence[tuple[float, Expr]]
 """A sum of expressions, each times a number."""
@@ -31,15 +31,22 @@ Terms: TypeAlias = Sequence[tuple[float, Expr]]
 
 def requantise(graph: Graph) -> Graph:
     """Return the graph with fewer operations before values are quantised."""
-    return rebuilt(graph, [_kernel(node) for node in graph.nodes])
+    known: dict[int, Program] = {}  # by identity: most nodes of a long graph share a few
+
+    def kernel(node: Node) -> Node:
+        if not isinstance(node, Kernel) or node.program.mode == "strict":
+            return node
+        program = known[id(node.program)] = known.get(id(node.program)) or _program(node.program)
+        return node if program is node.program else replace(node, program=program)
+
+    return rebuilt(graph, [kernel(node) for node in graph.nodes])
 
 
-def _kernel(node: Node) -> Node:
-    if not isinstance(node, Kernel) or node.program.mode == "strict":
-        return node
-    narrow = frozenset(t.name for t in walk.tensors(node.program) if is_byte(t.dtype))
-    program = walk.map_values(node.program, lambda e: regrouped(in_floats(e), narrow))
-    return node if program == node.program else replace(node, program=replace(program, mode="fast"))
+def _program(program: Program) -> Program:
+    """Return the program with its numbers brought together, or itself."""
+    narrow = frozenset(t.name for t in walk.tensors(program) if is_byte(t.dtype))
+    changed = walk.map_values(program, lambda e: regrouped(in_floats(e), narrow))
+    return program if changed == program else replace(changed, mode="fast")
 
 
 # ---------------------------------------------------------------- detours

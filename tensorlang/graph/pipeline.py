@@ -33,6 +33,7 @@ from tensorlang.graph.passes.memory.compact_strided import compact_strided
 from tensorlang.graph.passes.memory.concat_in_place import concat_in_place
 from tensorlang.graph.passes.memory.copy_outputs import copy_outputs
 from tensorlang.graph.passes.memory.layout import layout
+from tensorlang.graph.passes.memory.share_copies import share_copies
 from tensorlang.graph.passes.memory.slices_as_views import slices_as_views
 from tensorlang.graph.passes.precision.lower_precision import lower_precision, lowers
 from tensorlang.graph.passes.quantised.choose_signs import choose_signs
@@ -149,8 +150,9 @@ BATCH_TILING = Pass(
     lambda graph, options: batch_tiling(graph, options.near_bytes),
     CACHED,
 )
+SLICES = _plain(slices_as_views, "read what is cut out of a value where it lies")
+SHARED_COPIES = _plain(share_copies, "make kernels that copy equally long stretches of memory one, wherever the stretches begin")
 IN_PLACE = (
-    _plain(slices_as_views, "read what is cut out of a value where it lies"),
     _plain(concat_in_place, "write what is concatenated where it will lie"),
     _plain(parametrize_constants, "make kernels that differ in constants alone one kernel with parameters"),
     _plain(copy_outputs, "give every output memory of its own"),
@@ -159,8 +161,10 @@ IN_PLACE = (
 
 PREPARED: Pipeline = (CLEAN, QUANTISED, ALGEBRA, VIEWS, COPIES, FUSION)
 """What processors and devices share: simplified and fused, in f32 or bytes."""
-PROCESSOR: Pipeline = (*PREPARED, ATTENTION, CONTRACTIONS, PRECISION, Stage("memory", (LAYOUT, BATCH_TILING, *IN_PLACE)))
-DEVICE: Pipeline = (*PREPARED, ONLINE_ATTENTION, OPERANDS, PRECISION, Stage("memory", (LAYOUT, *IN_PLACE)))
+MEMORY = Stage("memory", (LAYOUT, BATCH_TILING, SLICES, SHARED_COPIES, *IN_PLACE))
+DEVICE_MEMORY = Stage("memory", (LAYOUT, SLICES, *IN_PLACE))
+PROCESSOR: Pipeline = (*PREPARED, ATTENTION, CONTRACTIONS, PRECISION, MEMORY)
+DEVICE: Pipeline = (*PREPARED, ONLINE_ATTENTION, OPERANDS, PRECISION, DEVICE_MEMORY)
 
 
 def optimise(graph: Graph, options: Options | None = None, pipeline: Pipeline = PROCESSOR) -> Graph:

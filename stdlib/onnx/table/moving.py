@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from math import prod
 
 import numpy as np
@@ -126,8 +127,8 @@ def split(n: Site) -> tuple[Value | None, ...]:
         raise n.wrong(f"parts of {list(sizes)} do not add up to the {total} elements along axis {axis}")
     if len(sizes) != count:
         raise n.wrong(f"{len(sizes)} parts for {count} outputs")
-    before = [sum(sizes[:k]) for k in range(len(sizes))]
-    return tuple(cut(n, x, axis, start, size) if n.wants(k) else None for k, (start, size) in enumerate(zip(before, sizes, strict=True)))
+    starts = accumulate(sizes, initial=0)
+    return tuple(cut(n, x, axis, start, size) if n.wants(k) else None for k, (start, size) in enumerate(zip(starts, sizes, strict=False)))
 
 
 def cut(n: Site, x: Value, axis: int, start: int, size: int) -> Value:

@@ -9,11 +9,11 @@ from types import FrameType
 
 import pytest
 from small_graphs import binary, graph, kernel, unary
-from tensorlang.graph.passes.identities import identities
 
 from codegen.dtypes import f32
 from tensorlang.graph.edit import members
 from tensorlang.graph.nodes import Graph, Node, View
+from tensorlang.graph.passes.algebra.identities import identities
 from tensorlang.graph.pipeline import optimise
 from tensorlang.graph.plan import planned
 from tensorlang.graph.programs import transpose_program

@@ -296,6 +296,31 @@ def text(program: Program) -> str:
     return "".join(helpers) + f"{head} f({params}) -> ({', '.join(results)}){where} {{\n" + "\n".join(lines) + "\n}\n"
 
 
+def batched(program: Program) -> Program:
+    """Return the program for each place along a pack of axes: every tensor has axes `Outer..` first, and every element is met at
+    `outer..`. What it means at each place along them is what `program` means. `program` calls no operators."""
+    made = _batched(program)
+    assert isinstance(made, Program)
+    return made
+
+
+def _batched(node: Any) -> Any:
+    if isinstance(node, tuple):
+        return tuple(map(_batched, node))
+    if not is_dataclass(node) or isinstance(node, type):
+        return node
+    made = replace(node, **{f.name: _batched(getattr(node, f.name)) for f in fields(node)})
+    match made:
+        case Read():
+            return replace(made, index=(Var("outer.."), *made.index))
+        case Clause():
+            return replace(made, slots=(Slot("outer.."), *made.slots))
+        case Define() | Param():
+            return replace(made, shape=(Var("Outer.."), *made.shape))
+        case _:
+            return made
+
+
 def _within(p: Param) -> str:
     return f" in {index(p.within[0])}..{index(p.within[1])}" if p.within else ""
 

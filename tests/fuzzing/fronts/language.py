@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from math import prod
 from random import Random
 from typing import Any
 
@@ -20,12 +21,14 @@ from fuzzing.drawing import Drawing
 from fuzzing.front import Outcome
 from fuzzing.native import between_walls
 from fuzzing.program import (
+    Call,
     Define,
     Evaluation,
     Outside,
     Param,
     Program,
     TooMuch,
+    batched,
     is_float,
     limits,
     numpy_type,
@@ -42,7 +45,8 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Case:
-    """`sizes`: those of each call, one after the other. `wild`: how far values of index tensors may lie outside."""
+    """`sizes`: those of each call, one after the other. `wild`: how far values of index tensors may lie outside. `outer`: the axes that a
+    pack in the signature stands for, None where there is no pack."""
 
     program: Program
     sizes: tuple[Mapping[str, int], ...]
@@ -50,6 +54,12 @@ class Case:
     seed: int
     wild: bool
     threads: int
+    outer: tuple[int, ...] | None = None
+
+    @property
+    def text(self) -> str:
+        """The program as it is compiled."""
+        return text(self.program if self.outer is None else batched(self.program))
 
 
 class Language:
@@ -70,11 +80,13 @@ class Language:
         program = Drawing(random).program()
         symbolic = random.random() < 0.4
         sizes = tuple(_sizes(program, random) for _ in range(3 if symbolic else 1))
-        return Case(program, sizes, symbolic, seed % 10**6, random.random() < 0.3, random.choice((1, 1, 2)))
+        case = Case(program, sizes, symbolic, seed % 10**6, random.random() < 0.3, random.choice((1, 1, 2)))
+        packed = program.params and not any(isinstance(d, Call) for d in program.defines) and random.random() < 0.15
+        return replace(case, outer=random.choice(((), (1,), (2,), (3,), (2, 3), (0,)))) if packed else case
 
     def run(self, case: Case) -> Outcome:
         try:
-            operator = Operators(Source("case.tl", text(case.program)), _tools(case.threads), symbolic=case.symbolic).f
+            operator = Operators(Source("case.tl", case.text), _tools(case.threads), symbolic=case.symbolic).f
         except CompileError as refused:
             return _refused(refused)
         runs = 0
@@ -106,6 +118,10 @@ class Language:
                 yield replace(case, sizes=(*case.sizes[:k], *case.sizes[k + 1 :]))
         if case.threads > 1:
             yield replace(case, threads=1)
+        if case.outer is not None:
+            yield replace(case, outer=None)
+        if case.outer:
+            yield replace(case, outer=case.outer[1:])
         if case.wild:
             yield replace(case, wild=False)
         for defines in without_some(program.defines):
@@ -138,19 +154,22 @@ class Language:
         kind, wild = "symbolic" if case.symbolic else "static", ", wild" if case.wild else ""
         how = f"{kind} sizes, {case.threads} threads, arrays of {case.seed}{wild}"
         values = "".join(f"  {n} = {a.tolist()}\n" for n, a in arrays_of(case, case.sizes[-1]).items() if a.size < 60)
-        return f"{text(case.program)}{[dict(s) for s in case.sizes]}, {how}\n{values}"
+        return f"{case.text}{[dict(s) for s in case.sizes]}, {how}\n{values}"
 
     def test(self, case: Case) -> str:
         sizes = case.sizes[-1]
         arrays = arrays_of(case, sizes)
         expected: Mapping[str, Array] | str
         try:
-            evaluation = Evaluation(case.program, sizes, arrays)
-            expected = {name: _stored(evaluation, case.program, name) for name in case.program.results}
+            each = [Evaluation(case.program, sizes, one) for one in _apart(case, arrays)]
+            expected = {
+                name: np.array([_stored(e, case.program, name) for e in each]).reshape((*(case.outer or ()), *each[0].shape(name)))
+                for name in case.program.results
+            }
         except (Outside, TooMuch):
             expected = "R0306"
         options = (', sizes="symbolic"' if case.symbolic else "") + f", threads={case.threads}"
-        return written.call(text(case.program), list(arrays.values()), expected, operator="f", options=options)
+        return written.call(case.text, list(arrays.values()), expected, operator="f", options=options)
 
 
 def _tools(threads: int) -> Any:
@@ -179,12 +198,21 @@ def _sizes(program: Program, random: Random) -> dict[str, int]:
 
 def arrays_of(case: Case, sizes: Mapping[str, int]) -> dict[str, Array]:
     """Return the arguments of a call: the same for the same case, whatever else of it is cut."""
-    return {p.name: _array(p, case, sizes) for p in case.program.params}
+    each = [{p.name: _array(p, case, sizes, k) for p in case.program.params} for k in range(prod(case.outer or ()))]
+    if case.outer is None:
+        return each[0]
+    none = {p.name: _array(p, case, sizes, 0) for p in case.program.params}
+    return {name: np.array([one[name] for one in each], a.dtype).reshape((*case.outer, *a.shape)) for name, a in none.items()}
 
 
-def _array(p: Param, case: Case, sizes: Mapping[str, int]) -> Array:
+def _apart(case: Case, arrays: Mapping[str, Array]) -> list[Mapping[str, Array]]:
+    """Return the arrays at each place along the pack."""
+    return [arrays] if case.outer is None else [{name: a[at] for name, a in arrays.items()} for at in np.ndindex(*case.outer)]
+
+
+def _array(p: Param, case: Case, sizes: Mapping[str, int], place: int) -> Array:
     shape = tuple(sizes[n.name] if hasattr(n, "name") else n.value for n in p.shape)  # type: ignore[union-attr]
-    random = Random(f"{case.seed}:{p.name}:{sorted(sizes.items())}")
+    random = Random(f"{case.seed}:{p.name}:{sorted(sizes.items())}" + (f":{place}" if place else ""))
     count = int(np.prod(shape))
     if p.name == "ids":
         values: list[Any] = [_place(p, case, sizes, random) for _ in range(count)]
@@ -226,6 +254,10 @@ def declared_hold(case: Case, sizes: Mapping[str, int], arrays: Mapping[str, Arr
 
 def may_refuse(case: Case, sizes: Mapping[str, int], arrays: Mapping[str, Array]) -> bool:
     """Tell whether any element of any tensor, needed or not, reads outside."""
+    return any(_may_refuse(case, sizes, one) for one in _apart(case, arrays))
+
+
+def _may_refuse(case: Case, sizes: Mapping[str, int], arrays: Mapping[str, Array]) -> bool:
     if not declared_hold(case, sizes, arrays):
         return True
     evaluation = Evaluation(case.program, sizes, arrays)
@@ -240,6 +272,17 @@ def may_refuse(case: Case, sizes: Mapping[str, int], arrays: Mapping[str, Array]
 
 def difference(case: Case, sizes: Mapping[str, int], arrays: Mapping[str, Array], found: tuple[Array, ...]) -> str:
     """Return what is wrong with the results, "" for nothing."""
+    outer = case.outer or ()
+    if any(a.shape[: len(outer)] != outer for a in found):
+        return f"another shape: {[a.shape for a in found]} where all begin with {outer}"
+    for at, one in zip(np.ndindex(*outer), _apart(case, arrays), strict=True):
+        problem = _difference(case, sizes, one, tuple(np.asarray(a[at]) for a in found))
+        if problem:
+            return f"{problem} at {at}" if outer else problem
+    return ""
+
+
+def _difference(case: Case, sizes: Mapping[str, int], arrays: Mapping[str, Array], found: tuple[Array, ...]) -> str:
     if not declared_hold(case, sizes, arrays):
         return "takes values outside their declared range:"
     evaluation = Evaluation(case.program, sizes, arrays)

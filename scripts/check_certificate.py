@@ -21,8 +21,7 @@ from typing import Any
 import islpy as isl
 
 Ast = tuple[Any, ...]
-UNLESS_BEYOND = "({0} = {1} or {1} < {2} or {1} > {3})"
-PRIME, WORK, IN, PARAM = 2**61 - 1, 400_000, isl.dim_type.in_, isl.dim_type.param
+PRIME, WORK, IN, PARAM, UNLESS_BEYOND = 2**61 - 1, 400_000, isl.dim_type.in_, isl.dim_type.param, "({0} = {1} or {1} < {2} or {1} > {3})"
 ZERO, SIZE, LEAST, MOST = (("const", "ix", n) for n in (0, 2**48 + 1, -(2**63), 2**63))
 FLOATS = {"f8e4m3": 0, "f8e5m2": 0, "f16": 1, "bf16": 1, "f32": 2, "f64": 3}
 LIMITS = {f"i{n}": (-(2 ** (n - 1)), 2 ** (n - 1) - 1) for n in (4, 8, 16, 32, 64)} | {f"u{n}": (0, 2**n - 1) for n in (4, 8, 16, 32, 64)}
@@ -70,6 +69,7 @@ def mark(text: str) -> int:
 
 
 START = {op: mark(value.hex()) for op, value in (("+", 0.0), ("*", 1.0), ("max", -float("inf")), ("min", float("inf")))}
+NEUTRAL = {"+": mark((-0.0).hex()), "-": START["+"], "*": START["*"], "/": START["*"]}
 ROOTS = {op: (power, pow(power, -1, PRIME - 1)) for op, power in (("max", 17), ("min", 19))}
 
 
@@ -125,9 +125,12 @@ class Code:
                 return MEANING[op].format(*parts)
             case "fma" if same and not self.strict:
                 return self.expr(("+", dtype, ("*", dtype, *args[:2]), args[2]))
+            case "dot" if same and not self.strict and dtype in FLOATS:
+                return reduce(lambda a, b: f"joined('+', {a}, {b})", parts)
             case _ if same and dtype in FLOATS:
-                operands = f"*sorted({self.tuple(parts)})" if op in START else ", ".join(parts)
-                return f"(hash(({mark(f'{op} {dtype}')}, {operands})) % {PRIME})"
+                n = NEUTRAL.get(op, PRIME)  # as the second operand, it leaves every bit of the first as it is
+                operands = f"*sorted({self.tuple(parts)}, key=lambda a: (a == {n}, a))" if op in START else ", ".join(parts)
+                return f"(lambda *c: c[0] if c[1:] == ({n},) else hash(({mark(f'{op} {dtype}')}, *c)) % {PRIME})({operands})"
             case _ if same and known and (op not in LOGICAL or dtype == "bool"):
                 return WRAPPED[dtype].format(MEANING[op].format(*parts))
         raise Rejected(f"`{op}` is given what it does not take")
@@ -136,10 +139,8 @@ class Code:
         if dtype in FLOATS and source in FLOATS:
             exact = dtype == source or FLOATS[dtype] > FLOATS[source]
             return a if exact else f"rounded('{dtype}', {mark(dtype + '.sat' * saturate)}, {a})"
-        if dtype in FLOATS:
-            return f"mark(float({a}).hex())"
-        if dtype == "bool":
-            return f"({a} != {START['+'] if source in FLOATS else 0})"
+        if dtype in FLOATS or dtype == "bool":
+            return f"mark(float({a}).hex())" if dtype in FLOATS else f"({a} != {START['+'] if source in FLOATS else 0})"
         a = f"({a} % 3)" if source in FLOATS else f"int({a})"
         return f"min(max({a}, {LIMITS[dtype][0]}), {LIMITS[dtype][1]})" if saturate else WRAPPED[dtype].format(a)
 
@@ -217,10 +218,9 @@ class Points:
     def set(self) -> isl.Set:
         """Return the points, but for those at which a completed check would have refused an argument."""
         found = isl.Set(self.said("", " and ".join(self.facts)))
-        for e in self.opaque:
-            for time, buffer, bad in self.prover.refused:
-                if e[0] == "load" and e[2] == buffer and time < self.place.time[: len(time)]:
-                    found = found.subtract(self.cells("", *e[3], e).intersect_range(bad).domain())
+        for e, (time, buffer, bad) in product(self.opaque, self.prover.refused):
+            if e[0] == "load" and e[2] == buffer and time < self.place.time[: len(time)]:
+                found = found.subtract(self.cells("", *e[3], e).intersect_range(bad).domain())
         return found
 
     def cells(self, key: str, *index: Ast) -> isl.Map:
@@ -408,6 +408,7 @@ class Values:
         lines = [f"l_{n} = {meant.name(n, 'ix')} = sizes[{k}]" for k, n in enumerate(certificate["loops"]["sizes"])]
         for p, q in zip(params, arguments, strict=False):
             low, high = map(meant.expr, p["within"]) if p["within"] else LIMITS.get(p["dtype"], (0, 2))
+            high = high if p["range"] else f"max({high}, {low} + 1)"  # some element is let in, unless its range is declared
             lines.append(f"cells = elements('{p['dtype']}', {mark(p['name'])}, {meant.box(p['shape'])}, {low}, {high})")
             lines += [f"{meant.name(p['name'], p['dtype'])} = cells.__getitem__"]
             lines += [f"{made.name(q['name'], q['dtype'])} = dict(zip({made.box(q['shape'])}, cells.values(), strict=True))"]
@@ -440,7 +441,7 @@ class Values:
 
     def elements(self, dtype: str, key: int, box: Any, low: int, high: int) -> dict[tuple[int, ...], int]:
         if dtype not in FLOATS:
-            return {c: self.random.randrange(low, max(high, low + 1)) for c in box}
+            return {c: self.random.choice(range(low, high) or self.spend(0, self.left + 1)) for c in box}
         own = {c: hash((key, self.seed, *c)) % PRIME for c in box}
         some = [*self.constants, *list(own.values())[:3]] if self.seed else []
         own = {c: self.random.choice(some) if some and self.random.random() < 0.3 else v for c, v in own.items()}
@@ -448,9 +449,8 @@ class Values:
         return own
 
     def rounded(self, dtype: str, key: int, a: int) -> int:
-        if (dtype, a) not in self.exact:
-            self.exact.add((dtype, a := hash((key, a)) % PRIME))
-        return a
+        self.exact.add((dtype, found := a if (dtype, a) in self.exact else hash((key, a)) % PRIME))
+        return found
 
     def spend(self, low: int, high: int) -> range:
         self.left -= max(high - low, 0)

@@ -4,13 +4,15 @@
     ["for", "i", 0, N, "vector", 8, [["store", "c", [i], ["fma", "f32", ["load", "f32", "a", [i]], …]]]]
 
 Two things are not as they stand in the IR. A prefetch computes nothing and is left out. A `Dot` is written as what it means, products of
-neighbours and their sum, each operand with the cast that it implies.
+neighbours and their sum, each operand with the cast that it implies; of floats, that sum is a `dot`, which an instruction takes in an order
+of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial, reduce
 from typing import Any, assert_never
 
 from codegen.dtypes import f32, i32
@@ -177,11 +179,10 @@ def _expr(e: Expr, types: Types) -> Form:
 
 
 def _dot(e: Dot, types: Types) -> Form:
-    """Return `c + (a[n]*b[m] + (a[n + 1]*b[m + 1] + …))`."""
-    products = [forms.operation("*", *(_factor(x, k, types) for x in (e.a, e.b))) for k in range(e.count)]
-    total = products[-1]
-    for p in reversed(products[:-1]):
-        total = forms.operation("+", p, total)
+    """Return `c + dot(a[n]*b[m], a[n + 1]*b[m + 1], …)`; whole numbers are added one after the other."""
+    first, *others = (forms.operation("*", *(_factor(x, k, types) for x in (e.a, e.b))) for k in range(e.count))
+    floats = first[1] == f32.name
+    total = forms.operation("dot", first, *others) if floats else reduce(partial(forms.operation, "+"), others, first)
     return forms.operation("+", _expr(e.c, types), total)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from kernels import CHECKER, NAMES, OPERATORS, SHAPES, checker, text_of, with_loops
+from ml_dtypes import bfloat16
 
 import tensorlang as tl
 from tensorlang.certificate import certificate, written
@@ -132,6 +133,48 @@ def test_sums_may_be_taken_in_another_order_unless_the_mode_is_strict() -> None:
         else:
             with pytest.raises(checker().Rejected, match="do not compute"):
                 checker().check(with_loops(text, backwards))
+
+
+BF16 = "op f(a: bf16[M, K], b: bf16[K, N]) -> (c: f32[M, N]) { c[i, j] = sum(k) f32(a[i, k]) * f32(b[k, j]) }"
+DOTS = """func f()(a: bf16[3, 4], b: bf16[5, 4], out c: f32[3, 5]) {
+    for i in 0 .. 3 { for j in 0 .. 5 {
+        c[i, j] = 0.0_f32
+        for k in 0 .. 2 { c[i, j] = dot(2, a[i, 2*k], b[j, 2*k], c[i, j]) } } } }"""
+
+
+@pytest.mark.parametrize(("mode", "accepted"), [("reduce", True), ("strict", False)])
+def test_an_instruction_that_sums_products_in_its_own_order_is_accepted_where_sums_have_none(mode: Any, accepted: bool) -> None:
+    turned = BF16.replace("b: bf16[K, N]", "b: bf16[N, K]").replace("b[k, j]", "b[j, k]")
+    arrays = [np.zeros(s, bfloat16) for s in ((3, 4), (5, 4))]
+    text = certificate(tl.parse(turned, threads=1, mode=mode).f.program(*arrays), DOTS)
+    if accepted:
+        assert checker().check(text)[1] == "values at these sizes"
+        text = certificate(tl.parse(turned, threads=1, mode=mode).f.program(*arrays), DOTS.replace("b[j, 2*k]", "b[j, 0]"))
+    with pytest.raises(checker().Rejected, match="do not compute the equations"):
+        checker().check(text)
+
+
+def test_an_operand_that_leaves_every_bit_of_the_other_may_be_dropped_and_no_other() -> None:
+    loops = "func f()(x: f32[4], out y: f32[4]) { for i in 0 .. 4 { y[i] = x[i] } }"
+    for value, same in {
+        **dict.fromkeys(("x[i] * 1", "1 * x[i]", "x[i] / 1", "x[i] - 0", "x[i] + -0.0"), True),
+        **dict.fromkeys(("1 / x[i]", "x[i] + 0", "0 - x[i]", "x[i] * 2", "max(x[i], 0)", "max(x[i], -0.0)"), False),
+    }.items():
+        text = certificate(tl.parse(f"op f(x: f32[N]) -> (y: f32[N]) {{ y[i] = {value} }}", threads=1).f.program(np.zeros(4, "f")), loops)
+        if same:
+            assert checker().check(text)[1] == "values at these sizes"
+        else:
+            with pytest.raises(checker().Rejected, match="do not compute the equations"):
+                checker().check(text)
+
+
+def test_sizes_at_which_no_element_is_in_its_declared_range_are_not_compared() -> None:
+    operator = tl.parse(OPERATORS, sizes="symbolic", threads=1).ranged
+    arrays, texts = [np.zeros((5, 9), "f"), np.zeros(4, np.int64)], dict[str, str]()
+    operator.stages(*arrays, dump=texts.__setitem__)
+    values = checker().check(certificate(operator.program(*arrays), texts["loops"]))[1]
+    assert "R = 1, K = 1, Q = 1" in values
+    assert not re.search(r"R = 0, K = \d+, Q = [1-9]", values)
 
 
 def test_the_command_line_writes_what_the_checker_accepts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -560,22 +560,26 @@ def _data(e: loops.Index) -> list[loops.Expr]:
 
 
 def _copied(function: loops.Function) -> dict[str, str]:
-    """Return the buffers of a function's own that hold nothing but elements of one parameter that it only reads, with the parameter. What
-    is read of them has been stored: schedules are proven to."""
+    """Return the buffers of a function's own that hold nothing but elements of one parameter that it only reads, or copies of them, with the
+    parameter. What is read of them has been stored: schedules are proven to."""
     written = _written(*function.body)
     own = {s.buffer.name for s in walk(*function.body) if isinstance(s, loops.Alloc)}
-    given = {b.name for b in function.params} - written
+    origin = {b.name: b.name for b in function.params if b.name not in written}
     stores: dict[str, set[str]] = {}
     others: set[str] = set()
     for s in walk(*function.body):
         match s:
-            case loops.Store(buffer, _, loops.Load(source)) if buffer in own and source in given:
+            case loops.Store(buffer, _, loops.Load(source)) if buffer in own and (source in origin or source in own):
                 stores.setdefault(buffer, set()).add(source)
             case loops.Store() | loops.LoadMatrix() | loops.Mma() | loops.Boxes():
                 others |= _written(s)
             case _:
                 pass
-    return {buffer: min(sources) for buffer, sources in stores.items() if len(sources) == 1 and buffer not in others}
+    pending = {buffer: sources for buffer, sources in stores.items() if buffer not in others}
+    while found := {b: origin[min(s)] for b, s in pending.items() if s <= origin.keys() and len({origin[name] for name in s}) == 1}:
+        origin |= found
+        pending = {buffer: sources for buffer, sources in pending.items() if buffer not in found}
+    return {buffer: param for buffer, param in origin.items() if buffer in own}
 
 
 def _covered(load: loops.Load, path: Mapping[str, loops.For], env: Env) -> list[tuple[str, int, int, int]] | None:

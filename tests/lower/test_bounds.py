@@ -164,6 +164,24 @@ for q in 0 .. Q {{ y[q] = x[value(own[q])] }}"""
     assert "`x: f32[N]`" in refusal("(N, Q)(x: f32[N], ids: i64[Q], y_ids: i64[1], out y: f32[Q])", body)
 
 
+@pytest.mark.parametrize(
+    ("last", "inside"),
+    [("own[q] = near[q]", True), ("own[q] = near[q]\nown[q] = ids[q]", True), ("own[q] = near[q]\nown[q] = unchecked[q]", False)],
+)
+def test_a_copy_of_a_copy_holds_what_was_checked(last: str, inside: bool) -> None:
+    body = f"""for q in 0 .. Q {{ require ids[q] >= 0_i64 and ids[q] < index(N) else 1 }}
+alloc near: i64[Q] heap
+alloc own: i64[Q] heap
+for q in 0 .. Q {{ near[q] = ids[q] }}
+for q in 0 .. Q {{ {last} }}
+for q in 0 .. Q {{ y[q] = x[value(own[q])] }}"""
+    header = "(N, Q)(x: f32[N], ids: i64[Q], unchecked: i64[Q], out y: f32[Q])"
+    if inside:
+        prove(header, body)
+    else:
+        assert "`x: f32[N]`" in refusal(header, body)
+
+
 def test_a_check_holds_until_something_is_stored_to_what_was_checked() -> None:
     check = "require at[0] >= 0_i64 and at[0] < index(N) else 1"
     prove("(N)(x: f32[N], out at: i64[1], out y: f32[1])", f"{check}\ny[0] = x[value(at[0])]")

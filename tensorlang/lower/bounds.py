@@ -560,7 +560,7 @@ def _data(e: loops.Index) -> list[loops.Expr]:
 
 
 def _copied(function: loops.Function) -> dict[str, str]:
-    """Return the buffers of a function's own that hold nothing but elements of one parameter that it only reads, or copies of them, with the
+    """Return the buffers of a function's own that hold nothing but elements of a parameter that it only reads, or copies of them, with the
     parameter. What is read of them has been stored: schedules are proven to."""
     written = _written(*function.body)
     own = {s.buffer.name for s in walk(*function.body) if isinstance(s, loops.Alloc)}

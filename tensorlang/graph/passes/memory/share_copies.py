@@ -32,9 +32,10 @@ def share_copies(graph: Graph) -> Graph:
     nodes: list[Node] = []
     taken, names = set(graph.values), {node.name for node in graph.nodes}
     for node in graph.nodes:
-        value = graph.values[node.outputs[0]] if isinstance(node, Kernel) and node.name in starts else None
+        cut = node if isinstance(node, Kernel) and node.name in starts else None
+        value = graph.values[cut.outputs[0]] if cut is not None else None
         copy = copies.get((value.dtype, value.shape)) if value is not None else None
-        if value is None or copy is None or not isinstance(node, Kernel):
+        if cut is None or value is None or copy is None:
             nodes.append(node)
             continue
         part = replace(value, name=fresh(taken, f"{value.name} where it lies"))
@@ -42,8 +43,8 @@ def share_copies(graph: Graph) -> Graph:
         taken.add(part.name)
         names.add(label)
         values.append(part)
-        nodes.append(Part(label, node.inputs[0], part.name, starts[node.name], members(node)))
-        nodes.append(Kernel(node.name, copy, (part.name,), node.outputs, members=members(node)))
+        nodes.append(Part(label, cut.inputs[0], part.name, starts[node.name], members(node)))
+        nodes.append(Kernel(node.name, copy, (part.name,), cut.outputs, members=members(node)))
     return rebuilt(graph, nodes, values=values)
 
 

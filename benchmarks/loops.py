@@ -14,6 +14,7 @@ import argparse
 import json
 import re
 import sys
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -33,6 +34,7 @@ MATRICES = ("HGMMA", "IGMMA", "HMMA", "IMMA")
 FAMILIES = (
     "add_relu f32 134217728",
     "transpose f32 8192x8192",
+    "transpose f32 8191x8193",
     "softmax f32 4096x1024",
     "layer_norm f32 65536x768",
     "matmul f32 4096x4096x4096",
@@ -62,16 +64,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     if given.print or given.names:
         print(text)
     else:
-        PAGE.write_text(f"{_HEAD}\n\n{text}\n", "utf-8")
+        PAGE.write_text(f"{head()}\n\n{text}\n", "utf-8")
     return 0
 
 
-_HEAD = f"""# Loops of kernels, instruction by instruction
+def head() -> str:
+    """Return what stands before the table, with the day on which it was made."""
+    return f"""# Loops of kernels, instruction by instruction
 
-`python benchmarks/loops.py`: what NVRTC makes of one kernel of each family for `{TARGET}`, in the loop that does the work. products: the
-instruction and how many of them; beside them how many instructions there are for each, and the counts of those that move data.
-shared bytes: what a warp reads and writes of shared memory for one product. measured: by `scripts/device.py`, and empty where no device
-has run it."""
+{time.strftime("%Y-%m-%d")}, `python benchmarks/loops.py`: what NVRTC makes of one kernel of each family for `{TARGET}`, in the loop that does
+the work. products: the instruction and how many of them; beside them how many instructions there are for each, and the counts of those
+that move data. What tiles at the edges of a tensor do under conditions, and others without, counts twice. shared bytes: what a warp reads
+and writes of shared memory for one product. measured: by `scripts/device.py`, and empty where no device has run it."""
 
 
 def rates(lines: str) -> dict[str, str]:

@@ -354,7 +354,8 @@ def main(argv: list[str] | None = None) -> int:
     try:
         act = ready(step, options)
         print("@ready", flush=True)
-        sys.stdin.readline()
+        if not sys.stdin.readline():
+            return 1  # whoever would have said so is gone
         outcome = act()
     except (CompileError, RunError) as problem:
         outcome = _failed("\n".join(map(render, problem.diagnostics)) if isinstance(problem, CompileError) else str(problem))

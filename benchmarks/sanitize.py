@@ -81,7 +81,7 @@ def sanitized(sanitizer: str, tool: str, case: Case, target: str, seconds: float
         print(f"{tool}: {case.name} has not ended after {seconds:g} s", file=sys.stderr)
         return 124
     if done.returncode:
-        print(f"{tool}: {case.name}", *(done.stdout + done.stderr).splitlines()[-20:], sep="\n", file=sys.stderr)
+        print(f"{tool}: {case.name}", *(done.stdout + done.stderr).splitlines()[-60:], sep="\n", file=sys.stderr)
     return done.returncode
 
 

@@ -11,7 +11,9 @@ Everything is asked for in order and happens in order on `device.stream`; `downl
 `device.on(stream)` is the same device with another stream, such as that of the caller. What is missing (packages, driver, device) is
 `Unavailable`; what the driver refuses is `DeviceError`. A host thread that did not make the device calls `use` first.
 
-Written against cuda-core 1.2 and tested with a stand-in for it that records calls: not run on a device yet.
+Written against cuda-core 1.2 and tested with a stand-in for it that records calls, and with cuda-core over a driver that computes nothing:
+not run on a device yet. Kernels are launched through the driver's own function: what cuda-core has for tensor maps does not lie where the
+driver takes them.
 """
 
 from __future__ import annotations

@@ -94,8 +94,8 @@ class Memory:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Work:
-    """Launches ready to go: what to call each in an error, its numbers, what to launch, with which arguments. `holds` keeps memory of
-    theirs alive."""
+    """Launches ready to go: what to call each in an error, its numbers, what to launch, with which arguments. `holds` keeps what
+    they need alive: code, memory."""
 
     launches: tuple[tuple[str, Dispatch, Any, Arguments], ...]
     holds: tuple[object, ...] = ()
@@ -122,7 +122,7 @@ class Code:
     ) -> Work:
         """Return the launches of one run: params at `addresses`, scratch memory and the status word at theirs."""
         found = dispatches(self.program, sizes, addresses, scratch, status)
-        return Work(tuple((_told(d), d, _function(self.kernels[d.kernel]), _arguments(d)) for d in found), holds)
+        return Work(tuple((_told(d), d, _function(self.kernels[d.kernel]), _arguments(d)) for d in found), (self, *holds))
 
 
 class Graph:

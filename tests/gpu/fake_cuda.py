@@ -127,7 +127,7 @@ class FakeCuda:
         handle.name = name
         handle.run = run or (lambda config, arguments: self.kernels[name](config.grid, *arguments))
         self.handles.append(handle)
-        return SimpleNamespace(handle=handle)
+        return _Kernel(handle=handle)
 
     def _launched(self, kernel: Any, *numbers: Any) -> tuple[Any]:
         """Launch a kernel as the driver does: blocks, threads, shared memory, the stream, where its arguments lie."""
@@ -192,6 +192,10 @@ def _devices(fake: FakeCuda) -> Any:
 
 _MAP = 0x7E45_0000_0000_0000
 """What the first word of a tensor map is, and how many were made before it."""
+
+
+class _Kernel(SimpleNamespace):
+    """A kernel of a module that was loaded."""
 
 
 class _Handle(int):

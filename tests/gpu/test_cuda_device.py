@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import threading
+import weakref
 from dataclasses import replace
 from typing import Any
 
@@ -106,6 +108,21 @@ def test_a_graph_is_captured_once_and_launched_again_and_again(fake: FakeCuda) -
     device.download(result, found)
     np.testing.assert_array_equal(found, 2.0)
     assert fake.calls == ["launch graph", "download 12", "wait"]
+
+
+def test_work_keeps_the_code_that_it_launches(fake: FakeCuda) -> None:
+    device = started(fake)
+    code = device.load(PROGRAM, COMPILED)
+    work = code.work({"N": 3}, {"x": 256, "y": 512}, 1024, 2048)
+    kept = weakref.ref(code.kernels["square"])
+    del code
+    assert kept() is not None
+    graph = device.captured([work])
+    del work
+    assert kept() is not None
+    del graph
+    gc.collect()
+    assert kept() is None
 
 
 def test_what_others_ask_for_while_a_graph_is_captured_is_no_part_of_it(fake: FakeCuda) -> None:

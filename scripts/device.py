@@ -108,7 +108,7 @@ class Runner:
             finally:
                 self._running.discard(child)
                 _end(child, self.deadline)
-            if found["status"] not in ("ok", "absent", "unreached"):
+            if found["status"] not in ("ok", "absent"):
                 found["log"] = _tail(said)
         return found
 
@@ -322,14 +322,14 @@ def _climbed(chosen: Sequence[Outcome], runner: Runner, arguments: argparse.Name
         command = [sys.executable, str(LADDER), "run", step["name"], "--target", target, "--measured", str(arguments.measured)]
         command += ["--tuned", arguments.tuned, "--seconds", str(seconds), *(["--dry-run"] if arguments.dry_run else [])]
         found = runner.outcome(step["name"], command, seconds, step["alone"])
-        if found["status"] == "unreached":
-            return
         record = {"name": step["name"], "group": step["group"], **found, **({"dry": True} if arguments.dry_run else {})}
         log = record.get("log", "")
         with writing, open(results, "a", encoding="utf-8") as file, open(logs, "a", encoding="utf-8") as whole:
-            if log:
+            if log:  # of what the limit ended, too
                 print(f"==== {step['name']}: {record['status']}", log, sep="\n", file=whole)
                 record["log"] = log[-TAIL:]
+            if record["status"] == "unreached":
+                return
             held[step["name"]] = record
             print(json.dumps(record), file=file, flush=True)
             print(f"{record['status']:8} {record.get('seconds', ''):>6} {step['name']}  {_short(record)}", file=sys.stderr, flush=True)

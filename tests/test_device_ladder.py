@@ -59,13 +59,16 @@ def test_a_step_that_hangs_says_where_it_was(tmp_path: Path) -> None:
     assert found["status"] == "hung" and "in turning" in found["log"]
 
 
-def test_a_step_that_was_ended_by_the_limit_is_not_taken_for_one_that_crashed(tmp_path: Path) -> None:
-    running = runner(tmp_path)
+def test_a_step_that_the_limit_ends_is_not_taken_for_one_that_crashed_and_keeps_its_log(tmp_path: Path) -> None:
+    running, log = runner(tmp_path), tmp_path / "a-step.log"
+    text = "import sys; print('so far', file=sys.stderr, flush=True); " + READY + "time.sleep(60)"
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(running.outcome, "a step", says(READY + "time.sleep(60)"), 60, False)
-        time.sleep(0.5)
+        waiting = pool.submit(running.outcome, "a step", says(text), 60, False)
+        while not (log.is_file() and log.read_text("utf-8")):
+            time.sleep(0.05)
         running.stop()
-        assert waiting.result()["status"] == "unreached"
+        found = waiting.result()
+    assert (found["status"], found["log"]) == ("unreached", "so far\n")
 
 
 def test_at_the_limit_nothing_more_is_reached(tmp_path: Path) -> None:

@@ -161,7 +161,9 @@ def ready(step: Step, options: Options) -> Act:
             return partial(_doctor, options)
         case "right":
             run = sanitize.ready(_case(families(), name), options.target)
-            return lambda: {"status": "wrong" if run() else "ok"}
+            return lambda: (
+                {"status": "wrong", "detail": "not what the interpreter says; how far off is in the log"} if run() else {"status": "ok"}
+            )
         case "ceilings":
             return _ceilings(options)
         case "tests":

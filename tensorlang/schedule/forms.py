@@ -10,7 +10,8 @@ from tensorlang.schedule.plan import Plan
 from tensorlang.schedule.schedule import Instruction
 from tensorlang.schedule.state import Request
 from tensorlang.tensor import affine
-from tensorlang.tensor.nodes import Binary, Call, Cast, Expr, Read, Reduce
+from tensorlang.tensor.contraction import Factor, NoContraction, contraction, multiplied
+from tensorlang.tensor.nodes import Binary, Call, Read, Reduce
 from tensorlang.tensor.walk import tensor_table
 
 
@@ -60,50 +61,28 @@ def form_of(instruction: Instruction) -> Form | None:
 
 def factors_of(reduce: Reduce) -> tuple[Read, Read] | None:
     """Return the elements whose products a sum adds up, each at least as wide as the sum once widened."""
-    return _factors(reduce, element_of)
+    return _factors(reduce, lambda f: not f.rounding and not f.saturates)
 
 
 def rounded_factors_of(reduce: Reduce) -> tuple[Read, Read] | None:
     """Return the elements whose products a sum adds up, where both are f32 and rounded to tf32 before."""
-    return _factors(reduce, rounded_of)
+    return _factors(reduce, lambda f: f.rounding == "round_tf32" and not f.casts)
 
 
 def is_rounded(reduce: Reduce) -> bool:
     """Tell whether both factors of what a sum adds up are rounded to tf32, whatever they are."""
-    match reduce.body:
-        case (Binary("*", Call("round_tf32", _), Call("round_tf32", _)),):
+    match multiplied(reduce):
+        case (Call("round_tf32", _), Call("round_tf32", _)):
             return True
         case _:
             return False
 
 
-def _factors(reduce: Reduce, read_by: Callable[[Expr], Read | None]) -> tuple[Read, Read] | None:
-    if reduce.reducer.kind != "sum" or reduce.filter is not None or len(reduce.body) != 1:
+def _factors(reduce: Reduce, fits: Callable[[Factor], bool]) -> tuple[Read, Read] | None:
+    found = contraction(reduce)
+    if isinstance(found, NoContraction) or reduce.filter is not None:
         return None
-    match reduce.body[0]:
-        case Binary("*", lhs, rhs):
-            x, y = read_by(lhs), read_by(rhs)
-            return None if x is None or y is None else (x, y)
-        case _:
-            return None
-
-
-def element_of(e: Expr) -> Read | None:
-    match e:
-        case Read():
-            return e
-        case Cast(_, value, False):
-            return element_of(value)
-        case _:
-            return None
-
-
-def rounded_of(e: Expr) -> Read | None:
-    match e:
-        case Call("round_tf32", (Read() as read,)):
-            return read
-        case _:
-            return None
+    return found.reads if all(f.select is None and f.zero is None and fits(f) for f in found.factors) else None
 
 
 @dataclass(frozen=True, slots=True)

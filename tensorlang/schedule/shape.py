@@ -11,7 +11,9 @@ from polyhedral.expr import Mod
 from polyhedral.expr import Name as AffineName
 from tensorlang.schedule.plan import Storage
 from tensorlang.tensor import affine
-from tensorlang.tensor.nodes import Binary, Call, Cast, Definition, Dynamic, Expr, Program, Read, Reduce, Select
+from tensorlang.tensor.contraction import Factor, NoContraction
+from tensorlang.tensor.contraction import contraction as products_of
+from tensorlang.tensor.nodes import Definition, Dynamic, Program, Read, Reduce
 from tensorlang.tensor.walk import index_names, reads, reduces
 
 
@@ -42,17 +44,11 @@ def contraction(definition: Definition, vector_axis: str, *, stretches: bool = F
     if len(found) != 1:
         return None
     reduce = found[0]
-    if reduce.reducer.kind != "sum" or reduce.filter is not None or len(reduce.body) != 1:
+    product = products_of(reduce)
+    if isinstance(product, NoContraction) or reduce.filter is not None or not all(map(_is_operand, product.factors)):
         return None
-    match reduce.body[0]:
-        case Binary("*", lhs, rhs):
-            pass
-        case _:
-            return None
-    a, b = _operand(lhs), _operand(rhs)
-    if a is None or b is None or any(isinstance(s, Dynamic) for read, _ in (a, b) for s in read.index):
-        return None
-    (x, x_padded), (w, w_padded) = (a, b) if vector_axis in index_names(b[0]) else (b, a)
+    a, b = product.factors
+    (x, x_padded), (w, w_padded) = ((f.read, f.mask is not None) for f in ((a, b) if vector_axis in index_names(b.read) else (b, a)))
     in_x, in_w = index_names(x), index_names(w)
     if vector_axis not in in_w or vector_axis in in_x or w_padded:
         return None
@@ -83,17 +79,9 @@ def _is_plain(slot: Affine | Dynamic) -> bool:
     return isinstance(slot, AffineName) or (not isinstance(slot, Dynamic) and affine.constant(slot) is not None)
 
 
-def _operand(e: Expr) -> tuple[Read, bool] | None:
-    """Return the read that an operand of a product is, and whether padding surrounds it."""
-    match e:
-        case Read():
-            return e, False
-        case Cast(_, value) | Call("round_tf32", (value,)):
-            return _operand(value)
-        case Select(_, Read() as read, orelse) if not any(True for _ in reads(orelse)):
-            return read, True
-        case _:
-            return None
+def _is_operand(f: Factor) -> bool:
+    """Tell whether a factor is an element, perhaps padded, widened or rounded to tf32."""
+    return f.is_padding and f.zero is None and f.rounding in ("", "round_tf32") and not f.is_indexed_by_data
 
 
 def extents(definition: Definition) -> dict[str, int | None]:

@@ -26,17 +26,31 @@ ROUNDINGS = ("round_bf16", "round_tf32")
 @dataclass(frozen=True, slots=True)
 class Factor:
     """One factor of a product, `value` as it stands: the element `read`, and what is done to it. `casts`: the types that it is cast to,
-    the outermost first; `rounding`: one of ROUNDINGS, or "". `mask`: the condition under which it is the element, and `outside` what it
-    is otherwise; `zero`: what is taken off it last, as a zero point is. None where there is no such thing."""
+    the outermost first; `rounding`: one of ROUNDINGS, or "". `select` says under which condition (`mask`) it is the element, and what it is
+    otherwise (`outside`); `zero` is what is taken off it last, as a zero point is. None where there is no such thing."""
 
     value: Expr
     read: Read
     casts: tuple[DType, ...] = ()
     saturates: bool = False
     rounding: str = ""
-    mask: Expr | None = None
-    outside: Expr | None = None
+    select: Select | None = None
     zero: Expr | None = None
+
+    @property
+    def mask(self) -> Expr | None:
+        return self.select and self.select.cond
+
+    @property
+    def outside(self) -> Expr | None:
+        return self.select and self.select.orelse
+
+    @property
+    def is_padding(self) -> bool:
+        """Tell whether its mask, if any, chooses between the element itself and what is no tensor's: a padded copy could hold both."""
+        if self.select is None:
+            return True
+        return self.select.then is self.read and not walk.tensor_names(self.select.orelse)
 
     @property
     def is_plain(self) -> bool:
@@ -157,8 +171,8 @@ def _stripped(e: Expr) -> Factor | None:
         case Call(name, (value,)) if name in ROUNDINGS:
             found = _stripped(value)
             return None if found is None or found.rounding else replace(found, value=e, rounding=name)
-        case Select(mask, value, outside):
+        case Select(_, value, _):
             found = _stripped(value)
-            return None if found is None or found.mask is not None else replace(found, value=e, mask=mask, outside=outside)
+            return None if found is None or found.select is not None else replace(found, value=e, select=e)
         case _:
             return None

@@ -43,12 +43,14 @@ COMBINE = ("tests/codegen/test_loops_combine.py", "tests/schedule/test_tensorize
 WAITS = ("tests/polyhedral/test_polyhedral_threads.py", "tests/device/test_waits.py")
 HANDOVER = ("tests/polyhedral/test_polyhedral_threads.py", "tests/device/test_handover.py")
 PLAN = ("tests/graph/test_memory_plan.py", "tests/graph/test_concat_in_place.py")
-JOINS = ("tests/graph/test_concat_in_place.py",)
+CONCAT = ("tests/graph/test_concat_in_place.py",)
 FUSE = ("tests/graph/test_fuse.py",)
 LAYOUT = ("tests/graph/test_layout.py",)
 PASSES = ("tests/graph/test_graph_passes.py",)
 VIEWS = ("tests/graph/test_sink_views.py",)
-SAMPLES = ("tests/graph/test_batch_tiling.py",)
+BATCH = ("tests/graph/test_batch_tiling.py",)
+PRECISION = ("tests/graph/test_lower_precision.py",)
+PIPELINE = ("tests/graph/test_pipeline.py",)
 RELAYOUT = ("tests/graph/test_relayout.py",)
 PROVE = ("tests/tensor/test_prove.py",)
 KNOWN = ("tests/tensor/test_known.py", "tests/tensor/test_prove.py")
@@ -1002,39 +1004,39 @@ FAULTS = (
         PLAN,
     ),
     Fault(
-        "joins-on-average",
+        "concat-on-average",
         "tensorlang/graph/passes/memory/concat_in_place.py",
         "start = affine.constant(low) if low is not None and low == high else None",
         "start = affine.constant(low) if low is not None else None",
         "parts are joined where some element lies in its place",
-        JOINS,
+        CONCAT,
     ),
     Fault(
-        "joins-with-gaps",
+        "concat-with-gaps",
         "tensorlang/graph/passes/memory/concat_in_place.py",
         "return count == cells > 0 and",
         "return count > 0 and",
         "layouts with cells without elements count as dense",
-        JOINS,
+        CONCAT,
     ),
     Fault(
-        "joins-unaligned",
+        "concat-unaligned",
         "tensorlang/graph/passes/memory/concat_in_place.py",
         "if any(size % ALIGNMENT for size in sizes) or 2 * copied",
         "if 2 * copied",
         "values begin where kernels do not expect them",
-        JOINS,
+        CONCAT,
     ),
     Fault(
-        "joins-what-is-returned",
+        "concat-what-is-returned",
         "tensorlang/graph/passes/memory/concat_in_place.py",
         "self.taken |= {self._root(name) for name in graph.outputs}",
         "self.taken |= set()",
         "what the graph returns is placed inside another value",
-        JOINS,
+        CONCAT,
     ),
     Fault(
-        "parts-unaligned",
+        "slices-unaligned",
         "tensorlang/graph/passes/memory/slices_as_views.py",
         "return node if start % ALIGNMENT else Part(",
         "return Part(",
@@ -1042,7 +1044,7 @@ FAULTS = (
         ("tests/graph/test_slices_as_views.py", "tests/graph/test_horizontal_fusion.py"),
     ),
     Fault(
-        "own-not-all",
+        "casts-not-all",
         "tensorlang/graph/passes/fusion/duplicate_casts.py",
         "reversed(read_by[node.outputs[0]][:-1])",
         "reversed(read_by[node.outputs[0]][:-2])",
@@ -1122,6 +1124,54 @@ FAULTS = (
         PASSES,
     ),
     Fault(
+        "precision-odd",
+        "tensorlang/graph/passes/precision/products.py",
+        "if count >= LEAST and count % 2 == 0)",
+        "if count >= LEAST)",
+        "odd numbers of products multiply less than f32",
+        PRECISION,
+    ),
+    Fault(
+        "precision-inside",
+        "tensorlang/graph/passes/precision/products.py",
+        "inner = any(set(p.tensors) - params for p in found)",
+        "inner = False",
+        "scores of attention multiply less than f32",
+        PRECISION,
+    ),
+    Fault(
+        "parts-in-groups",
+        "tensorlang/graph/passes/precision/split_bf16.py",
+        "return places[0] if all(n == Int(1) for n in tensor.shape[first : places[0]]) else None",
+        "return places[0]",
+        "parts of groups lie between those of others",
+        PRECISION,
+    ),
+    Fault(
+        "passes-unverified",
+        "tensorlang/graph/pass_manager.py",
+        "return before if _same(before, after) else verify(after, each.name)",
+        "return before if _same(before, after) else after",
+        "nobody looks at what a pass makes",
+        PIPELINE,
+    ),
+    Fault(
+        "passes-once",
+        "tensorlang/graph/pass_manager.py",
+        "for _ in range(ROUNDS if stage.repeated else 1):",
+        "for _ in range(1):",
+        "no stage is repeated",
+        PIPELINE,
+    ),
+    Fault(
+        "padding-of-another-tensor",
+        "tensorlang/tensor/contraction.py",
+        "return self.select.then is self.read and not walk.tensor_names(self.select.orelse)",
+        "return self.select.then is self.read",
+        "what is another tensor's element outside counts as padding",
+        ("tests/tensor/test_contraction.py",),
+    ),
+    Fault(
         "views-of-positions",
         "tensorlang/graph/passes/fusion/sink_views.py",
         "isinstance(e, (IndexValue, Holds)) for e",
@@ -1138,20 +1188,20 @@ FAULTS = (
         VIEWS,
     ),
     Fault(
-        "samples-all-the-first",
+        "batch-all-the-first",
         "tensorlang/graph/passes/memory/batch_tiling.py",
         "number * size_bytes(one)))",
         "0))",
         "every sample is the first",
-        SAMPLES,
+        BATCH,
     ),
     Fault(
-        "samples-interleaved",
+        "batch-interleaved",
         "tensorlang/graph/passes/memory/batch_tiling.py",
         "apart = first == Name(layout.axes[0]) and layout.shape[0] == count",
         "apart = layout.shape[0] == count",
         "samples that lie between each other are cut apart",
-        SAMPLES,
+        BATCH,
     ),
     Fault(
         "relayout-padding",

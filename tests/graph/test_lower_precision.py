@@ -7,14 +7,19 @@ from dataclasses import replace
 import pytest
 from small_graphs import conv1x1, graph, kernel, matmul
 from test_algebra import random
+from test_fuse_attention import attention
+from test_round_to_tf32 import convolution_in_groups
 from test_winograd_pass import block, rewritten
 
 from codegen.dtypes import bf16, f16, f32
 from stdlib.onnx import Importer
 from tensorlang.graph.nodes import Graph, Kernel
 from tensorlang.graph.options import Options
+from tensorlang.graph.passes.fusion.fuse import fuse
+from tensorlang.graph.passes.fusion.fuse_attention import fuse_attention
 from tensorlang.graph.passes.precision.lower_precision import lower_precision, lowers
 from tensorlang.graph.passes.precision.products import products
+from tensorlang.graph.passes.precision.told import told
 from tensorlang.graph.pipeline import optimise
 from tensorlang.graph.precisions import DEVICE_PRECISIONS, Precision
 from tensorlang.graph.verify import verify
@@ -56,6 +61,25 @@ def test_what_one_encoding_leaves_alone_all_do(precision: Precision, program: Pr
     before = one(program)
     assert [bool(p.refusal) for p in products(program)] == [True]
     assert lower_precision(before, precision).nodes == before.nodes
+
+
+def test_convolutions_in_groups_stay_f32_only_where_parts_cannot_lie_one_after_another() -> None:
+    g = convolution_in_groups()
+    left = [p.asked for p in LOWER if multiplies_f32(verify(lower_precision(g, p)))]
+    assert left == ["bf16x3", "bf16x6"]
+    [node] = g.nodes
+    assert isinstance(node, Kernel)
+    why = "parts cannot lie one after another along an index of the sum"
+    assert told(node.program, Precision("bf16x3", "bf16x3")) == (f"products of `x` and `w` stay f32: {why}",)
+
+
+@pytest.mark.parametrize("precision", LOWER, ids=lambda p: p.asked)
+def test_one_product_inside_another_stays_f32(precision: Precision) -> None:
+    joined = fuse_attention(fuse(attention()))
+    [node] = joined.nodes
+    assert isinstance(node, Kernel)
+    assert {p.refusal for p in products(node.program)} == {"one product is inside another"}
+    assert lower_precision(joined, precision).nodes == joined.nodes
 
 
 def test_types_say_how_operands_are_kept() -> None:

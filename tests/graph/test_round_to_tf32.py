@@ -68,12 +68,15 @@ def test_what_stays_f32_has_a_reason(program: Program, why: str) -> None:
     assert told(program, TF32) == (f"products of `a` and `b` stay f32: {why}",)
 
 
-def test_convolutions_in_groups_are_rounded_too() -> None:
+def convolution_in_groups() -> Graph:
     given = [helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, 32, 6, 6))]
     weights = numpy_helper.from_array(random(32, 16, 3, 3), "w")
     conv = helper.make_node("Conv", ["x", "w"], ["y"], group=2, pads=[1, 1, 1, 1])
     model = helper.make_graph([conv], "g", given, [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)], [weights])
-    g = optimise(Importer().load(helper.make_model(model, opset_imports=[helper.make_opsetid("", 18)])))
-    [node] = done(g).nodes
+    return optimise(Importer().load(helper.make_model(model, opset_imports=[helper.make_opsetid("", 18)])))
+
+
+def test_convolutions_in_groups_are_rounded_too() -> None:
+    [node] = done(convolution_in_groups()).nodes
     assert isinstance(node, Kernel)
     assert told(node.program, TF32) == ("products of `x` and `w` are tf32",)

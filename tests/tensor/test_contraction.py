@@ -52,6 +52,13 @@ def test_what_lies_around_an_operand_is_told(outside: str, zeros: bool) -> None:
     assert second.is_plain and c.shared == ()
 
 
+@pytest.mark.parametrize(("outside", "padded"), [("0.0", True), ("w[k]", False)])
+def test_what_a_padded_copy_could_hold_is_no_other_tensor(outside: str, padded: bool) -> None:
+    body = f"y[i] = sum(k in 0..3) (if i + k < N then x[i + k] else {outside}) * v[k]"
+    c = found("x: f32[N], w: f32[3], v: f32[3]) -> (y: f32[N]", body, (f32, (8,)), (f32, (3,)), (f32, (3,)))
+    assert [f.is_padding for f in c.factors] == [padded, True]
+
+
 def test_a_zero_point_is_what_is_taken_off_last() -> None:
     body = "y[i] = sum(k) (i32(q[i, k]) - i32(z[])) * i32(w[k])"
     c = found("q: u8[M, K], w: i8[K], z: u8[]) -> (y: i32[M]", body, (u8, (4, 8)), (i8, (8,)), (u8, ()))

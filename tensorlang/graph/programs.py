@@ -15,7 +15,8 @@ from polyhedral.expr import TRUE, Int, Name
 from polyhedral.expr import Expr as Affine
 from tensorlang.graph.nodes import Value
 from tensorlang.tensor import walk
-from tensorlang.tensor.nodes import Binary, Cast, Definition, Dynamic, Expr, Piece, Program, Read, Reduce, Select, Tensor
+from tensorlang.tensor.contraction import sums_products
+from tensorlang.tensor.nodes import Binary, Cast, Definition, Dynamic, Expr, Piece, Program, Read, Reduce, Tensor
 
 
 def program_key(program: Program) -> str:
@@ -73,19 +74,7 @@ def is_pointwise(program: Program) -> bool:
 
 def is_contraction(program: Program) -> bool:
     """Tell whether some reduction of the program sums products that read two tensors: matrix products, convolutions."""
-    return any(
-        isinstance(e, Reduce) and e.reducer.kind == "sum" and any(_is_product(body) for body in e.body) for e in expressions(program)
-    )
-
-
-def _is_product(e: Expr) -> bool:
-    match e:
-        case Binary(op="*", lhs=lhs, rhs=rhs):
-            return lhs != rhs and bool(walk.tensor_names(lhs)) and bool(walk.tensor_names(rhs))
-        case Cast(value=value) | Select(then=value):
-            return _is_product(value)
-        case _:
-            return False
+    return any(map(sums_products, expressions(program)))
 
 
 def same_box(a: Tensor, b: Tensor) -> bool:

@@ -151,6 +151,21 @@ def multiplied(e: Expr) -> tuple[Expr, Expr] | None:
             return None
 
 
+def sums_products(e: Expr) -> bool:
+    """Tell whether `e` sums products of what is read, whatever is done to elements and products: more than `contraction` recognises."""
+    return isinstance(e, Reduce) and e.reducer.kind == "sum" and any(map(_is_product, e.body))
+
+
+def _is_product(e: Expr) -> bool:
+    match e:
+        case Binary("*", lhs, rhs):
+            return lhs != rhs and bool(walk.tensor_names(lhs)) and bool(walk.tensor_names(rhs))
+        case Cast(_, value) | Select(_, value):
+            return _is_product(value)
+        case _:
+            return False
+
+
 def factor(e: Expr) -> Factor | None:
     """Return a factor as an element and what is done to it; None where it is computed in another way."""
     match e:

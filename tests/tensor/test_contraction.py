@@ -9,7 +9,7 @@ from tensorlang.check.instantiate import ArgType, instantiate
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import Source
 from tensorlang.syntax.parse import parse
-from tensorlang.tensor.contraction import Contraction, NoContraction, contraction, contractions
+from tensorlang.tensor.contraction import Contraction, NoContraction, contraction, contractions, sums_products
 from tensorlang.tensor.nodes import Const, Dynamic, Program, Reduce
 from tensorlang.tensor.walk import reduces
 
@@ -89,3 +89,17 @@ def test_what_is_no_contraction_has_a_reason(body: str, why: str) -> None:
     [e] = reduces(p.definitions[0].pieces[0].value)
     assert contraction(e) == NoContraction(why) and not list(contractions(p))
     assert isinstance(e, Reduce) and contraction(e.body[0]) == NoContraction("it is no sum")
+
+
+@pytest.mark.parametrize(
+    ("body", "sums"),
+    [
+        ("sum(k) exp(x[i, k]) * w[k, i]", True),
+        ("sum(k) x[i, k] * x[i, k]", False),
+        ("sum(k) x[i, k] * 2.0", False),
+        ("max(k) x[i, k] * w[k, i]", False),
+    ],
+)
+def test_products_of_what_is_computed_count_as_products_too(body: str, sums: bool) -> None:
+    p = program("x: f32[N, N], w: f32[N, N]) -> (y: f32[N]", f"y[i] = {body} + w[i, i]", (f32, (8, 8)), (f32, (8, 8)))
+    assert [sums_products(e) for e in reduces(p.definitions[0].pieces[0].value)] == [sums]

@@ -96,7 +96,7 @@ def _choose_attention(state: _State, kernel: Kernel, attention: Online) -> None:
     types = {t.name: t.dtype for t in walk.tensors(kernel.program)}
     weights = attention.weights.tensors[0].name
     summed = [contraction(r) for d in (attention.product, attention.sums) for p in d.pieces for r in walk.reduces(p.value)]
-    pairs = [c.tensors for c in summed if isinstance(c, Contraction) and is_of_floats(c, types)]
+    pairs = [c.tensors for c in summed if isinstance(c, Contraction) and c.reduce.filter is None and is_of_floats(c, types)]
     found = {tensor for pair in pairs for tensor in pair}
     given = found - {weights}
     whole = len(pairs) == len(summed) and weights in found and len(found) == 4

@@ -18,7 +18,6 @@ from typing import Any, Protocol, runtime_checkable
 from codegen.cuda.arch import is_cuda
 from tensorlang.diagnostics import error
 from tensorlang.graph.nodes import Graph
-from tensorlang.later import later
 from tensorlang.offers import IMPORTERS, offers_digest
 from tensorlang.runtime.bundle import bundle_key
 from tensorlang.runtime.executable import Progress, quiet
@@ -84,18 +83,16 @@ def compile(
         raise error("C0108", f"`online` is {online!r}", help="it is `True` or `False`")
     if is_cuda(target):
         toolchain(threads=threads, winograd=winograd, insist=insist)
-        device = _device_tools(target, precision=precision, insist=insist, online=online)
+        from tensorlang.runtime.device import DeviceCompiledModel, device_tools
+
+        device = device_tools(target, precision=precision, insist=insist, online=online)
         _check_shapes(shapes)
         key = keyed(device.options)
-        on_device: CompiledModel = _device_model(load, device, shapes=shapes, progress=progress, key=key, made=made)
+        on_device: CompiledModel = DeviceCompiledModel(load, device, shapes=shapes, progress=progress, key=key, made=made)
         return on_device
     tools = toolchain(target, threads, winograd=winograd, precision=precision, insist=insist)
     _check_shapes(shapes)
     return CompiledModel(load, tools, shapes=shapes, progress=progress, key=keyed(tools.options), made=made)
-
-
-_device_model = later("tensorlang.runtime.device:DeviceCompiledModel")
-_device_tools = later("tensorlang.runtime.device:device_tools")
 
 
 def _check_shapes(shapes: object) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tensorlang.later import later
-
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
@@ -51,8 +49,7 @@ class Artifact:
         if self.scratch_bytes is not None:
             first, further = self.scratch_bytes
             return first + (threads - 1) * further
-        needed: int = _workspace_of_loops(self.loops, threads, sizes)
-        return needed
+        from codegen.llvm.workspace import workspace_bytes
+        from codegen.loops.parser import parse
 
-
-_workspace_of_loops = later("tensorlang.driver:workspace_of_loops")
+        return workspace_bytes(parse(self.loops), threads, sizes)

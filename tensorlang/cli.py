@@ -34,7 +34,6 @@ from tensorlang.graph.pass_manager import steps
 from tensorlang.graph.pipeline import DEVICE, PROCESSOR
 from tensorlang.graph.precisions import DEVICE_PRECISIONS
 from tensorlang.graph.printer import show as show_graph
-from tensorlang.later import later
 from tensorlang.operators import operators_of
 from tensorlang.policy.prove import prove_schedules
 from tensorlang.policy.uncalled import check_schedules
@@ -58,8 +57,6 @@ from tensorlang.syntax import format as formatter
 from tensorlang.syntax import parse as syntax
 from tensorlang.syntax.printer import show as show_syntax
 from tensorlang.tensor.printer import show as show_program
-
-_device_options = later("tensorlang.device.build:device_options")
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help="A tensor compiler.")
 
@@ -514,7 +511,9 @@ def _show_passes(stage: Stage | None, target: str) -> None:
 def _show_device_model(file: Path, stage: Stage | None, target: str, precision: str, insist: bool, online: bool) -> None:
     """Show a model's launches, the text of its kernels, their machine code, its graph, or the passes over that."""
     if stage is Stage.passes:
-        options = _device_options(device_tools(target, precision=precision, insist=insist).precision, online)
+        from tensorlang.device.build import device_options
+
+        options = device_options(device_tools(target, precision=precision, insist=insist).precision, online)
         sys.stdout.write(traced(steps(importer_of(str(file)).load(str(file)), DEVICE, options)))
         return
     with Bar() as bar:

@@ -32,7 +32,6 @@ from codegen.loops.demote import demote
 from codegen.loops.dots import BITS
 from codegen.loops.hoist import hoist
 from codegen.loops.nodes import Function
-from codegen.loops.parser import parse as parse_loops
 from codegen.loops.printer import show as show_loops
 from codegen.loops.promote import promote_accumulators
 from codegen.loops.serial import serial
@@ -179,11 +178,6 @@ def _scratch_bytes(function: Function) -> tuple[int, int] | None:
         return None
     first, second = (workspace_bytes(function, threads) for threads in (1, 2))
     return first, second - first
-
-
-def workspace_of_loops(loops: str, threads: int, sizes: Mapping[str, int] | None) -> int:
-    """Return the scratch memory that a kernel needs, by the text of its loops."""
-    return workspace_bytes(parse_loops(loops), threads, sizes)
 
 
 def stored_kernel(

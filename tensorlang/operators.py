@@ -14,7 +14,6 @@ from typing import Any, Literal
 from codegen.cuda.arch import is_cuda
 from tensorlang.check.modes import MODES, Mode
 from tensorlang.diagnostics import Source, error
-from tensorlang.later import later
 from tensorlang.runtime.operator import Operators
 from tensorlang.runtime.toolchain import HOST, toolchain
 from tensorlang.syntax import parse as syntax
@@ -56,12 +55,11 @@ def parse(
 def operators_of(source: Source, target: str, threads: int | None, mode: Mode = "reduce", symbolic: bool = False) -> Operators:
     """Return the operators of a source for `target`: `cpu`, `cuda`, or a kind of either. Raises CompileError C0101 for another."""
     if is_cuda(target):
-        kind: Callable[..., Any] = _for_device(target)
+        from tensorlang.runtime.device_operator import for_device
+
+        kind: Callable[..., Any] = for_device(target)
         return Operators(source, toolchain(threads=threads), known(mode), symbolic=symbolic, kind=kind)
     return Operators(source, toolchain(target, threads), known(mode), symbolic=symbolic)
-
-
-_for_device = later("tensorlang.runtime.device_operator:for_device")
 
 
 def _are_symbolic(sizes: str) -> bool:

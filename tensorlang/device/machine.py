@@ -17,13 +17,7 @@ from codegen.gpu.limits import Excess, exceeded, exceeded_at, exceeded_by
 from codegen.gpu.program import Program as Launched
 from codegen.store import Cache
 from tensorlang.diagnostics import CompileError, Diagnostic, error
-from tensorlang.later import later
 from tensorlang.policy.machine import Device as Machine
-
-_all_compiled = later("codegen.cuda.compile:all_compiled")
-_source = later("codegen.cuda.compile:source")
-_devices = later("codegen.cuda.device:devices")
-_device = later("codegen.cuda.device:Device")
 
 
 def arch_of(target: str) -> Arch | None:
@@ -38,7 +32,9 @@ def arch_of(target: str) -> Arch | None:
 
 def _here() -> str:
     try:
-        arch = _devices()[0].arch
+        from codegen.cuda.device import devices
+
+        arch = devices()[0].arch
     except Unavailable:
         return DEFAULT
     return DEFAULT if arch is None else str(arch.name)
@@ -55,7 +51,9 @@ def machine_code(
     _check_instructions(programs, arch)
     _check([e for p in programs for e in (*exceeded(p, arch.limits), *exceeded_at(p, arch.limits, {}))], arch)
     try:
-        made = list(_all_compiled([_source(p) for p in programs], arch, store, threads, done))
+        from codegen.cuda.compile import all_compiled, source
+
+        made = list(all_compiled([source(p) for p in programs], arch, store, threads, done))
     except Unavailable as problem:
         raise missing(problem) from None
     used = ((kernel, code.usage[kernel.name]) for p, code in zip(programs, made, strict=True) for kernel in p.kernels)
@@ -66,7 +64,9 @@ def machine_code(
 def machine_of(arch: Arch) -> Machine:
     """Return what a schedule has to know of the first device of this machine, where that is of this architecture; else of a large one."""
     try:
-        here = _devices()[0]
+        from codegen.cuda.device import devices
+
+        here = devices()[0]
     except Unavailable:
         return like(arch)
     return like(arch, here.multiprocessors if here.capability == arch.capability else None)
@@ -87,7 +87,9 @@ def like(arch: Arch, multiprocessors: int | None = None) -> Machine:
 def opened(number: int = 0, stream: object = None) -> Any:
     """Return a device of this machine (`codegen.cuda.device.Device`). Raises CompileError C0112 when there is none."""
     try:
-        return _device(number, stream)
+        from codegen.cuda.device import Device
+
+        return Device(number, stream)
     except Unavailable as problem:
         raise missing(problem) from None
 

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from codegen.dtypes import DType, bf16, f16
 from codegen.llvm.target import Target
 from tensorlang.diagnostics import error
-from tensorlang.later import later
 
 PARTS = {"bf16x3": 3, "bf16x6": 6}
 """How many products of bf16 stand for one of f32."""
@@ -28,8 +27,6 @@ NARROW = {"bf16": bf16, "f16": f16}
 PRECISIONS = ("f32", "bf16", *PARTS)
 DEVICE_PRECISIONS = ("f32", *NARROW, "tf32", *PARTS)
 """Those of graphics processors."""
-
-_rate = later("codegen.llvm.dot:rate")
 
 
 TILE = 16
@@ -72,7 +69,9 @@ def chosen(name: str, target: Target, insist: bool = False) -> Precision:
     _check(name, PRECISIONS)
     if name not in PARTS or insist:
         return Precision(name, name)
-    return worthwhile(name, _rate(target.features, target.vector_bits, bf16, bf16))
+    from codegen.llvm.dot import rate
+
+    return worthwhile(name, rate(target.features, target.vector_bits, bf16, bf16))
 
 
 def chosen_on(name: str, rate: float | None, insist: bool = False) -> Precision:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -27,7 +27,6 @@ from tensorlang.diagnostics import CompileError, Diagnostic, RunError
 from tensorlang.graph.edit import members
 from tensorlang.graph.nodes import Graph
 from tensorlang.graph.precisions import F32, Precision, chosen_on
-from tensorlang.later import later
 from tensorlang.policy.machine import USUAL
 from tensorlang.policy.machine import Device as Machine
 from tensorlang.runtime.boards import products_of_bf16, roofline_on
@@ -36,23 +35,16 @@ from tensorlang.runtime.constants import Weights, cells_of, places_of
 from tensorlang.runtime.device_text import explained
 from tensorlang.runtime.executable import Progress, quiet
 from tensorlang.runtime.feeds import check_names, checked
-from tensorlang.runtime.model import CompiledModel, KernelTime, Runs, Shapes
+from tensorlang.runtime.kernel_time import KernelTime
+from tensorlang.runtime.model import CompiledModel, Runs, Shapes
+from tensorlang.runtime.toolchain import Roles, installed_roles
 from tensorlang.runtime.work import Roofline, work_of
 from tensorlang.validation.budget import validation_budget
 
 Array = np.ndarray[Any, Any]
-Roles: TypeAlias = Callable[[], tuple[Any, ...]]
 
 _PLACED = np.empty(0, np.uint8)
 """Stands for a constant that lies in the block of them."""
-
-_device_model = later("tensorlang.device.build:device_model")
-_installed_roles = later("tensorlang.runtime.library:installed_roles")
-_rules_of = later("tensorlang.runtime.library:rules_of")
-_executable = later("tensorlang.device.executable:DeviceExecutable")
-_is_on_device = later("codegen.cuda.arrays:is_on_device")
-_current_stream = later("codegen.cuda.arrays:current_stream")
-_shared_weights = later("tensorlang.device.executable:SharedWeights")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +54,7 @@ class DeviceTools:
     arch: Arch
     store: Cache | None
     threads: int
-    roles: Roles = _installed_roles
+    roles: Roles = installed_roles
     target: str = TARGET
     """The name that the architecture was asked for by."""
     precision: Precision = F32
@@ -99,7 +91,7 @@ class DeviceTools:
 
 
 def device_tools(
-    target: str, cache: bool = True, roles: Roles = _installed_roles, precision: str = "f32", insist: bool = False, online: bool = True
+    target: str, cache: bool = True, roles: Roles = installed_roles, precision: str = "f32", insist: bool = False, online: bool = True
 ) -> DeviceTools:
     """Return what compiles for `cuda` or `cuda:sm_XX`; `precision`, `insist` and `online` as for `tensorlang.compile`. Raises CompileError
     C0101 and C0103."""
@@ -138,8 +130,11 @@ def coded(model: DeviceModel, tools: DeviceTools, progress: Progress = quiet) ->
 
 def written(loaded: Graph, tools: DeviceTools, progress: Progress) -> DeviceModel:
     """Return an imported graph as launches. Raises CompileError."""
-    chosen = replace(_rules_of(tuple(tools.roles())), target=TARGET)
-    model: DeviceModel = _device_model(loaded, tools.store, progress, chosen, tools.precision, tools.threads, tools.machine, tools.online)
+    from tensorlang.device.build import device_model
+    from tensorlang.runtime.library import rules_of
+
+    chosen = replace(rules_of(tuple(tools.roles())), target=TARGET)
+    model: DeviceModel = device_model(loaded, tools.store, progress, chosen, tools.precision, tools.threads, tools.machine, tools.online)
     return model
 
 
@@ -192,7 +187,7 @@ class OnDevice:
         device works now."""
         with self._lock, answered():
             there = [value for value in arrays if on_device(value)]
-            chosen = stream if stream is not None else _current_stream(there[0]) if there else None
+            chosen = stream if stream is not None else _stream_of(there[0]) if there else None
             found = self.loaded(arrays, chosen)
             return tuple(found) if there else tuple(array.numpy() for array in found)
 
@@ -241,7 +236,9 @@ class OnDevice:
         device = self.tools.opened()
         if self._loaded is None:
             try:
-                self._loaded = _executable(self.built.model, self.built.code, device, self.built.constants, self._weights)
+                from tensorlang.device.executable import DeviceExecutable
+
+                self._loaded = DeviceExecutable(self.built.model, self.built.code, device, self.built.constants, self._weights)
             except Unavailable as problem:
                 raise RunError(Diagnostic("R0321", problem.what, help=problem.remedy)) from None
         return self._loaded
@@ -262,12 +259,21 @@ class OnDevice:
         return [given[value.name] for value in self.inputs]
 
 
+def _stream_of(value: object) -> Any:
+    """Return the stream on which the library of an array that lies on a device works now."""
+    from codegen.cuda.arrays import current_stream
+
+    return current_stream(value)
+
+
 def on_device(value: object) -> bool:
     """Tell whether `value` is an array of the kind that lies on a device."""
     if isinstance(value, np.ndarray) or not (hasattr(value, "__dlpack_device__") or hasattr(value, "__cuda_array_interface__")):
         return False
     try:
-        return bool(_is_on_device(value))
+        from codegen.cuda.arrays import is_on_device
+
+        return bool(is_on_device(value))
     except Unavailable:  # without NVIDIA's packages nothing here can be on a device
         return False
 
@@ -359,5 +365,7 @@ class DeviceCompiledModel(CompiledModel):
     def _shared(self) -> Any:
         """Return the weights that all shapes share once there is a device, or None where there is one shape."""
         if self._weights is None and self._is_open:
-            self._weights = _shared_weights()
+            from tensorlang.device.executable import SharedWeights
+
+            self._weights = SharedWeights()
         return self._weights

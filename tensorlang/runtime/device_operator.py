@@ -22,7 +22,6 @@ from tensorlang.device.build import device_kernel, single
 from tensorlang.device.machine import missing
 from tensorlang.diagnostics import RunError, error
 from tensorlang.driver import Dump, Rules
-from tensorlang.later import later
 from tensorlang.policy.select import read
 from tensorlang.runtime.boards import roofline_on
 from tensorlang.runtime.device import Built, DeviceTools, OnDevice, answered, coded, device_tools, on_device
@@ -35,9 +34,6 @@ from tensorlang.schedule.schedule import Schedule
 from tensorlang.syntax import nodes as sx
 from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.prove import prove
-
-_view_of = later("codegen.cuda.arrays:view_of")
-_assembly = later("codegen.cuda.sass:assembly")
 
 
 def for_device(target: str) -> Callable[..., Operator]:
@@ -157,7 +153,9 @@ class DeviceOperator(Operator):
                 yield value, value
                 continue
             with answered():
-                view = _view_of(value, self.device.opened())
+                from codegen.cuda.arrays import view_of
+
+                view = view_of(value, self.device.opened())
             yield value, np.broadcast_to(np.zeros((), view.dtype.numpy), view.shape)
 
     def _bounds(self, program: Program) -> Iterator[str]:
@@ -175,7 +173,9 @@ class DeviceOperator(Operator):
 def assembly_of(built: Built) -> str:
     """Return the machine code of all kernels as text. Raises CompileError C0112 when there is no disassembler."""
     try:
-        texts = [text for code in built.code for text in _assembly(code.cubin).items()]
+        from codegen.cuda.sass import assembly
+
+        texts = [text for code in built.code for text in assembly(code.cubin).items()]
     except Unavailable as problem:
         raise missing(problem) from None
     return "\n".join(f"{name}:\n{text}" for name, text in texts)

@@ -14,7 +14,7 @@ from tensorlang.artifact import Artifact
 from tensorlang.graph.edit import members
 from tensorlang.graph.passes.precision.told import told
 from tensorlang.runtime.executable import Executable, timed
-from tensorlang.runtime.model import KernelTime
+from tensorlang.runtime.kernel_time import KernelTime
 from tensorlang.runtime.roofline import Bound, bound_of, ceilings_for
 from tensorlang.runtime.work import Work, work_of
 

@@ -17,11 +17,11 @@ import numpy as np
 from codegen.forks import Lock
 from tensorlang.diagnostics import CompileError, RunError
 from tensorlang.graph.nodes import Graph, Value
-from tensorlang.later import later
 from tensorlang.runtime.bundle import kept
 from tensorlang.runtime.executable import Executable, Progress, Toolchain, assembled, quiet
 from tensorlang.runtime.feeds import as_array, check_apart, check_named, checked, in_place
-from tensorlang.runtime.work import Roofline, Work
+from tensorlang.runtime.kernel_time import KernelTime
+from tensorlang.runtime.work import Roofline
 
 Array = np.ndarray[Any, Any]
 Shapes = Mapping[str, tuple[int, ...]]
@@ -87,27 +87,19 @@ class Specialised:
         return run
 
     def explain(self, feeds: Mapping[str, object] | None) -> str:
-        text: str = _explained(self.executable, None if feeds is None else checked(feeds, self.inputs))
-        return text
+        from tensorlang.runtime.explain import explained
+
+        return explained(self.executable, None if feeds is None else checked(feeds, self.inputs))
 
     def profile(self, feeds: Mapping[str, object]) -> tuple[KernelTime, ...]:
-        times: tuple[KernelTime, ...] = _profiled(self.executable, checked(feeds, self.inputs))
-        return times
+        from tensorlang.runtime.explain import profiled
+
+        return profiled(self.executable, checked(feeds, self.inputs))
 
     def roofline(self) -> Roofline:
-        made: Roofline = _roofline_of([k.program for k in self.executable.kernels], self.executable.toolchain.threads)
-        return made
+        from tensorlang.runtime.roofline import roofline_of
 
-
-@dataclass(frozen=True, slots=True)
-class KernelTime:
-    """What one kernel computes (`members`: names of the model's nodes), how long that took, and how much there is to do at least."""
-
-    name: str
-    members: tuple[str, ...]
-    result: Value
-    seconds: float
-    work: Work
+        return roofline_of([k.program for k in self.executable.kernels], self.executable.toolchain.threads)
 
 
 class CompiledModel:
@@ -237,7 +229,9 @@ class CompiledModel:
             parts, block = found
             executable = assembled(replace(parts, constants=block), self._toolchain)
         else:
-            executable = _built(self._load(shapes), self._toolchain, self._progress, key)
+            from tensorlang.runtime.build import built
+
+            executable = built(self._load(shapes), self._toolchain, self._progress, key)
         graph = executable.graph
         return Specialised(
             tuple(graph.values[name] for name in graph.inputs),
@@ -248,9 +242,3 @@ class CompiledModel:
 
 def only_shapes_are_open(problem: CompileError) -> bool:
     return bool(problem.diagnostics) and all(d.code == OPEN_SHAPES for d in problem.diagnostics)
-
-
-_built = later("tensorlang.runtime.build:built")
-_explained = later("tensorlang.runtime.explain:explained")
-_profiled = later("tensorlang.runtime.explain:profiled")
-_roofline_of = later("tensorlang.runtime.roofline:roofline_of")

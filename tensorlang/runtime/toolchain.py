@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from numbers import Integral
-from typing import Any
+from typing import Any, TypeAlias
 
 from codegen.llvm import pool
 from codegen.llvm.target import LEVEL, LevelError, Target, TargetError, named, runs_here
@@ -16,16 +16,19 @@ from tensorlang.graph.nodes import Graph, Kernel
 from tensorlang.graph.passes.memory.layout import RowMajor
 from tensorlang.graph.precisions import chosen
 from tensorlang.graph.programs import program_key
-from tensorlang.later import later
 from tensorlang.runtime.executable import Progress, Toolchain
 from tensorlang.schedule.layout import Layout
 
 HOST = "cpu"
+Roles: TypeAlias = Callable[[], tuple[Any, ...]]
+"""Modules (`tensorlang.check.module.Module`) that state schedules for roles of equations, when they are needed."""
 
-_compiled_with = later("tensorlang.runtime.kernels:compiled_with")
-_wanted_layouts = later("tensorlang.driver:wanted_layouts")
-_tiles_of = later("tensorlang.runtime.kernels:tiles_of")
-_installed_roles = later("tensorlang.runtime.library:installed_roles")
+
+def installed_roles() -> tuple[Any, ...]:
+    """Return the modules of installed libraries that state schedules for roles."""
+    from tensorlang.runtime import library
+
+    return library.installed_roles()
 
 
 def toolchain(
@@ -33,7 +36,7 @@ def toolchain(
     threads: int | None = None,
     *,
     cache: bool = True,
-    roles: Callable[[], Sequence[Any]] = _installed_roles,
+    roles: Roles = installed_roles,
     winograd: bool = True,
     precision: str = "f32",
     insist: bool = False,
@@ -56,8 +59,9 @@ def toolchain(
     asked, winograd = winograd, winograd and multiplied.used != "bf16"
 
     def compile_all(jobs: Sequence[Any], progress: Progress) -> Sequence[Artifact]:
-        made: Sequence[Artifact] = _compiled_with(roles(), jobs, machine, count, store, progress)
-        return made
+        from tensorlang.runtime.kernels import compiled_with
+
+        return compiled_with(roles(), jobs, machine, count, store, progress)
 
     def wishes(graph: Graph) -> Callable[[Kernel], Mapping[str, Layout]]:
         fixed, known = RowMajor.of(graph), dict[object, Mapping[str, Layout]]()
@@ -66,14 +70,17 @@ def toolchain(
             constant = frozenset(p.name for p, v in zip(kernel.program.params, kernel.inputs, strict=True) if v in graph.constants)
             key = program_key(kernel.program), constant, fixed.names(kernel)
             if key not in known:
-                known[key] = _wanted_layouts(kernel.program, machine, constant, threads=count, fixed=key[2])
+                from tensorlang.driver import wanted_layouts
+
+                known[key] = wanted_layouts(kernel.program, machine, constant, threads=count, fixed=key[2])
             return known[key]
 
         return of
 
-    def tiles(found: object) -> tuple[int, ...] | None:
-        chosen: tuple[int, ...] | None = _tiles_of(found, machine, count) if winograd else None
-        return chosen
+    def tiles(found: Any) -> tuple[int, ...] | None:
+        from tensorlang.runtime.kernels import tiles_of
+
+        return tiles_of(found, machine, count) if winograd else None
 
     made = partial(toolchain, target, threads, cache=cache, roles=roles, winograd=asked, precision=precision, insist=insist)
     return Toolchain(machine, count, store, compile_all, wishes, tiles, winograd, multiplied, made)

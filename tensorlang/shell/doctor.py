@@ -21,7 +21,6 @@ from codegen.llvm.target import LEVEL, host, levels, this_machine
 from codegen.store import default_directory, private_directory
 from tensorlang.api import installed_importers
 from tensorlang.diagnostics import Source
-from tensorlang.later import later
 from tensorlang.runtime.operator import Operators
 from tensorlang.runtime.toolchain import toolchain
 
@@ -89,20 +88,18 @@ def _importers() -> Finding:
 
 
 def _cuda_compiler() -> str:
-    version, numbers = _nvrtc_version(), _compilable()
+    from codegen.cuda.compile import compilable, nvrtc_version
+
+    version, numbers = nvrtc_version(), compilable()
     return f"NVRTC {_dotted(version)}, for {', '.join(f'sm_{n}' for n in numbers)}"
 
 
 def _cuda_driver() -> str:
-    version, found = _driver_version(), _devices()
+    from codegen.cuda.device import devices, driver_version
+
+    version, found = driver_version(), devices()
     names = ", ".join(f"{d.name} (`{d.arch.target}`)" if d.arch is not None else f"{d.name} (not supported)" for d in found)
     return f"CUDA {_dotted(version)}: {names}"
-
-
-_nvrtc_version = later("codegen.cuda.compile:nvrtc_version")
-_compilable = later("codegen.cuda.compile:compilable")
-_driver_version = later("codegen.cuda.device:driver_version")
-_devices = later("codegen.cuda.device:devices")
 
 
 def _dotted(version: tuple[int, int]) -> str:

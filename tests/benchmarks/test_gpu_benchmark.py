@@ -69,7 +69,7 @@ def test_rows_are_measured_and_told(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     fake = FakeCuda()
     fake.install(monkeypatch)
     fake.kernels = defaultdict(lambda: lambda grid, *addresses: None)
-    monkeypatch.setattr("tensorlang.device.machine._device", Device)
+    monkeypatch.setattr("codegen.cuda.device.Device", Device)
     arguments = ["--families", "--no-torch", "--no-models", "--seconds", "0.01", "--target", "cuda:sm_90a"]
     assert gpu.main([*arguments, "softmax", "add_relu"]) == 0
     out = capsys.readouterr().out
@@ -80,7 +80,7 @@ def test_arguments_are_on_the_device_before_the_first_turn(monkeypatch: pytest.M
     fake = FakeCuda()
     fake.install(monkeypatch)
     fake.kernels = defaultdict(lambda: lambda grid, *addresses: None)
-    monkeypatch.setattr("tensorlang.device.machine._device", Device)
+    monkeypatch.setattr("codegen.cuda.device.Device", Device)
     (attention, *_) = gpu_cases.attentions()
     monkeypatch.setitem(gpu.ATTENTIONS, "attention small", replace(attention, length=64, heads=2))
     arguments = gpu.arguments_of(["--target", "cuda:sm_90a", "--no-torch", "--seconds", "0.01"])

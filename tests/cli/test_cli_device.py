@@ -16,7 +16,7 @@ sys.path.append(str(Path(__file__).parents[1] / "gpu"))
 
 from fake_cuda import FakeCuda
 
-from codegen.cuda.device import Device
+from codegen.cuda.device import Device, devices
 from codegen.cuda.errors import Unavailable
 from stdlib.onnx import Importer
 from tensorlang import api
@@ -31,8 +31,8 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
     monkeypatch.setenv("TENSORLANG_CACHE", str(tmp_path_factory.getbasetemp() / "objects"))
     monkeypatch.setattr(api, "installed_importers", lambda: (Importer(),))
     gone = Mock(side_effect=Unavailable("there is no CUDA driver", "install one"))
-    monkeypatch.setattr("tensorlang.device.machine._device", gone)
-    monkeypatch.setattr("tensorlang.device.machine._devices", gone)
+    monkeypatch.setattr("codegen.cuda.device.Device", gone)
+    monkeypatch.setattr("codegen.cuda.device.devices", gone)
 
 
 @pytest.fixture
@@ -97,14 +97,14 @@ def test_an_unknown_architecture_is_one_diagnostic(capsys: Any, net: Path, opera
 def test_a_missing_compiler_is_one_diagnostic(capsys: Any, net: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TENSORLANG_CACHE", str(tmp_path / "nothing compiled before"))
     gone = Mock(side_effect=Unavailable("NVRTC cannot be loaded", "install `tensorlang[cuda]`"))
-    with patch("tensorlang.device.machine._all_compiled", gone):
+    with patch("codegen.cuda.compile.all_compiled", gone):
         code, out, _ = run(capsys, "run", net, "x=f32[2,4]", "--target", "cuda", "--json")
     assert code == 1
     assert [d["code"] for d in json.loads(out)["diagnostics"]] == ["C0112"]
 
 
 def test_a_missing_disassembler_is_one_diagnostic(capsys: Any, net: Path) -> None:
-    with patch("tensorlang.runtime.device_operator._assembly", Mock(side_effect=Unavailable("there is no `nvdisasm`", "install it"))):
+    with patch("codegen.cuda.sass.assembly", Mock(side_effect=Unavailable("there is no `nvdisasm`", "install it"))):
         code, _, err = run(capsys, "show", net, "--stage", "sass", "--target", "cuda")
     assert code == 1
     assert err.startswith("error[C0112]: there is no `nvdisasm`")
@@ -120,7 +120,8 @@ def test_what_is_measured_on_a_device_is_timed_there(capsys: Any, net: Path, ope
     fake = FakeCuda()
     fake.install(monkeypatch)
     fake.kernels = {name: lambda grid, *addresses: None for name in ("tl_0_0", "scale_0", "matmul_0")}
-    monkeypatch.setattr("tensorlang.device.machine._device", Device)
+    monkeypatch.setattr("codegen.cuda.device.Device", Device)
+    monkeypatch.setattr("codegen.cuda.device.devices", devices)
     for arguments in ([net], [operators, "x=f32[150]"], ["matmul", "a=f32[8,4]", "b=f32[4,8]", "--peers", "none"]):
         code, out, err = run(capsys, "bench", *arguments, "--seconds", "0.01", "--target", "cuda:sm_90a", "--json")
         assert (code, err) == (0, "")

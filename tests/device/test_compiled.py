@@ -315,7 +315,7 @@ def test_a_model_from_the_disk_gives_the_same(tmp_path: Path, fake: FakeCuda, in
 
 
 def test_without_a_driver_all_but_running_works(tmp_path: Path) -> None:
-    with patch("tensorlang.device.machine._device", Mock(side_effect=Unavailable("there is no CUDA driver", "install one"))):
+    with patch("codegen.cuda.device.Device", Mock(side_effect=Unavailable("there is no CUDA driver", "install one"))):
         model = compiled(network(tmp_path / "net.onnx"))
         text = model.explain()
         assert text.startswith("model `net` for cuda:sm_90a: ") and "registers" in text and "on H100 SXM" in text

@@ -21,6 +21,6 @@ def test_every_block_runs_and_prints_what_stands_below_it(update_golden: bool, m
     monkeypatch.setenv("TENSORLANG_CACHE", str(tmp_path))
     monkeypatch.setattr(api, "installed_importers", lambda: (Importer(),))
     install = "install NVIDIA's driver, on a machine with one of its GPUs"
-    monkeypatch.setattr("tensorlang.device.machine._device", Mock(side_effect=Unavailable("there is no CUDA driver", install)))
+    monkeypatch.setattr("codegen.cuda.device.Device", Mock(side_effect=Unavailable("there is no CUDA driver", install)))
     parts = assert_blocks_print(PAGE, PART, update=update_golden)
     assert len(parts) == PAGE.read_text("utf-8").count("```python") > 4

@@ -39,21 +39,21 @@ def test_an_architecture_is_asked_for_by_name() -> None:
 
 def test_cuda_alone_is_the_first_device_of_this_machine_if_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     hopper = Found(0, "a device", (9, 0), ARCHITECTURES["sm_90a"], 114)
-    monkeypatch.setattr("tensorlang.device.machine._devices", lambda: (hopper,))
+    monkeypatch.setattr("codegen.cuda.device.devices", lambda: (hopper,))
     assert arch_of("cuda") is ARCHITECTURES["sm_90a"]
-    monkeypatch.setattr("tensorlang.device.machine._devices", lambda: (replace(hopper, arch=None),))
+    monkeypatch.setattr("codegen.cuda.device.devices", lambda: (replace(hopper, arch=None),))
     assert arch_of("cuda") is SM_80
 
     def none() -> None:
         raise Unavailable("there is no CUDA driver", "install one")
 
-    monkeypatch.setattr("tensorlang.device.machine._devices", none)
+    monkeypatch.setattr("codegen.cuda.device.devices", none)
     assert arch_of("cuda") is SM_80
 
 
 def test_multiprocessors_are_those_of_the_device_or_of_a_large_one_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     def here(*found: Found) -> None:
-        monkeypatch.setattr("tensorlang.device.machine._devices", lambda: found)
+        monkeypatch.setattr("codegen.cuda.device.devices", lambda: found)
 
     pcie = Found(0, "H100 PCIe", (9, 0), ARCHITECTURES["sm_90a"], 114)
     assert device_tools("cuda:sm_90a").machine.blocks == 132
@@ -85,7 +85,7 @@ def test_machine_code_is_made_once_and_kept(tmp_path: Path) -> None:
 def test_what_a_device_has_not_enough_of_is_told_before_anything_is_compiled(
     found: Program, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tensorlang.device.machine._all_compiled", None)
+    monkeypatch.setattr("codegen.cuda.compile.all_compiled", None)
     with pytest.raises(tl.CompileError) as refused:
         machine_code([found], SM_80, None, 1)
     assert refused.value.diagnostics[0].code == "C0111"

@@ -50,7 +50,10 @@ def _reshapes(d: NetDrawing) -> None:
             cut = d.random.randint(0, a.ndim)
             d.add("Reshape", [x, d.ints(*a.shape[:cut], -1)])
         case 2:
-            d.add("Reshape", [x, d.ints(-1, *reversed(a.shape[1:]))], **(draw.maybe(d, 0.5, allowzero=1) if d.opset >= 14 else {}))
+            target = [-1, *reversed(a.shape[1:])]
+            # ONNX says that 0 and -1 are not for one shape with `allowzero`; onnxruntime takes them where the shape is no constant.
+            plain = {} if 0 in target or d.opset < 14 else draw.maybe(d, 0.5, allowzero=1)
+            d.add("Reshape", [x, d.ints(*target)], **plain)
         case _:
             d.add("Flatten", [x], **draw.maybe(d, 0.8, axis=d.random.randint(-a.ndim if d.opset >= 11 else 0, a.ndim)))
 

@@ -48,12 +48,13 @@ def _resize(d: NetDrawing) -> None:
     if d.opset >= 18 and not roi and d.random.random() < 0.3:
         axes = axes[-2:] if d.random.random() < 0.7 else list(reversed(axes[-2:]))
         attrs["axes"] = [k - len(shape) if d.random.random() < 0.3 else k for k in axes]
+    counted = all(k >= 0 for k in attrs.get("axes", ()))
     rough = mode != "nearest"
     if d.random.random() < 0.5 and place != "align_corners":  # the references disagree on which extent the corners are of
         d.add("Resize", [x, roi, d.constant(np.array([scales[k] for k in axes], np.float32))], rough=rough, **attrs)
     else:
         sizes = [max(1, int(shape[k] * scales[k])) + d.random.choice((0, 0, 1)) if scales[k] != 1 else shape[k] for k in axes]
-        if d.opset >= 18:
+        if d.opset >= 18 and counted:  # of axes from the end, onnxruntime keeps no ratio and the reference knows none at all
             attrs |= draw.maybe(d, 0.25, keep_aspect_ratio_policy=d.random.choice(("not_larger", "not_smaller", "stretch")))
         d.add("Resize", [x, roi, "", d.ints(*sizes)], rough=rough, **attrs)
 

@@ -70,6 +70,19 @@ def _transposed_convs(d: NetDrawing) -> None:
     d.add("ConvTranspose", [x, w, bias], **attrs, **({"group": group} if group > 1 else {}))
 
 
+def _every_window_sees_an_element(extents: tuple[int, ...], attrs: dict[str, Any]) -> bool:
+    """Tell whether no window, dilated, goes over padding alone, wherever it begins."""
+    rank = len(extents)
+    dilations = attrs.get("dilations", [1] * rank)
+    some = [(count - 1) * step for count, step in zip(attrs["kernel_shape"], dilations, strict=True)]
+    pads = 2 * some if "SAME" in attrs.get("auto_pad", "") else attrs.get("pads", [0] * 2 * rank)  # no more than these
+    return all(
+        any(0 <= first + j * step < n for j in range(count))
+        for n, count, step, before, after in zip(extents, attrs["kernel_shape"], dilations, pads[:rank], pads[rank:], strict=True)
+        for first in range(-before, n + after - (count - 1) * step)
+    )
+
+
 def _pools(d: NetDrawing) -> None:
     kind = d.random.choice(("MaxPool", "MaxPool", "AveragePool", "LpPool", "GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool"))
     x = _image(d, ("f32", "f32", "f16", "f64", "i8", "u8") if kind == "MaxPool" and d.opset >= 12 else ("f32", "f32", "f16", "f64"))
@@ -82,6 +95,8 @@ def _pools(d: NetDrawing) -> None:
     attrs.update(
         draw.maybe(d, 0.3, dilations=draw.dims(d, a.ndim - 2, 1, 2)) if d.opset >= {"MaxPool": 10, "AveragePool": 19}.get(kind, 18) else {}
     )
+    if not _every_window_sees_an_element(a.shape[2:], attrs):  # the maximum of none is -inf, 0 or the least number, as one likes
+        attrs.pop("dilations", None)
     match kind:
         case "MaxPool":
             attrs.update(draw.maybe(d, 0.3, storage_order=d.random.choice((0, 1))) if d.opset >= 8 else {})

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from polyhedral import affine
 from polyhedral.deps import Dep, dependences
 from polyhedral.errors import NestError
 from polyhedral.expr import Name
@@ -16,7 +17,6 @@ from polyhedral.nest import Nest
 from polyhedral.order import Checker, Storage, Violation, check, distance
 from polyhedral.schedule import Schedule, placements_in
 from polyhedral.space import DT, Frame, OperationLimit, limited
-from polyhedral.terms import from_linear, linear, names_in
 from polyhedral.verdict import Proven
 
 MAX_FACTOR = 4
@@ -103,7 +103,7 @@ def _skew_of_iterators(schedule: Schedule, violation: Violation) -> tuple[str, s
 
 
 def _iterators_of(nest: Nest, loop: str | None) -> list[str]:
-    return [name for name, expr in nest.iter_exprs().items() if loop in names_in(expr) and linear(expr).terms]
+    return [name for name, expr in nest.iter_exprs().items() if loop in affine.name_set(expr) and affine.linear(expr).terms]
 
 
 def _least_factor(nest: Nest, deps: Sequence[Dep], iterator: str, by: str) -> int | None:
@@ -119,6 +119,6 @@ def _least_factor(nest: Nest, deps: Sequence[Dep], iterator: str, by: str) -> in
 
 
 def _never_negative(dep: Dep, nest: Nest, weights: Mapping[str, int]) -> bool:
-    along = Frame(nest.params, nest.iters).aff(from_linear({Name(n): f for n, f in weights.items()}, 0))
+    along = Frame(nest.params, nest.iters).aff(affine.from_terms({Name(n): f for n, f in weights.items()}, 0))
     low = dep.relation.deltas().min_val(along)
     return bool(low.is_int() and low.is_nonneg())

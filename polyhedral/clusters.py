@@ -23,9 +23,9 @@ from dataclasses import dataclass
 
 import islpy as isl
 
+from polyhedral import affine
 from polyhedral.expr import Compare, Cond, Expr, Int, Name, Scale
 from polyhedral.space import DEFAULT_LIMIT, DT, Frame, OperationLimit, limited, smallest_point
-from polyhedral.terms import all_of, minus, plus, times
 from polyhedral.threads import THREAD, Touch
 from polyhedral.verdict import Unknown
 from polyhedral.waits import Ending, Moment, Signal, Times, before, fixed, padded
@@ -157,9 +157,9 @@ class Cluster:
         if part is None:
             conds.append(Compare("==", Name(_OWNER), Name(block)))
         else:
-            start = times(part.length, self._number(block))
-            conds += [Compare(">=", Name(part.side), start), Compare("<", Name(part.side), plus(start, Int(part.length)))]
-        domain = frame.set(all_of(*conds))
+            start = affine.scale(part.length, self._number(block))
+            conds += [Compare(">=", Name(part.side), start), Compare("<", Name(part.side), affine.add(start, Int(part.length)))]
+        domain = frame.set(affine.conj(*conds))
         cell = [Name(block), Name(_OWNER), *(Name(f"free{k}") if c is None else c for k, c in enumerate(touch.cell))]
         to_time, to_cell = (
             isl.Map.from_pw_multi_aff(frame.multi_pw_aff(e)).intersect_domain(domain) for e in (padded(touch.time, self.depth), cell)
@@ -168,11 +168,11 @@ class Cluster:
 
     def _number(self, block: str) -> Expr:
         """Return the number of a block in its cluster."""
-        return minus(minus(Name(block), self.grid.low), Scale(self.grid.count, Name(_CLUSTER)))
+        return affine.sub(affine.sub(Name(block), self.grid.low), Scale(self.grid.count, Name(_CLUSTER)))
 
     def _in_cluster(self, block: str) -> Cond:
         number = self._number(block)
-        return all_of(Compare(">=", number, Int(0)), Compare("<", number, Int(self.grid.count)))
+        return affine.conj(Compare(">=", number, Int(0)), Compare("<", number, Int(self.grid.count)))
 
     def _ended(self, position: int) -> isl.Map | None:
         """Return `{ t -> w : t < w, and the wait w ends what was begun at t }`."""
@@ -186,7 +186,7 @@ class Cluster:
 
     def _mapped(self, variables: tuple[str, ...], when: Cond, values: Sequence[Expr]) -> isl.Map:
         frame = Frame(self.params, (*variables, self.grid.block))
-        domain = frame.set(all_of(when, self.grid.when, self._in_cluster(self.grid.block)))
+        domain = frame.set(affine.conj(when, self.grid.when, self._in_cluster(self.grid.block)))
         return isl.Map.from_pw_multi_aff(frame.multi_pw_aff(values)).intersect_domain(domain)
 
     def _witness(self, meeting: _Meeting, left: isl.Map) -> FarClash:

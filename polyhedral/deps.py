@@ -16,11 +16,11 @@ from typing import Literal, TypeAlias
 
 import islpy as isl
 
+from polyhedral import affine
 from polyhedral.expr import Compare, Cond, Expr, Int, Name
 from polyhedral.model import Access, Scop, Statement
 from polyhedral.nest import context_of
 from polyhedral.space import DT, Frame, universe_map, val
-from polyhedral.terms import all_of
 
 Kind: TypeAlias = Literal["RAW", "WAR", "WAW", "RED"]
 
@@ -108,7 +108,7 @@ def elements(scop: Scop, shape: Sequence[Expr]) -> isl.Set:
     """Return `{ [x] : 0 <= x < shape }`."""
     axes = tuple(f"${k}" for k in range(len(shape)))
     sides = ((Compare(">=", Name(x), Int(0)), Compare("<", Name(x), extent)) for x, extent in zip(axes, shape, strict=True))
-    return Frame(scop.params, axes).set(all_of(*(bound for side in sides for bound in side)))
+    return Frame(scop.params, axes).set(affine.conj(*(bound for side in sides for bound in side)))
 
 
 def instances(scop: Scop, statement: Statement, when: Cond) -> isl.Set:

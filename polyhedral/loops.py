@@ -12,10 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, assert_never
 
-from polyhedral.evaluate import evaluate, holds
+from polyhedral import text
+from polyhedral.affine import evaluate, holds
 from polyhedral.expr import Cond, Expr
 from polyhedral.model import Mark
-from polyhedral.text import show_cond, show_expr
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +58,9 @@ def _lines(node: Node, depth: int) -> Iterator[str]:
             return
         case For(name, lo, hi, mark, _, body):
             kind = "for" if mark == "serial" else mark
-            yield f"{indent}{kind} {name} in {show_expr(lo)} .. {show_expr(hi)} {{"
+            yield f"{indent}{kind} {name} in {text.show(lo)} .. {text.show(hi)} {{"
         case If(cond, body):
-            yield f"{indent}if {show_cond(cond)} {{"
+            yield f"{indent}if {text.show_cond(cond)} {{"
         case _:
             assert_never(node)
     for child in body:

@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 
 import islpy as isl
 
+from polyhedral import affine
 from polyhedral.errors import NestError
 from polyhedral.expr import Add, Cond, Expr, Floor, Int, Mod, Name, Scale
 from polyhedral.model import Scop, Statement
 from polyhedral.space import DT, Frame, integer, val
-from polyhedral.terms import linear, minus, names_in, plus
 
 LARGEST = 2**48
 """Loops count in no larger steps: nothing has more iterations, and positions have to stay in 64 bits."""
@@ -145,12 +145,12 @@ class Nest:
         """Run `loop` backwards over the same range (or over its negation when the range is not one affine expression)."""
         span = self.range(loop)
         if span is not None and _affine(span[0]) and _affine(span[1]):
-            return self.mirror(loop, plus(plus(span[0], span[1]), Int(-1)))
+            return self.mirror(loop, affine.add(affine.add(span[0], span[1]), Int(-1)))
         return self.mirror(loop, Int(0))
 
     def mirror(self, loop: str, about: Expr) -> Nest:
         """Replace `loop` by `about - loop` under the same name."""
-        return self._substituted(self.loops, {loop: minus(about, Name(loop))})
+        return self._substituted(self.loops, {loop: affine.sub(about, Name(loop))})
 
     def rename(self, old: str, new: str) -> Nest:
         self._position(old)
@@ -180,7 +180,7 @@ class Nest:
         """Add a loop of one iteration at `position`, where it equals `value` over the loops outside it."""
         if name in self.loops:
             raise NestError(f"there is a loop `{name}` already")
-        if not names_in(value) <= set(self.loops[:position]) | set(self.params):
+        if not affine.name_set(value) <= set(self.loops[:position]) | set(self.params):
             raise NestError(f"the value of `{name}` may use only the loops outside it")
         loops = (*self.loops[:position], name, *self.loops[position:])
         nest = self._substituted(loops, {})
@@ -255,4 +255,4 @@ def context_of(scop: Scop) -> isl.Set:
 
 def _affine(expr: Expr) -> bool:
     """Whether `expr` is a plain sum of names: divisions would follow the loop into every bound."""
-    return all(isinstance(term, Name) for term, _ in linear(expr).terms)
+    return all(isinstance(term, Name) for term, _ in affine.linear(expr).terms)

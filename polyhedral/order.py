@@ -18,8 +18,8 @@ from typing import Literal, TypeAlias
 
 import islpy as isl
 
+from polyhedral.affine import evaluate
 from polyhedral.deps import Dep, access_map, dependences, elements
-from polyhedral.evaluate import evaluate
 from polyhedral.model import AT_ONCE, COMBINING, Access, Leaf, Loop, Mark, Statement, Tree
 from polyhedral.nest import Nest, context_of
 from polyhedral.record import each, named, note

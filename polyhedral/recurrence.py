@@ -18,11 +18,11 @@ from typing import NamedTuple
 
 import islpy as isl
 
-from polyhedral.expr import Cond, Expr, Name
+from polyhedral import affine
+from polyhedral.expr import And, Compare, Cond, Expr, Int, Name
 from polyhedral.record import each, note
 from polyhedral.space import DT, Frame, OperationLimit, integer, limited, smallest_point, val
-from polyhedral.terms import from_linear, nonnegative
-from polyhedral.text import show_expr
+from polyhedral.text import show
 from polyhedral.verdict import Proven, Refuted, Unknown, Verdict
 
 MAX_CYCLE = 4
@@ -72,7 +72,7 @@ class Recurrence:
         self.params = params
         self.axes = {name: tuple(axes) for name, (axes, _) in nodes.items()}
         frame = Frame(params, ())
-        self.context = frame.set(context).intersect(frame.set(nonnegative(params))).params()
+        self.context = frame.set(context).intersect(frame.set(And(tuple(Compare(">=", Name(p), Int(0)) for p in params)))).params()
         self.domains = {
             name: Frame(params, tuple(axes)).set(domain).intersect_params(self.context) for name, (axes, domain) in nodes.items()
         }
@@ -111,7 +111,7 @@ class Recurrence:
         forms, offsets = found
         for name, form in forms.items():
             self.ranking[name].append(
-                show_expr(from_linear({Name(a): f for a, f in zip(self.axes[name], form, strict=True)}, offsets[name]))
+                show(affine.from_terms({Name(a): f for a, f in zip(self.axes[name], form, strict=True)}, offsets[name]))
             )
         left = [self.level(p, forms, offsets) for p in pairs]
         for group in _groups([p for p in left if not p.relation.is_empty()]):
@@ -175,7 +175,7 @@ class Recurrence:
     def _difference(self, pair: Pairs, target: Form, source: Form, offset: int) -> isl.Aff:
         dims = (*(f"x{k}" for k in range(len(target))), *(f"y{k}" for k in range(len(source))))
         terms: dict[Expr, int] = {Name(d): f for d, f in zip(dims, (*target, *(-f for f in source)), strict=True)}
-        return Frame(self.params, dims).aff(from_linear(terms, offset))
+        return Frame(self.params, dims).aff(affine.from_terms(terms, offset))
 
     def _progress(self, pairs: list[Pairs], forms: Mapping[str, Form], offsets: Mapping[str, int]) -> bool:
         return any(not self.level(p, forms, offsets).relation.is_equal(p.relation) for p in pairs)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 import islpy as isl
 
+from polyhedral import affine
 from polyhedral.deps import access_map
 from polyhedral.errors import NestError
 from polyhedral.expr import TRUE, Add, Expr, Int, Name
@@ -22,7 +23,6 @@ from polyhedral.nest import Nest
 from polyhedral.schedule import Schedule
 from polyhedral.space import DT, Frame, integer, val
 from polyhedral.storage import fold_factor
-from polyhedral.terms import linear, plus
 
 __all__ = ["Footprint", "fold_factor", "footprint", "place_at", "slide"]
 
@@ -132,10 +132,10 @@ def _origins(statement: Statement, box: Footprint) -> dict[str, tuple[Expr, int 
     for axis, index in enumerate(statement.write.index):
         if index is None:
             continue
-        form = linear(index)
+        form = affine.linear(index)
         match form.terms:
             case ((Name(name), 1),) if name in result and result[name][1] is None:
-                result[name] = (plus(box.origin[axis], Int(-form.constant)), box.extent[axis])
+                result[name] = (affine.add(box.origin[axis], Int(-form.constant)), box.extent[axis])
             case _:
                 pass
     return result
@@ -236,7 +236,7 @@ def _side(touched: isl.Map, axis: int, frame: Frame, context: isl.Set) -> tuple[
     if not width.dim_has_any_upper_bound(DT.set, 0):
         return None
     extent = Frame(frame.params, ()).piecewise(width.dim_max(0).gist_params(context))
-    return None if extent is None else (origin, plus(extent, Int(1)))
+    return None if extent is None else (origin, affine.add(extent, Int(1)))
 
 
 def _ends(line: isl.Map) -> tuple[isl.PwAff, isl.PwAff]:
@@ -254,7 +254,7 @@ def _one_piece(pw: isl.PwAff, frame: Frame, context: isl.Set) -> Expr | None:
 
 
 def _constant(expr: Expr) -> int | Expr:
-    form = linear(expr)
+    form = affine.linear(expr)
     return expr if form.terms else form.constant
 
 

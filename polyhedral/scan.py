@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 import islpy as isl
 
+from polyhedral import affine
 from polyhedral.errors import ScheduleError
 from polyhedral.expr import And, Compare, Cond, Expr, Int, Name
 from polyhedral.loops import For, If, Node, Run
@@ -28,7 +29,6 @@ from polyhedral.model import AT_ONCE, Leaf, Loop, Tree
 from polyhedral.nest import Nest, context_of
 from polyhedral.schedule import Schedule, placements_in, validate
 from polyhedral.space import DT, Frame, basic_conds, cond_of, constraint_terms, integer, val
-from polyhedral.terms import all_of, floor_div, from_linear, maximum, minimum, minus, names_in
 
 
 def scan(schedule: Schedule, *, sizes: Mapping[str, int] | None = None, separate: bool = True, max_separated: int = 3) -> tuple[Node, ...]:
@@ -138,7 +138,7 @@ class _Scanner:
                 inside = context.intersect(part.to_set())
                 nodes = () if inside.is_empty() else self.sequence(step.node.body, step.depth + 1, inside)
                 if nodes:
-                    result.append(If(all_of(*basic_conds(part.to_set().gist(context).get_basic_sets()[0], step.frame)), nodes))
+                    result.append(If(affine.conj(*basic_conds(part.to_set().gist(context).get_basic_sets()[0], step.frame)), nodes))
             return tuple(result)
 
         return tuple(self._emit(step, isl.BasicSet.universe(step.frame.space), {}, body))
@@ -187,10 +187,10 @@ class _Scanner:
         guards += [c for g in needed for c in basic_conds(g, step.frame)]
         nodes, hoisted = _hoisted(nodes, step.node.name)
         guards += hoisted
-        width = minus(bounds.high, bounds.low)
+        width = affine.sub(bounds.high, bounds.low)
         extent = width.value if isinstance(width, Int) else None
         loop = For(step.node.name, bounds.low, bounds.high, step.node.mark, extent, nodes)
-        return [If(all_of(*guards), (loop,))] if guards else [loop]
+        return [If(affine.conj(*guards), (loop,))] if guards else [loop]
 
     def _implied(self, guard: isl.BasicSet, step: _Step, bounds: _Bounds, around: isl.Set) -> bool:
         """Whether the loops from here inwards are empty anyway wherever `guard` fails."""
@@ -268,7 +268,7 @@ def _bounds(step: _Step, region: isl.BasicSet, around: isl.Set) -> _Bounds:
             on_loop = on_loop.add_constraint(constraint)
         else:
             guards.append(isl.BasicSet.from_constraint(constraint))
-    return _Bounds(maximum(low), minimum(high), guards, on_loop.to_set())
+    return _Bounds(affine.maximum(*low), affine.minimum(*high), guards, on_loop.to_set())
 
 
 def _in_order(points: isl.Set, depth: int) -> list[isl.Set]:
@@ -302,9 +302,9 @@ def _hoisted(nodes: tuple[Node, ...], loop: str) -> tuple[tuple[Node, ...], list
         return nodes, []
     guard = nodes[0]
     conds = guard.cond.conds if isinstance(guard.cond, And) else (guard.cond,)
-    outside = [c for c in conds if loop not in names_in(c)]
-    inside = [c for c in conds if loop in names_in(c)]
-    return ((If(all_of(*inside), guard.body),) if inside else guard.body), outside
+    outside = [c for c in conds if loop not in affine.name_set(c)]
+    inside = [c for c in conds if loop in affine.name_set(c)]
+    return ((If(affine.conj(*inside), guard.body),) if inside else guard.body), outside
 
 
 def _sides(basic: isl.BasicSet, step: _Step) -> tuple[list[Expr], list[Expr]]:
@@ -329,12 +329,12 @@ def _sides(basic: isl.BasicSet, step: _Step) -> tuple[list[Expr], list[Expr]]:
 
 def _at_least(terms: Mapping[Expr, int], constant: int, factor: int) -> Expr:
     """Return the least x with `factor * x + terms + constant >= 0`."""
-    return floor_div(from_linear({t: -f for t, f in terms.items()}, factor - 1 - constant), factor)
+    return affine.floor(affine.from_terms({t: -f for t, f in terms.items()}, factor - 1 - constant), factor)
 
 
 def _below(terms: Mapping[Expr, int], constant: int, factor: int) -> Expr:
     """Return one more than the greatest x with `terms + constant >= factor * x`."""
-    return floor_div(from_linear(terms, constant + factor), factor)
+    return affine.floor(affine.from_terms(terms, constant + factor), factor)
 
 
 def _piecewise_bounds(step: _Step) -> _Bounds:
@@ -345,9 +345,9 @@ def _piecewise_bounds(step: _Step) -> _Bounds:
         low, high = _sides(_without_divs(basic), step)
         if not low or not high:
             raise ScheduleError(f"the loop `{step.node.name}` has no bounds")
-        lows.append(maximum(low))
-        highs.append(minimum(high))
-    return _Bounds(minimum(lows), maximum(highs), [], isl.Set.universe(step.frame.space))
+        lows.append(affine.maximum(*low))
+        highs.append(affine.minimum(*high))
+    return _Bounds(affine.minimum(*lows), affine.maximum(*highs), [], isl.Set.universe(step.frame.space))
 
 
 def _without_divs(basic: isl.BasicSet) -> isl.BasicSet:

@@ -13,13 +13,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
-from polyhedral.expr import FALSE, TRUE, Add, And, Compare, Cond, Expr, Floor, Int, Max, Min, Mod, Name, Not, Or, Scale
+from polyhedral import affine
+from polyhedral.expr import FALSE, TRUE, And, Compare, Cond, Expr, Floor, Int, Max, Min, Name, Not, Or, Scale
+from polyhedral.ranges import Range, range_of
 from polyhedral.sets import implies
-from polyhedral.terms import linear, maximum, minimum, minus, names_in, negated, plus
 from polyhedral.verdict import Proven
-
-Range = tuple[int | None, int | None]
-"""Inclusive; None is unbounded."""
 
 _STEPS = 400
 """How many expressions one question looks at before isl is asked."""
@@ -58,7 +56,7 @@ class Scope:
 
     def _tightened(self, cond: Cond) -> Scope:
         bounds, facts = dict(self.bounds), (*self.facts, cond)
-        for terms, constant in _inequalities(cond):
+        for terms, constant in map(_terms, affine.inequalities(cond)):
             name = self._innermost(terms)
             if name is None or name not in bounds or abs(terms[Name(name)]) != 1:
                 continue
@@ -66,9 +64,9 @@ class Scope:
             rest = _expression({t: -factor * f for t, f in terms.items() if t != Name(name)}, -factor * constant)
             low, high = bounds[name]
             if factor > 0:
-                low = rest if low is None else maximum((low, rest))
+                low = rest if low is None else affine.maximum(low, rest)
             else:
-                high = rest if high is None else minimum((high, rest))
+                high = rest if high is None else affine.minimum(high, rest)
             bounds[name] = (low, high)
         if bounds == self.bounds:
             return replace(self, facts=facts)
@@ -79,42 +77,16 @@ class Scope:
 
     def _innermost(self, terms: Mapping[Expr, int]) -> str | None:
         """Return the innermost name of a sum, where that is a term of its own."""
-        mentioned = {name for term in terms for name in names_in(term)}
+        mentioned = {name for term in terms for name in affine.name_set(term)}
         inner = next((name for name in reversed(list(self.bounds)) if name in mentioned), None)
-        only = inner is not None and not any(inner in names_in(t) for t in terms if not isinstance(t, Name))
+        only = inner is not None and not any(inner in affine.name_set(t) for t in terms if not isinstance(t, Name))
         return inner if only else None
 
     # ------------------------------------------------------------ in numbers
 
     def range_of(self, e: Expr) -> Range:
         """Return numbers that `e` lies between wherever the scope is entered."""
-        match e:
-            case Int(value):
-                return value, value
-            case Name(name):
-                return self.ranges.get(name, (None, None))
-            case Add(lhs, rhs):
-                (a, b), (c, d) = self.range_of(lhs), self.range_of(rhs)
-                return None if a is None or c is None else a + c, None if b is None or d is None else b + d
-            case Scale(factor, value):
-                low, high = self.range_of(value)
-                ends = [None if end is None else end * factor for end in (low, high)]
-                return (ends[0], ends[1]) if factor >= 0 else (ends[1], ends[0])
-            case Floor(value, divisor):
-                low, high = self.range_of(value)
-                return None if low is None else low // divisor, None if high is None else high // divisor
-            case Mod(value, divisor):
-                low, high = self.range_of(value)
-                known = low is not None and high is not None and low // divisor == high // divisor
-                return (low % divisor, high % divisor) if known else (0, divisor - 1)  # type: ignore[operator]
-            case Min(lhs, rhs):
-                (a, b), (c, d) = self.range_of(lhs), self.range_of(rhs)
-                return None if a is None or c is None else min(a, c), min((x for x in (b, d) if x is not None), default=None)
-            case Max(lhs, rhs):
-                (a, b), (c, d) = self.range_of(lhs), self.range_of(rhs)
-                return max((x for x in (a, c) if x is not None), default=None), None if b is None or d is None else max(b, d)
-            case _:
-                assert_never(e)
+        return range_of(e, self.ranges)
 
     # ------------------------------------------------------------ proofs
 
@@ -126,7 +98,7 @@ class Scope:
         return self._eliminated(e) or self.implied(Compare(">=", e, Int(0)))
 
     def _eliminated(self, e: Expr) -> bool:
-        form = linear(e)
+        form = affine.linear(e)
         terms = dict(form.terms)
         if _Elimination(self).least(terms, form.constant, 1, 0):
             return True
@@ -141,7 +113,7 @@ class Scope:
     def _known(self) -> Iterator[tuple[dict[Expr, int], int]]:
         """Yield the sums that conditions say are not negative."""
         for fact in self.facts:
-            yield from _inequalities(fact)
+            yield from map(_terms, affine.inequalities(fact))
 
     def implied(self, claim: Cond) -> bool:
         """Return whether isl proves `claim` from the bounds and conditions of all names that have to do with it."""
@@ -151,14 +123,14 @@ class Scope:
     def is_impossible(self) -> bool:
         """Return whether isl proves that no numbers keep all bounds and conditions: what stands there is never come to."""
         given = [c for name, sides in self.bounds.items() for c in _sides(name, *sides)] + list(self.facts)
-        names = set().union(*map(names_in, given))
+        names = set().union(*map(affine.name_set, given))
         return isinstance(implies((), tuple(sorted(names)), And(tuple(given)), FALSE), Proven)
 
     def _relevant(self, claim: Cond) -> tuple[tuple[str, ...], list[Cond]]:
         """Return the names that `claim` depends on, and what is known of them."""
-        needed = set(names_in(claim))
+        needed = set(affine.name_set(claim))
         conds = [c for name, sides in self.bounds.items() for c in _sides(name, *sides)] + list(self.facts)
-        mentioned = [names_in(c) for c in conds]
+        mentioned = [affine.name_set(c) for c in conds]
         grown = True
         while grown:
             grown = False
@@ -201,7 +173,7 @@ class _Elimination:
                 if number is not None and self.least(rest, constant + factor * (number // divisor), scale, depth):
                     return True
                 wider = {t: f * divisor for t, f in rest.items()}
-                inner = plus(value, Int(1 - divisor)) if factor > 0 else value
+                inner = affine.add(value, Int(1 - divisor)) if factor > 0 else value
                 return self._put(wider, constant * divisor, factor, inner, scale * divisor, depth)
             case Min(lhs, rhs) | Max(lhs, rhs):
                 either = isinstance(atom, Min) == (factor < 0)
@@ -212,7 +184,7 @@ class _Elimination:
 
     def _put(self, rest: dict[Expr, int], constant: int, factor: int, value: Expr, scale: int, depth: int) -> bool:
         """Go on with `value` in the place of what was taken out of `rest`."""
-        form = linear(value)
+        form = affine.linear(value)
         terms = dict(rest)
         for term, by in form.terms:
             terms[term] = terms.get(term, 0) + factor * by
@@ -220,7 +192,7 @@ class _Elimination:
 
     def _level(self, atom: Expr) -> tuple[int, int]:
         """Return what comes out first: what mentions the innermost name, and of those what is no name itself."""
-        inner = max((self.order.get(name, -1) for name in names_in(atom)), default=-1)
+        inner = max((self.order.get(name, -1) for name in affine.name_set(atom)), default=-1)
         return inner, 0 if isinstance(atom, Name) else 1
 
 
@@ -230,24 +202,16 @@ def _conjuncts(cond: Cond) -> Iterator[Cond]:
             for inner in conds:
                 yield from _conjuncts(inner)
         case Not(inner):
-            yield from _conjuncts(negated(inner))
+            yield from _conjuncts(affine.negate(inner))
         case Compare() | Or():
             yield cond
         case _:
             assert_never(cond)
 
 
-def _inequalities(cond: Cond) -> Iterator[tuple[dict[Expr, int], int]]:
-    """Yield (terms, constant) with `terms + constant >= 0` where the comparison `cond` holds."""
-    if not isinstance(cond, Compare) or cond.op == "!=":
-        return
-    strict = cond.op in ("<", ">")
-    if cond.op in ("<", "<=", "=="):
-        form = linear(minus(cond.rhs, cond.lhs))
-        yield dict(form.terms), form.constant - strict
-    if cond.op in (">", ">=", "=="):
-        form = linear(minus(cond.lhs, cond.rhs))
-        yield dict(form.terms), form.constant - strict
+def _terms(e: Expr) -> tuple[dict[Expr, int], int]:
+    form = affine.linear(e)
+    return dict(form.terms), form.constant
 
 
 def _less(terms: Mapping[Expr, int], known: Mapping[Expr, int]) -> dict[Expr, int]:
@@ -260,7 +224,7 @@ def _less(terms: Mapping[Expr, int], known: Mapping[Expr, int]) -> dict[Expr, in
 def _expression(terms: Mapping[Expr, int], constant: int) -> Expr:
     result: Expr = Int(constant)
     for term, factor in terms.items():
-        result = plus(result, Scale(factor, term))
+        result = affine.add(result, Scale(factor, term))
     return result
 
 

@@ -12,11 +12,11 @@ from typing import ParamSpec
 
 import islpy as isl
 
-from polyhedral.expr import TRUE, And, Cond, Expr, Name
+from polyhedral import affine
+from polyhedral.expr import TRUE, And, Compare, Cond, Expr, Int, Name
 from polyhedral.record import named, note
 from polyhedral.recurrence import Edge, well_founded
 from polyhedral.space import DT, Frame, OperationLimit, integer, limited, smallest_point, val
-from polyhedral.terms import all_of, fixed, negated
 from polyhedral.verdict import Proven, Refuted, Unknown, Verdict
 
 __all__ = [
@@ -56,7 +56,7 @@ def implies(params: Sequence[str], iters: Sequence[str], given: Cond, claim: Con
     frame = Frame(tuple(params), tuple(iters))
     conjuncts = claim.conds if isinstance(claim, And) else (claim,)
     points = frame.set(given)
-    failing = [f for c in conjuncts if not (f := points.intersect(frame.set(negated(c)))).is_empty()]
+    failing = [f for c in conjuncts if not (f := points.intersect(frame.set(affine.negate(c)))).is_empty()]
     if not failing:
         note("implies", "", _shown, frame, given, claim)
         return Proven()
@@ -72,7 +72,7 @@ def disjoint(params: Sequence[str], iters: Sequence[str], context: Cond, a: Cond
     frame = Frame(tuple(params), tuple(iters))
     verdict = _empty(frame, context, a, b)
     if isinstance(verdict, Proven):
-        note("disjoint", "", _shown, frame, all_of(context, a), all_of(context, b))
+        note("disjoint", "", _shown, frame, affine.conj(context, a), affine.conj(context, b))
     return verdict
 
 
@@ -91,7 +91,7 @@ def covers(params: Sequence[str], iters: Sequence[str], context: Cond, box: Cond
         left = left.subtract(frame.set(piece))
     if not left.is_empty():
         return _refuted(frame, left)
-    note("covers", "", _shown, frame, all_of(context, box), *pieces)
+    note("covers", "", _shown, frame, affine.conj(context, box), *pieces)
     return Proven()
 
 
@@ -100,7 +100,7 @@ def _shown(frame: Frame, *conds: Cond) -> list[isl.Set]:
 
 
 def _empty(frame: Frame, *conds: Cond) -> Verdict:
-    points = frame.set(all_of(*conds))
+    points = frame.set(affine.conj(*conds))
     return Proven() if points.is_empty() else _refuted(frame, points)
 
 
@@ -186,7 +186,7 @@ def _hull_box(frame: Frame, points: isl.Set) -> Box | None:
 def count(params: Sequence[str], iters: Sequence[str], domain: Cond, sizes: Mapping[str, int]) -> int | None:
     """Return how many points `domain` has at these sizes, or None when it is unbounded or its box holds over a million."""
     frame = Frame(tuple(params), tuple(iters))
-    points = frame.set(all_of(domain, fixed(sizes)))
+    points = frame.set(affine.conj(domain, *(Compare("==", Name(n), Int(v)) for n, v in sizes.items())))
     volume = 1
     for position in range(len(frame.dims)):
         low, high = points.dim_min_val(position), points.dim_max_val(position)

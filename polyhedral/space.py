@@ -17,17 +17,8 @@ from typing import assert_never
 
 import islpy as isl
 
+from polyhedral import affine
 from polyhedral.expr import FALSE, Add, And, Compare, Cond, Expr, Floor, Int, Max, Min, Name, Not, Or, Scale
-from polyhedral.terms import (
-    comparison,
-    floor_div,
-    from_linear,
-    has_extremum,
-    linear,
-    maximum,
-    minimum,
-    negated,
-)
 
 DT = isl.dim_type
 CONTEXT = isl.DEFAULT_CONTEXT
@@ -156,7 +147,7 @@ def _zero(params: tuple[str, ...], n: int) -> isl.Aff:
 
 @lru_cache(maxsize=1 << 15)
 def _aff(frame: Frame, expr: Expr) -> isl.Aff:
-    form = linear(expr)
+    form = affine.linear(expr)
     return _aff_of_terms(frame, form.terms, form.constant)
 
 
@@ -188,8 +179,8 @@ def _locate(frame: Frame, name: str) -> tuple[DT, int]:
 
 @lru_cache(maxsize=1 << 14)
 def _pw_aff(frame: Frame, expr: Expr) -> isl.PwAff:
-    form = linear(expr)
-    plain = [(t, f) for t, f in form.terms if not has_extremum(t)]
+    form = affine.linear(expr)
+    plain = [(t, f) for t, f in form.terms if not _has_extremum(t)]
     result = _aff_of_terms(frame, plain, form.constant).to_pw_aff()
     for term, factor in form.terms:
         match term:
@@ -197,7 +188,7 @@ def _pw_aff(frame: Frame, expr: Expr) -> isl.PwAff:
                 value = _pw_aff(frame, lhs).min(_pw_aff(frame, rhs))
             case Max(lhs, rhs):
                 value = _pw_aff(frame, lhs).max(_pw_aff(frame, rhs))
-            case Floor(inner, divisor) if has_extremum(term):
+            case Floor(inner, divisor) if _has_extremum(term):
                 value = _pw_aff(frame, inner).scale_down_val(val(divisor)).floor()
             case _:
                 continue
@@ -210,7 +201,7 @@ def _set(frame: Frame, cond: Cond) -> isl.Set:
     match cond:
         case Compare("!=", lhs, rhs):
             return _set(frame, Compare("<", lhs, rhs)).union(_set(frame, Compare(">", lhs, rhs)))
-        case Compare() if not (has_extremum(cond.lhs) or has_extremum(cond.rhs)):
+        case Compare() if not _has_extremum(cond):
             return _halfspace(frame, cond).to_set()
         case Compare(op, lhs, rhs):
             return _PIECEWISE[op](_pw_aff(frame, lhs), _pw_aff(frame, rhs))
@@ -222,7 +213,7 @@ def _set(frame: Frame, cond: Cond) -> isl.Set:
                 result = result.union(_set(frame, inner))
             return result
         case Not(inner):
-            return _set(frame, negated(inner))
+            return _set(frame, affine.negate(inner))
         case _:
             assert_never(cond)
 
@@ -231,7 +222,7 @@ def _conjunction(frame: Frame, conds: tuple[Cond, ...]) -> isl.Set:
     simple = isl.BasicSet.universe(frame.space)
     others: list[Cond] = []
     for cond in conds:
-        if isinstance(cond, Compare) and cond.op != "!=" and not (has_extremum(cond.lhs) or has_extremum(cond.rhs)):
+        if isinstance(cond, Compare) and cond.op != "!=" and not _has_extremum(cond):
             simple = simple.intersect(_halfspace(frame, cond))
         else:
             others.append(cond)
@@ -243,7 +234,7 @@ def _conjunction(frame: Frame, conds: tuple[Cond, ...]) -> isl.Set:
 
 def _halfspace(frame: Frame, cond: Compare) -> isl.BasicSet:
     """Return the basic set of one comparison without minima, maxima, or inequality of values."""
-    form = linear(Add(cond.lhs, Scale(-1, cond.rhs)))
+    form = affine.linear(Add(cond.lhs, Scale(-1, cond.rhs)))
     match cond.op:
         case "==":
             return _aff_of_terms(frame, form.terms, form.constant).zero_basic_set()
@@ -267,6 +258,11 @@ _PIECEWISE: dict[str, Callable[[isl.PwAff, isl.PwAff], isl.Set]] = {
 }
 
 
+@lru_cache(maxsize=1 << 14)
+def _has_extremum(of: Expr | Cond) -> bool:
+    return isinstance(of, Min | Max) or any(map(_has_extremum, affine.parts(of)))
+
+
 def integer(value: isl.Val) -> int:
     return int(value.to_python())
 
@@ -275,7 +271,7 @@ def expr_of_aff(aff: isl.Aff, frame: Frame) -> Expr:
     """Return `aff` as an expression; it must be integral where it is used."""
     denominator = integer(aff.get_denominator_val())
     terms, constant = _scaled_terms(aff, frame, denominator)
-    return floor_div(from_linear(terms, constant), denominator) if denominator > 1 else from_linear(terms, constant)
+    return affine.floor(affine.from_terms(terms, constant), denominator) if denominator > 1 else affine.from_terms(terms, constant)
 
 
 def _scaled_terms(aff: isl.Aff, frame: Frame, scale: int) -> tuple[dict[Expr, int], int]:
@@ -291,7 +287,7 @@ def _scaled_terms(aff: isl.Aff, frame: Frame, scale: int) -> tuple[dict[Expr, in
         value = aff.get_coefficient_val(DT.div, position)
         if not value.is_zero():
             term = _floor_of(aff.get_div(position), frame)
-            for inner, factor in linear(term).terms:
+            for inner, factor in affine.linear(term).terms:
                 terms[inner] = terms.get(inner, 0) + factor * integer(value.mul(scale_val))
             if isinstance(term, Int):
                 raise AssertionError("a constant division should have been folded")
@@ -301,7 +297,7 @@ def _scaled_terms(aff: isl.Aff, frame: Frame, scale: int) -> tuple[dict[Expr, in
 def _floor_of(aff: isl.Aff, frame: Frame) -> Expr:
     denominator = integer(aff.get_denominator_val())
     terms, constant = _scaled_terms(aff, frame, denominator)
-    return Floor(from_linear(terms, constant), denominator)
+    return Floor(affine.from_terms(terms, constant), denominator)
 
 
 def expr_of(pw: isl.PwAff, frame: Frame) -> Expr | None:
@@ -314,12 +310,12 @@ def expr_of(pw: isl.PwAff, frame: Frame) -> Expr | None:
         return expr_of_aff(pieces[0][1].gist(pieces[0][0]), frame)
     domain = pw.domain()
     affs = _distinct([aff for _, aff in pieces])
-    for combine, node in ((isl.PwAff.max, maximum), (isl.PwAff.min, minimum)):
+    for combine, node in ((isl.PwAff.max, affine.maximum), (isl.PwAff.min, affine.minimum)):
         total = affs[0].to_pw_aff()
         for aff in affs[1:]:
             total = combine(total, aff.to_pw_aff())
         if total.intersect_domain(domain).is_equal(pw):
-            return node([expr_of_aff(a, frame) for a in affs])
+            return node(*(expr_of_aff(a, frame) for a in affs))
     return None
 
 
@@ -349,7 +345,7 @@ def basic_conds(basic: isl.BasicSet, frame: Frame) -> list[Cond]:
         terms, constant = constraint_terms(constraint, frame)
         if not terms and (constant == 0 or (constant > 0 and not constraint.is_equality())):
             continue
-        result.append(comparison(terms, constant, equality=bool(constraint.is_equality())))
+        result.append(affine.comparison(terms, constant, equality=bool(constraint.is_equality())))
     return result
 
 

@@ -19,13 +19,13 @@ from typing import TypeAlias
 
 import islpy as isl
 
+from polyhedral import affine
 from polyhedral.deps import access_map
 from polyhedral.expr import Compare, Cond, Expr, Int, Mod, Name
 from polyhedral.model import AT_ONCE, Access, Statement
 from polyhedral.record import each, note
 from polyhedral.schedule import Schedule
 from polyhedral.space import DT, Frame, OperationLimit, integer, limited, smallest_point, val
-from polyhedral.terms import all_of
 from polyhedral.verdict import Proven, Unknown
 
 STORAGE_LIMIT = 4_000_000
@@ -123,8 +123,8 @@ def laid_out(
     frame = Frame(params, axes)
     try:
         with limited():
-            box = frame.set(all_of(*(_within(Name(axis), extent) for axis, extent in zip(axes, extents, strict=True))))
-            outside = box.subtract(frame.set(all_of(*(_within(e, extent) for e, extent in zip(dims, block, strict=True)))))
+            box = frame.set(affine.conj(*(_within(Name(axis), extent) for axis, extent in zip(axes, extents, strict=True))))
+            outside = box.subtract(frame.set(affine.conj(*(_within(e, extent) for e, extent in zip(dims, block, strict=True)))))
             if not outside.is_empty():
                 sizes, element = smallest_point(outside)
                 return Outside(dict(zip(params, sizes, strict=True)), element)
@@ -134,7 +134,7 @@ def laid_out(
 
 
 def _within(e: Expr, extent: Expr) -> Cond:
-    return all_of(Compare(">=", e, Int(0)), Compare("<", e, extent))
+    return affine.conj(Compare(">=", e, Int(0)), Compare("<", e, extent))
 
 
 def _collision(frame: Frame, layout: isl.Map) -> Collision | None:

@@ -1,78 +1,92 @@
-"""Expressions and conditions as text for people.
+"""Expressions and conditions as text for people: sums begin with what is added.
 
 8*io + ii    (i + 7) // 8    i % 4    min(8, N - 8*io)    i < N and j != 0
+
+The largest factor stands first, as in loops; in the language (`tensorlang.tensor.notation`) names are quoted and in alphabetical order.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import assert_never
 
+from polyhedral.affine import operands, terms
 from polyhedral.expr import Add, And, Compare, Cond, Expr, Floor, Int, Max, Min, Mod, Name, Not, Or, Scale
 
 
-def show_expr(expr: Expr) -> str:
-    match expr:
+@dataclass(frozen=True, slots=True)
+class Notation:
+    """How a name is written, and whether sums begin with the largest factor rather than with the first name."""
+
+    name: Callable[[str], str] = str
+    largest_first: bool = True
+
+
+PLAIN = Notation()
+
+
+def show(e: Expr, notation: Notation = PLAIN) -> str:
+    """Return `e` as text: `2*p + r - 1`, `i // 2`, `min(a, b)`."""
+    match e:
         case Int(value):
             return str(value)
         case Name(name):
-            return name
-        case Add(lhs, Int(value)) if value < 0:
-            return f"{show_expr(lhs)} - {-value}"
-        case Add(lhs, Scale(factor, value)) if factor < 0:
-            return f"{show_expr(lhs)} - {_scaled(-factor, value)}"
-        case Add(lhs, rhs):
-            return f"{show_expr(lhs)} + {show_expr(rhs)}"
-        case Scale(factor, value):
-            return _scaled(factor, value) if factor >= 0 else f"-{_scaled(-factor, value)}"
+            return notation.name(name)
+        case Add() | Scale():
+            return _sum(e, notation)
         case Floor(value, divisor):
-            return f"{_operand(value)} // {divisor}"
+            return f"{_factor(value, notation)} // {divisor}"
         case Mod(value, divisor):
-            return f"{_operand(value)} % {divisor}"
+            return f"{_factor(value, notation)} % {divisor}"
         case Min():
-            return f"min({', '.join(show_expr(v) for v in _operands(expr, Min))})"
+            return f"min({', '.join(show(o, notation) for o in operands(e, Min))})"
         case Max():
-            return f"max({', '.join(show_expr(v) for v in _operands(expr, Max))})"
+            return f"max({', '.join(show(o, notation) for o in operands(e, Max))})"
         case _:
-            assert_never(expr)
+            assert_never(e)
 
 
-def _operands(expr: Expr, node: type[Min] | type[Max]) -> list[Expr]:
-    if isinstance(expr, Min | Max) and isinstance(expr, node):
-        return _operands(expr.lhs, node) + _operands(expr.rhs, node)
-    return [expr]
+def _sum(e: Expr, notation: Notation) -> str:
+    coefficients, const = terms(e)
+    text = ""
+    order = (lambda k: (k < 0, -abs(k))) if notation.largest_first else (lambda k: (k < 0, 0))
+    for atom, k in sorted(coefficients.items(), key=lambda item: order(item[1])):
+        body = (show(atom, notation) if k == 1 else _factor(atom, notation)) if abs(k) == 1 else f"{abs(k)}*{_factor(atom, notation)}"
+        text += (" + " if k > 0 else " - ") + body if text else body if k > 0 else f"-{body}"
+    if not text:
+        return str(const)
+    return text + (f" + {const}" if const > 0 else f" - {-const}" if const < 0 else "")
 
 
-def _scaled(factor: int, value: Expr) -> str:
-    return _operand(value) if factor == 1 else f"{factor}*{_operand(value)}"
-
-
-def _operand(value: Expr) -> str:
-    match value:
+def _factor(e: Expr, notation: Notation) -> str:
+    match e:
         case Name() | Min() | Max():
-            return show_expr(value)
-        case Int(number) if number >= 0:
-            return show_expr(value)
+            return show(e, notation)
+        case Int(value) if value >= 0:
+            return str(value)
         case _:
-            return f"({show_expr(value)})"
+            return f"({show(e, notation)})"
 
 
-def show_cond(cond: Cond) -> str:
+def show_cond(cond: Cond, notation: Notation = PLAIN) -> str:
+    """Return `cond` as text; conjunctions as `a and b`."""
     match cond:
         case Compare(op, lhs, rhs):
-            return f"{show_expr(lhs)} {op} {show_expr(rhs)}"
+            return f"{show(lhs, notation)} {op} {show(rhs, notation)}"
         case And(()):
             return "true"
         case Or(()):
             return "false"
         case And(conds):
-            return " and ".join(_clause(c) for c in conds)
+            return " and ".join(_junct(c, Or, notation) for c in conds)
         case Or(conds):
-            return " or ".join(_clause(c) for c in conds)
+            return " or ".join(_junct(c, And, notation) for c in conds)
         case Not(inner):
-            return f"not ({show_cond(inner)})"
+            return f"not ({show_cond(inner, notation)})"
         case _:
             assert_never(cond)
 
 
-def _clause(cond: Cond) -> str:
-    return show_cond(cond) if isinstance(cond, Compare | Not) else f"({show_cond(cond)})"
+def _junct(cond: Cond, other: type[And] | type[Or], notation: Notation) -> str:
+    return f"({show_cond(cond, notation)})" if isinstance(cond, other) and cond.conds else show_cond(cond, notation)

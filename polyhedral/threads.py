@@ -29,9 +29,9 @@ from dataclasses import dataclass
 
 import islpy as isl
 
+from polyhedral import affine
 from polyhedral.expr import And, Compare, Cond, Expr, Int, Name
 from polyhedral.space import DEFAULT_LIMIT, DT, Frame, OperationLimit, limited, smallest_point
-from polyhedral.terms import all_of
 from polyhedral.verdict import Unknown
 from polyhedral.waits import Ending, Moment, Signal, Times, before, fixed, padded
 
@@ -175,7 +175,7 @@ class Block:
         """Return `{ [vars, thread] -> [time] }` and `{ [vars, thread] -> [thread, cell] }`."""
         frame = Frame(self.params, (*touch.variables, THREAD, *(f"free{k}" for k, c in enumerate(touch.cell) if c is None)))
         first, last = (self._threads, self._threads) if touch.beside else (0, self._threads - 1)
-        inside = all_of(touch.when, Compare(">=", Name(THREAD), Int(first)), Compare("<=", Name(THREAD), Int(last)))
+        inside = affine.conj(touch.when, Compare(">=", Name(THREAD), Int(first)), Compare("<=", Name(THREAD), Int(last)))
         domain = frame.set(inside).intersect_params(self.context)
         time = frame.multi_pw_aff(padded(touch.time, self.depth))
         cell = frame.multi_pw_aff([Name(THREAD), *(Name(f"free{k}") if c is None else c for k, c in enumerate(touch.cell))])

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import islpy as isl
 
-from polyhedral.evaluate import evaluate, holds
+from polyhedral.affine import evaluate, holds
 from polyhedral.model import AT_ONCE, Access
 from polyhedral.order import Instance
 from polyhedral.schedule import Schedule

@@ -15,6 +15,7 @@ import numpy as np
 
 from codegen.errors import InternalError as LoopError
 from codegen.loops.interp import run
+from polyhedral import affine
 from polyhedral.legality import Violation
 from polyhedral.model import Leaf, Loop, Tree
 from polyhedral.storage import Clobber
@@ -28,7 +29,6 @@ from tensorlang.schedule.check import stored_cells, verdict_of
 from tensorlang.schedule.plan import Plan, Storage
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.storage import axis_names
-from tensorlang.tensor import affine
 from tensorlang.tensor.interp import interpret
 from tensorlang.tensor.nodes import Program, Tensor
 from tensorlang.tensor.walk import shape_of, tensor_table

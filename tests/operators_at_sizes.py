@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from codegen.dtypes import from_numpy
+from polyhedral import affine
 from polyhedral.expr import Name
 from tensorlang.check.instantiate import ArgType
 from tensorlang.check.module import Module, load_module
 from tensorlang.diagnostics import Source
 from tensorlang.syntax.parse import parse
-from tensorlang.tensor import affine
 from tensorlang.tensor.nodes import Program
 
 PROGRAMS = Path(__file__).parent / "programs"

@@ -22,6 +22,7 @@ from codegen.loops.evaluate import evaluate
 from codegen.loops.interp import run
 from codegen.loops.nodes import Function
 from codegen.loops.printer import show as show_loops
+from polyhedral import affine
 from polyhedral.expr import Expr as Affine
 from tensorlang.diagnostics import CompileError
 from tensorlang.driver import loops_of
@@ -31,7 +32,6 @@ from tensorlang.schedule.blocks import from_block, to_block
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.plan import Storage
 from tensorlang.schedule.storage import axis_names
-from tensorlang.tensor import affine
 from tensorlang.tensor.interp import interpret
 from tensorlang.tensor.nodes import Binary, Cast, Definition, IndexValue, Piece, Program
 from tensorlang.tensor.walk import shape_of, tensor_table

@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 from strategies_tensor import random_program
 
 from codegen.dtypes import DTYPES, DType
+from polyhedral import affine
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name
 from stdlib.library import library
@@ -40,7 +41,7 @@ from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.storage import axis_names, to_storage
 from tensorlang.syntax import nodes as syntax
 from tensorlang.syntax.parse import parse
-from tensorlang.tensor import affine
+from tensorlang.tensor import notation
 from tensorlang.tensor.compose import eliminate_dead
 from tensorlang.tensor.nodes import Program, Tensor
 from tensorlang.tensor.printer import show
@@ -225,7 +226,7 @@ class Case:
     """How the caller stores inputs and results that are not row-major."""
 
     def __str__(self) -> str:
-        layouts = "".join(f"{n} stored as [{', '.join(map(affine.show, s.dims))}]\n" for n, s in self.layouts.items())
+        layouts = "".join(f"{n} stored as [{', '.join(map(notation.show, s.dims))}]\n" for n, s in self.layouts.items())
         return f"{show(self.program)}\nsizes {self.sizes}\n{layouts}{self.schedule}"
 
 

@@ -14,10 +14,10 @@ import numpy as np
 from hypothesis import strategies as st
 
 from codegen.dtypes import DType, bf16, compute_dtype, f16, f32, f64, i8, i32, i64
+from polyhedral import affine
 from polyhedral.expr import TRUE, Cond, Int
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as N
-from tensorlang.tensor import affine
 from tensorlang.tensor.nodes import (
     Binary,
     Binder,

@@ -22,6 +22,7 @@ from typing import TypeGuard
 
 from codegen.dtypes import u64
 from codegen.errors import Unfit
+from codegen.loops.indices import simplify_index
 from codegen.loops.nodes import (
     THREADS,
     Add,
@@ -46,7 +47,6 @@ from codegen.loops.nodes import (
     Store,
     Var,
 )
-from codegen.loops.simplify import simplify_index
 from codegen.loops.walk import Fresh, substitute_index, walk
 
 

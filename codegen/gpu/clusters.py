@@ -18,8 +18,8 @@ from math import prod
 from codegen.errors import Unfit
 from codegen.gpu.copied_boxes import alignment
 from codegen.gpu.launches import launches, map_blocks
+from codegen.loops.indices import simplify_index
 from codegen.loops.nodes import BLOCKS, Add, Alloc, Beside, Box, Boxes, Buffer, For, Function, Int, Mul, Reclaim, Release, Stmt
-from codegen.loops.simplify import simplify_index
 from codegen.loops.walk import map_stmt, walk
 
 

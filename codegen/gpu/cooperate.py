@@ -18,7 +18,7 @@ from math import prod
 
 from codegen.gpu.geometry import Geometry
 from codegen.gpu.vectors import BYTES, contiguous, offset
-from codegen.loops.indices import Algebra, affine, range_of
+from codegen.loops.indices import Algebra, coefficients, range_of, simplify_index
 from codegen.loops.nodes import (
     THREADS,
     Add,
@@ -41,7 +41,6 @@ from codegen.loops.nodes import (
     Store,
     Var,
 )
-from codegen.loops.simplify import simplify_index
 from codegen.loops.verify import is_reduction
 from codegen.loops.walk import Fresh, free_vars, loads, substitute, walk
 
@@ -139,7 +138,7 @@ def _once(store: Store, loops: list[For]) -> bool:
     told: set[str] = set()
     extents = {loop.var: _extent(loop) for loop in loops}
     for e in store.index:
-        form = affine(e)
+        form = coefficients(e)
         if form is not None:
             terms = [(scale, atom.name) for atom, scale in form[0].items() if isinstance(atom, Var)]
             reached = 0
@@ -244,7 +243,7 @@ def _steps(nest: _Nest, device: Mapping[str, Buffer]) -> dict[str, int]:
     """Return how far apart in the device's memory the iterations of each loop lie, where that is known of all."""
     for n in walk(*nest.body):
         if isinstance(n, Load | Store) and n.buffer in device and n.index:
-            form = affine(simplify_index(offset(device[n.buffer], n.index), {}))
+            form = coefficients(simplify_index(offset(device[n.buffer], n.index), {}))
             if form is not None:
                 found = {atom.name: abs(scale) for atom, scale in form[0].items() if isinstance(atom, Var)}
                 return found if all(loop.var in found for loop in nest.loops) else {}
@@ -257,7 +256,7 @@ def is_multiple(bound: Index, of: int) -> bool:
         case Min(a, b):
             return is_multiple(a, of) and is_multiple(b, of)
         case _:
-            form = affine(bound)
+            form = coefficients(bound)
             return form is not None and all(n % of == 0 for n in (form[1], *form[0].values()))
 
 
@@ -271,7 +270,7 @@ def _walking(nest: _Nest, device: Mapping[str, Buffer]) -> int:
         n.index for n in walk(*nest.body) if isinstance(n, Load | Store) and n.buffer in device and n.index
     ]
     for index in accesses:
-        form = affine(index[-1])
+        form = coefficients(index[-1])
         for k, loop in enumerate(nest.loops):
             if form is not None and form[0].get(Var(loop.var)) == 1 and nest.extents[k] > 1:
                 return k

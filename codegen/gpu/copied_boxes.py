@@ -20,7 +20,7 @@ from math import prod
 from codegen.errors import Unfit
 from codegen.gpu.vectors import source
 from codegen.loops.evaluate import evaluate
-from codegen.loops.indices import Algebra, Range, affine
+from codegen.loops.indices import Algebra, Range, coefficients
 from codegen.loops.nodes import (
     Add,
     Binary,
@@ -103,7 +103,7 @@ def stepped(e: Index, step: int) -> tuple[Index, int] | None:
     """Return (q, r) with `e == step * q + r` and 0 <= r < step for all values of its variables, or None where there are none."""
     if step == 1:
         return e, 0
-    form = affine(e)
+    form = coefficients(e)
     if form is None or any(scale % step for scale in form[0].values()):
         return None
     terms, constant = form
@@ -190,7 +190,7 @@ def _last(tensor: Buffer) -> int:
 def _axis(load: Load, var: str) -> tuple[int, int] | None:
     """Return the only axis of the tensor along which `var` goes, and how far with each iteration; None where there is none."""
     axes = [k for k, e in enumerate(load.index) if var in free_vars(e)]
-    form = affine(load.index[axes[0]]) if len(axes) == 1 else None
+    form = coefficients(load.index[axes[0]]) if len(axes) == 1 else None
     if form is None or any(var in free_vars(atom) for atom in form[0] if atom != Var(var)):
         return None
     step = form[0].get(Var(var), 0)
@@ -284,7 +284,7 @@ def _never(lhs: Index, bound: Index, by: Mapping[str, int]) -> bool:
 
 def _is_outside(fails: Index, load: Load, tensor: Buffer, within: Algebra) -> bool:
     """Tell whether an index of `load` is outside of its axis wherever `fails` is not negative: by no less than a multiple of that."""
-    scales = {1} | {step for e in load.index if (form := affine(e)) is not None for step in form[0].values() if step > 0}
+    scales = {1} | {step for e in load.index if (form := coefficients(e)) is not None for step in form[0].values() if step > 0}
     for e, extent in zip(load.index, tensor.shape, strict=True):
         for side in (Add(e, _minus(extent)), Add(Int(-1), _minus(e))):
             for scale in scales:

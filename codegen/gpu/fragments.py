@@ -27,7 +27,7 @@ from codegen.gpu import matrix, warpgroups
 from codegen.gpu.cooperate import is_multiple
 from codegen.gpu.geometry import WARPS
 from codegen.gpu.vectors import contiguous
-from codegen.loops.indices import Algebra, affine
+from codegen.loops.indices import Algebra, coefficients
 from codegen.loops.nodes import (
     THREADS,
     Add,
@@ -457,7 +457,7 @@ def _nest(loops: tuple[For, ...], body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
 
 def _parted(e: Index, size: int) -> tuple[Index, Index] | None:
     """Return an index as a multiple of `size` and the rest, which is less; None where that cannot be read off it."""
-    form = affine(Algebra.of({}).simplify(e))
+    form = coefficients(Algebra.of({}).simplify(e))
     if form is None:
         return None
     whole: Index = Int(form[1] // size)

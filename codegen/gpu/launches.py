@@ -13,9 +13,8 @@ from math import prod
 
 from codegen.errors import Unfit
 from codegen.gpu.geometry import Geometry, geometry
-from codegen.loops.indices import range_of
+from codegen.loops.indices import range_of, simplify_index
 from codegen.loops.nodes import BLOCKS, Add, Alloc, Buffer, For, Function, Index, Int, LoopKind, Mul, Prefetch, Stmt
-from codegen.loops.simplify import simplify_index
 from codegen.loops.walk import Fresh, free_vars, loads, stores, walk
 
 

@@ -18,7 +18,7 @@ from typing import TypeAlias
 from codegen.errors import Unfit
 from codegen.gpu.geometry import WARP, Geometry
 from codegen.gpu.matrix import SUMS
-from codegen.loops.indices import affine
+from codegen.loops.indices import coefficients
 from codegen.loops.nodes import THREADS, Add, Alloc, Buffer, Expr, For, If, Index, Int, Load, LoopKind, Mma, Mul, Stmt, Store, Var
 from codegen.loops.walk import children, map_expr, map_index, map_stmt, walk
 
@@ -200,7 +200,7 @@ def _cut(axis: int, extent: int, accesses: list[_Access], block: Geometry) -> _D
     """Return how subscript `axis` is cut, the same for all accesses, or None where it cannot be."""
     found: set[tuple[tuple[LoopKind, int, int], ...]] = set()
     for access in accesses:
-        form = affine(access.index[axis])
+        form = coefficients(access.index[axis])
         if form is None:
             return None
         terms: list[tuple[LoopKind, int, int]] = []
@@ -248,7 +248,7 @@ def _digits(terms: tuple[tuple[LoopKind, int, int], ...], extent: int) -> _Digit
 
 def _local(access: _Access, axis: int, cut: _Digits) -> tuple[Index, ...] | None:
     """Return what of the subscript is not the thread's, digit by digit, or None where the digits run into each other."""
-    form = affine(access.index[axis])
+    form = coefficients(access.index[axis])
     assert form is not None
     left = {atom.name: scale for atom, scale in form[0].items() if isinstance(atom, Var) and access.loops[atom.name].kind not in THREADS}
     constant = form[1]

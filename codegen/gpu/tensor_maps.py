@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from codegen.errors import InternalError
 from codegen.gpu.copied_boxes import UNIT, stepped
 from codegen.gpu.program import TensorMap
+from codegen.loops.indices import simplify_index
 from codegen.loops.nodes import Add, Box, Buffer, FloorDiv, Index, Int, Mul
-from codegen.loops.simplify import simplify_index
 
 
 def map_of(box: Box, buffers: Mapping[str, Buffer]) -> TensorMap:

@@ -7,7 +7,7 @@ from typing import TypeAlias, TypeGuard
 
 from codegen.dtypes import bf16, f16, f32
 from codegen.gpu.expressions import Printer, is_half_byte
-from codegen.loops.indices import Algebra, affine
+from codegen.loops.indices import Algebra, coefficients
 from codegen.loops.nodes import (
     Add,
     Binary,
@@ -165,7 +165,7 @@ def _ends_of(lhs: Expr, rhs: Expr) -> tuple[Index, Index] | None:
 
 def _is_even(room: Index, var: str, lanes: int, algebra: Algebra) -> bool:
     """Tell whether `room` is positive for all of `lanes` iterations of `var` from a multiple of `lanes` on, or for none."""
-    form = affine(algebra.simplify(room))
+    form = coefficients(algebra.simplify(room))
     step = 0 if form is None else form[0].get(Var(var), 0)
     if form is None or abs(step) != 1 or (form[1] - max(step, 0)) % lanes:
         return False
@@ -178,7 +178,7 @@ def _is_multiple(atom: Index, scale: int, of: int, algebra: Algebra) -> bool:
     """Tell whether `scale` times a term is a multiple of `of`."""
     match atom:
         case Min(a, b) | Max(a, b):
-            forms = [affine(algebra.simplify(e)) for e in (a, b)]
+            forms = [coefficients(algebra.simplify(e)) for e in (a, b)]
             return all(
                 form is not None and form[1] * scale % of == 0 and all(_is_multiple(e, scale * n, of, algebra) for e, n in form[0].items())
                 for form in forms
@@ -230,7 +230,7 @@ def contiguous(buffer: Buffer, index: tuple[Index, ...], var: str, lanes: int, a
         return False
     if any(var in free_vars(e) for e in index[:-1]):
         return False
-    form = affine(algebra.simplify(offset(buffer, index)))
+    form = coefficients(algebra.simplify(offset(buffer, index)))
     if form is None:
         return False
     terms = dict(form[0])

@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from codegen.errors import Unfit
-from codegen.loops.indices import affine
+from codegen.loops.indices import coefficients
 from codegen.loops.nodes import Add, Buffer, For, Index, Int, Load, Mul, Stmt, Var
 from codegen.loops.swizzle import SPANS
 from codegen.loops.walk import free_vars, substitute_index
@@ -69,12 +69,12 @@ def operand(load: Load, buffer: Buffer, side: For, along: For) -> Load:
     ):
         raise Unfit(f"not supported yet: rows of `{name}` that are not next to each other, multiplied by four warps", name)
     first = tuple(substitute_index(e, {along.var: Int(0), side.var: Int(0)}) for e in load.index)
-    form = affine(first[-2])
+    form = coefficients(first[-2])
     if form is None or form[1] % GROUP_ROWS or any(scale % GROUP_ROWS for scale in form[0].values()):
         raise Unfit(f"four warps multiply rows of `{name}` from a multiple of {GROUP_ROWS} on", name)
     return Load(name, first)
 
 
 def _steps(e: Index, var: str) -> bool:
-    form = affine(e)
+    form = coefficients(e)
     return form is not None and form[0].get(Var(var)) == 1

@@ -16,8 +16,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from codegen.llvm.affine import Facts, Poly, number
+from codegen import polynomials
+from codegen.llvm.facts import Facts, Poly
 from codegen.llvm.target import Target
+from codegen.polynomials import ZERO
 
 Text = list["str | Text"]
 
@@ -214,7 +216,7 @@ def _by_depth(poly: Poly, facts: Facts) -> list[tuple[int, Poly]]:
     for monomial, coefficient in poly.terms.items():
         if monomial:
             depth = facts.depth(monomial)
-            groups[depth] = groups.get(depth, number(0)) + Poly({monomial: coefficient})
+            groups[depth] = groups.get(depth, ZERO) + polynomials.Poly({monomial: coefficient})
     return sorted(groups.items(), key=lambda item: item[0])
 
 

@@ -18,10 +18,10 @@ from math import prod
 from typing import assert_never
 
 from codegen.llvm import arithmetic, memory, registers, tiles
-from codegen.llvm.affine import ONE, ZERO, Atom, Poly, number
 from codegen.llvm.branches import fork
 from codegen.llvm.builder import Builder, Text
 from codegen.llvm.expressions import address, first_lanes, masked, poly, positive, row_major, value
+from codegen.llvm.facts import Atom, Poly
 from codegen.llvm.frame import LINE, LOOP, Emitter, Module, chunk, entry, identifier, letters, pointer_parameter, quoted, with_prologue
 from codegen.llvm.squares import Copies, sure_loads
 from codegen.llvm.state import EmitError, Lanes, Memory, Registers, Scope, State, Storage
@@ -55,6 +55,7 @@ from codegen.loops.nodes import (
 )
 from codegen.loops.tiles import plain, without_tiles
 from codegen.loops.walk import free_vars, names, stores, walk
+from codegen.polynomials import ONE, ZERO, atom_poly, number
 
 POOL_ENTRY = "tl_parallel"
 
@@ -219,7 +220,7 @@ def _vector(e: Emitter, loop: For, lo: Poly, hi: Poly, scope: Scope) -> None:
     lanes = registers.lane_count(count)
     atom = b.fresh()
     b.facts.add(Atom(atom, b.depth, b.facts.next_rank(), lower=(ZERO,), upper=(number(count - 1), hi - lo - ONE)))
-    inner = replace(_bind(scope, loop.var, lo + Poly({(atom,): 1})), lanes=Lanes(atom, lanes))
+    inner = replace(_bind(scope, loop.var, lo + atom_poly(atom)), lanes=Lanes(atom, lanes))
     if not b.facts.at_least(hi - lo, lanes):
         mask = first_lanes(b, hi - lo, lanes)
         inner = replace(inner, mask=mask, lanes=Lanes(atom, lanes, trips, mask))

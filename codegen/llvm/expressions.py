@@ -10,9 +10,9 @@ from typing import assert_never
 
 from codegen.dtypes import DType, bf16, bool_, f32, i64
 from codegen.llvm import arithmetic, convert, dot, math, memory, registers
-from codegen.llvm.affine import ONE, ZERO, Atom, Poly, number
 from codegen.llvm.builder import Builder
 from codegen.llvm.convert import cast, nearest_bf16, nearest_tf32
+from codegen.llvm.facts import Atom, Poly
 from codegen.llvm.memory import vector_index
 from codegen.llvm.state import EmitError, Memory, Registers, Scope, State, Storage, Tiles, mask_and, same_lanes, splat
 from codegen.llvm.values import Literal, Value, integer_range, literal, of_lanes
@@ -43,6 +43,7 @@ from codegen.loops.nodes import (
     Var,
 )
 from codegen.loops.walk import Node, children, walk
+from codegen.polynomials import ONE, ZERO, atom_poly, number
 
 # ---------------------------------------------------------------- values
 
@@ -306,7 +307,7 @@ def _is_positive(state: State, p: Poly, scope: Scope) -> Value:
     if stride not in (1, -1):
         zero = Value(i64, "zeroinitializer", scope.lanes.count)
         return arithmetic.compare(b, ">", _index_value(state, p, scope), zero)
-    rest = p - Poly({(scope.lanes.atom,): stride})
+    rest = p.plus(atom_poly(scope.lanes.atom), -stride)
     if stride == -1:
         return Value(bool_, first_lanes(b, rest, scope.lanes.count), scope.lanes.count)
     return arithmetic.negated(b, Value(bool_, first_lanes(b, ONE - rest, scope.lanes.count), scope.lanes.count))
@@ -365,28 +366,12 @@ def poly(state: State, e: Index, scope: Scope) -> Poly:
 
 def _floor_div(state: State, x: Poly, y: Poly, scope: Scope) -> Poly:
     facts = state.builder.facts
-    divisor = y.constant
-    if divisor == 0:
+    if y.constant == 0:
         return ZERO
-    if divisor is None:
-        whole, rest = _divided(x, y)
-        if rest.constant == 0 or (facts.at_least(rest, 0) and facts.at_least(y - rest, 1)):
-            return whole
-        return whole + _quotient(state, rest, y, scope)
-    whole, rest = x.divided(divisor)
-    if facts.at_least(rest, 0) and facts.at_most(rest, divisor - 1):
+    whole, rest = x.divided(y)
+    if rest.constant == 0 or (facts.at_least(rest, 0) and facts.at_least(y - rest, 1)):
         return whole
     return whole + _quotient(state, rest, y, scope)
-
-
-def _divided(x: Poly, y: Poly) -> tuple[Poly, Poly]:
-    """Return (q, r) with x == q * y + r, taking q as far as `y` is a single atom that divides terms of `x`."""
-    if len(y.terms) == 1:
-        ((monomial, coefficient),) = y.terms.items()
-        parts = x.split(monomial[0]) if len(monomial) == 1 and coefficient == 1 else None
-        if parts is not None:
-            return parts
-    return ZERO, x
 
 
 def _quotient(state: State, x: Poly, y: Poly, scope: Scope) -> Poly:
@@ -449,10 +434,9 @@ _MOST_I32 = 2**31 - 1
 
 def _mod(state: State, x: Poly, y: Poly, scope: Scope) -> Poly:
     facts = state.builder.facts
-    divisor = y.constant
-    if divisor == 0:
+    if y.constant == 0:
         return ZERO
-    rest = x.divided(divisor)[1] if divisor is not None else _divided(x, y)[1]
+    rest = x.divided(y)[1]
     if facts.at_least(rest, 0) and facts.at_least(y - rest, 1):
         return rest
     return rest - _quotient(state, rest, y, scope) * y
@@ -477,7 +461,7 @@ def _extremum(state: State, name: str, x: Poly, y: Poly, scope: Scope) -> Poly:
     if text not in facts.atoms:
         is_min = name == "smin"
         facts.add(Atom(text, depth, facts.next_rank(), (x, y), (x, y), "some" if is_min else "every", "every" if is_min else "some"))
-    return Poly({(text,): 1})
+    return atom_poly(text)
 
 
 def _loaded(state: State, v: Value) -> Poly:
@@ -502,7 +486,7 @@ def _atom(
     if known is None or depth < known.depth:
         rank = facts.next_rank() if known is None else known.rank
         facts.add(Atom(name, depth, rank, lower, upper, floor=floor, lanes=lanes))
-    return Poly({(name,): 1})
+    return atom_poly(name)
 
 
 def _varies(state: State, p: Poly, scope: Scope) -> bool:

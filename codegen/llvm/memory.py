@@ -13,12 +13,14 @@ from __future__ import annotations
 
 from math import gcd
 
+from codegen import polynomials
 from codegen.dtypes import DType, bool_, u32
-from codegen.llvm.affine import Poly, number
 from codegen.llvm.builder import Builder
+from codegen.llvm.facts import Poly
 from codegen.llvm.squares import turned
 from codegen.llvm.state import EmitError, Lanes, Memory, Scope, State
 from codegen.llvm.values import Value, memory_type, of_lanes
+from codegen.polynomials import number
 
 SPARE_BYTES = 2048
 SPARE = f"@tl.spare = internal constant [{SPARE_BYTES} x i8] zeroinitializer, align 64"
@@ -322,14 +324,14 @@ def vector_index(b: Builder, poly: Poly, lanes: Lanes) -> str:
         if not varying:
             uniform[monomial] = coefficient
             continue
-        rest = Poly({tuple(a for a in monomial if a not in varying): coefficient})
+        rest = polynomials.Poly({tuple(a for a in monomial if a not in varying): coefficient})
         term = _numbers(lanes.count) if varying[0] == lanes.atom else varying[0]
         for atom in varying[1:]:
             term = b.pure(f"mul {vector} {term}, {_numbers(lanes.count) if atom == lanes.atom else atom}")
         if rest.constant != 1:
             term = b.pure(f"mul {vector} {term}, {_splat_index(b, rest, lanes.count)}")
         total = b.pure(f"add {vector} {total}, {term}") if total else term
-    base = Poly(uniform)
+    base = polynomials.Poly(uniform)
     if not total:
         return _splat_index(b, base, lanes.count)
     return total if base.constant == 0 else b.pure(f"add {vector} {total}, {_splat_index(b, base, lanes.count)}")

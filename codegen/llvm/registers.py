@@ -20,14 +20,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import gcd
 
-from codegen.llvm.affine import ONE, ZERO, Poly, atom_poly, number
 from codegen.llvm.arithmetic import unary
 from codegen.llvm.builder import Builder
+from codegen.llvm.facts import Poly
 from codegen.llvm.memory import lane_stride
 from codegen.llvm.state import EmitError, Lanes, Registers, Scope, State, splat
 from codegen.llvm.values import Value, of_lanes, scalar_type
 from codegen.loops.nodes import Add, Alloc, Expr, For, Index, Int, Load, Max, Min, Mul, Store, Var
 from codegen.loops.walk import Node, children
+from codegen.polynomials import ONE, ZERO, atom_poly, number
 
 
 def read(state: State, storage: Registers, poly: Poly, scope: Scope) -> Value:
@@ -127,7 +128,7 @@ def _place(b: Builder, storage: Registers, poly: Poly, scope: Scope) -> tuple[in
     """Return (distance between lanes, offset of the first one)."""
     stride = lane_stride(poly, scope.lanes, b)
     if stride is not None:
-        base = poly if stride == 0 or scope.lanes is None else poly - Poly({(scope.lanes.atom,): stride})
+        base = poly if stride == 0 or scope.lanes is None else poly.plus(atom_poly(scope.lanes.atom), -stride)
         offset = base.constant
         if offset is not None and (stride == 0 or not storage.private_lanes):
             return stride, offset

@@ -6,8 +6,8 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 
 from codegen.dtypes import DType
-from codegen.llvm.affine import Poly
 from codegen.llvm.builder import Builder
+from codegen.llvm.facts import Poly
 from codegen.llvm.squares import Copies
 from codegen.llvm.values import Value, of_lanes, scalar_type
 from codegen.loops.nodes import Buffer

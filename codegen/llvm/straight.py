@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from codegen.dtypes import bool_, f32, f64
 from codegen.llvm import arithmetic, memory, registers
-from codegen.llvm.affine import ZERO, Poly, number
 from codegen.llvm.expressions import address, any_lane, poly, read, row_major, value
+from codegen.llvm.facts import Poly
 from codegen.llvm.frame import Emitter
 from codegen.llvm.lanes import reduction
 from codegen.llvm.reduce import horizontal, identity
@@ -21,6 +21,7 @@ from codegen.loops.nodes import (
     Store,
 )
 from codegen.loops.walk import stores
+from codegen.polynomials import ZERO, number
 
 
 def finish_streams(e: Emitter, block: tuple[Stmt, ...]) -> None:

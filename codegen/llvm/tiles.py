@@ -18,14 +18,15 @@ from math import prod
 
 from codegen.dtypes import DType
 from codegen.llvm import memory
-from codegen.llvm.affine import ZERO, Poly, number
 from codegen.llvm.expressions import address
+from codegen.llvm.facts import Poly
 from codegen.llvm.frame import Emitter
 from codegen.llvm.state import Memory, Scope, Tiles
 from codegen.llvm.tile_forms import form, tile_pairs
 from codegen.loops.nodes import Alloc, For, Function, If, Int, Load, Prefetch, Stmt, Store
 from codegen.loops.tiles import Move, Product, move_of, product_of
 from codegen.loops.walk import walk
+from codegen.polynomials import ZERO, number
 
 SUMS, ROWS, COLUMNS = (0, 1, 2, 3), (4, 5), (6, 7)
 """Which tile registers are for what."""

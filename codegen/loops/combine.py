@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from codegen.dtypes import DType
 from codegen.loops import dots
-from codegen.loops.indices import Algebra, affine
+from codegen.loops.indices import Algebra, coefficients
 from codegen.loops.nodes import Alloc, Binary, Cast, Dot, Expr, Fma, For, Function, If, Int, Load, Stmt, Store, Var
 from codegen.loops.verify import Env
 from codegen.loops.walk import free_vars, substitute_index
@@ -100,7 +100,7 @@ def _first(load: Load, var: str) -> Load | None:
     """Return the first of the elements that `load` is for each value of `var`, or None when they are not neighbours."""
     if not load.index or var in free_vars(*load.index[:-1]):
         return None
-    form = affine(load.index[-1])
+    form = coefficients(load.index[-1])
     if form is None or form[0].get(Var(var)) != 1 or any(var in free_vars(atom) for atom in form[0] if atom != Var(var)):
         return None
     last = Algebra.of({}).simplify(substitute_index(load.index[-1], {var: Int(0)}))

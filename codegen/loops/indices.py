@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from functools import reduce
 from typing import TypeAlias, assert_never
 
+from codegen import polynomials
 from codegen.loops.nodes import (
     Add,
     Cast,
@@ -35,6 +36,7 @@ from codegen.loops.nodes import (
     Var,
 )
 from codegen.loops.printer import show_index
+from codegen.polynomials import ONE, atom_poly, number
 
 Range: TypeAlias = tuple[int | None, int | None]
 """Inclusive; None is unbounded."""
@@ -42,8 +44,7 @@ Range: TypeAlias = tuple[int | None, int | None]
 Ranges: TypeAlias = Mapping[str, Range]
 
 Monomial: TypeAlias = tuple[Index, ...]
-Poly: TypeAlias = Mapping[Monomial, int]
-"""Coefficients (not zero) of products of atoms; the empty product is the constant. Never changed once built."""
+Poly: TypeAlias = polynomials.Poly[Index]
 
 _Interval: TypeAlias = tuple[float, float]
 """Integers, or infinities."""
@@ -57,12 +58,12 @@ def simplify_index(e: Index, ranges: Ranges) -> Index:
     return Algebra.of(ranges).simplify(e)
 
 
-def affine(e: Index) -> tuple[dict[Index, int], int] | None:
+def coefficients(e: Index) -> tuple[dict[Index, int], int] | None:
     """Return the coefficient of each atom of `e`, and the constant; None when `e` multiplies atoms with each other."""
     poly = Algebra.of({}).poly(e)
-    if any(len(monomial) > 1 for monomial in poly):
+    if any(len(monomial) > 1 for monomial in poly.terms):
         return None
-    return {monomial[0]: scale for monomial, scale in poly.items() if monomial}, poly.get((), 0)
+    return {monomial[0]: scale for monomial, scale in poly.terms.items() if monomial}, poly.offset
 
 
 def range_of(e: Index, ranges: Ranges) -> Range:
@@ -96,23 +97,23 @@ class Algebra:
 
     def with_loop(self, var: str, lo: Index, hi: Index, extent: int | None = None) -> Algebra:
         """Return the algebra inside a loop over `var` in [lo, hi) that runs at most `extent` times."""
-        low, high = self.poly(lo), _sum(self.poly(hi), {(): -1})
+        low, high = self.poly(lo), self.poly(hi) - ONE
         first, last = self.interval(low), self.interval(high)
         most = last[1] if extent is None else min(last[1], first[1] + extent - 1)
         intervals = {**self.intervals, var: (first[0], most)}
         bounds = {**self.bounds, var: (low, high)}
-        return Algebra(intervals, bounds, (*self.facts, _sum(high, low, -1)), self.value, {}, self._texts)
+        return Algebra(intervals, bounds, (*self.facts, high - low), self.value, {}, self._texts)
 
     def with_fact(self, fact: Poly) -> Algebra:
         """Return the algebra where `fact >= 0` is known."""
         intervals = dict(self.intervals)
-        match [(m, c) for m, c in fact.items() if m]:
+        match [(m, c) for m, c in fact.terms.items() if m]:
             case [((Var(name),), 1)]:
                 lo, hi = intervals.get(name, _EVERYTHING)
-                intervals[name] = (max(lo, -fact.get((), 0)), hi)
+                intervals[name] = (max(lo, -fact.offset), hi)
             case [((Var(name),), -1)]:
                 lo, hi = intervals.get(name, _EVERYTHING)
-                intervals[name] = (lo, min(hi, fact.get((), 0)))
+                intervals[name] = (lo, min(hi, fact.offset))
             case _:
                 pass
         return Algebra(intervals, self.bounds, (*self.facts, fact), self.value, {}, self._texts)
@@ -136,13 +137,13 @@ class Algebra:
     def _poly(self, e: Index) -> Poly:
         match e:
             case Int(value):
-                return _constant(value)
+                return number(value)
             case Var():
-                return {(e,): 1}
+                return atom_poly(e)
             case Add(lhs, rhs):
-                return self._recombined(_sum(self.poly(lhs), self.poly(rhs)))
+                return self._recombined(self.poly(lhs) + self.poly(rhs))
             case Mul(lhs, rhs):
-                return self._product(self.poly(lhs), self.poly(rhs))
+                return self.poly(lhs).times(self.poly(rhs), self._text)
             case FloorDiv(lhs, rhs):
                 return self.divided(self.poly(lhs), self.poly(rhs))
             case Mod(lhs, rhs):
@@ -150,17 +151,17 @@ class Algebra:
             case Min(lhs, rhs) | Max(lhs, rhs):
                 return self._extreme(type(e), [self.poly(lhs), self.poly(rhs)])
             case ValueIndex(value_expr):
-                return {(ValueIndex(self.value(value_expr)),): 1}
+                return atom_poly(ValueIndex(self.value(value_expr)))
             case _:
                 assert_never(e)
 
     def index(self, poly: Poly) -> Index:
         """Return `poly` as an index expression, in canonical order."""
-        if len(poly) == 1:
-            [(monomial, scale)] = poly.items()
+        if len(poly.terms) == 1:
+            [(monomial, scale)] = poly.terms.items()
             return _term(monomial, scale)
-        terms = sorted(((m, c) for m, c in poly.items() if m), key=self._order)
-        constant = poly.get((), 0)
+        terms = sorted(((m, c) for m, c in poly.terms.items() if m), key=self._order)
+        constant = poly.offset
         if terms and terms[0][1] < 0 and constant > 0:
             parts = [Int(constant), *(_term(m, c) for m, c in terms)]
         else:
@@ -181,38 +182,28 @@ class Algebra:
 
     # ------------------------------------------------------------ arithmetic
 
-    def _product(self, a: Poly, b: Poly) -> Poly:
-        result: dict[Monomial, int] = {}
-        for first, scale in a.items():
-            for second, factor in b.items():
-                both = tuple(sorted((*first, *second), key=self._text)) if first and second else first or second
-                result[both] = result.get(both, 0) + scale * factor
-        return _nonzero(result)
-
     def _recombined(self, poly: Poly) -> Poly:
         """Return `poly` with q*(p // q) + p % q replaced by p, and ((q - 1)*p + q - 1) // q, a quotient rounded up, by p - p // q where one
         of these stands beside it."""
-        for monomial, scale in poly.items():
+        for monomial, scale in poly.terms.items():
             match monomial:
                 case (FloorDiv(value, Int(divisor)),) if (p := self._rounded_up(value, divisor)) is not None and any(
-                    (node(p, Int(divisor)),) in poly for node in (Mod, FloorDiv)
+                    (node(p, Int(divisor)),) in poly.terms for node in (Mod, FloorDiv)
                 ):
-                    rest = {m: c for m, c in poly.items() if m != monomial}
-                    whole = _sum(self.poly(p), self.divided(self.poly(p), _constant(divisor)), -1)
-                    return self._recombined(_sum(rest, whole, scale))
+                    whole = self.poly(p) - self.divided(self.poly(p), number(divisor))
+                    return self._recombined(poly.without(monomial).plus(whole, scale))
                 case (Mod(value, Int(divisor)),) if (quotient := self._quotient_of(poly, value, divisor, scale * divisor)) is not None:
-                    rest = {m: c for m, c in poly.items() if m not in (monomial, (quotient,))}
-                    return self._recombined(_sum(rest, self.poly(quotient.lhs), scale))
+                    return self._recombined(poly.without(monomial, (quotient,)).plus(self.poly(quotient.lhs), scale))
                 case _:
                     pass
         return poly
 
     def _quotient_of(self, poly: Poly, value: Index, q: int, scale: int) -> FloorDiv | None:
         """Return p // q, `scale` times in `poly`, whose remainder is that of `value`: p may be more by multiples of q."""
-        for monomial, found in poly.items():
+        for monomial, found in poly.terms.items():
             match monomial:
                 case (FloorDiv(p, Int(divisor)) as quotient,) if found == scale and divisor == q:
-                    if all(c % q == 0 for c in difference(self.poly(p), self.poly(value)).values()):
+                    if (self.poly(p) - self.poly(value)).multiple_of() % q == 0:
                         return quotient
                 case _:
                     pass
@@ -221,102 +212,79 @@ class Algebra:
     def _rounded_up(self, value: Index, q: int) -> Index | None:
         """Return p where `value` is (q - 1)*p + q - 1."""
         poly = self.poly(value)
-        found = [(m, c) for m, c in poly.items() if m]
-        if q < 2 or len(found) != 1 or found[0][1] != q - 1 or poly.get(()) != q - 1:
+        found = [(m, c) for m, c in poly.terms.items() if m]
+        if q < 2 or len(found) != 1 or found[0][1] != q - 1 or poly.offset != q - 1:
             return None
-        return self.index({found[0][0]: 1})
+        return _term(found[0][0], 1)
 
     def divided(self, value: Poly, divisor: Poly) -> Poly:
         """Return `value // divisor`."""
-        exact, rest = self._split(value, divisor)
-        if not rest or self._within(rest, divisor):
+        exact, rest = value.divided(divisor)
+        if not rest.terms or self._within(rest, divisor):
             return exact
-        q = _int(divisor)
+        q = divisor.constant
         if q is None or q <= 0:
-            return _sum(exact, {(FloorDiv(self.index(rest), self.index(divisor)),): 1})
+            return exact + atom_poly(FloorDiv(self.index(rest), self.index(divisor)))
         block = self._block(rest, q)
         if block is not None:
-            return _sum(exact, _constant(block))
+            return exact + number(block)
         digits = self._digits(rest, q)
         if digits is not None:  # (c*s + r) // (c*n) = s // n where 0 <= r < c
             c, above, _ = digits
-            return _sum(exact, self.divided(above, _constant(q // c)))
-        # floor((g*s + c) / (g*q)) = floor((s + floor(c / g)) / q)
-        g = math.gcd(q, *(c for m, c in rest.items() if m))
-        rest, q = _nonzero({m: c // g for m, c in rest.items()}), q // g
-        match [m for m in rest if m]:
-            case [(FloorDiv(inner, Int(p)),) as monomial] if rest[monomial] == 1 and p > 0:
-                nested = _sum(self.poly(inner), _constant(rest.get((), 0) * p))
-                return _sum(exact, self.divided(nested, _constant(p * q)))
+            return exact + self.divided(above, number(q // c))
+        rest, q = _reduced(rest, q)
+        match list(rest.without(()).terms.items()):
+            case [((FloorDiv(inner, Int(p)),), 1)] if p > 0:
+                return exact + self.divided(self.poly(inner) + number(rest.offset * p), number(p * q))
             case _:
-                return _sum(exact, {(FloorDiv(self.index(rest), Int(q)),): 1})
+                return exact + atom_poly(FloorDiv(self.index(rest), Int(q)))
 
     def remainder(self, value: Poly, divisor: Poly) -> Poly:
         """Return `value % divisor`."""
-        q = _int(divisor)
+        q = divisor.constant
         if q is not None and q > 0:
             value = self._without_inner_mods(value, q)
-        _, rest = self._split(value, divisor)
-        if not rest or self._within(rest, divisor):
+        _, rest = value.divided(divisor)
+        if not rest.terms or self._within(rest, divisor):
             return rest
         if q is None or q <= 0:
-            return {(Mod(self.index(rest), self.index(divisor)),): 1}
+            return atom_poly(Mod(self.index(rest), self.index(divisor)))
         block = self._block(rest, q)
         if block is not None:
-            return _sum(rest, _constant(-block * q))
-        # (g*s + c) mod (g*q) = g*((s + floor(c / g)) mod q) + c mod g
-        g = math.gcd(q, *(c for m, c in rest.items() if m))
-        if g > 1:
-            inner = self.remainder(_nonzero({m: c // g for m, c in rest.items()}), _constant(q // g))
-            return _sum(_constant(rest.get((), 0) % g), inner, g)
+            return rest - number(block * q)
+        reduced, n = _reduced(rest, q)
+        g = q // n
+        if g > 1:  # (g*s + c) mod (g*n) = g*((s + floor(c / g)) mod n) + c mod g
+            return number(rest.offset % g).plus(self.remainder(reduced, number(n)), g)
         digits = self._digits(rest, q)
         if digits is not None:  # (c*s + r) mod (c*n) = c*(s mod n) + r where 0 <= r < c
             c, above, below = digits
-            return _sum(below, self.remainder(above, _constant(q // c)), c)
-        return {(Mod(self.index({m: _residue(c, q) if m else c for m, c in rest.items()}), Int(q)),): 1}
+            return below.plus(self.remainder(above, number(q // c)), c)
+        return atom_poly(Mod(self.index(polynomials.Poly({m: _residue(c, q) if m else c for m, c in rest.terms.items()})), Int(q)))
 
     def _digits(self, value: Poly, q: int) -> tuple[int, Poly, Poly] | None:
         """Return (c, s, r) with value = c*s + r and 0 <= r < c, for the largest c that divides q, or None where there is no such."""
-        scales = {scale for monomial, scale in value.items() if monomial and scale > 1 and q % scale == 0}
+        scales = {scale for monomial, scale in value.terms.items() if monomial and scale > 1 and q % scale == 0}
         for c in sorted(scales, reverse=True):
-            above = {m: scale // c for m, scale in value.items() if m and scale % c == 0}
-            below = {m: scale for m, scale in value.items() if not m or scale % c}
-            if any(below) and self._within(below, _constant(c)):
+            above = polynomials.Poly({m: scale // c for m, scale in value.terms.items() if m and scale % c == 0})
+            below = polynomials.Poly({m: scale for m, scale in value.terms.items() if not m or scale % c})
+            if below.atoms() and self._within(below, number(c)):
                 return c, above, below
         return None
 
     def _without_inner_mods(self, value: Poly, q: int) -> Poly:
         """Return a polynomial with the same remainder by `q`: c*(x % m) counts as c*x when q divides c*m."""
-        for monomial, scale in value.items():
+        for monomial, scale in value.terms.items():
             match monomial:
                 case (Mod(inner, Int(m)),) if m > 0 and scale * m % q == 0:
-                    rest = {other: c for other, c in value.items() if other != monomial}
-                    return self._without_inner_mods(_sum(rest, self.poly(inner), scale), q)
+                    return self._without_inner_mods(value.without(monomial).plus(self.poly(inner), scale), q)
                 case _:
                     pass
         return value
 
-    def _split(self, value: Poly, divisor: Poly) -> tuple[Poly, Poly]:
-        """Return (exact, rest) with value = exact * divisor + rest, moving as many whole terms as possible into `exact`."""
-        if len(divisor) != 1:
-            return {}, value
-        [(unit, q)] = divisor.items()
-        if q <= 0:
-            return {}, value
-        exact: dict[Monomial, int] = {}
-        rest: dict[Monomial, int] = {}
-        for monomial, scale in value.items():
-            quotient = _quotient(monomial, unit)
-            if quotient is not None and (scale % q == 0 or not monomial):
-                exact[quotient] = exact.get(quotient, 0) + scale // q
-                scale %= q
-            if scale:
-                rest[monomial] = scale
-        return _nonzero(exact), rest
-
     def _within(self, rest: Poly, divisor: Poly) -> bool:
         """Tell whether 0 <= rest < divisor is certain."""
-        return self.nonnegative(rest) and self.nonnegative(_sum(_sum(divisor, rest, -1), {(): -1}))
+        return self.nonnegative(rest) and self.nonnegative(divisor - rest - ONE)
 
     def _block(self, rest: Poly, q: int) -> int | None:
         """Return k if k*q <= rest < (k + 1)*q is certain."""
@@ -336,18 +304,17 @@ class Algebra:
         if len(kept) == 1:
             return kept[0]
         parts = sorted((self.index(poly) for poly in kept), key=lambda e: (not isinstance(e, Int), self._text(e)))
-        return {(reduce(node, parts),): 1}
+        return atom_poly(reduce(node, parts))
 
     def _operands(self, node: type[Min] | type[Max], poly: Poly) -> list[Poly]:
-        match list(poly.items()):
+        match list(poly.terms.items()):
             case [((Min(lhs, rhs) | Max(lhs, rhs) as atom,), 1)] if isinstance(atom, node):
                 return [*self._operands(node, self.poly(lhs)), *self._operands(node, self.poly(rhs))]
             case _:
                 return [poly]
 
     def _decides(self, node: type[Min] | type[Max], winner: Poly, loser: Poly) -> bool:
-        difference = _sum(loser, winner, -1) if node is Min else _sum(winner, loser, -1)
-        return self.nonnegative(difference)
+        return self.nonnegative(loser - winner if node is Min else winner - loser)
 
     # ------------------------------------------------------------ bounds
 
@@ -361,33 +328,31 @@ class Algebra:
         if self.interval(poly)[0] >= 0:
             return True
         for fact in self.facts:
-            if any(monomial in fact for monomial in poly if monomial) and self.interval(_sum(poly, fact, -1))[0] >= 0:
+            if any(monomial in fact.terms for monomial in poly.terms if monomial) and self.interval(poly - fact)[0] >= 0:
                 return True
         return depth > 0 and self._nonnegative_when_bounded(poly, depth - 1)
 
     def _nonnegative_when_bounded(self, poly: Poly, depth: int) -> bool:
         """Replace one atom of `poly` by a bound that makes the sum no larger, and ask again."""
-        for monomial, scale in poly.items():
+        for monomial, scale in poly.terms.items():
             match monomial:
                 case (Min(lhs, rhs),) | (Max(lhs, rhs),):
-                    rest = {m: c for m, c in poly.items() if m != monomial}
+                    rest = poly.without(monomial)
                     # scale*min is at least scale*side for either side if scale < 0, and equals one of them otherwise.
                     some = any if isinstance(monomial[0], Min) == (scale < 0) else all
-                    return some(self.nonnegative(_sum(rest, self.poly(side), scale), depth) for side in (lhs, rhs))
+                    return some(self.nonnegative(rest.plus(self.poly(side), scale), depth) for side in (lhs, rhs))
                 case _:
                     pass
         for name, (low, high) in reversed(list(self.bounds.items())):
-            scale = poly.get((Var(name),), 0)
+            scale = poly.terms.get((Var(name),), 0)
             if scale:
-                rest = {m: c for m, c in poly.items() if m != (Var(name),)}
-                return self.nonnegative(_sum(rest, low if scale > 0 else high, scale), depth)
-        for monomial, scale in poly.items():
+                return self.nonnegative(poly.without((Var(name),)).plus(low if scale > 0 else high, scale), depth)
+        for monomial, scale in poly.terms.items():
             match monomial:
                 case (FloorDiv(value, Int(q)),) if q > 0 and scale % q == 0:
                     # value - q + 1 <= q*(value // q) <= value
-                    bound = self.poly(value) if scale < 0 else _sum(self.poly(value), _constant(1 - q))
-                    rest = {m: c for m, c in poly.items() if m != monomial}
-                    return self.nonnegative(_sum(rest, bound, scale // q), depth)
+                    bound = self.poly(value) if scale < 0 else self.poly(value) - number(q - 1)
+                    return self.nonnegative(poly.without(monomial).plus(bound, scale // q), depth)
                 case _:
                     pass
         return False
@@ -396,7 +361,7 @@ class Algebra:
         """Return bounds of `poly` from the intervals of its atoms alone."""
         lo: float = 0
         hi: float = 0
-        for monomial, scale in poly.items():
+        for monomial, scale in poly.terms.items():
             first, last = self._product_interval(monomial)
             lo, hi = (lo + scale * first, hi + scale * last) if scale > 0 else (lo + scale * last, hi + scale * first)
         return lo, hi
@@ -446,49 +411,13 @@ class Algebra:
                 assert_never(e)
 
 
-# ---------------------------------------------------------------- polynomials
+# ---------------------------------------------------------------- terms
 
 
-def _constant(value: int) -> Poly:
-    return {(): value} if value else {}
-
-
-def _int(poly: Poly) -> int | None:
-    """Return the value of a constant polynomial."""
-    if not poly:
-        return 0
-    return poly.get(()) if len(poly) == 1 else None
-
-
-def _sum(a: Poly, b: Poly, scale: int = 1) -> Poly:
-    """Return `a + scale*b`."""
-    result = dict(a)
-    for monomial, factor in b.items():
-        total = result.get(monomial, 0) + scale * factor
-        if total:
-            result[monomial] = total
-        else:
-            result.pop(monomial, None)
-    return result
-
-
-def difference(a: Poly, b: Poly) -> Poly:
-    """Return `a - b`."""
-    return _sum(a, b, -1)
-
-
-def _nonzero(poly: dict[Monomial, int]) -> Poly:
-    return {monomial: scale for monomial, scale in poly.items() if scale}
-
-
-def _quotient(monomial: Monomial, unit: Monomial) -> Monomial | None:
-    """Return the product of the atoms of `monomial` without those of `unit`; None if one is missing."""
-    left = list(monomial)
-    for atom in unit:
-        if atom not in left:
-            return None
-        left.remove(atom)
-    return tuple(left)
+def _reduced(poly: Poly, q: int) -> tuple[Poly, int]:
+    """Return (p, n) with floor(poly / q) = floor(p / n), without what all factors of `poly` have in common with `q`."""
+    g = math.gcd(q, *(c for m, c in poly.terms.items() if m))
+    return (poly, q) if g == 1 else (polynomials.Poly({m: c // g for m, c in poly.terms.items()}), q // g)
 
 
 def _residue(scale: int, q: int) -> int:

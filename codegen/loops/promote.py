@@ -35,7 +35,7 @@ from dataclasses import dataclass, replace
 from typing import assert_never
 
 from codegen.dtypes import i64
-from codegen.loops.indices import Algebra, affine, difference
+from codegen.loops.indices import Algebra, coefficients
 from codegen.loops.nodes import (
     Alloc,
     Barrier,
@@ -70,6 +70,7 @@ from codegen.loops.nodes import (
 )
 from codegen.loops.verify import Env
 from codegen.loops.walk import Fresh, children, free_vars, loads, map_expr, map_index, map_stmt, substitute_index, walk
+from codegen.polynomials import ONE
 
 TILES = 4
 """How many of a processor's tiles may hold sums; the others are for operands."""
@@ -293,7 +294,7 @@ def _distinct(tile: _Tile) -> bool:
     told: set[str] = set()
     extents = {axis.var: axis.extent or 0 for axis in tile.axes}
     for e in tile.index:
-        form = affine(e)
+        form = coefficients(e)
         if form is None:
             return False
         digits = [(abs(scale), atom.name) for atom, scale in form[0].items() if isinstance(atom, Var) and atom.name in extents]
@@ -317,7 +318,7 @@ def _others(access: _Access, tile: _Tile) -> tuple[For, ...]:
 def _run(algebra: Algebra, loops: tuple[For, ...]) -> bool:
     """Tell whether each of `loops`, one in the other, certainly runs at least once."""
     for loop in loops:
-        if not algebra.nonnegative(difference(difference(algebra.poly(loop.hi), algebra.poly(loop.lo)), {(): 1})):
+        if not algebra.nonnegative(algebra.poly(loop.hi) - algebra.poly(loop.lo) - ONE):
             return False
         algebra = algebra.with_loop(loop.var, loop.lo, loop.hi, loop.extent)
     return True
@@ -329,7 +330,7 @@ def _in_bounds(tile: _Tile, algebra: Algebra) -> bool:
         algebra = algebra.with_loop(axis.var, axis.lo, axis.hi, axis.extent)
     for e, extent in zip(tile.index, tile.buffer.shape, strict=True):
         place = algebra.poly(e)
-        room = difference(difference(algebra.poly(extent), place), {(): 1})
+        room = algebra.poly(extent) - place - ONE
         if not (algebra.nonnegative(place) and algebra.nonnegative(room)):
             return False
     return True

@@ -26,7 +26,7 @@ from typing import assert_never
 
 from codegen.dtypes import DType, bool_, i64
 from codegen.loops import interp
-from codegen.loops.indices import Algebra, Poly, Range, affine, difference, range_of, simplify_index
+from codegen.loops.indices import Algebra, Poly, Range
 from codegen.loops.nodes import (
     BLOCKS,
     Add,
@@ -68,8 +68,7 @@ from codegen.loops.nodes import (
     Wait,
 )
 from codegen.loops.walk import Fresh, Shared, binders, map_expr, rename, substitute, substitution, walk
-
-__all__ = ["affine", "range_of", "simplify", "simplify_index", "substitute"]
+from codegen.polynomials import ONE
 
 _TRUE, _FALSE = Const(True, bool_), Const(False, bool_)
 _EXACT_CALLS = frozenset(("floor", "ceil", "trunc", "round", "round_tf32", "sqrt", "isnan", "isinf"))
@@ -138,8 +137,8 @@ class _Simplifier:
     def loop(self, loop: For, values: _Values) -> tuple[Stmt, ...]:
         algebra = values.algebra
         lo, hi = values.index(loop.lo), values.index(loop.hi)
-        trips = difference(algebra.poly(hi), algebra.poly(lo))
-        if algebra.nonnegative({m: -c for m, c in trips.items()}):
+        trips = algebra.poly(hi) - algebra.poly(lo)
+        if algebra.nonnegative(trips.scaled(-1)):
             return ()
         if _is_one(algebra, trips):
             fixed, body = _through({loop.var: lo}, loop.body, values)
@@ -166,7 +165,7 @@ class _Simplifier:
 
 
 def _is_one(algebra: Algebra, trips: Poly) -> bool:
-    return trips == {(): 1} or algebra.interval(trips) == (1, 1)
+    return trips == ONE or algebra.interval(trips) == (1, 1)
 
 
 def _through(fixed: dict[str, Index], body: tuple[Stmt, ...], values: _Values) -> tuple[dict[str, Index], tuple[Stmt, ...]]:
@@ -174,7 +173,7 @@ def _through(fixed: dict[str, Index], body: tuple[Stmt, ...], values: _Values) -
     match body:
         case (For(var, lo, hi, inner),):
             low, high = (values.index(substitute(e, fixed)) for e in (lo, hi))
-            if _is_one(values.algebra, difference(values.algebra.poly(high), values.algebra.poly(low))):
+            if _is_one(values.algebra, values.algebra.poly(high) - values.algebra.poly(low)):
                 return _through({**fixed, var: low}, inner, values)
         case _:
             pass
@@ -266,15 +265,15 @@ class _Values:
         p, q = self.algebra.poly(a), self.algebra.poly(b)
         match op:
             case "<":
-                return [difference(difference(q, p), {(): 1})]
+                return [q - p - ONE]
             case "<=":
-                return [difference(q, p)]
+                return [q - p]
             case ">":
-                return [difference(difference(p, q), {(): 1})]
+                return [p - q - ONE]
             case ">=":
-                return [difference(p, q)]
+                return [p - q]
             case "==":
-                return [difference(p, q), difference(q, p)]
+                return [p - q, q - p]
             case _:
                 return []
 

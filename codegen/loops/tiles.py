@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from codegen.dtypes import bf16, i8, u8
-from codegen.loops.indices import affine
+from codegen.loops.indices import coefficients
 from codegen.loops.nodes import Alloc, Buffer, Dot, For, Function, If, Index, Int, Load, Stmt, Store, Var
 from codegen.loops.verify import Env
 from codegen.loops.walk import free_vars, map_stmt
@@ -178,7 +178,7 @@ def _inside(loop: For) -> Iterator[For]:
 def is_linear(load: Load, var: str) -> bool:
     """Tell whether equal steps of the variable are equal distances."""
     for e in load.index:
-        form = affine(e)
+        form = coefficients(e)
         if form is None or any(var in free_vars(atom) for atom in form[0] if atom != Var(var)):
             return False
     return True
@@ -190,7 +190,7 @@ def _stride(load: Load, buffer: Buffer, var: str) -> int | None:
         return None
     total, pitch = 0, 1
     for e, extent in reversed(list(zip(load.index, buffer.shape, strict=True))):
-        form = affine(e)
+        form = coefficients(e)
         step = form[0].get(Var(var), 0) if form is not None else 0
         if step and pitch < 0:
             return None
@@ -202,7 +202,7 @@ def _stride(load: Load, buffer: Buffer, var: str) -> int | None:
 def _is_outside(load: Load, row: str, column: str, columns: int) -> bool:
     """Tell whether steps of `row` lead to other elements than steps of `column`, which has so many."""
     for e in load.index:
-        form = affine(e)
+        form = coefficients(e)
         if form is None:
             return False
         step = abs(form[0].get(Var(row), 0))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from codegen.dtypes import DType, bool_, compute_dtype, i64, u64
+from polyhedral import affine
 from polyhedral import expr as px
 from tensorlang.check import bounds
 from tensorlang.check.problems import error
@@ -12,7 +13,6 @@ from tensorlang.check.typed import LARGEST_INDEX, beyond, coerce, dtype_of, floa
 from tensorlang.check.types import limits
 from tensorlang.check.values import Choice, Cnd, Fn, Idx, Limit, Num, Packed, Str, Tensor, Tup, Val, Value
 from tensorlang.diagnostics import NOWHERE, Span
-from tensorlang.tensor import affine
 from tensorlang.tensor import nodes as ir
 
 _BITS = frozenset(("bitand", "bitor", "bitxor", "shl", "shr"))

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from codegen.dtypes import DTYPES, DType
 from tensorlang.check.binder import Binder, args_of, tensor_params
 from tensorlang.check.problems import did_you_mean, error
-from tensorlang.check.reads import show
 from tensorlang.check.scalar import value
 from tensorlang.check.scope import Scope
 from tensorlang.check.types import CLASSES, PASSABLE, belongs
 from tensorlang.check.values import Fn, Idx, Num, Packed, Str, Value
 from tensorlang.syntax import nodes as sx
+from tensorlang.tensor.notation import bare
 
 
 def bind_element_types(b: Binder) -> None:
@@ -210,4 +210,4 @@ def check_attribute_ranges(b: Binder) -> None:
 
 
 def _text(found: Value) -> str:
-    return show(found.expr) if isinstance(found, Idx) else str(found.value) if isinstance(found, Num) else "?"
+    return bare(found.expr) if isinstance(found, Idx) else str(found.value) if isinstance(found, Num) else "?"

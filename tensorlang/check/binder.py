@@ -6,17 +6,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from codegen.dtypes import DType
+from polyhedral import affine
 from polyhedral import expr as px
 from tensorlang.check.bindings import Arg
 from tensorlang.check.module import Module
 from tensorlang.check.packs import Lengths, PackNames, dimension_names
 from tensorlang.check.problems import counted, error
-from tensorlang.check.reads import show
 from tensorlang.check.scalar import value
 from tensorlang.check.scope import Context, Scope
 from tensorlang.check.values import Idx, Packed, Value
 from tensorlang.syntax import nodes as sx
-from tensorlang.tensor import affine
+from tensorlang.tensor.notation import bare
 from tensorlang.tensor.walk import Fresh
 
 TensorArg = Arg | tuple[Arg, ...] | None
@@ -114,7 +114,7 @@ def wrong_rank(b: Binder, param: sx.Param, arg: Arg) -> Exception:
 
 
 def show_shape(arg: Arg) -> str:
-    return ", ".join("*".join(show(s) for s in dim) for dim in arg.dims)
+    return ", ".join("*".join(bare(s) for s in dim) for dim in arg.dims)
 
 
 def product(sizes: Iterable[px.Expr]) -> px.Expr | None:

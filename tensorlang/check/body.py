@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from codegen.dtypes import DType, compute_dtype
+from polyhedral import affine
 from polyhedral import expr as px
 from tensorlang.check import typed
 from tensorlang.check.bindings import Binding, Call
@@ -25,7 +26,6 @@ from tensorlang.check.scope import Context, Scope
 from tensorlang.check.types import keeps
 from tensorlang.check.values import Idx, Num, Tensor, Tup, Value
 from tensorlang.diagnostics import CompileError
-from tensorlang.tensor import affine
 from tensorlang.tensor import nodes as ir
 from tensorlang.tensor.walk import Fresh
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from polyhedral import affine
 from polyhedral.expr import TRUE, Cond, Expr, Floor, Int, Max, Min, Mod, Name
-from tensorlang.tensor import affine
 
 Ranges = Mapping[str, tuple[Expr, Expr]]
 """Half-open ranges of indices. Names that are missing are sizes: integers >= 0."""

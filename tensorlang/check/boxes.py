@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from polyhedral import affine
 from polyhedral import expr as px
 from tensorlang.check import bounds
 from tensorlang.check.bindings import Call
@@ -30,7 +31,6 @@ from tensorlang.check.scope import expand
 from tensorlang.check.values import Dim, Tensor
 from tensorlang.check.walk import descendants
 from tensorlang.syntax import nodes as sx
-from tensorlang.tensor import affine
 
 
 def find_boxes(body: Body, call: Call) -> None:

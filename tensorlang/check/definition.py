@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import chain, islice, product
 
 from codegen.dtypes import DTYPES, DType
+from polyhedral import affine
 from polyhedral import expr as px
 from tensorlang.check.binder import Given, TensorArg
 from tensorlang.check.bindings import Arg
@@ -28,7 +29,6 @@ from tensorlang.check.types import CLASSES, REPRESENTATIVE
 from tensorlang.check.walk import conjuncts, descendants
 from tensorlang.diagnostics import CompileError, Diagnostic
 from tensorlang.syntax import nodes as sx
-from tensorlang.tensor import affine
 from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.prove import prove
 

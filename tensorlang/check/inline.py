@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from codegen.dtypes import DType
+from polyhedral import affine
 from polyhedral import expr as px
 from tensorlang.check import typed
 from tensorlang.check.binder import Given
@@ -26,7 +27,6 @@ from tensorlang.check.signature import bind
 from tensorlang.check.values import Dim, Fn, Idx, Num, Packed, Str, Tensor, Value
 from tensorlang.diagnostics import CompileError, Diagnostic, Label, Span
 from tensorlang.syntax import nodes as sx
-from tensorlang.tensor import affine
 from tensorlang.tensor import nodes as ir
 from tensorlang.tensor.renaming import rename_program
 from tensorlang.tensor.walk import program_names, substitute_reads

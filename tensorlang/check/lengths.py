@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from polyhedral import affine
 from polyhedral import expr as px
 from tensorlang.check.binder import Binder, args_of, dims_of, pack_names, product, tensor_params, wrong_rank
 from tensorlang.check.bindings import Arg
@@ -14,7 +15,6 @@ from tensorlang.check.scope import Scope
 from tensorlang.check.values import Num
 from tensorlang.check.walk import conjuncts, descendants
 from tensorlang.syntax import nodes as sx
-from tensorlang.tensor import affine
 
 
 def find_lengths(b: Binder) -> None:

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
+from polyhedral import affine
 from polyhedral import expr as px
 from tensorlang.check.equations import Body, Equation, axis_sizes
 from tensorlang.check.problems import error
 from tensorlang.check.reduction import kind_of
-from tensorlang.tensor import affine
 from tensorlang.tensor import nodes as ir
 from tensorlang.tensor.walk import index_names as indices_of
 from tensorlang.tensor.walk import map_children, nodes, value_names
@@ -36,7 +36,7 @@ def alone(e: ir.Expr, unknown: frozenset[str], guard: px.Cond, equation: Equatio
 
     Raises CompileError T0148 where there is no telling them apart: it, or its guard, has an index in `unknown`."""
     made = _alone(e)
-    met = sorted(unknown & {*indices_of(made), *affine.cond_names(guard)})
+    met = sorted(unknown & {*indices_of(made), *affine.names(guard)})
     if met:
         names, index = " and ".join(f"`{name}`" for name in group), met[0].lstrip("?")
         raise error(

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from codegen.dtypes import DType, bool_, f32
+from polyhedral import affine
 from polyhedral import expr as px
 from tensorlang.check import bounds, typed
 from tensorlang.check.equations import (
@@ -28,7 +29,6 @@ from tensorlang.check.scope import Scope, expand
 from tensorlang.check.solve import Slot, Solution, solve
 from tensorlang.check.values import Dim, Idx, Packed, Tensor, Tup, Value
 from tensorlang.syntax import nodes as sx
-from tensorlang.tensor import affine
 from tensorlang.tensor.walk import Fresh
 
 

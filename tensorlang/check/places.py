@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from itertools import product
 from math import prod
 
+from polyhedral import affine
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name
 from tensorlang.check.problems import error
 from tensorlang.diagnostics import CompileError, Diagnostic
 from tensorlang.syntax import nodes as sx
 from tensorlang.syntax.printer import show
-from tensorlang.tensor import affine
 
 SCOPES = {"warp": 32, "warpgroup": 128}
 """How many threads run an instruction together."""

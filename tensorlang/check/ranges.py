@@ -11,15 +11,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from polyhedral import affine
 from polyhedral import expr as px
 from tensorlang.check.problems import NeedsStatic, error, labelled
-from tensorlang.check.reads import show
 from tensorlang.check.scope import Context, Scope, expand
 from tensorlang.check.values import Idx, Num, Packed, Str, Tensor, Value
 from tensorlang.check.walk import children, descendants
 from tensorlang.diagnostics import CompileError, Span
 from tensorlang.syntax import nodes as sx
-from tensorlang.tensor import affine
+from tensorlang.tensor.notation import bare
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,9 +188,9 @@ def agreed(found: list[Place], name: str, span: Span, what: str) -> tuple[px.Exp
                 "T0122",
                 f"`{name}` indexes dimensions of different sizes",
                 [
-                    (first.span, f"`{first.tensor}` has {show(first.size)} here"),
-                    (other.span, f"`{other.tensor}` has {show(other.size)} here"),
+                    (first.span, f"`{first.tensor}` has {bare(first.size)} here"),
+                    (other.span, f"`{other.tensor}` has {bare(other.size)} here"),
                 ],
-                help=f"make the sizes equal, or write the range: `{name} in 0..{show(first.size)}`",
+                help=f"make the sizes equal, or write the range: `{name} in 0..{bare(first.size)}`",
             )
     return affine.ZERO, first.size

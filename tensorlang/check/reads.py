@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from codegen.dtypes import DType, bool_, compute_dtype, i64
+from polyhedral import affine
 from polyhedral import expr as px
 from tensorlang.check import arith, bounds, typed
 from tensorlang.check.problems import NeedsStatic, did_you_mean, error
@@ -19,8 +20,8 @@ from tensorlang.check.scope import Context, Scope, expand
 from tensorlang.check.values import Choice, Cnd, Dim, Idx, Num, Packed, Tensor, Val, Value
 from tensorlang.diagnostics import Span
 from tensorlang.syntax import nodes as sx
-from tensorlang.tensor import affine
 from tensorlang.tensor import nodes as ir
+from tensorlang.tensor.notation import bare
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,30 +94,7 @@ def check_rank(tensor: Tensor, count: int, span: Span) -> None:
 
 
 def show_dims(tensor: Tensor) -> str:
-    return ", ".join(show(d.sizes[0]) if not d.composite else f"({', '.join(show(s) for s in d.sizes)})" for d in tensor.dims)
-
-
-def show(e: px.Expr) -> str:
-    """Return an index expression as the language writes it."""
-    match e:
-        case px.Int(value):
-            return str(value)
-        case px.Name(name):
-            return name
-        case px.Add(lhs, rhs):
-            text = show(rhs)
-            return f"{show(lhs)} - {text[1:]}" if text.startswith("-") else f"{show(lhs)} + {text}"
-        case px.Scale(factor, value):
-            inner = f"({show(value)})" if isinstance(value, px.Add) else show(value)
-            return f"-{inner}" if factor == -1 else f"{factor}*{inner}"
-        case px.Floor(value, divisor):
-            return f"({show(value)}) // {divisor}"
-        case px.Mod(value, divisor):
-            return f"({show(value)}) % {divisor}"
-        case px.Min(lhs, rhs):
-            return f"min({show(lhs)}, {show(rhs)})"
-        case px.Max(lhs, rhs):
-            return f"max({show(lhs)}, {show(rhs)})"
+    return ", ".join(bare(d.sizes[0]) if not d.composite else f"({', '.join(bare(s) for s in d.sizes)})" for d in tensor.dims)
 
 
 def _entries(ctx: Context, scope: Scope, dim: Dim, slot: sx.Node) -> list[Entry]:
@@ -294,4 +272,4 @@ def refine(scope: Scope, value: Val) -> Val:
     return replace(value, lo=lo if lo is not None else value.lo, hi=hi if hi is not None else value.hi)
 
 
-__all__ = ["bool_", "bring_in", "check_rank", "compute_dtype", "dynamic", "element", "find_tensor", "read", "refine", "show", "show_dims"]
+__all__ = ["bool_", "bring_in", "check_rank", "compute_dtype", "dynamic", "element", "find_tensor", "read", "refine", "show_dims"]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from codegen.dtypes import DTYPES, DType, bool_, compute_dtype, f32
+from polyhedral import affine
 from polyhedral import expr as px
 from tensorlang.check import arith, typed
 from tensorlang.check.problems import NeedsStatic, did_you_mean, error, used_at
@@ -15,7 +16,6 @@ from tensorlang.check.values import Cnd, Idx, Num, Packed, Tup, Val, Value
 from tensorlang.check.walk import descendants, uses
 from tensorlang.diagnostics import Span
 from tensorlang.syntax import nodes as sx
-from tensorlang.tensor import affine
 from tensorlang.tensor import nodes as ir
 from tensorlang.tensor.walk import refresh
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from codegen.dtypes import DTYPES, DType, bool_, f32, f64, nearest_tf32
+from polyhedral import affine
 from polyhedral import expr as px
 from tensorlang.check import arith, bounds, typed
 from tensorlang.check.problems import did_you_mean, error, uncallable, used_at
@@ -21,7 +22,6 @@ from tensorlang.check.values import Choice, Cnd, Fn, Idx, Limit, Num, Packed, St
 from tensorlang.check.walk import is_used_lazily, uses
 from tensorlang.diagnostics import Span
 from tensorlang.syntax import nodes as sx
-from tensorlang.tensor import affine
 from tensorlang.tensor import nodes as ir
 from tensorlang.tensor.depth import is_deep
 from tensorlang.tensor.walk import children, refresh, value_names

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from polyhedral import affine
 from polyhedral import expr as px
 from tensorlang.check import typed
 from tensorlang.check.binder import Binder, args_of, dims_of, pack_names, product, show_shape, tensor_params, wrong_rank
 from tensorlang.check.bindings import Arg
 from tensorlang.check.packs import dimension_names
 from tensorlang.check.problems import NeedsStatic, did_you_mean, error
-from tensorlang.check.reads import show
 from tensorlang.check.scalar import value
 from tensorlang.check.scope import Scope
 from tensorlang.check.types import CONSTANTS
 from tensorlang.check.values import Idx, Num, Packed, Val
 from tensorlang.check.walk import children, descendants
 from tensorlang.syntax import nodes as sx
-from tensorlang.tensor import affine
+from tensorlang.tensor.notation import bare
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,7 @@ def disagree(b: Binder, m: Met, key: str, known: px.Expr, size: px.Expr) -> Exce
     other, shape = b.sources.get(key, ("an attribute", ""))
     return error(
         "R0202",
-        f"`{b.operator.name}`: `{other}` gives {key} = {show(known)}, `{m.param.name}` gives {key} = {show(size)}",
+        f"`{b.operator.name}`: `{other}` gives {key} = {bare(known)}, `{m.param.name}` gives {key} = {bare(size)}",
         m.param.span,
         f"declared with {key.split('.')[0]}",
         notes=(f"`{other}` has shape [{shape}]", f"`{m.param.name}` has shape [{show_shape(m.arg)}]"),
@@ -200,7 +200,7 @@ def _meet_composite(b: Binder, m: Met, items: Sequence[sx.Node]) -> bool:
         if known_product != whole and (affine.constant(known_product) is not None and affine.constant(whole) is not None):
             raise error(
                 "R0203",
-                f"`{b.operator.name}`: a dimension of `{m.param.name}` has {show(whole)} elements and should have {show(known_product)}",
+                f"`{b.operator.name}`: a dimension of `{m.param.name}` has {bare(whole)} elements and should have {bare(known_product)}",
                 m.param.span,
                 f"given shape [{show_shape(m.arg)}]",
                 help="change the argument, or the attributes it depends on",
@@ -224,7 +224,7 @@ def _quotient(b: Binder, m: Met, whole: px.Expr, divisor: px.Expr, name: str) ->
     if affine.constant(whole) is not None:
         raise error(
             "R0203",
-            f"`{b.operator.name}`: {show(whole)} elements of `{m.param.name}` do not divide into {d} equal parts",
+            f"`{b.operator.name}`: {bare(whole)} elements of `{m.param.name}` do not divide into {d} equal parts",
             m.param.span,
             f"given shape [{show_shape(m.arg)}]",
             help=f"make the dimension a multiple of {d}",
@@ -315,7 +315,7 @@ def _meet_expression(b: Binder, m: Met, last: bool) -> bool:
     if affine.constant(want) is not None and affine.constant(whole) is not None:
         raise error(
             "R0203",
-            f"`{b.operator.name}`: a dimension of `{m.param.name}` is {show(whole)} and should be {show(want)}",
+            f"`{b.operator.name}`: a dimension of `{m.param.name}` is {bare(whole)} and should be {bare(want)}",
             m.param.span,
             f"given shape [{show_shape(m.arg)}]",
             help="change the argument, or the sizes it depends on",

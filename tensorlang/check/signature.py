@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from codegen.dtypes import DTYPES, DType
+from polyhedral import affine
 from polyhedral import expr as px
 from tensorlang.check import bounds
 from tensorlang.check.attributes import bind_attributes, bind_element_types, check_attribute_ranges, repeat_defaults
@@ -29,7 +30,6 @@ from tensorlang.check.sizes import check_conditions, name_sizes, size_parameters
 from tensorlang.check.values import Dim, Idx, Num, Packed, Tensor, Value
 from tensorlang.check.walk import descendants
 from tensorlang.syntax import nodes as sx
-from tensorlang.tensor import affine
 from tensorlang.tensor import nodes as ir
 
 

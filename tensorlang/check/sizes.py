@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from polyhedral import affine
 from polyhedral import expr as px
 from tensorlang.check import typed
 from tensorlang.check.binder import Binder
@@ -10,7 +11,6 @@ from tensorlang.check.scalar import value
 from tensorlang.check.scope import expand
 from tensorlang.check.values import Value
 from tensorlang.syntax import nodes as sx
-from tensorlang.tensor import affine
 
 
 def size_parameters(b: Binder) -> None:

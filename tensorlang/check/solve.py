@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from polyhedral import affine
 from polyhedral import expr as px
 from tensorlang.check.problems import error
 from tensorlang.diagnostics import Span
-from tensorlang.tensor import affine
 
 
 @dataclass(frozen=True, slots=True)

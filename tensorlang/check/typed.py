@@ -8,12 +8,12 @@ from typing import assert_never
 import numpy as np
 
 from codegen.dtypes import DType, bool_, compute_dtype, f32, i64
+from polyhedral import affine
 from polyhedral import expr as px
 from tensorlang.check.problems import error
 from tensorlang.check.types import holding, limits
 from tensorlang.check.values import Choice, Cnd, Fn, Idx, Limit, Num, Packed, Str, Tensor, Tup, Val, Value
 from tensorlang.diagnostics import Span
-from tensorlang.tensor import affine
 from tensorlang.tensor import nodes as ir
 
 LARGEST_INDEX = 2**62

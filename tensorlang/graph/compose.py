@@ -14,12 +14,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from codegen.dtypes import compute_dtype
+from polyhedral import affine
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Int
 from tensorlang.diagnostics import InternalError
 from tensorlang.graph.nodes import Graph, Kernel
 from tensorlang.graph.programs import expressions, here, is_pointwise, is_single, reads_in_place, same_box
-from tensorlang.tensor import affine, walk
+from tensorlang.tensor import walk
 from tensorlang.tensor.absorb import absorb
 from tensorlang.tensor.nodes import Cast, Definition, Dynamic, Expr, Let, Name, Piece, Program, Read, Slot, Tensor
 from tensorlang.tensor.renaming import rename_program

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from codegen.dtypes import DTYPES
+from polyhedral import affine
 from polyhedral.expr import Expr as Affine
 from tensorlang.check.instantiate import ArgType, instantiate
 from tensorlang.check.module import load_module
@@ -21,7 +22,6 @@ from tensorlang.schedule.layout import Layout
 from tensorlang.syntax import nodes as sx
 from tensorlang.syntax.parse import parse as parse_file
 from tensorlang.syntax.parse import parse_expr
-from tensorlang.tensor import affine
 from tensorlang.tensor.nodes import Program
 
 Array = np.ndarray[Any, Any]

@@ -27,7 +27,7 @@ from tensorlang.graph.nodes import Graph, Join, Kernel, Node, Part, Value, View
 from tensorlang.graph.passes.clean.cse import digest
 from tensorlang.graph.programs import program_key
 from tensorlang.schedule.layout import Layout
-from tensorlang.tensor import affine
+from tensorlang.tensor import notation
 from tensorlang.tensor.printer import show as show_program
 
 DIGITS = 16
@@ -53,7 +53,7 @@ def _value(graph: Graph, value: Value) -> str:
 
 def show_layout(layout: Layout) -> str:
     """Return `[axes] -> [index along each storage dimension] in [extents]`."""
-    return f"[{', '.join(layout.axes)}] -> [{', '.join(affine.show(e) for e in layout.dims)}] in {list(layout.shape)}"
+    return f"[{', '.join(layout.axes)}] -> [{', '.join(notation.show(e) for e in layout.dims)}] in {list(layout.shape)}"
 
 
 def _node(node: Node, programs: dict[str, tuple[str, str]]) -> str:

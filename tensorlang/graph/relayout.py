@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from polyhedral import affine
 from polyhedral.expr import Expr, Floor, Mod
 from tensorlang.diagnostics import InternalError
 from tensorlang.schedule.layout import Layout
-from tensorlang.tensor import affine
 
 Array = np.ndarray[Any, Any]
 

@@ -34,10 +34,10 @@ from codegen.loops import nodes as loops
 from codegen.loops.walk import children, walk
 from codegen.loops.walk import loads as loads_of
 from codegen.loops.walk import stores as stores_of
+from polyhedral import affine
 from polyhedral import expr as sets
 from polyhedral.clusters import Cluster, FarClash, Grid, Part
 from polyhedral.signals import Numbered, Signals, miscounted
-from polyhedral.terms import all_of, linear, maximum, minus, plus, times
 from polyhedral.threads import THREAD, Block, Clash, Touch
 from polyhedral.verdict import Unknown
 from polyhedral.waits import Ending, Moment, Signal
@@ -264,12 +264,12 @@ def _analysed(code: BlockCode, sizes: tuple[str, ...], device: set[str]) -> _Ana
     for loop in code.blocks:
         grid += within(loop.var, loop.lo, loop.hi)
     released, reclaimed = (analysed.signals.get(kind, []) for kind in (loops.Release, loops.Reclaim))
-    analysed.block = Block(analysed.touches, params, all_of(*grid), analysed.threads.threads, analysed.endings, released, reclaimed)
+    analysed.block = Block(analysed.touches, params, affine.conj(*grid), analysed.threads.threads, analysed.endings, released, reclaimed)
     along = code.clustered
     if along is not None and analysed.parts:
         low = to_expr(along.lo)
         assert low is not None, "where blocks of a cluster begin is known"
-        grid_of = Grid(params, along.var, low, along.cluster, all_of(*grid), analysed.threads.threads)
+        grid_of = Grid(params, along.var, low, along.cluster, affine.conj(*grid), analysed.threads.threads)
         analysed.cluster = Cluster(analysed.touches, analysed.parts, grid_of, analysed.endings, analysed.told, reclaimed)
     return analysed
 
@@ -316,12 +316,12 @@ class _Collector:
                 case loops.Wait(pending, of):
                     count = at.groups[of]
                     if count is not None:
-                        ended = plus(count, sets.Int(-pending))
-                        self.analysed.endings.append(Ending(at.time, at.variables, all_of(*at.when), ended, of))
+                        ended = affine.add(count, sets.Int(-pending))
+                        self.analysed.endings.append(Ending(at.time, at.variables, affine.conj(*at.when), ended, of))
                         self.analysed.waits += [(*path, k)] if of == "copies" else []
                 case loops.Landed(barriers, group):
-                    ended = plus(self._signal(stmt, barriers, group, at), sets.Int(1))
-                    self.analysed.endings.append(Ending(at.time, at.variables, all_of(*at.when), ended, barriers, of_others=True))
+                    ended = affine.add(self._signal(stmt, barriers, group, at), sets.Int(1))
+                    self.analysed.endings.append(Ending(at.time, at.variables, affine.conj(*at.when), ended, barriers, of_others=True))
                     self.analysed.waits.append((*path, k))
                     # Who has waited has to be there before the barrier counts what comes next.
                     self._touch(barriers, (self._counter(barriers, group),), False, replace(at, time=(*at.time, sets.Int(1))))
@@ -352,7 +352,7 @@ class _Collector:
         number = to_expr(group)
         if number is None:
             raise Unfit("not supported yet: boxes whose number is no quasi-affine expression")
-        signal = Signal(barriers, at.time, at.variables, all_of(*at.when), number)
+        signal = Signal(barriers, at.time, at.variables, affine.conj(*at.when), number)
         self.analysed.signals.setdefault(type(stmt), []).append(signal)
         if isinstance(stmt, loops.Boxes):
             self.analysed.pairs.setdefault(barriers, "")
@@ -469,7 +469,7 @@ class _Collector:
         group: sets.Expr | None = None,
         of: str = "copies",
     ) -> None:
-        when = all_of(*around.when)
+        when = affine.conj(*around.when)
         if buffer in self.memory:
             cell = tuple(map(to_expr, index))
             touch = Touch(buffer, cell, writes, around.time, around.variables, when, group, of, beside=around.beside)
@@ -490,7 +490,7 @@ def _number(sides: list[tuple[str, int]]) -> loops.Index:
 
 
 def _plus(a: sets.Expr | None, b: sets.Expr | None) -> sets.Expr | None:
-    return None if a is None or b is None else plus(a, b)
+    return None if a is None or b is None else affine.add(a, b)
 
 
 def _is_done(stmt: loops.Stmt) -> bool:
@@ -510,7 +510,9 @@ def _closed(stmt: loops.Stmt, of: loops.Under) -> sets.Expr | None:
             count, first, last = _closed_by(body, of), to_expr(lo), to_expr(hi)
             if count == 0:
                 return sets.Int(0)
-            return None if count is None or first is None or last is None else times(count, maximum((sets.Int(0), minus(last, first))))
+            if count is None or first is None or last is None:
+                return None
+            return affine.scale(count, affine.maximum(sets.Int(0), affine.sub(last, first)))
         case loops.If(_, then, orelse):
             return sets.Int(0) if _closed_by(then, of) == 0 and _closed_by(orelse, of) == 0 else None
         case _:
@@ -519,7 +521,7 @@ def _closed(stmt: loops.Stmt, of: loops.Under) -> sets.Expr | None:
 
 def _closed_by(body: tuple[loops.Stmt, ...], of: loops.Under) -> int | None:
     """Return how many groups `body` closes, where that is a constant."""
-    counts = [linear(count) if (count := _closed(s, of)) is not None else None for s in body]
+    counts = [affine.linear(count) if (count := _closed(s, of)) is not None else None for s in body]
     known = [count.constant for count in counts if count is not None and not count.terms]
     return sum(known) if len(known) == len(counts) else None
 
@@ -531,7 +533,7 @@ def _so_far(loop: loops.For, before: sets.Expr | None, of: loops.Under) -> sets.
         return before
     if count is None or first is None or before is None:
         return None
-    return plus(before, times(count, minus(sets.Name(loop.var), first)))
+    return affine.add(before, affine.scale(count, affine.sub(sets.Name(loop.var), first)))
 
 
 def _uniform(*bounds: loops.Index) -> bool:
@@ -559,7 +561,7 @@ def _zero(modulus: int | None, below: int) -> sets.Cond:
 
 def _moment(analysed: _Analysed, path: Path) -> Moment:
     around = analysed.around[path[:-1]]
-    return Moment((*around.time, sets.Int(2 * path[-1])), around.variables, all_of(*around.when))
+    return Moment((*around.time, sets.Int(2 * path[-1])), around.variables, affine.conj(*around.when))
 
 
 def _told(analysed: _Analysed, clash: Clash | FarClash) -> Exposed:

@@ -24,10 +24,10 @@ from codegen.loops import nodes as loops
 from codegen.loops.printer import show_buffer, show_expr, show_index, show_stmt
 from codegen.loops.verify import Env, dtype_of
 from codegen.loops.walk import children, free_vars, loads, names, surely_runs, walk
+from polyhedral import affine
 from polyhedral import expr as sets
 from polyhedral.expr import FALSE, TRUE, Cond, Expr
 from polyhedral.scopes import Scope
-from polyhedral.terms import all_of, minus, names_in, negated
 from tensorlang.lower.sets import to_expr
 from tensorlang.tensor.widths import LARGEST, greatest
 
@@ -179,9 +179,9 @@ class _Prover:
 
     def _inside(self, loop: loops.For, around: _Around) -> _Around:
         low, high = self.index(loop.lo, around), self.index(loop.hi, around)
-        scope = self._complete(around.scope, sets.Add(low, high)).with_name(loop.var, low, minus(high, sets.Int(1)))
+        scope = self._complete(around.scope, sets.Add(low, high)).with_name(loop.var, low, affine.sub(high, sets.Int(1)))
         inner = replace(self._stored(around, loop), scope=scope, env=around.env.with_loop(loop))
-        return self.assuming(sets.Compare("<", low, high), inner) if self._sizes & (names_in(low) | names_in(high)) else inner
+        return self.assuming(sets.Compare("<", low, high), inner) if self._sizes & (affine.name_set(low) | affine.name_set(high)) else inner
 
     def _stored(self, around: _Around, *body: loops.Stmt) -> _Around:
         """Return what is known where `body` may have been executed."""
@@ -224,7 +224,7 @@ class _Prover:
             return {}
         first, end = self.number(low, inner), self.number(high, inner)
         found = tuple(_Block(outer, inside, size, self.index(path[name].hi, inner)) for name, outer, inside, size in blocks)
-        return {load.buffer: _Elements(first, minus(end, sets.Int(1)), found)}
+        return {load.buffer: _Elements(first, affine.sub(end, sets.Int(1)), found)}
 
     def _is_of_sizes(self, *nodes: loops.Index | loops.Expr) -> bool:
         """Tell whether `nodes` are the same everywhere in the function: no variables of loops in them, and nothing from data."""
@@ -239,7 +239,7 @@ class _Prover:
         for block in known.blocks:
             outer, inner = (self._operand(load.index[axis], around) for axis in (block.outer, block.inner))
             position = sets.Add(sets.Scale(block.size, outer), inner)
-            if not all(self.nonnegative(e, around) for e in (position, minus(minus(block.extent, sets.Int(1)), position))):
+            if not all(self.nonnegative(e, around) for e in (position, affine.sub(affine.sub(block.extent, sets.Int(1)), position))):
                 return None
         return known.low, known.high
 
@@ -294,7 +294,7 @@ class _Prover:
         """Prove that `width` elements, from that at `index` on along the last axis, lie in the buffer."""
         for axis, (e, extent) in enumerate(zip(index, around.shapes[buffer], strict=True)):
             place = self.index(e, around)
-            last = minus(minus(extent, sets.Int(width if axis == len(index) - 1 else 1)), place)
+            last = affine.sub(affine.sub(extent, sets.Int(width if axis == len(index) - 1 else 1)), place)
             for side, claim in (("below", place), ("beyond", last)):
                 if not self.nonnegative(claim, around):
                     shape = show_buffer(around.env.buffers[buffer])
@@ -332,11 +332,11 @@ class _Prover:
                 return self._named((e, self._versions(e, around)), low, high)
             case loops.Mod(_, rhs) | loops.FloorDiv(_, rhs):
                 divisor = self._operand(rhs, around)
-                if not self.nonnegative(minus(divisor, sets.Int(1)), around):
+                if not self.nonnegative(affine.sub(divisor, sets.Int(1)), around):
                     _fail(f"`{show_index(rhs)}` is not proven to be 1 or more in `{show_index(e)}`")
                 divided = self._operand(e.lhs, around)
                 if isinstance(e, loops.Mod):
-                    return self._named((e, self._versions(e, around)), sets.Int(0), minus(divisor, sets.Int(1)))
+                    return self._named((e, self._versions(e, around)), sets.Int(0), affine.sub(divisor, sets.Int(1)))
                 return self._named((e, self._versions(e, around)), sets.Min(sets.Int(0), divided), sets.Max(sets.Int(0), divided))
             case _:
                 raise AssertionError(f"`{show_index(e)}` is quasi-affine")
@@ -407,7 +407,7 @@ class _Prover:
             case "+", _, _:
                 return self._within(sets.Add(a, b), dtype, around)
             case "-", _, _:
-                return self._within(minus(a, b), dtype, around)
+                return self._within(affine.sub(a, b), dtype, around)
             case "*", sets.Int(factor), other:
                 return self._within(sets.Scale(factor, other), dtype, around)
             case "*", other, sets.Int(factor):
@@ -418,10 +418,10 @@ class _Prover:
                 return sets.Max(a, b)
             case "//" | "%", _, sets.Int(divisor) if divisor > 0:
                 return sets.Floor(a, divisor) if op == "//" else sets.Mod(a, divisor)
-            case "%", _, _ if self.nonnegative(minus(b, sets.Int(1)), around):
-                return self._named((e, self._versions(e, around)), sets.Int(0), minus(b, sets.Int(1)))
+            case "%", _, _ if self.nonnegative(affine.sub(b, sets.Int(1)), around):
+                return self._named((e, self._versions(e, around)), sets.Int(0), affine.sub(b, sets.Int(1)))
             case "%", _, _ if self.nonnegative(b, around):  # what is left of a division by zero is zero
-                return self._named((e, self._versions(e, around)), sets.Int(0), sets.Max(sets.Int(0), minus(b, sets.Int(1))))
+                return self._named((e, self._versions(e, around)), sets.Int(0), sets.Max(sets.Int(0), affine.sub(b, sets.Int(1))))
             case _:
                 return None
 
@@ -445,7 +445,7 @@ class _Prover:
             name = self._names[known] = sets.Name(f"#{len(self._names)}")
             self._sides[name.name] = (low, high)
             if chosen:
-                self._facts[name.name] = sets.Or(tuple(all_of(cond, sets.Compare("==", name, value)) for cond, value in chosen))
+                self._facts[name.name] = sets.Or(tuple(affine.conj(cond, sets.Compare("==", name, value)) for cond, value in chosen))
         return self._names[known]
 
     def _versions(self, node: loops.Index | loops.Expr, around: _Around) -> tuple[tuple[str, int], ...]:
@@ -468,10 +468,10 @@ class _Prover:
                 yes, no = self.truths(lhs, around)
                 first = yes if op == "and" else no
                 also, nor = self.truths(rhs, self.assuming(first, around))
-                return (all_of(yes, also), _any(no, nor)) if op == "and" else (_any(yes, also), all_of(no, nor))
+                return (affine.conj(yes, also), _any(no, nor)) if op == "and" else (_any(yes, also), affine.conj(no, nor))
             case loops.Compare(op, lhs, rhs) if self._is_ordered(lhs, around):
                 known = sets.Compare(op, self.number(lhs, around), self.number(rhs, around))
-                return known, negated(known)
+                return known, affine.negate(known)
             case _ if cond in self._guards:
                 one = self._named((cond, self._versions(cond, around)), sets.Int(0), sets.Int(1))
                 return sets.Compare("==", one, sets.Int(1)), sets.Compare("==", one, sets.Int(0))
@@ -500,7 +500,7 @@ class _Prover:
 
     def _complete(self, scope: Scope, node: Expr | Cond) -> Scope:
         """Return the scope with the named values that `node` mentions."""
-        for name in sorted(names_in(node) - scope.bounds.keys(), key=lambda n: int(n[1:])):
+        for name in sorted(affine.name_set(node) - scope.bounds.keys(), key=lambda n: int(n[1:])):
             low, high = self._sides[name]
             for side in (low, high):
                 scope = scope if side is None else self._complete(scope, side)
@@ -629,7 +629,7 @@ def _limits(dtype: DType) -> tuple[int, int]:
 def _fits(e: Expr, scope: Scope) -> bool:
     """Tell whether every number on the way to `e` is proven to be one of 64 bits, in whatever order it is added up."""
     limits: dict[str, int] = {}
-    for name in names_in(e):
+    for name in affine.name_set(e):
         low, high = scope.ranges.get(name, (None, None))
         if low is None or high is None:
             return False

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from codegen.gpu.launches import BlockCode, BlockLoop, launches
 from codegen.loops import nodes as loops
 from codegen.loops.walk import walk
+from polyhedral import affine
 from polyhedral import expr as sets
 from polyhedral.sets import implies
-from polyhedral.terms import all_of, floor_div, minus, substitute, substitute_cond
 from polyhedral.verdict import Proven, Refuted
 from tensorlang.lower.sets import to_cond, to_expr, within
 
@@ -89,12 +89,12 @@ def _each(
     other = f"{along.var}'"
     to_other = {along.var: sets.Name(other)}
     grid = [within(loop.var, loop.lo, loop.hi) for loop in block.blocks]
-    here = all_of(*(c for conds in grid for c in conds), place.when)
+    here = affine.conj(*(c for conds in grid for c in conds), place.when)
     low = to_expr(along.lo) or sets.Int(0)
-    one, two = (floor_div(minus(sets.Name(name), low), along.cluster) for name in (along.var, other))
-    together = all_of(here, *within(other, along.lo, along.hi), sets.Compare("==", one, two))
-    same = [sets.Compare("==", e, substitute(e, to_other)) for e in known]
-    claim = all_of(substitute_cond(here, to_other), *same)
+    one, two = (affine.floor(affine.sub(sets.Name(name), low), along.cluster) for name in (along.var, other))
+    together = affine.conj(here, *within(other, along.lo, along.hi), sets.Compare("==", one, two))
+    same = [sets.Compare("==", e, affine.substitute(e, to_other)) for e in known]
+    claim = affine.conj(affine.substitute_cond(here, to_other), *same)
     names_ = (*(loop.var for loop in block.blocks), other, *place.variables)
     verdict = implies(sizes, names_, together, claim)
     match verdict:
@@ -112,12 +112,12 @@ def _places(body: tuple[loops.Stmt, ...], place: _Place) -> Iterator[tuple[loops
         match s:
             case loops.For(var, lo, hi, inner):
                 found = within(var, lo, hi)
-                when = None if place.when is None or len(found) < 2 else all_of(place.when, *found)
+                when = None if place.when is None or len(found) < 2 else affine.conj(place.when, *found)
                 yield from _places(inner, _Place((*place.variables, var), when))
             case loops.If(cond, then, orelse):
                 known = to_cond(cond)
                 for part, here in ((then, known), (orelse, None if known is None else sets.Not(known))):
-                    when = None if here is None or place.when is None else all_of(place.when, here)
+                    when = None if here is None or place.when is None else affine.conj(place.when, here)
                     yield from _places(part, _Place(place.variables, when))
             case loops.Beside(inside):
                 yield from _places(inside, place)

@@ -16,6 +16,7 @@ from typing import assert_never
 
 from codegen.dtypes import DType, bool_, compute_dtype, extreme, i64
 from codegen.loops import nodes as loops
+from polyhedral import affine
 from polyhedral import loops as scanned
 from polyhedral.expr import TRUE, Cond
 from polyhedral.expr import Expr as Affine
@@ -32,8 +33,8 @@ from tensorlang.lower.names import Names
 from tensorlang.lower.prefetch import to_prefetches
 from tensorlang.lower.value import Point, components, value
 from tensorlang.schedule.plan import Cached, Neighbours, Plan, Predicate
-from tensorlang.tensor import affine
 from tensorlang.tensor import nodes as tensor
+from tensorlang.tensor import notation
 from tensorlang.tensor.scop import Accumulator, StatementInfo
 from tensorlang.tensor.types import Types
 from tensorlang.tensor.walk import tensor_table
@@ -194,7 +195,9 @@ def _entry_checks(kernel: _Kernel) -> list[loops.Stmt]:
         element = loops.Cast(i64, loops.Load(home.buffers[0].name, index))
         bounds = [loops.IndexValue(to_index(e, kernel.loop)) for e in (lo, hi)]
         inside = loops.Binary("and", loops.Compare(">=", element, bounds[0]), loops.Compare("<", element, bounds[1]))
-        code = _code(kernel, param.name, f"`{param.name}` is declared in {affine.show(lo)}..{affine.show(hi)}, and an element lies outside")
+        code = _code(
+            kernel, param.name, f"`{param.name}` is declared in {notation.show(lo)}..{notation.show(hi)}, and an element lies outside"
+        )
         stmt: loops.Stmt = loops.Require(inside, code)
         for axis, extent in reversed(list(zip(home.axes, param.shape, strict=True))):
             stmt = loops.For(variables[axis], loops.Int(0), to_index(extent, kernel.loop), (stmt,))
@@ -252,7 +255,7 @@ def _element(kernel: _Kernel, name: str, slots: tuple[tensor.Slot, ...], point: 
                 at = loops.Cast(i64, computed)
                 bound = loops.IndexValue(to_index(extents[axis], kernel.loop))
                 inside = loops.Binary("and", loops.Compare(">=", at, loops.Const(0, i64)), loops.Compare("<", at, bound))
-                code = _code(kernel, name, f"`{name}` is read at indices from data, and one lies outside 0..{affine.show(extents[axis])}")
+                code = _code(kernel, name, f"`{name}` is read at indices from data, and one lies outside 0..{notation.show(extents[axis])}")
                 point.before.append(loops.Require(_wherever(point.path, inside), code))
         else:
             index = point.index(slot)

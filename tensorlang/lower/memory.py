@@ -15,6 +15,7 @@ from functools import reduce
 
 from codegen.dtypes import DType, bool_
 from codegen.loops import nodes as loops
+from polyhedral import affine
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Floor, Max, Mod, Name
 from polyhedral.model import Loop, Statement
@@ -26,7 +27,6 @@ from tensorlang.lower.index import to_index
 from tensorlang.lower.names import Names
 from tensorlang.schedule.copies import upper_bound
 from tensorlang.schedule.plan import Plan, Storage
-from tensorlang.tensor import affine
 from tensorlang.tensor.scop import Accumulator
 from tensorlang.tensor.walk import tensor_table
 

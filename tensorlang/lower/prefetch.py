@@ -19,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from codegen.loops import nodes as loops
+from polyhedral import affine
 from polyhedral.expr import TRUE, Cond, Mod, Name
 from polyhedral.expr import Expr as Affine
 from polyhedral.region import Footprint
@@ -27,7 +28,6 @@ from tensorlang.lower.index import Names as IndexOf
 from tensorlang.lower.index import to_bool, to_index
 from tensorlang.lower.memory import Home
 from tensorlang.schedule.plan import Prefetch
-from tensorlang.tensor import affine
 
 LINE_BYTES = 64
 MOST_UNROLLED = 16

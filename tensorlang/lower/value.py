@@ -16,10 +16,10 @@ from typing import assert_never
 from codegen.dtypes import DType, compute_dtype, f32
 from codegen.loops import nodes as loops
 from codegen.loops.walk import children
+from polyhedral import affine
 from polyhedral.expr import Expr as Affine
 from tensorlang.lower.index import Names as IndexNames
 from tensorlang.lower.index import to_bool, to_index
-from tensorlang.tensor import affine
 from tensorlang.tensor import nodes as tensor
 from tensorlang.tensor.depth import is_large
 from tensorlang.tensor.types import Types, dtype_of, scalar_dtype

@@ -14,13 +14,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from codegen.loops import nodes as loops
-from codegen.loops.indices import affine, range_of
+from codegen.loops.indices import coefficients, range_of
 from codegen.loops.nodes import Expr
 from codegen.loops.verify import is_reduction
 from codegen.loops.walk import free_vars, loads, walk
+from polyhedral import affine
 from polyhedral import expr as sets
 from polyhedral.sets import implies, is_empty
-from polyhedral.terms import all_of, substitute, substitute_cond
 from polyhedral.verdict import Proven
 from tensorlang.lower.sets import to_cond, to_expr
 
@@ -307,7 +307,7 @@ class Proof:
                 for e, (low, high) in zip(index, box, strict=True)
                 for c in (() if e is None else (sets.Compare(">=", e, sets.Int(low)), sets.Compare("<", e, sets.Int(high))))
             ]
-            if None not in index and isinstance(implies(self.choice.sizes, points.names, points.cond, all_of(*within)), Proven):
+            if None not in index and isinstance(implies(self.choice.sizes, points.names, points.cond, affine.conj(*within)), Proven):
                 return True
         return False
 
@@ -319,7 +319,7 @@ class Proof:
 
     def _never(self, points: _Points) -> bool:
         nonnegative = [sets.Compare(">=", sets.Name(s), sets.Int(0)) for s in self.choice.sizes]
-        return isinstance(is_empty(self.choice.sizes, points.names, all_of(*nonnegative), points.cond), Proven)
+        return isinstance(is_empty(self.choice.sizes, points.names, affine.conj(*nonnegative), points.cond), Proven)
 
     def _points(self, site: Site, extra: frozenset[str], *, added: bool) -> _Points:
         """Return when a store is made, the loops `extra` run to their ends; `added`: only when it was not made before."""
@@ -339,7 +339,7 @@ class Proof:
         known = tuple(c for c in before if c is not None)
         outside = (sets.Not(sets.And(known)),) if added and len(known) == len(before) else ()
         names = tuple(dict.fromkeys((*(loop.var for loop in self.grid), *site.variables)))
-        return _Points(names, all_of(*found, *outside))
+        return _Points(names, affine.conj(*found, *outside))
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,13 +351,13 @@ class _Points:
 
     def renamed(self, by: Mapping[str, sets.Name]) -> _Points:
         names = tuple(by[n].name if n in by else n for n in self.names)
-        return _Points(names, substitute_cond(self.cond, by))
+        return _Points(names, affine.substitute_cond(self.cond, by))
 
     def joined(self, other: _Points) -> _Points:
-        return _Points(tuple(dict.fromkeys((*self.names, *other.names))), all_of(self.cond, other.cond))
+        return _Points(tuple(dict.fromkeys((*self.names, *other.names))), affine.conj(self.cond, other.cond))
 
     def where(self, *conds: sets.Cond) -> _Points:
-        return _Points(self.names, all_of(self.cond, *conds))
+        return _Points(self.names, affine.conj(self.cond, *conds))
 
 
 def end(loop: loops.For) -> int | None:
@@ -381,7 +381,7 @@ def _equal(a: Sequence[loops.Index], b: Sequence[loops.Index], by: Mapping[str, 
     for one, two in zip(a, b, strict=True):
         left, right = to_expr(one), to_expr(two)
         if left is not None and right is not None:
-            yield sets.Compare("==", left, substitute(right, by))
+            yield sets.Compare("==", left, affine.substitute(right, by))
 
 
 def _named(index: tuple[loops.Index, ...]) -> set[str]:
@@ -390,7 +390,7 @@ def _named(index: tuple[loops.Index, ...]) -> set[str]:
 
 def _side(e: loops.Index, extents: Mapping[str, int]) -> tuple[int, int] | None:
     """Return the range of a subscript that takes every value in it once, like a number of its digits; None where it is none such."""
-    form = affine(e)
+    form = coefficients(e)
     if form is None:
         return None
     reached = 1

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from codegen.dtypes import compute_dtype
+from polyhedral import affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.policy.cpu.padded import blocked_dims, root_copy
 from tensorlang.policy.deriver import Deriver, in_order, mark_parallel
 from tensorlang.schedule.pack import is_padding, pack
 from tensorlang.schedule.shape import block_of, extents, innermost_axis, unit_stride
-from tensorlang.tensor import affine
 from tensorlang.tensor.nodes import Definition, Dynamic, Read
 from tensorlang.tensor.walk import index_names, reads, reduces
 

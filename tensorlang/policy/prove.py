@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from polyhedral import affine
 from polyhedral.expr import Cond, Int
 from tensorlang.check.definition import sample_program
 from tensorlang.check.module import Module
@@ -20,7 +21,6 @@ from tensorlang.replay import replay
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.syntax import nodes as sx
-from tensorlang.tensor import affine
 from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.walk import substitute_sizes
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tensorlang.tensor import affine
+from polyhedral import affine
 from tensorlang.tensor.nodes import Definition, Program
 from tensorlang.tensor.walk import definition_reads, reduces
 

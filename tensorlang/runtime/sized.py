@@ -26,12 +26,12 @@ from codegen.llvm.program import Program as Entry
 from codegen.llvm.workspace import workspace_bytes
 from codegen.loops.nodes import Function
 from codegen.loops.parser import parse as parse_loops
+from polyhedral import affine
 from tensorlang.artifact import Artifact
 from tensorlang.check.values import Idx, Packed, Value
 from tensorlang.graph.programs import result_tensors
 from tensorlang.room import check_room, no_room
 from tensorlang.runtime.executable import Toolchain, object_of, workspace_threads
-from tensorlang.tensor import affine
 from tensorlang.tensor.nodes import Program, Tensor
 from tensorlang.tensor.walk import caller_shape
 from tensorlang.tensor.widths import LARGEST

@@ -11,9 +11,10 @@ from math import prod
 
 from codegen.dtypes import DType
 from codegen.loops import dots
+from polyhedral import affine
 from polyhedral.expr import Int
 from tensorlang.graph.programs import result_tensors
-from tensorlang.tensor import affine, walk
+from tensorlang.tensor import walk
 from tensorlang.tensor.contraction import Factor, contractions
 from tensorlang.tensor.nodes import Binary, Call, Expr, Program, Reduce, Tensor, Unary
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from polyhedral import affine
 from tensorlang.schedule.plan import Storage
-from tensorlang.tensor import affine
 
 Array = np.ndarray[Any, Any]
 

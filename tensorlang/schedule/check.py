@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
+from polyhedral import affine
 from polyhedral.expr import Expr as Affine
 from polyhedral.legality import Instance, Violation, check, suggest_skew
 from polyhedral.record import subject
@@ -22,7 +23,6 @@ from tensorlang.schedule.plan import Plan, Storage
 from tensorlang.schedule.recurrence import turned
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.syntax.printer import show
-from tensorlang.tensor import affine
 from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.scop import StatementInfo
 from tensorlang.tensor.walk import definers, tensor_table

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from polyhedral import affine
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Floor, Max, Mod
 from polyhedral.expr import Name as AffineName
@@ -16,7 +17,7 @@ from tensorlang.schedule.shape import extents, innermost_axis
 from tensorlang.schedule.state import State, loop_of
 from tensorlang.schedule.storage import axis_names
 from tensorlang.syntax import nodes as syntax
-from tensorlang.tensor import affine
+from tensorlang.tensor import notation
 from tensorlang.tensor.nodes import Piece, Read
 from tensorlang.tensor.walk import definers, definition_reads, tensor_table
 
@@ -114,11 +115,11 @@ def storage_of(
     ranges = _widest(axes, extents)
     below = next((d for d in dims if not _from_zero(d)), None)
     if below is not None:
-        operands.bad(directive, f"`{affine.show(below)}` may be negative")
+        operands.bad(directive, f"`{notation.show(below)}` may be negative")
     shape = tuple(upper_bound(d, ranges) for d in dims)
     if any(s is None for s in shape):
         worst = next(d for d, s in zip(dims, shape, strict=True) if s is None)
-        operands.bad(directive, f"the extent of `{affine.show(worst)}` is not known")
+        operands.bad(directive, f"the extent of `{notation.show(worst)}` is not known")
     return Storage(dims, tuple(_not_negative(s) for s in shape if s is not None))
 
 

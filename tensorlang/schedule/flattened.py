@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from polyhedral import affine
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name
 from tensorlang.schedule.plan import Storage
 from tensorlang.schedule.shape import is_product
 from tensorlang.schedule.storage import axis_names
-from tensorlang.tensor import affine
 from tensorlang.tensor.flatten import Dims, merge_once
 from tensorlang.tensor.nodes import Program, Tensor
 from tensorlang.tensor.walk import tensor_table

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from codegen.dtypes import DType
+from polyhedral import affine
 from tensorlang.schedule.plan import Plan
 from tensorlang.schedule.schedule import Instruction
 from tensorlang.schedule.state import Request
-from tensorlang.tensor import affine
 from tensorlang.tensor.contraction import Factor, NoContraction, contraction, multiplied
 from tensorlang.tensor.nodes import Binary, Call, Read, Reduce
 from tensorlang.tensor.walk import tensor_table

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any, TypeAlias
 
+from polyhedral import affine
 from polyhedral.expr import Expr as Affine
 from tensorlang.check.binder import Given, TensorArg
 from tensorlang.check.bindings import Arg
@@ -18,7 +19,6 @@ from tensorlang.check.walk import descendants
 from tensorlang.diagnostics import error
 from tensorlang.syntax import nodes as sx
 from tensorlang.syntax.printer import show
-from tensorlang.tensor import affine
 from tensorlang.tensor.nodes import Program, Tensor
 
 Fact: TypeAlias = int | float | bool | str | tuple[int | None, ...] | None

@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from polyhedral import affine
 from polyhedral.expr import TRUE, Compare, Cond
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.diagnostics import NOWHERE
-from tensorlang.tensor import affine
 from tensorlang.tensor.nodes import Binder, Const, Definition, Dynamic, Expr, Holds, Piece, Program, Read, Reduce, Reducer, Select, Tensor
 from tensorlang.tensor.padding import canonical, in_range
 from tensorlang.tensor.walk import components, fresh_for, index_names, map_children, reads, tensor_table, value_names

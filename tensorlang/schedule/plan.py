@@ -22,13 +22,13 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Literal, TypeAlias
 
+from polyhedral import affine
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name
 from polyhedral.model import Leaf, Loop, Mark, Tree
 from polyhedral.nest import Nest
 from polyhedral.schedule import Schedule as Placed
 from tensorlang.diagnostics import NOWHERE, Span
-from tensorlang.tensor import affine
 from tensorlang.tensor.nodes import Definition, Program
 from tensorlang.tensor.scop import Stages, StatementInfo
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import assert_never
 
+from polyhedral import affine
 from polyhedral.expr import Expr as Affine
 from polyhedral.nest import Nest
 from polyhedral.recurrence import Form
@@ -21,7 +22,6 @@ from polyhedral.turns import Alone, Shared, Turn, takes, turns
 from tensorlang.diagnostics import error
 from tensorlang.schedule.plan import Change, Stage, full, make_stage
 from tensorlang.schedule.schedule import Schedule
-from tensorlang.tensor import affine
 from tensorlang.tensor.known import box
 from tensorlang.tensor.nodes import Definition, Program
 from tensorlang.tensor.prove import Prover

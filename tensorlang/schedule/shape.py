@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
+from polyhedral import affine
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Mod
 from polyhedral.expr import Name as AffineName
 from tensorlang.schedule.plan import Storage
-from tensorlang.tensor import affine
 from tensorlang.tensor.contraction import Factor, NoContraction
 from tensorlang.tensor.contraction import contraction as products_of
 from tensorlang.tensor.nodes import Definition, Dynamic, Program, Read, Reduce

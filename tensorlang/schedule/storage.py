@@ -12,13 +12,15 @@ import math
 from collections.abc import Iterator, Mapping
 from itertools import islice
 
+from polyhedral import affine
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Floor, Mod, Name
+from polyhedral.ranges import range_of
 from tensorlang.diagnostics import InternalError
 from tensorlang.schedule.injective import fault_of
 from tensorlang.schedule.layout import Layout
 from tensorlang.schedule.plan import Storage
-from tensorlang.tensor import affine
+from tensorlang.tensor import notation
 from tensorlang.tensor.nodes import Program, Tensor
 from tensorlang.tensor.walk import definers, tensor_table
 
@@ -45,7 +47,7 @@ def stored_as(program: Program, layouts: Mapping[str, Layout]) -> dict[str, Stor
         axes, extents = axis_names(program, name), tensor_table(program)[name].shape
         wrong = fault_of(program.sizes, axes, extents, storage.dims, storage.shape)
         if wrong is not None:
-            raise InternalError("layout", f"`{name}` of `{program.name}` as [{', '.join(map(affine.show, storage.dims))}]: {wrong}")
+            raise InternalError("layout", f"`{name}` of `{program.name}` as [{', '.join(map(notation.show, storage.dims))}]: {wrong}")
     return found
 
 
@@ -71,30 +73,13 @@ def _linear(tensor: Tensor, names: tuple[str, ...], members: tuple[int, ...]) ->
 
 
 def _normal(e: Affine, extents: dict[str, Affine]) -> Affine:
-    """Return `e` with divisions that the extents decide carried out."""
-    match e:
-        case Mod(value, divisor):
-            if _below(value, divisor, extents):
-                return value
-        case Floor(value, divisor):
-            if _below(value, divisor, extents):
-                return affine.ZERO
-        case _:
-            pass
+    """Return `e` with a division that the extents decide carried out."""
+    if isinstance(e, Mod | Floor):
+        sizes = {name: affine.constant(extents[name]) for name in affine.name_set(e.value)}
+        low, high = range_of(e.value, {name: (0, None if size is None else size - 1) for name, size in sizes.items()})
+        if low is not None and high is not None and low >= 0 and high < e.divisor:
+            return e.value if isinstance(e, Mod) else affine.ZERO
     return e
-
-
-def _below(value: Affine, divisor: int, extents: dict[str, Affine]) -> bool:
-    form = affine.affine_form(value)
-    if form is None or any(k < 0 for k in form[0].values()):
-        return False
-    total = form[1]
-    for name, k in form[0].items():
-        extent = affine.constant(extents[name])
-        if extent is None:
-            return False
-        total += k * (extent - 1)
-    return form[1] >= 0 and total < divisor
 
 
 def to_layout(program: Program, tensor: str, storage: Storage) -> Layout | None:

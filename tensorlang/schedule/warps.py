@@ -15,10 +15,10 @@ over other elements for one row than for another is refused.
 from __future__ import annotations
 
 from codegen.gpu import matrix
+from polyhedral import affine
 from polyhedral.expr import Expr as Affine
 from tensorlang.schedule.forms import Form, Refusal, Site, factors_of, rounded_factors_of, unequal, unmatched
 from tensorlang.schedule.schedule import Instruction
-from tensorlang.tensor import affine
 from tensorlang.tensor.nodes import Dynamic, Read, Reduce
 from tensorlang.tensor.scop import StatementInfo
 

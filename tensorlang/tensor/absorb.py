@@ -13,10 +13,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from codegen.dtypes import compute_dtype
+from polyhedral import affine
 from polyhedral.expr import TRUE
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
-from tensorlang.tensor import affine
 from tensorlang.tensor.nodes import Cast, Definition, Dynamic, Expr, Let, Name, Program, Read, Reduce
 from tensorlang.tensor.walk import definition_reads, fresh_for, map_children, reads, reduces, substitute
 

@@ -18,13 +18,14 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from codegen.dtypes import DType, bool_, compute_dtype, i64
+from polyhedral import affine
 from polyhedral.expr import FALSE, TRUE, Cond, Int
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from polyhedral.sets import implies
 from polyhedral.verdict import Proven
 from tensorlang.diagnostics import InternalError
-from tensorlang.tensor import affine, arith
+from tensorlang.tensor import arith, notation
 from tensorlang.tensor.known import binder_cond, box, facts, negative_facts
 from tensorlang.tensor.nodes import (
     Binary,
@@ -112,7 +113,7 @@ def value_at(definition: Definition, index: Sequence[Slot], fresh: Fresh) -> Exp
     moving = {a: s for a, s in at.items() if isinstance(s, Dynamic)}
     value: Expr | None = None
     for piece in reversed(definition.pieces):
-        if set(affine.cond_names(piece.guard)) & set(moving):
+        if set(affine.names(piece.guard)) & set(moving):
             return None
         here = _with_dynamic(piece.value, moving)
         if here is None:
@@ -521,7 +522,7 @@ def _product(extents: Sequence[Affine]) -> int:
     for extent in extents:
         number = affine.constant(extent)
         if number is None:
-            raise InternalError("compose", f"not supported yet: a dimension regrouped whose extent {affine.show(extent)} is not constant")
+            raise InternalError("compose", f"not supported yet: a dimension regrouped whose extent {notation.show(extent)} is not constant")
         out *= number
     return out
 
@@ -562,7 +563,9 @@ def _matching(source: Sequence[Affine], target: Sequence[Affine], i: int, j: int
         if mine == theirs:
             return k, n
         k, n = (k + 1, n) if mine < theirs else (k, n + 1)
-    raise InternalError("compose", f"shapes [{', '.join(map(affine.show, source))}] and [{', '.join(map(affine.show, target))}] do not fit")
+    raise InternalError(
+        "compose", f"shapes [{', '.join(map(notation.show, source))}] and [{', '.join(map(notation.show, target))}] do not fit"
+    )
 
 
 def _renumbered(index: Sequence[Slot], source: Sequence[Affine], target: Sequence[Affine]) -> list[Slot]:

@@ -14,9 +14,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from codegen.dtypes import DType, i32
+from polyhedral import affine
 from polyhedral.expr import TRUE
 from polyhedral.expr import Name as AffineName
-from tensorlang.tensor import affine, walk
+from tensorlang.tensor import walk
 from tensorlang.tensor.nodes import Binary, Call, Cast, Const, Definition, Dynamic, Expr, Program, Read, Reduce, Select
 
 ROUNDINGS = ("round_bf16", "round_tf32")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from tensorlang.tensor import affine
+from polyhedral import affine
 from tensorlang.tensor.nodes import Expr, Program, Reduce
 from tensorlang.tensor.walk import children, shape_of
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from polyhedral import affine
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
-from tensorlang.tensor import affine
 from tensorlang.tensor.nodes import Binder, Definition, Dynamic, Expr, Holds, IndexValue, Program, Read, Reduce, Tensor
 from tensorlang.tensor.walk import children, fresh_for, index_names, map_children, reads, reduces, tensor_table
 
@@ -61,7 +61,7 @@ def merge_once(program: Program, keep: frozenset[Dims] = frozenset()) -> tuple[P
                 joins.add(((tensor.name, k), (n, definition.axes[k], definition.axes[k + 1])))
         counted: dict[str, int] = {}
         for piece in definition.pieces:
-            for name in affine.cond_names(piece.guard):
+            for name in affine.names(piece.guard):
                 counted[name] = -1_000_000
             _count(piece.value, counted)
         together: dict[Vars, int] = {}
@@ -94,7 +94,7 @@ def _count(e: Expr, counted: dict[str, int]) -> None:
             for binder in e.binders:
                 for name in (*affine.names(binder.lo), *affine.names(binder.hi)):
                     counted[name] = counted.get(name, 0) + 1
-            for name in affine.cond_names(e.where):
+            for name in affine.names(e.where):
                 counted[name] = counted.get(name, 0) + 1
         case IndexValue() | Holds():
             for name in index_names(e):

@@ -20,9 +20,10 @@ from typing import Any, Literal, TypeAlias, assert_never
 import numpy as np
 
 from codegen.dtypes import bool_
+from polyhedral import affine
 from polyhedral.expr import Expr as Affine
 from tensorlang.diagnostics import NOWHERE, Diagnostic, InternalError, Label, RunError, Span
-from tensorlang.tensor import affine
+from tensorlang.tensor import notation
 from tensorlang.tensor.arith import Array
 from tensorlang.tensor.carried import Carried, Numbers
 from tensorlang.tensor.nodes import (
@@ -579,7 +580,7 @@ def _check_sizes(program: Program, sizes: Mapping[str, int]) -> None:
     for cond in affine.conjuncts(program.context):
         if not affine.holds(cond, sizes):
             place = ", ".join(f"{n}={v}" for n, v in sizes.items())
-            raise _error("R0102", f"`{program.name}` requires {affine.show_cond(cond)}, which does not hold for {place}", program.span)
+            raise _error("R0102", f"`{program.name}` requires {notation.show_cond(cond)}, which does not hold for {place}", program.span)
 
 
 def _show(name: str, point: tuple[int, ...]) -> str:

@@ -14,10 +14,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from codegen.dtypes import DType
+from polyhedral import affine
 from polyhedral.expr import TRUE, Cond
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
-from tensorlang.tensor import affine
 from tensorlang.tensor.guarded import guarded
 from tensorlang.tensor.nested import lift_nested
 from tensorlang.tensor.nodes import Binary, Definition, Expr, Piece, Program, Read, Reduce, Select, Tensor
@@ -64,7 +64,7 @@ def _lift(
             if e.filter is None:
                 e = replace(e, body=tuple(_lift(b, around, inner, _deeper(guard, e), own, prefix, fresh, made) for b in e.body))
             used = tuple(a for a in axes if a in index_names(e))
-            free = set(affine.cond_names(guard)) & set(axes)
+            free = set(affine.names(guard)) & set(axes)
             if used == axes or not free <= set(used) or any(a not in extents for a in used):
                 return e
             if value_names(e) or tensor_names(e) & own or len(e.body) != 1 or (guard != TRUE and e.reducer.identity is None):
@@ -89,7 +89,7 @@ def _outline(
     """Define a tensor over `used` that holds `e`, and return its element here."""
     dtype: DType = e.reducer.dtypes[0]
     tensor = Tensor(fresh(f"{prefix}.{e.reducer.name}"), dtype, tuple(extents[a] for a in used), span=e.span)
-    inside = affine.conj(*(c for c in affine.conjuncts(guard) if set(affine.cond_names(c)) & set(used)))
+    inside = affine.conj(*(c for c in affine.conjuncts(guard) if set(affine.names(c)) & set(used)))
     pieces = [Piece(e, inside, span=e.span)]
     if inside != TRUE and e.reducer.identity is not None:
         pieces.append(Piece(e.reducer.identity[0], affine.negate(inside), otherwise=True, span=e.span))

@@ -21,13 +21,13 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from codegen.dtypes import DType, bool_
+from polyhedral import affine
 from polyhedral.expr import TRUE, Cond
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from polyhedral.sets import bounds, is_empty
 from polyhedral.verdict import Proven
 from tensorlang.diagnostics import InternalError
-from tensorlang.tensor import affine
 from tensorlang.tensor.known import Place, asked_for, asks_data, box, granted, keeps_conditions, map_parts, reductions
 from tensorlang.tensor.nodes import (
     Const,
@@ -177,7 +177,7 @@ class _Lifting:
         shape = tuple(affine.add(affine.sub(_low(shapes[n][1], n), _low(shapes[n][0], n)), 1) for n in names)
         parts = range(len(e.body))
         tensors = tuple(Tensor(self.fresh(prefix if not p else f"{prefix}.{p}"), e.reducer.dtypes[p], shape, span=e.span) for p in parts)
-        local = [c for c in affine.conjuncts(known) if set(affine.cond_names(c)) <= {*names, *self.program.sizes}]
+        local = [c for c in affine.conjuncts(known) if set(affine.names(c)) <= {*names, *self.program.sizes}]
         guard = affine.substitute_cond(affine.conj(*local), back)
         inside = affine.conj(*(c for c in affine.conjuncts(guard) if c not in affine.conjuncts(_box(axes, names, shape))))
         pieces = [Piece(substitute(refresh(value, self.fresh) if value is not e else e, back), inside, span=e.span)]

@@ -41,10 +41,10 @@ from math import prod
 from typing import TypeAlias
 
 from codegen.dtypes import bool_, compute_dtype, f32, f64
+from polyhedral import affine
 from polyhedral.expr import TRUE, Cond
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
-from tensorlang.tensor import affine
 from tensorlang.tensor.contraction import multiplied
 from tensorlang.tensor.nodes import (
     Binary,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from polyhedral import affine
 from polyhedral.expr import Compare, Cond
 from polyhedral.expr import Expr as Affine
-from tensorlang.tensor import affine
 from tensorlang.tensor.nodes import Dynamic, Tensor
 
 
@@ -20,19 +20,8 @@ def in_range(cond: Cond, index: tuple[Affine | Dynamic, ...], source: Tensor) ->
 
 def canonical(cond: Cond) -> Cond:
     """Return an inequality as `0 <= e`."""
-    match cond:
-        case Compare("<=", lhs, rhs):
-            return Compare("<=", affine.ZERO, _sorted(affine.sub(rhs, lhs)))
-        case Compare(">=", lhs, rhs):
-            return Compare("<=", affine.ZERO, _sorted(affine.sub(lhs, rhs)))
-        case Compare("<", lhs, rhs):
-            return Compare("<=", affine.ZERO, _sorted(affine.sub(affine.sub(rhs, lhs), 1)))
-        case Compare(">", lhs, rhs):
-            return Compare("<=", affine.ZERO, _sorted(affine.sub(affine.sub(lhs, rhs), 1)))
+    match list(affine.inequalities(cond)):
+        case [e]:
+            return Compare("<=", affine.ZERO, e)
         case _:
             return cond
-
-
-def _sorted(e: Affine) -> Affine:
-    coefficients, const = affine.terms(e)
-    return affine.from_terms(dict(sorted(coefficients.items(), key=lambda item: affine.show(item[0]))), const)

@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from codegen.dtypes import DType, bool_, compute_dtype, i64
+from polyhedral import affine
 from polyhedral.expr import FALSE, TRUE, Cond, Int, Or
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
-from tensorlang.tensor import affine, arith
-from tensorlang.tensor.affine import quoted
+from tensorlang.tensor import arith, notation
 from tensorlang.tensor.nodes import (
     Binary,
     Call,
@@ -45,6 +45,7 @@ from tensorlang.tensor.nodes import (
     TupleOf,
     Unary,
 )
+from tensorlang.tensor.notation import quoted
 from tensorlang.tensor.walk import map_children, nodes, reads, tensor_table
 
 LOOSE, OR, AND, NOT, COMPARE, SUM, TERM, PRODUCT, UNARY, ATOM = range(10)
@@ -85,7 +86,7 @@ class _Printer:
         parameters = [f"size {quoted(s)}" for s in program.sizes if s not in bare]
         parameters += [f"{quoted(p.name)}: {self.type(p)}{_range(p)}" for p in program.params]
         results = [f"{quoted(r)}: {self.type(self.tensors[r])}" for r in program.results]
-        where = "" if program.context == TRUE else " where " + ", ".join(affine.show_cond(c) for c in affine.conjuncts(program.context))
+        where = "" if program.context == TRUE else " where " + ", ".join(notation.show_cond(c) for c in affine.conjuncts(program.context))
         clauses = [f"    {line}" for d in program.definitions for line in self.definition(d)]
         mode = "" if program.mode == "reduce" else f"{program.mode} "
         header = f"{mode}op {quoted(program.name)}({', '.join(parameters)}) -> ({', '.join(results)}){where} {{"
@@ -94,7 +95,7 @@ class _Printer:
     def type(self, tensor: Tensor) -> str:
         dims, start = [], 0
         for count in tensor.grouping or (1,) * len(tensor.shape):
-            part = ", ".join(affine.show(s) for s in tensor.shape[start : start + count])
+            part = ", ".join(notation.show(s) for s in tensor.shape[start : start + count])
             dims.append("1" if count == 0 else part if count == 1 else f"({part})")
             start += count
         return f"{tensor.dtype}[{', '.join(dims)}]" if tensor.shape else str(tensor.dtype)
@@ -220,9 +221,9 @@ class _Printer:
             case Const(value, dtype):
                 return literal(value, dtype)
             case IndexValue(index):
-                return f"i64({affine.show(index)})"
+                return f"i64({notation.show(index)})"
             case Holds(cond):
-                return affine.show_cond(cond)
+                return notation.show_cond(cond)
             case Read(tensor, index):
                 return self.read(tensor, index)
             case Name(name):
@@ -242,7 +243,7 @@ class _Printer:
                 yes, no = self.operands(then, orelse)
                 return f"if {self.at(OR, cond)} then {self.beside(OR, yes, no)} else {self.beside(OR, no, yes)}"
             case Cast(dtype, IndexValue(index), False):
-                return f"{dtype}({affine.show(index)})"
+                return f"{dtype}({notation.show(index)})"
             case Cast(dtype, value, saturate):
                 return f"sat[{dtype}]({self.text(value)})" if saturate else f"{dtype}({self.text(value)})"
             case Call(fn, args):
@@ -273,10 +274,10 @@ class _Printer:
         """Return an operand; an index needs no cast beside a value of its type."""
         if not isinstance(e, IndexValue) or isinstance(other, IndexValue | Const):
             return self.at(level, e)
-        return affine.show(e.index) if isinstance(e.index, AffineName) else f"({affine.show(e.index)})"
+        return notation.show(e.index) if isinstance(e.index, AffineName) else f"({notation.show(e.index)})"
 
     def read(self, tensor: str, index: tuple[Slot, ...]) -> str:
-        slots = [self.text(s.value) if isinstance(s, Dynamic) else affine.show(s) for s in index]
+        slots = [self.text(s.value) if isinstance(s, Dynamic) else notation.show(s) for s in index]
         out, start = [], 0
         for count in self.tensors[tensor].grouping or (1,) * len(slots):
             part = ", ".join(slots[start : start + count])
@@ -379,11 +380,11 @@ def _factors(e: Expr) -> tuple[Expr, ...]:
 
 
 def _bound(e: Affine) -> str:
-    return affine.show(e)
+    return notation.show(e)
 
 
 def _condition(cond: Cond) -> str:
-    return affine.show_cond(cond)
+    return notation.show_cond(cond)
 
 
 def _range(tensor: Tensor) -> str:

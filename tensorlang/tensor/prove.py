@@ -14,7 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
-from polyhedral.expr import FALSE, TRUE, Compare, Cond
+from polyhedral import affine
+from polyhedral.expr import FALSE, TRUE, Cond
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from polyhedral.record import subject
@@ -22,7 +23,7 @@ from polyhedral.recurrence import Edge, well_founded
 from polyhedral.sets import covers, disjoint, implies
 from polyhedral.verdict import Proven, Refuted, Unknown
 from tensorlang.diagnostics import NOWHERE, CompileError, Diagnostic, Label, Span
-from tensorlang.tensor import affine
+from tensorlang.tensor import notation
 from tensorlang.tensor.known import Place, binder_cond, box, follows, visits
 from tensorlang.tensor.nodes import Definition, Dynamic, Expr, Holds, IndexValue, Piece, Program, Read, Reduce, Tensor
 from tensorlang.tensor.slabs import meeting, slab, together
@@ -194,7 +195,7 @@ class Prover:
                 case Refuted(point, params):
                     value = affine.evaluate(part, {**point, **params})
                     title = f"an index leaves 64 bits{_when(params)}"
-                    label = f"`{affine.show(part)}` is {value} here{_at(point)}"
+                    label = f"`{notation.show(part)}` is {value} here{_at(point)}"
                     self._problem("T0308", title, (Label(span, label),), help="use smaller numbers, or bound the sizes with `where`")
                     return
                 case Unknown(reason):
@@ -223,7 +224,7 @@ class Prover:
             case Unknown(reason):
                 self._unknown(f"that axis {k} of this read stays within `{read.tensor}`", read.span, reason)
             case Proven():
-                subject(f"axis {k} of `{read.tensor}`: {affine.show(slot)}")
+                subject(f"axis {k} of `{read.tensor}`: {notation.show(slot)}")
 
     def _dynamic(self, read: Read, k: int, slot: Dynamic, extent: Affine, known: Cond, scope: Sequence[str]) -> None:
         if slot.lo is None or slot.hi is None:
@@ -237,7 +238,7 @@ class Prover:
             case Refuted(point, params):
                 values = {**point, **params}
                 lo, hi, limit = (affine.evaluate(e, values) for e in (slot.lo, slot.hi, extent))
-                declared = f"{affine.show(slot.lo)}..{affine.show(slot.hi)}"
+                declared = f"{notation.show(slot.lo)}..{notation.show(slot.hi)}"
                 title = f"the range {declared} of an index does not fit axis {k} of `{read.tensor}`{_when(params)}"
                 label = f"the index may be anything in {lo}..{hi}, the axis has 0..{limit}"
                 self._problem("T0305", title, (Label(read.span, label),), help=self._fitting(read, slot.hi, extent, claim, known, scope))
@@ -251,7 +252,7 @@ class Prover:
         number = affine.constant(extent)
         if number is not None and number <= 0:
             return f"`{read.tensor}` has no elements: say what the read is instead, `| 0` at the end of the bracket"
-        declare = f"declare the range 0..{affine.show(extent)}, or add `| clamp`"
+        declare = f"declare the range 0..{notation.show(extent)}, or add `| clamp`"
         if number is not None:
             return declare
         for least, words in (
@@ -261,7 +262,7 @@ class Prover:
             cond = affine.compare(">=", extent, least)
             over_sizes = set(affine.names(least)) <= set(self.program.sizes)
             if over_sizes and self._suffices(cond, claim, known, scope) and not self._suffices(cond, FALSE, self.context, ()):
-                return f"{words}, `where {affine.show(extent)} >= {affine.show(least)}`"
+                return f"{words}, `where {notation.show(extent)} >= {notation.show(least)}`"
         return declare
 
     def _suffices(self, cond: Cond, claim: Cond, known: Cond, scope: Sequence[str]) -> bool:
@@ -367,17 +368,11 @@ def _first_point(reduce: Reduce) -> dict[str, Affine]:
 
 def _lower_bounds(name: str, cond: Cond) -> Iterator[Affine]:
     """Yield `b` when `cond` says `name >= b`."""
-    if not isinstance(cond, Compare) or cond.op == "!=":
-        return
-    flipped = cond.op in ("<", "<=")
-    lhs, rhs = (cond.rhs, cond.lhs) if flipped else (cond.lhs, cond.rhs)
-    strict = cond.op in ("<", ">")
-    for low, sign in ((affine.sub(lhs, rhs), 1),) if cond.op != "==" else ((affine.sub(lhs, rhs), 1), (affine.sub(rhs, lhs), 1)):
-        coefficients, const = affine.terms(low)
-        k = coefficients.pop(AffineName(name), 0) * sign
+    for e in affine.inequalities(cond):
+        coefficients, const = affine.terms(e)
+        k = coefficients.pop(AffineName(name), 0)
         if k > 0 and name not in affine.names(affine.from_terms(coefficients)):
-            # k*name + rest - strict >= 0
-            yield affine.ceil_div(affine.neg(affine.from_terms(coefficients, const - strict)), k)
+            yield affine.ceil_div(affine.neg(affine.from_terms(coefficients, const)), k)
 
 
 # ---------------------------------------------------------------- text

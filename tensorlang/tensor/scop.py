@@ -17,11 +17,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from polyhedral import affine
 from polyhedral.expr import TRUE, Cond
 from polyhedral.expr import Expr as Affine
 from polyhedral.model import Access, Scop, Statement
 from polyhedral.model import Tensor as Array
-from tensorlang.tensor import affine
+from tensorlang.tensor import notation
 from tensorlang.tensor.known import Place, asked_for, parts, possible, reductions
 from tensorlang.tensor.nodes import (
     Definition,
@@ -202,7 +203,7 @@ def show(stages: Stages) -> str:
     """
     lines = []
     for statement in stages.scop.statements:
-        domain = affine.show_cond(statement.domain)
+        domain = notation.show_cond(statement.domain)
         reads = ", ".join(_show_access(a) for a in statement.reads)
         lines.append(f"{statement.name}  {{ [{', '.join(statement.iters)}] : {domain} }}")
         lines.append(f"    {statement.role:<7} {_show_access(statement.write)}" + (f"    reads {reads}" if reads else ""))
@@ -211,6 +212,6 @@ def show(stages: Stages) -> str:
 
 def _show_access(access: Access) -> str:
     """Return an access; `?` stands for an index that depends on data."""
-    index = ", ".join("?" if slot is None else affine.show(slot) for slot in access.index)
-    when = "" if access.when == TRUE else f" when {affine.show_cond(access.when)}"
+    index = ", ".join("?" if slot is None else notation.show(slot) for slot in access.index)
+    when = "" if access.when == TRUE else f" when {notation.show_cond(access.when)}"
     return f"{access.tensor}[{index}]{when}"

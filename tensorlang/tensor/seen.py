@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from polyhedral import affine
 from polyhedral.expr import FALSE, TRUE, Compare, Cond
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
-from tensorlang.tensor import affine
 from tensorlang.tensor.known import facts, negative_facts
 from tensorlang.tensor.nodes import Binary, Call, Cast, Const, Expr, Holds, IndexValue, Let, Reduce, Select, Unary
 
@@ -130,13 +130,11 @@ def _lines(visible: Cond, row: str, key: str) -> tuple[Seen, bool]:
 
 def _line(cond: Compare, row: str, key: str) -> tuple[Line, bool] | None:
     """Return the line that bounds the key, and whether from above, where the condition says just that."""
-    if cond.op in ("==", "!="):
+    found = list(affine.inequalities(cond))
+    if len(found) != 1:
         return None
-    sign = 1 if cond.op in (">", ">=") else -1
-    coefficients, constant = affine.terms(affine.sub(cond.lhs, cond.rhs))
-    terms = {atom: sign * factor for atom, factor in coefficients.items()}
+    terms, offset = affine.terms(found[0])
     at, slope = terms.pop(AffineName(key), 0), terms.pop(AffineName(row), 0)
-    offset = sign * constant - (cond.op in ("<", ">"))
     # at*key + slope*row + offset >= 0
     if terms or at not in (1, -1):
         return None

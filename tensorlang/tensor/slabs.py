@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import inf
 
-from polyhedral.expr import Compare, Cond, Expr, Name
-from tensorlang.tensor import affine
+from polyhedral import affine
+from polyhedral.expr import Cond, Expr, Name
 
 Key = tuple[str, frozenset[tuple[Expr, int]]]
 """An axis, and the sizes that are added to it, with their factors."""
@@ -58,25 +58,16 @@ def slab(guard: Cond, axes: Sequence[str]) -> Slab:
 
 
 def _side(cond: Cond, axes: Sequence[str]) -> tuple[Key, Interval] | None:
-    if not isinstance(cond, Compare) or cond.op == "!=":
-        return None
-    factors, const = affine.terms(affine.sub(cond.lhs, cond.rhs))
-    mine = [a for a in axes if any(a in affine.names(e) for e in factors)]
-    if len(mine) != 1 or abs(sign := factors.get(Name(mine[0]), 0)) != 1:
-        return None
-    rest = frozenset((e, sign * n) for e, n in factors.items() if e != Name(mine[0]))
-    if any(mine[0] in affine.names(e) for e, _ in rest):
-        return None
-    op = cond.op if sign > 0 else {"<": ">", "<=": ">=", ">": "<", ">=": "<="}.get(cond.op, cond.op)
-    bound = -const * sign
-    ranges: dict[str, Interval] = {
-        "==": (bound, bound),
-        "<": (-inf, bound - 1),
-        "<=": (-inf, bound),
-        ">": (bound + 1, inf),
-        ">=": (bound, inf),
-    }
-    return (mine[0], rest), ranges[op]
+    low, high = _ALL
+    key: Key | None = None
+    for e in affine.inequalities(cond):
+        factors, const = affine.terms(e)
+        mine = [a for a in axes if any(a in affine.name_set(atom) for atom in factors)]
+        if len(mine) != 1 or abs(sign := factors.pop(Name(mine[0]), 0)) != 1 or any(mine[0] in affine.name_set(atom) for atom in factors):
+            return None
+        key = mine[0], frozenset((atom, sign * n) for atom, n in factors.items())
+        low, high = (-const, high) if sign > 0 else (low, const)
+    return None if key is None else (key, (low, high))
 
 
 def meeting(slabs: Sequence[Slab]) -> Iterator[tuple[int, int]]:

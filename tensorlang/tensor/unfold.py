@@ -16,10 +16,10 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from codegen.dtypes import compute_dtype
+from polyhedral import affine
 from polyhedral.expr import TRUE, Cond
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
-from tensorlang.tensor import affine
 from tensorlang.tensor.known import Place, visits
 from tensorlang.tensor.nodes import Binder, Const, Definition, Dynamic, Expr, Holds, Piece, Program, Read, Reduce, Select, Tensor
 from tensorlang.tensor.walk import fresh_for, index_names, map_children, nodes, reads, reduces, substitute, tensor_table
@@ -129,7 +129,7 @@ def _asked_for(definition: Definition, factor: Expr, names: set[str]) -> Cond:
     """Return what the conditions around `factor` say of `names`, wherever it stands."""
     places = [place for p in definition.pieces for e, place in visits(p.value, Place(p.guard)) if e == factor]
     said = [affine.conj(*(c for c in affine.conjuncts(p.known) if c not in affine.conjuncts(p.ranges))) for p in places]
-    return affine.conj(*(c for c in affine.conjuncts(affine.disj(*said)) if set(affine.cond_names(c)) <= names))
+    return affine.conj(*(c for c in affine.conjuncts(affine.disj(*said)) if set(affine.names(c)) <= names))
 
 
 def _digits(names: Sequence[str], sizes: Extents, number: Affine) -> dict[str, Affine]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tensorlang.tensor import affine
+from polyhedral import affine
 from tensorlang.tensor.nodes import Expr, Program, Reduce
 from tensorlang.tensor.walk import map_children, map_values, substitute
 

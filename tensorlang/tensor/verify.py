@@ -14,10 +14,11 @@ from dataclasses import dataclass, replace
 from typing import assert_never
 
 from codegen.dtypes import DType, bool_, compute_dtype, f64, i64
+from polyhedral import affine
 from polyhedral.expr import Cond
 from polyhedral.expr import Expr as Affine
 from tensorlang.diagnostics import InternalError
-from tensorlang.tensor import affine, arith
+from tensorlang.tensor import arith
 from tensorlang.tensor.nodes import (
     Binary,
     Call,
@@ -51,7 +52,7 @@ def verify(program: Program) -> Program:
     """Return `program`; raises InternalError when it breaks an invariant."""
     _unique([*program.sizes, *(t.name for t in tensors(program))], program.name)
     sizes = frozenset(program.sizes)
-    _bound(affine.cond_names(program.context), sizes, "the context")
+    _bound(affine.names(program.context), sizes, "the context")
     for tensor in tensors(program):
         _tensor(tensor, sizes)
     defined = {t.name for d in program.definitions for t in d.tensors}
@@ -118,7 +119,7 @@ def _definition(definition: Definition, scope: _Scope) -> None:
 
 
 def _piece(definition: Definition, piece: Piece, scope: _Scope, where: str) -> None:
-    _bound(affine.cond_names(piece.guard), scope.indices, f"{where}: guard")
+    _bound(affine.names(piece.guard), scope.indices, f"{where}: guard")
     wanted = tuple(compute_dtype(t.dtype) for t in definition.tensors)
     got = _type(piece.value, scope)
     _expect((got if isinstance(got, tuple) else (got,)) == wanted, f"{where}: value of {_names(got)} for {_names(wanted)}")
@@ -154,7 +155,7 @@ def _type(e: Expr, scope: _Scope) -> Type:
             _bound(affine.names(index), scope.indices, f"{e}")
             return i64
         case Holds(cond):
-            _bound(affine.cond_names(cond), scope.indices, f"{e}")
+            _bound(affine.names(cond), scope.indices, f"{e}")
             return bool_
         case Read():
             return _read(e, scope)
@@ -276,7 +277,7 @@ def _reduce(e: Reduce, scope: _Scope) -> Type:
 
 
 def _condition(cond: Cond, scope: _Scope, where: str) -> None:
-    _bound(affine.cond_names(cond), scope.indices, where)
+    _bound(affine.names(cond), scope.indices, where)
 
 
 def _reducer(reducer: Reducer, scope: _Scope) -> None:

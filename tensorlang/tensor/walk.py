@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar, assert_never
 
+from polyhedral import affine
 from polyhedral.expr import Cond
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
-from tensorlang.tensor import affine
 from tensorlang.tensor.nodes import (
     Binary,
     Binder,
@@ -154,7 +154,7 @@ def index_names(e: Expr) -> frozenset[str]:
         return a
 
     def on_cond(c: Cond) -> Cond:
-        direct.update(affine.cond_names(c))
+        direct.update(affine.names(c))
         return c
 
     rebuild(e, identity, on_affine, on_cond)

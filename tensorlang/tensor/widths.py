@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import assert_never
 
+from polyhedral import affine
 from polyhedral.expr import Add, And, Compare, Cond, Expr, Floor, Int, Max, Min, Mod, Name, Not, Or, Scale
-from tensorlang.tensor import affine
 
 LARGEST = 2**48
 """The largest size, and the largest number of elements of a tensor: more than any memory holds."""
@@ -49,34 +49,21 @@ def greatest(e: Expr, limits: Limits) -> tuple[int, int]:
             assert_never(e)
 
 
-def pieces(e: Expr) -> Iterator[Expr]:
-    """Yield the parts of `e`, and `e`, that code may compute: terms before their sums."""
-    match e:
-        case Int() | Name():
-            pass
-        case Add(lhs, rhs) | Min(lhs, rhs) | Max(lhs, rhs):
-            yield from pieces(lhs)
-            yield from pieces(rhs)
-        case Scale(_, value) | Floor(value, _) | Mod(value, _):
-            yield from pieces(value)
-        case _:
-            assert_never(e)
-    yield e
+def pieces(of: Expr | Cond) -> Iterator[Expr]:
+    """Yield the expressions in `of`, itself included, that code may compute: terms before their sums."""
+    for part in affine.parts(of):
+        yield from pieces(part)
+    if not isinstance(of, Compare | And | Or | Not):
+        yield of
 
 
 def sides(cond: Cond) -> Iterator[Expr]:
     """Yield what the comparisons in `cond` compare."""
-    match cond:
-        case Compare(_, lhs, rhs):
-            yield lhs
-            yield rhs
-        case And(conds) | Or(conds):
-            for inner in conds:
-                yield from sides(inner)
-        case Not(inner):
-            yield from sides(inner)
-        case _:
-            assert_never(cond)
+    for part in affine.parts(cond):
+        if isinstance(part, Compare | And | Or | Not):
+            yield from sides(part)
+        else:
+            yield part
 
 
 def stays_narrow(e: Expr) -> Cond:

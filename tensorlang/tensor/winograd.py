@@ -30,10 +30,10 @@ from typing import Any
 import numpy as np
 
 from codegen.dtypes import DType, f32, f64
+from polyhedral import affine
 from polyhedral.expr import TRUE
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
-from tensorlang.tensor import affine
 from tensorlang.tensor.combine import combined
 from tensorlang.tensor.contraction import Contraction, Factor, contraction
 from tensorlang.tensor.nodes import (

@@ -28,10 +28,10 @@ from codegen.loops.interp import evaluate_index, run
 from codegen.loops.nodes import Function
 from codegen.loops.printer import show as show_loops
 from codegen.loops.terms import COMPARISONS, Exceeded, Term, Terms, chain, comparison, sample, show
+from polyhedral import affine
 from tensorlang.diagnostics import InternalError, RunError
 from tensorlang.graph.relayout import relaid, restored
 from tensorlang.schedule.layout import Layout
-from tensorlang.tensor import affine
 from tensorlang.tensor.carried import Symbols
 from tensorlang.tensor.counted import operations
 from tensorlang.tensor.interp import Evaluator

@@ -15,6 +15,7 @@ from typing import TypeAlias, assert_never
 from codegen.dtypes import DType, bool_, i64
 from codegen.loops import nodes as loops
 from polyhedral import expr as affine
+from tensorlang.lower.index import Names, to_bool, to_index
 from tensorlang.tensor import nodes as tensor
 from tensorlang.tensor.types import Types, dtype_of, types_of
 from tensorlang.tensor.walk import components, definition_reads, tensor_table
@@ -22,6 +23,9 @@ from tensorlang.tensor.walk import components, definition_reads, tensor_table
 Values: TypeAlias = tuple[loops.Expr, ...]
 OUTSIDE = 1
 """The code of a function that would read an element that is not there."""
+_NUMBERS: dict[str, loops.Index] = {}
+_closed: Names = _NUMBERS.__getitem__
+"""Sizes are numbers here: no name stands in a shape."""
 _COMBINES: Mapping[str, loops.BinaryOp] = {"sum": "+", "prod": "*", "min": "min", "max": "max", "any": "or", "all": "and"}
 _START = (loops.Int(0),)
 
@@ -72,18 +76,18 @@ class _Writer:
 
     def buffer(self, t: tensor.Tensor, space: loops.Space) -> loops.Buffer:
         self.buffers[t.name] = self.fresh()
-        return loops.Buffer(self.buffers[t.name], t.dtype, tuple(_index(n, {}) for n in t.shape), space)
+        return loops.Buffer(self.buffers[t.name], t.dtype, tuple(to_index(n, _closed) for n in t.shape), space)
 
     def checked(self, t: tensor.Tensor, low: affine.Expr, high: affine.Expr) -> list[loops.Stmt]:
         """Return what requires every element of a parameter to lie in the range that is declared."""
         variables = [self.fresh() for _ in t.shape]
         body: list[loops.Stmt] = []
         element = self._named(loops.Cast(i64, loops.Load(self.buffers[t.name], tuple(map(loops.Var, variables)))), body)
-        first, end = (loops.IndexValue(_index(e, {})) for e in (low, high))
+        first, end = (loops.IndexValue(to_index(e, _closed)) for e in (low, high))
         inside = loops.Binary("and", loops.Compare(">=", element, first), loops.Compare("<", element, end))
         body.append(loops.Require(inside, OUTSIDE))
         for var, extent in zip(reversed(variables), reversed(t.shape), strict=True):
-            body = [loops.For(var, loops.Int(0), _index(extent, {}), tuple(body))]
+            body = [loops.For(var, loops.Int(0), to_index(extent, _closed), tuple(body))]
         return body
 
     def definition(self, definition: tensor.Definition, place: _Place) -> list[loops.Stmt]:
@@ -96,9 +100,9 @@ class _Writer:
             inner: list[loops.Stmt] = []
             values = self.values(piece.value, inner, place)
             inner += [loops.Store(self.buffers[t.name], at, v) for t, v in zip(definition.tensors, values, strict=True)]
-            body.append(loops.If(_cond(piece.guard, place.index), tuple(inner)))
+            body.append(loops.If(to_bool(piece.guard, place.index.__getitem__), tuple(inner)))
         for var, extent in zip(reversed(variables.values()), reversed(definition.tensors[0].shape), strict=True):
-            body = [loops.For(var, loops.Int(0), _index(extent, {}), tuple(body))]
+            body = [loops.For(var, loops.Int(0), to_index(extent, _closed), tuple(body))]
         return body
 
     # ------------------------------------------------ expressions
@@ -113,9 +117,9 @@ class _Writer:
             case tensor.Const(value, dtype):
                 return (loops.Const(value, dtype),)
             case tensor.IndexValue(index):
-                return (loops.IndexValue(_index(index, place.index)),)
+                return (loops.IndexValue(to_index(index, place.index.__getitem__)),)
             case tensor.Holds(cond):
-                return (_cond(cond, place.index),)
+                return (to_bool(cond, place.index.__getitem__),)
             case tensor.Read(name, slots):
                 at = tuple(self._slot(s, name, k, before, place) for k, s in enumerate(slots))
                 return (loops.Load(self.buffers[name], at),)
@@ -158,10 +162,10 @@ class _Writer:
 
     def _slot(self, slot: tensor.Slot, name: str, axis: int, before: list[loops.Stmt], place: _Place) -> loops.Index:
         if not isinstance(slot, tensor.Dynamic):
-            return _index(slot, place.index)
+            return to_index(slot, place.index.__getitem__)
         value = self._named(self.value(slot.value, before, place), before)
         wide = loops.Cast(i64, value)
-        end = loops.IndexValue(_index(self.table[name].shape[axis], {}))
+        end = loops.IndexValue(to_index(self.table[name].shape[axis], _closed))
         inside = loops.Binary("and", loops.Compare(">=", wide, loops.Const(0, i64)), loops.Compare("<", wide, end))
         before.append(loops.Require(inside, OUTSIDE))
         return loops.ValueIndex(value)
@@ -198,13 +202,13 @@ class _Writer:
         spans = []
         for b in e.binders:
             var = self.fresh()
-            spans.append((var, _index(b.lo, place.index), _index(b.hi, place.index)))
+            spans.append((var, to_index(b.lo, place.index.__getitem__), to_index(b.hi, place.index.__getitem__)))
             place = place.at(b.name, var)
         kept: list[loops.Stmt] = []
         cond = None if e.filter is None else self.value(e.filter, kept, place)
         body = self._step(e, totals, started, place)
         kept += body if cond is None else [loops.If(cond, tuple(body))]
-        nest: list[loops.Stmt] = [loops.If(_cond(e.where, place.index), tuple(kept))]
+        nest: list[loops.Stmt] = [loops.If(to_bool(e.where, place.index.__getitem__), tuple(kept))]
         for var, lo, hi in reversed(spans):
             nest = [loops.For(var, lo, hi, tuple(nest))]
         before += nest
@@ -229,51 +233,3 @@ class _Writer:
         first = [loops.Store(t.buffer, _START, b) for t, b in zip(totals, bodies, strict=True)]
         first.append(loops.Store(started.buffer, _START, loops.Const(True, bool_)))
         return [*out, loops.If(started, tuple(combined), tuple(first))]
-
-
-# ---------------------------------------------------------------- indices
-
-
-def _index(e: affine.Expr, at: Mapping[str, loops.Index]) -> loops.Index:
-    match e:
-        case affine.Int(value):
-            return loops.Int(value)
-        case affine.Name(name):
-            return at[name]
-        case affine.Add(lhs, rhs):
-            return loops.Add(_index(lhs, at), _index(rhs, at))
-        case affine.Scale(factor, value):
-            return loops.Mul(loops.Int(factor), _index(value, at))
-        case affine.Floor(value, divisor):
-            return loops.FloorDiv(_index(value, at), loops.Int(divisor))
-        case affine.Mod(value, divisor):
-            return loops.Mod(_index(value, at), loops.Int(divisor))
-        case affine.Min(lhs, rhs):
-            return loops.Min(_index(lhs, at), _index(rhs, at))
-        case affine.Max(lhs, rhs):
-            return loops.Max(_index(lhs, at), _index(rhs, at))
-        case _:
-            assert_never(e)
-
-
-def _cond(cond: affine.Cond, at: Mapping[str, loops.Index]) -> loops.Expr:
-    match cond:
-        case affine.Compare(op, lhs, rhs):
-            return loops.Compare(op, loops.IndexValue(_index(lhs, at)), loops.IndexValue(_index(rhs, at)))
-        case affine.And(conds):
-            return _joined("and", [_cond(c, at) for c in conds])
-        case affine.Or(conds):
-            return _joined("or", [_cond(c, at) for c in conds])
-        case affine.Not(inner):
-            return loops.Unary("not", _cond(inner, at))
-        case _:
-            assert_never(cond)
-
-
-def _joined(op: loops.BinaryOp, conds: Sequence[loops.Expr]) -> loops.Expr:
-    if not conds:
-        return loops.Const(op == "and", bool_)
-    total = conds[0]
-    for cond in conds[1:]:
-        total = loops.Binary(op, total, cond)
-    return total

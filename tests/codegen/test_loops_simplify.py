@@ -10,12 +10,14 @@ from loops_golden import cases, check, read
 from loops_strategies import running_functions, small_index
 
 from codegen.dtypes import f32
+from codegen.loops.indices import coefficients, range_of, simplify_index
 from codegen.loops.interp import evaluate_index, run
 from codegen.loops.nodes import Alloc, Buffer, Const, FloorDiv, For, Function, Index, Int, Load, Mod, Store, Var
 from codegen.loops.parser import parse, parse_expr, parse_index
 from codegen.loops.printer import show, show_expr, show_index
-from codegen.loops.simplify import affine, range_of, simplify, simplify_index, substitute
+from codegen.loops.simplify import simplify
 from codegen.loops.verify import verify
+from codegen.loops.walk import substitute
 
 RANGES = {"ii": (0, 31), "io": (0, None), "r": (0, 5), "k": (1, 9), "N": (0, None), "q": (1, None), "s": (-4, 4)}
 
@@ -73,19 +75,19 @@ def test_simplified_indices_have_the_same_value_within_the_ranges(e: Index, ii: 
 @settings(max_examples=150, deadline=None)
 @given(small_index(("ii", "s")), st.integers(-50, 50), st.integers(-50, 50))
 def test_affine_forms_have_the_same_value(e: Index, ii: int, s: int) -> None:
-    form = affine(e)
+    form = coefficients(e)
     point = {"ii": ii, "s": s}
     if form is not None:
-        coefficients, constant = form
-        total = sum(scale * evaluate_index(atom, point) for atom, scale in coefficients.items()) + constant
+        factors, constant = form
+        total = sum(scale * evaluate_index(atom, point) for atom, scale in factors.items()) + constant
         assert total == evaluate_index(e, point)
 
 
 def test_the_affine_form_names_its_atoms() -> None:
-    atoms = affine(parse_index("4*i - j + 3 + i // 8"))
+    atoms = coefficients(parse_index("4*i - j + 3 + i // 8"))
     assert atoms == ({Var("i"): 4, Var("j"): -1, FloorDiv(Var("i"), Int(8)): 1}, 3)
-    assert affine(parse_index("i*j")) is None
-    assert affine(parse_index("2*(i % 4)")) == ({Mod(Var("i"), Int(4)): 2}, 0)
+    assert coefficients(parse_index("i*j")) is None
+    assert coefficients(parse_index("2*(i % 4)")) == ({Mod(Var("i"), Int(4)): 2}, 0)
 
 
 def test_ranges_are_tight_for_correlated_terms() -> None:

@@ -12,6 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 from small_graphs import at, graph, kernel, tensor, unary
 
 import tensorlang as tl
+from polyhedral import affine
 from polyhedral.expr import Add, Expr, Floor, Int, Mod, Name
 from tensorlang.diagnostics import InternalError
 from tensorlang.graph.nodes import Graph, Join, Kernel, Node, Value, View
@@ -21,7 +22,6 @@ from tensorlang.graph.plan import Arena, Output, planned
 from tensorlang.graph.relayout import relaid
 from tensorlang.graph.verify import verify
 from tensorlang.schedule.layout import Layout
-from tensorlang.tensor import affine
 from tensorlang.tensor.nodes import Definition, Piece, Program
 
 

@@ -7,10 +7,10 @@ import itertools
 import numpy as np
 import pytest
 
+from polyhedral import affine
 from polyhedral.expr import Add, Expr, Floor, Int, Mod, Name, Scale
 from tensorlang.graph.relayout import relaid, restored
 from tensorlang.schedule.layout import Layout
-from tensorlang.tensor import affine
 
 n, c, h = Name("n"), Name("c"), Name("h")
 CASES = {

@@ -19,6 +19,7 @@ from onnx_evaluate import Array, as_array, close, suite
 from operators_at_sizes import EXAMPLES, Example, arguments, sizes_of
 
 import tensorlang as tl
+from polyhedral import affine
 from stdlib.onnx import Importer
 from tensorlang.check.instantiate import instantiate
 from tensorlang.diagnostics import CompileError
@@ -26,7 +27,7 @@ from tensorlang.graph.nodes import Graph, Kernel, Value
 from tensorlang.graph.programs import result_tensors
 from tensorlang.runtime.build import build, optimised
 from tensorlang.runtime.toolchain import toolchain
-from tensorlang.tensor import affine, walk
+from tensorlang.tensor import walk
 from tensorlang.tensor.interp import interpret
 from tensorlang.tensor.nodes import Tensor
 

@@ -8,7 +8,7 @@ from itertools import product
 import islpy as isl
 
 from polyhedral import loops
-from polyhedral.evaluate import evaluate, holds
+from polyhedral.affine import evaluate, holds
 from polyhedral.expr import TRUE, Add, And, Compare, Cond, Expr, Int, Name, Or
 from polyhedral.model import Access, Leaf, Loop, Mark, Scop, Statement, Tensor, Tree
 from polyhedral.nest import Nest

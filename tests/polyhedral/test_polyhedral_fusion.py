@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from polyhedral_programs import MATMUL, M, N, box, executed, i, in_sequence, instances, j, le, lt, nest, plus, under
 
-from polyhedral.evaluate import evaluate, holds
+from polyhedral.affine import evaluate, holds
 from polyhedral.expr import TRUE, And, Compare, Cond, Expr, Int, Name, Or, Scale
 from polyhedral.legality import Violation, check
 from polyhedral.model import Access, Leaf, Mark, Scop, Statement, Tensor

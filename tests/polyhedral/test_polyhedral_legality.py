@@ -27,9 +27,9 @@ from polyhedral_programs import (
     under,
 )
 
+from polyhedral.affine import evaluate, holds
 from polyhedral.deps import dependences
 from polyhedral.errors import NestError, ScheduleError
-from polyhedral.evaluate import evaluate, holds
 from polyhedral.expr import TRUE, Add, And, Cond, Expr, Int, Name, Or
 from polyhedral.legality import Violation, check, distances, parallel_loops, permutable, race, suggest_skew, vectorizable
 from polyhedral.model import Access, Leaf, Loop, Mark, Scop, Statement, Tensor, Tree

@@ -29,20 +29,20 @@ from polyhedral_programs import (
     y,
 )
 
+from polyhedral.affine import evaluate, holds
 from polyhedral.errors import NestError
-from polyhedral.evaluate import evaluate, holds
 from polyhedral.expr import TRUE, Add, And, Expr, Floor, Int, Mod, Name, Scale
 from polyhedral.legality import check
 from polyhedral.model import Access, Leaf, Mark, Scop, Statement, Tensor
 from polyhedral.region import Footprint, footprint, place_at, slide
 from polyhedral.schedule import Schedule
 from polyhedral.storage import Cells, Clobber, Collision, Outside, fold_factor, injective, laid_out, validate
-from polyhedral.text import show_expr
+from polyhedral.text import show
 from polyhedral.verdict import Proven
 
 
 def texts(found: Footprint) -> tuple[list[str], list[str]]:
-    return [show_expr(e) for e in found.origin], [str(e) if isinstance(e, int) else show_expr(e) for e in found.extent]
+    return [show(e) for e in found.origin], [str(e) if isinstance(e, int) else show(e) for e in found.extent]
 
 
 def tiled_blur() -> Schedule:
@@ -95,7 +95,7 @@ def test_a_data_dependent_axis_is_taken_whole() -> None:
 def test_a_producer_placed_at_a_tile_counts_from_its_origin() -> None:
     (producer,) = place_at(tiled_blur(), ["bx"], "bx", ["by"], 2)
     assert producer.loops == ("yo", "xo", "y", "x")
-    assert {n: show_expr(e) for n, e in producer.iter_exprs().items()} == {"y": "8*yo + y", "x": "16*xo + x"}
+    assert {n: show(e) for n, e in producer.iter_exprs().items()} == {"y": "8*yo + y", "x": "16*xo + x"}
     assert (producer.extent("y"), producer.extent("x")) == (10, 16)
 
 
@@ -105,7 +105,7 @@ def test_a_producer_that_writes_beside_its_iterators_is_placed_by_what_it_writes
     scop = Scop(("N",), TRUE, (Tensor("a", (plus(N, 1),)), Tensor("b", (N,))), frozenset(), (define, reader))
     consumer = nest(scop, "b").split("i", 4, "io", "ii")
     (producer,) = place_at(in_sequence(scop, nest(scop, "a"), consumer), ["a"], "a", ["b"], 1, {"a": {"i": "ai"}})
-    assert (show_expr(producer.iter_exprs()["i"]), producer.extent("ai")) == ("4*io + ai", 4)
+    assert (show(producer.iter_exprs()["i"]), producer.extent("ai")) == ("4*io + ai", 4)
     fused = Schedule(scop, {"a": producer, "b": consumer}, under(["io"], (*under(["ai"], (Leaf("a"),)), *under(["ii"], (Leaf("b"),)))))
     assert isinstance(check(fused, storage={"a": 1}, outputs=["b"]), Proven)
 

@@ -29,8 +29,8 @@ from polyhedral_programs import (
 )
 
 from polyhedral import loops
+from polyhedral.affine import evaluate, holds
 from polyhedral.errors import NestError
-from polyhedral.evaluate import evaluate, holds
 from polyhedral.expr import TRUE, Add, And, Compare, Cond, Int, Name, Not, Or, Scale
 from polyhedral.loops import For, If, Node
 from polyhedral.model import Access, Leaf, Mark, Scop, Statement, Tensor, Tree

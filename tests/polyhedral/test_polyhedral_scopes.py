@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from polyhedral.evaluate import evaluate
+from polyhedral.affine import evaluate
 from polyhedral.expr import Add, And, Compare, Cond, Expr, Floor, Int, Max, Min, Mod, Name, Or, Scale
 from polyhedral.scopes import Scope
 

@@ -9,13 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from polyhedral_programs import MATMUL, H, M, N, T, box, i, instances, j, k, le, lt, nest, one, plus, points_of, t
 
-from polyhedral import sets
+from polyhedral import affine, sets
+from polyhedral.affine import evaluate, holds
 from polyhedral.errors import NestError
-from polyhedral.evaluate import evaluate, holds
 from polyhedral.expr import FALSE, TRUE, Add, And, Compare, Cond, Expr, Floor, Int, Max, Min, Mod, Name, Not, Or, Scale
 from polyhedral.space import Frame, OperationLimit, limited
-from polyhedral.terms import floor_div, minus, substitute, times
-from polyhedral.text import show_cond, show_expr
+from polyhedral.text import show, show_cond
 from polyhedral.verdict import Proven, Refuted, Unknown
 
 sizes = le(Int(0), N)
@@ -44,16 +43,16 @@ def test_a_witness_exists_even_where_nothing_bounds_the_point_below() -> None:
 
 def test_parametric_bounds_and_boxes() -> None:
     triangle = And((sizes, box(i=N, j=N), lt(j, i)))
-    low, high = sets.bounds(["N"], ["i", "j"], triangle, minus(i, j))
-    assert low == Int(1) and high is not None and show_expr(high) == "N - 1"
+    low, high = sets.bounds(["N"], ["i", "j"], triangle, affine.sub(i, j))
+    assert low == Int(1) and high is not None and show(high) == "N - 1"
     assert sets.bounds(["N"], ["i"], sizes, i) == (None, None)
     hull = sets.hull_box(["N"], ["i", "j"], triangle)
     assert hull is not None and not hull.exact
-    assert [(show_expr(a), show_expr(b)) for a, b in hull.bounds] == [("1", "N"), ("0", "N - 1")]
+    assert [(show(a), show(b)) for a, b in hull.bounds] == [("1", "N"), ("0", "N - 1")]
     whole = sets.hull_box(["N"], ["i"], And((sizes, box(i=plus(N, -1)))))
-    assert whole is not None and whole.exact and show_expr(whole.bounds[0][1]) == "N - 1"
+    assert whole is not None and whole.exact and show(whole.bounds[0][1]) == "N - 1"
     either = sets.hull_box(["N", "M"], ["i"], And((sizes, le(Int(0), M), box(i=Max(N, M)))))
-    assert either is not None and show_expr(either.bounds[0][1]) in ("max(N, M)", "max(M, N)")
+    assert either is not None and show(either.bounds[0][1]) in ("max(N, M)", "max(M, N)")
 
 
 def test_counting_simplifying_and_complements() -> None:
@@ -261,26 +260,26 @@ def test_an_expression_survives_the_way_to_isl_and_back(expr: Expr) -> None:
 def test_arithmetic_on_expressions_keeps_their_values(a: Expr, b: Expr, factor: int) -> None:
     for p in _POINTS:
         x, y = evaluate(a, p), evaluate(b, p)
-        assert evaluate(plus_of(a, b), p) == x + y and evaluate(minus(a, b), p) == x - y
-        assert evaluate(times(factor, a), p) == factor * x and evaluate(floor_div(a, factor), p) == x // factor
-        assert evaluate(substitute(a, {"i": b}), p) == evaluate(a, {**p, "i": y})
+        assert evaluate(plus_of(a, b), p) == x + y and evaluate(affine.sub(a, b), p) == x - y
+        assert evaluate(affine.scale(factor, a), p) == factor * x and evaluate(affine.floor(a, factor), p) == x // factor
+        assert evaluate(affine.substitute(a, {"i": b}), p) == evaluate(a, {**p, "i": y})
 
 
 def plus_of(a: Expr, b: Expr) -> Expr:
-    return substitute(Add(a, b), {})
+    return affine.substitute(Add(a, b), {})
 
 
 def test_expressions_read_like_arithmetic() -> None:
-    assert show_expr(minus(Add(Scale(8, i), N), Add(j, Int(3)))) == "8*i + N - j - 3"
-    assert show_expr(Floor(Add(N, Int(7)), 8)) == "(N + 7) // 8"
-    assert show_cond(Or((And((lt(i, N), Not(Compare("==", j, Int(0))))), FALSE))) == "(i < N and not (j == 0)) or (false)"
+    assert show(affine.sub(Add(Scale(8, i), N), Add(j, Int(3)))) == "8*i + N - j - 3"
+    assert show(Floor(Add(N, Int(7)), 8)) == "(N + 7) // 8"
+    assert show_cond(Or((And((lt(i, N), Not(Compare("==", j, Int(0))))), FALSE))) == "(i < N and not (j == 0)) or false"
 
 
 def test_a_split_puts_factor_times_outer_plus_inner() -> None:
     n = nest(MATMUL, "C").split("i", 8, "io", "ii")
-    assert n.loops == ("io", "ii", "j", "k") and show_expr(n.iter_exprs()["i"]) == "8*io + ii"
+    assert n.loops == ("io", "ii", "j", "k") and show(n.iter_exprs()["i"]) == "8*io + ii"
     assert n.extent("ii") == 8 and n.extent("io") is None
-    assert [show_expr(e) for e in n.range("io") or ()] == ["0", "(M + 7) // 8"]
+    assert [show(e) for e in n.range("io") or ()] == ["0", "(M + 7) // 8"]
 
 
 def test_fusing_undoes_a_split() -> None:
@@ -298,7 +297,7 @@ def test_fusing_starts_where_the_inner_loop_does() -> None:
 
 def test_a_reversed_loop_covers_the_same_range() -> None:
     n = nest(one(("N",), ("i",), box(i=N)), "S").reverse("i")
-    assert show_expr(n.iter_exprs()["i"]) == "N - i - 1" and [show_expr(e) for e in n.range("i") or ()] == ["0", "N"]
+    assert show(n.iter_exprs()["i"]) == "N - i - 1" and [show(e) for e in n.range("i") or ()] == ["0", "N"]
 
 
 def test_an_inserted_loop_has_one_iteration() -> None:
@@ -334,9 +333,9 @@ def test_peeling_keeps_every_instance_once() -> None:
 
 
 def test_dividing_a_remainder_keeps_its_value() -> None:
-    assert [evaluate(floor_div(Mod(i, 2), 2), {"i": v}) for v in (-3, 0, 1)] == [0, 0, 0]
+    assert [evaluate(affine.floor(Mod(i, 2), 2), {"i": v}) for v in (-3, 0, 1)] == [0, 0, 0]
 
 
 def test_a_reversed_tile_loop_runs_over_negated_values_rather_than_divide() -> None:
     n = nest(MATMUL, "C").split("i", 8, "io", "ii").reverse("io")
-    assert show_expr(n.iter_exprs()["i"]) == "ii - 8*io" and "//" not in show_cond(n.domain)
+    assert show(n.iter_exprs()["i"]) == "ii - 8*io" and "//" not in show_cond(n.domain)

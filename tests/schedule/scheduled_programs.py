@@ -16,6 +16,7 @@ from bits import assert_same_bits
 from codegen.dtypes import DTYPES, f32
 from codegen.loops.interp import run
 from codegen.loops.nodes import Function
+from polyhedral import affine
 from tensorlang.check.instantiate import ArgType, instantiate
 from tensorlang.check.module import Module, load_module
 from tensorlang.diagnostics import Source
@@ -26,7 +27,6 @@ from tensorlang.schedule.plan import Plan
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.syntax import nodes as sx
 from tensorlang.syntax.parse import parse
-from tensorlang.tensor import affine
 from tensorlang.tensor.interp import interpret
 from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.walk import caller_shape, shape_of, tensor_table

@@ -6,6 +6,7 @@ import pytest
 from schedule_trial import differs, small_arrays
 
 from codegen.dtypes import f32
+from polyhedral import affine
 from polyhedral.expr import Expr, Name
 from stdlib.library import library
 from tensorlang.check.instantiate import ArgType, instantiate
@@ -18,7 +19,6 @@ from tensorlang.schedule.check import proven
 from tensorlang.schedule.plan import Storage
 from tensorlang.schedule.storage import axis_names
 from tensorlang.syntax.parse import parse
-from tensorlang.tensor import affine
 from tensorlang.tensor.nodes import Program
 
 LANES = 16

@@ -9,6 +9,7 @@ import pytest
 from scheduled_programs import assert_same, declared, written
 
 from codegen.dtypes import f32
+from polyhedral import affine
 from polyhedral.expr import Name
 from stdlib.library import library
 from tensorlang.check.instantiate import ArgType, instantiate
@@ -21,7 +22,6 @@ from tensorlang.schedule.check import proven
 from tensorlang.schedule.plan import Storage
 from tensorlang.syntax.parse import parse
 from tensorlang.syntax.printer import show
-from tensorlang.tensor import affine
 
 ROOT = Path(__file__).parents[2]
 MATMUL = """

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 import tensorlang as tl
 from codegen.dtypes import f32
+from polyhedral import affine
 from polyhedral.expr import Int, Name
 from tensorlang.graph.programs import copy_program
 from tensorlang.schedule.flattened import flattened
 from tensorlang.schedule.layout import Layout
 from tensorlang.schedule.plan import Storage
 from tensorlang.schedule.storage import axis_names, blocked, in_blocks, row_major, to_layout, to_storage
-from tensorlang.tensor import affine
 from tensorlang.tensor.nodes import Program, Tensor
 from tensorlang.tensor.walk import tensor_table
 

@@ -9,6 +9,7 @@ from schedule_trial import differs
 from strategies_schedule import Case, family, small_arrays
 
 from codegen.dtypes import f64
+from polyhedral import affine
 from tensorlang.check.instantiate import ArgType, instantiate
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import CompileError, Source
@@ -18,7 +19,6 @@ from tensorlang.schedule.apply import outline
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.syntax.parse import parse
-from tensorlang.tensor import affine
 from tensorlang.tensor.walk import substitute_sizes
 
 

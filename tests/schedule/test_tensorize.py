@@ -23,7 +23,7 @@ from tensorlang.schedule.directives.tensorize import form_of
 from tensorlang.schedule.instructions import instruction
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.syntax.parse import parse
-from tensorlang.tensor import affine
+from tensorlang.tensor import notation
 from tensorlang.tensor.interp import interpret
 
 DOT = """instruction dot(c: f32[L], a: bf16[2], b: bf16[L, 2]) -> (d: f32[L]) for avx512bf16 {
@@ -162,7 +162,7 @@ def test_contractions_of_narrow_elements_are_dot_products_where_the_machine_has_
 def test_constant_operands_of_dot_products_are_stored_in_groups() -> None:
     program = declared(load_module(parse(Source("narrow.tl", WINDOW))), "window", M=1)
     wanted = derive_layouts(program, WITH_DOTS, {}, frozenset({"w"}))
-    assert [affine.show(d) for d in wanted["w"].dims][-1].endswith("% 4")
+    assert [notation.show(d) for d in wanted["w"].dims][-1].endswith("% 4")
     plan = plan_kernel(program, WITH_DOTS, layouts=wanted, constants=frozenset({"w"}), rules=rules_of((roles(),))).plan
     assert any(isinstance(n, Dot) for n in walk(*loops(plan).body))
 

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from strategies_tensor import Case, cases, conv, definition, heat, matmul, padded, read, softmax, tensor, total
 
 from codegen.dtypes import f16, f32, f64, i8, i32, i64
+from polyhedral import affine
 from polyhedral.expr import FALSE, TRUE, Int
 from polyhedral.expr import Name as N
 from tensorlang.diagnostics import InternalError
-from tensorlang.tensor import affine
 from tensorlang.tensor.compose import can_inline, common_subexpressions, compose, eliminate_dead, inline, inline_all, reindexed, simplify
 from tensorlang.tensor.interp import interpret
 from tensorlang.tensor.lift import lift

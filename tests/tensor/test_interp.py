@@ -24,10 +24,11 @@ from strategies_tensor import (
 )
 
 from codegen.dtypes import DTYPES, bf16, bool_, f8e4m3, f16, f32, f64, i4, i8, i32, i64, u8
+from polyhedral import affine
 from polyhedral.expr import Int
 from polyhedral.expr import Name as N
 from tensorlang.diagnostics import RunError
-from tensorlang.tensor import affine, arith
+from tensorlang.tensor import arith
 from tensorlang.tensor.interp import Evaluator, interpret
 from tensorlang.tensor.nodes import (
     Binary,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from strategies_tensor import read, total
 
 from codegen.dtypes import bool_, f32
+from polyhedral import affine
 from polyhedral.expr import FALSE, TRUE
 from polyhedral.expr import Name as N
-from tensorlang.tensor import affine
 from tensorlang.tensor.known import Place, facts, follows, negative_facts, visits
 from tensorlang.tensor.nodes import Binary, Compare, Const, Holds, Let, Name, Read, Select, Unary
 

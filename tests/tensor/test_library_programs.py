@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from polyhedral import affine
 from polyhedral.expr import Int
 from polyhedral.expr import Name as N
 from tensorlang.check import definition
@@ -14,7 +15,6 @@ from tensorlang.check.instantiate import ArgType, instantiate
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import Source
 from tensorlang.syntax.parse import parse
-from tensorlang.tensor import affine
 from tensorlang.tensor.compose import common_subexpressions, eliminate_dead, inline_all, simplify
 from tensorlang.tensor.interp import interpret
 from tensorlang.tensor.lift import lift

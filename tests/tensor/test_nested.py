@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from strategies_tensor import Case, cases, definition, max_of, read, sum_of, tensor, total
 
 from codegen.dtypes import f32, i64
+from polyhedral import affine
 from polyhedral.expr import Int
 from polyhedral.expr import Name as N
-from tensorlang.tensor import affine
 from tensorlang.tensor.interp import interpret
 from tensorlang.tensor.lift import lift
 from tensorlang.tensor.nested import lift_nested

@@ -10,13 +10,13 @@ from hypothesis import assume, given, settings
 from strategies_tensor import Case, cases, conv, cumsum, definition, heat, matmul, read, softmax, tensor, total
 
 from codegen.dtypes import bool_, f16, f32, f64, i8, i64
+from polyhedral import affine
 from polyhedral.expr import Int
 from polyhedral.expr import Name as N
 from tensorlang.check.instantiate import ArgType, instantiate
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import Source
 from tensorlang.syntax.parse import parse
-from tensorlang.tensor import affine
 from tensorlang.tensor.interp import interpret
 from tensorlang.tensor.nodes import (
     Binary,

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from strategies_tensor import conv, cumsum, definition, heat, matmul, max_of, programs, read, softmax, tensor
 
 from codegen.dtypes import f32, i64
+from polyhedral import affine
 from polyhedral.expr import TRUE, Cond, Int
 from polyhedral.expr import Name as N
 from tensorlang.diagnostics import CompileError, Source, Span
-from tensorlang.tensor import affine
 from tensorlang.tensor.nodes import Binary, Binder, Const, Definition, Dynamic, Expr, Holds, Piece, Program, Read, Reduce, Select
 from tensorlang.tensor.prove import prove, run_time_checks
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from strategies_tensor import definition, matmul, read, tensor, total
 
 from codegen.dtypes import f32
-from tensorlang.tensor import affine
+from polyhedral import affine
 from tensorlang.tensor.nodes import Const, Expr, Holds, Program, Select
 from tensorlang.tensor.scop import show, to_scop
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from codegen.dtypes import f32
+from polyhedral import affine
 from polyhedral.expr import Cond
 from polyhedral.expr import Name as Axis
-from tensorlang.tensor import affine
 from tensorlang.tensor.nodes import Binary, Cast, Compare, Const, Expr, Holds, Read, Reduce, Reducer, Select
 from tensorlang.tensor.seen import Line, Seen, seen
 

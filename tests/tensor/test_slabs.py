@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from polyhedral import affine
 from polyhedral.expr import Cond, Name
 from tensorlang.check.definition import check_module
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import Diagnostic, Source
 from tensorlang.syntax.parse import parse
-from tensorlang.tensor import affine
 from tensorlang.tensor import prove as prover
 from tensorlang.tensor.slabs import meeting, slab, together
 

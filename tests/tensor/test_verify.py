@@ -8,9 +8,9 @@ import pytest
 from strategies_tensor import conv, cumsum, definition, heat, matmul, read, softmax, sum_of, tensor, total
 
 from codegen.dtypes import DType, bf16, bool_, f32, i8, i64
+from polyhedral import affine
 from polyhedral.expr import Name as N
 from tensorlang.diagnostics import InternalError
-from tensorlang.tensor import affine
 from tensorlang.tensor.nodes import (
     Binary,
     Call,

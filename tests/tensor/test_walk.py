@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from strategies_tensor import Case, cases, cumsum, definition, heat, read, softmax, tensor, total
 
 from codegen.dtypes import f32
+from polyhedral import affine
 from polyhedral.expr import Int
 from polyhedral.expr import Name as N
-from tensorlang.tensor import affine
 from tensorlang.tensor.interp import interpret
 from tensorlang.tensor.nodes import Binary, Const, Dynamic, Holds, IndexValue, Let, Name, Program, Read, Reduce, Select
 from tensorlang.tensor.verify import verify

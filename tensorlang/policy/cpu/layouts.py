@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from codegen.dtypes import compute_dtype
+from polyhedral import affine
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.policy.cpu.register_tiles import blocked_binder, grouped, row_counts, tile_sizes, tiled
@@ -18,7 +19,6 @@ from tensorlang.schedule.plan import Storage
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.shape import Contraction, block_of, contraction, extents
 from tensorlang.schedule.storage import in_blocks, row_major, to_layout, to_storage
-from tensorlang.tensor import affine
 from tensorlang.tensor.lift import lift
 from tensorlang.tensor.nodes import Definition, Dynamic, Program
 from tensorlang.tensor.walk import reads, reduces, tensor_table, tensors

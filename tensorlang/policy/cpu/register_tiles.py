@@ -8,12 +8,12 @@ from math import prod
 
 from codegen.dtypes import compute_dtype
 from codegen.loops import dots
+from polyhedral import affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.policy.cpu.padded import blocked_dims, root_copy
 from tensorlang.policy.deriver import Deriver, mark_parallel
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.shape import Contraction, block_of, extents, innermost_axis, unit_stride
-from tensorlang.tensor import affine
 from tensorlang.tensor.nodes import Definition
 from tensorlang.tensor.walk import tensor_table
 

@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
+from polyhedral import affine
 from tensorlang.policy.cpu.horizontal_fusion import SHARING, START, product_cycles
 from tensorlang.policy.cpu.winograd import FAR_BYTES
 from tensorlang.policy.deriver import Deriver
 from tensorlang.policy.groups import Cluster, agreement
 from tensorlang.policy.machine import Machine
 from tensorlang.schedule.shape import contraction, extents, readers
-from tensorlang.tensor import affine
 from tensorlang.tensor.nodes import Definition, Program, Tensor
 from tensorlang.tensor.walk import definition_reads, tensor_table
 

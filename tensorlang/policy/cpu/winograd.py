@@ -15,12 +15,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 
+from polyhedral import affine
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Floor
 from polyhedral.expr import Name as AffineName
 from tensorlang.policy.machine import Machine
 from tensorlang.schedule.shape import Contraction, contraction, extents
-from tensorlang.tensor import affine
 from tensorlang.tensor.nodes import Definition, Dynamic, Program, Read
 from tensorlang.tensor.walk import definers, reads, reduces, tensor_table
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import gcd, prod
 
+from polyhedral import affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.policy.deriver import Deriver
 from tensorlang.policy.gpu.products import product_of
@@ -14,7 +15,6 @@ from tensorlang.policy.groups import Cluster, recurs
 from tensorlang.policy.machine import Device
 from tensorlang.policy.pointwise import spreadable
 from tensorlang.schedule.shape import extents, unit_stride
-from tensorlang.tensor import affine
 from tensorlang.tensor.nodes import Definition, Read, Reduce
 from tensorlang.tensor.walk import index_names, reads, reduces, tensor_table
 

@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from polyhedral import affine
 from polyhedral.expr import Compare
 from polyhedral.expr import Expr as Affine
 from tensorlang.policy.deriver import reads_itself
 from tensorlang.schedule.pack import pack
 from tensorlang.schedule.schedule import Instruction, Schedule
 from tensorlang.schedule.shape import extents
-from tensorlang.tensor import affine
 from tensorlang.tensor.nodes import Definition, Dynamic, Holds, Program
 from tensorlang.tensor.online import Sizes
 from tensorlang.tensor.walk import definers, definition_reads, index_names, nodes, reads, reduces, tensor_table

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
+from polyhedral import affine
 from polyhedral.expr import Name
 from tensorlang.policy.deriver import Deriver
 from tensorlang.policy.gpu.product_shapes import slots_of
@@ -20,7 +21,6 @@ from tensorlang.policy.groups import Cluster, recurs
 from tensorlang.policy.machine import Device
 from tensorlang.schedule.pack import pack
 from tensorlang.schedule.shape import extents, unit_stride
-from tensorlang.tensor import affine
 from tensorlang.tensor.nodes import Definition, Read
 from tensorlang.tensor.walk import reads, reduces
 

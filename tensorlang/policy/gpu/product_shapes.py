@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import inf, prod
 
+from polyhedral import affine
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name
 from tensorlang.policy.deriver import Deriver
@@ -21,7 +22,6 @@ from tensorlang.policy.groups import recurs
 from tensorlang.policy.machine import Device
 from tensorlang.policy.pointwise import stored_axis
 from tensorlang.schedule.shape import Contraction, extents, unit_stride
-from tensorlang.tensor import affine
 from tensorlang.tensor.nodes import Definition, Dynamic, Read
 
 

@@ -16,6 +16,7 @@ from itertools import product
 from math import prod
 
 from codegen.gpu.matrix import Instruction
+from polyhedral import affine
 from polyhedral.expr import Name
 from tensorlang.policy.deriver import Deriver
 from tensorlang.policy.gpu.product_shapes import Operand, lying_of, operands_of, slots_of
@@ -37,7 +38,6 @@ from tensorlang.policy.groups import Cluster, recurs
 from tensorlang.policy.machine import Device
 from tensorlang.policy.pointwise import stored_axis
 from tensorlang.schedule.shape import extents
-from tensorlang.tensor import affine
 from tensorlang.tensor.nodes import Read
 
 PAD_BYTES = 16

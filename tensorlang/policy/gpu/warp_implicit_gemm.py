@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from math import inf, prod
 
 from codegen.gpu.matrix import Instruction
+from polyhedral import affine
 from polyhedral.expr import Name
 from tensorlang.policy.deriver import Deriver
 from tensorlang.policy.gpu.product_shapes import Operand, operands_of
@@ -39,7 +40,6 @@ from tensorlang.policy.groups import Cluster, recurs
 from tensorlang.policy.machine import Device
 from tensorlang.policy.pointwise import stored_axis
 from tensorlang.schedule.shape import extents
-from tensorlang.tensor import affine
 from tensorlang.tensor.nodes import Dynamic
 
 

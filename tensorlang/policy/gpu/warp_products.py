@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from math import prod
 
 from codegen.gpu.matrix import INSTRUCTIONS, Instruction
+from polyhedral import affine
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name
 from tensorlang.policy.deriver import Deriver
@@ -23,7 +24,6 @@ from tensorlang.policy.groups import Cluster, recurs
 from tensorlang.policy.machine import Device
 from tensorlang.schedule.forms import factors_of, is_rounded, rounded_factors_of
 from tensorlang.schedule.shape import Contraction, extents, unit_stride
-from tensorlang.tensor import affine
 from tensorlang.tensor.nodes import Definition, Dynamic, Read
 from tensorlang.tensor.walk import tensor_table
 

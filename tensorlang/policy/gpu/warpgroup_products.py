@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from math import inf, prod
 
 from codegen.gpu.matrix import INSTRUCTIONS, Instruction
+from polyhedral import affine
 from tensorlang.policy.deriver import Deriver
 from tensorlang.policy.gpu.product_shapes import Operand
 from tensorlang.policy.gpu.tiles import parts_for
 from tensorlang.policy.gpu.warp_products import BEGUN, WAITED, Matrices, Side, device_of, matrices_of, stripe
 from tensorlang.policy.groups import Cluster
 from tensorlang.policy.machine import Device
-from tensorlang.tensor import affine
 from tensorlang.tensor.nodes import Definition
 from tensorlang.tensor.walk import tensor_table
 

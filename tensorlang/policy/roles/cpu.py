@@ -44,6 +44,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 
 from codegen.dtypes import compute_dtype
+from polyhedral import affine
 from tensorlang.policy.cpu.register_tiles import blocked_binder, grouped, row_counts, tile_sizes, tiled, worth_asking_ahead, worth_packing
 from tensorlang.policy.cpu.row_chains import tiles_of_rows
 from tensorlang.policy.cpu.row_epilogues import block_of_rows, finished
@@ -55,7 +56,6 @@ from tensorlang.policy.pointwise import crossing_axis, partial_results, points_t
 from tensorlang.policy.roles.parameters import Form, Loops, Shape, full
 from tensorlang.schedule.pack import is_padding, pack
 from tensorlang.schedule.shape import Contraction, block_of, contraction, extents, unit_stride
-from tensorlang.tensor import affine
 from tensorlang.tensor.nodes import Definition, Dynamic
 from tensorlang.tensor.walk import index_names, reads, reduces
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import TypeAlias
 
+from polyhedral import affine
 from polyhedral.expr import Name
 from tensorlang.policy.cpu.register_tiles import WIDTHS, tile_sizes
 from tensorlang.policy.deriver import PARALLEL_WORK, Deriver, bytes_of, is_worth, shared_loops
@@ -27,7 +28,6 @@ from tensorlang.schedule.guards import Fact
 from tensorlang.schedule.pack import pack
 from tensorlang.schedule.shape import extents
 from tensorlang.syntax import nodes as sx
-from tensorlang.tensor import affine
 from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.walk import index_names, reads, reduces, tensor_table
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from polyhedral import affine
 from polyhedral.model import BLOCKS
 from tensorlang.diagnostics import error
 from tensorlang.schedule.directives import operands
@@ -20,7 +21,6 @@ from tensorlang.schedule.directives.loops import permute, split_loop
 from tensorlang.schedule.plan import Predicate, Stage
 from tensorlang.schedule.state import State, loop_of
 from tensorlang.syntax import nodes as syntax
-from tensorlang.tensor import affine
 from tensorlang.tensor.walk import reduces
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from itertools import product
 
+from polyhedral import affine
 from polyhedral.expr import Expr as Affine
 from polyhedral.model import Mark
 from polyhedral.nest import Nest
@@ -13,7 +14,6 @@ from tensorlang.schedule.directives import operands
 from tensorlang.schedule.plan import Change, Stage, changed_so_far, full
 from tensorlang.schedule.state import State, fresh_loop, loop_of, stage_of
 from tensorlang.syntax import nodes as syntax
-from tensorlang.tensor import affine
 
 DONE = {"vector": "vectorized", "unroll": "unrolled", "tensor": "tensorized", "tile": "tensorized"}
 """What has been done to a loop with a mark."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
+from polyhedral import affine
 from polyhedral.expr import Expr as Affine
 from tensorlang.diagnostics import error
 from tensorlang.syntax import nodes as syntax
 from tensorlang.syntax.printer import show
-from tensorlang.tensor import affine
 from tensorlang.tensor.widths import LARGEST
 
 

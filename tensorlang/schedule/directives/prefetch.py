@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from polyhedral import affine
 from polyhedral.errors import NestError
 from polyhedral.model import Loop
 from polyhedral.region import footprint
@@ -27,7 +28,6 @@ from tensorlang.schedule.directives import operands
 from tensorlang.schedule.plan import Prefetch
 from tensorlang.schedule.state import State, loop_of
 from tensorlang.syntax import nodes as syntax
-from tensorlang.tensor import affine
 from tensorlang.tensor.walk import tensor_table
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from polyhedral import affine
 from tensorlang.diagnostics import error
 from tensorlang.schedule.copies import layout_directive, pack_directive
 from tensorlang.schedule.directives import operands
@@ -19,7 +20,6 @@ from tensorlang.schedule.directives.together import together
 from tensorlang.schedule.plan import Change, full
 from tensorlang.schedule.state import State, loop_of, stage_of
 from tensorlang.syntax import nodes as syntax
-from tensorlang.tensor import affine
 
 
 def _distribute(state: State, directive: syntax.Directive) -> None:

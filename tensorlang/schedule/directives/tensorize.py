@@ -23,6 +23,7 @@ from math import prod
 from typing import NoReturn
 
 from codegen.loops import dots
+from polyhedral import affine
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.diagnostics import error
@@ -34,7 +35,6 @@ from tensorlang.schedule.plan import Plan, Stage, Storage
 from tensorlang.schedule.schedule import Instruction
 from tensorlang.schedule.state import Request, State, loop_of
 from tensorlang.syntax import nodes as syntax
-from tensorlang.tensor import affine
 from tensorlang.tensor.nodes import Dynamic, Read
 from tensorlang.tensor.scop import StatementInfo
 from tensorlang.tensor.walk import tensor_table

@@ -19,11 +19,12 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from codegen.dtypes import DType, f32, f64
+from polyhedral import affine
 from polyhedral.expr import Int, Name
 from tensorlang.graph.edit import consumers, fresh, members, rebuilt
 from tensorlang.graph.nodes import Graph, Kernel, Node, Value
 from tensorlang.graph.programs import channel_program, param_named, reads_in_place, single, single_value
-from tensorlang.tensor import affine, walk
+from tensorlang.tensor import walk
 from tensorlang.tensor.interp import interpret
 from tensorlang.tensor.nodes import Binary, Const, Dynamic, Expr, Let, Program, Read, Reduce, Tensor, Unary
 

@@ -14,11 +14,12 @@ from typing import Any, assert_never
 
 import numpy as np
 
+from polyhedral import affine
 from polyhedral.expr import Int
 from tensorlang.graph.edit import rebuilt
 from tensorlang.graph.nodes import Graph, Join, Kernel, Node, Part, View
 from tensorlang.graph.programs import permutation
-from tensorlang.tensor import affine, walk
+from tensorlang.tensor import walk
 from tensorlang.tensor.interp import interpret
 from tensorlang.tensor.nodes import Program
 

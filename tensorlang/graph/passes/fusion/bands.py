@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from codegen.dtypes import bool_, compute_dtype
+from polyhedral import affine
 from polyhedral.expr import Cond
 from polyhedral.expr import Expr as Affine
 from tensorlang.graph.nodes import Graph, Kernel
-from tensorlang.tensor import affine
 from tensorlang.tensor.nodes import Const, Dynamic, Expr, Holds, Read, Select, Tensor
 from tensorlang.tensor.walk import map_values, reads, shape_of, substitute_reads
 

@@ -23,13 +23,14 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from polyhedral import affine
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Int, Name
 from tensorlang.graph.edit import consumers, fresh, members, rebuilt, size_bytes, uses
 from tensorlang.graph.nodes import Graph, Kernel, Node, Value
 from tensorlang.graph.plan import ALIGNMENT
 from tensorlang.graph.programs import axes_of, is_contraction, is_single, program_key, single, tensor_of
-from tensorlang.tensor import affine, walk
+from tensorlang.tensor import walk
 from tensorlang.tensor.nodes import Definition, Expr, Program, Read, Tensor
 
 Array = np.ndarray[Any, Any]

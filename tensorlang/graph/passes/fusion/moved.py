@@ -13,12 +13,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
 
+from polyhedral import affine
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Int, Mod, Name
 from tensorlang.graph.edit import producers
 from tensorlang.graph.nodes import Graph, Kernel, Node, View
 from tensorlang.graph.programs import single_value, tensor_of
-from tensorlang.tensor import affine
 from tensorlang.tensor.nodes import Dynamic, Program, Read
 from tensorlang.tensor.walk import map_values, reads, substitute_reads
 

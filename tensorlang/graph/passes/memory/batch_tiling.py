@@ -17,12 +17,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from polyhedral import affine
 from polyhedral.expr import Int, Name
 from tensorlang.graph.edit import consumers, fresh, members, reads, rebuilt, size_bytes, writes
 from tensorlang.graph.nodes import Graph, Join, Kernel, Node, Part, Value, View
 from tensorlang.graph.plan import ALIGNMENT
 from tensorlang.schedule.layout import Layout
-from tensorlang.tensor import affine, walk
+from tensorlang.tensor import walk
 from tensorlang.tensor.nodes import Definition, Program, Tensor
 
 ROOM = 2
@@ -90,7 +91,7 @@ def _follows(definition: Definition, place: int, along: dict[str, int], whole: s
     axis = definition.axes[place]
     for piece in definition.pieces:
         elsewhere = walk.index_names(walk.substitute_reads(piece.value, lambda r: replace(r, index=())))
-        if axis in affine.cond_names(piece.guard) or axis in elsewhere:
+        if axis in affine.names(piece.guard) or axis in elsewhere:
             return False
         for r in walk.reads(piece.value):
             found = [k for k, slot in enumerate(r.index) if slot == Name(axis)]

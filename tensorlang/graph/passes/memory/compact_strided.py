@@ -14,12 +14,13 @@ from collections import ChainMap
 from dataclasses import dataclass, field, replace
 from math import prod
 
+from polyhedral import affine
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Int, Name
 from tensorlang.graph.edit import fresh, rebuilt
 from tensorlang.graph.nodes import Graph, Kernel, Node, Value, View
 from tensorlang.graph.programs import axes_of, is_contraction, single
-from tensorlang.tensor import affine, walk
+from tensorlang.tensor import walk
 from tensorlang.tensor.nodes import Definition, Dynamic, Expr, Program, Read, Slot, Tensor
 
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import prod
 
+from polyhedral import affine
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name
 from polyhedral.sets import bounds
@@ -29,7 +30,6 @@ from tensorlang.graph.plan import ALIGNMENT
 from tensorlang.graph.programs import copy_program
 from tensorlang.schedule.layout import Layout
 from tensorlang.schedule.storage import axis_names, to_storage
-from tensorlang.tensor import affine
 from tensorlang.tensor.nodes import Definition, Dynamic, Piece, Program, Read
 from tensorlang.tensor.walk import tensor_table
 

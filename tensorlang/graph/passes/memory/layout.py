@@ -19,13 +19,14 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from polyhedral import affine
 from polyhedral.expr import Expr, Floor, Int, Mod, Name
 from tensorlang.diagnostics import InternalError
 from tensorlang.graph.edit import fresh, reads, rebuilt
 from tensorlang.graph.nodes import Graph, Join, Kernel, Node, Part, Value, View
 from tensorlang.graph.programs import copy_program, is_contraction, recurs, single_value
 from tensorlang.schedule.layout import Layout
-from tensorlang.tensor import affine, walk
+from tensorlang.tensor import walk
 from tensorlang.tensor.nodes import Dynamic, Program, Read, Slot
 
 Wishes: TypeAlias = Callable[[Graph], Callable[[Kernel], Mapping[str, Layout]]]

@@ -23,12 +23,13 @@ from typing import Any
 import numpy as np
 
 from codegen.dtypes import bf16, f32
+from polyhedral import affine
 from polyhedral.expr import Int, Name
 from tensorlang.graph.edit import fresh, rebuilt
 from tensorlang.graph.nodes import Graph, Kernel, Node, Value
 from tensorlang.graph.passes.precision.products import Product, products
 from tensorlang.graph.programs import axes_of, here, tensor_of
-from tensorlang.tensor import affine, walk
+from tensorlang.tensor import walk
 from tensorlang.tensor.contraction import Contraction
 from tensorlang.tensor.nodes import Binary, Call, Cast, Const, Definition, Dynamic, Expr, Piece, Program, Read, Reduce, Select, Tensor
 
@@ -122,7 +123,7 @@ def _is_free(c: Contraction, binder: str) -> bool:
     others = {n for b in c.reduce.binders if b.name != binder for side in (b.lo, b.hi) for n in affine.names(side)}
     masks = {n for f in c.factors if f.mask is not None for n in walk.index_names(f.mask)}
     begins = next(affine.constant(b.lo) for b in c.reduce.binders if b.name == binder)
-    return begins == 0 and c.reduce.init is None and binder not in {*others, *masks, *affine.cond_names(c.reduce.where)}
+    return begins == 0 and c.reduce.init is None and binder not in {*others, *masks, *affine.names(c.reduce.where)}
 
 
 def _extent(definition: Definition, axes: tuple[str, ...]) -> int:

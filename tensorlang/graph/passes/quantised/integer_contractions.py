@@ -23,6 +23,7 @@ from math import prod
 import numpy as np
 
 from codegen.dtypes import DType, f32, i8, i32, u8
+from polyhedral import affine
 from polyhedral.expr import Int, Name
 from tensorlang.diagnostics import InternalError
 from tensorlang.graph.bytes import Array, ByteContraction, Operand, State, byte_contraction
@@ -36,7 +37,7 @@ from tensorlang.graph.quantised import (
     quantised,
     quantising,
 )
-from tensorlang.tensor import affine, walk
+from tensorlang.tensor import walk
 from tensorlang.tensor.nodes import (
     Binary,
     Binder,

@@ -1,4 +1,4 @@
-"""Index arithmetic as polynomials over named integers, with what is known about their bounds.
+"""What is known about the bounds of named integers, for index arithmetic as polynomials over them.
 
     16*jo + 32*N + 3        {("%jo",): 16, ("%N",): 32, (): 3}
 
@@ -9,128 +9,15 @@ stride along the lanes is, and what the address is a multiple of.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from math import gcd
-from typing import Literal
+from typing import Literal, TypeAlias
 
-Monomial = tuple[str, ...]
+from codegen import polynomials
+from codegen.polynomials import ZERO, atom_poly, number
 
-
-class Poly:
-    """An integer polynomial. Immutable; equal when its terms are."""
-
-    __slots__ = ("_key", "terms")
-
-    def __init__(self, terms: Mapping[Monomial, int]) -> None:
-        self.terms: dict[Monomial, int] = {m: c for m, c in terms.items() if c}
-        self._key: frozenset[tuple[Monomial, int]] | None = None
-
-    @property
-    def key(self) -> frozenset[tuple[Monomial, int]]:
-        if self._key is None:
-            self._key = frozenset(self.terms.items())
-        return self._key
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Poly) and self.terms == other.terms
-
-    def __hash__(self) -> int:
-        return hash(self.key)
-
-    def __repr__(self) -> str:
-        return " + ".join("*".join((str(c), *m)) for m, c in sorted(self.terms.items())) or "0"
-
-    def __add__(self, other: Poly) -> Poly:
-        if not other.terms:
-            return self
-        if not self.terms:
-            return other
-        terms = dict(self.terms)
-        for m, c in other.terms.items():
-            terms[m] = terms.get(m, 0) + c
-        return Poly(terms)
-
-    def __sub__(self, other: Poly) -> Poly:
-        if not other.terms:
-            return self
-        terms = dict(self.terms)
-        for m, c in other.terms.items():
-            terms[m] = terms.get(m, 0) - c
-        return Poly(terms)
-
-    def __mul__(self, other: Poly) -> Poly:
-        if other.constant is not None:
-            return self.scaled(other.offset)
-        if self.constant is not None:
-            return other.scaled(self.offset)
-        terms: dict[Monomial, int] = {}
-        for m, c in self.terms.items():
-            for n, d in other.terms.items():
-                product = tuple(sorted(m + n)) if m and n else m or n
-                terms[product] = terms.get(product, 0) + c * d
-        return Poly(terms)
-
-    def scaled(self, factor: int) -> Poly:
-        if factor == 1:
-            return self
-        return Poly({m: c * factor for m, c in self.terms.items()})
-
-    @property
-    def constant(self) -> int | None:
-        """The value, when there are no atoms."""
-        count = len(self.terms)
-        return 0 if count == 0 else self.terms.get(()) if count == 1 else None
-
-    @property
-    def offset(self) -> int:
-        """The constant term."""
-        return self.terms.get((), 0)
-
-    def atoms(self) -> set[str]:
-        return {a for m in self.terms for a in m}
-
-    def split(self, atom: str) -> tuple[Poly, Poly] | None:
-        """Return (c, r) with self == c * atom + r and neither mentioning `atom`, or None when it occurs twice in a product."""
-        factor: dict[Monomial, int] = {}
-        rest: dict[Monomial, int] = {}
-        for m, c in self.terms.items():
-            if atom not in m:
-                rest[m] = c
-            elif m.count(atom) > 1:
-                return None
-            else:
-                factor[tuple(a for a in m if a != atom)] = c
-        return Poly(factor), Poly(rest)
-
-    def divided(self, divisor: int) -> tuple[Poly, Poly]:
-        """Return (q, r) with self == divisor * q + r: r has the terms that `divisor` does not divide, and an offset in [0, divisor)."""
-        quotient: dict[Monomial, int] = {}
-        rest: dict[Monomial, int] = {}
-        for m, c in self.terms.items():
-            if not m:
-                quotient[m], rest[m] = divmod(c, divisor)
-            elif c % divisor == 0:
-                quotient[m] = c // divisor
-            else:
-                rest[m] = c
-        return Poly(quotient), Poly(rest)
-
-    def multiple_of(self) -> int:
-        """Return the greatest number known to divide the value (0 for the constant 0)."""
-        return gcd(*self.terms.values()) if self.terms else 0
-
-
-ZERO = Poly({})
-ONE = Poly({(): 1})
-
-
-def number(value: int) -> Poly:
-    return Poly({(): value})
-
-
-def atom_poly(name: str) -> Poly:
-    return Poly({(name,): 1})
+Monomial: TypeAlias = tuple[str, ...]
+Poly: TypeAlias = polynomials.Poly[str]
 
 
 @dataclass(frozen=True, slots=True)

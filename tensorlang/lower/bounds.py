@@ -13,6 +13,7 @@ the ranges that the function checks of whole parameters when it is entered. What
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -92,6 +93,10 @@ class _Prover:
         """Buffers that are stored to and may be read for an index, or for a condition."""
         self._sizes = frozenset(function.sizes)
         self._copied = _copied(function)
+        self._unseen = Counter(s.buffer for s in walk(*function.body) if isinstance(s, loops.Store) and s.buffer in self._copied)
+        """How many stores of copies to a buffer are still to be walked."""
+        self._filled: dict[str, set[_Elements | None]] = {}
+        """What is known of all copies that the stores walked so far put into a buffer: None of those that may be padding."""
         self._names: dict[object, sets.Name] = {}
         self._sides: dict[str, tuple[Expr | None, Expr | None]] = {}
         self._wide: set[str] = set()
@@ -121,6 +126,8 @@ class _Prover:
             case loops.Store(buffer, index, value):
                 self.expr(value, around)
                 self.access(buffer, index, around, s)
+                if buffer in self._copied and isinstance(value, loops.Load):
+                    self._copy(buffer, value, around)
                 return self._stored(around, s)
             case loops.Let(name, value):
                 self.expr(value, around)
@@ -232,16 +239,26 @@ class _Prover:
 
     def _element(self, load: loops.Load, around: _Around) -> tuple[Expr, Expr] | None:
         """Return bounds, inclusive, of what is read, where all elements of the parameter that it comes from were checked."""
-        known = around.elements.get(load.buffer)
-        if known is None:
-            known = around.elements.get(self._copied.get(load.buffer, ""))
-            return None if known is None or known.blocks else (known.low, known.high)
+        known = around.elements.get(self._copied.get(load.buffer, load.buffer))
+        return None if known is None or not self._is_checked(load, known, around) else (known.low, known.high)
+
+    def _is_checked(self, load: loops.Load, known: _Elements, around: _Around) -> bool:
+        """Tell whether what is read is no padding, of a parameter or of a buffer that holds copies of it."""
+        if known.blocks and load.buffer in self._copied:
+            return not self._unseen[load.buffer] and self._filled[load.buffer] == {known}
         for block in known.blocks:
             outer, inner = (self._operand(load.index[axis], around) for axis in (block.outer, block.inner))
             position = sets.Add(sets.Scale(block.size, outer), inner)
             if not all(self.nonnegative(e, around) for e in (position, affine.sub(affine.sub(block.extent, sets.Int(1)), position))):
-                return None
-        return known.low, known.high
+                return False
+        return True
+
+    def _copy(self, buffer: str, load: loops.Load, around: _Around) -> None:
+        """Keep what is known of the elements that a store copies into `buffer`."""
+        known = around.elements.get(self._copied[buffer])
+        stored = known if known is not None and self._is_checked(load, known, around) else None
+        self._filled.setdefault(buffer, set()).add(stored)
+        self._unseen[buffer] -= 1
 
     def _matrix(self, s: loops.LoadMatrix, around: _Around) -> None:
         self.access(s.buffer, s.index, around, s, s.count)

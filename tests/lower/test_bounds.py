@@ -154,6 +154,39 @@ def test_padding_of_blocks_is_not_checked(body: str) -> None:
     assert "`x: f32[N]`" in refusal(BLOCKS, body)
 
 
+COPY = "for q in 0 .. Q { own[q // 4, q % 4] = ids[q // 4, q % 4] }\n"
+PADDING = "for o in 0 .. (Q + 3) // 4 { for i in 0 .. 4 { own[o, i] = ids[o, i] } }\n"
+READ = "for q in 0 .. Q { y[q] = x[value(own[q // 4, q % 4])] }\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "inside"),
+    [
+        (CHECK + COPY + READ, True),
+        (CHECK + COPY.replace("own[q // 4, q % 4]", "near[q]") + COPY.replace("ids[q // 4, q % 4]", "near[q]") + READ, True),
+        (CHECK + f"for t in 0 .. 2 {{ {COPY}{READ} }}", True),
+        (CHECK + PADDING + READ, False),
+        (CHECK + COPY + READ + PADDING, False),
+        (CHECK + READ + PADDING, False),
+        (COPY + CHECK + READ, False),
+    ],
+)
+def test_a_copy_holds_what_was_checked_of_blocks_where_it_holds_no_padding(body: str, inside: bool) -> None:
+    body = "alloc own: i64[(Q + 3) // 4, 4] heap\nalloc near: i64[Q] heap\n" + body
+    if inside:
+        prove(BLOCKS, body)
+    else:
+        assert "`x: f32[N]`" in refusal(BLOCKS, body)
+
+
+def test_a_copy_of_blocks_that_are_checked_twice_holds_what_was_checked_of_what_it_holds() -> None:
+    """The second check is of fewer elements, within narrower bounds."""
+    first = CHECK.replace("ids[q // 4, q % 4] < index(N)", "ids[q // 4, q % 4] < index(N + 1)")
+    second = CHECK.replace("0 .. Q", "0 .. Q - 1")
+    own = "alloc own: i64[(Q + 3) // 4, 4] heap\n"
+    assert "`x: f32[N]`" in refusal(BLOCKS, own + first + COPY + second + READ)
+
+
 @pytest.mark.parametrize("more", ["own[0] = -1_i64", "own[0] = y_ids[0]", "own[0] = own[1] - 1_i64"])
 def test_what_else_is_stored_beside_checked_elements_counts(more: str) -> None:
     body = f"""for q in 0 .. Q {{ require ids[q] >= 0_i64 and ids[q] < index(N) else 1 }}

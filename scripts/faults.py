@@ -562,9 +562,25 @@ FAULTS = (
     Fault(
         "bounds-after-a-store",
         "tensorlang/lower/bounds.py",
-        "self.access(buffer, index, around, s)\n                return self._stored(around, s)",
-        "self.access(buffer, index, around, s)\n                return around",
+        "self._copy(buffer, value, around)\n                return self._stored(around, s)",
+        "self._copy(buffer, value, around)\n                return around",
         "what was checked holds after a store to it",
+        BOUNDS,
+    ),
+    Fault(
+        "bounds-copies-of-padding",
+        "tensorlang/lower/bounds.py",
+        "stored = known if known is not None and self._is_checked(load, known, around) else None",
+        "stored = known",
+        "a copy of blocks holds what was checked, though padding was copied",
+        BOUNDS,
+    ),
+    Fault(
+        "bounds-copies-that-are-still-to-come",
+        "tensorlang/lower/bounds.py",
+        "return not self._unseen[load.buffer] and self._filled[load.buffer] == {known}",
+        "return self._filled.get(load.buffer, {known}) == {known}",
+        "a copy of blocks holds what was checked, though more is copied later",
         BOUNDS,
     ),
     Fault(

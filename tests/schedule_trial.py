@@ -148,11 +148,12 @@ def interpreted(program: Program, lowered: Lowered, sizes: Mapping[str, int], in
 
 
 def plain(program: Program, name: str, block: np.ndarray[Any, Any], sizes: Mapping[str, int], layouts: Layouts) -> np.ndarray[Any, Any]:
-    """Return what a result's block holds, row-major."""
+    """Return what a result's block holds, row-major. The block may have merged axes."""
     if name not in layouts:
         return block
-    shape = shape_of(tensor_table(program)[name], sizes)
-    return from_block(layouts[name], axis_names(program, name), block, shape, sizes)
+    storage, shape = layouts[name], shape_of(tensor_table(program)[name], sizes)
+    block = block.reshape([int(affine.evaluate(extent, sizes)) for extent in storage.shape])
+    return from_block(storage, axis_names(program, name), block, shape, sizes)
 
 
 def buffers(program: Program, lowered: Lowered, sizes: Mapping[str, int], inputs: Arrays, layouts: Layouts = NONE) -> Arrays:
@@ -165,7 +166,7 @@ def buffers(program: Program, lowered: Lowered, sizes: Mapping[str, int], inputs
         stale = STALE if table[name].dtype.name != "bool" else True
         if name in inputs and name in layouts:
             box = inputs[name].reshape(shape_of(table[name], sizes))
-            out[name] = to_block(layouts[name], axis_names(program, name), box, sizes, stale)
+            out[name] = to_block(layouts[name], axis_names(program, name), box, sizes, stale).reshape(shape)
         else:
             out[name] = inputs[name].reshape(shape) if name in inputs else np.full(shape, stale, table[name].dtype.numpy)
     return out

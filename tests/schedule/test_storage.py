@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from schedule_trial import Outcome, trial
+from strategies_schedule import Case
 
 import tensorlang as tl
 from codegen.dtypes import f32
@@ -17,6 +19,7 @@ from tensorlang.graph.programs import copy_program
 from tensorlang.schedule.flattened import flattened
 from tensorlang.schedule.layout import Layout
 from tensorlang.schedule.plan import Storage
+from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.storage import axis_names, blocked, in_blocks, row_major, to_layout, to_storage
 from tensorlang.tensor.nodes import Program, Tensor
 from tensorlang.tensor.walk import tensor_table
@@ -120,6 +123,15 @@ def test_axes_that_a_layout_takes_apart_stay(layout: Layout) -> None:
     copy = copy_program(f32, (3, 5))
     stored = {"x": to_storage(copy, "x", layout)}
     assert flattened(copy, stored) == (copy, stored)
+
+
+@pytest.mark.parametrize("rows", [0, 6])
+@pytest.mark.parametrize("stored", ["input", "result"])
+def test_merged_axes_of_what_the_caller_stores_in_blocks_hold_the_same_elements(stored: str, rows: int) -> None:
+    copy = copy_program(f32, (rows, 2, 5))
+    name = copy.params[0].name if stored == "input" else copy.results[0]
+    layouts = {name: to_storage(copy, name, blocked(3, 0, 4, (rows, 2, 5)))}
+    assert trial(Case(copy, {}, Schedule(copy.name).flatten(), layouts), 1, natively=True) == Outcome("accepted")
 
 
 def test_products_keep_the_axes_that_layouts_were_chosen_for() -> None:

@@ -610,9 +610,17 @@ FAULTS = (
     Fault(
         "bounds-checks-from-one",
         "tensorlang/lower/bounds.py",
-        "if loop.lo != loops.Int(0) or loop.hi != extent:",
-        "if loop.hi != extent:",
+        "if loop.lo != loops.Int(0):",
+        "if loop.lo == extent:",
         "a check of all but the first elements counts for all",
+        BOUNDS,
+    ),
+    Fault(
+        "bounds-checks-of-some",
+        "tensorlang/lower/bounds.py",
+        "if loop.hi != extent:",
+        "if loop.hi == loop.lo:",
+        "a check of the first elements counts for all",
         BOUNDS,
     ),
     Fault(

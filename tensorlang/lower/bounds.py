@@ -60,9 +60,10 @@ class _Elements:
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """Position `p` for 0 <= p < `extent` is stored at [.., p // size, .., p % size, ..]: at `outer` the one axis, at `inner` the other."""
+    """Position `p` for 0 <= p < `extent` is stored at [.., p // size, .., p % size, ..]: at `outer` the one axis, at `inner` the other.
+    `outer` None: there is one block, and position `p` is stored at [.., p, ..]."""
 
-    outer: int
+    outer: int | None
     inner: int
     size: int
     extent: Expr
@@ -227,10 +228,11 @@ class _Prover:
         blocks = _covered(load, path, inner.env) if isinstance(load, loops.Load) else None
         if not isinstance(load, loops.Load) or blocks is None or load.buffer in self._changing:
             return {}
-        if not self._is_of_sizes(*(path[name].hi for name, *_ in blocks)):
+        known = inner.elements.get(load.buffer)
+        if not self._is_of_sizes(*(end for end, *_ in blocks)) or (blocks and known is not None and not known.blocks):
             return {}
         first, end = self.number(low, inner), self.number(high, inner)
-        found = tuple(_Block(outer, inside, size, self.index(path[name].hi, inner)) for name, outer, inside, size in blocks)
+        found = tuple(_Block(outer, inside, size, self.index(extent, inner)) for extent, outer, inside, size in blocks)
         return {load.buffer: _Elements(first, affine.sub(end, sets.Int(1)), found)}
 
     def _is_of_sizes(self, *nodes: loops.Index | loops.Expr) -> bool:
@@ -247,8 +249,9 @@ class _Prover:
         if known.blocks and load.buffer in self._copied:
             return not self._unseen[load.buffer] and self._filled[load.buffer] == {known}
         for block in known.blocks:
-            outer, inner = (self._operand(load.index[axis], around) for axis in (block.outer, block.inner))
-            position = sets.Add(sets.Scale(block.size, outer), inner)
+            position = self._operand(load.index[block.inner], around)
+            if block.outer is not None:
+                position = sets.Add(sets.Scale(block.size, self._operand(load.index[block.outer], around)), position)
             if not all(self.nonnegative(e, around) for e in (position, affine.sub(affine.sub(block.extent, sets.Int(1)), position))):
                 return False
         return True
@@ -599,27 +602,32 @@ def _copied(function: loops.Function) -> dict[str, str]:
     return {buffer: param for buffer, param in origin.items() if buffer in own}
 
 
-def _covered(load: loops.Load, path: Mapping[str, loops.For], env: Env) -> list[tuple[str, int, int, int]] | None:
-    """Tell whether loops with `load` inside go over every element of its buffer, but for padding: None where they do not, else of each loop
-    that goes over two axes in blocks its name, the axes of what is before and what is in a block, and how long a block is."""
+def _covered(load: loops.Load, path: Mapping[str, loops.For], env: Env) -> list[tuple[loops.Index, int | None, int, int]] | None:
+    """Tell whether loops with `load` inside go over every element of its buffer, but for padding: None where they do not, else of each axis
+    that they go over up to a place before its end, alone or with another in blocks, that place, the axes of what is before and what is in a
+    block, and how long a block is."""
     left = {name: loop for name, loop in path.items() if not surely_runs(loop) or name in free_vars(*load.index)}
-    blocks: list[tuple[str, int, int, int]] = []
+    blocks: list[tuple[loops.Index, int | None, int, int]] = []
     shape = env.buffers[load.buffer].shape
     for axis, (e, extent) in enumerate(zip(load.index, shape, strict=True)):
         match e:
             case loops.Var(name) if name in left:
                 loop = left.pop(name)
-                if loop.lo != loops.Int(0) or loop.hi != extent:
+                if loop.lo != loops.Int(0):
                     return None
+                if loop.hi != extent:
+                    blocks.append((loop.hi, None, axis, 1))
             case loops.FloorDiv(loops.Var(name) as var, loops.Int(size)) if name in left and loops.Mod(var, e.rhs) in load.index:
                 inside = load.index.index(loops.Mod(var, e.rhs))
-                if left.pop(name).lo != loops.Int(0) or shape[inside] != e.rhs:
+                loop = left.pop(name)
+                if loop.lo != loops.Int(0) or shape[inside] != e.rhs:
                     return None
-                blocks.append((name, axis, inside, size))
+                blocks.append((loop.hi, axis, inside, size))
             case loops.Mod() if any(axis == inner for _, _, inner, _ in blocks):
                 pass
-            case loops.Int(0) if extent == loops.Int(1):
-                pass
+            case loops.Int(0):
+                if extent != loops.Int(1):
+                    blocks.append((loops.Int(1), None, axis, 1))
             case _:
                 return None
     return None if left else blocks

@@ -154,6 +154,38 @@ def test_padding_of_blocks_is_not_checked(body: str) -> None:
     assert "`x: f32[N]`" in refusal(BLOCKS, body)
 
 
+@pytest.mark.parametrize(
+    ("check", "inside"),
+    [
+        ("for q in 0 .. 2 { require ids[0, q] >= 0_i64 and ids[0, q] < index(N) else 1 }", 2),
+        ("for r in 0 .. 1 { for q in 0 .. 3 { require ids[r, q] >= 0_i64 and ids[r, q] < index(N) else 1 } }", 3),
+        ("require ids[0, 0] >= 0_i64 and ids[0, 0] < index(N) else 1", 1),
+        ("for q in 1 .. 2 { require ids[0, q] >= 0_i64 and ids[0, q] < index(N) else 1 }", 0),
+        ("require ids[0, 1] >= 0_i64 and ids[0, 1] < index(N) else 1", 0),
+    ],
+)
+def test_of_a_block_that_is_not_full_the_elements_before_the_padding_are_checked(check: str, inside: int) -> None:
+    header = "(N)(x: f32[N], ids: i64[1, 4], out y: f32[4])"
+    read = "for q in 0 .. {} {{ y[q] = x[value(ids[0, q])] }}"
+    prove(header, f"{check}\n{read.format(inside)}")
+    assert "`x: f32[N]`" in refusal(header, f"{check}\n{read.format(inside + 1)}")
+
+
+def test_of_several_rows_as_many_are_checked_as_the_check_goes_over() -> None:
+    header = "(N, A, B)(x: f32[N], ids: i64[A + 1, B + 1], out y: f32[1])"
+    check = "for a in 0 .. A { for b in 0 .. B { require ids[a, b] >= 0_i64 and ids[a, b] < index(N) else 1 } }\n"
+    read = "for a in 0 .. A { for b in 0 .. B { y[0] = y[0] + x[value(ids[a, b])] } }"
+    prove(header, check + read)
+    assert "`x: f32[N]`" in refusal(header, check + read.replace("0 .. A", "0 .. A + 1"))
+    assert "`x: f32[N]`" in refusal(header, check + read.replace("0 .. B", "0 .. B + 1"))
+
+
+def test_a_check_of_some_elements_leaves_what_is_known_of_all() -> None:
+    check = "for q in 0 .. Q { require ids[q] >= 0_i64 and ids[q] < index(N) else 1 }\n"
+    read = "for q in 0 .. Q { y[q] = x[value(ids[q])] }"
+    prove(GATHER, check + check.replace("0 .. Q", "0 .. Q - 1").replace("index(N)", "5_i64") + read)
+
+
 COPY = "for q in 0 .. Q { own[q // 4, q % 4] = ids[q // 4, q % 4] }\n"
 PADDING = "for o in 0 .. (Q + 3) // 4 { for i in 0 .. 4 { own[o, i] = ids[o, i] } }\n"
 READ = "for q in 0 .. Q { y[q] = x[value(own[q // 4, q % 4])] }\n"

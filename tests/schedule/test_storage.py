@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from schedule_trial import Outcome, trial
-from strategies_schedule import Case
+from strategies_schedule import Case, family
 
 import tensorlang as tl
 from codegen.dtypes import f32
@@ -22,7 +22,7 @@ from tensorlang.schedule.plan import Storage
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.storage import axis_names, blocked, in_blocks, row_major, to_layout, to_storage
 from tensorlang.tensor.nodes import Program, Tensor
-from tensorlang.tensor.walk import tensor_table
+from tensorlang.tensor.walk import substitute_sizes, tensor_table
 
 GROUPED = "op f(x: f32[N, (g, C)], attr g: int = 1) -> (y: f32[N, g, C]) { y[n, a, c] = x[n, (a, c)] }"
 
@@ -140,3 +140,19 @@ def test_products_keep_the_axes_that_layouts_were_chosen_for() -> None:
     stored = {"x": to_storage(product, "x", blocked(3, 0, 16, (32, 7, 5)))}
     assert len(flattened(product, {})[0].definitions[0].axes) == 2
     assert flattened(product, stored) == (product, stored)
+
+
+# ---------------------------------------------------------------- indices from data
+
+
+@pytest.mark.parametrize("schedule", [Schedule("bag"), Schedule("bag").pack("ids")], ids=["read", "copied"])
+@pytest.mark.parametrize("count", [None, 1, 2, 4, 6])
+def test_indices_that_the_caller_stores_in_blocks_are_proven_though_a_block_is_not_full(count: int | None, schedule: Schedule) -> None:
+    """`count`: how many there are, None where that is known only when the kernel runs."""
+    bag = family("bag", f32)
+    bag = bag if count is None else substitute_sizes(bag, {"K": Int(count)})
+    sizes = {"R": 5, "N": 3, "K": 6}
+    place, extent = Name("a0"), Name("K") if count is None else Int(count)
+    layouts = {"ids": Storage((affine.floor(place, 4), affine.mod(place, 4)), (affine.ceil_div(extent, 4), Int(4)))}
+    case = Case(bag, {s: sizes[s] for s in bag.sizes}, schedule, layouts)
+    assert trial(case, 1, natively=False) == Outcome("accepted")

@@ -130,7 +130,7 @@ def _block(kernel: _Kernel, nodes: tuple[scanned.Node, ...], open_loops: tuple[s
                 stmts = (*_allocations(kernel, inner), *_prefetches(kernel, node, inner), *_block(kernel, body, inner))
                 var = kernel.names.of("loop", name)
                 if mark in _STATIC:
-                    extent = _declared_extent(kernel, name) if extent is None else extent
+                    extent = _declared_extent(kernel, node) if extent is None else extent
                     if extent is None:
                         raise InternalError("lower", f"the {mark} loop `{name}` has no constant extent")
                 stages = kernel.plan.staged.get(name, 1)
@@ -153,23 +153,34 @@ def _prefetches(kernel: _Kernel, loop: scanned.For, open_loops: tuple[str, ...])
 
 def _readers(plan: Plan, tensor: str, nodes: tuple[scanned.Node, ...]) -> list[str]:
     """Return the placements in `nodes` that read `tensor`, in order."""
-    found: dict[str, None] = {}
+    reading = (
+        p for p in _placements(nodes) if any(a.tensor == tensor for a in plan.placed.statements[plan.placed.nests[p].statement].reads)
+    )
+    return list(dict.fromkeys(reading))
+
+
+def _declared_extent(kernel: _Kernel, loop: scanned.For) -> int | None:
+    """Return how far it is from the first to the last value of `loop` in all that it runs, or None where one has no constant range."""
+    nests = [kernel.plan.placed.nests[placement] for placement in _placements(loop.body)]
+    ends = [nest.ends(loop.name) for nest in nests if nest.extent(loop.name) != 0]
+    known = [pair for pair in ends if pair is not None]
+    if len(known) < len(ends):
+        return None
+    return max(last for _, last in known) - min(first for first, _ in known) + 1 if known else 0
+
+
+def _placements(nodes: tuple[scanned.Node, ...]) -> list[str]:
+    """Return the placements that `nodes` run."""
+    found: list[str] = []
     for node in nodes:
         match node:
             case scanned.Run(placement):
-                if any(a.tensor == tensor for a in plan.placed.statements[plan.placed.nests[placement].statement].reads):
-                    found[placement] = None
+                found.append(placement)
             case scanned.If(body=body) | scanned.For(body=body):
-                found |= dict.fromkeys(_readers(plan, tensor, body))
+                found += _placements(body)
             case _:
                 assert_never(node)
-    return list(found)
-
-
-def _declared_extent(kernel: _Kernel, loop: str) -> int | None:
-    extents = [n.extent(loop) for n in kernel.plan.placed.nests.values() if loop in n.loops]
-    known = [e for e in extents if e is not None]
-    return max(known) if known else None
+    return found
 
 
 def _allocations(kernel: _Kernel, open_loops: tuple[str, ...]) -> list[loops.Stmt]:

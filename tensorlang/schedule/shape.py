@@ -113,9 +113,9 @@ def unit_stride(read_index: tuple[Affine | Dynamic, ...], storage: Storage | Non
 
 
 def innermost_axis(storage: Storage) -> str | None:
-    """Return the axis that the last storage dimension walks along (`c` in `[…, c % 16]`)."""
-    match storage.dims[-1]:
-        case AffineName(name) | Mod(AffineName(name), _):
+    """Return the axis that the last storage dimension walks along (`c` in `[…, c % 16]`), or None where there is none."""
+    match storage.dims[-1:]:
+        case (AffineName(name) | Mod(AffineName(name), _),):
             return name
         case _:
             return None

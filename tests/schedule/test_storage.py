@@ -156,3 +156,11 @@ def test_indices_that_the_caller_stores_in_blocks_are_proven_though_a_block_is_n
     layouts = {"ids": Storage((affine.floor(place, 4), affine.mod(place, 4)), (affine.ceil_div(extent, 4), Int(4)))}
     case = Case(bag, {s: sizes[s] for s in bag.sizes}, schedule, layouts)
     assert trial(case, 1, natively=False) == Outcome("accepted")
+
+
+def test_a_copy_of_what_is_stored_without_dimensions_is_packed_again() -> None:
+    product = substitute_sizes(family("triangle", f32), {"N": Int(1)})
+    schedule = Schedule("triangle").pack("b").pack("b.pack")
+    layouts = {"b": Storage((Int(0), Int(0)), (Int(1), Int(1)))}
+    outcome = trial(Case(product, {}, schedule, layouts), 1, natively=False)
+    assert outcome == Outcome("accepted"), outcome.text

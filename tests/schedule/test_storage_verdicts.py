@@ -136,6 +136,11 @@ def test_lanes_are_counted_from_zero_wherever_their_loop_starts() -> None:
         computes_the_same(schedule.operator, schedule, N=5)
 
 
+def test_lanes_that_pieces_share_reach_from_the_first_of_one_to_the_last_of_another() -> None:
+    """The piece for the first column and the one for the others lie one after the other along `y.j`."""
+    computes_the_same("scan", Schedule("scan").skew("y.i", "y.j").vectorize("y.j"), M=4, N=3)
+
+
 def test_lanes_of_a_reduction_count_its_initial_value_once() -> None:
     p = written("op total(x: f64[N, M], s: f64[N]) -> (y: f64[N]) { y[i] = sum(j, from s[i]) x[i, j] }", (3, 10), (3,))
     lowered = loops_of(proven(p, Schedule("total").split("j", 4, ["jo", "ji"]).vectorize("ji")), "kernel")

@@ -1,0 +1,104 @@
+"""What the policy chooses for a program on a machine, as text: layouts, what the program is rewritten to, and directives.
+
+A golden file is a module: an operator `f` with its sizes, and behind it what each machine runs it under. Parameters that are called `w`
+hold weights, which never change.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+from scheduled_programs import argument
+
+from codegen.cuda.arch import named
+from codegen.dtypes import DType, bf16, i8, i16, u8
+from stdlib.library import library, roles
+from tensorlang.check.instantiate import instantiate
+from tensorlang.check.module import load_module
+from tensorlang.device.driver import plan_for_device
+from tensorlang.device.machine import like
+from tensorlang.diagnostics import Source
+from tensorlang.driver import Rules, Scheduled, plan_kernel
+from tensorlang.graph.printer import show_layout
+from tensorlang.policy.cpu.layouts import wanted_layouts
+from tensorlang.policy.cpu.winograd_cost import tiles
+from tensorlang.policy.gpu.attention import blocks
+from tensorlang.policy.gpu.layouts import wanted_on_device
+from tensorlang.policy.machine import Device, Machine
+from tensorlang.runtime.library import rules_of
+from tensorlang.schedule.layout import Layout
+from tensorlang.syntax.parse import parse
+from tensorlang.tensor.nodes import Program
+from tensorlang.tensor.online import online
+from tensorlang.tensor.winograd import by_filtering, convolution
+
+GOLDEN = Path(__file__).parent / "golden"
+BYTES: frozenset[tuple[DType, DType]] = frozenset({(u8, i8), (i8, u8), (i8, i8), (u8, u8)})
+CPUS = {
+    "avx2": Machine(32, 16, threads=1, l2_bytes=1 << 20, cache_bytes=32 << 20),
+    "avx512": Machine(64, 32, threads=8, l2_bytes=1 << 20, cache_bytes=32 << 20),
+    "amx": Machine(
+        64, 32, threads=32, l2_bytes=1 << 20, dots=BYTES | {(bf16, bf16), (i16, i16)}, tiles=BYTES | {(bf16, bf16)}, cache_bytes=32 << 20
+    ),
+}
+DEVICES: dict[str, Device] = {name: like(named(f"cuda:{name}")) for name in ("sm_80", "sm_90a")}
+
+
+def cases() -> list[Path]:
+    """Return the golden files."""
+    return sorted(GOLDEN.glob("*.tl"))
+
+
+def written(text: str) -> str:
+    """Return the operator of a golden file, without what is chosen."""
+    return re.split(rf"^\n*# (?=(?:{'|'.join([*CPUS, *DEVICES])})[:,])", text, maxsplit=1, flags=re.MULTILINE)[0].rstrip() + "\n"
+
+
+def chosen(text: str) -> str:
+    """Return the golden file of an operator: its text, and below it what each machine runs it under; machines that agree stand together."""
+    program = _program(text)
+    weights = frozenset(p.name for p in program.params if p.name == "w")
+    agreed: dict[str, list[str]] = {}
+    for name, machine in CPUS.items():
+        agreed.setdefault(_on_cpu(program, machine, weights), []).append(name)
+    passed = online(program, blocks)
+    how = "# in one pass over the keys\n" if passed is not None else ""
+    for name, device in DEVICES.items():
+        agreed.setdefault(_on_device(passed or program, device, weights, how), []).append(name)
+    return "\n".join([text, *(f"# {', '.join(names)}: {choice}" for choice, names in agreed.items())])
+
+
+def _program(text: str) -> Program:
+    module = load_module(parse(Source("golden.tl", text)), [library()])
+    return instantiate(module, "f", [argument(p, {}) for p in module.operators["f"].params], {})
+
+
+@cache
+def _rules(target: str) -> Rules:
+    return replace(rules_of((roles(),)), target=target)
+
+
+def _on_cpu(program: Program, machine: Machine, weights: frozenset[str]) -> str:
+    found = convolution(program) if weights else None
+    outputs = tiles(found, machine) if found is not None else None
+    how = ""
+    if found is not None and outputs is not None:
+        program, how = by_filtering(found, outputs), f"# by filtering, {' x '.join(map(str, outputs))} results at a time\n"
+    layouts = wanted_layouts(program, machine, {}, weights)
+    return _told(how, layouts, plan_kernel(program, machine, layouts=layouts, constants=weights, rules=_rules("cpu")))
+
+
+def _on_device(program: Program, machine: Device, weights: frozenset[str], how: str) -> str:
+    layouts = wanted_on_device(program, weights)
+    return _told(how, layouts, plan_for_device(program, rules=_rules("cuda"), layouts=layouts, machine=machine))
+
+
+def _told(how: str, layouts: Mapping[str, Layout], made: Scheduled) -> str:
+    """Return what is chosen on a machine. Where in the library a schedule stands is left out: it moves with any line above it."""
+    origin = re.sub(r" \([^()]*:\d+\)", "", made.origin)
+    stored = "".join(f"# {tensor} is stored as {show_layout(layout)}\n" for tensor, layout in sorted(layouts.items()))
+    return f"{origin}\n{how}{stored}{made.schedule}\n"

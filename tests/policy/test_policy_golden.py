@@ -1,0 +1,34 @@
+"""Which schedule is chosen for which shape on which machine: golden files, so that nobody changes a choice unseen.
+
+`--update-golden` writes them anew; a new file holds an operator `f`, and gets the rest that way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from policy_golden import CPUS, DEVICES, cases, chosen, written
+
+from codegen.cuda.arch import ARCHITECTURES
+from codegen.llvm.target import named
+from tensorlang.device.machine import like
+from tensorlang.driver import machine_of
+
+
+@pytest.mark.parametrize("case", cases(), ids=lambda case: case.stem)
+def test_each_machine_runs_a_program_under_the_golden_schedule(case: Path, golden: Callable[[Path, str], None]) -> None:
+    golden(case, chosen(written(case.read_text("utf-8"))))
+
+
+@pytest.mark.parametrize(("name", "level"), [("avx2", "x86-64-v3"), ("avx512", "x86-64-v4"), ("amx", "x86-64-amx")])
+def test_what_a_schedule_knows_of_a_processor_is_what_its_instructions_are(name: str, level: str) -> None:
+    assert machine_of(named(level), CPUS[name].threads) == CPUS[name]
+
+
+def test_what_a_schedule_knows_of_a_device_is_what_its_generation_has() -> None:
+    """Multiprocessors; whether warps multiply matrices, in fours too; whether boxes of tensors are copied; bytes that a block may share."""
+    found = {n: (m.blocks, m.matrices, m.warpgroups, m.boxes, m.limits.shared_per_block) for n, m in DEVICES.items()}
+    assert found == {"sm_80": (108, True, False, False, 163 << 10), "sm_90a": (132, True, True, True, 227 << 10)}
+    old = like(ARCHITECTURES["sm_75"], 40)
+    assert (old.blocks, old.matrices, old.warpgroups, old.boxes, old.limits.shared_per_block) == (40, False, False, False, 64 << 10)

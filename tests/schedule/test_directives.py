@@ -12,6 +12,7 @@ from codegen.loops.interp import run
 from codegen.loops.printer import show
 from codegen.loops.verify import verify
 from polyhedral.schedule import show as show_tree
+from tensorlang.schedule.apply import outline
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.directives.table import DIRECTIVES
 from tensorlang.tensor.interp import interpret
@@ -77,3 +78,11 @@ def test_a_copy_whose_vectors_lie_across_what_it_reads_is_made_in_squares(inner)
     copy = show_tree(plan.placed).split("y.jo")[0]
     assert ("vector b.pack.jit" in copy and "unroll b.pack.kt" in copy) == (inner >= 16)
     assert_same(program, plan, {})
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(8, 8), (1, 12), (5, 3)])
+def test_a_fused_loop_has_the_iterations_of_both(rows, columns):
+    operator = f"op f(x: f32[{rows}, {columns}]) -> (y: f32[{rows}, {columns}]) {{ y[i, j] = 2 * x[i, j] }}"
+    found, _ = legal(f"{operator}\nschedule f for cpu {{ fuse i, j -> ij }}")
+    assert outline(found.program, found.schedule).extents["y.ij"] == rows * columns
+    assert_same(found.program, proven(found.program, found.schedule.vectorize("y.ij")), {})

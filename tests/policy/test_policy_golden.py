@@ -11,6 +11,7 @@ import pytest
 from policy_golden import CPUS, DEVICES, cases, chosen, written
 
 from codegen.cuda.arch import ARCHITECTURES
+from codegen.dtypes import bf16, f32, f64, u8
 from codegen.llvm.target import named
 from tensorlang.device.machine import like
 from tensorlang.driver import machine_of
@@ -32,3 +33,13 @@ def test_what_a_schedule_knows_of_a_device_is_what_its_generation_has() -> None:
     assert found == {"sm_80": (108, True, False, False, 163 << 10), "sm_90a": (132, True, True, True, 227 << 10)}
     old = like(ARCHITECTURES["sm_75"], 40)
     assert (old.blocks, old.matrices, old.warpgroups, old.boxes, old.limits.shared_per_block) == (40, False, False, False, 64 << 10)
+    late = like(ARCHITECTURES["sm_100a"])
+    assert (late.matrices, late.warpgroups, late.boxes) == (True, False, True)
+
+
+def test_a_register_holds_narrow_elements_as_wide_as_they_are_computed_with() -> None:
+    assert [[machine.lanes(dtype) for dtype in (u8, bf16, f32, f64)] for machine in CPUS.values()] == [
+        [8, 8, 8, 4],
+        [16, 16, 16, 8],
+        [16, 16, 16, 8],
+    ]

@@ -14,7 +14,10 @@ from codegen.cuda.arch import ARCHITECTURES
 from codegen.dtypes import bf16, f32, f64, u8
 from codegen.llvm.target import named
 from tensorlang.device.machine import like
+from tensorlang.diagnostics import Source
 from tensorlang.driver import machine_of
+from tensorlang.syntax.nodes import Operator, Schedule
+from tensorlang.syntax.parse import parse
 
 
 @pytest.mark.parametrize("case", cases(), ids=lambda case: case.stem)
@@ -43,3 +46,9 @@ def test_a_register_holds_narrow_elements_as_wide_as_they_are_computed_with() ->
         [16, 16, 16, 8],
         [16, 16, 16, 8],
     ]
+
+
+def test_what_is_chosen_can_be_pasted_into_a_file() -> None:
+    for case in cases():
+        first, *rest = parse(Source(case.name, case.read_text("utf-8"))).declarations
+        assert isinstance(first, Operator) and rest and all(isinstance(schedule, Schedule) for schedule in rest), case.name

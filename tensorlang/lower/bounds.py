@@ -659,7 +659,7 @@ def _fits(e: Expr, scope: Scope) -> bool:
         if low is None or high is None:
             return False
         limits[name] = max(abs(low) - (low < 0), abs(high))
-    return max(greatest(e, limits)) < _REACH
+    return max(greatest(e, limits, scope.ranges)) < _REACH
 
 
 def _extreme(of: Callable[[Iterable[int]], int], ends: list[int | None]) -> Expr | None:

@@ -373,6 +373,12 @@ def test_indices_that_leave_64_bits(index: str) -> None:
     assert "64 bits" in refusal("()(x: f32[8], out y: f32[8])", f"for i in 0 .. 8 {{ y[i] = x[{index}] }}")
 
 
+def test_what_is_clamped_is_added_to_as_a_number_within_its_limits() -> None:
+    header = "(N)(ids: i64[8], x: f32[16*((N + 15) // 16) + 7], out y: f32[8])"
+    prove(header, "for i in 0 .. 8 { y[i] = x[16*((N + 15) // 16) + value(max(min(ids[i], 6_i64), 0_i64))] }")
+    assert "64 bits" in refusal(header, "for i in 0 .. 8 { y[i] = x[16*((N + 15) // 16) + value(max(ids[i], 0_i64))] }")
+
+
 def test_conditions_that_leave_64_bits() -> None:
     body = "for i in 0 .. 8 { if index(4611686018427387904*i) <= 4611686018427387904_i64 { y[i] = x[i] } }"
     assert "64 bits" in refusal("()(x: f32[8], out y: f32[8])", body)

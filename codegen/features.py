@@ -13,3 +13,4 @@ CUDA = tuple(ARCHITECTURES)
 FEATURES = (*X86, *ARM)
 NAMES = (*(feature.replace("-", "_") for feature in FEATURES), *CUDA)
 """How the language writes them: `amx_bf16` for `amx-bf16`."""
+X86_NAMES = frozenset(feature.replace("-", "_") for feature in X86)

@@ -61,6 +61,7 @@ from tensorlang.schedule.storage import stored_as
 from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.scop import show as show_scop
 from tensorlang.validation.budget import validation_budget
+from tensorlang.validation.intrinsics import usable
 from tensorlang.validation.kernel import validated
 
 Dump = Callable[[str, str], None]
@@ -145,7 +146,7 @@ def compile_kernel(
         clock("validate")
     if dump is not None and outcome:
         dump("validate", outcome)
-    text = emit(lowered.function, target)
+    text = emit(lowered.function, target, usable(scheduled.plan.named, target))
     clock("emit")
     if dump is not None:
         dump("llvm", text)

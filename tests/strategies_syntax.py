@@ -72,7 +72,8 @@ AWKWARD = [
 
 names = st.sampled_from(PLAIN) | st.sampled_from(PLAIN + AWKWARD)
 numbers = st.sampled_from(["0", "1", "2.5", "1e-5", "3.0E+7", "128"]).map(Number)
-texts = st.text(alphabet='ab "\\#\n\t`', max_size=4).map(Text)
+contents = st.text(alphabet='ab "\\#\n\t`', max_size=4)
+texts = contents.map(Text)
 ids = names.map(Id)
 
 
@@ -166,6 +167,7 @@ instructions = st.builds(
     some(clauses),
     needs=some(names, 1, 2),
     places=some(places),
+    llvm=maybe(contents),
 )
 functions = st.builds(ScalarFunction, names, generics, some(st.tuples(names, maybe(names))), exprs)
 patterns = some(names, 1)

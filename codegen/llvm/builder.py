@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from codegen import polynomials
+from codegen.intrinsics import Intrinsic
 from codegen.llvm.facts import Facts, Poly
 from codegen.llvm.target import Target
 from codegen.polynomials import ZERO
@@ -41,10 +42,11 @@ class Region:
 
 
 class Builder:
-    """Writes one function. `at` is the label of the block being written."""
+    """Writes one function. `at` is the label of the block being written; `intrinsics` are instructions to use before any of its own."""
 
-    def __init__(self, target: Target, declarations: dict[str, str], prefix: str = "v") -> None:
+    def __init__(self, target: Target, declarations: dict[str, str], prefix: str = "v", intrinsics: tuple[Intrinsic, ...] = ()) -> None:
         self.target = target
+        self.intrinsics = intrinsics
         self.facts = Facts()
         self.declarations = declarations
         self.prologue: Text = []

@@ -16,8 +16,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from codegen.dtypes import DType, bf16, f32, i8, i16, i32, u8, u32
+from codegen.intrinsics import Intrinsic
 from codegen.llvm import arithmetic
 from codegen.llvm.builder import Builder
+from codegen.llvm.intrinsics import operand_type, signature
 from codegen.llvm.state import splat
 from codegen.llvm.tile_forms import form as tile_form
 from codegen.llvm.values import Value, of_lanes
@@ -57,6 +59,7 @@ FORMS: tuple[Form, ...] = (
     *(Form(i16, i16, n, ("avxvnni",), f"llvm.x86.avx512.vpdpwssd.{w}", "i32") for n, w, _ in _WIDTHS[1:]),
 )
 """The instruction table. Of several forms the first is taken that the processor has."""
+_NAMES = {f.intrinsic for f in FORMS}
 
 
 def form(features: str, a: DType, b: DType, lanes: int) -> Form | None:
@@ -93,6 +96,10 @@ def dot(b: Builder, x: Group, y: Group, c: Value) -> Value:
     """Return `c` plus the products of the elements of `x` and `y`."""
     lanes = max(x.bits.lanes, y.bits.lanes, c.lanes)
     c = splat(b, c, lanes)
+    given = _given(b, x.dtype, y.dtype, c.dtype, lanes, group(x.dtype))
+    if given is not None:
+        x, y = (x, y) if (given.a, given.b) == (x.dtype, y.dtype) else (y, x)
+        return _call_given(b, given, x.bits, y.bits, c)
     if (x.dtype, y.dtype) == (i8, u8):
         x, y = y, x
     found = form(b.target.features, x.dtype, y.dtype, lanes)
@@ -108,6 +115,27 @@ def dot(b: Builder, x: Group, y: Group, c: Value) -> Value:
         ones = _call(b, mixed, x.bits, Value(u32, _splat(lanes, 0x01010101), lanes), Value(i32, "zeroinitializer", lanes))
         return arithmetic.binary(b, "+", lowered, _shift(b, "shl", ones, 7))
     return _two_halves(b, x, y, c) if x.dtype == bf16 else _extended(b, x, y, c)
+
+
+def multiply_add(b: Builder, x: Value, y: Value, c: Value) -> Value:
+    """Return `x * y + c` rounded once."""
+    lanes = max(x.lanes, y.lanes, c.lanes)
+    given = _given(b, x.dtype, y.dtype, c.dtype, lanes, 1)
+    return arithmetic.fma(b, x, y, c) if given is None else _call_given(b, given, x, y, splat(b, c, lanes))
+
+
+def _given(b: Builder, x: DType, y: DType, total: DType, lanes: int, count: int) -> Intrinsic | None:
+    """Return the instruction of the file's own for such sums, if it has one that is not in the table."""
+    found = (i for i in b.intrinsics if (i.total, i.lanes, i.count) == (total, lanes, count) and i.name not in _NAMES)
+    return next((i for i in found if (i.a, i.b) in ((x, y), (y, x))), None)
+
+
+def _call_given(b: Builder, it: Intrinsic, x: Value, y: Value, c: Value) -> Value:
+    fn = b.declare(it.name, signature(it))
+    vectors = {"a": splat(b, x, it.lanes), "b": splat(b, y, it.lanes), "c": c}
+    operands = ", ".join(_as(b, vectors[o], operand_type(it, o)) for o in it.operands)
+    result = Value(c.dtype, b.pure(f"call {c.type} {fn}({operands})"), it.lanes)
+    return result if "c" in it.operands else arithmetic.binary(b, "+", result, c)
 
 
 _TOP = 0x80808080

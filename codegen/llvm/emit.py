@@ -17,6 +17,7 @@ from dataclasses import replace
 from math import prod
 from typing import assert_never
 
+from codegen.intrinsics import Intrinsic
 from codegen.llvm import arithmetic, memory, registers, tiles
 from codegen.llvm.branches import fork
 from codegen.llvm.builder import Builder, Text
@@ -60,12 +61,13 @@ from codegen.polynomials import ONE, ZERO, atom_poly, number
 POOL_ENTRY = "tl_parallel"
 
 
-def emit(function: Function, target: Target) -> str:
-    """Return the LLVM IR of `function` for `target`. Raises EmitError for what code generation does not do, and the auditing event
-    `tensorlang.emit` with the target."""
+def emit(function: Function, target: Target, intrinsics: tuple[Intrinsic, ...] = ()) -> str:
+    """Return the LLVM IR of `function` for `target`, which has the `intrinsics` and uses them where they fit.
+
+    Raises EmitError for what code generation does not do, and the auditing event `tensorlang.emit` with the target."""
     sys.audit("tensorlang.emit", target)
     function = function if tiles.has_all(function, target.features) else without_tiles(function)
-    module = Module(target, plan(function))
+    module = Module(target, plan(function), intrinsics)
     _kernel(module, function)
     return module.text()
 
@@ -88,7 +90,7 @@ def _kernel(module: Module, function: Function) -> None:
 
 def _body(module: Module, function: Function, suffix: str) -> str:
     """Write the function's body and return its name."""
-    b = Builder(module.target, module.declarations)
+    b = Builder(module.target, module.declarations, intrinsics=module.intrinsics)
     emitter = Emitter(
         module, State(b), function.name, shares_work=any(isinstance(n, For) and n.kind == "parallel" for n in walk(*function.body))
     )
@@ -376,7 +378,7 @@ def _outline(
     e: Emitter, name: str, loop: For, extents: tuple[int, ...], ends: tuple[Poly, Poly], scope: Scope, captures: list[str]
 ) -> None:
     module = e.module
-    b = Builder(module.target, module.declarations, prefix="v" + letters(module.outlined))
+    b = Builder(module.target, module.declarations, prefix="v" + letters(module.outlined), intrinsics=module.intrinsics)
     inner = Emitter(module, State(b), name, "%scratch")
     inner.state.next_uid = e.state.next_uid
     for atom in e.b.facts.atoms.values():

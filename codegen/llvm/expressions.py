@@ -90,7 +90,7 @@ def value(state: State, e: Expr, scope: Scope) -> Value:
         case Call(fn, args):
             return math.call(b, fn, same_lanes(b, *(value(state, a, scope) for a in args)))
         case Fma(x, y, z):
-            return arithmetic.fma(b, value(state, x, scope), value(state, y, scope), value(state, z, scope))
+            return dot.multiply_add(b, value(state, x, scope), value(state, y, scope), value(state, z, scope))
         case Dot(count, x, y, z):
             total = value(state, z, scope)
             return dot.dot(b, _group(state, x, count, scope), _group(state, y, count, scope), total)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from codegen.intrinsics import Intrinsic
 from codegen.llvm import stamp
 from codegen.llvm.builder import Builder
 from codegen.llvm.lanes import needs_scalars
@@ -34,6 +35,7 @@ class Module:
 
     target: Target
     plan: Plan
+    intrinsics: tuple[Intrinsic, ...] = ()
     declarations: dict[str, str] = field(default_factory=dict)
     functions: list[str] = field(default_factory=list)
     outlined: int = 0

@@ -13,7 +13,8 @@ from importlib.resources import files
 from typing import TypeVar, assert_never
 
 from codegen.dtypes import DTYPES
-from codegen.features import NAMES
+from codegen.features import NAMES, X86_NAMES
+from codegen.intrinsics import is_name
 from tensorlang.check.places import misplaced
 from tensorlang.check.problems import did_you_mean, error, labelled, uncallable
 from tensorlang.check.types import BUILTINS, CLASSES, ELSEWHERE
@@ -21,6 +22,7 @@ from tensorlang.check.walk import descendants
 from tensorlang.diagnostics import CompileError, Diagnostic, Source
 from tensorlang.syntax import nodes as sx
 from tensorlang.syntax.parse import parse
+from tensorlang.syntax.printer import show
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,7 @@ def load_module(file: sx.File, libraries: Sequence[Module] | None = None) -> Mod
     """Return the names of `file` over those of `libraries` (the prelude unless told otherwise).
 
     Raises CompileError with T0101 (unknown name), T0102 (declared twice), T0103 (recursion), T0109 (an instruction of no processor),
-    T0155 (operands of one that lie nowhere), one diagnostic a mistake."""
+    T0155 (operands of one that lie nowhere), T0157 (one by no name of LLVM's), one diagnostic a mistake."""
     seen = (prelude(),) if libraries is None else tuple(libraries)
     problems: list[Diagnostic] = list(_duplicates(file.declarations))
     own = _collect(file.declarations)
@@ -141,6 +143,7 @@ def _unknown_names(module: Module, declaration: sx.Declaration) -> Iterable[Diag
         yield from _unknown_types(declaration)
         yield from _unknown_features(declaration)
         yield from misplaced(declaration)
+        yield from _no_intrinsic(declaration)
     elif isinstance(declaration, sx.ScalarFunction):
         local |= {name for name, _ in declaration.params}
     callable_names = set(module.operators) | set(module.functions) | BUILTINS | set(DTYPES) | local
@@ -192,6 +195,25 @@ def _unknown_features(operator: sx.Operator) -> Iterable[Diagnostic]:
                 "this instruction asks for it",
                 help=did_you_mean(feature, NAMES, f"known are {', '.join(NAMES)}"),
             ).diagnostics[0]
+
+
+def _no_intrinsic(operator: sx.Operator) -> Iterable[Diagnostic]:
+    """Yield what is wrong with the name that an instruction says LLVM has for it."""
+    if operator.llvm is None:
+        return
+    span = operator.name_span if operator.name_span.end else operator.span
+    if not is_name(operator.llvm):
+        title = f"{show(sx.Text(operator.llvm))} is not the name of an intrinsic of LLVM"
+        help = "names are made of letters, digits and `_` with dots between: `llvm.x86.avx2.pmadd.wd`"
+        yield error("T0157", title, span, "this instruction is said to be called so", help=help).diagnostics[0]
+    elif not set(operator.needs) <= X86_NAMES:
+        yield error(
+            "T0157",
+            "not supported yet: an intrinsic of LLVM for processors other than x86",
+            span,
+            "declared here",
+            help="leave the name out",
+        ).diagnostics[0]
 
 
 def _cycles(declarations: Mapping[str, sx.Operator] | Mapping[str, sx.ScalarFunction], what: str) -> Iterable[Diagnostic]:

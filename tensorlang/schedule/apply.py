@@ -8,7 +8,7 @@ the reader needs. Nothing is proven here: `tensorlang.schedule.check` proves the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from polyhedral.errors import NestError
 from tensorlang.diagnostics import CompileError, InternalError, error
@@ -36,8 +36,7 @@ def apply(
     Raises CompileError S01xx for directives that cannot be read or name what is not there, S02xx for ones that make no sense here."""
     state, stages = _directed(program, schedule, layouts, knobs)
     plan = place(state, stages)
-    check_instructions(plan, state)
-    return plan
+    return replace(plan, named=check_instructions(plan, state))
 
 
 _DEVICE = ("bind", "persistent", "split_k", "predicate", "specialize", "cluster", "multicast")

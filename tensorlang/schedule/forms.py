@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from codegen.dtypes import DType
+from codegen.intrinsics import Intrinsic
 from polyhedral import affine
+from polyhedral.expr import TRUE
+from polyhedral.expr import Expr as Affine
+from polyhedral.expr import Name as AffineName
 from tensorlang.schedule.plan import Plan
 from tensorlang.schedule.schedule import Instruction
 from tensorlang.schedule.state import Request
 from tensorlang.tensor.contraction import Factor, NoContraction, contraction, multiplied
-from tensorlang.tensor.nodes import Binary, Call, Read, Reduce
+from tensorlang.tensor.nodes import Binary, Call, Definition, Program, Read, Reduce
 from tensorlang.tensor.walk import tensor_table
 
 
@@ -29,6 +33,8 @@ class Form:
     types: Mapping[str, DType]
     rounded: bool = False
     """Both are rounded to tf32 before they are multiplied."""
+    start: Read | None = None
+    """What the sum is added to; None where the instruction has no such operand."""
 
     @property
     def is_tile(self) -> bool:
@@ -42,21 +48,81 @@ def form_of(instruction: Instruction) -> Form | None:
     if len(program.definitions) != 1 or len(program.definitions[0].pieces) != 1:
         return None
     definition = program.definitions[0]
+    start: Read | None = None
     match definition.pieces[0].value:
         case Binary("+", Read() as start, Reduce() as reduce) | Binary("+", Reduce() as reduce, Read() as start):
             pass
+        case Reduce() as reduce if instruction.llvm is not None:
+            pass
+        case Binary("+", Read() as start, Binary("*", Read() as x, Read() as y)) if instruction.llvm is not None:
+            return _single(program, definition, start, (x, y))
+        case Binary("+", Binary("*", Read() as x, Read() as y), Read() as start) if instruction.llvm is not None:
+            return _single(program, definition, start, (x, y))
         case _:
             return None
     plain = factors_of(reduce)
     factors = plain or rounded_factors_of(reduce)
     own = tuple(affine.to_expr(a) for a in definition.axes)
-    if factors is None or start.index != own:
+    guarded = reduce.where != TRUE or reduce.init is not None or definition.pieces[0].guard != TRUE
+    if factors is None or (instruction.llvm is not None and guarded) or (start is not None and start.index != own):
         return None
     types = {t.name: t.dtype for t in tensor_table(program).values()}
     extents = {a: affine.constant(s) for a, s in zip(definition.axes, definition.tensors[0].shape, strict=True)}
     extents |= {b.name: affine.difference(b.hi, b.lo) if affine.constant(b.lo) == 0 else None for b in reduce.binders}
     binders = tuple(b.name for b in reduce.binders)
-    return Form(definition.axes, binders, extents, definition.tensors[0].dtype, *factors, types, plain is None)
+    return Form(definition.axes, binders, extents, definition.tensors[0].dtype, *factors, types, plain is None, start)
+
+
+def _single(program: Program, definition: Definition, start: Read, factors: tuple[Read, Read]) -> Form | None:
+    """Return an instruction that adds one product."""
+    if start.index != tuple(affine.to_expr(a) for a in definition.axes) or definition.pieces[0].guard != TRUE:
+        return None
+    types = {t.name: t.dtype for t in tensor_table(program).values()}
+    extents = {a: affine.constant(s) for a, s in zip(definition.axes, definition.tensors[0].shape, strict=True)}
+    return Form(definition.axes, (), extents, definition.tensors[0].dtype, *factors, types, start=start)
+
+
+_NOT_NAMED = (
+    "not supported yet: an instruction named for LLVM that is neither `d[l] = [c[l] +] sum(r) a[l, r] * b[l, r]` nor "
+    "`d[l] = c[l] + a * b[l]`, of whole operands, in any range"
+)
+
+
+def _is_ranged(program: Program) -> bool:
+    return program.context != TRUE or any(p.declared_range is not None for p in program.params)
+
+
+def _lies_as_read(form: Form, read: Read, shape: Sequence[Affine]) -> bool:
+    """Tell whether all of an operand is read, the elements of a lane next to each other, and as many for each."""
+    order = [n.name if isinstance(n, AffineName) else "" for n in read.index]
+    inner = list(form.binders) if form.start is None or read != form.start else []
+    extents = [affine.constant(n) for n in shape]
+    return order in ([*form.axes, *inner], inner) and extents == [form.extents[n] for n in order]
+
+
+def intrinsic_of(instruction: Instruction, form: Form) -> Intrinsic | Refusal:
+    """Return what LLVM is to be asked for, by the name in the declaration: lanes, and elements of a lane that are multiplied, are those of
+    the equation."""
+    reads = {"a": form.lhs, "b": form.rhs} | ({"c": form.start} if form.start is not None else {})
+    names = {read.tensor: operand for operand, read in reads.items()}
+    program = instruction.program
+    if len(names) != len(reads) or len(form.axes) != 1 or len(form.binders) > 1 or _is_ranged(program):
+        return Refusal(_NOT_NAMED)
+    free = next((n for n in (*form.axes, *form.binders) if form.extents[n] is None), None)
+    if free is not None:
+        return Refusal(f"LLVM's instruction has a number of lanes, and `{free}` of the declaration has any extent", "write a number")
+    table = tensor_table(program)
+    if any(not _lies_as_read(form, read, table[read.tensor].shape) for read in reads.values()):
+        return Refusal(_NOT_NAMED)
+    lanes, count = (form.extents[n] if n else 1 for n in (form.axes[0], next(iter(form.binders), "")))
+    assert lanes is not None and count is not None, "seen above"
+    if lanes < 2:
+        return Refusal("LLVM's instruction works on the lanes of a vector, and the declaration has one", "declare two or more")
+    params = tuple(p.name for p in program.params)
+    types = form.types[form.lhs.tensor], form.types[form.rhs.tensor]
+    assert instruction.llvm is not None
+    needs = tuple(need.replace("_", "-") for need in instruction.needs)
+    return Intrinsic(instruction.llvm, needs, tuple(names[p] for p in params), *types, form.dtype, lanes, count)
 
 
 def factors_of(reduce: Reduce) -> tuple[Read, Read] | None:

@@ -64,4 +64,4 @@ def instruction(operator: sx.Operator) -> Instruction | None:
 
 
 def _made(program: Program | None, operator: sx.Operator) -> Instruction | None:
-    return None if program is None else Instruction(program, operator.needs, spread_of(operator))
+    return None if program is None else Instruction(program, operator.needs, spread_of(operator), operator.llvm)

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Literal, TypeAlias
 
+from codegen.intrinsics import Intrinsic
 from polyhedral import affine
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name
@@ -168,6 +169,15 @@ class Neighbours:
 
 
 @dataclass(frozen=True, slots=True)
+class Named:
+    """An instruction with LLVM's name for it, as an equation and as that; `span` is where loops ask for it."""
+
+    program: Program
+    intrinsic: Intrinsic
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """A program with every decision made: which points each statement runs at and in which order, and how tensors are stored.
 
@@ -199,6 +209,8 @@ class Plan:
     """Copies that the blocks of a cluster share."""
     idle: tuple[str, ...] = ()
     """A sentence for each directive that changes nothing."""
+    named: tuple[Named, ...] = ()
+    """Instructions that LLVM is asked for by name."""
 
 
 def full(stage: str, loop: str) -> str:

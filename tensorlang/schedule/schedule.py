@@ -38,6 +38,8 @@ class Instruction:
     needs: tuple[str, ...] = ()
     places: Mapping[str, Spread] = field(default_factory=dict)
     """Operand → which thread holds what of it, where threads run the instruction together."""
+    llvm: str | None = None
+    """LLVM's name for it, where the declaration gives one."""
 
     @property
     def name(self) -> str:

@@ -284,6 +284,8 @@ class Operator(Node):
     """`instruction name(…) -> (…) for avx512bf16 { … }`: the features of processors that have it as one instruction."""
     places: tuple[Place, ...] = ()
     """Of an instruction that several threads run together: who holds what of its operands."""
+    llvm: str | None = None
+    """`for avx2 llvm "llvm.x86.avx2.pmadd.wd"`: the name LLVM has for it, where the file says so itself."""
     name_span: Span = field(default=NOWHERE, kw_only=True, compare=False, repr=False)
 
 

@@ -460,12 +460,16 @@ class _Build:
             next((_MODES[t] for t in _MODES if t in _types(c)), None),
             parts.get("features", ()),
             parts.get("places", ()),
+            parts.get("realised"),
             name_span=_span([name]),
             span=_span(c),
         )
 
     def features(self, c: list[Any]) -> _Part:
         return _Part("features", _names(c), c)
+
+    def realised(self, c: list[Any]) -> _Part:
+        return _Part("realised", _unescape(c[1].value), c)
 
     def places(self, c: list[Any]) -> _Part:
         return _Part("places", _nodes(c), c)

@@ -151,6 +151,7 @@ def _operator_header(node: Operator) -> str:
     start = f"{prefix}{'instruction' if node.needs else 'op'} {words.name(node.name)}{words.generics(node.generics)}"
     where = f" where {_commas(map(words.item, node.where))}" if node.where else ""
     where += f" for {_commas(map(words.name, node.needs))}" if node.needs else ""
+    where += f" llvm {_quote(node.llvm)}" if node.llvm is not None else ""
     where += f" where {_commas(map(words.place, node.places))}" if node.places else ""
     return f"{start}({_commas(map(words.param, node.params))}) -> ({_commas(map(words.param, node.results))}){where}"
 

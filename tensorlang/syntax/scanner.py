@@ -356,7 +356,7 @@ def _line_break(tokens: list[Token], newline: Token, following: Token, brackets:
     previous = tokens[-1]
     if previous.type == "RANGE":
         previous.type = "EXPAND"
-    if previous.type in _JOINS_NEXT or following.type in JOINS_PREVIOUS or (following.value in ("lift", "yield") and not brackets):
+    if previous.type in _JOINS_NEXT or following.type in JOINS_PREVIOUS or (following.value in ("lift", "yield", "llvm") and not brackets):
         return
     tokens.append(Token("NEWLINE", "\n", newline.start, newline.end, newline.source))
 
@@ -390,6 +390,9 @@ def _name_declaration(tokens: list[Token]) -> None:
             tokens[1].type = "ROLE"
         if token.value != "ordered":
             break
+    for token, following in pairwise(tokens):
+        if tokens[0].type == "INSTRUCTION" and token.value == "llvm" and following.type == "TEXT":
+            token.type = "LLVM"
 
 
 def _name_reducer_parts(tokens: list[Token]) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from scheduled_programs import written
 
+from codegen.llvm.target import host
 from tensorlang.check.module import load_module
 from tensorlang.device.driver import device_loops
 from tensorlang.diagnostics import CompileError, Source
@@ -15,6 +16,7 @@ from tensorlang.policy.uncalled import check_schedules
 from tensorlang.schedule.check import proven
 from tensorlang.syntax.format import fmt
 from tensorlang.syntax.parse import parse
+from tensorlang.validation.intrinsics import usable
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "errors-schedules.md").read_text("utf-8")
@@ -32,6 +34,7 @@ def codes(text: str) -> list[str]:
         plan = proven(found.program, found.schedule)
         if found.schedule.target == "cuda":
             device_loops(plan, "kernel", schedule=found.schedule)
+        usable(plan.named, host())
     return [d.code for d in refused.value.diagnostics]
 
 

@@ -17,7 +17,7 @@ DOCUMENT = ROOT / "docs" / "language.md"
 GRAMMAR = ROOT / "tensorlang" / "syntax" / "grammar.lark"
 BLOCK = re.compile(r"^```(tl|ebnf|ebnf-words|tl-clauses|tl-directives|tl-wrong)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
-CONTEXTUAL = ["STRICT", "REDUCE", "FAST", "REDUCER", "ORDERED", "SCHEDULE", "TACTIC", "INSTRUCTION", "ROLE", "LIFT", "AT", "YIELD"]
+CONTEXTUAL = ["STRICT", "REDUCE", "FAST", "REDUCER", "ORDERED", "SCHEDULE", "TACTIC", "INSTRUCTION", "LLVM", "ROLE", "LIFT", "AT", "YIELD"]
 SIGNS = {
     "EXPAND": '".."',
     "RANGE": '".."',

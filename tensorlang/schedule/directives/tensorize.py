@@ -30,8 +30,8 @@ from tensorlang.diagnostics import error
 from tensorlang.schedule import warps
 from tensorlang.schedule.directives import operands
 from tensorlang.schedule.directives.loops import DONE
-from tensorlang.schedule.forms import Form, Refusal, Site, factors_of, form_of, unequal, unmatched
-from tensorlang.schedule.plan import Plan, Stage, Storage
+from tensorlang.schedule.forms import Form, Refusal, Site, factors_of, form_of, intrinsic_of, unequal, unmatched
+from tensorlang.schedule.plan import Named, Plan, Stage, Storage
 from tensorlang.schedule.schedule import Instruction
 from tensorlang.schedule.state import Request, State, loop_of
 from tensorlang.syntax import nodes as syntax
@@ -47,7 +47,7 @@ SIDE = 16
 
 def tensorize(state: State, directive: syntax.Directive) -> None:
     """Mark the loops; whether they are the instruction's is seen when all loops are in place."""
-    found = [loop_of(state, directive, n) for n in operands.names(directive, directive.operands, 2)]
+    found = [loop_of(state, directive, n) for n in operands.names(directive, directive.operands, 1)]
     stage = found[0][0]
     for other, loop in found:
         if other is not stage:
@@ -72,16 +72,29 @@ def tensorize(state: State, directive: syntax.Directive) -> None:
     state.tensorized.append(Request(stage, loops, chosen, directive))
 
 
-def check_instructions(plan: Plan, state: State) -> None:
-    """Return when the loops of every request compute what one of its instructions is declared to compute.
+def check_instructions(plan: Plan, state: State) -> tuple[Named, ...]:
+    """Return the instructions that LLVM is asked for by name, once the loops of every request are seen to compute what one of its
+    instructions is declared to compute.
 
     Raises CompileError S0215 that says what differs, S0216 for instructions that are no sums of products."""
+    found: dict[Named, None] = {}
     for request in state.tensorized:
-        refusals = [
-            r for i in request.chosen if (r := _refusal(Site(plan, request, {copy: t for t, copy in state.copies.items()}), i)) is not None
-        ]
-        if not request.chosen or len(refusals) == len(request.chosen):
-            _refuse(request, refusals)
+        site = Site(plan, request, {copy: t for t, copy in state.copies.items()})
+        answers = [(i, _refusal(site, i)) for i in request.chosen]
+        fitting = next((i for i, refusal in answers if refusal is None), None)
+        if fitting is None:
+            _refuse(request, [r for _, r in answers if r is not None])
+        if fitting.llvm is not None:
+            found[_named(fitting, request)] = None
+    return tuple(found)
+
+
+def _named(instruction: Instruction, request: Request) -> Named:
+    form = form_of(instruction)
+    assert form is not None, "it has been compared"
+    intrinsic = intrinsic_of(instruction, form)
+    assert not isinstance(intrinsic, Refusal), "it has been compared"
+    return Named(instruction.program, intrinsic, request.directive.span)
 
 
 def _refuse(request: Request, refusals: list[Refusal]) -> NoReturn:
@@ -97,9 +110,14 @@ def _refusal(site: Site, instruction: Instruction) -> Refusal | None:
     form = form_of(instruction)
     if form is not None and instruction.on_device:
         return warps.refusal(site, instruction, form)
-    if form is None or form.rounded or (len(form.axes), len(form.binders)) not in ((1, 1), (2, 2)):
+    known = (1, 1) if instruction.llvm is None else (1, 0)
+    if form is None or form.rounded or (len(form.axes), len(form.binders)) not in ((1, 1), (2, 2), known):
         return Refusal("not supported yet: an instruction that is neither `d[l] = c[l] + sum(r) a[r] * b[l, r]` nor a tile of such sums")
-    if dots.accumulator(form.types[form.lhs.tensor], form.types[form.rhs.tensor]) != form.dtype:
+    if instruction.llvm is not None:
+        intrinsic = intrinsic_of(instruction, form)
+        if isinstance(intrinsic, Refusal):
+            return intrinsic
+    elif dots.accumulator(form.types[form.lhs.tensor], form.types[form.rhs.tensor]) != form.dtype:
         return Refusal("not supported yet: an instruction of these element types")
     request, names = site.request, (*form.axes, *form.binders)
     stage = request.stage

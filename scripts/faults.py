@@ -39,6 +39,7 @@ DEMOTE = ("tests/codegen/test_loops_demote.py",)
 HOIST = ("tests/codegen/test_loops_hoist.py",)
 SIMPLIFY = ("tests/codegen/test_loops_simplify.py",)
 STAGES = ("tests/schedule/test_stages_on_processors.py",)
+NAMED = ("tests/validation/test_named_instructions.py",)
 COMBINE = ("tests/codegen/test_loops_combine.py", "tests/schedule/test_tensorize.py")
 WAITS = ("tests/polyhedral/test_polyhedral_threads.py", "tests/device/test_waits.py")
 HANDOVER = ("tests/polyhedral/test_polyhedral_threads.py", "tests/device/test_handover.py")
@@ -905,6 +906,38 @@ FAULTS = (
         "if form is None or any(",
         "an instruction multiplies elements that lie apart",
         COMBINE,
+    ),
+    Fault(
+        "intrinsic-untried",
+        "tensorlang/validation/intrinsics.py",
+        "if wrong is not None:\n            raise",
+        "if False:\n            raise",
+        "an instruction that computes something else than its equation is used",
+        NAMED,
+    ),
+    Fault(
+        "intrinsic-effects",
+        "codegen/llvm/intrinsics.py",
+        "return bool(found) and all(word in given for word in _PURE)",
+        "return bool(found)",
+        "what LLVM does not know is called",
+        NAMED,
+    ),
+    Fault(
+        "intrinsic-features",
+        "codegen/llvm/intrinsics.py",
+        "return child.returncode == 0 and",
+        "return True or",
+        "an instruction is taken for one of processors that lack it",
+        NAMED,
+    ),
+    Fault(
+        "intrinsic-extremes",
+        "tensorlang/validation/intrinsics.py",
+        "    yield from _extremes(intrinsic, shapes, special, random)\n",
+        "",
+        "sums that saturate in few places pass for sums that wrap",
+        NAMED,
     ),
     Fault(
         "contract-sign",

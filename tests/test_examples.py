@@ -19,6 +19,14 @@ CLAIMS = {
     "06_refused_schedule": ["error[S0301]", "error[S0302]", "error[S0103]", "accepted, and right"],
     "07_resnet50": ["onnx reference", "onnxruntime", "fused: 176 nodes became", "the output is right"],
     "09_online_softmax": ["as softmax(q kᵀ) v"],
+    "10_own_instruction": [
+        "words: NumPy's",
+        "@llvm.x86.avx2.pmadd.wd(",
+        "floats: NumPy's",
+        "@llvm.fma.v8f32(",
+        "error[S0227]",
+        "(255, 255)",
+    ],
     "08_every_stage": ["---- tensor", "---- schedule", "---- loops", "---- llvm", "---- asm", "project + shift + activate"],
 }
 

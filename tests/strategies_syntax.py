@@ -187,8 +187,10 @@ reducers = st.builds(
 operands = items(small) | some(items(small)).map(Layout)
 phrases = st.builds(Phrase, st.sampled_from(["by", "at", "in", "as", "with", "to", "fold", "stages", ":"]), some(operands, 1, 2))
 directives = (
-    st.builds(Directive, names, some(operands), some(phrases, most=2), some(names))
-    | st.builds(Directive, names, some(arguments(small).filter(lambda a: not isinstance(a, From))), call=st.just(True))
+    st.builds(Directive, names, some(operands), some(phrases, most=2), some(names), condition=maybe(exprs))
+    | st.builds(
+        Directive, names, some(arguments(small).filter(lambda a: not isinstance(a, From))), call=st.just(True), condition=maybe(exprs)
+    )
     | some(st.builds(Knob, names, some(small, 1)), 1, 2).map(Knobs)
 )
 bodies = some(directives)

@@ -393,11 +393,27 @@ def _list(p: _Place) -> Diagnostic | None:
     return None
 
 
+def _condition(p: _Place) -> Diagnostic | None:
+    """The condition of a directive stands behind it, and ends it."""
+    if not p.is_schedule or p.inside() != "LBRACE":
+        return None
+    statement = p.statement()
+    if not statement and p.token.type == "IF":
+        help = "a condition stands behind its directive, on the same line: `unroll i if n > 1`"
+        return Diagnostic("P027", "`if` starts no directive", (Label(p.span),), help=help)
+    if p.has_operand and "IF" not in p.accepted and any(t.type == "IF" for t in statement) and p.token.type not in (*_ENDS, "EQUAL"):
+        help = (
+            "a condition ends its directive: join several by `and`, and give what else is to happen a line of its own, `… if not CONDITION`"
+        )
+        return Diagnostic("P027", f"`{p.token.value}` does not belong into this directive", (Label(p.span),), help=help)
+    return None
+
+
 def _directive(p: _Place) -> Diagnostic | None:
     if not p.is_schedule or p.inside() != "LBRACE":
         return None
     statement = p.statement()
-    help = "a directive is written `NAME operands (by|at|in|as|with|to|fold|stages operands) -> names`"
+    help = "a directive is written `NAME operands (by|at|in|as|with|to|fold|stages operands) -> names if condition`"
     if not statement:
         return Diagnostic("P027", f"`{p.token.value}` starts no directive", (Label(p.span),), help=help)
     if p.token.type in ("NEWLINE", "$END", "RBRACE"):
@@ -412,6 +428,7 @@ def _directive(p: _Place) -> Diagnostic | None:
 _EXPLANATIONS: tuple[Callable[[_Place], Diagnostic | None], ...] = (
     _semicolon,
     _results,
+    _condition,
     _reserved,
     _preposition,
     _equality,

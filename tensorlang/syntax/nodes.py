@@ -337,7 +337,8 @@ class Layout(Node):
 
 @dataclass(frozen=True, slots=True)
 class Directive(Node):
-    """`NAME operands (by|at|in|as|with|to|… operands)* [-> names]`. Tactic calls look the same with an Apply operand-less name."""
+    """`NAME operands (by|at|in|as|with|to|… operands)* [-> names] [if condition]`. Tactic calls look the same with an Apply operand-less
+    name."""
 
     name: str
     operands: tuple[Expr | Layout, ...] = ()
@@ -345,6 +346,8 @@ class Directive(Node):
     results: tuple[str, ...] = ()
     call: bool = False
     """`gemm(s, q, k, i, j, e)`: a call of a tactic; operands are its arguments."""
+    condition: Expr | None = None
+    """The directive is left out where this does not hold."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -542,12 +542,16 @@ class _Build:
         return Knob(_name(c[0]), _nodes(c), span=_span(c))
 
     def call(self, c: list[Any]) -> Directive:
-        return Directive(_name(c[0]), _nodes(c), call=True, span=_span(c))
+        return Directive(_name(c[0]), _nodes(c), call=True, condition=_parts(c).get("only_if"), span=_span(c))
 
     def directive_line(self, c: list[Any]) -> Directive:
         phrases = tuple(child for child in c if isinstance(child, Phrase))
         name, *results = _names(c)
-        return Directive(name, _parts(c).get("operands", ()), phrases, tuple(results), span=_span(c))
+        parts = _parts(c)
+        return Directive(name, parts.get("operands", ()), phrases, tuple(results), condition=parts.get("only_if"), span=_span(c))
+
+    def only_if(self, c: list[Any]) -> _Part:
+        return _Part("only_if", c[1], c)
 
     def phrase(self, c: list[Any]) -> Phrase:
         return Phrase(c[0].value, c[1].value, span=_span(c))

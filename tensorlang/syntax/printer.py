@@ -403,11 +403,12 @@ class _Words:
 
     def _directive(self, node: Directive) -> str:
         name = node.name if node.name in PREPOSITIONS else self.name(node.name)
+        only_if = f" if {self.expr(node.condition, _OR)}" if node.condition is not None else ""
         if node.call:
-            return f"{name}({self.items(_arguments(node))})"
+            return f"{name}({self.items(_arguments(node))}){only_if}"
         operands = f" {_commas(map(self.operand, node.operands))}" if node.operands else ""
         results = f" -> {_commas(map(self.name, node.results))}" if node.results else ""
-        return f"{name}{operands}{''.join(map(self.schedule_part, node.phrases))}{results}"
+        return f"{name}{operands}{''.join(map(self.schedule_part, node.phrases))}{results}{only_if}"
 
 
 def _arguments(node: Directive) -> tuple[Expr, ...]:

@@ -210,10 +210,12 @@ class Scheduled:
     tried: tuple[str, ...] = ()
     of_roles: bool = False
     """Whether it was made of schedules of roles: nobody wrote it for this program."""
+    left_out: tuple[str, ...] = ()
+    """A sentence for each directive whose condition does not hold."""
 
     def __str__(self) -> str:
-        """Return the schedule as text; a comment names each directive that changes nothing."""
-        return "\n".join([str(self.schedule), *(f"# {sentence}" for sentence in self.plan.idle)])
+        """Return the schedule as text; a comment names each directive that changes nothing, or was left out."""
+        return "\n".join([str(self.schedule), *(f"# {sentence}" for sentence in (*self.plan.idle, *self.left_out))])
 
 
 def plan_kernel(
@@ -296,7 +298,7 @@ def _chosen(program: Program, machine: Machine, rules: Rules, stored: Mapping[st
     if chosen is None:
         return replace(_derived(program, machine, stored, constants), tried=tried)
     plan = chosen.plan if chosen.plan is not None else proven(program, chosen.schedule, stored)
-    return Scheduled(chosen.schedule, plan, chosen.origin, tried)
+    return Scheduled(chosen.schedule, plan, chosen.origin, tried, left_out=chosen.left_out)
 
 
 def _derived(program: Program, machine: Machine, stored: Mapping[str, Storage], constants: frozenset[str]) -> Scheduled:

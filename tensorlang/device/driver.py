@@ -77,7 +77,7 @@ def plan_for_device(
         tried, chosen = tuple(map(str, found.tried)), found.chosen
         if chosen is not None:
             plan = chosen.plan if chosen.plan is not None else proven(program, chosen.schedule, stored)
-            return Scheduled(chosen.schedule, plan, chosen.origin, tried, of_roles=chosen.plan is not None)
+            return Scheduled(chosen.schedule, plan, chosen.origin, tried, of_roles=chosen.plan is not None, left_out=chosen.left_out)
     derived = derive_device(program, stored, declared(rules.module) if rules is not None else (), machine, plain=plain)
     return Scheduled(derived, proven(program, derived, stored), "derived", tried)
 

@@ -1,6 +1,7 @@
 """Prove the schedules of a file where they are written: for the operator with its own sizes as symbols.
 
-A schedule that only makes sense for known sizes (it fuses loops, say) is proven for a sample of them instead. Whether an operator of any
+A schedule that only makes sense for known sizes (it fuses loops, or has directives with conditions on sizes) is proven for a sample of them
+instead. Whether an operator of any
 element type computes what an instruction does is seen where it is called. A refusal can be *replayed*:
 the refused order is run on small arrays, watched, and what comes out wrong is added to the message. Not so on a device, whose blocks and
 threads one after the other show nothing wrong.
@@ -16,7 +17,7 @@ from polyhedral.expr import Cond, Int
 from tensorlang.check.definition import sample_program
 from tensorlang.check.module import Module
 from tensorlang.diagnostics import CompileError, Diagnostic
-from tensorlang.policy.select import read
+from tensorlang.policy.select import conditional, read
 from tensorlang.replay import replay
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.schedule import Schedule
@@ -43,17 +44,22 @@ def prove_schedules(module: Module, *, replaying: bool = False) -> list[Diagnost
 def _refusals(module: Module, written: sx.Schedule, program: Program, replaying: bool) -> list[Diagnostic]:
     program = replace(program, context=affine.conj(program.context, *_known(written, program)))
     refused: CompileError | None = None
+    legal = False
     for candidate in (program, *(substitute_sizes(program, {s: Int(n) for s in program.sizes}) for n in SAMPLES)):
         schedule: Schedule | None = None
         try:
             schedule = read(module, written, candidate).schedule
             proven(candidate, schedule)
-            return []
+            legal = True
+            if not conditional(module, written) or candidate is program:
+                return []
         except CompileError as refusal:
             refused = refusal
             if schedule is not None and any(d.code.startswith("S03") for d in refusal.diagnostics):
                 watched = replaying and written.target == "cpu"
                 return _replayed(refusal, candidate, schedule) if watched else list(refusal.diagnostics)
+    if legal:
+        return []
     generic = bool(module.operators[written.operator].generics)
     return [d for d in refused.diagnostics if not (generic and d.code == "S0215")] if refused is not None else []
 

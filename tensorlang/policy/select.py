@@ -62,6 +62,8 @@ class Chosen:
     tried: tuple[Attempt, ...] = ()
     plan: Plan | None = field(default=None, compare=False, repr=False)
     """The proven plan, where choosing took a proof."""
+    left_out: tuple[str, ...] = field(default=(), compare=False)
+    """A sentence for each directive whose condition does not hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +108,11 @@ def search(
     request = _Request(module, program, target, machine, knobs or {}, layouts or {}, constants)
     own, library = module.schedules[: module.own_schedules], module.schedules[module.own_schedules :]
     known = known_of(module, operator, program, attrs, sizes or {}, at or {})
+    decided = known_of(module, operator, program, attrs, sizes or {}, {}) if at else known
     found = (
-        _of_operator(request, operator, own, known)
+        _of_operator(request, operator, own, known, decided)
         or _of_roles(request, own, own)
-        or _of_operator(request, operator, library, known)
+        or _of_operator(request, operator, library, known, decided)
         or _of_roles(request, library, module.schedules)
     )
     if found is None and request.knobs:
@@ -125,16 +128,44 @@ def applicable(module: Module, operator: str, target: str, known: Mapping[str, F
     return None
 
 
-def read(module: Module, written: sx.Schedule, program: Program, knobs: Mapping[str, int] | None = None) -> Chosen:
-    """Return a schedule of an operator as directives alone, whatever its guards say."""
+def read(
+    module: Module,
+    written: sx.Schedule,
+    program: Program,
+    knobs: Mapping[str, int] | None = None,
+    *,
+    attrs: Mapping[str, object] | None = None,
+    sizes: Mapping[str, object] | None = None,
+) -> Chosen:
+    """Return a schedule of an operator as directives alone, whatever its guards say. Its conditions see the program's attributes and sizes.
+
+    Raises CompileError S05xx for a schedule that cannot be read."""
     request = _Request(module, program, written.target, Machine(), knobs or {}, {}, frozenset())
-    return _expanded(request, written.operator if written.operator in module.operators else None, written)
+    known = known_of(module, written.operator, program, attrs or {}, sizes or {}, {}) if conditional(module, written) else {}
+    return _expanded(request, written.operator if written.operator in module.operators else None, written, known)
+
+
+def conditional(module: Module, written: sx.Schedule) -> bool:
+    """Tell whether directives of a schedule, or of the tactics that it may call, have conditions."""
+    bodies, seen = [written.body], set[str]()
+    while bodies:
+        directives = [part for part in bodies.pop() if isinstance(part, sx.Directive)]
+        if any(d.condition is not None for d in directives):
+            return True
+        called = {d.name for d in directives if d.call and d.name in module.tactics} - seen
+        seen |= called
+        bodies += [module.tactics[name].body for name in called]
+    return False
 
 
 # ---------------------------------------------------------------- schedules of operators
 
 
-def _of_operator(request: _Request, operator: str | None, written: Sequence[sx.Schedule], known: Mapping[str, Fact]) -> Chosen | None:
+def _of_operator(
+    request: _Request, operator: str | None, written: Sequence[sx.Schedule], known: Mapping[str, Fact], decided: Mapping[str, Fact]
+) -> Chosen | None:
+    """Return the first schedule of the operator whose guards hold for what is `known`. Its conditions see what is `decided`: what is the
+    same for all calls that the kernel serves."""
     for schedule in written:
         if operator is None or schedule.role is not None or schedule.operator != operator:
             continue
@@ -145,19 +176,19 @@ def _of_operator(request: _Request, operator: str | None, written: Sequence[sx.S
         if why is not None:
             request.tried.append(Attempt(where(schedule), why))
             continue
-        return _expanded(request, operator, schedule)
+        return _expanded(request, operator, schedule, decided)
     return None
 
 
-def _expanded(request: _Request, operator: str | None, written: sx.Schedule) -> Chosen:
+def _expanded(request: _Request, operator: str | None, written: sx.Schedule, known: Mapping[str, Fact]) -> Chosen:
     declared: list[str] = []
-    scope = Scope(request.module, picker(request.knobs, declared, None), packs=_packs(request, operator))
+    scope = Scope(request.module, picker(request.knobs, declared, None), packs=_packs(request, operator), known=known)
     directives = expand(scope, written.body)
     for name in request.knobs:
         if name not in declared:
             raise no_knob(name, declared, written)
     schedule = Schedule(written.operator, written.target, tuple(directives), named(request.module, directives))
-    return Chosen(schedule, scope.knobs, where(written), tuple(request.tried))
+    return Chosen(schedule, scope.knobs, where(written), tuple(request.tried), left_out=tuple(scope.left_out))
 
 
 def _packs(request: _Request, operator: str | None) -> dict[str, tuple[str, ...]]:
@@ -197,6 +228,7 @@ class _Part:
     directives: tuple[sx.Directive, ...] = ()
     origin: str | None = None
     knobs: Mapping[str, int] = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
     inside: _Inside | None = None
 
 
@@ -250,7 +282,8 @@ def _assembled(request: _Request, schedule: Schedule, parts: Sequence[_Part], pl
         if name not in knobs:
             raise no_knob(name, tuple(knobs), None)
     origins = dict.fromkeys(part.origin for part in parts if part.origin is not None)
-    return Chosen(schedule, knobs, "; ".join(o for o in origins if o), tuple(request.tried), plan)
+    left_out = tuple(dict.fromkeys(sentence for part in parts for sentence in part.left_out))
+    return Chosen(schedule, knobs, "; ".join(o for o in origins if o), tuple(request.tried), plan, left_out)
 
 
 def _candidates(request: _Request, roles: Sequence[sx.Schedule], d: Deriver, cluster: Cluster) -> Iterator[tuple[sx.Schedule, Match]]:
@@ -280,7 +313,7 @@ def _settle(request: _Request, d: Deriver, part: _Part, parts: Sequence[_Part]) 
     if not part.candidates:
         alone = d if inside is None else replace(d, machine=replace(d.machine, threads=1))
         derived = derive_device_cluster if isinstance(d.machine, Device) else derive_cluster
-        part.directives, part.origin, part.knobs = derived(alone, part.cluster).directives, None, {}
+        part.directives, part.origin, part.knobs, part.left_out = derived(alone, part.cluster).directives, None, {}, ()
     else:
         schedule, match = part.candidates[0]
         assert schedule.role is not None
@@ -298,6 +331,7 @@ def _settle(request: _Request, d: Deriver, part: _Part, parts: Sequence[_Part]) 
             extents=dict(match.extents),
             axes=dict(match.axes),
             indexed=match.indexed,
+            known={**asked(schedule.role), **match.facts},
         )
         scope.names |= {n: (sx.Number(str(int(v))),) for n, v in match.facts.items() if isinstance(v, int)}
         scope.copy_of = copies_of(d)
@@ -305,8 +339,16 @@ def _settle(request: _Request, d: Deriver, part: _Part, parts: Sequence[_Part]) 
             scope.spread = None
         elif inside is None:
             scope.spread = spread_over(d, part.cluster, scope)
-        part.directives, part.origin = tuple(expand(scope, schedule.body)), where(schedule)
-        part.knobs = scope.knobs
+        try:
+            part.directives, part.origin = tuple(expand(scope, schedule.body)), where(schedule)
+        except CompileError as refused:
+            if refused.diagnostics[0].code != "S0515":
+                raise
+            request.tried.append(Attempt(where(schedule), f"for `{part.cluster.head.tensors[0].name}`, {refused.diagnostics[0].title}"))
+            part.candidates = part.candidates[1:]
+            _settle(request, d, part, parts)
+            return
+        part.knobs, part.left_out = scope.knobs, tuple(scope.left_out)
         _feed(d, part, scope, parts)
     if inside is not None:
         part.directives = (*(_copied(x, inside) for x in part.directives), *_computed_at(part, inside))

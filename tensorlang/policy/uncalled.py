@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from tensorlang.check.module import Module
 from tensorlang.check.problems import did_you_mean
@@ -12,7 +13,7 @@ from tensorlang.policy.roles.cpu import ROLES
 from tensorlang.policy.roles.gpu import DEVICE_ROLES
 from tensorlang.policy.roles.match import asked
 from tensorlang.schedule.expand import Scope, choices, expand
-from tensorlang.schedule.guards import Fact, evaluate
+from tensorlang.schedule.guards import Fact, evaluate, passed
 from tensorlang.schedule.knobs import no_knob
 from tensorlang.syntax import nodes as sx
 
@@ -33,9 +34,9 @@ def check_schedules(module: Module) -> list[Diagnostic]:
 
 def check_written(module: Module, schedule: sx.Schedule, knobs: Mapping[str, int]) -> None:
     """Check a schedule of an operator and the names of `knobs`. Raises CompileError S05xx."""
+    known = _check_guards(module, schedule)
     declared: set[str] = set()
-    _check_guards(module, schedule)
-    _check_body(module, schedule.body, (), declared)
+    _check_body(_Body(module, known, declared), schedule.body)
     for name in knobs:
         if name not in declared:
             raise no_knob(name, sorted(declared), schedule)
@@ -49,14 +50,12 @@ def _check(module: Module, schedule: sx.Schedule) -> None:
         raise error(
             "S0501", f"there is no operator `{schedule.operator}`", schedule.span, help=did_you_mean(schedule.operator, module.operators)
         )
-    if schedule.role is not None:
-        _check_role(schedule, schedule.role)
-    else:
-        _check_guards(module, schedule)
-    _check_body(module, schedule.body, (), set())
+    known = _check_role(schedule, schedule.role) if schedule.role is not None else _check_guards(module, schedule)
+    _check_body(_Body(module, known, set(), role=schedule.role is not None), schedule.body)
 
 
-def _check_role(schedule: sx.Schedule, role: sx.Role) -> None:
+def _check_role(schedule: sx.Schedule, role: sx.Role) -> dict[str, Fact]:
+    """Return what guards and conditions may ask for, once the guards are seen to."""
     form = (ROLES if schedule.target == "cpu" else DEVICE_ROLES).get(role.name)
     if form is None:
         raise error(
@@ -64,11 +63,14 @@ def _check_role(schedule: sx.Schedule, role: sx.Role) -> None:
         )
     if not form.fits(role):
         raise error("S0512", f"role `{role.name}` has other parameters", role.span, help=f"write `role {form.text}`")
+    known = asked(role)
     for guard in schedule.guards:
-        evaluate(guard, asked(role))
+        evaluate(guard, known)
+    return known
 
 
-def _check_guards(module: Module, schedule: sx.Schedule) -> None:
+def _check_guards(module: Module, schedule: sx.Schedule) -> dict[str, Fact]:
+    """Return what guards and conditions may ask for, once the guards are seen to."""
     declaration = module.operators[schedule.operator]
     known: dict[str, Fact] = {p.name: () if p.pack else None for p in declaration.params if p.kind != "tensor"}
     for param in declaration.params:
@@ -79,24 +81,56 @@ def _check_guards(module: Module, schedule: sx.Schedule) -> None:
                         known.setdefault(node.name, () if isinstance(dim, sx.Pack | sx.Broadcast) else None)
     for guard in schedule.guards:
         evaluate(guard, known)
+    return known
 
 
-def _check_body(module: Module, body: Sequence[sx.Directive | sx.Knobs], calls: tuple[str, ...], knobs: set[str]) -> None:
+@dataclass(frozen=True, slots=True)
+class _Body:
+    """Where directives stand: what their conditions may ask for, the knobs declared so far, and the tactics whose calls lead there."""
+
+    module: Module
+    known: dict[str, Fact]
+    knobs: set[str]
+    calls: tuple[str, ...] = ()
+    role: bool = False
+
+
+def _check_body(where: _Body, body: Sequence[sx.Directive | sx.Knobs]) -> None:
+    """Check directives whether or not their conditions hold."""
     for part in body:
         if isinstance(part, sx.Knobs):
             for knob in part.knobs:
                 choices(knob)
-                if knob.name in knobs:
+                if knob.name in where.knobs:
                     raise error("S0510", f"knob `{knob.name}` is declared twice", knob.span, help="rename one of them, or delete it")
-                knobs.add(knob.name)
-        elif part.call:
-            _check_call(module, part, calls, knobs)
+                where.knobs.add(knob.name)
+                where.known[knob.name] = None
+            continue
+        if part.condition is not None:
+            evaluate(part.condition, where.known, "a condition")
+        if part.call:
+            _check_call(where, part)
 
 
-def _check_call(module: Module, call: sx.Directive, calls: tuple[str, ...], knobs: set[str]) -> None:
-    tactic = module.tactics.get(call.name)
-    scope = Scope(module, lambda knob, values: values[0], calls=calls)
-    if tactic is None or call.name in calls or len(tactic.params) != len(call.operands):
-        expand(scope, [call])
-    else:
-        _check_body(module, tactic.body, (*calls, call.name), knobs)
+def _check_call(where: _Body, call: sx.Directive) -> None:
+    tactic = where.module.tactics.get(call.name)
+    if tactic is None or call.name in where.calls or len(tactic.params) != len(call.operands):
+        scope = Scope(where.module, lambda knob, values: values[0], calls=where.calls)
+        expand(scope, [replace(call, condition=None)])
+        return
+    before = set(where.knobs)
+    known = _counted(where, tactic, call) | passed(where.known, tactic.params, call.operands)
+    inside = _Body(where.module, known, where.knobs, (*where.calls, call.name), where.role)
+    _check_body(inside, tactic.body)
+    where.known.update(dict.fromkeys(where.knobs - before))
+
+
+def _counted(where: _Body, tactic: sx.Tactic, call: sx.Directive) -> dict[str, Fact]:
+    """Return what conditions may ask of arguments that are numbers, or in the schedule of a role loops."""
+    out: dict[str, Fact] = {}
+    for param, argument in zip(tactic.params, call.operands, strict=True):
+        if not isinstance(argument, sx.Id | sx.Pack):
+            out[param] = None
+        elif where.role:
+            out[param] = ()
+    return out

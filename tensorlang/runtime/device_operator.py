@@ -23,6 +23,7 @@ from tensorlang.device.machine import missing
 from tensorlang.diagnostics import RunError, error
 from tensorlang.driver import Dump, Rules
 from tensorlang.policy.select import read
+from tensorlang.later import later
 from tensorlang.runtime.boards import roofline_on
 from tensorlang.runtime.device import Built, DeviceTools, OnDevice, answered, coded, device_tools, on_device
 from tensorlang.runtime.device_text import launched, us
@@ -112,7 +113,9 @@ class DeviceOperator(Operator):
         """Compile without the cache, telling `dump` every stage: schedule, loops, cuda, launches. Return the launches and their code."""
         call = sorted_out(self.declaration, args, named)
         program = self._program(call)
-        made = device_kernel(program, self.name, self._schedule(program), dump, self._rules(program, call), machine=self.device.machine)
+        made = device_kernel(
+            program, self.name, self._schedule(program, call), dump, self._rules(program, call), machine=self.device.machine
+        )
         built = coded(single(program, made), self.device)
         dump("launches", "\n".join(launched(made.launched, built.usage, self.device.arch)))
         return built
@@ -126,7 +129,9 @@ class DeviceOperator(Operator):
 
     def _built(self, call: Call) -> Built:
         program = self._program(call)
-        made = device_kernel(program, self.name, self._schedule(program), rules=self._rules(program, call), machine=self.device.machine)
+        made = device_kernel(
+            program, self.name, self._schedule(program, call), rules=self._rules(program, call), machine=self.device.machine
+        )
         return coded(single(program, made), self.device)
 
     def _run(self, call: Call, arrays: list[object]) -> tuple[Any, ...]:
@@ -137,8 +142,8 @@ class DeviceOperator(Operator):
         prove(program)
         return program
 
-    def _schedule(self, program: Program) -> Schedule | None:
-        return read(self.module, self.given, program, self.knobs).schedule if isinstance(self.given, sx.Schedule) else self.given
+    def _schedule(self, program: Program, call: Call) -> Schedule | None:
+        return self._written(self.given, program, call) if isinstance(self.given, sx.Schedule) else self.given
 
     def _rules(self, program: Program, call: Call) -> Rules:
         return Rules(with_roles(self.module, self.roles()), self.name, call.attrs, call.sizes, self.knobs, None, TARGET)

@@ -272,7 +272,7 @@ class Operator:
                 rules = Rules(module, self.name, call.attrs, _named(program, call.sizes), self.knobs, at, TARGET)
                 return compile_kernel(program, target, rules=rules, threads=threads, store=store, dump=dump)
             case sx.Schedule() as written:
-                schedule = read(self.module, written, program, self.knobs).schedule
+                schedule = self._written(written, program, call)
                 return compile_kernel(program, target, schedule=schedule, threads=threads, store=store, dump=dump)
             case schedule:
                 return compile_kernel(program, target, schedule=schedule, knobs=self.knobs, threads=threads, store=store, dump=dump)
@@ -288,9 +288,12 @@ class Operator:
                 )
                 return plan_kernel(program, machine, rules=rules).plan
             case sx.Schedule() as written:
-                return plan_kernel(program, machine, read(self.module, written, program, self.knobs).schedule).plan
+                return plan_kernel(program, machine, self._written(written, program, call)).plan
             case schedule:
                 return plan_kernel(program, machine, schedule, self.knobs).plan
+
+    def _written(self, written: sx.Schedule, program: Program, call: Call) -> Schedule:
+        return read(self.module, written, program, self.knobs, attrs=call.attrs, sizes=_named(program, call.sizes)).schedule
 
     def _read(self, text: str, knobs: Mapping[str, int]) -> sx.Schedule:
         target = self.scheduled_for

@@ -6,6 +6,8 @@
         order batch.., io, k.., ii             split i by mr -> io, ii            order c.io, c.k, c.ii
     }                                      }
 
+A directive, or a call of a tactic, whose condition (`unroll k.. if prod(k..) <= 9`) does not hold is left out.
+
 A name may stand for several loops or tensors, or for none: `k..` is all of them in order, `k` the last. In the schedule of a role a
 directive about loops that are not there is left out; a directive that takes one loop is repeated for each of several; `order` is
 given for each stage apart; `fuse` makes one loop of as many as there are; `bind` takes all loops of a pack to one place; what
@@ -23,6 +25,7 @@ from typing import TypeAlias, assert_never
 from tensorlang.check.module import Module
 from tensorlang.check.problems import did_you_mean
 from tensorlang.diagnostics import error
+from tensorlang.schedule.guards import Fact, left_out, passed
 from tensorlang.schedule.schedule import MOST_DIRECTIVES, too_many
 from tensorlang.syntax import nodes as sx
 from tensorlang.syntax.printer import show
@@ -57,6 +60,10 @@ class Scope:
     """The axis or binder that a loop is a part of."""
     indexed: Mapping[str, frozenset[str]] = field(default_factory=dict)
     knobs: dict[str, int] = field(default_factory=dict)
+    known: Mapping[str, Fact] = field(default_factory=dict)
+    """What conditions may ask for, besides knobs."""
+    left_out: list[str] = field(default_factory=list)
+    """A sentence for each directive whose condition does not hold."""
     calls: tuple[str, ...] = ()
     copied: set[str] = field(default_factory=set)
     """Tensors that have been copied before everything else."""
@@ -72,7 +79,8 @@ def expand(scope: Scope, body: Sequence[sx.Directive | sx.Knobs]) -> list[sx.Dir
     """Return the directives of `body`.
 
     Raises CompileError S0107 (too many), S0502 (no such tactic), S0503 (wrong number of arguments), S0504 (a tactic that calls
-    itself), S0509 and S0510 (knobs that cannot be read), S0514 (a pack of an unknown name)."""
+    itself), S0505, S0506 and S0515 (conditions that cannot be decided), S0509 and S0510 (knobs that cannot be read), S0514 (a pack of an
+    unknown name)."""
     out: list[sx.Directive] = []
     for part in body:
         scope.written += 1
@@ -82,13 +90,36 @@ def expand(scope: Scope, body: Sequence[sx.Directive | sx.Knobs]) -> list[sx.Dir
             case sx.Knobs(knobs):
                 for knob in knobs:
                     _declare(scope, knob)
-            case sx.Directive(call=True):
-                out += _call(scope, part)
             case sx.Directive():
-                out += _directive(scope, part)
+                why = left_out(part, scope.known)
+                if why is None:
+                    out += _expanded(scope, replace(part, condition=None))
+                else:
+                    _leave_out(scope, part, why)
             case _:
                 assert_never(part)
     return out
+
+
+def _expanded(scope: Scope, d: sx.Directive) -> list[sx.Directive]:
+    return _call(scope, d) if d.call else _directive(scope, d)
+
+
+def _leave_out(scope: Scope, d: sx.Directive, why: str) -> None:
+    """Note that a directive is left out. In the schedule of a role, the loops that it would make are not there, unless others are."""
+    scope.left_out.append(f"`{show(replace(d, condition=None))}` is left out: {why}")
+    if scope.role:
+        for name in _made(scope.module, d, scope.calls):
+            scope.names.setdefault(name, ())
+
+
+def _made(module: Module, d: sx.Directive, calls: tuple[str, ...]) -> Iterator[str]:
+    """Yield the names that a directive, or those of a tactic, give to what they make."""
+    yield from d.results
+    tactic = module.tactics.get(d.name) if d.call and d.name not in calls else None
+    for part in tactic.body if tactic is not None else ():
+        if isinstance(part, sx.Directive):
+            yield from _made(module, part, (*calls, d.name))
 
 
 def choices(knob: sx.Knob) -> tuple[int, ...]:
@@ -113,6 +144,7 @@ def _declare(scope: Scope, knob: sx.Knob) -> None:
         raise error("S0510", f"knob `{knob.name}` is declared twice", knob.span, help="rename one of them, or delete it")
     scope.knobs[knob.name] = scope.pick(knob, choices(knob))
     scope.names[knob.name] = (sx.Number(str(scope.knobs[knob.name])),)
+    scope.known = {**scope.known, knob.name: scope.knobs[knob.name]}
 
 
 # ---------------------------------------------------------------- tactics
@@ -143,14 +175,31 @@ def _call(scope: Scope, call: sx.Directive) -> list[sx.Directive]:
         )
     arguments = {p: tuple(_values(scope, a)) for p, a in zip(tactic.params, call.operands, strict=True)}
     outside = {n: scope.names[n] for n in tactic.params if n in scope.names}
+    before, outer = set(scope.knobs), scope.known
     scope.names |= arguments
+    scope.known = passed(outer, tactic.params, call.operands) | _counted(scope, arguments)
     scope.calls = (*scope.calls, call.name)
     out = expand(scope, tactic.body)
     scope.calls = scope.calls[:-1]
+    scope.known = {**outer, **{name: value for name, value in scope.knobs.items() if name not in before}}
     for name in tactic.params:
         scope.names.pop(name, None)
     for name, values in outside.items():
         scope.names[name] = tuple(v for v in values if _text(v) not in scope.gone)
+    return out
+
+
+def _counted(scope: Scope, arguments: Mapping[str, tuple[Operand, ...]]) -> dict[str, Fact]:
+    """Return what conditions may ask of arguments that are a number, or loops: their extents."""
+    out: dict[str, Fact] = {}
+    for param, values in arguments.items():
+        match values:
+            case (sx.Number(text) as number,) if not number.is_float:
+                out[param] = int(text)
+            case _ if scope.role and all(isinstance(v, sx.Id) and v.name in scope.stages for v in values):
+                out[param] = tuple(scope.extents.get(_text(v)) for v in values)
+            case _:
+                pass
     return out
 
 

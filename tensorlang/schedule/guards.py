@@ -1,9 +1,10 @@
-"""What the guard of a schedule says of the sizes and attributes of an operator, `cpu(M >= 64)`."""
+"""What the guard of a schedule, `cpu(M >= 64)`, and the condition of a directive, `unroll k if K <= 9`, say of sizes and attributes."""
 
 from __future__ import annotations
 
 import operator as functions
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from math import prod
 from typing import Any, TypeAlias
 
@@ -97,15 +98,52 @@ def _fact(value: Value, at: Mapping[str, int]) -> Fact:
 def unmet(schedule: sx.Schedule, known: Mapping[str, Fact]) -> str | None:
     """Return why a guard of the schedule does not hold, or None when all do."""
     for guard in schedule.guards:
-        names = sorted({n.name for n in descendants(guard) if isinstance(n, sx.Id) and n.name in known})
         held = evaluate(guard, known)
         if held is None:
-            unknown = next(n for n in names if not _is_known(known[n]))
-            return f"`{plain(guard)}` is not known when compiling: `{unknown}` is a run-time size"
+            return _undecided(guard, known)
         if not held:
-            values = ", ".join(f"{n} = {known[n]}" for n in names)
-            return f"`{plain(guard)}` does not hold" + (f" ({values})" if values else "")
+            return _false(guard, known)
     return None
+
+
+def left_out(d: sx.Directive, known: Mapping[str, Fact]) -> str | None:
+    """Return why the condition of a directive does not hold, or None when it does, or when there is none.
+
+    Raises CompileError S0505 and S0506 as `evaluate` does, S0515 when it takes a size that is only known at run time."""
+    if d.condition is None:
+        return None
+    held = evaluate(d.condition, known, "a condition")
+    if held is None:
+        help = "write a schedule for each case, with the condition as its guard, or make the size static"
+        raise error("S0515", _undecided(d.condition, known), d.condition.span, help=help)
+    return None if held else _false(d.condition, known)
+
+
+def passed(known: Mapping[str, Fact], params: Sequence[str], arguments: Sequence[sx.Node]) -> dict[str, Fact]:
+    """Return what conditions in a tactic may ask for: what those of its caller may, where `a.unit` of a parameter `a` is that of its
+    argument, and nothing is known of a parameter whose argument is not asked for by a name."""
+    out = {name: fact for name, fact in known.items() if name.partition(".")[0] not in params}
+    for param, argument in zip(params, arguments, strict=True):
+        match argument:
+            case sx.Id(given) | sx.Pack(sx.Id(given)):
+                out |= {param + n[len(given) :]: fact for n, fact in known.items() if n == given or n.startswith(f"{given}.")}
+            case _:
+                pass
+    return out
+
+
+def _undecided(e: sx.Expr, known: Mapping[str, Fact]) -> str:
+    unknown = next(n for n in _asked(e, known) if not _is_known(known[n]))
+    return f"`{plain(e)}` is not known when compiling: `{unknown}` is a run-time size"
+
+
+def _false(e: sx.Expr, known: Mapping[str, Fact]) -> str:
+    values = ", ".join(f"{n} = {known[n]}" for n in _asked(e, known))
+    return f"`{plain(e)}` does not hold" + (f" ({values})" if values else "")
+
+
+def _asked(e: sx.Expr, known: Mapping[str, Fact]) -> list[str]:
+    return sorted({n.name for n in descendants(e) if isinstance(n, sx.Id) and n.name in known})
 
 
 def _is_known(fact: Fact) -> bool:
@@ -130,10 +168,11 @@ _RELATIONS: dict[str, Callable[[Any, Any], bool]] = {
 }
 
 
-def evaluate(e: sx.Node, known: Mapping[str, Fact]) -> Any:
-    """Return the value of a guard, or None when it takes a size that is only known at run time.
+def evaluate(e: sx.Node, known: Mapping[str, Fact], asking: str = "a guard") -> Any:
+    """Return the value of a guard, or None when it takes a size that is only known at run time. `asking` is what messages call it.
 
     Raises CompileError S0505 for a name that is neither a size nor an attribute, S0506 for what is no condition over them."""
+    again = partial(evaluate, known=known, asking=asking)
     match e:
         case sx.Number(text):
             return float(text) if e.is_float else int(text)
@@ -145,25 +184,25 @@ def evaluate(e: sx.Node, known: Mapping[str, Fact]) -> Any:
             return known[name]
         case sx.Id(name):
             names = ", ".join(sorted(known)) or "none"
-            raise error("S0505", f"a guard cannot ask for `{name}`", e.span, help=did_you_mean(name, known, f"known are {names}"))
+            raise error("S0505", f"{asking} cannot ask for `{name}`", e.span, help=did_you_mean(name, known, f"known are {names}"))
         case sx.Unary("not", value):
-            held = evaluate(value, known)
+            held = again(value)
             return None if held is None else not held
         case sx.Unary(op, value):
-            number = evaluate(value, known)
+            number = again(value)
             return None if number is None else -number if op == "-" else number
         case sx.Binary("and" | "or" as op, lhs, rhs):
-            return _junction(op, evaluate(lhs, known), evaluate(rhs, known))
+            return _junction(op, again(lhs), again(rhs))
         case sx.Binary(op, lhs, rhs):
-            return _combined(e, lambda a, b: _ARITHMETIC[op](a, b), evaluate(lhs, known), evaluate(rhs, known))
+            return _combined(e, lambda a, b: _ARITHMETIC[op](a, b), again(lhs), again(rhs))
         case sx.Chain(first, rest):
-            held = evaluate(first, known)
+            held = again(first)
             for op, rhs in ((link.op, link.rhs) for link in rest):
-                other = evaluate(rhs, known)
+                other = again(rhs)
                 held = _junction(op, held, other) if op in ("and", "or") else _combined(rhs, _ARITHMETIC[op], held, other)
             return held
         case sx.Compare(items, ops):
-            values = [evaluate(i, known) for i in items]
+            values = [again(i) for i in items]
             return _all(_combined(e, _RELATIONS[op], a, b) for op, a, b in zip(ops, values, values[1:], strict=False))
         case sx.Apply("rank", (sx.Id(name),)) if name in known:
             return len(_several(e, known[name]))

@@ -39,6 +39,13 @@ def test_a_schedule_that_needs_numbers_is_proven_for_a_sample() -> None:
     assert refusals(MATMUL + "schedule mm for cpu {\n    fuse i, j -> ij\n    parallel ij\n}\n") == []
 
 
+def test_a_schedule_with_conditions_is_proven_for_samples_on_both_sides() -> None:
+    assert refusals(MATMUL + "schedule mm for cpu {\n    parallel i if M > 100\n    parallel j if M < 100\n}\n") == []
+    for condition in ("M > 100", "M < 100"):
+        [message] = refusals(MATMUL + f"schedule mm for cpu {{\n    parallel k if {condition}\n}}\n")
+        assert "S0302" in message and f"parallel k if {condition}" in message
+
+
 @pytest.mark.parametrize(
     ("text", "line", "shown"),
     [

@@ -198,6 +198,17 @@ def test_a_knob_that_is_not_there_or_not_in_its_list_is_told():
             "S0505 a guard cannot ask for `a.size`",
         ),
         ("schedule matmul for cpu { gem(c) }", "S0502 there is no tactic `gem`"),
+        ("schedule matmul for cpu { gem(c) if M < 2 }", "S0502 there is no tactic `gem`"),
+        ("schedule matmul for cpu { reverse i if L >= 2 }", "S0505 a condition cannot ask for `L`"),
+        ("schedule matmul for cpu { reverse i if exp(M) > 2 }", "S0506 `exp(M)` is no condition over sizes and attributes"),
+        ("schedule matmul for cpu { reverse i if n > 2\n knobs n in {4} }", "S0505 a condition cannot ask for `n`"),
+        ("schedule matmul for cpu { t(i) }\ntactic t(l) { reverse l if l > 2 }", "S0505 a condition cannot ask for `l`"),
+        ("schedule matmul for cpu { t(i, 4) }\ntactic t(l, n) { reverse l if n > 2 and p > 1 }", "S0505 a condition cannot ask for `p`"),
+        (
+            "schedule role contraction(y, a, b; batch.., i.., j.., k..) for cpu { t(b, j..) }\n"
+            "tactic t(x, l) { vectorize l.. if x.reuse > 2 and rank(l) == 1 and l.extent > 4 and x.size > 2 }",
+            "S0505 a condition cannot ask for `x.size`",
+        ),
         ("schedule matmul for cpu { t() }\ntactic t() { t() }", "S0504 tactic `t` calls itself: `t` calls `t`"),
     ],
 )
@@ -209,6 +220,87 @@ def test_a_file_is_checked_without_a_call(text, message):
 
 def test_the_library_has_no_such_mistakes():
     assert check_schedules(library()) == []
+
+
+# ---------------------------------------------------------------- conditions
+
+
+@pytest.mark.parametrize(
+    ("condition", "holds"),
+    [
+        ("M >= 64", True),
+        ("M > 64", False),
+        ("alpha == 3 and not N < 8", True),
+        ('mode == "fast" or mr > 4', False),
+        ("mr == 4", True),
+        ("nothing == 1", None),
+    ],
+)
+def test_a_directive_is_left_out_where_its_condition_does_not_hold(condition, holds):
+    text = f"schedule matmul for cpu {{ knobs mr in {{4, 8}}\n reverse i if {condition}\n reverse j }}"
+    if holds is None:
+        assert refused(text, attrs={"alpha": 3}) == "S0505 a condition cannot ask for `nothing`"
+        return
+    found = chosen(text, attrs={"alpha": 3}, M=64, K=16, N=64)
+    assert directives(found) == (["reverse i", "reverse j"] if holds else ["reverse j"])
+    assert found is not None and len(found.left_out) == (not holds)
+
+
+def test_what_is_left_out_is_told_with_its_reason():
+    found = chosen("schedule matmul for cpu { knobs mr in {4, 8}\n split i by mr -> io, ii if M > 64 }", M=64, K=16, N=64)
+    assert found is not None
+    assert found.left_out == ("`split i by mr -> io, ii` is left out: `M > 64` does not hold (M = 64)",)
+
+
+def test_conditions_in_tactics_ask_for_numbers_of_the_caller_and_its_sizes():
+    text = """
+tactic rows(i, count) { split i by count -> io, ii
+    inner(ii, 2*count) if count > 4 }
+tactic inner(loop, count) { unroll loop if count == 16 and M == 64
+    vectorize loop if count != 16 }
+schedule matmul for cpu { rows(i, 8)
+    rows(j, 4) if N == 64 }
+"""
+    assert directives(chosen(text, M=64, K=64, N=64)) == ["split i by 8 -> io, ii", "unroll ii", "split j by 4 -> io, ii"]
+
+
+def test_conditions_decide_for_all_sizes_that_a_kernel_serves():
+    m = module(MATMUL + "schedule matmul for cpu(M >= 8) { reverse i if K >= 8 }")
+    at = {"M": 8, "K": 8, "N": 8}
+    with pytest.raises(CompileError) as error:
+        search(m, "matmul", declared(m, "matmul"), {}, "cpu", SERIAL, at=at)
+    (diagnostic,) = error.value.diagnostics
+    assert (diagnostic.code, diagnostic.title) == ("S0515", "`K >= 8` is not known when compiling: `K` is a run-time size")
+
+
+CONDITIONAL = """
+tactic twice(i, l) { split i by 2 -> io, ii if rank(i) == 1 and prod(i..) > 2
+    split i by 4 -> io, ii if prod(i..) <= 2
+    vectorize l.. if l.extent >= 8 }
+tactic never(k) { split k by 2 -> ko, ki }
+schedule role contraction(y, a, b; batch.., i.., j.., k..) for cpu {
+    never(k) if b.reuse == 0
+    twice(i, j)
+    split j by 8 -> jo, ji if b.reuse == 0
+    order batch.., jo, io, ko, ki, ii, ji
+}
+"""
+
+
+@pytest.mark.parametrize(("rows", "split"), [(6, "split y.i by 2 -> io, ii"), (2, "split y.i by 4 -> io, ii")])
+def test_loops_that_no_directive_of_a_role_makes_are_not_there(rows, split):
+    m = module(CONDITIONAL, library())
+    program = instantiate(m, "matmul", [ArgType(f32, (rows, 4)), ArgType(f32, (4, 8))], {})
+    found = search(m, "matmul", program, {}, "cpu", SERIAL).chosen
+    assert directives(found) == [split, "vectorize y.j", "order y.io, y.ii"]
+
+
+def test_a_role_whose_condition_asks_for_a_run_time_size_is_not_taken():
+    m = module(ROLE.replace("i.., j.. }", "i.., j.. if prod(i..) > 8 }"), library())
+    program = instantiate(m, "matmul", [ArgType(f32, ("M", 4)), ArgType(f32, (4, 8))], {})
+    found = search(m, "matmul", program, {}, "cpu", SERIAL)
+    assert found.chosen is not None and "mine.tl" not in found.chosen.origin
+    assert any("`prod(i..) > 8` is not known when compiling" in str(attempt) for attempt in found.tried)
 
 
 # ---------------------------------------------------------------- roles

@@ -339,15 +339,7 @@ def _settle(request: _Request, d: Deriver, part: _Part, parts: Sequence[_Part]) 
             scope.spread = None
         elif inside is None:
             scope.spread = spread_over(d, part.cluster, scope)
-        try:
-            part.directives, part.origin = tuple(expand(scope, schedule.body)), where(schedule)
-        except CompileError as refused:
-            if refused.diagnostics[0].code != "S0515":
-                raise
-            request.tried.append(Attempt(where(schedule), f"for `{part.cluster.head.tensors[0].name}`, {refused.diagnostics[0].title}"))
-            part.candidates = part.candidates[1:]
-            _settle(request, d, part, parts)
-            return
+        part.directives, part.origin = tuple(expand(scope, schedule.body)), where(schedule)
         part.knobs, part.left_out = scope.knobs, tuple(scope.left_out)
         _feed(d, part, scope, parts)
     if inside is not None:

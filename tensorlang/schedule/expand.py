@@ -91,7 +91,7 @@ def expand(scope: Scope, body: Sequence[sx.Directive | sx.Knobs]) -> list[sx.Dir
                 for knob in knobs:
                     _declare(scope, knob)
             case sx.Directive():
-                why = left_out(part, scope.known)
+                why = left_out(part, scope.known, role=scope.role)
                 if why is None:
                     out += _expanded(scope, replace(part, condition=None))
                 else:

@@ -106,13 +106,16 @@ def unmet(schedule: sx.Schedule, known: Mapping[str, Fact]) -> str | None:
     return None
 
 
-def left_out(d: sx.Directive, known: Mapping[str, Fact]) -> str | None:
-    """Return why the condition of a directive does not hold, or None when it does, or when there is none.
+def left_out(d: sx.Directive, known: Mapping[str, Fact], *, role: bool = False) -> str | None:
+    """Return why the condition of a directive does not hold, or None when it does, or when there is none. In the schedule of a role, it
+    does not hold where it takes a size that is only known at run time.
 
-    Raises CompileError S0505 and S0506 as `evaluate` does, S0515 when it takes a size that is only known at run time."""
+    Raises CompileError S0505 and S0506 as `evaluate` does, S0515 for such a size in the schedule of an operator."""
     if d.condition is None:
         return None
     held = evaluate(d.condition, known, "a condition")
+    if held is None and role:
+        return _undecided(d.condition, known)
     if held is None:
         help = "write a schedule for each case, with the condition as its guard, or make the size static"
         raise error("S0515", _undecided(d.condition, known), d.condition.span, help=help)

@@ -320,6 +320,17 @@ def test_the_guards_of_a_role_ask_for_its_loops_and_tensors(guard, holds):
 ROLE = "schedule role contraction(y, a, b; batch.., i.., j.., k..) for cpu { order batch.., k.., i.., j.. }"
 
 
+@pytest.mark.parametrize(
+    ("guard", "holds"), [("w.reuse == 8 and d.block == 0", True), ("w.reuse == 1", False), ("d.block > 0", False), ("x.group == 1", True)]
+)
+def test_facts_are_of_a_parameter_whatever_the_schedule_calls_it(guard, holds):
+    role = f"schedule role contraction(z, x, w; g.., m.., n.., d..) for cpu({guard}) {{ reverse n if {guard} }}"
+    m = module(role, library())
+    program = instantiate(m, "matmul", [ArgType(f32, (3, 8, 4)), ArgType(f32, (3, 4, 8))], {})
+    found = search(m, "matmul", program, {}, "cpu", SERIAL).chosen
+    assert found is not None and ("mine.tl" in found.origin) == holds
+
+
 def test_an_operators_schedule_wins_over_a_role_and_the_users_over_the_librarys():
     theirs = module(MATMUL + "schedule matmul for cpu { reverse i }\n" + ROLE)
     program = declared(theirs, "matmul", M=8, K=8, N=8)

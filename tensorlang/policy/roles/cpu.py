@@ -53,7 +53,7 @@ from tensorlang.policy.cpu.winograd import blocks_of
 from tensorlang.policy.deriver import Deriver, bytes_of
 from tensorlang.policy.groups import Cluster, clusters
 from tensorlang.policy.pointwise import crossing_axis, partial_results, points_together, spreadable, stored_axis, vector_axis
-from tensorlang.policy.roles.parameters import Form, Loops, Shape, full
+from tensorlang.policy.roles.parameters import Facts, Form, Loops, Shape, full
 from tensorlang.schedule.pack import is_padding, pack
 from tensorlang.schedule.shape import Contraction, block_of, contraction, extents, unit_stride
 from tensorlang.tensor.nodes import Definition, Dynamic
@@ -85,9 +85,8 @@ def _contraction(d: Deriver, cluster: Cluster) -> Shape | None:
     sums = sums_along(d, definition, c, axis, lanes) if channel is None else None
     height, width = tile_sizes(*tile, lanes, d.machine.vector_registers, heights)
     tiles = tiled(d, c, *tile, lanes)
-    facts: tuple[Mapping[str, int | bool], ...] = (
-        {},
-        {
+    facts: dict[str, Facts] = {
+        "a": {
             "padded": c.padded,
             "block": channel[1] if channel else 1,
             "group": pairs.group if pairs is not None else 1,
@@ -95,7 +94,7 @@ def _contraction(d: Deriver, cluster: Cluster) -> Shape | None:
             "depth": tiles.depth if tiles is not None else 0,
             "tiles": 0 if given else tiles_of_rows(d, clusters(d), definition, c),
         },
-        {
+        "b": {
             "reuse": reuse,
             "unit": unit,
             "pack": worth_packing(d, c, reuse, unit),
@@ -104,10 +103,12 @@ def _contraction(d: Deriver, cluster: Cluster) -> Shape | None:
             "ahead": int(worth_asking_ahead(d, c, definition, rows[outside:], (height, width * lanes))),
             "vectors": tiles.vectors if tiles is not None else 0,
         },
-    )
+        "k": {"block": sums.block if sums is not None else 0},
+    }
+    if sums is not None:
+        facts |= {"i": {"block": sums.rows}, "j": {"block": sums.columns}}
     classes = (batch, rows[outside:], columns, inner, (channel[0],) if channel else (), rows[:outside])
-    of_loops = {1: {"block": sums.rows}, 2: {"block": sums.columns}, 3: {"block": sums.block}} if sums else {3: {"block": 0}}
-    return Shape(((own,), (c.x,), (c.w,)), tuple(full(own, n) for n in classes), lanes, facts, tile, heights, of_loops)
+    return Shape(((own,), (c.x,), (c.w,)), tuple(full(own, n) for n in classes), lanes, facts, tile, heights)
 
 
 def _outside(d: Deriver, c: Contraction, batch: Sequence[str], outer: Sequence[str], sizes: Mapping[str, int | None]) -> int:
@@ -160,7 +161,7 @@ def _pointwise(d: Deriver, cluster: Cluster) -> Shape | None:
     binders = _binders(definition)
     if gathers or (extent is not None and extent < 2):
         one_by_one = (full(own, definition.axes), (), full(own, binders), *((),) * 4)
-        return Shape(((own,), ()), one_by_one, lanes, ({"gathered": False}, {"padded": False}, {}))
+        return Shape(((own,), ()), one_by_one, lanes, {"y": {"gathered": False}, "p": {"padded": False}})
     at = definition.axes.index(axis)
     before, after = (others, ()) if block is None else (definition.axes[:at], definition.axes[at + 1 :])
     crossing = crossing_axis(d, definition, axis)
@@ -177,7 +178,7 @@ def _pointwise(d: Deriver, cluster: Cluster) -> Shape | None:
         (row,) if row in after else (),
     )
     padded = _padded(d, definition) if binders else ()
-    facts: tuple[Mapping[str, int | bool], ...] = ({"gathered": bool(slots)}, {"padded": bool(padded)}, {})
+    facts: dict[str, Facts] = {"y": {"gathered": bool(slots)}, "p": {"padded": bool(padded)}}
     return Shape(((own,), padded), tuple(full(own, tuple(n for n in c if n)) for c in classes), lanes, facts, together=together)
 
 
@@ -248,7 +249,7 @@ def _rows(d: Deriver, cluster: Cluster) -> Shape | None:
     together = _rows_together(d, cluster)
     classes = (rows, tuple(vectors), tuple(binders), tuple(others), tuple(spread))
     products = finished(d, clusters(d), cluster)
-    facts: tuple[Mapping[str, int | bool], ...] = ({}, {}, {"block": block_of_rows(d, cluster, products)})
+    facts: dict[str, Facts] = {"p": {"block": block_of_rows(d, cluster, products)}}
     made = tuple(p.head.tensors[0].name for p in products)
     return Shape(((own,), members, made), classes, lanes, facts, together=together, partial=partial)
 
@@ -299,16 +300,16 @@ def _between(d: Deriver, cluster: Cluster) -> Shape | None:
         loops("point", *after, *before, tiles),
     )
     sides = tuple(found.spatial.values())
-    facts: dict[int, Mapping[str, int]] = {
-        k: {"tile": side, "block": side * number} for k, side, number in zip((2, 1), sides[::-1], sizes.tiles[::-1], strict=False)
+    facts: dict[str, Facts] = {
+        k: {"tile": side, "block": side * number} for k, side, number in zip(("w", "h"), sides[::-1], sizes.tiles[::-1], strict=False)
     }
-    facts |= {k: {"block": number} for k, number in zip((5, 4), sizes.rows[::-1], strict=False)}
+    facts |= {k: {"block": number} for k, number in zip(("j", "i"), sizes.rows[::-1], strict=False)}
     lanes = d.machine.lanes(compute_dtype(product.tensors[0].dtype))
     wide = lanes * sizes.vectors
     part = -(-(extents(result)[found.axes(result, "channel")[-1]] or wide) // (wide * sizes.parts)) * wide
-    facts = {1: {"tile": 1, "block": 1}, 3: {"block": part}, 4: {"block": 1}, **facts}
+    facts = {"h": {"tile": 1, "block": 1}, "f": {"block": part}, "i": {"block": 1}, "m": {"vectors": sizes.vectors}, **facts}
     tensors = (*(tuple(x.tensors[0].name for x in group) for group in ((result,), after, (product,), (tiles,), before)), (found.x,))
-    return Shape(tensors, classes, lanes, facts=({}, {}, {"vectors": sizes.vectors}), of_loops=facts)
+    return Shape(tensors, classes, lanes, facts)
 
 
 ROLES: Mapping[str, Form] = {
@@ -322,5 +323,5 @@ ROLES: Mapping[str, Form] = {
         12,
         _between,
     ),
-    "row_reduction": Form("row_reduction(y, t..; i.., j.., k.., l.., r..)", 0, 5, 5, _rows, others=2),
+    "row_reduction": Form("row_reduction(y, t..; i.., j.., k.., l.., r..)", 0, 5, 5, _rows, others=2, more=("p",)),
 }

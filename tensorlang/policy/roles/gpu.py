@@ -54,7 +54,7 @@ from tensorlang.policy.gpu.warp_products import device_of, warp_product
 from tensorlang.policy.gpu.warpgroup_implicit_gemm import warpgroup_unfolded
 from tensorlang.policy.gpu.warpgroup_products import ROW_BYTES, warpgroup_product
 from tensorlang.policy.groups import Cluster
-from tensorlang.policy.roles.parameters import Form, Loops, Shape, full
+from tensorlang.policy.roles.parameters import Facts, Form, Loops, Shape, full
 
 
 def _elements(d: Deriver, cluster: Cluster) -> Shape | None:
@@ -102,7 +102,7 @@ def _product(d: Deriver, cluster: Cluster) -> Shape | None:
     if found is None:
         return None
     classes = (found.batch, found.a.axes, found.b.axes, found.others, (found.deep,), ())
-    return _multiplied(cluster, found, classes, {1: found.tiles.rows, 2: found.tiles.columns})
+    return _multiplied(cluster, found, classes, {"i": found.tiles.rows, "j": found.tiles.columns})
 
 
 def _windows(d: Deriver, cluster: Cluster) -> Shape | None:
@@ -110,16 +110,15 @@ def _windows(d: Deriver, cluster: Cluster) -> Shape | None:
     if found is None:
         return None
     classes = (found.batch, found.a.axes, found.outer, found.height, (found.width,), found.others, (found.deep,))
-    return _multiplied(cluster, found, classes, {1: found.tiles.rows, 3: found.tiles.height, 4: found.tiles.width})
+    return _multiplied(cluster, found, classes, {"i": found.tiles.rows, "h": found.tiles.height, "j": found.tiles.width})
 
 
-def _multiplied(cluster: Cluster, found: Product | Windows, classes: Sequence[Loops], sides: Mapping[int, Side]) -> Shape:
+def _multiplied(cluster: Cluster, found: Product | Windows, classes: Sequence[Loops], sides: Mapping[str, Side]) -> Shape:
     own = cluster.head.tensors[0].name
-    of_loops = {at: {"warps": s.warps, "lanes": s.lanes, "times": s.times, "each": s.each} for at, s in sides.items()}
-    deep = next(at for at, c in enumerate(classes) if c == (found.deep,))
-    facts: tuple[Mapping[str, int | bool], ...] = ({}, {"unit": found.a.unit}, {"unit": found.b.unit})
+    facts: dict[str, Facts] = {n: {"warps": s.warps, "lanes": s.lanes, "times": s.times, "each": s.each} for n, s in sides.items()}
+    facts |= {"c": {"block": found.tiles.depth}, "a": {"unit": found.a.unit}, "b": {"unit": found.b.unit}}
     tensors = ((own,), (found.a.read.tensor,), (found.b.read.tensor,))
-    shape = Shape(tensors, tuple(full(own, c) for c in classes), 4, facts, of_loops={**of_loops, deep: {"block": found.tiles.depth}})
+    shape = Shape(tensors, tuple(full(own, c) for c in classes), 4, facts)
     return replace(shape, own={"buffers": 2 if found.long else 1})
 
 
@@ -129,12 +128,16 @@ def _by_warps(d: Deriver, cluster: Cluster) -> Shape | None:
         return None
     own = cluster.head.tensors[0].name
     classes = (found.batch, found.a.axes, found.b.axes, found.others, (found.deep,))
-    sides = {at: {"warps": s.warps, "times": s.times, "each": s.each} for at, s in ((1, found.rows), (2, found.columns))}
-    of_loops: dict[int, Mapping[str, int]] = {**sides, 4: {"block": found.block, "each": found.instruction.shape[2]}}
-    of_loops[1] = {**of_loops[1], "block": found.stripe}
+    rows, columns = found.rows, found.columns
+    facts: dict[str, Facts] = {
+        "a": {"unit": found.a.unit},
+        "b": {"unit": found.b.unit},
+        "i": {"warps": rows.warps, "times": rows.times, "each": rows.each, "block": found.stripe},
+        "j": {"warps": columns.warps, "times": columns.times, "each": columns.each},
+        "c": {"block": found.block, "each": found.instruction.shape[2]},
+    }
     tensors = ((own,), (found.a.read.tensor,), (found.b.read.tensor,))
-    facts: tuple[Mapping[str, int | bool], ...] = ({}, {"unit": found.a.unit}, {"unit": found.b.unit})
-    shape = Shape(tensors, tuple(full(own, c) for c in classes), 4, facts, of_loops=of_loops)
+    shape = Shape(tensors, tuple(full(own, c) for c in classes), 4, facts)
     return replace(shape, own={"buffers": found.buffers, "span": found.row_bytes})
 
 
@@ -144,13 +147,13 @@ def _by_warpgroups(d: Deriver, cluster: Cluster) -> Shape | None:
         return None
     own, product, rows = cluster.head.tensors[0].name, found.product, found.tiles.rows
     classes = (product.c.batch, product.a.axes, product.b.axes, product.others, (product.deep,))
-    of_loops: dict[int, Mapping[str, int]] = {
-        1: {"warps": rows.warps, "times": rows.times, "each": rows.each, "block": found.stripe},
-        2: {"each": found.tiles.columns},
-        4: {"block": found.block, "each": found.instruction.shape[2]},
+    facts: dict[str, Facts] = {
+        "i": {"warps": rows.warps, "times": rows.times, "each": rows.each, "block": found.stripe},
+        "j": {"each": found.tiles.columns},
+        "c": {"block": found.block, "each": found.instruction.shape[2]},
     }
     tensors = ((own,), (product.a.read.tensor,), (product.b.read.tensor,))
-    shape = Shape(tensors, tuple(full(own, c) for c in classes), 4, of_loops=of_loops)
+    shape = Shape(tensors, tuple(full(own, c) for c in classes), 4, facts)
     boxes = found.boxes and device_of(d).boxes
     return replace(shape, own={"buffers": found.buffers, "span": ROW_BYTES, "boxes": boxes, "beside": found.beside, "turns": found.turns})
 
@@ -161,11 +164,11 @@ def _windows_by_warps(d: Deriver, cluster: Cluster) -> Shape | None:
         return None
     own = cluster.head.tensors[0].name
     classes = (found.batch, found.outer, found.height, (found.width,), found.b.axes, found.others, (found.deep,))
-    sides = ((2, found.tile.lines), (3, found.tile.points), (4, found.tile.columns))
-    of_loops: dict[int, Mapping[str, int]] = {at: {"warps": s.warps, "times": s.times, "each": s.each} for at, s in sides}
-    of_loops[6] = {"block": found.block, "each": found.instruction.shape[2]}
+    sides = {"h": found.tile.lines, "i": found.tile.points, "j": found.tile.columns}
+    facts: dict[str, Facts] = {n: {"warps": s.warps, "times": s.times, "each": s.each} for n, s in sides.items()}
+    facts["c"] = {"block": found.block, "each": found.instruction.shape[2]}
     tensors = ((own,), (found.a.read.tensor,), (found.b.read.tensor,))
-    shape = Shape(tensors, tuple(full(own, c) for c in classes), 4, of_loops=of_loops)
+    shape = Shape(tensors, tuple(full(own, c) for c in classes), 4, facts)
     return replace(shape, own={"buffers": found.buffers, "span": found.row_bytes})
 
 
@@ -175,12 +178,11 @@ def _unfolded_by_warps(d: Deriver, cluster: Cluster) -> Shape | None:
         return None
     own = cluster.head.tensors[0].name
     classes = (found.batch, found.a.axes, found.b.axes, found.inner)
-    of_loops: dict[int, Mapping[str, int]] = {
-        at: {"warps": s.warps, "times": s.times, "each": s.each} for at, s in ((1, found.rows), (2, found.columns))
-    }
-    of_loops[3] = {"block": found.block, "each": found.instruction.shape[2]}
+    sides = {"i": found.rows, "j": found.columns}
+    facts: dict[str, Facts] = {n: {"warps": s.warps, "times": s.times, "each": s.each} for n, s in sides.items()}
+    facts["k"] = {"block": found.block, "each": found.instruction.shape[2]}
     tensors = ((own,), (found.a.read.tensor,), (found.b.read.tensor,))
-    shape = Shape(tensors, tuple(full(own, c) for c in classes), 4, of_loops=of_loops)
+    shape = Shape(tensors, tuple(full(own, c) for c in classes), 4, facts)
     return replace(shape, own={"buffers": found.buffers, "span": found.row_bytes})
 
 
@@ -190,13 +192,13 @@ def _unfolded_by_warpgroups(d: Deriver, cluster: Cluster) -> Shape | None:
         return None
     own, (a, b), rows = cluster.head.tensors[0].name, (found.found.a, found.found.b), found.tiles.rows
     classes = (found.found.product.c.batch, a.axes, b.axes, found.found.inner)
-    of_loops: dict[int, Mapping[str, int]] = {
-        1: {"warps": rows.warps, "times": rows.times, "each": rows.each},
-        2: {"each": found.tiles.columns},
-        3: {"block": found.block, "each": found.instruction.shape[2]},
+    facts: dict[str, Facts] = {
+        "i": {"warps": rows.warps, "times": rows.times, "each": rows.each},
+        "j": {"each": found.tiles.columns},
+        "k": {"block": found.block, "each": found.instruction.shape[2]},
     }
     tensors = ((own,), (a.read.tensor,), (b.read.tensor,))
-    shape = Shape(tensors, tuple(full(own, c) for c in classes), 4, of_loops=of_loops)
+    shape = Shape(tensors, tuple(full(own, c) for c in classes), 4, facts)
     return replace(shape, own={"buffers": found.buffers, "span": ROW_BYTES})
 
 
@@ -206,12 +208,12 @@ def _windowed(d: Deriver, cluster: Cluster) -> Shape | None:
         return None
     own = cluster.head.tensors[0].name
     classes = (found.outer, found.height, (found.width,), (found.channel,), found.others, (found.across,))
-    of_loops: dict[int, Mapping[str, int]] = {
-        1: {"block": found.lines},
-        2: {"block": found.points, "times": found.times},
-        3: {"block": found.channels},
+    facts: dict[str, Facts] = {
+        "h": {"block": found.lines},
+        "i": {"block": found.points, "times": found.times},
+        "j": {"block": found.channels},
     }
-    return Shape(((own,), (found.a,)), tuple(full(own, c) for c in classes), found.lanes, of_loops=of_loops)
+    return Shape(((own,), (found.a,)), tuple(full(own, c) for c in classes), found.lanes, facts)
 
 
 DEVICE_ROLES: Mapping[str, Form] = {

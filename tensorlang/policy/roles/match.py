@@ -81,11 +81,11 @@ def match_role(d: Deriver, cluster: Cluster, role: sx.Role) -> Match | None:
     facts |= {f"{n.removesuffix('..')}.bytes": bytes_of(d, names[n.removesuffix("..")]) for n in role.groups[0]}
     facts["together"], facts["partial"] = found.together, found.partial
     facts |= found.own
-    for written, about in zip(role.groups[0], found.facts, strict=False):
-        facts |= {f"{written.removesuffix('..')}.{fact}": value for fact, value in about.items()}
-    for position, written in enumerate(role.groups[1]):
+    for group, parameters in zip(role.groups, form.names, strict=True):
+        for written, parameter in zip(group, parameters, strict=False):
+            facts |= {f"{written.removesuffix('..')}.{fact}": value for fact, value in found.facts.get(parameter, {}).items()}
+    for written in role.groups[1]:
         name = written.removesuffix("..")
-        facts |= {f"{name}.{fact}": value for fact, value in found.of_loops.get(position, {}).items()}
         known = [sizes[loop] for loop in names[name]]
         facts[f"{name}.extent"] = known[-1] if known else 1
         facts[name] = tuple(known)

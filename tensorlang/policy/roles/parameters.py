@@ -11,6 +11,8 @@ from tensorlang.policy.groups import Cluster
 from tensorlang.syntax import nodes as sx
 
 Loops: TypeAlias = tuple[str, ...]
+Facts: TypeAlias = Mapping[str, int | bool]
+"""What guards, conditions and directives may ask of one parameter, by name: `unit` of `b.unit`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,15 @@ class Form:
     match: Callable[[Deriver, Cluster], Shape | None]
     others: int = 1
     """How many packs of tensors there may be after the first, where `tensors` is 0."""
+    more: tuple[str, ...] = ()
+    """Names of tensors that may follow those of `text`."""
+
+    @property
+    def names(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """What the parameters are called here: tensors, then loops. Those of a schedule at the same places are the same."""
+        tensors, loops = self.text.partition("(")[2].removesuffix(")").split(";")
+        found = [tuple(name.strip().removesuffix("..") for name in group.split(",")) for group in (tensors, loops)]
+        return (*found[0], *self.more), found[1]
 
     def fits(self, role: sx.Role) -> bool:
         if len(role.groups) != 2 or not self.least <= len(role.groups[1]) <= self.most:
@@ -39,18 +50,16 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What the parameters of a role stand for, by position. `facts[k]` are those of tensor k. Loops are named in full."""
+    """What the parameters of a role stand for, by position, and the facts of each, by what its form calls it. Loops are named in full."""
 
     tensors: tuple[Loops, ...]
     loops: tuple[Loops, ...]
     lanes: int
-    facts: tuple[Mapping[str, int | bool], ...] = ({}, {}, {})
+    facts: Mapping[str, Facts] = field(default_factory=dict)
     tile: tuple[int | None, int | None] | None = None
     """Extents of the two axes of a register tile."""
     heights: range | None = None
     """How many rows it may have."""
-    of_loops: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
-    """Facts of groups of loops, by position."""
     together: int = 1
     partial: int = 1
     """Over how many partial results reductions are spread."""

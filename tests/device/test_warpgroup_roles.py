@@ -22,6 +22,7 @@ from tensorlang.device.driver import Scheduled, device_loops, device_text, plan_
 from tensorlang.device.machine import like
 from tensorlang.driver import Rules
 from tensorlang.lower.barriers import exposed
+from tensorlang.syntax.printer import show
 from tensorlang.tensor.nodes import Program
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "cuda"
@@ -147,6 +148,21 @@ def test_tiles_of_large_products_leave_registers(m, n, k):
 def test_what_four_warps_cannot_multiply_together_single_warps_do(operator, arrays, target):
     _, found = chosen(operator, *arrays, target=target)
     assert found.origin.startswith("schedule role warp_product")
+
+
+@pytest.mark.parametrize(
+    ("operator", "arrays", "copies"),
+    [
+        ("plain", (half(256, 256), half(256, 256)), ("[y.i, y.ci] with swizzle (64)", "[y.j, y.ci] with swizzle (64)")),
+        ("across", (normal(256, 256), normal(256, 256)), ("[y.i, y.ci] with swizzle (64)", "[y.ci, y.j] with pad (8)")),
+    ],
+)
+def test_copies_of_single_warps_lie_as_the_operands_do_and_what_is_left_out_is_named(operator, arrays, copies):
+    _, found = chosen(operator, *arrays, target="cuda:sm_80")
+    written = [show(d) for d in found.schedule.directives if d.name == "cache"]
+    wanted = [f"cache {tensor} in shared at y.co as {how}" for tensor, how in zip("ab", copies, strict=True)]
+    assert written == [*wanted, "cache y in registers"]
+    assert len(found.left_out) == 2 and all(f"# {sentence}" in str(found) for sentence in found.left_out)
 
 
 def test_a_product_of_four_warps_is_printed_in_full(golden):

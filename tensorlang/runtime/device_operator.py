@@ -22,8 +22,6 @@ from tensorlang.device.build import device_kernel, single
 from tensorlang.device.machine import missing
 from tensorlang.diagnostics import RunError, error
 from tensorlang.driver import Dump, Rules
-from tensorlang.policy.select import read
-from tensorlang.later import later
 from tensorlang.runtime.boards import roofline_on
 from tensorlang.runtime.device import Built, DeviceTools, OnDevice, answered, coded, device_tools, on_device
 from tensorlang.runtime.device_text import launched, us

@@ -54,7 +54,7 @@ PRECISION = ("tests/graph/test_lower_precision.py",)
 PIPELINE = ("tests/graph/test_pipeline.py",)
 RELAYOUT = ("tests/graph/test_relayout.py",)
 PROVE = ("tests/tensor/test_prove.py",)
-KNOWN = ("tests/tensor/test_known.py", "tests/tensor/test_prove.py")
+KNOWN = ("tests/tensor/test_facts.py", "tests/tensor/test_prove.py")
 RUNTIME = ("tests/codegen/test_llvm_runtime.py",)
 KERNELS = ("tests/codegen/test_llvm_kernels.py",)
 VALUES = ("tests/codegen/test_llvm_values.py",)
@@ -1313,7 +1313,7 @@ FAULTS = (
     ),
     Fault(
         "prove-neighbouring-clauses",
-        "tensorlang/tensor/slabs.py",
+        "tensorlang/tensor/clause_coverage.py",
         "for b in (*lacking[n + 1 :], *having):",
         "for b in (*lacking[n + 2 :], *having):",
         "clauses next to each other may overlap",
@@ -1346,7 +1346,7 @@ FAULTS = (
     ),
     Fault(
         "known-or",
-        "tensorlang/tensor/known.py",
+        "tensorlang/tensor/facts.py",
         "return affine.disj(facts(lhs), facts(rhs))",
         "return affine.conj(facts(lhs), facts(rhs))",
         "where `a or b` holds, both do",
@@ -1354,7 +1354,7 @@ FAULTS = (
     ),
     Fault(
         "known-other-side",
-        "tensorlang/tensor/known.py",
+        "tensorlang/tensor/facts.py",
         "orelse=f(orelse, place.unless(cond))",
         "orelse=f(orelse, place.where(cond))",
         "the other side of a condition is taken to stand under it",
@@ -1362,7 +1362,7 @@ FAULTS = (
     ),
     Fault(
         "known-lazy-or",
-        "tensorlang/tensor/known.py",
+        "tensorlang/tensor/facts.py",
         "rhs=f(rhs, place.unless(lhs))",
         "rhs=f(rhs, place.where(lhs))",
         "what follows `or` is taken to stand under what is before it",
@@ -1370,7 +1370,7 @@ FAULTS = (
     ),
     Fault(
         "known-of-data-on-the-other-side",
-        "tensorlang/tensor/known.py",
+        "tensorlang/tensor/facts.py",
         "given=(*self.given, otherwise)",
         "given=(*self.given, condition)",
         "a reduction on the other side of a condition on data runs where it holds",
@@ -1394,7 +1394,7 @@ FAULTS = (
     ),
     Fault(
         "known-asked-for-twice",
-        "tensorlang/tensor/known.py",
+        "tensorlang/tensor/facts.py",
         "return affine.disj(*(p.known for p in places))",
         "return affine.conj(*(p.known for p in places))",
         "a reduction that two sides ask for is computed for neither",

@@ -18,7 +18,7 @@ from typing import Any, Protocol, runtime_checkable
 from codegen.cuda.arch import is_cuda
 from tensorlang.diagnostics import error
 from tensorlang.graph.nodes import Graph
-from tensorlang.offers import IMPORTERS, offers_digest
+from tensorlang.plugins import IMPORTERS, offers_digest
 from tensorlang.runtime.bundle import bundle_key
 from tensorlang.runtime.executable import Progress, quiet
 from tensorlang.runtime.model import CompiledModel

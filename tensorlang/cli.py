@@ -49,7 +49,7 @@ from tensorlang.shell.arguments import parsed, random_feeds
 from tensorlang.shell.bench import Comparison, as_data, as_text, bench_model, bench_on_device, bench_operator, results_of, with_memory
 from tensorlang.shell.doctor import findings
 from tensorlang.shell.files import write_arrays, write_text
-from tensorlang.shell.offered import library_with
+from tensorlang.shell.installed_operators import library_with
 from tensorlang.shell.peers import DeviceRun, Peer, Task, peers
 from tensorlang.shell.progress import Bar
 from tensorlang.shell.validating import validated, validated_on_device

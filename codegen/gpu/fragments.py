@@ -13,7 +13,7 @@ Each lane keeps its part of the sums in registers (`private` cuts them), its par
 the sums lie along: by `ldmatrix` where rows of 16 bytes lie in shared memory, element by element elsewhere. A loop over rows (16) or
 columns (8) of sums is one over lanes, with what is left in registers.
 
-A product goes over whole tiles. At the edges of matrices it does so where `tensorlang.lower.whole` has proven that it may.
+A product goes over whole tiles. At the edges of matrices it does so where `tensorlang.lower.edge_tiles` has proven that it may.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 from codegen.dtypes import DType, f32, i32, u32
 from codegen.errors import Unfit
 from codegen.gpu import matrix, warpgroups
-from codegen.gpu.cooperate import is_multiple
+from codegen.gpu.cooperative_copies import is_multiple
 from codegen.gpu.geometry import WARPS
 from codegen.gpu.vectors import contiguous
 from codegen.loops.indices import Algebra, coefficients

@@ -11,7 +11,7 @@
                                              }
 
 Each iteration closes one group of copies, so all but the latest n - 2 groups have landed when it needs its own (n - 3 where
-products of four warps go on from one iteration to the next, `codegen.gpu.flying`). What the device cannot copy
+products of four warps go on from one iteration to the next, `codegen.gpu.async_mma`). What the device cannot copy
 by itself, like elements that are converted or go elsewhere one by one, is fetched into registers before the work of an iteration, and
 put in place after it:
 
@@ -29,12 +29,12 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 from codegen.errors import Unfit
-from codegen.gpu.ahead import groups_before, number_in, staged
-from codegen.gpu.flying import DONE, in_flight
+from codegen.gpu.async_mma import DONE, in_flight
+from codegen.gpu.box_pipeline import groups_before, number_in, staged
 from codegen.gpu.geometry import geometry
 from codegen.gpu.launches import map_blocks
-from codegen.gpu.sides import check_sides
 from codegen.gpu.vectors import copied_at_once
+from codegen.gpu.warp_specialization import check_sides
 from codegen.loops.indices import Algebra
 from codegen.loops.nodes import (
     THREADS,

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from codegen.gpu.boxes import boxed
-from codegen.gpu.cooperate import cooperate
+from codegen.gpu.cooperative_copies import cooperate
 from codegen.gpu.fragments import fragments
 from codegen.gpu.geometry import check_places, geometry
 from codegen.gpu.launches import gathered, map_blocks

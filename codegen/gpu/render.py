@@ -22,9 +22,9 @@ from codegen.gpu.geometry import WARP, WARPGROUP
 from codegen.gpu.launches import BlockCode, Launches
 from codegen.gpu.names import Identifiers
 from codegen.gpu.program import STATIC_SHARED, Kernel, Launch, Program, Scratch
-from codegen.gpu.sides import REGISTERS, Sides, arrivals, registers_of, sides
 from codegen.gpu.statements import allocate, ready, write
 from codegen.gpu.text import KernelText, Scope
+from codegen.gpu.warp_specialization import REGISTERS, Sides, arrivals, registers_of, sides
 from codegen.loops.indices import Algebra, Range
 from codegen.loops.nodes import Alloc, Barrier, Boxes, Buffer, Index, Int, Load, Mma, Mul, Release, Require, Stmt
 from codegen.loops.verify import Env

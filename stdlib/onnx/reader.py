@@ -25,7 +25,7 @@ from stdlib.onnx.problems import Refusal, Unsupported, quoted
 from stdlib.onnx.tensors import Folder, element_type, read_tensor
 from stdlib.onnx.wire import separated
 from tensorlang.diagnostics import CompileError, Diagnostic
-from tensorlang.mapped import contents
+from tensorlang.memory_map import contents
 
 NEWEST_OPSET = onnx.defs.onnx_opset_version()
 _NEWEST_ELSEWHERE = 2**31 - 1

@@ -31,9 +31,9 @@ from tensorlang.graph.nodes import Attr, Join, Kernel, Part, Value, View
 from tensorlang.graph.nodes import Node as GraphNode
 from tensorlang.graph.passes.clean.fold import LARGEST_WORK, work
 from tensorlang.graph.programs import result_tensors
-from tensorlang.tensor.counted import operations
 from tensorlang.tensor.interp import interpret
 from tensorlang.tensor.nodes import Program
+from tensorlang.tensor.operation_count import operations
 from tensorlang.tensor.walk import caller_shape
 
 FOLDED_ELEMENTS = 1 << 12

@@ -17,7 +17,7 @@ from onnx import TensorProto, numpy_helper
 from codegen.dtypes import DTYPES, DType
 from stdlib.onnx.model import Array
 from stdlib.onnx.problems import Refusal, Unsupported, quoted
-from tensorlang.mapped import contents
+from tensorlang.memory_map import contents
 
 LIMIT_BYTES = 1 << 36
 """No single value may be larger: 64 GiB."""

@@ -16,7 +16,6 @@ from tensorlang.device.model import Call, DeviceKernel, DeviceModel
 from tensorlang.diagnostics import CompileError
 from tensorlang.digest import compiler_digest
 from tensorlang.driver import Dump, Rules, Scheduled
-from tensorlang.flat import FlatError, from_flat, to_flat
 from tensorlang.graph.nodes import Graph, Kernel, Value
 from tensorlang.graph.options import Options
 from tensorlang.graph.passes.memory.layout import RowMajor, layouts_of
@@ -29,6 +28,7 @@ from tensorlang.policy.gpu.layouts import wanted_on_device
 from tensorlang.policy.machine import USUAL, Device
 from tensorlang.schedule.layout import Layout
 from tensorlang.schedule.schedule import Schedule
+from tensorlang.serialization import FlatError, from_flat, to_flat
 from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.walk import caller_shape
 from tensorlang.validation.budget import validation_budget

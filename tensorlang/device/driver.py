@@ -14,12 +14,12 @@ from dataclasses import replace
 from codegen.errors import Unfit
 from codegen.gpu.clusters import clustered, shared_out
 from codegen.gpu.launches import launches
-from codegen.gpu.lines import in_lines
+from codegen.gpu.linear_grid import in_lines
+from codegen.gpu.persistent import taken_in_turns
 from codegen.gpu.pipeline import pipelined
 from codegen.gpu.prepare import prepare
 from codegen.gpu.program import Program as Kernels
 from codegen.gpu.render import render
-from codegen.gpu.turns import taken_in_turns
 from codegen.loops.contract import contract
 from codegen.loops.nodes import Alloc, Function
 from codegen.loops.printer import show as show_loops
@@ -31,8 +31,8 @@ from tensorlang.driver import Dump, Rules, Scheduled
 from tensorlang.lower.barriers import with_barriers
 from tensorlang.lower.bounds import prove_bounds
 from tensorlang.lower.clusters import differing
+from tensorlang.lower.edge_tiles import edges, whole
 from tensorlang.lower.kernel import Lowered, lower
-from tensorlang.lower.whole import edges, whole
 from tensorlang.policy.gpu.derive import derive_device
 from tensorlang.policy.machine import USUAL, Device
 from tensorlang.policy.select import search

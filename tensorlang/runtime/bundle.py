@@ -1,6 +1,6 @@
 """Whole compiled models on disk, so that another process starts without importing the model again.
 
-    <cache>/models/<key>/  parts       the plan, the kernels and their machine code: a digest, then data (`tensorlang.flat`)
+    <cache>/models/<key>/  parts       the plan, the kernels and their machine code: a digest, then data (`tensorlang.serialization`)
                            constants   the block of packed weights, which is mapped
 
 The key is the model's own bytes, the shapes asked for, the target with its options and the compiler with its importers. A bundle is written
@@ -25,9 +25,9 @@ import numpy as np
 
 from codegen.store import Cache, private_creator, private_directory, private_opener
 from tensorlang.digest import compiler_digest
-from tensorlang.flat import from_flat, to_flat
-from tensorlang.mapped import contents
+from tensorlang.memory_map import contents
 from tensorlang.runtime.constants import Places, Weights, in_memory, pieces
+from tensorlang.serialization import from_flat, to_flat
 
 Array = np.ndarray[Any, Any]
 

@@ -20,7 +20,7 @@ from tensorlang.graph.edit import size_bytes
 from tensorlang.graph.nodes import Graph, Value
 from tensorlang.graph.plan import ALIGNMENT
 from tensorlang.graph.relayout import lay_out
-from tensorlang.mapped import forget
+from tensorlang.memory_map import forget
 
 Array = np.ndarray[Any, Any]
 

@@ -29,9 +29,9 @@ from tensorlang.graph.nodes import Graph
 from tensorlang.graph.precisions import F32, Precision, chosen_on
 from tensorlang.policy.machine import USUAL
 from tensorlang.policy.machine import Device as Machine
-from tensorlang.runtime.boards import products_of_bf16, roofline_on
 from tensorlang.runtime.bundle import Draft, kept
 from tensorlang.runtime.constants import Weights, cells_of, places_of
+from tensorlang.runtime.device_roofline import products_of_bf16, roofline_on
 from tensorlang.runtime.device_text import explained
 from tensorlang.runtime.executable import Progress, quiet
 from tensorlang.runtime.feeds import check_names, checked

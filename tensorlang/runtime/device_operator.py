@@ -22,8 +22,8 @@ from tensorlang.device.build import device_kernel, single
 from tensorlang.device.machine import missing
 from tensorlang.diagnostics import RunError, error
 from tensorlang.driver import Dump, Rules
-from tensorlang.runtime.boards import roofline_on
 from tensorlang.runtime.device import Built, DeviceTools, OnDevice, answered, coded, device_tools, on_device
+from tensorlang.runtime.device_roofline import roofline_on
 from tensorlang.runtime.device_text import launched, us
 from tensorlang.runtime.feeds import row_major
 from tensorlang.runtime.library import with_roles

@@ -11,9 +11,9 @@ from codegen.gpu.program import Program as Launched
 from codegen.loops.evaluate import evaluate
 from tensorlang.device.model import DeviceModel
 from tensorlang.graph.edit import members, size_bytes
-from tensorlang.graph.passes.precision.told import told
+from tensorlang.graph.passes.precision.explain import told
 from tensorlang.graph.precisions import F32, Precision
-from tensorlang.runtime.boards import Board, board_of
+from tensorlang.runtime.device_roofline import Board, board_of
 from tensorlang.runtime.passes import passes
 from tensorlang.runtime.work import Work, work_of
 

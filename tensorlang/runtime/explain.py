@@ -12,7 +12,7 @@ import numpy as np
 
 from tensorlang.artifact import Artifact
 from tensorlang.graph.edit import members
-from tensorlang.graph.passes.precision.told import told
+from tensorlang.graph.passes.precision.explain import told
 from tensorlang.runtime.executable import Executable, timed
 from tensorlang.runtime.kernel_time import KernelTime
 from tensorlang.runtime.roofline import Bound, bound_of, ceilings_for

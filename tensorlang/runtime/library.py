@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from tensorlang.check.module import Module, load_module
 from tensorlang.driver import Rules, stated
-from tensorlang.offers import SCHEDULES
+from tensorlang.plugins import SCHEDULES
 from tensorlang.syntax.nodes import File
 
 Roles: TypeAlias = Callable[[], tuple[Module, ...]]

@@ -2,8 +2,8 @@
 
     library = stored("library", texts, lambda: load_module(...))
 
-The key is the texts, the compiler and the interpreter; a damaged entry is a miss. Entries are data (`tensorlang.flat`): to read one runs
-nothing.
+The key is the texts, the compiler and the interpreter; a damaged entry is a miss. Entries are data
+(`tensorlang.serialization`): to read one runs nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from codegen.store import Cache
 from tensorlang.digest import compiler_digest
-from tensorlang.flat import FlatError, from_flat, to_flat
+from tensorlang.serialization import FlatError, from_flat, to_flat
 
 T = TypeVar("T")
 

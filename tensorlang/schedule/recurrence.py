@@ -6,7 +6,8 @@ Tensors that are defined through each other share loops, each at an offset of it
 
 share one over `t`: cs, hs at t and z at t + 1, in the order z, cs, hs. Where they need each other within a turn too, they share another
 loop inside. Shared loops run in whatever direction is legal. The loops of one tensor alone run as they are written, unless directives say
-otherwise; `turned` gives those that make them legal. What shares which loop is found from exact dependences (`polyhedral.turns`).
+otherwise; `turned` gives those that make them legal. What shares which loop is found from exact dependences
+(`polyhedral.mutual_recurrence`).
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from typing import assert_never
 
 from polyhedral import affine
 from polyhedral.expr import Expr as Affine
+from polyhedral.mutual_recurrence import Alone, Shared, Turn, takes, turns
 from polyhedral.nest import Nest
 from polyhedral.recurrence import Form
-from polyhedral.turns import Alone, Shared, Turn, takes, turns
 from tensorlang.diagnostics import error
 from tensorlang.schedule.plan import Change, Stage, full, make_stage
 from tensorlang.schedule.schedule import Schedule
-from tensorlang.tensor.known import box
+from tensorlang.tensor.facts import box
 from tensorlang.tensor.nodes import Definition, Program
 from tensorlang.tensor.prove import Prover
 from tensorlang.tensor.scop import Stages

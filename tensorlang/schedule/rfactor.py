@@ -20,7 +20,7 @@ from dataclasses import replace
 from polyhedral import affine
 from polyhedral.expr import TRUE
 from polyhedral.expr import Name as AffineName
-from tensorlang.tensor.known import Place, asked_for, reductions
+from tensorlang.tensor.facts import Place, asked_for, reductions
 from tensorlang.tensor.nodes import Binder, Definition, Expr, Holds, Piece, Program, Read, Select, Tensor
 from tensorlang.tensor.walk import fresh_for, map_children, reduces, substitute
 

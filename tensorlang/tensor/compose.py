@@ -26,7 +26,7 @@ from polyhedral.sets import implies
 from polyhedral.verdict import Proven
 from tensorlang.diagnostics import InternalError
 from tensorlang.tensor import arith, notation
-from tensorlang.tensor.known import binder_cond, box, facts, negative_facts
+from tensorlang.tensor.facts import binder_cond, box, facts, negative_facts
 from tensorlang.tensor.nodes import (
     Binary,
     Call,

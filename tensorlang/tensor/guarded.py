@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from codegen.dtypes import bool_
-from tensorlang.tensor.known import Place, asks_data, granted, is_of_indices, keeps_conditions, reductions, starts_from_reads
+from tensorlang.tensor.facts import Place, asks_data, granted, is_of_indices, keeps_conditions, reductions, starts_from_reads
 from tensorlang.tensor.nodes import Binary, Const, Expr, Piece, Program, Reduce, Select
 from tensorlang.tensor.walk import map_children, map_pieces, reduces
 

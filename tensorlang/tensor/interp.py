@@ -25,7 +25,6 @@ from polyhedral.expr import Expr as Affine
 from tensorlang.diagnostics import NOWHERE, Diagnostic, InternalError, Label, RunError, Span
 from tensorlang.tensor import notation
 from tensorlang.tensor.arith import Array
-from tensorlang.tensor.carried import Carried, Numbers
 from tensorlang.tensor.nodes import (
     Binary,
     Binder,
@@ -52,6 +51,7 @@ from tensorlang.tensor.nodes import (
     Unary,
 )
 from tensorlang.tensor.types import Type, Types, dtype_of, scalar_dtype, types_of
+from tensorlang.tensor.value_domain import Carried, Numbers
 from tensorlang.tensor.walk import caller_shape, components, definition_reads, shape_of, tensor_table
 
 Value: TypeAlias = "Array | tuple[Array, ...]"

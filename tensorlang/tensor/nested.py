@@ -28,7 +28,7 @@ from polyhedral.expr import Name as AffineName
 from polyhedral.sets import bounds, is_empty
 from polyhedral.verdict import Proven
 from tensorlang.diagnostics import InternalError
-from tensorlang.tensor.known import Place, asked_for, asks_data, box, granted, keeps_conditions, map_parts, reductions
+from tensorlang.tensor.facts import Place, asked_for, asks_data, box, granted, keeps_conditions, map_parts, reductions
 from tensorlang.tensor.nodes import (
     Const,
     Definition,

@@ -13,8 +13,9 @@
              o[h, i, t, d] = o[h, i, t - 1, d] * c[h, i, t] + sum(u) p[h, i, t, u] * v[h, B*t + u, d]
              y[h, i, d]    = g(o[h, i, last, d] / l[h, i, last])
 
-`last` is the last block with a key that a row of the block of rows around i sees (`tensorlang.tensor.seen`), and a pass begins at the first
-such block, where m[h, i, t - 1] is -inf. What lies beyond is defined, too, and read by nobody: a schedule leaves it out (`trim`).
+`last` is the last block with a key that a row of the block of rows around i sees (`tensorlang.tensor.attention_mask`), and a pass begins
+at the first such block, where m[h, i, t - 1] is -inf. What lies beyond is defined, too, and read by nobody: a schedule leaves it out
+(`trim`).
 
 Why it is the same, as real numbers. Let M(t) be the largest score of the blocks 0..t. By induction on t
 
@@ -45,6 +46,7 @@ from polyhedral import affine
 from polyhedral.expr import TRUE, Cond
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
+from tensorlang.tensor.attention_mask import Line, Seen, hidden, seen
 from tensorlang.tensor.contraction import multiplied
 from tensorlang.tensor.nodes import (
     Binary,
@@ -68,7 +70,6 @@ from tensorlang.tensor.nodes import (
     TupleOf,
 )
 from tensorlang.tensor.online_proof import Plain, Running, refusal, unseen
-from tensorlang.tensor.seen import Line, Seen, hidden, seen
 from tensorlang.tensor.walk import (
     Fresh,
     definers,

@@ -6,8 +6,8 @@ With E(t) the keys of the blocks from the first that is visited to t, what is cl
 
 It is shown by induction: the equations at the first block, with nothing before; then those of a later block, its own keys `new` and all
 before it `old`, with the claim put in for what they read of the block before. Both sides are brought to one normal form
-(`tensorlang.tensor.reals`), and so is the result, o/l of all keys, next to that of the operator as it was written. Last, no key outside of
-the blocks that are visited is seen.
+(`tensorlang.tensor.real_algebra`), and so is the result, o/l of all keys, next to that of the operator as it was written. Last,
+no key outside of the blocks that are visited is seen.
 
 This is arithmetic of reals: a row that has at least one score above -inf. Rows without any and undefined scores are what the equations ask
 `-inf` for; the tests try them.
@@ -23,9 +23,9 @@ from polyhedral.expr import Cond
 from polyhedral.expr import Name as AffineName
 from polyhedral.sets import implies
 from polyhedral.verdict import Proven
-from tensorlang.tensor import reals
+from tensorlang.tensor import real_algebra
 from tensorlang.tensor.nodes import Binary, Call, Compare, Const, Definition, Expr, Holds, Let, Name, Read, Reduce, Select, TupleOf
-from tensorlang.tensor.reals import ZERO, Atom, Real, Symbol, Unproven, atom, exp, inverse, largest, minus, number, times, total
+from tensorlang.tensor.real_algebra import ZERO, Atom, Real, Symbol, Unproven, atom, exp, inverse, largest, minus, number, times, total
 from tensorlang.tensor.walk import children
 
 SCORE, VALUE = atom(Symbol("s", keyed=True)), atom(Symbol("v", keyed=True))
@@ -159,7 +159,7 @@ def _value(definition: Definition) -> Expr:
 def _arithmetic(op: str, a: Real, b: Real) -> Real:
     match op:
         case "+":
-            return reals.add(a, b)
+            return real_algebra.add(a, b)
         case "-":
             return minus(a, b)
         case "*":
@@ -225,8 +225,8 @@ class _Known:
 
     def _either(self, a: Real, b: Real, then: Real, orelse: Real) -> Real:
         """Return `orelse` where it is `then` as soon as a = b."""
-        old: Atom | None = reals.atom_of(b)
-        if old is None or reals.replaced(orelse, old, a) != then:
+        old: Atom | None = real_algebra.atom_of(b)
+        if old is None or real_algebra.replaced(orelse, old, a) != then:
             raise Unproven("a choice between values that differ")
         return orelse
 
@@ -239,4 +239,4 @@ class _Known:
         if e.reducer.kind != "sum":
             raise Unproven(f"a reduction by `{e.reducer.name}`")
         start = self.of(e.init[0]) if e.init is not None else ZERO
-        return reals.add(start, total(self.over, body))
+        return real_algebra.add(start, total(self.over, body))

@@ -24,9 +24,9 @@ from polyhedral.sets import covers, disjoint, implies
 from polyhedral.verdict import Proven, Refuted, Unknown
 from tensorlang.diagnostics import NOWHERE, CompileError, Diagnostic, Label, Span
 from tensorlang.tensor import notation
-from tensorlang.tensor.known import Place, binder_cond, box, follows, visits
+from tensorlang.tensor.clause_coverage import meeting, slab, together
+from tensorlang.tensor.facts import Place, binder_cond, box, follows, visits
 from tensorlang.tensor.nodes import Definition, Dynamic, Expr, Holds, IndexValue, Piece, Program, Read, Reduce, Tensor
-from tensorlang.tensor.slabs import meeting, slab, together
 from tensorlang.tensor.walk import components, definition_reads, reads, tensor_table
 from tensorlang.tensor.widths import BOUND, LARGEST, greatest, pieces, sides, stays_narrow
 

@@ -23,7 +23,7 @@ from polyhedral.expr import Expr as Affine
 from polyhedral.model import Access, Scop, Statement
 from polyhedral.model import Tensor as Array
 from tensorlang.tensor import notation
-from tensorlang.tensor.known import Place, asked_for, parts, possible, reductions
+from tensorlang.tensor.facts import Place, asked_for, parts, possible, reductions
 from tensorlang.tensor.nodes import (
     Definition,
     Dynamic,

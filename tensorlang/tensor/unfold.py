@@ -20,7 +20,7 @@ from polyhedral import affine
 from polyhedral.expr import TRUE, Cond
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
-from tensorlang.tensor.known import Place, visits
+from tensorlang.tensor.facts import Place, visits
 from tensorlang.tensor.nodes import Binder, Const, Definition, Dynamic, Expr, Holds, Piece, Program, Read, Reduce, Select, Tensor
 from tensorlang.tensor.walk import fresh_for, index_names, map_children, nodes, reads, reduces, substitute, tensor_table
 

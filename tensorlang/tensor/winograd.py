@@ -54,7 +54,7 @@ from tensorlang.tensor.nodes import (
     Tensor,
 )
 from tensorlang.tensor.padding import in_range
-from tensorlang.tensor.toom import Filtering, Matrix, filtering
+from tensorlang.tensor.toom_cook import Filtering, Matrix, filtering
 from tensorlang.tensor.walk import Fresh, fresh_for, map_children, reduces, tensor_table
 
 Array = np.ndarray[Any, Any]

@@ -32,9 +32,9 @@ from tensorlang.graph.blocks import aligned_array
 from tensorlang.graph.relayout import relaid, restored
 from tensorlang.schedule.layout import Layout
 from tensorlang.tensor import arith
-from tensorlang.tensor.carried import Numbers
 from tensorlang.tensor.interp import Evaluator
 from tensorlang.tensor.nodes import Program
+from tensorlang.tensor.value_domain import Numbers
 from tensorlang.tensor.walk import caller_shape, tensor_table
 from tensorlang.validation.plain import plain
 

@@ -32,11 +32,11 @@ from polyhedral import affine
 from tensorlang.diagnostics import InternalError, RunError
 from tensorlang.graph.relayout import relaid, restored
 from tensorlang.schedule.layout import Layout
-from tensorlang.tensor.carried import Symbols
-from tensorlang.tensor.counted import operations
 from tensorlang.tensor.interp import Evaluator
 from tensorlang.tensor.nodes import Dynamic, Program, Read, Tensor
+from tensorlang.tensor.operation_count import operations
 from tensorlang.tensor.printer import show as show_program
+from tensorlang.tensor.value_domain import Symbols
 from tensorlang.tensor.walk import caller_shape, nodes, reads, shape_of, tensor_table
 from tensorlang.validation import fingerprints
 from tensorlang.validation.budget import BUDGET, on_fingerprints, validation_budget

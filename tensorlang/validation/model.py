@@ -37,9 +37,9 @@ from codegen.loops.terms import Exceeded, Term, Terms, exact, key, show
 from tensorlang.diagnostics import InternalError, RunError
 from tensorlang.graph.nodes import Graph, Join, Kernel, Part, Value, View
 from tensorlang.graph.relayout import relaid
-from tensorlang.tensor.carried import Symbols
-from tensorlang.tensor.counted import operations
 from tensorlang.tensor.interp import Evaluator
+from tensorlang.tensor.operation_count import operations
+from tensorlang.tensor.value_domain import Symbols
 from tensorlang.validation.budget import on_fingerprints
 from tensorlang.validation.compiled import Call, Compiled, check_apart
 from tensorlang.validation.kernel import term_of

@@ -26,8 +26,8 @@ from codegen.gpu.program import Program as Kernels
 from codegen.gpu.traces import Asked, Trace, memory_of
 from codegen.loops.terms import Exceeded, Term, Terms
 from tensorlang.diagnostics import RunError
-from tensorlang.tensor.counted import operations
 from tensorlang.tensor.nodes import Program, Tensor
+from tensorlang.tensor.operation_count import operations
 from tensorlang.tensor.walk import caller_shape, tensor_table
 from tensorlang.validation.budget import BUDGET
 from tensorlang.validation.kernel import (

@@ -21,7 +21,7 @@ from tensorlang.graph.pass_listing import listed
 from tensorlang.graph.pipeline import DEVICE, PROCESSOR
 from tensorlang.runtime import validated as build
 from tensorlang.runtime.toolchain import toolchain
-from tensorlang.shell import bench, offered
+from tensorlang.shell import bench, installed_operators
 
 
 @pytest.fixture(autouse=True)
@@ -203,7 +203,7 @@ def test_an_operator_says_itself_what_it_computes_in(capsys: Any, tmp_path: Path
 def test_a_library_operator_is_measured_next_to_what_peers_call_it(
     capsys: Any, monkeypatch: pytest.MonkeyPatch, operator: str, arguments: list[str]
 ) -> None:
-    monkeypatch.setattr(offered, "installed_operators", lambda: (Library(),))
+    monkeypatch.setattr(installed_operators, "installed_operators", lambda: (Library(),))
     code, out, _ = run(capsys, "bench", operator, *arguments, "--peers", "onnxruntime,numpy", "--seconds", "0.01", "--json", "-t", "1")
     assert code == 0
     found = json.loads(out)["timings"]
@@ -212,7 +212,7 @@ def test_a_library_operator_is_measured_next_to_what_peers_call_it(
 
 
 def test_a_convolution_of_the_library_is_measured_with_the_options_of_the_command(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(offered, "installed_operators", lambda: (Library(),))
+    monkeypatch.setattr(installed_operators, "installed_operators", lambda: (Library(),))
     asked: list[dict[str, Any]] = []
     compiled = cli.compile_model
     monkeypatch.setattr(cli, "compile_model", lambda model, **options: asked.append(options) or compiled(model, **options))

@@ -20,7 +20,7 @@ from tensorlang.device.machine import machine_code
 from tensorlang.driver import Rules
 from tensorlang.graph.nodes import Kernel
 from tensorlang.graph.precisions import chosen_on
-from tensorlang.runtime.boards import products_of_bf16
+from tensorlang.runtime.device_roofline import products_of_bf16
 
 
 class Network:

@@ -16,7 +16,7 @@ from codegen.loops.interp import evaluate_index
 from tensorlang.device.driver import device_loops
 from tensorlang.diagnostics import CompileError
 from tensorlang.lower.barriers import Exposed, exposed
-from tensorlang.lower.whole import edges
+from tensorlang.lower.edge_tiles import edges
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.tensor.nodes import Program

@@ -124,7 +124,7 @@ def test_grids_of_any_extent_are_lines_of_blocks() -> None:
 
 
 def test_blocks_in_lines_compute_what_the_grid_did(monkeypatch: pytest.MonkeyPatch, executor: Executor) -> None:
-    monkeypatch.setattr("codegen.gpu.lines.MOST", 2)
+    monkeypatch.setattr("codegen.gpu.linear_grid.MOST", 2)
     arrays = (normal(3, 70, 20), normal(3, 20, 66))
     program = called("matmul", *arrays)
     each = made(program, "kernel", plan_for_device(program, rules=Rules(roles())).schedule)

@@ -17,7 +17,7 @@ from codegen.loops.walk import walk
 from tensorlang.check.instantiate import ArgType, instantiate
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import Source
-from tensorlang.lower.whole import whole
+from tensorlang.lower.edge_tiles import whole
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.syntax.parse import parse
 from tensorlang.tensor.nodes import Program

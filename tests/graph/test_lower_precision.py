@@ -17,9 +17,9 @@ from tensorlang.graph.nodes import Graph, Kernel
 from tensorlang.graph.options import Options
 from tensorlang.graph.passes.fusion.fuse import fuse
 from tensorlang.graph.passes.fusion.fuse_attention import fuse_attention
+from tensorlang.graph.passes.precision.explain import told
 from tensorlang.graph.passes.precision.lower_precision import lower_precision, lowers
 from tensorlang.graph.passes.precision.products import products
-from tensorlang.graph.passes.precision.told import told
 from tensorlang.graph.pipeline import optimise
 from tensorlang.graph.precisions import DEVICE_PRECISIONS, Precision
 from tensorlang.graph.verify import verify

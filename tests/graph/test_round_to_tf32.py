@@ -15,8 +15,8 @@ from codegen.dtypes import f32, nearest_tf32
 from stdlib.onnx.importer import Importer
 from tensorlang.graph.nodes import Graph, Kernel
 from tensorlang.graph.passes.fusion.fuse import fuse
+from tensorlang.graph.passes.precision.explain import told
 from tensorlang.graph.passes.precision.round_to_tf32 import round_to_tf32, with_rounded
-from tensorlang.graph.passes.precision.told import told
 from tensorlang.graph.pipeline import optimise
 from tensorlang.graph.precisions import Precision
 from tensorlang.graph.verify import verify

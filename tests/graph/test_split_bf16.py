@@ -16,8 +16,8 @@ from test_narrow_storage import two_layers
 from codegen.dtypes import bf16, f32
 from tensorlang.graph.nodes import Graph, Kernel, Value
 from tensorlang.graph.passes.fusion.fuse import fuse
+from tensorlang.graph.passes.precision.explain import told
 from tensorlang.graph.passes.precision.split_bf16 import TERMS, parts, parts_program, split_bf16
-from tensorlang.graph.passes.precision.told import told
 from tensorlang.graph.precisions import PARTS, Precision
 from tensorlang.graph.verify import verify
 from tensorlang.tensor.interp import interpret

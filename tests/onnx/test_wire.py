@@ -13,7 +13,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from stdlib.onnx import Importer
 from stdlib.onnx.wire import LARGE_BYTES, separated
-from tensorlang.mapped import MappedFile
+from tensorlang.memory_map import MappedFile
 
 sizes = st.lists(st.sampled_from([0, 1, LARGE_BYTES // 4 - 8, LARGE_BYTES // 4, LARGE_BYTES]), max_size=4)
 

@@ -18,7 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tensorlang as tl
 from tensorlang import api
-from tensorlang.mapped import MappedFile
+from tensorlang.memory_map import MappedFile
 
 
 @pytest.fixture

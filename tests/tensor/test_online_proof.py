@@ -11,31 +11,31 @@ from test_online import MASKED, SOFTMAX, operands, plain
 
 from codegen.dtypes import f64
 from tensorlang.tensor import online as algebra
-from tensorlang.tensor import reals
+from tensorlang.tensor import real_algebra
 from tensorlang.tensor.nodes import Binary, Call, Compare, Const, Definition, Expr, Name, Program, Reduce, Select
-from tensorlang.tensor.reals import Symbol, atom, exp, inverse, largest, minus, number, times, total
+from tensorlang.tensor.real_algebra import Symbol, atom, exp, inverse, largest, minus, number, times, total
 from tensorlang.tensor.walk import map_children, map_pieces
 
 A, B, C, F, G = (atom(Symbol(n, keyed=n in "fg")) for n in "abcfg")
 
 
 def test_equal_reals_look_the_same() -> None:
-    assert times(A, reals.add(B, C)) == reals.add(times(C, A), times(B, A))
+    assert times(A, real_algebra.add(B, C)) == real_algebra.add(times(C, A), times(B, A))
     assert times(exp(minus(A, B)), exp(minus(B, C))) == exp(minus(A, C))
-    assert times(exp(A), inverse(exp(A))) == reals.ONE == exp(reals.ZERO)
+    assert times(exp(A), inverse(exp(A))) == real_algebra.ONE == exp(real_algebra.ZERO)
     assert largest(A, largest(B, C)) == largest(largest(C, A), B, A)
-    assert total(("old", "new"), times(A, F)) == times(A, reals.add(total(("new",), F), total(("old",), F)))
-    assert total(("all",), reals.add(F, G)) == reals.add(total(("all",), G), total(("all",), F))
+    assert total(("old", "new"), times(A, F)) == times(A, real_algebra.add(total(("new",), F), total(("old",), F)))
+    assert total(("all",), real_algebra.add(F, G)) == real_algebra.add(total(("all",), G), total(("all",), F))
     assert total(("all",), exp(minus(F, A))) == times(exp(minus(number(0), A)), total(("all",), exp(F)))
 
 
 def test_other_reals_do_not() -> None:
-    assert exp(reals.add(A, B)) != reals.add(exp(A), exp(B))
+    assert exp(real_algebra.add(A, B)) != real_algebra.add(exp(A), exp(B))
     assert total(("all",), times(F, G)) != times(total(("all",), F), total(("all",), G))
     assert total(("old",), F) != total(("new",), F)
     assert largest(A, B) != A
-    with pytest.raises(reals.Unproven):
-        inverse(reals.add(A, B))
+    with pytest.raises(real_algebra.Unproven):
+        inverse(real_algebra.add(A, B))
 
 
 def checked(tamper: Callable[[list[Definition]], list[Definition]], softmax: str = SOFTMAX) -> str:

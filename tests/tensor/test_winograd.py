@@ -18,7 +18,7 @@ from tensorlang.tensor.interp import interpret
 from tensorlang.tensor.nodes import Definition, Name, Piece, Program, Read, Tensor
 from tensorlang.tensor.printer import show
 from tensorlang.tensor.prove import prove
-from tensorlang.tensor.toom import filtering, is_filtering
+from tensorlang.tensor.toom_cook import filtering, is_filtering
 from tensorlang.tensor.verify import verify
 from tensorlang.tensor.walk import fresh_for
 from tensorlang.tensor.winograd import by_filtering, convolution, filtered_weights, scales

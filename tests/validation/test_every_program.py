@@ -15,8 +15,8 @@ from tensorlang.check.instantiate import instantiate
 from tensorlang.device.driver import device_loops, device_text, plan_for_device
 from tensorlang.driver import loops_of, machine_of, plan_kernel
 from tensorlang.lower.kernel import Lowered
-from tensorlang.tensor.counted import operations
 from tensorlang.tensor.nodes import Program
+from tensorlang.tensor.operation_count import operations
 from tensorlang.validation.kernel import validate
 from tensorlang.validation.text import validate_text
 

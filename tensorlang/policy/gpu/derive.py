@@ -39,9 +39,9 @@ from tensorlang.schedule.rfactor import rfactor
 from tensorlang.schedule.schedule import Instruction, Schedule
 from tensorlang.schedule.shape import extents, is_product, unit_stride
 from tensorlang.tensor.absorb import absorbed
-from tensorlang.tensor.beside import beside
 from tensorlang.tensor.compose import can_inline, inline
 from tensorlang.tensor.lift import lift
+from tensorlang.tensor.live_out import beside
 from tensorlang.tensor.nodes import Call, Definition, Dynamic, Program, Read, Reduce
 from tensorlang.tensor.walk import components, definers, definition_reads, nodes, reads, reduces
 

@@ -6,7 +6,7 @@
     predicate ki with guard             the tiles at the edges of ki end early, rather than to go on over zeros
 
 `raster` and `split_k` are made of `split`, `order`, `rfactor` and `bind`, and are proven as they are. Blocks that may run at the same time
-may also take turns (`codegen.gpu.turns`).
+may also take turns (`codegen.gpu.persistent`).
 """
 
 from __future__ import annotations

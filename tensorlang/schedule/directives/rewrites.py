@@ -13,8 +13,8 @@ from tensorlang.schedule.rfactor import rfactor
 from tensorlang.schedule.state import State
 from tensorlang.syntax import nodes as syntax
 from tensorlang.tensor.absorb import absorbed
-from tensorlang.tensor.beside import beside
 from tensorlang.tensor.compose import can_inline, eliminate_dead, inline
+from tensorlang.tensor.live_out import beside
 from tensorlang.tensor.unfold import unfold
 from tensorlang.tensor.walk import definers, tensor_table
 

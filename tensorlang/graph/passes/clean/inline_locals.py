@@ -17,7 +17,7 @@ from tensorlang.graph.programs import program_key, recurs, reduces
 from tensorlang.tensor.absorb import absorb
 from tensorlang.tensor.compose import common_subexpressions, eliminate_dead, inline_all, simplify
 from tensorlang.tensor.nodes import Program
-from tensorlang.tensor.units import drop_unit_binders
+from tensorlang.tensor.unit_binders import drop_unit_binders
 
 
 def inline_locals(graph: Graph) -> Graph:

@@ -5,7 +5,7 @@
 
 Joined are sums and products of a few values, element by element, with what reduces along the last axis of them alone. That is for
 graphics processors: the schedule of the kernel keeps rows in registers and stores both results in one pass over them
-(`tensorlang.tensor.beside`).
+(`tensorlang.tensor.live_out`).
 """
 
 from __future__ import annotations

@@ -13,9 +13,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tensorlang.graph.nodes import Graph, Kernel
-from tensorlang.graph.passes.fusion.bands import with_conditions
+from tensorlang.graph.passes.fusion.band_masks import with_conditions
+from tensorlang.graph.passes.fusion.broadcast_views import without_moves
 from tensorlang.graph.passes.fusion.fuse_attention import chained
-from tensorlang.graph.passes.fusion.moved import without_moves
 from tensorlang.policy.gpu.attention import blocks, online_of
 from tensorlang.tensor import online as algebra
 from tensorlang.tensor.lift import lift

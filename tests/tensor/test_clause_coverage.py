@@ -12,7 +12,7 @@ from tensorlang.check.module import load_module
 from tensorlang.diagnostics import Diagnostic, Source
 from tensorlang.syntax.parse import parse
 from tensorlang.tensor import prove as prover
-from tensorlang.tensor.slabs import meeting, slab, together
+from tensorlang.tensor.clause_coverage import meeting, slab, together
 
 AXES = ("i", "j")
 RANGE = range(-1, 7)

@@ -12,7 +12,7 @@
 
 Group g of boxes is the one of iteration g, of all that the block runs, and counts at barrier g % n. What a thread beside the others asks
 for stands where it is needed: that thread runs ahead by itself, as far as there is place. One of the block's threads asks n - 1 iterations
-ahead, in the text as well. Where products of four warps go on in the next iteration (`codegen.gpu.flying`), places are free one later.
+ahead, in the text as well. Where products of four warps go on in the next iteration (`codegen.gpu.async_mma`), places are free one later.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ from tensorlang.check.instantiate import ArgType, instantiate
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import Source
 from tensorlang.syntax.parse import parse
-from tensorlang.tensor.beside import beside
 from tensorlang.tensor.interp import interpret
+from tensorlang.tensor.live_out import beside
 from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.verify import verify
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from codegen.dtypes import bf16, f32
 from codegen.loops.parser import parse as parse_loops
-from tensorlang.flat import FlatError, from_flat, to_flat
+from tensorlang.serialization import FlatError, from_flat, to_flat
 
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary() | st.fractions(),
@@ -40,7 +40,12 @@ def test_nodes_types_and_arrays_come_back_and_what_was_shared_is_shared() -> Non
 
 @pytest.mark.parametrize(
     "classes",
-    [["os", "system"], ["subprocess", "Popen", "args"], ["tensorlang.runtime.bundle", "shutil.rmtree"], ["tensorlang.flat", "from_flat"]],
+    [
+        ["os", "system"],
+        ["subprocess", "Popen", "args"],
+        ["tensorlang.runtime.bundle", "shutil.rmtree"],
+        ["tensorlang.serialization", "from_flat"],
+    ],
     ids=str,
 )
 def test_only_data_of_this_compiler_is_made(classes: list[str]) -> None:

@@ -8,7 +8,7 @@ from codegen.dtypes import bool_, f32
 from polyhedral import affine
 from polyhedral.expr import FALSE, TRUE
 from polyhedral.expr import Name as N
-from tensorlang.tensor.known import Place, facts, follows, negative_facts, visits
+from tensorlang.tensor.facts import Place, facts, follows, negative_facts, visits
 from tensorlang.tensor.nodes import Binary, Compare, Const, Holds, Let, Name, Read, Select, Unary
 
 

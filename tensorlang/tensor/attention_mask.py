@@ -17,7 +17,7 @@ from polyhedral import affine
 from polyhedral.expr import FALSE, TRUE, Compare, Cond
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
-from tensorlang.tensor.known import facts, negative_facts
+from tensorlang.tensor.facts import facts, negative_facts
 from tensorlang.tensor.nodes import Binary, Call, Cast, Const, Expr, Holds, IndexValue, Let, Reduce, Select, Unary
 
 LOWEST = -1e30

@@ -8,8 +8,8 @@ from codegen.dtypes import f32
 from polyhedral import affine
 from polyhedral.expr import Cond
 from polyhedral.expr import Name as Axis
+from tensorlang.tensor.attention_mask import Line, Seen, seen
 from tensorlang.tensor.nodes import Binary, Cast, Compare, Const, Expr, Holds, Read, Reduce, Reducer, Select
-from tensorlang.tensor.seen import Line, Seen, seen
 
 SUM = Reducer("sum", ("a",), ("b",), (f32,), (), None, kind="sum")
 SCORE = Binary("*", Reduce(SUM, (), (Read("q", (Axis("i"),)),)), Const(0.125, f32))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tensorlang.mapped import PAGE, contents, forget
+from tensorlang.memory_map import PAGE, contents, forget
 
 COUNT = 4 * PAGE
 

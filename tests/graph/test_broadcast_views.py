@@ -13,7 +13,7 @@ from codegen.dtypes import f32
 from polyhedral import affine
 from polyhedral.expr import Int, Mod, Name
 from tensorlang.graph.nodes import Graph, Kernel, Value, View
-from tensorlang.graph.passes.fusion.moved import _parts, without_moves
+from tensorlang.graph.passes.fusion.broadcast_views import _parts, without_moves
 from tensorlang.graph.programs import single, tensor_of, transpose_program
 from tensorlang.graph.verify import verify
 from tensorlang.tensor.nodes import Binary, Const, Read

@@ -176,7 +176,7 @@ def test_cases_are_the_same_for_the_same_number() -> None:
 
 def test_a_fault_of_the_compiler_is_found_and_cut_down(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     emit = driver.emit
-    monkeypatch.setattr(driver, "emit", lambda function, target: re.sub(r"\bfmul\b", "fadd", emit(function, target)))
+    monkeypatch.setattr(driver, "emit", lambda *given: re.sub(r"\bfmul\b", "fadd", emit(*given)))
     (found,) = campaign(Products(), 1, out=tmp_path).findings
     assert (found["kind"], found["label"]) == ("wrong", "another value")
     equations = [line for line in found["case"].splitlines() if line.startswith("    ")]

@@ -84,14 +84,14 @@ class _Pass:
                 nest = _nest(s, self.private)
                 if nest is None:
                     return replace(s, body=self.block(s.body, staged or s.stages > 1))
-                return self._shared_out(nest) if staged else self._apart(nest)
+                return self._shared_out(nest, staged) if staged else self._apart(nest)
             case If(_, then, orelse):
                 return If(s.cond, *(self.block(part, staged) for part in (then, orelse)))
             case _:
                 return s
 
-    def _shared_out(self, nest: _Nest) -> Stmt:
-        return _shared_out(nest, self.threads, self.device, self.fresh)
+    def _shared_out(self, nest: _Nest, staged: bool = False) -> Stmt:
+        return _shared_out(nest, self.threads, self.device, self.fresh, staged)
 
     def _apart(self, nest: _Nest) -> Stmt:
         """Return the nest shared out, once without conditions for when none of its loops ends early: only then are loads, which no branch
@@ -164,13 +164,13 @@ class _Sharing:
     """Threads that have something to do."""
 
 
-def _shared_out(nest: _Nest, block: Geometry, device: Mapping[str, Buffer], fresh: Fresh) -> Stmt:
+def _shared_out(nest: _Nest, block: Geometry, device: Mapping[str, Buffer], fresh: Fresh, staged: bool) -> Stmt:
     """Return the nest with its innermost loops given to threads. What a thread copies in a round lies as far from what it copied in the
     last as in every other round, so its places in memory are found once."""
     order = _order(nest, device)
     loops = [nest.loops[k] for k in order]
     extents = [nest.extents[k] for k in order]
-    lanes = _lanes(nest, loops[-1], extents[-1], block, device)
+    lanes = _lanes(nest, loops[-1], extents[-1], block, device, staged)
     counts = [*extents[:-1], extents[-1] // lanes]
     sharing = _sharing(counts, block.threads)
     t, v = fresh("t"), fresh("v")
@@ -277,13 +277,16 @@ def _walking(nest: _Nest, device: Mapping[str, Buffer]) -> int:
     return len(nest.loops) - 1
 
 
-def _lanes(nest: _Nest, last: For, extent: int, block: Geometry, device: Mapping[str, Buffer]) -> int:
+def _lanes(nest: _Nest, last: For, extent: int, block: Geometry, device: Mapping[str, Buffer], staged: bool) -> int:
     """Return how many neighbours one thread copies at once: 16 bytes at most, so that every thread has some, and whole where they end.
-    Where they cannot be one access each thread copies one, and its neighbour the next: a warp then asks for lines as a whole."""
+    Where they cannot be one access each thread copies one, and its neighbour the next: a warp then asks for lines as a whole. Bytes that
+    are copied ahead of a loop stay together all the same: in many rounds it would be too much to prove that threads wait for them."""
     count = prod(nest.extents)
     accesses = [n for n in walk(*nest.body) if isinstance(n, Load | Store) and n.buffer in device and n.index]
-    most = BYTES // max((device[n.buffer].dtype.size_bytes for n in accesses), default=4)
-    fitting = (n for n in (16, 8, 4, 2) if n <= most and extent % n == 0 and count // n >= block.threads)
-    ends = (n for n in fitting if last.hi == Int(extent) or is_multiple(last.hi, n))
+    size_bytes = max((device[n.buffer].dtype.size_bytes for n in accesses), default=4)
+    fitting = [n for n in (16, 8, 4, 2) if n * size_bytes <= BYTES and extent % n == 0 and count // n >= block.threads]
+    ends = [n for n in fitting if last.hi == Int(extent) or is_multiple(last.hi, n)]
+    if staged and size_bytes == 1:
+        return next(iter((*ends, *fitting[-1:], 1)))
     algebra = Algebra.of({})
     return next((n for n in ends if any(contiguous(device[a.buffer], a.index, last.var, n, algebra) for a in accesses)), 1)

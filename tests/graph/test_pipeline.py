@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 PIPELINES = {"Processors": PROCESSOR, "Devices": DEVICE}
 ENCODINGS = {"narrow_storage", "round_to_tf32", "split_bf16"}
 """What `lower_precision` writes."""
-HELPERS = {"bands", "moved", "products", "told"}
+HELPERS = {"band_masks", "broadcast_views", "products", "explain"}
 
 
 def product_and_relu() -> Graph:

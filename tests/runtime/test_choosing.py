@@ -26,7 +26,6 @@ from tensorlang.runtime.model import CompiledModel
 from tensorlang.runtime.operator import Operators
 from tensorlang.runtime.toolchain import toolchain
 from tensorlang.syntax.parse import parse
-from tensorlang.syntax.printer import show
 
 LINEAR = "op linear[T: float](x: T[M, K], w: T[N, K], attr by: float = 1) -> (y: T[M, N]) { y[i, j] = by * sum(k) x[i, k] * w[j, k] }\n"
 
@@ -57,13 +56,7 @@ def test_installed_packages_offer_schedules_of_roles() -> None:
 
 def test_schedules_of_every_role_of_the_library_leave_out_no_case() -> None:
     last = {s.role.name: s for s in roles().schedules if s.role is not None}
-    guarded = {
-        name: {show(g) for s in roles().schedules if s.role and s.role.name == name for g in s.guards} for name in last if last[name].guards
-    }
-    assert guarded == {
-        "warp_product": {"`a.unit`", "not `a.unit`", "`b.unit`", "not `b.unit`"},
-        "warpgroup_product": {"boxes", "not boxes", "beside", "not beside", "turns > 0", "turns == 0"},
-    }
+    assert {name: s.guards for name, s in last.items() if s.guards} == {}
 
 
 def test_a_role_of_the_library_serves_an_operator_without_a_schedule() -> None:

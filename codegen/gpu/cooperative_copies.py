@@ -84,7 +84,7 @@ class _Pass:
                 nest = _nest(s, self.private)
                 if nest is None:
                     return replace(s, body=self.block(s.body, staged or s.stages > 1))
-                return self._shared_out(nest, staged) if staged else self._apart(nest)
+                return self._shared_out(nest, staged=True) if staged else self._apart(nest)
             case If(_, then, orelse):
                 return If(s.cond, *(self.block(part, staged) for part in (then, orelse)))
             case _:
@@ -287,6 +287,6 @@ def _lanes(nest: _Nest, last: For, extent: int, block: Geometry, device: Mapping
     fitting = [n for n in (16, 8, 4, 2) if n * size_bytes <= BYTES and extent % n == 0 and count // n >= block.threads]
     ends = [n for n in fitting if last.hi == Int(extent) or is_multiple(last.hi, n)]
     if staged and size_bytes == 1:
-        return next(iter((*ends, *fitting[-1:], 1)))
+        return (*ends, *fitting[-1:], 1)[0]
     algebra = Algebra.of({})
     return next((n for n in ends if any(contiguous(device[a.buffer], a.index, last.var, n, algebra) for a in accesses)), 1)

@@ -141,13 +141,14 @@ def _turned(state: State, e: Load, scope: Scope) -> Value | None:
     stride = memory.lane_stride(corner, lanes, state.builder)
     if stride is None or abs(stride) < lanes.count:
         return None
-    if not memory.holds_square(state, storage, corner, scope):
-        first = scope.vars[copies.var] - number(copies.step)
-        for k in range(copies.count):  # each of them: a minimum, or a remainder, may make neighbours of some copies alone
-            there = replace(scope, vars={**scope.vars, copies.var: first + number(k)})
-            if address(state, storage, e.index, there) != corner + number(k):
-                return None
-    return memory.load_turned(state, storage, corner, scope, copies.step)
+    first = scope.vars[copies.var] - number(copies.step)
+
+    def is_column(k: int) -> bool:
+        there = replace(scope, vars={**scope.vars, copies.var: first + number(k)})
+        return address(state, storage, e.index, there) == corner + number(k)
+
+    # Each of them is asked: a minimum, or a remainder, may make neighbours of some copies alone.
+    return memory.load_turned(state, storage, corner, scope, copies.step, lambda: all(map(is_column, range(copies.count))))
 
 
 def address(state: State, storage: Storage, index: tuple[Index, ...], scope: Scope) -> Poly:

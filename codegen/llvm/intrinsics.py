@@ -10,7 +10,6 @@ import ctypes
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -113,7 +112,7 @@ def computed(intrinsic: Intrinsic, operands: Mapping[str, Array]) -> Array:
 
 @cache
 def _loaded(intrinsic: Intrinsic) -> Library:
-    return load([compile_object(_probe(intrinsic), replace(host(), name="host"))])
+    return load([compile_object(_probe(intrinsic), host())])
 
 
 def _probe(intrinsic: Intrinsic, head: str = "") -> str:

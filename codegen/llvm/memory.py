@@ -11,6 +11,7 @@ place instead of the buffer, so that nothing outside the buffer is touched and n
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import gcd
 
 from codegen import polynomials
@@ -63,27 +64,19 @@ def load_group(state: State, memory: Memory, poly: Poly, count: int, scope: Scop
     return value
 
 
-def holds_square(state: State, memory: Memory, corner: Poly, scope: Scope) -> bool:
-    """Return whether registers hold the square from element `corner` on already."""
-    key = _square(state, memory, corner, scope)
-    return any(key in region.memo for region in state.builder.regions)
-
-
-def _square(state: State, memory: Memory, corner: Poly, scope: Scope) -> str:
-    assert scope.lanes is not None
-    parts = corner.split(scope.lanes.atom)
-    assert parts is not None
-    places = [sorted(part.terms.items()) for part in parts]
-    return f"square {memory.uid}.{state.versions.get(memory.uid, 0)} {places}"
-
-
-def load_turned(state: State, memory: Memory, poly: Poly, scope: Scope, column: int) -> Value:
-    """Return one element per lane, `column` beyond element `poly`: all columns of the square are loaded at once, by rows."""
+def load_turned(state: State, memory: Memory, poly: Poly, scope: Scope, column: int, is_asked_for: Callable[[], bool]) -> Value | None:
+    """Return one element per lane, `column` beyond element `poly`: all columns of the square are loaded at once, by rows. Where registers
+    do not hold the square yet, None unless `is_asked_for` says that every column of it is."""
     b, lanes = state.builder, scope.lanes
     assert lanes is not None
-    key = _square(state, memory, poly, scope)
+    parts = poly.split(lanes.atom)
+    assert parts is not None
+    places = [sorted(part.terms.items()) for part in parts]
+    key = f"square {memory.uid}.{state.versions.get(memory.uid, 0)} {places}"
     found = next((region.memo[key] for region in b.regions if key in region.memo), None)
     if found is None:
+        if not is_asked_for():
+            return None
         element = memory_type(memory.dtype)
 
         def piece(row: int, start: int, length: int) -> str:

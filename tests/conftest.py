@@ -1,4 +1,4 @@
-"""What the tests share: `--update-golden`, the fixture `golden`, and this folder on the import path.
+"""What the tests share: `--update-golden`, the fixtures `golden_case` and `golden`, and this folder on the import path.
 
 Tests marked `gpu` are there where a GPU is; elsewhere they are left out, and `-m gpu`, which would leave nothing, says what is missing.
 Code for other processors than this one is made and read, but not run; the lines before the last say of which that is true (`processors`).
@@ -18,6 +18,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from golden_case import expected, renew
 from hypothesis import Phase, settings
 from processors import observed, summary
 
@@ -97,5 +98,17 @@ def golden(update_golden: bool) -> Callable[[Path, str], None]:
             path.write_text(text, "utf-8")
         assert path.exists(), f"{path} is missing: run once with --update-golden and read what it wrote"
         assert text == path.read_text("utf-8")
+
+    return check
+
+
+@pytest.fixture
+def golden_case(update_golden: bool) -> Callable[[Path, str], None]:
+    """Return `golden_case(path, text)`: the text is what comes out in the case; `--update-golden` writes it there instead."""
+
+    def check(path: Path, text: str) -> None:
+        if update_golden:
+            renew(path, text)
+        assert text == expected(path)
 
     return check

@@ -1,11 +1,12 @@
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from bits import assert_same_bits
+from golden_case import cases, source
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loops_golden import cases, check, read
 from loops_strategies import running_functions
 
 from codegen.loops.interp import run
@@ -21,20 +22,20 @@ def promote(function: Function) -> Function:
     return drop_stack_to_registers(promote_accumulators(simplify(function)))
 
 
-@pytest.mark.parametrize("path", cases("promote"), ids=lambda path: path.stem)
-def test_promotion_by_example(path: Path) -> None:
-    function = parse(read(path)[1]["loops"])
+@pytest.mark.parametrize("path", cases("loops_promote", "loops"), ids=lambda path: path.stem)
+def test_promotion_by_example(path: Path, golden_case: Callable[[Path, str], None]) -> None:
+    function = parse(source(path))
     verify(function)
     promoted = promote(function)
     verify(promoted)
-    check(path, promoted=show(promoted))
+    golden_case(path, show(promoted))
     assert promote(promoted) == promoted
 
 
-@pytest.mark.parametrize("path", cases("promote"), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", cases("loops_promote", "loops"), ids=lambda path: path.stem)
 @pytest.mark.parametrize("size", [0, 1, 5, 21])
 def test_promotion_keeps_results(path: Path, size: int) -> None:
-    function = parse(read(path)[1]["loops"])
+    function = parse(source(path))
     sizes = {name: max(size - 1, 0) if name == "m" else size for name in function.sizes}
     results = []
     for f in (function, promote(function)):

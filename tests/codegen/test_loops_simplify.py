@@ -1,12 +1,13 @@
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from bits import assert_same_bits
+from golden_case import GOLDEN, cases, source
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loops_golden import cases, check, read
 from loops_strategies import running_functions, small_index
 
 from codegen.dtypes import f32
@@ -102,13 +103,13 @@ def test_substitution_reaches_indices_inside_values() -> None:
     )
 
 
-@pytest.mark.parametrize("path", cases("simplify"), ids=lambda path: path.stem)
-def test_simplification_by_example(path: Path) -> None:
-    function = parse(read(path)[1]["loops"])
+@pytest.mark.parametrize("path", cases("loops_simplify", "loops"), ids=lambda path: path.stem)
+def test_simplification_by_example(path: Path, golden_case: Callable[[Path, str], None]) -> None:
+    function = parse(source(path))
     verify(function)
     simple = simplify(function)
     verify(simple)
-    check(path, simplified=show(simple))
+    golden_case(path, show(simple))
     assert simplify(simple) == simple
 
 
@@ -147,7 +148,7 @@ def test_a_known_size_is_put_to_use() -> None:
 
 
 def test_simplification_of_a_kernel_takes_milliseconds() -> None:
-    function = parse(read(next(path for path in cases("simplify") if path.stem == "simplify_tile"))[1]["loops"])
+    function = parse(source(GOLDEN / "loops_simplify" / "tile.loops"))
     start = time.perf_counter()
     for _ in range(20):
         simplify(function)

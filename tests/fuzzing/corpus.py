@@ -9,10 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+from golden_case import cases, source
 from onnx import TensorProto, helper, numpy_helper
 
 ROOT = Path(__file__).parent.parent.parent
-_PROGRAMS = ("stdlib", "tests/programs", "tests/golden/bad_syntax", "benchmarks")
+_PROGRAMS = ("stdlib", "tests/programs", "benchmarks")
 _BLOCK = re.compile(
     r"```tl[-\w]*[^\n]*\n(.*?)```|(?:'''|\"\"\")((?:strict |fast |reduce )?(?:op|fn|schedule|reducer) .*?)(?:'''|\"\"\")", re.S
 )
@@ -34,6 +35,7 @@ def corpus() -> Corpus:
     texts: list[str] = []
     for folder in _PROGRAMS:
         texts += [path.read_text("utf-8") for path in sorted((ROOT / folder).rglob("*.tl"))]
+    texts += [source(path) for path in cases("bad_syntax")]
     for path in [*sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "examples").glob("*.py")), ROOT / "README.md"]:
         texts += [a or b for a, b in _BLOCK.findall(path.read_text("utf-8"))]
     pieces = tuple(tuple(p for p in _DECLARATION.split(text) if p.strip()) for text in texts)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from golden_case import GOLDEN
 from small_graphs import add_row, graph, kernel, matmul, softmax, unary
 from test_fuse import grouped_conv
 
@@ -72,7 +72,7 @@ def test_a_program_with_groups_of_axes_reads_back() -> None:
 
 
 def test_the_text_of_a_graph(golden: Any) -> None:
-    golden(Path(__file__).parent / "golden" / "graph.txt", show(example()))
+    golden(GOLDEN / "graph.txt", show(example()))
 
 
 def test_a_constant_that_is_another_one_is_refused() -> None:

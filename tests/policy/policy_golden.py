@@ -1,7 +1,7 @@
 """What the policy chooses for a program on a machine, as text: layouts, what the program is rewritten to, and directives.
 
-A golden file is a module: an operator `f` with its sizes, and behind it what each machine runs it under. Parameters that are called `w`
-hold weights, which never change.
+What goes into a golden case is an operator `f` with its sizes; what comes out is what each machine runs it under. Parameters that are
+called `w` hold weights, which never change.
 """
 
 from __future__ import annotations
@@ -48,18 +48,8 @@ CPUS = {
 DEVICES: dict[str, Device] = {name: like(named(f"cuda:{name}")) for name in ("sm_80", "sm_90a")}
 
 
-def cases() -> list[Path]:
-    """Return the golden files."""
-    return sorted(GOLDEN.glob("*.tl"))
-
-
-def written(text: str) -> str:
-    """Return the operator of a golden file, without what is chosen."""
-    return re.split(rf"^\n*# (?=(?:{'|'.join([*CPUS, *DEVICES])})[:,])", text, maxsplit=1, flags=re.MULTILINE)[0].rstrip() + "\n"
-
-
 def chosen(text: str) -> str:
-    """Return the golden file of an operator: its text, and below it what each machine runs it under; machines that agree stand together."""
+    """Return what each machine runs an operator under; machines that agree stand together."""
     program = _program(text)
     weights = frozenset(p.name for p in program.params if p.name == "w")
     agreed: dict[str, list[str]] = {}
@@ -69,7 +59,7 @@ def chosen(text: str) -> str:
     how = "# in one pass over the keys\n" if passed is not None else ""
     for name, device in DEVICES.items():
         agreed.setdefault(_on_device(passed or program, device, weights, how), []).append(name)
-    return "\n".join([text, *(f"# {', '.join(names)}: {choice}" for choice, names in agreed.items())])
+    return "\n".join(f"# {', '.join(names)}: {choice}" for choice, names in agreed.items())
 
 
 def _program(text: str) -> Program:

@@ -1,6 +1,4 @@
-"""Which schedule is chosen for which shape on which machine: golden files, so that nobody changes a choice unseen.
-
-`--update-golden` writes them anew; a new file holds an operator `f`, and gets the rest that way."""
+"""Which schedule is chosen for which shape on which machine: golden cases, so that nobody changes a choice unseen."""
 
 from __future__ import annotations
 
@@ -8,7 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from policy_golden import CPUS, DEVICES, cases, chosen, written
+from golden_case import cases, expected, source
+from policy_golden import CPUS, DEVICES, GOLDEN, chosen
 
 from codegen.cuda.arch import ARCHITECTURES
 from codegen.dtypes import bf16, f32, f64, u8
@@ -20,9 +19,9 @@ from tensorlang.syntax.nodes import Operator, Schedule
 from tensorlang.syntax.parse import parse
 
 
-@pytest.mark.parametrize("case", cases(), ids=lambda case: case.stem)
-def test_each_machine_runs_a_program_under_the_golden_schedule(case: Path, golden: Callable[[Path, str], None]) -> None:
-    golden(case, chosen(written(case.read_text("utf-8"))))
+@pytest.mark.parametrize("case", cases(GOLDEN), ids=lambda case: case.stem)
+def test_each_machine_runs_a_program_under_the_golden_schedule(case: Path, golden_case: Callable[[Path, str], None]) -> None:
+    golden_case(case, chosen(source(case)))
 
 
 @pytest.mark.parametrize(("name", "level"), [("avx2", "x86-64-v3"), ("avx512", "x86-64-v4"), ("amx", "x86-64-amx")])
@@ -49,6 +48,6 @@ def test_a_register_holds_narrow_elements_as_wide_as_they_are_computed_with() ->
 
 
 def test_what_is_chosen_can_be_pasted_into_a_file() -> None:
-    for case in cases():
-        first, *rest = parse(Source(case.name, case.read_text("utf-8"))).declarations
+    for case in cases(GOLDEN):
+        first, *rest = parse(Source(case.name, source(case) + expected(case))).declarations
         assert isinstance(first, Operator) and rest and all(isinstance(schedule, Schedule) for schedule in rest), case.name

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
+from golden_case import GOLDEN, cases, source
 from scheduled_programs import assert_same, declared, legal, loops, small, some_sizes
 
 from codegen.loops.interp import run
@@ -17,29 +16,28 @@ from tensorlang.schedule.check import proven
 from tensorlang.schedule.directives.table import DIRECTIVES
 from tensorlang.tensor.interp import interpret
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "schedules"
-CASES = sorted(GOLDEN.glob("*.tl"))
+CASES = cases("schedules")
 NOT_EXACT = {"cholesky_by_rows", "cholesky_left_looking"}
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda p: p.stem)
-def test_the_loops_of_a_schedule_are_the_golden_ones(case, golden):
-    found, plan = legal(case.read_text("utf-8"))
+def test_the_loops_of_a_schedule_are_the_golden_ones(case, golden_case):
+    found, plan = legal(source(case))
     function = loops(plan)
     verify(function)
-    golden(case.with_suffix(".expected"), f"{found.schedule}\n\n{show_tree(plan.placed)}\n{show(function)}")
+    golden_case(case, f"{found.schedule}\n\n{show_tree(plan.placed)}\n{show(function)}")
 
 
 @pytest.mark.parametrize("case", [c for c in CASES if c.stem not in NOT_EXACT], ids=lambda p: p.stem)
 def test_a_schedule_computes_what_its_operator_says(case):
-    found, plan = legal(case.read_text("utf-8"))
+    found, plan = legal(source(case))
     for sizes in some_sizes(found.program):
         assert_same(found.program, plan, sizes)
 
 
 @pytest.mark.parametrize("case", sorted(NOT_EXACT))
 def test_every_order_of_a_factorisation_gives_the_factors(case):
-    found, plan = legal((GOLDEN / f"{case}.tl").read_text("utf-8"))
+    found, plan = legal(source(GOLDEN / "schedules" / f"{case}.tl"))
     rng = np.random.default_rng(3)
     for n in (1, 2, 7):
         half = small(rng, (n, n), np.float64)
@@ -52,12 +50,12 @@ def test_every_order_of_a_factorisation_gives_the_factors(case):
 
 
 def test_there_is_a_golden_schedule_for_every_directive():
-    used = {d.name for case in CASES for d in legal(case.read_text("utf-8"))[0].schedule.directives}
+    used = {d.name for case in CASES for d in legal(source(case))[0].schedule.directives}
     assert used == DIRECTIVES
 
 
 def test_sizes_known_when_compiling_give_the_same_results():
-    found, _ = legal((GOLDEN / "register_tile.tl").read_text("utf-8"))
+    found, _ = legal(source(GOLDEN / "schedules" / "register_tile.tl"))
     program = declared(found.module, "matmul", M=9, K=5, N=17)
     assert_same(program, proven(program, found.schedule), {})
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
+from golden_case import GOLDEN, source
 from scheduled_programs import written
 
 import tensorlang as tl
 from tensorlang.schedule.apply import apply
 
-CLUSTER = Path(__file__).parents[1] / "golden" / "schedules" / "cluster.tl"
+CLUSTER = source(GOLDEN / "schedules" / "cluster.tl")
 
 PRODUCT = "op f(a: f32[8, 8], b: f32[8, 8]) -> (c: f32[8, 8]) { c[i, j] = sum(k) a[i, k] * b[k, j] }"
 COPIED = "split k by {} -> ko, ki\norder ko, i, j, ki\npack b at ko as [k, j]\n"
@@ -39,9 +38,9 @@ def test_what_changes_nothing_is_said(text: str, schedule: str, said: list[str])
 
 
 def test_a_cluster_of_one_block_is_none() -> None:
-    found = written(CLUSTER.read_text("utf-8"), "cluster.tl")
+    found = written(CLUSTER, "cluster.tl")
     assert apply(found.program, found.schedule).idle == ()
-    alone = "\n".join(line.replace("by 2", "by 1") for line in CLUSTER.read_text("utf-8").splitlines() if "multicast" not in line)
+    alone = "\n".join(line.replace("by 2", "by 1") for line in CLUSTER.splitlines() if "multicast" not in line)
     found = written(alone, "cluster.tl")
     assert [line.split(" changes")[0] for line in apply(found.program, found.schedule).idle] == ["`cluster jo by 1`"]
 

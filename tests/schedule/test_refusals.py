@@ -9,21 +9,21 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from golden_case import cases, source
 from scheduled_programs import written
 
 from tensorlang.diagnostics import CompileError
 from tensorlang.replay import Difference, Hazard, replay
 from tensorlang.schedule.check import proven
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "bad_schedules"
-CASES = sorted(GOLDEN.glob("*.tl"))
+CASES = cases("bad_schedules")
 SHARED = "share the element"
 
 
 @cache
 def refusal(case: Path) -> CompileError:
     with pytest.raises(CompileError) as refused:
-        found = written(case.read_text("utf-8"), case.name)
+        found = written(source(case), case.name)
         proven(found.program, found.schedule)
     return refused.value
 
@@ -33,8 +33,8 @@ def test_there_are_at_least_thirty_of_them():
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda p: p.stem)
-def test_a_bad_schedule_is_refused_with_the_golden_words(case, golden):
-    golden(case.with_suffix(".expected"), str(refusal(case)) + "\n")
+def test_a_bad_schedule_is_refused_with_the_golden_words(case, golden_case):
+    golden_case(case, str(refusal(case)) + "\n")
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda p: p.stem)
@@ -56,7 +56,7 @@ def test_a_refuted_order_shows_two_instances_the_element_and_what_goes_wrong(cas
         assert first.count("`") == 4
     else:
         assert SHARED in first and first.count(" at (") == 2
-    found = written(case.read_text("utf-8"), case.name)
+    found = written(source(case), case.name)
     seen = replay(found.program, found.schedule)
     assert isinstance(seen, Difference | Hazard), "a refusal that no run confirms"
 

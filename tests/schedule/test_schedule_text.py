@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
+from golden_case import GOLDEN, cases, source
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scheduled_programs import legal, loops, written
@@ -17,8 +16,7 @@ from tensorlang.schedule.schedule import Schedule
 from tensorlang.syntax import nodes as sx
 from tensorlang.syntax.parse import parse
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "schedules"
-CASES = sorted(GOLDEN.glob("*.tl"))
+CASES = cases("schedules")
 
 
 def reread(schedule: Schedule) -> Schedule:
@@ -30,7 +28,7 @@ def reread(schedule: Schedule) -> Schedule:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda p: p.stem)
 def test_a_schedule_that_is_printed_and_read_again_is_the_same(case):
-    schedule = written(case.read_text("utf-8")).schedule
+    schedule = written(source(case)).schedule
     assert reread(schedule) == schedule
 
 
@@ -96,7 +94,7 @@ def test_python_can_build_every_directive():
 
 
 def test_python_and_text_give_the_same_loops():
-    found, plan = legal((GOLDEN / "register_tile.tl").read_text("utf-8"))
+    found, plan = legal(source(GOLDEN / "schedules" / "register_tile.tl"))
     built = (
         Schedule("matmul")
         .tile("c", ("i", "j"), (4, 8), into=("io", "jo", "ii", "ji"))

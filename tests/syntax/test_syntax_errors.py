@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from golden_case import cases, expected, source
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,7 +17,7 @@ from tensorlang.syntax.parse import MAX_BYTES, MAX_DEPTH, decode, load, parse
 from tensorlang.syntax.printer import show
 
 ROOT = Path(__file__).parents[2]
-CASES = sorted((ROOT / "tests" / "golden" / "bad_syntax").glob("*.tl"))
+CASES = cases("bad_syntax")
 PROGRAMS = sorted((ROOT / "tests" / "programs").glob("*.tl"))
 
 
@@ -31,10 +32,10 @@ def codes(problem: CompileError) -> list[str]:
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
-def test_each_wrong_program_is_explained(path, golden):
+def test_each_wrong_program_is_explained(path, golden_case):
     with pytest.raises(CompileError) as problem:
-        parse(Source(path.name, path.read_text("utf-8")))
-    golden(path.with_suffix(".expected"), f"{problem.value}\n")
+        parse(Source(path.name, source(path)))
+    golden_case(path, f"{problem.value}\n")
 
 
 def test_a_mistake_in_one_declaration_does_not_hide_those_in_the_next():
@@ -219,5 +220,5 @@ def test_the_example_of_a_code_gives_that_code(code):
 
 
 def test_every_code_of_the_grammar_has_a_wrong_program():
-    explained = {code for path in CASES for code in re.findall(r"error\[(P\d\d\d)\]", path.with_suffix(".expected").read_text("utf-8"))}
+    explained = {code for path in CASES for code in re.findall(r"error\[(P\d\d\d)\]", expected(path))}
     assert explained == raised() - {"P020", "P021", "P022", "P023", "P024", "P033"}

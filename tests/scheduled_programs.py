@@ -6,7 +6,7 @@ is f32, attributes have their defaults.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,9 +42,9 @@ class Written:
     schedule: Schedule
 
 
-def written(text: str, name: str = "example.tl") -> Written:
-    """Return the operator and the schedule of a text, tactics and knobs put in their place."""
-    module = load_module(parse(Source(name, text)))
+def written(text: str, name: str = "example.tl", libraries: Sequence[Module] | None = None) -> Written:
+    """Return the operator and the schedule of a text, tactics and knobs put in their place; instructions may be those of libraries."""
+    module = load_module(parse(Source(name, text)), libraries)
     stated = module.schedules[0]
     program = declared(module, stated.operator)
     return Written(module, program, read(module, stated, program).schedule)
@@ -71,9 +71,9 @@ def argument(param: sx.Param, sizes: Mapping[str, int]) -> ArgType:
     return ArgType(DTYPES.get(param.type.dtype, f32), tuple(dims))
 
 
-def legal(text: str) -> tuple[Written, Plan]:
+def legal(text: str, libraries: Sequence[Module] | None = None) -> tuple[Written, Plan]:
     """Return the proven plan of a text."""
-    found = written(text)
+    found = written(text, libraries=libraries)
     return found, proven(found.program, found.schedule)
 
 

@@ -35,7 +35,7 @@ from tensorlang.tensor.interp import interpret
 
 Array = np.ndarray[Any, Any]
 bf16 = ml_dtypes.bfloat16
-GOLDEN = Path(__file__).parents[1] / "golden" / "cuda"
+ROOT = Path(__file__).parents[2]
 
 OPERATOR = "op matmul(a: bf16[M, K], b: bf16[N, K]) -> (y: bf16[M, N]) { y[i, j] = bf16(max(sum(k) f32(a[i, k]) * f32(b[j, k]), 0.0)) }"
 
@@ -335,7 +335,7 @@ def test_nothing_is_rounded_to_tf32_that_the_operator_does_not_round(operator, s
 
 
 def test_the_document_s_product_in_tf32_is_that_of_its_operator(executor: Executor):
-    text = (GOLDEN.parents[2] / "docs" / "instructions.md").read_text()
+    text = (ROOT / "docs" / "instructions.md").read_text()
     found = re.search(r"```tl\n(op matmul_tf32.*?)```", text, re.DOTALL)
     assert found is not None
     arrays = normal(40, 70, dtype=np.float32), normal(24, 70, dtype=np.float32)
@@ -347,10 +347,6 @@ def test_the_document_s_product_in_tf32_is_that_of_its_operator(executor: Execut
 def test_f64_is_not_rounded_to_tf32():
     with pytest.raises(CompileError, match="`round_tf32` is not defined for `f64`"):
         called("f", np.zeros(3), module=module("op f(x: f64[N]) -> (y: f64[N]) { y[i] = round_tf32(x[i]) }"))
-
-
-def test_the_text_of_a_product_of_warps_is_as_it_was(variants, golden):
-    golden(GOLDEN / "product_of_warps.cu", variants["in stages, columns exchanged"].kernels.text)
 
 
 def test_a_wrong_place_is_refused_and_where_the_table_has_it_too_the_emulator_sees_it(monkeypatch):

@@ -7,10 +7,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
 from batch import Made, difference, library
@@ -34,7 +32,6 @@ from tensorlang.diagnostics import CompileError
 from tensorlang.lower.barriers import exposed
 
 Array = np.ndarray[Any, Any]
-GOLDEN = Path(__file__).parents[1] / "golden" / "cuda"
 
 SCHEDULE = """
 schedule matmul for cuda {
@@ -286,11 +283,6 @@ def test_the_machine_code_deals_out_registers_and_spills_nothing():
     )  # asked for in a loop, by a thread that the assembler knows to be one
     assert count(found, "SYNCS.PHASECHK") > 0 and count(found, "SYNCS.ARRIVE") > 0
     assert count(found, "LDS") == count(found, "STS") == count(found, "LDGSTS") == 0
-
-
-def test_what_a_block_of_128_by_256_runs_is_as_written(golden):
-    each = made(OPERATOR + WIDE, "wide", *2 * [np.zeros((4096, 1024), ml_dtypes.bfloat16)])
-    golden(GOLDEN / "product_of_warpgroups.cu", each.kernels.text)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ operator says, with the instructions that are meant and nothing spilled."""
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,7 +24,6 @@ from tensorlang.lower.barriers import exposed
 from tensorlang.syntax.printer import show
 from tensorlang.tensor.nodes import Program
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "cuda"
 HOPPER = named("cuda:sm_90a")
 OPERATORS = """
 op dense(a: bf16[M, K], b: bf16[N, K], bias: f32[N], r: bf16[M, N]) -> (y: bf16[M, N]) {
@@ -163,9 +161,3 @@ def test_copies_of_single_warps_lie_as_the_operands_do_and_what_is_left_out_is_n
     wanted = [f"cache {tensor} in shared at y.co as {how}" for tensor, how in zip("ab", copies, strict=True)]
     assert written == [*wanted, "cache y in registers"]
     assert len(found.left_out) == 2 and all(f"# {sentence}" in str(found) for sentence in found.left_out)
-
-
-def test_a_product_of_four_warps_is_printed_in_full(golden):
-    _, found = chosen("dense", *CASES["with what is done to the sums"][1])
-    text = device_text(device_loops(found.plan, "dense", schedule=found.schedule)).text
-    golden(GOLDEN / "product_of_four_warps.cu", text)

@@ -1,4 +1,4 @@
-"""Pages whose blocks of Python run in their order, and print the text that stands below each."""
+"""Pages whose blocks of Python run in their order, and print the text that stands below each; the terms of the glossary."""
 
 from __future__ import annotations
 
@@ -29,3 +29,9 @@ def assert_blocks_print(path: Path, pattern: re.Pattern[str], *, update: bool) -
     else:
         assert printed == [part["output"] for part in parts]
     return parts
+
+
+def glossary() -> list[str]:
+    """Return the terms of the glossary, as they stand there."""
+    page = Path(__file__).parents[1] / "docs" / "glossary.md"
+    return re.findall(r"^- \*\*([\w -]+)\*\*:", page.read_text("utf-8"), re.MULTILINE)

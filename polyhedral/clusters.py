@@ -8,7 +8,7 @@ them waits for.
     exposed    { t -> t' : t <= t', two blocks touch a cell of one owner at t and t', the second with a shared box, and no barrier b of the
                  cluster has t < b < t' }
                of an asynchronous first one: and no wait w, barrier b has t < w < b < t'
-               of a second one by a thread beside the others: no release u that all blocks are told, and reclaim v, instead of the
+               of a second one by a producer: no release u that all blocks are told, and reclaim v, instead of the
                  barrier, have t < u, number(u) <= number(v), v < t'
 
 Every block is told by all of them, so who reclaims a number in one block knows of all that have released it.
@@ -26,7 +26,7 @@ import islpy as isl
 from polyhedral import affine
 from polyhedral.expr import Compare, Cond, Expr, Int, Name, Scale
 from polyhedral.space import DEFAULT_LIMIT, DT, Frame, OperationLimit, limited, smallest_point
-from polyhedral.threads import THREAD, Touch
+from polyhedral.threads import THREAD, ThreadAccess
 from polyhedral.verdict import Unknown
 from polyhedral.waits import Ending, Moment, Signal, Times, before, fixed, padded
 
@@ -36,9 +36,9 @@ _OWNER = "owner"
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What a block asks for of a shared box: where variable `side` of the touch is in the block's own stretch of `length`."""
+    """What a block asks for of a shared box: where variable `variable` of the touch is in the block's own stretch of `length`."""
 
-    side: str
+    variable: str
     length: int
 
 
@@ -55,7 +55,7 @@ class Grid:
 
 
 @dataclass(frozen=True, slots=True)
-class FarClash:
+class RemoteConflict:
     """Two blocks touch one cell of the memory of `owner`, the second by a shared box. `first` and `second` are positions of touches."""
 
     first: int
@@ -79,7 +79,7 @@ class Cluster:
 
     def __init__(
         self,
-        touches: Sequence[Touch],
+        touches: Sequence[ThreadAccess],
         parts: dict[int, Part],
         grid: Grid,
         endings: Sequence[Ending] = (),
@@ -92,13 +92,13 @@ class Cluster:
         self.grid = grid
         self.params = (*(p for p in grid.params if p != grid.block), _CLUSTER)
         self.releases, self.reclaims = tuple(releases), tuple(reclaims)
-        timed: list[Touch | Ending | Signal] = [*touches, *endings, *releases, *reclaims]
+        timed: list[ThreadAccess | Ending | Signal] = [*touches, *endings, *releases, *reclaims]
         self.depth = max((len(e.time) for e in timed), default=0)
         self._times = Times(self.depth, self._mapped)
-        self._handed: isl.Map | None = None
+        self._reclaimed: isl.Map | None = None
         self._meetings: list[_Meeting] | None = None
 
-    def exposed(self, barriers: Sequence[Moment], limit: int = DEFAULT_LIMIT) -> FarClash | Unknown | None:
+    def exposed(self, barriers: Sequence[Moment], limit: int = DEFAULT_LIMIT) -> RemoteConflict | Unknown | None:
         """Return two accesses that `barriers` of the cluster leave unordered, None when there are none, or `Unknown` past `limit` steps of
         arithmetic."""
         try:
@@ -107,12 +107,12 @@ class Cluster:
         except OperationLimit as stopped:
             return Unknown(str(stopped))
 
-    def _exposed(self, barriers: Sequence[Moment]) -> FarClash | None:
+    def _exposed(self, barriers: Sequence[Moment]) -> RemoteConflict | None:
         if self._meetings is None:
             far = [(n, self.touches[n]) for n in self.parts]
             pairs = ((_Meeting(k, n, self._together(k, n))) for k, t in enumerate(self.touches) for n, u in far if t.memory == u.memory)
             self._meetings = [m for m in pairs if not m.pairs.is_empty()]
-            self._handed = self._times.handed(self.releases, self.reclaims) if self._meetings else None
+            self._reclaimed = self._times.reclaimed(self.releases, self.reclaims) if self._meetings else None
         if not self._meetings:
             return None
         met = before(self._times.moments(barriers))
@@ -126,9 +126,9 @@ class Cluster:
     def _apart(self, meeting: _Meeting, met: isl.Map | None) -> isl.Map | None:
         """Return the points of time between which the blocks of a meeting wait for each other; `met`: those with a barrier between them."""
         first, second = self.touches[meeting.first], self.touches[meeting.second]
-        following = self._handed if second.beside else met
+        following = self._reclaimed if second.by_producer else met
         if first.group is None:
-            return None if first.beside else following
+            return None if first.by_producer else following
         ended = None if following is None else self._ended(meeting.first)
         return None if ended is None or following is None else ended.apply_range(following)
 
@@ -151,14 +151,14 @@ class Cluster:
         block = self.grid.block
         free = tuple(f"free{k}" for k, c in enumerate(touch.cell) if c is None)
         frame = Frame(self.params, (*touch.variables, THREAD, block, _OWNER, *free))
-        least, most = (self.grid.threads, self.grid.threads) if touch.beside else (0, self.grid.threads - 1)
+        least, most = (self.grid.threads, self.grid.threads) if touch.by_producer else (0, self.grid.threads - 1)
         conds = [touch.when, Compare(">=", Name(THREAD), Int(least)), Compare("<=", Name(THREAD), Int(most))]
         conds += [self.grid.when, self._in_cluster(block), self._in_cluster(_OWNER)]
         if part is None:
             conds.append(Compare("==", Name(_OWNER), Name(block)))
         else:
             start = affine.scale(part.length, self._number(block))
-            conds += [Compare(">=", Name(part.side), start), Compare("<", Name(part.side), affine.add(start, Int(part.length)))]
+            conds += [Compare(">=", Name(part.variable), start), Compare("<", Name(part.variable), affine.add(start, Int(part.length)))]
         domain = frame.set(affine.conj(*conds))
         cell = [Name(block), Name(_OWNER), *(Name(f"free{k}") if c is None else c for k, c in enumerate(touch.cell))]
         to_time, to_cell = (
@@ -189,7 +189,7 @@ class Cluster:
         domain = frame.set(affine.conj(when, self.grid.when, self._in_cluster(self.grid.block)))
         return isl.Map.from_pw_multi_aff(frame.multi_pw_aff(values)).intersect_domain(domain)
 
-    def _witness(self, meeting: _Meeting, left: isl.Map) -> FarClash:
+    def _witness(self, meeting: _Meeting, left: isl.Map) -> RemoteConflict:
         sizes, both = smallest_point(left.wrap().flatten())
         moments = both[: self.depth], both[self.depth :]
         one, two = (fixed(self._at(p), sizes, t).range() for p, t in ((meeting.first, moments[0]), (meeting.second, moments[1])))
@@ -200,7 +200,7 @@ class Cluster:
         _, met = smallest_point(meet.intersect_domain(one).intersect_range(two).wrap().flatten())
         n = 2 + len(self.touches[meeting.first].cell)
         params = {name: value for name, value in zip(self.params, sizes, strict=True) if name != _CLUSTER}
-        return FarClash(meeting.first, meeting.second, (met[0], met[n]), met[1], met[2:n], params, moments)
+        return RemoteConflict(meeting.first, meeting.second, (met[0], met[n]), met[1], met[2:n], params, moments)
 
 
 def _same_cell(space: isl.Space, *, alone: bool) -> isl.Map:

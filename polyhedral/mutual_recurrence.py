@@ -1,4 +1,4 @@
-"""In which loops tensors that are defined through each other can run, so that nothing is needed before its turn.
+"""In which loops tensors that are defined through each other can run, so that nothing is needed before it is computed.
 
     y[i] = f(z[i + 1])   z[i] = g(y[i + 1])            one loop for both, over -i
     d[i, j] = f(p[i, j], q[i, j], d[i - 1, j - 1])     one loop over i for all; in it p, then one loop over j for q and d
@@ -27,7 +27,7 @@ Free: TypeAlias = Mapping[str, frozenset[int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Alone:
+class Separate:
     """The loops of one tensor, outermost first, as sums of its axes; each has a factor of 1 or -1 for the axis it `takes`."""
 
     tensor: str
@@ -41,16 +41,16 @@ class Shared:
 
     forms: Mapping[str, Form]
     offsets: Mapping[str, int]
-    inside: tuple[Turn, ...]
+    inside: tuple[LoopNest, ...]
 
 
-Turn: TypeAlias = Alone | Shared
+LoopNest: TypeAlias = Separate | Shared
 
 
 @lru_cache(maxsize=256)
-def turns(
+def loop_nests(
     params: tuple[str, ...], context: Cond, nodes: tuple[tuple[str, tuple[str, ...], Cond], ...], edges: tuple[Edge, ...]
-) -> tuple[Turn, ...] | None:
+) -> tuple[LoopNest, ...] | None:
     """Return loops for the tensors `nodes` (name, axes, domain), in the order in which they can be computed; None where none were found."""
     try:
         with limited():
@@ -72,14 +72,14 @@ class _Search:
         self.recurrence = recurrence
         self.falls: dict[tuple[int, Form, Form], tuple[Pairs, int | None]] = {}
 
-    def order(self, names: Sequence[str], pairs: Sequence[Pairs], free: Free) -> tuple[Turn, ...] | None:
-        found = [self._turn(group, [p for p in pairs if {p.source, p.target} <= set(group)], free) for group in in_order(names, pairs)]
+    def order(self, names: Sequence[str], pairs: Sequence[Pairs], free: Free) -> tuple[LoopNest, ...] | None:
+        found = [self._nest(group, [p for p in pairs if {p.source, p.target} <= set(group)], free) for group in in_order(names, pairs)]
         return tuple(t for t in found if t is not None) if None not in found else None
 
-    def _turn(self, group: Sequence[str], pairs: list[Pairs], free: Free) -> Turn | None:
-        return self._alone(group[0], pairs, free[group[0]]) if len(group) == 1 else self._shared(group, pairs, free)
+    def _nest(self, group: Sequence[str], pairs: list[Pairs], free: Free) -> LoopNest | None:
+        return self._separate(group[0], pairs, free[group[0]]) if len(group) == 1 else self._shared(group, pairs, free)
 
-    def _alone(self, name: str, pairs: list[Pairs], free: frozenset[int]) -> Alone | None:
+    def _separate(self, name: str, pairs: list[Pairs], free: frozenset[int]) -> Separate | None:
         rank = len(self.recurrence.axes[name])
         forms: list[Form] = []
         while free:
@@ -90,7 +90,7 @@ class _Search:
             forms.append(form)
             free -= {taken}
             pairs = self._level(pairs, {name: form}, {name: 0})
-        return None if pairs else Alone(name, tuple(forms))
+        return None if pairs else Separate(name, tuple(forms))
 
     def _rises(self, pair: Pairs, form: Form) -> bool:
         fall = self._fall(pair, form, form)

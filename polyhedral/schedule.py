@@ -59,7 +59,7 @@ class Schedule:
             found.setdefault(self.nests[placement].statement, []).append(self.nests[placement])
         return found
 
-    def touching(self, tensor: str) -> list[str]:
+    def accessing(self, tensor: str) -> list[str]:
         """Return the placements whose statements read or write `tensor`, in order of execution."""
         return self._by_tensor.get(tensor, [])
 

@@ -42,10 +42,10 @@ class Cells:
 
 @dataclass(frozen=True, slots=True)
 class Clobber:
-    """For the sizes `params`, the element `lost` shares a cell with `by`, which is written while `lost` is still needed."""
+    """For the sizes `params`, the element `overwritten` shares a cell with `by`, which is written while `overwritten` is still needed."""
 
     params: dict[str, int]
-    lost: tuple[str, tuple[int, ...]]
+    overwritten: tuple[str, tuple[int, ...]]
     by: tuple[str, tuple[int, ...]]
 
 

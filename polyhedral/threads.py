@@ -12,11 +12,11 @@ ended.
     touch      { … -> [time] } with a group                      wait   { [vars] : when } -> [time], all groups below `ended` have ended
     exposed    { t -> t' : … and no wait w, barrier b has t < w < b < t' }, and by the same thread, if no wait w has t < w < t'
 
-A thread beside those of the block meets them nowhere. What it has begun they wait for, each for itself; it waits until all of them have
+A producer meets the other threads of the block nowhere. What it has begun they wait for, each for itself; it waits until all of them have
 released a number, or a greater one.
 
-    release    { [vars] : when } -> [time], [number]             reclaim   likewise, by the thread beside the others
-    exposed    { t -> t' : the thread beside does t', and no u, v have t < u, number(u) <= number(v), v < t' }
+    release    { [vars] : when } -> [time], [number]             reclaim   likewise, by the producer
+    exposed    { t -> t' : the producer does t', and no u, v have t < u, number(u) <= number(v), v < t' }
 
 Time is that of the text, which has all of it in one order: what comes first there, and touches the same, is to come first. Sizes and the
 block's place in the grid are parameters.
@@ -39,7 +39,7 @@ THREAD = "thread"
 
 
 @dataclass(frozen=True, slots=True)
-class Touch:
+class ThreadAccess:
     """An access to `cell` of `memory` (None: any coordinate) by the thread called `thread`, at `time`, for all `variables` with `when`."""
 
     memory: str
@@ -54,12 +54,12 @@ class Touch:
     """What the groups are of: each kind is counted for itself."""
     private: bool = False
     """Every thread has a memory of its own by this name, where accesses of the same kind are done in their order."""
-    beside: bool = False
-    """By the thread beside those of the block."""
+    by_producer: bool = False
+    """By the producer of a block whose warps are specialised."""
 
 
 @dataclass(frozen=True, slots=True)
-class Clash:
+class Conflict:
     """Two threads, or one whose access goes on, touch one cell, at `times`, and neither waits. `first` and `second` are the positions of
     the touches."""
 
@@ -86,7 +86,7 @@ class Block:
 
     def __init__(
         self,
-        touches: Sequence[Touch],
+        touches: Sequence[ThreadAccess],
         params: tuple[str, ...],
         context: Cond,
         threads: int,
@@ -105,9 +105,9 @@ class Block:
         self._threads = threads
         self._meetings: list[_Meeting] | None = None
         self._ends: dict[int, isl.Map | None] = {}
-        self._handed: isl.Map | None = None
+        self._reclaimed: isl.Map | None = None
 
-    def exposed(self, barriers: Sequence[Moment], limit: int = DEFAULT_LIMIT) -> Clash | Unknown | None:
+    def exposed(self, barriers: Sequence[Moment], limit: int = DEFAULT_LIMIT) -> Conflict | Unknown | None:
         """Return two accesses that `barriers` leave unordered, None when there are none, or `Unknown` where two of them take more than
         `limit` steps of arithmetic, or finding those that meet does."""
         try:
@@ -126,10 +126,10 @@ class Block:
         """Return the accesses that meet in a cell, and which times `barriers` part."""
         if self._meetings is None:
             self._meetings = list(self._all())
-            self._handed = self._times.handed(self.releases, self.reclaims) if self._meetings else None
+            self._reclaimed = self._times.reclaimed(self.releases, self.reclaims) if self._meetings else None
         return self._meetings, before(self._times.moments(barriers) if self._meetings else None)
 
-    def _unordered(self, meeting: _Meeting, met: isl.Map | None) -> Clash | None:
+    def _unordered(self, meeting: _Meeting, met: isl.Map | None) -> Conflict | None:
         apart = self._apart(meeting, met)
         left = meeting.pairs.subtract(apart) if apart is not None else meeting.pairs
         return None if left.is_empty() else self._witness(meeting, left)
@@ -149,32 +149,32 @@ class Block:
                         if not alone.is_empty():
                             yield _Meeting(k, n, alone, own=True)
 
-    def _together(self, first: Touch, second: Touch) -> isl.Map:
+    def _together(self, first: ThreadAccess, second: ThreadAccess) -> isl.Map:
         met = self._at(first).apply_range(self._other(first)).apply_range(self._at(second).reverse())
         space = met.get_space()
         return met.intersect(isl.Map.lex_le(space.domain())).coalesce()
 
-    def _alone(self, first: Touch, second: Touch, *, is_one: bool) -> isl.Map:
+    def _alone(self, first: ThreadAccess, second: ThreadAccess, *, is_one: bool) -> isl.Map:
         """Return every two points of time at which one thread touches a cell with `first`, then, with another access, `second`."""
         met = self._at(first).apply_range(self._at(second).reverse())
         space = met.get_space().domain()
         once = is_one and self._is_once(first)
         return met.intersect(isl.Map.lex_lt(space) if once else isl.Map.lex_le(space)).coalesce()
 
-    def _at(self, touch: Touch) -> isl.Map:
+    def _at(self, touch: ThreadAccess) -> isl.Map:
         """Return `{ [time] -> [thread, cell] }`."""
         to_time, to_cell = self._maps(touch)
         return to_time.reverse().apply_range(to_cell)
 
-    def _is_once(self, touch: Touch) -> bool:
+    def _is_once(self, touch: ThreadAccess) -> bool:
         """Tell whether no thread touches a cell twice at one time: `{ [vars, thread] -> [[time] -> [thread, cell]] }` is injective."""
         to_time, to_cell = self._maps(touch)
         return bool(to_time.range_product(to_cell).is_injective())
 
-    def _maps(self, touch: Touch) -> tuple[isl.Map, isl.Map]:
+    def _maps(self, touch: ThreadAccess) -> tuple[isl.Map, isl.Map]:
         """Return `{ [vars, thread] -> [time] }` and `{ [vars, thread] -> [thread, cell] }`."""
         frame = Frame(self.params, (*touch.variables, THREAD, *(f"free{k}" for k, c in enumerate(touch.cell) if c is None)))
-        first, last = (self._threads, self._threads) if touch.beside else (0, self._threads - 1)
+        first, last = (self._threads, self._threads) if touch.by_producer else (0, self._threads - 1)
         inside = affine.conj(touch.when, Compare(">=", Name(THREAD), Int(first)), Compare("<=", Name(THREAD), Int(last)))
         domain = frame.set(inside).intersect_params(self.context)
         time = frame.multi_pw_aff(padded(touch.time, self.depth))
@@ -182,7 +182,7 @@ class Block:
         to_time, to_cell = (isl.Map.from_pw_multi_aff(e).intersect_domain(domain) for e in (time, cell))
         return to_time, to_cell
 
-    def _other(self, first: Touch) -> isl.Map:
+    def _other(self, first: ThreadAccess) -> isl.Map:
         """Return `{ [thread, cell] -> [thread', cell] : thread != thread' }`."""
         n = 1 + len(first.cell)
         frame = Frame(self.params, tuple(f"x{k}" for k in range(n)))
@@ -195,17 +195,17 @@ class Block:
         """Return the points of time between which the threads of a meeting wait for each other; `met`: those with a barrier between them.
 
         The first access is over at t, or after a wait w for it, t < w. A thread that has waited for what another began has waited for that
-        one; else a barrier follows, or, where the thread beside the others is second, it has reclaimed what was released."""
+        one; else a barrier follows, or, where the producer is second, it has reclaimed what was released."""
         first, second = self.touches[meeting.first], self.touches[meeting.second]
-        following = self._handed if second.beside else met
+        following = self._reclaimed if second.by_producer else met
         if first.group is None:
-            return None if first.beside else following
+            return None if first.by_producer else following
         if meeting.first not in self._ends:
             self._ends[meeting.first] = self._ended(first)
         ended = self._ends[meeting.first]
         if ended is None:
             return None
-        if not second.beside and (meeting.own or any(e.of_others for e in self.endings if e.of == first.of)):
+        if not second.by_producer and (meeting.own or any(e.of_others for e in self.endings if e.of == first.of)):
             return ended.apply_range(isl.Map.lex_lt(ended.get_space().range()))
         return None if following is None else ended.apply_range(following)
 
@@ -213,7 +213,7 @@ class Block:
         """Return `{ [time] -> [number] }`; None where there are no signals."""
         return self._times.numbered(signals)
 
-    def _ended(self, touch: Touch) -> isl.Map | None:
+    def _ended(self, touch: ThreadAccess) -> isl.Map | None:
         """Return `{ t -> w : t < w, and the wait w ends what was begun at t }`."""
         assert touch.group is not None
         to_time, _ = self._maps(touch)
@@ -226,7 +226,7 @@ class Block:
         domain = frame.set(when).intersect_params(self.context)
         return isl.Map.from_pw_multi_aff(frame.multi_pw_aff(values)).intersect_domain(domain)
 
-    def _witness(self, meeting: _Meeting, left: isl.Map) -> Clash:
+    def _witness(self, meeting: _Meeting, left: isl.Map) -> Conflict:
         first, second = self.touches[meeting.first], self.touches[meeting.second]
         sizes, both = smallest_point(left.wrap().flatten())
         times = both[: self.depth], both[self.depth :]
@@ -236,10 +236,10 @@ class Block:
         _, met = smallest_point(pairs.wrap().flatten())
         n = 1 + len(first.cell)
         params = dict(zip(self.params, sizes, strict=True))
-        return Clash(meeting.first, meeting.second, (met[0], met[n]), met[1:n], params, times)
+        return Conflict(meeting.first, meeting.second, (met[0], met[n]), met[1:n], params, times)
 
 
-def _is_of_first(touch: Touch) -> bool:
+def _is_of_first(touch: ThreadAccess) -> bool:
     """Tell whether a touch says of itself that the first thread makes it: two of these are one thread's."""
     conds = touch.when.conds if isinstance(touch.when, And) else (touch.when,)
     return Compare("<", Name(THREAD), Int(1)) in conds

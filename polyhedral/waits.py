@@ -2,7 +2,7 @@
 
     moments     { [time] }                  all of them wait for each other
     ended       { t -> w : t < w }          the wait w ends what was begun at t
-    handed      { t -> t' }                 what was released after t has been reclaimed before t'
+    reclaimed   { t -> t' }                 what was released after t has been reclaimed before t'
 
 Whose time it is, and how expressions over its variables become relations, is for whoever asks to say (`Mapped`): the threads of one block
 (`polyhedral.threads`), or the blocks of a cluster (`polyhedral.clusters`).
@@ -73,7 +73,7 @@ class Times:
         """Return `{ [time] -> [number] }`; None where there are no signals."""
         return _union(self._at(s, s.time).reverse().apply_range(self.mapped(s.variables, s.when, (s.number,))) for s in signals)
 
-    def handed(self, releases: Sequence[Signal], reclaims: Sequence[Signal]) -> isl.Map | None:
+    def reclaimed(self, releases: Sequence[Signal], reclaims: Sequence[Signal]) -> isl.Map | None:
         """Return `{ t -> t' : t < u, number(u) <= number(v), v < t' }` for releases u and reclaims v of the same."""
         found: list[isl.Map] = []
         for of in sorted({r.of for r in reclaims}):

@@ -24,11 +24,11 @@ MOST = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What `reader` finds where it reads the element `wanted` of `tensor`: another one."""
+    """What `reader` finds where it reads the element `expected` of `tensor`: another one."""
 
     reader: Instance
     tensor: str
-    wanted: tuple[int, ...]
+    expected: tuple[int, ...]
     instead: tuple[int, ...]
 
 

@@ -1032,7 +1032,7 @@ FAULTS = (
     Fault(
         "released-unseen",
         "polyhedral/signals.py",
-        'yield from _early(s.empty, s.released, s.landed, "released, and not waited for before")',
+        'yield from _early(s.empty, s.released, s.awaited, "released, and not waited for before")',
         "yield from ()",
         "a place may be given back before what lies in it came",
         HANDOVER,
@@ -1420,7 +1420,7 @@ FAULTS = (
     Fault(
         "llvm-stale-loads",
         "codegen/llvm/memory.py",
-        "    state.touch(memory.uid)\n",
+        "    state.note_change(memory.uid)\n",
         "",
         "what was loaded before a store is used after it",
         (*KERNELS, "tests/codegen/test_loops_differential.py"),

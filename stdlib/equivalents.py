@@ -43,27 +43,27 @@ class Library:
     def module(self) -> Module:
         return library()
 
-    def task(self, name: str, feeds: Mapping[str, Array], attributes: Attributes, results: tuple[Array, ...]) -> Task:
+    def task(self, name: str, arrays: Mapping[str, Array], attributes: Attributes, results: tuple[Array, ...]) -> Task:
         """Return what peers are to do where ours calls the operator `name` with these arrays; nothing, when no row names it."""
         found = TABLE.get(name)
         if found is None:
-            return Task(feeds, results=results)
-        names = list(feeds)
+            return Task(arrays, results=results)
+        names = list(arrays)
         inside = names[1:] if found.weights else []
         calls = {peer: make(attributes) for peer, make in (("numpy", found.numpy), ("torch", found.torch)) if make is not None}
-        outside = {n: a for n, a in feeds.items() if n not in inside}
-        model = _model(found.node(attributes, list(feeds.values())), feeds, inside, results)
-        return Task(outside, model, calls, tuple(feeds[n] for n in inside), results)
+        outside = {n: a for n, a in arrays.items() if n not in inside}
+        model = _model(found.node(attributes, list(arrays.values())), arrays, inside, results)
+        return Task(outside, model, calls, tuple(arrays[n] for n in inside), results)
 
 
-def _model(node: tuple[str, dict[str, Any]], feeds: Mapping[str, Array], inside: Sequence[str], results: Sequence[Array]) -> bytes:
+def _model(node: tuple[str, dict[str, Any]], arrays: Mapping[str, Array], inside: Sequence[str], results: Sequence[Array]) -> bytes:
     """Return an ONNX model of one node; the inputs named in `inside` are constants of it."""
     kind, attributes = node
-    made = helper.make_node(kind, list(feeds), [f"result{k}" for k in range(len(results))], **attributes)
-    inputs = [_port(n, a) for n, a in feeds.items() if n not in inside]
+    made = helper.make_node(kind, list(arrays), [f"result{k}" for k in range(len(results))], **attributes)
+    inputs = [_port(n, a) for n, a in arrays.items() if n not in inside]
     outputs = [_port(f"result{k}", a) for k, a in enumerate(results)]
     opset = 12 if "axes" in attributes else 21  # axes became an input in between
-    graph = helper.make_graph([made], kind, inputs, outputs, [numpy_helper.from_array(feeds[n], n) for n in inside])
+    graph = helper.make_graph([made], kind, inputs, outputs, [numpy_helper.from_array(arrays[n], n) for n in inside])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
     return bytes(model.SerializeToString())
 

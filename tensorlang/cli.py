@@ -45,7 +45,7 @@ from tensorlang.runtime.library import installed_roles, with_roles
 from tensorlang.runtime.model import CompiledModel, only_shapes_are_open
 from tensorlang.runtime.operator import Operator, Operators
 from tensorlang.runtime.toolchain import HOST, toolchain
-from tensorlang.shell.arguments import parsed, random_feeds
+from tensorlang.shell.arguments import parsed, random_inputs
 from tensorlang.shell.bench import Comparison, as_data, as_text, bench_model, bench_on_device, bench_operator, results_of, with_memory
 from tensorlang.shell.doctor import findings
 from tensorlang.shell.files import write_arrays, write_text
@@ -281,7 +281,7 @@ def explain(
     if proof:
         raise error("C0103", "not supported yet: the proofs of a model", help="ask for those of an operator of a `.tl` file")
     model, values = _model(file, arguments, threads, precision, winograd, insist, target, online)
-    sys.stdout.write(model.explain(random_feeds(model.inputs, values) if measure else None) + "\n")
+    sys.stdout.write(model.explain(random_inputs(model.inputs, values) if measure else None) + "\n")
 
 
 @app.command()
@@ -367,9 +367,9 @@ def bench(
         found = bench_operator(operator, values, Task({}), count, (), seconds)
     elif file.suffix or file.exists():
         model, values = _model(file, arguments, threads, precision, winograd, insist, target, online)
-        feeds = random_feeds(model.inputs, values)
-        found = bench_model(model, Task(feeds, what), count, used, chosen, seconds)
-        found = with_memory(found, file, feeds, options) if memory else found
+        inputs = random_inputs(model.inputs, values)
+        found = bench_model(model, Task(inputs, what), count, used, chosen, seconds)
+        found = with_memory(found, file, inputs, options) if memory else found
     else:
         found = _bench_library(what, parsed(arguments or ()), tools, options, chosen, seconds)
     _say(as_data(found), as_text(found), as_json)
@@ -390,9 +390,9 @@ def _bench_on_device(
     if file.suffix != ".tl" and (file.suffix or file.exists()):
         model, values = _model(file, arguments, None, precision, True, insist, target, online)
         assert isinstance(model, DeviceCompiledModel)
-        feeds = random_feeds(model.inputs, values)
-        run = DeviceRun(model.timer(feeds), lambda: [np.asarray(r) for r in model.run(feeds).values()])
-        return bench_on_device(run, Task(feeds, what), model.roofline(feeds), precision, chosen, seconds)
+        inputs = random_inputs(model.inputs, values)
+        run = DeviceRun(model.timer(inputs), lambda: [np.asarray(r) for r in model.run(inputs).values()])
+        return bench_on_device(run, Task(inputs, what), model.roofline(inputs), precision, chosen, seconds)
     _no_precision(precision)
     if file.suffix == ".tl":
         operator, values = _operator(file, arguments, None, target)

@@ -97,7 +97,7 @@ def _watched(plan: Plan, sizes: Mapping[str, int]) -> Hazard | None:
     for name, cells, axes in stored_cells(plan):
         found = watch(plan.placed, {name: cells}, axes={name: axes}, storage=plan.depth, sizes=sizes)
         if found is not None:
-            wanted, instead = (f"`{found.tensor}[{', '.join(map(str, e))}]`" for e in (found.wanted, found.instead))
+            wanted, instead = (f"`{found.tensor}[{', '.join(map(str, e))}]`" for e in (found.expected, found.instead))
             at = ", ".join(f"{k}={v}" for k, v in found.reader.iters.items())
             return Hazard(f"`{found.reader.statement}` at ({at}) reads {wanted}, and its cell holds {instead}")
     return None

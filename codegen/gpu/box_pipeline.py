@@ -1,4 +1,5 @@
-"""Boxes of tensors some iterations ahead of the loop that needs them: asked for by one of the threads of a block, or by one beside them.
+"""Software pipelines of bulk copies: boxes of tensors are copied iterations before the loop needs them, by a thread of the block or by a
+producer (`codegen.gpu.warp_specialization`).
 
     for k in 0 .. K stages 3 boxes {               for k in 0 .. K {
         alloc a_s: bf16[128, 64] shared                beside {
@@ -10,9 +11,10 @@
                                                        release empty[k]
                                                    }
 
-Group g of boxes is the one of iteration g, of all that the block runs, and counts at barrier g % n. What a thread beside the others asks
-for stands where it is needed: that thread runs ahead by itself, as far as there is place. One of the block's threads asks n - 1 iterations
-ahead, in the text as well. Where products of four warps go on in the next iteration (`codegen.gpu.async_mma`), places are free one later.
+Group g of boxes is the one of iteration g, of all that the block runs, and counts at barrier g % n. A producer copies in the iteration that
+needs the boxes, in the order of the text: it runs ahead by itself as far as there are free stages. Without one, a thread of the block
+starts copies n - 1 iterations earlier, in the text as well. Where asynchronous products go on in the next iteration
+(`codegen.gpu.async_mma`), a stage is free one iteration later.
 """
 
 from __future__ import annotations
@@ -51,19 +53,19 @@ from codegen.loops.walk import Fresh, substitute_index, walk
 
 
 @dataclass(frozen=True, slots=True)
-class Ahead:
-    """What stands before a loop, in the beginning and at the end of each of its iterations, and after it; what lands, and its memory."""
+class BoxPipeline:
+    """What runs before a loop, at the beginning and the end of each iteration, and after it; the buffers that are copied to, and memory."""
 
     memory: tuple[Stmt, ...]
     before: tuple[Stmt, ...]
     begin: tuple[Stmt, ...]
     end: tuple[Stmt, ...]
     after: tuple[Stmt, ...]
-    landing: frozenset[str]
+    copied: frozenset[str]
 
 
 def groups_before(loop: For, around: tuple[Stmt, ...]) -> Index:
-    """Return how many groups of boxes the loop has asked for before it runs; `around` are the loops and conditions it stands in.
+    """Return how many groups of boxes the loop has copied before it runs; `around` are the loops and conditions it stands in.
 
     Raises Unfit where that depends on what earlier runs did."""
     each = simplify_index(Add(loop.hi, Mul(Int(-1), loop.lo)), {})
@@ -89,33 +91,34 @@ def number_in(loop: For, before: Index) -> Index:
     return Add(before, Add(Var(loop.var), Mul(Int(-1), loop.lo)))
 
 
-def staged(loop: For, fresh: Fresh, before: Index, flying: bool) -> Ahead:
-    """Return how the boxes of a loop are asked for some iterations ahead: by one of the threads of the block, or by one beside them.
-    Where they land, and what reads it, does not say which stage yet.
+def pipeline_boxes(loop: For, fresh: Fresh, before: Index, async_mma: bool) -> BoxPipeline:
+    """Return the software pipeline of a loop's boxes. Accesses to the buffers that they are copied to do not name a stage yet.
 
-    `before`: how many groups there were when the loop begins; `flying`: products of an iteration end in the next one."""
+    `before`: how many groups there were when the loop begins; `async_mma`: products of an iteration end in the next one."""
     boxes = tuple(box for s in loop.body if isinstance(s, Boxes) for box in s.boxes)
-    landing = frozenset(box.target.buffer for box in boxes)
+    copied = frozenset(box.target.buffer for box in boxes)
     stores = {n.buffer for s in loop.body if not isinstance(s, Boxes) for n in walk(s) if isinstance(n, Store)}
-    if stores & landing:
-        raise Unfit(f"not supported yet: `{min(stores & landing)}`, a box of a tensor, is written by threads too", loop.var)
+    if stores & copied:
+        raise Unfit(f"not supported yet: `{min(stores & copied)}`, a box of a tensor, is written by threads too", loop.var)
     full = Buffer(fresh("full"), u64, (Int(loop.stages),), "shared", 8)
-    homes = [s.buffer for s in loop.body if _is_home(s, landing)]
-    memory = (*(Alloc(replace(b, shape=(Int(loop.stages), *b.shape))) for b in homes), Alloc(full))
-    return (_among if loop.beside is None else _beside)(_Asking(loop, boxes, landing, memory, full.name, before, flying), fresh)
+    targets = [s.buffer for s in loop.body if _is_target(s, copied)]
+    memory = (*(Alloc(replace(b, shape=(Int(loop.stages), *b.shape))) for b in targets), Alloc(full))
+    return (_by_consumers if loop.beside is None else _by_producer)(
+        _Copies(loop, boxes, copied, memory, full.name, before, async_mma), fresh
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class _Asking:
-    """The boxes of a loop, what lands, and the barriers that count it."""
+class _Copies:
+    """The boxes of a loop, the buffers they are copied to, and the barriers that count them."""
 
     loop: For
     boxes: tuple[Box, ...]
-    landing: frozenset[str]
+    copied: frozenset[str]
     memory: tuple[Stmt, ...]
     full: str
     before: Index
-    flying: bool
+    async_mma: bool
 
     @property
     def number(self) -> Index:
@@ -127,37 +130,37 @@ class _Asking:
         return _at(Boxes(self.full, number, self.boxes), self.loop, at, Mod(number, Int(self.loop.stages)))
 
 
-def _among(asking: _Asking, fresh: Fresh) -> Ahead:
-    """Return boxes that a thread of the block asks for some iterations ahead."""
-    loop = asking.loop
-    ahead = loop.stages - 1 - asking.flying
+def _by_consumers(copies: _Copies, fresh: Fresh) -> BoxPipeline:
+    """Return boxes that a thread of the block copies some iterations ahead."""
+    loop = copies.loop
+    ahead = loop.stages - 1 - copies.async_mma
     before: list[Stmt] = []
     for k in range(ahead):
         at = Add(loop.lo, Int(k))
-        before.append(_if(at, loop, asking.of(at, Add(asking.before, Int(k)))))
+        before.append(_if(at, loop, copies.of(at, Add(copies.before, Int(k)))))
     later = Add(Var(loop.var), Int(ahead))
-    more = _if(later, loop, asking.of(later, Add(asking.number, Int(ahead))))
-    return Ahead(asking.memory, tuple(before), (Landed(asking.full, asking.number), more), (), (), asking.landing)
+    more = _if(later, loop, copies.of(later, Add(copies.number, Int(ahead))))
+    return BoxPipeline(copies.memory, tuple(before), (Landed(copies.full, copies.number), more), (), (), copies.copied)
 
 
-def _beside(asking: _Asking, fresh: Fresh) -> Ahead:
-    """Return boxes that a thread beside the block asks for when their place has been released."""
-    loop, number = asking.loop, asking.number
-    assert loop.beside is not None, "somebody has asked for a thread beside the others"
+def _by_producer(copies: _Copies, fresh: Fresh) -> BoxPipeline:
+    """Return boxes that the producer copies when their stage has been released."""
+    loop, number = copies.loop, copies.number
+    assert loop.beside is not None, "the loop has a producer"
     empty = Buffer(fresh("empty"), u64, (Int(loop.stages),), "shared", 8)
     place = Reclaim(empty.name, Add(number, Int(-loop.stages)))
-    asked = Beside((place, asking.of(Var(loop.var), number)), loop.beside)
+    produced = Beside((place, copies.of(Var(loop.var), number)), loop.beside)
     end: Stmt = Release(empty.name, number)
     after: tuple[Stmt, ...] = ()
-    if asking.flying:
+    if copies.async_mma:
         last = substitute_index(number, {loop.var: Add(loop.hi, Int(-1))})
         end = If(Compare(">", IndexValue(Var(loop.var)), IndexValue(loop.lo)), (Release(empty.name, Add(number, Int(-1))),))
         after = (If(Compare("<", IndexValue(loop.lo), IndexValue(loop.hi)), (Release(empty.name, last),)),)
-    return Ahead((*asking.memory, Alloc(empty)), (), (asked, Landed(asking.full, number)), (end,), after, asking.landing)
+    return BoxPipeline((*copies.memory, Alloc(empty)), (), (produced, Landed(copies.full, number)), (end,), after, copies.copied)
 
 
-def _is_home(s: Stmt, landing: frozenset[str]) -> TypeGuard[Alloc]:
-    return isinstance(s, Alloc) and s.buffer.name in landing
+def _is_target(s: Stmt, copied: frozenset[str]) -> TypeGuard[Alloc]:
+    return isinstance(s, Alloc) and s.buffer.name in copied
 
 
 def _if(at: Index, loop: For, boxes: Boxes) -> Stmt:

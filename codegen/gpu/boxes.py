@@ -1,4 +1,4 @@
-"""Copies into shared memory as boxes of tensors, which one thread asks for: what `stages n boxes` on a loop wants.
+"""Copies into shared memory as bulk copies of boxes of tensors, which one thread starts: what `stages n boxes` on a loop means.
 
     for k in 0 .. K stages 3 boxes {                     alloc a_s: bf16[3, 128, 64] shared;  alloc full: u64[3] shared
         alloc a_s: bf16[128, 64] shared                  boxes full[0] a_s[0, 0, 0] = a[…, 0] by [128, 64]
@@ -39,8 +39,8 @@ from codegen.loops.nodes import (
 from codegen.loops.walk import children, map_expr, map_stmt, walk
 
 
-def boxed(body: tuple[Stmt, ...], device: Mapping[str, Buffer], ranges: Mapping[str, Range]) -> tuple[Stmt, ...]:
-    """Return what a block runs with the copies of loops that ask for boxes as such; `ranges`: of the function's loops. Raises Unfit for
+def use_bulk_copies(body: tuple[Stmt, ...], device: Mapping[str, Buffer], ranges: Mapping[str, Range]) -> tuple[Stmt, ...]:
+    """Return what a block runs with the copies of loops marked `boxes` as bulk copies; `ranges`: of the function's loops. Raises Unfit for
     copies that are none."""
     written = {n.buffer for n in walk(*body) if isinstance(n, Store)}
 
@@ -60,29 +60,29 @@ def boxed(body: tuple[Stmt, ...], device: Mapping[str, Buffer], ranges: Mapping[
 
 def _copied(loop: For, device: Mapping[str, Buffer], written: set[str], ranges: Mapping[str, Range]) -> For:
     """Return a loop with its copies as boxes; `written` is what its block stores to."""
-    homes = {s.buffer.name: s.buffer for s in loop.body if isinstance(s, Alloc) and s.buffer.space == "shared"}
+    targets = {s.buffer.name: s.buffer for s in loop.body if isinstance(s, Alloc) and s.buffer.space == "shared"}
     out: list[Stmt] = []
     for s in loop.body:
         stores = [n for n in walk(s) if isinstance(n, Store)]
-        if isinstance(s, For) and len(stores) == 1 and stores[0].buffer in homes:
-            out.append(Boxes("", Int(0), boxes_of(s, homes, device, written, ranges)))
+        if isinstance(s, For) and len(stores) == 1 and stores[0].buffer in targets:
+            out.append(Boxes("", Int(0), boxes_of(s, targets, device, written, ranges)))
         else:
             out.append(s)
     if not any(isinstance(s, Boxes) for s in out):
         raise Unfit(f"`{loop.var}` copies nothing into shared memory that could be boxes of tensors", loop.var)
-    return replace(loop, body=tuple(_in_whole_patterns(tuple(out), homes)))
+    return replace(loop, body=tuple(_in_whole_patterns(tuple(out), targets)))
 
 
-def _in_whole_patterns(body: tuple[Stmt, ...], homes: Mapping[str, Buffer]) -> Iterator[Stmt]:
+def _in_whole_patterns(body: tuple[Stmt, ...], targets: Mapping[str, Buffer]) -> Iterator[Stmt]:
     """Yield what a loop does where each box begins at a place that the hardware takes, in the next stage, too: a buffer that ends elsewhere
     becomes one of rows, some more than are used."""
-    landing = {b.target.buffer for s in body if isinstance(s, Boxes) for b in s.boxes}
-    longer = {name: rows for name in landing if (rows := _whole_rows(homes[name])) is not None}
+    copied = {b.target.buffer for s in body if isinstance(s, Boxes) for b in s.boxes}
+    longer = {name: rows for name in copied if (rows := _whole_rows(targets[name])) is not None}
 
     def place(buffer: str, index: tuple[Index, ...]) -> tuple[Index, ...]:
         *rows, column = index
         row: Index = Int(0)
-        for e, extent in zip(rows, homes[buffer].shape, strict=False):
+        for e, extent in zip(rows, targets[buffer].shape, strict=False):
             row = Add(Mul(row, extent), e)
         return row, column
 
@@ -98,15 +98,15 @@ def _in_whole_patterns(body: tuple[Stmt, ...], homes: Mapping[str, Buffer]) -> I
     return map(stmt, body) if longer else iter(body)
 
 
-def _whole_rows(home: Buffer) -> int | None:
+def _whole_rows(buffer: Buffer) -> int | None:
     """Return how many rows fill whole patterns, where those of a buffer do not."""
-    extents = [e.value for e in home.shape if isinstance(e, Int)]
-    rows, row_bytes = prod(extents[:-1]), extents[-1] * home.dtype.size_bytes
-    unit = lcm(row_bytes, alignment(home)) // row_bytes
+    extents = [e.value for e in buffer.shape if isinstance(e, Int)]
+    rows, row_bytes = prod(extents[:-1]), extents[-1] * buffer.dtype.size_bytes
+    unit = lcm(row_bytes, alignment(buffer)) // row_bytes
     return None if rows % unit == 0 else -(-rows // unit) * unit
 
 
-def touched_otherwise(body: tuple[Stmt, ...]) -> frozenset[str]:
+def accessed_directly(body: tuple[Stmt, ...]) -> frozenset[str]:
     """Return the buffers in `body` that are loaded or stored other than as boxes."""
     found: set[str] = set()
     pending: list[object] = list(body)

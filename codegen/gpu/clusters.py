@@ -23,7 +23,7 @@ from codegen.loops.nodes import BLOCKS, Add, Alloc, Beside, Box, Boxes, Buffer, 
 from codegen.loops.walk import map_stmt, walk
 
 
-def clustered(function: Function, clusters: Mapping[str, int]) -> Function:
+def form_clusters(function: Function, clusters: Mapping[str, int]) -> Function:
     """Return `function` with `clusters[v]` neighbours along the loop over blocks with the variable `v` as one cluster.
 
     Raises Unfit where a grid has no whole clusters."""
@@ -47,7 +47,7 @@ def _whole(loop: For, count: int) -> For:
     return replace(loop, cluster=count)
 
 
-def shared_out(function: Function, copies: Collection[str]) -> Function:
+def share_copies_in_cluster(function: Function, copies: Collection[str]) -> Function:
     """Return `function` with the boxes that go to `copies` shared by the blocks of each cluster.
 
     Raises Unfit for boxes that cannot be cut into as many parts, and for ones of blocks that are no cluster."""
@@ -57,16 +57,16 @@ def shared_out(function: Function, copies: Collection[str]) -> Function:
     blocks = iter(launches(function).blocks)
 
     def body(inside: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-        along = next(blocks).clustered
+        along = next(blocks).cluster_loop
         count = 1 if along is None else along.cluster
         given_back = frozenset(_given_back(inside, copies))
-        homes = {n.buffer.name: n.buffer for n in walk(*inside) if isinstance(n, Alloc)}
+        targets = {n.buffer.name: n.buffer for n in walk(*inside) if isinstance(n, Alloc)}
 
         def stmt(s: Stmt) -> Stmt:
             new = map_stmt(s, lambda i: i, lambda e: e, stmt)
             match new:
                 case Boxes(boxes=boxes):
-                    return replace(new, boxes=tuple(_shared(b, count, homes) if b.target.buffer in copies else b for b in boxes))
+                    return replace(new, boxes=tuple(_shared(b, count, targets) if b.target.buffer in copies else b for b in boxes))
                 case Release(barriers=barriers) if barriers in given_back:
                     return replace(new, blocks=count)
                 case _:
@@ -85,14 +85,14 @@ def _given_back(body: tuple[Stmt, ...], copies: Collection[str]) -> Iterator[str
             yield from (n.barriers for n in inside if isinstance(n, Reclaim))
 
 
-def _shared(box: Box, blocks: int, homes: Mapping[str, Buffer]) -> Box:
+def _shared(box: Box, blocks: int, targets: Mapping[str, Buffer]) -> Box:
     name, extent = box.target.buffer, box.extents[box.parted]
     if blocks == 1:
         raise Unfit(f"the blocks that copy `{name}` are no cluster", name)
     if extent % blocks:
         raise Unfit(f"{blocks} blocks cannot share `{name}`: {extent} is no multiple of {blocks}", name)
-    part = prod(box.extents) // blocks * homes[name].dtype.size_bytes
-    if part % alignment(homes[name]):
-        why = f"a part of {part} bytes does not begin at a multiple of {alignment(homes[name])}"
+    part = prod(box.extents) // blocks * targets[name].dtype.size_bytes
+    if part % alignment(targets[name]):
+        why = f"a part of {part} bytes does not begin at a multiple of {alignment(targets[name])}"
         raise Unfit(f"{blocks} blocks cannot share `{name}`: {why}", name)
     return replace(box, blocks=blocks)

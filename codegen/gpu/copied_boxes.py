@@ -57,7 +57,7 @@ _ALGEBRA = Algebra.of({})
 
 
 def boxes_of(
-    nest: For, homes: Mapping[str, Buffer], device: Mapping[str, Buffer], written: set[str], ranges: Mapping[str, Range]
+    nest: For, targets: Mapping[str, Buffer], device: Mapping[str, Buffer], written: set[str], ranges: Mapping[str, Range]
 ) -> tuple[Box, ...]:
     """Return the boxes that a nest of loops copies; `ranges`: of the loops around. Raises Unfit that says why it copies none."""
     copy = _Copy(next(n for n in walk(nest) if isinstance(n, Store)).buffer)
@@ -66,10 +66,10 @@ def boxes_of(
     if found is None or store is None:
         raise copy.no("it copies other than elements as they are, with zeros beyond")
     when, load = found
-    tensor, home = device.get(load.buffer), homes[store.buffer]
-    if tensor is None or load.buffer in written or tensor.dtype != home.dtype:
+    tensor, buffer = device.get(load.buffer), targets[store.buffer]
+    if tensor is None or load.buffer in written or tensor.dtype != buffer.dtype:
         raise copy.no(f"`{load.buffer}` is no tensor in the device's memory of the same type that nobody writes meanwhile")
-    order = _filled(store, home, by)
+    order = _filled(store, buffer, by)
     if order is None:
         raise copy.no("it does not fill the buffer")
     along = {var: _axis(load, var) for var in order}
@@ -79,7 +79,7 @@ def boxes_of(
     within = Algebra.of({**ranges, **{var: (0, extent - 1) for var, extent in by.items()}})
     if _elsewhere(when, load, tensor, by, within) is not None:
         raise copy.no("it has zeros elsewhere than outside of the tensor")
-    _check_form(tensor, home, [by[var] for var in one], copy)
+    _check_form(tensor, buffer, [by[var] for var in one], copy)
     return tuple(
         _box(Load(store.buffer, _at(store.index, place)), Load(load.buffer, _at(load.index, place)), one, along, by, copy)
         for place in ({**dict.fromkeys(one, 0), **dict(zip(many, place, strict=True))} for place in product(*(range(by[v]) for v in many)))
@@ -94,9 +94,9 @@ class _Copy:
         return Unfit(f"the copy in `{self.buffer}` is no box of a tensor: {why}", self.buffer)
 
 
-def alignment(home: Buffer) -> int:
+def alignment(buffer: Buffer) -> int:
     """Return what the address of a box is a multiple of, in bytes: where the pattern in which columns are exchanged begins again."""
-    return 8 * home.swizzle or 128
+    return 8 * buffer.swizzle or 128
 
 
 def stepped(e: Index, step: int) -> tuple[Index, int] | None:
@@ -168,10 +168,10 @@ def _simple(store: Stmt) -> Store:
     return done
 
 
-def _filled(store: Store, home: Buffer, by: Mapping[str, int]) -> list[str] | None:
+def _filled(store: Store, buffer: Buffer, by: Mapping[str, int]) -> list[str] | None:
     """Return the loops in the order of the axes of the buffer, each of which one of them fills; None where that is not so."""
     order: list[str] = []
-    for e, extent in zip(store.index, home.shape, strict=True):
+    for e, extent in zip(store.index, buffer.shape, strict=True):
         match e:
             case Var(name) if name in by and name not in order and extent == Int(by[name]):
                 order.append(name)
@@ -215,7 +215,7 @@ def _apart(order: list[str], along: Mapping[str, tuple[int, int] | None], load: 
     return many, rest
 
 
-def _check_form(tensor: Buffer, home: Buffer, extents: list[int], copy: _Copy) -> None:
+def _check_form(tensor: Buffer, buffer: Buffer, extents: list[int], copy: _Copy) -> None:
     """Raise Unfit for what the hardware does not take."""
     size = tensor.dtype.size_bytes
     shape = [e.value for e in tensor.shape if isinstance(e, Int)]
@@ -225,7 +225,7 @@ def _check_form(tensor: Buffer, home: Buffer, extents: list[int], copy: _Copy) -
         raise copy.no(f"the tensor has {len(shape)} axes, more than {AXES}")
     if max(extents) > LONGEST:
         raise copy.no(f"it has {max(extents)} elements along an axis, more than {LONGEST}")
-    boxes = prod(e.value for e in home.shape if isinstance(e, Int)) // prod(extents)
+    boxes = prod(e.value for e in buffer.shape if isinstance(e, Int)) // prod(extents)
     if boxes > MOST:
         raise copy.no(f"it is {boxes} boxes, more than {MOST}")
     pitch = size
@@ -234,10 +234,10 @@ def _check_form(tensor: Buffer, home: Buffer, extents: list[int], copy: _Copy) -
         if pitch % UNIT and pitch > size:
             raise copy.no(f"`{tensor.name}` has rows of {pitch} bytes, no multiple of {UNIT}")
     row = extents[-1] * size
-    if row % UNIT or (home.swizzle and row != home.swizzle):
-        exchanged = f"columns are exchanged within {home.swizzle}" if home.swizzle else f"that is no multiple of {UNIT}"
+    if row % UNIT or (buffer.swizzle and row != buffer.swizzle):
+        exchanged = f"columns are exchanged within {buffer.swizzle}" if buffer.swizzle else f"that is no multiple of {UNIT}"
         raise copy.no(f"its rows have {row} bytes, and {exchanged}")
-    whole, pattern = prod(extents) * size, alignment(home)
+    whole, pattern = prod(extents) * size, alignment(buffer)
     if boxes > 1 and whole % pattern:
         raise copy.no(f"its boxes have {whole} bytes, and begin at multiples of {pattern}")
 

@@ -87,7 +87,7 @@ class Product:
     columns: Load
 
     @property
-    def sides(self) -> tuple[tuple[Load, For], tuple[Load, For]]:
+    def operands(self) -> tuple[tuple[Load, For], tuple[Load, For]]:
         """Return each operand with the loop over its rows."""
         return (self.rows, self.loops[0]), (self.columns, self.loops[1])
 
@@ -251,7 +251,7 @@ class _Pass:
         names = warpgroups.Lanes(*(self.fresh(n) for n in ("w", "g", "t")))
         first = dict(zip((loop.var for loop in product.loops), warpgroups.sum_at(names, Int(0), Int(0), Int(0)), strict=False))
         sums = Load(product.sums.buffer, self._place(product.sums.buffer, tuple(substitute_index(e, first) for e in product.sums.index)))
-        rows, columns = (warpgroups.operand(load, self.buffers[load.buffer], side, product.loops[2]) for load, side in product.sides)
+        rows, columns = (warpgroups.operand(load, self.buffers[load.buffer], side, product.loops[2]) for load, side in product.operands)
         mma = Mma(product.instruction.name, sums, rows, columns)
         group = (*_nest(tuple(loops), (mma,)), Commit("products"), Wait(0, "products"))
         return (warpgroups.over(names, group),)
@@ -399,7 +399,7 @@ class _Pass:
         """Return how each lane puts together its registers of an operand, one after the other."""
         source = product.columns if of_columns else product.rows
         row, along = (product.loops[1 if of_columns else 0].var, product.loops[2].var)
-        together, out = product.instruction.together, []
+        together, out = product.instruction.elements_per_register, []
         at = matrix.column_at if of_columns else matrix.row_at
         for register in range(matrix.COLUMNS if of_columns else matrix.ROWS):
             elements: list[Expr] = []

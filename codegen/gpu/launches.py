@@ -45,7 +45,7 @@ class BlockCode:
     body: tuple[Stmt, ...]
 
     @property
-    def clustered(self) -> BlockLoop | None:
+    def cluster_loop(self) -> BlockLoop | None:
         """Return the loop along which blocks are clusters, if any."""
         return next((loop for loop in self.blocks if loop.cluster > 1), None)
 
@@ -78,7 +78,7 @@ def launches(function: Function) -> Launches:
     return Launches(function, scratch, tuple(found))
 
 
-def gathered(function: Function) -> Function:
+def gather_launches(function: Function) -> Function:
     """Return `function` with what stands between its launches as launches of one block each, `for one in 0 .. 1 block.x`, together with
     the buffers that nothing else touches."""
     fresh = Fresh.of(function)

@@ -58,15 +58,15 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Excess:
-    """`kernel` wants `wanted` of `what`, and may have `limit`."""
+    """`kernel` needs `needed` of `what`, and may have `limit`."""
 
     kernel: str
     what: str
-    wanted: int
+    needed: int
     limit: int
 
     def __str__(self) -> str:
-        return f"`{self.kernel}` wants {self.wanted} {self.what}; the limit is {self.limit}"
+        return f"`{self.kernel}` needs {self.needed} {self.what}; the limit is {self.limit}"
 
 
 def exceeded(program: Program, limits: Limits) -> tuple[Excess, ...]:
@@ -77,23 +77,23 @@ def exceeded(program: Program, limits: Limits) -> tuple[Excess, ...]:
 def exceeded_at(program: Program, limits: Limits, sizes: Mapping[str, int]) -> tuple[Excess, ...]:
     """Return where grids are larger than `limits` when the program runs with these sizes."""
     return tuple(
-        Excess(launch.kernel, f"blocks along {axis}", wanted, limit)
+        Excess(launch.kernel, f"blocks along {axis}", needed, limit)
         for launch in program.launches
         for axis, extent, limit in zip(AXES, launch.grid, limits.grid, strict=True)
-        if (wanted := evaluate(extent, sizes)) > limit
+        if (needed := evaluate(extent, sizes)) > limit
     )
 
 
 def exceeded_by(kernel: Kernel, usage: Usage, limits: Limits) -> tuple[Excess, ...]:
     """Return why no block of the compiled kernel can start."""
-    wanted = _warps(kernel.threads, limits) * _registers_of_warp(usage.registers, limits)
+    needed = _warps(kernel.threads, limits) * _registers_of_warp(usage.registers, limits)
     return tuple(
         _beyond(
             kernel.name,
             ("registers per thread", usage.registers, limits.registers_per_thread),
-            ("registers per block", wanted, limits.registers_per_block),
+            ("registers per block", needed, limits.registers_per_block),
             # Threads that ask for more registers wait until the block has them.
-            ("registers of a block, dealt out anew", kernel.dealt, wanted),
+            ("registers of a block, set by its roles", kernel.allocated_registers, needed),
             ("bytes of shared memory", usage.shared_bytes + kernel.dynamic_bytes, limits.shared_per_block),
         )
     )
@@ -132,8 +132,8 @@ def _of_kernel(kernel: Kernel, limits: Limits) -> Iterator[Excess]:
         )
 
 
-def _beyond(kernel: str, *wishes: tuple[str, int, int]) -> Iterator[Excess]:
-    return (Excess(kernel, what, wanted, limit) for what, wanted, limit in wishes if wanted > limit)
+def _beyond(kernel: str, *needs: tuple[str, int, int]) -> Iterator[Excess]:
+    return (Excess(kernel, what, needed, limit) for what, needed, limit in needs if needed > limit)
 
 
 def _warps(threads: int, limits: Limits) -> int:

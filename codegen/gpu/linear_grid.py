@@ -22,7 +22,7 @@ MOST = 65535
 """Blocks along y, and along z."""
 
 
-def in_lines(function: Function) -> Function:
+def linearize(function: Function) -> Function:
     """Return `function` with such grids in one line, where their extents are constants and their blocks are no clusters."""
     fresh, changed = Fresh.of(function), False
 

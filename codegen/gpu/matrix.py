@@ -47,7 +47,7 @@ class Instruction:
         return (f"sm_{major}{minor}{'a' * (self.warps > 1)}",)
 
     @property
-    def together(self) -> int:
+    def elements_per_register(self) -> int:
         """Return how many elements of an operand fill 32 bits."""
         return 4 // self.rows.size_bytes
 
@@ -90,11 +90,11 @@ def instruction_of(shape: tuple[int, int, int], rows: DType, columns: DType, sum
     return next((i for i in INSTRUCTIONS if (i.shape, i.rows, i.columns, i.sums, i.rounded) == wanted), None)
 
 
-Held = dict[tuple[int, int], tuple[int, int]]
+Placement = dict[tuple[int, int], tuple[int, int]]
 """(lane, number of the element among those that it has) → element of a matrix."""
 
 
-def sums_held(instruction: Instruction) -> Held:
+def sum_placement(instruction: Instruction) -> Placement:
     """Return which lane, of four warps which thread, holds which of the sums."""
     return {
         (WARP * w + lane, SUMS * j + r): (16 * w + lane // 4 + 8 * (r // 2), 8 * j + 2 * (lane % 4) + r % 2)
@@ -102,22 +102,22 @@ def sums_held(instruction: Instruction) -> Held:
     }
 
 
-def rows_held(instruction: Instruction) -> Held:
+def row_placement(instruction: Instruction) -> Placement:
     """Return which lane holds which elements of the rows."""
-    return _held(instruction, ROWS, row_at)
+    return _placement(instruction, ROWS, row_at)
 
 
-def columns_held(instruction: Instruction) -> Held:
+def column_placement(instruction: Instruction) -> Placement:
     """Return which lane holds which elements of the columns."""
-    return _held(instruction, COLUMNS, column_at)
+    return _placement(instruction, COLUMNS, column_at)
 
 
-def _held(instruction: Instruction, registers: int, at: Callable[[Index, Index, int, int, int], Place]) -> Held:
-    out: Held = {}
-    for lane, r, i in product(range(WARP), range(registers), range(instruction.together)):
-        row, along = (range_of(e, {})[0] for e in at(Int(lane // 4), Int(lane % 4), r, i, instruction.together))
+def _placement(instruction: Instruction, registers: int, at: Callable[[Index, Index, int, int, int], Place]) -> Placement:
+    out: Placement = {}
+    for lane, r, i in product(range(WARP), range(registers), range(instruction.elements_per_register)):
+        row, along = (range_of(e, {})[0] for e in at(Int(lane // 4), Int(lane % 4), r, i, instruction.elements_per_register))
         assert row is not None and along is not None, "places of numbers are numbers"
-        out[lane, instruction.together * r + i] = (row, along)
+        out[lane, instruction.elements_per_register * r + i] = (row, along)
     return out
 
 
@@ -129,15 +129,15 @@ def sum_at(row: Index, place: Index, high: Index, low: Index) -> Place:
     return Add(row, Mul(Int(8), high)), Add(Mul(Int(2), place), low)
 
 
-def row_at(row: Index, place: Index, register: int, element: int, together: int) -> Place:
+def row_at(row: Index, place: Index, register: int, element: int, elements_per_register: int) -> Place:
     """Return which of the rows, and of its elements, a lane holds."""
-    return Add(row, Int(8 * (register % 2))), _along(place, register // 2, element, together)
+    return Add(row, Int(8 * (register % 2))), _along(place, register // 2, element, elements_per_register)
 
 
-def column_at(row: Index, place: Index, register: int, element: int, together: int) -> Place:
+def column_at(row: Index, place: Index, register: int, element: int, elements_per_register: int) -> Place:
     """Return which of the columns, and of its elements, a lane holds."""
-    return row, _along(place, register, element, together)
+    return row, _along(place, register, element, elements_per_register)
 
 
-def _along(place: Index, half: int, element: int, together: int) -> Index:
-    return Add(Mul(Int(together), place), Int(element + 4 * together * half))
+def _along(place: Index, half: int, element: int, elements_per_register: int) -> Index:
+    return Add(Mul(Int(elements_per_register), place), Int(element + 4 * elements_per_register * half))

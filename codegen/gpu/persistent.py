@@ -1,13 +1,13 @@
-"""Blocks that take turns: a grid of a given size, each block of which goes over several places of the grid there was.
+"""Persistent kernels: a grid of a given size, each block of which goes through several blocks of the grid there was.
 
     for i in 0 .. 8 block.y {                    for b in 0 .. 5 block.x {
-        for j in 0 .. 4 block.x {                    for turn in 0 .. (36 - b) // 5 {
-            …i…j…                           →            …(5*turn + b) // 4…(5*turn + b) % 4…
+        for j in 0 .. 4 block.x {                    for tile in 0 .. (36 - b) // 5 {
+            …i…j…                           →            …(5*tile + b) // 4…(5*tile + b) % 4…
         }                                            }
     }                                            }
 
 Blocks may run at the same time, so they may run one after another in any order. What their threads share is another matter: the barriers
-between turns are put and proven as all others are.
+between tiles are put and proven as all others are.
 """
 
 from __future__ import annotations
@@ -24,42 +24,42 @@ from codegen.loops.walk import Fresh, substitute
 _PLACES = ("block.x", "block.y", "block.z")
 
 
-def taken_in_turns(function: Function, turns: Mapping[str, int]) -> Function:
-    """Return `function` with at most `turns[v]` blocks in the launch whose loop over blocks has the variable `v`.
+def make_persistent(function: Function, limits: Mapping[str, int]) -> Function:
+    """Return `function` with at most `limits[v]` blocks in the launch whose loop over blocks has the variable `v`.
 
-    Raises Unfit where how many places there are along an inner axis of the grid is only known at run time."""
-    if not turns:
+    Raises Unfit where how many blocks there are along an inner axis of the grid is only known at run time."""
+    if not limits:
         return function
     fresh = Fresh.of(function)
 
     def launch(blocks: tuple[BlockLoop, ...], body: tuple[Stmt, ...]) -> tuple[Stmt, ...] | None:
-        counts = [turns[b.var] for b in blocks if b.var in turns]
-        return (_in_turns(min(counts), blocks, body, fresh),) if counts else None
+        counts = [limits[b.var] for b in blocks if b.var in limits]
+        return (_persistent(min(counts), blocks, body, fresh),) if counts else None
 
     return simplify(map_launches(function, launch))
 
 
-def _together(most: int, by: list[BlockLoop]) -> int:
+def _cluster(most: int, by: list[BlockLoop]) -> int:
     """Return how many blocks that follow each other are a cluster: the same as before."""
     found = next((b for b in by if b.cluster > 1), None)
     if found is None:
         return 1
     if found is not by[0] or most % found.cluster:
-        raise Unfit(f"{most} blocks that take turns are no whole clusters of {found.cluster} along `{found.var}`", found.var)
+        raise Unfit(f"{most} persistent blocks are no whole clusters of {found.cluster} along `{found.var}`", found.var)
     return found.cluster
 
 
-def _in_turns(most: int, blocks: tuple[BlockLoop, ...], body: tuple[Stmt, ...], fresh: Fresh) -> Stmt:
+def _persistent(most: int, blocks: tuple[BlockLoop, ...], body: tuple[Stmt, ...], fresh: Fresh) -> Stmt:
     by = sorted(blocks, key=lambda b: _PLACES.index(b.place))
     *inner, outer = by
-    known = [b.count.value for b in inner if isinstance(b.count, Int)]
-    if len(known) < len(inner):
+    counts = [b.count.value for b in inner if isinstance(b.count, Int)]
+    if len(counts) < len(inner):
         unknown = next(b.var for b in inner if not isinstance(b.count, Int))
-        raise Unfit(f"not supported yet: blocks that take turns, with a number of `{unknown}` that is only known at run time", unknown)
-    together = _together(most, by)
-    total: Index = Mul(outer.count, Int(prod(known)))
-    block, turn = fresh("b"), fresh("turn")
-    left: Index = Add(Mul(Int(most), Var(turn)), Var(block))
+        raise Unfit(f"not supported yet: persistent blocks, with a number of `{unknown}` that is only known at run time", unknown)
+    cluster = _cluster(most, by)
+    total: Index = Mul(outer.count, Int(prod(counts)))
+    block, tile = fresh("b"), fresh("tile")
+    left: Index = Add(Mul(Int(most), Var(tile)), Var(block))
     where: dict[str, Index] = {}
     for b in by:
         count = b.count.value if isinstance(b.count, Int) and b is not outer else None
@@ -73,4 +73,4 @@ def _in_turns(most: int, blocks: tuple[BlockLoop, ...], body: tuple[Stmt, ...], 
             below: Expr = Compare("<", IndexValue(where[b.var]), IndexValue(substitute(b.hi, where)))
             inside = (If(below, inside),)
     times = FloorDiv(Add(Add(total, Mul(Int(-1), Var(block))), Int(most - 1)), Int(most))
-    return For(block, Int(0), Min(Int(most), total), (For(turn, Int(0), times, inside),), "block.x", most, cluster=together)
+    return For(block, Int(0), Min(Int(most), total), (For(tile, Int(0), times, inside),), "block.x", most, cluster=cluster)

@@ -30,11 +30,11 @@ from math import prod
 
 from codegen.errors import Unfit
 from codegen.gpu.async_mma import DONE, in_flight
-from codegen.gpu.box_pipeline import groups_before, number_in, staged
+from codegen.gpu.box_pipeline import groups_before, number_in, pipeline_boxes
 from codegen.gpu.geometry import geometry
 from codegen.gpu.launches import map_blocks
 from codegen.gpu.vectors import copied_at_once
-from codegen.gpu.warp_specialization import check_sides
+from codegen.gpu.warp_specialization import check_roles
 from codegen.loops.indices import Algebra
 from codegen.loops.nodes import (
     THREADS,
@@ -67,7 +67,7 @@ REGISTERS = 64
 """How many elements a thread keeps of one copy at most, on their way."""
 
 
-def pipelined(function: Function) -> Function:
+def pipeline_copies(function: Function) -> Function:
     """Return `function` with the copies of its staged loops ahead of them.
 
     Raises Unfit for a staged loop that copies nothing into shared memory that could run ahead."""
@@ -102,22 +102,22 @@ class _Pass:
         match s:
             case For():
                 inner = replace(s, body=self.block(s.body, inside))
-                return self._staged(inner, around) if s.stages > 1 else (inner,)
+                return self._pipelined(inner, around) if s.stages > 1 else (inner,)
             case If(_, then, orelse):
                 return (replace(s, then=self.block(then, inside), orelse=self.block(orelse, inside)),)
             case _:
                 return (s,)
 
-    def _boxed(self, loop: For, around: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    def _pipelined_boxes(self, loop: For, around: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
         """Return a loop with its boxes ahead of it."""
         before = groups_before(loop, around)
         if loop.beside is not None:
-            check_sides(loop.var, loop.beside, self.threads)
+            check_roles(loop.var, loop.beside, self.threads)
         going = in_flight(loop.body, self.threads, frozenset()) if loop.stages > 2 or loop.beside is not None else None
-        boxes = staged(loop, self.fresh, before, going is not None)
+        boxes = pipeline_boxes(loop, self.fresh, before, going is not None)
         stage = Mod(number_in(loop, before), Int(loop.stages))
-        kept = (s for s in going or loop.body if not isinstance(s, Boxes) and not (isinstance(s, Alloc) and s.buffer.name in boxes.landing))
-        rest = tuple(at_stage(s, loop, Var(loop.var), stage, set(boxes.landing)) for s in kept)
+        kept = (s for s in going or loop.body if not isinstance(s, Boxes) and not (isinstance(s, Alloc) and s.buffer.name in boxes.copied))
+        rest = tuple(at_stage(s, loop, Var(loop.var), stage, set(boxes.copied)) for s in kept)
         new = replace(loop, body=(*boxes.begin, *rest, *boxes.end), stages=1, boxes=False, beside=None)
         done = () if going is None else (DONE,)
         if not around and loop.beside is None:
@@ -125,26 +125,26 @@ class _Pass:
         self.memory += boxes.memory
         return (*boxes.before, new, *done, *boxes.after)
 
-    def _staged(self, loop: For, around: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    def _pipelined(self, loop: For, around: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
         if loop.boxes:
-            return self._boxed(loop, around)
+            return self._pipelined_boxes(loop, around)
         copies = copies_ahead(loop, frozenset({"shared"}))
         if not copies:
             why = f"not supported yet: `{loop.var}` has stages, and copies nothing into shared memory that could run ahead of it"
             raise Unfit(why, loop.var)
-        landing = {s.buffer for s in stores(*copies)}
-        going = in_flight(loop.body, self.threads, landing) if loop.stages > 2 else None
+        copied = {s.buffer for s in stores(*copies)}
+        going = in_flight(loop.body, self.threads, copied) if loop.stages > 2 else None
         ahead = loop.stages - 1 - (going is not None)
         loop = loop if going is None else replace(loop, body=going)
-        homes = {s.buffer.name: s.buffer for s in loop.body if isinstance(s, Alloc) and s.buffer.name in landing}
-        flying = [self._flying(c, homes) for c in copies]
-        rest = tuple(s for s in loop.body if s not in copies and not (isinstance(s, Alloc) and s.buffer.name in landing))
-        allocs = tuple(Alloc(replace(b, shape=(Int(loop.stages), *b.shape))) for b in homes.values())
-        asynchronous = any(f is not None for f in flying)
+        targets = {s.buffer.name: s.buffer for s in loop.body if isinstance(s, Alloc) and s.buffer.name in copied}
+        by_device = [self._by_device(c, targets) for c in copies]
+        rest = tuple(s for s in loop.body if s not in copies and not (isinstance(s, Alloc) and s.buffer.name in copied))
+        allocs = tuple(Alloc(replace(b, shape=(Int(loop.stages), *b.shape))) for b in targets.values())
+        asynchronous = any(f is not None for f in by_device)
         out: list[Stmt] = [*allocs]
         for k in range(ahead):
             at = Add(loop.lo, Int(k))
-            first = tuple(at_stage(f or c, loop, at, Int(k), landing) for c, f in zip(copies, flying, strict=True))
+            first = tuple(at_stage(f or c, loop, at, Int(k), copied) for c, f in zip(copies, by_device, strict=True))
             out += [_if(Compare("<", IndexValue(at), IndexValue(loop.hi)), first), *([Commit()] if asynchronous else [])]
         at = Add(Var(loop.var), Int(ahead))
         number = Add(Var(loop.var), Mul(Int(-1), loop.lo))
@@ -152,25 +152,25 @@ class _Pass:
         more = Compare("<", IndexValue(at), IndexValue(loop.hi))
         body: list[Stmt] = []
         if asynchronous:
-            begun = tuple(at_stage(f, loop, at, stage, landing) for f in flying if f is not None)
+            begun = tuple(at_stage(f, loop, at, stage, copied) for f in by_device if f is not None)
             body += [Wait(ahead - 1), _if(more, begun), Commit()]
-        halves = [_Halves(self.fresh, homes).split(c) for c, f in zip(copies, flying, strict=True) if f is None]
+        halves = [_Halves(self.fresh, targets).split(c) for c, f in zip(copies, by_device, strict=True) if f is None]
         body += [Alloc(b) for _, _, kept in halves for b in kept]
         if halves:
-            body.append(_if(more, tuple(at_stage(fetch, loop, at, stage, landing) for fetch, _, _ in halves)))
-        body += (at_stage(s, loop, Var(loop.var), Mod(number, Int(loop.stages)), landing) for s in rest)
+            body.append(_if(more, tuple(at_stage(fetch, loop, at, stage, copied) for fetch, _, _ in halves)))
+        body += (at_stage(s, loop, Var(loop.var), Mod(number, Int(loop.stages)), copied) for s in rest)
         if halves:
-            body.append(_if(more, tuple(at_stage(put, loop, at, stage, landing) for _, put, _ in halves)))
+            body.append(_if(more, tuple(at_stage(put, loop, at, stage, copied) for _, put, _ in halves)))
         done = () if going is None else (DONE,)
         return (*out, replace(loop, body=tuple(body), stages=1), *done)
 
-    def _flying(self, copy: Stmt, homes: Mapping[str, Buffer]) -> Stmt | None:
+    def _by_device(self, copy: Stmt, targets: Mapping[str, Buffer]) -> Stmt | None:
         """Return `copy` as the device makes it by itself, or None where it goes through registers: what lies together and is read at once,
         but for more than a thread can keep, and what the device cannot copy."""
-        together = _later(copy, self, homes, single=False)
+        together = _later(copy, self, targets, single=False)
         if together is not None or _kept(copy) <= REGISTERS:
             return together
-        return _later(copy, self, homes, single=True)
+        return _later(copy, self, targets, single=True)
 
 
 def _if(cond: Expr, then: tuple[Stmt, ...]) -> Stmt:
@@ -195,9 +195,9 @@ def _kept(s: Stmt) -> int:
             return 0
 
 
-def _later(copy: Stmt, pass_: _Pass, homes: Mapping[str, Buffer], *, single: bool) -> Stmt | None:
+def _later(copy: Stmt, pass_: _Pass, targets: Mapping[str, Buffer], *, single: bool) -> Stmt | None:
     """Return `copy` with its stores marked `later`, or None where the device does not copy like that; `single`: element by element."""
-    buffers = {**pass_.device, **homes}
+    buffers = {**pass_.device, **targets}
 
     def stmt(s: Stmt, around: tuple[For, ...]) -> Stmt | None:
         match s:
@@ -223,7 +223,7 @@ class _Halves:
     """A copy cut into what fetches its elements and what puts them in place."""
 
     fresh: Fresh
-    homes: Mapping[str, Buffer]
+    targets: Mapping[str, Buffer]
     kept: list[Buffer] = field(default_factory=list)
 
     def split(self, copy: Stmt) -> tuple[Stmt, Stmt, tuple[Buffer, ...]]:
@@ -245,11 +245,11 @@ class _Halves:
             case Let():
                 return s, None
             case Store(buffer, index, value):
-                home = self.homes[buffer]
+                target = self.targets[buffer]
                 extents = [outer.extent for outer in around if outer.extent is not None]
                 if prod(extents) > REGISTERS:
                     raise Unfit(f"not supported yet: {prod(extents)} elements of `{buffer}` a thread, copied in stages", buffer)
-                kept = Buffer(self.fresh(f"{buffer}_r"), home.dtype, tuple(Int(e) for e in extents), "registers")
+                kept = Buffer(self.fresh(f"{buffer}_r"), target.dtype, tuple(Int(e) for e in extents), "registers")
                 self.kept.append(kept)
                 place = tuple(Var(outer.var) for outer in around)
                 return Store(kept.name, place, value), Store(buffer, index, Load(kept.name, place))

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from codegen.gpu.boxes import boxed
+from codegen.gpu.boxes import use_bulk_copies
 from codegen.gpu.cooperative_copies import cooperate
 from codegen.gpu.fragments import fragments
 from codegen.gpu.geometry import check_places, geometry
-from codegen.gpu.launches import gathered, map_blocks
-from codegen.gpu.private import placed
-from codegen.gpu.reduce import trees, whole_teams
+from codegen.gpu.launches import gather_launches, map_blocks
+from codegen.gpu.private import place_buffers
+from codegen.gpu.reduce import pad_to_powers_of_two, trees
 from codegen.loops.indices import Range
 from codegen.loops.nodes import Alloc, For, Function, Int, Stmt
 from codegen.loops.simplify import simplify
@@ -22,18 +22,18 @@ def prepare(function: Function) -> Function:
     """Return `function` with every loop of a block given to threads and every buffer of a block in its place.
 
     Raises Unfit for places that exclude each other, and for reductions and buffers that no pass knows how to spread."""
-    function = gathered(function)
+    function = gather_launches(function)
     fresh = Fresh.of(function)
     device = {p.name: p for p in function.params} | {s.buffer.name: s.buffer for s in function.body if isinstance(s, Alloc)}
 
     ranges = _ranges(function)
 
     def block(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-        body = whole_teams(fragments(body, device, fresh))
+        body = pad_to_powers_of_two(fragments(body, device, fresh))
         threads = geometry(body)
         check_places(body, threads)
         body = trees(body, threads, device, fresh)
-        return cooperate(boxed(placed(body, threads), device, ranges), threads, device, fresh)
+        return cooperate(use_bulk_copies(place_buffers(body, threads), device, ranges), threads, device, fresh)
 
     return simplify(map_blocks(function, block))
 

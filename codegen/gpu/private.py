@@ -46,7 +46,7 @@ class _Digits:
     extents: tuple[int, ...]
 
 
-def placed(body: tuple[Stmt, ...], block: Geometry) -> tuple[Stmt, ...]:
+def place_buffers(body: tuple[Stmt, ...], block: Geometry) -> tuple[Stmt, ...]:
     """Return `body` with every buffer it allocates in `registers` (cut to what one thread has of it) or `shared`."""
     return _block(body, block, inside=False)
 

@@ -43,7 +43,7 @@ class Kernel:
     """One `__global__` function.
 
     `block` is the number of threads per axis (x, y, z), `shared_bytes` what one block has of shared memory; above
-    `STATIC_SHARED` bytes it is asked for at the launch. `min_blocks` blocks are wanted on a multiprocessor at a time (0: no wish).
+    `STATIC_SHARED` bytes it is asked for at the launch. `min_blocks` blocks should fit on a multiprocessor at a time (0: any number).
     `cluster` blocks per axis run at the same time; the text says so as well."""
 
     name: str
@@ -58,8 +58,8 @@ class Kernel:
     cluster: tuple[int, int, int] = (1, 1, 1)
     matrices: tuple[str, ...] = ()
     """The instructions for matrices in it (`codegen.gpu.matrix`), which not all devices have."""
-    dealt: int = 0
-    """The registers of a block when its threads have dealt them out anew; 0: they do not."""
+    allocated_registers: int = 0
+    """The registers of a block after its roles have set how many a thread has; 0: they do not."""
 
     @property
     def threads(self) -> int:

@@ -147,7 +147,7 @@ def _replaced(s: Stmt, old: Store, new: Store) -> Stmt:
     return new if s == old else map_stmt(s, lambda index: index, lambda e: e, lambda inner: _replaced(inner, old, new))
 
 
-def whole_teams(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+def pad_to_powers_of_two(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
     """Return `body` with reductions over thread.x on a power of two of threads, so that they can be trees within warps."""
     return tuple(_whole(s) for s in body)
 
@@ -155,59 +155,59 @@ def whole_teams(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
 def _whole(s: Stmt) -> Stmt:
     match s:
         case For(kind="thread.x", extent=int(extent)) if extent < WARP and any(is_reduction(x) for x in stores(*s.body)):
-            return replace(s, extent=1 << (extent - 1).bit_length(), body=whole_teams(s.body))
+            return replace(s, extent=1 << (extent - 1).bit_length(), body=pad_to_powers_of_two(s.body))
         case _:
             return map_stmt(s, lambda index: index, lambda e: e, _whole)
 
 
 def trees(
-    body: tuple[Stmt, ...], block: Geometry, outside: Mapping[str, Buffer], fresh: Fresh, apart: frozenset[str] = frozenset()
+    body: tuple[Stmt, ...], block: Geometry, outside: Mapping[str, Buffer], fresh: Fresh, divergent: frozenset[str] = frozenset()
 ) -> tuple[Stmt, ...]:
-    """Return `body` with every reduction over threads marked as one, over more threads than a warp has as two. `apart`: what may differ
+    """Return `body` with every reduction over threads marked as one, over more threads than a warp has as two. `divergent`: what may differ
     between the threads of a warp. Raises Unfit where not all of a warp come to an exchange."""
     out: list[Stmt] = []
     for stmt in body:
         match stmt:
             case For() if stmt.kind in THREADS and (meets := _meets(stmt, outside)) is not None:
-                if _PARTED in apart:
+                if _PARTIAL_WARP in divergent:
                     raise Unfit(
                         f"not supported yet: a reduction over the threads of `{stmt.var}`, which not all of a warp come to", stmt.var
                     )
                 found = _meeting(stmt)
                 if found is None:
-                    out += trees(_parts_first(stmt, meets, outside, fresh), block, outside, fresh, apart)
+                    out += trees(_parts_first(stmt, meets, outside, fresh), block, outside, fresh, divergent)
                 elif fits(stmt, block):
                     out.append(_marked(stmt, *found))
                 else:
                     out += _in_two(stmt, *found, block, outside, fresh)
             case For():
-                out.append(replace(stmt, body=trees(stmt.body, block, outside, fresh, apart | _parting(stmt, block, apart))))
+                out.append(replace(stmt, body=trees(stmt.body, block, outside, fresh, divergent | _diverging(stmt, block, divergent))))
             case If(cond, then, orelse):
-                inside = apart | ({_PARTED} if apart & (free_vars(cond) | {load.buffer for load in loads(cond)}) else set())
+                inside = divergent | ({_PARTIAL_WARP} if divergent & (free_vars(cond) | {load.buffer for load in loads(cond)}) else set())
                 parts = (trees(part, block, outside, fresh, inside) for part in (then, orelse))
                 out.append(If(cond, *parts))
             case Alloc(buffer):
                 outside = {**outside, buffer.name: buffer}
-                apart = apart | {buffer.name} if apart else apart
+                divergent = divergent | {buffer.name} if divergent else divergent
                 out.append(stmt)
             case _:
                 out.append(stmt)
     return tuple(out)
 
 
-_PARTED = "not all of a warp"
+_PARTIAL_WARP = "not all of a warp"
 
 
-def _parting(loop: For, block: Geometry, apart: frozenset[str]) -> frozenset[str]:
+def _diverging(loop: For, block: Geometry, divergent: frozenset[str]) -> frozenset[str]:
     """Return what differs between the threads of a warp inside of `loop` and not around it."""
     if loop.kind not in THREADS:
         bounds = (loop.lo, loop.hi)
-        differs = bool(apart & (free_vars(*bounds) | {load.buffer for load in loads(*bounds)}))
-        return frozenset({_PARTED, loop.var}) if differs else frozenset()
+        differs = bool(divergent & (free_vars(*bounds) | {load.buffer for load in loads(*bounds)}))
+        return frozenset({_PARTIAL_WARP, loop.var}) if differs else frozenset()
     if block.digit(loop.kind).stride % WARP == 0:
         return frozenset()
     fills = loop.lo == Int(0) and isinstance(loop.hi, Int) and loop.hi.value >= block.span(loop.kind)
-    return frozenset({loop.var} if fills else {loop.var, _PARTED})
+    return frozenset({loop.var} if fills else {loop.var, _PARTIAL_WARP})
 
 
 def _marked(loop: For, store: Store, cond: Expr | None) -> For:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from codegen.errors import Unfit
 from codegen.gpu import matrix
-from codegen.gpu.boxes import touched_otherwise
+from codegen.gpu.boxes import accessed_directly
 from codegen.gpu.cells import cell_count, element
 from codegen.gpu.expressions import Printer, is_half_byte, wrapped
 from codegen.gpu.geometry import WARP, WARPGROUP
@@ -24,7 +24,7 @@ from codegen.gpu.names import Identifiers
 from codegen.gpu.program import STATIC_SHARED, Kernel, Launch, Program, Scratch
 from codegen.gpu.statements import allocate, ready, write
 from codegen.gpu.text import KernelText, Scope
-from codegen.gpu.warp_specialization import REGISTERS, Sides, arrivals, registers_of, sides
+from codegen.gpu.warp_specialization import REGISTERS, Roles, arrivals, registers_of, roles_of
 from codegen.loops.indices import Algebra, Range
 from codegen.loops.nodes import Alloc, Barrier, Boxes, Buffer, Index, Int, Load, Mma, Mul, Release, Require, Stmt
 from codegen.loops.verify import Env
@@ -36,7 +36,7 @@ KEPT = 128
 """Registers of a thread."""
 MOST = 255
 """That a thread may have."""
-BESIDE = 64
+OTHER_REGISTERS = 64
 """Registers that a thread has besides those of matrices: addresses, copies on their way."""
 
 
@@ -68,19 +68,19 @@ def _checks(block: BlockCode) -> bool:
 
 def _kernel(found: Launches, block: BlockCode, *, heeds: bool) -> Kernel:
     """Return one launch as a kernel. It `heeds` what launches before it checked: where they found a requirement unmet it does nothing."""
-    otherwise = touched_otherwise(block.body)
+    otherwise = accessed_directly(block.body)
     buffers = [b for b in found.buffers.values() if b.name in otherwise]
     boxes = [n for n in walk(*block.body) if isinstance(n, Boxes)]
     written = {s.buffer for s in stores(*block.body)}
     sizes = found.function.sizes
     names = Identifiers()
     wide = bool(sizes) or any(cell_count(b) >= 1 << 31 for b in buffers)
-    kernel = KernelText(block, block.geometry, names, reads_beside=_reads_beside(block.body))
-    parted = sides(block.body)
+    kernel = KernelText(block, block.geometry, names, reads_asynchronously=_reads_asynchronously(block.body))
+    roles = roles_of(block.body)
     kernel.barriers = {n.barriers: 1 for n in boxes} | {
         n.barriers: n.blocks * arrivals(block.geometry.threads) for n in walk(*block.body) if isinstance(n, Release)
     }
-    kernel.landing = frozenset(b.target.buffer for n in boxes for b in n.boxes)
+    kernel.bulk_copied = frozenset(b.target.buffer for n in boxes for b in n.boxes)
     ranges: dict[str, Range] = dict.fromkeys(sizes, (0, None))
     algebra = Algebra.of(ranges)
     env = Env.of(found.function)
@@ -93,7 +93,7 @@ def _kernel(found: Launches, block: BlockCode, *, heeds: bool) -> Kernel:
     scope = Scope(printer, dict(found.buffers))
     checks = _checks(block)
     params = [f"{'TL_OUT' if b.name in written else 'TL_IN'}(tl_{b.dtype}) {names(b.name)}" for b in buffers]
-    if checks and (parted is not None or any(isinstance(n, Barrier) for n in walk(*block.body))):
+    if checks and (roles is not None or any(isinstance(n, Barrier) for n in walk(*block.body))):
         raise Unfit("not supported yet: a check of values in a block whose threads wait for each other")
     if heeds:
         kernel.line("if (tl_failed(status)) return;")
@@ -101,18 +101,18 @@ def _kernel(found: Launches, block: BlockCode, *, heeds: bool) -> Kernel:
     if any(b.blocks > 1 for n in boxes for b in n.boxes):
         kernel.rank = names.fresh("rank")
         kernel.line(f"const int {kernel.rank} = tl_cluster_rank();")
-    if parted is None:
+    if roles is None:
         write(kernel, tuple(block.body), scope)
     else:
-        _sides(kernel, parted, scope)
+        _write_roles(kernel, roles, scope)
     if any(isinstance(n, Release) and n.blocks > 1 for n in walk(*block.body)):
         kernel.line("tl_cluster_barrier();")  # nobody tells a block that has left
     kernel.line("")
     params += [f"TL_TENSOR_MAP({m.name})" for m in kernel.maps]
     params += [f"tl_i64 {names(s)}" for s in sizes]
     params += ["tl_i32* status"] if checks or heeds else []
-    threads = kernel.geometry.threads + (0 if parted is None else WARPGROUP)
-    blocks = _blocks(block, threads, () if parted is None else parted.registers)
+    threads = kernel.geometry.threads + (0 if roles is None else WARPGROUP)
+    blocks = _blocks(block, threads, () if roles is None else roles.registers)
     cluster = _cluster(block)
     together = "" if cluster == (1, 1, 1) else f"TL_CLUSTER{cluster} "
     head = f"TL_KERNEL({threads}, {blocks}) {together}{block.name}({', '.join(params)}) {{"
@@ -121,14 +121,14 @@ def _kernel(found: Launches, block: BlockCode, *, heeds: bool) -> Kernel:
     text = "\n".join([head, *arena, *(f"    {line}" for line in kernel.shared), *kernel.lines[:-1], "}", ""])
     dims = (threads, 1, 1)
     matrices = tuple(sorted({n.name for n in walk(*block.body) if isinstance(n, Mma)}))
-    dealt = 0 if parted is None else registers_of(parted.registers, kernel.geometry.threads)
+    allocated = 0 if roles is None else registers_of(roles.registers, kernel.geometry.threads)
     used = tuple(b.name for b in buffers)
-    return Kernel(block.name, text, used, sizes, dims, shared, 0, checks or heeds, tuple(kernel.maps), cluster, matrices, dealt)
+    return Kernel(block.name, text, used, sizes, dims, shared, 0, checks or heeds, tuple(kernel.maps), cluster, matrices, allocated)
 
 
 def _cluster(block: BlockCode) -> tuple[int, int, int]:
     """Return how many blocks along each axis of the grid are one cluster."""
-    along = block.clustered
+    along = block.cluster_loop
     if along is None:
         return (1, 1, 1)
     if not all(loop.exact for loop in block.blocks):
@@ -137,26 +137,26 @@ def _cluster(block: BlockCode) -> tuple[int, int, int]:
     return x, y, z
 
 
-def _sides(kernel: KernelText, parted: Sides, scope: Scope) -> None:
-    """Write what the threads of a block run, and what one beside them does."""
+def _write_roles(kernel: KernelText, roles: Roles, scope: Scope) -> None:
+    """Write what the producer of a block runs, and what its consumers do."""
     threads = kernel.geometry.threads
-    kernel.apart = True
-    shared = [s.buffer for s in parted.others if isinstance(s, Alloc) and s.buffer.space == "shared"]
+    kernel.specialised = True
+    shared = [s.buffer for s in roles.consumers if isinstance(s, Alloc) and s.buffer.space == "shared"]
     for buffer in shared:
         scope = allocate(kernel, buffer, scope)
     ready(kernel, [b for b in shared if b.name in kernel.barriers])
-    others = tuple(s for s in parted.others if not (isinstance(s, Alloc) and s.buffer in shared))
+    consumers = tuple(s for s in roles.consumers if not (isinstance(s, Alloc) and s.buffer in shared))
     with kernel.braces(f"if (thread >= {threads})"):
-        if parted.registers:
-            kernel.line(f"TL_FEWER_REGISTERS({parted.registers[0]});")
+        if roles.registers:
+            kernel.line(f"TL_FEWER_REGISTERS({roles.registers[0]});")
         with kernel.braces(f"if (thread < {threads + WARP} && tl_elect())"):
-            kernel.beside = True
-            write(kernel, parted.beside, scope)
-            kernel.beside = False
+            kernel.in_producer = True
+            write(kernel, roles.producer, scope)
+            kernel.in_producer = False
     with kernel.braces("else"):
-        if parted.registers:
-            kernel.line(f"TL_MORE_REGISTERS({parted.registers[1]});")
-        write(kernel, others, scope)
+        if roles.registers:
+            kernel.line(f"TL_MORE_REGISTERS({roles.registers[1]});")
+        write(kernel, consumers, scope)
 
 
 def _load(load: Load, p: Printer) -> str:
@@ -165,22 +165,22 @@ def _load(load: Load, p: Printer) -> str:
     return wrapped(buffer.dtype, place) if is_half_byte(buffer.dtype) else place
 
 
-def _reads_beside(body: tuple[Stmt, ...]) -> bool:
-    """Tell whether what threads write to shared memory is read by what goes on beside them."""
+def _reads_asynchronously(body: tuple[Stmt, ...]) -> bool:
+    """Tell whether asynchronous products read what threads write to shared memory."""
     products = (n for n in walk(*body) if isinstance(n, Mma) and matrix.named(n.name).warps > 1)
     return bool({o.buffer for n in products for o in (n.rows, n.columns)} & {s.buffer for s in stores(*body)})
 
 
-def _blocks(block: BlockCode, threads: int, dealt: tuple[int, ...]) -> int:
+def _blocks(block: BlockCode, threads: int, registers: tuple[int, ...]) -> int:
     """Return how many blocks a multiprocessor is to have room for: so many that a thread has KEPT registers, or as many as the matrices of
     its warp take. Where it is told nothing, the assembler aims for more blocks, at the price of registers that it keeps in memory."""
     kept = KEPT
-    if dealt:
-        each = -(-registers_of(dealt, block.geometry.threads) // (threads * REGISTER_STEP)) * REGISTER_STEP
+    if registers:
+        each = -(-registers_of(registers, block.geometry.threads) // (threads * REGISTER_STEP)) * REGISTER_STEP
         return max(1, REGISTERS // (each * threads))
     if any(isinstance(n, Mma) for n in walk(*block.body)):
         held = (n.buffer for n in walk(*block.body) if isinstance(n, Alloc) and n.buffer.space == "registers")
-        kept = min(MOST, max(KEPT, sum(-(-cell_count(b) * b.dtype.size_bytes // 4) for b in held) + BESIDE))
+        kept = min(MOST, max(KEPT, sum(-(-cell_count(b) * b.dtype.size_bytes // 4) for b in held) + OTHER_REGISTERS))
     return max(1, REGISTERS // (kept * threads))
 
 

@@ -117,7 +117,7 @@ def _stmt(kernel: KernelText, stmt: Stmt, scope: Scope) -> Scope:
                 kernel.line(f"tl_fail(status, {code});")
                 kernel.line("return;")
         case Barrier(of):
-            if kernel.reads_beside:
+            if kernel.reads_asynchronously:
                 kernel.line("tl_async_fence();")
             _meet(kernel, of)
         case Boxes():
@@ -137,7 +137,7 @@ def _stmt(kernel: KernelText, stmt: Stmt, scope: Scope) -> Scope:
                 if blocks == 1:
                     kernel.line(f"tl_mbarrier_arrive({barrier});")
         case Beside():
-            raise InternalError("write kernels", "a thread beside the others has a side of its own")
+            raise InternalError("write kernels", "what the producer runs is no part of what the consumers run")
         case Commit(of):
             kernel.line("tl_copy_commit();" if of == "copies" else "tl_wgmma_commit();")
         case Wait(pending, of):
@@ -174,7 +174,7 @@ def _boxes(kernel: KernelText, boxes: Boxes, scope: Scope) -> None:
     p = scope.printer
     barrier = _barrier(scope, boxes.barriers, boxes.group)
     maps = [kernel.map_of(b, scope.buffers) for b in boxes.boxes]
-    with nullcontext() if kernel.apart else kernel.braces("if (thread == 0)"):
+    with nullcontext() if kernel.specialised else kernel.braces("if (thread == 0)"):
         kernel.line(f"tl_mbarrier_expect({barrier}, {sum(b.blocks * m.box_bytes for b, m in zip(boxes.boxes, maps, strict=True))});")
         for box, map_ in zip(boxes.boxes, maps, strict=True):
             target = scope.buffers[box.target.buffer]
@@ -207,11 +207,11 @@ def allocate(kernel: KernelText, buffer: Buffer, scope: Scope) -> Scope:
     """Write where a buffer is; return the scope of what follows."""
     name = kernel.names(buffer.name)
     if buffer.space == "shared":
-        align = alignment(buffer) if buffer.swizzle or buffer.name in kernel.landing else 16
+        align = alignment(buffer) if buffer.swizzle or buffer.name in kernel.bulk_copied else 16
         offset = -(-kernel.shared_bytes // align) * align
         kernel.shared.append(f"TL_SHARED_ARRAY(tl_{buffer.dtype}, {name}, shared, {offset}, {cell_count(buffer)});")
         kernel.shared_bytes = offset + cell_count(buffer) * buffer.dtype.size_bytes
-        if buffer.name in kernel.barriers and not kernel.apart:
+        if buffer.name in kernel.barriers and not kernel.specialised:
             ready(kernel, [buffer])
     else:
         sides = "".join(f"[{scope.printer.index(e)}]" for e in buffer.shape)
@@ -233,10 +233,10 @@ def ready(kernel: KernelText, barriers: Sequence[Buffer]) -> None:
 def _meet(kernel: KernelText, of: Together) -> None:
     """Write a barrier of the threads of one side of a block, or of all threads of a cluster."""
     if of == "block":
-        kernel.line(f"tl_named_barrier(1, {kernel.geometry.threads});" if kernel.apart else "tl_barrier();")
+        kernel.line(f"tl_named_barrier(1, {kernel.geometry.threads});" if kernel.specialised else "tl_barrier();")
         return
-    if kernel.apart:
-        raise Unfit("not supported yet: blocks of a cluster that wait for each other where a thread beside the others asks for boxes")
+    if kernel.specialised:
+        raise Unfit("not supported yet: blocks of a cluster that wait for each other in a kernel whose warps are specialised")
     kernel.line("tl_cluster_barrier();")
 
 
@@ -247,7 +247,7 @@ def _loop(kernel: KernelText, loop: For, scope: Scope) -> None:
     unrolled = loop.kind in ("unroll", "vector", "tensor")
     if unrolled:
         kernel.line("TL_UNROLL")
-    elif kernel.beside:
+    elif kernel.in_producer:
         kernel.line("TL_ROLLED")
     if unrolled and loop.extent is not None and not isinstance(p.algebra.simplify(loop.hi), Int):
         last = f"{p.index(loop.lo, 11)} + {loop.extent}" if lo != "0" else str(loop.extent)

@@ -26,18 +26,18 @@ class KernelText:
     indent: int = 1
     shared_bytes: int = 0
     shared: list[str] = field(default_factory=list)
-    reads_beside: bool = False
-    """Whether shared memory is read by what goes on beside the threads."""
+    reads_asynchronously: bool = False
+    """Whether asynchronous products read shared memory."""
 
     maps: list[TensorMap] = field(default_factory=list)
     barriers: Mapping[str, int] = field(default_factory=dict)
     """Shared buffers of barriers → how many arrivals end a phase of theirs."""
-    landing: frozenset[str] = frozenset()
-    """Shared buffers that boxes of tensors land in."""
-    apart: bool = False
-    """Whether what is written is one side of a block, whose other side does not wait at its barriers."""
-    beside: bool = False
-    """Whether it is what a thread beside the others runs, whose loops are never worth being written out."""
+    bulk_copied: frozenset[str] = frozenset()
+    """Shared buffers that bulk copies write."""
+    specialised: bool = False
+    """Whether what is written is one role of a block: its barriers are not those of the other role."""
+    in_producer: bool = False
+    """Whether that role is the producer, whose loops are never unrolled."""
     rank: str = ""
     """What the number of the block in its cluster is called, where blocks share boxes."""
 

@@ -9,7 +9,7 @@ An element of a float type holds which of the terms of its type it is (`prelude/
 knows of it: swizzles, copies, shuffles and lanes do to terms what they do to numbers. No two terms share a number, so nothing is left to
 chance here. Types of few bits have few numbers: what needs more is too large, and leaves of such types may stand for several elements.
 
-Integers are numbers. Where they come of floats, `Terms` (here one of `Asked`) is asked the same as the text asked.
+Integers are numbers. Where they come of floats, `Terms` (here one of `ConcreteTerms`) is asked the same as the text asked.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def memory_of(dtype: DType) -> np.dtype[Any]:
     return _BITS[dtype.bits] if dtype.is_float else dtype.numpy
 
 
-class Asked(Terms):
+class ConcreteTerms(Terms):
     """Terms whose comparisons and conversions to integers are the numbers that samples give; `asked` are these by what was asked."""
 
     def __init__(self, budget: int = 1 << 62) -> None:
@@ -89,11 +89,11 @@ class Asked(Terms):
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """Terms of what was run, by the numbers that stand for them in memory; `unsure`: whether what was asked was answered otherwise."""
+    """Terms of what was run, by the numbers that stand for them in memory; `inconsistent`: whether an answer was another one."""
 
     by_bits: Mapping[str, Sequence[Term]]
-    hole: Term
-    unsure: bool
+    undefined: Term
+    inconsistent: bool
 
     def of(self, dtype: DType, elements: Array, terms: Terms) -> Array:
         """Return the terms of elements of memory: constants of what is no float."""
@@ -103,7 +103,7 @@ class Traced:
             if not dtype.is_float:
                 out.flat[k] = terms.const(element, dtype)
             else:
-                out.flat[k] = known[element] if element < len(known) else self.hole
+                out.flat[k] = known[element] if element < len(known) else self.undefined
         return out
 
 
@@ -125,20 +125,20 @@ class Trace:
         made = [self._code.tl_terms_leaf(at, leaf.serial, float(leaf.sample)) for leaf in leaves]
         return np.array(made, memory_of(dtype))
 
-    def terms(self, terms: Asked, leaves: Mapping[int, Term], wanted: Mapping[DType, Array]) -> Traced:
-        """Return the terms of the elements `wanted`, and of whatever was asked; `leaves` by their serial numbers."""
+    def terms(self, terms: ConcreteTerms, leaves: Mapping[int, Term], requested: Mapping[DType, Array]) -> Traced:
+        """Return the terms of the elements `requested`, and of whatever was asked; `leaves` by their serial numbers."""
         count = self._code.tl_terms_count()
         entries = np.ctypeslib.as_array((ctypes.c_uint8 * (count * _ENTRY.itemsize)).from_address(self._code.tl_terms_entries()))
         table = entries.view(_ENTRY).copy()
         numbers = {name: np.flatnonzero(table["type"] == name.encode()) for name in _TYPES}
         needed = ~np.isin(table["type"], [name.encode() for name in _TYPES]) & (table["op"] != b"hole")
-        for dtype, bits in wanted.items():
+        for dtype, bits in requested.items():
             known = numbers[dtype.name]
             needed[known[np.unique(bits[bits < len(known)]).astype(np.int64)]] = True
         return _replayed(table, needed, numbers, terms, leaves)
 
 
-def _replayed(table: Array, needed: Array, numbers: Mapping[str, Array], terms: Asked, leaves: Mapping[int, Term]) -> Traced:
+def _replayed(table: Array, needed: Array, numbers: Mapping[str, Array], terms: ConcreteTerms, leaves: Mapping[int, Term]) -> Traced:
     operands = table["operands"].tolist()
     ops = [op.decode() for op in table["op"].tolist()]
     for k in range(len(ops) - 1, -1, -1):
@@ -147,19 +147,19 @@ def _replayed(table: Array, needed: Array, numbers: Mapping[str, Array], terms: 
                 if operand >= 0:
                     needed[operand] = True
     found: list[Term] = [terms.hole] * len(ops)
-    unsure = False
+    inconsistent = False
     for k in np.flatnonzero(needed).tolist():
         op, name, value = ops[k], table["type"][k].decode(), table["value"][k]
         if op == "leaf":
             found[k] = leaves[operands[k][0]]
             continue
         found[k] = _made(terms, op, name, [found[a] for a in operands[k] if a >= 0], value)
-        unsure |= name not in numbers and op != "hole" and found[k].op == "const" and found[k].sample != value
+        inconsistent |= name not in numbers and op != "hole" and found[k].op == "const" and found[k].sample != value
     by_bits = {name: [found[k] for k in at.tolist()] for name, at in numbers.items()}
-    return Traced(by_bits, terms.hole, unsure)
+    return Traced(by_bits, terms.hole, inconsistent)
 
 
-def _made(terms: Asked, op: str, name: str, args: Sequence[Term], value: float) -> Term:
+def _made(terms: ConcreteTerms, op: str, name: str, args: Sequence[Term], value: float) -> Term:
     """Return the term of an entry."""
     match op:
         case "hole":

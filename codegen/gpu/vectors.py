@@ -45,8 +45,8 @@ def width(loop: For, lanes: int, p: Printer, buffers: Mapping[str, Buffer]) -> i
         return 1
     if loop.kind == "unroll" and not _apart(loop, buffers):
         return 1
-    homes = {buffers[s.buffer].space in ("registers", "stack") for s in loop.body if isinstance(s, Store)}
-    if len(homes) != 1:
+    spaces = {buffers[s.buffer].space in ("registers", "stack") for s in loop.body if isinstance(s, Store)}
+    if len(spaces) != 1:
         return 1
     moving = moving_names(loop)
     groups: list[_Group] = [

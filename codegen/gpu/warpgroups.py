@@ -48,8 +48,8 @@ def sum_at(names: Lanes, group: Index, high: Index, low: Index) -> tuple[Index, 
     return row, Add(Add(Mul(Int(8), group), Mul(Int(2), Var(names.place))), low)
 
 
-def operand(load: Load, buffer: Buffer, side: For, along: For) -> Load:
-    """Return the first element of a matrix whose rows are `side` and lie along `along`. Raises Unfit where the hardware cannot read it."""
+def operand(load: Load, buffer: Buffer, rows: For, along: For) -> Load:
+    """Return the first element of a matrix with rows `rows`, which lie along `along`. Raises Unfit where the hardware cannot read it."""
     name = buffer.name
     row = buffer.shape[-1]
     size = buffer.dtype.size_bytes
@@ -57,18 +57,18 @@ def operand(load: Load, buffer: Buffer, side: For, along: For) -> Load:
         spans = ", ".join(map(str, SPANS[:-1]))
         why = f"`{name}` is multiplied by four warps from shared memory, and lies in no rows of {spans} or {SPANS[-1]} bytes"
         raise Unfit(f"{why}: `cache` it along the sum `with swizzle (128)`, where a block has 128 bytes of it", name)
-    if len(load.index) < 2 or not _steps(load.index[-1], along.var) or not _steps(load.index[-2], side.var):
+    if len(load.index) < 2 or not _steps(load.index[-1], along.var) or not _steps(load.index[-2], rows.var):
         raise Unfit(
-            f"not supported yet: `{name}`, which is multiplied by four warps, does not lie along `{along.var}` in rows of `{side.var}`",
+            f"not supported yet: `{name}`, which is multiplied by four warps, does not lie along `{along.var}` in rows of `{rows.var}`",
             name,
         )
     if (
-        any(free_vars(e) & {along.var, side.var} for e in load.index[:-2])
+        any(free_vars(e) & {along.var, rows.var} for e in load.index[:-2])
         or along.var in free_vars(load.index[-2])
-        or side.var in free_vars(load.index[-1])
+        or rows.var in free_vars(load.index[-1])
     ):
         raise Unfit(f"not supported yet: rows of `{name}` that are not next to each other, multiplied by four warps", name)
-    first = tuple(substitute_index(e, {along.var: Int(0), side.var: Int(0)}) for e in load.index)
+    first = tuple(substitute_index(e, {along.var: Int(0), rows.var: Int(0)}) for e in load.index)
     form = coefficients(first[-2])
     if form is None or form[1] % GROUP_ROWS or any(scale % GROUP_ROWS for scale in form[0].values()):
         raise Unfit(f"four warps multiply rows of `{name}` from a multiple of {GROUP_ROWS} on", name)

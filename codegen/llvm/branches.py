@@ -14,7 +14,7 @@ def fork(e: Emitter, cond: str, then: Callable[[], None], orelse: Callable[[], N
     yes, end = b.fresh_label("then"), b.fresh_label("end")
     no = b.fresh_label("else") if orelse is not None else end
     before = state.snapshot()
-    b.open_hole()
+    b.open_placeholder()
     origin = b.label
     b.write(f"br i1 {cond}, label %{yes}, label %{no}")
     outcomes = [_side(e, yes, end, then)]
@@ -23,7 +23,7 @@ def fork(e: Emitter, cond: str, then: Callable[[], None], orelse: Callable[[], N
     else:
         state.cells = {uid: list(cells) for uid, cells in before.items()}
         outcomes.append(_side(e, no, end, orelse))
-    b.region.hole = None
+    b.region.placeholder = None
     b.start(end)
     (label_a, cells_a), (label_b, cells_b) = outcomes
     merged: dict[int, list[str]] = {}

@@ -4,7 +4,7 @@ A region is the function's entry, the body of a loop, or one side of a branch. E
 written into the outermost one that has its operands: in front of the loop that is being written. That is how addresses leave loops.
 
     entry:
-      %p = getelementptr ...        <- the hole of the entry region, written while the loop body is
+      %p = getelementptr ...        <- the placeholder of the entry region, written while the loop body is
       br label %loop
     loop:
       ...
@@ -27,7 +27,7 @@ Text = list["str | Text"]
 
 @dataclass(slots=True)
 class Region:
-    """`code` is its text so far, `hole` where an inner region may still place what it needs from here, `memo` what was computed here.
+    """`code` is its text so far, `placeholder` where an inner region may place what it needs from here, `memo` what was computed here.
 
     preheader  for the body of a loop, the place just before its first iteration, as long as that iteration is sure to get here
     constant   the buffers that exist outside the loop and that it does not write to
@@ -35,7 +35,7 @@ class Region:
 
     depth: int
     code: Text
-    hole: Text | None = None
+    placeholder: Text | None = None
     memo: dict[str, str] = field(default_factory=dict)
     preheader: Text | None = None
     constant: frozenset[int] = frozenset()
@@ -121,17 +121,17 @@ class Builder:
         region = self.regions[depth]
         if depth == self.depth:
             return region.code
-        assert region.hole is not None, "an inner region is open, so the outer one has a hole"
-        return region.hole
+        assert region.placeholder is not None, "an inner region is open, so the outer one has a placeholder"
+        return region.placeholder
 
     def start(self, label: str) -> None:
         self.region.code.append(f"{label}:")
         self.label = label
 
-    def open_hole(self) -> None:
+    def open_placeholder(self) -> None:
         """Mark the place where inner regions may put what belongs to this one; the branch into them follows."""
-        self.region.hole = []
-        self.region.code.append(self.region.hole)
+        self.region.placeholder = []
+        self.region.code.append(self.region.placeholder)
 
     def enter(self) -> Region:
         region = Region(len(self.regions), [])

@@ -58,7 +58,7 @@ def _from_float(b: Builder, x: Value, to: DType, saturate: bool) -> Value:
         return Value(to, b.pure(f"{'fpext' if to == f64 else 'fptrunc'} {x.typed} to {_type(to, x)}"), x.lanes)
     if to.is_float:
         wide = x if x.dtype == f32 else _round_to_odd(b, x)
-        return narrow(b, _limited(b, wide, largest(to)) if saturate else wide, to)
+        return truncate(b, _limited(b, wide, largest(to)) if saturate else wide, to)
     if to == bool_:
         return Value(bool_, b.pure(f"fcmp une {x.typed}, {constant(x, 0.0)}"), x.lanes)
     return _float_to_int(b, x, to)
@@ -160,11 +160,11 @@ def _byte(x: Value, number: int) -> str:
     return f"splat (i8 {number})" if x.lanes else str(number)
 
 
-# ---------------------------------------------------------------- narrow floats
+# ---------------------------------------------------------------- truncate floats
 
 
 def widen(b: Builder, x: Value) -> Value:
-    """Return a narrow float as f32."""
+    """Return a truncate float as f32."""
     name = x.dtype.name
     if name == "f16" and b.target.has_f16:
         half = b.pure(f"bitcast {x.typed} to {of_lanes('half', x.lanes)}")
@@ -194,7 +194,7 @@ _ROUNDS = {16: ("512", {"+avx512bf16"}), 8: ("256", {"+avx512bf16", "+avx512vl"}
 def nearest_bf16(b: Builder, x: Value) -> Value:
     """Return an f32 rounded to bf16, subnormal numbers perhaps to zero."""
     if x.lanes not in _ROUNDS or not _ROUNDS[x.lanes][1] <= set(b.target.features.split(",")):
-        return narrow(b, x, bf16)
+        return truncate(b, x, bf16)
     kind = of_lanes("bfloat", x.lanes)
     fn = b.declare(f"llvm.x86.avx512bf16.cvtneps2bf16.{_ROUNDS[x.lanes][0]}", f"{kind} @({x.type})")
     half = b.pure(f"call {kind} {fn}({x.typed})")
@@ -210,8 +210,8 @@ def nearest_tf32(b: Builder, x: Value) -> Value:
     return _float_of(b, b.pure(f"select {_type(bool_, x)} {finite}, {kind} {kept}, {kind} {bits}"), x)
 
 
-def narrow(b: Builder, x: Value, to: DType) -> Value:
-    """Return an f32 rounded to a narrow float."""
+def truncate(b: Builder, x: Value, to: DType) -> Value:
+    """Return an f32 rounded to a truncate float."""
     if to.name == "f16" and b.target.has_f16:
         half = b.pure(f"fptrunc {x.typed} to {of_lanes('half', x.lanes)}")
         return Value(to, b.pure(f"bitcast {of_lanes('half', x.lanes)} {half} to {_type(to, x)}"), x.lanes)

@@ -24,9 +24,9 @@ from codegen.llvm.builder import Builder, Text
 from codegen.llvm.expressions import address, first_lanes, masked, poly, positive, row_major, value
 from codegen.llvm.facts import Atom, Poly
 from codegen.llvm.frame import LINE, LOOP, Emitter, Module, chunk, entry, identifier, letters, pointer_parameter, quoted, with_prologue
-from codegen.llvm.squares import Copies, sure_loads
+from codegen.llvm.register_transpose import Copies, unconditional_loads
 from codegen.llvm.state import EmitError, Lanes, Memory, Registers, Scope, State, Storage
-from codegen.llvm.straight import allocate, finish_streams, require, store
+from codegen.llvm.straight_line import allocate, finish_streams, require, store
 from codegen.llvm.target import Target
 from codegen.llvm.values import Literal, Value
 from codegen.llvm.workspace import plan
@@ -79,13 +79,13 @@ def _kernel(module: Module, function: Function) -> None:
     """Write the function. Where it writes past the caches, which takes whole aligned lines, to buffers whose address is not known to be
     aligned, there are two bodies, and the entry looks at the addresses."""
     streamed = {s.buffer for s in stores(*function.body) if s.stream}
-    loose = [k for k, p in enumerate(function.params) if p.name in streamed and p.align % LINE]
+    unaligned = [k for k, p in enumerate(function.params) if p.name in streamed and p.align % LINE]
     plain = _body(module, function, "body")
     aligned = plain
-    if loose:
-        params = tuple(replace(p, align=LINE) if k in loose else p for k, p in enumerate(function.params))
+    if unaligned:
+        params = tuple(replace(p, align=LINE) if k in unaligned else p for k, p in enumerate(function.params))
         aligned = _body(module, replace(function, params=params), "aligned")
-    module.functions.append(entry(function, plain, aligned, loose))
+    module.functions.append(entry(function, plain, aligned, unaligned))
 
 
 def _body(module: Module, function: Function, suffix: str) -> str:
@@ -196,7 +196,7 @@ def _unroll(e: Emitter, loop: For, lo: Poly, hi: Poly, scope: Scope) -> None:
     extent = loop.extent if trips is None else trips
     if extent is None:
         raise EmitError(f"loop `{loop.var}` is unrolled, so it needs an extent")
-    loads = sure_loads(loop) if trips is not None and extent in (4, 8, 16) and scope.lanes is None else frozenset()
+    loads = unconditional_loads(loop) if trips is not None and extent in (4, 8, 16) and scope.lanes is None else frozenset()
     for copy in range(extent):
         here = lo + number(copy)
         if facts.at_most(hi - here, 0):
@@ -266,14 +266,14 @@ def _serial(e: Emitter, loop: For, lo: Poly, hi: Poly, scope: Scope) -> None:
         return
     written = [scope.buffers[name] for name in dict.fromkeys(s.buffer for s in stores(*loop.body)) if name in scope.buffers]
     for storage in written:
-        state.touch(storage.uid)
+        state.note_change(storage.uid)
     carried = [s for s in written if isinstance(s, Registers)]
     before = {s.uid: list(state.cells[s.uid]) for s in carried}
     start, stop = b.index(lo), b.index(hi)
     head, end = b.fresh_label("loop"), b.fresh_label("end")
     guarded = not b.facts.at_least(hi - lo, 1)
     enters = positive(b, hi - lo) if guarded else ""
-    b.open_hole()
+    b.open_placeholder()
     skipped = b.label
     if guarded:
         first = b.fresh_label("first")
@@ -302,7 +302,7 @@ def _serial(e: Emitter, loop: For, lo: Poly, hi: Poly, scope: Scope) -> None:
     latch = b.label
     b.leave()
     phis.append(f"  {counter} = phi i64 [ {start}, %{origin} ], [ {following}, %{latch} ]")
-    b.region.hole = None
+    b.region.placeholder = None
     b.start(end)
     state.cells = {uid: state.cells[uid] for uid in outer}
     for s in carried:
@@ -331,7 +331,7 @@ def _parallel(e: Emitter, loop: For, lo: Poly, hi: Poly, scope: Scope) -> None:
     inner = nested(loop) if lo.constant is not None and hi.constant is not None else ()
     count = prod(inner)
     for s in {s.buffer for s in stores(*loop.body)} & scope.buffers.keys():
-        e.state.touch(scope.buffers[s].uid)
+        e.state.note_change(scope.buffers[s].uid)
     captures = _captures(e, loop, scope)
     e.module.outlined += 1
     name = f"{e.name}.p{e.module.outlined}"

@@ -148,7 +148,7 @@ def _turned(state: State, e: Load, scope: Scope) -> Value | None:
         return address(state, storage, e.index, there) == corner + number(k)
 
     # Each of them is asked: a minimum, or a remainder, may make neighbours of some copies alone.
-    return memory.load_turned(state, storage, corner, scope, copies.step, lambda: all(map(is_column, range(copies.count))))
+    return memory.load_transposed(state, storage, corner, scope, copies.step, lambda: all(map(is_column, range(copies.count))))
 
 
 def address(state: State, storage: Storage, index: tuple[Index, ...], scope: Scope) -> Poly:
@@ -205,7 +205,7 @@ def _branch(state: State, cond: Value, then: Expr, orelse: Expr, scope: Scope) -
     """Return the chosen side; the other one is jumped over."""
     b = state.builder
     yes, no, end = b.fresh_label("then"), b.fresh_label("else"), b.fresh_label("end")
-    b.open_hole()
+    b.open_placeholder()
     b.write(f"br i1 {cond.text}, label %{yes}, label %{no}")
     lanes = scope.lanes.count if scope.lanes is not None else 0
     sides: list[tuple[Value, str]] = []
@@ -217,7 +217,7 @@ def _branch(state: State, cond: Value, then: Expr, orelse: Expr, scope: Scope) -
         sides.append((result, b.label))
         b.write(f"br label %{end}")
         b.leave()
-    b.region.hole = None
+    b.region.placeholder = None
     b.start(end)
     arms = ", ".join(f"[ {v.text}, %{label} ]" for v, label in sides)
     first = sides[0][0]

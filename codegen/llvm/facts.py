@@ -65,28 +65,28 @@ class Facts:
         """Return whether `poly <= bound` is certain."""
         return self.at_least(poly.scaled(-1), -bound)
 
-    def lower(self, poly: Poly, fuel: int = 10) -> int | None:
+    def lower(self, poly: Poly, budget: int = 10) -> int | None:
         """Return a number that `poly` is never below, or None when none was found."""
         constant = poly.constant
         if constant is not None:
             return constant
-        if fuel == 0:
+        if budget == 0:
             return None
         name = max(poly.atoms(), key=lambda a: self.atoms[a].rank)
         parts = poly.split(name)
         if parts is None:
             return None
         factor, rest = parts
-        sign = self._sign(factor, fuel)
+        sign = self._sign(factor, budget)
         if sign == 0:
             return None
-        return self._best(self._replacements(self.atoms[name], factor, sign), rest, fuel)
+        return self._best(self._replacements(self.atoms[name], factor, sign), rest, budget)
 
-    def _best(self, options: Iterator[tuple[Poly, ...]], rest: Poly, fuel: int) -> int | None:
+    def _best(self, options: Iterator[tuple[Poly, ...]], rest: Poly, budget: int) -> int | None:
         """Return the best of several bounds; an option of several polynomials is as good as its worst."""
         found: list[int] = []
         for option in options:
-            values = [self.lower(p + rest, fuel - 1) for p in option]
+            values = [self.lower(p + rest, budget - 1) for p in option]
             known = [v for v in values if v is not None]
             if known and len(known) == len(values):
                 found.append(min(known))
@@ -106,12 +106,12 @@ class Facts:
             for b in bounds:
                 yield (factor * b,)
 
-    def _sign(self, factor: Poly, fuel: int) -> int:
+    def _sign(self, factor: Poly, budget: int) -> int:
         constant = factor.constant
         if constant is not None:
             return (constant > 0) - (constant < 0)
-        low = self.lower(factor, fuel - 1)
+        low = self.lower(factor, budget - 1)
         if low is not None and low >= 0:
             return 1
-        high = self.lower(factor.scaled(-1), fuel - 1)
+        high = self.lower(factor.scaled(-1), budget - 1)
         return -1 if high is not None and high >= 0 else 0

@@ -72,8 +72,8 @@ class Emitter:
         return self.state.builder
 
 
-def entry(function: Function, body: str, aligned: str, loose: list[int]) -> str:
-    """Return the function that others call: it passes its arguments to `aligned` when those numbered `loose` are, else to `body`."""
+def entry(function: Function, body: str, aligned: str, unaligned: list[int]) -> str:
+    """Return the function that others call: it passes its arguments to `aligned` when those numbered `unaligned` are, else to `body`."""
     lines = ["entry:"]
     args = []
     for slot in range(len(function.params) + len(function.sizes)):
@@ -82,10 +82,10 @@ def entry(function: Function, body: str, aligned: str, loose: list[int]) -> str:
         lines.append(f"  %a{slot} = load {kind}, ptr %p{slot}, align 8")
         args.append(f"{kind} %a{slot}")
     passed = ", ".join([*args, "ptr %workspace"])
-    if loose:
-        lines += [f"  %l{slot} = ptrtoint ptr %a{slot} to i64" for slot in loose]
-        together = [f"%l{loose[0]}"]
-        for slot in loose[1:]:
+    if unaligned:
+        lines += [f"  %l{slot} = ptrtoint ptr %a{slot} to i64" for slot in unaligned]
+        together = [f"%l{unaligned[0]}"]
+        for slot in unaligned[1:]:
             lines.append(f"  %t{slot} = or i64 {together[-1]}, %l{slot}")
             together.append(f"%t{slot}")
         lines += [f"  %low = and i64 {together[-1]}, {LINE - 1}", "  %fits = icmp eq i64 %low, 0", "  br i1 %fits, label %yes, label %no"]

@@ -46,7 +46,7 @@ def _vector(dtype: DType, elements: int) -> str:
 
 
 @cache
-def is_known(intrinsic: Intrinsic) -> bool:
+def is_valid(intrinsic: Intrinsic) -> bool:
     """Tell whether LLVM has an intrinsic of exactly this name and type that has no effects."""
     if not is_name(intrinsic.name):
         return False
@@ -63,7 +63,7 @@ def is_known(intrinsic: Intrinsic) -> bool:
 
 
 @cache
-def is_brought(intrinsic: Intrinsic) -> bool:
+def is_implemented(intrinsic: Intrinsic) -> bool:
     """Tell whether a processor with the features that the declaration names, and no others, has it as instructions."""
     argv = [sys.executable, "-c", _CHILD]
     try:

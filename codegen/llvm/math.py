@@ -403,7 +403,7 @@ def _unless_large(t: Lane, x: Value, near: Value, name: str) -> Value:
         fn = b.declare(f"llvm.vector.reduce.or.v{t.lanes}i1", f"i1 @({chosen.type})")
         any_large = b.pure(f"call i1 {fn}({chosen.typed})")
     slow, end = b.fresh_label("large"), b.fresh_label("end")
-    b.open_hole()
+    b.open_placeholder()
     origin = b.label
     b.write(f"br i1 {any_large}, label %{slow}, label %{end}")
     b.enter()
@@ -411,7 +411,7 @@ def _unless_large(t: Lane, x: Value, near: Value, name: str) -> Value:
     exact = select(b, chosen, libm(b, name, (x,)), near)
     b.write(f"br label %{end}")
     b.leave()
-    b.region.hole = None
+    b.region.placeholder = None
     b.start(end)
     return Value(f32, b.op(f"phi {near.type} [ {near.text}, %{origin} ], [ {exact.text}, %{slow} ]"), t.lanes)
 

@@ -18,7 +18,7 @@ from codegen import polynomials
 from codegen.dtypes import DType, bool_, u32
 from codegen.llvm.builder import Builder
 from codegen.llvm.facts import Poly
-from codegen.llvm.squares import turned
+from codegen.llvm.register_transpose import transpose
 from codegen.llvm.state import EmitError, Lanes, Memory, Scope, State
 from codegen.llvm.values import Value, memory_type, of_lanes
 from codegen.polynomials import number
@@ -64,9 +64,9 @@ def load_group(state: State, memory: Memory, poly: Poly, count: int, scope: Scop
     return value
 
 
-def load_turned(state: State, memory: Memory, poly: Poly, scope: Scope, column: int, is_asked_for: Callable[[], bool]) -> Value | None:
+def load_transposed(state: State, memory: Memory, poly: Poly, scope: Scope, column: int, is_needed: Callable[[], bool]) -> Value | None:
     """Return one element per lane, `column` beyond element `poly`: all columns of the square are loaded at once, by rows. Where registers
-    do not hold the square yet, None unless `is_asked_for` says that every column of it is."""
+    do not hold the square yet, None unless `is_needed` says that every column of it is."""
     b, lanes = state.builder, scope.lanes
     assert lanes is not None
     parts = poly.split(lanes.atom)
@@ -75,7 +75,7 @@ def load_turned(state: State, memory: Memory, poly: Poly, scope: Scope, column: 
     key = f"square {memory.uid}.{state.versions.get(memory.uid, 0)} {places}"
     found = next((region.memo[key] for region in b.regions if key in region.memo), None)
     if found is None:
-        if not is_asked_for():
+        if not is_needed():
             return None
         element = memory_type(memory.dtype)
 
@@ -83,7 +83,7 @@ def load_turned(state: State, memory: Memory, poly: Poly, scope: Scope, column: 
             pointer = _lane_pointer(b, memory, poly + number(start), lanes, row)
             return b.op(f"load {of_lanes(element, length)}, ptr {pointer}, align {_align(memory, number(1))}")
 
-        found = " ".join(turned(b, piece, element, memory.dtype.size_bytes, lanes.count))
+        found = " ".join(transpose(b, piece, element, memory.dtype.size_bytes, lanes.count))
         b.region.memo[key] = found
     return _from_memory(b, memory.dtype, found.split(" ")[column], lanes.count)
 
@@ -92,7 +92,7 @@ def store(state: State, memory: Memory, poly: Poly, value: Value, scope: Scope, 
     """Write `value` to element `poly`, or one value per lane to theirs."""
     b = state.builder
     stride = lane_stride(poly, scope.lanes, b)
-    state.touch(memory.uid)
+    state.note_change(memory.uid)
     if stride == 0:
         if value.lanes:
             raise EmitError(f"the lanes write different values to one element of `{memory.buffer.name}`, and not as a reduction")

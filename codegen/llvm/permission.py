@@ -1,4 +1,4 @@
-"""Asking the operating system for registers that a process has to ask for: tiles, whose state is large."""
+"""Requests to the operating system for registers that a process may not use unasked: tiles, whose state is large."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def tiles_permitted() -> bool:
     return int(library.syscall(_ARCH_PRCTL, _REQUEST, _TILE_DATA)) == 0
 
 
-def permitted(features: str, ask: Callable[[], bool] = tiles_permitted) -> str:
+def permitted(features: str, request: Callable[[], bool] = tiles_permitted) -> str:
     """Return features (`+avx2,-sse4a`) without those that need tiles, where the operating system refuses them."""
     has = [f for f in features.split(",") if f]
-    if "+amx-tile" not in has or ask():
+    if "+amx-tile" not in has or request():
         return features
     return ",".join("-" + f[1:] if f.startswith("+amx-") else f for f in has)

@@ -79,7 +79,7 @@ def _pads(storage: Registers, lanes: Lanes, mask: str, stride: int, offset: int)
     row = storage.buffer.shape[-1:]
     if stride != 1 or lanes.active is None or mask != lanes.mask or not row or not isinstance(row[0], Int):
         return False
-    pitch = storage.strides[-2].constant if len(storage.strides) > 1 else storage.cuts[-1]
+    pitch = storage.strides[-2].constant if len(storage.strides) > 1 else storage.cell_starts[-1]
     return pitch is not None and offset % pitch + lanes.active >= row[0].value and offset % pitch + lanes.count <= pitch
 
 
@@ -101,7 +101,7 @@ _WIDE = 1 << 20
 """Longer than any row of registers."""
 
 
-def cuts(buffer: Alloc, block: tuple[Node, ...], count: int) -> tuple[int, ...]:
+def cell_starts(buffer: Alloc, block: tuple[Node, ...], count: int) -> tuple[int, ...]:
     """Return where the cells begin, and `count` or a little more as the end, from the vector accesses in the statements that follow."""
     if count <= 1:
         return (0, max(count, 1))
@@ -158,7 +158,7 @@ def _gathered(b: Builder, storage: Registers, cells: list[str], places: list[int
     text = "poison"
     element = scalar_type(storage.dtype)
     for lane, place in enumerate(places):
-        if 0 <= place < storage.cuts[-1]:
+        if 0 <= place < storage.cell_starts[-1]:
             part = _element(b, storage, cells, place)
             text = b.pure(f"insertelement {of_lanes(element, len(places))} {text}, {element} {part}, i64 {lane}")
     return text
@@ -176,7 +176,7 @@ def _scattered(b: Builder, storage: Registers, cells: list[str], places: list[in
             cells[cell] = b.pure(f"shufflevector {value.typed}, {value.type} poison, <{size} x i32> <{order}>")
         return
     for lane, place in enumerate(places):
-        if 0 <= place < storage.cuts[-1]:
+        if 0 <= place < storage.cell_starts[-1]:
             part = b.pure(f"extractelement {value.typed}, i64 {lane}")
             _put(b, storage, cells, place, Value(value.dtype, part))
 
@@ -184,14 +184,14 @@ def _scattered(b: Builder, storage: Registers, cells: list[str], places: list[in
 def _whole_cells(storage: Registers, places: list[int]) -> list[int] | None:
     """Return the cells that `places` are, in order, or None when they are not whole cells of one size."""
     first, count = places[0], len(places)
-    if count == 1 or not 0 <= first < storage.cuts[-1] or places != list(range(first, first + count)):
+    if count == 1 or not 0 <= first < storage.cell_starts[-1] or places != list(range(first, first + count)):
         return None
     cell, lane = storage.find(first)
     size = storage.size(cell)
     if lane or size == 1 or count % size:
         return None
     whole = list(range(cell, cell + count // size))
-    fits = whole[-1] + 1 < len(storage.cuts) and all(storage.size(c) == size for c in whole)
+    fits = whole[-1] + 1 < len(storage.cell_starts) and all(storage.size(c) == size for c in whole)
     return whole if fits else None
 
 
@@ -226,7 +226,7 @@ def _guarded(b: Builder, value: Value, storage: Registers, cells: list[str], pla
 
 
 def _disjoint(pieces: set[tuple[int, int] | None], count: int) -> tuple[int, ...] | None:
-    """Return cuts that make every piece (where it begins, how long it is) a cell of its own, or None when pieces overlap."""
+    """Return the starts of cells of which each piece (its first element and length) is one, or None when pieces overlap."""
     if not pieces or None in pieces:
         return None
     found, end = [0], 0

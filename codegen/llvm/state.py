@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from codegen.dtypes import DType
 from codegen.llvm.builder import Builder
 from codegen.llvm.facts import Poly
-from codegen.llvm.squares import Copies
+from codegen.llvm.register_transpose import Copies
 from codegen.llvm.values import Value, of_lanes, scalar_type
 from codegen.loops.nodes import Buffer
 
@@ -34,13 +34,13 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Registers:
-    """A buffer in SSA values, cells: `cuts` are the elements that cells begin at, and the end of the last one. Inside a vector loop every
+    """A buffer in SSA values, cells: `cell_starts` are their first elements, and the end of the last. Inside a vector loop every
     lane has elements of its own (`private_lanes`). Rows may be longer than their extent, which `strides` tell. Cells may hold the opposite
     of what their elements are (`negated`)."""
 
     uid: int
     buffer: Buffer
-    cuts: tuple[int, ...]
+    cell_starts: tuple[int, ...]
     strides: tuple[Poly, ...]
     private_lanes: int = 0
     negated: bool = False
@@ -51,11 +51,11 @@ class Registers:
 
     def find(self, place: int) -> tuple[int, int]:
         """Return which cell element `place` is in, and where in it."""
-        cell = bisect_right(self.cuts, place) - 1
-        return cell, place - self.cuts[cell]
+        cell = bisect_right(self.cell_starts, place) - 1
+        return cell, place - self.cell_starts[cell]
 
     def size(self, cell: int) -> int:
-        return self.cuts[cell + 1] - self.cuts[cell]
+        return self.cell_starts[cell + 1] - self.cell_starts[cell]
 
     def type_of(self, cell: int) -> str:
         size = self.size(cell)
@@ -134,7 +134,7 @@ class State:
         self.next_uid += 1
         return self.next_uid - 1
 
-    def touch(self, uid: int) -> None:
+    def note_change(self, uid: int) -> None:
         """Note that the buffer may have changed."""
         self.version += 1
         self.versions[uid] = self.version

@@ -60,12 +60,12 @@ def _pairs(block: tuple[Stmt, ...], buffers: dict[str, DType]) -> Iterator[tuple
 # ---------------------------------------------------------------- statements
 
 
-def allocate(e: Emitter, stmt: Alloc, rest: tuple[Stmt, ...], own: frozenset[str], scope: Scope) -> Tiles | None:
-    """Return free registers for a buffer, or None when there are not enough. `own`: buffers that the block of the statement allocated
+def allocate(e: Emitter, stmt: Alloc, rest: tuple[Stmt, ...], allocated: frozenset[str], scope: Scope) -> Tiles | None:
+    """Return free registers for a buffer, or None when there are not enough. `allocated`: buffers that the block of the statement allocated
     before, which are free again when the `rest` of it does not mention them."""
     buffer = stmt.buffer
     used = {n.buffer for n in walk(*rest) if isinstance(n, Load | Store | Prefetch)}
-    live = {n for name, s in scope.buffers.items() if isinstance(s, Tiles) and (name in used or name not in own) for n in s.numbers}
+    live = {n for name, s in scope.buffers.items() if isinstance(s, Tiles) and (name in used or name not in allocated) for n in s.numbers}
     extents = [extent.value for extent in buffer.shape if isinstance(extent, Int)]
     count = prod(extents[:-2])
     free = tuple(n for n in SUMS if n not in live)[:count]
@@ -110,7 +110,7 @@ def _product(e: Emitter, found: Product, scope: Scope) -> bool:
     b.write(f"call void {fn}(i8 {target}, i8 {first}, i8 {second})")
     if isinstance(sums, Memory):
         _transfer(e, "tilestored64", target, sums, found.sums, (m, n), scope)
-        e.state.touch(sums.uid)
+        e.state.note_change(sums.uid)
     return True
 
 
@@ -121,7 +121,7 @@ def _move(e: Emitter, found: Move, scope: Scope) -> bool:
         return True
     if isinstance(target, Memory) and isinstance(source, Tiles):
         _transfer(e, "tilestored64", _register(e, source, found.source, scope, found.loops), target, found.target, found.loops, scope)
-        e.state.touch(target.uid)
+        e.state.note_change(target.uid)
         return True
     return False
 

@@ -49,22 +49,22 @@ class Importer:
         self,
         source: str | os.PathLike[str] | bytes | ModelProto,
         shapes: Mapping[str, tuple[int, ...]] | None = None,
-        known: Mapping[str, Array] | None = None,
+        constants: Mapping[str, Array] | None = None,
     ) -> Graph:
-        """Return the model as a graph. `shapes` gives the shapes of inputs that the model leaves open; `known` the elements of inputs that
-        are fixed for good, which are inputs no longer (a shape to reshape to, for example). Raises CompileError."""
-        return to_graph(with_known(read(source), known or {}), shapes or {})
+        """Return the model as a graph. `shapes` gives the shapes of inputs that the model leaves open; `constants` the elements of inputs
+        that are fixed for good, which are inputs no longer (a shape to reshape to, for example). Raises CompileError."""
+        return to_graph(with_constants(read(source), constants or {}), shapes or {})
 
 
-def with_known(model: Model, known: Mapping[str, Array]) -> Model:
+def with_constants(model: Model, constants: Mapping[str, Array]) -> Model:
     """Return the model with some of its inputs fixed. Raises O011 when they are no inputs, or do not have these elements."""
     inputs = {i.name: i for i in model.inputs}
-    for name, array in known.items():
+    for name, array in constants.items():
         declared = inputs.get(name)
         if declared is None or declared.dtype is None or declared.dtype.numpy != array.dtype:
             raise error("O011", f"{quoted(name)} cannot be fixed to {array.dtype}{list(array.shape)}", notes=("there is no such input",))
-    kept = tuple(i for i in model.inputs if i.name not in known)
-    return replace(model, inputs=kept, initializers={**model.initializers, **known})
+    kept = tuple(i for i in model.inputs if i.name not in constants)
+    return replace(model, inputs=kept, initializers={**model.initializers, **constants})
 
 
 def to_graph(model: Model, shapes: Mapping[str, tuple[int, ...]]) -> Graph:

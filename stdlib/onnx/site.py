@@ -192,11 +192,11 @@ class Site:
     def args(self) -> tuple[Value, ...]:
         return tuple(self.arg(k) for k in range(len(self.inputs)))
 
-    def wants(self, k: int) -> bool:
+    def has_output(self, k: int) -> bool:
         """Tell whether the model gives output `k` a name."""
         return k < len(self.node.outputs) and self.node.outputs[k] != ""
 
-    def known(self, k: int) -> Array:
+    def constant_of(self, k: int) -> Array:
         """Return the elements of argument `k`, which must be constant."""
         value = self.arg(k)
         array = self.builder.elements(value.name)
@@ -209,19 +209,19 @@ class Site:
         self.small(array.size, f"input {k}")
         return array
 
-    def known_or_none(self, k: int) -> Array | None:
-        return None if self.maybe(k) is None else self.known(k)
+    def constant_or_none(self, k: int) -> Array | None:
+        return None if self.maybe(k) is None else self.constant_of(k)
 
-    def is_known(self, k: int) -> bool:
+    def is_constant(self, k: int) -> bool:
         value = self.maybe(k)
         return value is not None and self.builder.elements(value.name) is not None
 
     def array(self, value: Value) -> Array | None:
         return self.builder.constants.get(value.name)
 
-    def known_ints(self, k: int) -> tuple[int, ...] | None:
+    def constant_ints(self, k: int) -> tuple[int, ...] | None:
         """Return argument `k` as integers (one, or a vector of them), or None when it is absent."""
-        array = self.known_or_none(k)
+        array = self.constant_or_none(k)
         if array is None:
             return None
         if array.ndim > 1 or array.dtype.kind not in "iu":
@@ -305,7 +305,7 @@ class Site:
         try:
             found = program(operator, tuple(_argument_type(a) for a in args), frozen)
         except CompileError as problem:
-            raise self.misfit(args, problem) from problem
+            raise self.mismatch(args, problem) from problem
         return self.apply(found, _flat(args), operator, frozen)
 
     def apply(
@@ -386,10 +386,10 @@ class Site:
         try:
             results = interpret(found, {}, arrays)
         except CompileError as problem:
-            raise self.misfit(inputs, problem) from problem
+            raise self.mismatch(inputs, problem) from problem
         return tuple(self.constant(np.asarray(results[name])) for name in found.results)
 
-    def misfit(self, args: Sequence[Argument], problem: CompileError) -> Refusal:
+    def mismatch(self, args: Sequence[Argument], problem: CompileError) -> Refusal:
         """Return the refusal of arguments that an operator refuses, with its reasons."""
         given = ", ".join(f"{quoted(a.name)}: {a.dtype}{list(a.shape)}" for a in _flat(args))
         notes = [note for d in problem.diagnostics for note in (d.title, *d.notes)]

@@ -1,7 +1,7 @@
 """The pipeline of one kernel for a graphics processor.
 
     program ─given, chosen by rules or derived→ plan ─lower→ loops
-    loops ─simplify, whole→ loops ─prepare, pipelined→ loops ─barriers→ loops ─render→ C text
+    loops ─simplify, whole→ loops ─prepare, pipeline_copies→ loops ─barriers→ loops ─render→ C text
 
 What is proven is the same as for a processor, and by the same means; barriers are proven on the loops as they are written out.
 """
@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from codegen.errors import Unfit
-from codegen.gpu.clusters import clustered, shared_out
+from codegen.gpu.clusters import form_clusters, share_copies_in_cluster
 from codegen.gpu.launches import launches
-from codegen.gpu.linear_grid import in_lines
-from codegen.gpu.persistent import taken_in_turns
-from codegen.gpu.pipeline import pipelined
+from codegen.gpu.linear_grid import linearize
+from codegen.gpu.persistent import make_persistent
+from codegen.gpu.pipeline import pipeline_copies
 from codegen.gpu.prepare import prepare
 from codegen.gpu.program import Program as Kernels
 from codegen.gpu.render import render
@@ -100,7 +100,7 @@ def device_loops(
         _filled(function, lowered)
         function = prepare(function)
         _kept(function, lowered)
-        function = _shared(pipelined(function), lowered)
+        function = _shared(pipeline_copies(function), lowered)
         function = with_barriers(function)
         launches(function)
     except Unfit as refused:
@@ -116,7 +116,7 @@ def _whole(plan: Plan, lowered: Lowered) -> Function:
     """Return the simplified loops, blocks in clusters and in turns, tiles at the edges run to their ends where nobody sees it."""
     function = simplify(lowered.function)
     function = contract(function) if plan.program.mode == "fast" else function
-    function = in_lines(taken_in_turns(_together(function, lowered), lowered.turns))
+    function = linearize(make_persistent(_together(function, lowered), lowered.turns))
     guarded = frozenset(var for var, predicate in lowered.predicates.items() if predicate.how == "guard")
     return whole(function, strict=plan.program.mode == "strict", guarded=guarded)
 
@@ -124,7 +124,7 @@ def _whole(plan: Plan, lowered: Lowered) -> Function:
 def _together(function: Function, lowered: Lowered) -> Function:
     """Return a function with its blocks in clusters. Raises CompileError S0225 where there are no whole ones."""
     try:
-        return clustered(function, {var: found.count for var, found in lowered.clusters.items()})
+        return form_clusters(function, {var: found.count for var, found in lowered.clusters.items()})
     except Unfit as refused:
         raise error("S0225", refused.reason, lowered.clusters[refused.names[0]].span) from None
 
@@ -133,7 +133,7 @@ def _shared(function: Function, lowered: Lowered) -> Function:
     """Return a function with the boxes that the blocks of a cluster share. Raises CompileError S0225 for what is not the same for all of
     them, and for what cannot be shared."""
     try:
-        function = shared_out(function, lowered.multicasts)
+        function = share_copies_in_cluster(function, lowered.multicasts)
     except Unfit as refused:
         _, span = lowered.multicasts[refused.names[0]]
         raise error("S0225", refused.reason, span) from None

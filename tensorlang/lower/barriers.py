@@ -36,9 +36,9 @@ from codegen.loops.walk import loads as loads_of
 from codegen.loops.walk import stores as stores_of
 from polyhedral import affine
 from polyhedral import expr as sets
-from polyhedral.clusters import Cluster, FarClash, Grid, Part
-from polyhedral.signals import Numbered, Signals, miscounted
-from polyhedral.threads import THREAD, Block, Clash, Touch
+from polyhedral.clusters import Cluster, Grid, Part, RemoteConflict
+from polyhedral.signals import Numbered, Signals, signal_fault
+from polyhedral.threads import THREAD, Block, Conflict, ThreadAccess
 from polyhedral.verdict import Unknown
 from polyhedral.waits import Ending, Moment, Signal
 from tensorlang.lower.sets import to_cond, to_expr, within
@@ -128,9 +128,9 @@ def _completed(block: BlockCode, sizes: tuple[str, ...], device: set[str]) -> tu
                 raise Unfit(f"not supported yet: copies in stages that are too much to prove: {clash}")
             return _inserted(block.body, dict.fromkeys(_everywhere(analysed), "block"))
         told = _told(analysed, clash)
-        if isinstance(clash, Clash) and clash.threads[0] == clash.threads[1]:
+        if isinstance(clash, Conflict) and clash.threads[0] == clash.threads[1]:
             raise Unfit(str(told), told.memory)
-        beside = any(analysed.touches[n].beside for n in (clash.first, clash.second))
+        beside = any(analysed.touches[n].by_producer for n in (clash.first, clash.second))
         path, of = None if beside else _between(analysed, clash), _who(clash)
         if path is None or placed.get(path) in (of, "cluster"):
             raise Unfit(f"{told}, and no barrier can part them", told.memory)
@@ -142,7 +142,7 @@ def _completed(block: BlockCode, sizes: tuple[str, ...], device: set[str]) -> tu
     return _inserted(block.body, placed)
 
 
-def _clash(analysed: _Analysed, barriers: Mapping[Path, loops.Together]) -> Clash | FarClash | Unknown | None:
+def _clash(analysed: _Analysed, barriers: Mapping[Path, loops.Together]) -> Conflict | RemoteConflict | Unknown | None:
     """Return two accesses that barriers leave unordered, of threads of one block or of blocks of a cluster."""
     clash = analysed.block.exposed([_moment(analysed, path) for path in barriers])
     if clash is not None or analysed.cluster is None:
@@ -150,12 +150,12 @@ def _clash(analysed: _Analysed, barriers: Mapping[Path, loops.Together]) -> Clas
     return analysed.cluster.exposed([_moment(analysed, path) for path, of in barriers.items() if of == "cluster"])
 
 
-def _who(clash: Clash | FarClash) -> loops.Together:
+def _who(clash: Conflict | RemoteConflict) -> loops.Together:
     """Return whose threads have to wait for each other."""
-    return "block" if isinstance(clash, Clash) else "cluster"
+    return "block" if isinstance(clash, Conflict) else "cluster"
 
 
-def _between(analysed: _Analysed, clash: Clash | FarClash) -> Path | None:
+def _between(analysed: _Analysed, clash: Conflict | RemoteConflict) -> Path | None:
     """Return where a barrier parts the two touches of a clash: before the later one, or at the end of the loop that carries it."""
     first, second = clash.times
     for level in range(0, len(first), 2):
@@ -235,7 +235,7 @@ class _Analysed:
     threads: Geometry
     block: Block = field(init=False)
     cluster: Cluster | None = None
-    touches: list[Touch] = field(default_factory=list)
+    touches: list[ThreadAccess] = field(default_factory=list)
     endings: list[Ending] = field(default_factory=list)
     waits: list[Path] = field(default_factory=list)
     """Where threads wait for copies."""
@@ -265,7 +265,7 @@ def _analysed(code: BlockCode, sizes: tuple[str, ...], device: set[str]) -> _Ana
         grid += within(loop.var, loop.lo, loop.hi)
     released, reclaimed = (analysed.signals.get(kind, []) for kind in (loops.Release, loops.Reclaim))
     analysed.block = Block(analysed.touches, params, affine.conj(*grid), analysed.threads.threads, analysed.endings, released, reclaimed)
-    along = code.clustered
+    along = code.cluster_loop
     if along is not None and analysed.parts:
         low = to_expr(along.lo)
         assert low is not None, "where blocks of a cluster begin is known"
@@ -280,7 +280,7 @@ def _miscounted(analysed: _Analysed) -> Miscounted | None:
     for full, empty in analysed.pairs.items():
         asked, landed = (_numbered(analysed, kind, full) for kind in (loops.Boxes, loops.Landed))
         released, reclaimed = (_numbered(analysed, kind, empty) for kind in (loops.Release, loops.Reclaim))
-        wrong = miscounted(Signals(full, empty, asked, landed, released, reclaimed))
+        wrong = signal_fault(Signals(full, empty, asked, landed, released, reclaimed))
         if wrong is not None:
             return Miscounted(wrong.name, wrong.number, wrong.why, dict(zip(block.params, wrong.params, strict=True)))
     return None
@@ -472,13 +472,13 @@ class _Collector:
         when = affine.conj(*around.when)
         if buffer in self.memory:
             cell = tuple(map(to_expr, index))
-            touch = Touch(buffer, cell, writes, around.time, around.variables, when, group, of, beside=around.beside)
+            touch = ThreadAccess(buffer, cell, writes, around.time, around.variables, when, group, of, by_producer=around.beside)
             self.analysed.touches.append(touch)
         elif buffer in self.products:
             # A product adds to registers that follow each other along the last axis.
             cell = tuple(map(to_expr, index[:-1]))
             of = of if group is not None else ""
-            self.analysed.touches.append(Touch(buffer, cell, writes, around.time, around.variables, when, group, of, private=True))
+            self.analysed.touches.append(ThreadAccess(buffer, cell, writes, around.time, around.variables, when, group, of, private=True))
 
 
 def _number(sides: list[tuple[str, int]]) -> loops.Index:
@@ -564,8 +564,8 @@ def _moment(analysed: _Analysed, path: Path) -> Moment:
     return Moment((*around.time, sets.Int(2 * path[-1])), around.variables, affine.conj(*around.when))
 
 
-def _told(analysed: _Analysed, clash: Clash | FarClash) -> Exposed:
+def _told(analysed: _Analysed, clash: Conflict | RemoteConflict) -> Exposed:
     first = analysed.touches[clash.first]
-    if isinstance(clash, FarClash):
+    if isinstance(clash, RemoteConflict):
         return Exposed(first.memory, clash.cell, clash.blocks, clash.params, owner=clash.owner)
     return Exposed(first.memory, clash.cell, clash.threads, clash.params, "products" if first.of == "products" else "copies")

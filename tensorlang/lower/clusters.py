@@ -40,7 +40,7 @@ class _Place:
 def differing(function: loops.Function) -> Differing | None:
     """Return how blocks of a cluster differ in what they share, or None when they do not."""
     for block in launches(function).blocks:
-        along = block.clustered
+        along = block.cluster_loop
         if along is not None and _shares(block.body):
             found = next(_differing(block, along, function.sizes), None)
             if found is not None:

@@ -81,7 +81,7 @@ def homes(plan: Plan, names: Names) -> dict[str, Home]:
 
 
 def _local(plan: Plan, names: Names, tensor: str, array: str, axes: tuple[str, ...], dtypes: tuple[DType, ...]) -> Home:
-    touching = plan.placed.touching(array)
+    touching = plan.placed.accessing(array)
     depth = plan.depth[array]
     chain = tuple(loop.name for loop in plan.placed.places[touching[0]].loops[:depth])
     lanes = _lanes(plan, array)
@@ -223,7 +223,7 @@ def _vector_axis(plan: Plan, array: str, touching: list[str]) -> int | None:
 def _lanes(plan: Plan, array: str) -> int:
     """Return the extent of the vector loop over which updates of accumulator `array` are spread, or 0."""
     lanes = 0
-    for placement in plan.placed.touching(array):
+    for placement in plan.placed.accessing(array):
         nest = plan.placed.nests[placement]
         statement = plan.placed.statements[nest.statement]
         if statement.role == "update" and statement.write.tensor == array:

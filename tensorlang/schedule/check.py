@@ -110,7 +110,7 @@ def _refusal(
     blamed = schedule.directives[count - 1] if count else None
     labels = [Label(blamed.span)] if blamed is not None else []
     if isinstance(final, Clobber):
-        lost, by = (f"`{name}[{', '.join(map(str, cell))}]`" for name, cell in (final.lost, final.by))
+        lost, by = (f"`{name}[{', '.join(map(str, cell))}]`" for name, cell in (final.overwritten, final.by))
         sizes = ", ".join(f"{k} = {v}" for k, v in final.params.items())
         note = f"{lost} and {by} would share one cell while both are needed" + (f", with {sizes}" if sizes else "")
         return Diagnostic(

@@ -184,7 +184,7 @@ def _kept_across(placed: Placed, depth: Mapping[str, int], recurrent: set[str]) 
 
 def _depth(placed: Placed, tensor: str, stored_at: str | None, directive: syntax.Directive | None) -> int:
     """Return how many loops enclose every access of `tensor`, or those down to `stored_at`."""
-    touching = placed.touching(tensor)
+    touching = placed.accessing(tensor)
     common = _shared(placed, touching)
     if stored_at is None:
         return common
@@ -208,7 +208,7 @@ def _of_copies(state: State, placed: Placed, accumulators: set[str]) -> dict[str
     for stage in dict.fromkeys(stage.name for stage, _ in state.peels):
         around = {s.name: set(state.stages[stage].cut_around(s.name)) for s in state.stages[stage].statements}
         for tensor in accumulators:
-            touching = placed.touching(tensor)
+            touching = placed.accessing(tensor)
             statements = {placed.nests[p].statement for p in touching}
             if not statements <= around.keys():
                 continue

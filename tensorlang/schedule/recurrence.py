@@ -17,7 +17,7 @@ from typing import assert_never
 
 from polyhedral import affine
 from polyhedral.expr import Expr as Affine
-from polyhedral.mutual_recurrence import Alone, Shared, Turn, takes, turns
+from polyhedral.mutual_recurrence import LoopNest, Separate, Shared, loop_nests, takes
 from polyhedral.nest import Nest
 from polyhedral.recurrence import Form
 from tensorlang.diagnostics import error
@@ -87,18 +87,18 @@ def _axes_taken(forms: Sequence[Form]) -> Iterator[tuple[int, Form]]:
         free -= {axis}
 
 
-def _turns(program: Program, group: tuple[Definition, ...]) -> tuple[Turn, ...] | None:
+def _turns(program: Program, group: tuple[Definition, ...]) -> tuple[LoopNest, ...] | None:
     prover = Prover(program)
     primary = {t.name: d.tensors[0].name for d in group for t in d.tensors}
     edges = tuple(e._replace(indices=tuple(e.indices)) for d in group for e in prover.edges(d, primary))
     nodes = tuple((d.tensors[0].name, d.axes, box(d)) for d in group)
-    return turns(program.sizes, prover.context, nodes, edges)
+    return loop_nests(program.sizes, prover.context, nodes, edges)
 
 
-def _alone(turn: Turn) -> Iterator[Alone]:
+def _alone(turn: LoopNest) -> Iterator[Separate]:
     """Return the tensors in the order in which they are computed, each with the loops that are its own."""
     match turn:
-        case Alone():
+        case Separate():
             yield turn
         case Shared(inside=inside):
             for inner in inside:
@@ -107,10 +107,10 @@ def _alone(turn: Turn) -> Iterator[Alone]:
             assert_never(turn)
 
 
-def _add(joint: Stage, parts: Mapping[str, Stage], turn: Turn) -> None:
+def _add(joint: Stage, parts: Mapping[str, Stage], turn: LoopNest) -> None:
     """Put the loops of `turn` into the joint stage. `parts`: the stages of the tensors, with the loops that are not shared yet."""
     match turn:
-        case Alone(tensor):
+        case Separate(tensor):
             part = parts[tensor]
             joint.loops += part.loops
             for loop in part.loops:

@@ -67,11 +67,11 @@ def _unknown(instruction: Instruction, form: Form, width: int) -> str | None:
         return "not supported yet: operands with other axes than `a[m, k]` and `b[n, k]`"
     if not set(instruction.needs) <= set(known.architectures):
         return f"`{known.name}` is an instruction of {', '.join(known.architectures)}, not of {', '.join(instruction.needs)}"
-    held = {rows.tensor: matrix.rows_held, columns.tensor: matrix.columns_held}
+    held = {rows.tensor: matrix.row_placement, columns.tensor: matrix.column_placement}
     sums = next(p.name for p in program.params if p.name not in held)
     if known.warps > 1 and instruction.places.keys() & held.keys():
         return "not supported yet: four warps that multiply rows in registers"
-    for name, places in ((sums, matrix.sums_held), *(held.items() if known.warps == 1 else ())):
+    for name, places in ((sums, matrix.sum_placement), *(held.items() if known.warps == 1 else ())):
         spread = instruction.places.get(name)
         threads = "warp" if known.warps == 1 else "warpgroup"
         if spread is None or spread.scope != threads:

@@ -103,11 +103,11 @@ def _random(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...]) -> A
     return rng.integers(0, 3, shape).astype(dtype.numpy)
 
 
-def random_feeds(inputs: Sequence[Value], given: dict[str, Any]) -> dict[str, Any]:
+def random_inputs(values: Sequence[Value], given: dict[str, Any]) -> dict[str, Any]:
     """Return `given` with random arrays for the inputs it lacks; whole numbers are 0 or 1, which fits ids as well as masks."""
-    feeds = dict(given)
-    for value in inputs:
-        if value.name not in feeds:
+    inputs = dict(given)
+    for value in values:
+        if value.name not in inputs:
             array = random_array(value.dtype, value.shape)
-            feeds[value.name] = np.minimum(array, 1) if value.dtype.is_integer else array
-    return feeds
+            inputs[value.name] = np.minimum(array, 1) if value.dtype.is_integer else array
+    return inputs

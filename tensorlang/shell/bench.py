@@ -62,8 +62,8 @@ class Comparison:
 
 def bench_model(model: CompiledModel, task: Task, threads: int, precision: str, chosen: Sequence[Peer], seconds: float) -> Comparison:
     """Return a compiled model next to `chosen`."""
-    feeds = dict(task.feeds)
-    return _compared(lambda: list(model.run(feeds).values()), task, model.roofline(feeds), threads, precision, chosen, seconds)
+    inputs = dict(task.inputs)
+    return _compared(lambda: list(model.run(inputs).values()), task, model.roofline(inputs), threads, precision, chosen, seconds)
 
 
 def bench_operator(
@@ -90,13 +90,13 @@ def _compared(
     return Comparison((Contender(first, "", precision), *peers), roofline, threads)
 
 
-def bench_on_device(ours: DeviceRun, task: Task, roofline: Roofline, precision: str, chosen: Sequence[Peer], seconds: float) -> Comparison:
-    """Return a run of ours on a device next to those of `chosen` that can do the task there; nothing is copied from or to the host."""
-    expected = [np.array(r) for r in ours.results()]
+def bench_on_device(timed: DeviceRun, task: Task, roofline: Roofline, precision: str, chosen: Sequence[Peer], seconds: float) -> Comparison:
+    """Return a run on a device next to those of `chosen` that can do the task there; nothing is copied from or to the host."""
+    expected = [np.array(r) for r in timed.results()]
     others = device_runs(task, chosen)
     differences = {name: largest_difference(expected, run.results()) for name, run in others.items()}
     by_name = {p.name: p for p in chosen}
-    first, *rest = measured_on_device({OURS: ours.seconds, **{name: run.seconds for name, run in others.items()}}, seconds)
+    first, *rest = measured_on_device({OURS: timed.seconds, **{name: run.seconds for name, run in others.items()}}, seconds)
     peers = (Contender(t, by_name[t.name].version, by_name[t.name].precision, differences[t.name]) for t in rest)
     return Comparison((Contender(first, "", precision), *peers), roofline, 0)
 
@@ -104,22 +104,22 @@ def bench_on_device(ours: DeviceRun, task: Task, roofline: Roofline, precision: 
 # ---------------------------------------------------------------- memory
 
 
-def with_memory(found: Comparison, file: Path, feeds: Mapping[str, Array], options: Mapping[str, Any]) -> Comparison:
+def with_memory(found: Comparison, file: Path, inputs: Mapping[str, Array], options: Mapping[str, Any]) -> Comparison:
     """Return the comparison of a model, compiled with `options`, with the memory that each contender needs."""
     with tempfile.TemporaryDirectory() as folder:
-        arrays = str(Path(folder) / "feeds.npz")
-        np.savez(arrays, allow_pickle=False, **feeds)
+        arrays = str(Path(folder) / "inputs.npz")
+        np.savez(arrays, allow_pickle=False, **inputs)
         peaks = {
             c.timing.name: first_result(c.timing.name, str(file), arrays, found.threads, options).get("peak_mib") for c in found.contenders
         }
     return replace(found, contenders=tuple(replace(c, peak_mib=peaks[c.timing.name]) for c in found.contenders))
 
 
-def first_result(name: str, file: str, feeds: str, threads: int, options: Mapping[str, Any], **environment: str) -> dict[str, Any]:
+def first_result(name: str, file: str, inputs: str, threads: int, options: Mapping[str, Any], **environment: str) -> dict[str, Any]:
     """Return what `first` or `first_of_peer` say of a contender's first result in a process of its own: `first_result_s`, `peak_mib`;
-    or why there is none, as `failed`. `feeds` is a file of arrays, `options` are those of `tensorlang.compile`."""
-    ours = [f"{_HERE}.first", file, feeds, str(threads), json.dumps(dict(options))]
-    arguments = ours if name == OURS else [f"{_HERE}.first_of_peer", name, file, feeds, str(threads)]
+    or why there is none, as `failed`. `inputs` is a file of arrays, `options` are those of `tensorlang.compile`."""
+    ours = [f"{_HERE}.first", file, inputs, str(threads), json.dumps(dict(options))]
+    arguments = ours if name == OURS else [f"{_HERE}.first_of_peer", name, file, inputs, str(threads)]
     settings = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)} | environment
     done = subprocess.run([sys.executable, "-m", *arguments], env=settings, capture_output=True, text=True, check=False)
     if done.returncode:

@@ -19,9 +19,9 @@ from tensorlang.shell.files import read_arrays
 from tensorlang.shell.measure import peak_mib
 
 
-def main(file: str, feeds: str, threads: str, options: str) -> None:
+def main(file: str, inputs: str, threads: str, options: str) -> None:
     """Print what it took."""
-    arrays = read_arrays(Path(feeds))
+    arrays = read_arrays(Path(inputs))
     start = time.perf_counter()
     model = compile_model(file, threads=int(threads), **json.loads(options))
     compiled = time.perf_counter()

@@ -13,9 +13,9 @@ from tensorlang.shell.measure import peak_mib
 from tensorlang.shell.peers import Task, peers
 
 
-def main(name: str, file: str, feeds: str, threads: str) -> None:
+def main(name: str, file: str, inputs: str, threads: str) -> None:
     """Print what it took the peer `name`, its import left out of the time."""
-    arrays = read_arrays(Path(feeds))
+    arrays = read_arrays(Path(inputs))
     [peer] = peers([name])
     importlib.import_module(peer.package)
     start = time.perf_counter()

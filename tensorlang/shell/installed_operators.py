@@ -29,7 +29,7 @@ class OperatorLibrary(Protocol):
         """Return the operators."""
         ...
 
-    def task(self, name: str, feeds: Mapping[str, Array], attributes: Mapping[str, Any], results: tuple[Array, ...]) -> Task:
+    def task(self, name: str, arrays: Mapping[str, Array], attributes: Mapping[str, Any], results: tuple[Array, ...]) -> Task:
         """Return what peers are to do where ours calls the operator `name`."""
         ...
 

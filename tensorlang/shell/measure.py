@@ -1,7 +1,7 @@
 """Times of a model or an operator, next to those of a peer: measured in turns, so that both see the same machine.
 
 Before each turn is a rest until the threads of the other one sleep, and a run that does not count: onnxruntime's threads look for work
-for tens of milliseconds after a run, on the processors that ours are to use. A run during which the process was preempted is *disturbed*;
+for tens of milliseconds after a run, on the processors that found are to use. A run during which the process was preempted is *disturbed*;
 medians are taken over the others when there are at least three.
 """
 
@@ -102,12 +102,12 @@ def peak_mib() -> float:
     return float(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM"))) / 1024
 
 
-def largest_difference(ours: Sequence[Array], theirs: Sequence[Array]) -> float:
+def largest_difference(found: Sequence[Array], expected: Sequence[Array]) -> float:
     """Return the largest difference between corresponding arrays, relative to the largest magnitude in each."""
-    found = 0.0
-    for a, b in zip(ours, theirs, strict=True):
+    largest = 0.0
+    for a, b in zip(found, expected, strict=True):
         if a.size:
             wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
             scale = float(np.max(np.abs(wide_b))) or 1.0
-            found = max(found, float(np.max(np.abs(wide_a - wide_b))) / scale)
-    return found
+            largest = max(largest, float(np.max(np.abs(wide_a - wide_b))) / scale)
+    return largest

@@ -31,12 +31,12 @@ Call: TypeAlias = Callable[..., object]
 class Task:
     """What all contenders are to compute."""
 
-    feeds: Mapping[str, Array]
+    inputs: Mapping[str, Array]
     model: str | bytes | None = None
     calls: Mapping[str, Call] = field(default_factory=dict)
     """By names of peers."""
     weights: tuple[Array, ...] = ()
-    """Inputs of `calls` that the model has inside; they come after `feeds`."""
+    """Inputs of `calls` that the model has inside; they come after `inputs`."""
     results: tuple[Array, ...] = ()
     """Arrays like the results, which contenders then write into arrays of their own that exist; without them each run makes new ones."""
 
@@ -111,12 +111,12 @@ def _onnxruntime(task: Task, threads: int) -> Run | None:
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     options.log_severity_level = 3
     session = peer.InferenceSession(task.model, options, providers=["CPUExecutionProvider"])
-    feeds = dict(task.feeds)
+    inputs = dict(task.inputs)
     if not task.results:
-        return lambda: list(session.run(None, feeds))
+        return lambda: list(session.run(None, inputs))
     results = _places(task)
     binding = session.io_binding()
-    for name, array in feeds.items():
+    for name, array in inputs.items():
         binding.bind_cpu_input(name, array)
     for port, array in zip(session.get_outputs(), results, strict=True):
         binding.bind_output(port.name, "cpu", 0, array.dtype, list(array.shape), array.ctypes.data)
@@ -143,7 +143,7 @@ def _openvino(hints: Mapping[str, str]) -> Callable[[Task, int], Run | None]:
         options = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1, **hints}
         compiled = core.compile_model(model, "CPU", options)
         request = compiled.create_infer_request()
-        places = [*task.feeds.items(), *zip(compiled.outputs, _places(task), strict=False)]
+        places = [*task.inputs.items(), *zip(compiled.outputs, _places(task), strict=False)]
         for place, array in places:
             request.set_tensor(place, peer.Tensor(array, shared_memory=True))
         return _Request(request, tuple(compiled.outputs), tuple(array for _, array in places))
@@ -172,8 +172,8 @@ def _torch(task: Task, threads: int) -> Run | None:
     if call is None:
         return None
     torch = importlib.import_module("torch")
-    tensors = [torch.from_numpy(a) for a in (*task.feeds.values(), *task.weights, *_places(task))]
-    results = tensors[len(task.feeds) + len(task.weights) :]
+    tensors = [torch.from_numpy(a) for a in (*task.inputs.values(), *task.weights, *_places(task))]
+    results = tensors[len(task.inputs) + len(task.weights) :]
 
     def run() -> list[Array]:
         if torch.get_num_threads() != threads:
@@ -190,7 +190,7 @@ def _torch_on_device(task: Task) -> DeviceRun | None:
     torch = importlib.import_module("torch")
     if call is None or not torch.cuda.is_available():
         return None
-    return torch_on_device(torch, call, [*task.feeds.values(), *task.weights, *_places(task)], len(task.results))
+    return torch_on_device(torch, call, [*task.inputs.values(), *task.weights, *_places(task)], len(task.results))
 
 
 def torch_on_device(torch: Any, call: Call, arrays: Sequence[Any], places: int = 0) -> DeviceRun:
@@ -237,7 +237,7 @@ def _numpy(task: Task, threads: int) -> Run | None:
     call = task.calls.get("numpy")
     if call is None:
         return None
-    arrays = [*task.feeds.values(), *task.weights]
+    arrays = [*task.inputs.values(), *task.weights]
     results = _places(task)
 
     def run() -> list[Array]:

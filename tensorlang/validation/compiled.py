@@ -58,7 +58,7 @@ class Compiled:
         yield from ((name, Slot(block, self.offsets[name])) for name in self.constants)
 
 
-def check_apart(call: Call) -> None:
+def check_disjoint(call: Call) -> None:
     """Raise InternalError when a kernel writes memory that it may still read."""
     overlap = next(_overlaps(call), "")
     if overlap:

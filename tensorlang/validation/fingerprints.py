@@ -131,7 +131,7 @@ def difference(
             inputs[p.name] = _array(fingerprints.narrowed(p.dtype, given)).astype(held(p.dtype).numpy)
         else:
             inputs[p.name] = numbers[p.name]
-    wanted = meant(program, inputs)
+    expected = expected_results(program, inputs)
     blocks = []
     for buffer, name in zip(function.params, params, strict=True):
         layout, shape = layouts.get(name), tuple(evaluate_index(e, {}) for e in buffer.shape)
@@ -144,17 +144,17 @@ def difference(
     if code:
         return f"the loops refuse data that the equations accept, with {code}"
     for block, name in zip(blocks, params, strict=True):
-        if name in wanted:
+        if name in expected:
             layout, shape = layouts.get(name), caller_shape(table[name], {})
             got = block.reshape(shape) if layout is None else restored(block.reshape(layout.shape), layout, shape)
-            wrong = np.argwhere(got != wanted[name])
+            wrong = np.argwhere(got != expected[name])
             if len(wrong):
                 point = ", ".join(map(str, wrong[0]))
                 return f"`{name}[{point}]` is not what the equation says, nor are {len(wrong) - 1} other elements of {got.size}"
     return ""
 
 
-def meant(program: Program, inputs: Mapping[str, Array]) -> dict[str, Array]:
+def expected_results(program: Program, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """Return the results of a program of known sizes, by its equations. Raises RunError or LookupError where these refuse the data."""
     loops = plain(program)
     if loops is None:

@@ -44,7 +44,7 @@ def usable(named: tuple[Named, ...], target: Target) -> tuple[Intrinsic, ...]:
 
 def _is_usable(named: Named, target: Target) -> bool:
     it = named.intrinsic
-    if not intrinsics.is_known(it):
+    if not intrinsics.is_valid(it):
         kinds = ", ".join(intrinsics.operand_type(it, o) for o in it.operands)
         raise _refused("S0226", named, f"LLVM has no instruction `{it.name}` without effects that takes {kinds}")
     types = (it.a, it.b, it.total)
@@ -69,7 +69,7 @@ def _unsupported(named: Named) -> CompileError:
 
 def _check_features(named: Named) -> None:
     it = named.intrinsic
-    if not intrinsics.is_brought(it):
+    if not intrinsics.is_implemented(it):
         raise _refused(
             "S0228", named, f"`{it.name}` is no instruction of processors with {', '.join(it.needs)} alone", help="name what it needs"
         )
@@ -97,13 +97,13 @@ def difference(program: Program, intrinsic: Intrinsic) -> str | None:
     found = intrinsics.computed(intrinsic, flat)
     for k, sample in enumerate(samples):
         if intrinsic.total.is_float:
-            wanted = _rounded_once(intrinsic.total, [flat[o][k] for o in ("a", "b", "c")])
+            expected = _rounded_once(intrinsic.total, [flat[o][k] for o in ("a", "b", "c")])
         else:
-            wanted = _interpreted(program, names, sample)
-        wrong = _unlike(found[k], wanted)
+            expected = _interpreted(program, names, sample)
+        wrong = _unlike(found[k], expected)
         if wrong is not None:
             given = ", ".join(f"{names[o]} = {_shown(flat[o][k].reshape(intrinsic.lanes, -1)[wrong])}" for o in intrinsic.operands)
-            return f"of {given} the equation makes {wanted[wrong]}, and this machine {found[k][wrong]}"
+            return f"of {given} the equation makes {expected[wrong]}, and this machine {found[k][wrong]}"
     return None
 
 
@@ -122,11 +122,11 @@ def _rounded_once(dtype: DType, operands: Sequence[Array]) -> Array:
     return np.array([scalars.fma(a, b, c).scalar for a, b, c in zip(*values, strict=True)], dtype.numpy)
 
 
-def _unlike(found: Array, wanted: Array) -> int | None:
+def _unlike(found: Array, expected: Array) -> int | None:
     """Return the first lane whose bits differ, but for those of NaN."""
-    same = found.view(f"u{found.itemsize}") == wanted.view(f"u{wanted.itemsize}")
+    same = found.view(f"u{found.itemsize}") == expected.view(f"u{expected.itemsize}")
     if found.dtype.kind == "f":
-        same |= np.isnan(found) & np.isnan(wanted)
+        same |= np.isnan(found) & np.isnan(expected)
     return None if same.all() else int(np.argmin(same))
 
 

@@ -89,14 +89,14 @@ def _validated_on_fingerprints(program: Program, function: Function, params: tup
     for seed in SEEDS if not reason else ():
         numbers = {p.name: a for p, a in data_for(program, {}, seed) if not p.dtype.is_float}
         try:
-            apart = fingerprints.difference(program, function, params, layouts, numbers, seed)
+            differs = fingerprints.difference(program, function, params, layouts, numbers, seed)
         except (RunError, LookupError) as refused:
             reason = f"no data was found that its checks accept ({refused})"
             continue
         except Unwritten as why:
             return Outcome(reason=f"too large, more than {budget} operations, and {why}")
-        if apart:
-            raise mismatch(program, show_loops(function), {}, apart)
+        if differs:
+            raise mismatch(program, show_loops(function), {}, differs)
         return Outcome(({},), fingerprints=True)
     return Outcome(reason=reason)
 
@@ -138,16 +138,16 @@ def _agrees(
     """Return whether the loops compute what `program` means for one choice of data, or False where that shows only once the data decides
     what is selected: they run under conditions of it, or select twice by one. Raises InternalError when they compute something else."""
     inputs = {p.name: leaves(terms, p, sizes, numbers) for p, numbers in data_for(program, sizes, seed)}
-    meaning, wanted = meant(program, sizes, inputs, terms)
+    meaning, expected = expected_results(program, sizes, inputs, terms)
     compared, chosen = set(terms.compared), set(terms.chosen)
     domain = LoopSymbols(terms)
-    apart = _difference(program, function, params, layouts, sizes, inputs, domain, wanted, terms)
+    differs = _difference(program, function, params, layouts, sizes, inputs, domain, expected, terms)
     if not terms.decides:
-        if domain.decided.keys() <= meaning.decided.keys() and not apart:
+        if domain.decided.keys() <= meaning.decided.keys() and not differs:
             return True
         if terms.chosen or domain.decided:
             return False
-        raise mismatch(program, show_loops(function), sizes, apart)
+        raise mismatch(program, show_loops(function), sizes, differs)
     for condition in (*domain.decided.values(), *(cond for k, cond in terms.chosen.items() if k not in chosen)):
         if not _asks(condition, compared):
             raise mismatch(
@@ -156,8 +156,8 @@ def _agrees(
                 sizes,
                 f"what is computed is not what the equation says: the loops ask for `{show(condition)}`, which no equation does",
             )
-    if apart:
-        raise mismatch(program, show_loops(function), sizes, apart)
+    if differs:
+        raise mismatch(program, show_loops(function), sizes, differs)
     return True
 
 
@@ -170,7 +170,9 @@ def _asks(condition: Term, compared: Container[tuple[object, ...]]) -> bool:
     return condition.op not in ("not", "and", "or", "select") or all(_asks(part, compared) for part in condition.args)
 
 
-def meant(program: Program, sizes: Mapping[str, int], inputs: Mapping[str, Array], terms: Terms) -> tuple[Symbols, dict[str, Array]]:
+def expected_results(
+    program: Program, sizes: Mapping[str, int], inputs: Mapping[str, Array], terms: Terms
+) -> tuple[Symbols, dict[str, Array]]:
     """Return the results of `program` as terms. Raises RunError for data that it refuses."""
     carried = Symbols(terms, free=program.mode != "strict")
     evaluator = Evaluator(program, sizes, inputs, carried)
@@ -186,10 +188,10 @@ def _difference(
     sizes: Mapping[str, int],
     inputs: Mapping[str, Array],
     domain: LoopSymbols,
-    wanted: Mapping[str, Array],
+    expected: Mapping[str, Array],
     terms: Terms,
 ) -> str:
-    """Run the loops on `inputs`, and return where they compute something else than `wanted`, "" where nowhere. Raises InternalError when
+    """Run the loops on `inputs`, and return where they compute something else than `expected`, "" where nowhere. Raises InternalError when
     they cannot run."""
     at = dict(zip(function.sizes, (sizes[s] for s in program.sizes), strict=True))
     blocks: dict[str, Array] = {}
@@ -207,24 +209,24 @@ def _difference(
     matcher = Matcher(program.mode == "fast", terms.decides)
     table = tensor_table(program)
     for buffer, name in zip(function.params, params, strict=True):
-        if name in wanted:
+        if name in expected:
             got = read_back(blocks[buffer.name], layouts.get(name), caller_shape(table[name], sizes))
-            apart = term_apart(table[name], got, wanted[name], matcher, terms)
-            if apart:
-                return apart
+            differs = term_difference(table[name], got, expected[name], matcher, terms)
+            if differs:
+                return differs
     return ""
 
 
-def term_apart(tensor: Tensor, got: Array, wanted: Array, matcher: Matcher, terms: Terms, code: str = "loops") -> str:
+def term_difference(tensor: Tensor, got: Array, expected: Array, matcher: Matcher, terms: Terms, code: str = "loops") -> str:
     """Return the first element of a result that `code` computes otherwise, with both terms; "" where there is none."""
-    for point in np.ndindex(wanted.shape):
-        found, meant = term_of(got[point], tensor.dtype, terms), term_of(wanted[point], tensor.dtype, terms)
-        apart = matcher.difference(found, meant)
-        if apart is not None:
+    for point in np.ndindex(expected.shape):
+        found, equation = term_of(got[point], tensor.dtype, terms), term_of(expected[point], tensor.dtype, terms)
+        differs = matcher.difference(found, equation)
+        if differs is not None:
             place = f"{tensor.name}[{', '.join(map(str, point))}]" if point else tensor.name
-            lines = [f"`{place}` is not what the equation says", f"  equation {show(meant, 40)}", f"  {code:8} {show(found, 40)}"]
-            if apart != (found, meant):
-                lines += ["where they part", f"  equation {show(apart[1], 40)}", f"  {code:8} {show(apart[0], 40)}"]
+            lines = [f"`{place}` is not what the equation says", f"  equation {show(equation, 40)}", f"  {code:8} {show(found, 40)}"]
+            if differs != (found, equation):
+                lines += ["where they part", f"  equation {show(differs[1], 40)}", f"  {code:8} {show(differs[0], 40)}"]
             return "\n".join(lines)
     return ""
 

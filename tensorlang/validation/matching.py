@@ -36,10 +36,10 @@ class Matcher:
     decides: bool = False
     _same: set[tuple[int, int]] = field(default_factory=set)
 
-    def difference(self, found: Term, wanted: Term) -> Pair | None:
-        """Return the parts of `found` and `wanted` at which they differ, or None when the one is the other."""
+    def difference(self, found: Term, expected: Term) -> Pair | None:
+        """Return the parts of `found` and `expected` at which they differ, or None when the one is the other."""
         seen: set[tuple[int, int]] = set()
-        pending = [(found, wanted)]
+        pending = [(found, expected)]
         while pending:
             f, w = pending.pop()
             at = f.serial, w.serial
@@ -84,8 +84,8 @@ def _paired(f: Term, w: Term) -> list[Pair]:
 
 
 def _each_once(f: Term, w: Term) -> list[Pair] | None:
-    found, wanted = ({key(t): t for t in chain(side)} for side in (f, w))
-    return [(found[k], wanted[k]) for k in wanted] if found.keys() == wanted.keys() else None
+    found, expected = ({key(t): t for t in chain(side)} for side in (f, w))
+    return [(found[k], expected[k]) for k in expected] if found.keys() == expected.keys() else None
 
 
 def _decisive(f: Term, w: Term) -> list[Pair] | None:
@@ -98,8 +98,8 @@ def _ring(f: Term, w: Term) -> list[Pair] | None:
     """Integers are the same when they are the same sums of products of the same things."""
     if key(f) != key(w):
         return None
-    found, wanted = ({key(t): t for t in _atoms(side)} for side in (f, w))
-    return [(found[k], wanted[k]) for k in wanted if k in found]
+    found, expected = ({key(t): t for t in _atoms(side)} for side in (f, w))
+    return [(found[k], expected[k]) for k in expected if k in found]
 
 
 def _atoms(t: Term) -> Iterator[Term]:

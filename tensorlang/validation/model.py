@@ -41,7 +41,7 @@ from tensorlang.tensor.interp import Evaluator
 from tensorlang.tensor.operation_count import operations
 from tensorlang.tensor.value_domain import Symbols
 from tensorlang.validation.budget import on_fingerprints
-from tensorlang.validation.compiled import Call, Compiled, check_apart
+from tensorlang.validation.compiled import Call, Compiled, check_disjoint
 from tensorlang.validation.kernel import term_of
 from tensorlang.validation.matching import Matcher
 from tensorlang.validation.whole import compare
@@ -85,7 +85,7 @@ def validate_model(imported: Graph, compiled: Compiled, budget: int) -> ModelOut
     rng = np.random.default_rng(0)
     inputs = {name: _leaves(terms, imported.values[name], _numbers(imported.values[name], rng)) for name in imported.inputs}
     try:
-        wanted = meant(imported, inputs, terms)
+        expected = expected_results(imported, inputs, terms)
         found = _ran(compiled, dict(zip(compiled.graph.inputs, inputs.values(), strict=True)), terms)
     except Exceeded:
         return ModelOutcome(reason=f"too large, more than {6 * budget} operations")
@@ -94,14 +94,14 @@ def validate_model(imported: Graph, compiled: Compiled, budget: int) -> ModelOut
     outcome = ModelOutcome()
     fast = any(isinstance(n, Kernel) and n.program.mode == "fast" for n in imported.nodes)
     for mine, theirs in zip(compiled.graph.outputs, imported.outputs, strict=True):
-        outcome = _compared(outcome, imported.values[theirs], found[mine], wanted[theirs], Matcher(fast), terms)
+        outcome = _compared(outcome, imported.values[theirs], found[mine], expected[theirs], Matcher(fast), terms)
     return outcome
 
 
 # ---------------------------------------------------------------- what a graph means
 
 
-def meant(graph: Graph, inputs: Mapping[str, Array], terms: Terms) -> dict[str, Array]:
+def expected_results(graph: Graph, inputs: Mapping[str, Array], terms: Terms) -> dict[str, Array]:
     """Return the values of a graph that has only kernels and views."""
     values = dict(inputs)
     for name, array in graph.constants.items():
@@ -219,7 +219,7 @@ def _called(call: Call, memory: _Memory, terms: Terms) -> None:
     """Run one kernel where its buffers lie."""
     function, blocks = call.function, {}
     shapes = {b.name: tuple(evaluate_index(e, {}) for e in b.shape) for b in function.params}
-    check_apart(call)
+    check_disjoint(call)
     scratch = call.call.workspace
     if scratch is not None:
         memory.regions[scratch.base].forget(scratch.offset, call.scratch_bytes)
@@ -239,11 +239,11 @@ def _called(call: Call, memory: _Memory, terms: Terms) -> None:
 # ---------------------------------------------------------------- comparing
 
 
-def _compared(outcome: ModelOutcome, value: Value, found: Array, wanted: Array, matcher: Matcher, terms: Terms) -> ModelOutcome:
+def _compared(outcome: ModelOutcome, value: Value, found: Array, expected: Array, matcher: Matcher, terms: Terms) -> ModelOutcome:
     same, regrouped = outcome.same, outcome.regrouped
     rest: list[tuple[tuple[int, ...], Term, Term]] = []
     for point in np.ndindex(value.shape):
-        got, meaning = (term_of(a[point], value.dtype, terms) for a in (found, wanted))
+        got, meaning = (term_of(a[point], value.dtype, terms) for a in (found, expected))
         if matcher.difference(got, meaning) is None:
             same += 1
         elif got.op != "hole" and key(got) == key(meaning):

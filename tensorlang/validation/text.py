@@ -23,7 +23,7 @@ from codegen.dtypes import DType
 from codegen.gpu import emulator
 from codegen.gpu.emulator import EmulatorError, Library
 from codegen.gpu.program import Program as Kernels
-from codegen.gpu.traces import Asked, Trace, memory_of
+from codegen.gpu.traces import ConcreteTerms, Trace, memory_of
 from codegen.loops.terms import Exceeded, Term, Terms
 from tensorlang.diagnostics import RunError
 from tensorlang.tensor.nodes import Program, Tensor
@@ -35,13 +35,13 @@ from tensorlang.validation.kernel import (
     Layouts,
     Outcome,
     data_for,
+    expected_results,
     laid_out,
     leaves,
-    meant,
     mismatch,
     read_back,
     sizes_to_try,
-    term_apart,
+    term_difference,
 )
 from tensorlang.validation.matching import Matcher
 
@@ -94,16 +94,16 @@ def _agrees(
 ) -> bool:
     """Return whether data has no part in what is computed. Raises InternalError when the kernels compute something else than `program`
     means."""
-    terms, table = Asked(4 * budget), tensor_table(program)
+    terms, table = ConcreteTerms(4 * budget), tensor_table(program)
     inputs = {p.name: _given(terms, p, sizes, numbers, seed) for p, numbers in data_for(program, sizes, seed, wide=True)}
-    _, wanted = meant(program, sizes, inputs, terms)
+    _, computed = expected_results(program, sizes, inputs, terms)
     asked, terms.asked = terms.asked, {}
     trace = Trace(library, 16 * budget)
     blocks = {
         buffer: _block(table[name], inputs.get(name), layouts, sizes, trace) for buffer, name in zip(kernels.params, params, strict=True)
     }
     _run(program, kernels, params, sizes, blocks, seed, library)
-    results = [(buffer, table[name]) for buffer, name in zip(kernels.params, params, strict=True) if name in wanted]
+    results = [(buffer, table[name]) for buffer, name in zip(kernels.params, params, strict=True) if name in computed]
     cells: dict[DType, list[Array]] = {}
     for buffer, tensor in results:
         if tensor.dtype.is_float:
@@ -111,7 +111,7 @@ def _agrees(
     given = {leaf.serial: leaf for array in inputs.values() for leaf in array.flat}
     found = trace.terms(terms, given, {dtype: np.concatenate(parts) for dtype, parts in cells.items()})
     answered = all(asked[question] == answer for question, answer in terms.asked.items() if question in asked)
-    if found.unsure or not answered:
+    if found.inconsistent or not answered:
         raise LookupError("rounding decides")
     if not asked.keys() >= terms.asked.keys():
         raise mismatch(
@@ -120,9 +120,9 @@ def _agrees(
     matcher = Matcher(program.mode == "fast")
     for buffer, tensor in results:
         elements = found.of(tensor.dtype, read_back(blocks[buffer], layouts.get(tensor.name), caller_shape(tensor, sizes)), terms)
-        apart = term_apart(tensor, elements, wanted[tensor.name], matcher, terms, "kernels")
-        if apart:
-            raise mismatch(program, kernels.text, sizes, apart)
+        differs = term_difference(tensor, elements, computed[tensor.name], matcher, terms, "kernels")
+        if differs:
+            raise mismatch(program, kernels.text, sizes, differs)
     return not asked and all(p.dtype.is_float for p in program.params)
 
 

@@ -24,8 +24,8 @@ from tensorlang.graph.blocks import aligned_array
 from tensorlang.graph.edit import reads, size_bytes
 from tensorlang.graph.nodes import Graph, Join, Kernel, Part, Value, View
 from tensorlang.graph.relayout import relaid, restored
-from tensorlang.validation.compiled import Compiled, check_apart
-from tensorlang.validation.fingerprints import meant, run, unfit
+from tensorlang.validation.compiled import Compiled, check_disjoint
+from tensorlang.validation.fingerprints import expected_results, run, unfit
 
 Array = np.ndarray[Any, Any]
 _NOTHING = 5
@@ -42,12 +42,12 @@ def compare(compiled: Compiled) -> tuple[int, str]:
         return 0, f"too large, and {reason}"
     inputs = {name: _given(graph.values[name], np.random.default_rng(k)) for k, name in enumerate(graph.inputs)}
     try:
-        wanted = _means(graph, inputs)
+        expected = _means(graph, inputs)
     except (RunError, LookupError) as refused:
         return 0, f"no data was found that its checks accept ({refused})"
     found = _ran(compiled, inputs)
     for name in graph.outputs:
-        wrong = np.argwhere(found[name] != wanted[name])
+        wrong = np.argwhere(found[name] != expected[name])
         if len(wrong):
             place = f"{name}[{', '.join(map(str, wrong[0]))}]"
             rest = f"nor are {len(wrong) - 1} other elements of {found[name].size}"
@@ -78,7 +78,7 @@ def _means(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
                 values[name] = _constant(graph.values[name], graph.constants[name])
         match node:
             case Kernel(program=program):
-                results = meant(program, {p.name: values[v] for p, v in zip(program.params, node.inputs, strict=True)})
+                results = expected_results(program, {p.name: values[v] for p, v in zip(program.params, node.inputs, strict=True)})
                 values |= {v: results[r] for r, v in zip(program.results, node.outputs, strict=True)}
             case View():
                 values[node.output] = values[node.input].reshape(graph.values[node.output].shape)
@@ -137,7 +137,7 @@ def _ran(compiled: Compiled, inputs: Mapping[str, Array]) -> dict[str, Array]:
         return int(bases[slot.base].ctypes.data) + slot.offset
 
     for call in compiled.calls:
-        check_apart(call)
+        check_disjoint(call)
         if call.call.workspace is not None:
             start = call.call.workspace.offset
             bases[call.call.workspace.base][start : start + call.scratch_bytes] = 0xA5

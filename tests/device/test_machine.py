@@ -77,9 +77,9 @@ def test_machine_code_is_made_once_and_kept(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("found", "why"),
     [
-        (program(threads=2048), "`k` wants 2048 threads along x; the limit is 1024 on `cuda:sm_80`"),
-        (program(shared_bytes=200_000), "`k` wants 200000 bytes of shared memory; the limit is 166912 on `cuda:sm_80`"),
-        (program(blocks=70_000), "`k` wants 70000 blocks along y; the limit is 65535 on `cuda:sm_80`"),
+        (program(threads=2048), "`k` needs 2048 threads along x; the limit is 1024 on `cuda:sm_80`"),
+        (program(shared_bytes=200_000), "`k` needs 200000 bytes of shared memory; the limit is 166912 on `cuda:sm_80`"),
+        (program(blocks=70_000), "`k` needs 70000 blocks along y; the limit is 65535 on `cuda:sm_80`"),
     ],
 )
 def test_what_a_device_has_not_enough_of_is_told_before_anything_is_compiled(

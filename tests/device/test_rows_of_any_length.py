@@ -138,7 +138,7 @@ def test_products_whose_windows_no_block_can_copy_read_where_the_operands_lie() 
     program = instantiate(operators(), "conv", shapes, {"lo": (15, 15), "hi": (15, 15)}, {})
     kernel = device_kernel(program, "kernel", rules=Rules(roles()), machine=machine)
     assert fits(kernel, machine.limits) and "tl_f32 y_0_acc[4][2][4];" in kernel.launched.text
-    assert kernel.tried[-1].startswith("derived: `kernel_0` wants 265616 bytes of shared memory")
+    assert kernel.tried[-1].startswith("derived: `kernel_0` needs 265616 bytes of shared memory")
 
 
 def test_a_device_of_little_memory_runs_what_needs_threads_alone() -> None:

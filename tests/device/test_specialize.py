@@ -207,7 +207,7 @@ PLANTED: dict[str, tuple[Rewrite, str]] = {
     "a place not reclaimed": (without(Reclaim), "thread 256 touches `full.* while its copy is under way"),
     "a place reclaimed for the boxes before": (later(Reclaim, -1), "thread 256 touches `full.* while its copy is under way"),
     "a place reclaimed that nobody gives back yet": (later(Reclaim, 3), r"`empty\[\d\]` is reclaimed, and not released before"),
-    "boxes not waited for": (without(Landed), r"`full\[0\]` is asked for, and nobody waits for it"),
+    "boxes not waited for": (without(Landed), r"`full\[0\]` is issued, and nobody waits for it"),
     "boxes waited for too early": (later(Landed, -1), r"`full\[-1\]` is"),
     "boxes of the next number": (later(Boxes, 1), r"`full\[[01]\]` is"),
     "sums read while products add to them": (stored_too_soon, "touches `y_0_acc.* while its product is under way"),
@@ -304,10 +304,10 @@ BOTH = OPERATOR + SCHEDULE
     ("text", "why"),
     [
         (BOTH.replace("(40, 232)", "(40, 230)"), "a thread has 24 to 240 registers, a multiple of 8, where they are dealt out"),
-        (BOTH.replace("(40, 232)", "(40, 240)"), "128 threads with 40 registers and 256 with 240 want 66560 of them; there are 65536"),
+        (BOTH.replace("(40, 232)", "(40, 240)"), "128 threads with 40 registers and 256 with 240 need 66560 of them; there are 65536"),
         (BOTH.replace("(40, 232)", "(40)"), "registers are dealt out `with registers"),
         (BOTH.replace(" with tma", ""), "copies no boxes that a thread beside the others could ask for"),
-        (ROWS + PLAIN.replace("(16, 32)", "(16, 4)"), "whole groups of 128, and this block has 64"),
+        (ROWS + PLAIN.replace("(16, 32)", "(16, 4)"), "whole warpgroups of 128 threads, and this block has 64"),
     ],
 )
 def test_a_thread_beside_the_others_that_cannot_be_is_refused(text, why):
@@ -319,8 +319,8 @@ def test_a_thread_beside_the_others_that_cannot_be_is_refused(text, why):
 
 def test_registers_that_a_block_has_not_got_are_not_dealt_out(cases):
     (kernel,) = cases["two groups of warps"].kernels.kernels
-    assert kernel.dealt == 40 * 128 + 232 * 256
+    assert kernel.allocated_registers == 40 * 128 + 232 * 256
     limits = named("cuda:sm_90a").limits
     assert exceeded_by(kernel, Usage(168), limits) == ()
     (excess,) = exceeded_by(kernel, Usage(160), limits)
-    assert "registers of a block, dealt out anew" in str(excess)
+    assert "registers of a block, set by its roles" in str(excess)

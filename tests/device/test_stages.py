@@ -11,7 +11,7 @@ from device_programs import assert_computed, called, normal
 from executors import Executor
 
 from codegen.errors import Unfit
-from codegen.gpu.pipeline import pipelined
+from codegen.gpu.pipeline import pipeline_copies
 from codegen.loops import nodes as loops
 from codegen.loops.parser import parse as parse_loops
 from codegen.loops.printer import show
@@ -228,4 +228,4 @@ def test_stages_of_a_loop_that_copies_nothing_ahead_are_refused():
 }
 """
     with pytest.raises(Unfit, match="not supported yet"):
-        pipelined(parse_loops(text))
+        pipeline_copies(parse_loops(text))

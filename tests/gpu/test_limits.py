@@ -39,7 +39,7 @@ def test_a_kernel_within_all_limits_exceeds_none() -> None:
     ],
 )
 def test_what_a_kernel_wants_too_much_of_is_told_with_the_limit(kernel: Kernel, found: list[str]) -> None:
-    assert [str(e) for e in exceeded(program(kernel), SM_80)] == [f"`k` wants {text}" for text in found]
+    assert [str(e) for e in exceeded(program(kernel), SM_80)] == [f"`k` needs {text}" for text in found]
 
 
 def test_a_larger_device_has_room_for_what_a_smaller_one_has_not() -> None:

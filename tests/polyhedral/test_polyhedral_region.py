@@ -125,7 +125,7 @@ def test_a_stencil_in_time_needs_two_planes() -> None:
     axes = {"A": ("t", "i")}
     assert isinstance(validate(fused_heat(), {"A": Cells((t, i), (2, None))}, axes=axes), Proven)
     lost = validate(fused_heat(), {"A": Cells((t, i), (1, None))}, axes=axes)
-    assert isinstance(lost, Clobber) and (lost.params, lost.lost, lost.by) == ({"T": 1, "N": 3}, ("A", (0, 0)), ("A", (1, 0)))
+    assert isinstance(lost, Clobber) and (lost.params, lost.overwritten, lost.by) == ({"T": 1, "N": 3}, ("A", (0, 0)), ("A", (1, 0)))
 
 
 def test_values_that_come_backwards_need_as_many_cells_as_those_that_come_forwards() -> None:

@@ -6,25 +6,25 @@ import islpy as isl
 import pytest
 
 from polyhedral.expr import TRUE, Compare, Cond, Expr, Int, Name
-from polyhedral.signals import Signals, miscounted
-from polyhedral.threads import THREAD, Block, Clash, Touch
+from polyhedral.signals import Signals, signal_fault
+from polyhedral.threads import THREAD, Block, Conflict, ThreadAccess
 from polyhedral.waits import Ending, Moment
 
 T = Name(THREAD)
 
 
-def touch(time: int, writes: bool, when: Cond = TRUE, cell: Expr = Int(0), group: Expr | None = None) -> Touch:  # noqa: B008  # immutable
-    return Touch("s", (cell,), writes, (Int(time),), (), when, group)
+def touch(time: int, writes: bool, when: Cond = TRUE, cell: Expr = Int(0), group: Expr | None = None) -> ThreadAccess:  # noqa: B008  # immutable
+    return ThreadAccess("s", (cell,), writes, (Int(time),), (), when, group)
 
 
 def only(thread: int) -> Cond:
     return Compare("==", T, Int(thread))
 
 
-def exposed(touches: list[Touch], barriers: list[int] = [], waits: list[tuple[int, int]] = []) -> tuple[int, int] | None:  # noqa: B006  # read only
+def exposed(touches: list[ThreadAccess], barriers: list[int] = [], waits: list[tuple[int, int]] = []) -> tuple[int, int] | None:  # noqa: B006  # read only
     endings = [Ending((Int(time),), (), TRUE, Int(ended)) for time, ended in waits]
     found = Block(touches, (), TRUE, 4, endings).exposed([Moment((Int(time),), (), TRUE) for time in barriers])
-    assert found is None or isinstance(found, Clash)
+    assert found is None or isinstance(found, Conflict)
     return None if found is None else found.threads
 
 
@@ -65,12 +65,12 @@ def signals(asked: str, landed: str, released: str, reclaimed: str) -> Signals:
         (("1: 0, 7: 1", "2: 0, 8: 1", "3: 0, 9: 1", "6: 0"), None),
         (("1: 0, 7: 2", "2: 0, 8: 2", "3: 0, 9: 2", ""), "not one above the one before it"),
         (("1: 1, 7: 0", "8: 0, 9: 1", "", ""), "not above the one before it"),
-        (("1: 0", "0: 0", "", ""), "waited for, and not asked for before"),
-        (("1: 0, 3: 1", "2: 0", "", ""), "asked for, and nobody waits for it"),
+        (("1: 0", "0: 0", "", ""), "waited for, and not issued before"),
+        (("1: 0, 3: 1", "2: 0", "", ""), "issued, and nobody waits for it"),
         (("1: 0", "4: 0", "3: 0", ""), "released, and not waited for before"),
         (("1: 0", "2: 0", "4: 0", "3: 0"), "reclaimed, and not released before"),
     ],
 )
 def test_numbers_are_asked_for_waited_for_released_and_reclaimed_in_turn(given: tuple[str, str, str, str], why: str | None) -> None:
-    found = miscounted(signals(*given))
+    found = signal_fault(signals(*given))
     assert (None if found is None else found.why) == why

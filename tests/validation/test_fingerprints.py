@@ -17,7 +17,7 @@ from tensorlang.driver import loops_of, machine_of, plan_kernel
 from tensorlang.lower.kernel import Lowered
 from tensorlang.tensor.nodes import Program
 from tensorlang.validation.budget import BUDGET
-from tensorlang.validation.fingerprints import difference, meant, unfit
+from tensorlang.validation.fingerprints import difference, expected_results, unfit
 from tensorlang.validation.kernel import data_for, validate
 
 
@@ -92,10 +92,10 @@ def test_plain_loops_refuse_what_is_not_in_its_declared_range() -> None:
         np.zeros(4, np.float32), np.zeros(3, np.int32)
     )
     x = np.arange(4, dtype=np.uint32)
-    assert meant(program, {"x": x, "ids": np.array([0, 3, 1], np.int32)})["y"].tolist() == [0, 3, 1]
+    assert expected_results(program, {"x": x, "ids": np.array([0, 3, 1], np.int32)})["y"].tolist() == [0, 3, 1]
     for outside in (-1, 4):
         with pytest.raises(LookupError):
-            meant(program, {"x": x, "ids": np.array([0, 3, outside], np.int32)})
+            expected_results(program, {"x": x, "ids": np.array([0, 3, outside], np.int32)})
 
 
 @pytest.mark.parametrize("cast", ["i8", "i8.sat"])

@@ -11,7 +11,7 @@ from stdlib.onnx.model import Array
 from stdlib.onnx.site import Site
 from stdlib.onnx.table.elementwise import cast
 from stdlib.onnx.table.entry import Entry
-from stdlib.onnx.table.moving import cut, joined, transposed
+from stdlib.onnx.table.moving import joined, slice_axis, transposed
 from stdlib.onnx.tensors import element_type
 from tensorlang.graph.nodes import Value
 
@@ -42,7 +42,7 @@ def attention(n: Site) -> tuple[Value | None, ...]:
     if len(n.arg(0).shape) == 3:
         y = n.view(transposed(n, y, (0, 2, 1, 3)), (batch, queries, heads * v.shape[3]))
     shown = (raw, capped, product, weights)[n.integer("qk_matmul_output_mode", 0, 0, 3)]
-    return y, k, v, n.view(shown, (batch, heads, queries, keys)) if n.wants(3) else None
+    return y, k, v, n.view(shown, (batch, heads, queries, keys)) if n.has_output(3) else None
 
 
 def _scaled_product(n: Site, q: Value, k: Value, scale: float) -> Value:
@@ -134,11 +134,11 @@ def rotary(n: Site) -> Value:
     if n.maybe(3) is not None:
         cosines, sines = (n.op("gather", table, n.arg(3), axis=0) for table in (cosines, sines))
     cosines, sines = (n.view(t, (*t.shape[:-1], 1, t.shape[-1])) for t in (cosines, sines))
-    turned, rest = cut(n, work, 3, 0, width), cut(n, work, 3, width, size - width) if width < size else None
+    turned, rest = slice_axis(n, work, 3, 0, width), slice_axis(n, work, 3, width, size - width) if width < size else None
     pairs = n.flag("interleaved")
     parts = n.view(turned, (*work.shape[:3], width // 2, 2) if pairs else (*work.shape[:3], 2, width // 2))
     axis = 4 if pairs else 3
-    first, second = (n.view(cut(n, parts, axis, k, 1), (*work.shape[:3], width // 2)) for k in (0, 1))
+    first, second = (n.view(slice_axis(n, parts, axis, k, 1), (*work.shape[:3], width // 2)) for k in (0, 1))
     both = tuple(n.op(f"rotate_{which}", first, second, cosines, sines) for which in ("first", "second"))
     shape = (*work.shape[:3], width // 2, 1) if pairs else (*work.shape[:3], 1, width // 2)
     y = n.view(joined(n, tuple(n.view(part, shape) for part in both), axis), turned.shape)

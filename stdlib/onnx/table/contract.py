@@ -91,7 +91,7 @@ def conv_transpose(n: Site) -> Value:
 def _transposed_extents(
     n: Site, extents: Sequence[int], full: Sequence[int], stride: Sequence[int], rank: int
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return what is cut off before each axis, and how much is left: said by `pads`, or derived from the output's shape."""
+    """Return what is slice_axis off before each axis, and how much is left: said by `pads`, or derived from the output's shape."""
     auto = n.text("auto_pad", "NOTSET", ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"))
     if n.has("output_shape") or auto.startswith("SAME"):
         same = tuple(h * s for h, s in zip(extents, stride, strict=True))

@@ -30,7 +30,7 @@ def einsum(n: Site) -> Value:
     try:
         found = instantiate(_module(terms, result), "einsum", types)
     except CompileError as problem:
-        raise n.misfit(operands, problem) from problem
+        raise n.mismatch(operands, problem) from problem
     return n.apply(found, operands, "einsum", (("equation", equation),))[0]
 
 

@@ -129,7 +129,7 @@ def cast(n: Site, x: Value, dtype: DType) -> Value:
     return n.op(f"cast_{dtype.name}", x)
 
 
-def cast_as_asked(n: Site, x: Value, dtype: DType) -> Value:
+def saturating_cast(n: Site, x: Value, dtype: DType) -> Value:
     """Return `x` in another type, saturated where that is a float of eight bits and `saturate` does not say otherwise."""
     if dtype.bits == 8 and dtype.is_float and x.dtype != dtype and n.flag("saturate", True):
         return n.op(f"saturate_{dtype.name}", x)
@@ -137,11 +137,11 @@ def cast_as_asked(n: Site, x: Value, dtype: DType) -> Value:
 
 
 def cast_to(n: Site) -> Value:
-    return cast_as_asked(n, n.arg(0), element_type(n.integer("to", 0), "the result"))
+    return saturating_cast(n, n.arg(0), element_type(n.integer("to", 0), "the result"))
 
 
 def cast_like(n: Site) -> Value:
-    return cast_as_asked(n, n.arg(0), n.arg(1).dtype)
+    return saturating_cast(n, n.arg(0), n.arg(1).dtype)
 
 
 def identity(n: Site) -> Value:
@@ -150,17 +150,17 @@ def identity(n: Site) -> Value:
 
 def dropout(n: Site) -> tuple[Value | None, ...]:
     """In inference the input itself, and a mask of ones."""
-    if n.node.since >= 12 and n.maybe(2) is not None and bool(np.any(n.known(2))) and not _keeps_all(n):
+    if n.node.since >= 12 and n.maybe(2) is not None and bool(np.any(n.constant_of(2))) and not _keeps_all(n):
         raise n.unsupported("training_mode = 1")
-    if n.node.since < 7 and not n.flag("is_test") and n.wants(1):
+    if n.node.since < 7 and not n.flag("is_test") and n.has_output(1):
         raise n.unsupported("is_test = 0")
     x = n.arg(0)
     dtype = DTYPES["bool"] if n.node.since >= 10 else x.dtype
-    return x, n.filled(x.shape, dtype, 1) if n.wants(1) else None
+    return x, n.filled(x.shape, dtype, 1) if n.has_output(1) else None
 
 
 def _keeps_all(n: Site) -> bool:
-    return n.is_known(1) and not np.any(n.known(1))
+    return n.is_constant(1) and not np.any(n.constant_of(1))
 
 
 UNARY = {

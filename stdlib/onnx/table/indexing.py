@@ -53,7 +53,7 @@ def _checked(n: Site, ids: Value, extent: int) -> Value:
 
 def one_hot(n: Site) -> Value:
     ids, values = n.arg(0), n.arg(2)
-    depth = n.known(1)
+    depth = n.constant_of(1)
     if depth.size != 1 or int(depth.reshape(())) < 0 or values.shape != (2,):
         raise n.wrong("the depth must be one number and the values two")
     axis = n.axis_of(n.integer("axis", -1), len(ids.shape) + 1)
@@ -110,7 +110,7 @@ def _column(n: Site, ids: Value, k: int) -> Value:
 def top_k(n: Site) -> tuple[Value, ...]:
     x = n.arg(0)
     axis = n.axis("axis", -1, len(x.shape))
-    count = (n.integer("k", 0),) if n.node.since < 10 else n.known_ints(1) or ()
+    count = (n.integer("k", 0),) if n.node.since < 10 else n.constant_ints(1) or ()
     if len(count) != 1 or not 0 <= count[0] <= x.shape[axis]:
         raise n.wrong(f"{list(count)} elements are asked for of {x.shape[axis]}")
     return n.ops("top_largest" if n.flag("largest", True) else "top_smallest", x, axis=axis, count=count[0])
@@ -118,7 +118,7 @@ def top_k(n: Site) -> tuple[Value, ...]:
 
 def non_zero(n: Site) -> Value:
     """The shape of the result depends on the data, so the data must be known."""
-    array = n.known(0)
+    array = n.constant_of(0)
     return n.constant(np.asarray(np.nonzero(np.atleast_1d(array)), np.int64))
 
 

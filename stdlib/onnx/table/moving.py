@@ -15,7 +15,7 @@ from tensorlang.graph.nodes import Value
 def reshape(n: Site) -> Value:
     """0 keeps a dimension (unless `allowzero`), -1 takes what is left."""
     x = n.arg(0)
-    wanted = n.integers("shape") if n.node.since < 5 else n.known_ints(1)
+    wanted = n.integers("shape") if n.node.since < 5 else n.constant_ints(1)
     assert wanted is not None
     if not n.flag("allowzero"):
         if any(extent == 0 and k >= len(x.shape) for k, extent in enumerate(wanted)):
@@ -41,7 +41,7 @@ def flatten(n: Site) -> Value:
 
 def _axes(n: Site, since_input: int) -> tuple[int, ...] | None:
     if n.node.since >= since_input:
-        return n.known_ints(1)
+        return n.constant_ints(1)
     return n.integers("axes") if n.has("axes") else None
 
 
@@ -117,7 +117,7 @@ def split(n: Site) -> tuple[Value | None, ...]:
     axis = n.axis("axis", 0, len(x.shape))
     total, count = x.shape[axis], len(n.node.outputs)
     from_attribute = n.integers("split") if n.has("split") else None
-    sizes = n.known_ints(1) if n.node.since >= 13 else from_attribute
+    sizes = n.constant_ints(1) if n.node.since >= 13 else from_attribute
     if sizes is None:
         if n.integer("num_outputs", count) != count:
             raise n.wrong(f"num_outputs is {n.integer('num_outputs', count)}, and it has {count} outputs")
@@ -128,10 +128,12 @@ def split(n: Site) -> tuple[Value | None, ...]:
     if len(sizes) != count:
         raise n.wrong(f"{len(sizes)} parts for {count} outputs")
     starts = accumulate(sizes, initial=0)
-    return tuple(cut(n, x, axis, start, size) if n.wants(k) else None for k, (start, size) in enumerate(zip(starts, sizes, strict=False)))
+    return tuple(
+        slice_axis(n, x, axis, start, size) if n.has_output(k) else None for k, (start, size) in enumerate(zip(starts, sizes, strict=False))
+    )
 
 
-def cut(n: Site, x: Value, axis: int, start: int, size: int) -> Value:
+def slice_axis(n: Site, x: Value, axis: int, start: int, size: int) -> Value:
     """Return `size` neighbouring elements along one axis."""
     if size == x.shape[axis]:
         return x
@@ -147,7 +149,7 @@ def slice_(n: Site) -> Value:
         starts, ends = n.integers("starts"), n.integers("ends")
         axes, steps = (n.integers("axes") if n.has("axes") else None), None
     else:
-        starts, ends, axes, steps = n.known_ints(1) or (), n.known_ints(2) or (), n.known_ints(3), n.known_ints(4)
+        starts, ends, axes, steps = n.constant_ints(1) or (), n.constant_ints(2) or (), n.constant_ints(3), n.constant_ints(4)
     axes = n.axes_of(axes if axes is not None else tuple(range(len(starts))), rank)
     steps = steps or (1,) * len(axes)
     if not len(starts) == len(ends) == len(axes) == len(steps):
@@ -177,7 +179,7 @@ def _clamped(first: int, last: int, by: int, extent: int) -> range:
 
 def expand(n: Site) -> Value:
     x = n.arg(0)
-    wanted = n.known_ints(1) or ()
+    wanted = n.constant_ints(1) or ()
     rank = max(len(x.shape), len(wanted))
     source = (1,) * (rank - len(x.shape)) + x.shape
     target = (1,) * (rank - len(wanted)) + wanted
@@ -188,7 +190,7 @@ def expand(n: Site) -> Value:
 
 def tile(n: Site) -> Value:
     x = n.arg(0)
-    times = n.known_ints(1) or ()
+    times = n.constant_ints(1) or ()
     if len(times) != len(x.shape) or any(t < 0 for t in times):
         raise n.wrong(f"{list(times)} does not say how often to repeat the axes of {list(x.shape)}")
     return repeated(n, x, times)
@@ -210,8 +212,8 @@ def pad(n: Site) -> Value:
     x = n.arg(0)
     rank = len(x.shape)
     mode = n.text("mode", "constant", ("constant", "edge", "reflect", "wrap"))
-    given = n.integers("pads") if n.node.since < 11 else n.known_ints(1) or ()
-    axes = n.axes_of(n.known_ints(3) or (), rank) if n.node.since >= 18 and n.maybe(3) is not None else tuple(range(rank))
+    given = n.integers("pads") if n.node.since < 11 else n.constant_ints(1) or ()
+    axes = n.axes_of(n.constant_ints(3) or (), rank) if n.node.since >= 18 and n.maybe(3) is not None else tuple(range(rank))
     if len(given) != 2 * len(axes):
         raise n.wrong(f"{len(given)} numbers for the padding of {len(axes)} axes")
     lo, hi = [0] * rank, [0] * rank
@@ -235,10 +237,10 @@ def pad(n: Site) -> Value:
 
 
 def _repeating(n: Site, mode: str, x: Value, lo: list[int], hi: list[int]) -> Value:
-    """Return `x` cut where the padding is negative, and then what is left of it repeated where it is positive."""
+    """Return `x` slice_axis where the padding is negative, and then what is left of it repeated where it is positive."""
     for axis, extent in enumerate(x.shape):
         before, after = max(0, -lo[axis]), max(0, -hi[axis])
-        x = cut(n, x, axis, before, max(0, extent - before - after))
+        x = slice_axis(n, x, axis, before, max(0, extent - before - after))
     lo, hi = [max(0, k) for k in lo], [max(0, k) for k in hi]
     if any(extent == 0 for extent in x.shape):
         raise n.wrong("there is nothing to repeat in an empty value")
@@ -246,10 +248,10 @@ def _repeating(n: Site, mode: str, x: Value, lo: list[int], hi: list[int]) -> Va
 
 
 def center_crop_pad(n: Site) -> Value:
-    """Each axis is cut or filled with zeros to its new extent, evenly, the odd element at the end."""
+    """Each axis is slice_axis or filled with zeros to its new extent, evenly, the odd element at the end."""
     x = n.arg(0)
     rank = len(x.shape)
-    wanted = n.known_ints(1) or ()
+    wanted = n.constant_ints(1) or ()
     axes = n.axes_of(n.integers("axes"), rank) if n.has("axes") else tuple(range(rank))
     if len(axes) != len(wanted) or any(extent < 0 for extent in wanted):
         raise n.wrong(f"the extents {list(wanted)} for the axes {list(axes)}")
@@ -267,7 +269,7 @@ def trilu(n: Site) -> Value:
     x = n.arg(0)
     if len(x.shape) < 2:
         raise n.wrong("the input must be a matrix, or several")
-    k = n.known_ints(1) or (0,)
+    k = n.constant_ints(1) or (0,)
     if len(k) != 1:
         raise n.wrong("the diagonal must be one integer")
     bound = sum(x.shape[-2:])

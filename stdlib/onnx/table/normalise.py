@@ -19,7 +19,7 @@ def batch_norm(n: Site) -> tuple[Value | None, ...]:
         raise n.unsupported("training_mode = 1")
     if (n.node.since < 7 and not n.flag("is_test")) or (n.node.since < 9 and not n.integer("spatial", 1)):
         raise n.unsupported("is_test = 0" if n.node.since < 7 else "spatial = 0")
-    if any(n.wants(k) for k in range(1, 5)):
+    if any(n.has_output(k) for k in range(1, 5)):
         raise n.unsupported("statistics as outputs")
     x = n.arg(0)
     if len(x.shape) < 2:
@@ -34,7 +34,7 @@ def layer_norm(n: Site) -> tuple[Value | None, ...]:
     eps = n.real("epsilon", 1e-5)
     if n.integer("stash_type", 1) != 1:
         raise n.unsupported("stash_type other than 1")
-    if not (n.wants(1) or n.wants(2)):
+    if not (n.has_output(1) or n.has_output(2)):
         return (n.op("layer_norm", x, g, b, axis=axis, eps=eps),)
     y, mean, inv = n.ops("layer_norm_statistics", x, g, b, axis=axis, eps=eps)
     kept = x.shape[:axis] + (1,) * (len(x.shape) - axis)

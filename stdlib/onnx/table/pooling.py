@@ -36,7 +36,7 @@ def _ceiling(h: int, kernel: int, stride: int, dilation: int, lo: int, hi: int) 
 
 def max_pool(n: Site) -> tuple[Value | None, ...]:
     kernel, stride, dilation, lo, hi, extra = _window(n)
-    if not n.wants(1):
+    if not n.has_output(1):
         return (n.op("max_pool", n.arg(0), kernel=kernel, stride=stride, dilation=dilation, lo=lo, hi=hi, extra=extra),)
     y, at = n.ops("max_pool_at", n.arg(0), kernel=kernel, stride=stride, dilation=dilation, lo=lo, hi=hi, extra=extra)
     if not n.integer("storage_order", 0, 0, 1) or len(kernel) == 1:

@@ -6,9 +6,9 @@ import numpy as np
 
 from codegen.dtypes import DTYPES, DType
 from stdlib.onnx.site import Site
-from stdlib.onnx.table.elementwise import cast, cast_as_asked
+from stdlib.onnx.table.elementwise import cast, saturating_cast
 from stdlib.onnx.table.entry import Entry
-from stdlib.onnx.table.moving import cut, repeated
+from stdlib.onnx.table.moving import repeated, slice_axis
 from stdlib.onnx.table.windows import pads, spatial
 from stdlib.onnx.tensors import element_type
 from tensorlang.graph.nodes import Value
@@ -36,7 +36,7 @@ def _of_blocks(n: Site, x: Value, value: Value, axis: int, size: int) -> Value:
         )
     split = n.view(value, (*value.shape[: axis + 1], 1, *value.shape[axis + 1 :]))
     each = repeated(n, split, tuple(size if k == axis + 1 else 1 for k in range(len(split.shape))))
-    return cut(n, n.view(each, (*x.shape[:axis], blocks * size, *x.shape[axis + 1 :])), axis, 0, x.shape[axis])
+    return slice_axis(n, n.view(each, (*x.shape[:axis], blocks * size, *x.shape[axis + 1 :])), axis, 0, x.shape[axis])
 
 
 def _stored(n: Site, dtype: DType) -> DType:
@@ -54,7 +54,7 @@ def quantise(n: Site) -> Value:
     asked = element_type(number, "the result") if number else DTYPES["u8"]
     dtype = _stored(n, asked if zero is None else zero.dtype)
     if dtype.is_float:
-        return cast_as_asked(n, n.op("div", x, _parameter(n, x, scale)), dtype)
+        return saturating_cast(n, n.op("div", x, _parameter(n, x, scale)), dtype)
     zero = n.constant(np.zeros((), dtype.numpy)) if zero is None else _parameter(n, x, zero)
     return n.op("quantise", x, _parameter(n, x, scale), zero)
 

@@ -8,7 +8,7 @@ from codegen.dtypes import DTYPES
 from stdlib.onnx.site import Rule, Site
 from stdlib.onnx.table.elementwise import cast
 from stdlib.onnx.table.entry import Entry
-from stdlib.onnx.table.moving import cut, joined, transposed
+from stdlib.onnx.table.moving import joined, slice_axis, transposed
 from tensorlang.graph.nodes import Attr, Value
 
 _FUNCTIONS = {"sigmoid": "sigmoid", "tanh": "tanh", "relu": "relu", "softsign": "softsign", "softplus": "softplus", "affine": "identity"}
@@ -65,7 +65,7 @@ def _direction(
 
 def _weights(n: Site, k: int, d: int) -> Value:
     value = n.arg(k)
-    return n.view(cut(n, value, 0, d, 1), value.shape[1:])
+    return n.view(slice_axis(n, value, 0, d, 1), value.shape[1:])
 
 
 def _bias(n: Site, d: int, width: int) -> tuple[Value, Value]:
@@ -76,7 +76,7 @@ def _bias(n: Site, d: int, width: int) -> tuple[Value, Value]:
     both = _weights(n, 3, d)
     if both.shape != (2 * width,):
         raise n.wrong(f"a bias of the shape {list(n.arg(3).shape)} for {width} gate units")
-    return cut(n, both, 0, 0, width), cut(n, both, 0, width, width)
+    return slice_axis(n, both, 0, 0, width), slice_axis(n, both, 0, width, width)
 
 
 def _state(n: Site, k: int, d: int, batch: int, size: int, batch_first: bool) -> Value:
@@ -87,7 +87,7 @@ def _state(n: Site, k: int, d: int, batch: int, size: int, batch_first: bool) ->
         raise n.wrong(f"a state of the shape {list(value.shape)}")
     if batch_first:
         value = transposed(n, value, (1, 0, 2))
-    return n.view(cut(n, value, 0, d, 1), value.shape[1:])
+    return n.view(slice_axis(n, value, 0, d, 1), value.shape[1:])
 
 
 def _lstm(n: Site, x: Value, d: int, size: int, lengths: Value, names: Sequence[str], batch_first: bool) -> tuple[Value, ...]:

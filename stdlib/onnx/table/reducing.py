@@ -21,7 +21,7 @@ def reduction(operator: str, on_bool: str = "") -> Rule:
         x = n.arg(0)
         rank = len(x.shape)
         from_input = n.node.since >= (13 if n.node.op == "ReduceSum" else 18)
-        axes = n.known_ints(1) if from_input else (n.integers("axes") if n.has("axes") else None)
+        axes = n.constant_ints(1) if from_input else (n.integers("axes") if n.has("axes") else None)
         if not axes:
             if n.flag("noop_with_empty_axes"):
                 return _of_one(n, operator, x)
@@ -92,7 +92,7 @@ def arg(operator: str) -> Rule:
 def cumulative(operator: str) -> Rule:
     def rule(n: Site) -> Value:
         x = n.arg(0)
-        axes = n.known_ints(1)
+        axes = n.constant_ints(1)
         if axes is None or len(axes) != 1:
             raise n.wrong("the axis must be one integer")
         axis = n.axis_of(axes[0], len(x.shape))

@@ -25,7 +25,7 @@ _PLACES = (
 
 def upsample(n: Site) -> Value:
     x = n.arg(0)
-    given = n.known(1).reshape(-1) if n.node.since >= 9 else n.node.attributes["scales"]
+    given = n.constant_of(1).reshape(-1) if n.node.since >= 9 else n.node.attributes["scales"]
     scales = [float(s) for s in given]  # type: ignore[union-attr]
     mode = n.text("mode", "nearest", _MODES[:2])
     _check_scales(n, scales, len(x.shape))
@@ -67,7 +67,7 @@ def resize(n: Site) -> Value:
 
 
 def _region(n: Site, count: int) -> list[tuple[float, float]]:
-    roi = n.known_or_none(1)
+    roi = n.constant_or_none(1)
     if roi is None or roi.size != 2 * count:
         raise n.wrong(f"a region of {2 * count} numbers is needed")
     flat = [float(v) for v in roi.reshape(-1)]
@@ -76,9 +76,9 @@ def _region(n: Site, count: int) -> list[tuple[float, float]]:
 
 def _extents(n: Site, x: Value, axes: Sequence[int], at: tuple[int, int | None]) -> tuple[list[float], list[int]]:
     """Return the scale and the new extent of each axis."""
-    sizes = n.known_ints(at[1]) if at[1] is not None else None
+    sizes = n.constant_ints(at[1]) if at[1] is not None else None
     if sizes is None:
-        scales = [float(s) for s in n.known(at[0]).reshape(-1)]
+        scales = [float(s) for s in n.constant_of(at[0]).reshape(-1)]
         _check_scales(n, scales, len(axes))
         return scales, [_scaled(x.shape[axis], scale) for axis, scale in zip(axes, scales, strict=True)]
     if len(sizes) != len(axes) or any(size < 1 for size in sizes) or any(x.shape[axis] == 0 for axis in axes):

@@ -29,7 +29,7 @@ def constant(n: Site) -> Value:
 
 
 def constant_of_shape(n: Site) -> Value:
-    shape = n.known_ints(0) or ()
+    shape = n.constant_ints(0) or ()
     fill = n.node.attributes.get("value", np.zeros(1, np.float32))
     if not isinstance(fill, np.ndarray) or fill.size != 1 or any(extent < 0 for extent in shape):
         raise n.wrong(f"one value and a shape are needed, not the shape {list(shape)} and {fill}")
@@ -43,7 +43,7 @@ def shape(n: Site) -> Value:
 
 
 def range_(n: Site) -> Value:
-    start, limit, delta = (n.known(k).reshape(-1) for k in range(3))
+    start, limit, delta = (n.constant_of(k).reshape(-1) for k in range(3))
     if (
         not start.size == limit.size == delta.size == 1
         or delta[0] == 0
@@ -70,7 +70,7 @@ def window(weights: tuple[float, float, float]) -> Rule:
     """A sum of cosines over one period, as wide as the input says."""
 
     def rule(n: Site) -> Value:
-        size = n.known_ints(0)
+        size = n.constant_ints(0)
         if size is None or len(size) != 1 or size[0] < 0:
             raise n.wrong("one size is needed")
         n.small(size[0], "the window")

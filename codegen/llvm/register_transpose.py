@@ -1,4 +1,4 @@
-"""Reading across rows: a square of elements is loaded by rows and turned in registers.
+"""Reading across rows: a square of elements is loaded by rows and transposed in registers.
 
     before   for i in 0 .. 16 unroll { for j in 0 .. 16 vector { … x[j, i] … } }      16 times 16 scalar loads
     after    the rows x[j, 0 .. 16] in pieces of 16 bytes, put together and shuffled: vector i is what copy i of the body reads
@@ -30,20 +30,20 @@ class Copies:
     loads: frozenset[Load]
 
 
-def sure_loads(loop: For) -> frozenset[Load]:
+def unconditional_loads(loop: For) -> frozenset[Load]:
     """Return the loads inside vector loops of `loop` that happen in every copy of it, in as many lanes, whatever the data."""
     of_a_copy = frozenset((loop.var, *binders(*loop.body)))
-    return frozenset(load for stmt in loop.body for load in _sure(stmt, of_a_copy, inside=False))
+    return frozenset(load for stmt in loop.body for load in _executed(stmt, of_a_copy, inside=False))
 
 
-def _sure(stmt: Stmt, of_a_copy: frozenset[str], inside: bool) -> list[Load]:
+def _executed(stmt: Stmt, of_a_copy: frozenset[str], inside: bool) -> list[Load]:
     match stmt:
         case For(lo=lo, hi=hi) if free_vars(lo, hi) & of_a_copy:
             return []  # other copies go through it more or fewer times
         case For(kind="vector", body=body):
-            return [load for s in body for load in _sure(s, of_a_copy, inside=True)]
+            return [load for s in body for load in _executed(s, of_a_copy, inside=True)]
         case For(kind="unroll", body=body):
-            return [load for s in body for load in _sure(s, of_a_copy, inside)]
+            return [load for s in body for load in _executed(s, of_a_copy, inside)]
         case Store(value=value) | Let(value=value) if inside:
             return _unconditional(value)
         case _:
@@ -62,26 +62,26 @@ def _unconditional(e: Expr) -> list[Load]:
             return [load for child in children(e) for load in _unconditional(child)]  # type: ignore[arg-type]  # of an expression
 
 
-def turned(b: Builder, piece: Callable[[int, int, int], str], element: str, size_bytes: int, count: int) -> list[str]:
+def transpose(b: Builder, piece: Callable[[int, int, int], str], element: str, size_bytes: int, count: int) -> list[str]:
     """Return the columns of a square of `count` rows. `piece(row, start, length)` loads a part of a row."""
     per_lane = max(1, min(count, LANE_BYTES // size_bytes))
     columns: list[str] = []
     for start in range(0, count, per_lane):
         pieces = [[piece(row, start, per_lane) for row in range(first, count, per_lane)] for first in range(per_lane)]
-        columns += _turned_within(b, [_joined(b, p, element, per_lane) for p in pieces], element, count, per_lane)
+        columns += _transpose_lanes(b, [_concatenate(b, p, element, per_lane) for p in pieces], element, count, per_lane)
     return columns
 
 
-def _joined(b: Builder, pieces: list[str], element: str, length: int) -> str:
+def _concatenate(b: Builder, pieces: list[str], element: str, length: int) -> str:
     """Return the pieces one after the other; there are a power of two of them."""
     while len(pieces) > 1:
         picks = list(range(2 * length))
-        pieces = [_shuffled(b, pieces[i], pieces[i + 1], picks, element, length) for i in range(0, len(pieces), 2)]
+        pieces = [_shuffle(b, pieces[i], pieces[i + 1], picks, element, length) for i in range(0, len(pieces), 2)]
         length *= 2
     return pieces[0]
 
 
-def _turned_within(b: Builder, rows: list[str], element: str, count: int, per_lane: int) -> list[str]:
+def _transpose_lanes(b: Builder, rows: list[str], element: str, count: int, per_lane: int) -> list[str]:
     """Return vector c with, in each lane of `per_lane` elements, element c of that lane of every row: perfect shuffles."""
     half = per_lane // 2
     low = [k for start in range(0, count, per_lane) for i in range(half) for k in (start + i, count + start + i)]
@@ -89,11 +89,11 @@ def _turned_within(b: Builder, rows: list[str], element: str, count: int, per_la
     width = len(rows)
     while width > 1:
         pairs = [(rows[i], rows[i + half]) for i in range(half)]
-        rows = [_shuffled(b, x, y, picks, element, count) for x, y in pairs for picks in (low, high)]
+        rows = [_shuffle(b, x, y, picks, element, count) for x, y in pairs for picks in (low, high)]
         width //= 2
     return rows
 
 
-def _shuffled(b: Builder, x: str, y: str, picks: list[int], element: str, length: int) -> str:
+def _shuffle(b: Builder, x: str, y: str, picks: list[int], element: str, length: int) -> str:
     vector = of_lanes(element, length)
     return b.pure(f"shufflevector {vector} {x}, {vector} {y}, <{len(picks)} x i32> <{', '.join(f'i32 {k}' for k in picks)}>")

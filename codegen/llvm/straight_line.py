@@ -51,10 +51,10 @@ def allocate(e: Emitter, stmt: Alloc, rest: tuple[Stmt, ...], scope: Scope) -> S
             longer = replace(buffer, shape=(*buffer.shape[:-1], Int(row)))
             count = count // max(1, shape[-1].constant or 0) * row
             strides, stmt = row_major((*shape[:-1], number(row))), Alloc(longer)
-        cuts = tuple(range(count + 1)) if private else registers.cuts(stmt, rest, count)
-        storage = Registers(uid, buffer, cuts, strides, private, _holds_opposites(e, buffer, rest))
-        e.state.cells[uid] = ["poison"] * (len(cuts) - 1)
-        e.state.register_types[uid] = tuple(map(storage.type_of, range(len(cuts) - 1)))
+        cell_starts = tuple(range(count + 1)) if private else registers.cell_starts(stmt, rest, count)
+        storage = Registers(uid, buffer, cell_starts, strides, private, _holds_opposites(e, buffer, rest))
+        e.state.cells[uid] = ["poison"] * (len(cell_starts) - 1)
+        e.state.register_types[uid] = tuple(map(storage.type_of, range(len(cell_starts) - 1)))
         return storage
     pointer = f"%stack{uid}"
     align = max(buffer.align & -buffer.align, 64)

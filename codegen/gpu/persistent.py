@@ -1,8 +1,8 @@
 """Persistent kernels: a grid of a given size, each block of which goes through several blocks of the grid there was.
 
     for i in 0 .. 8 block.y {                    for b in 0 .. 5 block.x {
-        for j in 0 .. 4 block.x {                    for tile in 0 .. (36 - b) // 5 {
-            …i…j…                           →            …(5*tile + b) // 4…(5*tile + b) % 4…
+        for j in 0 .. 4 block.x {                    for wave in 0 .. (36 - b) // 5 {
+            …i…j…                           →            …(5*wave + b) // 4…(5*wave + b) % 4…
         }                                            }
     }                                            }
 
@@ -58,8 +58,8 @@ def _persistent(most: int, blocks: tuple[BlockLoop, ...], body: tuple[Stmt, ...]
         raise Unfit(f"not supported yet: persistent blocks, with a number of `{unknown}` that is only known at run time", unknown)
     cluster = _cluster(most, by)
     total: Index = Mul(outer.count, Int(prod(counts)))
-    block, tile = fresh("b"), fresh("tile")
-    left: Index = Add(Mul(Int(most), Var(tile)), Var(block))
+    block, wave = fresh("b"), fresh("wave")
+    left: Index = Add(Mul(Int(most), Var(wave)), Var(block))
     where: dict[str, Index] = {}
     for b in by:
         count = b.count.value if isinstance(b.count, Int) and b is not outer else None
@@ -73,4 +73,4 @@ def _persistent(most: int, blocks: tuple[BlockLoop, ...], body: tuple[Stmt, ...]
             below: Expr = Compare("<", IndexValue(where[b.var]), IndexValue(substitute(b.hi, where)))
             inside = (If(below, inside),)
     times = FloorDiv(Add(Add(total, Mul(Int(-1), Var(block))), Int(most - 1)), Int(most))
-    return For(block, Int(0), Min(Int(most), total), (For(tile, Int(0), times, inside),), "block.x", most, cluster=cluster)
+    return For(block, Int(0), Min(Int(most), total), (For(wave, Int(0), times, inside),), "block.x", most, cluster=cluster)

@@ -123,13 +123,14 @@ def page(rows: Sequence[Row]) -> str:
     text = f"""\
         # Models as kernels for GPUs
 
-        {dates}; {versions}; one core of an AMD EPYC that was shared with other work, so times say little;
+        {dates}; {versions}; one core of an AMD EPYC shared with other work, so times are rough;
         `python benchmarks/compiled.py MODEL …`. Nothing was run on a device.
 
-        kernels: of the graph; distinct: programs that are made once; launches: of one run; text: seconds until the last kernel is written,
-        the model read and its graph rewritten, with no cache; NVRTC: seconds until all of it is machine code; registers of a thread and
-        bytes of shared memory of a block: the most of any kernel; spilled: bytes of spills and of stacks, in all; by matrices: kernels, of
-        those of the graph, with instructions that multiply matrices, by the name of the instruction.
+        kernels: in the graph; distinct: programs that are compiled, each once; launches: per run; text: seconds from reading the
+        model to the CUDA text of its last kernel, without a cache; NVRTC: seconds for compiling all of it to machine code;
+        registers: per thread, and shared: bytes of shared memory per block, each the maximum over all kernels; spilled: bytes of
+        spills and stacks, over all kernels; by matrices: kernels of the graph that use matrix instructions, by the name of the
+        instruction.
         """
     lines = "\n".join(line.removeprefix("        ") for line in text.split("\n"))
     return f"{lines}\n{told(rows)}\n"

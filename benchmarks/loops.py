@@ -72,10 +72,11 @@ def head() -> str:
     """Return what stands before the table, with the day on which it was made."""
     return f"""# Loops of kernels, instruction by instruction
 
-{time.strftime("%Y-%m-%d")}, `python benchmarks/loops.py`: what NVRTC makes of one kernel of each family for `{TARGET}`, in the loop that
-does the work. products: the instruction and how many of them; beside them how many instructions there are for each, and the counts of those
-that move data. What tiles at the edges of a tensor do under conditions, and others without, counts twice. shared bytes: what a warp reads
-and writes of shared memory for one product. measured: by `scripts/device.py`, and empty where no device has run it."""
+{time.strftime("%Y-%m-%d")}, `python benchmarks/loops.py`: the machine code that NVRTC generates for `{TARGET}`, in the innermost
+hot loop of one kernel of each family. products: the instruction that multiplies, and how often it occurs; then the number of instructions
+per product, and how often the instructions that move data occur. Code for tiles at the edge of a tensor, which stands next to the code for
+interior tiles, counts as well. shared bytes: shared memory that a warp reads and writes per product. measured: by `scripts/device.py`;
+empty if no device has run it."""
 
 
 def rates(lines: str) -> dict[str, str]:

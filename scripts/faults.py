@@ -67,6 +67,8 @@ MACHINES = tuple(
     )
 )
 FUSED = ("tests/schedule/test_directives.py::test_a_fused_loop_has_the_iterations_of_both",)
+SPLIT = ("tests/schedule/test_directives.py::test_a_split_loop_has_a_tile_for_what_is_left_over",)
+MIRRORED = ("tests/schedule/test_directives.py::test_pieces_that_are_reversed_together_keep_the_range_of_their_loop",)
 REVERSED = ("tests/schedule/test_directives.py::test_the_loops_of_a_schedule_are_the_golden_ones[pack_along_reversed_loops]",)
 BLOCKS = ("tests/graph/test_online_attention.py::test_blocks_are_as_large_as_fits_and_no_larger_than_there_are_rows_and_keys",)
 MATH = ("tests/codegen/test_llvm_math.py::test_extremes_over_lanes_find_nan",)
@@ -1537,6 +1539,30 @@ FAULTS = (
         "ROUNDS = 1",
         "stages that repeat run once",
         PIPELINE,
+    ),
+    Fault(
+        "split-extent-rounded-down",
+        "tensorlang/schedule/directives/loops.py",
+        "-(-extent // factor)",
+        "extent // factor",
+        "a split loop is said to have no tile for what is left over",
+        SPLIT,
+    ),
+    Fault(
+        "split-inner-one-more",
+        "tensorlang/schedule/directives/loops.py",
+        "stage.extents[inner] = factor",
+        "stage.extents[inner] = factor + 1",
+        "the inner loop of a split is said to have an iteration more than it has",
+        SPLIT,
+    ),
+    Fault(
+        "mirrored-one-further",
+        "tensorlang/schedule/directives/loops.py",
+        "affine.to_expr(0 if extent is None else extent - 1)",
+        "affine.to_expr(0 if extent is None else extent)",
+        "pieces that are reversed together run over another range than their loop had",
+        MIRRORED,
     ),
     Fault(
         "fused-extent-one-more",

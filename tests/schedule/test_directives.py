@@ -78,6 +78,21 @@ def test_a_copy_whose_vectors_lie_across_what_it_reads_is_made_in_squares(inner)
     assert_same(program, plan, {})
 
 
+@pytest.mark.parametrize(("extent", "factor", "tiles"), [(12, 4, 3), (13, 4, 4), (3, 4, 1)])
+def test_a_split_loop_has_a_tile_for_what_is_left_over(extent, factor, tiles):
+    text = f"op f(x: f32[{extent}]) -> (y: f32[{extent}]) {{ y[i] = 2 * x[i] }}\nschedule f for cpu {{ split i by {factor} -> io, ii }}"
+    found, _ = legal(text)
+    extents = outline(found.program, found.schedule).extents
+    assert (extents["y.io"], extents["y.ii"]) == (tiles, factor)
+
+
+def test_pieces_that_are_reversed_together_keep_the_range_of_their_loop():
+    pieces = "op f(x: f32[8]) -> (y: f32[8]) {\n    y[i] = x[i] for i < 4\n    y[i] = 0 otherwise\n}\n"
+    found, plan = legal(f"{pieces}schedule f for cpu {{ reverse i }}")
+    assert "for y_i in 0 .. 8 serial 8 {" in show(loops(plan))
+    assert_same(found.program, plan, {})
+
+
 @pytest.mark.parametrize(("rows", "columns"), [(8, 8), (1, 12), (5, 3)])
 def test_a_fused_loop_has_the_iterations_of_both(rows, columns):
     operator = f"op f(x: f32[{rows}, {columns}]) -> (y: f32[{rows}, {columns}]) {{ y[i, j] = 2 * x[i, j] }}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from codegen.loops.notes import Note
+
 
 class InternalError(Exception):
     """A broken invariant. `stage` names the step that noticed, `detail` says what is wrong and where in the IR."""
@@ -13,9 +15,11 @@ class InternalError(Exception):
 
 
 class Unfit(Exception):
-    """Loops that cannot run on blocks and threads as a schedule binds them. `names` are loops and buffers of the IR that are to blame."""
+    """Loops that cannot run on blocks and threads as a schedule binds them. `names` are loops and buffers of the IR that are to blame,
+    `note` is what asks for it (`codegen.loops.notes`), where one note does."""
 
-    def __init__(self, reason: str, *names: str) -> None:
+    def __init__(self, reason: str, *names: str, note: Note | None = None) -> None:
         super().__init__(reason)
         self.reason = reason
         self.names = names
+        self.note = note

@@ -872,8 +872,8 @@ FAULTS = (
     Fault(
         "stages-same-buffer",
         "codegen/loops/stages.py",
-        "Mod(Add(number, Int(loop.stages - 1)), count)",
-        "Mod(Add(number, Int(loop.stages)), count)",
+        "Mod(Add(number, Int(stages - 1)), count)",
+        "Mod(Add(number, Int(stages)), count)",
         "a copy ahead overwrites what the iteration works on",
         STAGES,
     ),

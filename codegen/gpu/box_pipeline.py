@@ -1,7 +1,7 @@
 """Software pipelines of bulk copies: boxes of tensors are copied iterations before the loop needs them, by a thread of the block or by a
 producer (`codegen.gpu.warp_specialization`).
 
-    for k in 0 .. K stages 3 boxes {               for k in 0 .. K {
+    for k in 0 .. K (stages 3 boxes) {             for k in 0 .. K {
         alloc a_s: bf16[128, 64] shared                beside {
         boxes a_s[0, 0] = a[…, 64*k]                       reclaim empty[k - 3]
         … a_s[…] …                             →           boxes full[k] a_s[k % 3, 0, 0] = a[…, 64*k]
@@ -49,6 +49,7 @@ from codegen.loops.nodes import (
     Store,
     Var,
 )
+from codegen.loops.notes import Specialized
 from codegen.loops.walk import Fresh, substitute_index, walk
 
 
@@ -91,8 +92,9 @@ def number_in(loop: For, before: Index) -> Index:
     return Add(before, Add(Var(loop.var), Mul(Int(-1), loop.lo)))
 
 
-def pipeline_boxes(loop: For, fresh: Fresh, before: Index, async_mma: bool) -> BoxPipeline:
-    """Return the software pipeline of a loop's boxes. Accesses to the buffers that they are copied to do not name a stage yet.
+def pipeline_boxes(loop: For, stages: int, specialized: Specialized | None, fresh: Fresh, before: Index, async_mma: bool) -> BoxPipeline:
+    """Return how the boxes of a loop are copied some iterations ahead.
+    Accesses to the buffers that they are copied to do not name a stage yet.
 
     `before`: how many groups there were when the loop begins; `async_mma`: products of an iteration end in the next one."""
     boxes = tuple(box for s in loop.body if isinstance(s, Boxes) for box in s.boxes)
@@ -100,12 +102,11 @@ def pipeline_boxes(loop: For, fresh: Fresh, before: Index, async_mma: bool) -> B
     stores = {n.buffer for s in loop.body if not isinstance(s, Boxes) for n in walk(s) if isinstance(n, Store)}
     if stores & copied:
         raise Unfit(f"not supported yet: `{min(stores & copied)}`, a box of a tensor, is written by threads too", loop.var)
-    full = Buffer(fresh("full"), u64, (Int(loop.stages),), "shared", 8)
+    full = Buffer(fresh("full"), u64, (Int(stages),), "shared", 8)
     targets = [s.buffer for s in loop.body if _is_target(s, copied)]
-    memory = (*(Alloc(replace(b, shape=(Int(loop.stages), *b.shape))) for b in targets), Alloc(full))
-    return (_by_consumers if loop.beside is None else _by_producer)(
-        _Copies(loop, boxes, copied, memory, full.name, before, async_mma), fresh
-    )
+    memory = (*(Alloc(replace(b, shape=(Int(stages), *b.shape))) for b in targets), Alloc(full))
+    copies = _Copies(loop, stages, boxes, copied, memory, full.name, before, async_mma)
+    return _by_consumers(copies) if specialized is None else _by_producer(copies, specialized.registers, fresh)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +114,7 @@ class _Copies:
     """The boxes of a loop, the buffers they are copied to, and the barriers that count them."""
 
     loop: For
+    stages: int
     boxes: tuple[Box, ...]
     copied: frozenset[str]
     memory: tuple[Stmt, ...]
@@ -127,13 +129,13 @@ class _Copies:
 
     def of(self, at: Index, number: Index) -> Boxes:
         """Return the boxes of iteration `at`, as group `number`."""
-        return _at(Boxes(self.full, number, self.boxes), self.loop, at, Mod(number, Int(self.loop.stages)))
+        return _at(Boxes(self.full, number, self.boxes), self.loop, at, Mod(number, Int(self.stages)))
 
 
-def _by_consumers(copies: _Copies, fresh: Fresh) -> BoxPipeline:
+def _by_consumers(copies: _Copies) -> BoxPipeline:
     """Return boxes that a thread of the block copies some iterations ahead."""
     loop = copies.loop
-    ahead = loop.stages - 1 - copies.async_mma
+    ahead = copies.stages - 1 - copies.async_mma
     before: list[Stmt] = []
     for k in range(ahead):
         at = Add(loop.lo, Int(k))
@@ -143,13 +145,12 @@ def _by_consumers(copies: _Copies, fresh: Fresh) -> BoxPipeline:
     return BoxPipeline(copies.memory, tuple(before), (Landed(copies.full, copies.number), more), (), (), copies.copied)
 
 
-def _by_producer(copies: _Copies, fresh: Fresh) -> BoxPipeline:
+def _by_producer(copies: _Copies, registers: tuple[int, ...], fresh: Fresh) -> BoxPipeline:
     """Return boxes that the producer copies when their stage has been released."""
     loop, number = copies.loop, copies.number
-    assert loop.beside is not None, "the loop has a producer"
-    empty = Buffer(fresh("empty"), u64, (Int(loop.stages),), "shared", 8)
-    place = Reclaim(empty.name, Add(number, Int(-loop.stages)))
-    produced = Beside((place, copies.of(Var(loop.var), number)), loop.beside)
+    empty = Buffer(fresh("empty"), u64, (Int(copies.stages),), "shared", 8)
+    place = Reclaim(empty.name, Add(number, Int(-copies.stages)))
+    produced = Beside((place, copies.of(Var(loop.var), number)), registers)
     end: Stmt = Release(empty.name, number)
     after: tuple[Stmt, ...] = ()
     if copies.async_mma:

@@ -1,6 +1,6 @@
 """Copies into shared memory as bulk copies of boxes of tensors, which one thread starts: what `stages n boxes` on a loop means.
 
-    for k in 0 .. K stages 3 boxes {                     alloc a_s: bf16[3, 128, 64] shared;  alloc full: u64[3] shared
+    for k in 0 .. K (stages 3 boxes) {                   alloc a_s: bf16[3, 128, 64] shared;  alloc full: u64[3] shared
         alloc a_s: bf16[128, 64] shared                  boxes full[0] a_s[0, 0, 0] = a[…, 0] by [128, 64]
         for i in 0 .. 128 { for c in 0 .. 64 {           boxes full[1] a_s[1, 0, 0] = a[…, 64] by [128, 64]
             a_s[i, c] = select(…, a[…], 0)          →    for k in 0 .. K {
@@ -36,6 +36,7 @@ from codegen.loops.nodes import (
     Stmt,
     Store,
 )
+from codegen.loops.notes import Staged
 from codegen.loops.walk import children, map_expr, map_stmt, walk
 
 
@@ -46,7 +47,7 @@ def use_bulk_copies(body: tuple[Stmt, ...], device: Mapping[str, Buffer], ranges
 
     def stmt(s: Stmt) -> Stmt:
         match s:
-            case For(boxes=True):
+            case For() if (staged := s.note(Staged)) is not None and staged.boxes:
                 return _copied(s, device, written, ranges)
             case For():
                 return replace(s, body=tuple(map(stmt, s.body)))

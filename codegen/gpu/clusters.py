@@ -1,6 +1,6 @@
 """Blocks that run as one cluster, and the boxes of tensors that they share.
 
-    for i in 0 .. 8 block.x 8 cluster 2 {         two blocks run at the same time
+    for i in 0 .. 8 block.x 8 (cluster 2) {       two blocks run at the same time
         …
         boxes full[…] b_s[…] = b[…] by [64, 64] cluster 2     each asks for 32 rows; all 64 arrive at both, and count at both barriers
     }
@@ -19,38 +19,28 @@ from codegen.errors import Unfit
 from codegen.gpu.copied_boxes import alignment
 from codegen.gpu.launches import launches, map_blocks
 from codegen.loops.indices import simplify_index
-from codegen.loops.nodes import BLOCKS, Add, Alloc, Beside, Box, Boxes, Buffer, For, Function, Int, Mul, Reclaim, Release, Stmt
-from codegen.loops.walk import map_stmt, walk
+from codegen.loops.nodes import Add, Alloc, Beside, Box, Boxes, Buffer, Function, Int, Mul, Reclaim, Release, Stmt
+from codegen.loops.notes import Clustered, Multicast
+from codegen.loops.walk import map_stmt, noted_buffers, noted_loops, walk
 
 
-def form_clusters(function: Function, clusters: Mapping[str, int]) -> Function:
-    """Return `function` with `clusters[v]` neighbours along the loop over blocks with the variable `v` as one cluster.
-
-    Raises Unfit where a grid has no whole clusters."""
-
-    def stmt(s: Stmt) -> Stmt:
-        if not isinstance(s, For):
-            return s
-        inner = replace(s, body=tuple(stmt(b) for b in s.body)) if s.kind in BLOCKS else s
-        count = clusters.get(s.var, 1)
-        return inner if count == 1 else _whole(inner, count)
-
-    return replace(function, body=tuple(stmt(s) for s in function.body)) if clusters else function
+def check_clusters(function: Function) -> None:
+    """Raise Unfit where a grid has no whole clusters."""
+    for loop, clustered in noted_loops(Clustered, *function.body):
+        var, width = loop.var, simplify_index(Add(loop.hi, Mul(Int(-1), loop.lo)), {})
+        if not isinstance(width, Int):
+            why = f"not supported yet: a cluster along `{var}`, of which the number of blocks is counts only when it runs"
+            raise Unfit(why, var, note=clustered)
+        if width.value % clustered.blocks:
+            why = f"the grid has {width.value} blocks along `{var}`, which are no whole clusters of {clustered.blocks}"
+            raise Unfit(why, var, note=clustered)
 
 
-def _whole(loop: For, count: int) -> For:
-    width = simplify_index(Add(loop.hi, Mul(Int(-1), loop.lo)), {})
-    if not isinstance(width, Int):
-        raise Unfit(f"not supported yet: a cluster along `{loop.var}`, of which the number of blocks is known only when it runs", loop.var)
-    if width.value % count:
-        raise Unfit(f"the grid has {width.value} blocks along `{loop.var}`, which are no whole clusters of {count}", loop.var)
-    return replace(loop, cluster=count)
-
-
-def share_copies_in_cluster(function: Function, copies: Collection[str]) -> Function:
-    """Return `function` with the boxes that go to `copies` shared by the blocks of each cluster.
+def share_copies_in_cluster(function: Function) -> Function:
+    """Return `function` with the boxes that go to multicast buffers shared by the blocks of each cluster.
 
     Raises Unfit for boxes that cannot be cut into as many parts, and for ones of blocks that are no cluster."""
+    copies = {buffer.name for buffer, _ in noted_buffers(Multicast, *function.body)}
     if not copies:
         return function
 
@@ -87,12 +77,13 @@ def _given_back(body: tuple[Stmt, ...], copies: Collection[str]) -> Iterator[str
 
 def _shared(box: Box, blocks: int, targets: Mapping[str, Buffer]) -> Box:
     name, extent = box.target.buffer, box.extents[box.parted]
+    note = targets[name].note(Multicast)
     if blocks == 1:
-        raise Unfit(f"the blocks that copy `{name}` are no cluster", name)
+        raise Unfit(f"the blocks that copy `{name}` are no cluster", name, note=note)
     if extent % blocks:
-        raise Unfit(f"{blocks} blocks cannot share `{name}`: {extent} is no multiple of {blocks}", name)
+        raise Unfit(f"{blocks} blocks cannot share `{name}`: {extent} is no multiple of {blocks}", name, note=note)
     part = prod(box.extents) // blocks * targets[name].dtype.size_bytes
     if part % alignment(targets[name]):
         why = f"a part of {part} bytes does not begin at a multiple of {alignment(targets[name])}"
-        raise Unfit(f"{blocks} blocks cannot share `{name}`: {why}", name)
+        raise Unfit(f"{blocks} blocks cannot share `{name}`: {why}", name, note=note)
     return replace(box, blocks=blocks)

@@ -41,6 +41,7 @@ from codegen.loops.nodes import (
     Store,
     Var,
 )
+from codegen.loops.notes import Staged
 from codegen.loops.verify import is_reduction
 from codegen.loops.walk import Fresh, free_vars, loads, substitute, walk
 
@@ -83,7 +84,7 @@ class _Pass:
             case For():
                 nest = _nest(s, self.private)
                 if nest is None:
-                    return replace(s, body=self.block(s.body, staged or s.stages > 1))
+                    return replace(s, body=self.block(s.body, staged or s.note(Staged) is not None))
                 return self._shared_out(nest, staged=True) if staged else self._apart(nest)
             case If(_, then, orelse):
                 return If(s.cond, *(self.block(part, staged) for part in (then, orelse)))

@@ -15,6 +15,7 @@ from codegen.errors import Unfit
 from codegen.gpu.geometry import Geometry, geometry
 from codegen.loops.indices import range_of, simplify_index
 from codegen.loops.nodes import BLOCKS, Add, Alloc, Buffer, For, Function, Index, Int, LoopKind, Mul, Prefetch, Stmt
+from codegen.loops.notes import Clustered, Note, note_of
 from codegen.loops.walk import Fresh, free_vars, loads, stores, walk
 
 
@@ -27,8 +28,13 @@ class BlockLoop:
     lo: Index
     hi: Index
     count: Index
-    cluster: int = 1
-    """So many neighbours are one cluster."""
+    notes: tuple[Note, ...] = ()
+
+    @property
+    def cluster(self) -> int:
+        """So many neighbours are one cluster."""
+        clustered = note_of(self.notes, Clustered)
+        return 1 if clustered is None else clustered.blocks
 
     @property
     def exact(self) -> bool:
@@ -138,7 +144,7 @@ def _peeled(stmt: Stmt, sizes: frozenset[str]) -> tuple[tuple[BlockLoop, ...], t
         loop = body[0]
         if any(b.place == loop.kind for b in out):
             raise Unfit(f"`{loop.var}` and a loop around it are both bound to {loop.kind}", loop.var)
-        out.append(BlockLoop(loop.var, loop.kind, loop.lo, loop.hi, _count(loop, sizes), loop.cluster))
+        out.append(BlockLoop(loop.var, loop.kind, loop.lo, loop.hi, _count(loop, sizes), loop.notes))
         body = loop.body
     inner = next((n for n in walk(*body) if isinstance(n, For) and n.kind in BLOCKS), None)
     if inner is not None:

@@ -1,6 +1,6 @@
 """Copies into shared memory that run ahead of the loop that needs them: what `stages n` on a loop asks for.
 
-    for k in 0 .. K stages 2 {               alloc a_s: f32[2, 16, 64] shared
+    for k in 0 .. K (stages 2) {             alloc a_s: f32[2, 16, 64] shared
         alloc a_s: f32[16, 64] shared        a_s[0, …] = a[… 0 …] later
         a_s[…] = a[… k …]                    commit
         … a_s[…] …                      →    for k in 0 .. K {
@@ -59,9 +59,10 @@ from codegen.loops.nodes import (
     Var,
     Wait,
 )
+from codegen.loops.notes import Specialized, Staged
 from codegen.loops.simplify import simplify
 from codegen.loops.stages import at_stage, copies_ahead
-from codegen.loops.walk import Fresh, stores, walk
+from codegen.loops.walk import Fresh, noted_loops, stores
 
 REGISTERS = 64
 """How many elements a thread keeps of one copy at most, on their way."""
@@ -71,7 +72,7 @@ def pipeline_copies(function: Function) -> Function:
     """Return `function` with the copies of its staged loops ahead of them.
 
     Raises Unfit for a staged loop that copies nothing into shared memory that could run ahead."""
-    if not any(isinstance(n, For) and n.stages > 1 for n in walk(*function.body)):
+    if not any(noted_loops(Staged, *function.body)):
         return function
     scratch = [s.buffer for s in function.body if isinstance(s, Alloc)]
     device = {b.name: b for b in (*function.params, *scratch)}
@@ -102,44 +103,47 @@ class _Pass:
         match s:
             case For():
                 inner = replace(s, body=self.block(s.body, inside))
-                return self._pipelined(inner, around) if s.stages > 1 else (inner,)
+                return (inner,) if (note := s.note(Staged)) is None else self._pipelined(inner, note, around)
             case If(_, then, orelse):
                 return (replace(s, then=self.block(then, inside), orelse=self.block(orelse, inside)),)
             case _:
                 return (s,)
 
-    def _pipelined_boxes(self, loop: For, around: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    def _pipelined_boxes(self, loop: For, stages: int, around: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
         """Return a loop with its boxes ahead of it."""
         before = groups_before(loop, around)
-        if loop.beside is not None:
-            check_roles(loop.var, loop.beside, self.threads)
-        going = in_flight(loop.body, self.threads, frozenset()) if loop.stages > 2 or loop.beside is not None else None
-        boxes = pipeline_boxes(loop, self.fresh, before, going is not None)
-        stage = Mod(number_in(loop, before), Int(loop.stages))
+        specialized, loop = loop.note(Specialized), loop.without(Staged, Specialized)
+        if specialized is not None:
+            check_roles(loop.var, specialized.registers, self.threads)
+        going = in_flight(loop.body, self.threads, frozenset()) if stages > 2 or specialized is not None else None
+        boxes = pipeline_boxes(loop, stages, specialized, self.fresh, before, going is not None)
+        stage = Mod(number_in(loop, before), Int(stages))
         kept = (s for s in going or loop.body if not isinstance(s, Boxes) and not (isinstance(s, Alloc) and s.buffer.name in boxes.copied))
         rest = tuple(at_stage(s, loop, Var(loop.var), stage, set(boxes.copied)) for s in kept)
-        new = replace(loop, body=(*boxes.begin, *rest, *boxes.end), stages=1, boxes=False, beside=None)
+        new = replace(loop, body=(*boxes.begin, *rest, *boxes.end))
         done = () if going is None else (DONE,)
-        if not around and loop.beside is None:
+        if not around and specialized is None:
             return (*boxes.memory, *boxes.before, new, *done, *boxes.after)
         self.memory += boxes.memory
         return (*boxes.before, new, *done, *boxes.after)
 
-    def _pipelined(self, loop: For, around: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-        if loop.boxes:
-            return self._pipelined_boxes(loop, around)
+    def _pipelined(self, loop: For, asked: Staged, around: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        stages = asked.stages
+        if asked.boxes:
+            return self._pipelined_boxes(loop, stages, around)
+        loop = loop.without(Staged)
         copies = copies_ahead(loop, frozenset({"shared"}))
         if not copies:
             why = f"not supported yet: `{loop.var}` has stages, and copies nothing into shared memory that could run ahead of it"
             raise Unfit(why, loop.var)
         copied = {s.buffer for s in stores(*copies)}
-        going = in_flight(loop.body, self.threads, copied) if loop.stages > 2 else None
-        ahead = loop.stages - 1 - (going is not None)
+        going = in_flight(loop.body, self.threads, copied) if stages > 2 else None
+        ahead = stages - 1 - (going is not None)
         loop = loop if going is None else replace(loop, body=going)
         targets = {s.buffer.name: s.buffer for s in loop.body if isinstance(s, Alloc) and s.buffer.name in copied}
         by_device = [self._by_device(c, targets) for c in copies]
         rest = tuple(s for s in loop.body if s not in copies and not (isinstance(s, Alloc) and s.buffer.name in copied))
-        allocs = tuple(Alloc(replace(b, shape=(Int(loop.stages), *b.shape))) for b in targets.values())
+        allocs = tuple(Alloc(replace(b, shape=(Int(stages), *b.shape))) for b in targets.values())
         asynchronous = any(f is not None for f in by_device)
         out: list[Stmt] = [*allocs]
         for k in range(ahead):
@@ -148,7 +152,7 @@ class _Pass:
             out += [_if(Compare("<", IndexValue(at), IndexValue(loop.hi)), first), *([Commit()] if asynchronous else [])]
         at = Add(Var(loop.var), Int(ahead))
         number = Add(Var(loop.var), Mul(Int(-1), loop.lo))
-        stage = Mod(Add(number, Int(ahead)), Int(loop.stages))
+        stage = Mod(Add(number, Int(ahead)), Int(stages))
         more = Compare("<", IndexValue(at), IndexValue(loop.hi))
         body: list[Stmt] = []
         if asynchronous:
@@ -158,11 +162,11 @@ class _Pass:
         body += [Alloc(b) for _, _, kept in halves for b in kept]
         if halves:
             body.append(_if(more, tuple(at_stage(fetch, loop, at, stage, copied) for fetch, _, _ in halves)))
-        body += (at_stage(s, loop, Var(loop.var), Mod(number, Int(loop.stages)), copied) for s in rest)
+        body += (at_stage(s, loop, Var(loop.var), Mod(number, Int(stages)), copied) for s in rest)
         if halves:
             body.append(_if(more, tuple(at_stage(put, loop, at, stage, copied) for _, put, _ in halves)))
         done = () if going is None else (DONE,)
-        return (*out, replace(loop, body=tuple(body), stages=1), *done)
+        return (*out, replace(loop, body=tuple(body)), *done)
 
     def _by_device(self, copy: Stmt, targets: Mapping[str, Buffer]) -> Stmt | None:
         """Return `copy` as the device makes it by itself, or None where it goes through registers: what lies together and is read at once,

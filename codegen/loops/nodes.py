@@ -28,8 +28,9 @@ On a graphics processor (`codegen.gpu`) each loop nest of a function's body is a
                    A store in such a loop whose address does not depend on the thread is a reduction over the threads, like one over lanes.
                    Between loops over threads nobody waits but at a `Barrier`.
 
-`stages n` on a loop asks for its copies to run n - 1 iterations ahead (`codegen.gpu.pipeline`). A store marked `later` lands some time
-between where it stands and the first `Wait` of its thread that covers it.
+Loops and buffers carry notes (`codegen.loops.notes`), which ask passes for something: `(stages n)` on a loop, for its copies to run n - 1
+iterations ahead (`codegen.gpu.pipeline`). A store marked `later` lands some time between where it stands and the first `Wait` of its thread
+that covers it.
 
 Arithmetic. Floats are IEEE with round-to-nearest; `Fma` rounds once. Integers wrap; `//` and `%` floor, and `x // 0 == 0 == x % 0`.
 f16, bf16 and f8 buffers are loaded to f32 explicitly (`Cast(f32, Load)`): no arithmetic node has a narrow float type but `Dot`.
@@ -38,10 +39,11 @@ f16, bf16 and f8 buffers are loaded to f32 explicitly (`Cast(f32, Load)`): no ar
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from codegen.dtypes import DType, bool_
+from codegen.loops.notes import N, Note, note_of
 
 # ---------------------------------------------------------------- index expressions (i64)
 
@@ -273,6 +275,15 @@ class Buffer:
     space: Space = "param"
     align: int = 1
     swizzle: int = 0
+    notes: tuple[Note, ...] = ()
+
+    def note(self, kind: type[N]) -> N | None:
+        """Return the note of this kind, if there is one."""
+        return note_of(self.notes, kind)
+
+    def without(self, *kinds: type[Note]) -> Buffer:
+        """Return the buffer without its notes of these kinds."""
+        return replace(self, notes=tuple(n for n in self.notes if not isinstance(n, kinds)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,13 +296,15 @@ class For:
     body: tuple[Stmt, ...]
     kind: LoopKind = "serial"
     extent: int | None = None
-    stages: int = 1
-    boxes: bool = False
-    """Its copies are to be boxes of tensors, that the device copies as such."""
-    beside: tuple[int, ...] | None = None
-    """A thread beside those of the block is to ask for them; how many registers are dealt out, as in `Beside`."""
-    cluster: int = 1
-    """So many neighbours along a loop over blocks run as one: they can wait for each other, and share what is copied."""
+    notes: tuple[Note, ...] = ()
+
+    def note(self, kind: type[N]) -> N | None:
+        """Return the note of this kind, if there is one."""
+        return note_of(self.notes, kind)
+
+    def without(self, *kinds: type[Note]) -> For:
+        """Return the loop without its notes of these kinds."""
+        return replace(self, notes=tuple(n for n in self.notes if not isinstance(n, kinds)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,6 +57,8 @@ from codegen.loops.nodes import (
     Var,
     Wait,
 )
+from codegen.loops.notes import Note
+from codegen.loops.notes import read as read_note
 
 _OPERATORS = {"&": "bitand", "|": "bitor", "^": "bitxor", "<<": "shl", ">>": "shr"}
 
@@ -120,9 +122,24 @@ class _Builder(Transformer[Token, Any]):
     def written_param(self, buffer: Buffer) -> tuple[Buffer, bool]:
         return buffer, True
 
-    def buffer(self, name: str, dtype: Token, shape: tuple[Index, ...], space: Any, align: Token | None, swizzle: Token | None) -> Buffer:
-        where = str(space) if space else "param"
-        return Buffer(name, DTYPES[dtype], shape, where, int(align) if align else 1, int(swizzle) if swizzle else 0)  # type: ignore[arg-type]
+    def buffer(
+        self,
+        name: str,
+        dtype: Token,
+        shape: tuple[Index, ...],
+        space: Any,
+        align: Token | None,
+        swizzle: Token | None,
+        notes: tuple[Note, ...] | None,
+    ) -> Buffer:
+        where, multiple, span = str(space) if space else "param", int(align) if align else 1, int(swizzle) if swizzle else 0
+        return Buffer(name, DTYPES[dtype], shape, where, multiple, span, notes or ())  # type: ignore[arg-type]
+
+    def notes(self, *notes: Note) -> tuple[Note, ...]:
+        return notes
+
+    def note(self, word: Token, *parts: Token) -> Note:
+        return read_note(str(word), [int(part) if part.type == "INT" else str(part) for part in parts])
 
     def block(self, *body: Stmt) -> tuple[Stmt, ...]:
         return body
@@ -139,16 +156,11 @@ class _Builder(Transformer[Token, Any]):
         hi: Index,
         kind: Any,
         extent: Token | None,
-        cluster: Token | None,
-        stages: Token | None,
-        boxes: Token | None,
-        beside: tuple[int, ...] | None,
+        notes: tuple[Note, ...] | None,
         body: tuple[Stmt, ...],
     ) -> For:
         mark = str(kind) if kind else "serial"
-        ahead = int(stages) if stages else 1
-        most, neighbours = int(extent) if extent else None, int(cluster) if cluster else 1
-        return For(var, lo, hi, body, mark, most, ahead, boxes is not None, beside, neighbours)  # type: ignore[arg-type]
+        return For(var, lo, hi, body, mark, int(extent) if extent else None, notes or ())  # type: ignore[arg-type]
 
     def store(
         self, buffer: str, index: tuple[Index, ...], value: Expr, stream: Token | None, across: Token | None, later: Token | None

@@ -67,11 +67,12 @@ from codegen.loops.nodes import (
     Var,
     Wait,
 )
+from codegen.loops.notes import Note
 
 _WORDS = """
     func out for in serial parallel unroll vector tensor tile
     alloc param heap stack registers tiles shared align swizzle let if else prefetch
-    write locality require barrier across stream stages later commit wait matrix mma transposed of products
+    write locality require barrier across stream later commit wait matrix mma transposed of products
     boxes landed release reclaim beside by every cluster
     true false and or not min max abs fma dot select index value sat inf nan
 """
@@ -108,12 +109,9 @@ def show(function: Function) -> str:
 def show_stmt(s: Stmt, indent: str = "") -> str:
     """Return `s` as text, its further lines indented by `indent`."""
     match s:
-        case For(var, lo, hi, body, kind, extent, stages, in_boxes, beside, cluster):
+        case For(var, lo, hi, body, kind, extent, notes):
             mark = "" if kind == "serial" and extent is None else f" {kind}" if extent is None else f" {kind} {extent}"
-            mark += f" cluster {cluster}" if cluster > 1 else ""
-            mark += f" stages {stages}{' boxes' * in_boxes}" if stages > 1 else ""
-            mark += _beside(beside) if beside is not None else ""
-            return f"for {_name(var)} in {show_index(lo)} .. {show_index(hi)}{mark} {_block(body, indent)}"
+            return f"for {_name(var)} in {show_index(lo)} .. {show_index(hi)}{mark}{_notes(notes)} {_block(body, indent)}"
         case Store(buffer, index, value, stream, across, later):
             marks = f"{' stream' if stream else ''}{' across' if across else ''}{' later' if later else ''}"
             return f"{_name(buffer)}{_subscript(index)} = {show_expr(value)}{marks}"
@@ -139,7 +137,7 @@ def show_stmt(s: Stmt, indent: str = "") -> str:
         case Reclaim(barriers, group):
             return f"reclaim {_name(barriers)}[{show_index(group)}]"
         case Beside(body, registers):
-            return f"{_beside(registers).lstrip()} {_block(body, indent)}"
+            return f"{_beside(registers)} {_block(body, indent)}"
         case Commit(of):
             return "commit" + " products" * (of == "products")
         case Wait(pending, of):
@@ -164,7 +162,11 @@ def _numbers(numbers: tuple[int, ...]) -> str:
 
 
 def _beside(registers: tuple[int, ...]) -> str:
-    return "".join((" beside", *(" registers" for _ in registers[:1]), *(f" {count}" for count in registers)))
+    return "".join(("beside", *(" registers" for _ in registers[:1]), *(f" {count}" for count in registers)))
+
+
+def _notes(notes: tuple[Note, ...]) -> str:
+    return f" ({', '.join(map(str, notes))})" if notes else ""
 
 
 def show_buffer(b: Buffer) -> str:
@@ -172,7 +174,7 @@ def show_buffer(b: Buffer) -> str:
     space = "" if b.space == "param" else f" {b.space}"
     align = "" if b.align == 1 else f" align {b.align}"
     swizzle = f" swizzle {b.swizzle}" if b.swizzle else ""
-    return f"{_name(b.name)}: {b.dtype.name}{_subscript(b.shape)}{space}{align}{swizzle}"
+    return f"{_name(b.name)}: {b.dtype.name}{_subscript(b.shape)}{space}{align}{swizzle}{_notes(b.notes)}"
 
 
 def show_index(e: Index) -> str:

@@ -1,6 +1,6 @@
 """Copies that run ahead of the loop that needs them: what `stages n` on a loop asks for, on a processor.
 
-    for k in 0 .. K stages 2 {                        alloc s: f32[2, 16]
+    for k in 0 .. K (stages 2) {                      alloc s: f32[2, 16]
         alloc s: f32[16]                              if 0 < K { for i in 0 .. 16 { s[0, i] = a[0, i] } }
         for i in 0 .. 16 { s[i] = a[k, i] }       →   for k in 0 .. K {
         for r in 0 .. 8 { … s[…] … }                      for r in 0 .. 8 {
@@ -45,7 +45,8 @@ from codegen.loops.nodes import (
     Store,
     Var,
 )
-from codegen.loops.walk import Fresh, loads, map_expr, map_index, map_stmt, names, rename, stores, substitute, walk
+from codegen.loops.notes import Staged
+from codegen.loops.walk import Fresh, loads, map_expr, map_index, map_stmt, names, noted_loops, rename, stores, substitute, walk
 
 PLACES = frozenset({"heap", "stack"})
 
@@ -56,7 +57,7 @@ def staged(function: Function) -> Function:
 
     Raises Unfit where there are staged loops, and none of them copies anything that could run ahead."""
     found = [n for n in walk(*function.body) if isinstance(n, For)]
-    asked = [loop for loop in found if loop.stages > 1]
+    asked = [loop for loop, _ in noted_loops(Staged, *function.body)]
     if not asked or any(loop.kind in BLOCKS | THREADS for loop in found):
         return function
     if not any(copies_ahead(loop, PLACES) for loop in asked):
@@ -130,26 +131,27 @@ def _stmt(s: Stmt, homes: _Homes) -> tuple[Stmt, ...]:
     match s:
         case For():
             inner = replace(s, body=_block(s.body, homes))
-            return _staged(inner, homes) if s.stages > 1 else (inner,)
+            return (inner,) if (note := s.note(Staged)) is None else _staged(inner, note.stages, homes)
         case If(_, then, orelse):
             return (replace(s, then=_block(then, homes), orelse=_block(orelse, homes)),)
         case _:
             return (s,)
 
 
-def _staged(loop: For, homes: _Homes) -> tuple[Stmt, ...]:
+def _staged(loop: For, stages: int, homes: _Homes) -> tuple[Stmt, ...]:
+    loop = loop.without(Staged)
     found = copies_ahead(loop, PLACES)
     if not found:
-        return (replace(loop, stages=1),)
+        return (loop,)
     loop = homes.apart(loop, {s.buffer for s in stores(*found)})
     copies = copies_ahead(loop, PLACES)
     landing = {s.buffer for s in stores(*copies)}
     held = [s.buffer for s in loop.body if isinstance(s, Alloc) and s.buffer.name in landing]
     rest = tuple(s for s in loop.body if s not in copies and not (isinstance(s, Alloc) and s.buffer.name in landing))
-    number, count = Add(Var(loop.var), Mul(Int(-1), loop.lo)), Int(loop.stages)
-    later, ahead = Add(Var(loop.var), Int(loop.stages - 1)), Mod(Add(number, Int(loop.stages - 1)), count)
+    number, count = Add(Var(loop.var), Mul(Int(-1), loop.lo)), Int(stages)
+    later, ahead = Add(Var(loop.var), Int(stages - 1)), Mod(Add(number, Int(stages - 1)), count)
     out: list[Stmt] = [Alloc(replace(b, shape=(count, *b.shape))) for b in held]
-    for k in range(loop.stages - 1):
+    for k in range(stages - 1):
         at = Add(loop.lo, Int(k))
         out.append(If(_below(at, loop.hi), tuple(at_stage(c, loop, at, Int(k), landing) for c in copies)))
     work = tuple(at_stage(s, loop, Var(loop.var), Mod(number, count), landing) for s in rest)
@@ -161,7 +163,7 @@ def _staged(loop: For, homes: _Homes) -> tuple[Stmt, ...]:
             before.append(begun)
         else:
             work = tuple(replace(s, body=(begun, *s.body)) if s is turn and isinstance(s, For) else s for s in work)
-    return (*out, replace(loop, body=(*before, *work), stages=1))
+    return (*out, replace(loop, body=(*before, *work)))
 
 
 def _pieces(copy: Stmt, work: tuple[Stmt, ...]) -> tuple[tuple[Stmt, ...], For | None]:

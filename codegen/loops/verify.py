@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import Never, assert_never
+from typing import Literal, Never, assert_never
 
 from codegen.dtypes import DType, bool_, f32, i64, u32, u64
 from codegen.errors import InternalError
@@ -60,6 +60,7 @@ from codegen.loops.nodes import (
     Var,
     Wait,
 )
+from codegen.loops.notes import Note
 from codegen.loops.printer import show_buffer, show_expr, show_index, show_stmt
 from codegen.loops.swizzle import misfit
 from codegen.loops.walk import Node, free_vars, loads, walk
@@ -152,6 +153,8 @@ def verify(function: Function) -> None:
     for param in function.params:
         if param.space != "param":
             _fail(f"parameter `{show_buffer(param)}` lies in {param.space}")
+        if param.notes:
+            _fail(f"parameter `{show_buffer(param)}` is the caller's, so nothing is asked of it")
         _check_buffer(param, sizes)
     _check_block(function.body, _Scope(Env.of(function), function.written))
 
@@ -465,6 +468,7 @@ def _check_for(loop: For, scope: _Scope) -> None:
             _fail(f"`{header}` has the negative extent {extent}")
         case _:
             pass
+    _check_notes(header, loop.notes, "loop")
     lanes = tuple(replace(lane, vars=lane.vars | {loop.var}) if lane.varies(loop.lo, loop.hi) else lane for lane in scope.lanes)
     if loop.kind == "vector":
         lanes += (_Lane(frozenset((loop.var,))),)
@@ -516,6 +520,15 @@ def _check_buffer(buffer: Buffer, env: Env) -> None:
         _fail(f"the alignment of `{show_buffer(buffer)}` is no power of two")
     if buffer.swizzle:
         _check_swizzle(buffer)
+    _check_notes(show_buffer(buffer), buffer.notes, "buffer")
+
+
+def _check_notes(what: str, notes: tuple[Note, ...], about: Literal["loop", "buffer"]) -> None:
+    stray = next((note for note in notes if note.about != about), None)
+    if stray is not None:
+        _fail(f"`{what}` is no {stray.about}, and `{stray}` is about one")
+    if len({note.word for note in notes}) < len(notes):
+        _fail(f"`{what}` has two notes of one kind")
 
 
 def _check_swizzle(buffer: Buffer) -> None:

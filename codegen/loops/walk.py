@@ -55,6 +55,7 @@ from codegen.loops.nodes import (
     Var,
     Wait,
 )
+from codegen.loops.notes import N, Note
 
 Node: TypeAlias = Index | Expr | Stmt
 K = TypeVar("K", Index, Expr, Load)
@@ -451,3 +452,36 @@ class Fresh:
             name = f"{base}_{count}"
         self._taken.add(name)
         return name
+
+
+# ---------------------------------------------------------------- notes
+
+
+def noted_loops(kind: type[N], *roots: Node) -> Iterator[tuple[For, N]]:
+    """Yield the loops that have a note of this kind, with it."""
+    for node in walk(*roots):
+        if isinstance(node, For) and (note := node.note(kind)) is not None:
+            yield node, note
+
+
+def noted_buffers(kind: type[N], *roots: Node) -> Iterator[tuple[Buffer, N]]:
+    """Yield the allocated buffers that have a note of this kind, with it."""
+    for node in walk(*roots):
+        if isinstance(node, Alloc) and (note := node.buffer.note(kind)) is not None:
+            yield node.buffer, note
+
+
+def without(function: Function, *kinds: type[Note]) -> Function:
+    """Return `function` without its notes of these kinds: they have been carried out."""
+
+    def stmt(s: Stmt) -> Stmt:
+        new = map_stmt(s, lambda i: i, lambda e: e, stmt)
+        match new:
+            case For() if any(map(new.note, kinds)):
+                return new.without(*kinds)
+            case Alloc(buffer) if any(map(buffer.note, kinds)):
+                return Alloc(buffer.without(*kinds))
+            case _:
+                return new
+
+    return replace(function, body=tuple(map(stmt, function.body)))

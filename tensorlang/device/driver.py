@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from codegen.errors import Unfit
-from codegen.gpu.clusters import form_clusters, share_copies_in_cluster
+from codegen.gpu.clusters import check_clusters, share_copies_in_cluster
 from codegen.gpu.launches import launches
 from codegen.gpu.linear_grid import linearize
 from codegen.gpu.persistent import make_persistent
@@ -21,11 +21,12 @@ from codegen.gpu.prepare import prepare
 from codegen.gpu.program import Program as Kernels
 from codegen.gpu.render import render
 from codegen.loops.contract import contract
-from codegen.loops.nodes import Alloc, Function
+from codegen.loops.nodes import Function
+from codegen.loops.notes import Edge, Kept, Multicast
 from codegen.loops.printer import show as show_loops
 from codegen.loops.simplify import simplify
 from codegen.loops.verify import verify
-from codegen.loops.walk import walk
+from codegen.loops.walk import noted_buffers, noted_loops, without
 from tensorlang.diagnostics import NOWHERE, CompileError, error
 from tensorlang.driver import Dump, Rules, Scheduled
 from tensorlang.lower.barriers import with_barriers
@@ -40,6 +41,7 @@ from tensorlang.schedule.check import proven
 from tensorlang.schedule.instructions import declared
 from tensorlang.schedule.layout import Layout
 from tensorlang.schedule.plan import Plan
+from tensorlang.schedule.said import origin_of
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.storage import stored_as
 from tensorlang.syntax import nodes as syntax
@@ -97,10 +99,8 @@ def device_loops(
     try:
         function = _whole(plan, lowered)
         in_order(replace(lowered, function=function))
-        _filled(function, lowered)
-        function = prepare(function)
-        _kept(function, lowered)
-        function = _shared(pipeline_copies(function), lowered)
+        function = prepare(_filled(function))
+        function = _shared(pipeline_copies(_kept(function)))
         function = with_barriers(function)
         launches(function)
     except Unfit as refused:
@@ -113,59 +113,50 @@ def device_loops(
 
 
 def _whole(plan: Plan, lowered: Lowered) -> Function:
-    """Return the simplified loops, blocks in clusters and in turns, tiles at the edges run to their ends where nobody sees it."""
+    """Return the simplified loops, blocks in clusters and persistent ones, tiles at the edges run to their ends where nobody sees it."""
     function = simplify(lowered.function)
     function = contract(function) if plan.program.mode == "fast" else function
-    function = linearize(make_persistent(_together(function, lowered), lowered.turns))
-    guarded = frozenset(var for var, predicate in lowered.predicates.items() if predicate.how == "guard")
-    return whole(function, strict=plan.program.mode == "strict", guarded=guarded)
+    check_clusters(function)
+    return whole(linearize(make_persistent(function)), strict=plan.program.mode == "strict")
 
 
-def _together(function: Function, lowered: Lowered) -> Function:
-    """Return a function with its blocks in clusters. Raises CompileError S0225 where there are no whole ones."""
-    try:
-        return form_clusters(function, {var: found.count for var, found in lowered.clusters.items()})
-    except Unfit as refused:
-        raise error("S0225", refused.reason, lowered.clusters[refused.names[0]].span) from None
-
-
-def _shared(function: Function, lowered: Lowered) -> Function:
-    """Return a function with the boxes that the blocks of a cluster share. Raises CompileError S0225 for what is not the same for all of
-    them, and for what cannot be shared."""
-    try:
-        function = share_copies_in_cluster(function, lowered.multicasts)
-    except Unfit as refused:
-        _, span = lowered.multicasts[refused.names[0]]
-        raise error("S0225", refused.reason, span) from None
+def _shared(function: Function) -> Function:
+    """Return a function with the boxes that the blocks of a cluster share. Raises Unfit for what is not the same for all of them, and for
+    what cannot be shared."""
+    function = share_copies_in_cluster(function)
     apart = differing(function)
     if apart is not None:
-        found = next((lowered.multicasts[name] for name in apart.names if name in lowered.multicasts), None)
-        raise error("S0225", apart.reason, NOWHERE if found is None else found[1])
+        notes = {buffer.name: note for buffer, note in noted_buffers(Multicast, *function.body)}
+        blamed = (notes[name] for name in (*apart.names, *notes) if name in notes)
+        raise Unfit(apart.reason, *apart.names, note=next(blamed, None))
     return function
 
 
-def _filled(function: Function, lowered: Lowered) -> None:
-    """Raise CompileError S0222 where a loop around sums ends early that was to go on over zeros."""
+def _filled(function: Function) -> Function:
+    """Return a function whose edges are as they are to be. Raises CompileError S0222 where a loop around sums ends early that was to go on
+    over zeros."""
     left = edges(function)
-    for var, predicate in lowered.predicates.items():
-        if predicate.how == "zfill" and var in left:
-            title = f"`{predicate.loop}` cannot go on over zeros"
+    for loop, edge in noted_loops(Edge, *function.body):
+        if edge.how == "zfill" and loop.var in left:
+            asked = origin_of(edge)
+            title = f"`{asked.about}` cannot go on over zeros"
             help_ = "sums can that read nothing but copies for all threads of a block (`cache … in shared`), and add nothing for zeros"
-            raise error("S0222", title, predicate.span, help=help_)
+            raise error("S0222", title, asked.directive.span, help=help_)
+    return without(function, Edge)
 
 
-def _kept(function: Function, lowered: Lowered) -> None:
-    """Raise CompileError S0219 where a buffer is not where the schedule has it."""
-    spaces = {s.buffer.name: s.buffer.space for s in walk(*function.body) if isinstance(s, Alloc)}
-    for buffer, (tensor, cached) in lowered.cached.items():
-        space = spaces.get(buffer, cached.place)
-        if space != cached.place:
-            title = f"`{tensor}` cannot be kept in {cached}: it is in {_SPACES.get(space, space)}"
+def _kept(function: Function) -> Function:
+    """Return a function whose buffers are where they are to be. Raises CompileError S0219 where one is not."""
+    for buffer, kept in noted_buffers(Kept, *function.body):
+        if buffer.space != kept.place:
+            asked, space = origin_of(kept), _SPACES.get(buffer.space, buffer.space)
+            title = f"`{asked.about}` cannot be kept in {kept.memory}: it is in {space}"
             help_ = (
                 "in registers lies what one thread alone touches, at places that unrolled loops number: its subscripts are sums of loops"
             )
             help_ += " bound to threads and of unrolled or vector loops, the same at every use"
-            raise error("S0219", title, cached.span, help=help_)
+            raise error("S0219", title, asked.directive.span, help=help_)
+    return without(function, Kept)
 
 
 _SPACES = {"shared": "shared memory", "stack": "slow memory of each thread", "heap": "the memory of the device"}
@@ -183,7 +174,10 @@ def device_text(lowered: Lowered, dump: Dump | None = None, schedule: Schedule |
 
 
 def unfit(refused: Unfit, schedule: Schedule | None) -> CompileError:
-    """Return the error for loops that cannot run where `schedule` binds them, at the directive that names one of them."""
+    """Return the error for loops that cannot run where `schedule` binds them: at the directive whose note cannot be carried out, or at one
+    that names one of them."""
+    if refused.note is not None:
+        return error("S0225", refused.reason, origin_of(refused.note).directive.span)
     directives = schedule.directives if schedule is not None else ()
     blamed = [d for d in directives if any(_is_about(operand, name) for operand in _operands(d) for name in refused.names)]
     blamed = [d for d in blamed if d.name == "bind"] or blamed or [d for d in directives if d.name == "bind"]

@@ -1,6 +1,6 @@
 """Blocks of a cluster that share boxes: whether all of them ask for the same ones, at the same times.
 
-    for j in 0 .. 8 block.x 8 cluster 2 { for k { boxes full[k] a_s[…] = a[64*i, 32*k] … cluster 2; … } }
+    for j in 0 .. 8 block.x 8 (cluster 2) { for k { boxes full[k] a_s[…] = a[64*i, 32*k] … cluster 2; … } }
 
 A box is shared by blocks j and j + 1 where what it is copied from, and when, does not depend on which of them asks; and what all of them
 wait for, they come to alike. Of two blocks for which that is not so the first is told.

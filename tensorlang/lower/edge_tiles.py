@@ -29,15 +29,17 @@ from functools import reduce
 from codegen.gpu.launches import map_blocks
 from codegen.loops import nodes as loops
 from codegen.loops.nodes import Expr
+from codegen.loops.notes import Edge
 from codegen.loops.verify import is_reduction
-from codegen.loops.walk import walk
+from codegen.loops.walk import noted_loops, walk
 from tensorlang.lower.widening import Choice, Local, Path, Proof, Wide, is_copy, sites_of
 
 
-def whole(function: loops.Function, *, strict: bool = False, guarded: frozenset[str] = frozenset()) -> loops.Function:
-    """Return `function`, before its loops are shared out, with the tiles of sums in its blocks computed whole. `strict`: nothing is added
-    to a sum. `guarded`: variables of loops that end where they did."""
+def whole(function: loops.Function, *, strict: bool = False) -> loops.Function:
+    """Return `function`, before its loops are shared out, with the tiles of sums in its blocks computed whole, except along loops that are
+    to end early. `strict`: nothing is added to a sum."""
     device = frozenset(b.name for b in function.params) | {s.buffer.name for s in function.body if isinstance(s, loops.Alloc)}
+    guarded = frozenset(loop.var for loop, edge in noted_loops(Edge, *function.body) if edge.how == "guard")
     blocks = iter(_grids(function))
     return map_blocks(function, lambda body: _widened(body, next(blocks), device, Choice(function.sizes, strict, guarded)))
 

@@ -16,6 +16,7 @@ from typing import assert_never
 
 from codegen.dtypes import DType, bool_, compute_dtype, extreme, i64
 from codegen.loops import nodes as loops
+from codegen.loops.notes import Streamed, note_of
 from polyhedral import affine
 from polyhedral import loops as scanned
 from polyhedral.expr import TRUE, Cond
@@ -26,13 +27,13 @@ from polyhedral.nest import Nest
 from polyhedral.region import footprint
 from polyhedral.scan import scan
 from tensorlang.artifact import Requirement
-from tensorlang.diagnostics import InternalError, Span, error
+from tensorlang.diagnostics import InternalError, error
 from tensorlang.lower.index import to_bool, to_index
 from tensorlang.lower.memory import Home, homes, is_flagged, lane_loop
 from tensorlang.lower.names import Names
 from tensorlang.lower.prefetch import to_prefetches
 from tensorlang.lower.value import Point, components, value
-from tensorlang.schedule.plan import Cached, Neighbours, Plan, Predicate
+from tensorlang.schedule.plan import Plan
 from tensorlang.tensor import nodes as tensor
 from tensorlang.tensor import notation
 from tensorlang.tensor.scop import Accumulator, StatementInfo
@@ -50,16 +51,6 @@ class Lowered:
     function: loops.Function
     params: tuple[str, ...]
     requirements: tuple[Requirement, ...]
-    cached: Mapping[str, tuple[str, Cached]] = field(default_factory=dict)
-    """Buffer → its tensor, and where the schedule says that it is kept."""
-    predicates: Mapping[str, Predicate] = field(default_factory=dict)
-    """Loop variable → what the schedule says about the edge of its loop."""
-    turns: Mapping[str, int] = field(default_factory=dict)
-    """Variable of a loop over blocks → how many blocks take turns with the places of its grid."""
-    clusters: Mapping[str, Neighbours] = field(default_factory=dict)
-    """Variable of a loop over blocks → how many along it are one cluster."""
-    multicasts: Mapping[str, tuple[str, Span]] = field(default_factory=dict)
-    """Buffer → the tensor whose copy in it the blocks of a cluster share, and where the schedule says so."""
     given: Cond = TRUE
     """What is known of the sizes of `function`, by its names for them; checked before it runs."""
 
@@ -96,15 +87,9 @@ def lower(plan: Plan, symbol: str) -> Lowered:
     buffers = tuple(found[p].buffers[0] for p in params)
     written = frozenset(found[r].buffers[0].name for r in plan.program.results)
     sizes = tuple(names.of("size", s) for s in plan.program.sizes)
-    cached = {b.name: (tensor, plan.cached[tensor]) for tensor, home in found.items() if tensor in plan.cached for b in home.buffers}
-    predicates = {names.of("loop", loop): predicate for loop, predicate in plan.predicates.items()}
-    turns = {names.of("loop", loop): count for loop, count in plan.turns.items()}
-    clusters = {names.of("loop", loop): neighbours for loop, neighbours in plan.clusters.items()}
-    shared = [(tensor, home) for tensor, home in found.items() if tensor in plan.multicasts]
-    multicasts = {b.name: (tensor, plan.multicasts[tensor]) for tensor, home in shared for b in home.buffers}
     function = loops.Function(symbol, sizes, buffers, tuple(body), written)
     given = affine.substitute_cond(plan.program.context, {size: AffineName(names.of("size", size)) for size in plan.program.sizes})
-    return Lowered(function, params, tuple(kernel.requirements), cached, predicates, turns, clusters, multicasts, given)
+    return Lowered(function, params, tuple(kernel.requirements), given)
 
 
 # ---------------------------------------------------------------- structure
@@ -133,10 +118,8 @@ def _block(kernel: _Kernel, nodes: tuple[scanned.Node, ...], open_loops: tuple[s
                     extent = _declared_extent(kernel, node) if extent is None else extent
                     if extent is None:
                         raise InternalError("lower", f"the {mark} loop `{name}` has no constant extent")
-                stages = kernel.plan.staged.get(name, 1)
                 bounds = to_index(lo, kernel.loop), to_index(hi, kernel.loop)
-                boxed, beside = name in kernel.plan.boxed, kernel.plan.beside.get(name)
-                out.append(loops.For(var, *bounds, stmts, mark, extent, stages, boxed, beside))
+                out.append(loops.For(var, *bounds, stmts, mark, extent, kernel.plan.about_loops.get(name, ())))
     return out
 
 
@@ -422,7 +405,7 @@ def _define(kernel: _Kernel, info: StatementInfo, point: Point) -> list[loops.St
     for made_tensor, result in zip(definition.tensors, results, strict=True):
         home = kernel.homes[made_tensor.name]
         stored = _narrowed(kernel, made_tensor.dtype, result)
-        stream = made_tensor.name in kernel.plan.streams
+        stream = note_of(kernel.plan.about_tensors.get(made_tensor.name, ()), Streamed) is not None
         cell = _cell(kernel, home, tuple(map(AffineName, definition.axes)), point)
         stores.append(loops.Store(home.buffers[0].name, cell, stored, stream))
     if len(stores) > 1:

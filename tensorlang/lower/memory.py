@@ -15,6 +15,7 @@ from functools import reduce
 
 from codegen.dtypes import DType, bool_
 from codegen.loops import nodes as loops
+from codegen.loops.notes import Kept, Streamed, note_of
 from polyhedral import affine
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Floor, Max, Mod, Name
@@ -27,6 +28,7 @@ from tensorlang.lower.index import to_index
 from tensorlang.lower.names import Names
 from tensorlang.schedule.copies import upper_bound
 from tensorlang.schedule.plan import Plan, Storage
+from tensorlang.schedule.said import origin_of
 from tensorlang.tensor.scop import Accumulator
 from tensorlang.tensor.walk import tensor_table
 
@@ -108,13 +110,10 @@ def _local(plan: Plan, names: Names, tensor: str, array: str, axes: tuple[str, .
         shape = (*shape, affine.to_expr(lanes))
     shape = tuple(_not_negative(plan, extent) for extent in shape)
     space, align = _space(plan, array, touching, depth, dims, shape, dtypes, storage is not None)
-    count = len(dtypes)
-    buffers = tuple(
-        loops.Buffer(
-            names.fresh(tensor if count == 1 else f"{tensor}.{k}"), dtype, tuple(to_index(s, size) for s in shape), space, align, swizzle
-        )
-        for k, dtype in enumerate(dtypes)
-    )
+    extents, notes = tuple(to_index(s, size) for s in shape), plan.about_tensors.get(tensor, ())
+    asked = tuple(note for note in notes if not isinstance(note, Streamed))  # which the stores of `lower` carry out
+    called = [names.fresh(tensor if len(dtypes) == 1 else f"{tensor}.{k}") for k in range(len(dtypes))]
+    buffers = tuple(loops.Buffer(n, dtype, extents, space, align, swizzle, asked) for n, dtype in zip(called, dtypes, strict=True))
     return Home(tensor, buffers, axes, dims, chain, lanes)
 
 
@@ -257,13 +256,13 @@ def _space(
     stored: bool,
 ) -> tuple[loops.Space, int]:
     extents = [affine.constant(s) for s in shape]
-    cached = plan.cached.get(array)
-    if cached is not None and any(e is None for e in extents):
-        title = f"`{array}` cannot be kept in {cached}: how much of it there is is only known at run time"
-        raise error("S0219", title, cached.span)
+    kept = note_of(plan.about_tensors.get(array, ()), Kept)
+    if kept is not None and any(e is None for e in extents):
+        title = f"`{array}` cannot be kept in {kept.memory}: how much of it there is is only known at run time"
+        raise error("S0219", title, origin_of(kept).directive.span)
     if any(e is None for e in extents):
         return "heap", 64
-    if cached is not None and cached.place == "shared":
+    if kept is not None and kept.place == "shared":
         return "shared", 64
     count = 1
     for extent in extents:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
+from codegen.loops.notes import Clustered, Persistent, Specialized, Staged
 from polyhedral.model import BLOCKS
 from tensorlang.schedule.state import State
 from tensorlang.syntax import nodes as syntax
@@ -21,20 +22,20 @@ def idle(state: State) -> tuple[str, ...]:
 
 
 def _stages(state: State) -> Iterator[str]:
-    for loop, (count, directive) in state.staged.items():
-        if count == 1:
-            yield _changes_nothing(directive, "one stage is none ahead")
-        elif _runs_once(state, loop):
-            yield _changes_nothing(directive, f"`{loop}` runs once, so nothing runs ahead")
-    for loop, (_, directive) in state.beside.items():
-        if _runs_once(state, loop):
-            yield _changes_nothing(directive, f"`{loop}` runs once, so nobody asks ahead")
+    for said in state.about_loops.of(Staged):
+        if said.what.vacuous:
+            yield _changes_nothing(said.directive, "one stage is none ahead")
+        elif _runs_once(state, said.about):
+            yield _changes_nothing(said.directive, f"`{said.about}` runs once, so nothing runs ahead")
+    for asked in state.about_loops.of(Specialized):
+        if _runs_once(state, asked.about):
+            yield _changes_nothing(asked.directive, f"`{asked.about}` runs once, so nobody asks ahead")
 
 
 def _clusters(state: State) -> Iterator[str]:
-    for count, directive in state.clusters.values():
-        if count == 1:
-            yield _changes_nothing(directive, "a block by itself is no cluster")
+    for said in state.about_loops.of(Clustered):
+        if said.what.vacuous:
+            yield _changes_nothing(said.directive, "a block by itself is no cluster")
 
 
 def _rasters(state: State) -> Iterator[str]:
@@ -43,12 +44,12 @@ def _rasters(state: State) -> Iterator[str]:
 
 
 def _turns(state: State) -> Iterator[str]:
-    for loop, (count, directive) in state.turns.items():
-        stage = next(stage for stage in state.stages.values() if loop in stage.marks)
+    for said in state.about_loops.of(Persistent):
+        stage = next(stage for stage in state.stages.values() if said.about in stage.marks)
         places = [stage.extents[other] for other, mark in stage.marks.items() if mark in BLOCKS]
         known = [extent for extent in places if extent is not None]
-        if len(known) == len(places) and prod(known) <= count:
-            yield _changes_nothing(directive, f"there are {prod(known)} places in the grid, so no block takes a second turn")
+        if len(known) == len(places) and prod(known) <= said.what.blocks:
+            yield _changes_nothing(said.directive, f"there are {prod(known)} places in the grid, so no block takes a second turn")
 
 
 def _distributed(state: State) -> Iterator[str]:

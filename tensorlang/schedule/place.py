@@ -13,14 +13,14 @@ from polyhedral.region import place_at
 from polyhedral.schedule import Schedule as Placed
 from tensorlang.diagnostics import error
 from tensorlang.schedule.directives.bind import check_bound
-from tensorlang.schedule.directives.cache import checked_caches
+from tensorlang.schedule.directives.cache import check_kept
 from tensorlang.schedule.directives.cluster import check_clusters
-from tensorlang.schedule.directives.grids import check_turns
+from tensorlang.schedule.directives.grids import check_persistent
 from tensorlang.schedule.directives.prefetch import checked_prefetch
 from tensorlang.schedule.directives.stages import check_stages
 from tensorlang.schedule.directives.trim import trimmed
 from tensorlang.schedule.idle import idle
-from tensorlang.schedule.plan import Neighbours, Plan, Stage, full, nests_of, trees
+from tensorlang.schedule.plan import Plan, Stage, full, nests_of, trees
 from tensorlang.schedule.state import State
 from tensorlang.syntax import nodes as syntax
 from tensorlang.tensor.scop import Stages, StatementInfo
@@ -55,11 +55,10 @@ def place(state: State, stages: Stages) -> Plan:
     depth |= _kept_across(placed, depth, {t.name for s in order if _recurs(s) for d in s.definitions for t in d.tensors})
     check_bound(state, placed)
     check_stages(state)
-    check_turns(state)
+    check_persistent(state)
     check_clusters(state)
-    cached = checked_caches(state, placed, depth, stages)
+    check_kept(state, placed, depth, stages)
     prefetches = tuple(checked_prefetch(prefetch, placed, depth) for prefetch in state.prefetches)
-    staged = {loop: count for loop, (count, _) in state.staged.items() if count > 1}
     folds = {t: tuple(f) for t, f in state.folds.items()}
     return Plan(
         state.program,
@@ -69,15 +68,8 @@ def place(state: State, stages: Stages) -> Plan:
         folds,
         depth,
         prefetches,
-        frozenset(state.streams),
-        staged,
-        cached,
-        state.predicates,
-        {loop: count for loop, (count, _) in state.turns.items()},
-        frozenset(state.boxed),
-        {loop: registers for loop, (registers, _) in state.beside.items()},
-        clusters={loop: Neighbours(loop, count, d.span) for loop, (count, d) in state.clusters.items() if count > 1},
-        multicasts={copy: directive.span for copy, (_, directive) in state.multicasts.items()},
+        state.about_loops.notes(),
+        state.about_tensors.notes(),
         idle=idle(state),
     )
 
@@ -95,17 +87,11 @@ def _nothing_inside_peeled(state: State) -> None:
 def _nothing_about_lost_loops(state: State) -> None:
     """Refuse what is said of a loop that directives after it have made others of: it would be forgotten."""
     loops = {loop for stage in state.stages.values() for loop in stage.loops}
-    said = {loop: ("trim", directive.span) for loop, directive in state.trimmed.items()}
-    said |= {loop: ("stages", directive.span) for loop, (_, directive) in state.staged.items()}
-    said |= {loop: ("specialize", directive.span) for loop, (_, directive) in state.beside.items()}
-    said |= {loop: ("persistent", directive.span) for loop, (_, directive) in state.turns.items()}
-    said |= {loop: ("cluster", directive.span) for loop, (_, directive) in state.clusters.items()}
-    said |= {loop: ("bind", directive.span) for loop, (_, directive) in state.bound.items()}
-    said |= {loop: ("predicate", predicate.span) for loop, predicate in state.predicates.items()}
-    for loop, (name, span) in said.items():
-        if loop not in loops:
-            title = f"`{loop}` has been made into other loops since, so `{name}` is about none"
-            raise error("S0213", title, span, help=f"`{name}` after the loop has its shape")
+    for said in state.about_loops:
+        if said.about not in loops:
+            name = said.directive.name
+            title = f"`{said.about}` has been made into other loops since, so `{name}` is about none"
+            raise error("S0213", title, said.directive.span, help=f"`{name}` after the loop has its shape")
 
 
 def _readers_first(order: list[Stage], statements: Mapping[str, Statement]) -> list[Stage]:

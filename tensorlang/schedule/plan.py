@@ -20,9 +20,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 from codegen.intrinsics import Intrinsic
+from codegen.loops.notes import Note
 from polyhedral import affine
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name
@@ -140,35 +141,6 @@ class Prefetch:
 
 
 @dataclass(frozen=True, slots=True)
-class Cached:
-    """Where the blocks of a graphics processor keep a tensor, as the schedule at `span` has it."""
-
-    place: Literal["shared", "registers"]
-    span: Span = field(default=NOWHERE, compare=False, repr=False)
-
-    def __str__(self) -> str:
-        return "shared memory" if self.place == "shared" else self.place
-
-
-@dataclass(frozen=True, slots=True)
-class Predicate:
-    """What happens at the edge of a loop: it ends early (`guard`), or goes on over zeros where that is harmless (`zfill`)."""
-
-    loop: str
-    how: Literal["guard", "zfill"]
-    span: Span = field(default=NOWHERE, compare=False, repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Neighbours:
-    """So many blocks along `loop` run as one cluster."""
-
-    loop: str
-    count: int
-    span: Span = field(default=NOWHERE, compare=False, repr=False)
-
-
-@dataclass(frozen=True, slots=True)
 class Named:
     """An instruction with LLVM's name for it, as an equation and as that; `span` is where loops ask for it."""
 
@@ -190,23 +162,10 @@ class Plan:
     folds: Mapping[str, tuple[tuple[int, int], ...]]
     depth: Mapping[str, int]
     prefetches: tuple[Prefetch, ...] = ()
-    streams: frozenset[str] = frozenset()
-    staged: Mapping[str, int] = field(default_factory=dict)
-    """Loop → how many iterations' copies there are at a time."""
-    cached: Mapping[str, Cached] = field(default_factory=dict)
-    """Tensor, or accumulator → where it has to be kept."""
-    predicates: Mapping[str, Predicate] = field(default_factory=dict)
-    """Loop → what the schedule says about its edge."""
-    turns: Mapping[str, int] = field(default_factory=dict)
-    """Loop over blocks → how many blocks take turns with the places of its grid."""
-    boxed: frozenset[str] = frozenset()
-    """Loops in stages whose copies are boxes of tensors."""
-    beside: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """Loop whose boxes a thread beside the others asks for → registers of a thread there and of the others; none: all have as many."""
-    clusters: Mapping[str, Neighbours] = field(default_factory=dict)
-    """Loop over blocks → how many along it are one cluster."""
-    multicasts: Mapping[str, Span] = field(default_factory=dict)
-    """Copies that the blocks of a cluster share."""
+    about_loops: Mapping[str, tuple[Note, ...]] = field(default_factory=dict)
+    """Loop → what directives ask of it."""
+    about_tensors: Mapping[str, tuple[Note, ...]] = field(default_factory=dict)
+    """Tensor, or accumulator → what directives ask of its memory."""
     idle: tuple[str, ...] = ()
     """A sentence for each directive that changes nothing."""
     named: tuple[Named, ...] = ()

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from polyhedral.expr import TRUE
 from polyhedral.model import Scop
 from tensorlang.diagnostics import error
-from tensorlang.schedule.plan import Cached, Predicate, Prefetch, Stage, Storage, full
+from tensorlang.schedule.plan import Prefetch, Stage, Storage, full
+from tensorlang.schedule.said import Sayings
 from tensorlang.schedule.schedule import Instruction
 from tensorlang.syntax import nodes as syntax
 from tensorlang.tensor.nodes import Program
@@ -44,29 +45,10 @@ class State:
     """Tensor → the loop that privatises it ("" for none), and who said so."""
     peels: list[tuple[Stage, syntax.Directive]] = field(default_factory=list)
     prefetches: list[Prefetch] = field(default_factory=list)
-    streams: set[str] = field(default_factory=set)
-    """Tensors that are written past the caches."""
-    cached: dict[str, Cached] = field(default_factory=dict)
-    """Tensor → where blocks keep it."""
-    staged: dict[str, tuple[int, syntax.Directive]] = field(default_factory=dict)
-    boxed: set[str] = field(default_factory=set)
-    """Loop → how many stages its copies have, and who said so."""
-    beside: dict[str, tuple[tuple[int, ...], syntax.Directive]] = field(default_factory=dict)
-    """Loop whose boxes a thread beside the others asks for → how registers are dealt out, and who said so."""
-    turns: dict[str, tuple[int, syntax.Directive]] = field(default_factory=dict)
-    """Loop over blocks → how many blocks take turns with its launch, and who said so."""
+    about_loops: Sayings = field(default_factory=Sayings)
+    about_tensors: Sayings = field(default_factory=Sayings)
     rasters: list[syntax.Directive] = field(default_factory=list)
     """Those that go through tiles in the order there was."""
-    clusters: dict[str, tuple[int, syntax.Directive]] = field(default_factory=dict)
-    """Loop over blocks → how many neighbours along it are one cluster, and who said so."""
-    multicasts: dict[str, tuple[str, syntax.Directive]] = field(default_factory=dict)
-    """Copy → the loop over blocks that share it, and who said so."""
-    predicates: dict[str, Predicate] = field(default_factory=dict)
-    """Loop → what happens at its edge."""
-    bound: dict[str, tuple[int, syntax.Directive]] = field(default_factory=dict)
-    """Loop over threads of what is computed inside another loop → how many there may be, and who said so."""
-    trimmed: dict[str, syntax.Directive] = field(default_factory=dict)
-    """Loops that leave out iterations in which nobody needs anything, and who said so."""
     instructions: tuple[Instruction, ...] = ()
     tensorized: list[Request] = field(default_factory=list)
     scop: Scop = field(default_factory=lambda: Scop((), TRUE, (), frozenset(), ()))

@@ -43,6 +43,7 @@ from codegen.loops.nodes import (
     ValueIndex,
     Var,
 )
+from codegen.loops.notes import Clustered, Edge, Kept, Multicast, Note, Persistent, Specialized, Staged, Streamed
 
 names = st.sampled_from(["i", "jo", "N", "acc", "x_1", "for", "index", "f32", "min", "a.b", "inf", "out"])
 dtypes = st.sampled_from(list(DTYPES.values()))
@@ -96,7 +97,25 @@ indices = index_trees(st.one_of(ints, names.map(Var), exprs.map(ValueIndex)))
 _subscripts = st.lists(indices, max_size=2).map(tuple)
 _spaces = st.sampled_from(["param", "heap", "stack", "registers"])
 _aligns = st.sampled_from([1, 64])
-_buffers = st.builds(Buffer, names, dtypes, _subscripts, _spaces, _aligns)
+_counts = st.integers(1, 300)
+_about = {
+    "loop": st.one_of(
+        st.builds(Staged, _counts, st.booleans()),
+        st.builds(Specialized, st.sampled_from([(), (40, 232)])),
+        st.builds(Persistent, _counts),
+        st.builds(Clustered, _counts),
+        st.builds(Edge, st.sampled_from(["guard", "zfill"])),
+    ),
+    "buffer": st.one_of(st.builds(Kept, st.sampled_from(["shared", "registers"])), st.just(Multicast()), st.just(Streamed())),
+}
+
+
+def notes_about(what: str) -> st.SearchStrategy[tuple[Note, ...]]:
+    """Notes of different kinds about a loop or a buffer."""
+    return st.lists(_about[what], max_size=2, unique_by=type).map(tuple)
+
+
+_buffers = st.builds(Buffer, names, dtypes, _subscripts, _spaces, _aligns, st.sampled_from([0, 64]), notes_about("buffer"))
 _simple = st.one_of(
     st.builds(Store, names, _subscripts, exprs, st.booleans()),
     st.builds(Let, names, exprs),
@@ -110,7 +129,9 @@ _kinds = st.sampled_from(["serial", "parallel", "unroll", "vector", "tensor"])
 def _stmt_layer(s: st.SearchStrategy[Stmt]) -> st.SearchStrategy[Stmt]:
     block = st.lists(s, max_size=2).map(tuple)
     extents = st.one_of(st.none(), st.integers(0, 16))
-    return st.one_of(st.builds(For, names, indices, indices, block, _kinds, extents), st.builds(If, exprs, block, block))
+    return st.one_of(
+        st.builds(For, names, indices, indices, block, _kinds, extents, notes_about("loop")), st.builds(If, exprs, block, block)
+    )
 
 
 stmts = st.recursive(_simple, _stmt_layer, max_leaves=3)

@@ -229,7 +229,7 @@ func f()(x: f32[4], out y: f32[4]) {
     alloc s: f32[2] shared
     s[0] = x[0] later
     commit
-    for k in 0 .. 4 stages 2 {
+    for k in 0 .. 4 (stages 2) {
         if index(k) < 3_i64 {
             s[(k + 1) % 2] = x[k + 1] later
         }

@@ -1,4 +1,5 @@
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,9 +9,11 @@ from loops_strategies import exprs, functions, indices
 from codegen.dtypes import f32, f64
 from codegen.errors import InternalError
 from codegen.loops import parser
-from codegen.loops.nodes import Add, Const, Expr, Function, Index, Int, Mul, Unary, Var
+from codegen.loops.nodes import Add, Const, Expr, For, Function, Index, Int, Mul, Unary, Var
+from codegen.loops.notes import KINDS, Clustered, Edge, Kept, Multicast, Persistent, Specialized, Staged, Streamed, read
 from codegen.loops.parser import parse, parse_expr, parse_index
 from codegen.loops.printer import KEYWORDS, show, show_expr, show_index
+from codegen.loops.simplify import simplify
 
 MATMUL = """\
 func matmul(M, N)(a: f32[M, 8], b: f32[8, N], out c: f32[M, N] align 64) {
@@ -87,6 +90,30 @@ def test_constants_are_equal_when_their_bits_are() -> None:
     assert Const(0.0, f32) != Const(-0.0, f32)
     assert Const(float("nan"), f32) == Const(float("nan"), f32)
     assert len({Const(0.0, f32), Const(-0.0, f32), Const(0, f32)}) == 2
+
+
+def test_every_kind_of_note_is_drawn_and_survives_its_text() -> None:
+    kept = {"stages": Staged(3, boxes=True), "specialized": Specialized((40, 232)), "persistent": Persistent(132), "cluster": Clustered(2)}
+    kept |= {"edge": Edge("zfill"), "kept": Kept("shared"), "multicast": Multicast(), "streamed": Streamed()}
+    assert kept.keys() == KINDS.keys()
+    assert [read(word, note.parts) for word, note in kept.items()] == list(kept.values())
+    assert str(kept["stages"]) == "stages 3 boxes" and str(kept["specialized"]) == "specialized 40 232"
+
+
+@pytest.mark.parametrize("note", ["stages", "stages boxes", "stages 2 boxed", "hurried 2", "multicast 2", "persistent 1 2"])
+def test_what_is_the_text_of_no_note_is_refused(note: str) -> None:
+    with pytest.raises(InternalError, match=r"note|followed by"):
+        parse(f"func f()() {{\n    for i in 0 .. 4 ({note}) {{}}\n}}\n")
+
+
+def test_who_asks_makes_no_note_differ_and_is_kept_by_passes() -> None:
+    function = parse("func f(N)(out c: f32[4]) { for i in 0 .. N { c[i % 4 + 0] = 1.0_f32 } }")
+    (loop,) = function.body
+    assert isinstance(loop, For)
+    asked = replace(loop, notes=(Staged(2, origin="here"),))
+    assert asked == replace(loop, notes=(Staged(2),)) != loop
+    (kept,) = simplify(replace(function, body=(asked,))).body
+    assert isinstance(kept, For) and [note.origin for note in kept.notes] == ["here"]
 
 
 def test_bad_text_is_refused_with_its_place() -> None:

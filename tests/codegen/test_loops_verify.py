@@ -5,6 +5,7 @@ import pytest
 from codegen.dtypes import bf16, bool_, f32, i32
 from codegen.errors import InternalError
 from codegen.loops.nodes import Alloc, Buffer, Const, For, Function, Int, Store, Var
+from codegen.loops.notes import Kept
 from codegen.loops.parser import parse, parse_expr
 from codegen.loops.verify import Env, dtype_of, verify
 
@@ -74,6 +75,9 @@ BAD = {
     "a return code of zero": ("require true else 0", "not positive"),
     "a locality that does not exist": ("prefetch a[0, 0] locality 4", "locality outside"),
     "an allocation of a parameter": ("alloc t: f32[4]", "allocates a parameter"),
+    "two notes of one kind": ("for i in 0 .. 4 (stages 2, stages 3) {}", "two notes of one kind"),
+    "a note about buffers on a loop": ("for i in 0 .. 4 (kept shared) {}", "`kept shared` is about one"),
+    "a note about loops on a buffer": ("alloc t: f32[4] stack (cluster 2)", "`cluster 2` is about one"),
     "an odd alignment": ("alloc t: f32[4] stack align 3", "no power of two"),
 }
 
@@ -115,6 +119,7 @@ def test_headers_are_checked() -> None:
         (replace(function, sizes=("N", "N")), "declared twice"),
         (replace(function, written=frozenset(("d",))), "no parameter"),
         (replace(function, params=(Buffer("a", f32, (Var("M"),)),), written=frozenset()), "`M` is not bound"),
+        (replace(function, params=(Buffer("a", f32, (Int(1),), notes=(Kept("shared"),)),), written=frozenset()), "the caller's"),
         (replace(function, params=(Buffer("a", f32, (Int(1),), "stack"),), written=frozenset()), "lies in stack"),
     ]:
         with pytest.raises(InternalError, match=message):

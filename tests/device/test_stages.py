@@ -219,7 +219,7 @@ def test_a_barrier_before_the_wait_is_too_early():
 def test_stages_of_a_loop_that_copies_nothing_ahead_are_refused():
     text = """func kernel()(x: f32[8, 4], out y: f32[8, 4]) {
     for one in 0 .. 1 block.x {
-        for k in 0 .. 8 serial stages 2 {
+        for k in 0 .. 8 serial (stages 2) {
             for t in 0 .. 4 thread 4 {
                 y[k, t] = x[k, t]
             }

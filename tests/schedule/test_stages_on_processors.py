@@ -80,7 +80,7 @@ def test_a_parallel_loop_has_no_stages() -> None:
 
 LOOPS = """
 func f()(a: f32[6, 5] align 4, out y: f32[6] align 4) {
-    for k in 0 .. 6 serial 6 stages STAGES {
+    for k in 0 .. 6 serial 6 (stages STAGES) {
         alloc s: f32[5] stack align 64
         for i in 0 .. 5 serial 5 {
             s[i] = a[k, i]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import cast, get_args
 
 from polyhedral.model import BLOCKS, THREADS, Mark
@@ -15,6 +16,13 @@ MOST = {"thread.x": 1024, "thread.y": 1024, "thread.z": 64, "thread": 1024, "war
     f"{place}{digit}": 32 for place in ("warp", "lane") for digit in ("", ".x", ".y", ".z")
 }
 """How many iterations a loop over threads may have (CUDA C++ Programming Guide, technical specifications per compute capability)."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Threads:
+    """How many threads there may be for a loop of what is computed inside another one."""
+
+    most: int
 
 
 def bind(state: State, directive: syntax.Directive) -> None:
@@ -36,7 +44,7 @@ def bind(state: State, directive: syntax.Directive) -> None:
             help_ = f"split it first: `split {name} by {min(most, 256)} -> {name}o, {name}i`"
             raise error("S0207", f"`{name}` has no constant extent, so its iterations cannot be threads", directive.span, help=help_)
         if stage.inside is not None and most is not None:
-            state.bound[loop] = (most, directive)
+            state.about_loops.say(loop, _Threads(most), directive)
         elif most is not None and extent is not None and extent > most:
             help_ = f"split it first: `split {name} by {min(most, 256)} -> {name}o, {name}i`"
             raise error("S0207", f"`{name}` has {extent} iterations; `{place}` has at most {most}", directive.span, help=help_)
@@ -46,9 +54,10 @@ def bind(state: State, directive: syntax.Directive) -> None:
 def check_bound(state: State, placed: Placed) -> None:
     """Raise CompileError S0207 where loops over threads, of what is computed inside other loops, have more iterations there than there can
     be threads."""
-    for loop, (most, directive) in state.bound.items():
+    for said in state.about_loops.of(_Threads):
+        loop, most = said.about, said.what.most
         for nest in placed.nests.values():
             extent = nest.extent(loop) if loop in nest.loops else 0
             if extent is None or extent > most:
                 title = f"`{loop}` has {extent or 'no constant number of'} iterations here; there are at most {most} threads for it"
-                raise error("S0207", title, directive.span, help=f"split it first: `split {loop} by {min(most, 256)} -> …, …`")
+                raise error("S0207", title, said.directive.span, help=f"split it first: `split {loop} by {min(most, 256)} -> …, …`")

@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal
 
+from codegen.loops.notes import Kept
 from codegen.loops.swizzle import SPANS
 from polyhedral.model import BLOCKS, THREADS, Loop
 from polyhedral.schedule import Schedule as Placed
 from tensorlang.diagnostics import error
 from tensorlang.schedule.copies import pack_directive
 from tensorlang.schedule.directives import operands
-from tensorlang.schedule.plan import Cached
 from tensorlang.schedule.state import State, stage_of
 from tensorlang.syntax import nodes as syntax
 from tensorlang.tensor.scop import Stages
@@ -26,17 +26,17 @@ from tensorlang.tensor.scop import Stages
 def cache(state: State, directive: syntax.Directive) -> None:
     """Note where a tensor is kept; where a loop is named, it is a copy that the loop's iterations make."""
     name = operands.only_name(directive)
-    cached = Cached(_place(directive), directive.span)
+    kept = Kept(_place(directive))
     if operands.phrase(directive, "at") is None:
         if operands.phrase(directive, "as") is not None or operands.phrase(directive, "with") is not None:
             operands.bad(directive, "only a copy that is made at a loop has a layout of its own")
         stage_of(state, directive, name)
-        state.cached[name] = cached
+        state.about_tensors.say(name, kept, directive)
         return
     pack_directive(state, directive)
     copy = state.copies[name]
-    state.cached[copy] = cached
-    _arrange_rows(state, directive, copy)
+    state.about_tensors.say(copy, kept, directive)
+    _arrange_rows(state, directive, copy, kept)
 
 
 def _place(directive: syntax.Directive) -> Literal["shared", "registers"]:
@@ -49,7 +49,7 @@ def _place(directive: syntax.Directive) -> Literal["shared", "registers"]:
             operands.bad(directive, f"`{other}` is no place")
 
 
-def _arrange_rows(state: State, directive: syntax.Directive, copy: str) -> None:
+def _arrange_rows(state: State, directive: syntax.Directive, copy: str, kept: Kept) -> None:
     """Leave room after each row of the copy, or exchange its columns, so that neighbours in a column lie in different banks."""
     if operands.phrase(directive, "with") is None:
         return
@@ -60,7 +60,7 @@ def _arrange_rows(state: State, directive: syntax.Directive, copy: str) -> None:
             state.layouts[copy] = replace(storage, pad=more)
         case syntax.Apply("swizzle", (count,)) if storage is not None:
             span = operands.positive(directive, count, state.knobs)
-            if span not in SPANS or state.cached[copy].place != "shared":
+            if span not in SPANS or kept.place != "shared":
                 operands.bad(directive, f"columns of shared memory are exchanged within {_one_of(SPANS)} bytes")
             state.layouts[copy] = replace(storage, swizzle=span)
         case _:
@@ -71,26 +71,25 @@ def _one_of(numbers: tuple[int, ...]) -> str:
     return f"{', '.join(map(str, numbers[:-1]))} or {numbers[-1]}"
 
 
-def checked_caches(state: State, placed: Placed, depth: Mapping[str, int], stages: Stages) -> Mapping[str, Cached]:
-    """Return where tensors and accumulators are kept. Raises CompileError S0219 for what no block, or each thread, has of its own."""
-    out: dict[str, Cached] = {}
-    for name, cached in state.cached.items():
+def check_kept(state: State, placed: Placed, depth: Mapping[str, int], stages: Stages) -> None:
+    """Say of accumulators what is said of their tensors. Raises CompileError S0219 for what no block, or each thread, has of its own."""
+    for said in state.about_tensors.take(Kept):
+        name, cached, span = said.about, said.what, said.directive.span
         definition = next(d for d in state.program.definitions if any(t.name == name for t in d.tensors))
         sums = [a.name for (primary, _), accs in stages.accumulators.items() if primary == definition.tensors[0].name for a in accs]
         own = name not in state.program.results and (depth.get(name, 0) > 0 or not sums)
         kept = [n for n in (name, *sums) if n in depth and (n != name or own)]
         if name in state.program.results and not sums:
-            raise error("S0219", f"`{name}` is a result: the caller keeps it", cached.span)
+            raise error("S0219", f"`{name}` is a result: the caller keeps it", span)
         for array in kept:
             marks = [loop.mark for loop in _around(placed, array)[: depth[array]]]
             if not any(mark in BLOCKS for mark in marks):
                 help_ = "bind loops around every use of it to blocks"
-                raise error("S0219", f"`{array}` cannot be kept in {cached}: no block has one of its own", cached.span, help=help_)
+                raise error("S0219", f"`{array}` cannot be kept in {cached.memory}: no block has one of its own", span, help=help_)
             if cached.place == "shared" and any(mark in THREADS for mark in marks):
                 help_ = "make the copy at a loop that the threads of a block run together"
-                raise error("S0219", f"`{array}` cannot be shared: each thread has one of its own", cached.span, help=help_)
-            out[array] = cached
-    return out
+                raise error("S0219", f"`{array}` cannot be shared: each thread has one of its own", span, help=help_)
+            state.about_tensors.say(array, cached, said.directive)
 
 
 def _around(placed: Placed, array: str) -> tuple[Loop, ...]:

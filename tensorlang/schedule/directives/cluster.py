@@ -6,6 +6,9 @@ multicast a at jo           what they copy of `a` is copied once for both: each 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from codegen.loops.notes import Clustered, Kept, Multicast, Staged
 from polyhedral.model import BLOCKS
 from tensorlang.diagnostics import error
 from tensorlang.schedule.directives import operands
@@ -16,6 +19,13 @@ MOST = 8
 """Blocks of a cluster on every device that has clusters (CUDA C++ Programming Guide, thread block clusters)."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Along:
+    """The loop over blocks that share a copy."""
+
+    loop: str
+
+
 def cluster(state: State, directive: syntax.Directive) -> None:
     """`cluster LOOP by N`: note that N neighbours along a loop over blocks are one cluster."""
     name = operands.only_name(directive)
@@ -23,7 +33,7 @@ def cluster(state: State, directive: syntax.Directive) -> None:
     count = operands.positive(directive, operands.the(directive, "by"), state.knobs)
     if count > MOST:
         operands.bad(directive, f"a cluster of {count} blocks is too large", f"{MOST} at most; two are usual")
-    state.clusters[loop] = (count, directive)
+    state.about_loops.say(loop, Clustered(count), directive)
 
 
 def multicast(state: State, directive: syntax.Directive) -> None:
@@ -31,27 +41,32 @@ def multicast(state: State, directive: syntax.Directive) -> None:
     _, loop = loop_of(state, directive, operands.name(directive, operands.the(directive, "at")))
     for name in operands.names(directive, directive.operands):
         copy = state.copies.get(name, name)
-        if copy not in state.cached or state.cached[copy].place != "shared":
+        kept = state.about_tensors.about(copy, Kept)
+        if kept is None or kept.what.place != "shared":
             help_ = f"`cache {name} in shared at LOOP as […]` first"
             raise error("S0225", f"no block copies `{name}` into shared memory, so none can share its copy", directive.span, help=help_)
-        state.multicasts[copy] = (loop, directive)
+        state.about_tensors.say(copy, Multicast(), directive)
+        state.about_tensors.say(copy, _Along(loop), directive)
 
 
 def check_clusters(state: State) -> None:
     """Raise CompileError S0225 for clusters of what are no blocks, and for copies that are shared by blocks of no cluster, or are no
     boxes."""
     marks = {loop: mark for stage in state.stages.values() for loop, mark in stage.marks.items()}
-    for loop, (_, directive) in state.clusters.items():
+    for said in state.about_loops.of(Clustered):
+        loop, directive = said.about, said.directive
         if marks.get(loop) not in BLOCKS:
             help_ = f"`bind {loop} to block.x` as well"
             raise error("S0225", f"`{loop}` is not bound to blocks, so none of them can be a cluster", directive.span, help=help_)
-    for copy, (loop, directive) in state.multicasts.items():
-        count, _ = state.clusters.get(loop, (1, directive))
-        if count == 1:
+    for along in state.about_tensors.of(_Along):
+        copy, loop, directive = along.about, along.what.loop, along.directive
+        clustered = state.about_loops.about(loop, Clustered)
+        if clustered is None or clustered.what.vacuous:
             help_ = f"`cluster {loop} by 2` as well"
             raise error("S0225", f"blocks along `{loop}` are no cluster, so they cannot share copies", directive.span, help=help_)
         inside = next((s.inside[1] for s in state.stages.values() if s.name == copy and s.inside is not None), None)
-        if inside is None or inside not in state.boxed:
+        staged = None if inside is None else state.about_loops.about(inside, Staged)
+        if staged is None or not staged.what.boxes:
             help_ = f"`stages {inside or 'LOOP'} by 4 with tma` as well"
             title = f"the copy `{copy}` is no box that the device makes, so blocks cannot share it"
             raise error("S0225", title, directive.span, help=help_)

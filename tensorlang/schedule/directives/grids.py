@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from typing import Literal
 
+from codegen.loops.notes import Edge, Persistent
 from polyhedral import affine
 from polyhedral.model import BLOCKS
 from tensorlang.diagnostics import error
 from tensorlang.schedule.directives import operands
 from tensorlang.schedule.directives.loops import permute, split_loop
-from tensorlang.schedule.plan import Predicate, Stage
+from tensorlang.schedule.plan import Stage
 from tensorlang.schedule.state import State, loop_of
 from tensorlang.syntax import nodes as syntax
 from tensorlang.tensor.walk import reduces
@@ -51,13 +52,15 @@ def persistent(state: State, directive: syntax.Directive) -> None:
     """`persistent LOOP by N`: note that N blocks take turns with the places of a grid."""
     name = operands.only_name(directive)
     _, loop = loop_of(state, directive, name)
-    state.turns[loop] = (operands.positive(directive, operands.the(directive, "by"), state.knobs), directive)
+    blocks = operands.positive(directive, operands.the(directive, "by"), state.knobs)
+    state.about_loops.say(loop, Persistent(blocks), directive)
 
 
-def check_turns(state: State) -> None:
+def check_persistent(state: State) -> None:
     """Raise CompileError S0223 where blocks are to take turns with a loop that is not bound to blocks."""
     marks = {loop: mark for stage in state.stages.values() for loop, mark in stage.marks.items()}
-    for loop, (_, directive) in state.turns.items():
+    for said in state.about_loops.of(Persistent):
+        loop, directive = said.about, said.directive
         if marks.get(loop) not in BLOCKS:
             help_ = f"`bind {loop} to block.x` as well"
             raise error("S0223", f"`{loop}` is not bound to blocks, so none can take turns with it", directive.span, help=help_)
@@ -90,7 +93,7 @@ def predicate(state: State, directive: syntax.Directive) -> None:
     how = operands.name(directive, operands.the(directive, "with"))
     for name in operands.names(directive, directive.operands):
         _, loop = loop_of(state, directive, name)
-        state.predicates[loop] = Predicate(loop, _how(directive, how), directive.span)
+        state.about_loops.say(loop, Edge(_how(directive, how)), directive)
 
 
 def _how(directive: syntax.Directive, word: str) -> Literal["guard", "zfill"]:

@@ -10,6 +10,7 @@ for k:                              copy stage 0
 
 from __future__ import annotations
 
+from codegen.loops.notes import Specialized, Staged
 from polyhedral.model import BLOCKS, THREADS
 from tensorlang.diagnostics import error
 from tensorlang.schedule.directives import operands
@@ -34,9 +35,7 @@ def stages(state: State, directive: syntax.Directive) -> None:
         operands.bad(directive, "one stage is no stage ahead", "two at least; three or four are usual")
     if count > MOST:
         operands.bad(directive, f"{count} stages are too many", f"{MOST} at most; two or three are usual")
-    state.staged[loop] = (count, directive)
-    if how is not None:
-        state.boxed.add(loop)
+    state.about_loops.say(loop, Staged(count, boxes=how is not None), directive)
 
 
 def specialize(state: State, directive: syntax.Directive) -> None:
@@ -56,20 +55,21 @@ def specialize(state: State, directive: syntax.Directive) -> None:
     if any(count not in DEALT for count in registers):
         title = f"a thread has {DEALT.start} to {DEALT.stop - 1} registers, a multiple of {DEALT.step}, where they are dealt out"
         operands.bad(directive, title, "`registers (40, 232)` suits two groups of four warps")
-    state.beside[loop] = (registers, directive)
+    state.about_loops.say(loop, Specialized(registers), directive)
 
 
 def check_stages(state: State) -> None:
     """Raise CompileError S0218 where stages are asked for that cannot be: outside of a device's blocks, of loops that are not serial, or
     of ones that nothing is computed in."""
     marks = {loop: mark for stage in state.stages.values() for loop, mark in stage.marks.items()}
-    for loop, (count, directive) in state.staged.items():
-        if count == 1:
+    for said in state.about_loops.of(Staged):
+        loop, directive = said.about, said.directive
+        if said.what.vacuous:
             continue
         if state.target != "cpu" and not any(mark in BLOCKS | THREADS for mark in marks.values()):
             help_ = "`bind` loops to blocks and threads"
             raise error("S0218", "stages are for loops that the threads of a block run together", directive.span, help=help_)
-        if state.target == "cpu" and loop in state.boxed:
+        if state.target == "cpu" and said.what.boxes:
             raise error("S0218", "only a graphics processor copies boxes by itself", directive.span)
         mark = marks.get(loop, "serial")
         if mark != "serial":
@@ -77,7 +77,8 @@ def check_stages(state: State) -> None:
         if not any(stage.inside is not None and stage.inside[1] == loop for stage in state.stages.values()):
             help_ = f"`pack TENSOR at {loop} as […]` first"
             raise error("S0218", f"nothing is copied at `{loop}`, so there is nothing to run ahead", directive.span, help=help_)
-    for loop, (_, directive) in state.beside.items():
-        if loop not in state.boxed:
-            title = f"`{loop}` copies no boxes that a thread beside the others could ask for"
-            raise error("S0224", title, directive.span, help=f"`stages {loop} by 4 with tma` as well")
+    for asked in state.about_loops.of(Specialized):
+        staged = state.about_loops.about(asked.about, Staged)
+        if staged is None or not staged.what.boxes:
+            title = f"`{asked.about}` copies no boxes that a thread beside the others could ask for"
+            raise error("S0224", title, asked.directive.span, help=f"`stages {asked.about} by 4 with tma` as well")

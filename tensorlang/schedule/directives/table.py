@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from codegen.loops.notes import Streamed
 from polyhedral import affine
 from tensorlang.diagnostics import error
 from tensorlang.schedule.copies import layout_directive, pack_directive
@@ -17,6 +18,7 @@ from tensorlang.schedule.directives.prefetch import prefetch_directive
 from tensorlang.schedule.directives.stages import specialize, stages
 from tensorlang.schedule.directives.tensorize import tensorize
 from tensorlang.schedule.directives.together import together
+from tensorlang.schedule.directives.trim import trim
 from tensorlang.schedule.plan import Change, full
 from tensorlang.schedule.state import State, loop_of, stage_of
 from tensorlang.syntax import nodes as syntax
@@ -115,19 +117,10 @@ def _peel(state: State, directive: syntax.Directive) -> None:
     state.peels.append((stage, directive))
 
 
-def _trim(state: State, directive: syntax.Directive) -> None:
-    for name in operands.names(directive, directive.operands):
-        stage, loop = loop_of(state, directive, name)
-        if stage.inside is not None:
-            title = f"`{stage.name}` is computed inside `{stage.inside[1]}`, over what is needed there as it is"
-            raise error("S0205", title, directive.span, help="trim a loop of who needs it")
-        state.trimmed[loop] = directive
-
-
 def _stream(state: State, directive: syntax.Directive) -> None:
     for name in operands.names(directive, directive.operands):
         stage_of(state, directive, name)
-        state.streams.add(name)
+        state.about_tensors.say(name, Streamed(), directive)
 
 
 def _done(state: State, directive: syntax.Directive) -> None:
@@ -157,7 +150,7 @@ TABLE: dict[str, Callable[[State, syntax.Directive], None]] = {
     "cache": cache,
     "layout": layout_directive,
     "fold": _fold,
-    "trim": _trim,
+    "trim": trim,
     "prefetch": prefetch_directive,
     "stages": stages,
     "specialize": specialize,

@@ -11,18 +11,37 @@ done; that nothing was left out which somebody reads is proven with the rest of 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from polyhedral.model import Scop
 from polyhedral.needed import needed
 from polyhedral.nest import Nest
 from tensorlang.diagnostics import error
+from tensorlang.schedule.directives import operands
 from tensorlang.schedule.plan import Stage
-from tensorlang.schedule.state import State
+from tensorlang.schedule.state import State, loop_of
+from tensorlang.syntax import nodes as syntax
+
+
+@dataclass(frozen=True, slots=True)
+class _Trimmed:
+    """A loop leaves out iterations in which nobody needs anything."""
+
+
+def trim(state: State, directive: syntax.Directive) -> None:
+    """`trim LOOP, …`: note which loops leave out iterations."""
+    for name in operands.names(directive, directive.operands):
+        stage, loop = loop_of(state, directive, name)
+        if stage.inside is not None:
+            title = f"`{stage.name}` is computed inside `{stage.inside[1]}`, over what is needed there as it is"
+            raise error("S0205", title, directive.span, help="trim a loop of who needs it")
+        state.about_loops.say(loop, _Trimmed(), directive)
 
 
 def trimmed(state: State, stage: Stage, scop: Scop, nests: Mapping[str, Nest]) -> Mapping[str, Nest]:
     """Return the nests of `stage` that have a loop to trim without the iterations that nobody needs."""
-    loops = [loop for loop in state.trimmed if loop in stage.loops]
+    asked = {said.about: said.directive for said in state.about_loops.of(_Trimmed) if said.about in stage.loops}
+    loops = list(asked)
     if not loops:
         return {}
     roots = {s.name for other in state.stages.values() if other.inside is None for s in other.statements}
@@ -35,6 +54,6 @@ def trimmed(state: State, stage: Stage, scop: Scop, nests: Mapping[str, Nest]) -
         prefixes = {n.loops[: n.loops.index(loop) + 1] for n in around.values()}
         if len(prefixes) != 1:
             title = f"what runs in `{loop}` does not share the loops around it"
-            raise error("S0205", title, state.trimmed[loop].span, help="`order` its loops, or `together` what shares them")
+            raise error("S0205", title, asked[loop].span, help="`order` its loops, or `together` what shares them")
         out |= {p: n.within(n.outermost(points[n.statement], len(next(iter(prefixes)))).coalesce()) for p, n in around.items()}
     return out

@@ -38,6 +38,7 @@ from tensorlang.policy.gpu.derive import derive_device
 from tensorlang.policy.machine import USUAL, Device
 from tensorlang.policy.select import search
 from tensorlang.schedule.check import proven
+from tensorlang.schedule.directives.table import TABLE
 from tensorlang.schedule.instructions import declared
 from tensorlang.schedule.layout import Layout
 from tensorlang.schedule.plan import Plan
@@ -177,7 +178,8 @@ def unfit(refused: Unfit, schedule: Schedule | None) -> CompileError:
     """Return the error for loops that cannot run where `schedule` binds them: at the directive whose note cannot be carried out, or at one
     that names one of them."""
     if refused.note is not None:
-        return error("S0225", refused.reason, origin_of(refused.note).directive.span)
+        directive = origin_of(refused.note).directive
+        return error(TABLE[directive.name].refused, refused.reason, directive.span)
     directives = schedule.directives if schedule is not None else ()
     blamed = [d for d in directives if any(_is_about(operand, name) for operand in _operands(d) for name in refused.names)]
     blamed = [d for d in blamed if d.name == "bind"] or blamed or [d for d in directives if d.name == "bind"]

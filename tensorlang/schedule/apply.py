@@ -7,14 +7,13 @@ the reader needs. Nothing is proven here: `tensorlang.schedule.check` proves the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from polyhedral.errors import NestError
 from tensorlang.diagnostics import CompileError, InternalError, error
-from tensorlang.schedule.directives.rewrites import REWRITES
+from tensorlang.schedule.directives.operands import Unreadable
 from tensorlang.schedule.directives.table import LATER, TABLE
-from tensorlang.schedule.directives.tensorize import check_instructions
 from tensorlang.schedule.place import place
 from tensorlang.schedule.plan import Plan, Storage, make_stage
 from tensorlang.schedule.recurrence import shared_stage
@@ -36,21 +35,28 @@ def apply(
     Raises CompileError S01xx for directives that cannot be read or name what is not there, S02xx for ones that make no sense here."""
     state, stages = _directed(program, schedule, layouts, knobs)
     plan = place(state, stages)
-    return replace(plan, named=check_instructions(plan, state))
-
-
-_DEVICE = ("bind", "persistent", "split_k", "predicate", "specialize", "cluster", "multicast")
-_ONLY = dict.fromkeys(_DEVICE, "cuda") | dict.fromkeys(("parallel", "stream", "prefetch"), "cpu")
-"""Directives that one kind of target has."""
-_INSTEAD = {"bind": "`parallel` gives iterations to threads of a processor", "parallel": "`bind` gives iterations to blocks and threads"}
+    for kind in TABLE.values():
+        if kind.finish is not None:
+            plan = kind.finish(plan, state)
+    return plan
 
 
 def _check_target(target: str, directive: syntax.Directive) -> None:
-    kind = target.split(":")[0]
-    only = _ONLY.get(directive.name, kind)
-    if only != kind:
-        title = f"`{directive.name}` is for `{only}`; this schedule is for `{target}`"
-        raise error("S0221", title, directive.span, help=_INSTEAD.get(directive.name))
+    kind = TABLE[directive.name]
+    if kind.target not in (None, target.split(":")[0]):
+        title = f"`{directive.name}` is for `{kind.target}`; this schedule is for `{target}`"
+        raise error("S0221", title, directive.span, help=kind.instead)
+
+
+def _done(action: Callable[[State, syntax.Directive], None], state: State, directive: syntax.Directive) -> None:
+    """Do what a directive asks for. Raises CompileError."""
+    try:
+        action(state, directive)
+    except NestError as refused:
+        raise error("S0201", f"`{directive.name}` is not possible here: {refused.reason}", directive.span) from None
+    except Unreadable as refused:
+        (problem,) = refused.diagnostics
+        raise CompileError(replace(problem, help=problem.help or TABLE[directive.name].shape)) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +94,9 @@ def _directed(
             title = f"`{directive.name}` is not supported yet" if later else f"there is no directive `{directive.name}`"
             raise error("S0101", title, directive.span, help=f"the directives are {known}")
         _check_target(schedule.target, directive)
-        rewriting = REWRITES.get(directive.name)
+        rewriting = TABLE[directive.name].rewrite
         if rewriting is not None:
-            rewriting(state, directive)
+            _done(rewriting, state, directive)
             rewritten.append((directive, state.program))
     state.layouts.update(state.stored)
     state.program = lift(state.program)
@@ -103,10 +109,7 @@ def _directed(
         state.stages[stage.name] = stage
         stage.synthetic = stage.name in state.copies.values()
     for directive in schedule.directives:
-        try:
-            TABLE[directive.name](state, directive)
-        except NestError as refused:
-            raise error("S0201", f"`{directive.name}` is not possible here: {refused.reason}", directive.span) from None
+        _done(TABLE[directive.name].apply, state, directive)
     return state, stages
 
 

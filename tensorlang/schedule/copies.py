@@ -11,7 +11,9 @@ from polyhedral.expr import Name as AffineName
 from polyhedral.model import Statement
 from tensorlang.diagnostics import error
 from tensorlang.schedule.directives import operands
+from tensorlang.schedule.directives.kind import Kind
 from tensorlang.schedule.directives.loops import permute, split_loop
+from tensorlang.schedule.pack import pack
 from tensorlang.schedule.plan import Stage, Storage, full
 from tensorlang.schedule.shape import extents, innermost_axis
 from tensorlang.schedule.state import State, loop_of
@@ -23,6 +25,16 @@ from tensorlang.tensor.walk import definers, definition_reads, tensor_table
 
 SQUARE = 16
 """The side of what is turned in registers."""
+
+
+def pack_rewrite(state: State, directive: syntax.Directive) -> None:
+    name = operands.only_name(directive)
+    if name not in tensor_table(state.program):
+        raise error("S0105", f"`{name}` is no tensor of this operator", directive.span)
+    made = pack(state.program, name)
+    if isinstance(made, str):
+        raise error("S0203", f"`{name}` cannot be packed: {made}", directive.span)
+    state.program, state.copies[name] = made
 
 
 def pack_directive(state: State, directive: syntax.Directive) -> None:
@@ -283,3 +295,16 @@ def layout_directive(state: State, directive: syntax.Directive) -> None:
     env: dict[str, Affine] = {axis: AffineName(axis) for axis in axes}
     dims = tuple(operands.dimension(directive, e, env, state.knobs) for e in operands.items(operands.the(directive, "as")))
     state.layouts[name] = storage_of(directive, axes, tensor.shape, dims, False)
+
+
+PACK = Kind(
+    "pack",
+    "write `pack TENSOR as [DIM, …]` or `pack TENSOR at LOOP as [DIM, …]`",
+    pack_directive,
+    rewrite=pack_rewrite,
+)
+LAYOUT = Kind(
+    "layout",
+    "write `layout TENSOR as [DIM, …]`",
+    layout_directive,
+)

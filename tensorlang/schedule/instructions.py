@@ -10,7 +10,6 @@ from tensorlang.check.module import Module, load_module
 from tensorlang.check.places import spread_of
 from tensorlang.check.walk import descendants
 from tensorlang.diagnostics import CompileError, error
-from tensorlang.schedule.directives import operands
 from tensorlang.schedule.schedule import Instruction
 from tensorlang.syntax import nodes as sx
 from tensorlang.tensor.nodes import Program
@@ -36,11 +35,12 @@ def declared(module: Module) -> tuple[Instruction, ...]:
 
 
 def _check_named(module: Module, directive: sx.Directive, usable: set[str]) -> None:
-    if operands.phrase(directive, "with") is None:
-        return
-    name = operands.name(directive, operands.the(directive, "with"))
-    if name in usable or name not in module.operators:
-        return
+    asked = [p.operands for p in directive.phrases if p.preposition == "with"]
+    match asked:
+        case [(sx.Id(name),)] if name not in usable and name in module.operators:
+            pass
+        case _:
+            return
     if name not in module.instructions:
         help = f"declare it so: `instruction {name}(…) -> (…) for avx512bf16 {{ … }}`"
         raise error("S0216", f"`{name}` is an operator, not an instruction", directive.span, help=help)

@@ -12,17 +12,13 @@ from polyhedral.nest import Nest
 from polyhedral.region import place_at
 from polyhedral.schedule import Schedule as Placed
 from tensorlang.diagnostics import error
-from tensorlang.schedule.directives.bind import check_bound
-from tensorlang.schedule.directives.cache import check_kept
-from tensorlang.schedule.directives.cluster import check_clusters
-from tensorlang.schedule.directives.grids import check_persistent
-from tensorlang.schedule.directives.prefetch import checked_prefetch
-from tensorlang.schedule.directives.stages import check_stages
+from tensorlang.schedule.directives.kind import Placement
+from tensorlang.schedule.directives.placing import StoredAt
+from tensorlang.schedule.directives.table import TABLE
 from tensorlang.schedule.directives.trim import trimmed
-from tensorlang.schedule.idle import idle
 from tensorlang.schedule.plan import Plan, Stage, full, nests_of, trees
+from tensorlang.schedule.said import Said
 from tensorlang.schedule.state import State
-from tensorlang.syntax import nodes as syntax
 from tensorlang.tensor.scop import Stages, StatementInfo
 from tensorlang.tensor.walk import definition_reads
 
@@ -47,18 +43,16 @@ def place(state: State, stages: Stages) -> Plan:
         nests |= trimmed(state, stage, scop, nests)
     placed = Placed(scop, nests, _tree(order, statements, nests))
     depth = {
-        array.name: _depth(placed, array.name, *state.stored_at.get(array.name, (None, None)))
+        array.name: _depth(placed, array.name, state.about_tensors.about(array.name, StoredAt))
         for array in scop.tensors
         if array.name not in scop.inputs and array.name not in state.program.results
     }
     depth |= _of_copies(state, placed, {a.name for accs in stages.accumulators.values() for a in accs})
     depth |= _kept_across(placed, depth, {t.name for s in order if _recurs(s) for d in s.definitions for t in d.tensors})
-    check_bound(state, placed)
-    check_stages(state)
-    check_persistent(state)
-    check_clusters(state)
-    check_kept(state, placed, depth, stages)
-    prefetches = tuple(checked_prefetch(prefetch, placed, depth) for prefetch in state.prefetches)
+    placement = Placement(placed, depth, stages)
+    for kind in TABLE.values():
+        if kind.check is not None:
+            kind.check(state, placement)
     folds = {t: tuple(f) for t, f in state.folds.items()}
     return Plan(
         state.program,
@@ -67,10 +61,10 @@ def place(state: State, stages: Stages) -> Plan:
         state.layouts,
         folds,
         depth,
-        prefetches,
+        tuple(state.prefetches),
         state.about_loops.notes(),
         state.about_tensors.notes(),
-        idle=idle(state),
+        idle=(*state.idle, *(said for kind in TABLE.values() if kind.idle is not None for said in kind.idle(state))),
     )
 
 
@@ -168,18 +162,18 @@ def _kept_across(placed: Placed, depth: Mapping[str, int], recurrent: set[str]) 
     return out
 
 
-def _depth(placed: Placed, tensor: str, stored_at: str | None, directive: syntax.Directive | None) -> int:
-    """Return how many loops enclose every access of `tensor`, or those down to `stored_at`."""
+def _depth(placed: Placed, tensor: str, stored: Said[StoredAt] | None) -> int:
+    """Return how many loops enclose every access of `tensor`, or those down to the one that it is `stored` at."""
     touching = placed.accessing(tensor)
     common = _shared(placed, touching)
-    if stored_at is None:
+    if stored is None:
         return common
-    loops = placed.places[touching[0]].loops[:common]
+    at, loops = stored.what.loop, placed.places[touching[0]].loops[:common]
     names = [loop.name for loop in loops]
-    if stored_at and stored_at not in names and directive is not None:
-        title = f"`{tensor}` cannot be stored inside loop `{stored_at}`: not all that touches it runs there"
-        raise error("S0214", title, directive.span, help=f"loops around every use of it: {', '.join(names) or 'none'}")
-    return names.index(stored_at) + 1 if stored_at in names else 0
+    if at and at not in names:
+        title = f"`{tensor}` cannot be stored inside loop `{at}`: not all that touches it runs there"
+        raise error("S0214", title, stored.directive.span, help=f"loops around every use of it: {', '.join(names) or 'none'}")
+    return names.index(at) + 1 if at in names else 0
 
 
 def _shared(placed: Placed, placements: list[str]) -> int:

@@ -41,14 +41,12 @@ class State:
     """Tensor whose sums are of such rows → its axes in groups, each numbered as one."""
     layouts: dict[str, Storage] = field(default_factory=dict)
     folds: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
-    stored_at: dict[str, tuple[str, syntax.Directive]] = field(default_factory=dict)
-    """Tensor → the loop that privatises it ("" for none), and who said so."""
     peels: list[tuple[Stage, syntax.Directive]] = field(default_factory=list)
     prefetches: list[Prefetch] = field(default_factory=list)
     about_loops: Sayings = field(default_factory=Sayings)
     about_tensors: Sayings = field(default_factory=Sayings)
-    rasters: list[syntax.Directive] = field(default_factory=list)
-    """Those that go through tiles in the order there was."""
+    idle: list[str] = field(default_factory=list)
+    """A sentence for each directive of which it is known already that it changes nothing."""
     instructions: tuple[Instruction, ...] = ()
     tensorized: list[Request] = field(default_factory=list)
     scop: Scop = field(default_factory=lambda: Scop((), TRUE, (), frozenset(), ()))

@@ -9,7 +9,7 @@ from scheduled_programs import assert_same, written
 
 from tensorlang.diagnostics import CompileError
 from tensorlang.schedule.check import proven
-from tensorlang.schedule.directives.operands import SHAPES
+from tensorlang.schedule.directives.table import DIRECTIVES
 
 BLUR = """op f(x: i32[M, N]) -> (y: i32[M, N]) {
     h[i, j] = x[i, j - 1 | 0] + x[i, j] + x[i, j + 1 | 0]
@@ -84,7 +84,7 @@ def test_distribute_before_split_is_distribute_after_it() -> None:
     assert proven(first.program, first.schedule).placed.tree == proven(then.program, then.schedule).placed.tree
 
 
-@pytest.mark.parametrize("name", sorted(SHAPES))
+@pytest.mark.parametrize("name", sorted(DIRECTIVES))
 def test_what_is_about_one_loop_or_tensor_is_refused_about_several(name: str) -> None:
     for operands in ("y.i, y.j", "x, y", "y, y, y", "y.i, y.j by 2 -> a, b", "x, y at y.i", "x, y in shared at y.i as [i, j]"):
         with suppress(CompileError):

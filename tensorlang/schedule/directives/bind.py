@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import cast, get_args
 
 from polyhedral.model import BLOCKS, THREADS, Mark
-from polyhedral.schedule import Schedule as Placed
 from tensorlang.diagnostics import error
 from tensorlang.schedule.directives import operands
+from tensorlang.schedule.directives.kind import Kind, Placement
 from tensorlang.schedule.state import State, loop_of
 from tensorlang.syntax import nodes as syntax
 
@@ -51,13 +51,23 @@ def bind(state: State, directive: syntax.Directive) -> None:
         stage.marks[loop] = cast(Mark, place)
 
 
-def check_bound(state: State, placed: Placed) -> None:
+def _check(state: State, placement: Placement) -> None:
     """Raise CompileError S0207 where loops over threads, of what is computed inside other loops, have more iterations there than there can
     be threads."""
     for said in state.about_loops.of(_Threads):
         loop, most = said.about, said.what.most
-        for nest in placed.nests.values():
+        for nest in placement.placed.nests.values():
             extent = nest.extent(loop) if loop in nest.loops else 0
             if extent is None or extent > most:
                 title = f"`{loop}` has {extent or 'no constant number of'} iterations here; there are at most {most} threads for it"
                 raise error("S0207", title, said.directive.span, help=f"split it first: `split {loop} by {min(most, 256)} -> …, …`")
+
+
+BIND = Kind(
+    "bind",
+    "write `bind LOOP, … to block.x | … | block.z | thread.x | … | thread.z | thread | warp | warp.x | … | lane | lane.x | …, …`",
+    bind,
+    target="cuda",
+    instead="`parallel` gives iterations to threads of a processor",
+    check=_check,
+)

@@ -7,7 +7,6 @@ cache c in registers                                 c's sums are in registers, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal
 
@@ -16,11 +15,11 @@ from codegen.loops.swizzle import SPANS
 from polyhedral.model import BLOCKS, THREADS, Loop
 from polyhedral.schedule import Schedule as Placed
 from tensorlang.diagnostics import error
-from tensorlang.schedule.copies import pack_directive
+from tensorlang.schedule.copies import pack_directive, pack_rewrite
 from tensorlang.schedule.directives import operands
+from tensorlang.schedule.directives.kind import Kind, Placement
 from tensorlang.schedule.state import State, stage_of
 from tensorlang.syntax import nodes as syntax
-from tensorlang.tensor.scop import Stages
 
 
 def cache(state: State, directive: syntax.Directive) -> None:
@@ -71,18 +70,21 @@ def _one_of(numbers: tuple[int, ...]) -> str:
     return f"{', '.join(map(str, numbers[:-1]))} or {numbers[-1]}"
 
 
-def check_kept(state: State, placed: Placed, depth: Mapping[str, int], stages: Stages) -> None:
+def _check(state: State, placement: Placement) -> None:
     """Say of accumulators what is said of their tensors. Raises CompileError S0219 for what no block, or each thread, has of its own."""
+    depth = placement.depth
     for said in state.about_tensors.take(Kept):
         name, cached, span = said.about, said.what, said.directive.span
         definition = next(d for d in state.program.definitions if any(t.name == name for t in d.tensors))
-        sums = [a.name for (primary, _), accs in stages.accumulators.items() if primary == definition.tensors[0].name for a in accs]
+        sums = [
+            a.name for (primary, _), accs in placement.stages.accumulators.items() if primary == definition.tensors[0].name for a in accs
+        ]
         own = name not in state.program.results and (depth.get(name, 0) > 0 or not sums)
         kept = [n for n in (name, *sums) if n in depth and (n != name or own)]
         if name in state.program.results and not sums:
             raise error("S0219", f"`{name}` is a result: the caller keeps it", span)
         for array in kept:
-            marks = [loop.mark for loop in _around(placed, array)[: depth[array]]]
+            marks = [loop.mark for loop in _around(placement.placed, array)[: depth[array]]]
             if not any(mark in BLOCKS for mark in marks):
                 help_ = "bind loops around every use of it to blocks"
                 raise error("S0219", f"`{array}` cannot be kept in {cached.memory}: no block has one of its own", span, help=help_)
@@ -99,3 +101,23 @@ def _around(placed: Placed, array: str) -> tuple[Loop, ...]:
         if any(a.tensor == array for a in (statement.write, *statement.reads)):
             return place.loops
     return ()
+
+
+def _rewrite(state: State, directive: syntax.Directive) -> None:
+    """Copy a tensor; rows that `unfold` wrote out are a copy already."""
+    if operands.phrase(directive, "at") is None:
+        return
+    name = operands.only_name(directive)
+    if name in state.unfolded:
+        state.copies[name] = name
+    else:
+        pack_rewrite(state, directive)
+
+
+CACHE = Kind(
+    "cache",
+    "write `cache TENSOR in shared at LOOP as [DIM, …]` `with pad (N)` or `with swizzle (N)`, or `cache TENSOR in registers`",
+    cache,
+    rewrite=_rewrite,
+    check=_check,
+)

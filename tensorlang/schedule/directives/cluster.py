@@ -6,12 +6,14 @@ multicast a at jo           what they copy of `a` is copied once for both: each 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from codegen.loops.notes import Clustered, Kept, Multicast, Staged
 from polyhedral.model import BLOCKS
 from tensorlang.diagnostics import error
 from tensorlang.schedule.directives import operands
+from tensorlang.schedule.directives.kind import Kind, Placement, changes_nothing, marks_of
 from tensorlang.schedule.state import State, loop_of
 from tensorlang.syntax import nodes as syntax
 
@@ -49,15 +51,18 @@ def multicast(state: State, directive: syntax.Directive) -> None:
         state.about_tensors.say(copy, _Along(loop), directive)
 
 
-def check_clusters(state: State) -> None:
-    """Raise CompileError S0225 for clusters of what are no blocks, and for copies that are shared by blocks of no cluster, or are no
-    boxes."""
-    marks = {loop: mark for stage in state.stages.values() for loop, mark in stage.marks.items()}
+def _check_clusters(state: State, placement: Placement) -> None:
+    """Raise CompileError S0225 for clusters of what are no blocks."""
+    marks = marks_of(state)
     for said in state.about_loops.of(Clustered):
         loop, directive = said.about, said.directive
         if marks.get(loop) not in BLOCKS:
             help_ = f"`bind {loop} to block.x` as well"
             raise error("S0225", f"`{loop}` is not bound to blocks, so none of them can be a cluster", directive.span, help=help_)
+
+
+def _check_multicast(state: State, placement: Placement) -> None:
+    """Raise CompileError S0225 for copies that are shared by blocks of no cluster, or are no boxes."""
     for along in state.about_tensors.of(_Along):
         copy, loop, directive = along.about, along.what.loop, along.directive
         clustered = state.about_loops.about(loop, Clustered)
@@ -70,3 +75,28 @@ def check_clusters(state: State) -> None:
             help_ = f"`stages {inside or 'LOOP'} by 4 with tma` as well"
             title = f"the copy `{copy}` is no box that the device makes, so blocks cannot share it"
             raise error("S0225", title, directive.span, help=help_)
+
+
+def _idle(state: State) -> Iterator[str]:
+    for said in state.about_loops.of(Clustered):
+        if said.what.vacuous:
+            yield changes_nothing(said.directive, "a block by itself is no cluster")
+
+
+CLUSTER = Kind(
+    "cluster",
+    "write `cluster LOOP by COUNT`, about a loop that is bound to blocks",
+    cluster,
+    target="cuda",
+    check=_check_clusters,
+    idle=_idle,
+    refused="S0225",
+)
+MULTICAST = Kind(
+    "multicast",
+    "write `multicast TENSOR, … at LOOP`, about a loop over blocks of a cluster",
+    multicast,
+    target="cuda",
+    check=_check_multicast,
+    refused="S0225",
+)

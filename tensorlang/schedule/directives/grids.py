@@ -11,6 +11,8 @@ may also take turns (`codegen.gpu.persistent`).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from math import prod
 from typing import Literal
 
 from codegen.loops.notes import Edge, Persistent
@@ -18,8 +20,10 @@ from polyhedral import affine
 from polyhedral.model import BLOCKS
 from tensorlang.diagnostics import error
 from tensorlang.schedule.directives import operands
+from tensorlang.schedule.directives.kind import Kind, Placement, changes_nothing, marks_of
 from tensorlang.schedule.directives.loops import permute, split_loop
 from tensorlang.schedule.plan import Stage
+from tensorlang.schedule.rfactor import rfactor
 from tensorlang.schedule.state import State, loop_of
 from tensorlang.syntax import nodes as syntax
 from tensorlang.tensor.walk import reduces
@@ -40,7 +44,7 @@ def raster(state: State, directive: syntax.Directive) -> None:
     order = _running(stage)
     permute(stage, [group, columns, row])
     if _running(stage) == order:
-        state.rasters.append(directive)
+        state.idle.append(changes_nothing(directive, "it goes through the tiles as they were"))
 
 
 def _running(stage: Stage) -> list[str]:
@@ -56,9 +60,9 @@ def persistent(state: State, directive: syntax.Directive) -> None:
     state.about_loops.say(loop, Persistent(blocks), directive)
 
 
-def check_persistent(state: State) -> None:
+def _check_persistent(state: State, placement: Placement) -> None:
     """Raise CompileError S0223 where blocks are to take turns with a loop that is not bound to blocks."""
-    marks = {loop: mark for stage in state.stages.values() for loop, mark in stage.marks.items()}
+    marks = marks_of(state)
     for said in state.about_loops.of(Persistent):
         loop, directive = said.about, said.directive
         if marks.get(loop) not in BLOCKS:
@@ -66,7 +70,7 @@ def check_persistent(state: State) -> None:
             raise error("S0223", f"`{loop}` is not bound to blocks, so none can take turns with it", directive.span, help=help_)
 
 
-def stretch(state: State, directive: syntax.Directive) -> int:
+def _stretch(state: State, directive: syntax.Directive) -> int:
     """Return how long the stretches of a sum are that `split_k BINDER by N` makes. Raises CompileError S0204 for sums of unknown length."""
     name = operands.only_name(directive)
     count = operands.positive(directive, operands.the(directive, "by"), state.knobs)
@@ -104,3 +108,48 @@ def _how(directive: syntax.Directive, word: str) -> Literal["guard", "zfill"]:
             return "zfill"
         case other:
             operands.bad(directive, f"`{other}` is neither `guard` nor `zfill`")
+
+
+def _idle_persistent(state: State) -> Iterator[str]:
+    for said in state.about_loops.of(Persistent):
+        stage = next(stage for stage in state.stages.values() if said.about in stage.marks)
+        places = [stage.extents[other] for other, mark in stage.marks.items() if mark in BLOCKS]
+        known = [extent for extent in places if extent is not None]
+        if len(known) == len(places) and prod(known) <= said.what.blocks:
+            yield changes_nothing(said.directive, f"there are {prod(known)} places in the grid, so no block takes a second turn")
+
+
+def _split_k_rewrite(state: State, directive: syntax.Directive) -> None:
+    name = operands.only_name(directive)
+    made = rfactor(state.program, name, _stretch(state, directive), stretches=True)
+    if isinstance(made, str):
+        raise error("S0204", f"`{name}` cannot be split: {made}", directive.span)
+    state.program = made
+
+
+RASTER = Kind(
+    "raster",
+    "write `raster ROWS, COLUMNS by COUNT -> GROUP, ROW`",
+    raster,
+)
+PERSISTENT = Kind(
+    "persistent",
+    "write `persistent LOOP by COUNT`, about a loop that is bound to blocks",
+    persistent,
+    target="cuda",
+    check=_check_persistent,
+    idle=_idle_persistent,
+)
+SPLIT_K = Kind(
+    "split_k",
+    "write `split_k BINDER by COUNT`",
+    split_k,
+    rewrite=_split_k_rewrite,
+    target="cuda",
+)
+PREDICATE = Kind(
+    "predicate",
+    "write `predicate LOOP, … with guard` or `predicate LOOP, … with zfill`",
+    predicate,
+    target="cuda",
+)

@@ -11,6 +11,7 @@ from polyhedral.model import Mark
 from polyhedral.nest import Nest
 from tensorlang.diagnostics import error
 from tensorlang.schedule.directives import operands
+from tensorlang.schedule.directives.kind import Kind
 from tensorlang.schedule.plan import Change, Stage, changed_so_far, full
 from tensorlang.schedule.state import State, fresh_loop, loop_of, stage_of
 from tensorlang.syntax import nodes as syntax
@@ -289,3 +290,89 @@ def lowest(state: State, stage: Stage, loop: str) -> Affine | None:
     if len(numbers) == len(lows):
         return affine.to_expr(min(numbers))
     return lows[0] if all(affine.same(lows[0], low) for low in lows) else None
+
+
+def peel(state: State, directive: syntax.Directive) -> None:
+    name = operands.only_name(directive)
+    count = operands.positive(directive, operands.the(directive, "by"), state.knobs)
+    stage, loop = loop_of(state, directive, name)
+    if stage.inside is not None:
+        raise error(
+            "S0211",
+            f"`{stage.name}` is computed inside `{stage.inside[1]}`, so its loops cannot be peeled",
+            directive.span,
+            help=f"`root {stage.name}` first",
+        )
+    low = lowest(state, stage, loop)
+    if low is None:
+        raise error(
+            "S0211",
+            f"`{loop}` has no first iteration that is the same everywhere, so it cannot be peeled",
+            directive.span,
+            help="peel before `skew`",
+        )
+    bound = affine.add(low, count)
+    first = lambda nest: nest.restrict(affine.compare("<", loop, bound))  # noqa: E731
+    rest = lambda nest: nest.restrict(affine.compare(">=", loop, bound))  # noqa: E731
+    stage.changes.append(Change((loop,), first, rest, len(stage.cuts)))
+    stage.cuts.append({loop})
+    state.peels.append((stage, directive))
+
+
+SPLIT = Kind(
+    "split",
+    "write `split LOOP by FACTOR -> OUTER, INNER`",
+    split,
+)
+TILE = Kind(
+    "tile",
+    "write `tile TENSOR (I, J) by (P, Q) -> IO, JO, II, JI`",
+    tile,
+)
+ORDER = Kind(
+    "order",
+    "write `order LOOP, LOOP, …`, outermost first",
+    order,
+)
+FUSE = Kind(
+    "fuse",
+    "write `fuse OUTER, INNER -> LOOP`",
+    fuse,
+)
+SKEW = Kind(
+    "skew",
+    "write `skew LOOP by OTHER` or `skew LOOP by 2*OTHER`",
+    skew,
+)
+SHIFT = Kind(
+    "shift",
+    "write `shift LOOP by NUMBER`",
+    shift,
+)
+REVERSE = Kind(
+    "reverse",
+    "write `reverse LOOP`",
+    reverse,
+)
+PEEL = Kind(
+    "peel",
+    "write `peel LOOP by COUNT`",
+    peel,
+)
+UNROLL = Kind(
+    "unroll",
+    "write `unroll LOOP, …`",
+    mark_as("unroll"),
+)
+VECTORIZE = Kind(
+    "vectorize",
+    "write `vectorize LOOP`",
+    mark_as("vector"),
+)
+PARALLEL = Kind(
+    "parallel",
+    "write `parallel LOOP, …`, or `parallel TENSOR` for its outer loops",
+    mark_as("parallel"),
+    target="cpu",
+    instead="`bind` gives iterations to blocks and threads",
+)

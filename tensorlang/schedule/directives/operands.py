@@ -7,57 +7,19 @@ from typing import NoReturn
 
 from polyhedral import affine
 from polyhedral.expr import Expr as Affine
-from tensorlang.diagnostics import error
+from tensorlang.diagnostics import CompileError, Diagnostic, Label
 from tensorlang.syntax import nodes as syntax
 from tensorlang.syntax.printer import show
 from tensorlang.tensor.widths import LARGEST
 
 
+class Unreadable(CompileError):
+    """S0102: a directive is not written as its shape demands, which its help says where it is not there."""
+
+
 def bad(directive: syntax.Directive, why: str, help: str | None = None) -> NoReturn:
-    """Raise S0102: the directive is not written as its shape demands."""
-    raise error("S0102", f"`{directive.name}` cannot be read: {why}", directive.span, help=help or SHAPES.get(directive.name))
-
-
-SHAPES = {
-    "split": "write `split LOOP by FACTOR -> OUTER, INNER`",
-    "tile": "write `tile TENSOR (I, J) by (P, Q) -> IO, JO, II, JI`",
-    "order": "write `order LOOP, LOOP, …`, outermost first",
-    "fuse": "write `fuse OUTER, INNER -> LOOP`",
-    "distribute": "write `distribute TENSOR` or `distribute TENSOR at LOOP`",
-    "together": "write `together TENSOR, TENSOR, … -> LOOP, …`",
-    "skew": "write `skew LOOP by OTHER` or `skew LOOP by 2*OTHER`",
-    "shift": "write `shift LOOP by NUMBER`",
-    "reverse": "write `reverse LOOP`",
-    "peel": "write `peel LOOP by COUNT`",
-    "unroll": "write `unroll LOOP, …`",
-    "vectorize": "write `vectorize LOOP`",
-    "parallel": "write `parallel LOOP, …`, or `parallel TENSOR` for its outer loops",
-    "bind": "write `bind LOOP, … to block.x | … | block.z | thread.x | … | thread.z | thread | warp | warp.x | … | lane | lane.x | …, …`",
-    "tensorize": "write `tensorize LOOP, LOOP with INSTRUCTION`",
-    "at": "write `at TENSOR in READER at LOOP`, or `at TENSOR at LOOP` when the loop's name is unique",
-    "root": "write `root TENSOR`",
-    "flatten": "write `flatten` alone, before the directives that name loops",
-    "inline": "write `inline TENSOR, …`",
-    "store": "write `store TENSOR with RESULT`",
-    "store_at": "write `store_at TENSOR at LOOP`",
-    "pack": "write `pack TENSOR as [DIM, …]` or `pack TENSOR at LOOP as [DIM, …]`",
-    "cache": "write `cache TENSOR in shared at LOOP as [DIM, …]` `with pad (N)` or `with swizzle (N)`, or `cache TENSOR in registers`",
-    "layout": "write `layout TENSOR as [DIM, …]`",
-    "fold": "write `fold TENSOR at AXIS by COUNT`",
-    "rfactor": "write `rfactor BINDER by COUNT`, or `rfactor BINDER to LENGTH` for stretches",
-    "unfold": "write `unfold TENSOR, … in BINDER, … -> NAME`",
-    "raster": "write `raster ROWS, COLUMNS by COUNT -> GROUP, ROW`",
-    "persistent": "write `persistent LOOP by COUNT`, about a loop that is bound to blocks",
-    "cluster": "write `cluster LOOP by COUNT`, about a loop that is bound to blocks",
-    "multicast": "write `multicast TENSOR, … at LOOP`, about a loop over blocks of a cluster",
-    "split_k": "write `split_k BINDER by COUNT`",
-    "predicate": "write `predicate LOOP, … with guard` or `predicate LOOP, … with zfill`",
-    "stages": "write `stages LOOP by COUNT`",
-    "specialize": "write `specialize LOOP`, or `specialize LOOP with registers (FEW, MANY)`",
-    "trim": "write `trim LOOP, …`",
-    "stream": "write `stream TENSOR, …`",
-    "prefetch": "write `prefetch TENSOR at LOOP by DISTANCE`, or `prefetch TENSOR at LOOP by DISTANCE in INNER, …`",
-}
+    """Raise Unreadable."""
+    raise Unreadable(Diagnostic("S0102", f"`{directive.name}` cannot be read: {why}", (Label(directive.span),), (), help))
 
 
 def phrase(directive: syntax.Directive, preposition: str) -> tuple[syntax.Expr | syntax.Layout, ...] | None:

@@ -25,6 +25,7 @@ from polyhedral.region import footprint
 from polyhedral.schedule import Schedule as Placed
 from tensorlang.diagnostics import CompileError, error
 from tensorlang.schedule.directives import operands
+from tensorlang.schedule.directives.kind import Kind, Placement
 from tensorlang.schedule.plan import Prefetch
 from tensorlang.schedule.state import State, loop_of
 from tensorlang.syntax import nodes as syntax
@@ -48,7 +49,12 @@ def prefetch_directive(state: State, directive: syntax.Directive) -> None:
         state.prefetches.append(Prefetch(name if stage.name == copy else copy, loop, distance, shared, span=directive.span))
 
 
-def checked_prefetch(prefetch: Prefetch, placed: Placed, depth: Mapping[str, int]) -> Prefetch:
+def _check(state: State, placement: Placement) -> None:
+    """Find the loops that share prefetches. Raises CompileError S0217 as `_checked` does."""
+    state.prefetches = [_checked(prefetch, placement.placed, placement.depth) for prefetch in state.prefetches]
+
+
+def _checked(prefetch: Prefetch, placed: Placed, depth: Mapping[str, int]) -> Prefetch:
     """Return the prefetch with the loops that share it. Raises CompileError S0217 where nothing that the loop reads later can be asked
     for."""
     tensor, loop = prefetch.tensor, prefetch.loop
@@ -104,3 +110,12 @@ def _as(loop: Loop) -> str:
 
 def _refused(prefetch: Prefetch, why: str, help: str | None = None) -> CompileError:
     return error("S0217", f"nothing to prefetch: {why}", prefetch.span, help=help)
+
+
+PREFETCH = Kind(
+    "prefetch",
+    "write `prefetch TENSOR at LOOP by DISTANCE`, or `prefetch TENSOR at LOOP by DISTANCE in INNER, …`",
+    prefetch_directive,
+    target="cpu",
+    check=_check,
+)

@@ -1,14 +1,11 @@
-"""Directives that rewrite the program before it has loops: `inline`, `store`, `pack`, `rfactor`, `split_k`, `flatten`, `unfold`."""
+"""Directives that rewrite the program before it has loops: `inline`, `store`, `rfactor`, `flatten`, `unfold`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from tensorlang.diagnostics import error
 from tensorlang.schedule.directives import operands
-from tensorlang.schedule.directives.grids import stretch
+from tensorlang.schedule.directives.kind import Kind
 from tensorlang.schedule.flattened import flattened
-from tensorlang.schedule.pack import pack
 from tensorlang.schedule.rfactor import rfactor
 from tensorlang.schedule.state import State
 from tensorlang.syntax import nodes as syntax
@@ -35,7 +32,7 @@ def _inline(state: State, directive: syntax.Directive) -> None:
         state.program = eliminate_dead(made)
 
 
-def _store_rewrite(state: State, directive: syntax.Directive) -> None:
+def _store(state: State, directive: syntax.Directive) -> None:
     name = operands.only_name(directive)
     made = beside(state.program, name, operands.name(directive, operands.the(directive, "with")))
     if isinstance(made, str):
@@ -43,28 +40,7 @@ def _store_rewrite(state: State, directive: syntax.Directive) -> None:
     state.program = made
 
 
-def _pack_rewrite(state: State, directive: syntax.Directive) -> None:
-    name = operands.only_name(directive)
-    if name not in tensor_table(state.program):
-        raise error("S0105", f"`{name}` is no tensor of this operator", directive.span)
-    made = pack(state.program, name)
-    if isinstance(made, str):
-        raise error("S0203", f"`{name}` cannot be packed: {made}", directive.span)
-    state.program, state.copies[name] = made
-
-
-def _cache_rewrite(state: State, directive: syntax.Directive) -> None:
-    """Copy a tensor; rows that `unfold` wrote out are a copy already."""
-    if operands.phrase(directive, "at") is None:
-        return
-    name = operands.only_name(directive)
-    if name in state.unfolded:
-        state.copies[name] = name
-    else:
-        _pack_rewrite(state, directive)
-
-
-def _unfold_rewrite(state: State, directive: syntax.Directive) -> None:
+def _unfold(state: State, directive: syntax.Directive) -> None:
     names = operands.names(directive, directive.operands)
     binders = operands.names(directive, operands.phrase(directive, "in") or ())
     if len(directive.results) != 1:
@@ -79,7 +55,7 @@ def _unfold_rewrite(state: State, directive: syntax.Directive) -> None:
     state.unfolded |= {*made.rows}
 
 
-def _rfactor_rewrite(state: State, directive: syntax.Directive) -> None:
+def _rfactor(state: State, directive: syntax.Directive) -> None:
     name = operands.only_name(directive)
     stretches = operands.phrase(directive, "to") is not None
     by = operands.positive(directive, operands.the(directive, "to" if stretches else "by"), state.knobs)
@@ -89,25 +65,32 @@ def _rfactor_rewrite(state: State, directive: syntax.Directive) -> None:
     state.program = made
 
 
-def _split_k_rewrite(state: State, directive: syntax.Directive) -> None:
-    name = operands.only_name(directive)
-    made = rfactor(state.program, name, stretch(state, directive), stretches=True)
-    if isinstance(made, str):
-        raise error("S0204", f"`{name}` cannot be split: {made}", directive.span)
-    state.program = made
-
-
-def _flatten_rewrite(state: State, directive: syntax.Directive) -> None:
+def _flatten(state: State, directive: syntax.Directive) -> None:
     state.program, state.stored = flattened(state.program, state.stored, products=state.target == "cuda")
 
 
-REWRITES: dict[str, Callable[[State, syntax.Directive], None]] = {
-    "cache": _cache_rewrite,
-    "flatten": _flatten_rewrite,
-    "inline": _inline,
-    "pack": _pack_rewrite,
-    "rfactor": _rfactor_rewrite,
-    "split_k": _split_k_rewrite,
-    "store": _store_rewrite,
-    "unfold": _unfold_rewrite,
-}
+INLINE = Kind(
+    "inline",
+    "write `inline TENSOR, …`",
+    rewrite=_inline,
+)
+STORE = Kind(
+    "store",
+    "write `store TENSOR with RESULT`",
+    rewrite=_store,
+)
+RFACTOR = Kind(
+    "rfactor",
+    "write `rfactor BINDER by COUNT`, or `rfactor BINDER to LENGTH` for stretches",
+    rewrite=_rfactor,
+)
+FLATTEN = Kind(
+    "flatten",
+    "write `flatten` alone, before the directives that name loops",
+    rewrite=_flatten,
+)
+UNFOLD = Kind(
+    "unfold",
+    "write `unfold TENSOR, … in BINDER, … -> NAME`",
+    rewrite=_unfold,
+)

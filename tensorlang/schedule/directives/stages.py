@@ -10,10 +10,13 @@ for k:                              copy stage 0
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from codegen.loops.notes import Specialized, Staged
 from polyhedral.model import BLOCKS, THREADS
 from tensorlang.diagnostics import error
 from tensorlang.schedule.directives import operands
+from tensorlang.schedule.directives.kind import Kind, Placement, changes_nothing, marks_of, runs_once
 from tensorlang.schedule.state import State, loop_of
 from tensorlang.syntax import nodes as syntax
 
@@ -58,10 +61,10 @@ def specialize(state: State, directive: syntax.Directive) -> None:
     state.about_loops.say(loop, Specialized(registers), directive)
 
 
-def check_stages(state: State) -> None:
+def _check_stages(state: State, placement: Placement) -> None:
     """Raise CompileError S0218 where stages are asked for that cannot be: outside of a device's blocks, of loops that are not serial, or
     of ones that nothing is computed in."""
-    marks = {loop: mark for stage in state.stages.values() for loop, mark in stage.marks.items()}
+    marks = marks_of(state)
     for said in state.about_loops.of(Staged):
         loop, directive = said.about, said.directive
         if said.what.vacuous:
@@ -77,8 +80,43 @@ def check_stages(state: State) -> None:
         if not any(stage.inside is not None and stage.inside[1] == loop for stage in state.stages.values()):
             help_ = f"`pack TENSOR at {loop} as […]` first"
             raise error("S0218", f"nothing is copied at `{loop}`, so there is nothing to run ahead", directive.span, help=help_)
+
+
+def _check_specialize(state: State, placement: Placement) -> None:
+    """Raise CompileError S0224 for loops that copy no boxes."""
     for asked in state.about_loops.of(Specialized):
         staged = state.about_loops.about(asked.about, Staged)
         if staged is None or not staged.what.boxes:
             title = f"`{asked.about}` copies no boxes that a thread beside the others could ask for"
             raise error("S0224", title, asked.directive.span, help=f"`stages {asked.about} by 4 with tma` as well")
+
+
+def _idle_stages(state: State) -> Iterator[str]:
+    for said in state.about_loops.of(Staged):
+        if said.what.vacuous:
+            yield changes_nothing(said.directive, "one stage is none ahead")
+        elif runs_once(state, said.about):
+            yield changes_nothing(said.directive, f"`{said.about}` runs once, so nothing runs ahead")
+
+
+def _idle_specialize(state: State) -> Iterator[str]:
+    for said in state.about_loops.of(Specialized):
+        if runs_once(state, said.about):
+            yield changes_nothing(said.directive, f"`{said.about}` runs once, so nobody asks ahead")
+
+
+STAGES = Kind(
+    "stages",
+    "write `stages LOOP by COUNT`",
+    stages,
+    check=_check_stages,
+    idle=_idle_stages,
+)
+SPECIALIZE = Kind(
+    "specialize",
+    "write `specialize LOOP`, or `specialize LOOP with registers (FEW, MANY)`",
+    specialize,
+    target="cuda",
+    check=_check_specialize,
+    idle=_idle_specialize,
+)

@@ -17,7 +17,7 @@ Of an instruction for tiles, `tensorize iv, jv, kp, kr with tile_bf16`, rows may
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 from typing import NoReturn
@@ -29,6 +29,7 @@ from polyhedral.expr import Name as AffineName
 from tensorlang.diagnostics import error
 from tensorlang.schedule import warps
 from tensorlang.schedule.directives import operands
+from tensorlang.schedule.directives.kind import Kind
 from tensorlang.schedule.directives.loops import DONE
 from tensorlang.schedule.forms import Form, Refusal, Site, factors_of, form_of, intrinsic_of, unequal, unmatched
 from tensorlang.schedule.plan import Named, Plan, Stage, Storage
@@ -72,9 +73,9 @@ def tensorize(state: State, directive: syntax.Directive) -> None:
     state.tensorized.append(Request(stage, loops, chosen, directive))
 
 
-def check_instructions(plan: Plan, state: State) -> tuple[Named, ...]:
-    """Return the instructions that LLVM is asked for by name, once the loops of every request are seen to compute what one of its
-    instructions is declared to compute.
+def _finish(plan: Plan, state: State) -> Plan:
+    """Return the plan with the instructions that LLVM is asked for by name, once the loops of every request are seen to compute what one
+    of its instructions is declared to compute.
 
     Raises CompileError S0215 that says what differs, S0216 for instructions that are no sums of products."""
     found: dict[Named, None] = {}
@@ -86,7 +87,7 @@ def check_instructions(plan: Plan, state: State) -> tuple[Named, ...]:
             _refuse(request, [r for _, r in answers if r is not None])
         if fitting.llvm is not None:
             found[_named(fitting, request)] = None
-    return tuple(found)
+    return replace(plan, named=tuple(found))
 
 
 def _named(instruction: Instruction, request: Request) -> Named:
@@ -238,3 +239,11 @@ def _samples(stage: Stage, inner: tuple[str, ...]) -> Iterator[dict[str, int]]:
             extent = stage.extents[loop]
             values[loop] = min((first, second)[k % 2], (extent or 2) - 1)
         yield values | dict.fromkeys(inner, 0)
+
+
+TENSORIZE = Kind(
+    "tensorize",
+    "write `tensorize LOOP, LOOP with INSTRUCTION`",
+    tensorize,
+    finish=_finish,
+)

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 
 from tensorlang.diagnostics import error
 from tensorlang.schedule.directives import operands
+from tensorlang.schedule.directives.kind import Kind
 from tensorlang.schedule.directives.loops import DONE
 from tensorlang.schedule.plan import Change, Stage, full
 from tensorlang.schedule.state import State, stage_of
@@ -104,3 +105,10 @@ def _joined(parts: list[Stage], shared: Mapping[str, Mapping[str, str]]) -> Stag
 
 def _rename(old: str, new: str) -> Change:
     return Change((old,), lambda nest: nest.rename(old, new))
+
+
+TOGETHER = Kind(
+    "together",
+    "write `together TENSOR, TENSOR, … -> LOOP, …`",
+    together,
+)

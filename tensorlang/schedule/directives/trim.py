@@ -18,6 +18,7 @@ from polyhedral.needed import needed
 from polyhedral.nest import Nest
 from tensorlang.diagnostics import error
 from tensorlang.schedule.directives import operands
+from tensorlang.schedule.directives.kind import Kind
 from tensorlang.schedule.plan import Stage
 from tensorlang.schedule.state import State, loop_of
 from tensorlang.syntax import nodes as syntax
@@ -57,3 +58,10 @@ def trimmed(state: State, stage: Stage, scop: Scop, nests: Mapping[str, Nest]) -
             raise error("S0205", title, asked[loop].span, help="`order` its loops, or `together` what shares them")
         out |= {p: n.within(n.outermost(points[n.statement], len(next(iter(prefixes)))).coalesce()) for p, n in around.items()}
     return out
+
+
+TRIM = Kind(
+    "trim",
+    "write `trim LOOP, …`",
+    trim,
+)

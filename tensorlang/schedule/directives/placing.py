@@ -1,0 +1,135 @@
+"""Directives that say where a stage runs, and how its tensors are kept: `distribute`, `at`, `root`, `store_at`, `fold`, `stream`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from codegen.loops.notes import Streamed
+from tensorlang.diagnostics import error
+from tensorlang.schedule.directives import operands
+from tensorlang.schedule.directives.kind import Kind
+from tensorlang.schedule.plan import full
+from tensorlang.schedule.state import State, loop_of, stage_of
+from tensorlang.syntax import nodes as syntax
+
+
+@dataclass(frozen=True, slots=True)
+class StoredAt:
+    """The loop that privatises a tensor; "" for none."""
+
+    loop: str
+
+
+def _distribute(state: State, directive: syntax.Directive) -> None:
+    name = operands.only_name(directive)
+    stage = stage_of(state, directive, name)
+    loop = ""
+    if operands.phrase(directive, "at") is not None:
+        owner, loop = loop_of(state, directive, operands.name(directive, operands.the(directive, "at")))
+        if owner is not stage:
+            raise error("S0205", f"`{loop}` is no loop of `{name}`", directive.span)
+    stage.distributed = loop
+
+
+def _idle(state: State) -> Iterator[str]:
+    for stage in state.stages.values():
+        if stage.distributed is not None and len({s.piece for s in stage.statements}) == 1:
+            at = f" at {stage.distributed}" if stage.distributed else ""
+            yield f"`distribute {stage.name}{at}` changes nothing: `{stage.name}` has one piece"
+
+
+def _at(state: State, directive: syntax.Directive) -> None:
+    name = operands.only_name(directive)
+    stage = stage_of(state, directive, name)
+    wanted = operands.name(directive, operands.the(directive, "at"))
+    reader = operands.phrase(directive, "in")
+    if reader is not None and len(reader) == 1:
+        wanted = full(operands.name(directive, reader[0]), wanted.rsplit(".", 1)[-1])
+    consumer, loop = loop_of(state, directive, wanted)
+    if consumer is stage:
+        raise error("S0208", f"`{name}` cannot be computed inside its own loop `{loop}`", directive.span)
+    made = [t.name for d in stage.definitions for t in d.tensors]
+    result = next((t for t in made if t in state.program.results), None)
+    if result is not None:
+        with_it = "" if result == name else f", and `{name}` is computed with it"
+        raise error("S0208", f"`{result}` is a result: it is computed at the root{with_it}", directive.span)
+    if len(stage.definitions) > 1:
+        title = f"{', '.join(f'`{d.tensors[0].name}`' for d in stage.definitions)} share their loops: they are computed at the root"
+        raise error("S0208", title, directive.span)
+    stage.inside = (consumer.name, loop)
+
+
+def _root(state: State, directive: syntax.Directive) -> None:
+    for name in operands.names(directive, directive.operands):
+        stage_of(state, directive, name).inside = None
+
+
+def _store_at(state: State, directive: syntax.Directive) -> None:
+    name = operands.only_name(directive)
+    stage = stage_of(state, directive, name)
+    made = next(d.tensors for d in stage.definitions if any(t.name == name for t in d.tensors))
+    result = next((t.name for t in made if t.name in state.program.results), None)
+    if result is not None:
+        raise error("S0214", f"`{result}` is a result: it is stored where the caller says", directive.span)
+    wanted = operands.name(directive, operands.the(directive, "at"))
+    loop = "" if wanted == "root" else loop_of(state, directive, wanted)[1]
+    state.about_tensors.say(made[0].name, StoredAt(loop), directive)
+
+
+def _fold(state: State, directive: syntax.Directive) -> None:
+    name = operands.only_name(directive)
+    stage = stage_of(state, directive, name)
+    definition = next(d for d in stage.definitions if any(t.name == name for t in d.tensors))
+    axis = operands.name(directive, operands.the(directive, "at"))
+    if axis not in definition.axes:
+        raise error("S0209", f"`{name}` has no axis `{axis}`", directive.span, help=f"its axes are {', '.join(definition.axes)}")
+    if name in state.program.results:
+        raise error("S0209", f"`{name}` is a result: all of it has to be stored", directive.span)
+    if name in state.layouts:
+        raise error("S0209", f"`{name}` has a layout already", directive.span, help=f"write the modulus in the layout: `{axis} % 2`")
+    modulus = operands.positive(directive, operands.the(directive, "by"), state.knobs)
+    folded = state.folds.setdefault(name, [])
+    if any(definition.axes[k] == axis for k, _ in folded):
+        raise error("S0209", f"`{name}` is folded along `{axis}` already", directive.span, help="say it once")
+    folded.append((definition.axes.index(axis), modulus))
+
+
+def _stream(state: State, directive: syntax.Directive) -> None:
+    for name in operands.names(directive, directive.operands):
+        stage_of(state, directive, name)
+        state.about_tensors.say(name, Streamed(), directive)
+
+
+DISTRIBUTE = Kind(
+    "distribute",
+    "write `distribute TENSOR` or `distribute TENSOR at LOOP`",
+    _distribute,
+    idle=_idle,
+)
+AT = Kind(
+    "at",
+    "write `at TENSOR in READER at LOOP`, or `at TENSOR at LOOP` when the loop's name is unique",
+    _at,
+)
+ROOT = Kind(
+    "root",
+    "write `root TENSOR`",
+    _root,
+)
+STORE_AT = Kind(
+    "store_at",
+    "write `store_at TENSOR at LOOP`",
+    _store_at,
+)
+FOLD = Kind(
+    "fold",
+    "write `fold TENSOR at AXIS by COUNT`",
+    _fold,
+)
+STREAM = Kind(
+    "stream",
+    "write `stream TENSOR, …`",
+    _stream,
+    target="cpu",
+)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """What a run-time check is about: the tensor that is read or whose range is declared, and what is wrong when the check fails."""
+    """What a run-time check is about: the tensor that is read or whose range is declared, "" for sizes, and what is wrong when it fails."""
 
     tensor: str
     text: str

@@ -141,7 +141,7 @@ def compile_kernel(
     scheduled = plan_kernel(program, machine_of(target, threads), schedule, knobs, layouts, constants, dump, rules)
     clock("schedule")
     lowered = loops_of(scheduled.plan, symbol, dump, threads, clock)
-    outcome = validated(program, lowered.function, lowered.params, layouts)
+    outcome = validated(scheduled.plan.served(program), lowered.function, lowered.params, layouts)
     if outcome:
         clock("validate")
     if dump is not None and outcome:

@@ -108,6 +108,8 @@ def small(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> np.nd
 
 
 def some_sizes(program: Program) -> list[dict[str, int]]:
-    """Return assignments of the program's sizes that it allows: around the sizes of tiles, and different from each other."""
-    tried = ({s: (base + 3 * k) % 11 + low for k, s in enumerate(program.sizes)} for base, low in ((0, 1), (4, 2), (7, 3), (1, 2)))
-    return [sizes for sizes in tried if affine.holds(program.context, sizes)]
+    """Return assignments of the program's sizes that it allows: around the sizes of tiles, and different from each other; where it allows
+    none of these, multiples of eight."""
+    tried = [{s: (base + 3 * k) % 11 + low for k, s in enumerate(program.sizes)} for base, low in ((0, 1), (4, 2), (7, 3), (1, 2))]
+    found = [sizes for sizes in tried if affine.holds(program.context, sizes)]
+    return found or [eights for sizes in tried if affine.holds(program.context, eights := {s: 8 * n for s, n in sizes.items()})]

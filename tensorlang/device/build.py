@@ -94,7 +94,7 @@ def _written(program: Program, scheduled: Scheduled, name: str, dump: Dump | Non
     in_order: list[Lowered] = []
     lowered = device_loops(scheduled.plan, name, dump, scheduled.schedule, in_order.append)
     launched = device_text(lowered, dump, scheduled.schedule)
-    outcome = validated(program, in_order[0].function, in_order[0].params, layouts)
+    outcome = validated(scheduled.plan.served(program), in_order[0].function, in_order[0].params, layouts)
     if dump is not None and outcome:
         dump("validate", outcome)
     schedule = str(scheduled)

@@ -177,8 +177,11 @@ def _allocations(kernel: _Kernel, open_loops: tuple[str, ...]) -> list[loops.Stm
 
 
 def _entry_checks(kernel: _Kernel) -> list[loops.Stmt]:
-    """Return loops that check every element of the inputs declared `in lo..hi`."""
+    """Return what checks the sizes that the schedule relies on, and loops that check every element of the inputs declared `in lo..hi`."""
     out: list[loops.Stmt] = []
+    for requirement in kernel.plan.requirements:
+        code = _code(kernel, "", f"its schedule says `{requirement.written}`, and that does not hold")
+        out.append(loops.Require(to_bool(requirement.cond, kernel.loop), code))
     for param in kernel.plan.program.params:
         if param.declared_range is None:
             continue

@@ -146,11 +146,11 @@ def read(
 
 
 def conditional(module: Module, written: sx.Schedule) -> bool:
-    """Tell whether directives of a schedule, or of the tactics that it may call, have conditions."""
+    """Tell whether directives of a schedule, or of the tactics that it may call, have conditions or are about such."""
     bodies, seen = [written.body], set[str]()
     while bodies:
         directives = [part for part in bodies.pop() if isinstance(part, sx.Directive)]
-        if any(d.condition is not None for d in directives):
+        if any(d.condition is not None or any(isinstance(o, sx.Compare) for o in d.operands) for d in directives):
             return True
         called = {d.name for d in directives if d.call and d.name in module.tactics} - seen
         seen |= called

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from polyhedral.errors import NestError
+from tensorlang.check.problems import did_you_mean
 from tensorlang.diagnostics import CompileError, InternalError, error
 from tensorlang.schedule.directives.operands import Unreadable
 from tensorlang.schedule.directives.table import LATER, TABLE
@@ -89,10 +90,7 @@ def _directed(
     lifted, rewritten = state.program, list[tuple[syntax.Directive, Program]]()
     for directive in schedule.directives:
         if directive.name not in TABLE:
-            known = ", ".join(sorted(TABLE))
-            later = directive.name in LATER
-            title = f"`{directive.name}` is not supported yet" if later else f"there is no directive `{directive.name}`"
-            raise error("S0101", title, directive.span, help=f"the directives are {known}")
+            raise _unknown(directive)
         _check_target(schedule.target, directive)
         rewriting = TABLE[directive.name].rewrite
         if rewriting is not None:
@@ -111,6 +109,13 @@ def _directed(
     for directive in schedule.directives:
         _done(TABLE[directive.name].apply, state, directive)
     return state, stages
+
+
+def _unknown(directive: syntax.Directive) -> CompileError:
+    if directive.name in LATER:
+        return error("S0101", f"`{directive.name}` is not supported yet", directive.span, help="leave it out")
+    known = f"the directives are {', '.join(sorted(TABLE))}"
+    return error("S0101", f"there is no directive `{directive.name}`", directive.span, help=did_you_mean(directive.name, TABLE, known))
 
 
 def _refused(program: Program, rewritten: list[tuple[syntax.Directive, Program]]) -> CompileError:

@@ -472,8 +472,17 @@ def _substituted(scope: Scope, e: Operand) -> Operand:
             return _folded(replace(e, lhs=_substituted(scope, lhs), rhs=_substituted(scope, rhs)), op)  # type: ignore[arg-type]
         case sx.Chain():
             return _chained(scope, e)
+        case sx.Compare(items):
+            inside = replace(scope, names={**_sizes(scope), **scope.names})
+            return replace(e, items=tuple(_substituted(inside, i) for i in items))  # type: ignore[misc]
         case _:
             return e
+
+
+def _sizes(scope: Scope) -> dict[str, tuple[Operand, ...]]:
+    """Return the sizes that are known when compiling, as numbers."""
+    numbers = {n: f for n, f in scope.known.items() if isinstance(f, int) and not isinstance(f, bool) and f >= 0}
+    return {name: (sx.Number(str(number)),) for name, number in numbers.items()}
 
 
 def _chained(scope: Scope, e: sx.Chain) -> Operand:

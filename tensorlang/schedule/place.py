@@ -64,6 +64,7 @@ def place(state: State, stages: Stages) -> Plan:
         tuple(state.prefetches),
         state.about_loops.notes(),
         state.about_tensors.notes(),
+        requirements=tuple(state.requirements),
         idle=(*state.idle, *(said for kind in TABLE.values() if kind.idle is not None for said in kind.idle(state))),
     )
 

@@ -18,15 +18,15 @@ them have encloses just those:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import TypeAlias
 
 from codegen.intrinsics import Intrinsic
 from codegen.loops.notes import Note
 from polyhedral import affine
+from polyhedral.expr import Cond, Name
 from polyhedral.expr import Expr as Affine
-from polyhedral.expr import Name
 from polyhedral.model import Leaf, Loop, Mark, Tree
 from polyhedral.nest import Nest
 from polyhedral.schedule import Schedule as Placed
@@ -150,6 +150,14 @@ class Named:
 
 
 @dataclass(frozen=True, slots=True)
+class Requirement:
+    """What a directive, as it is `written`, relies on about sizes."""
+
+    cond: Cond
+    written: str
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """A program with every decision made: which points each statement runs at and in which order, and how tensors are stored.
 
@@ -170,6 +178,12 @@ class Plan:
     """A sentence for each directive that changes nothing."""
     named: tuple[Named, ...] = ()
     """Instructions that LLVM is asked for by name."""
+    requirements: tuple[Requirement, ...] = ()
+    """What the plan relies on: `program` has it in its context, and kernels check it first."""
+
+    def served(self, program: Program) -> Program:
+        """Return `program`, which the plan is for, for those sizes alone that the plan serves."""
+        return replace(program, context=affine.conj(program.context, *(r.cond for r in self.requirements)))
 
 
 def full(stage: str, loop: str) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from tensorlang.check.places import Spread
-from tensorlang.diagnostics import CompileError, Span, error
+from tensorlang.diagnostics import CompileError, Source, Span, error
 from tensorlang.syntax import nodes as syntax
 from tensorlang.syntax.printer import show
 from tensorlang.tensor.nodes import Program
@@ -60,9 +60,9 @@ class Schedule:
     directives: tuple[syntax.Directive, ...] = ()
     instructions: tuple[Instruction, ...] = field(default=(), compare=False, repr=False)
 
-    def then(self, directive: syntax.Directive) -> Schedule:
-        """Return this schedule with one more directive at its end."""
-        return replace(self, directives=(*self.directives, directive))
+    def then(self, directive: syntax.Directive | str) -> Schedule:
+        """Return this schedule with one more directive at its end, which may be written as in a file."""
+        return replace(self, directives=(*self.directives, _written(directive) if isinstance(directive, str) else directive))
 
     def split(self, loop: str, by: int, into: Sequence[str]) -> Schedule:
         return self.then(_directive("split", [loop], [("by", [by])], into))
@@ -220,6 +220,18 @@ class Schedule:
 
     def __str__(self) -> str:
         return show(syntax.Schedule(self.operator, self.target, (), self.directives))
+
+
+def _written(directive: str) -> syntax.Directive:
+    """Return the directive that a line of a schedule is. Raises CompileError for text that is none, ValueError for more than one."""
+    from tensorlang.syntax.parse import parse
+
+    (schedule,) = parse(Source("directive", f"schedule operator for cpu {{\n{directive}\n}}\n")).declarations
+    match schedule:
+        case syntax.Schedule(body=(syntax.Directive() as one,)):
+            return one
+        case _:
+            raise ValueError(f"`{directive}` is not one directive")
 
 
 def _number(value: int) -> syntax.Expr:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from polyhedral.expr import TRUE
 from polyhedral.model import Scop
 from tensorlang.diagnostics import error
-from tensorlang.schedule.plan import Prefetch, Stage, Storage, full
+from tensorlang.schedule.plan import Prefetch, Requirement, Stage, Storage, full
 from tensorlang.schedule.said import Sayings
 from tensorlang.schedule.schedule import Instruction
 from tensorlang.syntax import nodes as syntax
@@ -43,6 +43,7 @@ class State:
     folds: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     peels: list[tuple[Stage, syntax.Directive]] = field(default_factory=list)
     prefetches: list[Prefetch] = field(default_factory=list)
+    requirements: list[Requirement] = field(default_factory=list)
     about_loops: Sayings = field(default_factory=Sayings)
     about_tensors: Sayings = field(default_factory=Sayings)
     idle: list[str] = field(default_factory=list)

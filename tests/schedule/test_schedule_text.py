@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scheduled_programs import legal, loops, written
 
 from codegen.loops.printer import show
-from tensorlang.diagnostics import Source
+from tensorlang.diagnostics import CompileError, Source
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.directives.table import DIRECTIVES
 from tensorlang.schedule.schedule import Schedule
@@ -90,7 +90,18 @@ def test_every_schedule_that_python_builds_can_be_printed_and_read(schedule):
 
 
 def test_python_can_build_every_directive():
-    assert DIRECTIVES - {name for name in dir(Schedule) if not name.startswith("_")} == set()
+    """By a method of its own, or as it is written."""
+    own = {name for name in dir(Schedule) if not name.startswith("_")}
+    assert all(Schedule("op").then(f"{name} a, b").directives[0].name == name for name in DIRECTIVES - own)
+    assert len(DIRECTIVES & own) >= 38
+
+
+def test_a_directive_may_be_given_to_python_as_it_is_written():
+    assert Schedule("op").then("split i by 4 -> io, ii") == Schedule("op").split("i", 4, ("io", "ii"))
+    with pytest.raises(ValueError, match="not one directive"):
+        Schedule("op").then("knobs m in {2, 4}")
+    with pytest.raises(CompileError):
+        Schedule("op").then("split by by")
 
 
 def test_python_and_text_give_the_same_loops():

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NoReturn
+from dataclasses import dataclass
+from typing import NoReturn, cast
 
 from polyhedral import affine
+from polyhedral.expr import Cond, Name
 from polyhedral.expr import Expr as Affine
 from tensorlang.diagnostics import CompileError, Diagnostic, Label
 from tensorlang.syntax import nodes as syntax
@@ -105,8 +107,38 @@ def items(operand: syntax.Expr | syntax.Layout) -> tuple[syntax.Expr, ...]:
             return (operand,)
 
 
+@dataclass(frozen=True, slots=True)
+class _About:
+    """How messages call the names in an expression, and the expression."""
+
+    names: str
+    whole: str
+    unknown: str
+
+
+_AXES = _About("axes", "a layout dimension", "neither an axis nor a loop here")
+_SIZES = _About("sizes", "an expression over sizes", "no size of this operator")
+
+
+def condition(directive: syntax.Directive, operand: syntax.Expr | syntax.Layout, sizes: Sequence[str], knobs: Mapping[str, int]) -> Cond:
+    """Return a comparison of sizes, `N % 8 == 0` or `16 <= N < M`, as a condition over them. What is known when compiling is a number."""
+    match operand:
+        case syntax.Compare(items, ops):
+            sides = [_expression(directive, e, {size: Name(size) for size in sizes}, knobs, _SIZES) for e in items]
+            return affine.conj(*(affine.compare(cast(affine.Relation, op), a, b) for op, a, b in zip(ops, sides, sides[1:], strict=False)))
+        case _:
+            bad(directive, f"`{show(operand)}` compares no sizes")
+
+
 def dimension(directive: syntax.Directive, e: syntax.Expr, env: Mapping[str, Affine], knobs: Mapping[str, int]) -> Affine:
     """Return a layout dimension as an expression over axes; `env` gives the meaning of axis and loop names."""
+    return _expression(directive, e, env, knobs, _AXES)
+
+
+def _expression(directive: syntax.Directive, e: syntax.Expr, env: Mapping[str, Affine], knobs: Mapping[str, int], about: _About) -> Affine:
+    def again(part: syntax.Expr) -> Affine:
+        return _expression(directive, part, env, knobs, about)
+
     match e:
         case syntax.Number():
             return affine.to_expr(number(directive, e, knobs))
@@ -115,19 +147,19 @@ def dimension(directive: syntax.Directive, e: syntax.Expr, env: Mapping[str, Aff
         case syntax.Id(text) if text in knobs:
             return affine.to_expr(knobs[text])
         case syntax.Id(text):
-            bad(directive, f"`{text}` is neither an axis nor a loop here", f"known names: {', '.join(sorted(env)) or 'none'}")
+            bad(directive, f"`{text}` is {about.unknown}", f"known names: {', '.join(sorted(env)) or 'none'}")
         case syntax.Binary("+", lhs, rhs):
-            return affine.add(dimension(directive, lhs, env, knobs), dimension(directive, rhs, env, knobs))
+            return affine.add(again(lhs), again(rhs))
         case syntax.Binary("-", lhs, rhs):
-            return affine.sub(dimension(directive, lhs, env, knobs), dimension(directive, rhs, env, knobs))
+            return affine.sub(again(lhs), again(rhs))
         case syntax.Binary("//", lhs, rhs):
-            return affine.floor(dimension(directive, lhs, env, knobs), positive(directive, rhs, knobs))
+            return affine.floor(again(lhs), positive(directive, rhs, knobs))
         case syntax.Binary("%", lhs, rhs):
-            return affine.mod(dimension(directive, lhs, env, knobs), positive(directive, rhs, knobs))
+            return affine.mod(again(lhs), positive(directive, rhs, knobs))
         case syntax.Binary("*", lhs, rhs):
-            product = affine.mul(dimension(directive, lhs, env, knobs), dimension(directive, rhs, env, knobs))
+            product = affine.mul(again(lhs), again(rhs))
             if product is None:
-                bad(directive, f"`{show(e)}` multiplies two axes")
+                bad(directive, f"`{show(e)}` multiplies two {about.names}")
             return product
         case _:
-            bad(directive, f"`{show(e)}` is not a layout dimension")
+            bad(directive, f"`{show(e)}` is not {about.whole}")

@@ -1,0 +1,31 @@
+"""What a schedule relies on about sizes: proofs take it for granted, and kernels check it before they do anything else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from polyhedral import affine
+from polyhedral.expr import FALSE, Cond
+from polyhedral.sets import implies
+from polyhedral.verdict import Proven
+from tensorlang.diagnostics import error
+from tensorlang.schedule.plan import Requirement
+from tensorlang.schedule.state import State
+from tensorlang.syntax import nodes as syntax
+from tensorlang.syntax.printer import show
+
+
+def require(state: State, directive: syntax.Directive, cond: Cond) -> bool:
+    """Let what follows rely on `cond`, which is about the sizes of the program. Return False where it holds without: nothing changes then.
+
+    Raises CompileError S0229 where it holds for no sizes."""
+    program = state.program
+    known = affine.conj(program.context, *(affine.compare(">=", size, 0) for size in program.sizes))
+    if isinstance(implies(program.sizes, (), known, cond), Proven):
+        return False
+    if isinstance(implies(program.sizes, (), affine.conj(known, cond), FALSE), Proven):
+        title = f"`{show(directive)}` does not hold for the sizes of this operator"
+        raise error("S0229", title, directive.span, help="write a schedule for each case, with the condition as its guard")
+    state.program = replace(program, context=affine.conj(program.context, cond))
+    state.requirements.append(Requirement(cond, show(directive)))
+    return True

@@ -1,4 +1,4 @@
-"""What a schedule relies on about sizes: proofs take it for granted, and kernels check it before they do anything else."""
+"""Directives about what a schedule relies on: proofs take it for granted, and kernels check it before they do anything else."""
 
 from __future__ import annotations
 

@@ -9,6 +9,8 @@ from polyhedral.expr import FALSE, Cond
 from polyhedral.sets import implies
 from polyhedral.verdict import Proven
 from tensorlang.diagnostics import error
+from tensorlang.schedule.directives import operands
+from tensorlang.schedule.directives.kind import Kind, changes_nothing
 from tensorlang.schedule.plan import Requirement
 from tensorlang.schedule.state import State
 from tensorlang.syntax import nodes as syntax
@@ -29,3 +31,16 @@ def require(state: State, directive: syntax.Directive, cond: Cond) -> bool:
     state.program = replace(program, context=affine.conj(program.context, cond))
     state.requirements.append(Requirement(cond, show(directive)))
     return True
+
+
+def _assume(state: State, directive: syntax.Directive) -> None:
+    """`assume CONDITION, …`: rely on comparisons of sizes."""
+    if not directive.operands or directive.phrases or directive.results:
+        operands.bad(directive, "it is about conditions alone")
+    conditions = [operands.condition(directive, operand, state.program.sizes, state.knobs) for operand in directive.operands]
+    added = [require(state, directive, condition) for condition in conditions]
+    if not any(added):
+        state.idle.append(changes_nothing(directive, "it holds for all sizes that there are"))
+
+
+ASSUME = Kind("assume", "write `assume CONDITION, …`, of comparisons between sizes: `assume N % 8 == 0`", rewrite=_assume)

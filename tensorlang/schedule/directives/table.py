@@ -11,6 +11,7 @@ from tensorlang.schedule.directives.kind import Kind
 from tensorlang.schedule.directives.loops import FUSE, ORDER, PARALLEL, PEEL, REVERSE, SHIFT, SKEW, SPLIT, TILE, UNROLL, VECTORIZE
 from tensorlang.schedule.directives.placing import AT, DISTRIBUTE, FOLD, ROOT, STORE_AT, STREAM
 from tensorlang.schedule.directives.prefetch import PREFETCH
+from tensorlang.schedule.directives.requirements import ASSUME
 from tensorlang.schedule.directives.rewrites import FLATTEN, INLINE, RFACTOR, STORE, UNFOLD
 from tensorlang.schedule.directives.stages import SPECIALIZE, STAGES
 from tensorlang.schedule.directives.tensorize import TENSORIZE
@@ -18,6 +19,7 @@ from tensorlang.schedule.directives.together import TOGETHER
 from tensorlang.schedule.directives.trim import TRIM
 
 _KINDS: tuple[Kind, ...] = (
+    ASSUME,
     SPLIT,
     TILE,
     ORDER,
@@ -63,4 +65,4 @@ TABLE: dict[str, Kind] = {kind.name: kind for kind in _KINDS}
 
 DIRECTIVES = frozenset(TABLE)
 
-LATER = {"tail", "assume"}
+LATER = {"tail"}

@@ -19,7 +19,7 @@ from tensorlang.schedule.place import place
 from tensorlang.schedule.plan import Plan, Storage, make_stage
 from tensorlang.schedule.recurrence import shared_stage
 from tensorlang.schedule.schedule import MOST_DIRECTIVES, Schedule, too_many
-from tensorlang.schedule.state import State
+from tensorlang.schedule.state import State, put
 from tensorlang.syntax import nodes as syntax
 from tensorlang.tensor.lift import lift
 from tensorlang.tensor.nodes import Program
@@ -104,8 +104,7 @@ def _directed(
     state.scop = stages.scop
     for group in components(state.program):
         stage = make_stage(stages, group[0]) if len(group) == 1 else shared_stage(state.program, stages, group)
-        state.stages[stage.name] = stage
-        stage.synthetic = stage.name in state.copies.values()
+        put(state, replace(stage, synthetic=stage.name in state.copies.values()))
     for directive in schedule.directives:
         _done(TABLE[directive.name].apply, state, directive)
     return state, stages

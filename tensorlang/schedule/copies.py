@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from polyhedral import affine
 from polyhedral.expr import Expr as Affine
@@ -14,9 +15,9 @@ from tensorlang.schedule.directives import operands
 from tensorlang.schedule.directives.kind import Kind
 from tensorlang.schedule.directives.loops import permute, split_loop
 from tensorlang.schedule.pack import pack
-from tensorlang.schedule.plan import Stage, Storage, full
+from tensorlang.schedule.plan import Stage, Storage
 from tensorlang.schedule.shape import extents, innermost_axis
-from tensorlang.schedule.state import State, loop_of
+from tensorlang.schedule.state import State, loop_of, put
 from tensorlang.schedule.storage import axis_names
 from tensorlang.syntax import nodes as syntax
 from tensorlang.tensor import notation
@@ -46,7 +47,7 @@ def pack_directive(state: State, directive: syntax.Directive) -> None:
         where = operands.name(directive, operands.the(directive, "at"))
         if where != "root":
             consumer, loop = loop_of(state, directive, where)
-            copy.inside = (consumer.name, loop)
+            copy = put(state, replace(copy, inside=(consumer.name, loop)))
     if operands.phrase(directive, "as") is None:
         _store_alike(state, directive, copy, name)
         return
@@ -79,8 +80,8 @@ def _copy_rows_as_vectors(state: State, directive: syntax.Directive, copy: Stage
     if copy.loops and state.target == "cpu":
         last = copy.loops[-1]
         base = copy.local(last)
-        split_loop(state, directive, copy, last, 16, f"{base}o", f"{base}i")
-        copy.marks[full(copy.name, f"{base}i")] = "vector"
+        made, _, lanes = split_loop(state, directive, copy, last, 16, f"{base}o", f"{base}i")
+        put(state, made.marked(lanes, "vector"))
 
 
 def _reader_names(state: State, copy: Stage, reader: Stage) -> dict[str, Affine]:
@@ -196,6 +197,7 @@ def _shape_copy(state: State, directive: syntax.Directive, copy: Stage, dims: tu
         loop = next((loop for loop, meaning in copy.forward.items() if affine.same(meaning, dim)), None)
         if loop is None:
             loop = _split_for(state, directive, copy, dim, position)
+            copy = state.stages[copy.name]
         if loop is None:
             return
         order.append(loop)
@@ -203,10 +205,10 @@ def _shape_copy(state: State, directive: syntax.Directive, copy: Stage, dims: tu
     order = [*(loop for loop in copy.loops if loop not in order and (copy.extents[loop] == 1 or copy.inside is not None)), *order]
     if len(set(order)) == len(copy.loops) == len(order) and set(order) == set(copy.loops):
         order = _in_squares(state, directive, copy, order)
-        permute(copy, order)
+        copy = permute(state, state.stages[copy.name], order)
         extent = copy.extents[order[-1]]
         if extent is not None and 4 <= extent <= 64:
-            copy.marks[order[-1]] = "vector"
+            put(state, copy.marked(order[-1], "vector"))
 
 
 def _in_squares(state: State, directive: syntax.Directive, copy: Stage, order: list[str]) -> list[str]:
@@ -222,7 +224,7 @@ def _in_squares(state: State, directive: syntax.Directive, copy: Stage, order: l
     outer, inner = _halves(state, directive, copy, along)
     at = order.index(along)
     order = [*order[:at], outer, *order[at + 1 : -1]]
-    copy.marks[inner] = "unroll"
+    copy = put(state, state.stages[copy.name].marked(inner, "unroll"))
     if extents[0] == SQUARE:
         return [*order, inner, last]
     vectors, lanes = _halves(state, directive, copy, last)
@@ -231,8 +233,8 @@ def _in_squares(state: State, directive: syntax.Directive, copy: Stage, order: l
 
 def _halves(state: State, directive: syntax.Directive, copy: Stage, loop: str) -> tuple[str, str]:
     base = copy.local(loop)
-    split_loop(state, directive, copy, loop, SQUARE, f"{base}s", f"{base}t")
-    return full(copy.name, f"{base}s"), full(copy.name, f"{base}t")
+    _, outer, inner = split_loop(state, directive, copy, loop, SQUARE, f"{base}s", f"{base}t")
+    return outer, inner
 
 
 def _source_axis(state: State, copy: Stage) -> str | None:
@@ -270,10 +272,10 @@ def _split_for(state: State, directive: syntax.Directive, copy: Stage, dim: Affi
         inner = _split_for(state, directive, copy, value, position)
         if inner is None:
             return None
-        loop = inner
+        loop, copy = inner, state.stages[copy.name]
     base = copy.local(loop)
-    split_loop(state, directive, copy, loop, divisor, f"{base}o", f"{base}i")
-    return full(copy.name, f"{base}o" if isinstance(dim, Floor) else f"{base}i")
+    _, outer, inner = split_loop(state, directive, copy, loop, divisor, f"{base}o", f"{base}i")
+    return outer if isinstance(dim, Floor) else inner
 
 
 def layout_directive(state: State, directive: syntax.Directive) -> None:

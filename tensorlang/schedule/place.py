@@ -71,7 +71,8 @@ def place(state: State, stages: Stages) -> Plan:
 
 def _nothing_inside_peeled(state: State) -> None:
     """Refuse what is computed inside a loop that has two copies."""
-    for stage, directive in state.peels:
+    for name, directive in state.peels:
+        stage = state.stages[name]
         first = min(stage.loops.index(loop) for cut in stage.cuts for loop in cut)
         for other in state.stages.values():
             if other.inside is not None and other.inside[0] == stage.name and other.inside[1] in stage.loops[first:]:
@@ -186,7 +187,7 @@ def _shared(placed: Placed, placements: list[str]) -> int:
 def _of_copies(state: State, placed: Placed, accumulators: set[str]) -> dict[str, int]:
     """Return the depths of accumulators of which peeling makes copies: each copy runs in loops of its own and keeps its sums there."""
     out: dict[str, int] = {}
-    for stage in dict.fromkeys(stage.name for stage, _ in state.peels):
+    for stage in dict.fromkeys(name for name, _ in state.peels):
         around = {s.name: set(state.stages[stage].cut_around(s.name)) for s in state.stages[stage].statements}
         for tensor in accumulators:
             touching = placed.accessing(tensor)

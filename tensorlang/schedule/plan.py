@@ -17,10 +17,10 @@ them have encloses just those:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from itertools import product
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from codegen.intrinsics import Intrinsic
 from codegen.loops.notes import Note
@@ -33,6 +33,8 @@ from polyhedral.schedule import Schedule as Placed
 from tensorlang.diagnostics import NOWHERE, Span
 from tensorlang.tensor.nodes import Definition, Program
 from tensorlang.tensor.scop import Stages, StatementInfo
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,35 +57,36 @@ class SoFar:
     nest: Nest
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Stage:
-    """The loops of a stage while directives are applied to it. `loops` is the order outermost first.
+    """The loops of a stage between directives, each of which makes another value of it. `loops` is the order outermost first.
 
     `forward` says what a loop's variable is in terms of axes and binders; packed layouts are written in loops and stored in axes."""
 
     name: str
     definitions: tuple[Definition, ...]
     statements: tuple[StatementInfo, ...]
-    loops: list[str]
-    owned: dict[str, set[str]]
+    loops: tuple[str, ...]
+    owned: Mapping[str, frozenset[str]]
     """Loop → names of the statements that have it."""
-    extents: dict[str, int | None]
-    reductions: set[str]
-    forward: dict[str, Affine]
-    base: dict[str, tuple[Change, ...]]
+    extents: Mapping[str, int | None]
+    reductions: frozenset[str]
+    forward: Mapping[str, Affine]
+    base: Mapping[str, tuple[Change, ...]]
     """Statement → how its identity nest gets the names (and shared loops) of the stage."""
-    changes: list[Change] = field(default_factory=list)
-    marks: dict[str, Mark] = field(default_factory=dict)
+    changes: tuple[Change, ...] = ()
+    marks: Mapping[str, Mark] = field(default_factory=dict)
     inside: tuple[str, str] | None = None
     """(consumer stage, loop) at which the stage is computed; None: at the root."""
     distributed: str | None = None
     """The loop from which inwards each piece gets loops of its own; "" means all loops."""
-    cuts: list[set[str]] = field(default_factory=list)
+    cuts: tuple[frozenset[str], ...] = ()
     """For each peeling, the loops that the peeled loop has become."""
     synthetic: bool = False
     """Made by a directive (a packed copy): its loops are only named in full."""
-    so_far: dict[tuple[str, Sides], SoFar] = field(default_factory=dict)
-    """Statement and sides → its nest when that was last asked for. Changes are only ever added."""
+    so_far: dict[tuple[str, Sides], SoFar] = field(default_factory=dict, compare=False, repr=False)
+    """Statement and sides → its nest when that was last asked for, to begin from there: a stage and what directives make of it share this,
+    because changes are only ever added."""
     together: bool = False
     """Several tensors share its outer loops; what is computed in one runs before the first of them that needs it."""
 
@@ -96,15 +99,28 @@ class Stage:
         """Return the tensor that a loop is named after."""
         return next((d.tensors[0].name for d in self.definitions if loop.startswith(d.tensors[0].name + ".")), None)
 
-    def replace_loop(self, loop: str, by: Iterable[str]) -> None:
-        position, by = self.loops.index(loop), list(by)
-        self.loops[position : position + 1] = by
-        if self.distributed == loop:
-            self.distributed = by[0]
-        for cut in self.cuts:
-            if loop in cut:
-                cut.remove(loop)
-                cut.update(by)
+    def then(self, change: Change, forward: Mapping[str, Affine], extents: Mapping[str, int | None]) -> Stage:
+        """Return the stage after one more change, which gives loops, new ones perhaps, other meanings and extents."""
+        return replace(self, changes=(*self.changes, change), forward={**self.forward, **forward}, extents={**self.extents, **extents})
+
+    def instead(self, gone: Sequence[str], by: tuple[str, ...]) -> Stage:
+        """Return the stage with the loops `by` in the place of those that are `gone`, which have the same statements."""
+        first, known = gone[0], {*gone, *by}
+        loops = (name for loop in self.loops if loop == first or loop not in gone for name in (by if loop == first else (loop,)))
+        return replace(
+            self,
+            loops=tuple(loops),
+            owned={**_without(self.owned, known), **dict.fromkeys(by, self.owned[first])},
+            extents={**_without(self.extents, known), **{loop: self.extents[loop] for loop in by}},
+            forward={**_without(self.forward, known), **{loop: self.forward[loop] for loop in by}},
+            reductions=_replaced(self.reductions, gone, by),
+            distributed=by[0] if self.distributed in gone else self.distributed,
+            cuts=tuple(_replaced(cut, gone, by) for cut in self.cuts),
+        )
+
+    def marked(self, loop: str, mark: Mark) -> Stage:
+        """Return the stage with a loop that runs in another way."""
+        return replace(self, marks={**self.marks, loop: mark})
 
     def cut_around(self, statement: str) -> list[int]:
         """Return the numbers of the peelings that make two copies of a statement."""
@@ -186,6 +202,16 @@ class Plan:
         return replace(program, context=affine.conj(program.context, *(r.cond for r in self.requirements)))
 
 
+def _without(known: Mapping[str, T], loops: Set[str]) -> dict[str, T]:
+    """Return what is known of other loops than these."""
+    return {name: value for name, value in known.items() if name not in loops}
+
+
+def _replaced(loops: frozenset[str], gone: Sequence[str], by: Sequence[str]) -> frozenset[str]:
+    """Return `loops` with all of `by` in the place of those that are gone, if any of them is one."""
+    return (loops - {*gone}) | {*by} if loops & {*gone} else loops
+
+
 def full(stage: str, loop: str) -> str:
     return f"{stage}.{loop}"
 
@@ -196,24 +222,24 @@ def make_stage(stages: Stages, definition: Definition) -> Stage:
     statements = tuple(stages.of(definition))
     loops: list[str] = []
     extents: dict[str, int | None] = {}
-    owned: dict[str, set[str]] = {}
+    owned: dict[str, frozenset[str]] = {}
     reductions: set[str] = set()
     for axis, extent in zip(definition.axes, definition.tensors[0].shape, strict=True):
         loop = full(name, axis)
         loops.append(loop)
         extents[loop] = affine.constant(extent)
-        owned[loop] = {s.name for s in statements}
+        owned[loop] = frozenset(s.name for s in statements)
     for s in statements:
         if s.phase == "update" and s.accumulator is not None:
             for binder in s.accumulator.reduce.binders:
                 loop = full(name, binder.name)
                 loops.append(loop)
                 extents[loop] = affine.difference(binder.hi, binder.lo)
-                owned[loop] = {s.name}
+                owned[loop] = frozenset((s.name,))
                 reductions.add(loop)
     base = {s.name: tuple(_rename(i, full(name, i)) for i in s.iters) for s in statements}
     forward: dict[str, Affine] = {loop: Name(loop.removeprefix(name + ".")) for loop in loops}
-    return Stage(name, (definition,), statements, loops, owned, extents, reductions, forward, base)
+    return Stage(name, (definition,), statements, tuple(loops), owned, extents, frozenset(reductions), forward, base)
 
 
 def _rename(old: str, new: str) -> Change:

@@ -13,6 +13,7 @@ otherwise; `turned` gives those that make them legal. What shares which loop is 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import assert_never
 
 from polyhedral import affine
@@ -38,25 +39,46 @@ def shared_stage(program: Program, stages: Stages, group: tuple[Definition, ...]
     if found is None:
         names = ", ".join(f"`{d.tensors[0].name}`" for d in group)
         raise error("S0210", f"{names} need each other, and no loops that they could share order them", group[0].span)
-    parts = {d.tensors[0].name: make_stage(stages, d) for d in group}
+    parts = {d.tensors[0].name: _Part.of(make_stage(stages, d)) for d in group}
     ordered = [parts[alone.tensor] for turn in found for alone in _alone(turn)]
-    joint = Stage(
-        ordered[0].name,
-        tuple(d for part in ordered for d in part.definitions),
-        tuple(s for part in ordered for s in part.statements),
-        [],
-        {},
-        {},
-        set(),
-        {},
-        {},
-    )
+    joint = _Joint(ordered[0].stage.name)
     for turn in found:
         _add(joint, parts, turn)
-    for part in ordered:
-        joint.reductions |= part.reductions
-        joint.base |= part.base
-    return joint
+    return Stage(
+        joint.name,
+        tuple(d for part in ordered for d in part.stage.definitions),
+        tuple(s for part in ordered for s in part.stage.statements),
+        tuple(joint.loops),
+        joint.owned,
+        joint.extents,
+        frozenset(loop for part in ordered for loop in part.stage.reductions),
+        joint.forward,
+        {statement: changes for part in ordered for statement, changes in part.base.items()},
+    )
+
+
+@dataclass(slots=True)
+class _Part:
+    """The stage of one tensor, with the loops that are not shared yet, and how its statements get the names of those that are."""
+
+    stage: Stage
+    loops: list[str]
+    base: dict[str, tuple[Change, ...]]
+
+    @staticmethod
+    def of(stage: Stage) -> _Part:
+        return _Part(stage, list(stage.loops), dict(stage.base))
+
+
+@dataclass(slots=True)
+class _Joint:
+    """The loops of the joint stage as far as they are known."""
+
+    name: str
+    loops: list[str] = field(default_factory=list)
+    owned: dict[str, frozenset[str]] = field(default_factory=dict)
+    extents: dict[str, int | None] = field(default_factory=dict)
+    forward: dict[str, Affine] = field(default_factory=dict)
 
 
 def turned(schedule: Schedule, program: Program, definition: Definition) -> Schedule:
@@ -107,51 +129,53 @@ def _alone(turn: LoopNest) -> Iterator[Separate]:
             assert_never(turn)
 
 
-def _add(joint: Stage, parts: Mapping[str, Stage], turn: LoopNest) -> None:
-    """Put the loops of `turn` into the joint stage. `parts`: the stages of the tensors, with the loops that are not shared yet."""
+def _add(joint: _Joint, parts: Mapping[str, _Part], turn: LoopNest) -> None:
+    """Put the loops of `turn` into the joint stage."""
     match turn:
         case Separate(tensor):
             part = parts[tensor]
             joint.loops += part.loops
             for loop in part.loops:
-                joint.extents[loop], joint.owned[loop], joint.forward[loop] = part.extents[loop], part.owned[loop], part.forward[loop]
+                alone = part.stage
+                joint.extents[loop], joint.owned[loop], joint.forward[loop] = alone.extents[loop], alone.owned[loop], alone.forward[loop]
         case Shared(forms, offsets, inside):
             members = [parts[alone.tensor] for alone in _alone(turn)]
             shared, value, about = _shared_loop(joint, members, forms)
             joint.loops.append(shared)
             joint.extents[shared], joint.forward[shared] = None, value
-            joint.owned[shared] = {s.name for part in members for s in part.statements}
+            joint.owned[shared] = frozenset(s.name for part in members for s in part.stage.statements)
             for part in members:
-                _share(part, shared, forms[part.name], affine.add(about, offsets[part.name]))
+                _share(part, shared, forms[part.stage.name], affine.add(about, offsets[part.stage.name]))
             for inner in inside:
                 _add(joint, parts, inner)
         case _:
             assert_never(turn)
 
 
-def _shared_loop(joint: Stage, members: Sequence[Stage], forms: Mapping[str, Form]) -> tuple[str, Affine, Affine]:
+def _shared_loop(joint: _Joint, members: Sequence[_Part], forms: Mapping[str, Form]) -> tuple[str, Affine, Affine]:
     """Return the name of a loop that `members` share, what it is in terms of the first tensor that has an axis for it, and what it counts
     from: where all of them go backwards, from the end."""
-    first = next(part for part in members if any(forms[part.name]))
-    axis = _taken(first, forms[first.name])
+    first = next(part for part in members if any(forms[part.stage.name]))
+    form = forms[first.stage.name]
+    axis = _taken(first, form)
     assert axis is not None
-    definition = first.definitions[0]
-    loop = full(first.name, definition.axes[axis])
-    backwards = all(forms[p.name][k] < 0 for p in members for k in [_taken(p, forms[p.name])] if k is not None)
+    definition = first.stage.definitions[0]
+    loop = full(first.stage.name, definition.axes[axis])
+    backwards = all(forms[p.stage.name][k] < 0 for p in members for k in [_taken(p, forms[p.stage.name])] if k is not None)
     about = affine.sub(definition.tensors[0].shape[axis], 1) if backwards else affine.ZERO
-    value = affine.add(about, *(affine.scale(f, a) for f, a in zip(forms[first.name], definition.axes, strict=True)))
+    value = affine.add(about, *(affine.scale(f, a) for f, a in zip(form, definition.axes, strict=True)))
     name = full(joint.name, definition.axes[axis])
     return (name if name not in joint.loops else loop), value, about
 
 
-def _share(part: Stage, shared: str, form: Form, start: Affine) -> None:
+def _share(part: _Part, shared: str, form: Form, start: Affine) -> None:
     """Have a tensor run where the loop `shared` is `form` + `start`, in place of the loop over the axis that the form takes."""
-    axes, axis = part.definitions[0].axes, _taken(part, form)
+    name, axes, axis = part.stage.name, part.stage.definitions[0].axes, _taken(part, form)
     if axis is None:
         change = Change((), lambda nest: nest.insert(0, shared, start))
     else:
-        own = full(part.name, axes[axis])
-        along = [(full(part.name, axes[k]), factor) for k, factor in enumerate(form) if factor and k != axis]
+        own = full(name, axes[axis])
+        along = [(full(name, axes[k]), factor) for k, factor in enumerate(form) if factor and k != axis]
         part.loops.remove(own)
         change = Change((own,), lambda nest: _moved(nest, own, form[axis], along, start).rename(own, shared))
     for statement, changes in part.base.items():
@@ -166,7 +190,7 @@ def _moved(nest: Nest, loop: str, sign: int, along: Sequence[tuple[str, int]], s
     return nest
 
 
-def _taken(part: Stage, form: Form) -> int | None:
+def _taken(part: _Part, form: Form) -> int | None:
     """Return the position of the axis whose loop is replaced by one over `form`."""
-    axes = part.definitions[0].axes
-    return takes(form, frozenset(k for k, axis in enumerate(axes) if full(part.name, axis) in part.loops))
+    axes = part.stage.definitions[0].axes
+    return takes(form, frozenset(k for k, axis in enumerate(axes) if full(part.stage.name, axis) in part.loops))

@@ -41,7 +41,8 @@ class State:
     """Tensor whose sums are of such rows → its axes in groups, each numbered as one."""
     layouts: dict[str, Storage] = field(default_factory=dict)
     folds: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
-    peels: list[tuple[Stage, syntax.Directive]] = field(default_factory=list)
+    peels: list[tuple[str, syntax.Directive]] = field(default_factory=list)
+    """Stages with a loop that is peeled, and who said so."""
     prefetches: list[Prefetch] = field(default_factory=list)
     requirements: list[Requirement] = field(default_factory=list)
     about_loops: Sayings = field(default_factory=Sayings)
@@ -54,6 +55,12 @@ class State:
     target: str = "cpu"
     stored: dict[str, Storage] = field(default_factory=dict)
     """Tensors that the caller stores in a layout."""
+
+
+def put(state: State, stage: Stage) -> Stage:
+    """Put `stage` in the place of the one of its name, and return it."""
+    state.stages[stage.name] = stage
+    return stage
 
 
 def stage_of(state: State, directive: syntax.Directive, name: str) -> Stage:

@@ -9,7 +9,7 @@ from polyhedral.model import BLOCKS, THREADS, Mark
 from tensorlang.diagnostics import error
 from tensorlang.schedule.directives import operands
 from tensorlang.schedule.directives.kind import Kind, Placement
-from tensorlang.schedule.state import State, loop_of
+from tensorlang.schedule.state import State, loop_of, put
 from tensorlang.syntax import nodes as syntax
 
 MOST = {"thread.x": 1024, "thread.y": 1024, "thread.z": 64, "thread": 1024, "warpgroup": 8} | {
@@ -48,7 +48,7 @@ def bind(state: State, directive: syntax.Directive) -> None:
         elif most is not None and extent is not None and extent > most:
             help_ = f"split it first: `split {name} by {min(most, 256)} -> {name}o, {name}i`"
             raise error("S0207", f"`{name}` has {extent} iterations; `{place}` has at most {most}", directive.span, help=help_)
-        stage.marks[loop] = cast(Mark, place)
+        put(state, stage.marked(loop, cast(Mark, place)))
 
 
 def _check(state: State, placement: Placement) -> None:

@@ -12,6 +12,7 @@ may also take turns (`codegen.gpu.persistent`).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from math import prod
 from typing import Literal
 
@@ -24,7 +25,7 @@ from tensorlang.schedule.directives.kind import Kind, Placement, changes_nothing
 from tensorlang.schedule.directives.loops import permute, split_loop
 from tensorlang.schedule.plan import Stage
 from tensorlang.schedule.rfactor import rfactor
-from tensorlang.schedule.state import State, loop_of
+from tensorlang.schedule.state import State, loop_of, put
 from tensorlang.syntax import nodes as syntax
 from tensorlang.tensor.walk import reduces
 
@@ -40,10 +41,9 @@ def raster(state: State, directive: syntax.Directive) -> None:
         raise error("S0205", f"`{rows}` and `{columns}` belong to different stages", directive.span)
     if rows == columns:
         operands.bad(directive, "a loop is named twice")
-    group, row = split_loop(state, directive, stage, rows, count, *directive.results)
+    stage, group, row = split_loop(state, directive, stage, rows, count, *directive.results)
     order = _running(stage)
-    permute(stage, [group, columns, row])
-    if _running(stage) == order:
+    if _running(permute(state, stage, [group, columns, row])) == order:
         state.idle.append(changes_nothing(directive, "it goes through the tiles as they were"))
 
 
@@ -87,9 +87,8 @@ def split_k(state: State, directive: syntax.Directive) -> None:
     """Give the stretches of a sum to blocks; the program has been rewritten already."""
     name = operands.only_name(directive)
     stage, loop = loop_of(state, directive, f"{name}.out")
-    stage.loops.remove(loop)
-    stage.loops.insert(0, loop)
-    stage.marks[loop] = "block.z"
+    loops = (loop, *(other for other in stage.loops if other != loop))
+    put(state, replace(stage, loops=loops).marked(loop, "block.z"))
 
 
 def predicate(state: State, directive: syntax.Directive) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from itertools import product
 
 from polyhedral import affine
@@ -13,7 +14,7 @@ from tensorlang.diagnostics import error
 from tensorlang.schedule.directives import operands
 from tensorlang.schedule.directives.kind import Kind
 from tensorlang.schedule.plan import Change, Stage, changed_so_far, full
-from tensorlang.schedule.state import State, fresh_loop, loop_of, stage_of
+from tensorlang.schedule.state import State, fresh_loop, loop_of, put, stage_of
 from tensorlang.syntax import nodes as syntax
 
 DONE = {"vector": "vectorized", "unroll": "unrolled", "tensor": "tensorized", "tile": "tensorized"}
@@ -31,41 +32,28 @@ def split(state: State, directive: syntax.Directive) -> None:
 
 def split_loop(
     state: State, directive: syntax.Directive, stage: Stage, loop: str, factor: int, outer_name: str, inner_name: str
-) -> tuple[str, str]:
-    """Replace `loop` by two and return their names."""
+) -> tuple[Stage, str, str]:
+    """Replace `loop` by two, and return the stage and their names."""
     outer = fresh_loop(state, directive, stage, outer_name, (loop,))
     inner = fresh_loop(state, directive, stage, inner_name, (loop,))
     if outer == inner:
         operands.bad(directive, "the two loops need different names")
-    unmark(directive, stage, loop)
-    stage.changes.append(Change((loop,), lambda nest: nest.split(loop, factor, outer, inner)))
-    whole, extent = stage.forward.pop(loop), stage.extents.pop(loop)
-    stage.forward[outer], stage.forward[inner] = affine.floor(whole, factor), affine.mod(whole, factor)
-    stage.extents[outer] = None if extent is None else -(-extent // factor)
-    stage.extents[inner] = factor
-    inherit(stage, loop, (outer, inner))
-    return outer, inner
+    change = Change((loop,), lambda nest: nest.split(loop, factor, outer, inner))
+    whole, extent = stage.forward[loop], stage.extents[loop]
+    forward = {outer: affine.floor(whole, factor), inner: affine.mod(whole, factor)}
+    extents = {outer: None if extent is None else -(-extent // factor), inner: factor}
+    made = unmarked(directive, stage, loop).then(change, forward, extents).instead((loop,), (outer, inner))
+    return put(state, made), outer, inner
 
 
-def unmark(directive: syntax.Directive, stage: Stage, *loops: str) -> None:
-    """Forget how `loops`, which are about to change, were to run where `pack` said so; refuse where somebody wrote it."""
+def unmarked(directive: syntax.Directive, stage: Stage, *loops: str) -> Stage:
+    """Return the stage without how `loops`, which are about to change, were to run where `pack` said so; refuse where somebody wrote it."""
     for loop in loops:
-        mark = stage.marks.pop(loop, None)
+        mark = stage.marks.get(loop)
         if mark is not None and not stage.synthetic:
             title = f"`{loop}` is {DONE.get(mark, mark)} already, so `{directive.name}` cannot change it"
             raise error("S0213", title, directive.span, help=f"say how a loop runs after `{directive.name}`")
-
-
-def inherit(stage: Stage, loop: str, by: tuple[str, ...]) -> None:
-    """Let the loops `by` take the place of `loop`."""
-    stage.replace_loop(loop, by)
-    owned = stage.owned.pop(loop)
-    for new in by:
-        stage.owned[new] = owned
-        if loop in stage.reductions:
-            stage.reductions.add(new)
-    if loop not in by:
-        stage.reductions.discard(loop)
+    return replace(stage, marks={loop: mark for loop, mark in stage.marks.items() if loop not in loops})
 
 
 def tile(state: State, directive: syntax.Directive) -> None:
@@ -91,16 +79,19 @@ def tile(state: State, directive: syntax.Directive) -> None:
     if len(set(found)) != len(found):
         operands.bad(directive, "a loop is named twice")
     outers, inners = results[: len(loops)], results[len(loops) :]
-    named = zip(found, sizes, outers, inners, strict=True)
-    made = [split_loop(state, directive, stage, loop, size, outer, inner) for loop, size, outer, inner in named]
-    permute(stage, [*(outer for outer, _ in made), *(inner for _, inner in made)])
+    made: list[tuple[str, str]] = []
+    for loop, size, outer, inner in zip(found, sizes, outers, inners, strict=True):
+        stage, *both = split_loop(state, directive, stage, loop, size, outer, inner)
+        made.append((both[0], both[1]))
+    permute(state, stage, [*(outer for outer, _ in made), *(inner for _, inner in made)])
 
 
-def permute(stage: Stage, wanted: list[str]) -> None:
-    """Put the loops `wanted` in this order into the positions they hold together."""
-    positions = sorted(stage.loops.index(loop) for loop in wanted)
+def permute(state: State, stage: Stage, wanted: list[str]) -> Stage:
+    """Put the loops `wanted` in this order into the positions they hold together, and return the stage."""
+    loops, positions = list(stage.loops), sorted(stage.loops.index(loop) for loop in wanted)
     for position, loop in zip(positions, wanted, strict=True):
-        stage.loops[position] = loop
+        loops[position] = loop
+    return put(state, replace(stage, loops=tuple(loops)))
 
 
 def order(state: State, directive: syntax.Directive) -> None:
@@ -117,7 +108,7 @@ def order(state: State, directive: syntax.Directive) -> None:
     wanted = [loop for _, loop in found]
     if len(set(wanted)) != len(wanted):
         operands.bad(directive, "a loop is named twice")
-    permute(stage, wanted)
+    permute(state, stage, wanted)
 
 
 def fuse(state: State, directive: syntax.Directive) -> None:
@@ -145,24 +136,15 @@ def fuse(state: State, directive: syntax.Directive) -> None:
             help="split it first, or make the size static",
         )
     fused = fresh_loop(state, directive, stage, directive.results[0], (outer, inner))
-    unmark(directive, stage, outer, inner)
+    stage = unmarked(directive, stage, outer, inner)
     ends = [nest.ends(inner) for nest in _owners(state, stage, inner)]
     known = [e for e in ends if e is not None]
     common = (min(e[0] for e in known), max(e[1] for e in known)) if len(set(ends)) > 1 and known else None
-    stage.changes.append(Change((outer, inner), lambda nest: _adjacent(nest, outer, inner).fuse(outer, inner, fused, common)))
-    outer_extent = stage.extents.pop(outer)
-    stage.extents.pop(inner)
-    stage.extents[fused] = None if outer_extent is None else outer_extent * extent
-    stage.forward[fused] = affine.add(affine.scale(extent, stage.forward.pop(outer)), stage.forward.pop(inner))
-    inherit(stage, outer, (fused,))
-    stage.distributed = fused if stage.distributed == inner else stage.distributed
-    for cut in stage.cuts:
-        if inner in cut:
-            cut.remove(inner)
-            cut.add(fused)
-    stage.loops.remove(inner)
-    stage.owned.pop(inner)
-    stage.reductions.discard(inner)
+    change = Change((outer, inner), lambda nest: _adjacent(nest, outer, inner).fuse(outer, inner, fused, common))
+    outer_extent = stage.extents[outer]
+    forward = {fused: affine.add(affine.scale(extent, stage.forward[outer]), stage.forward[inner])}
+    extents = {fused: None if outer_extent is None else outer_extent * extent}
+    put(state, stage.then(change, forward, extents).instead((outer, inner), (fused,)))
 
 
 def _owners(state: State, stage: Stage, loop: str) -> list[Nest]:
@@ -198,18 +180,18 @@ def skew(state: State, directive: syntax.Directive) -> None:
     if loop == along:
         operands.bad(directive, "a loop cannot be skewed by itself")
     if stage.marks.get(loop) in ("vector", "unroll"):
-        unmark(directive, stage, loop)
-    stage.changes.append(Change((loop, along), lambda nest: nest.skew(loop, along, times)))
-    stage.forward[loop] = affine.add(stage.forward[loop], affine.scale(times, stage.forward[along]))
-    stage.extents[loop] = None
+        stage = unmarked(directive, stage, loop)
+    change = Change((loop, along), lambda nest: nest.skew(loop, along, times))
+    forward = affine.add(stage.forward[loop], affine.scale(times, stage.forward[along]))
+    put(state, stage.then(change, {loop: forward}, {loop: None}))
 
 
 def shift(state: State, directive: syntax.Directive) -> None:
     name = operands.only_name(directive)
     amount = operands.number(directive, operands.the(directive, "by"), state.knobs)
     stage, loop = loop_of(state, directive, name)
-    stage.changes.append(Change((loop,), lambda nest: nest.shift(loop, amount)))
-    stage.forward[loop] = affine.add(stage.forward[loop], amount)
+    change = Change((loop,), lambda nest: nest.shift(loop, amount))
+    put(state, stage.then(change, {loop: affine.add(stage.forward[loop], amount)}, {}))
 
 
 def reverse(state: State, directive: syntax.Directive) -> None:
@@ -217,12 +199,12 @@ def reverse(state: State, directive: syntax.Directive) -> None:
         stage, loop = loop_of(state, directive, name)
         extent = stage.extents[loop]
         if len({nest.range(loop) for nest in _owners(state, stage, loop)}) == 1:
-            stage.changes.append(Change((loop,), lambda nest, loop=loop: nest.reverse(loop)))  # type: ignore[misc]
+            change = Change((loop,), lambda nest, loop=loop: nest.reverse(loop))  # type: ignore[misc]
         else:  # one mirror for all, or they would part
             about = affine.to_expr(0 if extent is None else extent - 1)
-            stage.changes.append(Change((loop,), lambda nest, loop=loop, about=about: nest.mirror(loop, about)))  # type: ignore[misc]
+            change = Change((loop,), lambda nest, loop=loop, about=about: nest.mirror(loop, about))  # type: ignore[misc]
         mirrored = affine.neg(stage.forward[loop])
-        stage.forward[loop] = mirrored if extent is None else affine.add(mirrored, extent - 1)
+        put(state, stage.then(change, {loop: mirrored if extent is None else affine.add(mirrored, extent - 1)}, {}))
 
 
 def mark_as(mark: Mark) -> Callable[[State, syntax.Directive], None]:
@@ -252,7 +234,7 @@ def mark_as(mark: Mark) -> Callable[[State, syntax.Directive], None]:
                     directive.span,
                     help=f"split it first: `split {name} by {16 if mark == 'vector' else 8} -> {name}o, {name}i`",
                 )
-            stage.marks[loop] = mark
+            put(state, stage.marked(loop, mark))
 
     return directive_of
 
@@ -314,9 +296,9 @@ def peel(state: State, directive: syntax.Directive) -> None:
     bound = affine.add(low, count)
     first = lambda nest: nest.restrict(affine.compare("<", loop, bound))  # noqa: E731
     rest = lambda nest: nest.restrict(affine.compare(">=", loop, bound))  # noqa: E731
-    stage.changes.append(Change((loop,), first, rest, len(stage.cuts)))
-    stage.cuts.append({loop})
-    state.peels.append((stage, directive))
+    change = Change((loop,), first, rest, len(stage.cuts))
+    put(state, replace(stage, changes=(*stage.changes, change), cuts=(*stage.cuts, frozenset((loop,)))))
+    state.peels.append((stage.name, directive))
 
 
 SPLIT = Kind(

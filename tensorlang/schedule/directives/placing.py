@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from codegen.loops.notes import Streamed
 from tensorlang.diagnostics import error
 from tensorlang.schedule.directives import operands
 from tensorlang.schedule.directives.kind import Kind
 from tensorlang.schedule.plan import full
-from tensorlang.schedule.state import State, loop_of, stage_of
+from tensorlang.schedule.state import State, loop_of, put, stage_of
 from tensorlang.syntax import nodes as syntax
 
 
@@ -29,7 +29,7 @@ def _distribute(state: State, directive: syntax.Directive) -> None:
         owner, loop = loop_of(state, directive, operands.name(directive, operands.the(directive, "at")))
         if owner is not stage:
             raise error("S0205", f"`{loop}` is no loop of `{name}`", directive.span)
-    stage.distributed = loop
+    put(state, replace(stage, distributed=loop))
 
 
 def _idle(state: State) -> Iterator[str]:
@@ -57,12 +57,12 @@ def _at(state: State, directive: syntax.Directive) -> None:
     if len(stage.definitions) > 1:
         title = f"{', '.join(f'`{d.tensors[0].name}`' for d in stage.definitions)} share their loops: they are computed at the root"
         raise error("S0208", title, directive.span)
-    stage.inside = (consumer.name, loop)
+    put(state, replace(stage, inside=(consumer.name, loop)))
 
 
 def _root(state: State, directive: syntax.Directive) -> None:
     for name in operands.names(directive, directive.operands):
-        stage_of(state, directive, name).inside = None
+        put(state, replace(stage_of(state, directive, name), inside=None))
 
 
 def _store_at(state: State, directive: syntax.Directive) -> None:

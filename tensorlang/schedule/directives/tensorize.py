@@ -34,7 +34,7 @@ from tensorlang.schedule.directives.loops import DONE
 from tensorlang.schedule.forms import Form, Refusal, Site, factors_of, form_of, intrinsic_of, unequal, unmatched
 from tensorlang.schedule.plan import Named, Plan, Stage, Storage
 from tensorlang.schedule.schedule import Instruction
-from tensorlang.schedule.state import Request, State, loop_of
+from tensorlang.schedule.state import Request, State, loop_of, put
 from tensorlang.syntax import nodes as syntax
 from tensorlang.tensor.nodes import Dynamic, Read
 from tensorlang.tensor.scop import StatementInfo
@@ -69,8 +69,8 @@ def tensorize(state: State, directive: syntax.Directive) -> None:
             title = f"`{loop}` is {DONE.get(mark, mark)} already, so `tensorize` cannot change it"
             raise error("S0213", title, directive.span, help="leave it to the instruction")
         by_warp = any(i.on_device for i in chosen)
-        stage.marks[loop] = "tile" if by_warp else "tensor" if loop in stage.reductions else "vector" if loop in lanes else "unroll"
-    state.tensorized.append(Request(stage, loops, chosen, directive))
+        stage = stage.marked(loop, "tile" if by_warp else "tensor" if loop in stage.reductions else "vector" if loop in lanes else "unroll")
+    state.tensorized.append(Request(put(state, stage), loops, chosen, directive))
 
 
 def _finish(plan: Plan, state: State) -> Plan:
@@ -79,7 +79,8 @@ def _finish(plan: Plan, state: State) -> Plan:
 
     Raises CompileError S0215 that says what differs, S0216 for instructions that are no sums of products."""
     found: dict[Named, None] = {}
-    for request in state.tensorized:
+    for asked in state.tensorized:
+        request = replace(asked, stage=state.stages.get(asked.stage.name, asked.stage))
         site = Site(plan, request, {copy: t for t, copy in state.copies.items()})
         answers = [(i, _refusal(site, i)) for i in request.chosen]
         fitting = next((i for i, refusal in answers if refusal is None), None)

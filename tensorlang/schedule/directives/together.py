@@ -11,13 +11,16 @@ them that needs it. Recurrences that advance together, and whoever reads their l
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
+from polyhedral.expr import Expr as Affine
+from polyhedral.model import Mark
 from tensorlang.diagnostics import error
 from tensorlang.schedule.directives import operands
 from tensorlang.schedule.directives.kind import Kind
 from tensorlang.schedule.directives.loops import DONE
 from tensorlang.schedule.plan import Change, Stage, full
-from tensorlang.schedule.state import State, stage_of
+from tensorlang.schedule.state import State, put, stage_of
 from tensorlang.syntax import nodes as syntax
 
 
@@ -36,14 +39,12 @@ def together(state: State, directive: syntax.Directive) -> None:
     shared = {part.name: dict(zip(part.loops, (full(parts[0].name, n) for n in directive.results), strict=False)) for part in parts}
     joint = _joined(parts, shared)
     stages = list(state.stages.values())
-    last = max(stages.index(part) for part in parts)
-    ordered = [joint if k == last else stage for k, stage in enumerate(stages) if k == last or stage not in parts]
+    last = max(k for k, stage in enumerate(stages) if stage.name in shared)
+    ordered = [joint if k == last else stage for k, stage in enumerate(stages) if k == last or stage.name not in shared]
     state.stages.clear()
-    state.stages.update({stage.name: stage for stage in ordered})
     for stage in ordered:
-        if stage.inside is not None and stage.inside[0] in shared:
-            owner, loop = stage.inside
-            stage.inside = (joint.name, shared[owner].get(loop, loop))
+        owner, loop = stage.inside or ("", "")
+        put(state, replace(stage, inside=(joint.name, shared[owner].get(loop, loop))) if owner in shared else stage)
 
 
 def _check(directive: syntax.Directive, part: Stage, count: int) -> None:
@@ -72,35 +73,37 @@ def _check_marks(directive: syntax.Directive, parts: list[Stage], count: int) ->
 
 def _joined(parts: list[Stage], shared: Mapping[str, Mapping[str, str]]) -> Stage:
     first = parts[0]
-    outer = list(shared[first.name].values())
-    joint = Stage(
+    loops = list(shared[first.name].values())
+    owned: dict[str, frozenset[str]] = {loop: frozenset() for loop in loops}
+    extents: dict[str, int | None] = {}
+    forward: dict[str, Affine] = {}
+    marks: dict[str, Mark] = {}
+    base: dict[str, tuple[Change, ...]] = {}
+    for part in parts:
+        own = shared[part.name]
+        loops += [loop for loop in part.loops if loop not in own]
+        for loop in part.loops:
+            name = own.get(loop, loop)
+            owned[name] = owned.get(name, frozenset()) | part.owned[loop]
+            extents[name] = part.extents[loop] if extents.get(name, part.extents[loop]) == part.extents[loop] else None
+            forward.setdefault(name, part.forward[loop])
+            if loop in part.marks:
+                marks[name] = part.marks[loop]
+        renamed = tuple(_rename(old, new) for old, new in own.items() if old != new)
+        base |= {statement: (*changes, *part.changes, *renamed) for statement, changes in part.base.items()}
+    return Stage(
         first.name,
         tuple(d for part in parts for d in part.definitions),
         tuple(s for part in parts for s in part.statements),
-        list(outer),
-        {loop: set() for loop in outer},
-        {},
-        set(),
-        {},
-        {},
+        tuple(loops),
+        owned,
+        extents,
+        frozenset(loop for part in parts for loop in part.reductions),
+        forward,
+        base,
+        marks=marks,
         together=True,
     )
-    for part in parts:
-        own = shared[part.name]
-        joint.loops += [loop for loop in part.loops if loop not in own]
-        joint.reductions |= part.reductions
-        for loop in part.loops:
-            name = own.get(loop, loop)
-            joint.owned[name] = joint.owned.get(name, set()) | part.owned[loop]
-            same = name not in joint.extents or joint.extents[name] == part.extents[loop]
-            joint.extents[name] = part.extents[loop] if same else None
-            joint.forward.setdefault(name, part.forward[loop])
-            if loop in part.marks:
-                joint.marks[name] = part.marks[loop]
-        renamed = tuple(_rename(old, new) for old, new in own.items() if old != new)
-        for statement, changes in part.base.items():
-            joint.base[statement] = (*changes, *part.changes, *renamed)
-    return joint
 
 
 def _rename(old: str, new: str) -> Change:

@@ -183,11 +183,12 @@ _LITERAL = re.compile(r"(?<![\w.])(?:\d+\.\d*(?:e[-+]?\d+)?|\d+e[-+]?\d+|0x[\da-
 
 def source(kernels: Sequence[Kernel], *, terms: bool = False) -> str:
     """Return what g++ compiles: the prelude, then each kernel and its entry. Lines count from the first of a kernel's text. With `terms`
-    floats are a class, and so is what is written as a number."""
+    floats are a class, and so is what is written as a number. Warps of all kernels have as many threads."""
     texts = "".join(f'\n#line 1 "{k.name}"\n{k.text}\nTL_EXPORT({k.name})\n' for k in kernels)
     if terms:
         texts = _LITERAL.sub(lambda found: f"tl_{'f32' if found[1] else 'f64'}({found[0]})", texts)
-    return prelude.emulator(texts, terms=terms) + texts
+    (warp,) = {k.warp for k in kernels} or {32}
+    return prelude.emulator(texts, terms=terms, warp=warp) + texts
 
 
 def run(

@@ -1,6 +1,7 @@
 """Which thread of a block runs what.
 
-A block's threads are numbered from 0. A place is a digit of that number: `lane` is its remainder by 32, `warp` what is left, `thread.x`
+A block's threads are numbered from 0. A place is a digit of that number: `lane` is its remainder by the threads of a warp (32 or 64, by
+the device), `warp` what is left, `thread.x`
 its remainder by the extent of x, and so on; `lane.x`, `lane.y`, `lane.z` are digits of the lane, `warp.x` and so on of the warp. A
 statement runs on the threads whose digits are those of the loops around it; what it stores to memory that others see is stored once, by
 those of them whose other digits are 0.
@@ -17,6 +18,7 @@ from codegen.loops.nodes import THREADS, For, LoopKind, Stmt
 from codegen.loops.walk import children, walk
 
 WARP = 32
+"""Threads of a warp where nothing else is said."""
 WARPGROUP = 4 * WARP
 WARPS: frozenset[LoopKind] = frozenset(("warp", "warp.x", "warp.y", "warp.z", "warpgroup"))
 """Places of whole warps."""
@@ -41,6 +43,8 @@ class Geometry:
     lane_y: int = 1
     warp_x: int = 1
     warp_y: int = 1
+    warp: int = WARP
+    """Threads of a warp."""
 
     def digit(self, place: LoopKind) -> Digit:
         """Return what a loop over `place` counts."""
@@ -48,21 +52,21 @@ class Geometry:
             case "thread":
                 return Digit(1, None)
             case "lane":
-                return Digit(1, WARP)
+                return Digit(1, self.warp)
             case "lane.x":
                 return Digit(1, self.lane_x)
             case "lane.y":
-                return Digit(self.lane_x, min(self.lane_y, WARP // self.lane_x))
+                return Digit(self.lane_x, min(self.lane_y, self.warp // self.lane_x))
             case "lane.z":
-                return Digit(self.lane_x * self.lane_y, WARP // min(WARP, self.lane_x * self.lane_y))
+                return Digit(self.lane_x * self.lane_y, self.warp // min(self.warp, self.lane_x * self.lane_y))
             case "warp":
-                return Digit(WARP, None)
+                return Digit(self.warp, None)
             case "warp.x":
-                return Digit(WARP, self.warp_x)
+                return Digit(self.warp, self.warp_x)
             case "warp.y":
-                return Digit(WARP * self.warp_x, self.warp_y)
+                return Digit(self.warp * self.warp_x, self.warp_y)
             case "warp.z":
-                return Digit(WARP * self.warp_x * self.warp_y, None)
+                return Digit(self.warp * self.warp_x * self.warp_y, None)
             case "warpgroup":
                 return Digit(WARPGROUP, None)
             case "thread.x":
@@ -93,14 +97,17 @@ class Geometry:
         return (*out, (None, end)) if end < self.threads else tuple(out)
 
 
-def geometry(body: tuple[Stmt, ...]) -> Geometry:
-    """Return the least block of whole warps in which the loops of `body` find their threads."""
+def geometry(body: tuple[Stmt, ...], warp: int = WARP) -> Geometry:
+    """Return the least block of whole warps, of so many threads each, in which the loops of `body` find their threads. Raises Unfit for
+    groups of four warps of another width than those that multiply matrices together."""
     extents: dict[str, int] = dict(_extents(body))
+    if "warpgroup" in extents and warp != WARP:
+        raise Unfit(f"a `warpgroup` is four warps of {WARP} threads, and a warp of this device has {warp}")
     threads, warps, lanes = ([extents.get(f"{place}.{axis}", 1) for axis in "xyz"] for place in ("thread", "warp", "lane"))
     groups = WARPGROUP * extents["warpgroup"] if "warpgroup" in extents else 1
-    least = max(prod(threads), WARP * prod(warps), WARP * extents.get("warp", 1), groups, extents.get("thread", 1))
+    least = max(prod(threads), warp * prod(warps), warp * extents.get("warp", 1), groups, extents.get("thread", 1))
     lane_x, lane_y = (1 << (n - 1).bit_length() for n in lanes[:2])
-    return Geometry(-(-least // WARP) * WARP, threads[0], threads[1], lane_x, lane_y, warps[0], warps[1])
+    return Geometry(-(-least // warp) * warp, threads[0], threads[1], lane_x, lane_y, warps[0], warps[1], warp)
 
 
 def _extents(body: tuple[Stmt, ...]) -> Iterator[tuple[LoopKind, int]]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from codegen.errors import Unfit
-from codegen.gpu.geometry import Geometry, geometry
+from codegen.gpu.geometry import WARP, Geometry, geometry
 from codegen.loops.indices import range_of, simplify_index
 from codegen.loops.nodes import BLOCKS, Add, Alloc, Buffer, For, Function, Index, Int, LoopKind, Mul, Prefetch, Stmt
 from codegen.loops.notes import Clustered, Note, note_of
@@ -49,6 +49,8 @@ class BlockCode:
     name: str
     blocks: tuple[BlockLoop, ...]
     body: tuple[Stmt, ...]
+    warp: int = WARP
+    """Threads of a warp."""
 
     @property
     def cluster_loop(self) -> BlockLoop | None:
@@ -57,7 +59,7 @@ class BlockCode:
 
     @property
     def geometry(self) -> Geometry:
-        return geometry(self.body)
+        return geometry(self.body, self.warp)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +76,13 @@ class Launches:
         return {b.name: b for b in (*self.function.params, *self.scratch)}
 
 
-def launches(function: Function) -> Launches:
-    """Return the launches of `function`, called after it."""
+def launches(function: Function, warp: int = WARP) -> Launches:
+    """Return the launches of `function`, called after it; a warp has so many threads."""
     scratch = tuple(_scratch(s.buffer) for s in function.body if isinstance(s, Alloc))
     found: list[BlockCode] = []
     for nest in _nests(function.body):
         blocks, body = _peeled(nest, frozenset(function.sizes))
-        found.append(BlockCode(f"{function.name}_{len(found)}", blocks, body))
+        found.append(BlockCode(f"{function.name}_{len(found)}", blocks, body, warp))
     return Launches(function, scratch, tuple(found))
 
 

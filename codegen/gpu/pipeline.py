@@ -31,7 +31,7 @@ from math import prod
 from codegen.errors import Unfit
 from codegen.gpu.async_mma import DONE, in_flight
 from codegen.gpu.box_pipeline import groups_before, number_in, pipeline_boxes
-from codegen.gpu.geometry import geometry
+from codegen.gpu.geometry import WARP, geometry
 from codegen.gpu.launches import map_blocks
 from codegen.gpu.vectors import copied_at_once
 from codegen.gpu.warp_specialization import check_roles
@@ -68,7 +68,7 @@ REGISTERS = 64
 """How many elements a thread keeps of one copy at most, on their way."""
 
 
-def pipeline_copies(function: Function) -> Function:
+def pipeline_copies(function: Function, warp: int = WARP) -> Function:
     """Return `function` with the copies of its staged loops ahead of them.
 
     Raises Unfit for a staged loop that copies nothing into shared memory that could run ahead."""
@@ -76,7 +76,7 @@ def pipeline_copies(function: Function) -> Function:
         return function
     scratch = [s.buffer for s in function.body if isinstance(s, Alloc)]
     device = {b.name: b for b in (*function.params, *scratch)}
-    pass_ = _Pass(Fresh.of(function), device, Algebra.of(dict.fromkeys(function.sizes, (0, None))))
+    pass_ = _Pass(Fresh.of(function), device, Algebra.of(dict.fromkeys(function.sizes, (0, None))), warp)
     return simplify(map_blocks(function, pass_.whole))
 
 
@@ -85,13 +85,15 @@ class _Pass:
     fresh: Fresh
     device: Mapping[str, Buffer]
     algebra: Algebra
+    warp: int
+    """Threads of a warp."""
     threads: int = 0
     memory: list[Stmt] = field(default_factory=list)
     """What the block allocates once for loops that it runs many times."""
 
     def whole(self, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
         """Return what a block runs."""
-        self.threads, self.memory = geometry(body).threads, []
+        self.threads, self.memory = geometry(body, self.warp).threads, []
         new = self.block(body, ())
         return (*self.memory, *new)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from codegen.gpu.boxes import use_bulk_copies
 from codegen.gpu.cooperative_copies import cooperate
 from codegen.gpu.fragments import fragments
-from codegen.gpu.geometry import check_places, geometry
+from codegen.gpu.geometry import WARP, check_places, geometry
 from codegen.gpu.launches import gather_launches, map_blocks
 from codegen.gpu.private import place_buffers
 from codegen.gpu.reduce import pad_to_powers_of_two, trees
@@ -18,8 +18,8 @@ from codegen.loops.simplify import simplify
 from codegen.loops.walk import Fresh, walk
 
 
-def prepare(function: Function) -> Function:
-    """Return `function` with every loop of a block given to threads and every buffer of a block in its place.
+def prepare(function: Function, warp: int = WARP) -> Function:
+    """Return `function` with every loop of a block given to threads, so many of which are a warp, and every buffer of a block in its place.
 
     Raises Unfit for places that exclude each other, and for reductions and buffers that no pass knows how to spread."""
     function = gather_launches(function)
@@ -29,8 +29,8 @@ def prepare(function: Function) -> Function:
     ranges = _ranges(function)
 
     def block(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-        body = pad_to_powers_of_two(fragments(body, device, fresh))
-        threads = geometry(body)
+        body = pad_to_powers_of_two(fragments(body, device, fresh), warp)
+        threads = geometry(body, warp)
         check_places(body, threads)
         body = trees(body, threads, device, fresh)
         return cooperate(use_bulk_copies(place_buffers(body, threads), device, ranges), threads, device, fresh)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from codegen.errors import Unfit
-from codegen.gpu.geometry import WARP, Geometry
+from codegen.gpu.geometry import Geometry
 from codegen.gpu.matrix import SUMS
 from codegen.loops.indices import coefficients
 from codegen.loops.nodes import THREADS, Add, Alloc, Buffer, Expr, For, If, Index, Int, Load, LoopKind, Mma, Mul, Stmt, Store, Var
@@ -222,7 +222,7 @@ def _cut(axis: int, extent: int, accesses: list[_Access], block: Geometry) -> _D
 def _alike(terms: tuple[tuple[LoopKind, int, int], ...], block: Geometry) -> tuple[tuple[LoopKind, int, int], ...]:
     """Return terms that are the number of the thread as such, however they are written."""
     match terms:
-        case (("warp", high, warps), ("lane", low, lanes)) if high == WARP * low and lanes == WARP:
+        case (("warp", high, warps), ("lane", low, lanes)) if high == block.warp * low and lanes == block.warp:
             return (("thread", low, warps * lanes),)
         case (("thread.x", scale, extent),) if block.span("thread.x") == block.threads:
             return (("thread", scale, extent),)

@@ -60,6 +60,8 @@ class Kernel:
     """The instructions for matrices in it (`codegen.gpu.matrix`), which not all devices have."""
     allocated_registers: int = 0
     """The registers of a block after its roles have set how many a thread has; 0: they do not."""
+    warp: int = 32
+    """The threads of a warp that the text is written for."""
 
     @property
     def threads(self) -> int:

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 
 from codegen.dtypes import DType, extreme
 from codegen.errors import InternalError, Unfit
-from codegen.gpu.geometry import WARP, Geometry
+from codegen.gpu.geometry import Geometry
 from codegen.loops.nodes import (
     THREADS,
     Add,
@@ -88,15 +88,15 @@ def fits(loop: For, block: Geometry) -> bool:
 
 def _width(loop: For, block: Geometry) -> int:
     """Return among how many neighbours, a power of two, everything is exchanged; 0 where that is not within warps."""
-    digit = block.digit(loop.kind)
+    digit, warp = block.digit(loop.kind), block.warp
     span = digit.extent if digit.extent is not None else block.threads
     if digit.stride != 1:
         return 0
-    if digit.extent is not None and span % WARP == 0:
-        return WARP if (loop.extent or span) <= WARP and span == WARP else 0
+    if digit.extent is not None and span % warp == 0:
+        return warp if (loop.extent or span) <= warp and span == warp else 0
     if digit.extent is None:
-        return WARP if span <= WARP else 0
-    return span if span < WARP and span & (span - 1) == 0 else 0
+        return warp if span <= warp else 0
+    return span if span < warp and span & (span - 1) == 0 else 0
 
 
 def _meets(loop: For, outside: Mapping[str, Buffer]) -> Store | None:
@@ -147,17 +147,17 @@ def _replaced(s: Stmt, old: Store, new: Store) -> Stmt:
     return new if s == old else map_stmt(s, lambda index: index, lambda e: e, lambda inner: _replaced(inner, old, new))
 
 
-def pad_to_powers_of_two(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-    """Return `body` with reductions over thread.x on a power of two of threads, so that they can be trees within warps."""
-    return tuple(_whole(s) for s in body)
+def pad_to_powers_of_two(body: tuple[Stmt, ...], warp: int) -> tuple[Stmt, ...]:
+    """Return `body` with reductions over thread.x on a power of two of threads, so that they can be trees within warps of so many."""
+    return tuple(_whole(s, warp) for s in body)
 
 
-def _whole(s: Stmt) -> Stmt:
+def _whole(s: Stmt, warp: int) -> Stmt:
     match s:
-        case For(kind="thread.x", extent=int(extent)) if extent < WARP and any(is_reduction(x) for x in stores(*s.body)):
-            return replace(s, extent=1 << (extent - 1).bit_length(), body=pad_to_powers_of_two(s.body))
+        case For(kind="thread.x", extent=int(extent)) if extent < warp and any(is_reduction(x) for x in stores(*s.body)):
+            return replace(s, extent=1 << (extent - 1).bit_length(), body=pad_to_powers_of_two(s.body, warp))
         case _:
-            return map_stmt(s, lambda index: index, lambda e: e, _whole)
+            return map_stmt(s, lambda index: index, lambda e: e, lambda inner: _whole(inner, warp))
 
 
 def trees(
@@ -204,7 +204,7 @@ def _diverging(loop: For, block: Geometry, divergent: frozenset[str]) -> frozens
         bounds = (loop.lo, loop.hi)
         differs = bool(divergent & (free_vars(*bounds) | {load.buffer for load in loads(*bounds)}))
         return frozenset({_PARTIAL_WARP, loop.var}) if differs else frozenset()
-    if block.digit(loop.kind).stride % WARP == 0:
+    if block.digit(loop.kind).stride % block.warp == 0:
         return frozenset()
     fills = loop.lo == Int(0) and isinstance(loop.hi, Int) and loop.hi.value >= block.span(loop.kind)
     return frozenset({loop.var} if fills else {loop.var, _PARTIAL_WARP})
@@ -216,18 +216,18 @@ def _marked(loop: For, store: Store, cond: Expr | None) -> For:
 
 
 def _in_two(loop: For, store: Store, cond: Expr | None, block: Geometry, outside: Mapping[str, Buffer], fresh: Fresh) -> list[Stmt]:
-    if (block.digit(loop.kind).stride, block.span(loop.kind)) != (1, block.threads) or loop.extent is None or loop.extent > WARP * WARP:
+    if (block.digit(loop.kind).stride, block.span(loop.kind)) != (1, block.threads) or loop.extent is None or loop.extent > block.warp**2:
         raise Unfit(f"not supported yet: a reduction over {loop.extent} threads along {loop.kind} beside other places", loop.var)
     op, value = _parts(store)
     dtype = outside[store.buffer].dtype
     identity = Const(identity_of(op, dtype), dtype)
-    warps = -(-loop.extent // WARP)
+    warps = -(-loop.extent // block.warp)
     within = Buffer(fresh("within"), dtype, (Int(warps),), "heap", 16)
     across = Buffer(fresh("across"), dtype, (Int(warps),), "heap", 16)
     w, u, v, lane, last = fresh("w"), fresh("w"), fresh("w"), fresh("l"), fresh("l")
-    number: Index = Add(loop.lo, Add(Mul(Int(WARP), Var(w)), Var(lane)))
+    number: Index = Add(loop.lo, Add(Mul(Int(block.warp), Var(w)), Var(lane)))
     mine = substitute(value if cond is None else Select(cond, value, identity), {loop.var: number})
-    if warps * WARP != loop.extent or not isinstance(loop.hi, Int):
+    if warps * block.warp != loop.extent or not isinstance(loop.hi, Int):
         mine = Select(Compare("<", IndexValue(number), IndexValue(loop.hi)), mine, identity)
     there = Load(across.name, (Var(last),))
     here, kept = Load(within.name, (Var(w),)), Load(within.name, (Var(v),))
@@ -235,7 +235,7 @@ def _in_two(loop: For, store: Store, cond: Expr | None, block: Geometry, outside
         Alloc(within),
         Alloc(across),
         _loop(u, warps, "warp", Store(within.name, (Var(u),), identity)),
-        _loop(w, warps, "warp", _loop(lane, WARP, "lane", Store(within.name, (Var(w),), _apply(op, here, mine), across=True))),
+        _loop(w, warps, "warp", _loop(lane, block.warp, "lane", Store(within.name, (Var(w),), _apply(op, here, mine), across=True))),
         _loop(v, warps, "warp", Store(across.name, (Var(v),), kept)),
         _loop(last, warps, "lane", Store(store.buffer, store.index, _apply(op, Load(store.buffer, store.index), there), across=True)),
     ]

@@ -123,7 +123,9 @@ def _kernel(found: Launches, block: BlockCode, *, heeds: bool) -> Kernel:
     matrices = tuple(sorted({n.name for n in walk(*block.body) if isinstance(n, Mma)}))
     allocated = 0 if roles is None else registers_of(roles.registers, kernel.geometry.threads)
     used = tuple(b.name for b in buffers)
-    return Kernel(block.name, text, used, sizes, dims, shared, 0, checks or heeds, tuple(kernel.maps), cluster, matrices, allocated)
+    return Kernel(
+        block.name, text, used, sizes, dims, shared, 0, checks or heeds, tuple(kernel.maps), cluster, matrices, allocated, block.warp
+    )
 
 
 def _cluster(block: BlockCode) -> tuple[int, int, int]:

@@ -314,10 +314,10 @@ def _tree(kernel: KernelText, loop: For, reduction: Tree, scope: Scope) -> None:
         if guard is not None:
             value = f"{p.names(loop.var)} < {guard} ? {inner.printer.expr(reduction.value, 3)} : {p.expr(reduction.identity)}"
         kernel.line(f"tl_{dtype} {part} = {value};")
-        step = reduction.width // 2
+        step, warp = reduction.width // 2, kernel.geometry.warp
         while step:
-            exchanged = f"tl_shuffle_xor_i32({part}, {step}, {WARP})"
-            other = f"tl_shuffle_xor_{dtype}({part}, {step}, {WARP})" if dtype.bits > 16 else f"(tl_{dtype}){exchanged}"
+            exchanged = f"tl_shuffle_xor_i32({part}, {step}, {warp})"
+            other = f"tl_shuffle_xor_{dtype}({part}, {step}, {warp})" if dtype.bits > 16 else f"(tl_{dtype}){exchanged}"
             kernel.line(f"{part} = {_combined(p, reduction.op, dtype, part, other)};")
             step //= 2
         with _once(kernel, buffer, scope):

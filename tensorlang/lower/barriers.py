@@ -27,7 +27,7 @@ from dataclasses import dataclass, field, replace
 
 from codegen.errors import Unfit
 from codegen.gpu import matrix
-from codegen.gpu.geometry import Geometry
+from codegen.gpu.geometry import WARP, Geometry
 from codegen.gpu.launches import BlockCode, launches, map_blocks
 from codegen.gpu.matrix import MATRIX_ROW
 from codegen.loops import nodes as loops
@@ -88,17 +88,18 @@ class Miscounted:
         return f"`{self.barriers}[{self.number}]` is {self.why}{f' with {where}' if where else ''}"
 
 
-def with_barriers(function: loops.Function) -> loops.Function:
-    """Return `function`, whose blocks have their buffers in place, with the barriers that its threads need and no other."""
-    found = launches(function)
+def with_barriers(function: loops.Function, warp: int = WARP) -> loops.Function:
+    """Return `function`, whose blocks have their buffers in place, with the barriers that its threads, so many of which are a warp, need
+    and no other."""
+    found = launches(function, warp)
     blocks, device = iter(found.blocks), set(found.buffers)
     return map_blocks(function, lambda body: _completed(replace(next(blocks), body=body), function.sizes, device))
 
 
-def exposed(function: loops.Function) -> Exposed | Miscounted | Unknown | None:
+def exposed(function: loops.Function, warp: int = WARP) -> Exposed | Miscounted | Unknown | None:
     """Return two accesses that the barriers of `function` leave unordered, or a number that is not handed over as it has to be; None when
     there are none."""
-    found = launches(function)
+    found = launches(function, warp)
     for block in found.blocks:
         analysed = _analysed(block, function.sizes, set(found.buffers))
         wrong = _miscounted(analysed)

@@ -33,9 +33,11 @@ def cuda(kernels: str) -> str:
     return _cuda(parts) + "".join(map(wgmma.for_cuda, wgmma.named(kernels)))
 
 
-def emulator(kernels: str, *, terms: bool = False) -> str:
-    """Return the text to put before `kernels` for g++. It includes headers of the standard library. `terms`: floats are terms."""
-    return ("#define TL_TERMS\n" if terms else "") + _emulator() + "".join(map(wgmma.for_emulator, wgmma.named(kernels)))
+def emulator(kernels: str, *, terms: bool = False, warp: int = 32) -> str:
+    """Return the text to put before `kernels`, whose warps have so many threads, for g++. It includes headers of the standard library.
+    `terms`: floats are terms."""
+    settings = f"#define TL_WARP {warp}\n" + ("#define TL_TERMS\n" if terms else "")
+    return settings + _emulator() + "".join(map(wgmma.for_emulator, wgmma.named(kernels)))
 
 
 def orders_in_parts(kernel: str) -> bool:
@@ -54,5 +56,9 @@ def _cuda(parts: tuple[str, ...]) -> str:
 
 
 def _expanded(name: str) -> str:
-    text = resources.files(__name__).joinpath(name).read_text("utf-8")
+    return expanded(resources.files(__name__).joinpath(name).read_text("utf-8"))
+
+
+def expanded(text: str) -> str:
+    """Return `text` with the files of this folder that it includes in their places."""
     return _INCLUDE.sub(lambda match: _expanded(match[1]), text)

@@ -2,7 +2,20 @@
 
 namespace tl_emulator {
 
-const int warp_size = 32;
+// Threads of a warp: 32, or 64 where the kernels that follow are for such devices.
+#ifndef TL_WARP
+#define TL_WARP 32
+#endif
+const int warp_size = TL_WARP;
+
+// Lanes of a warp, a bit for each.
+#if TL_WARP > 32
+typedef uint64_t Lanes;
+static inline int first_lane(Lanes lanes) { return __builtin_ctzll(lanes); }
+#else
+typedef uint32_t Lanes;
+static inline int first_lane(Lanes lanes) { return __builtin_ctz(lanes); }
+#endif
 const int most_threads_of_block = 1024;
 const int most_threads = 2048; // of all blocks that run together
 const int most_blocks = 8;     // of a cluster, on every device that has clusters

@@ -111,7 +111,8 @@ static Actor running_thread() {
 struct Reads {
     int next; // -1: the last one
     int group; // of a warp, or -1 - agent
-    uint32_t time, lanes;
+    uint32_t time;
+    Lanes lanes;
 };
 
 static Reads* reads;
@@ -163,7 +164,7 @@ static int copy_reads(int head) {
 // Returns the list with one read more. Earlier reads of the same lane are left out: who has seen this one has seen them.
 static int with_read(int head, const Actor& a) {
     int group = a.beside ? -1 - a.agent : a.agent / warp_size;
-    uint32_t lane = a.beside ? 1u : 1u << a.agent % warp_size;
+    Lanes lane = a.beside ? 1u : (Lanes)1 << a.agent % warp_size;
     bool there = false;
     for (int *link = &head, i = head; i >= 0; i = *link) {
         Reads& r = reads[i];
@@ -187,8 +188,8 @@ static int unseen_reader(int head, const Actor& a) {
             if (a.sight.seen[-1 - r.group] < r.time) return -1 - r.group;
             continue;
         }
-        for (uint32_t lanes = r.lanes; lanes; lanes &= lanes - 1) {
-            int agent = r.group * warp_size + __builtin_ctz(lanes);
+        for (Lanes lanes = r.lanes; lanes; lanes &= lanes - 1) {
+            int agent = r.group * warp_size + first_lane(lanes);
             if (agent != a.agent && a.sight.seen[agent] < r.time) return agent;
         }
     }

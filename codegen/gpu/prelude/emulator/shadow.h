@@ -17,8 +17,8 @@ struct Cell {
     uint16_t in_flight;   // a copy into it is under way
     // The latest reads: by lanes of one warp in one step. If other warps have read in the same epoch, other_epoch says so; if other blocks
     // have in the same launch, so does foreign_epoch. With clocks, read_step is where the list of reads begins.
-    uint32_t read_epoch, read_step, read_lanes;
-    uint32_t read_warp;
+    uint32_t read_epoch, read_step, read_warp;
+    Lanes read_lanes;
     uint32_t other_epoch, foreign_epoch;
 };
 
@@ -92,10 +92,10 @@ static inline void after_reads(const Region& r, const char* at, const Cell& c) {
         return;
     }
     if (c.read_epoch < epoch) return;
-    int other = (int)c.read_warp * warp_size + __builtin_ctz(c.read_lanes | 0x80000000u);
+    int other = (int)c.read_warp * warp_size + first_lane(c.read_lanes | (Lanes)1 << (warp_size - 1));
     if ((int)c.read_warp != running->warp || c.other_epoch == epoch) race(r, at, "writes", "reads", other);
-    uint32_t others = c.read_lanes & ~(1u << running->lane);
-    if (c.read_step == warp_steps[running->warp] && others) race(r, at, "writes", "reads", running->warp * warp_size + __builtin_ctz(others));
+    Lanes others = c.read_lanes & ~((Lanes)1 << running->lane);
+    if (c.read_step == warp_steps[running->warp] && others) race(r, at, "writes", "reads", running->warp * warp_size + first_lane(others));
 }
 
 // ---------------------------------------------------------------- with clocks
@@ -151,7 +151,8 @@ static inline void note_read(const Region& r, const char* at, Cell& c) {
     after_write(r, at, c, "reads");
     if (r.unset && c.write_epoch < (r.shared ? epoch_of_block : 1u)) never_written(r, at);
     if (r.constant) return;
-    uint32_t step = warp_steps[running->warp], lane = 1u << running->lane;
+    uint32_t step = warp_steps[running->warp];
+    Lanes lane = (Lanes)1 << running->lane;
     if (c.read_epoch == epoch && (int)c.read_warp == running->warp) {
         c.read_lanes = c.read_step == step ? c.read_lanes | lane : lane;
         c.read_step = step;

@@ -18,10 +18,10 @@ from rich.table import Table
 from stdlib import models
 from stdlib.onnx import Importer
 from tensorlang.artifact import Artifact
-from tensorlang.runtime.build import build, optimised
-from tensorlang.runtime.kernels import made_of
+from tensorlang.backends.cpu.build import build, optimised
+from tensorlang.backends.cpu.kernels import made_of
+from tensorlang.backends.cpu.toolchain import toolchain
 from tensorlang.runtime.library import installed_roles, rules_of
-from tensorlang.runtime.toolchain import toolchain
 
 MODELS = ("squeezenet11", "resnet50", "mobilenet_v2", "bert_base", "gpt2")
 

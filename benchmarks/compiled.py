@@ -21,7 +21,7 @@ from harness import ROOT, table, version  # isort: skip
 import tensorlang
 from codegen.cuda.sass import count, opcodes
 from stdlib import models
-from tensorlang.runtime.device import Built, DeviceCompiledModel
+from tensorlang.backends.gpu.tools import Built
 
 FOLDER = ROOT / "docs" / "benchmarks"
 DATA, PAGE = FOLDER / "data" / "gpu-compiled.json", FOLDER / "gpu-compiled.md"
@@ -59,8 +59,7 @@ def compiled(name: str, precision: str, target: str) -> Row:
         os.environ["TENSORLANG_CACHE"] = folder
         model = tensorlang.compile(models.load(name), target, precision, progress=progress)
         end = time.perf_counter()
-    assert isinstance(model, DeviceCompiledModel)
-    row = {"model": name, "precision": precision, "target": target, "date": time.strftime("%Y-%m-%d"), **used(model.built)}
+    row = {"model": name, "precision": precision, "target": target, "date": time.strftime("%Y-%m-%d"), **used(model.made.built)}
     row |= {"text_seconds": round(written[-1] - written[0], 1), "nvrtc_seconds": round(end - written[-1], 1)}
     print(json.dumps(row), file=sys.stderr, flush=True)
     return row

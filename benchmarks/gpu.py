@@ -37,11 +37,11 @@ import tensorlang
 from codegen.cuda.device import devices, driver_version
 from codegen.cuda.errors import Unavailable
 from stdlib import models
-from tensorlang.device.machine import arch_of
+from tensorlang.backends.cuda.machine import arch_of
+from tensorlang.backends.gpu.tools import Built
 from tensorlang.diagnostics import CompileError, render
-from tensorlang.runtime.device import Built, DeviceCompiledModel
-from tensorlang.runtime.device_operator import DeviceOperator
-from tensorlang.runtime.operator import sorted_out
+from tensorlang.runtime.model import CompiledModel
+from tensorlang.runtime.operator import Operator
 from tensorlang.shell.measure import largest_difference, measured_on_device
 from tensorlang.shell.peers import DeviceRun, torch_on_device
 
@@ -140,16 +140,15 @@ def _all_built(chosen: Sequence[Case], named: Sequence[str], arguments: argparse
     for case in chosen:
         start = time.perf_counter()
         operator = operator_of(case, arguments)
-        assert isinstance(operator, DeviceOperator)
-        built = operator.on_device(sorted_out(operator.declaration, tuple(case.stand_ins()), dict(case.attributes))).built
+        built = operator.compiled(operator.call(*case.stand_ins(), **case.attributes)).built
         yield case.name, built, time.perf_counter() - start
     for name in named:
         start = time.perf_counter()
         model = model_of(name, arguments)
-        yield name, model.built, time.perf_counter() - start
+        yield name, model.made.built, time.perf_counter() - start
 
 
-def operator_of(case: Case, arguments: argparse.Namespace) -> DeviceOperator:
+def operator_of(case: Case, arguments: argparse.Namespace) -> Operator:
     """Return the operator of a case, for the architecture without products of four warps where it asks for that."""
     target = arguments.target
     if case.by_warps:
@@ -158,7 +157,6 @@ def operator_of(case: Case, arguments: argparse.Namespace) -> DeviceOperator:
         target = arch.target.removesuffix("a")
     text = (HERE / "gpu.tl").read_text("utf-8")
     operator = tensorlang.parse(text + case.schedule, target=target)[case.operator]
-    assert isinstance(operator, DeviceOperator)
     return operator
 
 
@@ -174,10 +172,9 @@ def _source(name: str) -> tuple[onnx.ModelProto, str]:
     return model, precision
 
 
-def model_of(name: str, arguments: argparse.Namespace) -> DeviceCompiledModel:
+def model_of(name: str, arguments: argparse.Namespace) -> CompiledModel:
     source, precision = _source(name)
     model = tensorlang.compile(source, arguments.target, precision)
-    assert isinstance(model, DeviceCompiledModel)
     return model
 
 
@@ -193,7 +190,7 @@ def ready_operator(case: Case, arguments: argparse.Namespace) -> Callable[[], Ro
     """Compile an operator and make its arguments, and return what measures it: only that needs the device."""
     torch = None if arguments.no_torch else imported_torch()
     operator, arrays = operator_of(case, arguments), case.arrays()
-    operator.on_device(sorted_out(operator.declaration, tuple(arrays), dict(case.attributes)))
+    operator.compiled(operator.call(*arrays, **case.attributes))
 
     def measure() -> Row:
         runs = {OURS: DeviceRun(operator.timer(*arrays, **case.attributes), partial(_results, operator, arrays, case.attributes))}
@@ -204,7 +201,7 @@ def ready_operator(case: Case, arguments: argparse.Namespace) -> Callable[[], Ro
     return measure
 
 
-def _results(operator: DeviceOperator, arrays: Sequence[Array], attributes: dict[str, int]) -> list[Array]:
+def _results(operator: Operator, arrays: Sequence[Array], attributes: dict[str, int]) -> list[Array]:
     return [np.asarray(operator(*arrays, **attributes)).astype(np.float32)]
 
 

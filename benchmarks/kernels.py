@@ -17,11 +17,11 @@ import numpy as np
 from stdlib import models
 from tensorlang.api import importer_of
 from tensorlang.artifact import Artifact
+from tensorlang.backends.cpu.build import build, optimised
+from tensorlang.backends.cpu.executable import timed
+from tensorlang.backends.cpu.toolchain import toolchain
 from tensorlang.graph.edit import members
 from tensorlang.graph.nodes import Graph, Kernel
-from tensorlang.runtime.build import build, optimised
-from tensorlang.runtime.executable import timed
-from tensorlang.runtime.toolchain import toolchain
 from tensorlang.runtime.work import work_of
 
 

@@ -24,9 +24,7 @@ import gpu  # isort: skip
 from gpu_cases import attentions, cases  # isort: skip
 
 from codegen.cuda.sass import assembly, count, loop
-from tensorlang.runtime.device import Built
-from tensorlang.runtime.device_operator import DeviceOperator
-from tensorlang.runtime.operator import sorted_out
+from tensorlang.backends.gpu.tools import Built
 
 PAGE = ROOT / "docs" / "benchmarks" / "gpu-loops.md"
 TARGET = "cuda:sm_90a"
@@ -89,11 +87,10 @@ def built(name: str) -> Built:
     """Return an operator or attention, compiled."""
     arguments = gpu.arguments_of(["--target", TARGET])
     if name in {a.name for a in attentions()}:
-        return gpu.model_of(name, arguments).built
+        return gpu.model_of(name, arguments).made.built
     case = next(c for c in cases() if c.name == name)
     operator = gpu.operator_of(case, arguments)
-    assert isinstance(operator, DeviceOperator)
-    return operator.on_device(sorted_out(operator.declaration, tuple(case.stand_ins()), dict(case.attributes))).built
+    return operator.compiled(operator.call(*case.stand_ins(), **case.attributes)).built
 
 
 def busiest(made: Built) -> Counter[str]:

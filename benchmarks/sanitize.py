@@ -27,8 +27,6 @@ from codegen.cuda.device import devices
 from codegen.cuda.errors import Unavailable
 from codegen.dtypes import from_numpy
 from tensorlang.check.instantiate import ArgType, instantiate
-from tensorlang.runtime.device_operator import DeviceOperator
-from tensorlang.runtime.operator import sorted_out
 from tensorlang.shell.measure import largest_difference
 from tensorlang.tensor.interp import interpret
 
@@ -89,8 +87,7 @@ def ready(case: Case, target: str) -> Callable[[], int]:
     """Compile a case and compute what the interpreter says of it, and return what runs it twice, the second time as a graph, and returns 1
     when a result is another: only that needs the device."""
     operator, arrays = tensorlang.load(ROOT / "benchmarks" / "gpu.tl", target=target)[case.operator], case.arrays()
-    assert isinstance(operator, DeviceOperator)
-    operator.on_device(sorted_out(operator.declaration, tuple(arrays), dict(case.attributes)))
+    operator.compiled(operator.call(*arrays, **case.attributes))
     types = [ArgType(from_numpy(a.dtype), a.shape) for a in arrays]
     program = instantiate(operator.module, case.operator, types, dict(case.attributes), {})
     expected = interpret(program, {}, dict(zip((p.name for p in program.params), arrays, strict=True)))

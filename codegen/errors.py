@@ -1,4 +1,9 @@
-"""What the code generators raise: `InternalError` is a mistake of ours, `Unfit` what a schedule asks for and cannot have."""
+"""What the code generators raise.
+
+InternalError    a mistake of ours
+Unfit            what a schedule asks for and cannot have
+ArgumentError    what native code is called with and does not take
+"""
 
 from __future__ import annotations
 
@@ -23,3 +28,7 @@ class Unfit(Exception):
         self.reason = reason
         self.names = names
         self.note = note
+
+
+class ArgumentError(TypeError):
+    """The arrays given do not fit; the message says which one and why."""

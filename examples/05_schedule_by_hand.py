@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 import tensorlang as tl
-from tensorlang.runtime.operator import best_time
+from tensorlang.runtime.timing import best_time
 
 N = 384
 ops = tl.parse(

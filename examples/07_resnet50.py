@@ -27,7 +27,7 @@ from codegen.dtypes import f32
 from codegen.llvm import pool
 from codegen.llvm.probe import fma_flops
 from stdlib import models
-from tensorlang.runtime.model import KernelTime
+from tensorlang.runtime.kernel_time import KernelTime
 from tensorlang.shell.measure import largest_difference, measured
 from tensorlang.shell.peers import Task, peers
 

@@ -1720,7 +1720,7 @@ FAULTS = (
     ),
     Fault(
         "device-of-another-size",
-        "tensorlang/device/machine.py",
+        "tensorlang/backends/cuda/machine.py",
         "blocks=multiprocessors or arch.multiprocessors",
         "blocks=arch.multiprocessors",
         "every device has as many multiprocessors as large ones",
@@ -1728,7 +1728,7 @@ FAULTS = (
     ),
     Fault(
         "device-without-warpgroups",
-        "tensorlang/device/machine.py",
+        "tensorlang/backends/cuda/machine.py",
         "warpgroups=arch.has_warpgroups",
         "warpgroups=arch.has_bulk_copy",
         "every device that copies boxes multiplies in groups of warps",
@@ -1736,7 +1736,7 @@ FAULTS = (
     ),
     Fault(
         "tiles-of-every-dot",
-        "tensorlang/driver.py",
+        "tensorlang/backends/cpu/driver.py",
         "tiles=tile_pairs(target.features) & dots",
         "tiles=dots",
         "tiles multiply whatever vectors do",

@@ -15,14 +15,13 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from codegen.cuda.arch import is_cuda
+from tensorlang.backends.registry import tools_for
 from tensorlang.diagnostics import error
 from tensorlang.graph.nodes import Graph
 from tensorlang.plugins import IMPORTERS, offers_digest
 from tensorlang.runtime.bundle import bundle_key
-from tensorlang.runtime.executable import Progress, quiet
 from tensorlang.runtime.model import CompiledModel
-from tensorlang.runtime.toolchain import toolchain
+from tensorlang.runtime.protocol import Progress, quiet
 
 
 @runtime_checkable
@@ -81,16 +80,7 @@ def compile(
 
     if not isinstance(online, bool):
         raise error("C0108", f"`online` is {online!r}", help="it is `True` or `False`")
-    if is_cuda(target):
-        toolchain(threads=threads, winograd=winograd, insist=insist)
-        from tensorlang.runtime.device import DeviceCompiledModel, device_tools
-
-        device = device_tools(target, precision=precision, insist=insist, online=online)
-        _check_shapes(shapes)
-        key = keyed(device.options)
-        on_device: CompiledModel = DeviceCompiledModel(load, device, shapes=shapes, progress=progress, key=key, made=made)
-        return on_device
-    tools = toolchain(target, threads, winograd=winograd, precision=precision, insist=insist)
+    tools = tools_for(target, threads, winograd=winograd, online=online, precision=precision, insist=insist)
     _check_shapes(shapes)
     return CompiledModel(load, tools, shapes=shapes, progress=progress, key=keyed(tools.options), made=made)
 

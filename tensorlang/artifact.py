@@ -35,7 +35,7 @@ class Artifact:
     """Schedules that were looked at and not taken, and why."""
 
     scratch_bytes: tuple[int, int] | None = None
-    """What one thread needs of the workspace, and each further one; known at once when there are no `sizes`."""
+    """What one thread needs of the workspace, and each further one; None where it depends on `sizes`."""
     validated: str = ""
     """What came of validating the loops against the equations (`tensorlang.validation`); "" when nobody asked."""
     validation_budget: int = 0
@@ -45,11 +45,8 @@ class Artifact:
         """Tell whether nothing more would come of validating with such a budget."""
         return self.validated.startswith("validated") or self.validation_budget >= budget
 
-    def workspace_bytes(self, threads: int, sizes: Mapping[str, int] | None = None) -> int:
-        if self.scratch_bytes is not None:
-            first, further = self.scratch_bytes
-            return first + (threads - 1) * further
-        from codegen.llvm.workspace import workspace_bytes
-        from codegen.loops.parser import parse
-
-        return workspace_bytes(parse(self.loops), threads, sizes)
+    def workspace_bytes(self, threads: int) -> int:
+        """Return what so many threads need of the workspace; there are no `sizes`."""
+        assert self.scratch_bytes is not None, "a kernel of open sizes: what it needs depends on them"
+        first, further = self.scratch_bytes
+        return first + (threads - 1) * further

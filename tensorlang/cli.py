@@ -21,30 +21,26 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from codegen.cuda.arch import is_cuda
 from tensorlang.api import compile as compile_model
 from tensorlang.api import importer_of, is_read
+from tensorlang.backends.cpu.executable import TARGET
+from tensorlang.backends.registry import is_device, tools_for
 from tensorlang.certificate import certificate
 from tensorlang.check.definition import Examined, checked
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import CompileError, Diagnostic, InternalError, error, render
-from tensorlang.driver import Dump
 from tensorlang.graph.pass_listing import listed, traced
 from tensorlang.graph.pass_manager import steps
-from tensorlang.graph.pipeline import DEVICE, PROCESSOR
+from tensorlang.graph.pipeline import optimise
 from tensorlang.graph.precisions import DEVICE_PRECISIONS
 from tensorlang.graph.printer import show as show_graph
 from tensorlang.operators import operators_of
 from tensorlang.policy.prove import prove_schedules
 from tensorlang.policy.uncalled import check_schedules
-from tensorlang.runtime.build import optimised, options_of
-from tensorlang.runtime.device import DeviceCompiledModel, device_tools
-from tensorlang.runtime.device_operator import DeviceOperator, assembly_of, for_device
-from tensorlang.runtime.executable import Toolchain
 from tensorlang.runtime.library import installed_roles, with_roles
 from tensorlang.runtime.model import CompiledModel, only_shapes_are_open
 from tensorlang.runtime.operator import Operator, Operators
-from tensorlang.runtime.toolchain import HOST, toolchain
+from tensorlang.runtime.protocol import Tools
 from tensorlang.shell.arguments import parsed, random_inputs
 from tensorlang.shell.bench import Comparison, as_data, as_text, bench_model, bench_on_device, bench_operator, results_of, with_memory
 from tensorlang.shell.doctor import findings
@@ -52,7 +48,7 @@ from tensorlang.shell.files import write_arrays, write_text
 from tensorlang.shell.installed_operators import library_with
 from tensorlang.shell.peers import DeviceRun, Peer, Task, peers
 from tensorlang.shell.progress import Bar
-from tensorlang.shell.validating import validated, validated_on_device
+from tensorlang.shell.validating import validated
 from tensorlang.syntax import format as formatter
 from tensorlang.syntax import parse as syntax
 from tensorlang.syntax.printer import show as show_syntax
@@ -96,7 +92,7 @@ def check(
     files: Checked,
     replay: Annotated[bool, typer.Option("--replay", help="run refused schedules on small arrays and show what comes out wrong")] = False,
     validate: Annotated[bool, typer.Option("--validate", help="compile models, and compare loops with equations on terms")] = False,
-    target: Target = HOST,
+    target: Target = TARGET,
     as_json: Json = False,
 ) -> None:
     """Check operators (types, shapes, bounds, single assignment, recurrences) and the laws of reducers, and prove schedules.
@@ -104,7 +100,7 @@ def check(
     Models are read, and what of them cannot be compiled is reported. With --validate, every kernel of a model is run on terms instead of
     numbers and compared with its equations, and so is the whole model in its memory; what is too large for that is said to be. With
     --target cuda, kernels for a device are: their loops, and their text, which takes g++ and no device."""
-    if target != HOST and not validate:
+    if target != TARGET and not validate:
         raise error("C0211", "`--target` says what models are validated for: it goes with `--validate`")
     models = [path for path in files if path.suffix != ".tl" and (validate or is_read(str(path)))]
     if validate:
@@ -173,11 +169,7 @@ def _say_validated(path: Path, target: str, as_json: bool) -> None:
     try:
         with Bar() as bar:
             loaded = importer_of(str(path)).load(str(path))
-            found = (
-                validated_on_device(loaded, device_tools(target), bar)
-                if is_cuda(target)
-                else validated(loaded, _tools(None, target=target), bar)
-            )
+            found = validated(loaded, tools_for(target), bar)
     except InternalError as wrong:
         if wrong.stage != "validate":
             raise
@@ -223,7 +215,7 @@ def show(
     winograd: Winograd = True,
     online: Online = True,
     insist: Insist = False,
-    target: Target = HOST,
+    target: Target = TARGET,
 ) -> None:
     """Show a form on the way from text to machine code.
 
@@ -232,11 +224,9 @@ def show(
     if file is None:
         _show_passes(stage, target)
         return
-    if file.suffix != ".tl" and is_cuda(target):
-        _show_device_model(file, stage, target, precision, insist, online)
-        return
     if file.suffix != ".tl":
-        _show_model(file, stage, _tools(threads, winograd, precision, insist, target))
+        options: dict[str, Any] = {"winograd": winograd, "online": online, "precision": precision, "insist": insist}
+        _show_model(file, stage, target, threads, options)
         return
     _no_precision(precision)
     if stage in (None, Stage.syntax):
@@ -247,11 +237,8 @@ def show(
         sys.stdout.write(show_program(operator.program(**values)))
         return
     texts: dict[str, str] = {}
-    dump: Dump = texts.__setitem__
-    built: Any = operator.stages(dump=dump, **values)
-    if stage is Stage.sass and is_cuda(target):
-        texts[stage.value] = assembly_of(built)
     assert stage is not None
+    operator.stages(dump=texts.__setitem__, wanted=(stage.value,), **values)
     if stage.value not in texts:
         raise error(
             "C0212", f"there is no stage `{stage.value}` of an operator", help=f"there are {', '.join(['syntax', 'tensor', *texts])}"
@@ -270,7 +257,7 @@ def explain(
     winograd: Winograd = True,
     online: Online = True,
     insist: Insist = False,
-    target: Target = HOST,
+    target: Target = TARGET,
 ) -> None:
     """Explain how an operator or a model is computed, what was proven, how fast it could be on this machine and how fast it is."""
     if file.suffix == ".tl":
@@ -316,7 +303,7 @@ def run(
     online: Online = True,
     insist: Insist = False,
     as_json: Json = False,
-    target: Target = HOST,
+    target: Target = TARGET,
 ) -> None:
     """Run an operator or a model on arrays from files."""
     if file.suffix == ".tl":
@@ -351,15 +338,15 @@ def bench(
     online: Online = True,
     insist: Insist = False,
     as_json: Json = False,
-    target: Target = HOST,
+    target: Target = TARGET,
 ) -> None:
     """Measure an operator or a model next to every installed peer, in turns. Inputs of a model that are not given are random."""
     chosen = peers(None if against is None else [] if against == "none" else against.split(","))
-    if is_cuda(target):
+    if is_device(target):
         found = _bench_on_device(what, arguments, target, precision, insist, online, chosen, seconds)
         _say(as_data(found), as_text(found), as_json)
         return
-    tools, file = _tools(threads, winograd, precision, insist, target), Path(what)
+    tools, file = tools_for(target, threads, winograd=winograd, precision=precision, insist=insist), Path(what)
     count, used, options = tools.threads, tools.precision.used, {"precision": precision, "winograd": winograd, "insist": insist}
     if file.suffix == ".tl":
         _no_precision(precision)
@@ -389,7 +376,6 @@ def _bench_on_device(
     file = Path(what)
     if file.suffix != ".tl" and (file.suffix or file.exists()):
         model, values = _model(file, arguments, None, precision, True, insist, target, online)
-        assert isinstance(model, DeviceCompiledModel)
         inputs = random_inputs(model.inputs, values)
         run = DeviceRun(model.timer(inputs), lambda: [np.asarray(r) for r in model.run(inputs).values()])
         return bench_on_device(run, Task(inputs, what), model.roofline(inputs), precision, chosen, seconds)
@@ -399,16 +385,15 @@ def _bench_on_device(
         task = Task({})
     else:
         library, values = library_with(what), parsed(arguments or ())
-        operator = for_device(target)(what, library.module(), _tools(None))
+        operator = Operator(what, library.module(), tools_for(target))
         arrays = {n: np.ascontiguousarray(v) for n, v in values.items() if isinstance(v, np.ndarray)}
         task = library.task(what, arrays, {n: v for n, v in values.items() if n not in arrays}, ())
-    assert isinstance(operator, DeviceOperator)
     run = DeviceRun(operator.timer(**values), lambda: results_of(operator(**values)))
     return bench_on_device(run, task, operator.roofline(**values), "f32", chosen, seconds)
 
 
 def _bench_library(
-    name: str, values: dict[str, Any], tools: Toolchain, options: dict[str, Any], chosen: Sequence[Peer], seconds: float
+    name: str, values: dict[str, Any], tools: Tools, options: dict[str, Any], chosen: Sequence[Peer], seconds: float
 ) -> Comparison:
     """Return a library operator next to `chosen`; where its weights are part of a model, ours is compiled from that model too."""
     library = library_with(name)
@@ -440,10 +425,6 @@ def doctor(as_json: Json = False) -> None:
 # ---------------------------------------------------------------- what commands share
 
 
-def _tools(threads: int | None, winograd: bool = True, precision: str = "f32", insist: bool = False, target: str = HOST) -> Toolchain:
-    return toolchain(target, threads, winograd=winograd, precision=precision, insist=insist)
-
-
 def _no_precision(precision: str) -> None:
     """Raise CompileError C0103 where `precision` would change nothing: an operator says itself what it computes in."""
     if precision != "f32":
@@ -451,7 +432,7 @@ def _no_precision(precision: str) -> None:
 
 
 def _operator(
-    file: Path, arguments: Sequence[str] | None, threads: int | None, target: str = HOST, symbolic: bool = False
+    file: Path, arguments: Sequence[str] | None, threads: int | None, target: str = TARGET, symbolic: bool = False
 ) -> tuple[Operator, dict[str, Any]]:
     """Return the operator that the arguments name (or the file's only one) and what it is given."""
     ops = operators_of(syntax.load(file), target, threads, symbolic=symbolic)
@@ -479,7 +460,7 @@ def _model(
     precision: str = "f32",
     winograd: bool = True,
     insist: bool = False,
-    target: str = HOST,
+    target: str = TARGET,
     online: bool = True,
 ) -> tuple[CompiledModel, dict[str, Any]]:
     values = parsed(arguments or ())
@@ -490,48 +471,28 @@ def _model(
     return model, values
 
 
-def _show_model(file: Path, stage: Stage | None, tools: Toolchain) -> None:
-    graph = importer_of(str(file)).load(str(file))
-    match stage:
-        case None | Stage.graph:
-            sys.stdout.write(show_graph(optimised(graph, tools)))
-        case Stage.passes:
-            sys.stdout.write(traced(steps(graph, PROCESSOR, options_of(tools))))
+def _show_model(file: Path, stage: Stage | None, target: str, threads: int | None, options: Mapping[str, Any]) -> None:
+    """Show a model's graph, the passes over that, or what its target makes of it: launches, the text of kernels, machine code."""
+    tools = tools_for(target, threads, **options)
+    name = stage.value if stage is not None else (*tools.model_stages, "graph")[0]
+    match name:
+        case "graph":
+            text = show_graph(optimise(importer_of(str(file)).load(str(file)), tools.graph_options(), tools.passes))
+        case "passes":
+            text = traced(steps(importer_of(str(file)).load(str(file)), tools.passes, tools.graph_options()))
+        case _ if name in tools.model_stages:
+            with Bar() as bar:
+                text = compile_model(str(file), target, threads=threads, progress=bar, **options).text(name)
         case _:
-            raise _no_stage(stage.value, "a model", ["graph", "passes"])
+            raise _no_stage(name, "a model", ["graph", "passes", *tools.model_stages])
+    sys.stdout.write(text.rstrip() + "\n")
 
 
 def _show_passes(stage: Stage | None, target: str) -> None:
     """Show the passes over graphs for a target, with what they do."""
     if stage is not Stage.passes:
         raise error("C0211", "there is no file to show", help="name a `.tl` file or a model; `--stage passes` alone needs none")
-    sys.stdout.write(listed(DEVICE if is_cuda(target) else PROCESSOR))
-
-
-def _show_device_model(file: Path, stage: Stage | None, target: str, precision: str, insist: bool, online: bool) -> None:
-    """Show a model's launches, the text of its kernels, their machine code, its graph, or the passes over that."""
-    if stage is Stage.passes:
-        from tensorlang.device.build import device_options
-
-        options = device_options(device_tools(target, precision=precision, insist=insist).precision, online)
-        sys.stdout.write(traced(steps(importer_of(str(file)).load(str(file)), DEVICE, options)))
-        return
-    with Bar() as bar:
-        model = compile_model(str(file), target, precision, insist=insist, online=online, progress=bar)
-    assert isinstance(model, DeviceCompiledModel)
-    built = model.built
-    match stage:
-        case None | Stage.launches:
-            text = model.explain()
-        case Stage.graph:
-            text = show_graph(built.model.graph)
-        case Stage.cuda:
-            text = "\n".join(made.launched.text for made in built.model.kernels.values())
-        case Stage.sass:
-            text = assembly_of(built)
-        case _:
-            raise _no_stage(stage.value, "a model", ["graph", "passes", "launches", "cuda", "sass"])
-    sys.stdout.write(text.rstrip() + "\n")
+    sys.stdout.write(listed(tools_for(target).passes))
 
 
 def _no_stage(stage: str, what: str, there: Sequence[str]) -> CompileError:

@@ -7,22 +7,21 @@ ops = tl.parse("op relu(...) …")
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from codegen.cuda.arch import is_cuda
+from tensorlang.backends.cpu.executable import TARGET
+from tensorlang.backends.registry import tools_for
 from tensorlang.check.modes import MODES, Mode
 from tensorlang.diagnostics import Source, error
 from tensorlang.runtime.operator import Operators
-from tensorlang.runtime.toolchain import HOST, toolchain
 from tensorlang.syntax import parse as syntax
 
 
 def load(
     path: str | os.PathLike[str],
     *,
-    target: str = HOST,
+    target: str = TARGET,
     threads: int | None = None,
     mode: Mode = "reduce",
     sizes: Literal["static", "symbolic"] = "static",
@@ -41,7 +40,7 @@ def load(
 def parse(
     text: str,
     *,
-    target: str = HOST,
+    target: str = TARGET,
     threads: int | None = None,
     mode: Mode = "reduce",
     sizes: Literal["static", "symbolic"] = "static",
@@ -54,12 +53,7 @@ def parse(
 
 def operators_of(source: Source, target: str, threads: int | None, mode: Mode = "reduce", symbolic: bool = False) -> Operators:
     """Return the operators of a source for `target`: `cpu`, `cuda`, or a kind of either. Raises CompileError C0101 for another."""
-    if is_cuda(target):
-        from tensorlang.runtime.device_operator import for_device
-
-        kind: Callable[..., Any] = for_device(target)
-        return Operators(source, toolchain(threads=threads), known(mode), symbolic=symbolic, kind=kind)
-    return Operators(source, toolchain(target, threads), known(mode), symbolic=symbolic)
+    return Operators(source, tools_for(target, threads), known(mode), symbolic=symbolic)
 
 
 def _are_symbolic(sizes: str) -> bool:

@@ -24,8 +24,8 @@ from codegen.loops.nodes import Function
 from codegen.loops.printer import show as show_loops
 from polyhedral import affine
 from polyhedral.expr import Expr as Affine
+from tensorlang.backends.cpu.driver import loops_of
 from tensorlang.diagnostics import CompileError
-from tensorlang.driver import loops_of
 from tensorlang.lower.kernel import Lowered
 from tensorlang.replay import replay
 from tensorlang.schedule.blocks import from_block, to_block

@@ -17,10 +17,10 @@ from codegen.dtypes import DTYPES, f32
 from codegen.loops.interp import run
 from codegen.loops.nodes import Function
 from polyhedral import affine
+from tensorlang.backends.cpu.driver import loops_of
 from tensorlang.check.instantiate import ArgType, instantiate
 from tensorlang.check.module import Module, load_module
 from tensorlang.diagnostics import Source
-from tensorlang.driver import loops_of
 from tensorlang.policy.select import read
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.plan import Plan

@@ -39,7 +39,7 @@ from fuzzing.program import (
 from fuzzing.server import alone
 from fuzzing.shrink import shrunk, without_some
 
-from tensorlang import driver
+from tensorlang.backends.cpu import driver
 from tensorlang.diagnostics import error
 
 

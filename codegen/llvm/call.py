@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from codegen.dtypes import DType
+from codegen.errors import ArgumentError
 from codegen.forks import Lock
 from codegen.llvm.stub import SCRATCH_WORD, Description, description, named, positional
 
@@ -34,10 +35,6 @@ class Port:
     name: str
     dtype: DType
     shape: tuple[int, ...]
-
-
-class ArgumentError(TypeError):
-    """The arrays given do not fit; the message says which one and why."""
 
 
 class Callable:

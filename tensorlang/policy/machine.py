@@ -20,6 +20,8 @@ class Machine:
     """Pairs of types of which it multiplies whole tiles."""
     cache_bytes: int = 32 * 1024 * 1024
     """Of the last cache before memory."""
+    target: str = "cpu"
+    """What schedules for it are `for`."""
 
     def lanes(self, dtype: DType) -> int:
         """Return how many elements of `dtype`, at least 32 bits wide when computed with, a vector register holds."""
@@ -39,6 +41,7 @@ class Device(Machine):
     threads: int = 256
     most_threads: int = 1024
     """Of a block."""
+    target: str = "cuda"
     warp: int = 32
     """Threads that run together."""
     blocks: int = 128

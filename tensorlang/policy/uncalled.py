@@ -16,9 +16,7 @@ from tensorlang.schedule.expand import Scope, choices, expand
 from tensorlang.schedule.guards import Fact, evaluate, passed
 from tensorlang.schedule.knobs import no_knob
 from tensorlang.syntax import nodes as sx
-
-TARGETS = ("cpu", "cuda")
-"""What schedules may be for."""
+from tensorlang.targets import TARGETS
 
 
 def check_schedules(module: Module) -> list[Diagnostic]:
@@ -45,7 +43,8 @@ def check_written(module: Module, schedule: sx.Schedule, knobs: Mapping[str, int
 def _check(module: Module, schedule: sx.Schedule) -> None:
     if schedule.target not in TARGETS:
         title = f"there is no target `{schedule.target}`"
-        raise error("S0513", title, schedule.span, help=did_you_mean(schedule.target, TARGETS, "schedules are for `cpu` or for `cuda`"))
+        kinds = "schedules are for " + " or for ".join(f"`{name}`" for name in TARGETS)
+        raise error("S0513", title, schedule.span, help=did_you_mean(schedule.target, TARGETS, kinds))
     if schedule.role is None and schedule.operator not in module.operators:
         raise error(
             "S0501", f"there is no operator `{schedule.operator}`", schedule.span, help=did_you_mean(schedule.operator, module.operators)

@@ -13,7 +13,7 @@ from importlib.metadata import entry_points
 from typing import TypeAlias
 
 from tensorlang.check.module import Module, load_module
-from tensorlang.driver import Rules, stated
+from tensorlang.planning import Rules, stated
 from tensorlang.plugins import SCHEDULES
 from tensorlang.syntax.nodes import File
 

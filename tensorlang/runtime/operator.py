@@ -10,8 +10,7 @@ symbolic sizes, once for each combination of dtypes, ranks and attributes (and e
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Any
@@ -19,47 +18,35 @@ from typing import Any
 import numpy as np
 
 from codegen.dtypes import DTYPES, from_numpy
+from codegen.errors import ArgumentError
 from codegen.forks import Lock
-from codegen.llvm.call import ArgumentError, Port
-from codegen.llvm.call import Callable as Native
-from codegen.llvm.jit import load
-from codegen.llvm.pool import pool_imports
-from codegen.llvm.program import KernelCall, Slot, emit_program, failed_call
-from codegen.llvm.program import Program as Entry
-from codegen.store import Cache
+from polyhedral import affine
 from polyhedral.record import recording
-from tensorlang.artifact import Artifact
 from tensorlang.check.instantiate import ArgType, bound, instantiate
 from tensorlang.check.modes import Mode
 from tensorlang.check.module import Module, load_module
+from tensorlang.check.values import Idx, Packed, Value
 from tensorlang.diagnostics import Diagnostic, InternalError, Label, RunError, Source, error
-from tensorlang.driver import Dump, Rules, compile_kernel, machine_of, plan_kernel
-from tensorlang.graph.programs import result_tensors
+from tensorlang.planning import Dump, Rules, Wanted
 from tensorlang.policy.select import applicable, read
 from tensorlang.policy.uncalled import check_written
 from tensorlang.room import no_room
-from tensorlang.runtime.executable import Toolchain, object_of, workspace_threads
-from tensorlang.runtime.feeds import as_array, row_major
-from tensorlang.runtime.library import Roles, installed_roles, with_roles
+from tensorlang.runtime.feeds import as_array
+from tensorlang.runtime.library import with_roles
 from tensorlang.runtime.proofs import shown_proofs
-from tensorlang.runtime.roofline import Bound, bound_of, ceilings_for, roofline_of
-from tensorlang.runtime.sized import Variant, sizes_in, variant
-from tensorlang.runtime.toolchain import toolchain
-from tensorlang.runtime.work import Roofline, Work, work_of
+from tensorlang.runtime.protocol import AnySizes, Ready, Roles, Timer, Tools, installed_roles
+from tensorlang.runtime.work import Roofline
 from tensorlang.schedule.check import verdict_of
 from tensorlang.schedule.guards import facts
-from tensorlang.schedule.plan import Plan
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.syntax import nodes as sx
 from tensorlang.syntax.parse import parse
 from tensorlang.syntax.printer import header
-from tensorlang.tensor.nodes import Program, Tensor
+from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.prove import prove
-from tensorlang.tensor.walk import caller_shape
 from tensorlang.tensor.widths import LARGEST
 
 Array = np.ndarray[Any, Any]
-TARGET = "cpu"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,15 +68,6 @@ class Call:
         return (self.types, *(repr(sorted(d.items())) for d in (self.attrs, self.sizes)))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Compiled:
-    """An operator for one signature."""
-
-    program: Program
-    artifact: Artifact
-    native: Native
-
-
 def _kind(t: ArgType | None) -> tuple[object, int] | None:
     return None if t is None else (t.dtype, len(t.shape))
 
@@ -100,25 +78,30 @@ KEPT_SHAPES = 512
 
 @dataclass(eq=False)
 class Operator:
-    """An operator; call it with arrays."""
+    """An operator; call it with arrays. `tools` are those of the target that it is compiled for."""
 
     name: str
     module: Module
-    tools: Toolchain
+    tools: Tools
     roles: Roles = installed_roles
     given: Schedule | sx.Schedule | None = None
     knobs: Mapping[str, int] = field(default_factory=dict)
     symbolic: bool = False
-    _made: dict[tuple[object, ...], Compiled] = field(default_factory=dict, repr=False)
-    _variants: dict[tuple[object, ...], list[Variant]] = field(default_factory=dict, repr=False)
-    _shapes: dict[tuple[object, ...], Native] = field(default_factory=dict, repr=False)
-    _last: Native | None = field(default=None, repr=False)
+    _made: dict[tuple[object, ...], Ready] = field(default_factory=dict, repr=False)
+    _variants: dict[tuple[object, ...], list[AnySizes]] = field(default_factory=dict, repr=False)
+    _shapes: dict[tuple[object, ...], Callable[..., Any]] = field(default_factory=dict, repr=False)
+    _last: Callable[..., Any] | None = field(default=None, repr=False)
     _lock: Lock = field(default_factory=Lock, repr=False)
 
-    def __call__(self, /, *args: Any, **named: Any) -> Any:
-        """Return the result as a new array, or a tuple when the operator has several.
+    def __post_init__(self) -> None:
+        if self.symbolic:
+            self.tools.check_any_sizes()
 
-        Raises RunError for arguments that do not fit, CompileError for a schedule that is refused."""
+    def __call__(self, /, *args: Any, **named: Any) -> Any:
+        """Return the result as a new array, or a tuple when the operator has several. On a device, an array that lies there makes the
+        results lie there, too.
+
+        Raises RunError for arguments that do not fit, R0321 to R0323 for the device; CompileError for a schedule that is refused."""
         if self._last is not None and not named:
             try:
                 return self._last(*args)
@@ -138,13 +121,37 @@ class Operator:
             if found is not None:
                 self._last = found
                 return found(*args)
-        call = sorted_out(self.declaration, args, named)
+        call = self.call(*args, **named)
         made = self.compiled(call)
-        if not named and all(isinstance(a, np.ndarray) for a in args):
-            self._last = made.native
+        if made.quick is not None and not named and all(isinstance(a, np.ndarray) for a in args):
+            self._last = made.quick
             if self.symbolic:
-                _remember(self._shapes, tuple(map(_shape, args)), made.native)
-        return made.native(*(row_major(a) for a in call.arrays))
+                _remember(self._shapes, tuple(map(_shape, args)), made.quick)
+        return made(call.arrays)
+
+    def call(self, /, *args: Any, **named: Any) -> Call:
+        """Return the arguments of a call by what they are. Raises RunError for arguments that do not fit."""
+        lying: dict[int, tuple[Any, Any]] = {}
+
+        def described(value: Any) -> Any:
+            found = self.tools.described(value)
+            if found is not value:
+                lying[id(found)] = found, value
+            return found
+
+        call = sorted_out(self.declaration, tuple(map(described, args)), {name: described(value) for name, value in named.items()})
+        return replace(call, arrays=tuple(lying[id(a)][1] if id(a) in lying else a for a in call.arrays)) if lying else call
+
+    def seconds(self, repeats: int = 10, /, *args: Any, **named: Any) -> float:
+        """Return the seconds of a call, the mean of `repeats` in a row; on a device by its clock, without copies from and to the host.
+        Raises as a call does."""
+        return self.timer(*args, **named)(repeats)
+
+    def timer(self, /, *args: Any, **named: Any) -> Timer:
+        """Return `seconds` of these arguments as a function of `repeats`, for measuring in turns: they are copied to a device once. Raises
+        as a call does."""
+        call = self.call(*args, **named)
+        return self.compiled(call).timer(call.arrays)
 
     def __reduce__(self) -> tuple[Callable[..., Operator], tuple[object, ...]]:
         """Pickled is what the operator was made of; what was compiled stays in the cache."""
@@ -153,7 +160,7 @@ class Operator:
     @property
     def scheduled_for(self) -> str:
         """The target whose schedules serve the operator."""
-        return TARGET
+        return self.tools.schedules_for
 
     @property
     def declaration(self) -> sx.Operator:
@@ -177,37 +184,37 @@ class Operator:
         return Operator(self.name, self.module, self.tools, self.roles, given, knobs, self.symbolic)
 
     def explain(self, /, *args: Any, **named: Any) -> str:
-        """Return what is computed, the schedule, the loops, what was proven, and the time against what this machine could do."""
-        call = sorted_out(self.declaration, args, named)
-        made = self.compiled(call)
-        known = replace(made, program=self._checked(call, symbolic=False)) if self.symbolic else made
-        return explain(known, [row_major(a) for a in call.arrays], self.tools.threads)
+        """Return what is computed, the schedule, the loops or launches, what was proven, and the time against what the machine could do."""
+        call = self.call(*args, **named)
+        return self.compiled(call).explain(self._checked(call, symbolic=False), call.arrays)
 
     def proofs(self, /, *args: Any, **named: Any) -> str:
         """Return what is proven of the kernel for arguments like these, each statement as sets and maps of isl. Proves it once more."""
         call = sorted_out(self.declaration, args, named)
         with recording() as meaning:
             program = self._program(call)
-        plan = self._plan(program, call)
+        plan = self.tools.planned(program, self._wanted(program, call))
         with recording() as order:
             verdict_of(plan)
         return shown_proofs(program, meaning, order)
 
     def roofline(self, /, *args: Any, **named: Any) -> Roofline:
-        """Return what there is to do for arguments like these, and how fast this machine could do it."""
-        return roofline_of([self._checked(sorted_out(self.declaration, args, named), symbolic=False)], self.tools.threads)
+        """Return what there is to do for arguments like these, and how fast the machine could do it."""
+        return self.tools.roofline([self._checked(sorted_out(self.declaration, args, named), symbolic=False)])
 
     def program(self, /, *args: Any, **named: Any) -> Program:
         """Return the operator as tensor IR for arguments like these."""
         return self._program(sorted_out(self.declaration, args, named))
 
-    def stages(self, /, *args: Any, dump: Dump, **named: Any) -> Artifact:
-        """Compile without the cache, telling `dump` every stage: schedule, loops, llvm, asm."""
+    def stages(self, /, *args: Any, dump: Dump, wanted: Sequence[str] = (), **named: Any) -> Any:
+        """Compile without the cache, telling `dump` every stage: schedule, loops, and what the target has after that; of what takes other
+        programs only what is `wanted`. Return what was made."""
         call = sorted_out(self.declaration, args, named)
-        return self._artifact(self._program(call), call, self._at(call)[0] if self.symbolic else None, dump=dump)
+        program = self._program(call)
+        return self.tools.shown(program, self.name, self._wanted(program, call), dump, wanted)
 
-    def compiled(self, call: Call) -> Compiled:
-        """Return the native code for a call."""
+    def compiled(self, call: Call) -> Ready:
+        """Return the code for a call."""
         key = call.key
         with self._lock:
             if key not in self._made:
@@ -222,75 +229,45 @@ class Operator:
         prove(program)
         return program
 
-    def _sized(self, call: Call) -> Compiled:
+    def _sized(self, call: Call) -> Ready:
         """Return the kernel for any sizes as a function of arrays of the sizes at hand. Raises CompileError R02xx as for known sizes."""
         sizes, schedule = self._at(call)
         found = self._variants.setdefault((*call.kind, schedule), [])
         fitting = next((v for v in found if v.fits(sizes, call.arrays)), None)
         if fitting is None:
-            fitting = self._variant(call, sizes)
+            program = self._program(call)
+            fitting = self.tools.with_any_sizes(program, self.name, self._wanted(program, call), sizes)
             if not fitting.fits(sizes, call.arrays):
                 self._checked(call, symbolic=False)
                 raise InternalError("sizes", f"`{self.name}` compiled for any sizes does not fit {sizes}")
             found.append(fitting)
-        return Compiled(fitting.program, fitting.artifact, fitting.at(sizes))
+        return fitting.at(sizes)
 
     def _at(self, call: Call) -> tuple[dict[str, int], str | None]:
         """Return the sizes of a call, and which of the file's schedules of this operator they choose."""
         values = bound(self.module, self.name, call.types, call.attrs, call.sizes)
-        sizes = sizes_in(values)
+        sizes = _sizes_in(values)
         open_ = [name for name, size in sizes.items() if size is None]
         if open_:
             raise RunError(Diagnostic("R0313", f"`{self.name}` is not given {', '.join(f'`{n}`' for n in open_)}"))
-        schedule = applicable(self.module, self.name, TARGET, facts(values, {})) if self.given is None else None
+        schedule = applicable(self.module, self.name, self.scheduled_for, facts(values, {})) if self.given is None else None
         return {name: size for name, size in sizes.items() if size is not None}, schedule
 
-    def _variant(self, call: Call, sizes: Mapping[str, int]) -> Variant:
-        program = self._program(call)
-        artifact = self._artifact(program, call, sizes, store=self.tools.store)
-        return variant(program, artifact, sizes, self.tools, lambda code: _refusal(program, artifact, code))
-
-    def _compile(self, call: Call) -> Compiled:
+    def _compile(self, call: Call) -> Ready:
         sizes_given(self.declaration, call)
         program = self._program(call)
-        artifact = self._artifact(program, call, store=self.tools.store)
-        return Compiled(program, artifact, native_of(program, artifact, self.tools))
+        return self.tools.compiled(program, self.name, self._wanted(program, call))
 
-    def _artifact(
-        self,
-        program: Program,
-        call: Call,
-        at: Mapping[str, int] | None = None,
-        *,
-        store: Cache | None = None,
-        dump: Dump | None = None,
-    ) -> Artifact:
-        target, threads = self.tools.target, self.tools.threads
+    def _wanted(self, program: Program, call: Call) -> Wanted:
+        """Return the schedule that a call is to run under, or what chooses it."""
         match self.given:
             case None:
-                module = with_roles(self.module, self.roles())
-                rules = Rules(module, self.name, call.attrs, _named(program, call.sizes), self.knobs, at, TARGET)
-                return compile_kernel(program, target, rules=rules, threads=threads, store=store, dump=dump)
+                module, at = with_roles(self.module, self.roles()), self._at(call)[0] if self.symbolic else None
+                return Wanted(rules=Rules(module, self.name, call.attrs, _named(program, call.sizes), self.knobs, at, self.scheduled_for))
             case sx.Schedule() as written:
-                schedule = self._written(written, program, call)
-                return compile_kernel(program, target, schedule=schedule, threads=threads, store=store, dump=dump)
+                return Wanted(self._written(written, program, call))
             case schedule:
-                return compile_kernel(program, target, schedule=schedule, knobs=self.knobs, threads=threads, store=store, dump=dump)
-
-    def _plan(self, program: Program, call: Call) -> Plan:
-        """Return the proven plan of the schedule that serves a call."""
-        machine = machine_of(self.tools.target, self.tools.threads)
-        match self.given:
-            case None:
-                at = self._at(call)[0] if self.symbolic else None
-                rules = Rules(
-                    with_roles(self.module, self.roles()), self.name, call.attrs, _named(program, call.sizes), self.knobs, at, TARGET
-                )
-                return plan_kernel(program, machine, rules=rules).plan
-            case sx.Schedule() as written:
-                return plan_kernel(program, machine, self._written(written, program, call)).plan
-            case schedule:
-                return plan_kernel(program, machine, schedule, self.knobs).plan
+                return Wanted(schedule, knobs=self.knobs)
 
     def _written(self, written: sx.Schedule, program: Program, call: Call) -> Schedule:
         return read(self.module, written, program, self.knobs, attrs=call.attrs, sizes=_named(program, call.sizes)).schedule
@@ -314,20 +291,18 @@ class Operators:
     def __init__(
         self,
         source: Source,
-        tools: Toolchain | None = None,
+        tools: Tools,
         mode: Mode = "reduce",
         *,
         roles: Roles = installed_roles,
         symbolic: bool = False,
-        kind: Callable[..., Operator] = Operator,
     ) -> None:
-        """`mode` is that of operators which state none; `roles` returns modules whose schedules of roles serve where the file has no
-        better ones; with `symbolic`, operators are compiled for any sizes; `kind` makes operators for another target than this machine.
+        """`tools` are those of a target; `mode` is that of operators which state none; `roles` returns modules whose schedules of roles
+        serve where the file has no better ones; with `symbolic`, operators are compiled for any sizes.
 
         Raises CompileError with every mistake that is found without knowing types."""
         module = replace(load_module(parse(source)), mode=mode)
-        tools = tools or toolchain()
-        self._operators = {name: kind(name, module, tools, roles, symbolic=symbolic) for name in sorted(module.own)}
+        self._operators = {name: Operator(name, module, tools, roles, symbolic=symbolic) for name in sorted(module.own)}
 
     def __getattr__(self, name: str) -> Operator:
         if name.startswith("_"):
@@ -352,6 +327,15 @@ class Operators:
 
     def __repr__(self) -> str:
         return "\n".join(operator.signature for operator in self._operators.values())
+
+
+def _sizes_in(values: Mapping[str, Value]) -> dict[str, int | None]:
+    """Return the sizes among the values of an operator's parameters, elements of packs as `D.0`; None for those nothing tells."""
+    out: dict[str, int | None] = {}
+    for name, value in values.items():
+        items = {f"{name}.{k}": item for k, item in enumerate(value.items)} if isinstance(value, Packed) else {name: value}
+        out |= {key: affine.constant(item.expr) for key, item in items.items() if isinstance(item, Idx)}
+    return out
 
 
 def _shape(value: Any) -> tuple[object, ...] | None:
@@ -461,106 +445,3 @@ def _as_declared(array: Array, param: sx.Param) -> Array:
     if found is not None:
         return array.astype(found.numpy)
     return array.astype(np.float32) if array.dtype == np.float64 else array
-
-
-# ---------------------------------------------------------------- native code
-
-
-def native_of(program: Program, artifact: Artifact, tools: Toolchain) -> Native:
-    """Return the artifact as a function of arrays in the order of the program's parameters."""
-    results = result_tensors(program)
-    names = [*program.results, *(p.name for p in program.params)]
-    scratch = artifact.workspace_bytes(workspace_threads(artifact))
-    slots = tuple(Slot(names.index(name)) for name in artifact.params)
-    call = KernelCall(artifact.symbol, slots, (), Slot(len(names)) if scratch else None)
-    entry = Entry((call,), threads=tools.threads if " parallel" in artifact.loops else 1)
-    library = load([object_of(emit_program(entry, tools.target), tools), artifact.object], pool_imports())
-    native = Native(
-        library.address(entry.name),
-        [_port(p) for p in program.params],
-        [_port(r) for r in results],
-        scratch_bytes=scratch,
-        failure=lambda code: _refusal(program, artifact, code),
-    )
-    _KEPT.append(library)
-    return native
-
-
-_KEPT: list[object] = []
-"""Loaded code stays for the life of the process: a native function may be held by anyone."""
-
-
-def _refusal(program: Program, artifact: Artifact, result: int) -> RunError:
-    _, code = failed_call(result)
-    known = artifact.requirements[code - 1] if 0 < code <= len(artifact.requirements) else None
-    what = "these sizes" if known is not None and not known.tensor else "this data"
-    found = f"check {code} failed" if known is None else known.text
-    return RunError(Diagnostic("R0306", f"`{program.name}` cannot go on with {what}", notes=(found,)))
-
-
-def _port(tensor: Tensor) -> Port:
-    return Port(tensor.name, tensor.dtype, caller_shape(tensor, {}))
-
-
-# ---------------------------------------------------------------- explaining
-
-
-def explain(made: Compiled, arrays: list[Array], threads: int) -> str:
-    """Return the report of one signature: schedule, loops, compile time, and the measured time with the work it stands for."""
-    seconds = best_time(lambda: made.native(*arrays))
-    artifact = made.artifact
-    compiled = ", ".join(f"{stage} {ms:.1f} ms" for stage, ms in artifact.times_ms.items())
-    work = work_of(made.program)
-    return "\n".join(
-        [
-            artifact.schedule,
-            "",
-            f"schedule   {artifact.origin}",
-            *(f"           not {tried}" for tried in artifact.tried),
-            "",
-            artifact.loops.rstrip(),
-            "",
-            f"proven     every read is in bounds, every element is defined once, the order keeps {_dependences(made.program)}",
-            f"compiled   {compiled}{' (from the cache)' if artifact.cached else ''}",
-            f"time       {_seconds(seconds)}",
-            *_rates(work, seconds),
-            _roofline(bound_of(work, ceilings_for(made.program, threads)), work, seconds),
-        ]
-    )
-
-
-def best_time(run: Callable[[], object], budget: float = 0.2) -> float:
-    """Return the shortest of many runs in seconds, within about `budget` seconds."""
-    run()
-    best, spent = float("inf"), 0.0
-    while spent < budget:
-        start = time.perf_counter()
-        run()
-        taken = time.perf_counter() - start
-        best, spent = min(best, taken), spent + taken
-    return best
-
-
-def _dependences(program: Program) -> str:
-    count = len(program.definitions)
-    return f"all dependences among {count} tensors" if count > 1 else "all dependences"
-
-
-def _rates(work: Work, seconds: float) -> Iterator[str]:
-    if work.flops:
-        yield f"work       {work.flops:.3g} operations, {work.flops / seconds * 1e-9:.1f} G/s"
-    yield f"memory     {work.moved_bytes:.3g} bytes in and out, {work.moved_bytes / seconds * 1e-9:.1f} GB/s"
-
-
-def _roofline(bound: Bound, work: Work, seconds: float) -> str:
-    return (
-        f"roofline   {work.intensity:.3g} operations a byte, bound by {bound.by}: at best {_seconds(bound.seconds)}, "
-        f"reached {bound.seconds / seconds:.0%}"
-    )
-
-
-def _seconds(seconds: float) -> str:
-    for unit, factor in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
-        if seconds * factor >= 1:
-            return f"{seconds * factor:.3g} {unit}"
-    return f"{seconds * 1e9:.3g} ns"

@@ -21,6 +21,7 @@ from tensorlang.schedule.recurrence import shared_stage
 from tensorlang.schedule.schedule import MOST_DIRECTIVES, Schedule, too_many
 from tensorlang.schedule.state import State, put
 from tensorlang.syntax import nodes as syntax
+from tensorlang.targets import others, target_of
 from tensorlang.tensor.lift import lift
 from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.prove import problems_since
@@ -43,9 +44,9 @@ def apply(
 
 
 def _check_target(target: str, directive: syntax.Directive) -> None:
-    kind = TABLE[directive.name]
-    if kind.target not in (None, target.split(":")[0]):
-        title = f"`{directive.name}` is for `{kind.target}`; this schedule is for `{target}`"
+    kind, found = TABLE[directive.name], target_of(target)
+    if kind.target is not None and (kind.target != "cpu") != found.on_device:
+        title = f"`{directive.name}` is for {others(found)}; this schedule is for `{target}`"
         raise error("S0221", title, directive.span, help=kind.instead)
 
 

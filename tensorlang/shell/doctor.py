@@ -14,15 +14,15 @@ from importlib.metadata import PackageNotFoundError, version
 
 import numpy as np
 
-from codegen.cuda.errors import Unavailable
 from codegen.dtypes import f32
 from codegen.llvm import pool, probe
 from codegen.llvm.target import LEVEL, host, levels, this_machine
 from codegen.store import default_directory, private_directory
 from tensorlang.api import installed_importers
+from tensorlang.backends.cpu.toolchain import toolchain
+from tensorlang.backends.registry import checks
 from tensorlang.diagnostics import Source
 from tensorlang.runtime.operator import Operators
-from tensorlang.runtime.toolchain import toolchain
 
 _PACKAGES = ("numpy", "llvmlite", "islpy", "lark", "onnx", "onnxruntime")
 _SELF_TEST = "op test(x: f32[M, K], w: f32[K, N]) -> (y: f32[M, N]) { y[i, j] = sum(k) x[i, k] * w[k, j] }"
@@ -46,8 +46,8 @@ def findings() -> Iterator[Finding]:
     yield Finding("threads", f"{pool.available_threads()} of {os.cpu_count()} processors may be used")
     yield _cache()
     yield _importers()
-    yield _optional("cuda compiler", _cuda_compiler)
-    yield _optional("cuda driver", _cuda_driver)
+    for what, look in checks().items():
+        yield Finding(what, look())
     yield Finding("g++", _cpp_compiler())
     yield _guarded("compiled code", _self_test)
     yield _guarded("arithmetic", lambda: f"{probe.fma_flops(f32) * 1e-9:.0f} GFLOP/s of f32 multiply-adds on one thread")
@@ -87,25 +87,6 @@ def _importers() -> Finding:
     return Finding("importers", names or "none: install tensorlang as a package to compile models", bool(found))
 
 
-def _cuda_compiler() -> str:
-    from codegen.cuda.compile import compilable, nvrtc_version
-
-    version, numbers = nvrtc_version(), compilable()
-    return f"NVRTC {_dotted(version)}, for {', '.join(f'sm_{n}' for n in numbers)}"
-
-
-def _cuda_driver() -> str:
-    from codegen.cuda.device import devices, driver_version
-
-    version, found = driver_version(), devices()
-    names = ", ".join(f"{d.name} (`{d.arch.target}`)" if d.arch is not None else f"{d.name} (not supported)" for d in found)
-    return f"CUDA {_dotted(version)}: {names}"
-
-
-def _dotted(version: tuple[int, int]) -> str:
-    return f"{version[0]}.{version[1]}"
-
-
 def _cpp_compiler() -> str:
     """Return the version of what runs kernels of graphics processors on the CPU, for tests."""
     found = shutil.which("g++")
@@ -123,14 +104,6 @@ def _self_test() -> str:
         if not np.array_equal(ops.test(x, w), x @ w):
             raise ArithmeticError(f"a matrix product on {threads or 'all'} threads is wrong")
     return "a matrix product is right, on one thread and on all"
-
-
-def _optional(what: str, run: Callable[[], str]) -> Finding:
-    """Return the finding of `run`, about something that nothing needs unless it is asked for."""
-    try:
-        return Finding(what, run())
-    except Unavailable as problem:
-        return Finding(what, f"none (optional): {problem}")
 
 
 def _guarded(what: str, run: Callable[[], str]) -> Finding:

@@ -12,14 +12,15 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from codegen.gpu.emulator import EmulatorError
-from tensorlang.device.model import DeviceModel
+from tensorlang.backends.cpu.build import build, optimised
+from tensorlang.backends.cpu.executable import Toolchain
+from tensorlang.backends.cpu.validated import check_model
+from tensorlang.backends.gpu.model import DeviceModel
+from tensorlang.backends.gpu.tools import DeviceTools, written
 from tensorlang.graph.edit import members
 from tensorlang.graph.nodes import Graph
 from tensorlang.graph.passes.memory.layout import layouts_of
-from tensorlang.runtime.build import build, optimised
-from tensorlang.runtime.device import DeviceTools, written
-from tensorlang.runtime.executable import Progress, Toolchain
-from tensorlang.runtime.validated import check_model
+from tensorlang.runtime.protocol import Progress, Tools
 from tensorlang.validation.budget import ENVIRONMENT, validation_budget
 from tensorlang.validation.text import validate_text
 
@@ -49,8 +50,11 @@ def _lines(outcomes: Outcomes, what: str) -> Iterator[str]:
         yield f"  {', '.join(names)}: {outcome}"
 
 
-def validated(loaded: Graph, tools: Toolchain, progress: Progress) -> Validation:
+def validated(loaded: Graph, tools: Tools, progress: Progress) -> Validation:
     """Compile an imported graph, whatever is kept of it unless that was validated. Raises InternalError for what is wrong."""
+    if isinstance(tools, DeviceTools):
+        return _on_device(loaded, tools, progress)
+    assert isinstance(tools, Toolchain)
     with _asked():
         graph = optimised(loaded, tools)
         executable = build(graph, tools, progress, loaded.outputs)
@@ -59,7 +63,7 @@ def validated(loaded: Graph, tools: Toolchain, progress: Progress) -> Validation
     return Validation(tuple((members(node), made.validated) for node, made in pairs), str(outcome))
 
 
-def validated_on_device(loaded: Graph, tools: DeviceTools, progress: Progress) -> Validation:
+def _on_device(loaded: Graph, tools: DeviceTools, progress: Progress) -> Validation:
     """Write the kernels of an imported graph for a device, and run what is small enough of their loops and of their text. Raises
     InternalError for what is wrong."""
     with _asked():

@@ -17,10 +17,10 @@ from onnx import TensorProto, helper
 from stdlib.equivalents import Library
 from stdlib.onnx import Importer
 from tensorlang import api, cli
+from tensorlang.backends.cpu import validated as build
+from tensorlang.backends.cpu.toolchain import toolchain
 from tensorlang.graph.pass_listing import listed
 from tensorlang.graph.pipeline import DEVICE, PROCESSOR
-from tensorlang.runtime import validated as build
-from tensorlang.runtime.toolchain import toolchain
 from tensorlang.shell import bench, installed_operators
 
 

@@ -17,10 +17,10 @@ from guarded import SIDES, Side, walled
 from llvm_run import LEVELS, check, native, run_native, values
 
 from codegen.dtypes import f32, f64, i32
-from codegen.errors import InternalError
+from codegen.errors import ArgumentError, InternalError
 from codegen.llvm import jit, pool
 from codegen.llvm.cache import cache_key
-from codegen.llvm.call import ArgumentError, Callable, Port
+from codegen.llvm.call import Callable, Port
 from codegen.llvm.emit import emit
 from codegen.llvm.jit import CompileError, assembly, compile_object, load
 from codegen.llvm.probe import copy_bandwidth, fma_flops, fma_kernel, read_bandwidth

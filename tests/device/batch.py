@@ -12,7 +12,7 @@ from schedule_trial import first_difference
 
 from codegen.gpu.program import Program as Kernels
 from polyhedral.verdict import Unknown
-from tensorlang.device.driver import device_loops, device_text
+from tensorlang.backends.gpu.driver import device_loops, device_text
 from tensorlang.lower.barriers import exposed
 from tensorlang.lower.kernel import Lowered
 from tensorlang.policy.gpu.derive import derive_device

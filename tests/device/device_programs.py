@@ -12,9 +12,9 @@ from codegen.dtypes import from_numpy
 from codegen.gpu import emulator
 from codegen.gpu.program import Program as Kernels
 from stdlib.library import library, roles
+from tensorlang.backends.gpu.driver import device_loops, device_text
 from tensorlang.check.instantiate import ArgType, instantiate
 from tensorlang.check.module import Module
-from tensorlang.device.driver import device_loops, device_text
 from tensorlang.lower.barriers import exposed
 from tensorlang.policy.machine import Device
 from tensorlang.policy.select import Chosen, search

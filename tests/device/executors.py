@@ -21,11 +21,11 @@ from codegen.cuda.compile import all_compiled, source
 from codegen.cuda.device import Code, Device, Memory
 from codegen.gpu import emulator
 from codegen.gpu.program import Program as Kernels
-from tensorlang.device.build import device_kernel as made_kernel
-from tensorlang.device.build import single
-from tensorlang.device.executable import DeviceExecutable
-from tensorlang.device.machine import machine_code
-from tensorlang.device.model import DeviceModel
+from tensorlang.backends.cuda.executable import DeviceExecutable
+from tensorlang.backends.cuda.machine import machine_code
+from tensorlang.backends.gpu.build import device_kernel as made_kernel
+from tensorlang.backends.gpu.build import single
+from tensorlang.backends.gpu.model import DeviceModel
 from tensorlang.graph.edit import size_bytes
 from tensorlang.graph.plan import Arena, Constant, Input, Output
 from tensorlang.graph.relayout import relaid

@@ -18,14 +18,14 @@ from codegen.dtypes import DType, bf16, f16, f32, from_numpy
 from codegen.gpu import emulator
 from codegen.gpu.limits import exceeded, exceeded_by, resident_blocks
 from stdlib.library import library, roles
+from tensorlang.backends.cuda.machine import like
+from tensorlang.backends.gpu.driver import device_loops, plan_for_device
 from tensorlang.check.instantiate import ArgType, instantiate
 from tensorlang.check.module import load_module
-from tensorlang.device.driver import device_loops, plan_for_device
-from tensorlang.device.machine import like
 from tensorlang.diagnostics import Source
-from tensorlang.driver import Rules
 from tensorlang.graph.passes.precision.narrow_storage import with_narrow
 from tensorlang.lower.barriers import Exposed, exposed
+from tensorlang.planning import Rules
 from tensorlang.policy.gpu.attention import blocks, online_of
 from tensorlang.policy.gpu.derive import derive_device
 from tensorlang.schedule.check import proven

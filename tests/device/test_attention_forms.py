@@ -18,7 +18,7 @@ import tensorlang as tl
 from codegen.dtypes import bf16
 from codegen.loops.printer import show
 from stdlib.onnx import Importer
-from tensorlang.device.build import device_graph
+from tensorlang.backends.gpu.build import device_graph
 from tensorlang.graph.nodes import Kernel
 from tensorlang.graph.precisions import chosen_on
 from tensorlang.policy.gpu.attention import online_of

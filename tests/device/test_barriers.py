@@ -11,9 +11,9 @@ from device_programs import called, normal
 
 from codegen.loops.nodes import Barrier, For, Function, If, Stmt
 from stdlib.library import roles
-from tensorlang.device.driver import device_loops, plan_for_device
-from tensorlang.driver import Rules
+from tensorlang.backends.gpu.driver import device_loops, plan_for_device
 from tensorlang.lower.barriers import Exposed, exposed
+from tensorlang.planning import Rules
 
 FAMILIES = {
     "product": ("matmul", (normal(100, 70), normal(70, 130)), {}),

@@ -23,7 +23,7 @@ from codegen.loops.nodes import Barrier, Function, Release, Stmt
 from codegen.loops.parser import parse
 from codegen.loops.printer import show
 from codegen.loops.walk import map_stmt, walk
-from tensorlang.device.machine import machine_code
+from tensorlang.backends.cuda.machine import machine_code
 from tensorlang.diagnostics import CompileError
 from tensorlang.lower.barriers import Exposed, exposed
 

@@ -29,9 +29,8 @@ from codegen.gpu.program import Program
 from codegen.loops.evaluate import evaluate
 from codegen.store import Cache
 from stdlib.onnx import Importer
-from tensorlang.device.build import device_model
-from tensorlang.device.model import DeviceModel
-from tensorlang.runtime.device import DeviceCompiledModel
+from tensorlang.backends.gpu.build import device_model
+from tensorlang.backends.gpu.model import DeviceModel
 
 OPERATORS = """
 op softmax(x: f32[M, N]) -> (y: f32[M, N]) {
@@ -118,7 +117,7 @@ X = np.random.default_rng(1).standard_normal((5, 12)).astype(np.float32)
 def test_a_model_on_the_device_gives_what_it_gives_here(tmp_path: Path, fake: FakeCuda) -> None:
     path = network(tmp_path / "net.onnx")
     model = compiled(path)
-    fake.kernels = emulated(model.built.model)
+    fake.kernels = emulated(model.made.built.model)
     expected = tl.compile(path, importers=[Importer()]).run({"x": X})["y"]
     for _ in range(3):
         found = model.run({"x": X})["y"]
@@ -127,14 +126,14 @@ def test_a_model_on_the_device_gives_what_it_gives_here(tmp_path: Path, fake: Fa
     np.testing.assert_array_equal(model.prepared({"x": X})()["y"], found)
     with pytest.raises(tl.RunError, match=r"R0307.*not supported yet"):
         model.prepared({"x": X}, {"y": found})
-    assert [call.name for call in model.profile({"x": X})] == [call.node.program.name for call in model.built.model.calls]
+    assert [call.name for call in model.profile({"x": X})] == [call.node.program.name for call in model.made.built.model.calls]
     assert model.inputs[0].shape == (5, 12) and model.outputs[0].name == "y"
     assert "took" in model.explain({"x": X})
 
 
 def test_what_is_given_on_the_device_comes_back_there(tmp_path: Path, fake: FakeCuda) -> None:
     model = compiled(network(tmp_path / "net.onnx"))
-    fake.kernels = emulated(model.built.model)
+    fake.kernels = emulated(model.made.built.model)
     expected = model.run({"x": X})["y"]
     block = _aligned(X)
     interface = {"version": 3, "shape": (5, 12), "typestr": "<f4", "data": (block.ctypes.data, False)}
@@ -164,7 +163,7 @@ def test_a_model_of_open_shapes_is_compiled_for_each_that_it_meets(tmp_path: Pat
         model.explain()
     for rows in (3, 5):
         known = tl.compile(path, target="cuda:sm_90a", shapes={"x": (rows, 12)}, importers=[Importer()])
-        fake.kernels = emulated(known.built.model)
+        fake.kernels = emulated(known.made.built.model)
         np.testing.assert_allclose(model.run({"x": X[:rows]})["y"].sum(axis=1), np.ones(rows), rtol=1e-5)
     assert model.outputs[0].shape == (5, 7)
     assert model.explain().splitlines()[-2:] == ["        x [3, 12]", "        x [5, 12]"]
@@ -173,11 +172,10 @@ def test_a_model_of_open_shapes_is_compiled_for_each_that_it_meets(tmp_path: Pat
 def test_shapes_share_weights_and_the_last_ones_used_are_kept(tmp_path: Path, fake: FakeCuda) -> None:
     path = network(tmp_path / "net.onnx", "rows")
     model = compiled(path)
-    assert isinstance(model, DeviceCompiledModel)
     model.kept = 2
     for rows in (2, 3, 4, 3, 5):
         known = tl.compile(path, target="cuda:sm_90a", shapes={"x": (rows, 12)}, importers=[Importer()])
-        fake.kernels = emulated(known.built.model)
+        fake.kernels = emulated(known.made.built.model)
         fake.calls.clear()
         model.run({"x": X[:rows]})
         weights = [call for call in fake.calls if call in ("upload 960", "upload 560")]
@@ -189,8 +187,7 @@ def test_a_run_happens_on_the_current_stream_of_the_library_that_gives_its_input
     tmp_path: Path, fake: FakeCuda, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = compiled(network(tmp_path / "net.onnx"))
-    assert isinstance(model, DeviceCompiledModel)
-    fake.kernels = emulated(model.built.model)
+    fake.kernels = emulated(model.made.built.model)
     block = _aligned(X)
     interface = {"version": 3, "shape": (5, 12), "typestr": "<f4", "data": (block.ctypes.data, False)}
     theirs = type("Tensor", (), {"__cuda_array_interface__": interface, "__module__": "torch", "device": "cuda:0"})()
@@ -270,9 +267,9 @@ def test_several_processes_write_the_kernels_of_a_large_model(tmp_path: Path, mo
 
 def test_a_second_process_finds_kernels_and_machine_code(tmp_path: Path) -> None:
     first = compiled(network(tmp_path / "net.onnx"))
-    with patch("tensorlang.device.build.device_kernel", Mock(side_effect=AssertionError)):
+    with patch("tensorlang.backends.gpu.build.device_kernel", Mock(side_effect=AssertionError)):
         second = compiled(tmp_path / "net.onnx")
-    assert all(code.cached for code in second.built.code) and not any(code.cached for code in first.built.code)
+    assert all(code.cached for code in second.made.built.code) and not any(code.cached for code in first.made.built.code)
     assert second.explain() == first.explain()
 
 
@@ -288,7 +285,7 @@ def test_a_second_process_neither_imports_the_model_nor_compiles(tmp_path: Path,
     code = (
         "import sys, tensorlang as tl\n"
         f"text = tl.compile({str(path)!r}, target='cuda:sm_90a', precision='bf16').explain()\n"
-        "assert not {'onnx', 'lark', 'islpy', 'tensorlang.driver', 'tensorlang.device.build'} & set(sys.modules)\n"
+        "assert not {'onnx', 'lark', 'islpy', 'tensorlang.planning', 'tensorlang.backends.gpu.build'} & set(sys.modules)\n"
         "sys.stdout.write(text)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
@@ -300,15 +297,15 @@ def test_a_second_process_neither_imports_the_model_nor_compiles(tmp_path: Path,
 def test_a_model_from_the_disk_gives_the_same(tmp_path: Path, fake: FakeCuda, installed: None) -> None:
     path = network(tmp_path / "net.onnx")
     fresh = tl.compile(path, target="cuda:sm_90a", importers=[Importer()])
-    assert isinstance(fresh, DeviceCompiledModel) and fresh.built.constants is None
-    fake.kernels = emulated(fresh.built.model)
+    assert fresh.made.built.constants is None
+    fake.kernels = emulated(fresh.made.built.model)
     expected = fresh.run({"x": X})["y"]
     for _ in range(2):
         model = tl.compile(path, target="cuda:sm_90a")
-        assert isinstance(model, DeviceCompiledModel) and model.built.constants is not None
+        assert model.made.built.constants is not None
         np.testing.assert_array_equal(model.run({"x": X})["y"], expected)
     other = tl.compile(path, target="cuda:sm_80")
-    assert isinstance(other, DeviceCompiledModel) and other.built.code[0].arch == "sm_80"
+    assert other.made.built.code[0].arch == "sm_80"
     (_, parts) = sorted((tmp_path / "objects" / "models").glob("*/parts"))
     parts.write_bytes(parts.read_bytes()[:-1])
     np.testing.assert_array_equal(tl.compile(path, target="cuda:sm_90a").run({"x": X})["y"], expected)
@@ -347,7 +344,7 @@ def test_models_are_compiled_in_the_precision_that_is_asked_for(tmp_path: Path, 
     expected = tl.compile(path, importers=[Importer()]).run({"x": X})["y"]
     for precision, error in (("bf16", 0.05), ("f16", 0.005)):
         model = tl.compile(path, target="cuda:sm_90a", precision=precision, importers=[Importer()])
-        fake.kernels = emulated(model.built.model)
+        fake.kernels = emulated(model.made.built.model)
         np.testing.assert_allclose(model.run({"x": X})["y"], expected, atol=error)
         assert pickle.loads(pickle.dumps(model)).explain() == model.explain() and f"{precision}[5, 20]" in model.explain()
     with pytest.raises(tl.CompileError, match="C0103"):

@@ -15,12 +15,12 @@ from codegen.dtypes import bf16
 from stdlib import models
 from stdlib.library import roles
 from stdlib.onnx import Importer
-from tensorlang.device.build import device_model
-from tensorlang.device.machine import machine_code
-from tensorlang.driver import Rules
+from tensorlang.backends.cuda.boards import products_of_bf16
+from tensorlang.backends.cuda.machine import machine_code
+from tensorlang.backends.gpu.build import device_model
 from tensorlang.graph.nodes import Kernel
 from tensorlang.graph.precisions import chosen_on
-from tensorlang.runtime.device_roofline import products_of_bf16
+from tensorlang.planning import Rules
 
 
 class Network:

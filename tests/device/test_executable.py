@@ -24,9 +24,9 @@ from codegen.cuda.device import Device
 from codegen.dtypes import f32
 from polyhedral.expr import Name
 from stdlib.onnx import Importer
-from tensorlang.device.build import device_model
-from tensorlang.device.executable import FEW, DeviceExecutable, SharedWeights, laid_out
-from tensorlang.device.machine import machine_code
+from tensorlang.backends.cuda.executable import FEW, DeviceExecutable, SharedWeights, laid_out
+from tensorlang.backends.cuda.machine import machine_code
+from tensorlang.backends.gpu.build import device_model
 from tensorlang.graph.nodes import Graph, Value
 from tensorlang.schedule.layout import Layout
 

@@ -14,12 +14,12 @@ from executors import Executor
 from codegen.cuda.arch import named as arch
 from codegen.dtypes import DType, bf16, f32
 from stdlib.library import roles
+from tensorlang.backends.cuda.machine import like
+from tensorlang.backends.gpu.driver import plan_for_device
 from tensorlang.check.instantiate import ArgType, instantiate
 from tensorlang.check.module import load_module
-from tensorlang.device.driver import plan_for_device
-from tensorlang.device.machine import like
 from tensorlang.diagnostics import Source
-from tensorlang.driver import Rules, Scheduled
+from tensorlang.planning import Rules, Scheduled
 from tensorlang.syntax.nodes import Id
 from tensorlang.syntax.parse import parse
 from tensorlang.tensor.nodes import Program

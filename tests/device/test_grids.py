@@ -13,7 +13,7 @@ from test_whole import program_of, tiled, values
 from codegen.gpu import emulator
 from codegen.loops import nodes as loops
 from codegen.loops.interp import evaluate_index
-from tensorlang.device.driver import device_loops
+from tensorlang.backends.gpu.driver import device_loops
 from tensorlang.diagnostics import CompileError
 from tensorlang.lower.barriers import Exposed, exposed
 from tensorlang.lower.edge_tiles import edges

@@ -14,8 +14,9 @@ from codegen.cuda.errors import Unavailable
 from codegen.gpu.program import Kernel, Launch, Program
 from codegen.loops.nodes import Int
 from codegen.store import Cache
-from tensorlang.device.machine import arch_of, machine_code, opened
-from tensorlang.runtime.device import device_tools
+from tensorlang.backends.cuda.machine import arch_of, machine_code, opened
+from tensorlang.backends.cuda.vendor import NVIDIA
+from tensorlang.backends.gpu.tools import device_tools
 
 SM_80 = ARCHITECTURES["sm_80"]
 TEXT = "TL_KERNEL(256, 0) k(TL_OUT(tl_f32) y) {\n    y[tl_thread_x()] = 1.0f;\n}\n"
@@ -56,13 +57,13 @@ def test_multiprocessors_are_those_of_the_device_or_of_a_large_one_where_there_i
         monkeypatch.setattr("codegen.cuda.device.devices", lambda: found)
 
     pcie = Found(0, "H100 PCIe", (9, 0), ARCHITECTURES["sm_90a"], 114)
-    assert device_tools("cuda:sm_90a").machine.blocks == 132
+    assert device_tools(NVIDIA, "cuda:sm_90a").machine.blocks == 132
     here(pcie)
-    tools = [device_tools(target) for target in ("cuda", "cuda:sm_90a", "cuda:sm_80")]
+    tools = [device_tools(NVIDIA, target) for target in ("cuda", "cuda:sm_90a", "cuda:sm_80")]
     assert [made.machine.blocks for made in tools] == [114, 114, 108]
     here(replace(pcie, name="H20", multiprocessors=78))
-    assert device_tools("cuda").machine.blocks == 78
-    assert device_tools("cuda").options != tools[0].options
+    assert device_tools(NVIDIA, "cuda").machine.blocks == 78
+    assert device_tools(NVIDIA, "cuda").options != tools[0].options
 
 
 def test_machine_code_is_made_once_and_kept(tmp_path: Path) -> None:

@@ -23,12 +23,12 @@ from codegen.cuda.sass import count, opcodes
 from codegen.gpu import matrix
 from codegen.loops.nodes import Index
 from stdlib.library import roles
+from tensorlang.backends.cuda.machine import like, machine_code
+from tensorlang.backends.gpu.driver import device_loops, device_text, plan_for_device
 from tensorlang.check.module import Module, load_module
-from tensorlang.device.driver import device_loops, device_text, plan_for_device
-from tensorlang.device.machine import like, machine_code
 from tensorlang.diagnostics import CompileError, Source
-from tensorlang.driver import Rules
 from tensorlang.lower.barriers import exposed
+from tensorlang.planning import Rules
 from tensorlang.runtime.library import with_roles
 from tensorlang.syntax.parse import parse
 from tensorlang.tensor.interp import interpret

@@ -19,10 +19,10 @@ from codegen.cuda.arch import named
 from codegen.cuda.compile import compiled, source
 from codegen.cuda.sass import count, opcodes
 from stdlib.library import roles
+from tensorlang.backends.gpu.driver import plan_for_device
 from tensorlang.check.module import load_module
-from tensorlang.device.driver import plan_for_device
 from tensorlang.diagnostics import CompileError, Source
-from tensorlang.driver import Rules
+from tensorlang.planning import Rules
 from tensorlang.policy.machine import Device
 from tensorlang.policy.select import search
 from tensorlang.syntax.parse import parse

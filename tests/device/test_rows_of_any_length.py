@@ -17,14 +17,14 @@ from codegen.dtypes import DType, bf16, f16, f32, f64, i64
 from codegen.gpu.limits import Limits, exceeded, exceeded_at
 from stdlib.library import library as operators
 from stdlib.library import roles
+from tensorlang.backends.cuda.machine import like
+from tensorlang.backends.gpu.build import device_kernel
+from tensorlang.backends.gpu.driver import plan_for_device
+from tensorlang.backends.gpu.model import DeviceKernel
 from tensorlang.check.instantiate import ArgType, instantiate
 from tensorlang.check.module import load_module
-from tensorlang.device.build import device_kernel
-from tensorlang.device.driver import plan_for_device
-from tensorlang.device.machine import like
-from tensorlang.device.model import DeviceKernel
 from tensorlang.diagnostics import Source
-from tensorlang.driver import Rules
+from tensorlang.planning import Rules
 from tensorlang.policy.machine import USUAL, Device
 from tensorlang.syntax.parse import parse
 from tensorlang.tensor.nodes import Program

@@ -27,7 +27,7 @@ from codegen.loops.nodes import Add, Barrier, Beside, Boxes, For, Function, If, 
 from codegen.loops.parser import parse
 from codegen.loops.printer import show
 from codegen.loops.walk import free_vars, walk
-from tensorlang.device.machine import machine_code
+from tensorlang.backends.cuda.machine import machine_code
 from tensorlang.diagnostics import CompileError
 from tensorlang.lower.barriers import exposed
 

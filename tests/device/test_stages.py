@@ -16,8 +16,8 @@ from codegen.loops import nodes as loops
 from codegen.loops.parser import parse as parse_loops
 from codegen.loops.printer import show
 from codegen.loops.walk import walk
+from tensorlang.backends.gpu.driver import device_loops, device_text
 from tensorlang.check.module import load_module
-from tensorlang.device.driver import device_loops, device_text
 from tensorlang.diagnostics import Source
 from tensorlang.lower.barriers import Exposed, exposed
 from tensorlang.policy.gpu.derive import derive_device

@@ -16,9 +16,9 @@ from codegen.gpu import emulator
 from codegen.gpu.emulator import Library
 from codegen.gpu.program import Program as Kernels
 from stdlib.library import roles
-from tensorlang.device.driver import device_loops, device_text, plan_for_device
+from tensorlang.backends.gpu.driver import device_loops, device_text, plan_for_device
 from tensorlang.diagnostics import InternalError
-from tensorlang.driver import Rules
+from tensorlang.planning import Rules
 from tensorlang.tensor.nodes import Program
 from tensorlang.validation.text import validate_text
 

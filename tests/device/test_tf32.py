@@ -16,8 +16,8 @@ from codegen.cuda.arch import named
 from codegen.cuda.compile import compiled, source
 from codegen.cuda.sass import count, opcodes
 from codegen.gpu.emulator import SEEDS
-from tensorlang.device.driver import plan_for_device
-from tensorlang.driver import Rules
+from tensorlang.backends.gpu.driver import plan_for_device
+from tensorlang.planning import Rules
 
 Array = np.ndarray[Any, Any]
 

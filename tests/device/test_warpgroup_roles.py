@@ -17,10 +17,10 @@ from codegen.cuda.arch import named
 from codegen.cuda.compile import compiled, source
 from codegen.cuda.sass import count, opcodes
 from stdlib.library import roles
-from tensorlang.device.driver import Scheduled, device_loops, device_text, plan_for_device
-from tensorlang.device.machine import like
-from tensorlang.driver import Rules
+from tensorlang.backends.cuda.machine import like
+from tensorlang.backends.gpu.driver import Scheduled, device_loops, device_text, plan_for_device
 from tensorlang.lower.barriers import exposed
+from tensorlang.planning import Rules
 from tensorlang.syntax.printer import show
 from tensorlang.tensor.nodes import Program
 

@@ -16,11 +16,11 @@ from codegen.cuda.arch import named
 from codegen.cuda.compile import compiled, source
 from codegen.cuda.sass import count, opcodes
 from stdlib.library import roles
+from tensorlang.backends.gpu.driver import device_loops, device_text, plan_for_device
 from tensorlang.check.module import Module, load_module
-from tensorlang.device.driver import device_loops, device_text, plan_for_device
 from tensorlang.diagnostics import Source
-from tensorlang.driver import Rules
 from tensorlang.lower.barriers import exposed
+from tensorlang.planning import Rules
 from tensorlang.policy.machine import USUAL, Device
 from tensorlang.runtime.library import with_roles
 from tensorlang.syntax.parse import parse

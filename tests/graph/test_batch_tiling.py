@@ -11,6 +11,8 @@ from small_graphs import SUM, at, binary, conv1x1, graph, kernel, matmul, run, s
 
 from polyhedral.expr import Add, Expr, Floor, Int, Mod, Name, Scale
 from stdlib.onnx.importer import Importer
+from tensorlang.backends.cpu.build import build
+from tensorlang.backends.cpu.toolchain import toolchain
 from tensorlang.graph.nodes import Graph, Join, Kernel, Node, Part, Value, View
 from tensorlang.graph.options import Options
 from tensorlang.graph.passes.memory.batch_tiling import batch_tiling, of_one_sample
@@ -18,8 +20,6 @@ from tensorlang.graph.passes.memory.copy_outputs import copy_outputs
 from tensorlang.graph.pipeline import optimise
 from tensorlang.graph.plan import Input, Output, planned
 from tensorlang.graph.verify import verify
-from tensorlang.runtime.build import build
-from tensorlang.runtime.toolchain import toolchain
 from tensorlang.schedule.layout import Layout
 from tensorlang.tensor.nodes import Binary, Binder, Program, Reduce
 from tensorlang.tensor.winograd import by_filtering, convolution

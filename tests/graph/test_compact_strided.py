@@ -12,11 +12,11 @@ import tensorlang as tl
 from codegen.dtypes import f32
 from codegen.llvm.target import host
 from stdlib.onnx import Importer
+from tensorlang.backends.cpu.toolchain import toolchain
 from tensorlang.graph.nodes import Graph
 from tensorlang.graph.options import Options
 from tensorlang.graph.passes.memory.compact_strided import compact_strided
 from tensorlang.graph.pipeline import optimise
-from tensorlang.runtime.toolchain import toolchain
 
 RNG = np.random.default_rng(5)
 

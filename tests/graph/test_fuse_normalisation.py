@@ -7,15 +7,15 @@ import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from stdlib.onnx.importer import Importer
-from tensorlang.driver import machine_of
+from tensorlang.backends.cpu.build import build
+from tensorlang.backends.cpu.driver import machine_of
+from tensorlang.backends.cpu.explain import explained
+from tensorlang.backends.cpu.toolchain import toolchain
 from tensorlang.graph.nodes import Graph, Kernel
 from tensorlang.graph.options import Options
 from tensorlang.graph.pipeline import optimise
 from tensorlang.policy.cpu.row_epilogues import rows_at_once, worth_finishing
 from tensorlang.policy.machine import Machine
-from tensorlang.runtime.build import build
-from tensorlang.runtime.explain import explained
-from tensorlang.runtime.toolchain import toolchain
 from tensorlang.tensor.nodes import Program
 
 RNG = np.random.default_rng(23)

@@ -9,14 +9,14 @@ import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from stdlib.onnx.importer import Importer
+from tensorlang.backends.cpu.build import build
+from tensorlang.backends.cpu.toolchain import toolchain
 from tensorlang.graph.nodes import Graph, Kernel, Part
 from tensorlang.graph.options import Options
 from tensorlang.graph.pipeline import optimise
 from tensorlang.graph.programs import is_contraction
 from tensorlang.policy.cpu.horizontal_fusion import pays, product_cycles
 from tensorlang.policy.machine import Machine
-from tensorlang.runtime.build import build
-from tensorlang.runtime.toolchain import toolchain
 from tensorlang.tensor.nodes import Program
 
 RNG = np.random.default_rng(17)

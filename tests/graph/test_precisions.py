@@ -7,9 +7,9 @@ import pytest
 from codegen.dtypes import bf16, f16, i8, u8
 from codegen.llvm.dot import rate
 from codegen.llvm.target import host, named
+from tensorlang.backends.cpu.toolchain import toolchain
 from tensorlang.diagnostics import CompileError
 from tensorlang.graph.precisions import PARTS, TILE, Precision, chosen, chosen_on, worthwhile
-from tensorlang.runtime.toolchain import toolchain
 
 V4 = "+avx512f,+avx512vl"
 

@@ -14,6 +14,9 @@ from onnx import TensorProto, helper, numpy_helper
 import tensorlang as tl
 from codegen.dtypes import f32
 from stdlib.onnx import Importer
+from tensorlang.backends.cpu.build import build
+from tensorlang.backends.cpu.executable import Executable, Toolchain
+from tensorlang.backends.cpu.toolchain import toolchain
 from tensorlang.graph.nodes import Graph, Kernel
 from tensorlang.graph.options import Options
 from tensorlang.graph.passes.algebra.winograd import winograd
@@ -21,9 +24,6 @@ from tensorlang.graph.pipeline import optimise
 from tensorlang.policy.cpu.winograd import blocks
 from tensorlang.policy.cpu.winograd_cost import tiles
 from tensorlang.policy.machine import Machine
-from tensorlang.runtime.build import build
-from tensorlang.runtime.executable import Executable, Toolchain
-from tensorlang.runtime.toolchain import toolchain
 from tensorlang.tensor.winograd import convolution
 
 RNG = np.random.default_rng(11)

@@ -12,8 +12,8 @@ from operators_at_sizes import EXAMPLES, arguments, sizes_of
 from schedule_trial import differs
 
 from codegen.llvm.target import host
+from tensorlang.backends.cpu.driver import loops_of, machine_of, plan_kernel
 from tensorlang.check.instantiate import instantiate
-from tensorlang.driver import loops_of, machine_of, plan_kernel
 from tensorlang.tensor.nodes import Program
 
 Array = np.ndarray[Any, Any]

@@ -17,13 +17,14 @@ from scheduled_programs import argument
 from codegen.cuda.arch import named
 from codegen.dtypes import DType, bf16, i8, i16, u8
 from stdlib.library import library, roles
+from tensorlang.backends.cpu.driver import plan_kernel
+from tensorlang.backends.cuda.machine import like
+from tensorlang.backends.gpu.driver import plan_for_device
 from tensorlang.check.instantiate import instantiate
 from tensorlang.check.module import load_module
-from tensorlang.device.driver import plan_for_device
-from tensorlang.device.machine import like
 from tensorlang.diagnostics import Source
-from tensorlang.driver import Rules, Scheduled, plan_kernel
 from tensorlang.graph.printer import show_layout
+from tensorlang.planning import Rules, Scheduled
 from tensorlang.policy.cpu.layouts import wanted_layouts
 from tensorlang.policy.cpu.winograd_cost import tiles
 from tensorlang.policy.gpu.attention import blocks

@@ -9,10 +9,10 @@ from codegen.dtypes import f32
 from polyhedral import affine
 from polyhedral.expr import Expr, Name
 from stdlib.library import library
+from tensorlang.backends.cpu.driver import loops_of
 from tensorlang.check.instantiate import ArgType, instantiate
 from tensorlang.check.module import Module, load_module
 from tensorlang.diagnostics import Source
-from tensorlang.driver import loops_of
 from tensorlang.policy.machine import Machine
 from tensorlang.policy.select import Chosen, search
 from tensorlang.schedule.check import proven

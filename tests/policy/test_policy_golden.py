@@ -12,9 +12,9 @@ from policy_golden import CPUS, DEVICES, GOLDEN, chosen
 from codegen.cuda.arch import ARCHITECTURES
 from codegen.dtypes import bf16, f32, f64, u8
 from codegen.llvm.target import named
-from tensorlang.device.machine import like
+from tensorlang.backends.cpu.driver import machine_of
+from tensorlang.backends.cuda.machine import like
 from tensorlang.diagnostics import Source
-from tensorlang.driver import machine_of
 from tensorlang.syntax.nodes import Operator, Schedule
 from tensorlang.syntax.parse import parse
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 import tensorlang as tl
 from codegen.llvm.target import named
 from polyhedral.expr import Floor, Name
+from tensorlang.backends.cpu.driver import compile_kernel, machine_of
 from tensorlang.diagnostics import InternalError
-from tensorlang.driver import compile_kernel, machine_of
 from tensorlang.policy.cpu.layouts import wanted_layouts
 from tensorlang.schedule.injective import fault
 from tensorlang.schedule.layout import Layout

@@ -17,11 +17,11 @@ from small_graphs import add_row, binary, graph, kernel, matmul, softmax, unary
 from test_algebra import random, run
 
 from codegen.dtypes import f32
+from tensorlang.backends.cpu.toolchain import toolchain
 from tensorlang.diagnostics import CompileError, Diagnostic, RunError
 from tensorlang.graph.nodes import Graph, View
 from tensorlang.graph.programs import transpose_program
 from tensorlang.runtime.model import CompiledModel
-from tensorlang.runtime.toolchain import toolchain
 
 
 def attention(m: int, n: int) -> Graph:

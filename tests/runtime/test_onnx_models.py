@@ -13,11 +13,11 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tensorlang as tl
 from stdlib.onnx import Importer
+from tensorlang.backends.cpu.toolchain import toolchain
 from tensorlang.diagnostics import CompileError
 from tensorlang.graph.nodes import Kernel
 from tensorlang.graph.options import Options
 from tensorlang.graph.pipeline import optimise
-from tensorlang.runtime.toolchain import toolchain
 
 RNG = np.random.default_rng(5)
 

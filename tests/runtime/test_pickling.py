@@ -15,8 +15,8 @@ import pytest
 from network_writer import NetworkWriter
 
 import tensorlang as tl
+from tensorlang.backends.cpu.toolchain import toolchain
 from tensorlang.runtime.model import CompiledModel
-from tensorlang.runtime.toolchain import toolchain
 
 T = TypeVar("T")
 
@@ -77,7 +77,7 @@ def test_a_model_is_compiled_again_from_its_file_wherever_the_process_stands(tmp
 def test_a_model_keeps_what_it_was_compiled_with(source: object) -> None:
     model = again(tl.compile(source, precision="bf16", threads=1, winograd=False, insist=True))
     assert run(model) == [0, 0, 0, 1, 2, 3]
-    tools = model._toolchain
+    tools = model._tools
     assert (tools.threads, tools.winograd, tools.precision.asked) == (1, False, "bf16")
 
 

@@ -7,8 +7,8 @@ import pytest
 
 import tensorlang as tl
 from codegen.dtypes import DTYPES, DType, bf16, f32, i8, u8
-from tensorlang.runtime import roofline
-from tensorlang.runtime.roofline import Ceilings, Level, bound_of
+from tensorlang.backends.cpu import roofline
+from tensorlang.backends.cpu.roofline import Ceilings, Level, bound_of
 from tensorlang.runtime.work import Work, narrow_products
 
 MACHINE = Ceilings(1, 100.0, (Level("L1", 50, 20.0, 10.0), Level("DRAM", 1 << 62, 2.0, 1.0)))

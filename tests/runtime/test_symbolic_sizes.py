@@ -11,9 +11,9 @@ from guarded import agrees, in_child
 
 import tensorlang as tl
 from stdlib.library import roles
+from tensorlang.backends.cpu.toolchain import toolchain
 from tensorlang.diagnostics import Source
 from tensorlang.runtime.operator import Operators
-from tensorlang.runtime.toolchain import toolchain
 
 TEXT = """
 op linear[T: float](x: T[M, K], w: T[N, K], b: T[N] = 0) -> (y: T[M, N]) { y[i, j] = b[j] + sum(k) x[i, k] * w[j, k] }

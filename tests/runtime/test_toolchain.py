@@ -14,9 +14,9 @@ from small_graphs import binary, unary
 
 from codegen.llvm.target import host
 from codegen.store import Cache
-from tensorlang.driver import stored_kernel
-from tensorlang.runtime import kernels as tools
-from tensorlang.runtime.build import Job
+from tensorlang.backends.cpu import kernels as tools
+from tensorlang.backends.cpu.build import Job
+from tensorlang.backends.cpu.driver import stored_kernel
 from tensorlang.worker import started
 
 JOBS = [Job(program, {}, frozenset()) for program in (unary("relu", 5), unary("exp", 6), binary("+", 7), binary("*", 8))]

@@ -27,9 +27,9 @@ from codegen.loops.printer import show
 from codegen.loops.tiles import tiled, without_tiles
 from codegen.loops.walk import walk
 from stdlib.library import roles
+from tensorlang.backends.cpu.driver import loops_of, machine_of, plan_kernel
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import CompileError, Source
-from tensorlang.driver import loops_of, machine_of, plan_kernel
 from tensorlang.graph.precisions import chosen
 from tensorlang.runtime.library import rules_of
 from tensorlang.schedule.check import proven

@@ -6,7 +6,7 @@ from scheduled_programs import legal
 
 from codegen.loops.nodes import Barrier
 from codegen.loops.walk import walk
-from tensorlang.device.driver import device_loops
+from tensorlang.backends.gpu.driver import device_loops
 from tensorlang.lower.barriers import exposed
 
 SWEEP = """op sweep(x: i32[M, N]) -> (y: i32[M, N]) {

@@ -15,8 +15,8 @@ from codegen.llvm.target import named
 from codegen.loops.nodes import If, Prefetch
 from codegen.loops.printer import show, show_stmt
 from codegen.loops.walk import walk
+from tensorlang.backends.cpu.driver import loops_of
 from tensorlang.diagnostics import CompileError
-from tensorlang.driver import loops_of
 from tensorlang.schedule.check import proven
 
 MATMUL = """op matmul(a: T[M, K], b: T[K, N]) -> (y: T[M, N]) {

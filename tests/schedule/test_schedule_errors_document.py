@@ -9,8 +9,8 @@ import pytest
 from scheduled_programs import written
 
 from codegen.llvm.target import host
+from tensorlang.backends.gpu.driver import device_loops
 from tensorlang.check.module import load_module
-from tensorlang.device.driver import device_loops
 from tensorlang.diagnostics import CompileError, Source
 from tensorlang.policy.uncalled import check_schedules
 from tensorlang.schedule.check import proven

@@ -15,9 +15,9 @@ from codegen.dtypes import f32
 from codegen.loops.printer import show as show_loops
 from polyhedral.schedule import show as show_tree
 from stdlib.library import library
+from tensorlang.backends.gpu.driver import device_loops
 from tensorlang.check.instantiate import ArgType, instantiate
 from tensorlang.check.module import load_module
-from tensorlang.device.driver import device_loops
 from tensorlang.diagnostics import CompileError, Source
 from tensorlang.policy.machine import Device, Machine
 from tensorlang.policy.select import search

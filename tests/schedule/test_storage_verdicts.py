@@ -10,10 +10,10 @@ from strategies_schedule import Case, family, small_arrays
 
 from codegen.dtypes import f64
 from polyhedral import affine
+from tensorlang.backends.cpu.driver import loops_of
 from tensorlang.check.instantiate import ArgType, instantiate
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import CompileError, Source
-from tensorlang.driver import loops_of
 from tensorlang.replay import Difference, Hazard, replay
 from tensorlang.schedule.apply import outline
 from tensorlang.schedule.check import proven

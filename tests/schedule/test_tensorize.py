@@ -12,9 +12,9 @@ from codegen.llvm.dot import FORMS
 from codegen.loops.nodes import Dot
 from codegen.loops.walk import walk
 from stdlib.library import library, roles
+from tensorlang.backends.cpu.driver import plan_kernel
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import CompileError, Source
-from tensorlang.driver import plan_kernel
 from tensorlang.policy.cpu.layouts import wanted_layouts as derive_layouts
 from tensorlang.policy.machine import Machine
 from tensorlang.runtime.library import rules_of

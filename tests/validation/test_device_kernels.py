@@ -14,11 +14,12 @@ from small_graphs import graph, kernel, matmul, unary
 from codegen.loops.parser import parse
 from codegen.loops.printer import show
 from codegen.store import Cache
-from tensorlang.device import build
-from tensorlang.device.build import device_kernel, device_model
-from tensorlang.device.driver import device_loops
+from tensorlang.backends.gpu import build
+from tensorlang.backends.gpu.build import device_kernel, device_model
+from tensorlang.backends.gpu.driver import device_loops
 from tensorlang.diagnostics import InternalError
 from tensorlang.lower.kernel import Lowered
+from tensorlang.policy.machine import Device
 
 
 def test_the_loops_of_a_kernel_are_validated_as_far_as_somebody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,11 +31,11 @@ def test_the_loops_of_a_kernel_are_validated_as_far_as_somebody_asks(monkeypatch
 
 
 def test_loops_that_compute_something_else_are_an_internal_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def faulty(plan: Any, name: str, dump: Any, schedule: Any, in_order: Callable[[Lowered], object]) -> Lowered:
+    def faulty(plan: Any, name: str, dump: Any, schedule: Any, in_order: Callable[[Lowered], object], machine: Device) -> Lowered:
         def changed(lowered: Lowered) -> None:
             in_order(replace(lowered, function=parse(show(lowered.function).replace("x[", "w["))))
 
-        return device_loops(plan, name, dump, schedule, changed)
+        return device_loops(plan, name, dump, schedule, changed, machine)
 
     monkeypatch.setattr(build, "device_loops", faulty)
     with pytest.raises(InternalError, match="is not what the equation says"):

@@ -11,9 +11,9 @@ from codegen.gpu import emulator
 from codegen.gpu.emulator import Library
 from codegen.gpu.program import Program as Kernels
 from codegen.llvm.target import host
+from tensorlang.backends.cpu.driver import loops_of, machine_of, plan_kernel
+from tensorlang.backends.gpu.driver import device_loops, device_text, plan_for_device
 from tensorlang.check.instantiate import instantiate
-from tensorlang.device.driver import device_loops, device_text, plan_for_device
-from tensorlang.driver import loops_of, machine_of, plan_kernel
 from tensorlang.lower.kernel import Lowered
 from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.operation_count import operations

@@ -11,9 +11,9 @@ from codegen.llvm.target import named
 from codegen.loops import fingerprints
 from codegen.loops.parser import parse as parse_loops
 from codegen.loops.printer import show
+from tensorlang.backends.cpu.driver import loops_of, machine_of, plan_kernel
 from tensorlang.check.instantiate import instantiate
 from tensorlang.diagnostics import InternalError
-from tensorlang.driver import loops_of, machine_of, plan_kernel
 from tensorlang.lower.kernel import Lowered
 from tensorlang.tensor.nodes import Program
 from tensorlang.validation.budget import BUDGET

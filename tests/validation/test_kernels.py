@@ -10,7 +10,7 @@ from loops_of_equations import compared, equation, fault
 from codegen.llvm.target import host
 from codegen.store import Cache
 from polyhedral.expr import Floor, Mod, Name
-from tensorlang.driver import compile_kernel
+from tensorlang.backends.cpu.driver import compile_kernel
 from tensorlang.schedule.layout import Layout
 
 ROW_SUMS = "op rows(x: f32[2, 5]) -> (y: f32[2]) { y[i] = sum(j) x[i, j] }"

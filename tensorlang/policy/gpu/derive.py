@@ -83,7 +83,7 @@ def derive_device(
 
 
 def _plain(program: Program, machine: Machine, layouts: Mapping[str, Storage]) -> Schedule:
-    d = deriver_of(lift(program), machine, layouts, frozenset(), Schedule(program.name, "cuda"))
+    d = deriver_of(lift(program), machine, layouts, frozenset(), Schedule(program.name, machine.target))
     for definition in d.program.definitions:
         if recurs(d.program, definition):
             _recurrence(d, definition)
@@ -95,7 +95,7 @@ def _plain(program: Program, machine: Machine, layouts: Mapping[str, Storage]) -
 def device_deriver(program: Program, machine: Machine, layouts: Mapping[str, Storage]) -> Deriver:
     """Return the state of deriving before any cluster is scheduled: long reductions of few elements are cut into stretches."""
     lifted = lift(program)
-    schedule = Schedule(program.name, "cuda")
+    schedule = Schedule(program.name, machine.target)
     if online_of(lifted) is not None:
         return deriver_of(lifted, machine, layouts, frozenset(), schedule)
     flat, stored = flattened(lifted, layouts, products=True)
@@ -105,7 +105,7 @@ def device_deriver(program: Program, machine: Machine, layouts: Mapping[str, Sto
 
 def derive_device_cluster(d: Deriver, cluster: Cluster) -> Schedule:
     """Return the derived directives for one cluster alone."""
-    alone = replace(d, schedule=Schedule(d.program.name, "cuda", instructions=d.schedule.instructions))
+    alone = replace(d, schedule=Schedule(d.program.name, d.schedule.target, instructions=d.schedule.instructions))
     _derive_cluster(alone, cluster)
     return alone.schedule
 

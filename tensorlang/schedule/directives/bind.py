@@ -11,11 +11,13 @@ from tensorlang.schedule.directives import operands
 from tensorlang.schedule.directives.kind import Kind, Placement
 from tensorlang.schedule.state import State, loop_of, put
 from tensorlang.syntax import nodes as syntax
+from tensorlang.targets import target_of
 
 MOST = {"thread.x": 1024, "thread.y": 1024, "thread.z": 64, "thread": 1024, "warpgroup": 8} | {
-    f"{place}{digit}": 32 for place in ("warp", "lane") for digit in ("", ".x", ".y", ".z")
+    f"warp{digit}": 32 for digit in ("", ".x", ".y", ".z")
 }
-"""How many iterations a loop over threads may have (CUDA C++ Programming Guide, technical specifications per compute capability)."""
+"""How many iterations a loop over threads may have (CUDA C++ Programming Guide, technical specifications per compute capability); over
+lanes as many as a warp of the target has threads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,7 @@ def bind(state: State, directive: syntax.Directive) -> None:
             operands.bad(directive, f"`{place}` is no place")
         stage, loop = loop_of(state, directive, name)
         extent = stage.extents[loop]
-        most = MOST.get(place)
+        most = target_of(state.target).lanes if place.startswith("lane") else MOST.get(place)
         if most is not None and extent is None:
             help_ = f"split it first: `split {name} by {min(most, 256)} -> {name}o, {name}i`"
             raise error("S0207", f"`{name}` has no constant extent, so its iterations cannot be threads", directive.span, help=help_)

@@ -9,6 +9,7 @@ from tensorlang.schedule.flattened import flattened
 from tensorlang.schedule.rfactor import rfactor
 from tensorlang.schedule.state import State
 from tensorlang.syntax import nodes as syntax
+from tensorlang.targets import target_of
 from tensorlang.tensor.absorb import absorbed
 from tensorlang.tensor.compose import can_inline, eliminate_dead, inline
 from tensorlang.tensor.live_out import beside
@@ -66,7 +67,7 @@ def _rfactor(state: State, directive: syntax.Directive) -> None:
 
 
 def _flatten(state: State, directive: syntax.Directive) -> None:
-    state.program, state.stored = flattened(state.program, state.stored, products=state.target == "cuda")
+    state.program, state.stored = flattened(state.program, state.stored, products=target_of(state.target).on_device)
 
 
 INLINE = Kind(

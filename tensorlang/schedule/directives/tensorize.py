@@ -36,6 +36,7 @@ from tensorlang.schedule.plan import Named, Plan, Stage, Storage
 from tensorlang.schedule.schedule import Instruction
 from tensorlang.schedule.state import Request, State, loop_of, put
 from tensorlang.syntax import nodes as syntax
+from tensorlang.targets import target_of
 from tensorlang.tensor.nodes import Dynamic, Read
 from tensorlang.tensor.scop import StatementInfo
 from tensorlang.tensor.walk import tensor_table
@@ -53,7 +54,7 @@ def tensorize(state: State, directive: syntax.Directive) -> None:
     for other, loop in found:
         if other is not stage:
             raise error("S0205", f"`{loop}` belongs to `{other.name}`, `{found[0][1]}` to `{stage.name}`", directive.span)
-    known = {i.name: i for i in state.instructions if i.on_device == (state.target.split(":")[0] == "cuda")}
+    known = {i.name: i for i in state.instructions if i.on_device == target_of(state.target).on_device}
     chosen = tuple(known.values())
     if operands.phrase(directive, "with") is not None:
         name = operands.name(directive, operands.the(directive, "with"))

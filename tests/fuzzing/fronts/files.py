@@ -32,6 +32,7 @@ from fuzzing.messages import broken
 from fuzzing.shrink import without_some
 from stdlib.library import library
 from stdlib.onnx import Importer
+from tensorlang.backends.cpu.toolchain import toolchain
 from tensorlang.check.definition import check_module
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import CompileError, Source
@@ -40,7 +41,6 @@ from tensorlang.policy.prove import prove_schedules
 from tensorlang.policy.uncalled import check_schedules
 from tensorlang.runtime.library import installed_roles, with_roles
 from tensorlang.runtime.operator import Operators, sorted_out
-from tensorlang.runtime.toolchain import toolchain
 from tensorlang.syntax.format import fmt
 from tensorlang.syntax.parse import parse
 

@@ -36,9 +36,9 @@ from fuzzing.program import (
     text,
 )
 from fuzzing.shrink import without_some
+from tensorlang.backends.cpu.toolchain import toolchain
 from tensorlang.diagnostics import CompileError, RunError, Source
 from tensorlang.runtime.operator import Operators, sorted_out
-from tensorlang.runtime.toolchain import toolchain
 
 Array = np.ndarray[Any, Any]
 

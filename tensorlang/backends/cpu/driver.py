@@ -11,7 +11,6 @@ how many operations a kernel may take to be.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
 from collections.abc import Callable, Mapping
@@ -42,18 +41,15 @@ from codegen.loops.verify import verify
 from codegen.store import Cache
 from polyhedral.schedule import show as show_tree
 from tensorlang.artifact import Artifact, Requirement
-from tensorlang.check.module import Module
 from tensorlang.diagnostics import error
 from tensorlang.digest import compiler_digest
 from tensorlang.lower.bounds import prove_bounds
 from tensorlang.lower.kernel import Lowered, lower
+from tensorlang.planning import Dump, Rules, Scheduled, Wanted, planned
 from tensorlang.policy.cpu.derive import derive
 from tensorlang.policy.cpu.layouts import wanted_layouts as derive_layouts
 from tensorlang.policy.machine import Machine
-from tensorlang.policy.select import applicable, search, where
 from tensorlang.room import check_buffers
-from tensorlang.schedule.check import proven
-from tensorlang.schedule.guards import known_of
 from tensorlang.schedule.layout import Layout
 from tensorlang.schedule.plan import Plan, Storage
 from tensorlang.schedule.schedule import Schedule
@@ -63,9 +59,6 @@ from tensorlang.tensor.scop import show as show_scop
 from tensorlang.validation.budget import validation_budget
 from tensorlang.validation.intrinsics import usable
 from tensorlang.validation.kernel import validated
-
-Dump = Callable[[str, str], None]
-"""Called with the name of a stage and its text."""
 
 
 @lru_cache(maxsize=64)
@@ -81,39 +74,6 @@ def machine_of(target: Target, threads: int) -> Machine:
         tiles=tile_pairs(target.features) & dots,
         cache_bytes=near.last_bytes,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """Schedules to choose from, as `tensorlang.policy.select.search` does: those of a module, for an operator or (None) for any program
-    that has the shape of a role."""
-
-    module: Module = field(repr=False)
-    operator: str | None = None
-    attrs: Mapping[str, object] = field(default_factory=dict)
-    sizes: Mapping[str, object] = field(default_factory=dict)
-    knobs: Mapping[str, int] = field(default_factory=dict)
-    at: Mapping[str, int] | None = None
-    """Sizes at which guards are decided, where the program leaves sizes open."""
-    target: str = "cpu"
-    text: str | None = field(default=None, repr=False)
-    """What `stated` returns, where many kernels share the rules."""
-
-    def key(self, program: Program) -> tuple[str, ...]:
-        """Return whatever the choice depends on besides the program, its storage and the machine."""
-        applies = None
-        if self.operator is not None:
-            known = known_of(self.module, self.operator, program, self.attrs, self.sizes, self.at or {})
-            applies = applicable(self.module, self.operator, self.target, known)
-        knobs, attrs = repr(sorted(self.knobs.items())), repr(sorted(self.attrs.items()))
-        return (str(applies), self.text or stated(self.module, self.operator), knobs, attrs)
-
-
-def stated(module: Module, operator: str | None) -> str:
-    """Return a digest of the schedules that `module` states for `operator` and for roles, with the tactics they may use."""
-    schedules = [s for s in module.schedules if s.role is not None or s.operator == operator]
-    text = repr(schedules) + repr([where(s) for s in schedules]) + repr(module.tactics) + repr(module.instructions)
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def compile_kernel(
@@ -202,22 +162,6 @@ def _found(key: str, store: Cache) -> Artifact | None:
     return artifact if artifact is not None and artifact.is_validated(validation_budget()) else None
 
 
-@dataclass(frozen=True, slots=True)
-class Scheduled:
-    schedule: Schedule
-    plan: Plan
-    origin: str
-    tried: tuple[str, ...] = ()
-    of_roles: bool = False
-    """Whether it was made of schedules of roles: nobody wrote it for this program."""
-    left_out: tuple[str, ...] = ()
-    """A sentence for each directive whose condition does not hold."""
-
-    def __str__(self) -> str:
-        """Return the schedule as text; a comment names each directive that changes nothing, or was left out."""
-        return "\n".join([str(self.schedule), *(f"# {sentence}" for sentence in (*self.plan.idle, *self.left_out))])
-
-
 def plan_kernel(
     program: Program,
     machine: Machine,
@@ -229,13 +173,12 @@ def plan_kernel(
     rules: Rules | None = None,
 ) -> Scheduled:
     """Return the proven plan of `schedule`, or of the one that `rules` choose, or of the first derived schedule that is legal."""
-    stored = stored_as(program, layouts or {})
-    if schedule is not None:
-        result = Scheduled(schedule, proven(program, schedule, stored, knobs), "given")
-    elif rules is not None:
-        result = _chosen(program, machine, rules, stored, constants)
-    else:
-        result = _derived(program, machine, stored, constants)
+    wanted = Wanted(schedule, rules, knobs or {})
+
+    def derived(stored: dict[str, Storage]) -> Schedule:
+        return derive(program, machine, stored, constants)
+
+    result = planned(program, machine, wanted, derived, layouts, constants)
     if dump is not None:
         dump("scop", show_scop(result.plan.stages))
         dump("schedule", f"{result.schedule}\n\n{show_tree(result.plan.placed)}")
@@ -277,33 +220,6 @@ def wanted_layouts(
     """Return the layouts that the derived schedule would like for inputs and results not in `layouts`; nobody has to grant them. Those in
     `fixed` are row-major: another layout takes a copy."""
     return derive_layouts(program, machine_of(target, threads), stored_as(program, layouts or {}), constants, fixed)
-
-
-def _chosen(program: Program, machine: Machine, rules: Rules, stored: Mapping[str, Storage], constants: frozenset[str]) -> Scheduled:
-    """Return the schedule that the rules choose, proven, or a derived one when none applies."""
-    found = search(
-        rules.module,
-        rules.operator,
-        program,
-        rules.attrs,
-        rules.target,
-        machine,
-        sizes=rules.sizes,
-        knobs=rules.knobs,
-        layouts=stored,
-        constants=constants,
-        at=rules.at,
-    )
-    tried, chosen = tuple(str(t) for t in found.tried), found.chosen
-    if chosen is None:
-        return replace(_derived(program, machine, stored, constants), tried=tried)
-    plan = chosen.plan if chosen.plan is not None else proven(program, chosen.schedule, stored)
-    return Scheduled(chosen.schedule, plan, chosen.origin, tried, left_out=chosen.left_out)
-
-
-def _derived(program: Program, machine: Machine, stored: Mapping[str, Storage], constants: frozenset[str]) -> Scheduled:
-    schedule = derive(program, machine, stored, constants)
-    return Scheduled(schedule, proven(program, schedule, stored), "derived")
 
 
 # ---------------------------------------------------------------- the cache

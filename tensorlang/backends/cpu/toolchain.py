@@ -5,30 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from numbers import Integral
-from typing import Any, TypeAlias
+from typing import Any
 
 from codegen.llvm import pool
 from codegen.llvm.target import LEVEL, LevelError, Target, TargetError, named, runs_here
 from codegen.store import Cache
 from tensorlang.artifact import Artifact
+from tensorlang.backends.cpu.executable import Toolchain
 from tensorlang.diagnostics import error
 from tensorlang.graph.nodes import Graph, Kernel
 from tensorlang.graph.passes.memory.layout import RowMajor
 from tensorlang.graph.precisions import chosen
 from tensorlang.graph.programs import program_key
-from tensorlang.runtime.executable import Progress, Toolchain
+from tensorlang.runtime.protocol import Progress, Roles, installed_roles
 from tensorlang.schedule.layout import Layout
 
 HOST = "cpu"
-Roles: TypeAlias = Callable[[], tuple[Any, ...]]
-"""Modules (`tensorlang.check.module.Module`) that state schedules for roles of equations, when they are needed."""
-
-
-def installed_roles() -> tuple[Any, ...]:
-    """Return the modules of installed libraries that state schedules for roles."""
-    from tensorlang.runtime import library
-
-    return library.installed_roles()
 
 
 def toolchain(
@@ -48,10 +40,7 @@ def toolchain(
 
     Raises CompileError C0101 for a target that is not known, C0102 for one that this machine cannot run, C0103 for a precision that is
     not known, C0107 for `threads` that are no number of them, C0108 for `winograd` or `insist` that is neither True nor False."""
-    _check_threads(threads)
-    for name, given in (("winograd", winograd), ("insist", insist)):
-        if not isinstance(given, bool):
-            raise error("C0108", f"`{name}` is {given!r}", help="it is `True` or `False`")
+    check_options(threads, winograd, insist)
     machine = target_named(target)
     count = pool.available_threads() if threads is None else min(int(threads), pool.available_threads())
     store = Cache() if cache else None
@@ -59,7 +48,7 @@ def toolchain(
     asked, winograd = winograd, winograd and multiplied.used != "bf16"
 
     def compile_all(jobs: Sequence[Any], progress: Progress) -> Sequence[Artifact]:
-        from tensorlang.runtime.kernels import compiled_with
+        from tensorlang.backends.cpu.kernels import compiled_with
 
         return compiled_with(roles(), jobs, machine, count, store, progress)
 
@@ -70,7 +59,7 @@ def toolchain(
             constant = frozenset(p.name for p, v in zip(kernel.program.params, kernel.inputs, strict=True) if v in graph.constants)
             key = program_key(kernel.program), constant, fixed.names(kernel)
             if key not in known:
-                from tensorlang.driver import wanted_layouts
+                from tensorlang.backends.cpu.driver import wanted_layouts
 
                 known[key] = wanted_layouts(kernel.program, machine, constant, threads=count, fixed=key[2])
             return known[key]
@@ -78,7 +67,7 @@ def toolchain(
         return of
 
     def tiles(found: Any) -> tuple[int, ...] | None:
-        from tensorlang.runtime.kernels import tiles_of
+        from tensorlang.backends.cpu.kernels import tiles_of
 
         return tiles_of(found, machine, count) if winograd else None
 
@@ -86,10 +75,13 @@ def toolchain(
     return Toolchain(machine, count, store, compile_all, wishes, tiles, winograd, multiplied, made)
 
 
-def _check_threads(threads: object) -> None:
-    """Raise CompileError C0107 for what is no number of threads."""
+def check_options(threads: object, winograd: object, insist: object) -> None:
+    """Raise CompileError C0107 for what is no number of threads, C0108 for what is neither True nor False."""
     if threads is not None and (not isinstance(threads, Integral) or isinstance(threads, bool) or threads < 1):
         raise error("C0107", f"`threads` is {threads!r}", help="give a whole number from 1, or `None` for all processors")
+    for name, given in (("winograd", winograd), ("insist", insist)):
+        if not isinstance(given, bool):
+            raise error("C0108", f"`{name}` is {given!r}", help="it is `True` or `False`")
 
 
 def target_named(name: str) -> Target:

@@ -76,6 +76,8 @@ def like(arch: Arch, multiprocessors: int | None = None) -> Machine:
     """Return what a schedule has to know of devices of an architecture that have so many multiprocessors; as many as large ones have,
     where that is not known."""
     return Machine(
+        target=TARGET,
+        warp=arch.limits.warp,
         blocks=multiprocessors or arch.multiprocessors,
         matrices=arch.has_async_copy,
         warpgroups=arch.has_warpgroups,

@@ -28,29 +28,23 @@ from codegen.loops.simplify import simplify
 from codegen.loops.verify import verify
 from codegen.loops.walk import noted_buffers, noted_loops, without
 from tensorlang.diagnostics import NOWHERE, CompileError, error
-from tensorlang.driver import Dump, Rules, Scheduled
 from tensorlang.lower.barriers import with_barriers
 from tensorlang.lower.bounds import prove_bounds
 from tensorlang.lower.clusters import differing
 from tensorlang.lower.edge_tiles import edges, whole
 from tensorlang.lower.kernel import Lowered, lower
+from tensorlang.planning import Dump, Rules, Scheduled, Wanted, planned
 from tensorlang.policy.gpu.derive import derive_device
 from tensorlang.policy.machine import USUAL, Device
-from tensorlang.policy.select import search
-from tensorlang.schedule.check import proven
 from tensorlang.schedule.directives.table import TABLE
 from tensorlang.schedule.instructions import declared
 from tensorlang.schedule.layout import Layout
-from tensorlang.schedule.plan import Plan
+from tensorlang.schedule.plan import Plan, Storage
 from tensorlang.schedule.said import origin_of
 from tensorlang.schedule.schedule import Schedule
-from tensorlang.schedule.storage import stored_as
 from tensorlang.syntax import nodes as syntax
 from tensorlang.syntax.printer import show
 from tensorlang.tensor.nodes import Program
-
-TARGET = "cuda"
-"""What schedules for devices are `for`."""
 
 
 def plan_for_device(
@@ -68,21 +62,12 @@ def plan_for_device(
     alone.
 
     Raises CompileError when the schedule cannot be read or is refused."""
-    stored = stored_as(program, layouts or {})
-    if schedule is not None:
-        return Scheduled(schedule, proven(program, schedule, stored, knobs), "given")
-    tried: tuple[str, ...] = ()
-    if rules is not None:
-        module, at = rules.module, rules.at
-        found = search(
-            module, rules.operator, program, rules.attrs, TARGET, machine, sizes=rules.sizes, knobs=rules.knobs, layouts=stored, at=at
-        )
-        tried, chosen = tuple(map(str, found.tried)), found.chosen
-        if chosen is not None:
-            plan = chosen.plan if chosen.plan is not None else proven(program, chosen.schedule, stored)
-            return Scheduled(chosen.schedule, plan, chosen.origin, tried, of_roles=chosen.plan is not None, left_out=chosen.left_out)
-    derived = derive_device(program, stored, declared(rules.module) if rules is not None else (), machine, plain=plain)
-    return Scheduled(derived, proven(program, derived, stored), "derived", tried)
+    instructions = declared(rules.module) if rules is not None else ()
+
+    def derived(stored: dict[str, Storage]) -> Schedule:
+        return derive_device(program, stored, instructions, machine, plain=plain)
+
+    return planned(program, machine, Wanted(schedule, rules, knobs or {}), derived, layouts)
 
 
 def device_loops(
@@ -91,19 +76,21 @@ def device_loops(
     dump: Dump | None = None,
     schedule: Schedule | None = None,
     in_order: Callable[[Lowered], object] = lambda lowered: None,
+    machine: Device = USUAL,
 ) -> Lowered:
-    """Return the verified loop-IR function of a plan, with every buffer and every barrier in its place. `in_order` is told the loops while
-    they still mean what they say when run one iteration after the other: before threads have buffers and instructions of their own.
+    """Return the verified loop-IR function of a plan for a device, with every buffer and barrier in its place. `in_order` is told the
+    loops while they still mean what they say when run one iteration after the other: before threads have buffers and instructions of their
+    own.
 
     Raises CompileError S0220 at a directive of `schedule`, where that is known, when loops cannot run where it binds them."""
     lowered = lower(plan, symbol)
     try:
         function = _whole(plan, lowered)
         in_order(replace(lowered, function=function))
-        function = prepare(_filled(function))
-        function = _shared(pipeline_copies(_kept(function)))
-        function = with_barriers(function)
-        launches(function)
+        function = prepare(_filled(function), machine.warp)
+        function = _shared(pipeline_copies(_kept(function), machine.warp))
+        function = with_barriers(function, machine.warp)
+        launches(function, machine.warp)
     except Unfit as refused:
         raise unfit(refused, schedule) from None
     verify(function)
@@ -163,14 +150,14 @@ def _kept(function: Function) -> Function:
 _SPACES = {"shared": "shared memory", "stack": "slow memory of each thread", "heap": "the memory of the device"}
 
 
-def device_text(lowered: Lowered, dump: Dump | None = None, schedule: Schedule | None = None) -> Kernels:
-    """Return the kernels of a function as text. Raises CompileError S0220 for what is not supported yet in kernels."""
+def device_text(lowered: Lowered, dump: Dump | None = None, schedule: Schedule | None = None, machine: Device = USUAL) -> Kernels:
+    """Return the kernels of a function as text for a device. Raises CompileError S0220 for what is not supported yet in kernels."""
     try:
-        kernels = render(launches(lowered.function))
+        kernels = render(launches(lowered.function, machine.warp))
     except Unfit as refused:
         raise unfit(refused, schedule) from None
     if dump is not None:
-        dump("cuda", kernels.text)
+        dump(machine.target, kernels.text)
     return kernels
 
 

@@ -6,31 +6,8 @@ operations without tensor cores, bf16 operations with them (of dense matrices) a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 from codegen.cuda.arch import Arch
-from tensorlang.runtime.work import Roofline, Work, work_of
-from tensorlang.tensor.nodes import Program
-
-
-@dataclass(frozen=True, slots=True)
-class Board:
-    """`flops`: f32 operations per second, a fused multiply-add as two; `bf16_flops`: those of dense matrices of bf16, summed in f32;
-    `bandwidth`: bytes per second."""
-
-    name: str
-    flops: float
-    bf16_flops: float
-    bandwidth: float
-
-    def seconds(self, work: Work) -> float:
-        """Return the shortest time for `work`: nothing is kept in caches, arithmetic is f32."""
-        return max(work.flops / self.flops, work.moved_bytes / self.bandwidth)
-
-    def bound_by(self, work: Work) -> str:
-        return "compute" if work.flops / self.flops >= work.moved_bytes / self.bandwidth else "memory"
-
+from tensorlang.backends.gpu.vendor import Board
 
 _BOARDS = {
     (8, 0): Board("A100 SXM 80 GB", 19.5e12, 312e12, 2.039e12),
@@ -53,10 +30,3 @@ def products_of_bf16(arch: Arch) -> float | None:
     if not arch.has_bf16:
         return 0
     return board.bf16_flops / board.flops if board is not None else None
-
-
-def roofline_on(programs: Sequence[Program], arch: Arch) -> Roofline:
-    """Return what the programs have to do one after the other; the time is 0, which bounds nothing, where no board is known."""
-    works = [work_of(p) for p in programs]
-    board = board_of(arch)
-    return Roofline(sum(works, Work(0, 0, 0)), sum(board.seconds(w) for w in works) if board is not None else 0.0)

@@ -10,12 +10,12 @@ from codegen.llvm import pool
 from codegen.llvm.target import Target
 from codegen.store import Cache
 from tensorlang.artifact import Artifact
+from tensorlang.backends.cpu.build import Job
+from tensorlang.backends.cpu.driver import compile_kernel, machine_of, stored_kernel
 from tensorlang.check.module import Module
-from tensorlang.driver import compile_kernel, machine_of, stored_kernel
 from tensorlang.policy.cpu.winograd_cost import tiles as worthwhile
-from tensorlang.runtime.build import Job
-from tensorlang.runtime.executable import Progress
 from tensorlang.runtime.library import rules_of
+from tensorlang.runtime.protocol import Progress
 from tensorlang.tensor.winograd import Convolution
 from tensorlang.worker import all_made
 

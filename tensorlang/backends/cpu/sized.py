@@ -10,8 +10,9 @@ those are another kernel (`Variant.fits`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -19,19 +20,15 @@ import numpy as np
 
 from codegen.llvm.call import Callable as Native
 from codegen.llvm.call import Port
-from codegen.llvm.jit import load
-from codegen.llvm.pool import pool_imports
-from codegen.llvm.program import KernelCall, Number, Slot, emit_program
-from codegen.llvm.program import Program as Entry
 from codegen.llvm.workspace import workspace_bytes
 from codegen.loops.nodes import Function
 from codegen.loops.parser import parse as parse_loops
 from polyhedral import affine
 from tensorlang.artifact import Artifact
-from tensorlang.check.values import Idx, Packed, Value
+from tensorlang.backends.cpu.executable import Toolchain, workspace_threads
+from tensorlang.backends.cpu.ready import Compiled, linked, refusal_of
 from tensorlang.graph.programs import result_tensors
 from tensorlang.room import check_room, no_room
-from tensorlang.runtime.executable import Toolchain, object_of, workspace_threads
 from tensorlang.tensor.nodes import Program, Tensor
 from tensorlang.tensor.walk import caller_shape
 from tensorlang.tensor.widths import LARGEST
@@ -50,7 +47,9 @@ class Variant:
     address: int
     scratch: Function
     threads: int
-    failure: Callable[[int], Exception]
+    """For how many of them it needs scratch memory."""
+    available: int
+    """How many run it."""
 
     def fits(self, sizes: Sizes, arrays: Sequence[Array]) -> bool:
         """Tell whether this is the kernel for arrays that bind the operator's sizes to `sizes`."""
@@ -58,8 +57,8 @@ class Variant:
             return False
         return all(caller_shape(p, sizes) == a.shape for p, a in zip(self.program.params, arrays, strict=True))
 
-    def at(self, sizes: Sizes) -> Native:
-        """Return the native code as a function of arrays of these sizes. Raises RunError R0315 when no machine holds what it makes, or
+    def at(self, sizes: Sizes) -> Compiled:
+        """Return the native code for arrays of these sizes. Raises RunError R0315 when no machine holds what it makes, or
         a size is beyond what proofs are about, as only arrays without elements can have it."""
         numbers = [sizes[name] for name in self.program.sizes]
         if max(numbers, default=0) > LARGEST:
@@ -68,34 +67,17 @@ class Variant:
         inputs, outputs = ([_port(t, sizes) for t in tensors] for tensors in (self.program.params, result_tensors(self.program)))
         for size_bytes in (scratch, *(prod(port.shape) * port.dtype.size_bytes for port in outputs)):
             check_room(self.program.name, size_bytes)
-        return Native(self.address, inputs, outputs, numbers=numbers, scratch_bytes=scratch, failure=self.failure)
+        failure = partial(refusal_of, self.program, self.artifact)
+        native = Native(self.address, inputs, outputs, numbers=numbers, scratch_bytes=scratch, failure=failure)
+        return Compiled(self.program, self.artifact, native, self.available)
 
 
-def variant(program: Program, artifact: Artifact, sizes: Sizes, tools: Toolchain, failure: Callable[[int], Exception]) -> Variant:
+def variant(program: Program, artifact: Artifact, sizes: Sizes, tools: Toolchain) -> Variant:
     """Return `artifact`, made of `program`, loaded. `sizes` are all of the operator's at the call it was made for."""
-    names = [*program.results, *(p.name for p in program.params)]
-    numbers = tuple(Number(len(names) + k) for k in range(len(artifact.sizes)))
-    slots = tuple(Slot(names.index(name)) for name in artifact.params)
-    call = KernelCall(artifact.symbol, slots, numbers, Slot(len(names) + len(numbers)))
-    entry = Entry((call,), threads=tools.threads if " parallel" in artifact.loops else 1)
-    library = load([object_of(emit_program(entry, tools.target), tools), artifact.object], pool_imports())
-    _KEPT.append(library)
+    address = linked(program, artifact, tools, numbers=len(artifact.sizes), scratch=True)
     fixed = {name: value for name, value in sizes.items() if name not in program.sizes}
     threads, loops = workspace_threads(artifact), parse_loops(artifact.loops)
-    return Variant(program, artifact, fixed, library.address(entry.name), loops, threads, failure)
-
-
-_KEPT: list[object] = []
-"""Loaded code stays for the life of the process: a native function may be held by anyone."""
-
-
-def sizes_in(values: Mapping[str, Value]) -> dict[str, int | None]:
-    """Return the sizes among the values of an operator's parameters, elements of packs as `D.0`; None for those nothing tells."""
-    out: dict[str, int | None] = {}
-    for name, value in values.items():
-        items = {f"{name}.{k}": item for k, item in enumerate(value.items)} if isinstance(value, Packed) else {name: value}
-        out |= {key: affine.constant(item.expr) for key, item in items.items() if isinstance(item, Idx)}
-    return out
+    return Variant(program, artifact, fixed, address, loops, threads, tools.threads)
 
 
 def _port(tensor: Tensor, sizes: Sizes) -> Port:

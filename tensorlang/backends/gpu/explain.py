@@ -4,49 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from codegen.cuda.arch import Arch
 from codegen.gpu.limits import Usage, resident_blocks
 from codegen.gpu.program import Launch
 from codegen.gpu.program import Program as Launched
 from codegen.loops.evaluate import evaluate
-from tensorlang.device.model import DeviceModel
-from tensorlang.graph.edit import members, size_bytes
+from tensorlang.backends.gpu.model import DeviceModel
+from tensorlang.backends.gpu.vendor import Arch, Board
+from tensorlang.graph.edit import size_bytes
 from tensorlang.graph.passes.precision.explain import told
 from tensorlang.graph.precisions import F32, Precision
-from tensorlang.runtime.device_roofline import Board, board_of
 from tensorlang.runtime.passes import passes
+from tensorlang.runtime.report import report, us
 from tensorlang.runtime.work import Work, work_of
 
 Times = Sequence[float] | None
 
 
-def explained(model: DeviceModel, usage: Mapping[str, Usage], arch: Arch, times: Times = None, precision: Precision = F32) -> str:
-    """Return the kernels in the order they run: what each computes, where its schedule is from, its launches and what they use; with
-    `times` also how long each took."""
+def explained(
+    model: DeviceModel, usage: Mapping[str, Usage], arch: Arch, board: Board | None, times: Times = None, precision: Precision = F32
+) -> str:
+    """Return the kernels in the order they run: what each computes, where its schedule is from, its launches and what they use;
+    with `times` also how long each took. `board` is the one that bounds are given for."""
+    graph, nodes = model.graph, [call.node for call in model.calls]
     launches = sum(len(model.kernels[c.kernel].launched.launches) for c in model.calls)
-    constants = sum(size_bytes(model.graph.values[name]) for name in model.graph.constants)
-    board = board_of(arch)
-    lines = [
-        f"model `{model.graph.name}` for {arch.target}: {len(model.calls)} kernels ({len(model.kernels)} distinct), {launches} launches, "
-        f"{_mib(constants)} of constants, {_mib(model.plan.arena_bytes)} for values in between"
-    ]
-    if precision.used != precision.asked:
-        lines.append(f"      precision {precision.asked}: contractions stay {precision.used}; {precision.reason}")
-    for k, call in enumerate(model.calls):
-        made, result = model.kernels[call.kernel], model.graph.values[call.node.outputs[0]]
-        lines.append(f"{k:4}  {call.node.program.name}: {result.dtype}{list(result.shape)}  =  {' + '.join(members(call.node))}")
-        about = [
-            _work(work_of(call.node.program), board),
-            f"schedule {made.origin}",
-            *(f"not {t}" for t in made.tried if ": refused: " in t),
-        ]
-        about += passes(call.node.program)
-        about += told(call.node.program, precision)
-        about += [] if times is None else [f"took {us(times[k])}"]
-        lines += [f"          {line}" for line in (*about, *launched(made.launched, usage, arch))]
-    if times is not None:
-        lines.append(f"      took {us(sum(times))} in all")
-    return "\n".join(lines)
+    constants = sum(size_bytes(graph.values[name]) for name in graph.constants)
+
+    def about(k: int) -> Iterator[str]:
+        made, program = model.kernels[model.calls[k].kernel], nodes[k].program
+        yield _work(work_of(program), board)
+        yield f"schedule {made.origin}"
+        yield from (f"not {t}" for t in made.tried if ": refused: " in t)
+        yield from (*passes(program), *told(program, precision))
+        if times is not None:
+            yield f"took {us(times[k])}"
+        yield from launched(made.launched, usage, arch)
+
+    title = f"model `{graph.name}` for {arch.target}: {len(nodes)} kernels ({len(model.kernels)} distinct), {launches} launches, "
+    title += f"{_mib(constants)} of constants, {_mib(model.plan.arena_bytes)} for values in between"
+    totals = () if times is None else (f"took {us(sum(times))} in all",)
+    return report(title, graph, nodes, map(about, range(len(nodes))), precision, totals)
 
 
 def launched(program: Launched, usage: Mapping[str, Usage], arch: Arch, sizes: Mapping[str, int] | None = None) -> Iterator[str]:
@@ -72,11 +68,6 @@ def _work(work: Work, board: Board | None) -> str:
     if board is not None:
         text += f", bound by {board.bound_by(work)}: at best {us(board.seconds(work))} on {board.name}"
     return text
-
-
-def us(seconds: float) -> str:
-    """Return a time as people read it."""
-    return f"{seconds * 1e6:.1f} us"
 
 
 def _mib(count: int) -> str:

@@ -21,7 +21,7 @@ import numpy as np
 from codegen.cuda.arrays import ArrayError, DeviceArray, View, is_on_device, view_of
 from codegen.cuda.compile import Compiled
 from codegen.cuda.device import Device, Graph, Memory, Work
-from tensorlang.device.model import Call, DeviceModel
+from tensorlang.backends.gpu.model import Call, DeviceModel
 from tensorlang.diagnostics import Diagnostic, RunError
 from tensorlang.graph.edit import members, size_bytes
 from tensorlang.graph.nodes import Graph as Computation

@@ -16,20 +16,22 @@ import numpy as np
 from codegen.llvm.program import KernelCall, Slot, code_bits
 from codegen.llvm.program import Program as Entry
 from tensorlang.artifact import Artifact
+from tensorlang.backends.cpu.driver import machine_of
+from tensorlang.backends.cpu.executable import Executable, Parts, Toolchain, assembled, workspace_threads
+from tensorlang.backends.cpu.validated import check_model
 from tensorlang.diagnostics import InternalError
-from tensorlang.driver import Rules, machine_of
 from tensorlang.graph.nodes import Graph, Kernel
 from tensorlang.graph.options import Options
 from tensorlang.graph.passes.memory.layout import layouts_of
 from tensorlang.graph.pipeline import PROCESSOR, optimise
 from tensorlang.graph.plan import Arena, Constant, Input, Output, Place, Plan, planned
 from tensorlang.graph.programs import program_key
+from tensorlang.planning import Rules
 from tensorlang.policy.cpu.horizontal_fusion import pays
 from tensorlang.policy.cpu.row_epilogues import worth_finishing
 from tensorlang.runtime.bundle import Draft
 from tensorlang.runtime.constants import Places, Weights, in_memory, places_of
-from tensorlang.runtime.executable import Executable, Parts, Progress, Toolchain, assembled, quiet, workspace_threads
-from tensorlang.runtime.validated import check_model
+from tensorlang.runtime.protocol import Progress, quiet
 from tensorlang.schedule.layout import Layout
 from tensorlang.tensor.nodes import Program
 

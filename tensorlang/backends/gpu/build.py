@@ -11,11 +11,10 @@ from typing import TypeAlias
 
 from codegen.gpu.limits import exceeded, exceeded_at
 from codegen.store import Cache, key_of
-from tensorlang.device.driver import device_loops, device_text, plan_for_device
-from tensorlang.device.model import Call, DeviceKernel, DeviceModel
+from tensorlang.backends.gpu.driver import device_loops, device_text, plan_for_device
+from tensorlang.backends.gpu.model import Call, DeviceKernel, DeviceModel
 from tensorlang.diagnostics import CompileError
 from tensorlang.digest import compiler_digest
-from tensorlang.driver import Dump, Rules, Scheduled
 from tensorlang.graph.nodes import Graph, Kernel, Value
 from tensorlang.graph.options import Options
 from tensorlang.graph.passes.memory.layout import RowMajor, layouts_of
@@ -24,6 +23,7 @@ from tensorlang.graph.plan import planned
 from tensorlang.graph.precisions import F32, Precision
 from tensorlang.graph.programs import program_key, result_tensors
 from tensorlang.lower.kernel import Lowered
+from tensorlang.planning import Dump, Rules, Scheduled
 from tensorlang.policy.gpu.layouts import wanted_on_device
 from tensorlang.policy.machine import USUAL, Device
 from tensorlang.schedule.layout import Layout
@@ -48,15 +48,16 @@ def device_kernel(
     rules: Rules | None = None,
     layouts: Layouts | None = None,
     machine: Device = USUAL,
+    knobs: Mapping[str, int] | None = None,
 ) -> DeviceKernel:
     """Return `program` under `schedule`, or one that `rules` choose, or a derived one; `layouts` are those of inputs and results that are
     not row-major, `machine` is what the device is like. Where a schedule of a role is refused or asks for more than the device has, another
     is derived; where that asks for too much, too, one that copies nothing into shared memory, and then one that asks for threads alone.
 
     Raises CompileError when the schedule cannot be read or is refused."""
-    scheduled = plan_for_device(program, schedule, rules, layouts=layouts, machine=machine)
+    scheduled = plan_for_device(program, schedule, rules, knobs, layouts, machine)
     if not scheduled.of_roles and scheduled.origin != "derived":
-        return _written(program, scheduled, name, dump, layouts)
+        return _written(program, scheduled, name, dump, layouts, machine)
     modest = replace(machine, copies=False)
     others = ((machine, False), (modest, False), (modest, True))
     for like, plain in others if scheduled.of_roles else others[1:]:
@@ -65,7 +66,7 @@ def device_kernel(
             return found
         derived = plan_for_device(program, layouts=layouts, machine=like, plain=plain)
         scheduled = replace(derived, tried=(*scheduled.tried, f"{scheduled.origin}: {found}"))
-    return _written(program, scheduled, name, dump, layouts)
+    return _written(program, scheduled, name, dump, layouts, machine)
 
 
 def _fitting(
@@ -73,7 +74,7 @@ def _fitting(
 ) -> DeviceKernel | str:
     """Return the kernels of a plan, or why no device like `machine` runs them."""
     try:
-        made = _written(program, scheduled, name, dump, layouts)
+        made = _written(program, scheduled, name, dump, layouts, machine)
     except CompileError as refused:
         return f"refused: {refused.diagnostics[0].title}"
     return _beyond(made, machine) or made
@@ -86,14 +87,16 @@ def _beyond(made: DeviceKernel, machine: Device) -> str:
     return ", ".join(map(str, found))
 
 
-def _written(program: Program, scheduled: Scheduled, name: str, dump: Dump | None, layouts: Layouts | None) -> DeviceKernel:
+def _written(
+    program: Program, scheduled: Scheduled, name: str, dump: Dump | None, layouts: Layouts | None, machine: Device
+) -> DeviceKernel:
     """Return the kernels of a plan, their loops validated where somebody asked. Raises CompileError where its loops cannot run where they
     are bound."""
     if dump is not None:
         dump("schedule", str(scheduled.schedule))
     in_order: list[Lowered] = []
-    lowered = device_loops(scheduled.plan, name, dump, scheduled.schedule, in_order.append)
-    launched = device_text(lowered, dump, scheduled.schedule)
+    lowered = device_loops(scheduled.plan, name, dump, scheduled.schedule, in_order.append, machine)
+    launched = device_text(lowered, dump, scheduled.schedule, machine)
     outcome = validated(scheduled.plan.served(program), in_order[0].function, in_order[0].params, layouts)
     if dump is not None and outcome:
         dump("validate", outcome)

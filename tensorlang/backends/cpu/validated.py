@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from codegen.loops.parser import parse as parse_loops
+from tensorlang.backends.cpu.executable import Executable, workspace_threads
 from tensorlang.graph.nodes import Graph
 from tensorlang.runtime.constants import places_of
-from tensorlang.runtime.executable import Executable, workspace_threads
 from tensorlang.validation.budget import validation_budget
 from tensorlang.validation.compiled import Call, Compiled
 from tensorlang.validation.model import ModelOutcome, validate_model

@@ -1,0 +1,85 @@
+"""A model on this machine for one combination of input shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tensorlang.backends.cpu.executable import Executable, timed
+from tensorlang.diagnostics import Diagnostic, InternalError, RunError
+from tensorlang.graph.nodes import Value
+from tensorlang.runtime.feeds import check_apart, checked, in_place
+from tensorlang.runtime.kernel_time import KernelTime
+from tensorlang.runtime.protocol import Timer
+from tensorlang.runtime.timing import mean_time
+from tensorlang.runtime.work import Roofline
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Specialised:
+    """A model on this machine for one combination of input shapes."""
+
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    executable: Executable
+
+    @property
+    def quick(self) -> Callable[[Mapping[str, object]], Any]:
+        by_name = self.executable.call.by_name
+        return by_name if by_name is not None else lambda feeds: NotImplemented
+
+    def run(self, feeds: Mapping[str, object], stream: object = None) -> dict[str, Array]:
+        if stream is not None:
+            raise RunError(Diagnostic("R0308", "a run on this machine's processor has no stream", help="leave `stream` out"))
+        results = self.executable(checked(feeds, self.inputs))
+        return dict(zip((value.name for value in self.outputs), results, strict=True))
+
+    def prepared(self, feeds: Mapping[str, object], results: Mapping[str, object] | None) -> Callable[[], dict[str, Array]]:
+        if results is None:
+            results = {v.name: np.empty(v.shape, v.dtype.numpy) for v in self.outputs}
+        inputs, arrays = in_place(feeds, self.inputs, "input"), in_place(results, self.outputs, "output")
+        check_apart(inputs, arrays)
+        again = self.executable.call.bound(inputs, arrays)
+        found = dict(zip((v.name for v in self.outputs), arrays, strict=True))
+
+        def run(kept: Executable = self.executable) -> dict[str, Array]:
+            again()
+            return found
+
+        return run
+
+    def explain(self, feeds: Mapping[str, object] | None) -> str:
+        from tensorlang.backends.cpu.explain import explained
+
+        return explained(self.executable, None if feeds is None else checked(feeds, self.inputs))
+
+    def profile(self, feeds: Mapping[str, object]) -> tuple[KernelTime, ...]:
+        from tensorlang.runtime.report import kernel_times
+
+        executable = self.executable
+        return kernel_times(executable.graph, executable.kernels, timed(executable, checked(feeds, self.inputs)))
+
+    def timer(self, feeds: Mapping[str, object]) -> Timer:
+        given = checked(feeds, self.inputs)
+        return lambda repeats: mean_time(lambda: self.executable(given), repeats)
+
+    def roofline(self) -> Roofline:
+        return self.executable.toolchain.roofline([k.program for k in self.executable.kernels])
+
+    def text(self, stage: str) -> str:
+        raise InternalError("show", f"a model for a processor has no stage `{stage}`")
+
+
+def specialised(executable: Executable) -> Specialised:
+    """Return an executable as a model, under the names that the model has for its outputs."""
+    graph = executable.graph
+    return Specialised(
+        tuple(graph.values[name] for name in graph.inputs),
+        tuple(replace(graph.values[v], name=name) for v, name in zip(graph.outputs, executable.parts.names, strict=True)),
+        executable,
+    )

@@ -1,0 +1,139 @@
+"""A program as native code that can be called, and what there is to tell about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from codegen.llvm.call import Callable as Native
+from codegen.llvm.call import Port
+from codegen.llvm.jit import load
+from codegen.llvm.pool import pool_imports
+from codegen.llvm.program import KernelCall, Number, Slot, emit_program, failed_call
+from codegen.llvm.program import Program as Entry
+from tensorlang.artifact import Artifact
+from tensorlang.backends.cpu.executable import Toolchain, object_of, workspace_threads
+from tensorlang.backends.cpu.roofline import Bound, bound_of, ceilings_for
+from tensorlang.diagnostics import Diagnostic, RunError
+from tensorlang.graph.programs import result_tensors
+from tensorlang.runtime.feeds import row_major
+from tensorlang.runtime.protocol import Timer
+from tensorlang.runtime.timing import best_time, mean_time
+from tensorlang.runtime.work import Work, work_of
+from tensorlang.tensor.nodes import Program, Tensor
+from tensorlang.tensor.walk import caller_shape
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Compiled:
+    """A program as native code."""
+
+    program: Program
+    artifact: Artifact
+    native: Native
+    threads: int
+
+    @property
+    def quick(self) -> Callable[..., Any]:
+        return self.native
+
+    def __call__(self, arrays: Sequence[Array]) -> Any:
+        return self.native(*(row_major(a) for a in arrays))
+
+    def timer(self, arrays: Sequence[Array]) -> Timer:
+        given = [row_major(a) for a in arrays]
+        return lambda repeats: mean_time(lambda: self.native(*given), repeats)
+
+    def explain(self, program: Program, arrays: Sequence[Array]) -> str:
+        """Return the report of one signature: schedule, loops, compile time, and the measured time with the work it stands for."""
+        given = [row_major(a) for a in arrays]
+        seconds = best_time(lambda: self.native(*given))
+        artifact = self.artifact
+        compiled = ", ".join(f"{stage} {ms:.1f} ms" for stage, ms in artifact.times_ms.items())
+        work = work_of(program)
+        return "\n".join(
+            [
+                artifact.schedule,
+                "",
+                f"schedule   {artifact.origin}",
+                *(f"           not {tried}" for tried in artifact.tried),
+                "",
+                artifact.loops.rstrip(),
+                "",
+                f"proven     every read is in bounds, every element is defined once, the order keeps {_dependences(program)}",
+                f"compiled   {compiled}{' (from the cache)' if artifact.cached else ''}",
+                f"time       {_seconds(seconds)}",
+                *_rates(work, seconds),
+                _roofline(bound_of(work, ceilings_for(program, self.threads)), work, seconds),
+            ]
+        )
+
+
+def native_of(program: Program, artifact: Artifact, tools: Toolchain) -> Native:
+    """Return the artifact as a function of arrays in the order of the program's parameters."""
+    scratch = artifact.workspace_bytes(workspace_threads(artifact))
+    return Native(
+        linked(program, artifact, tools, scratch=bool(scratch)),
+        [_port(p) for p in program.params],
+        [_port(r) for r in result_tensors(program)],
+        scratch_bytes=scratch,
+        failure=partial(refusal_of, program, artifact),
+    )
+
+
+def linked(program: Program, artifact: Artifact, tools: Toolchain, *, numbers: int = 0, scratch: bool) -> int:
+    """Return the address of a loaded entry point that calls a kernel: its bases are results, params, so many sizes and scratch memory."""
+    names = [*program.results, *(p.name for p in program.params)]
+    sizes = tuple(Number(len(names) + k) for k in range(numbers))
+    slots = tuple(Slot(names.index(name)) for name in artifact.params)
+    call = KernelCall(artifact.symbol, slots, sizes, Slot(len(names) + numbers) if scratch else None)
+    entry = Entry((call,), threads=tools.threads if " parallel" in artifact.loops else 1)
+    library = load([object_of(emit_program(entry, tools.target), tools), artifact.object], pool_imports())
+    _KEPT.append(library)
+    return library.address(entry.name)
+
+
+_KEPT: list[object] = []
+"""Loaded code stays for the life of the process: a native function may be held by anyone."""
+
+
+def refusal_of(program: Program, artifact: Artifact, result: int) -> RunError:
+    """Return the error for a call that stopped with `result`."""
+    _, code = failed_call(result)
+    found = artifact.requirements[code - 1].text if 0 < code <= len(artifact.requirements) else f"check {code} failed"
+    return RunError(Diagnostic("R0306", f"`{program.name}` cannot go on with this data", notes=(found,)))
+
+
+def _port(tensor: Tensor) -> Port:
+    return Port(tensor.name, tensor.dtype, caller_shape(tensor, {}))
+
+
+def _dependences(program: Program) -> str:
+    count = len(program.definitions)
+    return f"all dependences among {count} tensors" if count > 1 else "all dependences"
+
+
+def _rates(work: Work, seconds: float) -> Iterator[str]:
+    if work.flops:
+        yield f"work       {work.flops:.3g} operations, {work.flops / seconds * 1e-9:.1f} G/s"
+    yield f"memory     {work.moved_bytes:.3g} bytes in and out, {work.moved_bytes / seconds * 1e-9:.1f} GB/s"
+
+
+def _roofline(bound: Bound, work: Work, seconds: float) -> str:
+    return (
+        f"roofline   {work.intensity:.3g} operations a byte, bound by {bound.by}: at best {_seconds(bound.seconds)}, "
+        f"reached {bound.seconds / seconds:.0%}"
+    )
+
+
+def _seconds(seconds: float) -> str:
+    for unit, factor in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
+        if seconds * factor >= 1:
+            return f"{seconds * factor:.3g} {unit}"
+    return f"{seconds * 1e9:.3g} ns"

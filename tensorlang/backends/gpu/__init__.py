@@ -1,0 +1,1 @@
+"""What back ends for graphics processors share: kernels become launches and C text, models a plan of launches."""

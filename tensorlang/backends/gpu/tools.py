@@ -1,0 +1,398 @@
+"""What compiles for graphics processors, whoever makes them: operators and models become launches, and run where their maker's devices are.
+
+    model = tl.compile("net.onnx", target="cuda")
+    model.run({"x": image})            NumPy gives NumPy; an array on the device gives arrays on the device, and nothing is copied
+
+Compiling and explaining need neither a driver nor a device. Both are looked for when something first runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from codegen.forks import Lock
+from codegen.gpu.limits import Usage
+from codegen.llvm import pool
+from codegen.store import Cache
+from tensorlang.backends.gpu.explain import explained, launched
+from tensorlang.backends.gpu.model import DeviceModel
+from tensorlang.backends.gpu.vendor import Vendor
+from tensorlang.diagnostics import Diagnostic, RunError, error
+from tensorlang.graph.nodes import Graph
+from tensorlang.graph.precisions import F32, Precision, chosen_on
+from tensorlang.policy.machine import USUAL
+from tensorlang.policy.machine import Device as Machine
+from tensorlang.runtime.bundle import Draft, kept
+from tensorlang.runtime.constants import Weights, cells_of, places_of
+from tensorlang.runtime.feeds import as_array, check_names, checked, row_major
+from tensorlang.runtime.kernel_time import KernelTime
+from tensorlang.runtime.protocol import Progress, Roles, Timer, installed_roles, quiet
+from tensorlang.runtime.report import kernel_times, us
+from tensorlang.runtime.work import Roofline, Work, work_of
+from tensorlang.tensor.nodes import Program
+from tensorlang.validation.budget import validation_budget
+
+if TYPE_CHECKING:
+    from tensorlang.graph.options import Options
+    from tensorlang.graph.pass_manager import Pipeline
+    from tensorlang.planning import Dump, Wanted
+    from tensorlang.schedule.plan import Plan
+
+Array = np.ndarray[Any, Any]
+
+_PLACED = np.empty(0, np.uint8)
+"""Stands for a constant that lies in the block of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceTools:
+    """What models and operators are compiled with (`tensorlang.runtime.protocol.Tools`). `threads`: of this machine, to compile on."""
+
+    vendor: Vendor
+    arch: Any
+    store: Cache | None
+    threads: int
+    roles: Roles = installed_roles
+    precision: Precision = F32
+    """What contractions of models multiply in."""
+    online: bool = True
+    """Whether attention may go through the keys once."""
+    machine: Machine = USUAL
+    """What schedules are chosen for."""
+    made: Callable[[], DeviceTools] | None = field(default=None, compare=False, repr=False)
+    """Makes the same tools in another process, with the cache there is there."""
+
+    _device: list[Any] = field(default_factory=list, repr=False, compare=False)
+    """The device, once it was looked for."""
+    _lock: Lock = field(default_factory=Lock, repr=False, compare=False)
+
+    @property
+    def options(self) -> tuple[object, ...]:
+        """Return all that code of these tools depends on besides what it is made from, and whether it has to be validated."""
+        return self.arch.target, self.precision.used, self.precision.least, self.online, repr(self.machine), bool(validation_budget())
+
+    def opened(self) -> Any:
+        """Return the device on which all that was compiled with these tools runs. Raises RunError R0321 or R0323."""
+        with self._lock:
+            if not self._device:
+                self._device.append(self.vendor.opened())
+        self._device[0].use()
+        return self._device[0]
+
+    def __reduce__(self) -> tuple[Callable[[], DeviceTools], tuple[()]]:
+        assert self.made is not None
+        return self.made, ()
+
+    @property
+    def schedules_for(self) -> str:
+        return self.vendor.name
+
+    @property
+    def on_device(self) -> bool:
+        return True
+
+    @property
+    def combinations(self) -> int:
+        return 8
+
+    @property
+    def passes(self) -> Pipeline:
+        from tensorlang.graph.pipeline import DEVICE
+
+        return DEVICE
+
+    @property
+    def model_stages(self) -> tuple[str, ...]:
+        return ("launches", self.vendor.name, *self.vendor.code_stages)
+
+    def graph_options(self) -> Options:
+        from tensorlang.backends.gpu.build import device_options
+
+        return device_options(self.precision, self.online)
+
+    def described(self, value: Any) -> Any:
+        if not self.vendor.is_there(value):
+            return value
+        with self.vendor.answered():
+            view = self.vendor.view(value, self.opened())
+        return np.broadcast_to(np.zeros((), view.dtype.numpy), view.shape)
+
+    def shape_of(self, value: Any, name: str) -> tuple[int, ...]:
+        if not self.vendor.is_there(value):
+            return tuple(as_array(value, name).shape)
+        interface = getattr(value, "__cuda_array_interface__", None)
+        return tuple(getattr(value, "shape", ()) if interface is None else interface["shape"])
+
+    def check_any_sizes(self) -> None:
+        raise error("C0105", f"not supported yet: symbolic sizes for `{self.vendor.name}`", help="leave `sizes` at `static`")
+
+    def compiled(self, program: Program, name: str, wanted: Wanted) -> OperatorOnDevice:
+        from tensorlang.backends.gpu.build import single
+
+        return OperatorOnDevice(OnDevice(coded(single(program, self._kernel(program, name, wanted)), self), self))
+
+    def with_any_sizes(self, program: Program, name: str, wanted: Wanted, sizes: Mapping[str, int]) -> Any:
+        self.check_any_sizes()
+
+    def shown(self, program: Program, name: str, wanted: Wanted, dump: Dump, stages: Sequence[str]) -> Built:
+        from tensorlang.backends.gpu.build import single
+
+        built = coded(single(program, self._kernel(program, name, wanted, dump)), self)
+        dump("launches", "\n".join(built.launches(self)))
+        for stage in self.vendor.code_stages:
+            if stage in stages:
+                dump(stage, self.vendor.text(built.code, stage))
+        return built
+
+    def _kernel(self, program: Program, name: str, wanted: Wanted, dump: Dump | None = None) -> Any:
+        from tensorlang.backends.gpu.build import device_kernel
+
+        return device_kernel(program, name, wanted.schedule, dump, wanted.rules, machine=self.machine, knobs=wanted.knobs)
+
+    def planned(self, program: Program, wanted: Wanted) -> Plan:
+        from tensorlang.backends.gpu.driver import plan_for_device
+
+        return plan_for_device(program, wanted.schedule, wanted.rules, wanted.knobs, machine=self.machine).plan
+
+    def roofline(self, programs: Sequence[Program]) -> Roofline:
+        """Return what the programs have to do one after the other; the time is 0, which bounds nothing, where no board is known."""
+        works, board = [work_of(p) for p in programs], self.vendor.board(self.arch)
+        return Roofline(sum(works, Work(0, 0, 0)), sum(board.seconds(w) for w in works) if board is not None else 0.0)
+
+    def kept(self, key: str, shared: dict[str, Any] | None) -> OnDevice | None:
+        found = kept(key, self.store)
+        if found is None:
+            return None
+        (model, code, places), block = found
+        return self._runs(Built(model, code, cells_of(model.graph.values, places, block)), shared)
+
+    def built(self, loaded: Graph, progress: Progress, key: str | None, shared: dict[str, Any] | None) -> OnDevice:
+        return self._runs(_built(loaded, self, progress, key), shared)
+
+    def _runs(self, built: Built, shared: dict[str, Any] | None) -> OnDevice:
+        """Return a model; its weights are those of other shapes, too, where there are `shared` ones."""
+        return OnDevice(built, self, None if shared is None else shared.setdefault("weights", self.vendor.weights()))
+
+
+def device_tools(
+    vendor: Vendor,
+    target: str,
+    cache: bool = True,
+    roles: Roles = installed_roles,
+    precision: str = "f32",
+    insist: bool = False,
+    online: bool = True,
+) -> DeviceTools:
+    """Return what compiles for a vendor's target; `precision`, `insist` and `online` as for `tensorlang.compile`. Raises CompileError C0101
+    and C0103."""
+    arch, store = vendor.arch(target), Cache() if cache else None
+    multiplied = chosen_on(precision, vendor.bf16_rate(arch), insist)
+    made = partial(device_tools, vendor, target, cache, roles, precision, insist, online)
+    return DeviceTools(vendor, arch, store, pool.available_threads(), roles, multiplied, online, vendor.machine(arch), made)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Built:
+    """Launches with the machine code of `model.kernels`, in order. `constants` are the model's in the order of their layouts, where they
+    are laid out already; those of the graph are placeholders then."""
+
+    model: DeviceModel
+    code: tuple[Any, ...]
+    constants: Mapping[str, Array] | None = None
+
+    @property
+    def usage(self) -> Mapping[str, Usage]:
+        """Return what each kernel of the text uses, by name."""
+        return {name: usage for code in self.code for name, usage in code.usage.items()}
+
+    def launches(self, tools: DeviceTools) -> Iterator[str]:
+        """Yield a line for each launch."""
+        for made in self.model.kernels.values():
+            yield from launched(made.launched, self.usage, tools.arch)
+
+
+def coded(model: DeviceModel, tools: DeviceTools, progress: Progress = quiet) -> Built:
+    """Return a model with its machine code. Raises CompileError C0111 and C0112."""
+    programs = [made.launched for made in model.kernels.values()]
+
+    def done(count: int) -> None:
+        progress("compiling kernels", count, len(programs))
+
+    return Built(model, tuple(tools.vendor.machine_code(programs, tools.arch, tools.store, tools.threads, done)))
+
+
+def written(loaded: Graph, tools: DeviceTools, progress: Progress) -> DeviceModel:
+    """Return an imported graph as launches. Raises CompileError."""
+    from tensorlang.backends.gpu.build import device_model
+    from tensorlang.runtime.library import rules_of
+
+    chosen = replace(rules_of(tuple(tools.roles())), target=tools.schedules_for)
+    model: DeviceModel = device_model(loaded, tools.store, progress, chosen, tools.precision, tools.threads, tools.machine, tools.online)
+    return model
+
+
+def _built(loaded: Graph, tools: DeviceTools, progress: Progress, key: str | None) -> Built:
+    """Return an imported graph compiled, and keep it under `key` where that is given. Raises CompileError."""
+    model = written(loaded, tools, progress)
+    built = coded(model, tools, progress)
+    if key is None:
+        return built
+    draft = Draft(key, tools.store)
+    try:
+        places, graph = places_of(model.graph), model.graph
+        block = draft.place(Weights(graph.values, dict(graph.constants)), places)
+        without = replace(model, graph=replace(graph, constants=dict.fromkeys(graph.constants, _PLACED)))
+        draft.finish((without, built.code, places))
+    finally:
+        draft.drop()
+    return Built(without, built.code, cells_of(graph.values, places, block))
+
+
+class OnDevice:
+    """Launches that run on the first device of this machine, which is looked for at the first run."""
+
+    def __init__(self, built: Built, tools: DeviceTools, weights: Any = None) -> None:
+        """`weights` (`tensorlang.backends.cuda.executable.SharedWeights`) are those that other shapes of the same model have, too."""
+        self.built, self.tools, self._weights = built, tools, weights
+        self.inputs, self.outputs = built.model.inputs, built.model.outputs
+        self._lock = Lock()
+        self._loaded: Any = None
+
+    @property
+    def quick(self) -> Callable[[Mapping[str, object]], Any]:
+        return lambda feeds: NotImplemented
+
+    def run(self, feeds: Mapping[str, object], stream: object = None) -> dict[str, Any]:
+        """Return the outputs by name: in NumPy's arrays, or on the device when any input lies there."""
+        return dict(zip((value.name for value in self.outputs), self.results(self._arrays(feeds), stream), strict=True))
+
+    def results(self, arrays: list[object], stream: object = None) -> tuple[Any, ...]:
+        """Return the outputs for inputs in order, computed on `stream`; without one on that on which the library of the first input on the
+        device works now."""
+        vendor = self.tools.vendor
+        with self._lock, vendor.answered():
+            there = [value for value in arrays if vendor.is_there(value)]
+            chosen = stream if stream is not None else vendor.stream_of(there[0]) if there else None
+            found = self.loaded(arrays, chosen)
+            return tuple(found) if there else tuple(array.numpy() for array in found)
+
+    def timer(self, feeds: Mapping[str, object]) -> Timer:
+        """Return what measures a run on the device: the seconds of one, the mean of so many as it is called with. Copies from and to the
+        host are left out; inputs are copied there once."""
+        return self.timer_of(self._arrays(feeds))
+
+    def timer_of(self, arrays: list[object]) -> Timer:
+        """Return the same for inputs in order."""
+        with self._lock, self.tools.vendor.answered():
+            made: Timer = self.loaded.timer(arrays)
+
+        def seconds(repeats: int) -> float:
+            self.tools.opened()
+            with self._lock, self.tools.vendor.answered():
+                return made(repeats)
+
+        return seconds
+
+    def prepared(self, feeds: Mapping[str, object], results: Mapping[str, object] | None) -> Callable[[], dict[str, Any]]:
+        if results is not None:
+            title = "not supported yet: results of a device in arrays that are given"
+            raise RunError(Diagnostic("R0307", title, help="leave `results` out: each run then makes new ones"))
+        self._arrays(feeds)
+        return lambda: self.run(feeds)
+
+    def explain(self, feeds: Mapping[str, object] | None) -> str:
+        times = None if feeds is None else self.times(self._arrays(feeds))
+        board = self.tools.vendor.board(self.tools.arch)
+        return explained(self.built.model, self.built.usage, self.tools.arch, board, times, self.tools.precision)
+
+    def profile(self, feeds: Mapping[str, object]) -> tuple[KernelTime, ...]:
+        model = self.built.model
+        return kernel_times(model.graph, [call.node for call in model.calls], self.times(self._arrays(feeds)))
+
+    def roofline(self) -> Roofline:
+        return self.tools.roofline([call.node.program for call in self.built.model.calls])
+
+    def text(self, stage: str) -> str:
+        if stage == "launches":
+            return self.explain(None)
+        if stage == self.tools.vendor.name:
+            return "\n".join(made.launched.text for made in self.built.model.kernels.values())
+        return self.tools.vendor.text(self.built.code, stage)
+
+    @property
+    def loaded(self) -> Any:
+        """Return the executable (`Vendor.executable`). Raises RunError R0321 when there is no device."""
+        device = self.tools.opened()
+        if self._loaded is None:
+            built = self.built
+            self._loaded = self.tools.vendor.executable(built.model, built.code, device, built.constants, self._weights)
+        return self._loaded
+
+    def times(self, arrays: list[object]) -> list[float]:
+        """Return the seconds that each kernel takes on the device."""
+        with self._lock, self.tools.vendor.answered():
+            times: list[float] = self.loaded.times(arrays)
+        return times
+
+    def _arrays(self, feeds: Mapping[str, object]) -> list[object]:
+        """Return the inputs in order, those of the host checked and row-major. Raises RunError for what does not fit."""
+        check_names(feeds, self.inputs)
+        there = {name for name, value in feeds.items() if self.tools.vendor.is_there(value)}
+        here = [value for value in self.inputs if value.name not in there]
+        arrays = zip((v.name for v in here), checked({v.name: feeds[v.name] for v in here}, here), strict=True)
+        given: dict[str, object] = {**feeds, **dict(arrays)}
+        return [given[value.name] for value in self.inputs]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OperatorOnDevice:
+    """A program on a device, called with its params (`tensorlang.runtime.protocol.Ready`)."""
+
+    there: OnDevice
+
+    @property
+    def built(self) -> Built:
+        return self.there.built
+
+    @property
+    def quick(self) -> None:
+        return None
+
+    def __call__(self, arrays: Sequence[Any]) -> Any:
+        found = self.there.results(self._given(arrays))
+        return found[0] if len(found) == 1 else found
+
+    def timer(self, arrays: Sequence[Any]) -> Timer:
+        return self.there.timer_of(self._given(arrays))
+
+    def explain(self, program: Program, arrays: Sequence[Any]) -> str:
+        """Return the schedule, the launches and what they use, what there is to do; and the time, where there is a device."""
+        (made,), work = self.built.model.kernels.values(), work_of(program)
+        bound = self.there.tools.roofline([program])
+        return "\n".join(
+            [
+                made.schedule,
+                "",
+                f"schedule   {made.origin}",
+                *(f"           not {tried}" for tried in made.tried),
+                *(f"launch     {line}" for line in self.built.launches(self.there.tools)),
+                "proven     every read is in bounds, every element is defined once, the order and the barriers keep all dependences",
+                f"work       {work.flops:.3g} operations, {work.moved_bytes:.3g} bytes in and out",
+                *([f"roofline   {work.intensity:.3g} operations a byte: at best {us(bound.seconds)}"] if bound.seconds else []),
+                f"time       {self._time(arrays)}",
+            ]
+        )
+
+    def _time(self, arrays: Sequence[Any]) -> str:
+        try:
+            return us(sum(self.there.times(self._given(arrays))))
+        except RunError as problem:
+            return f"not measured: {problem.diagnostics[0].title}"
+
+    def _given(self, arrays: Sequence[Any]) -> list[object]:
+        return [a if self.there.tools.vendor.is_there(a) else row_major(a) for a in arrays]

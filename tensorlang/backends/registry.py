@@ -1,0 +1,59 @@
+"""Which back end answers to the name of a target: the one place that lists them.
+
+cpu, x86-64-v3, …        `backends/cpu`: this machine's processor, or a kind of processor that it is
+cuda, cuda:sm_90a, …     `backends/cuda`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from tensorlang.diagnostics import InternalError
+from tensorlang.runtime.protocol import Tools
+from tensorlang.targets import TARGETS, target_of
+
+if TYPE_CHECKING:
+    from tensorlang.backends.gpu.vendor import Vendor
+
+
+def _vendor(name: str) -> Vendor:
+    """Return the maker of the graphics processors that a target is about."""
+    match name:
+        case "cuda":
+            from tensorlang.backends.cuda.vendor import NVIDIA
+
+            return NVIDIA
+        case _:
+            raise InternalError("targets", f"no back end answers to `{name}`")
+
+
+def is_device(target: str) -> bool:
+    """Tell whether `target` asks for a graphics processor, rightly or wrongly spelled after its first word."""
+    return target_of(target).on_device
+
+
+def tools_for(
+    target: str,
+    threads: int | None = None,
+    *,
+    winograd: bool = True,
+    online: bool = True,
+    precision: str = "f32",
+    insist: bool = False,
+) -> Tools:
+    """Return what compiles for a target; the options are those of `tensorlang.compile`. Raises CompileError C0101 to C0103, C0107 and
+    C0108."""
+    from tensorlang.backends.cpu.toolchain import check_options, toolchain
+
+    if not is_device(target):
+        return toolchain(target, threads, winograd=winograd, precision=precision, insist=insist)
+    check_options(threads, winograd, insist)
+    from tensorlang.backends.gpu.tools import device_tools
+
+    return device_tools(_vendor(target_of(target).name), target, precision=precision, insist=insist, online=online)
+
+
+def checks() -> Mapping[str, Callable[[], str]]:
+    """Return, for each thing that back ends for devices take, what says which version of it is installed."""
+    return {what: look for t in TARGETS.values() if t.on_device for what, look in _vendor(t.name).checks.items()}

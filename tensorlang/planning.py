@@ -1,0 +1,124 @@
+"""From a program to the proven plan of the schedule that it runs under: one that is given, one that rules choose, or a derived one.
+
+    program ─given, chosen or derived→ schedule ─apply, prove→ plan
+
+Back ends differ in what they derive and in what becomes of a plan, not in this.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from tensorlang.check.module import Module
+from tensorlang.policy.machine import Machine
+from tensorlang.policy.select import applicable, search, where
+from tensorlang.schedule.check import proven
+from tensorlang.schedule.guards import known_of
+from tensorlang.schedule.layout import Layout
+from tensorlang.schedule.plan import Plan, Storage
+from tensorlang.schedule.schedule import Schedule
+from tensorlang.schedule.storage import stored_as
+from tensorlang.tensor.nodes import Program
+
+Dump = Callable[[str, str], None]
+"""Called with the name of a stage and its text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Schedules to choose from, as `tensorlang.policy.select.search` does: those of a module, for an operator or (None) for any program
+    that has the shape of a role."""
+
+    module: Module = field(repr=False)
+    operator: str | None = None
+    attrs: Mapping[str, object] = field(default_factory=dict)
+    sizes: Mapping[str, object] = field(default_factory=dict)
+    knobs: Mapping[str, int] = field(default_factory=dict)
+    at: Mapping[str, int] | None = None
+    """Sizes at which guards are decided, where the program leaves sizes open."""
+    target: str = "cpu"
+    text: str | None = field(default=None, repr=False)
+    """What `stated` returns, where many kernels share the rules."""
+
+    def key(self, program: Program) -> tuple[str, ...]:
+        """Return whatever the choice depends on besides the program, its storage and the machine."""
+        applies = None
+        if self.operator is not None:
+            known = known_of(self.module, self.operator, program, self.attrs, self.sizes, self.at or {})
+            applies = applicable(self.module, self.operator, self.target, known)
+        knobs, attrs = repr(sorted(self.knobs.items())), repr(sorted(self.attrs.items()))
+        return (str(applies), self.text or stated(self.module, self.operator), knobs, attrs)
+
+
+def stated(module: Module, operator: str | None) -> str:
+    """Return a digest of the schedules that `module` states for `operator` and for roles, with the tactics they may use."""
+    schedules = [s for s in module.schedules if s.role is not None or s.operator == operator]
+    text = repr(schedules) + repr([where(s) for s in schedules]) + repr(module.tactics) + repr(module.instructions)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The schedule that somebody wants a program to run under: `schedule`, with values of its `knobs`, or one that `rules` choose; a
+    derived one where there is neither."""
+
+    schedule: Schedule | None = None
+    rules: Rules | None = None
+    knobs: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduled:
+    schedule: Schedule
+    plan: Plan
+    origin: str
+    tried: tuple[str, ...] = ()
+    of_roles: bool = False
+    """Whether it was made of schedules of roles: nobody wrote it for this program."""
+    left_out: tuple[str, ...] = ()
+    """A sentence for each directive whose condition does not hold."""
+
+    def __str__(self) -> str:
+        """Return the schedule as text; a comment names each directive that changes nothing, or was left out."""
+        return "\n".join([str(self.schedule), *(f"# {sentence}" for sentence in (*self.plan.idle, *self.left_out))])
+
+
+def planned(
+    program: Program,
+    machine: Machine,
+    wanted: Wanted,
+    derived: Callable[[dict[str, Storage]], Schedule],
+    layouts: Mapping[str, Layout] | None = None,
+    constants: frozenset[str] = frozenset(),
+) -> Scheduled:
+    """Return the proven plan of a schedule for a machine. `derived` returns what is derived where nobody wrote one, told how the caller
+    stores inputs and results; `layouts` are those that are not row-major, `constants` inputs that never change.
+
+    Raises CompileError when a schedule cannot be read or is refused."""
+    stored = stored_as(program, layouts or {})
+    if wanted.schedule is not None:
+        return Scheduled(wanted.schedule, proven(program, wanted.schedule, stored, wanted.knobs), "given")
+    tried: tuple[str, ...] = ()
+    rules = wanted.rules
+    if rules is not None:
+        found = search(
+            rules.module,
+            rules.operator,
+            program,
+            rules.attrs,
+            machine.target,
+            machine,
+            sizes=rules.sizes,
+            knobs=rules.knobs,
+            layouts=stored,
+            constants=constants,
+            at=rules.at,
+        )
+        tried, chosen = tuple(map(str, found.tried)), found.chosen
+        if chosen is not None:
+            plan = chosen.plan if chosen.plan is not None else proven(program, chosen.schedule, stored)
+            return Scheduled(chosen.schedule, plan, chosen.origin, tried, of_roles=chosen.plan is not None, left_out=chosen.left_out)
+    schedule = derived(stored)
+    return Scheduled(schedule, proven(program, schedule, stored), "derived", tried)

@@ -1,0 +1,201 @@
+"""What operators and models ask of the back end that they were compiled by; each folder of `tensorlang/backends` answers in its own way.
+
+Tools       what the name of a target and its options come to: programs and graphs become code by them
+Ready       a program that can be called, for one combination of types and shapes
+AnySizes    one that serves all shapes
+Runs        a model that can be run, for one combination of shapes
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+from codegen.store import Cache
+from tensorlang.graph.nodes import Graph, Value
+from tensorlang.graph.precisions import Precision
+from tensorlang.runtime.kernel_time import KernelTime
+from tensorlang.runtime.work import Roofline
+from tensorlang.tensor.nodes import Program
+
+if TYPE_CHECKING:  # the compiler itself, which running what is kept does without
+    from tensorlang.graph.options import Options
+    from tensorlang.graph.pass_manager import Pipeline
+    from tensorlang.planning import Dump, Wanted
+    from tensorlang.schedule.plan import Plan
+
+Progress: TypeAlias = Callable[[str, int, int], None]
+"""Told what is being done, how much of it is done, and how much there is."""
+Roles: TypeAlias = Callable[[], tuple[Any, ...]]
+"""Modules (`tensorlang.check.module.Module`) that state schedules for roles of equations, when they are needed."""
+Timer: TypeAlias = Callable[[int], float]
+"""Returns the seconds of a run, the mean of so many in a row."""
+
+
+def quiet(what: str, done: int, total: int) -> None:
+    """Do nothing with progress."""
+
+
+def installed_roles() -> tuple[Any, ...]:
+    """Return the modules of installed libraries that state schedules for roles."""
+    from tensorlang.runtime import library
+
+    return library.installed_roles()
+
+
+class Ready(Protocol):
+    """A program for arguments of one combination of types and shapes, in the order of its params."""
+
+    @property
+    def quick(self) -> Callable[..., Any] | None:
+        """The same for NumPy's arrays alone, as fast as it gets, if there is that; it raises `codegen.errors.ArgumentError` for others."""
+        ...
+
+    def __call__(self, arrays: Sequence[Any]) -> Any:
+        """Return the result, or a tuple where there are several. Raises RunError."""
+        ...
+
+    def explain(self, program: Program, arrays: Sequence[Any]) -> str:
+        """Return the schedule, what was proven, and the time. `program` is the one that was compiled, its sizes known."""
+        ...
+
+    def timer(self, arrays: Sequence[Any]) -> Timer:
+        """Return what measures a call with these arrays, whose copies from and to a device are left out."""
+        ...
+
+
+class AnySizes(Protocol):
+    """A program whose sizes are open, compiled."""
+
+    def fits(self, sizes: Mapping[str, int], arrays: Sequence[Any]) -> bool:
+        """Tell whether this is the code for arrays that bind the operator's sizes to `sizes`."""
+        ...
+
+    def at(self, sizes: Mapping[str, int]) -> Ready:
+        """Return it for arrays of these sizes. Raises RunError R0315."""
+        ...
+
+
+class Runs(Protocol):
+    """A model for one combination of input shapes, wherever it runs. `outputs` are the model's names, in order."""
+
+    @property
+    def inputs(self) -> tuple[Value, ...]: ...
+
+    @property
+    def outputs(self) -> tuple[Value, ...]: ...
+
+    @property
+    def quick(self) -> Callable[[Mapping[str, object]], Any]:
+        """Return `run` as a built-in function, which returns something else than a dictionary for feeds that `run` has to look at."""
+        ...
+
+    def run(self, feeds: Mapping[str, object], stream: object = None) -> dict[str, Any]: ...
+
+    def prepared(self, feeds: Mapping[str, object], results: Mapping[str, object] | None) -> Callable[[], dict[str, Any]]: ...
+
+    def timer(self, feeds: Mapping[str, object]) -> Timer: ...
+
+    def explain(self, feeds: Mapping[str, object] | None) -> str: ...
+
+    def profile(self, feeds: Mapping[str, object]) -> tuple[KernelTime, ...]: ...
+
+    def roofline(self) -> Roofline: ...
+
+    def text(self, stage: str) -> str:
+        """Return a stage of the model's code, one of `Tools.model_stages`."""
+        ...
+
+
+class Tools(Protocol):
+    """What compiles programs and graphs for a target."""
+
+    @property
+    def schedules_for(self) -> str:
+        """What schedules are `for` that serve here."""
+        ...
+
+    @property
+    def store(self) -> Cache | None:
+        """The cache on disk, if there is one."""
+        ...
+
+    @property
+    def threads(self) -> int:
+        """How many threads of this machine are used, to run on a processor or to compile for something else."""
+        ...
+
+    @property
+    def precision(self) -> Precision:
+        """What contractions of models multiply in."""
+        ...
+
+    @property
+    def options(self) -> tuple[object, ...]:
+        """All that code depends on besides what it is made from, and whether it has to be validated."""
+        ...
+
+    @property
+    def on_device(self) -> bool:
+        """Whether code runs on a device with memory of its own."""
+        ...
+
+    @property
+    def combinations(self) -> int:
+        """For how many combinations of shapes at most code of a model stays in memory."""
+        ...
+
+    @property
+    def passes(self) -> Pipeline:
+        """The passes over graphs."""
+        ...
+
+    @property
+    def model_stages(self) -> tuple[str, ...]:
+        """Names of what `Runs.text` returns."""
+        ...
+
+    def graph_options(self) -> Options:
+        """Return what is decided here of the passes over graphs."""
+        ...
+
+    def described(self, value: Any) -> Any:
+        """Return `value`, or, where that lies on a device, an array that has its type and shape and no memory."""
+        ...
+
+    def shape_of(self, value: object, name: str) -> tuple[int, ...]:
+        """Return the shape of an input. Raises RunError R0305 for what is no array."""
+        ...
+
+    def compiled(self, program: Program, name: str, wanted: Wanted) -> Ready:
+        """Return a program compiled, from the cache where it is there. Raises CompileError for a schedule that is refused."""
+        ...
+
+    def with_any_sizes(self, program: Program, name: str, wanted: Wanted, sizes: Mapping[str, int]) -> AnySizes:
+        """Return a program of open sizes compiled; `sizes` are those of the call that it is needed for. Raises CompileError."""
+        ...
+
+    def check_any_sizes(self) -> None:
+        """Raise CompileError C0105 where programs of open sizes are not supported yet."""
+        ...
+
+    def shown(self, program: Program, name: str, wanted: Wanted, dump: Dump, stages: Sequence[str]) -> Any:
+        """Compile without the cache, telling `dump` every stage, and of those that take further programs the ones in `stages`. Return
+        what was made."""
+        ...
+
+    def planned(self, program: Program, wanted: Wanted) -> Plan:
+        """Return the proven plan of a program. Raises CompileError."""
+        ...
+
+    def roofline(self, programs: Sequence[Program]) -> Roofline:
+        """Return what programs have to do one after the other, and how fast that could be."""
+        ...
+
+    def kept(self, key: str, shared: dict[str, Any] | None) -> Runs | None:
+        """Return the model that is kept under `key`, or None. `shared` is the same for all shapes of a model, None where there is one."""
+        ...
+
+    def built(self, loaded: Graph, progress: Progress, key: str | None, shared: dict[str, Any] | None) -> Runs:
+        """Return an imported graph compiled, and keep it under `key` where that is given. Raises CompileError."""
+        ...

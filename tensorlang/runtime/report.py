@@ -1,0 +1,38 @@
+"""What a compiled model does, told to people: its kernels in the order they run, whatever they run on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from tensorlang.graph.edit import members
+from tensorlang.graph.nodes import Graph, Kernel
+from tensorlang.graph.precisions import Precision
+from tensorlang.runtime.kernel_time import KernelTime
+from tensorlang.runtime.work import work_of
+
+
+def report(
+    title: str, graph: Graph, nodes: Sequence[Kernel], about: Iterable[Iterable[str]], precision: Precision, totals: Sequence[str]
+) -> str:
+    """Return the title, what `precision` came to, each kernel with what there is to say `about` it, and what is said of them all."""
+    lines = [title]
+    if precision.used != precision.asked:
+        lines.append(f"      precision {precision.asked}: contractions stay {precision.used}; {precision.reason}")
+    for k, (node, texts) in enumerate(zip(nodes, about, strict=True)):
+        result = graph.values[node.outputs[0]]
+        lines.append(f"{k:4}  {node.program.name}: {result.dtype}{list(result.shape)}  =  {' + '.join(members(node))}")
+        lines += [f"          {text}" for text in texts]
+    return "\n".join((*lines, *(f"      {text}" for text in totals)))
+
+
+def kernel_times(graph: Graph, nodes: Sequence[Kernel], seconds: Iterable[float]) -> tuple[KernelTime, ...]:
+    """Return the time of each kernel of a run with what it computes and has to do."""
+    return tuple(
+        KernelTime(k.program.name, members(k), graph.values[k.outputs[0]], taken, work_of(k.program))
+        for k, taken in zip(nodes, seconds, strict=True)
+    )
+
+
+def us(seconds: float) -> str:
+    """Return a time as people read it."""
+    return f"{seconds * 1e6:.1f} us"

@@ -1,0 +1,33 @@
+"""What schedules are `for`: the targets by name, and what the language has to know of each. All else a back end's folder says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """`on_device`: a graphics processor, whose loops are blocks and threads; `lanes`: the most threads that a warp of it has."""
+
+    name: str
+    on_device: bool = False
+    lanes: int = 1
+
+
+TARGETS = {
+    target.name: target
+    for target in (
+        Target("cpu"),
+        Target("cuda", on_device=True, lanes=32),
+    )
+}
+
+
+def target_of(name: str) -> Target:
+    """Return the target that a name is about, whatever it says after a colon; a kind of processor is `cpu`."""
+    return TARGETS.get(name.partition(":")[0], TARGETS["cpu"])
+
+
+def others(target: Target) -> str:
+    """Return the names of the targets of the other kind, for messages."""
+    return " and ".join(f"`{t.name}`" for t in TARGETS.values() if t.on_device != target.on_device)

@@ -68,6 +68,8 @@ class Stage(StrEnum):
     llvm = "llvm"
     asm = "asm"
     cuda = "cuda"
+    hip = "hip"
+    source = "source"
     sass = "sass"
     launches = "launches"
     graph = "graph"

@@ -19,6 +19,7 @@ TARGETS = {
     for target in (
         Target("cpu"),
         Target("cuda", on_device=True, lanes=32),
+        Target("hip", on_device=True, lanes=64),
     )
 }
 

@@ -2,6 +2,7 @@
 
 cpu, x86-64-v3, …        `backends/cpu`: this machine's processor, or a kind of processor that it is
 cuda, cuda:sm_90a, …     `backends/cuda`
+hip, hip:gfx90a, …       `backends/hip`
 """
 
 from __future__ import annotations
@@ -24,6 +25,10 @@ def _vendor(name: str) -> Vendor:
             from tensorlang.backends.cuda.vendor import NVIDIA
 
             return NVIDIA
+        case "hip":
+            from tensorlang.backends.hip.vendor import AMD
+
+            return AMD
         case _:
             raise InternalError("targets", f"no back end answers to `{name}`")
 

@@ -88,7 +88,7 @@ def test_two_threads_that_call_the_same_operators_get_what_one_gets(ops: Any) ->
 
 def placed(ops: Any, array: np.ndarray[Any, Any]) -> Any:
     """Return an array on the device of the operators."""
-    device = ops.scale.device.opened()
+    device = ops.scale.tools.opened()
     memory = device.allocate(array.nbytes)
     device.upload(memory.address, array)
     return DeviceArray(device, memory, array.shape, f32)

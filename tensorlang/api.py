@@ -51,7 +51,7 @@ def compile(
     importers: Sequence[Importer] | None = None,
 ) -> CompiledModel:
     """Return a model (a path, bytes, or an object that an installed importer knows) compiled for this machine, or for a GPU:
-    `target` "cuda" or "cuda:sm_90a". A GPU need not be there: it is looked for when the model runs.
+    `target` "cuda" or "cuda:sm_90a", or "hip:gfx90a". A GPU need not be there: it is looked for when the model runs.
 
     `threads` None uses all processors. With `winograd`, convolutions may be computed by minimal filtering, which rounds differently:
     with about six times the error of plain sums. With `online`, attention on a GPU goes through the keys once, which rounds in another

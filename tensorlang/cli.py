@@ -85,7 +85,7 @@ Winograd = Annotated[bool, typer.Option("--winograd/--no-winograd", help="let co
 Online = Annotated[bool, typer.Option("--online/--no-online", help="let attention of models go through the keys once, on a GPU")]
 Precision = Annotated[str, typer.Option("--precision", help=f"what contractions of models multiply in: {', '.join(DEVICE_PRECISIONS)}")]
 Insist = Annotated[bool, typer.Option("--insist", help="take the precision that is asked for also where f32 is as fast")]
-Target = Annotated[str, typer.Option("--target", help="what to compile for: cpu, cuda, cuda:sm_90a, …")]
+Target = Annotated[str, typer.Option("--target", help="what to compile for: cpu, cuda, cuda:sm_90a, hip:gfx90a, …")]
 Threads = Annotated[int | None, typer.Option("--threads", "-t", min=1, help="threads to use (default: all)")]
 
 

@@ -26,8 +26,8 @@ from pathlib import Path
 from codegen.cuda.arch import Arch
 from codegen.cuda.bindings import core, nvrtc
 from codegen.cuda.errors import Unavailable
+from codegen.cuda.prelude import before
 from codegen.errors import InternalError
-from codegen.gpu import prelude
 from codegen.gpu.limits import Usage
 from codegen.gpu.program import Program
 from codegen.store import Cache, key_of
@@ -54,7 +54,7 @@ class Compiled:
 
 def source(program: Program) -> str:
     """Return what is compiled for `program`. NVRTC counts the lines of the kernels from 1."""
-    return f'{prelude.cuda(program.text)}\n#line 1 "{program.name}"\n{program.text}'
+    return f'{before(program.text)}\n#line 1 "{program.name}"\n{program.text}'
 
 
 def compiled(text: str, arch: Arch, store: Cache | None = None) -> Compiled:

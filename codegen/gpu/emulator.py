@@ -8,8 +8,8 @@
 has written, copies that nobody waited for. All of it is one exception, `EmulatorError`, with kernel, block and thread.
 
 A seed is an order of threads and a mode of asynchronous copies; `SEEDS` has each pair once. Races are found from the accesses, on any
-seed, as long as text uses `TL_IN`, `TL_OUT` and `TL_SHARED_ARRAY` for what it points to (`prelude/cuda.h`). Scratch, shared memory and
-the arrays named as outputs are filled with ones in every bit, which is NaN for floats.
+seed, as long as text uses `TL_IN`, `TL_OUT` and `TL_SHARED_ARRAY` for what it points to (`codegen/cuda/prelude/cuda.h`). Scratch, shared
+memory and the arrays named as outputs are filled with ones in every bit, which is NaN for floats.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-// What kernel text is made of, for HIP (clang with `-x hip`, no headers). `codegen/gpu/prelude/cuda.h` says what each name means; here is
+// What kernel text is made of, for HIP (clang with `-x hip`, no headers). `codegen/cuda/prelude/cuda.h` says what each name means; here is
 // what AMD's devices do for it. Not here: products of matrices, boxes of tensors, clusters, registers dealt out anew.
 //
 // Compile with -ffp-contract=off: where a product and a sum are to be rounded once, the text says tl_fma_f32.

@@ -241,6 +241,31 @@ def test_a_model_becomes_launches_that_compute_what_it_says(tmp_path: Path) -> N
         model.run({"x": x})
 
 
+def attention(path: Path) -> str:
+    """Write a product, the softmax of it and the product of that, by heads."""
+    shape = (1, 2, 24, 16)
+    nodes = [
+        helper.make_node("Transpose", ["k"], ["kt"], perm=[0, 1, 3, 2]),
+        helper.make_node("MatMul", ["q", "kt"], ["s"]),
+        helper.make_node("Softmax", ["s"], ["p"], axis=-1),
+        helper.make_node("MatMul", ["p", "v"], ["y"]),
+    ]
+    given = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in "qkv"]
+    graph = helper.make_graph(nodes, "net", given, [helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return str(path)
+
+
+@pytest.mark.parametrize("target", ["hip:gfx90a", "hip:gfx1100"])
+def test_attention_goes_through_the_keys_once_in_warps_of_either_width(target: str, tmp_path: Path) -> None:
+    path = attention(tmp_path / "net.onnx")
+    model, feeds = tl.compile(path, target=target, importers=[Importer()]), {name: normal(1, 2, 24, 16) for name in "qkv"}
+    assert "1 kernels" in model.explain() and "one pass over" in model.explain()
+    expected = tl.compile(path, threads=1, importers=[Importer()]).run(feeds)["y"]
+    for seed in SEEDS:
+        np.testing.assert_allclose(run_model(model.made.built.model, feeds, seed)["y"], expected, rtol=1e-5, atol=1e-5)
+
+
 def test_the_command_line_shows_launches_and_text(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
     path = tmp_path / "ops.tl"
     path.write_text(SOFTMAX)

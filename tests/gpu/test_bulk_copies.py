@@ -11,9 +11,9 @@ import pytest
 
 from codegen.cuda.arch import named
 from codegen.cuda.compile import compiled
+from codegen.cuda.prelude import before
 from codegen.cuda.sass import count, opcodes
 from codegen.dtypes import f32
-from codegen.gpu import prelude
 from codegen.gpu.emulator import SEEDS, EmulatorError, Library, build, run
 from codegen.gpu.program import Kernel, Launch, Program, TensorMap
 from codegen.loops.nodes import Int
@@ -134,7 +134,7 @@ def test_a_box_is_loaded_with_zeros_outside_and_stored_inside(box: Box, library:
 
 def test_a_copy_is_one_instruction_of_the_machine() -> None:
     text = "".join(k.text for k in KERNELS)
-    code = opcodes(compiled(prelude.cuda(text) + text, named("cuda:sm_90a")).cubin)
+    code = opcodes(compiled(before(text) + text, named("cuda:sm_90a")).cubin)
     for box in BOXES:
         assert count(code[box.name], f"UTMALDG.{len(box.box)}D") == 1
         assert count(code[box.name], f"UTMASTG.{len(box.box)}D") == 1

@@ -13,13 +13,13 @@ from codegen.cuda import compile as module
 from codegen.cuda.arch import ARCHITECTURES, Arch, ArchError, named, names, of_capability
 from codegen.cuda.compile import PREPARED, all_compiled, compilable, compiled, nvrtc_version, source, usage_of
 from codegen.cuda.errors import Unavailable
+from codegen.cuda.prelude import before
 from codegen.errors import InternalError
-from codegen.gpu import prelude
 from codegen.gpu.limits import Usage
 from codegen.gpu.program import Kernel, Program
 from codegen.store import Cache
 
-PRELUDE = prelude.cuda("")
+PRELUDE = before("")
 SCALE = """
 TL_KERNEL(256, 0) scale(TL_IN(tl_f32) x, TL_OUT(tl_f32) y, tl_i64 N) {
     TL_SHARED(arena, 1024);

@@ -12,8 +12,8 @@ import pytest
 from codegen.cuda.arch import named
 from codegen.cuda.bindings import core
 from codegen.cuda.compile import compiled
+from codegen.cuda.prelude import before
 from codegen.cuda.sass import count, opcodes
-from codegen.gpu import prelude
 
 _FUNCTION = "#define TL_FUNCTION static __device__ __forceinline__"
 KERNEL = """
@@ -43,7 +43,7 @@ TL_KERNEL(256, 0) k(TL_IN(tl_f32) x, TL_IN(tl_bf16) b, TL_OUT(tl_f32) y, TL_OUT(
 
 
 def found(arch: str) -> Counter[str]:
-    made = compiled(prelude.cuda(KERNEL) + KERNEL, named(f"cuda:{arch}"))
+    made = compiled(before(KERNEL) + KERNEL, named(f"cuda:{arch}"))
     assert not made.usage["k"].spills
     assert made.usage["k"].stack_bytes == 0
     return opcodes(made.cubin)["k"]
@@ -51,7 +51,7 @@ def found(arch: str) -> Counter[str]:
 
 @pytest.mark.parametrize("arch", ["sm_75", "sm_120"])
 def test_every_function_is_machine_code_before_and_after_devices_copied_asynchronously(arch: str) -> None:
-    text = prelude.cuda("tl_mma_")
+    text = before("tl_mma_")
     assert _FUNCTION in text
     log = io.StringIO()
     # Functions that others may link to are kept, whether or not a kernel calls them.
@@ -97,6 +97,6 @@ def test_the_kernels_that_the_emulator_is_tried_on_are_machine_code_too(arch: st
     later = {"warp_products", "warpgroup_products", "multicast"} if arch == "sm_75" else set()
     paths = sorted((Path(__file__).parent / "kernels").glob("*.cu"))
     text = "\n".join(path.read_text("utf-8") for path in paths if path.stem not in later)
-    made = compiled(prelude.cuda(text) + text, named(f"cuda:{arch}"))
+    made = compiled(before(text) + text, named(f"cuda:{arch}"))
     assert set(made.usage) == {path.stem for path in paths} - later
     assert not any(usage.spills for usage in made.usage.values())

@@ -14,8 +14,8 @@ import pytest
 
 from codegen.cuda.arch import named
 from codegen.cuda.compile import compiled
+from codegen.cuda.prelude import before
 from codegen.cuda.sass import count, opcodes
-from codegen.gpu import prelude
 from codegen.gpu.emulator import SEEDS, Library, build, run
 from codegen.gpu.program import Kernel, Launch, Program
 from codegen.loops.nodes import Int
@@ -192,7 +192,7 @@ def test_pairs_are_rounded_to_the_nearest_and_tf32_away_from_zero(library: Libra
 @pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_90a", "sm_120"])
 def test_each_is_one_instruction_of_the_machine(arch: str) -> None:
     text = "".join(kernel.text for kernel in KERNELS)
-    made = compiled(prelude.cuda(text) + text, named(f"cuda:{arch}"))
+    made = compiled(before(text) + text, named(f"cuda:{arch}"))
     code = opcodes(made.cubin)
     assert not any(usage.spills or usage.stack_bytes for usage in made.usage.values())
     for instruction in INSTRUCTIONS:
@@ -204,5 +204,5 @@ def test_each_is_one_instruction_of_the_machine(arch: str) -> None:
 
 
 def test_kernels_that_do_not_use_them_do_not_pay_for_them() -> None:
-    assert "tl_mma_" not in prelude.cuda("tl_load_f32x4")
-    assert prelude.cuda("tl_ldmatrix_x4") == prelude.cuda("tl_mma_m16n8k16_f16") != prelude.cuda("")
+    assert "tl_mma_" not in before("tl_load_f32x4")
+    assert before("tl_ldmatrix_x4") == before("tl_mma_m16n8k16_f16") != before("")

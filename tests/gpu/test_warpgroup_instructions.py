@@ -18,8 +18,8 @@ from test_matrix_instructions import random, spread
 from codegen.cuda.arch import named
 from codegen.cuda.bindings import core
 from codegen.cuda.compile import compiled
+from codegen.cuda.prelude import before
 from codegen.cuda.sass import count, opcodes
-from codegen.gpu import prelude
 from codegen.gpu.emulator import SEEDS, Library, build, run
 from codegen.gpu.prelude import wgmma
 from codegen.gpu.program import Kernel, Launch, Program
@@ -174,7 +174,7 @@ def test_a_product_reads_its_operands_where_the_descriptor_says(instruction: Ins
 
 def test_each_is_one_instruction_of_the_machine() -> None:
     text = "".join(i.kernel.text for i in INSTRUCTIONS)
-    made = compiled(prelude.cuda(text) + text, named("cuda:sm_90a"))
+    made = compiled(before(text) + text, named("cuda:sm_90a"))
     code = opcodes(made.cubin)
     for i in INSTRUCTIONS:
         assert not made.usage[i.label].spills
@@ -188,7 +188,7 @@ def test_a_kernel_of_producers_and_consumers_compiles_to_what_it_says_without_sp
     text = text_of("warpgroup_products")
     log = io.StringIO()
     options = core.ProgramOptions(arch="sm_90a", ptxas_options=["-v"])
-    cubin = core.Program(prelude.cuda(text) + text, "c++", options).compile("cubin", logs=log).code
+    cubin = core.Program(before(text) + text, "c++", options).compile("cubin", logs=log).code
     code = opcodes(bytes(cubin))["warpgroup_products"]
     assert count(code, "HGMMA.64x64x16.F32.BF16") % 4 == 0 < count(code, "HGMMA")
     assert count(code, "UTMALDG.2D") > 0

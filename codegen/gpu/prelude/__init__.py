@@ -1,9 +1,8 @@
-"""The vocabulary of kernel text, once per target: `cuda.h` for NVRTC and nvcc, `emulator.h` for g++.
+"""The vocabulary of kernel text: what is the same for every target, and all of it for the emulator (`emulator.h`, for g++).
 
-Both are whole texts to put before kernels; files of this folder that they include are written in where they are included, so that
-nobody needs a search path. `cuda.h` says what each name means.
-
-What few kernels use stands in files of their own (`cuda/…`), and comes before those alone: NVRTC reads the prelude for every program.
+Each maker's folder has its own (`codegen/cuda/prelude`, `codegen/hip/prelude.py`). All are whole texts to put before kernels; files of this
+folder that they include are written in where they are included, so that nobody needs a search path. `codegen/cuda/prelude/cuda.h` says
+what each name means.
 """
 
 from __future__ import annotations
@@ -16,21 +15,7 @@ from codegen.gpu.prelude import wgmma
 
 _INCLUDE = re.compile(r'^#include "([a-z_/]+\.h)"$', re.MULTILINE)
 
-_PARTS = (
-    ("cuda/matrix.h", re.compile(r"\btl_(mma|ldmatrix|pack|round|low|high)_")),
-    ("cuda/barriers.h", re.compile(r"\btl_(mbarrier|named_barrier|cluster|async_fence)|\bTL_(CLUSTER|MORE_REGISTERS|FEWER_REGISTERS)\b")),
-    ("cuda/bulk.h", re.compile(r"\btl_tma_|\bTL_(TENSOR_MAP|TMA)")),
-    ("cuda/wgmma.h", re.compile(r"\btl_(wgmma_|descriptor)")),
-)
-"""Files, and the names that they are for."""
-
 _ORDERING = re.compile(r"\b(tl_(mbarrier|named_barrier|cluster_barrier|async_fence|tma|wgmma)|TL_(TMA|WGMMA))_?")
-
-
-def cuda(kernels: str) -> str:
-    """Return the text to put before `kernels` for CUDA. It includes nothing."""
-    parts = tuple(name for name, names in _PARTS if names.search(kernels))
-    return _cuda(parts) + "".join(map(wgmma.for_cuda, wgmma.named(kernels)))
 
 
 def emulator(kernels: str, *, terms: bool = False, warp: int = 32) -> str:
@@ -48,11 +33,6 @@ def orders_in_parts(kernel: str) -> bool:
 @functools.cache
 def _emulator() -> str:
     return _expanded("emulator.h")
-
-
-@functools.cache
-def _cuda(parts: tuple[str, ...]) -> str:
-    return "".join(_expanded(name) for name in ("cuda.h", *parts))
 
 
 def _expanded(name: str) -> str:

@@ -1,4 +1,4 @@
-// What kernel text is made of, for g++: blocks run on the CPU, one after the other, every thread of a block as a fibre. `cuda.h` says
+// What kernel text is made of, for g++: blocks run on the CPU, one after the other, every thread of a block as a fibre. `cuda/prelude/cuda.h` says
 // what the names mean; here they also watch. A kernel that a GPU might run wrongly on some day ends in a fault that says what is wrong:
 //
 //     races             two threads touch a cell of shared or global memory, one of them writes, and no barrier orders them. Found from

@@ -1,4 +1,4 @@
-"""The products of warpgroups that kernels name, written for each of them: `cuda/wgmma.h` says what they are.
+"""The products of warpgroups that kernels name, written for each of them: `codegen/cuda/prelude/wgmma.h` says what they are.
 
 There are some hundred, each with up to 128 registers, so that only those in use are put before kernels.
 """
@@ -44,30 +44,6 @@ def named(kernels: str) -> tuple[Product, ...]:
         if k == _K[kind] and columns in columns_allowed(kind) and not (turned and kind not in ("bf16", "f16")):
             found.add(product)
     return tuple(sorted(found))
-
-
-def for_cuda(product: Product) -> str:
-    """Return the function for NVRTC and nvcc."""
-    n = product.columns // 2
-    a = "%" + str(n) if not product.register_a else "{" + ",".join(f"%{n + i}" for i in range(4)) + "}"
-    b = n + (4 if product.register_a else 1)
-    inputs = [f'"r"(a[{i}])' for i in range(4)] if product.register_a else ['"l"(a)']
-    scale = "" if product.of_integers else ", 1, 1"
-    if product.kind in ("bf16", "f16"):
-        scale += ("" if product.register_a else f", {int(product.transposed_a)}") + f", {int(product.transposed_b)}"
-    sums = "s32" if product.of_integers else "f32"
-    shape = product.name.removeprefix("tl_wgmma_").split("_")[0]
-    c, element = ("r", "tl_i32") if product.of_integers else ("f", "tl_f32")
-    registers = ",".join(f"%{i}" for i in range(n))
-    outputs = ", ".join(f'"+{c}"(d[{i}])' for i in range(n))
-    operand = "const tl_u32* a" if product.register_a else "tl_u64 a"
-    what = f"wgmma.mma_async.sync.aligned.{shape}.{sums}.{product.kind}.{product.kind}"
-    return (
-        f"TL_FUNCTION void {product.name}({element}* d, {operand}, tl_u64 b, int adds) {{\n"
-        f'    asm volatile("{{\\n.reg .pred adds;\\nsetp.ne.b32 adds, %{b + 1}, 0;\\n"\n'
-        f'        "{what} {{{registers}}}, {a}, %{b}, adds{scale};\\n}}"\n'
-        f'        : {outputs}\n        : {", ".join(inputs)}, "l"(b), "r"(adds));\n}}\n'
-    )
 
 
 def for_emulator(product: Product) -> str:

@@ -1,4 +1,4 @@
-// Barriers in shared memory, barriers of some of the threads, of the blocks of a cluster, and fences. `cuda/barriers.h` says what the
+// Barriers in shared memory, barriers of some of the threads, of the blocks of a cluster, and fences. `cuda/prelude/barriers.h` says what the
 // names mean.
 
 namespace tl_emulator {

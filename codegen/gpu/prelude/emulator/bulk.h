@@ -1,4 +1,4 @@
-// Boxes of tensors copied in bulk, between global and shared memory. `cuda/bulk.h` says what the names mean.
+// Boxes of tensors copied in bulk, between global and shared memory. `cuda/prelude/bulk.h` says what the names mean.
 
 struct tl_tensor_map {
     tl_emulator::Region* region; // of the buffer

@@ -1,4 +1,4 @@
-// Products of small matrices by a warp, and what fills their registers: all lanes meet, the last one computes. `cuda/matrix.h` says which
+// Products of small matrices by a warp, and what fills their registers: all lanes meet, the last one computes. `cuda/prelude/matrix.h` says which
 // lane holds what.
 
 TL_FUNCTION tl_u32 tl_pack_bf16x2(tl_bf16 low, tl_bf16 high) { return (tl_u32)low.bits | ((tl_u32)high.bits << 16); }

@@ -1,4 +1,4 @@
-// Products by four warps of matrices in shared memory. `cuda/wgmma.h` says what the names mean, and where elements lie.
+// Products by four warps of matrices in shared memory. `cuda/prelude/wgmma.h` says what the names mean, and where elements lie.
 //
 // A product reads its operands at any time until the warpgroup has waited for it; until then its sums hold nothing: the emulator takes
 // them away when it begins and gives them back when they have been waited for.

@@ -23,7 +23,6 @@ import typer
 
 from tensorlang.api import compile as compile_model
 from tensorlang.api import importer_of, is_read
-from tensorlang.backends.cpu.executable import TARGET
 from tensorlang.backends.registry import is_device, tools_for
 from tensorlang.certificate import certificate
 from tensorlang.check.definition import Examined, checked
@@ -52,6 +51,7 @@ from tensorlang.shell.validating import validated
 from tensorlang.syntax import format as formatter
 from tensorlang.syntax import parse as syntax
 from tensorlang.syntax.printer import show as show_syntax
+from tensorlang.targets import HOST
 from tensorlang.tensor.printer import show as show_program
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help="A tensor compiler.")
@@ -94,7 +94,7 @@ def check(
     files: Checked,
     replay: Annotated[bool, typer.Option("--replay", help="run refused schedules on small arrays and show what comes out wrong")] = False,
     validate: Annotated[bool, typer.Option("--validate", help="compile models, and compare loops with equations on terms")] = False,
-    target: Target = TARGET,
+    target: Target = HOST,
     as_json: Json = False,
 ) -> None:
     """Check operators (types, shapes, bounds, single assignment, recurrences) and the laws of reducers, and prove schedules.
@@ -102,7 +102,7 @@ def check(
     Models are read, and what of them cannot be compiled is reported. With --validate, every kernel of a model is run on terms instead of
     numbers and compared with its equations, and so is the whole model in its memory; what is too large for that is said to be. With
     --target cuda, kernels for a device are: their loops, and their text, which takes g++ and no device."""
-    if target != TARGET and not validate:
+    if target != HOST and not validate:
         raise error("C0211", "`--target` says what models are validated for: it goes with `--validate`")
     models = [path for path in files if path.suffix != ".tl" and (validate or is_read(str(path)))]
     if validate:
@@ -217,7 +217,7 @@ def show(
     winograd: Winograd = True,
     online: Online = True,
     insist: Insist = False,
-    target: Target = TARGET,
+    target: Target = HOST,
 ) -> None:
     """Show a form on the way from text to machine code.
 
@@ -259,7 +259,7 @@ def explain(
     winograd: Winograd = True,
     online: Online = True,
     insist: Insist = False,
-    target: Target = TARGET,
+    target: Target = HOST,
 ) -> None:
     """Explain how an operator or a model is computed, what was proven, how fast it could be on this machine and how fast it is."""
     if file.suffix == ".tl":
@@ -305,7 +305,7 @@ def run(
     online: Online = True,
     insist: Insist = False,
     as_json: Json = False,
-    target: Target = TARGET,
+    target: Target = HOST,
 ) -> None:
     """Run an operator or a model on arrays from files."""
     if file.suffix == ".tl":
@@ -340,7 +340,7 @@ def bench(
     online: Online = True,
     insist: Insist = False,
     as_json: Json = False,
-    target: Target = TARGET,
+    target: Target = HOST,
 ) -> None:
     """Measure an operator or a model next to every installed peer, in turns. Inputs of a model that are not given are random."""
     chosen = peers(None if against is None else [] if against == "none" else against.split(","))
@@ -434,7 +434,7 @@ def _no_precision(precision: str) -> None:
 
 
 def _operator(
-    file: Path, arguments: Sequence[str] | None, threads: int | None, target: str = TARGET, symbolic: bool = False
+    file: Path, arguments: Sequence[str] | None, threads: int | None, target: str = HOST, symbolic: bool = False
 ) -> tuple[Operator, dict[str, Any]]:
     """Return the operator that the arguments name (or the file's only one) and what it is given."""
     ops = operators_of(syntax.load(file), target, threads, symbolic=symbolic)
@@ -462,7 +462,7 @@ def _model(
     precision: str = "f32",
     winograd: bool = True,
     insist: bool = False,
-    target: str = TARGET,
+    target: str = HOST,
     online: bool = True,
 ) -> tuple[CompiledModel, dict[str, Any]]:
     values = parsed(arguments or ())

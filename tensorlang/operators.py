@@ -10,18 +10,18 @@ import os
 from pathlib import Path
 from typing import Literal
 
-from tensorlang.backends.cpu.executable import TARGET
 from tensorlang.backends.registry import tools_for
 from tensorlang.check.modes import MODES, Mode
 from tensorlang.diagnostics import Source, error
 from tensorlang.runtime.operator import Operators
 from tensorlang.syntax import parse as syntax
+from tensorlang.targets import HOST
 
 
 def load(
     path: str | os.PathLike[str],
     *,
-    target: str = TARGET,
+    target: str = HOST,
     threads: int | None = None,
     mode: Mode = "reduce",
     sizes: Literal["static", "symbolic"] = "static",
@@ -40,7 +40,7 @@ def load(
 def parse(
     text: str,
     *,
-    target: str = TARGET,
+    target: str = HOST,
     threads: int | None = None,
     mode: Mode = "reduce",
     sizes: Literal["static", "symbolic"] = "static",

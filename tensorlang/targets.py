@@ -14,10 +14,13 @@ class Target:
     lanes: int = 1
 
 
+HOST = "cpu"
+"""The processor of this machine."""
+
 TARGETS = {
     target.name: target
     for target in (
-        Target("cpu"),
+        Target(HOST),
         Target("cuda", on_device=True, lanes=32),
         Target("hip", on_device=True, lanes=64),
     )
@@ -26,7 +29,7 @@ TARGETS = {
 
 def target_of(name: str) -> Target:
     """Return the target that a name is about, whatever it says after a colon; a kind of processor is `cpu`."""
-    return TARGETS.get(name.partition(":")[0], TARGETS["cpu"])
+    return TARGETS.get(name.partition(":")[0], TARGETS[HOST])
 
 
 def others(target: Target) -> str:

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from codegen.gpu.emulator import EmulatorError
 from tensorlang.backends.cpu.build import build, optimised
-from tensorlang.backends.cpu.executable import Toolchain
+from tensorlang.backends.cpu.toolchain import Toolchain
 from tensorlang.backends.cpu.validated import check_model
 from tensorlang.backends.gpu.model import DeviceModel
 from tensorlang.backends.gpu.tools import DeviceTools, written

@@ -15,8 +15,8 @@ import tensorlang as tl
 from codegen.dtypes import f32
 from stdlib.onnx import Importer
 from tensorlang.backends.cpu.build import build
-from tensorlang.backends.cpu.executable import Executable, Toolchain
-from tensorlang.backends.cpu.toolchain import toolchain
+from tensorlang.backends.cpu.executable import Executable
+from tensorlang.backends.cpu.toolchain import Toolchain, toolchain
 from tensorlang.graph.nodes import Graph, Kernel
 from tensorlang.graph.options import Options
 from tensorlang.graph.passes.algebra.winograd import winograd

@@ -186,3 +186,9 @@ for _ in range(50):
 def test_a_written_parallel_loop_has_scratch_memory_for_every_thread_of_the_pool() -> None:
     done = subprocess.run([sys.executable, "-c", SCRATCH], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_call_can_be_measured_with_others_in_turns(ops: tl.Operators) -> None:
+    arguments = random(4, 8), random(3, 8), random(3)
+    timer = ops.linear.timer(*arguments)
+    assert ops.linear.seconds(2, *arguments) > 0 and timer(3) > 0

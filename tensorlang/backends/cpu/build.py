@@ -17,7 +17,8 @@ from codegen.llvm.program import KernelCall, Slot, code_bits
 from codegen.llvm.program import Program as Entry
 from tensorlang.artifact import Artifact
 from tensorlang.backends.cpu.driver import machine_of
-from tensorlang.backends.cpu.executable import Executable, Parts, Toolchain, assembled, workspace_threads
+from tensorlang.backends.cpu.executable import Executable, Parts, assembled, workspace_threads
+from tensorlang.backends.cpu.toolchain import Toolchain
 from tensorlang.backends.cpu.validated import check_model
 from tensorlang.diagnostics import InternalError
 from tensorlang.graph.nodes import Graph, Kernel

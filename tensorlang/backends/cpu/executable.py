@@ -8,9 +8,8 @@ Values in between live in the arena, which belongs to the calling thread: severa
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pickle import PicklingError
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,158 +20,17 @@ from codegen.llvm.call import Port
 from codegen.llvm.jit import Library, kept_object, load
 from codegen.llvm.program import Program as Entry
 from codegen.llvm.program import emit_program, failed_call
-from codegen.llvm.target import Target
-from codegen.store import Cache
 from tensorlang.artifact import Artifact
 from tensorlang.diagnostics import Diagnostic, RunError
 from tensorlang.graph.blocks import aligned_block
 from tensorlang.graph.edit import members
 from tensorlang.graph.nodes import Graph, Kernel, Value
 from tensorlang.graph.plan import Plan
-from tensorlang.graph.precisions import F32, Precision
-from tensorlang.runtime.bundle import kept
-from tensorlang.runtime.feeds import as_array
-from tensorlang.runtime.protocol import Progress
-from tensorlang.runtime.work import Roofline
-from tensorlang.schedule.layout import Layout
-from tensorlang.tensor.nodes import Program
-from tensorlang.validation.budget import validation_budget
 
 if TYPE_CHECKING:
-    from tensorlang.backends.cpu.model import Specialised
-    from tensorlang.backends.cpu.ready import Compiled
-    from tensorlang.backends.cpu.sized import Variant
-    from tensorlang.graph.options import Options
-    from tensorlang.graph.pass_manager import Pipeline
-    from tensorlang.planning import Dump, Wanted
-    from tensorlang.schedule.plan import Plan as Scheduled
+    from tensorlang.backends.cpu.toolchain import Toolchain
 
 Array = np.ndarray[Any, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Toolchain:
-    """How kernels become native code: `compile` takes jobs (of `runtime.build`), `wishes` tells the layout pass what kernels would like,
-    `tiles` which convolutions (of `tensor.winograd`) to compute by minimal filtering; none without `winograd`."""
-
-    target: Target
-    threads: int
-    store: Cache | None
-    compile: Callable[[Sequence[Any], Progress], Sequence[Artifact]]
-    wishes: Callable[[Graph], Callable[[Kernel], Mapping[str, Layout]]]
-    tiles: Callable[[Any], tuple[int, ...] | None]
-    winograd: bool = True
-    precision: Precision = F32
-    """What contractions of models multiply in."""
-    made: Callable[[], Toolchain] | None = field(default=None, compare=False, repr=False)
-    """Makes the same toolchain in another process."""
-
-    @property
-    def options(self) -> tuple[object, ...]:
-        """Return all that code of this toolchain depends on besides what it is made from, and whether it has to be validated."""
-        return self.target, self.threads, self.winograd, self.precision.used, self.precision.least, bool(validation_budget())
-
-    def __reduce__(self) -> tuple[Callable[[], Toolchain], tuple[()]]:
-        if self.made is None:
-            raise PicklingError("a toolchain put together from functions cannot be pickled: make one with `toolchain(…)`")
-        return self.made, ()
-
-    # What operators and models ask (`tensorlang.runtime.protocol.Tools`). The compiler is imported where something is compiled.
-
-    @property
-    def schedules_for(self) -> str:
-        return TARGET
-
-    @property
-    def on_device(self) -> bool:
-        return False
-
-    @property
-    def combinations(self) -> int:
-        return 64
-
-    @property
-    def passes(self) -> Pipeline:
-        from tensorlang.graph.pipeline import PROCESSOR
-
-        return PROCESSOR
-
-    @property
-    def model_stages(self) -> tuple[str, ...]:
-        return ()
-
-    def graph_options(self) -> Options:
-        from tensorlang.backends.cpu.build import options_of
-
-        return options_of(self)
-
-    def described(self, value: Any) -> Any:
-        return value
-
-    def shape_of(self, value: object, name: str) -> tuple[int, ...]:
-        shape: tuple[int, ...] = as_array(value, name).shape
-        return shape
-
-    def check_any_sizes(self) -> None:
-        """Sizes may be open."""
-
-    def compiled(self, program: Program, name: str, wanted: Wanted) -> Compiled:
-        from tensorlang.backends.cpu.ready import Compiled, native_of
-
-        made = self._kernel(program, wanted, self.store)
-        return Compiled(program, made, native_of(program, made, self), self.threads)
-
-    def with_any_sizes(self, program: Program, name: str, wanted: Wanted, sizes: Mapping[str, int]) -> Variant:
-        from tensorlang.backends.cpu.sized import variant
-
-        return variant(program, self._kernel(program, wanted, self.store), sizes, self)
-
-    def shown(self, program: Program, name: str, wanted: Wanted, dump: Dump, stages: Sequence[str]) -> Artifact:
-        return self._kernel(program, wanted, None, dump)
-
-    def _kernel(self, program: Program, wanted: Wanted, store: Cache | None, dump: Dump | None = None) -> Artifact:
-        from tensorlang.backends.cpu.driver import compile_kernel
-
-        return compile_kernel(
-            program,
-            self.target,
-            schedule=wanted.schedule,
-            rules=wanted.rules,
-            knobs=wanted.knobs,
-            threads=self.threads,
-            store=store,
-            dump=dump,
-        )
-
-    def planned(self, program: Program, wanted: Wanted) -> Scheduled:
-        from tensorlang.backends.cpu.driver import machine_of, plan_kernel
-
-        machine = machine_of(self.target, self.threads)
-        return plan_kernel(program, machine, wanted.schedule, wanted.knobs, rules=wanted.rules).plan
-
-    def roofline(self, programs: Sequence[Program]) -> Roofline:
-        from tensorlang.backends.cpu.roofline import roofline_of
-
-        return roofline_of(programs, self.threads)
-
-    def kept(self, key: str, shared: dict[str, Any] | None) -> Specialised | None:
-        from tensorlang.backends.cpu.model import specialised
-
-        found = kept(key, self.store)
-        if found is None:
-            return None
-        parts, block = found
-        return specialised(assembled(replace(parts, constants=block), self))
-
-    def built(self, loaded: Graph, progress: Progress, key: str | None, shared: dict[str, Any] | None) -> Specialised:
-        from tensorlang.backends.cpu.build import built
-        from tensorlang.backends.cpu.model import specialised
-
-        return specialised(built(loaded, self, progress, key))
-
-
-TARGET = "cpu"
-"""What schedules for processors are `for`."""
 
 
 def workspace_threads(artifact: Artifact) -> int:

@@ -16,8 +16,9 @@ from codegen.llvm.pool import pool_imports
 from codegen.llvm.program import KernelCall, Number, Slot, emit_program, failed_call
 from codegen.llvm.program import Program as Entry
 from tensorlang.artifact import Artifact
-from tensorlang.backends.cpu.executable import Toolchain, object_of, workspace_threads
+from tensorlang.backends.cpu.executable import object_of, workspace_threads
 from tensorlang.backends.cpu.roofline import Bound, bound_of, ceilings_for
+from tensorlang.backends.cpu.toolchain import Toolchain
 from tensorlang.diagnostics import Diagnostic, RunError
 from tensorlang.graph.programs import result_tensors
 from tensorlang.runtime.feeds import row_major

@@ -25,8 +25,9 @@ from codegen.loops.nodes import Function
 from codegen.loops.parser import parse as parse_loops
 from polyhedral import affine
 from tensorlang.artifact import Artifact
-from tensorlang.backends.cpu.executable import Toolchain, workspace_threads
+from tensorlang.backends.cpu.executable import workspace_threads
 from tensorlang.backends.cpu.ready import Compiled, linked, refusal_of
+from tensorlang.backends.cpu.toolchain import Toolchain
 from tensorlang.graph.programs import result_tensors
 from tensorlang.room import check_room, no_room
 from tensorlang.tensor.nodes import Program, Tensor

@@ -1,26 +1,188 @@
-"""The product's toolchain: the driver, its cache on disk, and the layouts it would like."""
+"""What compiles operators and models for processors, by the name of a kind of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from numbers import Integral
-from typing import Any
+from pickle import PicklingError
+from typing import TYPE_CHECKING, Any
 
 from codegen.llvm import pool
 from codegen.llvm.target import LEVEL, LevelError, Target, TargetError, named, runs_here
 from codegen.store import Cache
 from tensorlang.artifact import Artifact
-from tensorlang.backends.cpu.executable import Toolchain
+from tensorlang.backends.cpu.executable import assembled
 from tensorlang.diagnostics import error
 from tensorlang.graph.nodes import Graph, Kernel
 from tensorlang.graph.passes.memory.layout import RowMajor
-from tensorlang.graph.precisions import chosen
+from tensorlang.graph.precisions import F32, Precision, chosen
 from tensorlang.graph.programs import program_key
+from tensorlang.runtime.bundle import kept
+from tensorlang.runtime.feeds import as_array
 from tensorlang.runtime.protocol import Progress, Roles, installed_roles
+from tensorlang.runtime.work import Roofline
 from tensorlang.schedule.layout import Layout
+from tensorlang.targets import HOST
+from tensorlang.tensor.nodes import Program
+from tensorlang.validation.budget import validation_budget
 
-HOST = "cpu"
+if TYPE_CHECKING:
+    from tensorlang.backends.cpu.build import Job
+    from tensorlang.backends.cpu.model import Specialised
+    from tensorlang.backends.cpu.ready import Compiled
+    from tensorlang.backends.cpu.sized import Variant
+    from tensorlang.graph.options import Options
+    from tensorlang.graph.pass_manager import Pipeline
+    from tensorlang.planning import Dump, Wanted
+    from tensorlang.schedule.plan import Plan
+    from tensorlang.tensor.winograd import Convolution
+
+
+@dataclass(frozen=True, slots=True)
+class Toolchain:
+    """How kernels become native code (`tensorlang.runtime.protocol.Tools`). The compiler is imported where something is compiled."""
+
+    target: Target
+    threads: int
+    store: Cache | None
+    roles: Roles = installed_roles
+    """What states schedules of roles for kernels of models."""
+    winograd: bool = True
+    """Whether convolutions of models may be computed by minimal filtering."""
+    precision: Precision = F32
+    """What contractions of models multiply in."""
+    made: Callable[[], Toolchain] | None = field(default=None, compare=False, repr=False)
+    """Makes the same toolchain in another process."""
+
+    @property
+    def options(self) -> tuple[object, ...]:
+        """Return all that code of this toolchain depends on besides what it is made from, and whether it has to be validated."""
+        return self.target, self.threads, self.winograd, self.precision.used, self.precision.least, bool(validation_budget())
+
+    def __reduce__(self) -> tuple[Callable[[], Toolchain], tuple[()]]:
+        if self.made is None:
+            raise PicklingError("a toolchain put together by hand cannot be pickled: make one with `toolchain(…)`")
+        return self.made, ()
+
+    def compile(self, jobs: Sequence[Job], progress: Progress) -> Sequence[Artifact]:
+        """Return the compiled kernels of jobs, in order."""
+        from tensorlang.backends.cpu.kernels import compiled_with
+
+        return compiled_with(self.roles(), jobs, self.target, self.threads, self.store, progress)
+
+    def wishes(self, graph: Graph) -> Callable[[Kernel], Mapping[str, Layout]]:
+        """Return what tells the layouts that a kernel of the graph would like."""
+        fixed, known = RowMajor.of(graph), dict[object, Mapping[str, Layout]]()
+
+        def of(kernel: Kernel) -> Mapping[str, Layout]:
+            constant = frozenset(p.name for p, v in zip(kernel.program.params, kernel.inputs, strict=True) if v in graph.constants)
+            key = program_key(kernel.program), constant, fixed.names(kernel)
+            if key not in known:
+                from tensorlang.backends.cpu.driver import wanted_layouts
+
+                known[key] = wanted_layouts(kernel.program, self.target, constant, threads=self.threads, fixed=key[2])
+            return known[key]
+
+        return of
+
+    def tiles(self, found: Convolution) -> tuple[int, ...] | None:
+        """Return the tiles by which to compute a convolution by minimal filtering, None for plain sums."""
+        from tensorlang.backends.cpu.kernels import tiles_of
+
+        return tiles_of(found, self.target, self.threads) if self.winograd else None
+
+    @property
+    def schedules_for(self) -> str:
+        return HOST
+
+    @property
+    def on_device(self) -> bool:
+        return False
+
+    @property
+    def combinations(self) -> int:
+        return 64
+
+    @property
+    def passes(self) -> Pipeline:
+        from tensorlang.graph.pipeline import PROCESSOR
+
+        return PROCESSOR
+
+    @property
+    def model_stages(self) -> tuple[str, ...]:
+        return ()
+
+    def graph_options(self) -> Options:
+        from tensorlang.backends.cpu.build import options_of
+
+        return options_of(self)
+
+    def described(self, value: Any) -> Any:
+        return value
+
+    def shape_of(self, value: object, name: str) -> tuple[int, ...]:
+        shape: tuple[int, ...] = as_array(value, name).shape
+        return shape
+
+    def check_any_sizes(self) -> None:
+        """Sizes may be open."""
+
+    def compiled(self, program: Program, name: str, wanted: Wanted) -> Compiled:
+        from tensorlang.backends.cpu.ready import Compiled, native_of
+
+        made = self._kernel(program, wanted, self.store)
+        return Compiled(program, made, native_of(program, made, self), self.threads)
+
+    def with_any_sizes(self, program: Program, name: str, wanted: Wanted, sizes: Mapping[str, int]) -> Variant:
+        from tensorlang.backends.cpu.sized import variant
+
+        return variant(program, self._kernel(program, wanted, self.store), sizes, self)
+
+    def shown(self, program: Program, name: str, wanted: Wanted, dump: Dump, stages: Sequence[str]) -> Artifact:
+        return self._kernel(program, wanted, None, dump)
+
+    def _kernel(self, program: Program, wanted: Wanted, store: Cache | None, dump: Dump | None = None) -> Artifact:
+        from tensorlang.backends.cpu.driver import compile_kernel
+
+        return compile_kernel(
+            program,
+            self.target,
+            schedule=wanted.schedule,
+            rules=wanted.rules,
+            knobs=wanted.knobs,
+            threads=self.threads,
+            store=store,
+            dump=dump,
+        )
+
+    def planned(self, program: Program, wanted: Wanted) -> Plan:
+        from tensorlang.backends.cpu.driver import machine_of, plan_kernel
+
+        machine = machine_of(self.target, self.threads)
+        return plan_kernel(program, machine, wanted.schedule, wanted.knobs, rules=wanted.rules).plan
+
+    def roofline(self, programs: Sequence[Program]) -> Roofline:
+        from tensorlang.backends.cpu.roofline import roofline_of
+
+        return roofline_of(programs, self.threads)
+
+    def kept(self, key: str, shared: dict[str, Any] | None) -> Specialised | None:
+        from tensorlang.backends.cpu.model import specialised
+
+        found = kept(key, self.store)
+        if found is None:
+            return None
+        parts, block = found
+        return specialised(assembled(replace(parts, constants=block), self))
+
+    def built(self, loaded: Graph, progress: Progress, key: str | None, shared: dict[str, Any] | None) -> Specialised:
+        from tensorlang.backends.cpu.build import built
+        from tensorlang.backends.cpu.model import specialised
+
+        return specialised(built(loaded, self, progress, key))
 
 
 def toolchain(
@@ -45,34 +207,8 @@ def toolchain(
     count = pool.available_threads() if threads is None else min(int(threads), pool.available_threads())
     store = Cache() if cache else None
     multiplied = chosen(precision, machine, insist)
-    asked, winograd = winograd, winograd and multiplied.used != "bf16"
-
-    def compile_all(jobs: Sequence[Any], progress: Progress) -> Sequence[Artifact]:
-        from tensorlang.backends.cpu.kernels import compiled_with
-
-        return compiled_with(roles(), jobs, machine, count, store, progress)
-
-    def wishes(graph: Graph) -> Callable[[Kernel], Mapping[str, Layout]]:
-        fixed, known = RowMajor.of(graph), dict[object, Mapping[str, Layout]]()
-
-        def of(kernel: Kernel) -> Mapping[str, Layout]:
-            constant = frozenset(p.name for p, v in zip(kernel.program.params, kernel.inputs, strict=True) if v in graph.constants)
-            key = program_key(kernel.program), constant, fixed.names(kernel)
-            if key not in known:
-                from tensorlang.backends.cpu.driver import wanted_layouts
-
-                known[key] = wanted_layouts(kernel.program, machine, constant, threads=count, fixed=key[2])
-            return known[key]
-
-        return of
-
-    def tiles(found: Any) -> tuple[int, ...] | None:
-        from tensorlang.backends.cpu.kernels import tiles_of
-
-        return tiles_of(found, machine, count) if winograd else None
-
-    made = partial(toolchain, target, threads, cache=cache, roles=roles, winograd=asked, precision=precision, insist=insist)
-    return Toolchain(machine, count, store, compile_all, wishes, tiles, winograd, multiplied, made)
+    made = partial(toolchain, target, threads, cache=cache, roles=roles, winograd=winograd, precision=precision, insist=insist)
+    return Toolchain(machine, count, store, roles, winograd and multiplied.used != "bf16", multiplied, made)
 
 
 def check_options(threads: object, winograd: object, insist: object) -> None:

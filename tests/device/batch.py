@@ -16,6 +16,7 @@ from tensorlang.backends.gpu.driver import device_loops, device_text
 from tensorlang.lower.barriers import exposed
 from tensorlang.lower.kernel import Lowered
 from tensorlang.policy.gpu.derive import derive_device
+from tensorlang.policy.machine import USUAL, Device
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.tensor.interp import interpret
@@ -34,12 +35,12 @@ class Made:
     kernels: Kernels
 
 
-def made(program: Program, symbol: str, schedule: Schedule | None = None) -> Made:
-    """Return `program` under `schedule`, or what is derived, as kernels called after `symbol`."""
-    chosen = schedule if schedule is not None else derive_device(program)
-    lowered = device_loops(proven(program, chosen), symbol, schedule=chosen)
-    assert isinstance(exposed(lowered.function), Unknown | None)
-    return Made(program, lowered, device_text(lowered, schedule=chosen))
+def made(program: Program, symbol: str, schedule: Schedule | None = None, machine: Device = USUAL) -> Made:
+    """Return `program` under `schedule`, or what is derived for `machine`, as kernels called after `symbol`."""
+    chosen = schedule if schedule is not None else derive_device(program, machine=machine)
+    lowered = device_loops(proven(program, chosen), symbol, schedule=chosen, machine=machine)
+    assert isinstance(exposed(lowered.function, machine.warp), Unknown | None)
+    return Made(program, lowered, device_text(lowered, schedule=chosen, machine=machine))
 
 
 def library(programs: Iterable[Made], executor: Executor = EMULATOR) -> Library:

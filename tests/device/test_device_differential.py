@@ -13,7 +13,9 @@ from batch import Made, difference, library, made, named
 from executors import Executor, Library
 from operators_at_sizes import EXAMPLES, arguments, sizes_of
 
+from tensorlang.backends.hip.vendor import AMD
 from tensorlang.check.instantiate import instantiate
+from tensorlang.policy.machine import USUAL, Device
 
 Array = np.ndarray[Any, Any]
 KNOWN = (0, 1, 7)
@@ -27,13 +29,13 @@ class Case:
     sizes: Mapping[str, int]
 
 
-def case(name: str, n: int, symbolic: bool) -> Case:
+def case(name: str, n: int, symbolic: bool, machine: Device = USUAL) -> Case:
     example = EXAMPLES[name]
     n = max(n, example.least)
     types, arrays = arguments(example.inputs(n))
     program = instantiate(example.module, example.operator, types, example.attrs, example.sizes(n), symbolic=symbolic)
     sizes = sizes_of(program, arrays, example.sizes(n)) if symbolic else {}
-    return Case(made(program, f"{name}_{'any_' if symbolic else ''}{n}"), named(program, arrays), sizes)
+    return Case(made(program, f"{name}_{'any_' if symbolic else ''}{n}", machine=machine), named(program, arrays), sizes)
 
 
 @pytest.fixture(scope="module")
@@ -62,3 +64,18 @@ def test_one_set_of_kernels_for_all_sizes(symbolic, name: str) -> None:
     for n in SYMBOLIC:
         tried = cases[name, n]
         assert difference(tried.made, tried.arrays, tried.sizes, compiled, close=2e-4) == ""
+
+
+@pytest.fixture(scope="module")
+def wide() -> tuple[dict[str, Case], Library]:
+    machine = AMD.machine(AMD.arch("hip:gfx90a"))
+    cases = {name: case(name, 7, symbolic=False, machine=machine) for name in EXAMPLES}
+    return cases, library(c.made for c in cases.values())
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_warps_of_64_threads(wide: tuple[dict[str, Case], Library], name: str) -> None:
+    cases, compiled = wide
+    tried = cases[name]
+    assert {k.warp for k in tried.made.kernels.kernels} <= {64}
+    assert difference(tried.made, tried.arrays, tried.sizes, compiled, close=2e-4) == ""

@@ -42,6 +42,21 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class Rates:
+    """What one multiprocessor does in a cycle. `warp_products` and `warpgroup_products`: products of 16-bit elements that its warps add by
+    instructions for matrices, each by itself and four together. `shared_bytes`: from 32 banks of four bytes. `l2_bytes`: from the
+    second-level cache, in whole lines of `line_bytes`; all multiprocessors together get `all_l2_bytes`."""
+
+    schedulers: int = 4
+    warp_products: int = 1024
+    warpgroup_products: int = 2048
+    shared_bytes: int = 128
+    l2_bytes: int = 64
+    line_bytes: int = 128
+    all_l2_bytes: int = 2048
+
+
+@dataclass(frozen=True, slots=True)
 class Usage:
     """What the compiler gave to one kernel: registers of each thread, and bytes. Spills and stack lie in slow memory."""
 

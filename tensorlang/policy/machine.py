@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from codegen.cuda.arch import ARCHITECTURES, DEFAULT, RATES
 from codegen.dtypes import DType
-from codegen.gpu.limits import Limits
+from codegen.gpu.limits import Limits, Rates
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,7 @@ class Machine:
         return max(1, self.vector_bytes // max(4, dtype.size_bytes))
 
 
-LIMITS = Limits(163 * 1024, 164 * 1024, 1024, 2048, 32)
+LIMITS = ARCHITECTURES[DEFAULT].limits
 """Those of the oldest devices that copy asynchronously."""
 
 
@@ -58,6 +59,8 @@ class Device(Machine):
     """Whether blocks copy what they multiply into memory that their threads share."""
     limits: Limits = LIMITS
     """What it may ask for at most."""
+    rates: Rates = RATES
+    """What a multiprocessor does in a cycle."""
 
     def lanes(self, dtype: DType) -> int:
         """Return how many elements of `dtype` a thread loads at once."""

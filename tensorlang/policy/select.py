@@ -12,7 +12,7 @@ a role is a guess about shapes its author never saw, so it is proven here, and w
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from polyhedral.expr import Name as AffineName
@@ -255,7 +255,7 @@ def _of_roles(request: _Request, wanted: Sequence[sx.Schedule], written: Sequenc
         d = device_deriver(request.program, request.machine, request.layouts)
     else:
         d = deriver(request.program, request.machine, request.layouts, request.constants)
-    parts = [_Part(c, [*_candidates(request, roles, d, c)]) for c in clusters(d, vectors=not on_device)]
+    parts = [_Part(c, _candidates(request, roles, d, c)) for c in clusters(d, vectors=not on_device)]
     if not any(s in wanted for part in parts for s, _ in part.candidates):
         return None
     _settle_all(request, d, parts)
@@ -286,17 +286,22 @@ def _assembled(request: _Request, schedule: Schedule, parts: Sequence[_Part], pl
     return Chosen(schedule, knobs, "; ".join(o for o in origins if o), tuple(request.tried), plan, left_out)
 
 
-def _candidates(request: _Request, roles: Sequence[sx.Schedule], d: Deriver, cluster: Cluster) -> Iterator[tuple[sx.Schedule, Match]]:
+def _candidates(request: _Request, roles: Sequence[sx.Schedule], d: Deriver, cluster: Cluster) -> list[tuple[sx.Schedule, Match]]:
+    """Return the schedules of roles whose guards hold, the least cost first, and of the same cost in the order in which they are written;
+    the user's before those of the library."""
+    own = request.module.schedules[: request.module.own_schedules]
+    found: list[tuple[sx.Schedule, Match]] = []
     for schedule in roles:
         assert schedule.role is not None
-        found = match_role(d, cluster, schedule.role)
-        if found is None:
+        match = match_role(d, cluster, schedule.role)
+        if match is None:
             continue
-        why = unmet(schedule, {**asked(schedule.role), **found.facts})
+        why = unmet(schedule, {**asked(schedule.role), **match.facts})
         if why is None:
-            yield schedule, found
+            found.append((schedule, match))
         else:
             request.tried.append(Attempt(where(schedule), f"for `{cluster.head.tensors[0].name}`, {why}"))
+    return sorted(found, key=lambda candidate: (candidate[0] not in own, candidate[1].cycles))
 
 
 def _settle_all(request: _Request, d: Deriver, parts: Sequence[_Part]) -> None:

@@ -83,6 +83,7 @@ def like(arch: Arch, multiprocessors: int | None = None) -> Machine:
         warpgroups=arch.has_warpgroups,
         boxes=arch.has_bulk_copy,
         limits=arch.limits,
+        rates=arch.rates,
     )
 
 

@@ -10,7 +10,7 @@ from math import gcd, prod
 from polyhedral import affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.policy.deriver import Deriver
-from tensorlang.policy.gpu.products import product_of
+from tensorlang.policy.gpu.forms import product_of
 from tensorlang.policy.groups import Cluster, recurs
 from tensorlang.policy.machine import Device
 from tensorlang.policy.pointwise import spreadable

@@ -15,8 +15,7 @@ from math import prod
 from polyhedral import affine
 from polyhedral.expr import Name
 from tensorlang.policy.deriver import Deriver
-from tensorlang.policy.gpu.product_shapes import slots_of
-from tensorlang.policy.gpu.products import product_of
+from tensorlang.policy.gpu.forms import product_of, slots_of
 from tensorlang.policy.groups import Cluster, recurs
 from tensorlang.policy.machine import Device
 from tensorlang.schedule.pack import pack

@@ -22,12 +22,9 @@ from tensorlang.diagnostics import CompileError
 from tensorlang.policy.deriver import Deriver, deriver_of, reads_itself
 from tensorlang.policy.gpu.access import is_too_long, stored_bytes
 from tensorlang.policy.gpu.attention import derive_online, online_of
-from tensorlang.policy.gpu.product_shapes import parts_of
-from tensorlang.policy.gpu.products import derive_product, product_of
-from tensorlang.policy.gpu.warp_convolutions import warp_windows
-from tensorlang.policy.gpu.warp_implicit_gemm import warp_unfolded
-from tensorlang.policy.gpu.warp_products import warp_product
-from tensorlang.policy.gpu.warpgroup_products import product_parts
+from tensorlang.policy.gpu.choice import cut
+from tensorlang.policy.gpu.forms import product_of
+from tensorlang.policy.gpu.products import derive_product
 from tensorlang.policy.groups import Cluster, agreement, clusters, recurs
 from tensorlang.policy.machine import USUAL, Device, Machine
 from tensorlang.schedule.apply import apply
@@ -243,9 +240,9 @@ def _stretched(d: Deriver) -> Deriver:
 
 def _in_parts(d: Deriver) -> Deriver:
     """Return the state with the sums of products in parts where blocks would be too few otherwise: each part is a plane of partial results,
-    which a second launch adds up. Convolutions that warps multiply as matrices stay whole."""
+    which a second launch adds up."""
     for definition in d.program.definitions if d.program.mode != "strict" else ():
-        found = (product_parts if _is_by_warps(d, definition) else parts_of)(d, definition)
+        found = cut(d, definition)
         made = rfactor(d.program, *found, stretches=True) if found is not None else ""
         if found is None or isinstance(made, str):
             continue
@@ -257,11 +254,6 @@ def _in_parts(d: Deriver) -> Deriver:
         schedule = d.schedule.rfactor(*found, stretches=True).layout(name, dims)
         d = replace(deriver_of(made, d.machine, layouts, d.constants, schedule), apart=d.apart | {name})
     return d
-
-
-def _is_by_warps(d: Deriver, definition: Definition) -> bool:
-    cluster = Cluster(definition, (definition,), 0)
-    return any(found(d, cluster) is not None for found in (warp_product, warp_windows, warp_unfolded))
 
 
 def _is_across(d: Deriver, reduce: Reduce) -> bool:

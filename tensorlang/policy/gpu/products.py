@@ -18,7 +18,7 @@ from tensorlang.policy.machine import Device
 from tensorlang.policy.pointwise import stored_axis
 from tensorlang.schedule.pack import pack
 from tensorlang.schedule.schedule import Schedule
-from tensorlang.schedule.shape import Contraction, contraction, extents
+from tensorlang.schedule.shape import Contraction, extents
 from tensorlang.tensor.nodes import Definition
 from tensorlang.tensor.walk import definition_reads
 
@@ -44,20 +44,6 @@ class Side:
     outer: tuple[str, ...]
     before: str | None = None
     lines: int = 1
-
-
-def product_of(d: Deriver, definition: Definition) -> Contraction | None:
-    """Return the definition as a contraction with rows and columns of known extents enough for tiles, or None."""
-    sizes = extents(definition)
-    if any(e is None for e in sizes.values()):
-        return None
-    first = stored_axis(d, definition)
-    for axis in ([first] if first else []) + [a for a in reversed(definition.axes) if a != first]:
-        found = contraction(definition, axis, stretches=True)
-        if found is not None and found.rows and found.columns:
-            rows, columns = (prod(sizes[a] or 1 for a in side) for side in (found.rows, found.columns))
-            return found if min(rows, columns) >= LANES and prod(sizes[k] or 1 for k in found.inner) >= LANES else None
-    return None
 
 
 def derive_product(d: Deriver, definition: Definition, c: Contraction) -> Schedule:

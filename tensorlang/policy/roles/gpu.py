@@ -26,35 +26,41 @@ On a device (`for cuda`) the roles are
     long_row_reduction(y, t..; i.., j.., r..)   the same where rows are too long for registers: what is read again is loaded again
 
 and guards may ask for `lanes` (elements that one thread loads and stores at once), `threads` (of a block), `team` (threads of a row),
-`rows` (teams of a block) and `tile` (the side of a transposed square). Of a contraction they may ask for `i.warps`, `i.lanes`, `i.times`
-and `i.each` (along the last of i: a block's tile is their product, a thread's `times` groups of `each` neighbours), the same of j, of a
-convolution also of h, `c.block` (how much of the sum to copy at a time), `buffers` (2 where that is not all of it, else 1), and `a.unit`,
-`b.unit`: whether the operand is contiguous along the last of i, or j. Of a product of warps: `i.warps`, `i.times` and `i.each` (a block
-has so many warps along the last of i, each of them so many matrices of so many rows), the same of j, `i.block` (how many rows of tiles
-blocks go through together), `c.each` (of the sum of one matrix), `c.block`, `buffers` (stretches of the sum that are copied or on their
-way) and `span` (bytes of a row of a copy); where four warps multiply together, `i.warps` counts those groups, `j.each` are all columns of a
-block, `boxes` tells whether both operands are copied as boxes of tensors, `beside` whether a thread beside the others should ask for them,
-and `turns` is how many blocks should take turns with the tiles, 0 where each is a block's own. Of windows: `i.times` (points that a thread
-computes), `h.block`, `i.block` and `j.block` (threads of a block along each).
+`rows` (teams of a block) and `tile` (the side of a transposed square). Of products and convolutions, which are candidates of a form and a
+level (`policy/gpu/candidates.py`), they may ask for the tile of a block: `i.warps`, `i.lanes`, `i.times` and `i.each` along the last of
+i, the same of j and, of windows, of h. A tile is their product: warps, of lanes, of `times` groups of `each` neighbours; where warps
+multiply matrices, of `times` matrices of `each` rows or columns. Where four warps multiply together, `i.warps` counts those groups, and
+`j.each` are all columns of a block. `i.block`: how many rows of tiles blocks go through together; `c.block` (k where there is no c): how
+much of the sum to copy at a time; `c.each`: of the sum of one matrix; `buffers`: stretches of the sum that are copied or on their way;
+`span`: bytes of a row of a copy; `a.unit`, `b.unit`: whether the operand is contiguous along the last of i, or j. Of four warps:
+`tensor_maps`, whether both operands can be copied as boxes of tensors; `warp_specialized`, whether a warp of its own should ask for them;
+and `persistent_blocks`, how many blocks should go through all tiles, 0 where each has one. Of windows over channels: `i.times` (points
+that a thread computes), `h.block`, `i.block` and `j.block` (threads of a block along each).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from polyhedral import affine
 from tensorlang.policy.deriver import Deriver
 from tensorlang.policy.gpu import access
+from tensorlang.policy.gpu.candidates import Candidate, Level, Side
+from tensorlang.policy.gpu.choice import device_of, least
 from tensorlang.policy.gpu.depthwise import windowed
-from tensorlang.policy.gpu.product_shapes import Product, Windows, product, windows
-from tensorlang.policy.gpu.tiles import Side
-from tensorlang.policy.gpu.warp_convolutions import warp_windows
-from tensorlang.policy.gpu.warp_implicit_gemm import warp_unfolded
-from tensorlang.policy.gpu.warp_products import device_of, warp_product
-from tensorlang.policy.gpu.warpgroup_implicit_gemm import warpgroup_unfolded
-from tensorlang.policy.gpu.warpgroup_products import ROW_BYTES, warpgroup_product
+from tensorlang.policy.gpu.forms import VECTOR_BYTES, Form, Kind, Operand
 from tensorlang.policy.groups import Cluster
-from tensorlang.policy.roles.parameters import Facts, Form, Loops, Shape, full
+from tensorlang.policy.roles.parameters import Facts, Loops, Shape, full
+from tensorlang.policy.roles.parameters import Form as Role
+from tensorlang.tensor.walk import tensor_table
+
+THREAD_LANES = 4
+"""Sums of neighbours that a thread stores at once: 16 bytes of f32."""
+BOX_DIMENSIONS = 5
+"""Of a tensor that boxes are copied of, at most: a tensor map has so many."""
+MOST_STRIPES = 16
+"""Rows of tiles that blocks go through together, so that those which run at the same time read the same few rows and columns."""
 
 
 def _elements(d: Deriver, cluster: Cluster) -> Shape | None:
@@ -97,109 +103,66 @@ def _teams_far(d: Deriver, cluster: Cluster) -> Shape | None:
     return Shape(((own,), members), classes, found.lanes, own={"team": found.team})
 
 
-def _product(d: Deriver, cluster: Cluster) -> Shape | None:
-    found = product(d, cluster.head) if len(cluster.members) == 1 else None
-    if found is None:
-        return None
-    classes = (found.batch, found.a.axes, found.b.axes, found.others, (found.deep,), ())
-    return _multiplied(cluster, found, classes, {"i": found.tiles.rows, "j": found.tiles.columns})
+def _candidate(kind: Kind, level: Level) -> Callable[[Deriver, Cluster], Shape | None]:
+    """Return what a tensor by itself looks like to the role of one form and one level: as its least candidate says."""
+
+    def shape(d: Deriver, cluster: Cluster) -> Shape | None:
+        found = least(d, cluster.head, kind, level) if len(cluster.members) == 1 else None
+        if found is None:
+            return None
+        own, form, tile = cluster.head.tensors[0].name, found.form, found.tile
+        sides = {"i": tile.rows, "j": tile.columns, "h": tile.lines}
+        facts: dict[str, dict[str, int]] = {
+            name: {"warps": s.warps, "lanes": s.lanes, "times": s.times, "each": s.each} for name, s in sides.items()
+        }
+        facts["i"]["block"] = stripe(form.rows, tile.rows)
+        facts["k" if kind is Kind.IMPLICIT_GEMM else "c"] = {
+            "block": found.depth,
+            "each": found.instruction.shape[2] if found.instruction is not None else 1,
+        }
+        facts |= {"a": {"unit": form.a.unit}, "b": {"unit": form.b.unit}}
+        tensors = ((own,), (form.a.read.tensor,), (form.b.read.tensor,))
+        shape = Shape(tensors, tuple(full(own, loops) for loops in _loops(form)), THREAD_LANES, facts, cycles=found.cycles)
+        return replace(shape, own={"buffers": found.stages, "span": found.row_bytes, **_hopper(d, found)})
+
+    return shape
 
 
-def _windows(d: Deriver, cluster: Cluster) -> Shape | None:
-    found = windows(d, cluster.head) if len(cluster.members) == 1 else None
-    if found is None:
-        return None
-    classes = (found.batch, found.a.axes, found.outer, found.height, (found.width,), found.others, (found.deep,))
-    return _multiplied(cluster, found, classes, {"i": found.tiles.rows, "h": found.tiles.height, "j": found.tiles.width})
+def _loops(form: Form) -> tuple[Loops, ...]:
+    """Return the groups of loops of a form, as the roles of all levels name them."""
+    inner, windows = (form.others, (form.deep,)), form.windows
+    if form.kind is Kind.IMPLICIT_GEMM:
+        return (form.batch, form.a.axes, form.b.axes, (*form.others, form.deep))
+    if windows is None:
+        return (form.batch, form.a.axes, form.b.axes, *inner, ())
+    lines = (windows.outer, (windows.height,) if windows.height else (), (windows.width,))
+    return (form.batch, form.a.axes, *lines, *inner) if windows.operand is form.b else (form.batch, *lines, form.b.axes, *inner)
 
 
-def _multiplied(cluster: Cluster, found: Product | Windows, classes: Sequence[Loops], sides: Mapping[str, Side]) -> Shape:
-    own = cluster.head.tensors[0].name
-    facts: dict[str, Facts] = {n: {"warps": s.warps, "lanes": s.lanes, "times": s.times, "each": s.each} for n, s in sides.items()}
-    facts |= {"c": {"block": found.tiles.depth}, "a": {"unit": found.a.unit}, "b": {"unit": found.b.unit}}
-    tensors = ((own,), (found.a.read.tensor,), (found.b.read.tensor,))
-    shape = Shape(tensors, tuple(full(own, c) for c in classes), 4, facts)
-    return replace(shape, own={"buffers": 2 if found.long else 1})
+def _hopper(d: Deriver, found: Candidate) -> dict[str, int]:
+    """Return how a candidate of four warps copies, and how its blocks go through tiles."""
+    if found.level is not Level.WARPGROUP:
+        return {}
+    machine = device_of(d)
+    tma = machine.boxes and all(_has_boxes(d, o) for o in (found.form.a, found.form.b))
+    specialized = tma and found.tile.rows.warps == 2
+    persistent = specialized and found.tile.blocks(found.form, 1) > machine.blocks
+    return {"tensor_maps": tma, "warp_specialized": specialized, "persistent_blocks": machine.blocks if persistent else 0}
 
 
-def _by_warps(d: Deriver, cluster: Cluster) -> Shape | None:
-    found = warp_product(d, cluster)
-    if found is None or warp_unfolded(d, cluster) is not None:
-        return None
-    own = cluster.head.tensors[0].name
-    classes = (found.batch, found.a.axes, found.b.axes, found.others, (found.deep,))
-    rows, columns = found.rows, found.columns
-    facts: dict[str, Facts] = {
-        "a": {"unit": found.a.unit},
-        "b": {"unit": found.b.unit},
-        "i": {"warps": rows.warps, "times": rows.times, "each": rows.each, "block": found.stripe},
-        "j": {"warps": columns.warps, "times": columns.times, "each": columns.each},
-        "c": {"block": found.block, "each": found.instruction.shape[2]},
-    }
-    tensors = ((own,), (found.a.read.tensor,), (found.b.read.tensor,))
-    shape = Shape(tensors, tuple(full(own, c) for c in classes), 4, facts)
-    return replace(shape, own={"buffers": found.buffers, "span": found.row_bytes})
+def _has_boxes(d: Deriver, operand: Operand) -> bool:
+    """Tell whether boxes of an operand can be copied: few dimensions, all of them whole vectors apart."""
+    name = operand.read.tensor
+    storage, tensor = d.layouts.get(name), tensor_table(d.program)[name]
+    shape = [affine.constant(n) for n in (storage.shape if storage is not None else tensor.shape)]
+    last = next((n for n in reversed(shape) if n != 1), None)
+    return last is not None and len(shape) <= BOX_DIMENSIONS and last * tensor.dtype.size_bytes % VECTOR_BYTES == 0
 
 
-def _by_warpgroups(d: Deriver, cluster: Cluster) -> Shape | None:
-    found = warpgroup_product(d, cluster)
-    if found is None:
-        return None
-    own, product, rows = cluster.head.tensors[0].name, found.product, found.tiles.rows
-    classes = (product.c.batch, product.a.axes, product.b.axes, product.others, (product.deep,))
-    facts: dict[str, Facts] = {
-        "i": {"warps": rows.warps, "times": rows.times, "each": rows.each, "block": found.stripe},
-        "j": {"each": found.tiles.columns},
-        "c": {"block": found.block, "each": found.instruction.shape[2]},
-    }
-    tensors = ((own,), (product.a.read.tensor,), (product.b.read.tensor,))
-    shape = Shape(tensors, tuple(full(own, c) for c in classes), 4, facts)
-    boxes = found.boxes and device_of(d).boxes
-    return replace(shape, own={"buffers": found.buffers, "span": ROW_BYTES, "boxes": boxes, "beside": found.beside, "turns": found.turns})
-
-
-def _windows_by_warps(d: Deriver, cluster: Cluster) -> Shape | None:
-    found = warp_windows(d, cluster)
-    if found is None or warp_unfolded(d, cluster) is not None or warpgroup_unfolded(d, cluster) is not None:
-        return None
-    own = cluster.head.tensors[0].name
-    classes = (found.batch, found.outer, found.height, (found.width,), found.b.axes, found.others, (found.deep,))
-    sides = {"h": found.tile.lines, "i": found.tile.points, "j": found.tile.columns}
-    facts: dict[str, Facts] = {n: {"warps": s.warps, "times": s.times, "each": s.each} for n, s in sides.items()}
-    facts["c"] = {"block": found.block, "each": found.instruction.shape[2]}
-    tensors = ((own,), (found.a.read.tensor,), (found.b.read.tensor,))
-    shape = Shape(tensors, tuple(full(own, c) for c in classes), 4, facts)
-    return replace(shape, own={"buffers": found.buffers, "span": found.row_bytes})
-
-
-def _unfolded_by_warps(d: Deriver, cluster: Cluster) -> Shape | None:
-    found = warp_unfolded(d, cluster)
-    if found is None or warpgroup_unfolded(d, cluster) is not None:
-        return None
-    own = cluster.head.tensors[0].name
-    classes = (found.batch, found.a.axes, found.b.axes, found.inner)
-    sides = {"i": found.rows, "j": found.columns}
-    facts: dict[str, Facts] = {n: {"warps": s.warps, "times": s.times, "each": s.each} for n, s in sides.items()}
-    facts["k"] = {"block": found.block, "each": found.instruction.shape[2]}
-    tensors = ((own,), (found.a.read.tensor,), (found.b.read.tensor,))
-    shape = Shape(tensors, tuple(full(own, c) for c in classes), 4, facts)
-    return replace(shape, own={"buffers": found.buffers, "span": found.row_bytes})
-
-
-def _unfolded_by_warpgroups(d: Deriver, cluster: Cluster) -> Shape | None:
-    found = warpgroup_unfolded(d, cluster)
-    if found is None:
-        return None
-    own, (a, b), rows = cluster.head.tensors[0].name, (found.found.a, found.found.b), found.tiles.rows
-    classes = (found.found.product.c.batch, a.axes, b.axes, found.found.inner)
-    facts: dict[str, Facts] = {
-        "i": {"warps": rows.warps, "times": rows.times, "each": rows.each},
-        "j": {"each": found.tiles.columns},
-        "k": {"block": found.block, "each": found.instruction.shape[2]},
-    }
-    tensors = ((own,), (a.read.tensor,), (b.read.tensor,))
-    shape = Shape(tensors, tuple(full(own, c) for c in classes), 4, facts)
-    return replace(shape, own={"buffers": found.buffers, "span": ROW_BYTES})
+def stripe(extent: int, rows: Side) -> int:
+    """Return how many rows of tiles blocks go through together, of those that such a tile has along an axis."""
+    tiles = -(-extent // rows.tile)
+    return next(n for n in range(MOST_STRIPES, 0, -1) if tiles % n == 0)
 
 
 def _windowed(d: Deriver, cluster: Cluster) -> Shape | None:
@@ -216,19 +179,21 @@ def _windowed(d: Deriver, cluster: Cluster) -> Shape | None:
     return Shape(((own,), (found.a,)), tuple(full(own, c) for c in classes), found.lanes, facts)
 
 
-DEVICE_ROLES: Mapping[str, Form] = {
-    "contraction": Form("contraction(y, a, b; batch.., i.., j.., k.., c..)", 3, 4, 5, _product),
-    "convolution": Form("convolution(y, a, b; batch.., i.., n.., h.., j, k.., c)", 3, 7, 7, _windows),
-    "warp_product": Form("warp_product(y, a, b; batch.., i.., j.., k.., c)", 3, 5, 5, _by_warps),
-    "warpgroup_product": Form("warpgroup_product(y, a, b; batch.., i.., j.., k.., c)", 3, 5, 5, _by_warpgroups),
-    "warp_convolution": Form("warp_convolution(y, a, b; batch.., n.., h.., i, j.., k.., c)", 3, 7, 7, _windows_by_warps),
-    "warp_unfolded": Form("warp_unfolded(y, a, b; batch.., i.., j.., k..)", 3, 4, 4, _unfolded_by_warps),
-    "warpgroup_unfolded": Form("warpgroup_unfolded(y, a, b; batch.., i.., j.., k..)", 3, 4, 4, _unfolded_by_warpgroups),
-    "windowed": Form("windowed(y, a; n.., h.., i, j, k.., s)", 2, 6, 6, _windowed),
-    "pointwise": Form("pointwise(y, p..; i.., j.., k.., x..)", (False, True), 4, 4, _elements),
-    "reduction": Form("reduction(y; i.., r.., k..)", 1, 3, 3, _sums),
-    "row_reduction": Form("row_reduction(y, t.., p..; i.., j.., r..)", (False, True, True), 3, 3, _teams),
-    "long_row_reduction": Form("long_row_reduction(y, t..; i.., j.., r..)", (False, True), 3, 3, _teams_far),
+DEVICE_ROLES: Mapping[str, Role] = {
+    "contraction": Role("contraction(y, a, b; batch.., i.., j.., k.., c..)", 3, 4, 5, _candidate(Kind.PRODUCT, Level.THREAD)),
+    "convolution": Role("convolution(y, a, b; batch.., i.., n.., h.., j, k.., c)", 3, 7, 7, _candidate(Kind.WINDOWS, Level.THREAD)),
+    "warp_product": Role("warp_product(y, a, b; batch.., i.., j.., k.., c)", 3, 5, 5, _candidate(Kind.PRODUCT, Level.WARP)),
+    "warpgroup_product": Role("warpgroup_product(y, a, b; batch.., i.., j.., k.., c)", 3, 5, 5, _candidate(Kind.PRODUCT, Level.WARPGROUP)),
+    "warp_convolution": Role("warp_convolution(y, a, b; batch.., n.., h.., i, j.., k.., c)", 3, 7, 7, _candidate(Kind.WINDOWS, Level.WARP)),
+    "warp_unfolded": Role("warp_unfolded(y, a, b; batch.., i.., j.., k..)", 3, 4, 4, _candidate(Kind.IMPLICIT_GEMM, Level.WARP)),
+    "warpgroup_unfolded": Role(
+        "warpgroup_unfolded(y, a, b; batch.., i.., j.., k..)", 3, 4, 4, _candidate(Kind.IMPLICIT_GEMM, Level.WARPGROUP)
+    ),
+    "windowed": Role("windowed(y, a; n.., h.., i, j, k.., s)", 2, 6, 6, _windowed),
+    "pointwise": Role("pointwise(y, p..; i.., j.., k.., x..)", (False, True), 4, 4, _elements),
+    "reduction": Role("reduction(y; i.., r.., k..)", 1, 3, 3, _sums),
+    "row_reduction": Role("row_reduction(y, t.., p..; i.., j.., r..)", (False, True, True), 3, 3, _teams),
+    "long_row_reduction": Role("long_row_reduction(y, t..; i.., j.., r..)", (False, True), 3, 3, _teams_far),
 }
-FACTS = ("team", "rows", "tile", "buffers", "span", "boxes", "beside", "turns")
+FACTS = ("team", "rows", "tile", "buffers", "span", "tensor_maps", "warp_specialized", "persistent_blocks")
 """What only schedules for a device ask for."""

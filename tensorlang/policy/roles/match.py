@@ -46,6 +46,8 @@ class Match:
     indexed: Mapping[str, frozenset[str]]
     """Tensor → the axes and binders it is read by."""
     tiles: Tiles
+    cycles: float
+    """As its shape says (`Shape.cycles`)."""
 
 
 def match_role(d: Deriver, cluster: Cluster, role: sx.Role) -> Match | None:
@@ -91,7 +93,7 @@ def match_role(d: Deriver, cluster: Cluster, role: sx.Role) -> Match | None:
         facts[name] = tuple(known)
     axes = {loop: loop.removeprefix(stage + ".") for loop, stage in stages.items()}
     indexed = {r.tensor: index_names(r) for m in cluster.members for p in m.pieces for r in reads(p.value)}
-    return Match(names, facts, stages, sizes, axes, indexed, _tiles(found, d.machine.vector_registers))
+    return Match(names, facts, stages, sizes, axes, indexed, _tiles(found, d.machine.vector_registers), found.cycles)
 
 
 def asked(role: sx.Role) -> dict[str, Fact]:

@@ -65,6 +65,8 @@ class Shape:
     """Over how many partial results reductions are spread."""
     own: Mapping[str, int] = field(default_factory=dict)
     """Other facts, by name."""
+    cycles: float = 0.0
+    """What the schedule of a role costs for which others may be taken, 0 where there are none."""
 
 
 def full(own: str, names: Sequence[str]) -> Loops:

@@ -1,0 +1,105 @@
+"""What a product costs on a graphics processor, in cycles: the one formula by which candidates of all forms and levels are compared.
+
+    waves x (terms x max(issue, shared memory, second-level cache, latency) + stretches x barrier + start)
+
+A wave is the blocks that run at the same time, as many on each multiprocessor as its registers, threads and shared memory have room for.
+Of every term of its sums a block issues instructions, reads operands from shared memory, and has them brought there; what takes longest
+hides the others. Nothing in the formula was measured on a device: rates are facts of devices (`Device.rates`), what is estimated says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tensorlang.policy.machine import Device
+
+BARRIER_CYCLES = 40
+"""That threads of a block wait for each other, and for copies to begin, between two stretches of a sum: two barriers, estimated."""
+LAUNCH_CYCLES = 4000
+"""Of another launch: two to three microseconds, estimated."""
+RESIDENT_THREADS = 1024
+"""Of a multiprocessor: every generation keeps so many, more than these help little where each has a tile of sums."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What one block of a candidate does: for each of `terms` of its sums, and at each of `stretches` of them that it copies at a time.
+
+    `blocks`: how many there are; `warps` of each. `issue_cycles`: of one warp, on the scheduler that it has. `shared_bytes`: read from
+    shared memory by all warps. `global_bytes`: copied from the second-level cache, in rows of
+    `row_bytes`. `latency_cycles`: that a term takes at least.
+    `start_cycles`: from the first instruction to the first products and after the last. `resident`: blocks that a multiprocessor has room
+    for."""
+
+    blocks: int
+    warps: int
+    resident: int
+    terms: int
+    stretches: int
+    issue_cycles: float
+    shared_bytes: float
+    global_bytes: float
+    row_bytes: int
+    latency_cycles: float
+    barrier_cycles: float
+    start_cycles: float
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Cycles of a candidate, by what they are spent on; of what is done for each term at the same time, only the longest is waited for."""
+
+    issue_cycles: float
+    shared_cycles: float
+    global_cycles: float
+    latency_cycles: float
+    barrier_cycles: float
+    start_cycles: float
+
+    @property
+    def cycles(self) -> float:
+        terms = max(self.issue_cycles, self.shared_cycles, self.global_cycles, self.latency_cycles)
+        return terms + self.barrier_cycles + self.start_cycles
+
+
+def cost(work: Work, machine: Device) -> Cost:
+    """Return what a candidate costs on a machine, of which every multiprocessor has the same number of blocks or one fewer."""
+    of_each = -(-work.blocks // machine.blocks)
+    together = max(1, min(work.resident, of_each))
+    waves = -(-of_each // together)
+    terms = waves * work.terms
+    return Cost(
+        terms * issue_cycles(work, together, machine),
+        terms * shared_cycles(work, together, machine),
+        terms * global_cycles(work, together, machine),
+        terms * work.latency_cycles,
+        waves * work.stretches * work.barrier_cycles,
+        waves * work.start_cycles,
+    )
+
+
+def issue_cycles(work: Work, together: int, machine: Device) -> float:
+    """Return the cycles in which schedulers issue one term of so many blocks: warps are dealt out to them."""
+    return work.issue_cycles * -(-together * work.warps // machine.rates.schedulers)
+
+
+def shared_cycles(work: Work, together: int, machine: Device) -> float:
+    """Return the cycles in which shared memory brings one term of so many blocks into registers."""
+    return together * work.shared_bytes / machine.rates.shared_bytes
+
+
+def global_cycles(work: Work, together: int, machine: Device) -> float:
+    """Return the cycles in which one term of so many blocks reaches a multiprocessor from the second-level cache: what is no whole line
+    takes twice as long, about."""
+    rates = machine.rates
+    return together * work.global_bytes / (rates.l2_bytes if work.row_bytes >= rates.line_bytes else rates.l2_bytes / 2)
+
+
+def resident_blocks(machine: Device, threads: int, registers: int) -> int:
+    """Return how many blocks of so many threads, and registers of each, a multiprocessor keeps."""
+    return max(1, min(machine.limits.registers_per_multiprocessor // (registers * threads), RESIDENT_THREADS // threads))
+
+
+def adding_cycles(parts: int, results: int, machine: Device) -> float:
+    """Return the cycles of the launch that adds up `parts` partial results of each of `results`: each is written, and read again."""
+    return LAUNCH_CYCLES + 2 * 4 * parts * results / machine.rates.all_l2_bytes if parts > 1 else 0.0

@@ -9,16 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from codegen.dtypes import compute_dtype
-from tensorlang.policy.cpu.register_tiles import columns_cost
+from tensorlang.policy.cpu.cost import kernel_cycles
+from tensorlang.policy.cpu.register_tiles import product_step_cycles
 from tensorlang.policy.deriver import deriver
 from tensorlang.policy.machine import Machine
 from tensorlang.schedule.shape import contraction, extents
 from tensorlang.tensor.nodes import Program
 
-START = 300.0
-"""Cycles that a kernel takes to start."""
-SHARING = 4000.0
-"""Cycles that threads take to begin one together and to end it."""
 WORTH = 1.02
 """How many times faster one must be."""
 
@@ -47,6 +44,5 @@ def product_cycles(program: Program, machine: Machine) -> float | None:
         inner = 1
         for name in c.inner:
             inner *= sizes[name] or 1
-        cycles = columns_cost(d, c, sizes, axis, lanes) * inner
-        return START + (cycles if machine.threads == 1 else cycles / machine.threads + SHARING)
+        return kernel_cycles(product_step_cycles(d, c, sizes, axis, lanes) * inner, machine.threads)
     return None

@@ -10,6 +10,7 @@ from codegen.dtypes import compute_dtype
 from codegen.loops import dots
 from polyhedral import affine
 from polyhedral.expr import Name as AffineName
+from tensorlang.policy.cpu.cost import covered_cycles
 from tensorlang.policy.cpu.padded import blocked_dims, root_copy
 from tensorlang.policy.deriver import Deriver, mark_parallel
 from tensorlang.schedule.schedule import Schedule
@@ -38,8 +39,7 @@ def tile_sizes(
 ) -> tuple[int, int]:
     """Return (rows, vectors of columns) of the register tile with the least estimated time over the whole iteration space.
 
-    A tile of m x v needs m*v accumulators, v operand vectors and one broadcast. Its time per step is the larger of its multiply-adds (two a
-    cycle) and its loads (two a cycle), at least the latency of a multiply-add (four cycles). `heights` and `widths`: the choices, if not
+    A tile of m x v needs m*v accumulators, v operand vectors and one broadcast. `heights` and `widths`: the choices, if not
     every size is one; the smallest of them when none fits."""
     best, best_cost = (min(heights or (1,)), min(widths)), float("inf")
     for v in sorted(widths):
@@ -48,7 +48,7 @@ def tile_sizes(
         for m in sorted(heights or range(1, registers)):
             if m * v + (v if m > 1 else 1) + 1 > registers - 1 or (rows is not None and m > rows) or (v > 4 and rows != 1):
                 break
-            cost = _covered(rows or 840, m, v) * -(-(columns or 1 << 20) // (v * lanes))
+            cost = covered_cycles(rows or 840, m, v) * -(-(columns or 1 << 20) // (v * lanes))
             if cost < best_cost * 0.995:
                 best, best_cost = (m, v), cost
     return best
@@ -68,23 +68,13 @@ def row_counts(d: Deriver, c: Contraction) -> range | None:
     return range(1, ROWS_IN_A_SET + 1) if pitch % 4096 == 0 else None
 
 
-def columns_cost(d: Deriver, c: Contraction, sizes: Mapping[str, int | None], axis: str, lanes: int) -> float:
+def product_step_cycles(d: Deriver, c: Contraction, sizes: Mapping[str, int | None], axis: str, lanes: int) -> float:
     """Return the cycles of one k-step over all rows and columns, which are known, in register tiles of vectors of columns."""
     row = (sizes[c.rows[-1]] or 0) if c.rows else 1
     m, v = tile_sizes(row, sizes[axis], lanes, d.machine.vector_registers, row_counts(d, c))
     full, rest = divmod(sizes[axis] or 0, v * lanes)
-    once = full * _covered(row, m, v) + (_covered(row, m, -(-rest // lanes)) if rest else 0.0)
+    once = full * covered_cycles(row, m, v) + (covered_cycles(row, m, -(-rest // lanes)) if rest else 0.0)
     return once * prod(sizes[n] or 0 for n in (*c.rows[:-1], *c.columns) if n != axis)
-
-
-def _covered(rows: int, m: int, v: int) -> float:
-    """Return the cycles of one k-step over all rows in tiles of m, the last one smaller."""
-    full, rest = divmod(rows, m)
-    return full * _step(m, v) + (_step(rest, v) if rest else 0.0)
-
-
-def _step(m: int, v: int) -> float:
-    return max(4.0, m * v / 2, (m + v) / 2) + 0.15 * v
 
 
 def derive_contraction(d: Deriver, definition: Definition, c: Contraction, axis: str) -> None:

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from math import prod
 
 from polyhedral import affine
-from tensorlang.policy.cpu.horizontal_fusion import SHARING, START, product_cycles
-from tensorlang.policy.cpu.winograd import FAR_BYTES
+from tensorlang.policy.cpu.cost import from_memory_cycles, kernel_cycles
+from tensorlang.policy.cpu.horizontal_fusion import product_cycles
 from tensorlang.policy.deriver import Deriver
 from tensorlang.policy.groups import Cluster, agreement
 from tensorlang.policy.machine import Machine
@@ -25,8 +25,6 @@ from tensorlang.tensor.walk import definition_reads, tensor_table
 LEAST_ROWS = 8
 SHARE = 4
 """Which part of the second-level cache a block of rows may take."""
-NEAR_BYTES = 32.0
-"""Bytes per cycle from the second-level cache."""
 
 
 def finished(d: Deriver, found: Sequence[Cluster], cluster: Cluster) -> tuple[Cluster, ...]:
@@ -90,15 +88,9 @@ def worth_finishing(product: Program, rows: Program, machine: Machine) -> bool:
         return False
     moved = _bytes(result)
     weights = max((_bytes(p) for p in product.params if p.shape[-1:] == result.shape[-1:] and p.shape != result.shape), default=0)
-    written = 2 * moved / _rate(moved, machine) / machine.threads
-    saved = START + (SHARING if machine.threads > 1 else 0.0) + written
+    saved = kernel_cycles(from_memory_cycles(2 * moved, moved, machine.l2_bytes), machine.threads)
     blocks = prod(outer) * -(-count // block)
-    return (blocks - 1) * weights / _rate(2 * weights, machine) / machine.threads < saved
-
-
-def _rate(size_bytes: int, machine: Machine) -> float:
-    """Return how many bytes per cycle come from the cache that keeps so many."""
-    return NEAR_BYTES if size_bytes <= machine.l2_bytes else FAR_BYTES
+    return from_memory_cycles((blocks - 1) * weights, 2 * weights, machine.l2_bytes) / machine.threads < saved
 
 
 def _bytes(tensor: Tensor) -> int:

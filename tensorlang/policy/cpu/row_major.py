@@ -14,14 +14,12 @@ from collections.abc import Mapping
 from math import prod
 
 from codegen.dtypes import compute_dtype
+from tensorlang.policy.cpu.cost import COPY_BYTES, multiply_cycles
 from tensorlang.policy.deriver import Deriver
 from tensorlang.schedule.layout import Layout
 from tensorlang.schedule.shape import Contraction, contraction, extents, unit_stride
 from tensorlang.tensor.nodes import Definition
 from tensorlang.tensor.walk import reads
-
-COPY_BYTES = 6.0
-"""How many bytes of a tensor are copied into another layout per cycle."""
 
 WASTE = 1.2
 """How many times the lanes of a row's vectors may be its elements."""
@@ -59,4 +57,4 @@ def _wasted(d: Deriver, definition: Definition, c: Contraction, sizes: Mapping[s
     lanes = d.machine.lanes(compute_dtype(c.reduce.reducer.dtypes[0]))
     pixels = prod(sizes[a] or 0 for a in c.columns)
     others = prod(sizes[a] or 0 for a in (*definition.axes, *c.inner) if a not in c.columns)
-    return others * (-(-pixels // lanes) - pixels / lanes) / 2
+    return multiply_cycles(others * (-(-pixels // lanes) - pixels / lanes))

@@ -15,18 +15,21 @@ from math import prod
 
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name
-from tensorlang.policy.cpu.register_tiles import ROWS_IN_A_SET, columns_cost
+from tensorlang.policy.cpu.cost import load_cycles, multiply_cycles
+from tensorlang.policy.cpu.register_tiles import ROWS_IN_A_SET, product_step_cycles
 from tensorlang.policy.deriver import Deriver, bytes_of
 from tensorlang.schedule.shape import Contraction, extents, unit_stride
 from tensorlang.schedule.storage import is_row_major
 from tensorlang.tensor.nodes import Definition, Dynamic
 
-ACROSS = 6.0
-"""Cycles that combining the lanes of one vector takes."""
-TURNED = 0.3
-"""Cycles that copying one element across takes."""
-GATHERED = 2.5
-"""Cycles that reading one element across takes."""
+ACROSS_CYCLES = 6.0
+"""Of combining the lanes of one vector."""
+TURNED_CYCLES = 0.3
+"""Of copying one element across."""
+GATHERED_CYCLES = 2.5
+"""Of reading one element across."""
+LOOP_CYCLES = 0.5
+"""Of a step of the sum beside its multiply-adds: its loop."""
 IN_FLIGHT = 8
 """Accumulators that keep both multipliers busy: two, for the four cycles that a sum takes."""
 
@@ -61,15 +64,15 @@ def sums_along(d: Deriver, definition: Definition, c: Contraction, axis: str, la
     known = {n: sizes[n] or 0 for n in sizes}
     others = prod(known[n] for n in (*c.batch, *c.inner) if n != binder)
     rows, columns, length = prod(known[r] for r in c.rows), prod(known[j] for j in c.columns), known[binder]
-    copied = 0.0 if unit_stride(_long(c.w_read.index, sizes), None, None, binder) else TURNED * columns * length
+    copied = 0.0 if unit_stride(_long(c.w_read.index, sizes), None, None, binder) else TURNED_CYCLES * columns * length
     found = min(_tiles(d.machine.vector_registers, rows, columns, -(-length // lanes)), default=None)
     if found is None:
         return None
     cost, r, q = found
-    plain = columns_cost(d, c, sizes, axis, lanes) * length
+    plain = product_step_cycles(d, c, sizes, axis, lanes) * length
     if c.w not in d.constants and not unit_stride(c.w_read.index, None, None, axis):
-        plain += columns * length * (TURNED if rows >= 4 else GATHERED)
-    if cost * others + ACROSS * rows * columns * prod(known[n] for n in c.batch) + copied >= plain * others:
+        plain += columns * length * (TURNED_CYCLES if rows >= 4 else GATHERED_CYCLES)
+    if cost * others + ACROSS_CYCLES * rows * columns * prod(known[n] for n in c.batch) + copied >= plain * others:
         return None
     if min(rows, columns) == 1 and bytes_of(d, (c.x if columns == 1 else c.w,)) <= d.machine.cache_bytes:
         r = q = 1
@@ -91,8 +94,12 @@ def _tiles(registers: int, rows: int, columns: int, steps: int) -> Iterator[tupl
     for r in range(1, min(rows, most) + 1):
         for q in range(1, min(columns, most) + 1):
             if r * q + min(r, q) + 1 <= registers - 1:
-                tiles = ((n, max(height * width, height + width) / 2 + 0.5) for n, height, width in _edges(rows, columns, r, q))
-                yield sum(n * step for n, step in tiles) * steps, r, q
+                yield sum(n * _step_cycles(height, width) for n, height, width in _edges(rows, columns, r, q)) * steps, r, q
+
+
+def _step_cycles(rows: int, columns: int) -> float:
+    """Return the cycles of one step of the sums in a register tile: whoever has few enough to wait for them takes more steps at once."""
+    return max(multiply_cycles(rows * columns), load_cycles(rows + columns)) + LOOP_CYCLES
 
 
 def _edges(rows: int, columns: int, r: int, q: int) -> Iterator[tuple[int, int, int]]:

@@ -19,6 +19,7 @@ from polyhedral import affine
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Floor
 from polyhedral.expr import Name as AffineName
+from tensorlang.policy.cpu.cost import FAR_BYTES, STREAM_BYTES, step_cycles
 from tensorlang.policy.machine import Machine
 from tensorlang.schedule.shape import Contraction, contraction, extents
 from tensorlang.tensor.nodes import Definition, Dynamic, Program, Read
@@ -175,14 +176,8 @@ class Blocks:
     parts: int = 1
 
 
-FAR_BYTES = 10.0
-"""Bytes per cycle of weights from memory that is no cache of one processor."""
-
 LONGER = 1.05
 """How many times longer products may take where threads share the columns so that each reads a part of the weights."""
-
-STREAM_BYTES = 40
-"""How many bytes of weights arrive per cycle from the second- and third-level cache while the products run."""
 
 LOAD = 0.65
 """Cycles for each operand that a register tile loads, beside what its multiply-adds take."""
@@ -259,7 +254,7 @@ def _registers(tiles: tuple[int, ...], counts: tuple[int, ...], columns: int, la
                 height = down * across
                 if height * vectors + vectors + 1 > registers - 1:
                     continue
-                step = max(4.0, height * vectors / 2, LOAD * (height + vectors)) + 0.15 * vectors
+                step = step_cycles(height, vectors, LOAD)
                 ragged = 1.03 if columns % (vectors * lanes) else 1.0
                 steps = prod(tiles) // height * -(-columns // (vectors * lanes)) * ragged
                 rows = (*(1,) * (len(tiles) - 2), down, across)[-len(tiles) :]

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from tensorlang.policy.cpu.winograd import FAR_BYTES, TRANSFORMATION, blocks
+from tensorlang.policy.cpu.cost import FAR_BYTES, multiply_cycles
+from tensorlang.policy.cpu.winograd import TRANSFORMATION, blocks
 from tensorlang.policy.machine import Machine
 from tensorlang.tensor.winograd import Convolution
 
@@ -44,7 +45,7 @@ def _direct(found: Convolution, machine: Machine) -> float:
     lanes = machine.lanes(found.dtype)
     points = found.batch * found.groups * prod(w.extent for w in found.windows)
     vectors = -(-found.extent(found.column) // lanes)
-    return points * vectors * found.channels * prod(w.taps for w in found.windows) / 2 / _threads(machine)
+    return multiply_cycles(points * vectors * found.channels * prod(w.taps for w in found.windows)) / machine.threads
 
 
 def _filtered(found: Convolution, outputs: tuple[int, ...], machine: Machine) -> float:
@@ -60,12 +61,5 @@ def _filtered(found: Convolution, outputs: tuple[int, ...], machine: Machine) ->
     turns = 1 if kept else found.batch * prod(-(-n // t) for n, t in zip(counts, best.tiles, strict=True))
     far = turns * weights / best.parts / FAR_BYTES if weights > machine.l2_bytes else 0.0
     vectors = -(-found.channels // lanes) + -(-columns // lanes)
-    around = images * prod(counts) * vectors * points * TRANSFORMATION / _threads(machine)
+    around = images * prod(counts) * vectors * points * TRANSFORMATION / machine.threads
     return max(products, far) + around
-
-
-def _threads(machine: Machine) -> float:
-    return machine.threads
-
-
-__all__ = ["tiles"]

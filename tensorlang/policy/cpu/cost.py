@@ -1,0 +1,60 @@
+"""What work costs on a processor, in cycles of one thread: the rates and the terms that every comparison of schedules for CPUs is made of.
+
+Rates are those of AVX2 and AVX-512 machines of the last ten years, where no measurement is named; nothing asks for more than their order.
+What is compared is in cycles on either side, of one thread or of all of them, never in operations or bytes.
+"""
+
+from __future__ import annotations
+
+MULTIPLY_ADDS = 2
+"""Vectors that a core multiplies and adds in a cycle: two units."""
+LOADS = 2
+"""Vectors, or elements for all lanes of one, that it loads from the first-level cache in a cycle: two ports."""
+LATENCY_CYCLES = 4.0
+"""Of a multiply-add: a register tile of fewer sums than keep both units busy waits for it."""
+VECTOR_CYCLES = 0.15
+"""Of a step of a register tile for each vector of its columns, whose loads cross lines: measured, as the rest of a step was taken off."""
+NEAR_BYTES = 32.0
+"""Bytes a cycle from the second-level cache."""
+STREAM_BYTES = 40.0
+"""Bytes a cycle that arrive from the second- and third-level cache while a core multiplies, ahead of what it asks for."""
+FAR_BYTES = 10.0
+"""Bytes a cycle from memory that is no cache of one core."""
+COPY_BYTES = 6.0
+"""Bytes a cycle of a tensor that is copied into another layout."""
+START_CYCLES = 300.0
+"""That a kernel takes to start: a call, its arguments, the first misses."""
+SHARING_CYCLES = 4000.0
+"""That threads take to begin a kernel together and to end it: one to two microseconds."""
+
+
+def multiply_cycles(vectors: float) -> float:
+    """Return the cycles of so many multiply-adds of vectors, where nothing waits."""
+    return vectors / MULTIPLY_ADDS
+
+
+def load_cycles(loads: float) -> float:
+    """Return the cycles of so many loads from the first-level cache."""
+    return loads / LOADS
+
+
+def step_cycles(rows: int, vectors: int, loading: float = 1 / LOADS) -> float:
+    """Return the cycles of one step of the sum in a register tile of `rows` by `vectors`, of which each load takes `loading` cycles: the
+    longer of its multiply-adds and its loads, at least the latency of a multiply-add."""
+    return max(LATENCY_CYCLES, multiply_cycles(rows * vectors), (rows + vectors) * loading) + VECTOR_CYCLES * vectors
+
+
+def covered_cycles(extent: int, rows: int, vectors: int) -> float:
+    """Return the cycles of one step of the sum over so many rows in register tiles, the last one smaller."""
+    whole, rest = divmod(extent, rows)
+    return whole * step_cycles(rows, vectors) + (step_cycles(rest, vectors) if rest else 0.0)
+
+
+def kernel_cycles(cycles: float, threads: int) -> float:
+    """Return what a kernel takes whose work takes so many cycles of one thread, and is shared by `threads`."""
+    return START_CYCLES + (cycles if threads == 1 else cycles / threads + SHARING_CYCLES)
+
+
+def from_memory_cycles(size_bytes: float, kept_bytes: float, l2_bytes: int) -> float:
+    """Return the cycles in which so many bytes arrive of which the cache has to keep `kept_bytes` in between."""
+    return size_bytes / (NEAR_BYTES if kept_bytes <= l2_bytes else FAR_BYTES)

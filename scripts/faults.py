@@ -1589,6 +1589,14 @@ FAULTS = (
         _chosen("product_tall", "product_wide", "product_bytes", "product_one_row"),
     ),
     Fault(
+        "candidates-alone",
+        "tensorlang/policy/gpu/cost.py",
+        "together = max(1, min(work.resident, of_each))",
+        "together = 1",
+        "a multiprocessor runs one block at a time",
+        _chosen("product_bf16_few_rows", "product_square"),
+    ),
+    Fault(
         "candidates-of-whole-lines",
         "tensorlang/policy/gpu/cost.py",
         "if work.row_bytes >= rates.line_bytes else rates.l2_bytes / 2",
@@ -1602,7 +1610,7 @@ FAULTS = (
         "return together * work.shared_bytes / machine.rates.shared_bytes",
         "return 0.0",
         "reading shared memory takes no time",
-        _chosen("product_square", "product_tall", "conv_3x3", "conv_bf16_channels_last"),
+        _chosen("conv_bf16_lines"),
     ),
     Fault(
         "candidates-issue-at-once",
@@ -1670,11 +1678,11 @@ FAULTS = (
     ),
     Fault(
         "candidates-begin-at-once",
-        "tensorlang/policy/gpu/matrix_tiles.py",
-        "START_CYCLES = 2000",
+        "tensorlang/policy/gpu/cost.py",
+        "START_CYCLES = 1500",
         "START_CYCLES = 0",
         "blocks multiply from their first cycle",
-        _chosen("product_bf16", "product_bf16_large", "product_bf16_long_sum"),
+        _chosen("product_bf16_batched", "product_square"),
     ),
     Fault(
         "candidates-persistent-never",

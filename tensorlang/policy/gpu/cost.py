@@ -4,7 +4,7 @@
 
 A wave is the blocks that run at the same time, as many on each multiprocessor as its registers, threads and shared memory have room for.
 Of every term of its sums a block issues instructions, reads operands from shared memory, and has them brought there; what takes longest
-hides the others. Nothing in the formula was measured on a device: rates are facts of devices (`Device.rates`), what is estimated says so.
+hides the others. Nothing in the formula was measured on a device: rates are facts of devices (`Device.rates`), and what is estimated says so.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from tensorlang.policy.machine import Device
 
 BARRIER_CYCLES = 40
 """That threads of a block wait for each other, and for copies to begin, between two stretches of a sum: two barriers, estimated."""
+START_CYCLES = 1500
+"""From the first instruction of a block to its first products, and after the last: a copy from memory, results stored, estimated."""
 LAUNCH_CYCLES = 4000
 """Of another launch: two to three microseconds, estimated."""
 RESIDENT_THREADS = 1024
@@ -28,7 +30,7 @@ class Work:
     `blocks`: how many there are; `warps` of each. `issue_cycles`: of one warp, on the scheduler that it has. `shared_bytes`: read from
     shared memory by all warps. `global_bytes`: copied from the second-level cache, in rows of
     `row_bytes`. `latency_cycles`: that a term takes at least.
-    `start_cycles`: from the first instruction to the first products and after the last. `resident`: blocks that a multiprocessor has room
+    `resident`: blocks that a multiprocessor has room
     for."""
 
     blocks: int
@@ -42,7 +44,6 @@ class Work:
     row_bytes: int
     latency_cycles: float
     barrier_cycles: float
-    start_cycles: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ def cost(work: Work, machine: Device) -> Cost:
         terms * global_cycles(work, together, machine),
         terms * work.latency_cycles,
         waves * work.stretches * work.barrier_cycles,
-        waves * work.start_cycles,
+        waves * START_CYCLES,
     )
 
 
@@ -95,9 +96,12 @@ def global_cycles(work: Work, together: int, machine: Device) -> float:
     return together * work.global_bytes / (rates.l2_bytes if work.row_bytes >= rates.line_bytes else rates.l2_bytes / 2)
 
 
-def resident_blocks(machine: Device, threads: int, registers: int) -> int:
-    """Return how many blocks of so many threads, and registers of each, a multiprocessor keeps."""
-    return max(1, min(machine.limits.registers_per_multiprocessor // (registers * threads), RESIDENT_THREADS // threads))
+def resident_blocks(machine: Device, warps: int, shared_bytes: int, registers: int = 1) -> int:
+    """Return how many blocks of so many warps, bytes of shared memory, and registers of each thread, where these may be what limits them, a
+    multiprocessor keeps."""
+    limits, threads = machine.limits, warps * machine.warp
+    by_memory = limits.shared_per_multiprocessor // (shared_bytes + limits.shared_reserved)
+    return max(1, min(limits.registers_per_multiprocessor // (registers * threads), RESIDENT_THREADS // threads, by_memory))
 
 
 def adding_cycles(parts: int, results: int, machine: Device) -> float:

@@ -12,7 +12,7 @@ from itertools import product
 
 from codegen.gpu.matrix import INSTRUCTIONS, Instruction
 from tensorlang.policy.gpu.candidates import Candidate, Level, Side, Tile
-from tensorlang.policy.gpu.cost import Work, cost
+from tensorlang.policy.gpu.cost import Work, cost, resident_blocks
 from tensorlang.policy.gpu.forms import Form, Kind
 from tensorlang.policy.machine import Device
 
@@ -47,8 +47,6 @@ LATENCY_CYCLES = 2
 STRETCH_CYCLES, WARPGROUP_STRETCH_CYCLES = 64, 128
 """Of a stretch of the sum, hidden like the latency of its terms: a barrier, and the first loads; of four warps, which wait for each
 other."""
-START_CYCLES = 2000
-"""A first copy from memory, all stages full, and results stored, estimated."""
 
 
 def by_warps(form: Form, parts: int, machine: Device) -> Iterator[Candidate]:
@@ -71,7 +69,7 @@ def by_warps(form: Form, parts: int, machine: Device) -> Iterator[Candidate]:
             work = Work(
                 tile.blocks(form, parts),
                 tile.warps,
-                1,
+                resident_blocks(machine, tile.warps, STAGES * copied_bytes),
                 depth * form.taps,
                 -(-depth // block),
                 _multiplied_cycles(form, tile, tile.warps, machine.rates.warp_products, machine),
@@ -80,7 +78,6 @@ def by_warps(form: Form, parts: int, machine: Device) -> Iterator[Candidate]:
                 row_bytes,
                 LATENCY_CYCLES + STRETCH_CYCLES / (block * form.taps),
                 0,
-                START_CYCLES,
             )
             yield Candidate(form, Level.WARP, tile, block, stages, cost(work, machine), instruction, row_bytes)
 
@@ -124,7 +121,7 @@ def by_warpgroups(form: Form, parts: int, machine: Device) -> Iterator[Candidate
         work = Work(
             tile.blocks(form, parts),
             4 * tile.warps,
-            max(1, WARPGROUP_SHARED_BYTES // (STAGES * copied_bytes // form.taps)),
+            resident_blocks(machine, 4 * tile.warps, STAGES * copied_bytes),
             depth * form.taps,
             -(-depth // block),
             _multiplied_cycles(form, tile, 4 * tile.warps, machine.rates.warpgroup_products, machine),
@@ -133,7 +130,6 @@ def by_warpgroups(form: Form, parts: int, machine: Device) -> Iterator[Candidate
             WARPGROUP_ROW_BYTES,
             LATENCY_CYCLES + WARPGROUP_STRETCH_CYCLES / (block * form.taps),
             0,
-            START_CYCLES,
         )
         yield Candidate(form, Level.WARPGROUP, tile, block, stages, cost(work, machine), known[width], WARPGROUP_ROW_BYTES)
 

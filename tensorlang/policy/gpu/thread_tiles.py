@@ -24,8 +24,6 @@ MOST_TERMS = 160
 """Terms of windows that are copied at a time at most: what is multiplied is written out."""
 LEAST_PART, LEAST_WINDOW_PART = 64, 8
 """Terms of the longest reduction that each part of a cut sum keeps, without windows and with them."""
-START_CYCLES = 1500
-"""A first copy from memory, and results stored: two waits for it and some hundred instructions, estimated."""
 LATENCY = 1.5
 """Of a warp that has a scheduler to itself, over the instructions that it issues: it waits for what it has read, estimated."""
 COPY_INSTRUCTIONS = 6
@@ -65,11 +63,12 @@ def _products(form: Form, parts: int, depth: int, machine: Device) -> Iterator[C
 
 def _product(form: Form, tile: Tile, block: int, registers: int, parts: int, depth: int, machine: Device) -> Candidate:
     sides = (tile.rows, tile.columns)
+    copied_bytes = ELEMENT_BYTES * (tile.rows.tile + tile.columns.tile + 2 * PAD) * block * form.taps
     instructions = tile.rows.own * tile.columns.own + (tile.rows.own + tile.columns.own) / 4 + 1
     work = Work(
         tile.blocks(form, parts),
         tile.warps,
-        resident_blocks(machine, machine.warp * tile.warps, registers),
+        resident_blocks(machine, tile.warps, 2 * copied_bytes, registers),
         depth * form.taps,
         -(-depth // block),
         instructions,
@@ -78,7 +77,6 @@ def _product(form: Form, tile: Tile, block: int, registers: int, parts: int, dep
         0,
         LATENCY * instructions,
         BARRIER_CYCLES,
-        START_CYCLES,
     )
     return Candidate(form, Level.THREAD, tile, block, 2 if depth > block else 1, cost(work, machine))
 
@@ -129,7 +127,7 @@ def _window(form: Form, windows: Windows, tile: Tile, block: int, parts: int, de
     work = Work(
         tile.blocks(form, parts),
         tile.warps,
-        resident_blocks(machine, threads, registers),
+        resident_blocks(machine, tile.warps, 2 * _copied(form, windows, tile, block), registers),
         depth * form.taps,
         -(-depth // block),
         instructions,
@@ -138,7 +136,6 @@ def _window(form: Form, windows: Windows, tile: Tile, block: int, parts: int, de
         0,
         LATENCY * instructions,
         BARRIER_CYCLES,
-        START_CYCLES,
     )
     return Candidate(form, Level.THREAD, tile, block, 2 if depth > block else 1, cost(work, machine))
 

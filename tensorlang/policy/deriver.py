@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from polyhedral import affine
-from tensorlang.policy.machine import Machine
+from tensorlang.policy.machine import Device, Machine
 from tensorlang.schedule.flattened import flattened
 from tensorlang.schedule.plan import Storage
 from tensorlang.schedule.rfactor import rfactor
@@ -79,6 +79,12 @@ def deriver_of(
 def reads_itself(definition: Definition) -> bool:
     own = {t.name for t in definition.tensors}
     return any(r.tensor in own for p in definition.pieces for r in reads(p.value))
+
+
+def device_of(d: Deriver) -> Device:
+    """Return the graphics processor that a schedule is derived for."""
+    assert isinstance(d.machine, Device)
+    return d.machine
 
 
 def bytes_of(d: Deriver, names: Iterable[str]) -> int:

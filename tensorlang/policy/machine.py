@@ -40,11 +40,7 @@ class Device(Machine):
     vector_bytes: int = 16
     vector_registers: int = 128
     threads: int = 256
-    most_threads: int = 1024
-    """Of a block."""
     target: str = "cuda"
-    warp: int = 32
-    """Threads that run together."""
     blocks: int = 128
     """How many blocks keep a large device busy."""
     matrices: bool = True
@@ -61,6 +57,16 @@ class Device(Machine):
     """What it may ask for at most."""
     rates: Rates = RATES
     """What a multiprocessor does in a cycle."""
+
+    @property
+    def warp(self) -> int:
+        """Return how many threads run together."""
+        return self.limits.warp
+
+    @property
+    def most_threads(self) -> int:
+        """Return how many threads a block has at most."""
+        return self.limits.threads_per_block
 
     def lanes(self, dtype: DType) -> int:
         """Return how many elements of `dtype` a thread loads at once."""

@@ -51,7 +51,7 @@ op shares(x: f32[M, A, B]) -> (y: f32[M, A, B]) {
     ),
     [operators()],
 )
-SMALL = Device(most_threads=32, threads=32)
+SMALL = Device(threads=32, limits=replace(USUAL.limits, threads_per_block=32))
 """A device on which rows of 1600 elements are long."""
 
 

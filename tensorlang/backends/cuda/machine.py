@@ -77,7 +77,6 @@ def like(arch: Arch, multiprocessors: int | None = None) -> Machine:
     where that is not known."""
     return Machine(
         target=TARGET,
-        warp=arch.limits.warp,
         blocks=multiprocessors or arch.multiprocessors,
         matrices=arch.has_async_copy,
         warpgroups=arch.has_warpgroups,

@@ -46,7 +46,7 @@ class Amd:
             raise error("C0101", str(problem), help=f"`{TARGET}` alone is the oldest of them") from None
 
     def machine(self, arch: Arch) -> Machine:
-        return Machine(target=TARGET, warp=arch.limits.warp, blocks=arch.multiprocessors, matrices=False, limits=arch.limits)
+        return Machine(target=TARGET, blocks=arch.multiprocessors, matrices=False, limits=arch.limits)
 
     def board(self, arch: Arch) -> Board | None:
         return board_of(arch)
@@ -103,7 +103,7 @@ def _not_there(kernel: Kernel) -> Iterator[str]:
         yield "copies of boxes of tensors"
     if kernel.cluster != (1, 1, 1):
         yield "clusters of blocks"
-    if kernel.dealt:
+    if kernel.allocated_registers:
         yield "registers that are dealt out anew"
 
 

@@ -9,7 +9,7 @@ from math import gcd, prod
 
 from polyhedral import affine
 from polyhedral.expr import Name as AffineName
-from tensorlang.policy.deriver import Deriver
+from tensorlang.policy.deriver import Deriver, device_of
 from tensorlang.policy.gpu.forms import product_of
 from tensorlang.policy.groups import Cluster, recurs
 from tensorlang.policy.machine import Device
@@ -83,12 +83,12 @@ def elements(d: Deriver, cluster: Cluster) -> Elements | None:
     crossing = None if binders else _crossing(d, definition, axis)
     others = tuple(a for a in definition.axes if a not in (axis, crossing))
     lanes = _lanes(d, (definition,), {axis}, sizes[axis] or 1, alone=len(definition.axes) == 1)
-    if binders and prod(sizes[a] or 1 for a in definition.axes) // lanes < _device(d).blocks * _device(d).threads:
+    if binders and prod(sizes[a] or 1 for a in definition.axes) // lanes < device_of(d).blocks * device_of(d).threads:
         lanes = min(lanes, max(1, LEAST_STORED // definition.tensors[0].dtype.size_bytes))
     crossed = tuple(dict.fromkeys(_crossed(d, definition, axis, crossing))) if crossing else ()
     if crossing is not None and min(sizes[axis] or 1, sizes[crossing] or 1) < 8:
         others, crossing, crossed = tuple(a for a in definition.axes if a != axis), None, ()
-    return Elements(others, (axis,), binders, (crossing,) if crossing else (), crossed, lanes, TILE, _device(d).threads * lanes // TILE)
+    return Elements(others, (axis,), binders, (crossing,) if crossing else (), crossed, lanes, TILE, device_of(d).threads * lanes // TILE)
 
 
 def _weight(d: Deriver, definition: Definition, axis: str) -> int:
@@ -132,7 +132,7 @@ def sums(d: Deriver, cluster: Cluster) -> Sums | None:
     extent = next(iter(found)) if len(found) == 1 else None
     if extent is None or extent < LEAST_SUMS or not all(_contiguous(d, r) for r in reduces(definition.pieces[0].value)):
         return None
-    machine = _device(d)
+    machine = device_of(d)
     others = tuple(b.name for r in reduces(definition.pieces[0].value) for b in r.binders[:-1])
     lanes = _lanes(d, (definition,), set(along), extent, alone=False)
     count = prod(sizes[a] or 1 for a in definition.axes)
@@ -160,7 +160,7 @@ def rows(d: Deriver, cluster: Cluster) -> Rows | None:
     found = _along(d, cluster)
     if found is None:
         return None
-    machine = _device(d)
+    machine = device_of(d)
     reread = _reread(d, cluster, found.named)
     lanes = _lanes(d, cluster.members, {*found.named}, found.length, alone=False)
     team = _team(machine, found.length, lanes, found.kept + len(reread))
@@ -175,7 +175,7 @@ def long_rows(d: Deriver, cluster: Cluster) -> Rows | None:
     found = _along(d, cluster)
     if found is None or found.kept or rows(d, cluster) is not None:
         return None
-    machine = _device(d)
+    machine = device_of(d)
     lanes = _lanes(d, cluster.members, {*found.named}, found.length, alone=False)
     team = machine.most_threads if found.count <= machine.blocks else min(machine.threads, machine.most_threads)
     return Rows(found.spread, found.reduced, (), lanes, team, 1)
@@ -189,7 +189,7 @@ def is_too_long(d: Deriver, cluster: Cluster) -> bool:
         return False
     if _along(d, cluster) is not None:
         return rows(d, cluster) is None
-    return stored_bytes(inner, cluster.depth) > _device(d).shared_bytes
+    return stored_bytes(inner, cluster.depth) > device_of(d).shared_bytes
 
 
 def stored_bytes(members: Sequence[Definition], depth: int) -> int:
@@ -281,14 +281,9 @@ def _lanes(d: Deriver, members: Sequence[Definition], along: set[str], extent: i
     inside = [m.tensors[0].name for m in members[:-1]]
     touched = [t.name for t in members[-1].tensors] if set(members[-1].axes) & along else []
     touched += [r.tensor for m in members for p in m.pieces for r in reads(p.value) if set(index_names(r)) & along]
-    most = min((_device(d).lanes(table[t].dtype) for t in touched if t not in inside), default=1)
+    most = min((device_of(d).lanes(table[t].dtype) for t in touched if t not in inside), default=1)
     return most if alone else gcd(most, extent)
 
 
 def _power(n: int) -> int:
     return 1 << max(0, n - 1).bit_length()
-
-
-def _device(d: Deriver) -> Device:
-    assert isinstance(d.machine, Device)
-    return d.machine

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tensorlang.policy.deriver import Deriver
+from tensorlang.policy.deriver import Deriver, device_of
 from tensorlang.policy.gpu.candidates import Candidate, Level
 from tensorlang.policy.gpu.cost import adding_cycles
 from tensorlang.policy.gpu.forms import Form, Kind, forms
@@ -44,9 +44,3 @@ def _candidates(found: list[Form], parts: int, machine: Device) -> Iterator[Cand
 def _least(candidates: Iterator[Candidate]) -> Candidate | None:
     """Return the candidate of least cost; of equal ones the largest, and of equally large ones that of the fewest lines."""
     return min(candidates, key=lambda c: (c.cycles, -c.tile.size * max(1, c.row_bytes), c.tile.lines.tile), default=None)
-
-
-def device_of(d: Deriver) -> Device:
-    """Return the device that a schedule is derived for."""
-    assert isinstance(d.machine, Device)
-    return d.machine

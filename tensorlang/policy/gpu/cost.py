@@ -4,7 +4,7 @@
 
 A wave is the blocks that run at the same time, as many on each multiprocessor as its registers, threads and shared memory have room for.
 Of every term of its sums a block issues instructions, reads operands from shared memory, and has them brought there; what takes longest
-hides the others. Nothing in the formula was measured on a device: rates are facts of devices (`Device.rates`), and what is estimated says so.
+hides the others. Nothing in the formula was measured on a device: rates are facts of devices (`Device.rates`), what is estimated is told.
 """
 
 from __future__ import annotations

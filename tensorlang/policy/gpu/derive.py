@@ -19,7 +19,7 @@ from polyhedral.deps import dependences
 from polyhedral.expr import Name
 from polyhedral.order import parallel_loops
 from tensorlang.diagnostics import CompileError
-from tensorlang.policy.deriver import Deriver, deriver_of, reads_itself
+from tensorlang.policy.deriver import Deriver, deriver_of, device_of, reads_itself
 from tensorlang.policy.gpu.access import is_too_long, stored_bytes
 from tensorlang.policy.gpu.attention import derive_online, online_of
 from tensorlang.policy.gpu.choice import cut
@@ -42,9 +42,6 @@ from tensorlang.tensor.live_out import beside
 from tensorlang.tensor.nodes import Call, Definition, Dynamic, Program, Read, Reduce
 from tensorlang.tensor.walk import components, definers, definition_reads, nodes, reads, reduces
 
-THREADS = 256
-"""Threads of a block, where there is work for so many."""
-WARP = 32
 LONG = 64
 """A reduction of at least so many elements is shared by threads, where there are not enough of them otherwise."""
 ENOUGH = 32_768
@@ -183,7 +180,6 @@ def _beside(d: Deriver) -> Deriver:
 def _again(d: Deriver) -> Deriver:
     """Return the state with tensors along rows that no block can keep computed again wherever they are read, or, where that cannot be,
     by themselves."""
-    assert isinstance(d.machine, Device)
     for cluster in clusters(d, vectors=False):
         inner = [m for m in cluster.members if m is not cluster.head and m.axes[cluster.depth :]]
         if not is_too_long(d, cluster):
@@ -191,7 +187,7 @@ def _again(d: Deriver) -> Deriver:
         name = next((m.tensors[0].name for m in inner if can_inline(m) and _may_be_repeated(d.program, m)), None)
         if name is not None:
             return _again(deriver_of(inline(d.program, name), d.machine, d.layouts, d.constants, d.schedule.inline(name)))
-        if stored_bytes(inner, cluster.depth) > d.machine.shared_bytes:
+        if stored_bytes(inner, cluster.depth) > device_of(d).shared_bytes:
             return _again(replace(d, apart=d.apart | {m.tensors[0].name for m in inner}))
     return d
 
@@ -226,7 +222,7 @@ def _stretched(d: Deriver) -> Deriver:
         sizes = extents(definition)
         binder = max(found[0].binders, key=lambda b: sizes[b.name] or 0)
         extent = sizes[binder.name]
-        across = count >= WARP and _is_across(d, found[0])
+        across = count >= device_of(d).warp and _is_across(d, found[0])
         length = max(LONG, 1 << (extent * count // ENOUGH).bit_length()) if across and extent is not None else STRETCH
         if extent is None or extent < 2 * length or (count >= ENOUGH if across else count >= LONG) or found[0].filter is not None:
             continue
@@ -262,9 +258,9 @@ def _is_across(d: Deriver, reduce: Reduce) -> bool:
     return not any(unit_stride(r.index, d.layouts.get(r.tensor), d.axes[r.tensor], name) for b in reduce.body for r in reads(b))
 
 
-def _team(extent: int) -> int:
+def _team(machine: Device, extent: int) -> int:
     """Return how many threads share a row of `extent` elements: whole warps, a few elements for each thread."""
-    return min(THREADS, max(WARP, 1 << (extent // 4 - 1).bit_length()))
+    return min(machine.threads, max(machine.warp, 1 << (extent // 4 - 1).bit_length()))
 
 
 # ---------------------------------------------------------------- a thread for each element
@@ -303,14 +299,14 @@ def _elements(d: Deriver, definition: Definition, axes: Sequence[str]) -> None:
         loop = f"all{k}"
     if lanes > 1:
         schedule = schedule.vectorize(f"{name}.{last}.v")
-    d.add(_spread(schedule, name, loop, count // lanes))
+    d.add(_spread(schedule, name, loop, count // lanes, d.machine.threads))
 
 
-def _spread(schedule: Schedule, name: str, loop: str, count: int) -> Schedule:
-    """Return `schedule` with the `count` iterations of a loop over threads, and blocks where one is not enough."""
-    if count <= THREADS:
+def _spread(schedule: Schedule, name: str, loop: str, count: int, threads: int) -> Schedule:
+    """Return `schedule` with the `count` iterations of a loop over `threads`, and blocks where one is not enough."""
+    if count <= threads:
         return schedule.bind(f"{name}.{loop}", to="thread")
-    split = schedule.split(f"{name}.{loop}", THREADS, ("block", "item"))
+    split = schedule.split(f"{name}.{loop}", threads, ("block", "item"))
     return split.bind(f"{name}.block", f"{name}.item", to=("block.x", "thread"))
 
 
@@ -320,7 +316,7 @@ def _symbolic(d: Deriver, name: str, axes: Sequence[str], others: Sequence[str])
     places = ("block.z", "block.y")[-len(axes[:-1]) :] if axes[:-1] else ()
     outer = [f"{name}.{a}" for a in axes[:-1][-len(places) :]] if places else []
     inside = [f"{name}.{a}" for a in (*axes[: len(axes) - 1 - len(outer)], *others)]
-    schedule = d.schedule.split(f"{name}.{last}", THREADS, ("block", "item"))
+    schedule = d.schedule.split(f"{name}.{last}", d.machine.threads, ("block", "item"))
     schedule = schedule.order(*outer, f"{name}.block", f"{name}.item", *inside)
     schedule = schedule.bind(f"{name}.block", f"{name}.item", to=("block.x", "thread"))
     d.add(schedule.bind(*outer, to=places) if outer else schedule)
@@ -369,10 +365,10 @@ def _one_block(d: Deriver, definition: Definition, free: set[str]) -> None:
     if inner is None or 0 in _sizes(definition):
         return
     extent = sizes[inner]
-    if extent is not None and extent <= THREADS:
+    if extent is not None and extent <= d.machine.threads:
         d.add(d.schedule.bind(f"{name}.{inner}", to="thread"))
         return
-    split = d.schedule.split(f"{name}.{inner}", THREADS, (f"{inner}.o", f"{inner}.t"))
+    split = d.schedule.split(f"{name}.{inner}", d.machine.threads, (f"{inner}.o", f"{inner}.t"))
     d.add(split.bind(f"{name}.{inner}.t", to="thread"))
 
 
@@ -389,7 +385,7 @@ def _rows(d: Deriver, cluster: Cluster) -> None:
         schedule = schedule.fuse(f"{name}.{loop}", f"{name}.{axis}", f"row{k}")
         loop = f"row{k}"
     d.add(schedule.bind(f"{name}.{loop}", to="block.x"))
-    team = max((_team(extent) for m in cluster.members for extent in _lengths(m, depth)), default=WARP)
+    team = max((_team(device_of(d), extent) for m in cluster.members for extent in _lengths(m, depth)), default=device_of(d).warp)
     for definition in cluster.members:
         if definition is not head:
             d.add(d.schedule.at(definition.tensors[0].name, f"{name}.{loop}"))
@@ -405,7 +401,7 @@ def _combine(d: Deriver, definition: Definition, team: int | None = None) -> Non
         extent = sizes.get(binder)
         if extent is None or extent < 2 or reduce.reducer.kind is None or reduce.filter is not None or d.program.mode == "strict":
             continue
-        threads = team or _team(extent)
+        threads = team or _team(device_of(d), extent)
         schedule = d.schedule
         if extent <= threads:
             d.add(schedule.bind(f"{name}.{binder}", to="thread"))

@@ -44,10 +44,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from polyhedral import affine
-from tensorlang.policy.deriver import Deriver
+from tensorlang.policy.deriver import Deriver, device_of
 from tensorlang.policy.gpu import access
 from tensorlang.policy.gpu.candidates import Candidate, Level, Side
-from tensorlang.policy.gpu.choice import device_of, least
+from tensorlang.policy.gpu.choice import least
 from tensorlang.policy.gpu.depthwise import windowed
 from tensorlang.policy.gpu.forms import VECTOR_BYTES, Form, Kind, Operand
 from tensorlang.policy.groups import Cluster

@@ -22,7 +22,8 @@ from tensorlang.graph.nodes import Graph, Kernel
 from tensorlang.graph.programs import expressions, here, is_pointwise, is_single, reads_in_place, same_box
 from tensorlang.tensor import walk
 from tensorlang.tensor.absorb import absorb
-from tensorlang.tensor.nodes import Cast, Definition, Dynamic, Expr, Let, Name, Piece, Program, Read, Slot, Tensor
+from tensorlang.tensor.idioms import redefined
+from tensorlang.tensor.nodes import Cast, Definition, Dynamic, Expr, Idiom, Let, Name, Piece, Program, Read, Slot, Tensor
 from tensorlang.tensor.renaming import rename_program
 from tensorlang.tensor.walk import Fresh
 
@@ -42,8 +43,9 @@ def composed(graph: Graph, group: tuple[Kernel, ...], kept: tuple[str, ...] = ()
         tuple(state.definitions),
         affine.conj(*(node.program.context for node in group)),
         group[0].program.mode,
+        tuple(state.idioms),
     )
-    return absorb(program), tuple(state.params)
+    return absorb(redefined(program, program.definitions)), tuple(state.params)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,7 @@ class _State:
     params: dict[str, Tensor] = field(default_factory=dict)
     made: dict[str, _Made] = field(default_factory=dict)
     definitions: list[Definition] = field(default_factory=list)
+    idioms: list[Idiom] = field(default_factory=list)
 
 
 def _add(state: _State, node: Kernel, *, last: bool) -> None:
@@ -87,6 +90,7 @@ def _add(state: _State, node: Kernel, *, last: bool) -> None:
     if last and is_single(program):
         program = replace(program, definitions=(_with_bindings(state, program.definitions[0]),))
     state.definitions += program.definitions
+    state.idioms += program.idioms
     state.made |= {value: _Made(table[name]) for value, name in zip(node.outputs, program.results, strict=True)}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from tensorlang.schedule.layout import Layout
 from tensorlang.syntax import nodes as sx
 from tensorlang.syntax.parse import parse as parse_file
 from tensorlang.syntax.parse import parse_expr
+from tensorlang.tensor import idioms
 from tensorlang.tensor.nodes import Program
 
 Array = np.ndarray[Any, Any]
@@ -77,7 +79,18 @@ def _program(label: str, text: str) -> Program:
         if not isinstance(param.type, sx.TensorType):
             raise _broken(text.split("\n")[0])
         types.append(ArgType(DTYPES[param.type.dtype], tuple(_extent(d) for d in param.type.dims or ())))
-    return instantiate(module, operator.name, types)
+    return _with_idioms(instantiate(module, operator.name, types), text)
+
+
+def _with_idioms(program: Program, text: str) -> Program:
+    """Return `program` with the idioms that its text says."""
+    for line in text.split("\n"):
+        if line.startswith(idioms.MARK):
+            found = idioms.parse(line)
+            if found is None or idioms.refusal(found, program):
+                raise _broken(line)
+            program = replace(program, idioms=(*program.idioms, found))
+    return program
 
 
 def _extent(dim: object) -> int:

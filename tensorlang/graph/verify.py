@@ -2,7 +2,7 @@
 
 names       nodes have distinct names; a value is defined once, by the inputs, the constants, or one node, before it is read
 constants   arrays have the dtype and the shape their value declares
-kernels     inputs match the parameters and outputs the results of the program, in number, dtype and shape
+kernels     inputs match the parameters and outputs the results of the program, in number, dtype and shape; its idioms hold
 views       both sides hold the same number of elements of one dtype, in row-major order
 joins       their parts are of one dtype and together as large as the whole; a part lies within its whole
 layouts     they are proven to give every element of their value a cell of its own, in the block
@@ -24,6 +24,7 @@ from tensorlang.graph.nodes import Graph, Join, Kernel, Node, Part, Value, View
 from tensorlang.graph.programs import result_tensors
 from tensorlang.schedule.injective import fault
 from tensorlang.tensor import walk
+from tensorlang.tensor.idioms import refusal
 from tensorlang.tensor.nodes import Program, Tensor
 
 Types: TypeAlias = tuple[tuple[str, DType, tuple[int, ...]], ...]
@@ -104,6 +105,8 @@ def _node(graph: Graph, node: Node, seen: dict[int, Signature]) -> Iterator[str]
                 params, results = seen[id(program)] = seen.get(id(program)) or _signature(program)
                 yield from _bound(graph, node, "input", node.inputs, params)
                 yield from _bound(graph, node, "output", node.outputs, results)
+                wrong = [(type(i).__name__, refusal(i, program)) for i in program.idioms]
+                yield from (f"kernel `{node.name}` is no {kind}: {why}" for kind, why in wrong if why)
         case View():
             source, result = graph.values[node.input], graph.values[node.output]
             if source.dtype != result.dtype or prod(source.shape) != prod(result.shape):

@@ -8,9 +8,9 @@ from codegen.dtypes import compute_dtype
 from polyhedral.expr import Name as AffineName
 from tensorlang.policy.cpu.winograd import Transformed, transformed
 from tensorlang.policy.deriver import Deriver, in_order, mark_parallel, reads_itself
-from tensorlang.policy.gpu.attention import Online, online_of
 from tensorlang.policy.pointwise import reduction_lanes, vector_axis
 from tensorlang.schedule.shape import extents, is_product, readers
+from tensorlang.tensor.idioms import Online, online_of
 from tensorlang.tensor.nodes import Definition, Program
 from tensorlang.tensor.walk import components, definition_reads, reads, reduces
 

@@ -19,6 +19,7 @@ from polyhedral.expr import TRUE, Compare, Cond
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.diagnostics import NOWHERE
+from tensorlang.tensor.idioms import redefined
 from tensorlang.tensor.nodes import Binder, Const, Definition, Dynamic, Expr, Holds, Piece, Program, Read, Reduce, Reducer, Select, Tensor
 from tensorlang.tensor.padding import canonical, in_range
 from tensorlang.tensor.walk import components, fresh_for, index_names, map_children, reads, tensor_table, value_names
@@ -84,7 +85,7 @@ def pack(program: Program, tensor: str) -> tuple[Program, str] | str:
         d if d in own else replace(d, pieces=tuple(replace(p, value=redirect(p.value)) for p in d.pieces)) for d in program.definitions
     )
     first = next(k for k, (old, new) in enumerate(zip(program.definitions, definitions, strict=True)) if old != new)
-    return replace(program, definitions=(*definitions[:first], copy, *definitions[first:])), name
+    return redefined(program, (*definitions[:first], copy, *definitions[first:])), name
 
 
 def _is_the_same_everywhere(fill: Expr, program: Program) -> bool:

@@ -21,6 +21,7 @@ from polyhedral import affine
 from polyhedral.expr import TRUE
 from polyhedral.expr import Name as AffineName
 from tensorlang.tensor.facts import Place, asked_for, reductions
+from tensorlang.tensor.idioms import redefined
 from tensorlang.tensor.nodes import Binder, Definition, Expr, Holds, Piece, Program, Read, Select, Tensor
 from tensorlang.tensor.walk import fresh_for, map_children, reduces, substitute
 
@@ -75,4 +76,4 @@ def rfactor(program: Program, binder: str, by: int, *, stretches: bool = False) 
 
     new = replace(definition, pieces=(replace(piece, value=swap(piece.value)),))
     at = program.definitions.index(definition)
-    return replace(program, definitions=(*program.definitions[:at], made, new, *program.definitions[at + 1 :]))
+    return redefined(program, (*program.definitions[:at], made, new, *program.definitions[at + 1 :]))

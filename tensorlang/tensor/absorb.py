@@ -17,6 +17,7 @@ from polyhedral import affine
 from polyhedral.expr import TRUE
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
+from tensorlang.tensor.idioms import redefined
 from tensorlang.tensor.nodes import Cast, Definition, Dynamic, Expr, Let, Name, Program, Read, Reduce
 from tensorlang.tensor.walk import definition_reads, fresh_for, map_children, reads, reduces, substitute
 
@@ -40,7 +41,7 @@ def absorbed(program: Program, definition: Definition) -> Program | None:
                 for d in program.definitions
                 if d is not definition
             )
-            return replace(program, definitions=tuple(rest))
+            return redefined(program, rest)
     return None
 
 

@@ -14,6 +14,7 @@ from dataclasses import replace
 from polyhedral import affine
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
+from tensorlang.tensor.idioms import redefined
 from tensorlang.tensor.nodes import Binder, Definition, Dynamic, Expr, Holds, IndexValue, Program, Read, Reduce, Tensor
 from tensorlang.tensor.walk import children, fresh_for, index_names, map_children, reads, reduces, tensor_table
 
@@ -148,7 +149,7 @@ def _apply(program: Program, table: dict[str, Tensor], good: set[tuple[Dims, Var
         axes = _joined(definition.axes, mine)
         pieces = tuple(replace(p, value=_rewrite(p.value, by_tensor, mine)) for p in definition.pieces)
         definitions.append(replace(definition, tensors=tuple(map(shaped, definition.tensors)), axes=axes, pieces=pieces))
-    return replace(program, params=tuple(map(shaped, program.params)), definitions=tuple(definitions)), by_tensor
+    return redefined(replace(program, params=tuple(map(shaped, program.params))), definitions), by_tensor
 
 
 def _joined(names: tuple[str, ...], merged: dict[tuple[str, str], str]) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from dataclasses import replace
 
 from codegen.dtypes import bool_
 from tensorlang.tensor.facts import Place, asks_data, granted, is_of_indices, keeps_conditions, reductions, starts_from_reads
+from tensorlang.tensor.idioms import redefined
 from tensorlang.tensor.nodes import Binary, Const, Expr, Piece, Program, Reduce, Select
 from tensorlang.tensor.walk import map_children, map_pieces, reduces
 
@@ -24,7 +25,7 @@ def guarded(program: Program) -> Program:
     """Return `program` with such conditions in its reductions, none of which is inside another or decides about one; every result stays
     the same, bit for bit."""
     new = tuple(map_pieces(d, _guarded) if any(_keeps_conditions(p) for p in d.pieces) else d for d in program.definitions)
-    return program if new == program.definitions else replace(program, definitions=new)
+    return program if new == program.definitions else redefined(program, new)
 
 
 def _keeps_conditions(piece: Piece) -> bool:

@@ -19,6 +19,7 @@ from polyhedral.expr import TRUE, Cond
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.tensor.guarded import guarded
+from tensorlang.tensor.idioms import redefined
 from tensorlang.tensor.nested import lift_nested
 from tensorlang.tensor.nodes import Binary, Definition, Expr, Piece, Program, Read, Reduce, Select, Tensor
 from tensorlang.tensor.walk import Fresh, fresh_for, index_names, map_children, tensor_names, value_names
@@ -37,7 +38,7 @@ def lift(program: Program) -> Program:
             for p in definition.pieces
         )
         out += [*made, replace(definition, pieces=pieces)]
-    lifted = replace(program, definitions=tuple(out))
+    lifted = redefined(program, out)
     if lifted != program:
         return lift(lifted)
     whole = guarded(lift_nested(program))

@@ -12,8 +12,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from polyhedral.expr import TRUE, Name
-from tensorlang.tensor.compose import can_inline, inline
+from tensorlang.tensor.idioms import redefined
 from tensorlang.tensor.nodes import Definition, Program, TupleOf
+from tensorlang.tensor.simplify import can_inline, inline
 from tensorlang.tensor.walk import Fresh, definers, definition_reads, fresh_for, refresh, substitute
 
 
@@ -36,7 +37,7 @@ def beside(program: Program, tensor: str, other: str) -> Program | str:
         return "it is read at an index from data"
     fresh, own = fresh_for(inlined), definers(inlined)[tensor]
     kept = tuple(d for d in inlined.definitions if d is not own)
-    return replace(inlined, definitions=tuple(_joined(d, own, fresh) if other in {t.name for t in d.tensors} else d for d in kept))
+    return redefined(inlined, (_joined(d, own, fresh) if other in {t.name for t in d.tensors} else d for d in kept))
 
 
 def _is_whole(definition: Definition) -> bool:

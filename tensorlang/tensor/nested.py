@@ -29,6 +29,7 @@ from polyhedral.sets import bounds, is_empty
 from polyhedral.verdict import Proven
 from tensorlang.diagnostics import InternalError
 from tensorlang.tensor.facts import Place, asked_for, asks_data, box, granted, keeps_conditions, map_parts, reductions
+from tensorlang.tensor.idioms import redefined
 from tensorlang.tensor.nodes import (
     Const,
     Definition,
@@ -73,7 +74,7 @@ def lift_nested(program: Program) -> Program:
         # What was lifted may have reductions inside its own.
         pending = [*lifting.made, *pending]
         out.append(replace(definition, pieces=pieces))
-    return replace(program, definitions=tuple(out))
+    return redefined(program, out)
 
 
 # ---------------------------------------------------------------- names

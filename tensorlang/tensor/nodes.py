@@ -231,11 +231,49 @@ class Definition(Node):
 
 
 @dataclass(frozen=True, slots=True)
+class OnlineAttention:
+    """Attention in one pass over the keys (`tensorlang.tensor.online`), each definition by its first tensor: the products of queries and
+    keys, scores, the largest of a block, the running largest, weights, their running sums, those of weighted values, and the result."""
+
+    product: str
+    scores: str
+    tops: str
+    largest: str
+    weights: str
+    totals: str
+    sums: str
+    result: str
+
+
+@dataclass(frozen=True, slots=True)
+class MinimalFiltering:
+    """A convolution by minimal filtering (`tensorlang.tensor.winograd`), each definition by its tensor: `before` transform the input into
+    `tiles`, `product` multiplies them with transformed weights, `after` and `result` transform what comes of it.
+
+    `spatial` are the axes of the result that tiles cut, with `sides` results each, and `column` the one along which weights differ. In the
+    other definitions `tile_axes` number tiles, `point_axes` places in one, and the last axis goes along channels."""
+
+    before: tuple[str, ...]
+    tiles: str
+    product: str
+    after: tuple[str, ...]
+    result: str
+    spatial: tuple[str, ...]
+    sides: tuple[int, ...]
+    column: str
+    tile_axes: tuple[str, ...]
+    point_axes: tuple[str, ...]
+
+
+Idiom: TypeAlias = OnlineAttention | MinimalFiltering
+
+
+@dataclass(frozen=True, slots=True)
 class Program(Node):
     """An operator, ready to be interpreted, analysed, scheduled, printed.
 
     `context`: what is known of the sizes (where-conditions, attribute facts), checked at entry. `mode`: strict | reduce | fast (rule R2).
-    `extern`: name of the kernel that replaces the body on a target, or None.
+    `idioms`: what rewrites made of it, which policies go by (`tensorlang.tensor.idioms`); they say nothing about what it means.
     Every name (tensors, axes, binders, lets, sizes) is unique in the program, except that definitions may share axis names."""
 
     name: str
@@ -245,3 +283,4 @@ class Program(Node):
     definitions: tuple[Definition, ...]
     context: Cond = TRUE
     mode: Literal["strict", "reduce", "fast"] = "reduce"
+    idioms: tuple[Idiom, ...] = ()

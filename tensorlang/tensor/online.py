@@ -60,6 +60,7 @@ from tensorlang.tensor.nodes import (
     Holds,
     Let,
     Name,
+    OnlineAttention,
     Piece,
     Program,
     Read,
@@ -444,7 +445,10 @@ def _rewritten(plain: _Plain, rows: int, keys: int) -> Program | None:
     )
     others = {d.tensors[0].name for d in plain.program.definitions} - plain.softmax.through - {plain.softmax.scores, plain.softmax.made}
     before = tuple(d for d in plain.program.definitions if d.tensors[0].name in others and d is not plain.result)
-    return replace(plain.program, definitions=(*before, *definitions)) if _is_proven(plain, blocks, definitions) else None
+    if not _is_proven(plain, blocks, definitions):
+        return None
+    idiom = OnlineAttention(*(d.tensors[0].name for d in definitions))
+    return replace(plain.program, definitions=(*before, *definitions), idioms=(idiom,))
 
 
 def _is_proven(plain: _Plain, blocks: _Blocks, definitions: tuple[Definition, ...]) -> bool:

@@ -5,7 +5,8 @@
     }
 
 Reducers that are not those of the prelude are printed before the operator. Literals are exact. What the language leaves to inference is
-inferred back: the type of a literal from its partner, the box of a local tensor from the `for` ranges of its clauses.
+inferred back: the type of a literal from its partner, the box of a local tensor from the `for` ranges of its clauses. Idioms stand before
+the operator, a comment to the language (`tensorlang.tensor.idioms`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from polyhedral import affine
 from polyhedral.expr import FALSE, TRUE, Cond, Int, Or
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
-from tensorlang.tensor import arith, notation
+from tensorlang.tensor import arith, idioms, notation
 from tensorlang.tensor.nodes import (
     Binary,
     Call,
@@ -56,7 +57,7 @@ def show(program: Program) -> str:
     """Return `program` as an `op` of the language, after the reducers that it needs."""
     printer = _Printer(program)
     operator = printer.operator()
-    return "\n".join([*printer.declarations, operator])
+    return "\n".join([*printer.declarations, *map(idioms.show, program.idioms), operator])
 
 
 def show_expr(e: Expr, program: Program) -> str:

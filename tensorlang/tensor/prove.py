@@ -72,12 +72,6 @@ def is_sound(program: Program, definition: Definition) -> bool:
     return not prover.problems
 
 
-def run_time_checks(program: Program) -> tuple[Read, ...]:
-    """Return the reads with a data-dependent index of no known range: they are checked when the operator runs."""
-    found = (r for d in program.definitions for p in d.pieces for r in reads(p.value))
-    return tuple(r for r in found if any(isinstance(s, Dynamic) and (s.lo is None or s.hi is None) for s in r.index))
-
-
 @dataclass(slots=True)
 class Prover:
     """Collects the problems of one program."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from polyhedral import affine
 from polyhedral.expr import Name as AffineName
+from tensorlang.tensor.idioms import renamed
 from tensorlang.tensor.nodes import (
     Definition,
     Expr,
@@ -77,4 +78,5 @@ def rename_program(program: Program, to: Mapping[str, str]) -> Program:
         results=tuple(to.get(r, r) for r in program.results),
         definitions=tuple(map(on_definition, program.definitions)),
         context=affine.substitute_cond(program.context, names),
+        idioms=tuple(renamed(idiom, to) for idiom in program.idioms),
     )

@@ -21,6 +21,7 @@ from polyhedral.expr import TRUE, Cond
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
 from tensorlang.tensor.facts import Place, visits
+from tensorlang.tensor.idioms import redefined
 from tensorlang.tensor.nodes import Binder, Const, Definition, Dynamic, Expr, Holds, Piece, Program, Read, Reduce, Select, Tensor
 from tensorlang.tensor.walk import fresh_for, index_names, map_children, nodes, reads, reduces, substitute, tensor_table
 
@@ -89,7 +90,7 @@ def unfold(program: Program, tensors: Sequence[str], binders: Sequence[str], bin
     at = program.definitions.index(definition)
     definitions = (*program.definitions[:at], *made, replace(definition, pieces=pieces), *program.definitions[at + 1 :])
     names = tuple(d.tensors[0].name for d in made)
-    return Unfolded(replace(program, definitions=definitions), names, definition.tensors[0].name, _groups(definition.axes, numbered))
+    return Unfolded(redefined(program, definitions), names, definition.tensors[0].name, _groups(definition.axes, numbered))
 
 
 def _groups(axes: tuple[str, ...], numbered: Sequence[tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:

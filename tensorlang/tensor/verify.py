@@ -4,6 +4,7 @@ names    tensors and sizes are unique; the axes, binders and lets of one definit
 ranks    an index for every axis; one axis for every extent; several tensors of a definition have one shape
 dtypes   both sides agree; a piece gives its tensor's compute dtype; no constant and no accumulator is a narrow float
 scopes   shapes and ranges are over sizes, guards over axes and sizes, bounds also over earlier binders
+idioms   the definitions that they name exist and are of the form that they say (`tensorlang.tensor.idioms`)
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from polyhedral.expr import Cond
 from polyhedral.expr import Expr as Affine
 from tensorlang.diagnostics import InternalError
 from tensorlang.tensor import arith
+from tensorlang.tensor.idioms import refusal
 from tensorlang.tensor.nodes import (
     Binary,
     Call,
@@ -60,6 +62,9 @@ def verify(program: Program) -> Program:
     scope = _Scope(tensor_table(program), types_of(program), sizes)
     for definition in program.definitions:
         _definition(definition, scope)
+    for idiom in program.idioms:
+        wrong = refusal(idiom, program)
+        _expect(not wrong, f"{type(idiom).__name__}: {wrong}")
     return program
 
 

@@ -45,6 +45,7 @@ from tensorlang.tensor.nodes import (
     Expr,
     Holds,
     Let,
+    MinimalFiltering,
     Name,
     Piece,
     Program,
@@ -296,7 +297,25 @@ class _Rewriting:
         final = replace(definition, pieces=(replace(definition.pieces[0], value=value),))
         params = tuple(self._filtered(p) if p.name == found.w.tensor else p for p in found.program.params)
         made = (*before, product, *after, final)
-        return replace(found.program, params=params, definitions=made, mode="fast")
+        return replace(found.program, params=params, definitions=made, mode="fast", idioms=(self._idiom(made, tiles, channel),))
+
+    def _idiom(self, made: tuple[Definition, ...], tiles: list[str], channel: str) -> MinimalFiltering:
+        """Return what the definitions are: as many transform the input as there are windows, and one fewer the products."""
+        found, depth = self.found, len(self.found.windows)
+        names = tuple(d.tensors[0].name for d in made)
+        others = {*found.shared, *tiles, channel, found.column}
+        return MinimalFiltering(
+            before=names[: depth - 1],
+            tiles=names[depth - 1],
+            product=names[depth],
+            after=names[depth + 1 : -1],
+            result=names[-1],
+            spatial=tuple(w.axis for w in found.windows),
+            sides=tuple(f.outputs for f in self.algorithms),
+            column=found.column,
+            tile_axes=tuple(tiles),
+            point_axes=tuple(dict.fromkeys(a for d in made[:-1] for a in d.axes if a not in others)),
+        )
 
     def _names(self, letters: str) -> list[str]:
         return [self.fresh(letter) for letter in letters[: len(self.found.windows)]]

@@ -26,11 +26,12 @@ from tensorlang.diagnostics import Source
 from tensorlang.graph.passes.precision.narrow_storage import with_narrow
 from tensorlang.lower.barriers import Exposed, exposed
 from tensorlang.planning import Rules
-from tensorlang.policy.gpu.attention import blocks, online_of
+from tensorlang.policy.gpu.attention import blocks
 from tensorlang.policy.gpu.derive import derive_device
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.syntax.parse import parse
+from tensorlang.tensor.idioms import online_of
 from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.online import online
 

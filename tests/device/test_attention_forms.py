@@ -21,7 +21,7 @@ from stdlib.onnx import Importer
 from tensorlang.backends.gpu.build import device_graph
 from tensorlang.graph.nodes import Kernel
 from tensorlang.graph.precisions import chosen_on
-from tensorlang.policy.gpu.attention import online_of
+from tensorlang.tensor.idioms import online_of
 
 Array = np.ndarray[Any, Any]
 Shapes = dict[str, tuple[int, ...]]

@@ -11,7 +11,8 @@ from tensorlang.graph.nodes import Kernel
 from tensorlang.graph.passes.fusion.fuse import fuse
 from tensorlang.graph.passes.fusion.online_attention import online_attention
 from tensorlang.graph.verify import verify
-from tensorlang.policy.gpu.attention import blocks, online_of
+from tensorlang.policy.gpu.attention import blocks
+from tensorlang.tensor.idioms import online_of
 from tensorlang.tensor.online import Sizes
 
 

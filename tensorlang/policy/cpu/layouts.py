@@ -94,9 +94,8 @@ def _points_outside(d: Deriver, found: Transformed, width: int) -> Storage:
     shape = dict(zip(own, tensor_table(d.program)[found.weights].shape, strict=True))
     to = {s.name: a for s, a in zip(found.contraction.w_read.index, own, strict=True) if isinstance(s, AffineName)}
     [column], [channel] = found.contraction.columns, found.contraction.inner
-    kinds = found.kinds[found.product.tensors[0].name]
-    before = [to[n] for n in found.product.axes if n in to and kinds[n] == "batch"]
-    points = [to[n] for n in found.product.axes if n in to and kinds[n] == "point"]
+    before = [to[n] for n in found.axes(found.product, "batch") if n in to]
+    points = [to[n] for n in found.axes(found.product, "point") if n in to]
     used = {*before, *points, to[column], to[channel]}
     left = [a for a in own if a not in used]
     rows: list[Affine] = [*map(AffineName, (*left, *before)), affine.floor(AffineName(to[column]), width)]

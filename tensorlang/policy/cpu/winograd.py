@@ -1,4 +1,4 @@
-"""Contractions between transformations: what a program looks like that multiplies tiles of points, and how large its blocks should be.
+"""Contractions between transformations: what is known of a program that multiplies tiles of points, and how large its blocks should be.
 
     rows[…]  = linear in x                      at most one such tensor on each side, and one tensor of tiles
     tiles[…] = linear in rows
@@ -6,24 +6,21 @@
     y.rows[…] = linear in y.tiles
     y[n, f, h, w] = e(y.rows[n, h // 4, w // 4, h % 4, …, f])
 
-Only the shape of the equations counts, not which numbers the transformations have.
+The rewrite that makes such a program says which definition is which (`tensorlang.tensor.idioms`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
-from polyhedral import affine
-from polyhedral.expr import Expr as Affine
-from polyhedral.expr import Floor
-from polyhedral.expr import Name as AffineName
 from tensorlang.policy.cpu.cost import FAR_BYTES, STREAM_BYTES, step_cycles
 from tensorlang.policy.machine import Machine
 from tensorlang.schedule.shape import Contraction, contraction, extents
-from tensorlang.tensor.nodes import Definition, Dynamic, Program, Read
-from tensorlang.tensor.walk import definers, reads, reduces, tensor_table
+from tensorlang.tensor.idioms import is_all
+from tensorlang.tensor.nodes import Definition, MinimalFiltering, Program
+from tensorlang.tensor.walk import definers, definition_reads, tensor_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,125 +36,42 @@ class Transformed:
     x: str
     weights: str
     contraction: Contraction
-    spatial: Mapping[str, int]
-    kinds: Mapping[str, Mapping[str, str]]
-    """Definition (by its tensor) → axis → "batch", "tile", "point" or "channel"."""
+    idiom: MinimalFiltering
 
     @property
     def members(self) -> tuple[Definition, ...]:
         return (*self.before, self.tiles, self.product, *self.after, self.result)
 
+    @property
+    def spatial(self) -> Mapping[str, int]:
+        return dict(zip(self.idiom.spatial, self.idiom.sides, strict=True))
+
     def axes(self, definition: Definition, kind: str) -> tuple[str, ...]:
-        """Return the axes of one kind, in order."""
-        kinds = self.kinds[definition.tensors[0].name]
-        return tuple(a for a in definition.axes if kinds[a] == kind)
+        """Return the axes of one kind, "batch", "tile", "point" or "channel", in order."""
+        return tuple(a for a in definition.axes if self._kind(definition, a) == kind)
+
+    def _kind(self, definition: Definition, axis: str) -> str:
+        whole = definition is self.result
+        if axis in (self.idiom.spatial if whole else self.idiom.tile_axes):
+            return "tile"
+        if axis == (self.idiom.column if whole else definition.axes[-1]):
+            return "channel"
+        return "batch" if whole or axis not in self.idiom.point_axes else "point"
 
 
 def transformed(program: Program) -> Transformed | None:
-    """Return the program as a transformed contraction, or None when it is something else."""
+    """Return the program as a contraction between transformations, or None where it is something else, or does something besides."""
+    idiom = next((i for i in program.idioms if isinstance(i, MinimalFiltering)), None)
+    if idiom is None or not is_all(idiom, program):
+        return None
     table = definers(program)
-    if len(program.results) != 1 or len(program.definitions) < 3 or any(len(d.pieces) != 1 or len(d.tensors) != 1 for d in table.values()):
+    product = table[idiom.product]
+    found = contraction(product, product.axes[-1])
+    if found is None or found.x != idiom.tiles:
         return None
-    result = table[program.results[0]]
-    after = list(_chain(result, table))
-    if not after or _local(result, table) is None:
-        return None
-    *middle, product = after
-    c = contraction(product, product.axes[-1]) if product.axes else None
-    if c is None or c.x not in table or c.w in table or len(c.inner) != 1 or len(c.columns) != 1:
-        return None
-    tiles = table[c.x]
-    before = list(_chain(tiles, table))
-    sources = {r.tensor for r in _reads(before[-1] if before else tiles)}
-    if len(sources) != 1 or any(any(True for _ in reduces(d.pieces[0].value)) for d in (*before, tiles, *middle, result)):
-        return None
-    if {d.tensors[0].name for d in (result, *after, tiles, *before)} != table.keys():
-        return None
-    spatial, kinds = _kinds(program, result, tuple(after), c, tiles, tuple(before))
-    if not spatial or any(not k for k in kinds.values()):
-        return None
-    return Transformed(result, tuple(reversed(middle)), product, tiles, tuple(reversed(before)), sources.pop(), c.w, c, spatial, kinds)
-
-
-def _reads(definition: Definition) -> Iterator[Read]:
-    return (r for p in definition.pieces for r in reads(p.value))
-
-
-def _local(definition: Definition, table: Mapping[str, Definition]) -> Definition | None:
-    """Return the one definition that another reads."""
-    found = {r.tensor for r in _reads(definition)} & table.keys()
-    return table[found.pop()] if len(found) == 1 else None
-
-
-def _chain(definition: Definition, table: Mapping[str, Definition]) -> Iterator[Definition]:
-    """Yield what a definition reads, what that reads, and so on, to the first that reduces, or that is of a recurrence."""
-    seen = {definition.tensors[0].name}
-    while (following := _local(definition, table)) is not None and following.tensors[0].name not in seen:
-        seen.add(following.tensors[0].name)
-        yield following
-        if any(True for _ in reduces(following.pieces[0].value)):
-            return
-        definition = following
-
-
-def _kinds(
-    program: Program,
-    result: Definition,
-    after: tuple[Definition, ...],
-    c: Contraction,
-    tiles: Definition,
-    before: tuple[Definition, ...],
-) -> tuple[dict[str, int], dict[str, dict[str, str]]]:
-    """Return the axes of the result that tiles cut, and the kinds of all axes of the others; an axis of no kind leaves its stage empty."""
-    spatial: dict[str, int] = {}
-    kinds: dict[str, dict[str, str]] = {}
-    first = next(r for r in _reads(result) if r.tensor == after[0].tensors[0].name)
-    for slot in first.index:
-        match slot:
-            case Floor(AffineName(axis), divisor):
-                spatial[axis] = divisor
-            case _:
-                pass
-    column = next((a for a in result.axes if _is_column(a, first, after, c)), None)
-    own = {a: "tile" if a in spatial else "channel" if a == column else "batch" for a in result.axes}
-    kinds[result.tensors[0].name] = own
-    reader, known = result, own
-    for definition in (*after, tiles, *before):
-        name = definition.tensors[0].name
-        read = next(r for r in _reads(reader) if r.tensor == name)
-        found = {a: _kind(slot, known, reader is result) for a, slot in zip(definition.axes, read.index, strict=True)}
-        kinds[name] = {a: k for a, k in found.items() if k is not None} if None not in found.values() else {}
-        reader, known = definition, {**kinds[name], c.inner[0]: "channel"} if definition is after[-1] else kinds[name]
-        if definition is after[-1]:
-            known[definition.axes[-1]] = "column"
-    return spatial, kinds
-
-
-def _is_column(axis: str, read: Read, after: tuple[Definition, ...], c: Contraction) -> bool:
-    """Tell whether an axis of the result is the one that indexes the weights alone, followed through the definitions in between."""
-    name = axis
-    for k, definition in enumerate(after):
-        position = next((n for n, slot in enumerate(read.index) if slot == AffineName(name)), None)
-        if position is None:
-            return False
-        name = definition.axes[position]
-        if k + 1 < len(after):
-            read = next(r for r in _reads(definition) if r.tensor == after[k + 1].tensors[0].name)
-    return name == c.columns[0]
-
-
-def _kind(slot: Affine | Dynamic, known: Mapping[str, str], cut: bool) -> str | None:
-    """Return the kind of an axis that is read at `slot`, an expression over axes of known kinds."""
-    match slot:
-        case AffineName(name) if not cut or known.get(name) != "tile":
-            return known.get(name)
-        case Floor(AffineName(name), _) if cut:
-            return "tile"
-        case Dynamic():
-            return None
-        case _:
-            names = set(affine.names(slot))
-            return "point" if not names or (cut and all(known.get(n) == "tile" for n in names)) else None
+    before, after = (tuple(table[name] for name in names) for names in (idiom.before, idiom.after))
+    [x] = definition_reads(before[0] if before else table[idiom.tiles])
+    return Transformed(table[idiom.result], after, product, table[idiom.tiles], before, x, found.w, found, idiom)
 
 
 # ---------------------------------------------------------------- sizes of blocks

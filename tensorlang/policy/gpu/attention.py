@@ -9,18 +9,18 @@ a thread has those of its keys and needs those of its rows.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from polyhedral import affine
 from polyhedral.expr import Compare
 from polyhedral.expr import Expr as Affine
-from tensorlang.policy.deriver import reads_itself
 from tensorlang.schedule.pack import pack
 from tensorlang.schedule.schedule import Instruction, Schedule
 from tensorlang.schedule.shape import extents
+from tensorlang.tensor.idioms import Online
 from tensorlang.tensor.nodes import Definition, Dynamic, Holds, Program
 from tensorlang.tensor.online import Sizes
-from tensorlang.tensor.walk import definers, definition_reads, index_names, nodes, reads, reduces, tensor_table
+from tensorlang.tensor.walk import index_names, nodes, reads, reduces, tensor_table
 
 TEAM = 16
 """Threads that share a row."""
@@ -51,69 +51,6 @@ def blocks(sizes: Sizes) -> tuple[int, int] | None:
         if kept * max(4, sizes.element_bytes) <= (MOST_BYTES if narrow else SHARED_BYTES) and not needless:
             return rows, keys
     return None
-
-
-@dataclass(frozen=True, slots=True)
-class Online:
-    """The definitions of attention in one pass: the products of queries and keys, scores, the largest of a block, the running largest,
-    weights, their running sums, those of weighted values, and the result. All but the result lead with heads, row and block."""
-
-    product: Definition
-    scores: Definition
-    tops: Definition
-    largest: Definition
-    weights: Definition
-    totals: Definition
-    sums: Definition
-    result: Definition
-
-    @property
-    def members(self) -> tuple[Definition, ...]:
-        return (self.product, self.scores, self.tops, self.largest, self.weights, self.totals, self.sums, self.result)
-
-    @property
-    def heads(self) -> tuple[str, ...]:
-        return self.largest.axes[:-2]
-
-    @property
-    def row(self) -> str:
-        return self.largest.axes[-2]
-
-    @property
-    def block(self) -> str:
-        return self.largest.axes[-1]
-
-
-def online_of(program: Program) -> Online | None:
-    """Return the program as attention in one pass, or None."""
-    made = definers(program)
-    found = [d for d in program.definitions if len(d.tensors) == 2 and reads_itself(d)]
-    if len(found) != 1 or len(program.results) != 1 or len(program.definitions) != 8:
-        return None
-    [largest] = found
-    name = largest.tensors[0].name
-    others = {d.tensors[0].name: definition_reads(d) - {d.tensors[0].name} for d in program.definitions}
-    readers = [d for d in program.definitions if d is not largest and others[d.tensors[0].name] & {t.name for t in largest.tensors}]
-    weights = [d for d in readers if not reads_itself(d) and d.tensors[0].name not in program.results]
-    running = sorted((d for d in readers if reads_itself(d)), key=lambda d: len(d.axes))
-    tops = [made[n] for n in others[name] if n in made]
-    if len(weights) != 1 or len(running) != 2 or len(tops) != 1 or len(largest.axes) < 2:
-        return None
-    totals, sums = running
-    scores = [made[n] for n in others[weights[0].tensors[0].name] if n in made and made[n] is not largest]
-    products = [made[n] for s in scores for n in others[s.tensors[0].name] if n in made]
-    if len(scores) != 1 or len(products) != 1 or others[tops[0].tensors[0].name] != {scores[0].tensors[0].name}:
-        return None
-    result = made[program.results[0]]
-    online = Online(products[0], scores[0], tops[0], largest, weights[0], totals, sums, result)
-    lead = len(largest.axes)
-    fits = len(sums.axes) == lead + 1 and len(totals.axes) == lead and all(len(m.pieces) == 1 for m in online.members)
-    fits = (
-        fits
-        and len({m.tensors[0].name for m in online.members}) == 8
-        and None not in {e for m in online.members for e in extents(m).values()}
-    )
-    return online if fits and set(largest.axes[:-1]) | {sums.axes[-1]} == set(result.axes) else None
 
 
 def derive_online(schedule: Schedule, program: Program, online: Online) -> Schedule:

@@ -21,7 +21,7 @@ from polyhedral.order import parallel_loops
 from tensorlang.diagnostics import CompileError
 from tensorlang.policy.deriver import Deriver, deriver_of, device_of, reads_itself
 from tensorlang.policy.gpu.access import is_too_long, stored_bytes
-from tensorlang.policy.gpu.attention import derive_online, online_of
+from tensorlang.policy.gpu.attention import derive_online
 from tensorlang.policy.gpu.choice import cut
 from tensorlang.policy.gpu.forms import product_of
 from tensorlang.policy.gpu.products import derive_product
@@ -36,10 +36,11 @@ from tensorlang.schedule.rfactor import rfactor
 from tensorlang.schedule.schedule import Instruction, Schedule
 from tensorlang.schedule.shape import extents, is_product, unit_stride
 from tensorlang.tensor.absorb import absorbed
-from tensorlang.tensor.compose import can_inline, inline
+from tensorlang.tensor.idioms import online_of
 from tensorlang.tensor.lift import lift
 from tensorlang.tensor.live_out import beside
 from tensorlang.tensor.nodes import Call, Definition, Dynamic, Program, Read, Reduce
+from tensorlang.tensor.simplify import can_inline, inline
 from tensorlang.tensor.walk import components, definers, definition_reads, nodes, reads, reduces
 
 LONG = 64

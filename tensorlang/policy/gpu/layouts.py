@@ -15,12 +15,12 @@ from collections.abc import Iterator
 
 from polyhedral import affine
 from polyhedral.expr import Name
-from tensorlang.policy.gpu.attention import online_of
 from tensorlang.policy.machine import Device
 from tensorlang.schedule.forms import is_rounded
 from tensorlang.schedule.layout import Layout
 from tensorlang.schedule.shape import Contraction, contraction, extents
 from tensorlang.schedule.storage import groups
+from tensorlang.tensor.idioms import online_of
 from tensorlang.tensor.lift import lift
 from tensorlang.tensor.nodes import Definition, Dynamic, Program, Read, Reduce, Tensor
 from tensorlang.tensor.walk import reads, reduces, tensor_table

@@ -11,8 +11,8 @@ from tensorlang.schedule.state import State
 from tensorlang.syntax import nodes as syntax
 from tensorlang.targets import target_of
 from tensorlang.tensor.absorb import absorbed
-from tensorlang.tensor.compose import can_inline, eliminate_dead, inline
 from tensorlang.tensor.live_out import beside
+from tensorlang.tensor.simplify import can_inline, eliminate_dead, inline
 from tensorlang.tensor.unfold import unfold
 from tensorlang.tensor.walk import definers, tensor_table
 

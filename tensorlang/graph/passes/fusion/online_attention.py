@@ -16,8 +16,9 @@ from tensorlang.graph.nodes import Graph, Kernel
 from tensorlang.graph.passes.fusion.band_masks import with_conditions
 from tensorlang.graph.passes.fusion.broadcast_views import without_moves
 from tensorlang.graph.passes.fusion.fuse_attention import chained
-from tensorlang.policy.gpu.attention import blocks, online_of
+from tensorlang.policy.gpu.attention import blocks
 from tensorlang.tensor import online as algebra
+from tensorlang.tensor.idioms import online_of
 from tensorlang.tensor.lift import lift
 
 

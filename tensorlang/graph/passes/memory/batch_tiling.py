@@ -24,6 +24,7 @@ from tensorlang.graph.nodes import Graph, Join, Kernel, Node, Part, Value, View
 from tensorlang.graph.plan import ALIGNMENT
 from tensorlang.schedule.layout import Layout
 from tensorlang.tensor import walk
+from tensorlang.tensor.idioms import redefined
 from tensorlang.tensor.nodes import Definition, Program, Tensor
 
 ROOM = 2
@@ -110,7 +111,7 @@ def _narrowed(program: Program, along: Mapping[str, int]) -> Program:
         return tensor if k is None else replace(tensor, shape=(*tensor.shape[:k], Int(1), *tensor.shape[k + 1 :]))
 
     definitions = tuple(replace(d, tensors=tuple(map(one, d.tensors))) for d in program.definitions)
-    return replace(program, params=tuple(map(one, program.params)), definitions=definitions)
+    return redefined(replace(program, params=tuple(map(one, program.params))), definitions)
 
 
 # ---------------------------------------------------------------- chains of kernels

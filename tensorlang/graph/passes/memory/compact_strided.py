@@ -21,6 +21,7 @@ from tensorlang.graph.edit import fresh, rebuilt
 from tensorlang.graph.nodes import Graph, Kernel, Node, Value, View
 from tensorlang.graph.programs import axes_of, is_contraction, single
 from tensorlang.tensor import walk
+from tensorlang.tensor.idioms import redefined
 from tensorlang.tensor.nodes import Definition, Dynamic, Expr, Program, Read, Slot, Tensor
 
 
@@ -106,7 +107,7 @@ def _split(state: _State, node: Kernel, position: int, found: _Strided) -> Kerne
     extents = tuple(n if dim is None else Int(dim.extent) for n, dim in zip(param.shape, found.dims, strict=True))
     params = tuple(replace(p, shape=extents) if k == position else p for k, p in enumerate(node.program.params))
     inputs = tuple(name if k == position else v for k, v in enumerate(node.inputs))
-    return replace(node, program=replace(node.program, params=params, definitions=definitions), inputs=inputs)
+    return replace(node, program=redefined(replace(node.program, params=params), definitions), inputs=inputs)
 
 
 def _ungrouped(found: _Strided, param: Tensor) -> tuple[_Dim | None, ...] | None:

@@ -22,9 +22,9 @@ from tensorlang.graph.edit import fresh, producers, rebuilt
 from tensorlang.graph.nodes import Graph, Join, Kernel, Node, Part, Value, View
 from tensorlang.graph.passes.precision.products import is_of_floats, products
 from tensorlang.graph.programs import axes_of, here, single, tensor_of
-from tensorlang.policy.gpu.attention import Online, online_of
 from tensorlang.tensor import walk
 from tensorlang.tensor.contraction import Contraction, contraction
+from tensorlang.tensor.idioms import Online, online_of
 from tensorlang.tensor.nodes import Call, Cast, Const, Definition, Expr, Program, Read, Select, Tensor
 
 Array = np.ndarray[Any, Any]

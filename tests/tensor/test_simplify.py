@@ -1,25 +1,24 @@
-"""Passes on programs keep every result bit for bit; composed programs do what their parts do one after the other."""
+"""Passes on programs keep every result bit for bit."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from strategies_tensor import Case, cases, conv, definition, heat, matmul, padded, read, softmax, tensor, total
+from strategies_tensor import Case, cases, definition, heat, matmul, padded, read, tensor, total
 
 from codegen.dtypes import f16, f32, f64, i8, i32, i64
 from polyhedral import affine
 from polyhedral.expr import FALSE, TRUE, Int
 from polyhedral.expr import Name as N
 from tensorlang.diagnostics import InternalError
-from tensorlang.tensor.compose import can_inline, common_subexpressions, compose, eliminate_dead, inline, inline_all, reindexed, simplify
 from tensorlang.tensor.interp import interpret
 from tensorlang.tensor.lift import lift
 from tensorlang.tensor.nodes import Binary, Call, Cast, Const, Definition, Dynamic, Expr, Holds, Let, Piece, Program, Read, Select, Unary
 from tensorlang.tensor.prove import prove
+from tensorlang.tensor.simplify import can_inline, common_subexpressions, eliminate_dead, inline, inline_all, simplify
 from tensorlang.tensor.verify import verify
 
 rng = np.random.default_rng(3)
@@ -164,90 +163,6 @@ def test_what_only_a_side_of_a_select_computes_stays_there() -> None:
     risky = Call("exp", (read("x", affine.sub("i", 1)),))
     guarded = Select(Holds(affine.compare(">=", "i", 1)), Binary("*", risky, risky), ONE)
     assert value(common_subexpressions(one(guarded))) == guarded
-
-
-# ---------------------------------------------------------------- composition
-
-
-def scaled() -> Program:
-    d = definition(tensor("y", f32, "M", "N"), ("i", "j"), Binary("*", read("x", "i", "j"), Const(2.0, f32)))
-    return verify(Program("scaled", ("M", "N"), (tensor("x", f32, "M", "N"),), ("y",), (d,)))
-
-
-def test_programs_are_connected_by_value_names() -> None:
-    parts = [(matmul(), {"a": "A", "b": "B"}, {"y": "P"}), (softmax(), {"x": "P"}, {"y": "S"}), (scaled(), {"x": "S"}, {"y": "R"})]
-    whole = verify(compose("chain", parts, ["A", "B"], ["R"]))
-    prove(whole)
-    a, b = rng.standard_normal((4, 5), dtype=np.float32), rng.standard_normal((5, 6), dtype=np.float32)
-    p = interpret(matmul(), {"M": 4, "K": 5, "N": 6}, {"a": a, "b": b})["y"]
-    s = interpret(softmax(), {"M": 4, "N": 6}, {"x": p})["y"]
-    got = interpret(whole, {"M": 4, "K": 5, "N": 6}, {"A": a, "B": b})
-    assert list(got) == ["R"] and (got["R"] == s * np.float32(2)).all()
-
-
-def test_a_value_read_with_another_grouping_of_axes_is_indexed_anew() -> None:
-    grouped = replace(tensor("y", f32, 2, 3, "n"), grouping=(2, 1))
-    split = definition(
-        grouped, ("g", "c", "i"), Binary("+", read("x", "i"), Cast(f32, Select(Holds(affine.compare("<", "g", 1)), ONE, ZERO)))
-    )
-    make = verify(Program("make", ("n",), (tensor("x", f32, "n"),), ("y",), (split,)))
-    parts = [(make, {"x": "X"}, {"y": "V"}), (scaled(), {"x": "V"}, {"y": "R"})]
-    whole = verify(compose("regroup", parts, ["X"], ["R"]))
-    prove(whole)
-    x = rng.standard_normal(4, dtype=np.float32)
-    v = interpret(make, {"n": 4}, {"x": x})["y"]
-    assert v.shape == (6, 4)
-    assert (interpret(whole, {"n": 4}, {"X": x})["R"] == v * np.float32(2)).all()
-
-
-def test_one_value_may_be_read_by_several_programs_and_sizes_must_agree() -> None:
-    parts = [(scaled(), {"x": "X"}, {"y": "P"}), (matmul(), {"a": "P", "b": "X"}, {"y": "R"})]
-    whole = verify(compose("square", parts, ["X"], ["R", "P"]))
-    assert whole.context == affine.compare("==", "N", "M")
-    x = rng.standard_normal((3, 3), dtype=np.float32)
-    got = interpret(whole, {"M": 3, "N": 3}, {"X": x})
-    assert set(got) == {"R", "P"}
-    np.testing.assert_allclose(got["R"], 2 * x @ x, rtol=1e-5)
-
-
-def test_composing_what_does_not_fit_is_refused() -> None:
-    with pytest.raises(InternalError, match="nothing gives"):
-        compose("p", [(scaled(), {"x": "X"}, {"y": "P"})], ["X"], ["Q"])
-    with pytest.raises(InternalError, match="of f32 for a parameter of f16"):
-        compose("p", [(scaled(), {"x": "X"}, {"y": "P"}), (matmul(f16), {"a": "P", "b": "P"}, {"y": "R"})], ["X"], ["R"])
-
-
-def test_a_convolution_composes_with_itself() -> None:
-    whole = compose("twice", [(conv(), {"x": "X", "w": "W"}, {"y": "P"}), (conv(), {"x": "P", "w": "W"}, {"y": "R"})], ["X", "W"], ["R"])
-    x, w = rng.standard_normal((2, 4, 4), dtype=np.float32), rng.standard_normal((2, 2, 3, 3), dtype=np.float32)
-    sizes = {"C": 2, "H": 4, "W": 4, "F": 2}
-    once = interpret(conv(), sizes, {"x": x, "w": w})["y"]
-    named = {n: {"C": 2, "H": 4, "F": 2}.get(n[0], 4) for n in whole.sizes}
-    assert (interpret(whole, named, {"X": x, "W": w})["R"] == interpret(conv(), sizes, {"x": once, "w": w})["y"]).all()
-
-
-@pytest.mark.parametrize(
-    ("source", "target"),
-    [((2, 6), (12,)), ((12,), (2, 6)), ((4, 3), (2, 6)), ((1, 5), (5,)), ((5,), (5, 1)), ((2, 3, 5), (6, 5)), ((3, 1, 4), (3, 4))],
-)
-def test_a_new_index_names_the_same_element_in_row_major_order(source: tuple[int, ...], target: tuple[int, ...]) -> None:
-    names = [f"i{k}" for k in range(len(source))]
-    index = reindexed([N(n) for n in names], [Int(s) for s in source], [Int(t) for t in target])
-    for point in np.ndindex(*source):
-        env = dict(zip(names, point, strict=True))
-        there = tuple(int(affine.evaluate(s, env)) for s in index if not isinstance(s, Dynamic))
-        assert np.ravel_multi_index(there, target) == np.ravel_multi_index(point, source)
-
-
-def test_an_index_from_data_survives_a_reshape() -> None:
-    index = reindexed([Dynamic(read("ids", "i"), Int(0), Int(12))], [Int(12)], [Int(3), Int(4)])
-    pick = Read("x", index)
-    params = (tensor("x", f32, 3, 4), tensor("ids", i64, "n"))
-    program = verify(Program("p", ("n",), params, ("y",), (definition(tensor("y", f32, "n"), ("i",), pick),)))
-    prove(program)
-    x = rng.standard_normal((3, 4), dtype=np.float32)
-    ids = np.array([0, 11, 5])
-    assert (interpret(program, {"n": 3}, {"x": x, "ids": ids})["y"] == x.ravel()[ids]).all()
 
 
 def test_sums_are_kept_where_they_stand_by_every_pass() -> None:

@@ -1,6 +1,5 @@
-"""Several programs as one, and programs made smaller, with every result the same bit for bit.
+"""Programs made smaller, with every result the same bit for bit.
 
-    compose              programs that feed each other become one program
     inline, inline_all   t[i] = x[i] + 1;  y[i] = t[i - 1] * 2      ->   y[i] = (x[i - 1] + 1) * 2
     eliminate_dead       definitions that no result needs go
     simplify             literals are folded, decided selects resolved, casts that change nothing dropped
@@ -12,21 +11,21 @@ What is inlined keeps its roundings: the value of a tensor of a narrow float typ
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from codegen.dtypes import DType, bool_, compute_dtype, i64
+from codegen.dtypes import DType, bool_, compute_dtype
 from polyhedral import affine
-from polyhedral.expr import FALSE, TRUE, Cond, Int
-from polyhedral.expr import Expr as Affine
+from polyhedral.expr import FALSE, TRUE, Cond
 from polyhedral.expr import Name as AffineName
 from polyhedral.sets import implies
 from polyhedral.verdict import Proven
 from tensorlang.diagnostics import InternalError
-from tensorlang.tensor import arith, notation
+from tensorlang.tensor import arith
 from tensorlang.tensor.facts import binder_cond, box, facts, negative_facts
+from tensorlang.tensor.idioms import redefined
 from tensorlang.tensor.nodes import (
     Binary,
     Call,
@@ -37,7 +36,6 @@ from tensorlang.tensor.nodes import (
     Dynamic,
     Expr,
     Holds,
-    IndexValue,
     Let,
     Name,
     Program,
@@ -45,11 +43,9 @@ from tensorlang.tensor.nodes import (
     Reduce,
     Select,
     Slot,
-    Tensor,
     TupleOf,
     Unary,
 )
-from tensorlang.tensor.renaming import rename_program
 from tensorlang.tensor.types import Types, scalar_dtype, types_of
 from tensorlang.tensor.walk import (
     Fresh,
@@ -61,14 +57,11 @@ from tensorlang.tensor.walk import (
     map_children,
     map_values,
     nodes,
-    program_names,
     reads,
     reduces,
     refresh,
     substitute,
     substitute_reads,
-    substitute_sizes,
-    tensor_table,
     value_names,
 )
 
@@ -97,9 +90,9 @@ def inline(program: Program, tensor: str) -> Program:
         return (value_at(definition, read.index, fresh) if read.tensor == tensor else None) or read
 
     others = [d if d is definition else _map_pieces(d, lambda e: substitute_reads(e, on_read)) for d in program.definitions]
-    inlined = replace(program, definitions=tuple(others))
+    inlined = redefined(program, others)
     needed = tensor in program.results or any(tensor in definition_reads(d) for d in others)
-    return inlined if needed else replace(inlined, definitions=tuple(d for d in others if d is not definition))
+    return inlined if needed else redefined(inlined, (d for d in others if d is not definition))
 
 
 def _map_pieces(definition: Definition, f: Callable[[Expr], Expr]) -> Definition:
@@ -170,7 +163,7 @@ def eliminate_dead(program: Program) -> Program:
         if name in defined_by and name not in needed:
             needed |= {t.name for t in defined_by[name].tensors}
             pending += sorted(definition_reads(defined_by[name]))
-    return replace(program, definitions=tuple(d for d in program.definitions if d.tensors[0].name in needed))
+    return redefined(program, (d for d in program.definitions if d.tensors[0].name in needed))
 
 
 # ---------------------------------------------------------------- simplification
@@ -205,7 +198,7 @@ def simplify(program: Program) -> Program:
         live = [p for p in definition.pieces if p.guard != FALSE] or list(definition.pieces[:1])
         return replace(definition, pieces=tuple(replace(p, value=_simplified(p.value, inside.under(p.guard))) for p in live))
 
-    return replace(program, definitions=tuple(map(on_definition, program.definitions)))
+    return redefined(program, map(on_definition, program.definitions))
 
 
 def _simplified(e: Expr, place: _Place) -> Expr:
@@ -403,192 +396,3 @@ def _replaced(e: Expr, old: Expr, new: Expr) -> Expr:
     if e == old:
         return new
     return e if isinstance(e, Reduce | Let) else map_children(lambda c: _replaced(c, old, new), e)
-
-
-# ---------------------------------------------------------------- composition
-
-
-Part = tuple[Program, Mapping[str, str], Mapping[str, str]]
-"""A program, the value bound to each of its parameters, and the value that each of its results becomes."""
-
-
-def compose(name: str, parts: Sequence[Part], params: Sequence[str], results: Sequence[str]) -> Program:
-    """Return one program with parameters `params` and results `results` (names of values) that does what `parts` do, in order.
-
-    A size of a part is replaced by the extent of the value that binds it; extents that must agree and do not obviously become part of the
-    context. A value that is made with one grouping of axes and read with another is indexed anew, which needs constant extents.
-    Raises InternalError when a value is bound twice, unknown, or of another type or element order."""
-    state = _Composition(Fresh(set(params) | set(results)), frozenset(params))
-    for part in parts:
-        state.add(*part)
-    missing = [v for v in (*params, *results) if v not in state.values]
-    if missing:
-        raise InternalError("compose", f"nothing gives {', '.join(missing)}")
-    inputs = tuple(state.values[p] for p in params)
-    modes = {p.mode for p, _, _ in parts}
-    mode = modes.pop() if len(modes) == 1 else "strict"
-    program = Program(name, tuple(state.sizes), inputs, tuple(state.values[r].name for r in results), tuple(state.definitions), mode=mode)
-    return replace(program, context=affine.conj(*state.context))
-
-
-@dataclass(slots=True)
-class _Composition:
-    """What has been put together so far: `values` gives the tensor that holds each value."""
-
-    fresh: Fresh
-    params: frozenset[str]
-    sizes: list[str] = field(default_factory=list)
-    values: dict[str, Tensor] = field(default_factory=dict)
-    definitions: list[Definition] = field(default_factory=list)
-    context: list[Cond] = field(default_factory=list)
-    equal: set[tuple[Affine, Affine]] = field(default_factory=set)
-    """Extents that the context makes equal though they do not look it."""
-
-    def add(self, program: Program, inputs: Mapping[str, str], outputs: Mapping[str, str]) -> None:
-        """Append a program whose parameters and results are bound to values."""
-        wishes = {r: v for r, v in outputs.items() if v not in self.values}
-        names = {n: v for n, v in wishes.items() if n not in self.params}
-        names |= {n: self.fresh(n) for n in sorted(program_names(program)) if n not in names}
-        bound = {names[p]: v for p, v in inputs.items()}
-        program = rename_program(program, names)
-        program = self._unify(program, bound)
-        self.sizes += program.sizes
-        self.context.append(program.context)
-        to = {p.name: self._bind(p, bound[p.name]) for p in program.params}
-        shapes = {p.name: p.shape for p in program.params}
-
-        def on_read(read: Read) -> Expr:
-            if read.tensor not in to:
-                return read
-            tensor = to[read.tensor]
-            return replace(read, tensor=tensor.name, index=reindexed(read.index, shapes[read.tensor], tensor.shape, self.equal))
-
-        self.definitions += map_values(program, lambda e: substitute_reads(e, on_read)).definitions
-        made = tensor_table(program)
-        for result, value in outputs.items():
-            if value in self.values:
-                raise InternalError("compose", f"`{value}` is given twice")
-            self.values[value] = made[names[result]]
-
-    def _unify(self, program: Program, bound: Mapping[str, str]) -> Program:
-        """Return `program` with its sizes replaced by the extents of the values that are bound to its parameters."""
-        found: dict[str, Affine] = {}
-        for param in program.params:
-            value = self.values.get(bound[param.name])
-            for mine, theirs in _extents(param, value) if value else ():
-                if isinstance(mine, AffineName) and mine.name in program.sizes and mine.name not in found:
-                    found[mine.name] = theirs
-                else:
-                    extent = affine.substitute(mine, found)
-                    self.equal.add((extent, theirs))
-                    self.context.append(affine.compare("==", extent, theirs))
-        return substitute_sizes(program, found)
-
-    def _bind(self, param: Tensor, value: str) -> Tensor:
-        """Return the tensor that holds `value`, which becomes a parameter of the whole when nothing gives it yet."""
-        held = self.values.setdefault(value, replace(param, name=value))
-        if value not in self.params and held.name == value and not any(t is held for d in self.definitions for t in d.tensors):
-            raise InternalError("compose", f"nothing gives `{value}`")
-        if held.dtype != param.dtype:
-            raise InternalError("compose", f"`{value}` of {held.dtype} for a parameter of {param.dtype}")
-        if param.declared_range != held.declared_range and param.declared_range is not None:
-            raise InternalError("compose", f"not supported yet: a declared range for `{value}`, which has another or none")
-        return held
-
-
-def _extents(param: Tensor, value: Tensor) -> Iterator[tuple[Affine, Affine]]:
-    """Yield pairs of extents of a parameter and the value bound to it that must agree."""
-    groups, held = _dimensions(param), _dimensions(value)
-    if len(groups) != len(held):
-        return
-    for mine, theirs in zip(groups, held, strict=True):
-        if len(mine) == len(theirs):
-            yield from zip(mine, theirs, strict=True)
-        elif len(mine) == 1:
-            yield mine[0], Int(_product(theirs))
-
-
-def _dimensions(tensor: Tensor) -> list[tuple[Affine, ...]]:
-    """Return the extents of the axes that make up each dimension the caller sees."""
-    out, start = [], 0
-    for count in tensor.grouping or (1,) * len(tensor.shape):
-        out.append(tensor.shape[start : start + count])
-        start += count
-    return out
-
-
-def _product(extents: Sequence[Affine]) -> int:
-    out = 1
-    for extent in extents:
-        number = affine.constant(extent)
-        if number is None:
-            raise InternalError("compose", f"not supported yet: a dimension regrouped whose extent {notation.show(extent)} is not constant")
-        out *= number
-    return out
-
-
-# ---------------------------------------------------------------- reshaping
-
-
-def reindexed(
-    index: Sequence[Slot], source: Sequence[Affine], target: Sequence[Affine], equal: Set[tuple[Affine, Affine]] = frozenset()
-) -> tuple[Slot, ...]:
-    """Return the index into a box of shape `target` of the element that `index` names in a box of shape `source`, both row-major.
-
-    Axes of equal extent (`equal` lists pairs that are so by assumption) correspond; between them, axes of constant extents are numbered
-    through and split anew."""
-    out: list[Slot] = []
-    i = j = 0
-    while i < len(source) or j < len(target):
-        if i < len(source) and j < len(target) and (affine.same(source[i], target[j]) or (source[i], target[j]) in equal):
-            out.append(index[i])
-            i, j = i + 1, j + 1
-        elif i < len(source) and affine.constant(source[i]) == 1:
-            i += 1
-        elif j < len(target) and affine.constant(target[j]) == 1:
-            out.append(affine.ZERO)
-            j += 1
-        else:
-            k, n = _matching(source, target, i, j)
-            out += _renumbered(index[i:k], source[i:k], target[j:n])
-            i, j = k, n
-    return tuple(out)
-
-
-def _matching(source: Sequence[Affine], target: Sequence[Affine], i: int, j: int) -> tuple[int, int]:
-    """Return ends of the shortest runs of axes from `i` and `j` that have the same number of elements."""
-    k, n = i + 1, j + 1
-    while k <= len(source) and n <= len(target):
-        mine, theirs = _product(source[i:k]), _product(target[j:n])
-        if mine == theirs:
-            return k, n
-        k, n = (k + 1, n) if mine < theirs else (k, n + 1)
-    raise InternalError(
-        "compose", f"shapes [{', '.join(map(notation.show, source))}] and [{', '.join(map(notation.show, target))}] do not fit"
-    )
-
-
-def _renumbered(index: Sequence[Slot], source: Sequence[Affine], target: Sequence[Affine]) -> list[Slot]:
-    """Return the coordinates in `target` of the element with row-major coordinates `index` in `source`."""
-    extents, strides = [_product([t]) for t in target], _strides(target)
-    steps = list(zip(index, _strides(source), strict=True))
-    affine_steps = [affine.scale(k, s) for s, k in steps if not isinstance(s, Dynamic)]
-    moving = [(s, k) for s, k in steps if isinstance(s, Dynamic)]
-    fixed = affine.add(*affine_steps)
-    if not moving:
-        return [
-            affine.mod(affine.floor(fixed, k), e) if p else affine.floor(fixed, k)
-            for p, (k, e) in enumerate(zip(strides, extents, strict=True))
-        ]
-    position: Expr = IndexValue(fixed)
-    for slot, k in moving:
-        position = Binary("+", position, Binary("*", Cast(i64, slot.value), Const(k, i64)))
-    digits = [Binary("%", Binary("//", position, Const(k, i64)), Const(e, i64)) for k, e in zip(strides, extents, strict=True)]
-    known = all(s.lo is not None and s.hi is not None for s, _ in moving)
-    # Without a known range the first digit keeps what is out of bounds out of bounds.
-    digits[0] = digits[0] if known else Binary("//", position, Const(strides[0], i64))
-    return [Dynamic(d, affine.ZERO, Int(e)) if known or p else Dynamic(d) for p, (d, e) in enumerate(zip(digits, extents, strict=True))]
-
-
-def _strides(extents: Sequence[Affine]) -> list[int]:
-    return [_product(extents[k + 1 :]) for k in range(len(extents))]

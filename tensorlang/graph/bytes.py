@@ -5,7 +5,6 @@ Operators on integers, which take the zero points off before they multiply, are 
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,7 +22,6 @@ from tensorlang.graph.quantised import (
 from tensorlang.tensor import walk
 from tensorlang.tensor.contraction import Contraction, Factor, contraction
 from tensorlang.tensor.nodes import (
-    Binary,
     Cast,
     Const,
     Expr,
@@ -98,7 +96,7 @@ def byte_contraction(state: State, node: Kernel) -> ByteContraction | None:
         return None
     if program.definitions[0].tensors[0].dtype not in (f32, i32):
         return None
-    terms = [t for t in _terms(value) if not (isinstance(t, Const) and t.value == 0)]
+    terms = [t for t in walk.operands("+", value) if not (isinstance(t, Const) and t.value == 0)]
     sums = [t for t in terms if isinstance(t, Reduce)]
     if len(sums) != 1 or any(isinstance(e, Reduce) for t in terms if t is not sums[0] for e in walk.nodes(t)):
         return None
@@ -119,15 +117,6 @@ def byte_contraction(state: State, node: Kernel) -> ByteContraction | None:
     if second.inside is not None or any(walk.tensor_names(t) & used for t in rest):
         return None
     return ByteContraction(program, total, first, second, rest)
-
-
-def _terms(e: Expr) -> Iterator[Expr]:
-    match e:
-        case Binary("+", lhs, rhs):
-            yield from _terms(lhs)
-            yield from _terms(rhs)
-        case _:
-            yield e
 
 
 def _operand(state: State, program: Program, bound: dict[str, str], f: Factor) -> Operand | None:

@@ -146,21 +146,12 @@ def _shared(group: tuple[Kernel, ...]) -> frozenset[str]:
 # ---------------------------------------------------------------- groups of axes
 
 
-def _groups(tensor: Tensor) -> list[tuple[int, ...]]:
-    """Return the axes of each dimension that the caller sees."""
-    out, at = [], 0
-    for count in tensor.grouping or (1,) * len(tensor.shape):
-        out.append(tuple(range(at, at + count)))
-        at += count
-    return out
-
-
 def reindexed(index: tuple[Slot, ...], source: Tensor, target: Tensor) -> tuple[Slot, ...]:
     """Return the index into `target` of the element at `index` of `source`, two ways to divide the same dimensions into axes."""
     if same_box(source, target):
         return index
     out: list[Slot] = []
-    for mine, theirs in zip(_groups(source), _groups(target), strict=True):
+    for mine, theirs in zip(source.groups, target.groups, strict=True):
         slots, extents = [index[k] for k in mine], [target.shape[k] for k in theirs]
         if [source.shape[k] for k in mine] == extents:
             out += slots
@@ -210,7 +201,7 @@ def _on_the_box_of_what_it_reads(state: _State, program: Program, bound: Mapping
             continue
         axes = tuple(state.fresh(f"{definition.axes[0] if definition.axes else 'i'}{k}") for k in range(len(made.tensor.shape)))
         to: dict[str, Affine] = {}
-        for mine, theirs in zip(_groups(result), _groups(made.tensor), strict=True):
+        for mine, theirs in zip(result.groups, made.tensor.groups, strict=True):
             position = _merged([slot for k in theirs for slot in here((axes[k],))], [made.tensor.shape[k] for k in theirs])
             parts = _divided(position, [result.shape[k] for k in mine])
             to |= dict(zip((definition.axes[k] for k in mine), parts, strict=True))

@@ -78,7 +78,7 @@ def is_contraction(program: Program) -> bool:
 
 
 def same_box(a: Tensor, b: Tensor) -> bool:
-    return a.shape == b.shape and (a.grouping or (1,) * len(a.shape)) == (b.grouping or (1,) * len(b.shape))
+    return a.shape == b.shape and a.groups == b.groups
 
 
 def reads_in_place(program: Program, param: str) -> bool:

@@ -11,8 +11,6 @@ from math import prod
 
 from codegen.dtypes import DType
 from codegen.loops import dots
-from polyhedral import affine
-from polyhedral.expr import Int
 from tensorlang.graph.programs import result_tensors
 from tensorlang.tensor import walk
 from tensorlang.tensor.contraction import Factor, contractions
@@ -78,8 +76,7 @@ def _operations(e: Expr) -> int:
     inner = sum(_operations(child) for child in walk.children(e))
     match e:
         case Reduce():
-            extents = [affine.sub(b.hi, b.lo) for b in e.binders]
-            count = prod(max(0, n.value) if isinstance(n, Int) else 1 for n in extents)
+            count = prod(1 if b.extent is None else max(0, b.extent) for b in e.binders)
             return count * (inner + sum(isinstance(n, (Binary, Call)) for c in e.reducer.combine for n in walk.nodes(c)))
         case Binary() | Unary() | Call():
             return inner + 1

@@ -22,8 +22,8 @@ from polyhedral.expr import TRUE
 from polyhedral.expr import Name as AffineName
 from tensorlang.tensor.facts import Place, asked_for, reductions
 from tensorlang.tensor.idioms import redefined
-from tensorlang.tensor.nodes import Binder, Definition, Expr, Holds, Piece, Program, Read, Select, Tensor
-from tensorlang.tensor.walk import fresh_for, map_children, reduces, substitute
+from tensorlang.tensor.nodes import Binder, Definition, Holds, Piece, Program, Read, Select, Tensor
+from tensorlang.tensor.walk import fresh_for, reduces, replaced, substitute
 
 
 def rfactor(program: Program, binder: str, by: int, *, stretches: bool = False) -> Program | str:
@@ -71,9 +71,6 @@ def rfactor(program: Program, binder: str, by: int, *, stretches: bool = False) 
     read = Read(name, (*(AffineName(a) for a in definition.axes), AffineName(lane)), span=reduce.span)
     combined = replace(reduce, binders=(Binder(lane, affine.ZERO, parts),), body=(read,), where=TRUE, filter=None)
 
-    def swap(e: Expr) -> Expr:
-        return combined if e == reduce else map_children(swap, e)
-
-    new = replace(definition, pieces=(replace(piece, value=swap(piece.value)),))
+    new = replace(definition, pieces=(replace(piece, value=replaced(piece.value, reduce, combined)),))
     at = program.definitions.index(definition)
     return redefined(program, (*program.definitions[:at], made, new, *program.definitions[at + 1 :]))

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from itertools import islice
 
 from polyhedral import affine
 from polyhedral.expr import Expr as Affine
@@ -31,12 +30,6 @@ def axis_names(program: Program, tensor: str) -> tuple[str, ...]:
     return definition.axes if definition else tuple(f"a{k}" for k in range(len(tensor_table(program)[tensor].shape)))
 
 
-def groups(tensor: Tensor) -> list[tuple[int, ...]]:
-    """Return, per dimension of the caller's array, the axes it is made of."""
-    axes = iter(range(len(tensor.shape)))
-    return [tuple(islice(axes, n)) for n in (tensor.grouping or (1,) * len(tensor.shape))]
-
-
 def stored_as(program: Program, layouts: Mapping[str, Layout]) -> dict[str, Storage]:
     """Return how tensors that the caller stores in `layouts` lie, over their axes.
 
@@ -55,7 +48,7 @@ def to_storage(program: Program, tensor: str, layout: Layout) -> Storage:
     """Return the caller's layout of `tensor` over its axes."""
     found = tensor_table(program)[tensor]
     names = axis_names(program, tensor)
-    to = {d: _linear(found, names, members) for d, members in zip(layout.axes, groups(found), strict=True)}
+    to = {d: _linear(found, names, members) for d, members in zip(layout.axes, found.groups, strict=True)}
     dims = tuple(_normal(affine.substitute(d, to), dict(zip(names, found.shape, strict=True))) for d in layout.dims)
     return Storage(dims, tuple(affine.to_expr(s) for s in layout.shape))
 
@@ -86,7 +79,7 @@ def to_layout(program: Program, tensor: str, storage: Storage) -> Layout | None:
     """Return the storage of `tensor` as a layout of the caller's array, or None when its shape is not static."""
     found = tensor_table(program)[tensor]
     names = axis_names(program, tensor)
-    dims = groups(found)
+    dims = found.groups
     visible = tuple(f"a{k}" for k in range(len(dims)))
     to: dict[str, Affine] = {}
     for name, members in zip(visible, dims, strict=True):
@@ -123,7 +116,7 @@ def in_blocks(tensor: Tensor, axis: int, block: int) -> Layout | None:
     """Return the layout of the caller's array with blocks of `axis` innermost, or None when the axis does not run on
     along its dimension."""
     shape = [affine.constant(s) for s in tensor.shape]
-    dims = groups(tensor)
+    dims = tensor.groups
     dim = next(k for k, members in enumerate(dims) if axis in members)
     inner = [shape[m] for m in dims[dim] if m > axis]
     outer = [shape[m] for m in dims[dim] if m < axis]
@@ -137,7 +130,7 @@ def in_blocks(tensor: Tensor, axis: int, block: int) -> Layout | None:
 def row_major(tensor: Tensor) -> Layout:
     """Return the layout that says in so many words what no layout says: the caller's array in row-major order."""
     sizes = [affine.constant(s) or 0 for s in tensor.shape]
-    visible = tuple(math.prod(sizes[m] for m in members) for members in groups(tensor))
+    visible = tuple(math.prod(sizes[m] for m in members) for members in tensor.groups)
     names = tuple(f"a{k}" for k in range(len(visible)))
     return Layout(names, tuple(Name(n) for n in names), visible)
 

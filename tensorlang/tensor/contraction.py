@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from codegen.dtypes import DType, i32
-from polyhedral import affine
 from polyhedral.expr import TRUE
 from polyhedral.expr import Name as AffineName
 from tensorlang.tensor import walk
@@ -110,7 +109,7 @@ class Contraction:
 
     def extent(self, binder: str) -> int | None:
         """Return how many values a binder takes, None where that is not constant."""
-        return next(affine.difference(b.hi, b.lo) for b in self.reduce.binders if b.name == binder)
+        return next(b.extent for b in self.reduce.binders if b.name == binder)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,9 +22,11 @@ turn into an equal program.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Literal, TypeAlias
 
 from codegen.dtypes import DType
+from polyhedral import affine
 from polyhedral.expr import TRUE, Cond
 from polyhedral.expr import Expr as Affine
 from tensorlang.diagnostics import NOWHERE, Span
@@ -160,6 +162,11 @@ class Binder(Node):
     lo: Affine
     hi: Affine
 
+    @property
+    def extent(self) -> int | None:
+        """Return how many values it takes, None where that is not constant."""
+        return affine.difference(self.hi, self.lo)
+
 
 @dataclass(frozen=True, slots=True)
 class Reducer(Node):
@@ -210,6 +217,16 @@ class Tensor(Node):
     shape: tuple[Affine, ...]
     grouping: tuple[int, ...] = ()
     declared_range: tuple[Affine, Affine] | None = None
+
+    @property
+    def groups(self) -> tuple[tuple[int, ...], ...]:
+        """Return, for each dimension that the caller sees, the axes that make it up."""
+        axes = iter(range(len(self.shape)))
+        return tuple(tuple(islice(axes, n)) for n in self.grouping or (1,) * len(self.shape))
+
+    def dimension_of(self, axis: int) -> int:
+        """Return the dimension that the caller sees of which an axis is a part."""
+        return next(k for k, group in enumerate(self.groups) if axis in group)
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,6 +81,7 @@ from tensorlang.tensor.walk import (
     nodes,
     reads,
     reduces,
+    replaced,
     substitute,
     substitute_reads,
 )
@@ -495,10 +496,10 @@ def _scores(blocks: _Blocks, x: Tensor) -> tuple[Expr, Expr]:
     here = dict(zip(plain.scores.axes, (*leading, blocks.key), strict=True))
     product = substitute(plain.product, here)
     name = blocks.fresh("product")
-    scores = blocks.there(_with(substitute(plain.scores.pieces[0].value, here), product, Name(name)))
+    scores = blocks.there(replaced(substitute(plain.scores.pieces[0].value, here), product, Name(name)))
     element = blocks.here(x, blocks.u)
     if blocks.exists == TRUE:
-        return blocks.there(product), _with(scores, Name(name), element)
+        return blocks.there(product), replaced(scores, Name(name), element)
     return blocks.there(product), Let(name, element, Select(Holds(blocks.exists), scores, _number(-_INF, x)))
 
 
@@ -511,11 +512,7 @@ def _last(blocks: _Blocks, m: Tensor, l: Tensor, o: Tensor) -> Definition:
     if plain.softmax.masked:
         total = Select(Compare("==", Read(m.name, lead), _number(-_INF, m)), _number(0, o), total)
     [piece] = plain.result.pieces
-    return replace(plain.result, pieces=(replace(piece, value=_with(piece.value, plain.sum, total)),))
-
-
-def _with(e: Expr, old: Expr, new: Expr) -> Expr:
-    return new if e == old else map_children(lambda inner: _with(inner, old, new), e)
+    return replace(plain.result, pieces=(replace(piece, value=replaced(piece.value, plain.sum, total)),))
 
 
 def _number(value: float, of: Tensor) -> Const:

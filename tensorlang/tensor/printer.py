@@ -12,6 +12,7 @@ the operator, a comment to the language (`tensorlang.tensor.idioms`).
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
@@ -94,25 +95,13 @@ class _Printer:
         return "\n".join([header, *clauses, "}"]) + "\n"
 
     def type(self, tensor: Tensor) -> str:
-        dims, start = [], 0
-        for count in tensor.grouping or (1,) * len(tensor.shape):
-            part = ", ".join(notation.show(s) for s in tensor.shape[start : start + count])
-            dims.append("1" if count == 0 else part if count == 1 else f"({part})")
-            start += count
-        return f"{tensor.dtype}[{', '.join(dims)}]" if tensor.shape else str(tensor.dtype)
+        dims = _grouped(tensor, [notation.show(s) for s in tensor.shape], "1")
+        return f"{tensor.dtype}[{dims}]" if tensor.shape else str(tensor.dtype)
 
     def definition(self, definition: Definition) -> list[str]:
-        slots = ", ".join(quoted(a) for a in definition.axes)
-        targets = ", ".join(quoted(t.name) + (f"[{self._grouped(t, definition.axes)}]" if slots else "") for t in definition.tensors)
+        slots = [quoted(a) for a in definition.axes]
+        targets = ", ".join(quoted(t.name) + (f"[{_grouped(t, slots, '0')}]" if slots else "") for t in definition.tensors)
         return [f"{targets} = {self.value(definition, p)}{self.tail(definition, p)}" for p in definition.pieces]
-
-    def _grouped(self, tensor: Tensor, axes: tuple[str, ...]) -> str:
-        out, start = [], 0
-        for count in tensor.grouping or (1,) * len(axes):
-            part = ", ".join(quoted(a) for a in axes[start : start + count])
-            out.append("0" if count == 0 else part if count == 1 else f"({part})")
-            start += count
-        return ", ".join(out)
 
     def value(self, definition: Definition, piece: Piece) -> str:
         """Return the value of a clause, cast where the language could not tell the tensor's type."""
@@ -279,12 +268,7 @@ class _Printer:
 
     def read(self, tensor: str, index: tuple[Slot, ...]) -> str:
         slots = [self.text(s.value) if isinstance(s, Dynamic) else notation.show(s) for s in index]
-        out, start = [], 0
-        for count in self.tensors[tensor].grouping or (1,) * len(slots):
-            part = ", ".join(slots[start : start + count])
-            out.append("0" if count == 0 else part if count == 1 else f"({part})")
-            start += count
-        return f"{quoted(tensor)}[{', '.join(out)}]" if slots else quoted(tensor)
+        return f"{quoted(tensor)}[{_grouped(self.tensors[tensor], slots, '0')}]" if slots else quoted(tensor)
 
     # ------------------------------------------------ reductions
 
@@ -382,6 +366,12 @@ def _factors(e: Expr) -> tuple[Expr, ...]:
 
 def _bound(e: Affine) -> str:
     return notation.show(e)
+
+
+def _grouped(tensor: Tensor, axes: Sequence[str], none: str) -> str:
+    """Return what is said of each axis of a tensor as the caller's dimensions have it; `none`: of a dimension without axes."""
+    parts = ([axes[k] for k in group] for group in tensor.groups)
+    return ", ".join(none if not part else part[0] if len(part) == 1 else f"({', '.join(part)})" for part in parts)
 
 
 def _condition(cond: Cond) -> str:

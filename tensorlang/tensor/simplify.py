@@ -55,6 +55,7 @@ from tensorlang.tensor.walk import (
     fresh_for,
     index_names,
     map_children,
+    map_pieces,
     map_values,
     nodes,
     reads,
@@ -89,14 +90,10 @@ def inline(program: Program, tensor: str) -> Program:
     def on_read(read: Read) -> Expr:
         return (value_at(definition, read.index, fresh) if read.tensor == tensor else None) or read
 
-    others = [d if d is definition else _map_pieces(d, lambda e: substitute_reads(e, on_read)) for d in program.definitions]
+    others = [d if d is definition else map_pieces(d, lambda e: substitute_reads(e, on_read)) for d in program.definitions]
     inlined = redefined(program, others)
     needed = tensor in program.results or any(tensor in definition_reads(d) for d in others)
     return inlined if needed else redefined(inlined, (d for d in others if d is not definition))
-
-
-def _map_pieces(definition: Definition, f: Callable[[Expr], Expr]) -> Definition:
-    return replace(definition, pieces=tuple(replace(p, value=f(p.value)) for p in definition.pieces))
 
 
 def value_at(definition: Definition, index: Sequence[Slot], fresh: Fresh) -> Expr | None:

@@ -23,7 +23,7 @@ from polyhedral.expr import Name as AffineName
 from tensorlang.tensor.facts import Place, visits
 from tensorlang.tensor.idioms import redefined
 from tensorlang.tensor.nodes import Binder, Const, Definition, Dynamic, Expr, Holds, Piece, Program, Read, Reduce, Select, Tensor
-from tensorlang.tensor.walk import fresh_for, index_names, map_children, nodes, reads, reduces, substitute, tensor_table
+from tensorlang.tensor.walk import fresh_for, index_names, nodes, reads, reduces, replaced, substitute, tensor_table
 
 Extents = Mapping[str, int]
 
@@ -82,11 +82,11 @@ def unfold(program: Program, tensors: Sequence[str], binders: Sequence[str], bin
         value = Piece(substitute(whole, digits), span=source.span)
         made.append(Definition((written,), (*shared, row, binder), (value,), span=source.span))
         read = Read(name, (*(AffineName(a) for a in shared), _number(rows, sizes), AffineName(binder)), span=reduce.span)
-        body = tuple(_swapped(e, factor, read) for e in body)
+        body = tuple(replaced(e, factor, read) for e in body)
     summed = replace(reduce, binders=(Binder(binder, affine.ZERO, affine.to_expr(total)),), body=body)
     if set(binders) & {n for e in body for n in index_names(e)}:
         return f"the sum uses {_listed(binders)} outside of {_listed(tensors)}"
-    pieces = tuple(replace(p, value=_swapped(p.value, reduce, summed)) for p in definition.pieces)
+    pieces = tuple(replace(p, value=replaced(p.value, reduce, summed)) for p in definition.pieces)
     at = program.definitions.index(definition)
     definitions = (*program.definitions[:at], *made, replace(definition, pieces=pieces), *program.definitions[at + 1 :])
     names = tuple(d.tensors[0].name for d in made)
@@ -151,7 +151,3 @@ def _number(names: Sequence[str], sizes: Extents) -> Affine:
     for name in names:
         out = affine.add(affine.scale(sizes[name], out), name)
     return out
-
-
-def _swapped(e: Expr, old: Expr, new: Expr) -> Expr:
-    return new if e == old else map_children(lambda child: _swapped(child, old, new), e)

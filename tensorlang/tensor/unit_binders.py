@@ -23,7 +23,7 @@ def _dropped(e: Expr) -> Expr:
     e = map_children(_dropped, e)
     if not isinstance(e, Reduce):
         return e
-    fixed = {b.name: b.lo for b in e.binders if affine.difference(b.hi, b.lo) == 1}
+    fixed = {b.name: b.lo for b in e.binders if b.extent == 1}
     if len(fixed) == len(e.binders):
         fixed.pop(e.binders[-1].name, None)
     if not fixed:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import TypeVar, assert_never
 
 from polyhedral import affine
@@ -296,6 +297,20 @@ def refresh(e: Expr, fresh: Fresh) -> Expr:
             return map_children(lambda c: refresh(c, fresh), e)
 
 
+def replaced(e: Expr, old: Expr, new: Expr) -> Expr:
+    """Return `e` with `new` wherever `old` stands, looking no further inside of either."""
+    return new if e == old else map_children(lambda child: replaced(child, old, new), e)
+
+
+def operands(op: str, e: Expr) -> Iterator[Expr]:
+    """Yield what a chain of one operation is made of: of `a + (b + c)` and "+" a, b and c."""
+    if isinstance(e, Binary) and e.op == op:
+        yield from operands(op, e.lhs)
+        yield from operands(op, e.rhs)
+    else:
+        yield e
+
+
 def substitute_reads(e: Expr, f: Callable[[Read], Expr]) -> Expr:
     """Return `e` with every read `r` replaced by `f(r)`; its dynamic indices have been treated already."""
     done = map_children(lambda c: substitute_reads(c, f), e)
@@ -401,13 +416,4 @@ def shape_of(tensor: Tensor, sizes: Mapping[str, int]) -> tuple[int, ...]:
 def caller_shape(tensor: Tensor, sizes: Mapping[str, int]) -> tuple[int, ...]:
     """Return the shape the caller sees: axes multiplied together as `grouping` says."""
     box = shape_of(tensor, sizes)
-    if not tensor.grouping:
-        return box
-    out, start = [], 0
-    for count in tensor.grouping:
-        size = 1
-        for extent in box[start : start + count]:
-            size *= extent
-        out.append(size)
-        start += count
-    return tuple(out)
+    return tuple(prod(box[k] for k in group) for group in tensor.groups)

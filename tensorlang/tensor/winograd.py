@@ -56,7 +56,7 @@ from tensorlang.tensor.nodes import (
 )
 from tensorlang.tensor.padding import in_range
 from tensorlang.tensor.toom_cook import Filtering, Matrix, filtering
-from tensorlang.tensor.walk import Fresh, fresh_for, map_children, reduces, tensor_table
+from tensorlang.tensor.walk import Fresh, fresh_for, map_children, reduces, replaced, tensor_table
 
 Array = np.ndarray[Any, Any]
 
@@ -96,7 +96,8 @@ class Convolution:
     @property
     def channels(self) -> int:
         binder = next(b for b in self.reduce.binders if b.name == self.channel)
-        return _integer(affine.sub(binder.hi, binder.lo))
+        assert binder.extent is not None, "programs of convolutions have static sizes"
+        return binder.extent
 
     @property
     def groups(self) -> int:
@@ -248,8 +249,7 @@ def filtered_weights(found: Convolution, outputs: Sequence[int], weights: Array)
     parts = [_transformed(part, [(p, matrices[k]) for p, k in places]).astype(weights.dtype) for part in _pieces(array)]
     result = np.concatenate(parts, axis=_longest(shape))
     grown = {position: matrices[k].shape[0] for position, k in places}
-    visible = _visible(tensor, [grown.get(k, n) for k, n in enumerate(shape)])
-    return result.reshape(visible)
+    return result.reshape([prod(grown.get(k, shape[k]) for k in group) for group in tensor.groups])
 
 
 _PIECE = 64
@@ -271,14 +271,6 @@ def _transformed(array: Array, places: list[tuple[int, Array]]) -> Array:
     return array
 
 
-def _visible(tensor: Tensor, shape: Sequence[int]) -> tuple[int, ...]:
-    out, at = [], 0
-    for count in tensor.grouping or (1,) * len(shape):
-        out.append(prod(shape[at : at + count]))
-        at += count
-    return tuple(out)
-
-
 @dataclass(slots=True)
 class _Rewriting:
     found: Convolution
@@ -293,7 +285,7 @@ class _Rewriting:
         product = self._product(before[-1], tiles, points)
         after = self._output(product, tiles, points)
         definition = found.program.definitions[0]
-        value = _replaced(definition.pieces[0].value, found.reduce, self._result(after[-1] if after else product, not after))
+        value = replaced(definition.pieces[0].value, found.reduce, self._result(after[-1] if after else product, not after))
         final = replace(definition, pieces=(replace(definition.pieces[0], value=value),))
         params = tuple(self._filtered(p) if p.name == found.w.tensor else p for p in found.program.params)
         made = (*before, product, *after, final)
@@ -444,10 +436,6 @@ def _chosen(index: Affine, rows: Sequence[Expr]) -> Expr:
     for k in range(len(rows) - 2, -1, -1):
         out = Select(Holds(affine.compare("==", index, k)), rows[k], out)
     return out
-
-
-def _replaced(e: Expr, old: Expr, new: Expr) -> Expr:
-    return new if e == old else map_children(lambda child: _replaced(child, old, new), e)
 
 
 __all__ = ["Convolution", "Window", "by_filtering", "convolution", "filtered_weights", "scales"]

@@ -16,7 +16,7 @@ from polyhedral.expr import Int
 from polyhedral.expr import Name as AffineName
 from tensorlang.policy.deriver import Deriver
 from tensorlang.policy.groups import Cluster, agreement
-from tensorlang.schedule.shape import Contraction, contraction, extents, readers
+from tensorlang.schedule.shape import Contraction, extents, is_product, readers
 from tensorlang.tensor.nodes import Definition
 from tensorlang.tensor.walk import definition_reads
 
@@ -54,11 +54,7 @@ def feeding(d: Deriver, found: Sequence[Cluster], head: Definition, c: Contracti
         apart = len(maker.members) > 1 or made in d.program.results or not set(read_by[made]) <= members
         if apart or any(agreement(m, maker.head) < rows.depth for m in rows.members if made in definition_reads(m)):
             return None
-    return Feeding((*makers, rows), names.index(row)) if any(_is_product(k.head) for k in makers) else None
-
-
-def _is_product(definition: Definition) -> bool:
-    return any(contraction(definition, axis) is not None for axis in definition.axes)
+    return Feeding((*makers, rows), names.index(row)) if any(is_product(k.head) for k in makers) else None
 
 
 def tiles_of_rows(d: Deriver, found: Sequence[Cluster], head: Definition, c: Contraction) -> int:

@@ -18,8 +18,8 @@ from tensorlang.policy.cpu.horizontal_fusion import product_cycles
 from tensorlang.policy.deriver import Deriver
 from tensorlang.policy.groups import Cluster, agreement
 from tensorlang.policy.machine import Machine
-from tensorlang.schedule.shape import contraction, extents, readers
-from tensorlang.tensor.nodes import Definition, Program, Tensor
+from tensorlang.schedule.shape import extents, is_product, readers
+from tensorlang.tensor.nodes import Program, Tensor
 from tensorlang.tensor.walk import definition_reads, tensor_table
 
 LEAST_ROWS = 8
@@ -38,17 +38,12 @@ def finished(d: Deriver, found: Sequence[Cluster], cluster: Cluster) -> tuple[Cl
     for maker in found:
         name = maker.head.tensors[0].name
         given = any(name in definition_reads(m) for m in cluster.members)
-        if name in members or not given or len(maker.members) > 1 or not is_plain_product(maker.head):
+        if name in members or not given or len(maker.members) > 1 or not is_product(maker.head):
             continue
         rows = min(agreement(m, maker.head) for m in cluster.members if name in definition_reads(m))
         if name not in d.program.results and set(read_by[name]) <= members and rows >= cluster.depth == len(maker.head.axes) - 1:
             out.append(maker)
     return tuple(out)
-
-
-def is_plain_product(definition: Definition) -> bool:
-    """Tell whether a definition is one contraction, and what follows it element by element."""
-    return any(contraction(definition, axis) is not None for axis in definition.axes)
 
 
 def block_of_rows(d: Deriver, cluster: Cluster, products: Sequence[Cluster]) -> int:

@@ -19,7 +19,6 @@ from tensorlang.policy.machine import Device
 from tensorlang.schedule.forms import is_rounded
 from tensorlang.schedule.layout import Layout
 from tensorlang.schedule.shape import Contraction, contraction, extents
-from tensorlang.schedule.storage import groups
 from tensorlang.tensor.idioms import online_of
 from tensorlang.tensor.lift import lift
 from tensorlang.tensor.nodes import Definition, Dynamic, Program, Read, Reduce, Tensor
@@ -47,7 +46,7 @@ def wanted_on_device(program: Program, constants: frozenset[str], fixed: frozens
 
 def channels_last(tensor: Tensor, axis: int) -> Layout | None:
     """Return the layout that has the dimension of an axis last, or None where it is, or where extents are not known."""
-    dims = groups(tensor)
+    dims = tensor.groups
     sizes = [affine.constant(n) for n in tensor.shape]
     if any(n is None for n in sizes):
         return None

@@ -140,7 +140,7 @@ def linear_forms(program: Program, constant: frozenset[str]) -> Iterator[Linear]
     value = single_value(program)
     if value is None or program.definitions[0].tensors[0].dtype not in (f32, f64):
         return
-    terms = list(_flat("+", value))
+    terms = list(walk.operands("+", value))
     sums = [t for t in terms if isinstance(t, Reduce)]
     rest = [t for t in terms if not isinstance(t, Reduce) and not (isinstance(t, Const) and t.value == 0)]
     if len(sums) != 1 or len(rest) > 1 or not all(isinstance(t, Read) and t.tensor in constant for t in rest):
@@ -148,11 +148,11 @@ def linear_forms(program: Program, constant: frozenset[str]) -> Iterator[Linear]
     [total], bias = sums, rest[0] if rest else None
     if total.reducer.kind != "sum" or total.init is not None or total.filter is not None:
         return
-    factors = [f for f in _flat("*", total.body[0]) if isinstance(f, Read) and f.tensor in constant]
+    factors = [f for f in walk.operands("*", total.body[0]) if isinstance(f, Read) and f.tensor in constant]
     if len(factors) != 1 or sum(r.tensor == factors[0].tensor for r in walk.reads(value)) != 1:
         return
     definition = program.definitions[0]
-    for position, group in enumerate(_groups(definition.tensors[0])):
+    for position, group in enumerate(definition.tensors[0].groups):
         axes = tuple(Name(definition.axes[k]) for k in group)
         weight = _dim_indexed_by(program, factors[0], axes)
         if weight is None:
@@ -163,33 +163,16 @@ def linear_forms(program: Program, constant: frozenset[str]) -> Iterator[Linear]
             yield Linear(factors[0].tensor, bias.tensor, position, weight)
 
 
-def _flat(op: str, e: Expr) -> Iterator[Expr]:
-    if isinstance(e, Binary) and e.op == op:
-        yield from _flat(op, e.lhs)
-        yield from _flat(op, e.rhs)
-    else:
-        yield e
-
-
-def _groups(tensor: Tensor) -> list[range]:
-    """Return for each dimension that the caller sees the axes that make it up."""
-    out, at = [], 0
-    for count in tensor.grouping or (1,) * len(tensor.shape):
-        out.append(range(at, at + count))
-        at += count
-    return out
-
-
 def _dim_indexed_by(program: Program, read: Read, axes: tuple[Name, ...]) -> int | None:
     """Return the dimension of the tensor that is indexed by exactly `axes`, the other dimensions not mentioning them."""
     tensor = param_named(program, read.tensor)
     wanted = tuple(n for a, n in zip(program.definitions[0].axes, program.definitions[0].tensors[0].shape, strict=True) if Name(a) in axes)
     found = [
         k
-        for k, group in enumerate(_groups(tensor))
+        for k, group in enumerate(tensor.groups)
         if tuple(read.index[i] for i in group) == axes and tuple(tensor.shape[i] for i in group) == wanted
     ]
-    elsewhere = [s for k, g in enumerate(_groups(tensor)) if [k] != found for s in (read.index[i] for i in g)]
+    elsewhere = [s for k, g in enumerate(tensor.groups) if [k] != found for s in (read.index[i] for i in g)]
     clean = all(not isinstance(s, Dynamic) and not {a.name for a in axes} & set(affine.names(s)) for s in elsewhere)
     return found[0] if len(found) == 1 and clean else None
 
@@ -209,7 +192,7 @@ def channel_form(program: Program, param: str, dim: int, constants: dict[str, Ar
     """Return scale and offset of a program that is affine in `param`, with coefficients that depend on dimension `dim` alone."""
     value = single_value(program)
     definition = program.definitions[0]
-    groups = _groups(definition.tensors[0])
+    groups = definition.tensors[0].groups
     if value is None or dim >= len(groups) or len(groups[dim]) != 1 or definition.tensors[0].dtype not in (f32, f64):
         return None
     axis = definition.axes[groups[dim][0]]

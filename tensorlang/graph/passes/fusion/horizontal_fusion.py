@@ -208,7 +208,7 @@ class _State:
         start = 0
         for number, product in enumerate(group):
             result = self.graph.values[product.kernel.outputs[0]]
-            dim = _dimension(product.definition.tensors[0], product.axis)
+            dim = product.definition.tensors[0].dimension_of(product.axis)
             program = _taken(whole, result, number) if made.stacked else _cut(whole, result, dim, start)
             nodes.append(Kernel(self._fresh(f"{product.kernel.name} of {first.name}"), program, (whole.name,), (result.name,)))
             start += result.shape[dim]
@@ -227,7 +227,7 @@ class _State:
             array = np.stack(arrays)
         else:
             assert place is not None, "only what is read along the axis is put one after another"
-            array = np.concatenate(arrays, _dimension(param, place))
+            array = np.concatenate(arrays, param.dimension_of(place))
         value = self._value(f"{name} and more", array.shape, name)
         self.constants[value.name] = array
         return value.name
@@ -241,14 +241,6 @@ class _State:
         name = fresh(self.names, stem)
         self.names.add(name)
         return name
-
-
-def _dimension(tensor: Tensor, axis: int) -> int:
-    """Return the dimension that the caller sees of which an axis is a part."""
-    if not tensor.grouping:
-        return axis
-    ends = np.cumsum(tensor.grouping)
-    return int(np.searchsorted(ends, axis, side="right"))
 
 
 def _taken(whole: Value, result: Value, number: int) -> Program:

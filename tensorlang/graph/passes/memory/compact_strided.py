@@ -112,8 +112,7 @@ def _split(state: _State, node: Kernel, position: int, found: _Strided) -> Kerne
 
 def _ungrouped(found: _Strided, param: Tensor) -> tuple[_Dim | None, ...] | None:
     """Return the dimensions as the value has them, which keeps those in a group as one; None when one of a group is strided."""
-    dims = iter(found.dims)
-    groups = [[next(dims) for _ in range(n)] for n in param.grouping or (1,) * len(param.shape)]
+    groups = [[found.dims[k] for k in group] for group in param.groups]
     if any(len(g) > 1 and any(g) for g in groups):
         return None
     return tuple(g[0] if len(g) == 1 else None for g in groups)

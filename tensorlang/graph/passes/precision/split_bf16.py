@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
 from math import prod
 from typing import Any
 
@@ -104,18 +103,8 @@ def _axis(program: Program, read: Read, binder: str) -> int | None:
     places = [k for k, slot in enumerate(read.index) if not isinstance(slot, Dynamic) and binder in affine.name_set(slot)]
     if len(places) != 1 or read.index[places[0]] != Name(binder):
         return None
-    first = sum(_grouping(tensor)[: _dimension(tensor, places[0])])
+    first = tensor.groups[tensor.dimension_of(places[0])][0]
     return places[0] if all(n == Int(1) for n in tensor.shape[first : places[0]]) else None
-
-
-def _grouping(tensor: Tensor) -> tuple[int, ...]:
-    return tensor.grouping or (1,) * len(tensor.shape)
-
-
-def _dimension(tensor: Tensor, axis: int) -> int:
-    """Return which of the dimensions that the caller sees has the axis."""
-    ends = accumulate(_grouping(tensor))
-    return next(k for k, end in enumerate(ends) if axis < end)
 
 
 def _is_free(c: Contraction, binder: str) -> bool:
@@ -159,10 +148,10 @@ def _changed(state: _State, kernel: Kernel, found: list[Splittable]) -> Kernel:
             position = next(k for k, p in enumerate(params) if p.name == read.tensor)
             tensor = _longer(params[position], taken(f"{read.tensor}_parts"), axis, len(which))
             params.append(tensor)
-            inputs.append(_parts_of(state, inputs[position], _dimension(params[position], axis), which))
+            inputs.append(_parts_of(state, inputs[position], params[position].dimension_of(axis), which))
             to.append((read, replace(read, tensor=tensor.name)))
         long = _of_parts(each, to, state.products)
-        changed = walk.map_values(program, lambda e, old=each.contraction.reduce, new=long: _replaced(e, old, new))  # type: ignore[misc]
+        changed = walk.map_values(program, lambda e, old=each.contraction.reduce, new=long: walk.replaced(e, old, new))  # type: ignore[misc]
         used = {r.tensor for d in changed.definitions for p in d.pieces for r in walk.reads(p.value)}
         kept = [(p, v) for p, v in zip(params, inputs, strict=True) if p.name in used]
         changed = replace(changed, params=tuple(p for p, _ in kept))
@@ -196,10 +185,6 @@ def _with_part(e: Expr, read: Read, parts: Read) -> Expr:
             return Binary("*", _with_part(lhs, read, parts), _with_part(rhs, read, parts))
         case _:
             return e
-
-
-def _replaced(e: Expr, old: Reduce, new: Reduce) -> Expr:
-    return new if e == old else walk.map_children(lambda child: _replaced(child, old, new), e)
 
 
 # ---------------------------------------------------------------- parts

@@ -25,7 +25,6 @@ import numpy as np
 from codegen.dtypes import DType, f32, i8, i32, u8
 from polyhedral import affine
 from polyhedral.expr import Int, Name
-from tensorlang.diagnostics import InternalError
 from tensorlang.graph.bytes import Array, ByteContraction, Operand, State, byte_contraction
 from tensorlang.graph.edit import members, rebuilt
 from tensorlang.graph.nodes import Graph, Kernel, Node
@@ -160,16 +159,9 @@ class _Building:
 
     def slots(self, operand: Operand, dim: int) -> tuple[int, ...] | None:
         """Return the axes of the operand's tensor that make up `dim`, if the program reads them at axes of its own."""
-        at = 0
-        for k, count in enumerate(operand.tensor.grouping or (1,) * len(operand.tensor.shape)):
-            if k == dim:
-                axes = self.found.program.definitions[0].axes
-                found = tuple(range(at, at + count))
-                slots = [operand.read.index[i] for i in found]
-                plain = all(_is_axis(s, axes) or operand.tensor.shape[i] == Int(1) for i, s in zip(found, slots, strict=True))
-                return found if plain else None
-            at += count
-        return None
+        axes, found = self.found.program.definitions[0].axes, operand.tensor.groups[dim]
+        plain = all(_is_axis(operand.read.index[k], axes) or operand.tensor.shape[k] == Int(1) for k in found)
+        return found if plain else None
 
     # ---- the second operand, constant
 
@@ -201,7 +193,7 @@ class _Building:
             return None
         axis = b.read.index.index(Name(last.name))
         width = _extent(last) + missing
-        dim = _dim_of(b.tensor, axis)
+        dim = b.tensor.dimension_of(axis)
         shape = tuple(Int(width) if k == axis else n for k, n in enumerate(b.tensor.shape))
         padding = [(0, missing) if k == dim else (0, 0) for k in range(array.ndim)]
         inside = affine.within(slot, 0, a.tensor.shape[-1])
@@ -385,18 +377,8 @@ def _is_tap(binder: Binder, read: Read) -> bool:
     return any(not isinstance(s, Name) for s in slots)
 
 
-def _dim_of(tensor: Tensor, axis: int) -> int:
-    """Return the dimension that the caller sees of an axis that is one."""
-    at = 0
-    for dim, count in enumerate(tensor.grouping or (1,) * len(tensor.shape)):
-        at += count
-        if axis < at:
-            return dim
-    raise InternalError("integers", f"`{tensor.name}` has no axis {axis}")
-
-
 def _extent(binder: Binder) -> int:
-    return _count(affine.sub(binder.hi, binder.lo))
+    return LARGEST_SUM if binder.extent is None else binder.extent
 
 
 def _count(e: object) -> int:

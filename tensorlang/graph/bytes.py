@@ -20,7 +20,7 @@ from tensorlang.graph.quantised import (
     is_byte,
 )
 from tensorlang.tensor import walk
-from tensorlang.tensor.contraction import Contraction, Factor, contraction
+from tensorlang.tensor.contraction import Contraction, Factor, contraction, sum_and_rest
 from tensorlang.tensor.nodes import (
     Cast,
     Const,
@@ -96,11 +96,10 @@ def byte_contraction(state: State, node: Kernel) -> ByteContraction | None:
         return None
     if program.definitions[0].tensors[0].dtype not in (f32, i32):
         return None
-    terms = [t for t in walk.operands("+", value) if not (isinstance(t, Const) and t.value == 0)]
-    sums = [t for t in terms if isinstance(t, Reduce)]
-    if len(sums) != 1 or any(isinstance(e, Reduce) for t in terms if t is not sums[0] for e in walk.nodes(t)):
+    parts = sum_and_rest(value)
+    if parts is None:
         return None
-    [total] = sums
+    total, rest = parts
     found = contraction(total)
     if not isinstance(found, Contraction) or found.is_guarded:
         return None
@@ -112,7 +111,6 @@ def byte_contraction(state: State, node: Kernel) -> ByteContraction | None:
         return None
     if first.bytes.source in state.graph.constants or second.inside is not None:
         first, second = second, first
-    rest = tuple(t for t in terms if t is not total)
     used = {first.tensor.name, second.tensor.name}
     if second.inside is not None or any(walk.tensor_names(t) & used for t in rest):
         return None

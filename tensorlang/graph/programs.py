@@ -6,7 +6,7 @@ the library. All questions are answered conservatively: None or False means "not
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import replace
 from math import prod
 
@@ -75,6 +75,39 @@ def is_pointwise(program: Program) -> bool:
 def is_contraction(program: Program) -> bool:
     """Tell whether some reduction of the program sums products that read two tensors: matrix products, convolutions."""
     return any(map(sums_products, expressions(program)))
+
+
+def is_product(program: Program) -> bool:
+    """Tell whether the program is one contraction, with what is done to it element by element."""
+    return is_single(program) and is_contraction(program) and not recurs(program)
+
+
+def finishes_rows(program: Program, param: str) -> bool:
+    """Tell whether the program reduces rows of a parameter along its last axis, in several steps, and nothing else, and makes as many rows:
+    a softmax, a normalisation. What it reads besides has no rows, or the same."""
+    source = param_named(program, param)
+    rank = len(source.shape)
+    if len(program.results) != 1 or len(program.definitions) < 2 or source.grouping or rank < 2:
+        return False
+    if walk.tensor_table(program)[program.results[0]].shape != source.shape:
+        return False
+    if recurs(program) or is_contraction(program) or not reduces(program):
+        return False
+    rows = {param, *walk.definers(program)}
+    return all(_is_of_rows(d, rank, rows) for d in program.definitions)
+
+
+def _is_of_rows(definition: Definition, rank: int, rows: Set[str]) -> bool:
+    """Tell whether a definition has rows, or an element for each, and reads what has `rows` at its own, and reduces along one index."""
+    if len(definition.pieces) != 1 or len(definition.axes) not in (rank, rank - 1):
+        return False
+    [piece] = definition.pieces
+    leading = here(definition.axes[: rank - 1])
+    own = {*definition.axes[: rank - 1]}
+    for r in walk.reads(piece.value):
+        if r.index[: rank - 1] != leading and (r.tensor in rows or (len(r.index) >= rank - 1 and walk.index_names(r) & own)):
+            return False
+    return all(len(e.binders) == 1 for e in walk.reduces(piece.value))
 
 
 def same_box(a: Tensor, b: Tensor) -> bool:

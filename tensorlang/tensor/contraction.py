@@ -151,6 +151,16 @@ def multiplied(e: Expr) -> tuple[Expr, Expr] | None:
             return None
 
 
+def sum_and_rest(e: Expr) -> tuple[Reduce, tuple[Expr, ...]] | None:
+    """Return the one reduction that `e` is, and what is added to it, or None where it is something else. Zeros are nothing."""
+    terms = [t for t in walk.operands("+", e) if not (isinstance(t, Const) and t.value == 0)]
+    totals = [t for t in terms if isinstance(t, Reduce)]
+    rest = tuple(t for t in terms if not isinstance(t, Reduce))
+    if len(totals) != 1 or any(True for t in rest for _ in walk.reduces(t)):
+        return None
+    return totals[0], rest
+
+
 def sums_products(e: Expr) -> bool:
     """Tell whether `e` sums products of what is read, whatever is done to elements and products: more than `contraction` recognises."""
     return isinstance(e, Reduce) and e.reducer.kind == "sum" and any(map(_is_product, e.body))

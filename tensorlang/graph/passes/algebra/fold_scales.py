@@ -25,8 +25,9 @@ from tensorlang.graph.edit import consumers, fresh, members, rebuilt
 from tensorlang.graph.nodes import Graph, Kernel, Node, Value
 from tensorlang.graph.programs import channel_program, param_named, reads_in_place, single, single_value
 from tensorlang.tensor import walk
+from tensorlang.tensor.contraction import sum_and_rest
 from tensorlang.tensor.interp import interpret
-from tensorlang.tensor.nodes import Binary, Const, Dynamic, Expr, Let, Program, Read, Reduce, Tensor, Unary
+from tensorlang.tensor.nodes import Binary, Const, Dynamic, Expr, Let, Program, Read, Tensor, Unary
 
 Array = np.ndarray[Any, Any]
 Form: TypeAlias = tuple[Expr | None, Expr | None]
@@ -140,12 +141,10 @@ def linear_forms(program: Program, constant: frozenset[str]) -> Iterator[Linear]
     value = single_value(program)
     if value is None or program.definitions[0].tensors[0].dtype not in (f32, f64):
         return
-    terms = list(walk.operands("+", value))
-    sums = [t for t in terms if isinstance(t, Reduce)]
-    rest = [t for t in terms if not isinstance(t, Reduce) and not (isinstance(t, Const) and t.value == 0)]
-    if len(sums) != 1 or len(rest) > 1 or not all(isinstance(t, Read) and t.tensor in constant for t in rest):
+    parts = sum_and_rest(value)
+    if parts is None or len(parts[1]) > 1 or not all(isinstance(t, Read) and t.tensor in constant for t in parts[1]):
         return
-    [total], bias = sums, rest[0] if rest else None
+    total, bias = parts[0], next(iter(parts[1]), None)
     if total.reducer.kind != "sum" or total.init is not None or total.filter is not None:
         return
     factors = [f for f in walk.operands("*", total.body[0]) if isinstance(f, Read) and f.tensor in constant]

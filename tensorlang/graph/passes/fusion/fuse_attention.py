@@ -17,9 +17,8 @@ from polyhedral.expr import Name
 from tensorlang.graph.compose import composed
 from tensorlang.graph.edit import consumers, members, producers, rebuilt
 from tensorlang.graph.nodes import Graph, Kernel
-from tensorlang.graph.programs import expressions, is_contraction, recurs, reduces
-from tensorlang.tensor.nodes import Definition, Program, Read, Reduce
-from tensorlang.tensor.walk import nodes
+from tensorlang.graph.programs import expressions, finishes_rows, is_product
+from tensorlang.tensor.nodes import Program, Read
 
 LEAST_ROWS = 8
 
@@ -43,10 +42,10 @@ def chained(graph: Graph, rewritten: Callable[[Kernel], Kernel | None]) -> Graph
         return maker if only and isinstance(maker, Kernel) else None
 
     for last in graph.nodes:
-        found = [] if not isinstance(last, Kernel) or not _is_product(last.program) else [alone(v) for v in _row_operands(last)]
+        found = [] if not isinstance(last, Kernel) or not is_product(last.program) else [alone(v) for v in _row_operands(last)]
         for rows in found:
             first = alone(rows.inputs[0]) if rows is not None and _is_softmax(rows.program) else None
-            if rows is None or first is None or not isinstance(last, Kernel) or not _is_product(first.program):
+            if rows is None or first is None or not isinstance(last, Kernel) or not is_product(first.program):
                 continue
             if len({first.program.mode, rows.program.mode, last.program.mode}) == 1 and _rows(graph, rows) >= LEAST_ROWS:
                 one = rewritten(_one(graph, (first, rows, last)))
@@ -63,31 +62,9 @@ def _rows(graph: Graph, kernel: Kernel) -> int:
     return shape[-2] if len(shape) >= 2 else 1
 
 
-def _is_product(program: Program) -> bool:
-    """Tell whether the program is one contraction, with what follows it element by element."""
-    one = len(program.definitions) == 1 and len(program.results) == 1
-    return one and is_contraction(program) and not recurs(program) and len(program.definitions[0].pieces) == 1
-
-
 def _is_softmax(program: Program) -> bool:
-    """Tell whether the program reduces the last axis of its one parameter, in several steps, and nothing else."""
-    if len(program.params) != 1 or len(program.results) != 1 or len(program.definitions) < 2 or recurs(program) or not reduces(program):
-        return False
-    [param] = program.params
-    result = next(d for d in program.definitions if d.tensors[0].name == program.results[0])
-    if result.tensors[0].shape != param.shape or is_contraction(program):
-        return False
-    return all(_along_the_last_axis(d, len(param.shape)) for d in program.definitions)
-
-
-def _along_the_last_axis(definition: Definition, rank: int) -> bool:
-    """Tell whether every full read of the definition is at its own point but for the last axis, and every reduction has one binder."""
-    if len(definition.pieces) != 1 or len(definition.axes) not in (rank, rank - 1):
-        return False
-    leading = tuple(Name(a) for a in definition.axes[: rank - 1])
-    found = list(nodes(definition.pieces[0].value))
-    reads = [e for e in found if isinstance(e, Read)]
-    return all(e.index[: rank - 1] == leading for e in reads) and all(len(e.binders) == 1 for e in found if isinstance(e, Reduce))
+    """Tell whether the program reduces the rows of its one parameter, and nothing else."""
+    return len(program.params) == 1 and finishes_rows(program, program.params[0].name)
 
 
 def _row_operands(kernel: Kernel) -> list[str]:

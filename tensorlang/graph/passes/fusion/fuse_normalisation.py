@@ -14,13 +14,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeAlias
 
-from polyhedral.expr import Name
 from tensorlang.graph.compose import composed
 from tensorlang.graph.edit import consumers, members, producers, rebuilt
 from tensorlang.graph.nodes import Graph, Kernel, Node
-from tensorlang.graph.programs import is_contraction, is_single, recurs, reduces
+from tensorlang.graph.programs import finishes_rows, is_product
 from tensorlang.tensor.nodes import Program
-from tensorlang.tensor.walk import index_names, reads
 
 Worth: TypeAlias = Callable[[Program, Program], bool]
 
@@ -34,7 +32,7 @@ def fuse_normalisation(graph: Graph, worth: Worth) -> Graph:
             maker = made.get(name)
             alone = len(read_by[name]) == 1 and name not in graph.outputs
             if isinstance(node, Kernel) and isinstance(maker, Kernel) and alone and maker.name not in {k.name for k in joined.values()}:
-                rows = finishes_rows(node, name) and is_single(maker.program) and is_contraction(maker.program)
+                rows = is_product(maker.program) and normalises(node, name)
                 if rows and maker.program.mode == node.program.mode and worth(maker.program, node.program):
                     joined[node.name] = maker
     gone = {maker.name for maker in joined.values()}
@@ -42,30 +40,9 @@ def fuse_normalisation(graph: Graph, worth: Worth) -> Graph:
     return rebuilt(graph, [_one(graph, joined[n.name], n) if isinstance(n, Kernel) and n.name in joined else n for n in kept])
 
 
-def finishes_rows(node: Kernel, value: str) -> bool:
-    """Tell whether a kernel reduces rows of `value` along its last axis, in several steps, and nothing else, and makes as many rows."""
-    program = node.program
-    if node.inputs.count(value) != 1 or len(program.results) != 1 or len(program.definitions) < 2:
-        return False
-    if recurs(program) or is_contraction(program) or not reduces(program):
-        return False
-    param = program.params[node.inputs.index(value)]
-    rank = len(param.shape)
-    result = next(d for d in program.definitions if d.tensors[0].name == program.results[0])
-    if param.grouping or rank < 2 or result.tensors[0].shape != param.shape:
-        return False
-    for definition in program.definitions:
-        leading = tuple(Name(a) for a in definition.axes[: rank - 1])
-        if len(definition.pieces) != 1 or len(definition.axes) not in (rank, rank - 1):
-            return False
-        own = [
-            r
-            for r in reads(definition.pieces[0].value)
-            if len(r.index) >= rank - 1 and set(index_names(r)) & set(definition.axes[: rank - 1])
-        ]
-        if any(r.index[: rank - 1] != leading for r in own):
-            return False
-    return True
+def normalises(node: Kernel, value: str) -> bool:
+    """Tell whether a kernel reduces rows of `value`, which it takes once, and nothing else."""
+    return node.inputs.count(value) == 1 and finishes_rows(node.program, node.program.params[node.inputs.index(value)].name)
 
 
 def _one(graph: Graph, product: Kernel, rows: Kernel) -> Node:

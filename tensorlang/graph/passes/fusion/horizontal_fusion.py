@@ -29,7 +29,7 @@ from polyhedral.expr import Int, Name
 from tensorlang.graph.edit import consumers, fresh, members, rebuilt, size_bytes, uses
 from tensorlang.graph.nodes import Graph, Kernel, Node, Value
 from tensorlang.graph.plan import ALIGNMENT
-from tensorlang.graph.programs import axes_of, is_contraction, is_single, program_key, single, tensor_of
+from tensorlang.graph.programs import axes_of, is_product, program_key, single, tensor_of
 from tensorlang.tensor import walk
 from tensorlang.tensor.nodes import Definition, Expr, Program, Read, Tensor
 
@@ -81,7 +81,7 @@ def _products(graph: Graph) -> list[_Product]:
     counts, readers = uses(graph), consumers(graph)
     found: list[_Product] = []
     for node in graph.nodes:
-        if not isinstance(node, Kernel) or not is_single(node.program) or not is_contraction(node.program):
+        if not isinstance(node, Kernel) or not is_product(node.program):
             continue
         varying = [v for v in node.inputs if v not in graph.constants]
         own = all(counts[v] == 1 or size_bytes(graph.values[v]) <= SHARED for v in node.inputs if v in graph.constants)

@@ -15,7 +15,7 @@ from dataclasses import replace
 from tensorlang.graph.compose import composed
 from tensorlang.graph.edit import consumers, members, producers, rebuilt
 from tensorlang.graph.nodes import Graph, Kernel
-from tensorlang.graph.passes.fusion.fuse_normalisation import finishes_rows
+from tensorlang.graph.passes.fusion.fuse_normalisation import normalises
 from tensorlang.graph.programs import expressions, is_pointwise, is_single
 from tensorlang.tensor.nodes import Call, Dynamic, Program, Read
 
@@ -34,7 +34,7 @@ def live_out(graph: Graph) -> Graph:
                 continue
             first = all(_position(graph, reader.name) >= _position(graph, node.name) for reader in read_by[name])
             elsewhere = len(read_by[name]) > 1 or name in graph.outputs
-            if elsewhere and first and maker.program.mode == node.program.mode and _is_cheap(maker.program) and finishes_rows(node, name):
+            if elsewhere and first and maker.program.mode == node.program.mode and _is_cheap(maker.program) and normalises(node, name):
                 joined[node.name] = maker, name
     gone = {maker.name for maker, _ in joined.values()}
     kept = [node for node in graph.nodes if node.name not in gone]

@@ -14,7 +14,7 @@ from dataclasses import replace
 from tensorlang.graph.edit import rebuilt
 from tensorlang.graph.nodes import Graph, Kernel
 from tensorlang.tensor import walk
-from tensorlang.tensor.contraction import multiplied
+from tensorlang.tensor.contraction import sums_products
 from tensorlang.tensor.nodes import Expr, Program, Read
 
 
@@ -36,20 +36,15 @@ def _told_apart(kernel: Kernel) -> Kernel:
 
 
 def _multiplied(program: Program) -> list[str]:
-    """Return the tensors that products of two are reduced of."""
-    found = (r for d in program.definitions for p in d.pieces for r in walk.reduces(p.value) if _is_product(r))
-    return sorted({name for r in found for side in multiplied(r) or () for name in walk.tensor_names(side)})
-
-
-def _is_product(e: Expr) -> bool:
-    """Tell whether `e` reduces products of two tensors, whatever is done to their elements first."""
-    return len({name for side in multiplied(e) or () for name in walk.tensor_names(side)}) > 1
+    """Return the tensors whose elements sums of products multiply."""
+    found = (r for d in program.definitions for p in d.pieces for r in walk.reduces(p.value) if sums_products(r))
+    return sorted({name for r in found for body in r.body for name in walk.tensor_names(body)})
 
 
 def _renamed(e: Expr, old: str, new: str) -> Expr:
     """Return `e` with the reads of a tensor outside of sums of products as reads of another."""
     match e:
-        case _ if _is_product(e):
+        case _ if sums_products(e):
             return e
         case Read(name) if name == old:
             return replace(e, tensor=new, index=e.index)

@@ -2,6 +2,7 @@
 
     online attention       product, scores, tops, largest, weights, totals, sums, result        made by `tensorlang.tensor.online`
     minimal filtering      before…, tiles, product, after…, result                              made by `tensorlang.tensor.winograd`
+    split product          result, of parts of its operands                                     made by `…graph.passes.precision.split_bf16`
 
 A policy chooses by them, and so they are part of what a program is: of its equality, its hash and its text. They are no part of what it
 means: an idiom is never a reason to believe anything, and a schedule that follows one is proven like any other.
@@ -18,13 +19,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, assert_never
 
+from codegen.dtypes import bf16
 from polyhedral import affine
 from polyhedral.expr import TRUE
-from tensorlang.tensor.contraction import Contraction, contraction
-from tensorlang.tensor.nodes import Definition, Idiom, MinimalFiltering, OnlineAttention, Program
+from tensorlang.tensor.contraction import Contraction, contraction, contractions
+from tensorlang.tensor.nodes import Definition, Idiom, MinimalFiltering, OnlineAttention, Program, SplitProduct
 from tensorlang.tensor.walk import definers, definition_reads, reduces, tensor_table
 
-KINDS: tuple[type[Idiom], ...] = (OnlineAttention, MinimalFiltering)
+KINDS: tuple[type[Idiom], ...] = (OnlineAttention, MinimalFiltering, SplitProduct)
 
 
 def redefined(program: Program, definitions: Iterable[Definition]) -> Program:
@@ -57,6 +59,8 @@ def members(idiom: Idiom) -> tuple[str, ...]:
             return tuple(getattr(idiom, f.name) for f in fields(idiom))
         case MinimalFiltering(before, tiles, product, after, result):
             return (*before, tiles, product, *after, result)
+        case SplitProduct(result):
+            return (result,)
         case _:
             assert_never(idiom)
 
@@ -70,11 +74,26 @@ def refusal(idiom: Idiom, program: Program) -> str:
         return f"there is no definition of {', '.join(missing)}"
     if len(set(names)) != len(names):
         return "one definition plays several parts"
+    match idiom:
+        case SplitProduct():
+            return _of_split_product(idiom, program)
+        case OnlineAttention() | MinimalFiltering():
+            pass
+        case _:
+            assert_never(idiom)
     ragged = [name for name in names if len(made[name].pieces) != 1 or made[name].pieces[0].guard != TRUE]
     if ragged:
         return f"{', '.join(ragged)} is defined in pieces"
     problems = _of_attention(idiom, program) if isinstance(idiom, OnlineAttention) else _of_filtering(idiom, program)
     return next(problems, "")
+
+
+def _of_split_product(idiom: SplitProduct, program: Program) -> str:
+    found = [c for d, c in contractions(program) if d.tensors[0].name == idiom.result and c.tensors == idiom.operands]
+    if not found:
+        return f"{idiom.result} sums no products of {' and '.join(idiom.operands)}"
+    wide = [name for name in idiom.operands if tensor_table(program)[name].dtype != bf16]
+    return f"{', '.join(wide)} is not bf16" if wide else ""
 
 
 def _of_attention(idiom: OnlineAttention, program: Program) -> Iterator[str]:

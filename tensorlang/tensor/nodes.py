@@ -282,7 +282,17 @@ class MinimalFiltering:
     point_axes: tuple[str, ...]
 
 
-Idiom: TypeAlias = OnlineAttention | MinimalFiltering
+@dataclass(frozen=True, slots=True)
+class SplitProduct:
+    """A sum of products of f32 as one of products of bf16 (`tensorlang.graph.passes.precision.split_bf16`): in the definition of `result`
+    elements of `operands` are multiplied, each of them a part of a number, `terms` products for one."""
+
+    result: str
+    operands: tuple[str, str]
+    terms: int
+
+
+Idiom: TypeAlias = OnlineAttention | MinimalFiltering | SplitProduct
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
+import tensorlang as tl
 from stdlib.onnx.importer import Importer
 from tensorlang.backends.cpu.build import build
 from tensorlang.backends.cpu.driver import machine_of
@@ -14,6 +15,7 @@ from tensorlang.backends.cpu.toolchain import toolchain
 from tensorlang.graph.nodes import Graph, Kernel
 from tensorlang.graph.options import Options
 from tensorlang.graph.pipeline import optimise
+from tensorlang.graph.programs import finishes_rows
 from tensorlang.policy.cpu.row_epilogues import rows_at_once, worth_finishing
 from tensorlang.policy.machine import Machine
 from tensorlang.tensor.nodes import Program
@@ -74,6 +76,12 @@ def test_only_a_block_of_rows_of_the_product_is_stored() -> None:
 
 def test_what_others_read_and_what_is_returned_is_stored_whole() -> None:
     assert len(kernels(joined(projected(24, 40, 48, returned=("y", "s"))))) == 2
+
+
+def test_a_kernel_that_reads_another_row_finishes_no_rows() -> None:
+    text = "op f(x: f32[M, N]) -> (y: f32[M, N]) {\n    m[i] = max(k) x[i, k]\n    y[i, j] = x[i, j] - m[i] - x[%s, j]\n}"
+    asked = [tl.parse(text % row).f.program(np.zeros((8, 8), np.float32)) for row in ("i", "0")]
+    assert [finishes_rows(program, "x") for program in asked] == [True, False]
 
 
 def test_a_few_rows_stay_apart() -> None:

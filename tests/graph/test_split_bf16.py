@@ -17,6 +17,7 @@ from codegen.dtypes import bf16, f32
 from tensorlang.graph.nodes import Graph, Kernel, Value
 from tensorlang.graph.passes.fusion.fuse import fuse
 from tensorlang.graph.passes.precision.explain import told
+from tensorlang.graph.passes.precision.narrow_storage import with_narrow
 from tensorlang.graph.passes.precision.split_bf16 import TERMS, parts, parts_program, split_bf16
 from tensorlang.graph.precisions import PARTS, Precision
 from tensorlang.graph.verify import verify
@@ -47,6 +48,10 @@ def off(products: int, a: Array, b: Array) -> tuple[float, float]:
     found = [run(made, {"a": a, "b": b})["y"] for made in (done(g, products), g)]
     first, second = (float(np.abs(y - want).max() / np.abs(want).max()) for y in found)
     return first, second
+
+
+def test_what_a_model_keeps_in_bf16_itself_is_not_told_as_products_of_parts() -> None:
+    assert told(with_narrow(matmul(16, 16, 16), frozenset({"a", "b"})), Precision("bf16x3", "bf16x3")) == ()
 
 
 def test_a_product_becomes_one_of_three_or_six_times_as_many_elements() -> None:

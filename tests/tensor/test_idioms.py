@@ -15,6 +15,7 @@ from tensorlang.diagnostics import CompileError, InternalError, Source
 from tensorlang.graph.compose import composed
 from tensorlang.graph.nodes import Graph, Kernel, Value
 from tensorlang.graph.parser import parse as parse_graph
+from tensorlang.graph.passes.precision.split_bf16 import split_bf16
 from tensorlang.graph.printer import show as show_graph
 from tensorlang.graph.verify import verify as verify_graph
 from tensorlang.policy.cpu.winograd import transformed
@@ -64,7 +65,18 @@ def attention() -> Program:
     return made
 
 
-MADE = pytest.mark.parametrize("make", [filtering, attention])
+def parts() -> Program:
+    program = program_of(
+        "op product(a: f32[M, K], b: f32[K, N]) -> (y: f32[M, N]) { y[i, j] = sum(k) a[i, k] * b[k, j] }", (16, 8), (8, 16)
+    )
+    values = {name: Value(name, f32, shape) for name, shape in (("a", (16, 8)), ("b", (8, 16)), ("y", (16, 16)))}
+    graph = Graph("g", ("a", "b"), ("y",), values, {}, (Kernel("k", program, ("a", "b"), ("y",)),))
+    [*_, made] = split_bf16(graph, 3).nodes
+    assert isinstance(made, Kernel)
+    return made.program
+
+
+MADE = pytest.mark.parametrize("make", [filtering, attention, parts])
 
 
 @MADE
@@ -103,7 +115,7 @@ def test_reductions_are_lifted_without_a_word_about_what_stays(make: Any) -> Non
     assert lift(make()).idioms == make().idioms
 
 
-@MADE
+@pytest.mark.parametrize("make", [filtering, attention])
 def test_an_idiom_goes_with_the_definition_that_it_names(make: Any) -> None:
     program = make()
     name = next(n for n in members(program.idioms[0]) if (n not in program.results and "x" in n) or n == "s")
@@ -144,7 +156,7 @@ def test_kernels_that_are_fused_keep_their_idioms_but_are_not_all_of_one() -> No
 
 
 def _wrong() -> list[tuple[str, Program, str]]:
-    made, passed = filtering(), attention()
+    made, passed, split = filtering(), attention(), parts()
     [of_filtering], [of_attention] = made.idioms, passed.idioms
     assert isinstance(of_filtering, MinimalFiltering) and isinstance(of_attention, OnlineAttention)
 
@@ -162,6 +174,8 @@ def _wrong() -> list[tuple[str, Program, str]]:
         ("has not all of the axes", with_idiom(made, tile_axes=("p", "q")), "tiles"),
         ("one side and one axis", with_idiom(made, sides=(4,)), "sides"),
         ("does not read", with_idiom(passed, totals=of_attention.sums, sums=of_attention.totals, tops=of_attention.weights), "attention"),
+        ("sums no products", with_idiom(split, operands=("b_parts", "a_parts")), "operands"),
+        ("is not bf16", replace(split, params=tuple(replace(p, dtype=f32) for p in split.params)), "types"),
         ("is defined in pieces", replace(passed, definitions=tuple(map(without_piece, passed.definitions))), "pieces"),
     ]
 
@@ -175,7 +189,7 @@ def test_an_idiom_that_does_not_fit_its_definitions_is_found(why: str, program: 
 
 def in_a_graph(program: Program) -> Graph:
     tensors = (*program.params, *(tensor_table(program)[r] for r in program.results))
-    values = {t.name: Value(t.name, f32, caller_shape(t, {})) for t in tensors}
+    values = {t.name: Value(t.name, t.dtype, caller_shape(t, {})) for t in tensors}
     inputs = tuple(p.name for p in program.params)
     return Graph("g", inputs, program.results, values, {}, (Kernel("k", program, inputs, program.results),))
 

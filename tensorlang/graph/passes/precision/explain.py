@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from codegen.dtypes import bf16
 from tensorlang.graph.passes.precision.products import products
 from tensorlang.graph.passes.precision.split_bf16 import splittable
 from tensorlang.graph.precisions import Precision
-from tensorlang.tensor import walk
-from tensorlang.tensor.contraction import Contraction, contractions
-from tensorlang.tensor.nodes import Program
+from tensorlang.tensor.contraction import contractions
+from tensorlang.tensor.nodes import Program, SplitProduct
 
 
 def told(program: Program, precision: Precision) -> tuple[str, ...]:
@@ -18,17 +16,12 @@ def told(program: Program, precision: Precision) -> tuple[str, ...]:
     operands are kept in a narrow type, which their types say."""
     if not (precision.rounded or precision.parts):
         return ()
-    types = {t.name: t.dtype for t in walk.tensors(program)}
-
-    def is_lowered(found: Contraction) -> bool:
-        if precision.rounded:
-            return all(f.rounding == "round_tf32" for f in found.factors)
-        return all(types[name] == bf16 for name in found.tensors)
-
-    taken = {c.reduce: c for _, c in contractions(program) if is_lowered(c)}
+    rounded = [c for _, c in contractions(program) if all(f.rounding == "round_tf32" for f in c.factors)]
+    split = [i.operands for i in program.idioms if isinstance(i, SplitProduct)]
+    taken = split if precision.parts else {c.reduce: c.tensors for c in rounded}.values()
     left = splittable(program, precision.least) if precision.parts else products(program)
     return (
-        *(f"products of {_named(c.tensors)} are {precision.used}" for c in taken.values()),
+        *(f"products of {_named(tensors)} are {precision.used}" for tensors in taken),
         *(f"products of {_named(p.tensors)} stay f32: {p.refusal}" for p in left),
     )
 

@@ -30,7 +30,22 @@ from tensorlang.graph.passes.precision.products import Product, products
 from tensorlang.graph.programs import axes_of, here, tensor_of
 from tensorlang.tensor import walk
 from tensorlang.tensor.contraction import Contraction
-from tensorlang.tensor.nodes import Binary, Call, Cast, Const, Definition, Dynamic, Expr, Piece, Program, Read, Reduce, Select, Tensor
+from tensorlang.tensor.nodes import (
+    Binary,
+    Call,
+    Cast,
+    Const,
+    Definition,
+    Dynamic,
+    Expr,
+    Piece,
+    Program,
+    Read,
+    Reduce,
+    Select,
+    SplitProduct,
+    Tensor,
+)
 
 TERMS: Mapping[int, tuple[tuple[int, int], ...]] = {
     3: ((1, 0), (0, 1), (0, 0)),
@@ -43,9 +58,10 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class Splittable:
-    """A contraction that is to be made of parts: `refusal` says why it stays as it is; without one, `binder` goes along `axes[k]` of
-    operand k, and along no other."""
+    """A contraction in the definition of `result` that is to be made of parts: `refusal` says why it stays as it is; without one, `binder`
+    goes along `axes[k]` of operand k, and along no other."""
 
+    result: str
     contraction: Contraction
     refusal: str = ""
     binder: str = ""
@@ -81,7 +97,7 @@ def splittable(program: Program, least: int = 1) -> tuple[Splittable, ...]:
 
 def _judged(program: Program, found: Product, least: int) -> Splittable:
     c = found.contraction
-    kept = Splittable(c, found.refusal)
+    kept = Splittable(found.definition.tensors[0].name, c, found.refusal)
     if found.refusal:
         return kept
     if not all(f.is_padded_with_zeros for f in c.factors):
@@ -154,7 +170,9 @@ def _changed(state: _State, kernel: Kernel, found: list[Splittable]) -> Kernel:
         changed = walk.map_values(program, lambda e, old=each.contraction.reduce, new=long: walk.replaced(e, old, new))  # type: ignore[misc]
         used = {r.tensor for d in changed.definitions for p in d.pieces for r in walk.reads(p.value)}
         kept = [(p, v) for p, v in zip(params, inputs, strict=True) if p.name in used]
-        changed = replace(changed, params=tuple(p for p, _ in kept))
+        first, second = (parts.tensor for _, parts in to)
+        idioms = (*program.idioms, SplitProduct(each.result, (first, second), state.products))
+        changed = replace(changed, params=tuple(p for p, _ in kept), idioms=idioms)
         kernel = replace(kernel, program=changed, inputs=tuple(v for _, v in kept))
     return kernel
 

@@ -8,7 +8,6 @@ the samples of the terms decide, and `decided` remembers which conditions that w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -17,7 +16,7 @@ from codegen.dtypes import DType, bool_
 from codegen.loops import scalars
 from codegen.loops.nodes import BinaryOp, Buffer, CompareOp, UnaryOp
 from codegen.loops.scalars import Scalar, Value
-from codegen.loops.terms import Exceeded, Term, Terms, key, sample
+from codegen.loops.terms import Exceeded, Symbolic, Term, sample
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -62,8 +61,8 @@ class Domain(Protocol):
 
     def element(self, stored: Any, dtype: DType) -> Scalar: ...
     def blank(self, shape: tuple[int, ...], dtype: DType) -> Array: ...
-    def accepts(self, array: Array, buffer: Buffer) -> bool:
-        """Tell whether the caller may give `array` for `buffer`."""
+    def accepts(self, array: Array, like: Buffer) -> bool:
+        """Tell whether the caller may give `array` for a buffer."""
         ...
 
 
@@ -102,17 +101,14 @@ class Numbers:
     def blank(self, shape: tuple[int, ...], dtype: DType) -> Array:
         return np.zeros(shape, dtype.numpy)
 
-    def accepts(self, array: Array, buffer: Buffer) -> bool:
-        return bool(array.dtype == buffer.dtype.numpy)
+    def accepts(self, array: Array, like: Buffer) -> bool:
+        return bool(array.dtype == like.dtype.numpy)
 
 
-@dataclass(slots=True)
-class Symbols:
+class Symbols(Symbolic):
     """Values are terms; integers and truth values that no data decides are numbers. Arrays hold either, as objects."""
 
-    terms: Terms
-    decided: dict[int, Term] = field(default_factory=dict)
-    """Conditions, by their keys, that samples have decided for statements."""
+    __slots__ = ()
 
     def term(self, x: Value) -> Term:
         """Return a value as a term."""
@@ -161,9 +157,7 @@ class Symbols:
         return bool(sample(cond.scalar) if isinstance(cond.scalar, Term) else cond.scalar)
 
     def chosen(self, cond: Value) -> bool:
-        if isinstance(cond.scalar, Term):
-            self.decided.setdefault(key(cond.scalar), cond.scalar)
-        return self.truth(cond)
+        return self.decide(cond.scalar) if isinstance(cond.scalar, Term) else bool(cond.scalar)
 
     def integer(self, x: Value) -> int:
         return int(sample(x.scalar) if isinstance(x.scalar, Term) else x.scalar)
@@ -174,12 +168,6 @@ class Symbols:
     def element(self, stored: Any, dtype: DType) -> Scalar:
         self.terms.spend()
         return stored
-
-    def blank(self, shape: tuple[int, ...], dtype: DType) -> Array:
-        return np.full(shape, self.terms.hole, object)
-
-    def accepts(self, array: Array, buffer: Buffer) -> bool:
-        return bool(array.dtype == np.dtype(object))
 
     def _value(self, t: Term) -> Value:
         """Return a term as a value; an integer or truth that is known as a number."""

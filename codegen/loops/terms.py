@@ -21,10 +21,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import reduce
 from hashlib import blake2b
 from typing import Any, Final
+
+import numpy as np
 
 from codegen.dtypes import DType, bool_, extreme, f32, f64
 from codegen.loops import scalars
@@ -357,6 +360,29 @@ def sample(term: Term) -> Scalar:
 
     _postorder(term, lambda t: t.sample is not None, lambda t: _needed(t, t.args[0].sample if t.args else None), visit)
     return term.sample
+
+
+@dataclass(slots=True)
+class Symbolic:
+    """What every interpreter of terms shares: arrays hold terms, as objects, and where a number is needed the samples decide, of which
+    `decided` remembers the conditions, by their keys."""
+
+    terms: Terms
+    decided: dict[int, Term] = field(default_factory=dict)
+
+    def decide(self, condition: Term) -> bool:
+        """Return the truth of a condition for this data; one that is not known otherwise is remembered."""
+        if condition.op != "const":
+            self.decided.setdefault(key(condition), condition)
+        return bool(sample(condition))
+
+    def blank(self, shape: Any, dtype: DType) -> np.ndarray[Any, Any]:
+        """Return an array of elements that are not there."""
+        return np.full(shape, self.terms.hole, object)
+
+    def accepts(self, array: np.ndarray[Any, Any], like: object) -> bool:
+        """Tell whether the caller may give `array`: one of terms."""
+        return bool(array.dtype == np.dtype(object))
 
 
 def exact(term: Term) -> float:

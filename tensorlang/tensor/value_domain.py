@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from codegen.dtypes import DType, bool_, compute_dtype, f32, i64
-from codegen.loops.terms import Term, Terms, key, sample
+from codegen.loops.terms import Symbolic, Term, sample
 from tensorlang.tensor import arith
 from tensorlang.tensor.arith import Array
 
@@ -25,8 +25,8 @@ class Carried(Protocol):
     def blank(self, shape: Any, dtype: DType) -> Array: ...
     def load(self, array: Array, dtype: DType) -> Array: ...
     def store(self, values: Array, dtype: DType) -> Array: ...
-    def accepts(self, array: Array, dtype: DType) -> bool:
-        """Tell whether the caller may give `array` for a tensor of `dtype`."""
+    def accepts(self, array: Array, like: DType) -> bool:
+        """Tell whether the caller may give `array` for a tensor of this type."""
         ...
 
     def constant(self, value: float | int | bool, dtype: DType, count: int) -> Array: ...
@@ -82,8 +82,8 @@ class Numbers:
     def blank(self, shape: Any, dtype: DType) -> Array:
         return np.zeros(shape, arith.carrier(dtype))
 
-    def accepts(self, array: Array, dtype: DType) -> bool:
-        return bool(array.dtype == dtype.numpy)
+    def accepts(self, array: Array, like: DType) -> bool:
+        return bool(array.dtype == like.numpy)
 
     def known_of(self, values: Array) -> Array:
         return values
@@ -111,19 +111,10 @@ _ORDERED = {**_FREE, "sum": "+", "prod": "*"}
 
 
 @dataclass(slots=True)
-class Symbols:
+class Symbols(Symbolic):
     """Elements are terms. `free`: sums and products of reducers may be regrouped, and say so by nodes of their own."""
 
-    terms: Terms
-    free: bool
-    decided: dict[int, Term] = field(default_factory=dict)
-    """Conditions, by their keys, that samples have decided."""
-
-    def blank(self, shape: Any, dtype: DType) -> Array:
-        return np.full(shape, self.terms.hole, object)
-
-    def accepts(self, array: Array, dtype: DType) -> bool:
-        return bool(array.dtype == np.dtype(object))
+    free: bool = field(kw_only=True)
 
     def load(self, array: Array, dtype: DType) -> Array:
         return self._each(lambda x: self.terms.cast(compute_dtype(dtype), x), array)
@@ -166,10 +157,7 @@ class Symbols:
         return np.array([t.op != "const" for t in cond.flat], np.bool_).reshape(cond.shape)
 
     def truth(self, cond: Array) -> Array:
-        for t in cond.flat:
-            if t.op != "const":
-                self.decided.setdefault(key(t), t)
-        return np.array([bool(sample(t)) for t in cond.flat], np.bool_).reshape(cond.shape)
+        return np.array([self.decide(t) for t in cond.flat], np.bool_).reshape(cond.shape)
 
     def integers(self, values: Array) -> Array:
         return np.array([min(int(sample(t)), 2**63 - 1) for t in values.flat], np.int64).reshape(values.shape)

@@ -26,9 +26,9 @@ import islpy as isl
 from polyhedral import affine
 from polyhedral.expr import Compare, Cond, Expr, Int, Name, Scale
 from polyhedral.space import DEFAULT_LIMIT, DT, Frame, OperationLimit, limited, smallest_point
-from polyhedral.threads import THREAD, ThreadAccess
+from polyhedral.threads import Accesses, ThreadAccess
 from polyhedral.verdict import Unknown
-from polyhedral.waits import Ending, Moment, Signal, Times, before, fixed, padded
+from polyhedral.waits import Ending, Moment, Signal, before, fixed
 
 _CLUSTER = "cluster"
 _OWNER = "owner"
@@ -74,7 +74,7 @@ class _Meeting:
     pairs: isl.Map
 
 
-class Cluster:
+class Cluster(Accesses):
     """The accesses of the blocks of a cluster to memory that shared boxes land in; `parts` are those of the shared ones, by position."""
 
     def __init__(
@@ -86,16 +86,10 @@ class Cluster:
         releases: Sequence[Signal] = (),
         reclaims: Sequence[Signal] = (),
     ) -> None:
-        self.touches = tuple(touches)
         self.parts = parts
-        self.endings = tuple(endings)
         self.grid = grid
-        self.params = (*(p for p in grid.params if p != grid.block), _CLUSTER)
-        self.releases, self.reclaims = tuple(releases), tuple(reclaims)
-        timed: list[ThreadAccess | Ending | Signal] = [*touches, *endings, *releases, *reclaims]
-        self.depth = max((len(e.time) for e in timed), default=0)
-        self._times = Times(self.depth, self._mapped)
-        self._reclaimed: isl.Map | None = None
+        params = (*(p for p in grid.params if p != grid.block), _CLUSTER)
+        super().__init__(touches, params, (grid.block, _OWNER), grid.threads, endings, releases, reclaims)
         self._meetings: list[_Meeting] | None = None
 
     def exposed(self, barriers: Sequence[Moment], limit: int = DEFAULT_LIMIT) -> RemoteConflict | Unknown | None:
@@ -140,31 +134,16 @@ class Cluster:
         space = apart.get_space().domain()
         return apart.intersect(isl.Map.lex_le(space)).union(alone.intersect(isl.Map.lex_lt(space))).coalesce()
 
-    def _at(self, position: int) -> isl.Map:
-        """Return `{ [time] -> [block, owner, cell] }`."""
-        to_time, to_cell = self._maps(position)
-        return to_time.reverse().apply_range(to_cell)
-
-    def _maps(self, position: int) -> tuple[isl.Map, isl.Map]:
-        """Return `{ [vars, thread, block, owner] -> [time] }` and `{ [vars, thread, block, owner] -> [block, owner, cell] }`."""
-        touch, part = self.touches[position], self.parts.get(position)
-        block = self.grid.block
-        free = tuple(f"free{k}" for k, c in enumerate(touch.cell) if c is None)
-        frame = Frame(self.params, (*touch.variables, THREAD, block, _OWNER, *free))
-        least, most = (self.grid.threads, self.grid.threads) if touch.by_producer else (0, self.grid.threads - 1)
-        conds = [touch.when, Compare(">=", Name(THREAD), Int(least)), Compare("<=", Name(THREAD), Int(most))]
-        conds += [self.grid.when, self._in_cluster(block), self._in_cluster(_OWNER)]
+    def _own(self, position: int) -> tuple[Cond, ...]:
+        part, block = self.parts.get(position), self.grid.block
         if part is None:
-            conds.append(Compare("==", Name(_OWNER), Name(block)))
-        else:
-            start = affine.scale(part.length, self._number(block))
-            conds += [Compare(">=", Name(part.variable), start), Compare("<", Name(part.variable), affine.add(start, Int(part.length)))]
-        domain = frame.set(affine.conj(*conds))
-        cell = [Name(block), Name(_OWNER), *(Name(f"free{k}") if c is None else c for k, c in enumerate(touch.cell))]
-        to_time, to_cell = (
-            isl.Map.from_pw_multi_aff(frame.multi_pw_aff(e)).intersect_domain(domain) for e in (padded(touch.time, self.depth), cell)
-        )
-        return to_time, to_cell
+            return (self._in_cluster(_OWNER), Compare("==", Name(_OWNER), Name(block)))
+        start = affine.scale(part.length, self._number(block))
+        inside = (Compare(">=", Name(part.variable), start), Compare("<", Name(part.variable), affine.add(start, Int(part.length))))
+        return (self._in_cluster(_OWNER), *inside)
+
+    def _domain(self, frame: Frame, when: Cond) -> isl.Set:
+        return frame.set(affine.conj(when, self.grid.when, self._in_cluster(self.grid.block)))
 
     def _number(self, block: str) -> Expr:
         """Return the number of a block in its cluster."""
@@ -174,20 +153,9 @@ class Cluster:
         number = self._number(block)
         return affine.conj(Compare(">=", number, Int(0)), Compare("<", number, Int(self.grid.count)))
 
-    def _ended(self, position: int) -> isl.Map | None:
-        """Return `{ t -> w : t < w, and the wait w ends what was begun at t }`."""
-        touch = self.touches[position]
-        assert touch.group is not None
-        to_time, _ = self._maps(position)
-        free = tuple(f"free{k}" for k, c in enumerate(touch.cell) if c is None)
-        frame = Frame(self.params, (*touch.variables, THREAD, self.grid.block, _OWNER, *free))
-        group = to_time.reverse().apply_range(isl.Map.from_pw_multi_aff(frame.multi_pw_aff([touch.group])))
-        return self._times.ended(group, (e for e in self.endings if e.of == touch.of))
-
     def _mapped(self, variables: tuple[str, ...], when: Cond, values: Sequence[Expr]) -> isl.Map:
         frame = Frame(self.params, (*variables, self.grid.block))
-        domain = frame.set(affine.conj(when, self.grid.when, self._in_cluster(self.grid.block)))
-        return isl.Map.from_pw_multi_aff(frame.multi_pw_aff(values)).intersect_domain(domain)
+        return isl.Map.from_pw_multi_aff(frame.multi_pw_aff(values)).intersect_domain(self._domain(frame, when))
 
     def _witness(self, meeting: _Meeting, left: isl.Map) -> RemoteConflict:
         sizes, both = smallest_point(left.wrap().flatten())

@@ -24,6 +24,7 @@ block's place in the grid are parameters.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -81,7 +82,75 @@ class _Meeting:
     """The same thread does, and the first access is asynchronous."""
 
 
-class Block:
+class Accesses(ABC):
+    """Accesses of `threads` threads, and of one beside them. `whose` are the variables that say whose memory a cell is in and who touches
+    it: they stand before its coordinates."""
+
+    def __init__(
+        self,
+        touches: Sequence[ThreadAccess],
+        params: tuple[str, ...],
+        whose: tuple[str, ...],
+        threads: int,
+        endings: Sequence[Ending],
+        releases: Sequence[Signal],
+        reclaims: Sequence[Signal],
+    ) -> None:
+        self.touches = tuple(touches)
+        self.params = params
+        self.endings = tuple(endings)
+        self.releases, self.reclaims = tuple(releases), tuple(reclaims)
+        timed: list[ThreadAccess | Ending | Signal] = [*touches, *endings, *releases, *reclaims]
+        self.depth = max((len(e.time) for e in timed), default=0)
+        self._whose = whose
+        self._threads = threads
+        self._times = Times(self.depth, self._mapped)
+        self._reclaimed: isl.Map | None = None
+
+    @abstractmethod
+    def _domain(self, frame: Frame, when: Cond) -> isl.Set:
+        """Return what holds of the variables of a frame, with what is known of all."""
+
+    @abstractmethod
+    def _mapped(self, variables: tuple[str, ...], when: Cond, values: Sequence[Expr]) -> isl.Map:
+        """Return `{ [vars] : when } -> [values]`."""
+
+    def _own(self, position: int) -> tuple[Cond, ...]:
+        """Return what holds of a touch besides what it says itself."""
+        return ()
+
+    def _frame(self, touch: ThreadAccess) -> Frame:
+        free = (f"free{k}" for k, c in enumerate(touch.cell) if c is None)
+        return Frame(self.params, (*touch.variables, *dict.fromkeys((THREAD, *self._whose)), *free))
+
+    def _maps(self, position: int) -> tuple[isl.Map, isl.Map]:
+        """Return `{ [vars, thread, whose] -> [time] }` and `{ [vars, thread, whose] -> [whose, cell] }`."""
+        touch = self.touches[position]
+        frame = self._frame(touch)
+        first, last = (self._threads, self._threads) if touch.by_producer else (0, self._threads - 1)
+        threads = (Compare(">=", Name(THREAD), Int(first)), Compare("<=", Name(THREAD), Int(last)))
+        domain = self._domain(frame, affine.conj(touch.when, *threads, *self._own(position)))
+        cell = [*map(Name, self._whose), *(Name(f"free{k}") if c is None else c for k, c in enumerate(touch.cell))]
+        to_time, to_cell = (
+            isl.Map.from_pw_multi_aff(frame.multi_pw_aff(e)).intersect_domain(domain) for e in (padded(touch.time, self.depth), cell)
+        )
+        return to_time, to_cell
+
+    def _at(self, position: int) -> isl.Map:
+        """Return `{ [time] -> [whose, cell] }`."""
+        to_time, to_cell = self._maps(position)
+        return to_time.reverse().apply_range(to_cell)
+
+    def _ended(self, position: int) -> isl.Map | None:
+        """Return `{ t -> w : t < w, and the wait w ends what was begun at t }`."""
+        touch = self.touches[position]
+        assert touch.group is not None
+        to_time, _ = self._maps(position)
+        group = to_time.reverse().apply_range(isl.Map.from_pw_multi_aff(self._frame(touch).multi_pw_aff([touch.group])))
+        return self._times.ended(group, (e for e in self.endings if e.of == touch.of))
+
+
+class Block(Accesses):
     """The accesses of the threads of a block. `params` are sizes and places of the block, which keep to `context`."""
 
     def __init__(
@@ -94,18 +163,10 @@ class Block:
         releases: Sequence[Signal] = (),
         reclaims: Sequence[Signal] = (),
     ) -> None:
-        self.touches = tuple(touches)
-        self.endings = tuple(endings)
-        self.releases, self.reclaims = tuple(releases), tuple(reclaims)
-        self.params = params
-        times = [e.time for e in touches] + [e.time for e in endings] + [e.time for e in (*releases, *reclaims)]
-        self.depth = max(map(len, times), default=0)
         self.context = Frame(params, ()).set(context).params()
-        self._times = Times(self.depth, self._mapped)
-        self._threads = threads
+        super().__init__(touches, params, (THREAD,), threads, endings, releases, reclaims)
         self._meetings: list[_Meeting] | None = None
         self._ends: dict[int, isl.Map | None] = {}
-        self._reclaimed: isl.Map | None = None
 
     def exposed(self, barriers: Sequence[Moment], limit: int = DEFAULT_LIMIT) -> Conflict | Unknown | None:
         """Return two accesses that `barriers` leave unordered, None when there are none, or `Unknown` where two of them take more than
@@ -141,46 +202,30 @@ class Block:
                     if first.private and first.of == second.of:
                         continue
                     if not (first.private or (_is_of_first(first) and _is_of_first(second))):
-                        pairs = self._together(first, second)
+                        pairs = self._together(k, n)
                         if not pairs.is_empty():
                             yield _Meeting(k, n, pairs)
                     if first.group is not None:
-                        alone = self._alone(first, second, is_one=k == n)
+                        alone = self._alone(k, n)
                         if not alone.is_empty():
                             yield _Meeting(k, n, alone, own=True)
 
-    def _together(self, first: ThreadAccess, second: ThreadAccess) -> isl.Map:
-        met = self._at(first).apply_range(self._other(first)).apply_range(self._at(second).reverse())
+    def _together(self, first: int, second: int) -> isl.Map:
+        met = self._at(first).apply_range(self._other(self.touches[first])).apply_range(self._at(second).reverse())
         space = met.get_space()
         return met.intersect(isl.Map.lex_le(space.domain())).coalesce()
 
-    def _alone(self, first: ThreadAccess, second: ThreadAccess, *, is_one: bool) -> isl.Map:
+    def _alone(self, first: int, second: int) -> isl.Map:
         """Return every two points of time at which one thread touches a cell with `first`, then, with another access, `second`."""
         met = self._at(first).apply_range(self._at(second).reverse())
         space = met.get_space().domain()
-        once = is_one and self._is_once(first)
+        once = first == second and self._is_once(first)
         return met.intersect(isl.Map.lex_lt(space) if once else isl.Map.lex_le(space)).coalesce()
 
-    def _at(self, touch: ThreadAccess) -> isl.Map:
-        """Return `{ [time] -> [thread, cell] }`."""
-        to_time, to_cell = self._maps(touch)
-        return to_time.reverse().apply_range(to_cell)
-
-    def _is_once(self, touch: ThreadAccess) -> bool:
+    def _is_once(self, position: int) -> bool:
         """Tell whether no thread touches a cell twice at one time: `{ [vars, thread] -> [[time] -> [thread, cell]] }` is injective."""
-        to_time, to_cell = self._maps(touch)
+        to_time, to_cell = self._maps(position)
         return bool(to_time.range_product(to_cell).is_injective())
-
-    def _maps(self, touch: ThreadAccess) -> tuple[isl.Map, isl.Map]:
-        """Return `{ [vars, thread] -> [time] }` and `{ [vars, thread] -> [thread, cell] }`."""
-        frame = Frame(self.params, (*touch.variables, THREAD, *(f"free{k}" for k, c in enumerate(touch.cell) if c is None)))
-        first, last = (self._threads, self._threads) if touch.by_producer else (0, self._threads - 1)
-        inside = affine.conj(touch.when, Compare(">=", Name(THREAD), Int(first)), Compare("<=", Name(THREAD), Int(last)))
-        domain = frame.set(inside).intersect_params(self.context)
-        time = frame.multi_pw_aff(padded(touch.time, self.depth))
-        cell = frame.multi_pw_aff([Name(THREAD), *(Name(f"free{k}") if c is None else c for k, c in enumerate(touch.cell))])
-        to_time, to_cell = (isl.Map.from_pw_multi_aff(e).intersect_domain(domain) for e in (time, cell))
-        return to_time, to_cell
 
     def _other(self, first: ThreadAccess) -> isl.Map:
         """Return `{ [thread, cell] -> [thread', cell] : thread != thread' }`."""
@@ -201,7 +246,7 @@ class Block:
         if first.group is None:
             return None if first.by_producer else following
         if meeting.first not in self._ends:
-            self._ends[meeting.first] = self._ended(first)
+            self._ends[meeting.first] = self._ended(meeting.first)
         ended = self._ends[meeting.first]
         if ended is None:
             return None
@@ -213,24 +258,18 @@ class Block:
         """Return `{ [time] -> [number] }`; None where there are no signals."""
         return self._times.numbered(signals)
 
-    def _ended(self, touch: ThreadAccess) -> isl.Map | None:
-        """Return `{ t -> w : t < w, and the wait w ends what was begun at t }`."""
-        assert touch.group is not None
-        to_time, _ = self._maps(touch)
-        frame = Frame(self.params, (*touch.variables, THREAD, *(f"free{k}" for k, c in enumerate(touch.cell) if c is None)))
-        group = to_time.reverse().apply_range(isl.Map.from_pw_multi_aff(frame.multi_pw_aff([touch.group])))
-        return self._times.ended(group, (e for e in self.endings if e.of == touch.of))
+    def _domain(self, frame: Frame, when: Cond) -> isl.Set:
+        return frame.set(when).intersect_params(self.context)
 
     def _mapped(self, variables: tuple[str, ...], when: Cond, values: Sequence[Expr]) -> isl.Map:
         frame = Frame(self.params, variables)
-        domain = frame.set(when).intersect_params(self.context)
-        return isl.Map.from_pw_multi_aff(frame.multi_pw_aff(values)).intersect_domain(domain)
+        return isl.Map.from_pw_multi_aff(frame.multi_pw_aff(values)).intersect_domain(self._domain(frame, when))
 
     def _witness(self, meeting: _Meeting, left: isl.Map) -> Conflict:
-        first, second = self.touches[meeting.first], self.touches[meeting.second]
+        first = self.touches[meeting.first]
         sizes, both = smallest_point(left.wrap().flatten())
         times = both[: self.depth], both[self.depth :]
-        one, two = (fixed(self._at(t), sizes, time).range() for t, time in ((first, times[0]), (second, times[1])))
+        one, two = (fixed(self._at(t), sizes, time).range() for t, time in ((meeting.first, times[0]), (meeting.second, times[1])))
         meet = isl.Map.identity(one.get_space().map_from_set()) if meeting.own else self._other(first)
         pairs = meet.intersect_domain(one).intersect_range(two)
         _, met = smallest_point(pairs.wrap().flatten())

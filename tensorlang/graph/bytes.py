@@ -4,14 +4,13 @@ Operators on integers, which take the zero points off before they multiply, are 
 
 from __future__ import annotations
 
-from collections import ChainMap
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from codegen.dtypes import DType, f32, i32
-from tensorlang.graph.edit import consumers, fresh, producers
+from tensorlang.graph.edit import Additions, consumers, producers
 from tensorlang.graph.nodes import Graph, Kernel, Node, Value
 from tensorlang.graph.programs import is_single, single_value
 from tensorlang.graph.quantised import (
@@ -35,29 +34,22 @@ Array = np.ndarray[Any, Any]
 
 
 @dataclass(slots=True)
-class State:
-    """What a pass over quantised values knows of its graph, and what it adds: values, constants, and the nodes that go."""
+class State(Additions):
+    """What a pass over quantised values knows of its graph, and what it adds; `gone` are the nodes that go."""
 
-    graph: Graph
-    made: dict[str, Node]
-    readers: dict[str, list[Node]]
-    values: dict[str, Value] = field(default_factory=dict)
-    constants: dict[str, Array] = field(default_factory=dict)
+    made: dict[str, Node] = field(kw_only=True)
+    readers: dict[str, list[Node]] = field(kw_only=True)
     gone: set[str] = field(default_factory=set)
 
     @staticmethod
     def of(graph: Graph) -> State:
-        return State(graph, producers(graph), consumers(graph))
+        return State(graph, made=producers(graph), readers=consumers(graph))
 
     def constant(self, stem: str, array: Array, dtype: DType) -> str:
-        name = self.value(stem, dtype, array.shape)
-        self.constants[name] = np.ascontiguousarray(array.astype(dtype.numpy))
-        return name
+        return self.add(Value(stem, dtype, array.shape), np.ascontiguousarray(array.astype(dtype.numpy)))
 
     def value(self, stem: str, dtype: DType, shape: tuple[int, ...]) -> str:
-        name = fresh(ChainMap(self.graph.values, self.values), stem)
-        self.values[name] = Value(name, dtype, shape)
-        return name
+        return self.add(Value(stem, dtype, shape))
 
     def dequantised(self, name: str) -> Dequantising | None:
         maker = self.made.get(name)
@@ -103,7 +95,7 @@ def byte_contraction(state: State, node: Kernel) -> ByteContraction | None:
     found = contraction(total)
     if not isinstance(found, Contraction) or found.is_guarded:
         return None
-    bound = dict(zip((p.name for p in program.params), node.inputs, strict=True))
+    bound = node.bound
     first, second = (_operand(state, program, bound, f) for f in found.factors)
     if first is None or second is None or first.tensor.name == second.tensor.name:
         return None

@@ -6,9 +6,9 @@ and keeps the rest as it was.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import ChainMap, Counter
 from collections.abc import Container, Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from math import prod
 from operator import is_
 from typing import Any, assert_never
@@ -173,6 +173,41 @@ def fresh(taken: Container[str], stem: str) -> str:
     """Return `stem`, or the first of `stem.1`, `stem.2`, … that is not taken. `taken` is asked, not copied: a set, or a `ChainMap` of all
     the tables that names are in."""
     return next(name for name in _candidates(stem) if name not in taken)
+
+
+@dataclass(slots=True)
+class Additions:
+    """What a pass adds to a graph, under names that nothing there has: values, with the elements of constants, and labels of nodes."""
+
+    graph: Graph
+    values: dict[str, Value] = field(default_factory=dict)
+    constants: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
+    labels: set[str] = field(default_factory=set)
+    """The names of all nodes, once one is asked for."""
+
+    def __getitem__(self, name: str) -> Value:
+        """Return a value of the graph, or one that was added."""
+        return self.values.get(name) or self.graph.values[name]
+
+    def add(self, value: Value, array: np.ndarray[Any, Any] | None = None) -> str:
+        """Add a value, a constant where `array` has its elements, and return its name: its own, or one like it that is free."""
+        name = fresh(ChainMap(self.graph.values, self.values), value.name)
+        self.values[name] = replace(value, name=name)
+        if array is not None:
+            self.constants[name] = array
+        return name
+
+    def label(self, stem: str) -> str:
+        """Return the name of a node to add."""
+        if not self.labels:
+            self.labels |= {node.name for node in self.graph.nodes}
+        name = fresh(self.labels, stem)
+        self.labels.add(name)
+        return name
+
+    def rebuilt(self, nodes: Iterable[Node]) -> Graph:
+        """Return the graph with `nodes` instead of its own, and what was added."""
+        return rebuilt(self.graph, nodes, values=self.values.values(), constants=self.constants)
 
 
 def _candidates(stem: str) -> Iterator[str]:

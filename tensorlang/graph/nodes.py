@@ -50,6 +50,11 @@ class Kernel:
     attrs: tuple[tuple[str, Attr], ...] = ()
     members: tuple[str, ...] = ()
 
+    @property
+    def bound(self) -> dict[str, str]:
+        """Return the value of each parameter of the program, by its name."""
+        return {p.name: value for p, value in zip(self.program.params, self.inputs, strict=True)}
+
 
 @dataclass(frozen=True, slots=True)
 class View:

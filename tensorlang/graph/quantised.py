@@ -73,7 +73,7 @@ def quantising(graph: Graph, kernel: Kernel) -> Quantising | None:
     by, zero = _number(program, factor, f32, constants), _number(program, shift, f32, constants)
     if by is None or zero is None or not np.isfinite(by) or by <= 0:
         return None
-    source = dict(zip((p.name for p in program.params), kernel.inputs, strict=True))[name]
+    source = kernel.bound[name]
     return Quantising(source, float(by) if op == "/" else float(1 / np.float64(by)), int(zero), dtype)
 
 
@@ -105,13 +105,12 @@ def dequantising(graph: Graph, kernel: Kernel) -> Dequantising | None:
     s, z = (_along(program, e, dim, dtype, constants) for e, dtype in ((scale, f32), (zero, i32)))
     if s is None or z is None or not np.isfinite(s).all():
         return None
-    source = dict(zip((p.name for p in program.params), kernel.inputs, strict=True))[name]
+    source = kernel.bound[name]
     return Dequantising(source, s, z, dim)
 
 
 def _constants(graph: Graph, kernel: Kernel) -> dict[str, Array]:
-    pairs = zip(kernel.program.params, kernel.inputs, strict=True)
-    return {p.name: graph.constants[v] for p, v in pairs if v in graph.constants}
+    return {name: graph.constants[v] for name, v in kernel.bound.items() if v in graph.constants}
 
 
 def _number(program: Program, e: Expr, dtype: DType, constants: Mapping[str, Array]) -> float | None:

@@ -78,9 +78,9 @@ class Linear:
 
 
 def _folded(graph: Graph, first: Kernel, second: Kernel) -> Folded | None:
-    bound = dict(zip((p.name for p in first.program.params), first.inputs, strict=True))
+    bound = first.bound
     param = next(p.name for p, v in zip(second.program.params, second.inputs, strict=True) if v == first.outputs[0])
-    others = dict(zip((p.name for p in second.program.params), second.inputs, strict=True))
+    others = second.bound
     others.pop(param)
     if "strict" in (first.program.mode, second.program.mode) or first.outputs[0] in others.values():
         return None

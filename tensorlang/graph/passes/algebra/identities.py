@@ -80,7 +80,7 @@ def _as_view(node: Node) -> Node:
     source = identity_source(node.program)
     if source is None:
         return node
-    bound = dict(zip((p.name for p in node.program.params), node.inputs, strict=True))
+    bound = node.bound
     return View(node.name, bound[source], node.outputs[0], members(node))
 
 

@@ -15,8 +15,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tensorlang.graph.edit import fresh, rebuilt
-from tensorlang.graph.nodes import Graph, Kernel, Node, Value
+from tensorlang.graph.edit import Additions
+from tensorlang.graph.nodes import Graph, Kernel, Node
 from tensorlang.tensor.winograd import Convolution, by_filtering, convolution, filtered_weights
 
 Array = np.ndarray[Any, Any]
@@ -26,16 +26,14 @@ Tiles: TypeAlias = Callable[[Convolution], tuple[int, ...] | None]
 
 def winograd(graph: Graph, tiles: Tiles) -> Graph:
     """Return the graph with the convolutions rewritten that `tiles` chooses."""
-    state = _State(graph, set(graph.values))
-    return rebuilt(graph, [_rewritten(state, node, tiles) for node in graph.nodes], values=state.values, constants=state.constants)
+    state = _State(graph, Additions(graph))
+    return state.new.rebuilt([_rewritten(state, node, tiles) for node in graph.nodes])
 
 
 @dataclass(slots=True)
 class _State:
     graph: Graph
-    taken: set[str]
-    values: list[Value] = field(default_factory=list)
-    constants: dict[str, Array] = field(default_factory=dict)
+    new: Additions
     made: dict[tuple[object, ...], str] = field(default_factory=dict)
     """Weights, and what was done to them → the name of the result: weights that are used twice are transformed once."""
 
@@ -57,10 +55,6 @@ def _rewritten(state: _State, node: Node, tiles: Tiles) -> Node:
 def _transformed(state: _State, found: Convolution, outputs: tuple[int, ...], weights: str) -> str:
     key = (weights, outputs, found.w.index, tuple(w.binder for w in found.windows))
     if key not in state.made:
-        name = fresh(state.taken, f"{weights} transformed")
-        state.taken.add(name)
         array = filtered_weights(found, outputs, state.graph.constants[weights])
-        state.values.append(replace(state.graph.values[weights], name=name, shape=array.shape))
-        state.constants[name] = array
-        state.made[key] = name
+        state.made[key] = state.new.add(replace(state.graph.values[weights], name=f"{weights} transformed", shape=array.shape), array)
     return state.made[key]

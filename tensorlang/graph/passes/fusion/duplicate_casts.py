@@ -11,15 +11,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tensorlang.graph.edit import fresh, reads, rebuilt, with_reads
-from tensorlang.graph.nodes import Graph, Kernel, Node, Value
+from tensorlang.graph.edit import Additions, reads, with_reads
+from tensorlang.graph.nodes import Graph, Kernel, Node
 from tensorlang.graph.passes.fusion.fuse import kind_of
 
 
 def duplicate_casts(graph: Graph) -> Graph:
     """Return the graph with cheap kernels that make one value wider repeated for each of their readers."""
-    values: dict[str, Value] = {}
-    taken, names = {*graph.values}, {node.name for node in graph.nodes}
+    new = Additions(graph)
     done: dict[str, Node] = {}
     read_by: dict[str, list[str]] = {name: [] for name in graph.values}
     for node in reversed(graph.nodes):
@@ -27,17 +26,14 @@ def duplicate_casts(graph: Graph) -> Graph:
         for reader in reversed(read_by[node.outputs[0]][:-1]) if isinstance(node, Kernel) and _widens(graph, node) else ():
             assert isinstance(node, Kernel)
             [output] = node.outputs
-            copy, label = fresh(taken, f"{output} for {reader}"), fresh(names, f"{node.name} for {reader}")
-            taken.add(copy)
-            names.add(label)
-            values[copy] = replace(graph.values[output], name=copy)
-            copies.append(replace(node, name=label, outputs=(copy,)))
+            copy = new.add(replace(graph.values[output], name=f"{output} for {reader}"))
+            copies.append(replace(node, name=new.label(f"{node.name} for {reader}"), outputs=(copy,)))
             done[reader] = with_reads(done[reader], {output: copy})
         for each in (*reversed(copies), node):
             done[each.name] = each
             for name in dict.fromkeys(reads(each)):
                 read_by[name].append(each.name)
-    return rebuilt(graph, reversed(done.values()), values=values.values())
+    return new.rebuilt(reversed(done.values()))
 
 
 def _widens(graph: Graph, node: Kernel) -> bool:

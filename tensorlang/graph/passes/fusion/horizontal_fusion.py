@@ -16,7 +16,6 @@ Whether a wider contraction pays is decided by `pays(apart, together)`.
 
 from __future__ import annotations
 
-from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
@@ -26,7 +25,7 @@ import numpy as np
 from polyhedral import affine
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Int, Name
-from tensorlang.graph.edit import consumers, fresh, members, rebuilt, size_bytes, uses
+from tensorlang.graph.edit import Additions, consumers, fresh, members, size_bytes, uses
 from tensorlang.graph.nodes import Graph, Kernel, Node, Value
 from tensorlang.graph.plan import ALIGNMENT
 from tensorlang.graph.programs import axes_of, is_product, program_key, single, tensor_of
@@ -50,7 +49,7 @@ def horizontal_fusion(graph: Graph, pays: Pays) -> Graph:
         made = _together(group)
         if made is not None and pays([p.kernel.program for p in group], made.program):
             state.put(group, made)
-    return rebuilt(graph, state.all_nodes(), values=state.values.values(), constants=state.constants)
+    return state.new.rebuilt(state.all_nodes())
 
 
 # ---------------------------------------------------------------- which kernels
@@ -188,10 +187,8 @@ class _State:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.values: dict[str, Value] = {}
-        self.constants: dict[str, Array] = {}
+        self.new = Additions(graph)
         self.replaced: dict[str, list[Node]] = {}
-        self.names = {node.name for node in graph.nodes}
 
     def all_nodes(self) -> list[Node]:
         return [new for node in self.graph.nodes for new in self.replaced.get(node.name, [node])]
@@ -201,7 +198,8 @@ class _State:
         first = group[0].kernel
         inputs = tuple(self._input(group, made, k) for k in range(len(first.inputs)))
         [tensor] = made.program.definitions[0].tensors
-        whole = self._value(" and ".join(p.kernel.outputs[0] for p in group), walk.caller_shape(tensor, {}), first.outputs[0])
+        both = " and ".join(p.kernel.outputs[0] for p in group)
+        whole = self.new[self.new.add(replace(self.graph.values[first.outputs[0]], name=both, shape=walk.caller_shape(tensor, {})))]
         names = tuple(name for p in group for name in members(p.kernel))
         kernel = Kernel(first.name, made.program, inputs, (whole.name,), members=names)
         nodes: list[Node] = [kernel]
@@ -210,7 +208,7 @@ class _State:
             result = self.graph.values[product.kernel.outputs[0]]
             dim = product.definition.tensors[0].dimension_of(product.axis)
             program = _taken(whole, result, number) if made.stacked else _cut(whole, result, dim, start)
-            nodes.append(Kernel(self._fresh(f"{product.kernel.name} of {first.name}"), program, (whole.name,), (result.name,)))
+            nodes.append(Kernel(self.new.label(f"{product.kernel.name} of {first.name}"), program, (whole.name,), (result.name,)))
             start += result.shape[dim]
         self.replaced |= {p.kernel.name: [] for p in group}
         self.replaced[first.name] = nodes
@@ -228,19 +226,7 @@ class _State:
         else:
             assert place is not None, "only what is read along the axis is put one after another"
             array = np.concatenate(arrays, param.dimension_of(place))
-        value = self._value(f"{name} and more", array.shape, name)
-        self.constants[value.name] = array
-        return value.name
-
-    def _value(self, stem: str, shape: tuple[int, ...], like: str) -> Value:
-        value = replace(self.graph.values[like], name=fresh(ChainMap(self.graph.values, self.values), stem), shape=shape)
-        self.values[value.name] = value
-        return value
-
-    def _fresh(self, stem: str) -> str:
-        name = fresh(self.names, stem)
-        self.names.add(name)
-        return name
+        return self.new.add(replace(self.graph.values[name], name=f"{name} and more", shape=array.shape), array)
 
 
 def _taken(whole: Value, result: Value, number: int) -> Program:

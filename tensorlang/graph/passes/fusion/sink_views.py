@@ -12,8 +12,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from polyhedral.expr import Int
-from tensorlang.graph.edit import fresh, members, producers, rebuilt
-from tensorlang.graph.nodes import Graph, Kernel, Node, Value, View
+from tensorlang.graph.edit import Additions, members, producers
+from tensorlang.graph.nodes import Graph, Kernel, Node, View
 from tensorlang.graph.programs import axes_of, here, is_pointwise, is_single, reads_in_place, reduces
 from tensorlang.tensor import walk
 from tensorlang.tensor.nodes import Definition, Expr, Holds, IndexValue, Piece, Program, Read
@@ -23,40 +23,30 @@ def sink_views(graph: Graph) -> Graph:
     """Return the graph with views moved behind the pointwise kernels that follow them."""
     made: dict[str, Node] = producers(graph)
     moved: set[str] = set()
-    values: dict[str, Value] = {}
+    new = Additions(graph)
     nodes: list[Node] = []
-    taken = {*graph.values}
-    names = {node.name for node in graph.nodes}
     for node in graph.nodes:
         source = _base(node, made, moved) if isinstance(node, Kernel) else None
         if source is None or not isinstance(node, Kernel) or not _movable(node):
             nodes.append(node)
             continue
-        shape = (values.get(source) or graph.values[source]).shape
+        shape = new[source].shape
         inputs = []
         for name in node.inputs:
             before = made.get(name)
-            if isinstance(before, View) and (values.get(before.input) or graph.values[before.input]).shape == shape:
+            if isinstance(before, View) and new[before.input].shape == shape:
                 inputs.append(before.input)
                 continue
-            seen = fresh(taken, f"{name} seen by {node.name}")
-            taken.add(seen)
-            values[seen] = replace(values.get(name) or graph.values[name], name=seen, shape=shape)
-            label = fresh(names, f"see {seen}")
-            names.add(label)
-            nodes.append(View(label, name, seen))
+            seen = new.add(replace(new[name], name=f"{name} seen by {node.name}", shape=shape))
+            nodes.append(View(new.label(f"see {seen}"), name, seen))
             inputs.append(seen)
-        result = fresh(taken, f"{node.outputs[0]} before its view")
-        taken.add(result)
-        values[result] = replace(graph.values[node.outputs[0]], name=result, shape=shape)
+        result = new.add(replace(graph.values[node.outputs[0]], name=f"{node.outputs[0]} before its view", shape=shape))
         kernel = replace(node, program=_over(node.program, shape), inputs=tuple(inputs), outputs=(result,), members=members(node))
-        label = fresh(names, f"view {node.outputs[0]}")
-        names.add(label)
-        view = View(label, result, node.outputs[0])
+        view = View(new.label(f"view {node.outputs[0]}"), result, node.outputs[0])
         made |= {result: kernel, node.outputs[0]: view}
         moved.add(result)
         nodes += [kernel, view]
-    return rebuilt(graph, nodes, values=values.values())
+    return new.rebuilt(nodes)
 
 
 def _base(node: Kernel, made: dict[str, Node], moved: set[str]) -> str | None:

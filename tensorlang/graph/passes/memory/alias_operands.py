@@ -24,7 +24,7 @@ def alias_operands(graph: Graph) -> Graph:
 
 
 def _told_apart(kernel: Kernel) -> Kernel:
-    inputs = dict(zip((p.name for p in kernel.program.params), kernel.inputs, strict=True))
+    inputs = kernel.bound
     for name in _multiplied(kernel.program):
         fresh = walk.fresh_for(kernel.program)(name)
         changed = walk.map_values(kernel.program, lambda e, old=name, new=fresh: _renamed(e, old, new))  # type: ignore[misc]

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 
 from polyhedral import affine
 from polyhedral.expr import Int, Name
-from tensorlang.graph.edit import consumers, fresh, members, reads, rebuilt, size_bytes, writes
+from tensorlang.graph.edit import Additions, consumers, members, reads, size_bytes, writes
 from tensorlang.graph.nodes import Graph, Join, Kernel, Node, Part, Value, View
 from tensorlang.graph.plan import ALIGNMENT
 from tensorlang.schedule.layout import Layout
@@ -42,7 +42,7 @@ def batch_tiling(graph: Graph, near_bytes: int) -> Graph:
             state.unroll(run)
         else:
             state.nodes += run.nodes
-    return rebuilt(graph, state.nodes, values=state.values.values())
+    return state.new.rebuilt(state.nodes)
 
 
 # ---------------------------------------------------------------- one sample of a program
@@ -132,8 +132,7 @@ class _State:
     def __init__(self, graph: Graph, near_bytes: int) -> None:
         self.graph = graph
         self.near_bytes = near_bytes
-        self.values = dict(graph.values)
-        self.names = {node.name for node in graph.nodes}
+        self.new = Additions(graph)
         self.nodes: list[Node] = []
         self.readers = consumers(graph)
         self.returned = frozenset(graph.outputs)
@@ -217,7 +216,7 @@ class _State:
                 self.nodes += [node] if node.output in outside else []
             else:
                 joined = [name for name in writes(node) if name in outside]
-                self.nodes += [Join(self._fresh(f"samples of {name}"), tuple(parts[name]), name) for name in joined]
+                self.nodes += [Join(self.new.label(f"samples of {name}"), tuple(parts[name]), name) for name in joined]
 
     def _read_outside(self, run: _Run) -> set[str]:
         """Return the values of a run that others read whole, and those they are views of: samples have one place each."""
@@ -240,18 +239,17 @@ class _State:
         """Return the name of a sample of a value, which is cut out of it where nothing in the run makes it."""
         one = _sample(self.graph.values[name], count)
         assert one is not None
-        one = replace(one, name=fresh(self.values, f"{name} {number}"))
-        self.values[one.name] = one
+        part = self.new.add(replace(one, name=f"{name} {number}"))
         if cut:
-            self.nodes.append(Part(self._fresh(f"sample {number} of {name}"), name, one.name, number * size_bytes(one)))
-        return one.name
+            self.nodes.append(Part(self.new.label(f"sample {number} of {name}"), name, part, number * size_bytes(one)))
+        return part
 
     def _for_sample(self, node: Node, run: _Run, names: Mapping[str, str]) -> Node:
-        label = self._fresh(f"{node.name} {run.count}")
+        label = self.new.label(f"{node.name} {run.count}")
         match node:
             case Kernel():
                 made = run.made[node.name]
-                own = {p.name: v for p, v in zip(node.program.params, node.inputs, strict=True)}
+                own = node.bound
                 inputs = tuple(names[v] if p in made.names else v for p, v in own.items())
                 outputs = tuple(names[v] for v in node.outputs)
                 return replace(node, name=label, program=made.program, inputs=inputs, outputs=outputs, members=members(node))
@@ -259,11 +257,6 @@ class _State:
                 return replace(node, name=label, input=names[node.input], output=names[node.output], members=members(node))
             case Join() | Part():
                 raise AssertionError("runs are made of kernels and views")
-
-    def _fresh(self, stem: str) -> str:
-        name = fresh(self.names, stem)
-        self.names.add(name)
-        return name
 
 
 def _sample(value: Value, count: int) -> Value | None:

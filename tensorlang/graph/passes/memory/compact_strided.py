@@ -10,14 +10,13 @@ stay as they are, because those write them in the order that is wished.
 
 from __future__ import annotations
 
-from collections import ChainMap
 from dataclasses import dataclass, field, replace
 from math import prod
 
 from polyhedral import affine
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Int, Name
-from tensorlang.graph.edit import fresh, rebuilt
+from tensorlang.graph.edit import Additions
 from tensorlang.graph.nodes import Graph, Kernel, Node, Value, View
 from tensorlang.graph.programs import axes_of, is_contraction, single
 from tensorlang.tensor import walk
@@ -28,20 +27,19 @@ from tensorlang.tensor.nodes import Definition, Dynamic, Expr, Program, Read, Sl
 def compact_strided(graph: Graph) -> Graph:
     """Return the graph with copies of those elements that contractions read at a stride, in front of them."""
     given = {*graph.inputs, *(node.output for node in graph.nodes if isinstance(node, View))} - graph.constants.keys()
-    state = _State(graph)
+    state = _State(Additions(graph))
     for node in graph.nodes:
         if isinstance(node, Kernel) and is_contraction(node.program):
             for position, name in enumerate(node.inputs):
                 found = _strided(node.program, position) if name in given else None
                 node = _split(state, node, position, found) if found is not None else node
         state.nodes.append(node)
-    return rebuilt(graph, state.nodes, values=state.values.values())
+    return state.new.rebuilt(state.nodes)
 
 
 @dataclass(slots=True)
 class _State:
-    graph: Graph
-    values: dict[str, Value] = field(default_factory=dict)
+    new: Additions
     nodes: list[Node] = field(default_factory=list)
 
 
@@ -90,12 +88,11 @@ def _dim(definition: Definition, slot: Slot, size: Affine) -> _Dim | None:
 
 def _split(state: _State, node: Kernel, position: int, found: _Strided) -> Kernel:
     """Return the node reading a sample, which is added before it; or as it is where the sample is no smaller."""
-    param, value = node.program.params[position], state.graph.values[node.inputs[position]]
+    param, value = node.program.params[position], state.new.graph.values[node.inputs[position]]
     dims = _ungrouped(found, param)
     if dims is None or prod(shape := _sizes(value.shape, dims)) >= prod(value.shape):
         return node
-    name = fresh(ChainMap(state.graph.values, state.values), f"{value.name} of {node.name}")
-    state.values[name] = Value(name, value.dtype, shape)
+    name = state.new.add(Value(f"{value.name} of {node.name}", value.dtype, shape))
     state.nodes.append(Kernel(f"sample {name}", _copy(value, shape, dims), (value.name,), (name,)))
     index = tuple(s if dim is None else Name(dim.axis) for s, dim in zip(found.read.index, found.dims, strict=True))
     read = replace(found.read, index=index)

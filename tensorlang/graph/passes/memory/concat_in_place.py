@@ -23,8 +23,8 @@ from polyhedral import affine
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name
 from polyhedral.sets import bounds
-from tensorlang.graph.edit import fresh, members, rebuilt, size_bytes
-from tensorlang.graph.nodes import Graph, Join, Kernel, Node, Part, Value, View
+from tensorlang.graph.edit import Additions, members, size_bytes
+from tensorlang.graph.nodes import Graph, Join, Kernel, Node, Part, View
 from tensorlang.graph.passes.memory.layout import layouts_of
 from tensorlang.graph.plan import ALIGNMENT
 from tensorlang.graph.programs import copy_program
@@ -41,7 +41,7 @@ def concat_in_place(graph: Graph) -> Graph:
     for node in graph.nodes:
         joined = state.joined(node) if isinstance(node, Kernel) else None
         nodes += [node] if joined is None else joined
-    return rebuilt(graph, nodes, values=state.values.values())
+    return state.new.rebuilt(nodes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +124,7 @@ class _State:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.values: dict[str, Value] = dict(graph.values)
-        self.names = {node.name for node in graph.nodes}
+        self.new = Additions(graph)
         self.base: dict[str, str] = {}
         self.known: dict[tuple[int, tuple[tuple[str, Layout], ...]], tuple[Stretch, ...] | None] = {}
         self.taken = {*graph.inputs, *graph.constants}
@@ -148,7 +147,7 @@ class _State:
         parts = self.known[key]
         if parts is None or len(parts) < 2:
             return None
-        bound = dict(zip((p.name for p in node.program.params), node.inputs, strict=True))
+        bound = node.bound
         inputs = [bound[part.param] for part in parts]
         sizes = [size_bytes(self.graph.values[name]) for name in inputs]
         roots = [self._root(name) for name in inputs]
@@ -165,8 +164,5 @@ class _State:
     def _copied(self, name: str) -> Kernel:
         """Return a copy of a value, in the same layout, that can be placed."""
         value = self.graph.values[name]
-        copy = replace(value, name=fresh(self.values, f"{name} in place"))
-        self.values[copy.name] = copy
-        label = fresh(self.names, f"put {copy.name}")
-        self.names.add(label)
-        return Kernel(label, copy_program(value.dtype, value.shape), (name,), (copy.name,))
+        copy = self.new.add(replace(value, name=f"{name} in place"))
+        return Kernel(self.new.label(f"put {copy}"), copy_program(value.dtype, value.shape), (name,), (copy,))

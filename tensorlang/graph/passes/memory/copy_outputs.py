@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tensorlang.graph.edit import fresh, rebuilt, size_bytes
-from tensorlang.graph.nodes import Graph, Kernel, Value
+from tensorlang.graph.edit import Additions, rebuilt, size_bytes
+from tensorlang.graph.nodes import Graph, Kernel
 from tensorlang.graph.plan import storages
 from tensorlang.graph.programs import copy_program
 
@@ -22,20 +22,15 @@ def copy_outputs(graph: Graph) -> Graph:
     roots = storages(graph)
     taken = {*graph.inputs, *graph.constants}
     copies: list[Kernel] = []
-    values: list[Value] = []
+    new = Additions(graph)
     names: list[str] = []
-    nodes = {node.name for node in graph.nodes}
-    known = set(graph.values)
     for name in graph.outputs:
         if roots[name] not in taken and size_bytes(graph.values[roots[name]]) == size_bytes(graph.values[name]):
             taken.add(roots[name])
             names.append(name)
             continue
         value = graph.values[name]
-        copy = replace(value, name=fresh(known, f"{name} returned"))
-        known.add(copy.name)
-        copies.append(Kernel(fresh(nodes, f"return {name}"), copy_program(value.dtype, value.shape), (name,), (copy.name,)))
-        nodes.add(copies[-1].name)
-        values.append(copy)
-        names.append(copy.name)
-    return rebuilt(replace(graph, outputs=tuple(names)), (*graph.nodes, *copies), values=values)
+        copy = new.add(replace(value, name=f"{name} returned"))
+        copies.append(Kernel(new.label(f"return {name}"), copy_program(value.dtype, value.shape), (name,), (copy,)))
+        names.append(copy)
+    return rebuilt(replace(graph, outputs=tuple(names)), (*graph.nodes, *copies), values=new.values.values())

@@ -12,8 +12,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from codegen.dtypes import DType
-from tensorlang.graph.edit import fresh, members, rebuilt
-from tensorlang.graph.nodes import Graph, Kernel, Node, Part, Value
+from tensorlang.graph.edit import Additions, members
+from tensorlang.graph.nodes import Graph, Kernel, Node, Part
 from tensorlang.graph.passes.memory.concat_in_place import is_dense, stretch
 from tensorlang.graph.passes.memory.layout import layouts_of
 from tensorlang.graph.programs import copy_program, is_single
@@ -28,9 +28,8 @@ def share_copies(graph: Graph) -> Graph:
             made = graph.values[node.outputs[0]]
             of.setdefault((made.dtype, made.shape), set()).add((graph.values[node.inputs[0]].shape, starts[node.name]))
     copies = {key: copy_program(*key) for key, found in of.items() if len(found) > 1}
-    values: list[Value] = []
+    new = Additions(graph)
     nodes: list[Node] = []
-    taken, names = set(graph.values), {node.name for node in graph.nodes}
     for node in graph.nodes:
         cut = node if isinstance(node, Kernel) and node.name in starts else None
         value = graph.values[cut.outputs[0]] if cut is not None else None
@@ -38,14 +37,10 @@ def share_copies(graph: Graph) -> Graph:
         if cut is None or value is None or copy is None:
             nodes.append(node)
             continue
-        part = replace(value, name=fresh(taken, f"{value.name} where it lies"))
-        label = fresh(names, f"part {part.name}")
-        taken.add(part.name)
-        names.add(label)
-        values.append(part)
-        nodes.append(Part(label, cut.inputs[0], part.name, starts[node.name], members(node)))
-        nodes.append(Kernel(node.name, copy, (part.name,), cut.outputs, members=members(node)))
-    return rebuilt(graph, nodes, values=values)
+        part = new.add(replace(value, name=f"{value.name} where it lies"))
+        nodes.append(Part(new.label(f"part {part}"), cut.inputs[0], part, starts[node.name], members(node)))
+        nodes.append(Kernel(node.name, copy, (part,), cut.outputs, members=members(node)))
+    return new.rebuilt(nodes)
 
 
 def _start(graph: Graph, node: Node) -> int | None:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from codegen.dtypes import DType, bf16, f32, largest
-from tensorlang.graph.edit import fresh, producers, rebuilt
+from tensorlang.graph.edit import Additions, producers
 from tensorlang.graph.nodes import Graph, Join, Kernel, Node, Part, Value, View
 from tensorlang.graph.passes.precision.products import is_of_floats, products
 from tensorlang.graph.programs import axes_of, here, single, tensor_of
@@ -172,10 +172,8 @@ def _is_made(state: _State, value: str) -> bool:
 def _rewritten(state: _State) -> Graph:
     graph = state.graph
     dtype = state.dtype
-    values = [replace(graph.values[name], dtype=dtype) for name in state.narrow]
-    constants: dict[str, Array] = {}
+    new = Additions(graph, {name: replace(graph.values[name], dtype=dtype) for name in state.narrow})
     made: dict[str, str] = {}
-    taken = set(graph.values)
     nodes: list[Node] = []
     for node in graph.nodes:
         if not isinstance(node, Kernel):
@@ -190,20 +188,17 @@ def _rewritten(state: _State) -> Graph:
             elif param.name in state.operands.get(node.name, ()):
                 narrow.add(param.name)
                 if name not in made:
-                    made[name] = fresh(taken, f"{name} in {dtype}")
-                    taken.add(made[name])
-                    copy = replace(graph.values[name], name=made[name], dtype=dtype)
-                    values.append(copy)
-                    if name in graph.constants:
-                        constants[copy.name] = graph.constants[name].astype(dtype.numpy)
-                    else:
-                        nodes.append(Kernel(f"round {name}", _rounding(graph.values[name], dtype), (name,), (copy.name,)))
+                    array = graph.constants.get(name)
+                    copy = replace(graph.values[name], name=f"{name} in {dtype}", dtype=dtype)
+                    made[name] = new.add(copy, None if array is None else array.astype(dtype.numpy))
+                    if array is None:
+                        nodes.append(Kernel(f"round {name}", _rounding(graph.values[name], dtype), (name,), (made[name],)))
                 source = made[name]
             inputs.append(source)
         narrow |= {t for t in state.operands.get(node.name, ()) if _bound(node, t) is None}
         program = with_narrow(node.program, frozenset(narrow), dtype) if narrow else node.program
         nodes.append(replace(node, program=program, inputs=tuple(inputs)))
-    return rebuilt(graph, nodes, values=values, constants=constants)
+    return new.rebuilt(nodes)
 
 
 def _rounding(value: Value, dtype: DType) -> Program:

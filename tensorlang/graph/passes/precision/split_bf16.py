@@ -24,7 +24,7 @@ import numpy as np
 from codegen.dtypes import bf16, f32
 from polyhedral import affine
 from polyhedral.expr import Int, Name
-from tensorlang.graph.edit import fresh, rebuilt
+from tensorlang.graph.edit import Additions
 from tensorlang.graph.nodes import Graph, Kernel, Node, Value
 from tensorlang.graph.passes.precision.products import Product, products
 from tensorlang.graph.programs import axes_of, here, tensor_of
@@ -74,7 +74,7 @@ class Splittable:
 
 def split_bf16(graph: Graph, count: int, least: int = 1) -> Graph:
     """Return the graph with sums of products of parts, `count` (3 or 6) for one, where there are `least` rows and columns of them."""
-    state = _State(graph, count, set(graph.values))
+    state = _State(graph, count, Additions(graph))
     nodes: list[Node] = []
     for node in graph.nodes:
         if not isinstance(node, Kernel):
@@ -83,7 +83,7 @@ def split_bf16(graph: Graph, count: int, least: int = 1) -> Graph:
         changed = _changed(state, node, [p for p in splittable(node.program, least) if not p.refusal])
         nodes += [*state.kernels, changed]
         state.kernels.clear()
-    return rebuilt(graph, nodes, values=state.values, constants=state.constants)
+    return state.new.rebuilt(nodes)
 
 
 # ---------------------------------------------------------------- what can be split
@@ -145,9 +145,7 @@ class _State:
 
     graph: Graph
     products: int
-    taken: set[str]
-    values: list[Value] = field(default_factory=list)
-    constants: dict[str, Array] = field(default_factory=dict)
+    new: Additions
     made: dict[tuple[str, int, tuple[int, ...]], str] = field(default_factory=dict)
     kernels: list[Kernel] = field(default_factory=list)
 
@@ -214,13 +212,10 @@ def _parts_of(state: _State, name: str, axis: int, which: tuple[int, ...]) -> st
     if key not in state.made:
         value = state.graph.values[name]
         shape = tuple(n * len(which) if k == axis else n for k, n in enumerate(value.shape))
-        label = fresh(state.taken, f"{name} in parts")
-        state.taken.add(label)
+        array = state.graph.constants.get(name)
+        label = state.new.add(Value(f"{name} in parts", bf16, shape), None if array is None else parts(array, axis, which))
         state.made[key] = label
-        state.values.append(Value(label, bf16, shape))
-        if name in state.graph.constants:
-            state.constants[label] = parts(state.graph.constants[name], axis, which)
-        else:
+        if array is None:
             state.kernels.append(Kernel(f"split {name}", parts_program(value, axis, which), (name,), (label,)))
     return state.made[key]
 

@@ -26,7 +26,7 @@ from codegen.dtypes import DType, f32, i8, i32, u8
 from polyhedral import affine
 from polyhedral.expr import Int, Name
 from tensorlang.graph.bytes import Array, ByteContraction, Operand, State, byte_contraction
-from tensorlang.graph.edit import members, rebuilt
+from tensorlang.graph.edit import members
 from tensorlang.graph.nodes import Graph, Kernel, Node
 from tensorlang.graph.quantised import (
     Quantising,
@@ -72,7 +72,7 @@ def integer_contractions(graph: Graph) -> Graph:
         made = _integer(state, node) if isinstance(node, Kernel) else None
         nodes += [_plain(state, node)] if made is None else made
     nodes = [n for n in nodes if n.name not in state.gone]
-    return rebuilt(graph, nodes, values=state.values.values(), constants=state.constants)
+    return state.rebuilt(nodes)
 
 
 def _plain(state: State, node: Node) -> Node:
@@ -155,7 +155,7 @@ class _Building:
         return number if have == dtype else number + 128 if dtype == u8 else number - 128
 
     def dtype(self, operand: Operand) -> DType:
-        return (self.state.values.get(operand.bytes.source) or self.state.graph.values[operand.bytes.source]).dtype
+        return self.state[operand.bytes.source].dtype
 
     def slots(self, operand: Operand, dim: int) -> tuple[int, ...] | None:
         """Return the axes of the operand's tensor that make up `dim`, if the program reads them at axes of its own."""
@@ -320,7 +320,7 @@ class _Building:
             value = quantised(value, 1, after.zero, after.dtype)
             result, output, also = replace(result, dtype=after.dtype), reader.outputs[0], members(reader)
             self.state.gone.add(reader.name)
-        inputs = dict(zip((p.name for p in found.program.params), node.inputs, strict=True))
+        inputs = node.bound
         used = walk.tensor_names(value)
         for param in found.program.params:
             if param.name in used and param.name not in {t.name for t, _ in self.params}:
@@ -344,7 +344,7 @@ class _Building:
 
     def known(self, term: Expr) -> Array | None:
         """Return the constant that a term reads at axes of its own."""
-        bound = dict(zip((p.name for p in self.found.program.params), self.node.inputs, strict=True))
+        bound = self.node.bound
         match term:
             case Read(name, index) if bound.get(name) in self.state.graph.constants and not any(isinstance(s, Dynamic) for s in index):
                 return self.state.graph.constants[bound[name]]

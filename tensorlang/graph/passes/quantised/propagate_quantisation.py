@@ -9,11 +9,10 @@ monotonous, so they can with a maximum. No bit changes, except that a NaN is no 
 
 from __future__ import annotations
 
-from collections import ChainMap
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from codegen.dtypes import DType
-from tensorlang.graph.edit import consumers, fresh, members, producers, rebuilt, writes
+from tensorlang.graph.edit import Additions, consumers, members, producers, rebuilt, writes
 from tensorlang.graph.nodes import Graph, Kernel, Node, Value, View
 from tensorlang.graph.programs import permutation, single_value, transpose_program
 from tensorlang.graph.quantised import Quantising, dequantise_program, dequantising, is_byte, quantise_program, quantising
@@ -33,32 +32,11 @@ def propagate_quantisation(graph: Graph) -> Graph:
     return _sunk(graph)
 
 
-@dataclass(slots=True)
-class _New:
-    """What a pass adds, with names of its own; `names` are those of all nodes, once the first is added."""
-
-    graph: Graph
-    values: dict[str, Value] = field(default_factory=dict)
-    names: set[str] = field(default_factory=set)
-
-    def value(self, stem: str, dtype: DType, shape: tuple[int, ...]) -> str:
-        name = fresh(ChainMap(self.graph.values, self.values), stem)
-        self.values[name] = Value(name, dtype, shape)
-        return name
-
-    def label(self, stem: str) -> str:
-        if not self.names:
-            self.names |= {node.name for node in self.graph.nodes}
-        name = fresh(self.names, stem)
-        self.names.add(name)
-        return name
-
-
 # ---------------------------------------------------------------- dequantise later
 
 
 def _sunk(graph: Graph) -> Graph:
-    new = _New(graph)
+    new = Additions(graph)
     made = producers(graph)
     nodes: list[Node] = []
     for node in graph.nodes:
@@ -67,12 +45,12 @@ def _sunk(graph: Graph) -> Graph:
         found = dequantising(graph, maker) if isinstance(maker, Kernel) else None
         [output, *_] = writes(node)
         shape = graph.values[output].shape
-        dtype = None if found is None else (new.values.get(found.source) or graph.values[found.source]).dtype
+        dtype = None if found is None else new[found.source].dtype
         program = dequantise_program(dtype, shape, found) if found is not None and dtype is not None else None
         if found is None or dtype is None or program is None:
             nodes.append(node)
             continue
-        moved = new.value(f"{output} in bytes", dtype, shape)
+        moved = new.add(Value(f"{output} in bytes", dtype, shape))
         again = Kernel(new.label(f"dequantise {output}"), program, (moved,), (output,), "dequantise", members=members(node))
         nodes += [_over(node, found.source, moved, dtype, new), again]
         # A movement of the result finds the bytes again.
@@ -92,14 +70,14 @@ def _moves(node: Node) -> str | None:
             return None
 
 
-def _over(node: Node, source: str, output: str, dtype: DType, new: _New) -> Node:
+def _over(node: Node, source: str, output: str, dtype: DType, new: Additions) -> Node:
     """Return the movement of `source`, of `dtype`, into `output`."""
     label = new.label(f"{node.name} in bytes")
     if isinstance(node, View):
         return View(label, source, output, members(node))
     perm = permutation(node.program) if isinstance(node, Kernel) else None
     assert perm is not None, "nothing else moves elements"
-    shape = (new.values.get(source) or new.graph.values[source]).shape
+    shape = new[source].shape
     return Kernel(label, transpose_program(dtype, shape, perm), (source,), (output,), "transpose", members=members(node))
 
 
@@ -110,7 +88,7 @@ def _hoisted(graph: Graph) -> Graph:
     """Return the graph with every kernel that quantises one step earlier where there is one to go, itself when there is none."""
     made, readers = producers(graph), consumers(graph)
     changed: dict[str, list[Node]] = {}
-    new = _New(graph)
+    new = Additions(graph)
     for node in graph.nodes:
         found = quantising(graph, node) if isinstance(node, Kernel) else None
         before = made.get(found.source) if found is not None else None
@@ -122,7 +100,7 @@ def _hoisted(graph: Graph) -> Graph:
         if source is None:
             continue
         shape = graph.values[source].shape
-        early = new.value(f"{source} quantised", found.dtype, shape)
+        early = new.add(Value(f"{source} quantised", found.dtype, shape))
         program = quantise_program(shape, found.scale, found.zero, found.dtype)
         first = replace(node, program=program, inputs=(source,), outputs=(early,))
         last: Node

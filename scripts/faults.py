@@ -1780,4 +1780,20 @@ FAULTS = (
         "a device has multiprocessors that it has not",
         MACHINES,
     ),
+    Fault(
+        "idioms-kept-whatever-goes",
+        "tensorlang/tensor/idioms.py",
+        "idioms=tuple(i for i in program.idioms if not refusal(i, changed))",
+        "idioms=program.idioms",
+        "a program says that it is a rewrite whose definitions are gone",
+        ("tests/tensor/test_idioms.py",),
+    ),
+    Fault(
+        "rows-of-others",
+        "tensorlang/graph/programs.py",
+        "(r.tensor in rows or (len(r.index)",
+        "((len(r.index)",
+        "a kernel that reads another row of what it normalises counts as one of rows",
+        ("tests/graph/test_fuse_normalisation.py",),
+    ),
 )

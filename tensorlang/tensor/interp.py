@@ -156,7 +156,7 @@ class Evaluator:
         bad = (wide < lo) | (wide >= hi)
         if bad.any():
             point = tuple(int(k) for k in np.argwhere(bad)[0])
-            title = f"`{_show(tensor.name, point)}` is {int(wide[point])}, outside its declared range {lo}..{hi}"
+            title = f"`{notation.element(tensor.name, point)}` is {int(wide[point])}, outside its declared range {lo}..{hi}"
             raise _error("R0103", title, tensor.span)
 
     # ------------------------------------------------ whole programs
@@ -195,7 +195,9 @@ class Evaluator:
         lanes = self._lanes(definition, np.array([point], np.int64).reshape(1, len(point)))
         values, _ = self._elements(definition, lanes)
         if self._blocked.any() and self._missing:
-            raise _error("R0105", f"`{_element(definition, point)}` is computed before `{_show(*self._missing)}`", definition.span)
+            raise _error(
+                "R0105", f"`{_element(definition, point)}` is computed before `{notation.element(*self._missing)}`", definition.span
+            )
         return tuple(v[0] for v in values)
 
     def store(self, definition: Definition, point: tuple[int, ...], values: tuple[Any, ...]) -> None:
@@ -302,11 +304,11 @@ class Evaluator:
             chain.append((name, point))
             self._elements(definition, self._lanes(definition, np.array([point], np.int64).reshape(1, len(point))))
             if self._missing is None:
-                raise InternalError("interp", f"`{_show(name, point)}` is pending without a reason")
+                raise InternalError("interp", f"`{notation.element(name, point)}` is pending without a reason")
             name, point = self._missing
             definition = next(d for d in group if any(t.name == name for t in d.tensors))
         cycle = [*chain[chain.index((name, point)) :], (name, point)]
-        text = " needs ".join(f"`{_show(*element)}`" for element in cycle[:6])
+        text = " needs ".join(f"`{notation.element(*element)}`" for element in cycle[:6])
         return _error("R0105", f"an element depends on itself: {text}", definition.span)
 
     # ------------------------------------------------ expressions
@@ -583,12 +585,8 @@ def _check_sizes(program: Program, sizes: Mapping[str, int]) -> None:
             raise _error("R0102", f"`{program.name}` requires {notation.show_cond(cond)}, which does not hold for {place}", program.span)
 
 
-def _show(name: str, point: tuple[int, ...]) -> str:
-    return f"{name}[{', '.join(map(str, point))}]" if point else name
-
-
 def _element(definition: Definition, point: tuple[int, ...]) -> str:
-    return _show(definition.tensors[0].name, point)
+    return notation.element(definition.tensors[0].name, point)
 
 
 def _error(code: str, title: str, span: Span) -> RunError:

@@ -34,3 +34,8 @@ def bare(e: Expr) -> str:
 def show_cond(cond: Cond) -> str:
     """Return `cond` in the notation of the language; conjunctions as `a and b`."""
     return text.show_cond(cond, _LANGUAGE)
+
+
+def element(name: str, point: tuple[int, ...]) -> str:
+    """Return how an element of a tensor is told: `x[3, 1]`, or `x` where it has one alone."""
+    return f"{name}[{', '.join(map(str, point))}]" if point else name

@@ -296,9 +296,11 @@ class Prover:
         match well_founded(self.program.sizes, self.context, nodes, edges):
             case Refuted(_, params, via):
                 steps = list(zip(via, (*via[1:], via[0]), strict=True))
-                labels = tuple(Label(_reading(group, a[0], b[0]), f"`{_show(*a)}` needs `{_show(*b)}`") for a, b in steps)
+                labels = tuple(
+                    Label(_reading(group, a[0], b[0]), f"`{notation.element(*a)}` needs `{notation.element(*b)}`") for a, b in steps
+                )
                 help = "let each element read elements that come earlier, as `y[i]` reads `y[i - 1]`, or other tensors"
-                self._problem("T0304", f"`{_show(*via[0])}` depends on itself{_when(params)}", labels, help=help)
+                self._problem("T0304", f"`{notation.element(*via[0])}` depends on itself{_when(params)}", labels, help=help)
             case Unknown(reason):
                 help = "let one axis of the tensor count the steps, and read only earlier ones: `axis - 1`"
                 self._problem(
@@ -370,10 +372,6 @@ def _lower_bounds(name: str, cond: Cond) -> Iterator[Affine]:
 
 
 # ---------------------------------------------------------------- text
-
-
-def _show(name: str, point: tuple[int, ...]) -> str:
-    return f"{name}[{', '.join(map(str, point))}]" if point else name
 
 
 def _element(name: str, axes: Sequence[str], point: Mapping[str, int] | None) -> str:

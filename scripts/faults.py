@@ -39,6 +39,7 @@ DEMOTE = ("tests/codegen/test_loops_demote.py",)
 HOIST = ("tests/codegen/test_loops_hoist.py",)
 SIMPLIFY = ("tests/codegen/test_loops_simplify.py",)
 STAGES = ("tests/schedule/test_stages_on_processors.py",)
+ASSUMED = ("tests/schedule/test_assume.py",)
 NAMED = ("tests/validation/test_named_instructions.py",)
 COMBINE = ("tests/codegen/test_loops_combine.py", "tests/schedule/test_tensorize.py")
 WAITS = ("tests/polyhedral/test_polyhedral_threads.py", "tests/device/test_waits.py")
@@ -868,6 +869,22 @@ FAULTS = (
         "most = last[1] if extent is None else min(last[1], extent - 1)",
         "a loop that starts late ends early",
         SIMPLIFY,
+    ),
+    Fault(
+        "requirements-not-checked",
+        "tensorlang/lower/kernel.py",
+        "for requirement in kernel.plan.requirements:",
+        "for requirement in kernel.plan.requirements[:0]:",
+        "a kernel runs for sizes that its schedule does not serve",
+        ASSUMED,
+    ),
+    Fault(
+        "requirements-taken-for-granted",
+        "tensorlang/schedule/plan.py",
+        "if c not in required))",
+        "if c not in required or c))",
+        "loops are proven to stay in bounds by what they do not check",
+        ASSUMED,
     ),
     Fault(
         "stages-same-buffer",

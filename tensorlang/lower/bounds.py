@@ -123,7 +123,8 @@ class _Prover:
                 end = self.block(s.body, inner)
                 after = self._stored(around, s)
                 kept = end.elements if surely_runs(s) else {}
-                return replace(after, elements={**after.elements, **kept, **self._checked(s, inner)})
+                after = replace(after, elements={**after.elements, **kept, **self._checked(s, inner)})
+                return self.assuming(self._required(s, around), after) if surely_runs(s) else after
             case loops.Store(buffer, index, value):
                 self.expr(value, around)
                 self.access(buffer, index, around, s)
@@ -206,6 +207,11 @@ class _Prover:
         if dtype.is_integer:
             return replace(after, values={**around.values, name: self.number(value, around)})
         return after
+
+    def _required(self, loop: loops.For, around: _Around) -> Cond:
+        """Return what each iteration of a loop requires of sizes alone."""
+        asked = (s.cond for s in loop.body if isinstance(s, loops.Require) and self._is_of_sizes(s.cond))
+        return affine.conj(*(self.truths(cond, around)[0] for cond in asked))
 
     def _checked(self, s: loops.Stmt, inner: _Around) -> dict[str, _Elements]:
         """Return the range of the elements of a parameter where `s` is nothing but a check of all of them, or of the only one."""

@@ -52,7 +52,7 @@ class Lowered:
     params: tuple[str, ...]
     requirements: tuple[Requirement, ...]
     given: Cond = TRUE
-    """What is known of the sizes of `function`, by its names for them; checked before it runs."""
+    """What is known of the sizes of `function`, by its names for them, before it checks anything itself."""
 
 
 @dataclass(slots=True)
@@ -88,7 +88,7 @@ def lower(plan: Plan, symbol: str) -> Lowered:
     written = frozenset(found[r].buffers[0].name for r in plan.program.results)
     sizes = tuple(names.of("size", s) for s in plan.program.sizes)
     function = loops.Function(symbol, sizes, buffers, tuple(body), written)
-    given = affine.substitute_cond(plan.program.context, {size: AffineName(names.of("size", size)) for size in plan.program.sizes})
+    given = affine.substitute_cond(plan.granted, {size: AffineName(names.of("size", size)) for size in plan.program.sizes})
     return Lowered(function, params, tuple(kernel.requirements), given)
 
 

@@ -197,6 +197,12 @@ class Plan:
     requirements: tuple[Requirement, ...] = ()
     """What the plan relies on: `program` has it in its context, and kernels check it first."""
 
+    @property
+    def granted(self) -> Cond:
+        """What callers are known to keep: the context of the program without what kernels are still to check."""
+        required = [c for r in self.requirements for c in affine.conjuncts(r.cond)]
+        return affine.conj(*(c for c in affine.conjuncts(self.program.context) if c not in required))
+
     def served(self, program: Program) -> Program:
         """Return `program`, which the plan is for, for those sizes alone that the plan serves."""
         return replace(program, context=affine.conj(program.context, *(r.cond for r in self.requirements)))

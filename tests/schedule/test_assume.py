@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scheduled_programs import assert_same, legal, loops, written
 
 import tensorlang as tl
+from codegen.errors import InternalError
 from codegen.gpu import emulator
 from codegen.loops.nodes import For, Require
 from codegen.loops.printer import show
 from codegen.loops.walk import walk
 from tensorlang.device.driver import device_loops, device_text
 from tensorlang.diagnostics import CompileError, RunError
+from tensorlang.driver import loops_of
+from tensorlang.lower.bounds import prove_bounds
 from tensorlang.schedule.check import proven
 
 TEXT = "op f(x: f32[N, M]) -> (y: f32[N, M]) { y[i, j] = 2 * x[i, j] + x[i, 0] }\n"
@@ -85,6 +90,16 @@ def test_blocks_of_a_device_do_nothing_where_it_does_not_hold():
         x, y = np.ones((2, columns), np.float32), np.full((2, columns), 7, np.float32)
         assert emulator.run(kernels, {"N": 2, "M": columns}, {"x": x, "y": y}, outputs=("y",)) == code
         assert np.isnan(y).all() if code else (y == 3).all()  # the emulator hands out memory that is not set
+
+
+@pytest.mark.parametrize(("target", "bound"), [("cpu", ""), ("cuda", "\nbind i to block.x")])
+def test_loops_are_proven_to_stay_in_bounds_by_the_check_and_by_nothing_else(target: str, bound: str):
+    _, plan = legal(scheduled(TEXT, f"assume M >= 8\npeel j by 8{bound}", target))
+    lowered = (loops_of if target == "cpu" else device_loops)(plan, "kernel")
+    check, *rest = lowered.function.body
+    assert any(isinstance(n, Require) for n in walk(check))
+    with pytest.raises(InternalError, match="is not proven not to lie beyond"):
+        prove_bounds(replace(lowered.function, body=tuple(rest)), lowered.given)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from golden_case import GOLDEN, cases, source
 from hypothesis import given, settings
@@ -11,7 +13,7 @@ from scheduled_programs import legal, loops, written
 from codegen.loops.printer import show
 from tensorlang.diagnostics import CompileError, Source
 from tensorlang.schedule.check import proven
-from tensorlang.schedule.directives.table import DIRECTIVES
+from tensorlang.schedule.directives.table import DIRECTIVES, TABLE
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.syntax import nodes as sx
 from tensorlang.syntax.parse import parse
@@ -94,6 +96,12 @@ def test_python_can_build_every_directive():
     own = {name for name in dir(Schedule) if not name.startswith("_")}
     assert all(Schedule("op").then(f"{name} a, b").directives[0].name == name for name in DIRECTIVES - own)
     assert len(DIRECTIVES & own) >= 38
+
+
+def test_every_directive_says_how_it_is_written_and_that_is_a_line_of_a_schedule():
+    for name, kind in TABLE.items():
+        assert kind.name == name and re.match(rf"write `{name}( |`)", kind.shape), kind.shape
+        assert kind.target in (None, "cpu", "cuda")
 
 
 def test_a_directive_may_be_given_to_python_as_it_is_written():

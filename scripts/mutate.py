@@ -1,4 +1,4 @@
-"""Plant the faults of `scripts/faults.py`, one at a time, and see whether anything notices.
+"""Plant the faults of `scripts/faults`, one at a time, and see whether anything notices.
 
     python scripts/mutate.py --list
     python scripts/mutate.py --only order-backwards scan-last-iteration

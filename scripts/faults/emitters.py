@@ -1,0 +1,110 @@
+"""Faults in the emission of LLVM IR."""
+
+from __future__ import annotations
+
+from faults.fault import Fault
+
+RUNTIME = ("tests/codegen/test_llvm_runtime.py",)
+KERNELS = ("tests/codegen/test_llvm_kernels.py",)
+VALUES = ("tests/codegen/test_llvm_values.py",)
+MATH = ("tests/codegen/test_llvm_math.py::test_extremes_over_lanes_find_nan",)
+
+FAULTS = (
+    Fault(
+        "llvm-mask-not-turned",
+        "codegen/llvm/memory.py",
+        'mask = None if mask is None else _reversed(b, "i1", mask, lanes)',
+        "mask = mask",
+        "a store backwards is masked forwards",
+        RUNTIME + KERNELS,
+    ),
+    Fault(
+        "llvm-store-under-a-guard",
+        "codegen/llvm/memory.py",
+        "    if scope.guard is not None:\n        spare",
+        "    if False:\n        spare",
+        "an element that all lanes share is written whatever the condition",
+        KERNELS + RUNTIME,
+    ),
+    Fault(
+        "llvm-stale-loads",
+        "codegen/llvm/memory.py",
+        "    state.note_change(memory.uid)\n",
+        "",
+        "what was loaded before a store is used after it",
+        (*KERNELS, "tests/codegen/test_loops_differential.py"),
+    ),
+    Fault(
+        "llvm-alignment",
+        "codegen/llvm/memory.py",
+        "factor = gcd(memory.buffer.align, poly.multiple_of() * memory.dtype.size_bytes)",
+        "factor = memory.buffer.align",
+        "vectors count as aligned wherever they begin",
+        KERNELS,
+    ),
+    Fault(
+        "llvm-strided-beyond",
+        "codegen/llvm/memory.py",
+        "start = part * (lanes - 1)\n",
+        "start = part * lanes\n",
+        "strided reads go beyond their last element",
+        RUNTIME,
+    ),
+    Fault(
+        "llvm-equal-numbers",
+        "codegen/llvm/arithmetic.py",
+        "fcmp {'ogt' if op == 'max' else 'olt'} {x.typed}, {y.text}",
+        "fcmp {'oge' if op == 'max' else 'ole'} {x.typed}, {y.text}",
+        "of two zeros the wrong one is the greatest",
+        VALUES,
+    ),
+    Fault(
+        "llvm-zero-of-constants",
+        "codegen/llvm/arithmetic.py",
+        '(1.0 if op == "max" else -1.0)',
+        '(-1.0 if op == "max" else 1.0)',
+        "`max(0, y)` may have a sign",
+        VALUES,
+    ),
+    Fault(
+        "llvm-least-is-greatest",
+        "codegen/llvm/reduce.py",
+        'return arithmetic.constant(x, high if name == "min" else low)',
+        'return arithmetic.constant(x, low if name == "min" else high)',
+        "lanes without elements decide a minimum",
+        KERNELS,
+    ),
+    Fault(
+        "llvm-half-of-the-lanes",
+        "codegen/llvm/reduce.py",
+        "for start in (0, half):",
+        "for start in (0, 0):",
+        "the upper lanes do not count",
+        (*KERNELS, *MATH),
+    ),
+    Fault(
+        "llvm-subtraction-turned",
+        "codegen/llvm/lanes.py",
+        'case Binary(op, lhs, rhs) if rhs == own and op in COMBINES and op != "-":',
+        "case Binary(op, lhs, rhs) if rhs == own and op in COMBINES:",
+        "lanes combine `e - a` as if it were a sum",
+        (*KERNELS, "tests/codegen/test_loops_differential.py"),
+        equivalent="the verifier of loops refuses such a store by lanes before it reaches the emitter",
+    ),
+    Fault(
+        "llvm-lanes-read-private",
+        "codegen/llvm/lanes.py",
+        'if kind == "vector" or _varies(lo, varying, private) or _varies(hi, varying, private):',
+        'if kind == "vector" or _varies(lo, varying, private):',
+        "lanes with loops of different lengths run together",
+        (*KERNELS, "tests/codegen/test_loops_differential.py"),
+    ),
+    Fault(
+        "llvm-floor",
+        "codegen/llvm/arithmetic.py",
+        'lower = b.pure(f"sub {x.type} {quotient}, {one}")',
+        "lower = quotient",
+        "quotients of negative integers round towards zero",
+        VALUES,
+    ),
+)

@@ -1,0 +1,93 @@
+"""Faults in which elements may share a cell, and where elements are stored."""
+
+from __future__ import annotations
+
+from faults.fault import Fault
+
+STORED = ("tests/polyhedral/test_polyhedral_region.py", "tests/schedule/test_storage_verdicts.py")
+LAYOUTS = ("tests/schedule/test_storage.py",)
+
+FAULTS = (
+    Fault(
+        "alive-while-read",
+        "polyhedral/storage.py",
+        "needed = isl.Map.lex_lt(clock).apply_range(accesses)",
+        "needed = isl.Map.lex_lt(clock).apply_range(writes)",
+        "a value is needed until it is written, not until it is read",
+        STORED,
+    ),
+    Fault(
+        "results-die",
+        "polyhedral/storage.py",
+        "if tensor in self.outputs:",
+        "if tensor in ():",
+        "results may be overwritten after their last reader",
+        STORED,
+    ),
+    Fault(
+        "fold-one-short",
+        "polyhedral/storage.py",
+        "return 1 + max(abs(integer(e)) for e in ends)",
+        "return max(1, max(abs(integer(e)) for e in ends))",
+        "a fold has one cell too few",
+        STORED,
+    ),
+    Fault(
+        "fold-of-one-end",
+        "polyhedral/storage.py",
+        "max(abs(integer(e)) for e in ends)",
+        "max(abs(integer(e)) for e in ends[1:])",
+        "distances of a backward loop do not count",
+        STORED,
+    ),
+    Fault(
+        "no-aliases",
+        "polyhedral/storage.py",
+        "if self._cells(lost).buffer != self._cells(other).buffer:\n                    continue\n                live",
+        "if lost != other:\n                    continue\n                live",
+        "tensors in one buffer never meet",
+        STORED,
+    ),
+    Fault(
+        "owner-at-once",
+        "polyhedral/storage.py",
+        'AT_ONCE | {"vector"} or depth < owner or path in seen',
+        'AT_ONCE | {"vector"} or depth <= owner or path in seen',
+        "a cell outside a parallel loop counts as its iterations' own",
+        STORED,
+    ),
+    Fault(
+        "at-once-in-order",
+        "polyhedral/storage.py",
+        "result += [same.order_lt(DT.in_, dim, DT.out, dim), same.order_gt(DT.in_, dim, DT.out, dim)]",
+        "result += [same.order_lt(DT.in_, dim, DT.out, dim)]",
+        "parallel iterations are taken to run in their order",
+        STORED,
+        equivalent="the other order is a value that is read after its cell was written (refused before, as in a serial loop) or a "
+        "dependence that the parallel loop carries (refused by legality, which comes first)",
+    ),
+    Fault(
+        "layouts-of-one-more",
+        "tensorlang/schedule/storage.py",
+        "if low is not None and high is not None and low >= 0 and high < e.divisor:",
+        "if low is not None and high is not None and low >= 0 and high <= e.divisor:",
+        "an index that reaches the divisor counts as below it",
+        LAYOUTS,
+    ),
+    Fault(
+        "column-major",
+        "tensorlang/schedule/storage.py",
+        "for k in reversed(members):\n        extent",
+        "for k in members:\n        extent",
+        "axes of a dimension are numbered from the wrong end",
+        LAYOUTS,
+    ),
+    Fault(
+        "blocks-across-groups",
+        "tensorlang/schedule/storage.py",
+        "extent is None or (extent % block and any(s != 1 for s in outer)):",
+        "extent is None:",
+        "blocks cross from one group of channels to the next",
+        LAYOUTS,
+    ),
+)

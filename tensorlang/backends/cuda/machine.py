@@ -13,10 +13,11 @@ from typing import Any
 from codegen.cuda.arch import DEFAULT, TARGET, Arch, ArchError, is_cuda, named
 from codegen.cuda.errors import Unavailable
 from codegen.gpu import matrix
-from codegen.gpu.limits import Excess, exceeded, exceeded_at, exceeded_by
+from codegen.gpu.limits import exceeded_by
 from codegen.gpu.program import Program as Launched
 from codegen.store import Cache
-from tensorlang.diagnostics import CompileError, Diagnostic, error
+from tensorlang.backends.gpu.vendor import check_limits, refuse
+from tensorlang.diagnostics import CompileError, error
 from tensorlang.policy.machine import Device as Machine
 
 
@@ -49,7 +50,7 @@ def machine_code(
     Raises CompileError: C0111 when a kernel wants more than devices of this architecture have, before and after compiling, C0112 when
     what compiles for CUDA is not installed."""
     _check_instructions(programs, arch)
-    _check([e for p in programs for e in (*exceeded(p, arch.limits), *exceeded_at(p, arch.limits, {}))], arch)
+    check_limits(programs, arch)
     try:
         from codegen.cuda.compile import all_compiled, source
 
@@ -57,7 +58,7 @@ def machine_code(
     except Unavailable as problem:
         raise missing(problem) from None
     used = ((kernel, code.usage[kernel.name]) for p, code in zip(programs, made, strict=True) for kernel in p.kernels)
-    _check([e for kernel, usage in used for e in exceeded_by(kernel, usage, arch.limits)], arch)
+    refuse([e for kernel, usage in used for e in exceeded_by(kernel, usage, arch.limits)], arch)
     return made
 
 
@@ -119,8 +120,3 @@ def _check_instructions(programs: Sequence[Launched], arch: Arch) -> None:
     for kernel in (k for p in programs for k in p.kernels if k.allocated_registers and not arch.deals_registers):
         title = f"kernel `{kernel.name}` deals out registers anew, which `{arch.target}` does not"
         raise error("C0111", title, help="write `specialize LOOP` without `with registers`, or ask for sm_90a")
-
-
-def _check(found: Sequence[Excess], arch: Arch) -> None:
-    if found:
-        raise CompileError(*(Diagnostic("C0111", f"{excess} on `{arch.target}`", help="give blocks less to do") for excess in found))

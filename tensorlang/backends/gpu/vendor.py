@@ -10,10 +10,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from codegen.gpu.limits import Limits
+from codegen.gpu.limits import Excess, Limits, exceeded, exceeded_at
 from codegen.gpu.program import Program as Launched
 from codegen.store import Cache
 from tensorlang.backends.gpu.model import DeviceModel
+from tensorlang.diagnostics import CompileError, Diagnostic
 from tensorlang.policy.machine import Device as Machine
 from tensorlang.runtime.work import Work
 
@@ -121,3 +122,14 @@ class Vendor(Protocol):
     def answered(self) -> AbstractContextManager[None]:
         """Turn what the driver refuses, and arrays on a device that cannot be taken, into RunErrors."""
         ...
+
+
+def check_limits(programs: Sequence[Launched], arch: Arch) -> None:
+    """Raise CompileError C0111 where kernels, whose sizes are known, ask for more than devices of an architecture have."""
+    refuse([e for p in programs for e in (*exceeded(p, arch.limits), *exceeded_at(p, arch.limits, {}))], arch)
+
+
+def refuse(found: Sequence[Excess], arch: Arch) -> None:
+    """Raise CompileError C0111 for what is beyond the limits of an architecture, if anything is."""
+    if found:
+        raise CompileError(*(Diagnostic("C0111", f"{excess} on `{arch.target}`", help="give blocks less to do") for excess in found))

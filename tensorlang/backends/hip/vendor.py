@@ -7,16 +7,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from codegen.gpu.limits import Excess, Usage, exceeded, exceeded_at
+from codegen.gpu.limits import Usage
 from codegen.gpu.program import Kernel
 from codegen.gpu.program import Program as Launched
 from codegen.hip.arch import TARGET, Arch, ArchError, named
 from codegen.hip.prelude import source
 from codegen.store import Cache
 from tensorlang.backends.gpu.model import DeviceModel
-from tensorlang.backends.gpu.vendor import Board
+from tensorlang.backends.gpu.vendor import Board, check_limits
 from tensorlang.backends.hip.boards import board_of
-from tensorlang.diagnostics import CompileError, Diagnostic, RunError, error
+from tensorlang.diagnostics import Diagnostic, RunError, error
 from tensorlang.policy.machine import Device as Machine
 
 
@@ -61,7 +61,7 @@ class Amd:
         for kernel in (k for p in programs for k in p.kernels):
             for what in _not_there(kernel):
                 raise error("C0111", f"not supported yet for `{arch.target}`: {what}, which kernel `{kernel.name}` asks for")
-        _check([e for p in programs for e in (*exceeded(p, arch.limits), *exceeded_at(p, arch.limits, {}))], arch)
+        check_limits(programs, arch)
         made = [Text(source(p), {}) for p in programs]
         done(len(made))
         return made
@@ -105,11 +105,6 @@ def _not_there(kernel: Kernel) -> Iterator[str]:
         yield "clusters of blocks"
     if kernel.allocated_registers:
         yield "registers that are dealt out anew"
-
-
-def _check(found: Sequence[Excess], arch: Arch) -> None:
-    if found:
-        raise CompileError(*(Diagnostic("C0111", f"{excess} on `{arch.target}`", help="give blocks less to do") for excess in found))
 
 
 def _cannot_run() -> NoReturn:

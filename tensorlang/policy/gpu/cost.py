@@ -25,13 +25,12 @@ RESIDENT_THREADS = 1024
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What one block of a candidate does: for each of `terms` of its sums, and at each of `stretches` of them that it copies at a time.
+    """What one block of a candidate does for each of `terms` of its sums, and after each of so many `stretches` of them, where threads wait
+    for each other: 0 where other work hides that.
 
-    `blocks`: how many there are; `warps` of each. `issue_cycles`: of one warp, on the scheduler that it has. `shared_bytes`: read from
-    shared memory by all warps. `global_bytes`: copied from the second-level cache, in rows of
-    `row_bytes`. `latency_cycles`: that a term takes at least.
-    `resident`: blocks that a multiprocessor has room
-    for."""
+    `blocks`: how many there are; `warps`: of each; `resident`: how many a multiprocessor has room for. `issue_cycles`: of one warp, on the
+    scheduler that it has. `shared_bytes`: read from shared memory by all warps. `global_bytes`: copied from the second-level cache, in rows
+    of `row_bytes`. `latency_cycles`: that a term takes at least."""
 
     blocks: int
     warps: int
@@ -43,7 +42,6 @@ class Work:
     global_bytes: float
     row_bytes: int
     latency_cycles: float
-    barrier_cycles: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +72,7 @@ def cost(work: Work, machine: Device) -> Cost:
         terms * shared_cycles(work, together, machine),
         terms * global_cycles(work, together, machine),
         terms * work.latency_cycles,
-        waves * work.stretches * work.barrier_cycles,
+        waves * work.stretches * BARRIER_CYCLES,
         waves * START_CYCLES,
     )
 

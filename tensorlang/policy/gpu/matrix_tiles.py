@@ -67,17 +67,16 @@ def by_warps(form: Form, parts: int, machine: Device) -> Iterator[Candidate]:
         stages = min(STAGES, SHARED_BYTES // copied_bytes, -(-depth // block))
         if 2 * copied_bytes <= SHARED_BYTES and (parts == 1 or depth % block == 0):
             work = Work(
-                tile.blocks(form, parts),
-                tile.warps,
-                resident_blocks(machine, tile.warps, STAGES * copied_bytes),
-                depth * form.taps,
-                -(-depth // block),
-                _multiplied_cycles(form, tile, tile.warps, machine.rates.warp_products, machine),
-                form.element_bytes * tile.warps * (tile.rows.own * tile.lines.own + tile.columns.own),
-                copied_bytes / (block * form.taps),
-                row_bytes,
-                LATENCY_CYCLES + STRETCH_CYCLES / (block * form.taps),
-                0,
+                blocks=tile.blocks(form, parts),
+                warps=tile.warps,
+                resident=resident_blocks(machine, tile.warps, STAGES * copied_bytes),
+                terms=depth * form.taps,
+                stretches=0,
+                issue_cycles=_multiplied_cycles(form, tile, tile.warps, machine.rates.warp_products, machine),
+                shared_bytes=form.element_bytes * tile.warps * (tile.rows.own * tile.lines.own + tile.columns.own),
+                global_bytes=copied_bytes / (block * form.taps),
+                row_bytes=row_bytes,
+                latency_cycles=LATENCY_CYCLES + STRETCH_CYCLES / (block * form.taps),
             )
             yield Candidate(form, Level.WARP, tile, block, stages, cost(work, machine), instruction, row_bytes)
 
@@ -119,17 +118,16 @@ def by_warpgroups(form: Form, parts: int, machine: Device) -> Iterator[Candidate
             continue
         stages = min(STAGES, WARPGROUP_SHARED_BYTES // copied_bytes, -(-depth // block))
         work = Work(
-            tile.blocks(form, parts),
-            4 * tile.warps,
-            resident_blocks(machine, 4 * tile.warps, STAGES * copied_bytes),
-            depth * form.taps,
-            -(-depth // block),
-            _multiplied_cycles(form, tile, 4 * tile.warps, machine.rates.warpgroup_products, machine),
-            0,  # they read while they multiply, and never longer: a tile is 64 rows or more by as many columns or fewer
-            copied_bytes / (block * form.taps),
-            WARPGROUP_ROW_BYTES,
-            LATENCY_CYCLES + WARPGROUP_STRETCH_CYCLES / (block * form.taps),
-            0,
+            blocks=tile.blocks(form, parts),
+            warps=4 * tile.warps,
+            resident=resident_blocks(machine, 4 * tile.warps, STAGES * copied_bytes),
+            terms=depth * form.taps,
+            stretches=0,
+            issue_cycles=_multiplied_cycles(form, tile, 4 * tile.warps, machine.rates.warpgroup_products, machine),
+            shared_bytes=0,  # what they read while they multiply takes no longer than what is copied for them
+            global_bytes=copied_bytes / (block * form.taps),
+            row_bytes=WARPGROUP_ROW_BYTES,
+            latency_cycles=LATENCY_CYCLES + WARPGROUP_STRETCH_CYCLES / (block * form.taps),
         )
         yield Candidate(form, Level.WARPGROUP, tile, block, stages, cost(work, machine), known[width], WARPGROUP_ROW_BYTES)
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from itertools import product
 
 from tensorlang.policy.gpu.candidates import Candidate, Level, Side, Tile
-from tensorlang.policy.gpu.cost import BARRIER_CYCLES, Work, cost, resident_blocks
+from tensorlang.policy.gpu.cost import Work, cost, resident_blocks
 from tensorlang.policy.gpu.forms import Form, Kind, Windows
 from tensorlang.policy.machine import Device
 
@@ -66,17 +66,16 @@ def _product(form: Form, tile: Tile, block: int, registers: int, parts: int, dep
     copied_bytes = ELEMENT_BYTES * (tile.rows.tile + tile.columns.tile + 2 * PAD) * block * form.taps
     instructions = tile.rows.own * tile.columns.own + (tile.rows.own + tile.columns.own) / 4 + 1
     work = Work(
-        tile.blocks(form, parts),
-        tile.warps,
-        resident_blocks(machine, tile.warps, 2 * copied_bytes, registers),
-        depth * form.taps,
-        -(-depth // block),
-        instructions,
-        tile.warps * sum(_read_bytes(side) for side in sides),
-        ELEMENT_BYTES * sum(side.tile for side in sides),
-        0,
-        LATENCY * instructions,
-        BARRIER_CYCLES,
+        blocks=tile.blocks(form, parts),
+        warps=tile.warps,
+        resident=resident_blocks(machine, tile.warps, 2 * copied_bytes, registers),
+        terms=depth * form.taps,
+        stretches=-(-depth // block),
+        issue_cycles=instructions,
+        shared_bytes=tile.warps * sum(_read_bytes(side) for side in sides),
+        global_bytes=ELEMENT_BYTES * sum(side.tile for side in sides),
+        row_bytes=0,
+        latency_cycles=LATENCY * instructions,
     )
     return Candidate(form, Level.THREAD, tile, block, 2 if depth > block else 1, cost(work, machine))
 
@@ -125,17 +124,16 @@ def _window(form: Form, windows: Windows, tile: Tile, block: int, parts: int, de
     instructions = sums + rows.own / 4 + reads + 1 + elements / threads * COPY_INSTRUCTIONS / terms
     registers = sums + rows.own + high.own * seen + SPARE_WINDOW_REGISTERS
     work = Work(
-        tile.blocks(form, parts),
-        tile.warps,
-        resident_blocks(machine, tile.warps, 2 * _copied(form, windows, tile, block), registers),
-        depth * form.taps,
-        -(-depth // block),
-        instructions,
-        tile.warps * (reads * ELEMENT_BYTES * machine.warp + _read_bytes(rows)),
-        ELEMENT_BYTES * elements / terms,
-        0,
-        LATENCY * instructions,
-        BARRIER_CYCLES,
+        blocks=tile.blocks(form, parts),
+        warps=tile.warps,
+        resident=resident_blocks(machine, tile.warps, 2 * _copied(form, windows, tile, block), registers),
+        terms=depth * form.taps,
+        stretches=-(-depth // block),
+        issue_cycles=instructions,
+        shared_bytes=tile.warps * (reads * ELEMENT_BYTES * machine.warp + _read_bytes(rows)),
+        global_bytes=ELEMENT_BYTES * elements / terms,
+        row_bytes=0,
+        latency_cycles=LATENCY * instructions,
     )
     return Candidate(form, Level.THREAD, tile, block, 2 if depth > block else 1, cost(work, machine))
 

@@ -6,7 +6,8 @@
     the library's schedules of roles
     nothing: the driver derives one
 
-Of several the first is taken whose guards all hold. A schedule of an operator that is refused is an error, its author's to mend; one of
+Of several the first is taken whose guards all hold; of roles for products on a graphics processor, which cost what a model of it says, the
+cheapest. A schedule of an operator that is refused is an error, its author's to mend; one of
 a role is a guess about shapes its author never saw, so it is proven here, and when it is refused the next one is tried.
 """
 

@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 class Source:
     name: str
     text: str = field(repr=False)
+    folder: str | None = field(default=None, compare=False, repr=False)
+    """Where files lie that it uses by a relative path; None for a text that lies nowhere."""
 
     def location(self, offset: int) -> tuple[int, int]:
         """Return the line and column, both counted from one, of a character offset."""

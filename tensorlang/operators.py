@@ -44,11 +44,17 @@ def parse(
     threads: int | None = None,
     mode: Mode = "reduce",
     sizes: Literal["static", "symbolic"] = "static",
+    base: str | os.PathLike[str] | None = None,
 ) -> Operators:
-    """Return the operators of a text, as `load` does. Raises CompileError for mistakes."""
+    """Return the operators of a text, as `load` does. The files that it uses by a relative path lie in the folder `base`.
+
+    Raises CompileError for mistakes, T0193 for a relative path without `base`."""
     if not isinstance(text, str):
         raise error("P024", f"the text of a program is expected, not {type(text).__name__}", help="a file is read by `tensorlang.load`")
-    return operators_of(Source("<text>", text), target, threads, mode, _are_symbolic(sizes))
+    if base is not None and not isinstance(base, (str, os.PathLike)):
+        raise error("P020", f"`base` is a folder, not {type(base).__name__}", help="pass the path of a folder")
+    folder = None if base is None else os.fspath(base)
+    return operators_of(Source("<text>", text, folder), target, threads, mode, _are_symbolic(sizes))
 
 
 def operators_of(source: Source, target: str, threads: int | None, mode: Mode = "reduce", symbolic: bool = False) -> Operators:

@@ -1,4 +1,4 @@
-"""What other packages offer, found by the metadata they are installed with: importers of models, schedules of roles."""
+"""What other packages offer, found by the metadata they are installed with: importers of models, schedules of roles, `.tl` modules."""
 
 from __future__ import annotations
 
@@ -15,11 +15,35 @@ IMPORTERS = "tensorlang.importers"
 SCHEDULES = "tensorlang.schedules"
 """The entry-point group under which packages offer schedules of roles."""
 
+MODULES = "tensorlang.modules"
+"""The entry-point group under which packages offer `.tl` modules for other files to use."""
+
+
+def module_folders() -> dict[str, tuple[str, Path]]:
+    """Return the folders of `.tl` files that installed packages offer, by the words that `use` begins with, and each folder's name.
+
+    [project.entry-points."tensorlang.modules"]
+    acme = "acme.kernels"           `use acme.filters` is acme/kernels/filters.tl
+
+    No code of theirs runs: the folder is found beside the package."""
+    found: dict[str, tuple[str, Path]] = {}
+    for point in sorted(entry_points(group=MODULES), key=lambda p: p.name):
+        package, *inside = point.value.split(".")
+        try:
+            spec = find_spec(package)
+        except (ImportError, ValueError):
+            continue
+        for root in (spec.submodule_search_locations or ()) if spec is not None else ():
+            folder = Path(root, *inside)
+            if folder.is_dir():
+                found.setdefault(point.name, ("/".join((package, *inside)), folder))
+    return found
+
 
 @cache
 def offers_digest() -> str:
-    """Return a digest of the packages that installed importers and schedules come from, without importing them."""
-    points = [point for group in (IMPORTERS, SCHEDULES) for point in entry_points(group=group)]
+    """Return a digest of the packages that installed importers, schedules and modules come from, without importing them."""
+    points = [point for group in (IMPORTERS, SCHEDULES, MODULES) for point in entry_points(group=group)]
     packages = sorted({point.value.split(":")[0].split(".")[0] for point in points})
     found = [spec for name in packages if (spec := find_spec(name)) is not None]
     return digest_of_folders(Path(folder) for spec in found for folder in spec.submodule_search_locations or ())

@@ -43,6 +43,8 @@ from tensorlang.syntax.nodes import (
     Text,
     TupleOf,
     Unary,
+    Use,
+    UsedName,
 )
 from tensorlang.syntax.scanner import scan
 
@@ -201,7 +203,10 @@ schedules = st.builds(Schedule, names, names, some(items(small), most=2), bodies
 )
 tactics = st.builds(Tactic, names, some(names), bodies)
 
-declarations = operators | instructions | functions | reducers | schedules | tactics
+used_names = st.builds(UsedName, names, maybe(names))
+uses = st.builds(Use, texts | ids, some(used_names)) | st.builds(Use, texts | ids, alias=maybe(names))
+
+declarations = uses | operators | instructions | functions | reducers | schedules | tactics
 files = some(declarations, 0, 3).map(File)
 
 

@@ -149,7 +149,7 @@ def _scalar_attribute(b: Binder, param: sx.Param, given: object) -> Value:
             return Str(item)
         case "fn", str():
             if item in b.module.functions or item in PASSABLE:
-                return Fn(item)
+                return Fn(item, b.module)
             raise error(
                 "R0207",
                 f"`{b.operator.name}`: there is no function `{item}` for `{param.name}`",

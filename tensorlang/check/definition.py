@@ -101,7 +101,7 @@ def check_operator(module: Module, name: str) -> list[Diagnostic]:
 def examine(module: Module, name: str) -> Examined:
     """Return what checking an operator for every choice of pack lengths finds. Attributes without a default take values that its signature
     allows; for each choice of texts and bools, one that is right is enough: which others are, calls tell."""
-    operator = module.operators[name]
+    module, operator = module.home(name), module.operators[name]
     missing = untold(operator)
     assumed: list[str] = []
     unfit: tuple[Diagnostic, ...] = ()
@@ -179,7 +179,7 @@ def _once(problems: Iterable[Diagnostic]) -> list[Diagnostic]:
 def sample_program(module: Module, name: str) -> Program | None:
     """Return an operator with its own sizes as symbols, for the first choice of attributes and pack lengths that fits, or None where none
     does. Whole attributes without a default stand at a small number."""
-    operator = module.operators[name]
+    module, operator = module.home(name), module.operators[name]
     for attrs in islice(chain.from_iterable(choices(operator, (_SAMPLE, *SMALL))), _SAMPLES):
         for lengths in _choices(operator):
             made = _sampled(module, operator, lengths, attrs)

@@ -56,13 +56,12 @@ class Callee:
 
 
 def _callee(body: Body, equation: Equation, node: sx.Apply, prefix: str, before: list[ir.Definition]) -> tuple[Callee, list[px.Cond]]:
-    module = body.ctx.module
-    operator = module.operators[node.name]
+    home, operator = body.ctx.module.home(node.name), body.ctx.module.operators[node.name]
     contexts: list[px.Cond] = []
     given = _arguments(body, equation, node, operator, prefix, before, contexts)
     try:
-        binding = bind(module, operator, Given(given.args, given.attrs, given.sizes, checks_ranges=False))
-        program = elaborate(module, binding, inline)
+        binding = bind(home, operator, Given(given.args, given.attrs, given.sizes, checks_ranges=False))
+        program = elaborate(home, binding, inline)
     except CompileError as problem:
         raise CompileError(*(_at_call(d, node, operator) for d in problem.diagnostics)) from None
     results = [t for g in binding.results.values() for t in (g if isinstance(g, tuple) else (g,))]
@@ -204,7 +203,9 @@ def _tensor(body: Body, equation: Equation, node: sx.Node, name: str, before: li
 def _constant(body: Body, scope: Scope, param: sx.Param, node: sx.Node) -> object:
     if isinstance(node, sx.Id) and isinstance(param.type, sx.Id) and param.type.name == "fn":
         found = scope.values.get(node.name)
-        return found if isinstance(found, Fn) else node.name
+        if isinstance(found, Fn):
+            return found
+        return Fn(node.name, body.ctx.module) if node.name in body.ctx.module.functions else node.name
     if isinstance(node, sx.TupleOf | sx.Pack):
         items = node.items if isinstance(node, sx.TupleOf) else (node,)
         return tuple(_known(value(body.ctx, at, item), item.span) for item, at in expand(scope, items))

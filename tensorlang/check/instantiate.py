@@ -44,7 +44,7 @@ def instantiate(
 
     Raises CompileError: R02xx where the call does not fit the operator, T01xx where the operator itself is wrong."""
     declaration, given = _given(module, operator, args, attrs, sizes)
-    return specialise(module, declaration, replace(given, named=symbolic))
+    return specialise(_in_mode(module.home(operator), module.mode), declaration, replace(given, named=symbolic))
 
 
 def bound(
@@ -56,7 +56,11 @@ def bound(
 ) -> Mapping[str, Value]:
     """Return what the sizes and attributes of `operator` are for such arguments. Raises CompileError R02xx as `instantiate` does."""
     declaration, given = _given(module, operator, args, attrs, sizes)
-    return bind(module, declaration, given).values
+    return bind(module.home(operator), declaration, given).values
+
+
+def _in_mode(home: Module, mode: sx.Mode) -> Module:
+    return home if home.mode == mode else replace(home, mode=mode)
 
 
 def _given(

@@ -29,8 +29,10 @@ def mode_of(module: Module, operator: sx.Operator) -> Mode:
 
 def _reached(module: Module, operator: sx.Operator) -> list[sx.Operator]:
     """Return `operator` and the operators it calls, directly or through others."""
-    found = [operator]
-    for caller in found:
-        names = {n.name for n in descendants(caller) if isinstance(n, sx.Apply) and n.name in module.operators}
-        found += [module.operators[name] for name in sorted(names) if module.operators[name] not in found]
-    return found
+    found = [(module, operator)]
+    for home, caller in found:
+        names = {n.name for n in descendants(caller) if isinstance(n, sx.Apply) and n.name in home.operators}
+        called = [(home.home(name), home.operators[name]) for name in sorted(names)]
+        known = [operator for _, operator in found]
+        found += [(there, operator) for there, operator in called if operator not in known]
+    return [operator for _, operator in found]

@@ -1,7 +1,8 @@
 """The names of a file and of the libraries it sees.
 
-A library's operator, function, reducer, schedule or tactic may be used from any file that loads it; a file's own name wins over a
-library's. What is resolved here is what needs no types: duplicates, calls and reductions of things that do not exist, recursion.
+A library's operator, function, reducer, schedule or tactic may be used from any file that loads it; a file's own name, or one that it
+uses, wins over a library's. Each declaration speaks in the names of its own file, wherever it is used: `Module.home`. What is resolved
+here is what needs no types: duplicates, calls and reductions of things that do not exist, recursion.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from codegen.intrinsics import is_name
 from tensorlang.check.places import misplaced
 from tensorlang.check.problems import did_you_mean, error, labelled, uncallable
 from tensorlang.check.types import BUILTINS, CLASSES, ELSEWHERE
+from tensorlang.check.uses import Adopted, Imports, Named, Uses, lines_for, place_of, space_of
 from tensorlang.check.walk import descendants
-from tensorlang.diagnostics import CompileError, Diagnostic, Source
+from tensorlang.diagnostics import CompileError, Diagnostic, Source, Span
 from tensorlang.syntax import nodes as sx
 from tensorlang.syntax.parse import parse
 from tensorlang.syntax.printer import show
@@ -42,6 +44,19 @@ class Module:
     """That of operators which state none."""
     instructions: Mapping[str, sx.Operator] = field(default_factory=dict)
     """Operators that processors have as one instruction."""
+    homes: Mapping[str, Module] = field(default_factory=dict, repr=False)
+    """In whose names the operators and functions speak that the file does not declare itself."""
+    reducer_homes: Mapping[str, Module] = field(default_factory=dict, repr=False)
+    offered: frozenset[str] = frozenset()
+    """The operators to call: `own`, and those of other files that the file writes schedules for."""
+
+    def home(self, name: str) -> Module:
+        """Return in whose names the operator or function speaks that is called `name` here."""
+        return self.homes.get(name, self)
+
+    def reducer_home(self, name: str) -> Module:
+        """Return in whose names the reducer speaks that is called `name` here."""
+        return self.reducer_homes.get(name, self)
 
 
 V = TypeVar("V")
@@ -55,41 +70,95 @@ def prelude() -> Module:
 
 
 def load_module(file: sx.File, libraries: Sequence[Module] | None = None) -> Module:
-    """Return the names of `file` over those of `libraries` (the prelude unless told otherwise).
+    """Return the names of `file` over those of `libraries` (the prelude unless told otherwise) and of the files that it uses.
 
     Raises CompileError with T0101 (unknown name), T0102 (declared twice), T0103 (recursion), T0109 (an instruction of no processor),
-    T0155 (operands of one that lie nowhere), T0157 (one by no name of LLVM's), one diagnostic a mistake."""
+    T0155 (operands of one that lie nowhere), T0157 (one by no name of LLVM's), one diagnostic a mistake; and with T0190 to T0193 for
+    what it uses, and the mistakes of that."""
+    return _load(file, Uses(_load), libraries)
+
+
+def _load(file: sx.File, uses: Uses, libraries: Sequence[Module] | None = None) -> Module:
     seen = (prelude(),) if libraries is None else tuple(libraries)
-    problems: list[Diagnostic] = list(_duplicates(file.declarations))
     own = _collect(file.declarations)
-    module = Module(
-        _without(_merged(*(m.operators for m in seen), own.operators), own.functions),
-        _without(_merged(*(m.functions for m in seen), own.functions), own.operators),
-        _merged(*(m.reducers for m in seen), own.reducers),
-        own.schedules + tuple(s for m in seen for s in m.schedules),
-        _merged(*(m.tactics for m in seen), own.tactics),
-        frozenset(own.operators),
-        frozenset(own.reducers),
-        len(own.schedules),
-        instructions=_merged(*(m.instructions for m in seen), own.instructions),
-    )
-    for declaration in file.declarations:
+    problems: list[Diagnostic] = list(_duplicates(file.declarations))
+    imports, found_all = Imports(), True
+    try:
+        imports = uses.of(file)
+    except CompileError as problem:
+        problems, found_all = [*problem.diagnostics, *problems], False
+    problems += _clashes(file.declarations, imports)
+    module = _over(own, imports, seen)
+    for declaration in file.declarations if found_all else ():
         problems += _unknown_names(module, declaration)
     problems += _cycles(own.functions, "function")
     problems += _cycles(own.operators, "operator")
-    if problems:
+    if problems or not found_all:
         raise CompileError(*problems)
     return module
 
 
+def _over(own: Module, imports: Imports, libraries: Sequence[Module]) -> Module:
+    """Return a file's own names over those it uses, and these over the libraries'."""
+    names: dict[str, tuple[sx.Operator | sx.ScalarFunction, Module | None]] = {}
+    reducers: dict[str, tuple[sx.Reducer, Module | None]] = {}
+    for library in libraries:
+        names |= {n: (o, library.home(n)) for n, o in library.operators.items()}
+        names |= {n: (f, library.home(n)) for n, f in library.functions.items()}
+        reducers |= {n: (d, library.reducer_home(n)) for n, d in library.reducers.items()}
+    for found in imports.names:
+        match found.declaration:
+            case sx.Reducer() as reducer:
+                reducers[found.name] = (reducer, found.used.module)
+            case sx.Operator() | sx.ScalarFunction() as called:
+                names[found.name] = (called, found.used.module)
+            case sx.Tactic():
+                pass
+            case _:
+                assert_never(found.declaration)
+    names |= {n: (o, None) for n, o in own.operators.items()} | {n: (f, None) for n, f in own.functions.items()}
+    reducers |= {n: (d, None) for n, d in own.reducers.items()}
+    adopted = Adopted(_merged(*(m.tactics for m in libraries)), _merged(*(m.instructions for m in libraries)))
+    adopted.take(imports)
+    names |= {n: (adopted.instructions[n], home) for n, home in adopted.hidden.items()}
+    scheduled = {s.operator for s in own.schedules if s.role is None} & {i.name for i in imports.names}
+    operators = {n: d for n, (d, _) in names.items() if isinstance(d, sx.Operator)}
+    return Module(
+        operators,
+        {n: d for n, (d, _) in names.items() if isinstance(d, sx.ScalarFunction)},
+        {n: d for n, (d, _) in reducers.items()},
+        (*own.schedules, *adopted.schedules, *(s for m in libraries for s in m.schedules)),
+        _merged(adopted.tactics, own.tactics),
+        frozenset(own.operators),
+        frozenset(own.reducers),
+        len(own.schedules),
+        instructions=_merged(adopted.instructions, own.instructions),
+        homes={n: home for n, (_, home) in names.items() if home is not None},
+        reducer_homes={n: home for n, (_, home) in reducers.items() if home is not None},
+        offered=frozenset(own.operators) | (scheduled & operators.keys()),
+    )
+
+
+def _clashes(declarations: Iterable[sx.Declaration], imports: Imports) -> Iterable[Diagnostic]:
+    """Yield one diagnostic for each name that would mean two things."""
+    first: dict[tuple[str, str], tuple[str, str, list[Span]]] = {}
+    for declaration in declarations:
+        if isinstance(declaration, Named):
+            first.setdefault((space_of(declaration), declaration.name), ("", declaration.name, [place_of(declaration)]))
+    for found in imports.names:
+        key, places = (found.space, found.name), [found.use.span, place_of(found.declaration)]
+        if key not in first:
+            first[key] = (found.used.key, found.declaration.name, places)
+        elif first[key][:2] != (found.used.key, found.declaration.name):
+            labels = [(places[0], "used here"), (places[1], "declared here")]
+            before = [(first[key][2][-1], "and declared here")]
+            before += [(first[key][2][0], "used here")] if len(first[key][2]) > 1 else []
+            help = f"give one another name: `use … ({found.declaration.name} as …)`, or use a whole file under a name: `use … as n`"
+            yield labelled("T0102", f"`{found.name}` would mean two things", [*labels, *before], help=help).diagnostics[0]
+
+
 def _merged(*maps: Mapping[str, V]) -> dict[str, V]:
     return {name: value for m in maps for name, value in m.items()}
-
-
-def _without(names: Mapping[str, V], hidden: Iterable[str]) -> dict[str, V]:
-    """A file's own operator hides a library's function of that name, and the other way round."""
-    out = set(hidden)
-    return {name: value for name, value in names.items() if name not in out}
 
 
 def _collect(declarations: Iterable[sx.Declaration]) -> Module:
@@ -110,6 +179,8 @@ def _collect(declarations: Iterable[sx.Declaration]) -> Module:
                 schedules.append(declaration)
             case sx.Tactic():
                 tactics.setdefault(declaration.name, declaration)
+            case sx.Use():
+                pass
             case _:
                 assert_never(declaration)
     instructions = {name: o for name, o in operators.items() if o.needs}
@@ -119,10 +190,9 @@ def _collect(declarations: Iterable[sx.Declaration]) -> Module:
 def _duplicates(declarations: Iterable[sx.Declaration]) -> Iterable[Diagnostic]:
     first: dict[tuple[str, str], sx.Node] = {}
     for declaration in declarations:
-        if isinstance(declaration, sx.Schedule):
+        if isinstance(declaration, sx.Schedule | sx.Use):
             continue
-        space = {"Reducer": "reducer", "Tactic": "tactic"}.get(type(declaration).__name__, "operator or function")
-        key = (space, declaration.name)
+        key = (space_of(declaration), declaration.name)
         if key in first:
             yield labelled(
                 "T0102",
@@ -135,7 +205,7 @@ def _duplicates(declarations: Iterable[sx.Declaration]) -> Iterable[Diagnostic]:
 
 
 def _unknown_names(module: Module, declaration: sx.Declaration) -> Iterable[Diagnostic]:
-    if isinstance(declaration, sx.Schedule | sx.Tactic):
+    if isinstance(declaration, sx.Schedule | sx.Tactic | sx.Use):
         return
     local = {g.name for g in declaration.generics}
     if isinstance(declaration, sx.Operator):
@@ -149,14 +219,15 @@ def _unknown_names(module: Module, declaration: sx.Declaration) -> Iterable[Diag
     callable_names = set(module.operators) | set(module.functions) | BUILTINS | set(DTYPES) | local
     for node in descendants(declaration):
         if isinstance(node, sx.Apply) and node.name not in callable_names:
-            yield uncallable(node.name, node.span, callable_names, module.reducers).diagnostics[0]
+            yield uncallable(node.name, node.span, callable_names, module.reducers, lines_for(node.name)).diagnostics[0]
         elif isinstance(node, sx.Reduction) and node.reducer not in module.reducers:
             yield error(
                 "T0101",
                 f"there is no reducer `{node.reducer}`",
                 node.span,
                 "used here",
-                help=did_you_mean(node.reducer, module.reducers, f"declare `reducer {node.reducer} a b from … = …`"),
+                help=lines_for(node.reducer)
+                or did_you_mean(node.reducer, module.reducers, f"declare `reducer {node.reducer} a b from … = …`"),
             ).diagnostics[0]
 
 

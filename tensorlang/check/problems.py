@@ -39,12 +39,12 @@ def labelled(
     return CompileError(Diagnostic(code, title, kept, notes, help))
 
 
-def uncallable(name: str, span: Span, known: Iterable[str], reducers: Container[str]) -> CompileError:
-    """Return that nothing of a name can be called; `known` are those that can."""
+def uncallable(name: str, span: Span, known: Iterable[str], reducers: Container[str], elsewhere: str | None = None) -> CompileError:
+    """Return that nothing of a name can be called; `known` are those that can, and `elsewhere` tells how to come by one of that name."""
     if name in reducers:
         help = f"write what it combines, in parentheses unless it is a product: `{name}(k) (…)`"
         return error("T0101", f"`{name}` is a reducer, and nothing is reduced here", span, "its binders, and no body", help=help)
-    help = did_you_mean(name, known, f"declare `fn {name}(…) = …` or `op {name}(…)`") or ""
+    help = elsewhere or did_you_mean(name, known, f"declare `fn {name}(…) = …` or `op {name}(…)`") or ""
     return error("T0101", f"there is no operator or function `{name}`", span, "called here", help=help)
 
 

@@ -46,7 +46,8 @@ def reduction(ctx: Context, scope: Scope, node: sx.Reduction) -> Value:
     init = None if parts.init is None else ctx.value(replace(scope, indexing=False), parts.init)
     note = f"what is reduced ends with its product: anything more stands in parentheses, `{node.reducer}(…) (…)`"
     with used_at(node.span, reducer.span, "in this reduction", note):
-        return _reduced(ctx, scope, node, reducer, Terms(parts, body, init, where, filter_))
+        home = replace(ctx, module=ctx.module.reducer_home(node.reducer))
+        return _reduced(home, scope, node, reducer, Terms(parts, body, init, where, filter_))
 
 
 @dataclass(frozen=True, slots=True)

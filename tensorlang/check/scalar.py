@@ -12,6 +12,7 @@ from codegen.dtypes import DTYPES, DType, bool_, f32, f64, nearest_tf32
 from polyhedral import affine
 from polyhedral import expr as px
 from tensorlang.check import arith, bounds, typed
+from tensorlang.check.module import Module
 from tensorlang.check.problems import did_you_mean, error, uncallable, used_at
 from tensorlang.check.reads import bring_in, element, find_tensor, read, refine
 from tensorlang.check.reduction import condition, reduction, type_named
@@ -102,7 +103,7 @@ def _name(ctx: Context, scope: Scope, node: sx.Id) -> Value:
     if name in LIMITS:
         return Limit(LIMITS[name])
     if name in ctx.module.functions or name in PASSABLE:
-        return Fn(name)
+        return Fn(name, ctx.module)
     raise unbound(name, scope, node.span)
 
 
@@ -309,7 +310,7 @@ def _apply(ctx: Context, scope: Scope, node: sx.Apply) -> Value:
     name = node.name
     found = scope.values.get(name)
     if isinstance(found, Fn):
-        return _call(ctx, scope, found.name, node)
+        return _call(ctx, scope, found.name, node, found.module)
     if name in ctx.dtypes or (name in DTYPES and name not in ctx.module.functions):
         (argument,) = _arguments(ctx, scope, node, 1)
         return arith.cast(argument, ctx.dtypes.get(name) or DTYPES[name], node.span)
@@ -324,15 +325,16 @@ def _apply(ctx: Context, scope: Scope, node: sx.Apply) -> Value:
             "called here",
             help=f"index it: `{name}[…]`" if isinstance(found, Tensor) else "write `*` for a product",
         )
-    return _call(ctx, scope, name, node)
+    return _call(ctx, scope, name, node, ctx.module)
 
 
-def _call(ctx: Context, scope: Scope, name: str, node: sx.Apply) -> Value:
-    if name in ctx.module.functions:
-        return _inlined(ctx, scope, ctx.module.functions[name], node)
+def _call(ctx: Context, scope: Scope, name: str, node: sx.Apply, module: Module) -> Value:
+    """Return what a call gives of what `module` calls `name`."""
+    if name in module.functions:
+        return _inlined(ctx, scope, module.functions[name], node, module.home(name))
     if name in BUILTINS:
         return _builtin(ctx, scope, name, node)
-    if name in ctx.module.operators:
+    if name in module.operators:
         raise error(
             "T0128",
             f"`{name}` is an operator, and operators work on whole tensors",
@@ -340,8 +342,8 @@ def _call(ctx: Context, scope: Scope, name: str, node: sx.Apply) -> Value:
             "called inside an expression",
             help=f"call it in an equation of its own: `t = {name}(…)`, then read `t[…]`",
         )
-    known = [*ctx.module.functions, *ctx.module.operators, *BUILTINS, *DTYPES]
-    raise uncallable(name, node.span, known, ctx.module.reducers)
+    known = [*module.functions, *module.operators, *BUILTINS, *DTYPES]
+    raise uncallable(name, node.span, known, module.reducers)
 
 
 def _arguments(ctx: Context, scope: Scope, node: sx.Apply, count: int | None) -> list[Value]:
@@ -364,7 +366,7 @@ WRITTEN_OUT = 4096
 """How many calls of functions an operator may come to, which takes about a second."""
 
 
-def _inlined(ctx: Context, scope: Scope, function: sx.ScalarFunction, node: sx.Apply) -> Value:
+def _inlined(ctx: Context, scope: Scope, function: sx.ScalarFunction, node: sx.Apply, home: Module) -> Value:
     if next(ctx.written_out) > WRITTEN_OUT:
         raise error(
             "T0156",
@@ -384,7 +386,7 @@ def _inlined(ctx: Context, scope: Scope, function: sx.ScalarFunction, node: sx.A
         )
     dtypes = _parameter_types(ctx, function, arguments, node.span)
     open_types = frozenset(g.name for g in function.generics if g.name not in dtypes) if any(map(_inferring, arguments)) else frozenset()
-    inner = replace(ctx, dtypes=dtypes, open_types=open_types, local_names=frozenset(), tensors={})
+    inner = replace(ctx, module=home, dtypes=dtypes, open_types=open_types, local_names=frozenset(), tensors={})
     names: dict[str, Value] = {}
     for (name, type_), argument in zip(function.params, arguments, strict=True):
         names[name] = _typed(argument, type_, dtypes, function, node.span)

@@ -17,11 +17,12 @@ A `Val` of a narrow float type has the language type (`f16`) in `dtype` while it
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from codegen.dtypes import DType
 from polyhedral import expr as px
+from tensorlang.check.module import Module
 from tensorlang.tensor import nodes as ir
 
 
@@ -87,9 +88,10 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Fn:
-    """The name of a scalar function: of the module, or a builtin that is passed like one."""
+    """The name of a scalar function: of `module`, or a builtin that is passed like one."""
 
     name: str
+    module: Module = field(compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -302,7 +302,7 @@ class Operators:
 
         Raises CompileError with every mistake that is found without knowing types."""
         module = replace(load_module(parse(source)), mode=mode)
-        self._operators = {name: Operator(name, module, tools, roles, symbolic=symbolic) for name in sorted(module.own)}
+        self._operators = {name: Operator(name, module, tools, roles, symbolic=symbolic) for name in sorted(module.offered)}
 
     def __getattr__(self, name: str) -> Operator:
         if name.startswith("_"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 
 from tensorlang.check.definition import check_operator, sample_program
@@ -52,9 +53,11 @@ def _check_named(module: Module, directive: sx.Directive, usable: set[str]) -> N
 
 def _instruction(module: Module, operator: sx.Operator) -> Instruction | None:
     """Return the instruction that an operator, one of the module's or a library's, declares."""
-    called = {n.name for n in descendants(operator) if isinstance(n, sx.Apply)}
-    alone = operator.name not in module.operators or not called & (module.functions.keys() | module.operators.keys())
-    return instruction(operator) if alone else _made(sample_program(module, operator.name), operator)
+    called, home = {n.name for n in descendants(operator) if isinstance(n, sx.Apply)}, module.home(operator.name)
+    if operator.name not in module.operators or not called & (home.functions.keys() | home.operators.keys()):
+        return instruction(operator)
+    program = sample_program(module, operator.name)
+    return _made(None if program is None else replace(program, name=operator.name), operator)
 
 
 @cache

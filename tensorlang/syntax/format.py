@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from tensorlang.diagnostics import Source
 from tensorlang.syntax import printer, scanner
-from tensorlang.syntax.nodes import Clause, Comment, Declaration, Directive, Knobs, Operator, Schedule, Tactic
+from tensorlang.syntax.nodes import Clause, Comment, Declaration, Directive, Knobs, Operator, Schedule, Tactic, Use
 from tensorlang.syntax.parse import parse
 
 WIDTH = 120
@@ -70,6 +70,8 @@ class _Layout:
                 return [*head, *(f"{printer.INDENT}{line}" if line else "" for line in inside), "}"]
             case Operator():
                 return _header(declaration)
+            case Use():
+                return _wrap(printer.show(declaration), 0, 4)
             case _:
                 return _definition(printer.show(declaration))
 

@@ -106,8 +106,8 @@ def before_parsing(source: Source, chunk: Chunk) -> list[Diagnostic]:
         found.append(_no_declaration(source, chunk.tokens[0]))
         return found
     for token in chunk.tokens:
-        if token.type == "NAME" and "." in token.value and not token.value.startswith("`") and not chunk.is_schedule:
-            help = f"only schedules have dotted names; a foreign name is written in backquotes: `` `{token.value}` ``"
+        if token.type == "NAME" and "." in token.value and not token.value.startswith("`") and not chunk.may_have_dots:
+            help = f"only schedules and what is used have dotted names; a foreign name is written in backquotes: `` `{token.value}` ``"
             found.append(Diagnostic("P015", f"the name `{token.value}` has a dot", (Label(_span(source, token)),), help=help))
         elif token.type == "TEXT":
             found += _bad_escapes(source, token)
@@ -137,18 +137,52 @@ def _span(source: Source, token: Token) -> Span:
 
 
 def _starts_well(token: Token) -> bool:
-    return token.type in (*_OPERATOR, "FN", "REDUCER", "ORDERED", "SCHEDULE", "TACTIC", "INSTRUCTION")
+    return token.type in (*_OPERATOR, "FN", "REDUCER", "ORDERED", "SCHEDULE", "TACTIC", "INSTRUCTION", "USE")
 
 
 def _no_declaration(source: Source, token: Token) -> Diagnostic:
     title = f"`{token.value}` starts no declaration"
     foreign = {"def": "op", "func": "fn", "function": "fn", "kernel": "op", "operator": "op", "reduce": "reducer"}
-    help = "a file holds `op`, `fn`, `reducer`, `schedule`, `tactic` and `instruction` declarations"
+    help = "a file holds `use`, `op`, `fn`, `reducer`, `schedule`, `tactic` and `instruction` declarations"
     if token.value in foreign:
         help = f"write `{foreign[token.value]}`"
-    elif token.value in ("import", "include", "use"):
-        help = "nothing is imported: the library's operators are known everywhere"
+    elif token.value in ("import", "include", "from", "require", "use", "using"):
+        help = f"write {_use_meant(source, token)}"
     return Diagnostic("P013", title, (Label(_span(source, token)),), help=help)
+
+
+def _use_meant(source: Source, token: Token) -> str:
+    """Return the `use` that an import of another language stands for, or examples of one."""
+    name = r"[A-Za-z_][A-Za-z_0-9]*"
+    line = source.line(source.location(token.start)[0]).partition("#")[0].strip()
+    if found := re.fullmatch(rf"from\s+({name}(?:\.{name})*)\s+import\s+\(?\s*({name}(?:\s*,\s*{name})*)\s*\)?", line):
+        return f"`use {found[1]} ({', '.join(part.strip() for part in found[2].split(','))})`"
+    if found := re.fullmatch(rf"\w+\s+({name}(?:\.{name})*)(?:\s+as\s+({name}))?\s*;?", line):
+        return f"`use {found[1]} as {found[2]}`" if found[2] else f"`use {found[1]}`"
+    if found := re.fullmatch(r"\w+\s*\(?\s*[\"<']([^\"<>'`]+\.tl)[\">']\s*\)?\s*;?", line):
+        return f'`use "{found[1]}"`'
+    return '`use "file.tl"` for a file beside this one, `use std.norm (softmax)` for the standard library'
+
+
+def _use(p: _Place) -> Diagnostic | None:
+    """Something in a `use` that does not belong there."""
+    if p.tokens[0].type != "USE":
+        return None
+    help = 'write `use "file.tl"`, `use std.norm (softmax, rms_norm)` or `use std.norm as n`'
+    if p.token.value in RESERVED and "NAME" in p.accepted:
+        return _reserved_word(p, p.token)
+    if p.inside() == "LPAR":
+        title = "names that are used stand in parentheses, with commas between them"
+    elif p.position == 1:
+        title = "a `use` names a file or a module"
+    elif p.previous.type == "AS":
+        title = "a name is missing after `as`"
+    elif p.token.type == "AS":
+        title = "what is named one by one has no common name"
+        help = "give each its own, `use std.norm (softmax as s)`, or leave the names out: `use std.norm as n`"
+    else:
+        title = f"`{p.token.value}` does not belong into this `use`" if p.token.value.strip() else "this `use` ends too early"
+    return Diagnostic("P034", title, (Label(p.span),), help=help)
 
 
 def _bad_escapes(source: Source, token: Token) -> list[Diagnostic]:
@@ -427,6 +461,7 @@ def _directive(p: _Place) -> Diagnostic | None:
 
 _EXPLANATIONS: tuple[Callable[[_Place], Diagnostic | None], ...] = (
     _semicolon,
+    _use,
     _results,
     _condition,
     _reserved,

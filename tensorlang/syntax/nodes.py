@@ -3,7 +3,7 @@
 Every node remembers its span; spans take no part in equality, so `parse(show(file)) == file`. Comments are kept by `File.comments` for
 `fmt`. docs/language.md has the grammar and the meaning; this is its shape:
 
-    file     ::= (Operator | ScalarFunction | Reducer | Schedule | Tactic)*
+    file     ::= (Use | Operator | ScalarFunction | Reducer | Schedule | Tactic)*
     clause   ::= target,+ "=" expr [for tail | otherwise]
     expr     ::= Number | Text | Id | Index | Apply | Unary | Binary | Chain | Compare | Member
                | IfElse | LetIn | TupleOf | Pack | Reduction
@@ -287,6 +287,8 @@ class Operator(Node):
     llvm: str | None = None
     """`for avx2 llvm "llvm.x86.avx2.pmadd.wd"`: the name LLVM has for it, where the file says so itself."""
     name_span: Span = field(default=NOWHERE, kw_only=True, compare=False, repr=False)
+    doc: str = field(default="", kw_only=True, compare=False, repr=False)
+    """The comment right above it, without its `#`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,6 +299,7 @@ class ScalarFunction(Node):
     generics: tuple[Generic, ...]
     params: tuple[tuple[str, str | None], ...]
     value: Expr
+    doc: str = field(default="", kw_only=True, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,6 +318,7 @@ class Reducer(Node):
     lift: tuple[str, str | None, Expr] | None = None
     project: tuple[tuple[str, ...], Expr] | None = None
     """`yield (v, i) = i` as (names, expr)."""
+    doc: str = field(default="", kw_only=True, compare=False, repr=False)
 
 
 # ---------------------------------------------------------------- schedules
@@ -386,9 +390,33 @@ class Tactic(Node):
     name: str
     params: tuple[str, ...]
     body: tuple[Directive | Knobs, ...]
+    doc: str = field(default="", kw_only=True, compare=False, repr=False)
 
 
-Declaration: TypeAlias = Operator | ScalarFunction | Reducer | Schedule | Tactic
+# ---------------------------------------------------------------- other files
+
+
+@dataclass(frozen=True, slots=True)
+class UsedName(Node):
+    """`rms_norm as rms` among the names of a `use`; `alias` None keeps the name."""
+
+    name: str
+    alias: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Use(Node):
+    """`use "norm.tl"`, `use std.norm (softmax, rms_norm as rms)`, `use "norm.tl" as n`.
+
+    `place` is a Text for a file, relative to the one it stands in, and an Id for a module of an installed package. Without `names` and
+    `alias` everything is used under its own name."""
+
+    place: Text | Id
+    names: tuple[UsedName, ...] = ()
+    alias: str | None = None
+
+
+Declaration: TypeAlias = Use | Operator | ScalarFunction | Reducer | Schedule | Tactic
 
 
 @dataclass(frozen=True, slots=True)

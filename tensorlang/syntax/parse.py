@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -28,6 +29,7 @@ from tensorlang.syntax.nodes import (
     Broadcast,
     Chain,
     Clause,
+    Comment,
     Compare,
     Declaration,
     Directive,
@@ -66,6 +68,8 @@ from tensorlang.syntax.nodes import (
     Text,
     TupleOf,
     Unary,
+    Use,
+    UsedName,
 )
 from tensorlang.syntax.scanner import Chunk, Token
 
@@ -88,7 +92,7 @@ def load(path: str | Path) -> Source:
         data = path.read_bytes()
     except (OSError, ValueError) as problem:  # ValueError: a path with a NUL byte
         raise error("P020", f"cannot read `{path}`: {(getattr(problem, 'strerror', None) or str(problem)).lower()}") from None
-    return decode(data, str(path))
+    return replace(decode(data, str(path)), folder=str(path.parent))
 
 
 def decode(data: bytes, name: str) -> Source:
@@ -121,7 +125,21 @@ def parse(source: Source) -> File:
                 diagnostics += problem.diagnostics
     if diagnostics:
         raise CompileError(*sorted(diagnostics, key=_position))
+    _document(source, declarations, found.comments)
     return File(tuple(declarations), tuple(found.comments), span=Span(source, 0, len(source.text)))
+
+
+def _document(source: Source, declarations: Sequence[Declaration], comments: Sequence[Comment]) -> None:
+    """Give each declaration the comment whose lines stand right above it. They were made a moment ago and nobody else has them yet."""
+    lines = {source.location(c.offset)[0]: c.text.removeprefix("#").strip() for c in comments if not c.inline}
+    for declaration in declarations if lines else ():
+        if isinstance(declaration, Use | Schedule):
+            continue
+        line = first = source.location(declaration.span.start)[0]
+        while first - 1 in lines:
+            first -= 1
+        if first < line:
+            object.__setattr__(declaration, "doc", "\n".join(lines[k] for k in range(first, line)).strip())
 
 
 def parse_expr(source: Source) -> Expr:
@@ -387,6 +405,19 @@ class _Build:
     def reduction(self, c: list[Any]) -> Reduction:
         call: Apply = c[0]
         return Reduction(call.name, call.slots, call.args, c[1], span=_span(c))
+
+    # ---- other files
+
+    def use(self, c: list[Any]) -> Use:
+        place = Text(_unescape(c[1].value), span=_span(c[1:2])) if c[1].type == "TEXT" else Id(_name(c[1]), span=_span(c[1:2]))
+        alias = _after(c, "AS")
+        return Use(place, _parts(c).get("names", ()), None if alias is None else _name(alias), span=_span(c))
+
+    def used_names(self, c: list[Any]) -> _Part:
+        return _Part("names", _nodes(c), c)
+
+    def used(self, c: list[Any]) -> UsedName:
+        return UsedName(_name(c[0]), _name(c[2]) if len(c) > 1 else None, span=_span(c))
 
     # ---- operators, functions, reducers
 

@@ -54,6 +54,8 @@ from tensorlang.syntax.nodes import (
     Text,
     TupleOf,
     Unary,
+    Use,
+    UsedName,
 )
 from tensorlang.syntax.scanner import NAME, PREPOSITIONS, RESERVED
 
@@ -74,7 +76,7 @@ def show(node: Node) -> str:
     match node:
         case File(declarations):
             return "".join(show(declaration) + "\n" for declaration in declarations)
-        case Operator() | ScalarFunction() | Reducer() | Schedule() | Tactic():
+        case Use() | Operator() | ScalarFunction() | Reducer() | Schedule() | Tactic():
             return _declaration(node)
         case Directive() | Knobs() | Phrase() | Knob() | Role() | Layout():
             return _Words(schedule=True).schedule_part(node)
@@ -122,7 +124,7 @@ def has_braces(declaration: Declaration) -> bool:
             return bool(declaration.clauses) or not declaration.extern
         case Schedule() | Tactic():
             return True
-        case ScalarFunction() | Reducer():
+        case Use() | ScalarFunction() | Reducer():
             return False
         case _:
             assert_never(declaration)
@@ -141,8 +143,17 @@ def _declaration(node: Declaration) -> str:
             return f"fn {words.name(name)}{words.generics(generics)}({formals}) = {words.expr(value)}"
         case Reducer():
             return _reducer(node)
+        case Use():
+            return _use(node)
         case _:
             assert_never(node)
+
+
+def _use(node: Use) -> str:
+    words = _Words()
+    place = _quote(node.place.value) if isinstance(node.place, Text) else words.qualified(node.place.name)
+    text = f"use {place} ({_commas(map(words.node, node.names))})" if node.names else f"use {place}"
+    return text if node.alias is None else f"{text} as {words.name(node.alias)}"
 
 
 def _operator_header(node: Operator) -> str:
@@ -196,6 +207,20 @@ class _Words:
         if not name or "`" in name or "\n" in name:
             raise InternalError("show", f"the name {name!r} cannot be written")
         return f"`{name}`"
+
+    def qualified(self, name: str) -> str:
+        """Return a name where one with dots may stand without quotes."""
+        return name if "." in name and _DOTTED.fullmatch(name) else self.name(name)
+
+    def argument(self, node: Expr | From | Each) -> str:
+        """Return the text of a whole argument of a call."""
+        match node:
+            case Keyword(name, Id(value)):
+                return f"{self.name(name)} = {self.qualified(value)}"
+            case Id(name):
+                return self.qualified(name)
+            case _:
+                return self.item(node)
 
     def pattern(self, names: tuple[str, ...]) -> str:
         return self.name(names[0]) if len(names) == 1 else f"({_commas(map(self.name, names))})"
@@ -255,9 +280,9 @@ class _Words:
                 outside = "" if mode is None else f"{' ' if slots else ''}| {self.expr(mode)}"
                 return f"{self.name(name)}[{self.items(slots)}{outside}]", _ATOM
             case Apply(name, args, slots):
-                return f"{self.name(name)}{self._accumulator(slots)}({self.items(args)})", _ATOM
+                return f"{self.qualified(name)}{self._accumulator(slots)}({_commas(map(self.argument, args))})", _ATOM
             case Reduction(reducer, acc, binders, body):
-                return f"{self.name(reducer)}{self._accumulator(acc)}({self.items(binders)}) {self._body(reducer, body)}", _PRODUCT
+                return f"{self.qualified(reducer)}{self._accumulator(acc)}({self.items(binders)}) {self._body(reducer, body)}", _PRODUCT
             case Unary("not", value):
                 return f"not {self.expr(value, _NOT)}", _NOT
             case Unary(op, value):
@@ -333,7 +358,7 @@ class _Words:
             case type:
                 text += f": {self.node(type)}"
         text += "" if node.range is None else f" in {self.range(node.range)}"
-        return text if node.default is None else f"{text} = {self.expr(node.default)}"
+        return text if node.default is None else f"{text} = {self.argument(node.default)}"
 
     def targets(self, node: Clause) -> str:
         return _commas(map(self.node, node.targets))
@@ -361,6 +386,8 @@ class _Words:
                 return self.name(name) if bound is None else f"{self.name(name)}: {self.name(bound)}"
             case Range():
                 return self.range(node)
+            case UsedName(name, alias):
+                return self.name(name) if alias is None else f"{self.name(name)} as {self.name(alias)}"
             case _:
                 return self.item(node)  # type: ignore[arg-type]
 

@@ -2,7 +2,7 @@
 
     scan      text → lexemes (words, numbers, signs, brackets, line ends) and comments
     split     lexemes → declarations: each starts outside brackets at one of
-              `op fn reducer schedule tactic instruction extern ordered strict reduce fast`,
+              `use op fn reducer schedule tactic instruction extern ordered strict reduce fast`,
               or in the first column even when a bracket was left open, so that one mistake does not hide the next declaration
     match     every bracket has its partner, else a diagnostic at the opening one
     refine    line ends become NEWLINE tokens or nothing, `..` becomes RANGE or EXPAND, words that are keywords in one place only get
@@ -35,8 +35,15 @@ PREPOSITIONS = _words("by at as to with fold stages")
 MODES = _words("strict reduce fast")
 """Keywords right before `op`."""
 
-DECLARATION_WORDS = _words("op fn reducer schedule tactic instruction extern ordered") | MODES
-_CONTEXTUAL = {"reducer": "REDUCER", "schedule": "SCHEDULE", "tactic": "TACTIC", "instruction": "INSTRUCTION", "ordered": "ORDERED"}
+DECLARATION_WORDS = _words("use op fn reducer schedule tactic instruction extern ordered") | MODES
+_CONTEXTUAL = {
+    "use": "USE",
+    "reducer": "REDUCER",
+    "schedule": "SCHEDULE",
+    "tactic": "TACTIC",
+    "instruction": "INSTRUCTION",
+    "ordered": "ORDERED",
+}
 
 NAME = r"[A-Za-z_][A-Za-z_0-9]*"
 _PATTERN = re.compile(
@@ -120,6 +127,11 @@ class Chunk:
     tokens: list[Token]
     is_schedule: bool
     is_reducer: bool
+
+    @property
+    def may_have_dots(self) -> bool:
+        """Names may have dots everywhere in it."""
+        return self.is_schedule or self.tokens[0].type == "USE"
 
 
 @dataclass(slots=True)
@@ -282,6 +294,8 @@ def _starts_declaration(lexemes: list[Token], position: int, depth: int, text: s
         return following is not None and following.value == "op" and (in_first_column or depth == 0)
     if token.value in RESERVED and in_first_column:
         return True
+    if token.value == "use" and following is not None and following.type == "TEXT":
+        return in_first_column or depth == 0
     if following is None or not (following.type == "NAME" or following.value in RESERVED):
         return depth == 0 and token.value in ("op", "extern")
     return in_first_column or (depth == 0 and (position == 0 or lexemes[position - 1].value in ("\n", "}")))
@@ -346,6 +360,10 @@ def refine(lexemes: list[Token]) -> Chunk:
     _name_declaration(tokens)
     if is_reducer:
         _name_reducer_parts(tokens)
+    if head == "use":
+        _name_use_parts(tokens)
+    elif not is_schedule:
+        _name_qualified(tokens)
     return Chunk(tokens, is_schedule, is_reducer)
 
 
@@ -409,3 +427,38 @@ def _name_reducer_parts(tokens: list[Token]) -> None:
             token.type = token.value.upper()
         elif depth == 0 and token.value == "at" and position >= 2 and tokens[position - 2].type == "LIFT":
             token.type = "AT"
+
+
+def _name_use_parts(tokens: list[Token]) -> None:
+    """Mark the `as` of `use "norm.tl" as n` and `use std.norm (softmax as s)`."""
+    for before, token in pairwise(tokens):
+        if token.value == "as" and token.type == "NAME" and before.type in ("NAME", "TEXT", "RPAR"):
+            token.type = "AS"
+
+
+def _name_qualified(tokens: list[Token]) -> None:
+    """Mark names with dots that are called, and those that are a whole argument."""
+    brackets: list[str] = []
+    for position, token in enumerate(tokens):
+        if token.type == "NAME" and "." in token.value and not token.value.startswith("`"):
+            before, after = (tokens[k].type if k < len(tokens) else "" for k in (position - 1, position + 1))
+            is_argument = brackets[-1:] == ["LPAR"] and before in ("LPAR", "COMMA", "EQUAL") and after in ("RPAR", "COMMA")
+            if is_argument or _is_called(tokens, position):
+                token.type = "QUALIFIED"
+        if token.value in _OPENING and token.type != "TEXT":
+            brackets.append(token.type)
+        elif token.value in _CLOSING and token.type != "TEXT" and brackets:
+            brackets.pop()
+
+
+def _is_called(tokens: list[Token], position: int) -> bool:
+    """`name(…)` and `name[…](…)`."""
+    at = position + 1
+    if at < len(tokens) and tokens[at].type == "LSQB":
+        depth = 0
+        while at < len(tokens):
+            depth += (tokens[at].type == "LSQB") - (tokens[at].type == "RSQB")
+            at += 1
+            if depth == 0:
+                break
+    return at < len(tokens) and tokens[at].type == "LPAR"

@@ -83,7 +83,7 @@ ENTRIES = {m.group(1): m.group(0) for m in ENTRY.finditer(ERRORS)}
 @pytest.mark.parametrize("code", ENTRIES)
 def test_the_example_of_an_error_gives_exactly_that_error(code: str) -> None:
     programs, calls = blocks(ENTRIES[code], "tl"), blocks(ENTRIES[code], "python")
-    assert len(programs) == 1 or code == "T0153"
+    assert len(programs) == 1 or code in ("T0153", "T0192")  # what takes thousands of lines, or several files
     for _, program in programs:
         got = [c for _, call in calls for c in refused_call(program, call.strip())] if calls else [d.code for d in problems(program)]
         assert got == [code]

@@ -17,7 +17,23 @@ DOCUMENT = ROOT / "docs" / "language.md"
 GRAMMAR = ROOT / "tensorlang" / "syntax" / "grammar.lark"
 BLOCK = re.compile(r"^```(tl|ebnf|ebnf-words|tl-clauses|tl-directives|tl-wrong)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
-CONTEXTUAL = ["STRICT", "REDUCE", "FAST", "REDUCER", "ORDERED", "SCHEDULE", "TACTIC", "INSTRUCTION", "LLVM", "ROLE", "LIFT", "AT", "YIELD"]
+CONTEXTUAL = [
+    "USE",
+    "AS",
+    "STRICT",
+    "REDUCE",
+    "FAST",
+    "REDUCER",
+    "ORDERED",
+    "SCHEDULE",
+    "TACTIC",
+    "INSTRUCTION",
+    "LLVM",
+    "ROLE",
+    "LIFT",
+    "AT",
+    "YIELD",
+]
 SIGNS = {
     "EXPAND": '".."',
     "RANGE": '".."',
@@ -27,7 +43,7 @@ SIGNS = {
     "PREPOSITION": "preposition",
     "COMPARE": "comparator",
 }
-WORDS = ("NAME", "NUMBER", "TEXT", "SIGN", "TIMES", "DIVIDE")
+WORDS = ("NAME", "QUALIFIED", "NUMBER", "TEXT", "SIGN", "TIMES", "DIVIDE")
 
 
 def blocks(kind: str) -> list[str]:
@@ -89,7 +105,7 @@ def test_each_group_of_directives_parses(text):
 @pytest.mark.parametrize("line", [line for text in blocks("tl-wrong") for line in text.rstrip("\n").split("\n")])
 def test_each_wrong_line_fails_as_the_document_says(line):
     wrong, code = re.fullmatch(r"(.*?) +# (P\d\d\d).*", line).groups()
-    head = "" if re.match(r"(op|fn|extern|schedule|import|def)\b", wrong) else "op f() -> (y: f32) {\n"
+    head = "" if re.match(r"(op|fn|extern|schedule|import|use|def)\b", wrong) else "op f() -> (y: f32) {\n"
     with pytest.raises(CompileError) as problem:
         parse(Source("language.md", f"{head}{wrong}\n{'}' if head else ''}"))
     assert [diagnostic.code for diagnostic in problem.value.diagnostics] == [code]

@@ -121,13 +121,13 @@ def _torch_conv(attributes: Attributes) -> Call:
 def _along(kind: str, torch: str) -> Equivalent:
     """Return the row of an operator along one axis."""
     return Equivalent(
-        lambda attributes, inputs: (kind, {"axis": int(attributes["axis"])}),
-        torch=lambda attributes: lambda x, y: getattr(_torch(), torch)(x, int(attributes["axis"]), out=y),
+        lambda attributes, inputs: (kind, {"axis": int(attributes.get("axis", -1))}),
+        torch=lambda attributes: lambda x, y: getattr(_torch(), torch)(x, int(attributes.get("axis", -1)), out=y),
     )
 
 
 def _layer_norm(attributes: Attributes) -> Call:
-    axis, eps = int(attributes["axis"]), float(attributes.get("eps", 1e-5))
+    axis, eps = int(attributes.get("axis", -1)), float(attributes.get("eps", 1e-5))
     return lambda x, g, *rest: _torch().nn.functional.layer_norm(x, x.shape[axis:], g, rest[0] if len(rest) > 1 else None, eps)
 
 
@@ -139,7 +139,7 @@ def _reduced(kind: str, numpy: str, torch: str) -> Equivalent:
     """Return the row of a reduction over neighbouring axes."""
 
     def axes(attributes: Attributes) -> tuple[int, ...]:
-        return tuple(range(int(attributes["axis"]), int(attributes["axis"]) + int(attributes["count"])))
+        return tuple(range(int(attributes.get("axis", -1)), int(attributes.get("axis", -1)) + int(attributes.get("count", 1))))
 
     def node(attributes: Attributes, inputs: Sequence[Array]) -> tuple[str, dict[str, Any]]:
         return kind, {"keepdims": 0, "axes": list(axes(attributes))}
@@ -181,7 +181,10 @@ TABLE: dict[str, Equivalent] = {
     "softmax": _along("Softmax", "softmax"),
     "log_softmax": _along("LogSoftmax", "log_softmax"),
     "layer_norm": Equivalent(
-        lambda attributes, inputs: ("LayerNormalization", {"axis": int(attributes["axis"]), "epsilon": float(attributes.get("eps", 1e-5))}),
+        lambda attributes, inputs: (
+            "LayerNormalization",
+            {"axis": int(attributes.get("axis", -1)), "epsilon": float(attributes.get("eps", 1e-5))},
+        ),
         torch=_layer_norm,
     ),
     "transpose": Equivalent(

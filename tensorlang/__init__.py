@@ -4,6 +4,7 @@
 
     ops = tl.load("my_ops.tl")          ops.linear(x, w, b)             operators, called with arrays
     ops = tl.parse("op relu(...) …")
+    tl.std.softmax(x)                   tl.use("std.norm")              operators of the standard library and of installed packages
     model = tl.compile("net.onnx")      model.run({"input": image})     models, by whichever importer reads them
 
 Names are imported when they are first used: a program that runs models does not wait for the language. `__init__.pyi` has their types.
@@ -12,7 +13,7 @@ Names are imported when they are first used: a program that runs models does not
 from importlib import import_module
 
 __version__ = "0.1.0"
-__all__ = ["CompileError", "CompiledModel", "Operator", "Operators", "RunError", "Schedule", "compile", "load", "parse"]
+__all__ = ["CompileError", "CompiledModel", "Operator", "Operators", "RunError", "Schedule", "compile", "load", "parse", "std", "use"]
 
 _PLACES = {
     "CompileError": "tensorlang.diagnostics",
@@ -24,6 +25,8 @@ _PLACES = {
     "compile": "tensorlang.api",
     "load": "tensorlang.operators",
     "parse": "tensorlang.operators",
+    "std": "tensorlang.packages",
+    "use": "tensorlang.packages",
 }
 
 

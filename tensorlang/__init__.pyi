@@ -5,10 +5,12 @@ from tensorlang.diagnostics import CompileError as CompileError
 from tensorlang.diagnostics import RunError as RunError
 from tensorlang.operators import load as load
 from tensorlang.operators import parse as parse
+from tensorlang.packages import std as std
+from tensorlang.packages import use as use
 from tensorlang.runtime.model import CompiledModel as CompiledModel
 from tensorlang.runtime.operator import Operator as Operator
 from tensorlang.runtime.operator import Operators as Operators
 from tensorlang.schedule.schedule import Schedule as Schedule
 
 __version__: str
-__all__ = ["CompileError", "CompiledModel", "Operator", "Operators", "RunError", "Schedule", "compile", "load", "parse"]
+__all__ = ["CompileError", "CompiledModel", "Operator", "Operators", "RunError", "Schedule", "compile", "load", "parse", "std", "use"]

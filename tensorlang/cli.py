@@ -1,4 +1,4 @@
-"""The command line: `tensorlang check | fmt | show | explain | certify | run | bench | doctor`.
+"""The command line: `tensorlang check | fmt | list | show | explain | certify | run | bench | doctor`.
 
 Exit codes: 0 all is well, 1 diagnostics (on standard error, or as JSON on standard output with --json), 2 wrong usage. What goes wrong
 inside the compiler is one line and a report in a file, never a traceback.
@@ -45,6 +45,7 @@ from tensorlang.shell.bench import Comparison, as_data, as_text, bench_model, be
 from tensorlang.shell.doctor import findings
 from tensorlang.shell.files import write_arrays, write_text
 from tensorlang.shell.installed_operators import library_with
+from tensorlang.shell.listing import listed as operators_listed
 from tensorlang.shell.peers import DeviceRun, Peer, Task, peers
 from tensorlang.shell.progress import Bar
 from tensorlang.shell.validating import validated
@@ -203,6 +204,17 @@ def fmt(
     _say({verb.replace(" ", "_"): changed}, "\n".join(f"{verb} {path}" for path in changed), as_json)
     if check and changed:
         raise typer.Exit(1)
+
+
+@app.command(name="list")
+def list_(
+    what: Annotated[str | None, typer.Argument(help="a .tl file, or a module such as `std.norm`", metavar="FILE|MODULE")] = None,
+    as_json: Json = False,
+) -> None:
+    """List the operators of a file or of a module with their signatures; without an argument, the modules that can be used."""
+    found = operators_listed(what)
+    text = ("\n" if what is None else "\n\n").join("\n".join(part.lines(briefly=what is None)) for part in found)
+    _say({"modules": [part.as_data() for part in found]}, text, as_json)
 
 
 @app.command()

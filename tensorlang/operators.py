@@ -34,7 +34,7 @@ def load(
     C0105 for other `sizes`."""
     if not isinstance(path, (str, os.PathLike)):
         raise error("P020", f"a path is expected, not {type(path).__name__}", help="the text of a program is read by `tensorlang.parse`")
-    return operators_of(syntax.load(Path(path)), target, threads, mode, _are_symbolic(sizes))
+    return operators_of(syntax.load(Path(path)), target, threads, mode, symbolic_or_static(sizes))
 
 
 def parse(
@@ -54,7 +54,7 @@ def parse(
     if base is not None and not isinstance(base, (str, os.PathLike)):
         raise error("P020", f"`base` is a folder, not {type(base).__name__}", help="pass the path of a folder")
     folder = None if base is None else os.fspath(base)
-    return operators_of(Source("<text>", text, folder), target, threads, mode, _are_symbolic(sizes))
+    return operators_of(Source("<text>", text, folder), target, threads, mode, symbolic_or_static(sizes))
 
 
 def operators_of(source: Source, target: str, threads: int | None, mode: Mode = "reduce", symbolic: bool = False) -> Operators:
@@ -62,7 +62,8 @@ def operators_of(source: Source, target: str, threads: int | None, mode: Mode = 
     return Operators(source, tools_for(target, threads), known(mode), symbolic=symbolic)
 
 
-def _are_symbolic(sizes: str) -> bool:
+def symbolic_or_static(sizes: str) -> bool:
+    """Return whether sizes are to stay symbols. Raises CompileError C0105 for what says neither."""
     if sizes not in ("static", "symbolic"):
         raise error("C0105", f"sizes cannot be `{sizes}`", help="they are `static` or `symbolic`")
     return sizes == "symbolic"

@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "scripts"))
 
 import modules  # noqa: E402
+import stdlib_page  # noqa: E402
 
 PAGES = sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md", ROOT / "CHANGELOG.md"])
 
@@ -54,3 +55,7 @@ def test_every_module_of_the_compiler_says_what_it_is_for() -> None:
 def test_the_glossary_is_sorted_and_says_each_word_once() -> None:
     assert len(glossary()) >= 100
     assert glossary() == sorted(set(glossary()), key=str.lower)
+
+
+def test_the_page_of_the_standard_library_is_that_of_its_files() -> None:
+    assert stdlib_page.main(["--check"]) == 0

@@ -48,15 +48,28 @@ def _lengths_from_where(b: Binder) -> None:
                 continue
             found = value(b.ctx(), scope, other)
             if isinstance(found, Num) and isinstance(found.value, int):
-                if found.value < 0:
+                length = _from_the_end(b, pack, other, found.value) if found.value < 0 else found.value
+                if length < 0:
                     raise error(
                         "R0209",
-                        f"`{b.operator.name}`: `rank({pack})` would be {found.value}",
+                        f"`{b.operator.name}`: `rank({pack})` would be {length}",
                         cond.span,
                         "required here",
-                        help="count axes from 0; a negative axis is `rank + axis`",
+                        help="axes count from 0, negative ones from the end: -1 is the last",
                     )
-                b.lengths.fix(pack, found.value, cond.span)
+                b.lengths.fix(pack, length, cond.span)
+
+
+def _from_the_end(b: Binder, pack: str, axis: sx.Node, given: int) -> int:
+    """Return what a negative axis is counted from the start, of the first parameter that begins with `pack`; the attribute becomes that."""
+    for param in tensor_params(b.operator) if isinstance(axis, sx.Id) else ():
+        first = next(iter(dims_of(param)), None)
+        if first == sx.Pack(sx.Id(pack)) and (args := args_of(b, param)):
+            length = len(args[0].dims) + given
+            if length >= 0 and isinstance(axis, sx.Id):
+                b.attrs[axis.name] = Num(length)
+            return length
+    return given
 
 
 def _rank_conditions(cond: sx.Node) -> Iterable[tuple[str, sx.Node]]:

@@ -197,7 +197,11 @@ def _source(use: sx.Use, path: Path) -> Source:
         close = did_you_mean(path.name, there, "paths are relative to the file that they stand in")
         title = f"`{path}` is not an ordinary file" if path.exists() else f"there is no file `{path}`"
         raise error("T0190", title, use.place.span, "used here", help=close)
-    return parse.load(path)
+    source, outer = parse.load(path), use.place.span.source
+    if os.path.isabs(outer.folder or "") and not os.path.isabs(outer.name) and not outer.name.startswith("<"):  # shown by another name
+        shown = os.path.join(os.path.dirname(outer.name), os.path.relpath(path, outer.folder))
+        return replace(source, name=os.path.normpath(shown))
+    return source
 
 
 def _place(use: sx.Use, path: str) -> modules.Place:

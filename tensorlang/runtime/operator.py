@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from inspect import Parameter, Signature
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,8 @@ from tensorlang.schedule.guards import facts
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.syntax import nodes as sx
 from tensorlang.syntax.parse import parse
-from tensorlang.syntax.printer import header
+from tensorlang.syntax.printer import header, show
+from tensorlang.syntax.summary import documentation
 from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.prove import prove
 from tensorlang.tensor.widths import LARGEST
@@ -96,6 +98,21 @@ class Operator:
     def __post_init__(self) -> None:
         if self.symbolic:
             self.tools.check_any_sizes()
+        declared = self.module.operators.get(self.name)
+        if declared is not None:
+            self.__doc__, self.__name__ = documentation(declared), self.name
+
+    def __repr__(self) -> str:
+        return f"<{self.signature}>"
+
+    @property
+    def __signature__(self) -> Signature:
+        """What editors show while a call is written: tensors by position, attributes and sizes by name."""
+        kinds = {"tensor": Parameter.POSITIONAL_OR_KEYWORD}
+        shown = ((p, kinds.get(p.kind, Parameter.KEYWORD_ONLY)) for p in self.declaration.params)
+        params = [Parameter(p.name, kind, default=_Shown(show(p.default)) if p.default else Parameter.empty) for p, kind in shown]
+        required = [p for p in params if p.kind is Parameter.POSITIONAL_OR_KEYWORD and p.default is Parameter.empty]
+        return Signature([*required, *(p for p in sorted(params, key=lambda p: p.kind) if p not in required)])
 
     def __call__(self, /, *args: Any, **named: Any) -> Any:
         """Return the result as a new array, or a tuple when the operator has several. On a device, an array that lies there makes the
@@ -283,6 +300,13 @@ class Operator:
             raise error("S0604", title, found[0].span, help=f"write `schedule {self.name} for {target} {{ … }}`, or its directives alone")
         check_written(self.module, found[0], knobs)
         return found[0]
+
+
+class _Shown(str):
+    """A default, as the language writes it."""
+
+    def __repr__(self) -> str:
+        return str(self)
 
 
 class Operators:

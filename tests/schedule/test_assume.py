@@ -7,6 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scheduled_programs import assert_same, legal, loops, written
+from tensorlang.device.driver import device_loops, device_text
+from tensorlang.driver import loops_of
 
 import tensorlang as tl
 from codegen.errors import InternalError
@@ -14,9 +16,7 @@ from codegen.gpu import emulator
 from codegen.loops.nodes import For, Require
 from codegen.loops.printer import show
 from codegen.loops.walk import walk
-from tensorlang.device.driver import device_loops, device_text
 from tensorlang.diagnostics import CompileError, RunError
-from tensorlang.driver import loops_of
 from tensorlang.lower.bounds import prove_bounds
 from tensorlang.schedule.check import proven
 

@@ -15,7 +15,7 @@ from codegen.dtypes import DType
 from polyhedral import affine
 from polyhedral import expr as px
 from tensorlang.check import typed
-from tensorlang.check.binder import Given
+from tensorlang.check.binder import Given, product
 from tensorlang.check.bindings import Arg, Inlined
 from tensorlang.check.body import elaborate
 from tensorlang.check.equations import Body, Equation
@@ -324,7 +324,7 @@ def _viewed(read: ir.Read, views: Mapping[str, tuple[Tensor, ir.Tensor]]) -> ir.
         stored = [(axis, size) for axis, size in zip(dim.axes, dim.sizes, strict=True) if axis is not None]
         if not stored:
             continue
-        if count == len(dim.axes):
+        if count == len(dim.axes) and sizes == dim.sizes:
             for (axis, _), slot in zip(stored, slots, strict=False):
                 index[axis] = slot
             continue
@@ -375,11 +375,21 @@ def _enter(body: Body, equation: Equation, name: str, tensor: Tensor) -> None:
         if tensor.dtype is not None:
             body.types[name] = tensor.dtype
         return
-    same = [d.sizes for d in declared.dims] == [d.sizes for d in tensor.dims]
-    if not same or declared.dtype != tensor.dtype:
-        raise labelled(
-            "T0165",
-            f"`{name}` is declared `{declared.dtype}[{show_dims(declared)}]`, and the call gives `{tensor.dtype}[{show_dims(tensor)}]`",
-            [(equation.span, "assigned here")],
-            help="change the declaration, or name the call's result otherwise and copy it element by element",
-        )
+    same = len(declared.dims) == len(tensor.dims) and all(map(_same_extent, declared.dims, tensor.dims))
+    if same and declared.dtype == tensor.dtype:
+        body.ctx.tensors[name] = tensor  # perhaps with dimensions made of several axes, as the callee has them
+        for values in (e.scope.values for e in body.equations):
+            if isinstance(values, dict) and name in values:
+                values[name] = tensor
+        return
+    raise labelled(
+        "T0165",
+        f"`{name}` is declared `{declared.dtype}[{show_dims(declared)}]`, and the call gives `{tensor.dtype}[{show_dims(tensor)}]`",
+        [(equation.span, "assigned here")],
+        help="change the declaration, or name the call's result otherwise and copy it element by element",
+    )
+
+
+def _same_extent(declared: Dim, found: Dim) -> bool:
+    """Whether a dimension is as long as it is declared; one that is declared of several factors has these."""
+    return declared.sizes == found.sizes or (len(declared.sizes) == 1 and product(found.sizes) == declared.sizes[0])

@@ -180,7 +180,7 @@ def _meet_composite(b: Binder, m: Met, items: Sequence[sx.Node]) -> bool:
     sizes: list[px.Expr | None] = []
     for node, position in parts:
         sizes.append(_known_size(b, scope, node, position))
-    if len(m.sizes) == len(parts) and len(parts) > 1:
+    if len(m.sizes) == len(parts) > 1 and all(known in (None, size) for known, size in zip(sizes, m.sizes, strict=True)):
         for (node, position), size, known in zip(parts, m.sizes, sizes, strict=True):
             if known is None and isinstance(node, sx.Id):
                 _unify(b, m, _key(b, node, position), size)

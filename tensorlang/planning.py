@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from tensorlang.check.module import Module
+from tensorlang.check.module import Module, reached
 from tensorlang.policy.machine import Machine
 from tensorlang.policy.select import applicable, search, where
 from tensorlang.schedule.check import proven
@@ -56,6 +56,7 @@ def stated(module: Module, operator: str | None) -> str:
     """Return a digest of the schedules that `module` states for `operator` and for roles, with the tactics they may use."""
     schedules = [s for s in module.schedules if s.role is not None or s.operator == operator]
     text = repr(schedules) + repr([where(s) for s in schedules]) + repr(module.tactics) + repr(module.instructions)
+    text += repr([reached(module, name) for name in module.instructions if name in module.operators])
     return hashlib.sha256(text.encode()).hexdigest()
 
 

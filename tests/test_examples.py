@@ -27,6 +27,15 @@ CLAIMS = {
         "error[S0227]",
         "(255, 255)",
     ],
+    "11_reuse": [
+        "the block is NumPy's",
+        "split i by 4 -> io, ii",
+        "the library is NumPy's",
+        "op softmax[T: float](",
+        "write `use std.norm`",
+        "write `use std.norm (softmax)` at the top of the file",
+        "error[T0190]",
+    ],
     "08_every_stage": ["---- tensor", "---- schedule", "---- loops", "---- llvm", "---- asm", "project + shift + activate"],
 }
 

@@ -98,6 +98,21 @@ def _load(file: sx.File, uses: Uses, libraries: Sequence[Module] | None = None) 
     return module
 
 
+def reached(module: Module, name: str) -> list[sx.Node]:
+    """Return the functions, operators and reducers that an operator's meaning depends on, directly or through others."""
+    pending: list[tuple[Module, sx.Node]] = [(module.home(name), module.operators[name])]
+    found: list[sx.Node] = []
+    for home, declaration in pending:
+        names = sorted({n.name for n in descendants(declaration) if isinstance(n, sx.Apply | sx.Id)})
+        reducers = sorted({n.reducer for n in descendants(declaration) if isinstance(n, sx.Reduction)})
+        met = [(home.home(n), home.functions.get(n) or home.operators[n]) for n in names if n in home.functions or n in home.operators]
+        met += [(home.reducer_home(n), home.reducers[n]) for n in reducers if n in home.reducers]
+        new = [(there, d) for there, d in met if not any(d is known for _, known in pending)]
+        pending += new
+        found += [d for _, d in new]
+    return found
+
+
 def _over(own: Module, imports: Imports, libraries: Sequence[Module]) -> Module:
     """Return a file's own names over those it uses, and these over the libraries'."""
     names: dict[str, tuple[sx.Operator | sx.ScalarFunction, Module | None]] = {}

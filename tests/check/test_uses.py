@@ -245,6 +245,16 @@ def test_a_used_tactic_or_instruction_that_changed_is_compiled_again(files: File
     assert "split i by 3" in tl.load(main).product.explain(X, X.T.copy())
 
 
+def test_an_instruction_whose_function_changed_is_another_one(files: Files) -> None:
+    schedule = "schedule product for cpu {\n    split j by 8 -> jo, jv\n    order i, jo, k, jv\n    tensorize jv with multiply_add\n}\n"
+    main = files(main=f'use "fma.tl"\n{PRODUCT}{schedule}', fma=INSTRUCTIONS)
+    b = np.ones((7, 16), np.float32)
+    np.testing.assert_allclose(tl.load(main, threads=1).product(X, b), X @ b, rtol=1e-5)
+    files(fma=INSTRUCTIONS.replace("= a + b", "= a - b"))
+    with pytest.raises(CompileError):
+        tl.load(main, threads=1).product(X, b)
+
+
 # ---------------------------------------------------------------- what is refused
 
 

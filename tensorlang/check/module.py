@@ -105,7 +105,8 @@ def reached(module: Module, name: str) -> list[sx.Node]:
     for home, declaration in pending:
         names = sorted({n.name for n in descendants(declaration) if isinstance(n, sx.Apply | sx.Id)})
         reducers = sorted({n.reducer for n in descendants(declaration) if isinstance(n, sx.Reduction)})
-        met = [(home.home(n), home.functions.get(n) or home.operators[n]) for n in names if n in home.functions or n in home.operators]
+        met: list[tuple[Module, sx.Node]] = [(home.home(n), home.functions[n]) for n in names if n in home.functions]
+        met += [(home.home(n), home.operators[n]) for n in names if n in home.operators]
         met += [(home.reducer_home(n), home.reducers[n]) for n in reducers if n in home.reducers]
         new = [(there, d) for there, d in met if not any(d is known for _, known in pending)]
         pending += new

@@ -131,8 +131,14 @@ def check(
             except CompileError as problem:
                 found += problem.diagnostics
     if found:
-        raise CompileError(*found)
+        raise CompileError(*_once(found))
     _say(_without_mistakes(files, partly, waiting), _summary(files, partly, waiting), as_json)
+
+
+def _once(found: Sequence[Diagnostic]) -> list[Diagnostic]:
+    """Return mistakes of files that several others use once each."""
+    places = {(d.code, d.title, d.labels[:1]): d for d in reversed(found)}
+    return [d for d in found if places[d.code, d.title, d.labels[:1]] is d]
 
 
 def _read_model(path: Path) -> dict[Path, str]:

@@ -25,26 +25,27 @@ class Package:
     def __init__(self, title: str, **options: Any) -> None:
         self.__name__ = title
         self._options = options
-        self._made: dict[str, Package | Operators] = {}
+        self._made: dict[str, Operators] = {}
+        self._named: Operator | None = None  # the operator that the module is called like
 
     def __getattr__(self, name: str) -> Package | Operator:
-        """Return the module or the operator `name`."""
+        """Return the module or the operator `name`, which is an attribute from then on."""
         if name.startswith("_"):
             raise AttributeError(name)
         place = _place(self.__name__)
         title = f"{self.__name__}.{name}"
         if (below := modules.find(title)) is not None and below.name is None:
-            inner = self._made.setdefault(title, Package(title, **self._options))
-            assert isinstance(inner, Package)
+            inner = self.__dict__[name] = Package(title, **self._options)
             return inner
         for module in place.modules:
             if module.names().get(name) == "op":
-                return self._operators(module)[name]
+                operator = self.__dict__[name] = self._operators(module)[name]
+                return operator
         close = get_close_matches(name, dir(self), 1)
         hint = f"; did you mean `{close[0]}`?" if close else ""
         raise AttributeError(f"`{self.__name__}` has no operator `{name}`{hint}")
 
-    def __getitem__(self, name: str) -> Package | Operator:
+    def __getitem__(self, name: str) -> Operator:
         """Return the operator `name`, in place of a module of that name."""
         for module in _place(self.__name__).modules:
             if module.names().get(name) == "op":
@@ -53,12 +54,12 @@ class Package:
 
     def __call__(self, /, *args: Any, **named: Any) -> Any:
         """Return what the operator gives that a module is called like: `tl.std.conv(x, w)`."""
-        name = self.__name__.rpartition(".")[2]
-        if name not in self:
-            raise TypeError(f"`{self.__name__}` is a module, and none of its operators is called `{name}`")
-        operator = self[name]
-        assert isinstance(operator, Operator)
-        return operator(*args, **named)
+        if self._named is None:
+            name = self.__name__.rpartition(".")[2]
+            if name not in self:
+                raise TypeError(f"`{self.__name__}` is a module, and none of its operators is called `{name}`")
+            self._named = self[name]
+        return self._named(*args, **named)
 
     def __contains__(self, name: object) -> bool:
         return name in list(self)
@@ -85,10 +86,9 @@ class Package:
         return "\n".join(text for module in _place(self.__name__).modules for text in _listed(module))
 
     def _operators(self, module: modules.Module) -> Operators:
-        made = self._made.get(module.title + "()")
-        if not isinstance(made, Operators):
-            made = self._made[module.title + "()"] = operators_of(module.source(), **self._options)
-        return made
+        if module.title not in self._made:
+            self._made[module.title] = operators_of(module.source(), **self._options)
+        return self._made[module.title]
 
 
 def _package(title: str, options: dict[str, Any]) -> Package:

@@ -70,6 +70,13 @@ def test_mistakes_are_shown_in_the_used_file(tl: Any) -> None:
     assert [(label["file"], label["line"]) for label in problem["labels"]] == [("lib/norm.tl", 2), ("main.tl", 1)]
 
 
+def test_a_mistake_in_a_file_that_is_checked_and_used_is_told_once(tl: Any) -> None:
+    Path("lib/norm.tl").write_text(NORM.replace("sqrt", "sqart"), "utf-8")
+    for files in ("main.tl lib/norm.tl", "lib/norm.tl main.tl"):
+        code, _, err = tl("check", *files.split())
+        assert (code, err.count("error[")) == (1, 1)
+
+
 def test_the_operators_of_a_file_are_listed_with_their_comments(tl: Any) -> None:
     assert tl("list", "main.tl") == (
         0,

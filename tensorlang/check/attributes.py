@@ -10,6 +10,7 @@ from tensorlang.check.problems import did_you_mean, error
 from tensorlang.check.scalar import value
 from tensorlang.check.scope import Scope
 from tensorlang.check.types import CLASSES, PASSABLE, belongs
+from tensorlang.check.uses import lines_for
 from tensorlang.check.values import Fn, Idx, Num, Packed, Str, Value
 from tensorlang.syntax import nodes as sx
 from tensorlang.tensor.notation import bare
@@ -155,7 +156,7 @@ def _scalar_attribute(b: Binder, param: sx.Param, given: object) -> Value:
                 f"`{b.operator.name}`: there is no function `{item}` for `{param.name}`",
                 param.span,
                 "declared here",
-                help=did_you_mean(item, [*b.module.functions, *PASSABLE], "name a scalar function"),
+                help=lines_for(item) or did_you_mean(item, [*b.module.functions, *PASSABLE], "name a scalar function"),
             )
         case ("float", int() | float()) if not isinstance(item, bool) and not _beyond_floats(item):
             return Num(float(item))

@@ -19,11 +19,13 @@ from tensorlang.check.binder import Given, product
 from tensorlang.check.bindings import Arg, Inlined
 from tensorlang.check.body import elaborate
 from tensorlang.check.equations import Body, Equation
-from tensorlang.check.problems import NeedsStatic, counted, error, labelled
+from tensorlang.check.problems import NeedsStatic, counted, did_you_mean, error, labelled
 from tensorlang.check.reads import show_dims
 from tensorlang.check.scalar import value
 from tensorlang.check.scope import Scope, expand
 from tensorlang.check.signature import bind
+from tensorlang.check.types import PASSABLE
+from tensorlang.check.uses import lines_for
 from tensorlang.check.values import Dim, Fn, Idx, Num, Packed, Str, Tensor, Value
 from tensorlang.diagnostics import CompileError, Diagnostic, Label, Span
 from tensorlang.syntax import nodes as sx
@@ -205,7 +207,11 @@ def _constant(body: Body, scope: Scope, param: sx.Param, node: sx.Node) -> objec
         found = scope.values.get(node.name)
         if isinstance(found, Fn):
             return found
-        return Fn(node.name, body.ctx.module) if node.name in body.ctx.module.functions else node.name
+        module = body.ctx.module
+        if node.name in module.functions or node.name in PASSABLE:
+            return Fn(node.name, module)
+        help = lines_for(node.name) or did_you_mean(node.name, [*module.functions, *PASSABLE], f"declare `fn {node.name}(…) = …`")
+        raise error("T0101", f"there is no function `{node.name}`", node.span, f"passed as `{param.name}` here", help=help)
     if isinstance(node, sx.TupleOf | sx.Pack):
         items = node.items if isinstance(node, sx.TupleOf) else (node,)
         return tuple(_known(value(body.ctx, at, item), item.span) for item, at in expand(scope, items))

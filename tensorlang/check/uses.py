@@ -117,7 +117,7 @@ class Uses:
     def _brought(self, use: sx.Use) -> tuple[list[Import], list[Used]]:
         if isinstance(use.place, sx.Text):
             path = _path(use, use.place)
-            files = [self._file(use, str(path.resolve()), path.stem, lambda: _source(use, path))]
+            files = [self._file(use, os.path.realpath(path), path.stem, lambda: _source(use, path))]
             return _named(use, files, use.names)
         place = _place(use, use.place.name)
         if place.name is not None and use.names:
@@ -132,7 +132,7 @@ class Uses:
         return _named(use, [self._module(use, m) for m in wanted], names, place)
 
     def _module(self, use: sx.Use, module: modules.Module) -> Used:
-        return self._file(use, str(module.path.resolve()), module.title, module.source)
+        return self._file(use, os.path.realpath(module.path), module.title, module.source)
 
     def _file(self, use: sx.Use, key: str, stem: str, read: Callable[[], Source]) -> Used:
         """Return a file, read and checked. Raises CompileError for its mistakes, which are told once."""
@@ -163,7 +163,7 @@ class Uses:
 def _key_of(file: sx.File, use: sx.Use) -> str:
     """Return the key of a file: where it lies, or for a text nothing that any path is."""
     source = use.span.source
-    return str(Path(source.folder, Path(source.name).name).resolve()) if source.folder is not None else f"\0{source.name}"
+    return os.path.realpath(Path(source.folder, Path(source.name).name)) if source.folder is not None else f"\0{source.name}"
 
 
 def _used_at(use: sx.Use, problem: Diagnostic) -> Diagnostic:
@@ -192,10 +192,10 @@ def _path(use: sx.Use, place: sx.Text) -> Path:
 
 def _source(use: sx.Use, path: Path) -> Source:
     """Return the text of a file. Raises CompileError T0190 when there is none, P020 to P023 when it cannot be read."""
-    if not path.is_file() and not path.is_dir():
-        there = [p.name for p in path.parent.glob("*.tl")] if path.parent.is_dir() else []
+    if not os.path.isfile(path) and not os.path.isdir(path):
+        there = [p.name for p in path.parent.glob("*.tl")] if os.path.isdir(path.parent) else []
         close = did_you_mean(path.name, there, "paths are relative to the file that they stand in")
-        title = f"`{path}` is not an ordinary file" if path.exists() else f"there is no file `{path}`"
+        title = f"`{path}` is not an ordinary file" if os.path.exists(path) else f"there is no file `{path}`"
         raise error("T0190", title, use.place.span, "used here", help=close)
     source, outer = parse.load(path), use.place.span.source
     if os.path.isabs(outer.folder or "") and not os.path.isabs(outer.name) and not outer.name.startswith("<"):  # shown by another name

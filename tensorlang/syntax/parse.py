@@ -9,6 +9,7 @@ grammar.lark is the grammar, scanner.py makes its tokens, `_Build` its nodes, mi
 from __future__ import annotations
 
 import re
+from bisect import bisect
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -131,11 +132,12 @@ def parse(source: Source) -> File:
 
 def _document(source: Source, declarations: Sequence[Declaration], comments: Sequence[Comment]) -> None:
     """Give each declaration the comment whose lines stand right above it. They were made a moment ago and nobody else has them yet."""
-    lines = {source.location(c.offset)[0]: c.text.removeprefix("#").strip() for c in comments if not c.inline}
+    ends = [match.start() for match in re.finditer("\n", source.text)] if comments else []
+    lines = {bisect(ends, c.offset): c.text.removeprefix("#").strip() for c in comments if not c.inline}
     for declaration in declarations if lines else ():
         if isinstance(declaration, Use | Schedule):
             continue
-        line = first = source.location(declaration.span.start)[0]
+        line = first = bisect(ends, declaration.span.start)
         while first - 1 in lines:
             first -= 1
         if first < line:

@@ -297,6 +297,21 @@ def test_a_chain_of_files_that_is_too_long_is_refused(files: Files) -> None:
     load_module(parse(load("f40.tl")))
 
 
+def test_a_function_that_is_passed_is_one_that_the_caller_knows(files: Files) -> None:
+    for name, help in (("square", "did you mean `sqrt`?"), ("celu", "write `use std.elementwise (celu)` at the top of the file")):
+        main = files(main=f'use "norm.tl" (mapped)\n{CALL.format(f"y = mapped(x, f = {name})")}', norm=NORM)
+        (problem,) = check_module(load_module(parse(load(main))))
+        assert (problem.code, problem.title, problem.help) == ("T0101", f"there is no function `{name}`", help)
+        assert marked(problem) == [f"main.tl:3 {name}"]
+
+
+def test_paths_that_the_system_refuses_are_no_files(files: Files) -> None:
+    Path("loop.tl").symlink_to("loop.tl")
+    for name in ("loop", "n" * 300, "norm.tl/inside"):
+        (problem,) = refused(files(main=f'use "{name}.tl"\n', norm=NORM))
+        assert problem.code == "T0190"
+
+
 @pytest.mark.parametrize(
     ("use", "code", "title", "help"),
     [

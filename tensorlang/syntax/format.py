@@ -71,7 +71,8 @@ class _Layout:
             case Operator():
                 return _header(declaration)
             case Use():
-                return _wrap(printer.show(declaration), 0, 4)
+                opening = len(printer.show(replace(declaration, names=()))) + 2 if declaration.names else 0
+                return _wrap(printer.show(declaration), 0, opening if opening <= 40 else 4, opening)
             case _:
                 return _definition(printer.show(declaration))
 

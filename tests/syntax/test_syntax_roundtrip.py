@@ -182,6 +182,14 @@ def test_a_text_is_laid_out_in_columns_with_its_comments():
     assert fmt(Source("t.tl", PRETTY)) == PRETTY
 
 
+def test_many_names_that_are_used_stand_below_each_other():
+    names = [f"a_name_of_something_{k}" for k in range(9)]
+    text = f"use std.norm ({', '.join(names)})\n"
+    laid_out = fmt(Source("t.tl", text))
+    assert laid_out == f"use std.norm ({', '.join(names[:4])},\n{' ' * 14}{', '.join(names[4:8])},\n{' ' * 14}{names[8]})\n"
+    assert read(laid_out) == read(text)
+
+
 def test_long_functions_may_be_called_like_the_parts_of_reducers():
     text = f"fn yield(lift) = {' + '.join(['lift'] * 30)}\n"
     laid_out = fmt(Source("t.tl", text))

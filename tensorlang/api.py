@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from tensorlang.backends.registry import tools_for
-from tensorlang.diagnostics import error
+from tensorlang.diagnostics import error, trimmed
 from tensorlang.graph.nodes import Graph
 from tensorlang.plugins import IMPORTERS, offers_digest
 from tensorlang.runtime.bundle import bundle_key
@@ -37,6 +37,7 @@ class Importer(Protocol):
         ...
 
 
+@trimmed
 def compile(
     model: Any,
     target: str = "cpu",

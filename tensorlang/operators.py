@@ -12,12 +12,13 @@ from typing import Literal
 
 from tensorlang.backends.registry import tools_for
 from tensorlang.check.modes import MODES, Mode
-from tensorlang.diagnostics import Source, error
+from tensorlang.diagnostics import Source, error, trimmed
 from tensorlang.runtime.operator import Operators
 from tensorlang.syntax import parse as syntax
 from tensorlang.targets import HOST
 
 
+@trimmed
 def load(
     path: str | os.PathLike[str],
     *,
@@ -37,6 +38,7 @@ def load(
     return operators_of(syntax.load(Path(path)), target, threads, mode, symbolic_or_static(sizes))
 
 
+@trimmed
 def parse(
     text: str,
     *,

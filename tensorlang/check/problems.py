@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from difflib import get_close_matches
 
-from tensorlang.diagnostics import NOWHERE, CompileError, Diagnostic, Label, Span, error
+from tensorlang.diagnostics import NOWHERE, CompileError, Diagnostic, Edit, Label, Span, error, exception
 
 __all__ = ["Diagnostic", "Label", "NeedsStatic", "counted", "did_you_mean", "error", "labelled", "uncallable", "used_at"]
 
@@ -32,11 +32,17 @@ def counted(number: int, noun: str) -> str:
 
 
 def labelled(
-    code: str, title: str, labels: Iterable[tuple[Span, str]], *, notes: tuple[str, ...] = (), help: str | None = None
+    code: str,
+    title: str,
+    labels: Iterable[tuple[Span, str]],
+    *,
+    notes: tuple[str, ...] = (),
+    help: str | None = None,
+    edits: tuple[Edit, ...] = (),
 ) -> CompileError:
     """Return a `CompileError` with one diagnostic and several labels."""
     kept = tuple(Label(span, text) for span, text in labels if span is not NOWHERE)
-    return CompileError(Diagnostic(code, title, kept, notes, help))
+    return exception(Diagnostic(code, title, kept, notes, help, edits))
 
 
 def uncallable(name: str, span: Span, known: Iterable[str], reducers: Container[str], elsewhere: str | None = None) -> CompileError:
@@ -56,7 +62,7 @@ def used_at(use: Span, declared: Span, text: str, note: str = "") -> Iterator[No
     except CompileError as problem:
         if use.source == declared.source:
             raise
-        raise CompileError(*(_seen_from(use, declared, text, note, d) for d in problem.diagnostics)) from None
+        raise exception(*(_seen_from(use, declared, text, note, d) for d in problem.diagnostics)) from None
 
 
 def _seen_from(use: Span, declared: Span, text: str, note: str, diagnostic: Diagnostic) -> Diagnostic:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from polyhedral import affine
 from polyhedral import expr as px
 from tensorlang.check import typed
@@ -9,8 +11,10 @@ from tensorlang.check.binder import Binder
 from tensorlang.check.problems import did_you_mean, error
 from tensorlang.check.scalar import value
 from tensorlang.check.scope import expand
-from tensorlang.check.values import Value
+from tensorlang.check.values import Idx, Num, Packed, Str, Value
+from tensorlang.check.walk import descendants
 from tensorlang.syntax import nodes as sx
+from tensorlang.syntax.printer import show
 
 
 def size_parameters(b: Binder) -> None:
@@ -78,12 +82,16 @@ def _condition(b: Binder, node: sx.Node, found: Value) -> None:
         case True:
             return
         case False:
+            mentioned = list(dict.fromkeys(n.name for n in descendants(node) if isinstance(n, sx.Id)))
+            values = {name: text for name in mentioned if (text := _known(b.scope().values.get(name)))}
+            given = dict.fromkeys(b.sources[name] for name in mentioned if name in b.sources)
             raise error(
                 "R0209",
-                f"`{b.operator.name}`: a condition on its parameters does not hold",
+                f"`{b.operator.name}`: `{show(node)}` does not hold",
                 node.span,
-                "required here",
-                help="change the arguments or attributes that it mentions",
+                f"here {' and '.join(f'{name} = {text}' for name, text in values.items())}" if values else "required here",
+                notes=tuple(f"`{tensor}` has shape [{shape}]" for tensor, shape in given),
+                help=f"change {' or '.join(f'`{name}`' for name in _told_by(b, mentioned)) or 'the arguments that it mentions'}",
             )
         case px.Compare() | px.And() | px.Or() | px.Not() as cond:
             b.context = affine.conj(b.context, cond)
@@ -95,3 +103,24 @@ def _condition(b: Binder, node: sx.Node, found: Value) -> None:
                 "decided only at run time",
                 help="`where` speaks of sizes and attributes",
             )
+
+
+def _known(found: Value | None) -> str:
+    """Return a value as it is written, or "" where it is none that is known."""
+    match found:
+        case Num(known):
+            return str(known).lower() if isinstance(known, bool) else str(known)
+        case Str(text):
+            return f'"{text}"'
+        case Idx(expr):
+            return str(number) if (number := affine.constant(expr)) is not None else ""
+        case Packed(items):
+            parts = [_known(item) for item in items]
+            return f"({', '.join(parts)})" if all(parts) else ""
+        case _:
+            return ""
+
+
+def _told_by(b: Binder, names: Sequence[str]) -> list[str]:
+    """Return the parameters that say what these names are: the attribute itself, the tensor whose shape has a size."""
+    return list(dict.fromkeys(b.sources[name][0] if name in b.sources else name for name in names if name in b.sources or name in b.attrs))

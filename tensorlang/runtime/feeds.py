@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from codegen.dtypes import DType, from_numpy
-from tensorlang.diagnostics import Diagnostic, RunError
+from tensorlang.diagnostics import Diagnostic, RunError, exception
 from tensorlang.graph.nodes import Value
 
 Array = np.ndarray[Any, Any]
@@ -24,21 +24,21 @@ def as_array(value: object, name: str) -> Array:
     if type(value) is np.ndarray:
         return value
     if isinstance(value, np.ma.MaskedArray):
-        raise RunError(Diagnostic("R0305", f"`{name}` is a masked array", help="say what the masked elements are: `array.filled(0)`"))
+        raise exception(Diagnostic("R0305", f"`{name}` is a masked array", help="say what the masked elements are: `array.filled(0)`"))
     if isinstance(value, np.ndarray):
         return value
     if hasattr(value, "__dlpack__"):
         try:
             return np.from_dlpack(value)
         except (BufferError, RuntimeError, TypeError, ValueError) as problem:
-            raise RunError(Diagnostic("R0305", f"`{name}` cannot be read as an array", notes=(str(problem),))) from None
+            raise exception(Diagnostic("R0305", f"`{name}` cannot be read as an array", notes=(str(problem),))) from None
     try:
         array = np.asarray(value)
     except ValueError as problem:
-        raise RunError(Diagnostic("R0305", f"`{name}` cannot be read as an array", notes=(str(problem),))) from None
+        raise exception(Diagnostic("R0305", f"`{name}` cannot be read as an array", notes=(str(problem),))) from None
     if from_numpy(array.dtype) is None:
         help = "name an `.npy` or `.npz` file, or a type such as `f32[4,5]`" if isinstance(value, str) else "pass a NumPy array"
-        raise RunError(Diagnostic("R0305", f"`{name}` is no array of numbers but {_article(value)}", help=help))
+        raise exception(Diagnostic("R0305", f"`{name}` is no array of numbers but {_article(value)}", help=help))
     return array
 
 
@@ -57,7 +57,7 @@ def checked(feeds: Mapping[str, object], inputs: Sequence[Value]) -> list[Array]
             problems += _fits(array, value)
             arrays.append(array)
     if problems:
-        raise RunError(*problems)
+        raise exception(*problems)
     return [row_major(array) for array in arrays]
 
 
@@ -75,7 +75,7 @@ def in_place(given: Mapping[str, object], values: Sequence[Value], what: str) ->
         elif value.name in given:
             problems.append(Diagnostic("R0305", f"`{value.name}` is {_article(array)}", help="pass a NumPy array"))
     if problems:
-        raise RunError(*problems)
+        raise exception(*problems)
     return arrays
 
 
@@ -92,7 +92,7 @@ def check_names(feeds: Mapping[str, object], inputs: Sequence[Value]) -> None:
     check_named(feeds)
     problems = tuple(_names(feeds, inputs))
     if problems:
-        raise RunError(*problems)
+        raise exception(*problems)
 
 
 def check_apart(inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
@@ -100,13 +100,13 @@ def check_apart(inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
     for k, output in enumerate(outputs):
         if any(np.may_share_memory(output, other) for other in (*inputs, *outputs[:k])):
             title = "an array for an output shares memory with another array"
-            raise RunError(Diagnostic("R0307", title, help="pass an array of its own"))
+            raise exception(Diagnostic("R0307", title, help="pass an array of its own"))
 
 
 def check_named(feeds: object, what: str = "input") -> None:
     """Raise RunError R0301 for feeds that are not arrays by name."""
     if not isinstance(feeds, Mapping):
-        raise RunError(Diagnostic("R0301", f"the {what}s are not given by name", help="write `{'x': array}`"))
+        raise exception(Diagnostic("R0301", f"the {what}s are not given by name", help="write `{'x': array}`"))
 
 
 def row_major(array: Array) -> Array:

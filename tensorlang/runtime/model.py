@@ -12,7 +12,7 @@ from pickle import PicklingError
 from typing import Any
 
 from codegen.forks import Lock
-from tensorlang.diagnostics import CompileError, RunError
+from tensorlang.diagnostics import CompileError, RunError, trimmed
 from tensorlang.graph.nodes import Graph, Value
 from tensorlang.runtime.feeds import check_named
 from tensorlang.runtime.kernel_time import KernelTime
@@ -85,10 +85,13 @@ class CompiledModel:
 
         Raises RunError: R0301 to R0305 for arrays that do not fit, R0306 when an index or a size in the data is out of range, R0308 for a
         stream where there are none, R0321 to R0323 for the device."""
-        if stream is not None:
-            return self._made_for(feeds).run(feeds, stream)
-        found: dict[str, Any] = self._quick(feeds)
-        return found if type(found) is dict else self._run(feeds)
+        try:
+            if stream is not None:
+                return self._made_for(feeds).run(feeds, stream)
+            found: dict[str, Any] = self._quick(feeds)
+            return found if type(found) is dict else self._run(feeds)
+        except CompileError as refused:
+            raise refused.with_traceback(None) from None
 
     def _run(self, feeds: Mapping[str, object]) -> dict[str, Any]:
         made = self._made_for(feeds)
@@ -108,6 +111,7 @@ class CompiledModel:
     def _made_for(self, feeds: Mapping[str, object]) -> Runs:
         return self._static if self._static is not None else self._for(feeds)
 
+    @trimmed
     def prepared(self, feeds: Mapping[str, object], results: Mapping[str, object] | None = None) -> Callable[[], dict[str, Any]]:
         """Return `run` on these arrays for good: a function that computes what they hold when it is called, writes into the arrays of
         `results` (or some of its own), and returns them by name. It looks at nothing and makes nothing, so it is for many runs in a row;

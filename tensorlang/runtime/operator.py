@@ -27,13 +27,14 @@ from tensorlang.check.instantiate import ArgType, bound, instantiate
 from tensorlang.check.modes import Mode
 from tensorlang.check.module import Module, load_module
 from tensorlang.check.values import Idx, Packed, Value
-from tensorlang.diagnostics import Diagnostic, InternalError, Label, RunError, Source, error
+from tensorlang.diagnostics import CompileError, Diagnostic, InternalError, Label, RunError, Source, error, exception, trimmed
 from tensorlang.planning import Dump, Rules, Wanted
 from tensorlang.policy.select import applicable, read
 from tensorlang.policy.uncalled import check_written
 from tensorlang.room import no_room
 from tensorlang.runtime.feeds import as_array
 from tensorlang.runtime.library import with_roles
+from tensorlang.runtime.out_of_range import with_element
 from tensorlang.runtime.proofs import shown_proofs
 from tensorlang.runtime.protocol import AnySizes, Ready, Roles, Timer, Tools, installed_roles
 from tensorlang.runtime.work import Roofline
@@ -126,10 +127,23 @@ class Operator:
                 pass  # another signature, or arrays of another kind: sorted out below
             except MemoryError:
                 raise no_room(self.name) from None
+            except RunError as refused:
+                raise self._with_element(refused, args, named).with_traceback(None) from None
         try:
             return self._called(args, named)
         except MemoryError:
             raise no_room(self.name) from None
+        except RunError as refused:
+            raise self._with_element(refused, args, named).with_traceback(None) from None
+        except CompileError as refused:
+            raise refused.with_traceback(None) from None
+
+    def _with_element(self, refused: RunError, args: tuple[Any, ...], named: dict[str, Any]) -> RunError:
+        """Return what a call is refused for, with the element of the data where that is at fault."""
+        if refused.diagnostics[0].code != "R0306":
+            return refused
+        call = sorted_out(self.declaration, args, named)
+        return with_element(refused, self._checked(call, symbolic=False), call.arrays)
 
     def _called(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """Return the result of a call that is not like the last."""
@@ -188,6 +202,7 @@ class Operator:
         """The operator's header, as the file writes it."""
         return header(self.declaration)
 
+    @trimmed
     def schedule(self, schedule: Schedule | str | None, **knobs: int) -> Operator:
         """Return the same operator under another schedule: a `Schedule`, the text of one, or None for the file's own or a derived one.
 
@@ -266,7 +281,7 @@ class Operator:
         sizes = _sizes_in(values)
         open_ = [name for name, size in sizes.items() if size is None]
         if open_:
-            raise RunError(Diagnostic("R0313", f"`{self.name}` is not given {', '.join(f'`{n}`' for n in open_)}"))
+            raise exception(Diagnostic("R0313", f"`{self.name}` is not given {', '.join(f'`{n}`' for n in open_)}"))
         schedule = applicable(self.module, self.name, self.scheduled_for, facts(values, {})) if self.given is None else None
         return {name: size for name, size in sizes.items() if size is not None}, schedule
 
@@ -292,7 +307,8 @@ class Operator:
     def _read(self, text: str, knobs: Mapping[str, int]) -> sx.Schedule:
         target = self.scheduled_for
         body = text if text.lstrip().startswith("schedule") else f"schedule {self.name} for {target} {{\n{text}\n}}"
-        found = [d for d in parse(Source("<schedule>", body)).declarations if isinstance(d, sx.Schedule)]
+        source = Source("<schedule>", body, skipped=0 if body is text else 1)
+        found = [d for d in parse(source).declarations if isinstance(d, sx.Schedule)]
         if len(found) != 1:
             raise error("S0604", f"one schedule is expected, {len(found)} are written")
         if (found[0].operator, found[0].target) != (self.name, target):
@@ -392,23 +408,23 @@ def sorted_out(operator: sx.Operator, args: tuple[Any, ...], named: Mapping[str,
     tensors = [p for p in operator.params if p.kind == "tensor"]
     if len(args) > len(tensors):
         title = f"`{operator.name}` takes {len(tensors)} tensors and is given {len(args)}"
-        raise RunError(Diagnostic("R0311", title, help="attributes are named: `stride=2`"))
+        raise exception(Diagnostic("R0311", title, help="attributes are named: `stride=2`"))
     given: dict[str, Any] = {p.name: a for p, a in zip(tensors, args, strict=False)}
     for name, value in named.items():
         if name not in params:
             close = get_close_matches(name, params, 1)
             there = f"it has {', '.join(f'`{p}`' for p in params)}"
-            raise RunError(
+            raise exception(
                 Diagnostic(
                     "R0312", f"`{operator.name}` has no `{name}`", notes=(there,), help=f"did you mean `{close[0]}`?" if close else None
                 )
             )
         if name in given:
-            raise RunError(Diagnostic("R0312", f"`{operator.name}` is given `{name}` twice"))
+            raise exception(Diagnostic("R0312", f"`{operator.name}` is given `{name}` twice"))
         given[name] = value
     missing = [p.name for p in tensors if given.get(p.name) is None and p.default is None]
     if missing:
-        raise RunError(Diagnostic("R0313", f"`{operator.name}` is not given {', '.join(f'`{m}`' for m in missing)}"))
+        raise exception(Diagnostic("R0313", f"`{operator.name}` is not given {', '.join(f'`{m}`' for m in missing)}"))
     arrays: list[Array] = []
     types = tuple(_types(p, given.get(p.name), arrays) for p in tensors)
     attrs = {n: v for n, v in given.items() if params[n].kind == "attr"}
@@ -421,7 +437,7 @@ def sizes_given(operator: sx.Operator, call: Call) -> None:
     missing = [p.name for p in operator.params if p.kind == "size" and p.name not in call.sizes]
     if missing:
         title = f"`{operator.name}` is not given {', '.join(f'`{m}`' for m in missing)}"
-        raise RunError(Diagnostic("R0313", title, help=f"a size is a whole number: `{missing[0]}=8`"))
+        raise exception(Diagnostic("R0313", title, help=f"a size is a whole number: `{missing[0]}=8`"))
 
 
 def _size(operator: sx.Operator, param: sx.Param, value: Any) -> int | tuple[int, ...]:
@@ -434,10 +450,10 @@ def _size(operator: sx.Operator, param: sx.Param, value: Any) -> int | tuple[int
 def _whole(operator: sx.Operator, param: sx.Param, value: Any) -> int:
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
         title = f"`{operator.name}`: size `{param.name}` is {value!r}, which is no whole number"
-        raise RunError(Diagnostic("R0314", title, (Label(param.span, "declared here"),), help="pass an int"))
+        raise exception(Diagnostic("R0314", title, (Label(param.span, "declared here"),), help="pass an int"))
     if abs(int(value)) > LARGEST:
         title = f"`{operator.name}`: size `{param.name}` is too large"
-        raise RunError(Diagnostic("R0314", title, (Label(param.span, "declared here"),), help="sizes stay below 2**48"))
+        raise exception(Diagnostic("R0314", title, (Label(param.span, "declared here"),), help="sizes stay below 2**48"))
     return int(value)
 
 
@@ -457,7 +473,7 @@ def _type(param: sx.Param, value: Any, arrays: list[Array]) -> ArgType:
         array = _as_declared(array, param)
     dtype = from_numpy(array.dtype)
     if dtype is None:
-        raise RunError(Diagnostic("R0303", f"`{param.name}` has the element type {array.dtype}, which the language does not have"))
+        raise exception(Diagnostic("R0303", f"`{param.name}` has the element type {array.dtype}, which the language does not have"))
     arrays.append(array)
     return ArgType(dtype, tuple(array.shape))
 

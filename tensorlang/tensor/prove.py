@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from typing import TypeAlias
 
 from polyhedral import affine
 from polyhedral.expr import FALSE, TRUE, Cond
@@ -42,9 +43,12 @@ def prove(program: Program) -> None:
     for definition in program.definitions:
         prover.pieces(definition)
         prover.values(definition)
-    if not prover.problems:
+    if all(d.code == "T0301" for d in prover.problems):
+        outside, prover.problems = prover.problems, []
         for group in components(program):
             prover.order(group)
+        cyclic = [d for d in prover.problems if not outside or d.code == "T0304"]
+        prover.problems = [*cyclic, *outside]  # who mends the bounds of a recurrence that cannot be computed mends the wrong thing
     if prover.problems:
         raise CompileError(*prover.problems)
 
@@ -128,7 +132,10 @@ class Prover:
             case Refuted(point, params):
                 labels = (Label(second.span, "defines it again"), Label(first.span, "defines it"))
                 title = f"`{_element(name, axes, point)}` is defined twice{_when(params)}"
-                self._problem("T0302", title, labels, help="guard one of the clauses with `for`, or end with `otherwise`")
+                help = "guard one of the clauses with `for`, or end with `otherwise`"
+                if any(r.tensor == name for p in (first, second) for r in reads(p.value)):
+                    help = f"elements are defined once: give what the other clause makes of `{name}` a name of its own, or {help}"
+                self._problem("T0302", title, labels, help=help)
             case Unknown(reason):
                 self._unknown(f"that the clauses of `{name}` do not overlap", second.span, reason)
             case Proven():
@@ -214,6 +221,9 @@ class Prover:
                 title = f"`{read.tensor}` is read outside its bounds{_when(params)}"
                 label = f"axis {k} is {value} here{_at(point)}, but has {limit} element{'s' if limit != 1 else ''}"
                 help = "say what lies outside: `| 0`, `| clamp`, `| wrap`, `| reflect` or `| skip` at the end of the bracket"
+                number = affine.constant(slot)
+                if number is not None and number < 0:
+                    help = f"indices count from 0: the last is `{notation.show(affine.add(extent, slot))}`"
                 self._problem("T0301", title, (Label(read.span, label),), help=help)
             case Unknown(reason):
                 self._unknown(f"that axis {k} of this read stays within `{read.tensor}`", read.span, reason)
@@ -268,6 +278,9 @@ class Prover:
         if reduce.reducer.identity is not None or reduce.init is not None:
             return
         help = "give it a start value: `from value` after the binders"
+        sure = self._not_empty_where(reduce, place)
+        if sure:
+            help = f"say that it is not: `where {sure}` behind the results; or {help}"
         if reduce.filter is not None and not follows(reduce.filter, place):
             title = f"`{reduce.reducer.name}` has no identity, and the data decides whether its range is empty"
             self._problem("T0306", title, (Label(reduce.span),), help=help)
@@ -283,6 +296,18 @@ class Prover:
             case Proven():
                 subject(f"`{reduce.reducer.name}` has a first element")
 
+    def _not_empty_where(self, reduce: Reduce, place: Place) -> str:
+        """Return a condition on sizes under which every range of a reduction has an element, "" where none of the plain ones suffices."""
+        claim = affine.substitute_cond(binder_cond(reduce), _first_point(reduce))
+        extents = [affine.sub(b.hi, b.lo) for b in reduce.binders]
+        sizes = [e for e in extents if affine.constant(e) is None]
+        if not sizes or any(set(affine.names(e)) - set(self.program.sizes) for e in sizes):
+            return ""
+        conds = [affine.compare(">=", e, 1) for e in sizes]
+        if not self._suffices(affine.conj(*conds), claim, place.known, place.scope):
+            return ""
+        return ", ".join(f"{notation.show(e)} >= 1" for e in sizes)
+
     # ------------------------------------------------ no element through itself
 
     def order(self, group: tuple[Definition, ...]) -> None:
@@ -297,7 +322,7 @@ class Prover:
             case Refuted(_, params, via):
                 steps = list(zip(via, (*via[1:], via[0]), strict=True))
                 labels = tuple(
-                    Label(_reading(group, a[0], b[0]), f"`{notation.element(*a)}` needs `{notation.element(*b)}`") for a, b in steps
+                    Label(_reading(group, a, b, params), f"`{notation.element(*a)}` needs `{notation.element(*b)}`") for a, b in steps
                 )
                 help = "let each element read elements that come earlier, as `y[i]` reads `y[i - 1]`, or other tensors"
                 self._problem("T0304", f"`{notation.element(*via[0])}` depends on itself{_when(params)}", labels, help=help)
@@ -333,12 +358,22 @@ class Prover:
         self._problem("T0307", f"cannot prove {what}", (Label(span),), (reason,), help)
 
 
-def _reading(group: tuple[Definition, ...], reader: str, tensor: str) -> Span:
-    """Return where the definition of `reader` reads what the definition of `tensor` defines."""
+Element: TypeAlias = tuple[str, tuple[int, ...]]
+
+
+def _reading(group: tuple[Definition, ...], reader: Element, read: Element, sizes: Mapping[str, int]) -> Span:
+    """Return where the definition of one element reads another: the read that is surely of it, or the first of its tensor."""
     together = {d.tensors[0].name: {t.name for t in d.tensors} for d in group}
-    definition = next(d for d in group if reader in together[d.tensors[0].name])
-    found = (r.span for p in definition.pieces for r in reads(p.value) if r.tensor in together[tensor])
-    return next(found, definition.span)
+    definition = next(d for d in group if reader[0] in together[d.tensors[0].name])
+    found = [r for p in definition.pieces for r in reads(p.value) if r.tensor in together[read[0]]]
+    values = {**sizes, **dict(zip(definition.axes, reader[1], strict=True))}
+    return next((r.span for r in found if _is_at(r, read[1], values)), found[0].span if found else definition.span)
+
+
+def _is_at(read: Read, point: tuple[int, ...], values: Mapping[str, int]) -> bool:
+    """Tell whether the indices of a read are surely these, where names have `values`."""
+    slots = [slot for slot in read.index if not isinstance(slot, Dynamic) and set(affine.names(slot)) <= values.keys()]
+    return len(slots) == len(read.index) and tuple(int(affine.evaluate(slot, values)) for slot in slots) == point
 
 
 def _is_plain(slot: Affine, extent: Affine, known: Cond) -> bool:

@@ -80,9 +80,9 @@ CALLS = [
     ("R0207", "stack", [(a(4),)], {"f": "tanhh"}, {}, "there is no function `tanhh` for `f`"),
     ("R0207", "pick", [a(4)], {}, {"k": (1, 2)}, "size `k` is one number"),
     ("R0208", "grouped", [a(4)], {"group": 0}, {}, "attribute `group` is outside 1..9"),
-    ("R0209", "pick", [a(4)], {}, {"k": 4}, "a condition on its parameters does not hold"),
+    ("R0209", "pick", [a(4)], {}, {"k": 4}, "`0 <= k < N` does not hold"),
     ("R0209", "bent", [a(4)], {"axis": -2}, {}, "`rank(A)` would be -1"),
-    ("R0209", "stack", [()], {}, {}, "a condition on its parameters does not hold"),
+    ("R0209", "stack", [()], {}, {}, "`rank(N) >= 1` does not hold"),
     ("R0201", "bent", [a(4)], {"axis": 2}, {}, "`x` has 1 dimension"),
     ("R0211", "window", [a(2)], {"width": (4,)}, {}, "`y` would have a dimension of -1 elements"),
 ]

@@ -64,7 +64,7 @@ def test_check_says_for_which_values_of_attributes_it_checked(tl: Any, tmp_path:
         0,
         f"{path}: `f` is checked for steps = 4 alone, and for other values where it is called\n"
         f"{path}: `g` is not checked where it is defined: no values that were tried for `k` fit"
-        " (`g`: a condition on its parameters does not hold)\n"
+        " (`g`: `k * k == 7` does not hold)\n"
         "1 file checked, no mistakes; 1 checked for some values alone; 1 not checked\n",
         "",
     )

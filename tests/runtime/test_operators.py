@@ -118,9 +118,41 @@ def test_a_schedule_that_breaks_a_dependence_is_refused(ops: tl.Operators) -> No
     ],
 )
 def test_arguments_that_do_not_fit_are_refused(ops: tl.Operators, call: Any, message: str) -> None:
-    with pytest.raises(tl.CompileError) as refused:
+    with pytest.raises(tl.RunError) as refused:
         call(ops)
     assert message in str(refused.value)
+    assert isinstance(refused.value, ValueError)
+
+
+def test_a_refused_call_has_no_frames_of_the_compiler_and_no_cause(ops: tl.Operators) -> None:
+    with pytest.raises(tl.RunError) as refused:
+        ops.linear(random(3, 4), random(5, 6), random(5))
+    assert [frame.name for frame in refused.traceback][1:] == ["__call__"]
+    assert refused.value.__cause__ is None and refused.value.__suppress_context__
+
+
+def test_an_argument_of_a_wrong_type_is_a_type_error_too(ops: tl.Operators) -> None:
+    for arguments in ((random(3), random(3)), ("text",)):
+        with pytest.raises(TypeError) as refused:
+            ops.scale(*arguments)
+        assert isinstance(refused.value, tl.RunError)
+
+
+def test_a_condition_that_is_not_met_and_an_index_that_is_out_of_range_are_told_with_their_values() -> None:
+    ops = tl.parse(
+        "op first(x: f32[N], attr k: int) -> (y: f32[k]) where k <= N {\n    y[i] = x[i]\n}\n"
+        "op pick(x: f32[N], at: i64[M]) -> (y: f32[M]) {\n    y[i] = x[at[i]]\n}\n"
+        "op declared(x: f32[N], at: i64[M] in 0..N) -> (y: f32[M]) {\n    y[i] = x[at[i]]\n}\n"
+    )
+    with pytest.raises(tl.RunError) as refused:
+        ops.first(random(4), k=9)
+    assert "`k <= N` does not hold" in str(refused.value) and "^^^^^^ here k = 9 and N = 4" in str(refused.value)
+    x, at = random(4), np.array([0, 1, 7, 2])
+    for _ in range(2):  # the second call takes the way of a known signature
+        with pytest.raises(tl.RunError, match=r"index 7 is out of bounds for axis 0 of `x`, which has 4 elements \(at i=2\)"):
+            ops.pick(x, at)
+    with pytest.raises(tl.RunError, match=r"`at\[2\]` is 7, outside its declared range 0..4"):
+        ops.declared(x, at)
 
 
 def test_an_unknown_operator_is_an_attribute_error_with_a_hint(ops: tl.Operators) -> None:

@@ -80,8 +80,8 @@ def test_a_cycle_through_several_tensors_is_shown_read_by_read() -> None:
     assert refusal(of(copy("y", "a", 0), copy("a", "b", 12), copy("b", "y", 24))) == (
         "error[T0304]: `y[0]` depends on itself when n=1\n"
         " --> a.tl:1:8\n  |\n1 | y[i] = a[i]\n  |        ^^^^ `y[0]` needs `a[0]`\n"
-        " --> a.tl:2:8\n  |\n2 | a[i] = b[i]\n  |        ^^^^ `a[0]` needs `b[0]`\n"
-        " --> a.tl:3:8\n  |\n3 | b[i] = y[i]\n  |        ^^^^ `b[0]` needs `y[0]`\n"
+        "2 | a[i] = b[i]\n  |        ---- `a[0]` needs `b[0]`\n"
+        "3 | b[i] = y[i]\n  |        ---- `b[0]` needs `y[0]`\n"
         "  = help: let each element read elements that come earlier, as `y[i]` reads `y[i - 1]`, or other tensors"
     )
 

@@ -1,0 +1,77 @@
+"""What a condition says of integer values on the side where it holds, and on the other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from polyhedral import affine
+from polyhedral import expr as px
+from tensorlang.check import arith, bounds
+from tensorlang.check.scope import Context, Scope
+from tensorlang.check.values import Idx, Num, Val, Value
+from tensorlang.syntax import nodes as sx
+
+
+def under(ctx: Context, scope: Scope, cond: sx.Node, holds: bool) -> Scope:
+    """Return the scope where `cond` holds (or does not), knowing what it says of integer values."""
+    facts = dict(scope.refined)
+    for op, a, b in _facts(ctx, scope, cond, holds):
+        for op_, x, y in ((op, a, b), (_FLIPPED[op], b, a)):
+            if isinstance(x, Val) and isinstance(y, Num | Idx):
+                lo, hi = facts.get(x.expr, (x.lo, x.hi))
+                facts[x.expr] = _narrowed(op_, lo, hi, arith.interval(y)[0], scope.ranges)
+    return replace(scope, refined=facts)
+
+
+_FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "=="}
+_NEGATED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "!=": "=="}
+
+
+def _facts(ctx: Context, scope: Scope, cond: sx.Node, holds: bool) -> list[tuple[str, Value, Value]]:
+    match cond:
+        case sx.Binary("and", lhs, rhs) if holds:
+            return _facts(ctx, scope, lhs, True) + _facts(ctx, scope, rhs, True)
+        case sx.Binary("or", lhs, rhs) if not holds:
+            return _facts(ctx, scope, lhs, False) + _facts(ctx, scope, rhs, False)
+        case sx.Chain(first, rest) if rest[0].op == ("and" if holds else "or"):
+            return [fact for part in (first, *(link.rhs for link in rest)) for fact in _facts(ctx, scope, part, holds)]
+        case sx.Unary("not", inner):
+            return _facts(ctx, scope, inner, not holds)
+        case sx.Member(inner, sx.Range(lo, hi)):
+            return _facts(ctx, scope, sx.Compare((lo, inner, hi), ("<=", "<"), span=cond.span), holds)
+        case sx.Compare(items, ops) if holds or len(ops) == 1:
+            if any(isinstance(item, sx.Reduction | sx.Apply) for item in items):
+                return []
+            values = [ctx.value(scope, item) for item in items]
+            said = [op if holds else _NEGATED.get(op, "") for op in ops]
+            return [(op, a, b) for op, a, b in zip(said, values, values[1:], strict=False) if op in _FLIPPED]
+        case _:
+            return []
+
+
+def _narrowed(
+    op: str, lo: px.Expr | None, hi: px.Expr | None, y: px.Expr | None, ranges: bounds.Ranges
+) -> tuple[px.Expr | None, px.Expr | None]:
+    """Return the interval [lo, hi) cut by `value op y`; `ranges` are those of indices."""
+    if y is None:
+        return lo, hi
+    after = affine.add(y, affine.ONE)
+    match op:
+        case "<":
+            return lo, _lesser(hi, y, ranges)
+        case "<=":
+            return lo, _lesser(hi, after, ranges)
+        case ">":
+            return _greater(lo, after, ranges), hi
+        case ">=":
+            return _greater(lo, y, ranges), hi
+        case _:
+            return _greater(lo, y, ranges), _lesser(hi, after, ranges)
+
+
+def _greater(known: px.Expr | None, said: px.Expr, ranges: bounds.Ranges) -> px.Expr:
+    return said if known is None else bounds.larger(known, said, ranges)
+
+
+def _lesser(known: px.Expr | None, said: px.Expr, ranges: bounds.Ranges) -> px.Expr:
+    return said if known is None else bounds.smaller(known, said, ranges)

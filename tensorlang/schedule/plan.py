@@ -78,8 +78,8 @@ class Stage:
     marks: Mapping[str, Mark] = field(default_factory=dict)
     inside: tuple[str, str] | None = None
     """(consumer stage, loop) at which the stage is computed; None: at the root."""
-    distributed: str | None = None
-    """The loop from which inwards each piece gets loops of its own; "" means all loops."""
+    distributed: frozenset[str] = frozenset()
+    """Loops from which inwards each piece gets loops of its own; "" means all loops."""
     cuts: tuple[frozenset[str], ...] = ()
     """For each peeling, the loops that the peeled loop has become."""
     synthetic: bool = False
@@ -114,7 +114,7 @@ class Stage:
             extents={**_without(self.extents, known), **{loop: self.extents[loop] for loop in by}},
             forward={**_without(self.forward, known), **{loop: self.forward[loop] for loop in by}},
             reductions=_replaced(self.reductions, gone, by),
-            distributed=by[0] if self.distributed in gone else self.distributed,
+            distributed=_replaced(self.distributed, gone, by[:1]),
             cuts=tuple(_replaced(cut, gone, by) for cut in self.cuts),
         )
 
@@ -317,23 +317,33 @@ def trees(
     out: list[Tree] = []
     while statements:
         # A program may have thousands of loops one after the other: those that nobody here is in are passed over.
-        start = next((k for k, n in enumerate(loops) if n == stage.distributed or any(s.name in stage.owned[n] for s in statements)), None)
-        if start is None and not (stage.distributed == "" and loops and len({s.piece for s in statements}) > 1):
+        apart = _by_piece(statements) if "" in stage.distributed and loops else []
+        start = next((k for k, n in enumerate(loops) if any(s.name in stage.owned[n] for s in statements)), None)
+        if start is None and len(apart) < 2:
             chosen = tuple(sides.get(k, False) for k in range(len(stage.cuts)))
             return (*out, *(Leaf(placement(s.name, chosen)) for s in statements))
         loops = loops[start or 0 :]
         loop, rest = loops[0], loops[1:]
-        pieces = sorted({s.piece for s in statements}) if stage.distributed in ("", loop) else []
-        if len(pieces) > 1:
-            return (*out, *(t for p in pieces for t in trees(stage, [s for s in statements if s.piece == p], loops, inside, sides)))
+        if len(apart) > 1:
+            return (*out, *(t for part in apart for t in trees(stage, part, loops, inside, sides)))
         having = [k for k, s in enumerate(statements) if s.name in stage.owned[loop]]
         if having:
             first, last = having[0], having[-1]
             out += trees(stage, statements[:first], rest, inside, sides)
-            out += _around(stage, statements[first : last + 1], loops, inside, sides)
+            around = statements[first : last + 1]
+            apart = _by_piece(around) if loop in stage.distributed else []
+            if len(apart) > 1:
+                out += (t for part in apart for t in trees(stage, part, loops, inside, sides))
+            else:
+                out += _around(stage, around, loops, inside, sides)
             statements = statements[last + 1 :]
         loops = rest
     return tuple(out)
+
+
+def _by_piece(statements: Sequence[StatementInfo]) -> list[list[StatementInfo]]:
+    """Return the statements of each piece, in the order of the pieces."""
+    return [[s for s in statements if s.piece == piece] for piece in sorted({s.piece for s in statements})]
 
 
 def _around(

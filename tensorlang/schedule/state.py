@@ -95,7 +95,7 @@ def loop_of(state: State, directive: syntax.Directive, name: str) -> tuple[Stage
 
 
 def fresh_loop(state: State, directive: syntax.Directive, stage: Stage, name: str, gone: tuple[str, ...] = ()) -> str:
-    owner = stage.owner(gone[0]) if gone and stage.together else None
+    owner = stage.owner(gone[0]) if gone else None
     loop = full(owner or stage.name, name)
     if loop in stage.loops and loop not in gone:
         raise error("S0106", f"`{stage.name}` has a loop `{name}` already", directive.span, help="choose another name")

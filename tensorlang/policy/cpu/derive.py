@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from tensorlang.policy.cpu.recurrences import derive_recurrence
 from tensorlang.policy.cpu.register_tiles import derive_contraction
 from tensorlang.policy.deriver import Deriver, deriver
 from tensorlang.policy.groups import Cluster, clusters, derive_rows, recurs
 from tensorlang.policy.machine import Machine
 from tensorlang.policy.pointwise import derive_pointwise, reduction_lanes, stored_axis
 from tensorlang.schedule.plan import Storage
-from tensorlang.schedule.recurrence import turned
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.shape import contraction
 from tensorlang.tensor.nodes import Definition, Program
@@ -49,7 +49,7 @@ def _derive_cluster(d: Deriver, cluster: Cluster) -> None:
     elif len(cluster.members) > 1:
         derive_rows(d, cluster)
     elif recurs(d.program, cluster.head):
-        d.add(turned(d.schedule, d.program, cluster.head))
+        derive_recurrence(d, cluster.head)
     else:
         _one(d, cluster.head)
 

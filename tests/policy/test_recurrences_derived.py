@@ -1,0 +1,152 @@
+"""What is derived for tensors that are defined through themselves: directives to read, and results bit for bit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scheduled_programs import argument, assert_same
+
+from tensorlang.check.instantiate import instantiate
+from tensorlang.check.module import load_module
+from tensorlang.diagnostics import Source
+from tensorlang.policy.cpu.derive import derive
+from tensorlang.policy.machine import Machine
+from tensorlang.schedule.check import proven
+from tensorlang.syntax.parse import parse
+from tensorlang.syntax.printer import show
+from tensorlang.tensor.nodes import Program
+from tensorlang.tensor.prove import prove
+
+WIDE = Machine(threads=1)
+NARROW = Machine(vector_bytes=16, vector_registers=16, threads=2)
+
+
+def operator(signature: str, body: str, sizes: dict[str, int] | None = None) -> Program:
+    module = load_module(parse(Source("f.tl", f"op f({signature} {{\n{body}\n}}")))
+    args = [argument(p, sizes or {}) for p in module.operators["f"].params]
+    return instantiate(module, "f", args, symbolic=sizes is None)
+
+
+def directives(program: Program, machine: Machine = WIDE) -> list[str]:
+    return [show(d) for d in derive(program, machine).directives]
+
+
+STENCIL = """
+    u[0, i, j] = a[i, j]
+    u[t, i, j] = u[t - 1, i, j] for t in 1..9, (i == 0 or j == 0 or i == N - 1 or j == N - 1)
+    u[t, i, j] = u[t - 1, i - 1, j] + u[t - 1, i + 1, j] + u[t - 1, i, j - 1] + u[t - 1, i, j + 1] for t in 1..9, i in 1..N-1, j in 1..N-1
+    y[i, j]    = u[8, i, j]"""
+
+
+def test_the_steps_of_a_stencil_run_in_lanes_with_the_boundary_apart_and_two_of_them_kept() -> None:
+    program = operator("a: f32[N, N]) -> (y: f32[N, N]) where N >= 3", STENCIL)
+    found = [d for d in directives(program) if "u" in d]
+    assert "distribute u at u.i" in found
+    assert "fold u at t by 2" in found
+    assert any(d.startswith("vectorize u.j") for d in found)
+
+
+def test_threads_share_what_lies_between_two_steps_where_that_is_enough() -> None:
+    large = operator("a: f32[N, N]) -> (y: f32[N, N]) where N >= 3", STENCIL, {"N": 512})
+    small = operator("a: f32[N, N]) -> (y: f32[N, N]) where N >= 3", STENCIL, {"N": 16})
+    assert any(d.startswith("parallel u.i") for d in directives(large, Machine(threads=2)))
+    assert not any(d.startswith("parallel u") for d in directives(small, Machine(threads=2)))
+
+
+def test_a_result_is_kept_whole() -> None:
+    program = operator("x: f32[M, N]) -> (y: f32[M, N])", "y[i, j] = x[i, j] + y[i - 1, j | 0]")
+    assert not any(d.startswith("fold") for d in directives(program))
+
+
+def test_sums_along_a_row_run_for_several_rows_at_once() -> None:
+    program = operator("x: f32[M, N]) -> (y: f32[M, N])", "y[i, 0] = x[i, 0]\ny[i, j] = x[i, j] + y[i, j - 1] for j in 1..N")
+    assert directives(program)[:2] == ["distribute y", "split y.i by 8 -> i_o, i_t"]
+
+
+def test_the_lanes_of_a_factorisation_are_those_of_its_sums() -> None:
+    body = """
+    l[i, j] = (a[i, j] - sum(k in 0..j) l[i, k] * l[j, k]) / l[j, j]   for j < i
+    l[i, j] = a[i, i] - sum(k in 0..i) l[i, k] * l[i, k]               for i == j
+    l[i, j] = 0                                                        otherwise"""
+    found = directives(operator("a: f32[N, N]) -> (l: f32[N, N])", body))
+    assert found[0] == "distribute l at l.j"
+    assert found[-1].startswith("vectorize l.k")
+
+
+def test_sums_of_a_strict_program_keep_their_order() -> None:
+    program = operator("w: f32[N, N]) -> (l: f32[N])", "l[i] = sum(k in 0..i) w[i, k] * l[k] + 1")
+    strict = operator("w: f32[N, N]) -> (l: f32[N])", "l[i] = sum(k in 0..i) w[i, k] * l[k] + 1")
+    assert any("l.k" in d for d in directives(program))
+    assert not any("l.k" in d for d in directives(replace(strict, mode="strict")))
+
+
+def test_weights_of_a_recurrent_layer_are_copied_once_so_that_lanes_read_neighbours() -> None:
+    body = """
+    h[0, n, j]     = s[n, j]
+    h[t + 1, n, j] = x[t, n, j] + sum(m) h[t, n, m] * w[j, m] for t in 0..L
+    y[n, j]        = h[L, n, j]"""
+    sizes = {"L": 32, "B": 16, "H": 128}
+    found = directives(operator("x: f32[L, B, H], w: f32[H, H], s: f32[B, H]) -> (y: f32[B, H])", body, sizes))
+    assert any(d.startswith("pack w as") for d in found)
+    assert "fold h at t by 2" in found
+
+
+def test_each_tensor_of_a_group_has_pieces_lanes_and_folds_of_its_own() -> None:
+    body = """
+    p[0, j]     = x[0, j]
+    q[0, j]     = x[0, j]
+    p[t + 1, j] = q[t, j] + x[t, j] for t in 0..L
+    q[t + 1, j] = p[t + 1, j] - x[t, j] for t in 0..L
+    y[j]        = q[L, j]"""
+    found = directives(operator("x: f32[L, N]) -> (y: f32[N]) where L >= 1", body))
+    for name in "pq":
+        assert any(d.startswith(f"distribute {name} at {name}.j") for d in found)
+        assert any(d.startswith(f"vectorize {name}.j") for d in found)
+        assert f"fold {name} at t by 2" in found or f"fold {name} at t by 1" in found
+
+
+offsets = st.tuples(st.integers(1, 2), st.integers(-2, 2), st.integers(-2, 2))
+
+
+@st.composite
+def stencils(draw: st.DrawFn) -> str:
+    """Return equations over (t, i, j): first steps, and each other point from points of steps before, or of its own row."""
+    modes = st.sampled_from(("0", "clamp"))
+    terms = [f"u[t - {dt}, i + {di}, j + {dj} | {draw(modes)}]" for dt, di, dj in draw(st.lists(offsets, min_size=1, max_size=3))]
+    if draw(st.booleans()):
+        terms.append(draw(st.sampled_from(("u[t, i, j - 1 | 1]", "u[t, i - 1, j | 2]", "u[t, i - 1, j + 1 | 0]", "u[t, i + 1, j | 3]"))))
+    inside = "t in 2..T, i in 0..M, j in 0..N"
+    guard, edge = draw(st.sampled_from((("", ""), (", i >= 1", "u[t - 1, i, j]"), (", j < N - 1", "a[i, j]"))))
+    rest = {", i >= 1": "i == 0", ", j < N - 1": "j == N - 1"}.get(guard)
+    other = f"    u[t, i, j] = {edge} for {inside}, {rest}\n" if rest else ""
+    first = "u[t, i, j] = a[i, j] + i32(t) for t in 0..2, i in 0..M, j in 0..N"
+    value = " + ".join(terms).replace("+ -", "- ")
+    last = draw(st.sampled_from(("T - 1", "T // 2")))
+    return f"    {first}\n{other}    u[t, i, j] = {value} for {inside}{guard}\n    y[i, j] = u[{last}, i, j]"
+
+
+@settings(max_examples=20, deadline=None)
+@given(stencils(), st.sampled_from((WIDE, NARROW)))
+def test_whatever_is_derived_for_a_stencil_is_proven_and_right(body: str, machine: Machine) -> None:
+    program = operator("a: i32[M, N], s: i32[T]) -> (y: i32[M, N]) where T >= 2, M >= 3, N >= 3", body)
+    prove(program)
+    plan = proven(program, derive(program, machine))
+    for sizes in ({"M": 3, "N": 4, "T": 2}, {"M": 4, "N": 9, "T": 4}):
+        assert_same(program, plan, sizes)
+
+
+@pytest.mark.parametrize("machine", [WIDE, NARROW], ids=["wide vectors", "narrow vectors"])
+def test_groups_are_right_on_every_machine(machine: Machine) -> None:
+    body = """
+    p[0, i, j]     = x[i, j]
+    q[0, i, j]     = x[i, j]
+    p[t + 1, i, j] = q[t, i, j] + sum(m) p[t, i, m] * w[m, j] for t in 0..L
+    q[t + 1, i, j] = p[t + 1, i, j] - q[t, i, j] for t in 0..L
+    y[i, j]        = q[L, i, j]"""
+    program = operator("x: i32[M, N], w: i32[N, N], s: i32[L]) -> (y: i32[M, N]) where L >= 1", body)
+    plan = proven(program, derive(program, machine))
+    for sizes in ({"M": 1, "N": 1, "L": 1}, {"M": 5, "N": 19, "L": 3}):
+        assert_same(program, plan, sizes)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from codegen.dtypes import compute_dtype
 from polyhedral.expr import Name as AffineName
+from tensorlang.policy.cpu.inner_loops import add_inner_loops, best_inner_loops
 from tensorlang.policy.cpu.winograd import Transformed, transformed
-from tensorlang.policy.deriver import Deriver, in_order, mark_parallel, reads_itself
-from tensorlang.policy.pointwise import reduction_lanes, vector_axis
+from tensorlang.policy.deriver import Deriver, mark_parallel, reads_itself
+from tensorlang.policy.pointwise import vector_axis
 from tensorlang.schedule.shape import extents, is_product, readers
 from tensorlang.tensor.idioms import Online, online_of
 from tensorlang.tensor.nodes import Definition, Program
-from tensorlang.tensor.walk import components, definition_reads, reads, reduces
+from tensorlang.tensor.walk import components, definition_reads, reads
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,24 +98,6 @@ def derive_rows(d: Deriver, cluster: Cluster) -> None:
     for definition in cluster.members:
         if definition is not head:
             d.add(d.schedule.at(definition.tensors[0].name, f"{name}.{loop}"))
-        _row_vectors(d, definition, depth)
+        inside = definition.axes[depth:]
+        add_inner_loops(d, definition, inside, best_inner_loops(d, definition, inside))
     mark_parallel(d, (*(m for m in cluster.members if m is not head), head), list(head.axes[:depth]), extents(head))
-
-
-def _row_vectors(d: Deriver, definition: Definition, depth: int) -> None:
-    name = definition.tensors[0].name
-    inner_axes = definition.axes[depth:]
-    reduction_lanes(d, definition) if not inner_axes else None
-    if inner_axes:
-        axis = inner_axes[-1]
-        found = list(reduces(definition.pieces[0].value))
-        lanes = d.machine.lanes(compute_dtype(definition.tensors[0].dtype))
-        extent = extents(definition)[axis]
-        if extent is not None and extent < 4:
-            return
-        outer, inner = f"{axis}_o", f"{axis}_v"
-        d.add(d.schedule.split(f"{name}.{axis}", lanes, (outer, inner)))
-        binders = [b.name for r in found for b in r.binders]
-        if binders:
-            d.add(in_order(d.schedule, name, [*inner_axes[:-1], outer, *binders, inner]))
-        d.add(d.schedule.vectorize(f"{name}.{inner}"))

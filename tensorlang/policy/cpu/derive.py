@@ -3,6 +3,7 @@
     contraction     y = f(sum(k) x * w): a register tile of rows by vectors of columns, w packed in the order the tile reads it
     rows            several tensors that agree on their leading axes (softmax, layer norm): computed row by row, rows in parallel
     recurrence      in an order that the dependences allow, serial
+    sums, pieces    the inner loops of least predicted cycles: lanes, points that are computed together, copies (`inner_loops`)
     anything else   vectors along the axis that walks memory in unit steps, the outermost axis in parallel
 
 What comes out is an ordinary schedule: it prints in the language, can be pasted and edited, and is proven like any other.
@@ -13,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tensorlang.policy.cpu.recurrences import derive_recurrence
+from tensorlang.policy.cpu.recurrences import derive_nest, derive_recurrence
 from tensorlang.policy.cpu.register_tiles import derive_contraction
 from tensorlang.policy.deriver import Deriver, deriver
 from tensorlang.policy.groups import Cluster, clusters, derive_rows, recurs
@@ -23,6 +24,7 @@ from tensorlang.schedule.plan import Storage
 from tensorlang.schedule.schedule import Schedule
 from tensorlang.schedule.shape import contraction
 from tensorlang.tensor.nodes import Definition, Program
+from tensorlang.tensor.walk import reads, reduces
 
 
 def derive(
@@ -59,13 +61,16 @@ def _one(d: Deriver, definition: Definition) -> None:
     if not definition.axes:
         reduction_lanes(d, definition)
         return
-    if len(definition.pieces) > 1:
-        d.add(d.schedule.distribute(definition.tensors[0].name))
-        derive_pointwise(d, definition)
-        return
     axis = stored_axis(d, definition)
-    found = contraction(definition, axis) if axis is not None else None
+    found = contraction(definition, axis) if axis is not None and len(definition.pieces) == 1 else None
     if found is not None and axis is not None:
         derive_contraction(d, definition, found, axis)
+    elif _is_row_major(d, definition) and (len(definition.pieces) > 1 or any(True for p in definition.pieces for _ in reduces(p.value))):
+        derive_nest(d, definition)
     else:
+        d.add(d.schedule.distribute(definition.tensors[0].name) if len(definition.pieces) > 1 else d.schedule)
         derive_pointwise(d, definition)
+
+
+def _is_row_major(d: Deriver, definition: Definition) -> bool:
+    return not d.layouts.keys() & {definition.tensors[0].name, *(r.tensor for p in definition.pieces for r in reads(p.value))}

@@ -21,12 +21,14 @@ from polyhedral import affine
 from polyhedral.expr import Compare, Cond
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
-from tensorlang.policy.deriver import Deriver
+from tensorlang.policy.cpu.padded import root_copy
+from tensorlang.policy.deriver import Deriver, in_order
 from tensorlang.schedule.directives.loops import MOST_LANES
+from tensorlang.schedule.plan import full
 from tensorlang.schedule.shape import unit_stride
 from tensorlang.tensor.nodes import Binary, Call, Definition, Expr, Piece, Read, Reduce, Select
-from tensorlang.tensor.scop import in_order
-from tensorlang.tensor.walk import index_names, nodes, reduces
+from tensorlang.tensor.scop import in_order as keeps_order
+from tensorlang.tensor.walk import index_names, nodes, reads, reduces
 
 UNROLLED = (2, 3, 4, 6, 8)
 """How many points of an axis may be computed together."""
@@ -105,9 +107,45 @@ def _shared_binders(d: Deriver, definition: Definition) -> tuple[str, ...]:
     """Return the innermost binder of each reduction, where their iterations may be lanes."""
     found = [r for p in definition.pieces for r in reduces(p.value)]
     simple = all(r.reducer.kind in ("sum", "prod", "min", "max") and len(r.body) == 1 and r.binders for r in found)
-    if not simple or any(in_order(r.reducer, d.program.mode) for r in found):
+    if not simple or any(keeps_order(r.reducer, d.program.mode) for r in found):
         return ()
     return tuple(dict.fromkeys(r.binders[-1].name for r in found))
+
+
+def add_inner_loops(d: Deriver, definition: Definition, order: Sequence[str], inner: InnerLoops) -> list[str]:
+    """Split and mark the inner loops of a definition, inside its axes in this order; return the loops outside of them, outermost first."""
+    name = definition.tensors[0].name
+    binders = list(dict.fromkeys(b.name for p in definition.pieces for r in reduces(p.value) for b in r.binders))
+    lanes = d.machine.lanes(compute_dtype(definition.tensors[0].dtype))
+    outer, within, innermost = list(order), list(binders), list[str]()
+    for axis, count in inner.rows:
+        d.add(d.schedule.split(full(name, axis), count, (f"{axis}_o", f"{axis}_t")))
+        outer[outer.index(axis)] = f"{axis}_o"
+        innermost.append(f"{axis}_t")
+    for loop in inner.vector:
+        there = outer if loop in outer else within
+        d.add(d.schedule.split(full(name, loop), lanes * inner.vectors, (f"{loop}_o", f"{loop}_v")))
+        there[there.index(loop)] = f"{loop}_o"
+        innermost.append(f"{loop}_v")
+    if innermost or list(order) != [a for a in definition.axes if a in order]:
+        d.add(in_order(d.schedule, name, [*outer, *within, *innermost]))
+    if inner.rows:
+        d.add(d.schedule.unroll(*(full(name, f"{axis}_t") for axis, _ in inner.rows)))
+    if inner.vector:
+        d.add(d.schedule.vectorize(*(full(name, f"{loop}_v") for loop in inner.vector)))
+    for tensor in inner.packed:
+        _add_copy(d, definition, tensor, inner.vector, lanes * inner.vectors)
+    return outer
+
+
+def _add_copy(d: Deriver, definition: Definition, tensor: str, vector: Sequence[str], width: int) -> None:
+    """Copy a tensor before everything else, so that its elements along the vectors are neighbours."""
+    read = next(r for p in definition.pieces for e in reduces(p.value) for r in reads(e) if r.tensor == tensor)
+    names = [slot.name for slot in read.index if isinstance(slot, AffineName)]
+    along = next(n for n in names if n in vector)
+    binders = {b.name for p in definition.pieces for e in reduces(p.value) for b in e.binders}
+    outer = [n for n in names if n != along and n not in binders]
+    d.add(root_copy(d, d.schedule, tensor, (*outer, f"{along} // {width}", *(n for n in names if n in binders), f"{along} % {width}")))
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,20 +13,17 @@ from dataclasses import dataclass
 from itertools import permutations
 from math import prod
 
-from codegen.dtypes import compute_dtype
 from polyhedral.directions import Distances, distances_of
-from polyhedral.expr import Name as AffineName
 from polyhedral.space import OperationLimit
 from polyhedral.storage import fold_factor
-from tensorlang.policy.cpu.inner_loops import OPEN_EXTENT, InnerLoops, best_inner_loops
-from tensorlang.policy.cpu.padded import root_copy
-from tensorlang.policy.deriver import PARALLEL_WORK, Deriver, in_order, shared_loops
+from tensorlang.policy.cpu.inner_loops import OPEN_EXTENT, InnerLoops, add_inner_loops, best_inner_loops
+from tensorlang.policy.deriver import PARALLEL_WORK, Deriver, shared_loops
 from tensorlang.schedule.apply import apply
 from tensorlang.schedule.plan import Plan, full
 from tensorlang.schedule.recurrence import turned
 from tensorlang.schedule.shape import extents, work_of_definition
 from tensorlang.tensor.nodes import Definition
-from tensorlang.tensor.walk import components, reads, reduces
+from tensorlang.tensor.walk import components
 
 MOST_AXES = 5
 """Of which all orders are looked at."""
@@ -46,6 +43,11 @@ def derive_recurrence(d: Deriver, definition: Definition) -> None:
         _derive_member(d, plan, member, group)
     for name, axis, count in [x for member in group for x in _folds(d, member)]:
         d.add(d.schedule.fold(name, axis, count))
+
+
+def derive_nest(d: Deriver, definition: Definition) -> None:
+    """Add the directives for a definition that nothing it reads is made of."""
+    _derive_member(d, apply(d.program, d.schedule, d.layouts), definition, [definition])
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,7 @@ def _derive_member(d: Deriver, plan: Plan, definition: Definition, group: Sequen
     separate = _separation(definition, loops, order)
     if separate is not None and separate < len(loops.of(order)) and separate >= len(loops.outside):
         d.add(d.schedule.distribute(name, loops.of(order)[separate] if separate else None))
-    outer = _add_inner(d, definition, order, inner)
+    outer = add_inner_loops(d, definition, order, inner)
     _add_parallel(d, definition, loops, order, separate, outer)
 
 
@@ -124,42 +126,6 @@ def _separation(definition: Definition, loops: _Loops, axes: Sequence[str]) -> i
     carrying = [k for k, loop in enumerate(order) if loop not in loops.distances.free(order)]
     inside = max(len(loops.outside), carrying[-1] + 1 if carrying else 0)
     return max(least, inside) if inside < len(order) else max(least, len(loops.outside))
-
-
-def _add_inner(d: Deriver, definition: Definition, order: Sequence[str], inner: InnerLoops) -> list[str]:
-    """Split and mark the inner loops; return the loops outside of them, outermost first."""
-    name = definition.tensors[0].name
-    binders = list(dict.fromkeys(b.name for p in definition.pieces for r in reduces(p.value) for b in r.binders))
-    lanes = d.machine.lanes(compute_dtype(definition.tensors[0].dtype))
-    outer, within, innermost = list(order), list(binders), list[str]()
-    for axis, count in inner.rows:
-        d.add(d.schedule.split(full(name, axis), count, (f"{axis}_o", f"{axis}_t")))
-        outer[outer.index(axis)] = f"{axis}_o"
-        innermost.append(f"{axis}_t")
-    for loop in inner.vector:
-        there = outer if loop in outer else within
-        d.add(d.schedule.split(full(name, loop), lanes * inner.vectors, (f"{loop}_o", f"{loop}_v")))
-        there[there.index(loop)] = f"{loop}_o"
-        innermost.append(f"{loop}_v")
-    if innermost or list(order) != [a for a in definition.axes if a in order]:
-        d.add(in_order(d.schedule, name, [*outer, *within, *innermost]))
-    if inner.rows:
-        d.add(d.schedule.unroll(*(full(name, f"{axis}_t") for axis, _ in inner.rows)))
-    if inner.vector:
-        d.add(d.schedule.vectorize(*(full(name, f"{loop}_v") for loop in inner.vector)))
-    for tensor in inner.packed:
-        _add_copy(d, definition, tensor, inner.vector, lanes * inner.vectors)
-    return outer
-
-
-def _add_copy(d: Deriver, definition: Definition, tensor: str, vector: Sequence[str], width: int) -> None:
-    """Copy a tensor before everything else, so that its elements along the vectors are neighbours."""
-    read = next(r for p in definition.pieces for e in reduces(p.value) for r in reads(e) if r.tensor == tensor)
-    names = [slot.name for slot in read.index if isinstance(slot, AffineName)]
-    along = next(n for n in names if n in vector)
-    binders = {b.name for p in definition.pieces for e in reduces(p.value) for b in e.binders}
-    outer = [n for n in names if n != along and n not in binders]
-    d.add(root_copy(d, d.schedule, tensor, (*outer, f"{along} // {width}", *(n for n in names if n in binders), f"{along} % {width}")))
 
 
 def _add_parallel(

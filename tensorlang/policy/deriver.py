@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from polyhedral import affine
 from tensorlang.policy.machine import Device, Machine
@@ -34,6 +34,14 @@ class Deriver:
     axes: dict[str, tuple[str, ...]]
     apart: frozenset[str] = frozenset()
     """Tensors that are computed by themselves."""
+
+    rewritten: int = 0
+    """How many of the directives have made `program` what it is."""
+
+    @property
+    def since(self) -> Schedule:
+        """Return the directives that are still to be applied to `program`."""
+        return replace(self.schedule, directives=self.schedule.directives[self.rewritten :])
 
     def add(self, schedule: Schedule) -> None:
         self.schedule = schedule
@@ -73,7 +81,7 @@ def deriver_of(
 ) -> Deriver:
     axes = {t.name: x.axes for x in program.definitions for t in x.tensors}
     axes |= {p.name: tuple(f"a{k}" for k in range(len(p.shape))) for p in program.params}
-    return Deriver(program, machine, layouts, constants, schedule, axes)
+    return Deriver(program, machine, layouts, constants, schedule, axes, rewritten=len(schedule.directives))
 
 
 def reads_itself(definition: Definition) -> bool:

@@ -39,7 +39,7 @@ def derive(
 
 def derive_cluster(d: Deriver, cluster: Cluster) -> Schedule:
     """Return the derived directives for one cluster alone."""
-    alone = replace(d, schedule=Schedule(d.program.name))
+    alone = replace(d, schedule=Schedule(d.program.name), rewritten=0)
     _derive_cluster(alone, cluster)
     return alone.schedule
 

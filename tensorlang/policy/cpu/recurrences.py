@@ -38,7 +38,7 @@ def derive_recurrence(d: Deriver, definition: Definition) -> None:
         return
     for member in group:
         d.add(turned(d.schedule, d.program, member))
-    plan = apply(d.program, d.schedule, d.layouts)
+    plan = apply(d.program, d.since, d.layouts)
     for member in group:
         _derive_member(d, plan, member, group)
     for name, axis, count in [x for member in group for x in _folds(d, member)]:
@@ -47,7 +47,7 @@ def derive_recurrence(d: Deriver, definition: Definition) -> None:
 
 def derive_nest(d: Deriver, definition: Definition) -> None:
     """Add the directives for a definition that nothing it reads is made of."""
-    _derive_member(d, apply(d.program, d.schedule, d.layouts), definition, [definition])
+    _derive_member(d, apply(d.program, d.since, d.layouts), definition, [definition])
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ def _folds(d: Deriver, definition: Definition) -> Iterator[tuple[str, str, int]]
     name = definition.tensors[0].name
     if any(t.name in d.program.results for t in definition.tensors) or name in d.layouts:
         return
-    plan = apply(d.program, d.schedule, d.layouts)
+    plan = apply(d.program, d.since, d.layouts)
     for axis in definition.axes:
         count = fold_factor(plan.placed, name, definition.axes.index(axis), plan.depth)
         extent = extents(definition)[axis]

@@ -150,3 +150,19 @@ def test_groups_are_right_on_every_machine(machine: Machine) -> None:
     plan = proven(program, derive(program, machine))
     for sizes in ({"M": 1, "N": 1, "L": 1}, {"M": 5, "N": 19, "L": 3}):
         assert_same(program, plan, sizes)
+
+
+def test_a_sum_over_what_data_name_goes_through_its_terms_once() -> None:
+    scatter = operator("d: f32[N, D], ids: i64[K], u: f32[K, D]) -> (y: f32[N, D])", "y[n, j] = d[n, j] + sum(k, ids[k] == n) u[k, j]")
+    assert "order y.k, y.n, y.j_o, y.j_v" in directives(scatter)
+    rows = operator("ids: i64[M, K], u: f32[M, K]) -> (y: f32[M, 64])", "y[i, n] = sum(k, ids[i, k] == n) u[i, k] for n in 0..64")
+    assert "order y.i, y.k, y.n" in directives(rows)
+
+
+@pytest.mark.parametrize("reducer", ["sum", "max", "last"])
+def test_scattered_terms_are_combined_in_the_order_that_their_reducer_needs(reducer: str) -> None:
+    body = f"y[n, j] = {reducer}(k, ids[k] == n, from d[n, j]) u[k, j]"
+    program = operator("d: i32[N, D], ids: i64[K], u: i32[K, D]) -> (y: i32[N, D])", body)
+    plan = proven(program, derive(program, NARROW))
+    for sizes in ({"N": 1, "D": 1, "K": 0}, {"N": 3, "D": 9, "K": 6}):
+        assert_same(program, plan, sizes)

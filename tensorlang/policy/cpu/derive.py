@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tensorlang.policy.cpu.recurrences import derive_nest, derive_recurrence
+from tensorlang.policy.cpu.nests import derive_nest, derive_recurrence
 from tensorlang.policy.cpu.register_tiles import derive_contraction
 from tensorlang.policy.deriver import Deriver, deriver
 from tensorlang.policy.groups import Cluster, clusters, derive_rows, recurs

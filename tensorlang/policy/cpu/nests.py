@@ -1,9 +1,11 @@
-"""Schedules for tensors that are defined through themselves.
+"""Schedules for loop nests: of sums and pieces, and of tensors that are defined through themselves.
 
-Their loops run in an order that the dependences allow. The loops that carry none of them are like those of any other equation: lanes,
-points that are computed together, threads. Pieces of an equation (a first step, a boundary, the inside) get loops of their own
-wherever that keeps the dependences, so that no element asks which of them it belongs to; and what is not a result is kept
-for as many steps as it is needed.
+recurrence    its loops run in an order that the dependences allow; those that carry none are like those of any other equation
+pieces        a first step, a boundary, the inside get loops of their own wherever that keeps the dependences, so that no element asks
+              which of them it belongs to
+inner loops   lanes, points that are computed together, copies: the candidate of least predicted cycles (`inner_loops`)
+scatter       a sum over those k whose data name an element, `sum(k, ids[k] == n) u[k, j]`, goes through k once and adds to it
+storage       what is no result is kept for as many steps as it is needed
 """
 
 from __future__ import annotations
@@ -13,20 +15,24 @@ from dataclasses import dataclass
 from itertools import permutations
 from math import prod
 
+from codegen.dtypes import compute_dtype
 from polyhedral.directions import Distances, distances_of
+from polyhedral.expr import Name as AffineName
 from polyhedral.space import OperationLimit
 from polyhedral.storage import fold_factor
 from tensorlang.policy.cpu.inner_loops import OPEN_EXTENT, InnerLoops, add_inner_loops, best_inner_loops
-from tensorlang.policy.deriver import PARALLEL_WORK, Deriver, shared_loops
+from tensorlang.policy.deriver import PARALLEL_WORK, Deriver, in_order, is_worth, shared_loops
 from tensorlang.schedule.apply import apply
 from tensorlang.schedule.plan import Plan, full
 from tensorlang.schedule.recurrence import turned
 from tensorlang.schedule.shape import extents, work_of_definition
-from tensorlang.tensor.nodes import Definition
-from tensorlang.tensor.walk import components
+from tensorlang.tensor.nodes import Binary, Compare, Definition, Expr, IndexValue
+from tensorlang.tensor.walk import components, index_names, reduces, tensor_names
 
 MOST_AXES = 5
 """Of which all orders are looked at."""
+SCATTERED_FROM = 8
+"""Elements along an axis that data name, from which on asking each of them whether a term is for it takes longer."""
 WORTH_TURNING = 0.9
 """Share of the cycles at most that another order than the one as written has to take."""
 
@@ -47,7 +53,58 @@ def derive_recurrence(d: Deriver, definition: Definition) -> None:
 
 def derive_nest(d: Deriver, definition: Definition) -> None:
     """Add the directives for a definition that nothing it reads is made of."""
+    scattered = _scattered(d, definition)
+    if scattered is not None:
+        _derive_scatter(d, definition, *scattered)
+        return
     _derive_member(d, apply(d.program, d.since, d.layouts), definition, [definition])
+
+
+def _scattered(d: Deriver, definition: Definition) -> tuple[str, frozenset[str]] | None:
+    """Return the axis that data name for each term of a sum, and what these data are indexed by; None where there is no such axis."""
+    found = [r for p in definition.pieces for r in reduces(p.value)]
+    if len(definition.pieces) != 1 or len(found) != 1 or found[0].filter is None:
+        return None
+    sizes = extents(definition)
+    for condition in _conjuncts(found[0].filter):
+        match condition:
+            case Compare("==", IndexValue(AffineName(axis)), data) | Compare("==", data, IndexValue(AffineName(axis))):
+                names = index_names(data)
+                if axis in definition.axes and axis not in names and tensor_names(data) and (sizes[axis] or OPEN_EXTENT) >= SCATTERED_FROM:
+                    return axis, names
+            case _:
+                pass
+    return None
+
+
+def _conjuncts(condition: Expr) -> Iterator[Expr]:
+    match condition:
+        case Binary("and", lhs, rhs):
+            yield from _conjuncts(lhs)
+            yield from _conjuncts(rhs)
+        case _:
+            yield condition
+
+
+def _derive_scatter(d: Deriver, definition: Definition, axis: str, names: frozenset[str]) -> None:
+    """Go through the terms of a sum and add each to the elements that it is for: those along `axis` are one."""
+    name, sizes = definition.tensors[0].name, extents(definition)
+    binders = [b.name for p in definition.pieces for r in reduces(p.value) for b in r.binders]
+    along = [a for a in definition.axes if a in names]
+    rest = [a for a in definition.axes if a not in names and a != axis]
+    lanes = d.machine.lanes(compute_dtype(definition.tensors[0].dtype))
+    outer, inner = list(along), list(rest)
+    if rest and (sizes[rest[-1]] or OPEN_EXTENT) >= lanes:
+        last = rest[-1]
+        d.add(d.schedule.split(full(name, last), lanes, (f"{last}_o", f"{last}_v")))
+        inner = [*rest[:-1], f"{last}_o", f"{last}_v"]
+        if not along and (sizes[last] or OPEN_EXTENT) >= d.machine.threads * lanes and is_worth(d, (definition,)):
+            outer, inner = [f"{last}_o"], [*rest[:-1], f"{last}_v"]
+    d.add(in_order(d.schedule, name, [*outer, *binders, axis, *inner]))
+    if inner and inner[-1].endswith("_v"):
+        d.add(d.schedule.vectorize(full(name, inner[-1])))
+    if outer and is_worth(d, (definition,)):
+        d.add(d.schedule.parallel(full(name, outer[0])))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,84 @@
+"""A loop of which a condition on data leaves one iteration runs once, and computes what it did."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from bits import assert_same_bits
+from hypothesis import given
+from hypothesis import strategies as st
+
+from codegen.loops.interp import run
+from codegen.loops.nodes import Function
+from codegen.loops.parser import parse
+from codegen.loops.pinned import pinned
+from codegen.loops.printer import show
+from codegen.loops.verify import verify
+
+HEAD = "func f(N)(ids: i64[5], u: f32[5, 3], out y: f32[7, 3]) {\n"
+
+
+def parsed(body: str) -> Function:
+    function = parse(f"{HEAD}{body}\n}}")
+    verify(function)
+    return function
+
+
+def after(body: str) -> str:
+    function = pinned(parsed(body))
+    verify(function)
+    return show(function)
+
+
+SCATTER = "for k in 0 .. 5 { for n in 0 .. 7 { for j in 0 .. 3 vector 3 { if ids[k] == index(n) { y[n, j] = y[n, j] + u[k, j] } } } }"
+
+
+def test_an_equation_with_data_becomes_the_bounds_of_its_loop() -> None:
+    text = after(SCATTER)
+    assert "for n in max(0, value(ids[k])) .. max(-1, min(6, value(ids[k]))) + 1" in text
+    assert "if" not in text
+
+
+@given(st.lists(st.integers(-3, 9), min_size=5, max_size=5), st.integers(0, 7))
+def test_terms_reach_the_elements_they_name_and_no_others(ids: list[int], size: int) -> None:
+    body = SCATTER.replace("0 .. 7", "0 .. N").replace("if ids", "if u[k, 0] > 1.0_f32 and ids")
+    function = parsed(body)
+    results = []
+    for version in (function, pinned(function)):
+        arrays = {"ids": np.array(ids), "u": np.arange(15, dtype=np.float32).reshape(5, 3), "y": np.zeros((7, 3), np.float32)}
+        assert run(version, {"N": size}, arrays) == 0
+        results.append(arrays["y"])
+    assert_same_bits(results[1], results[0])
+    assert size == 0 or "max(0, value(ids[k]))" in show(pinned(function))
+
+
+def test_numbers_at_the_end_of_64_bits_name_no_element() -> None:
+    ids = np.array([2**63 - 1, -(2**63), 3, -1, 7])
+    arrays = {"ids": ids, "u": np.ones((5, 3), np.float32), "y": np.zeros((7, 3), np.float32)}
+    assert run(pinned(parsed(SCATTER)), {"N": 1}, arrays) == 0
+    assert arrays["y"].sum() == 3 and arrays["y"][3].sum() == 3
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        SCATTER.replace("for n in 0 .. 7 {", "for n in 0 .. 7 parallel {").replace("vector 3", "serial"),
+        "for n in 0 .. 7 { if index(N) == index(n) { y[n, 0] = 1.0_f32 } }",
+        "for n in 0 .. 5 { if ids[n] == index(n) { y[n, 0] = 1.0_f32 } }",
+        "for n in 0 .. 7 { if ids[0] < index(n) { y[n, 0] = 1.0_f32 } }",
+        "for n in 0 .. 7 { if ids[0] == index(n) { y[n, 0] = 1.0_f32 } else { y[n, 0] = 0.0_f32 } }",
+    ],
+    ids=["threads", "a size", "data of the iteration", "no equation", "something otherwise"],
+)
+def test_other_loops_stay_as_they_are(body: str) -> None:
+    assert "value(" not in after(body)
+
+
+def test_what_the_loop_stores_is_no_bound_of_it() -> None:
+    function = parse("func f()(out y: i64[7]) {\nfor n in 0 .. 7 { if y[0] == index(n) { y[n] = 1_i64 } }\n}")
+    assert show(pinned(function)) == show(function)
+
+
+def test_a_condition_leaves_a_loop_that_may_not_run_only_where_it_runs() -> None:
+    text = after("for k in 0 .. 5 { for j in 0 .. N { if ids[k] == 3_i64 { y[0, k % 3] = u[k, 0] } } }")
+    assert text.index("index(0) < index(N)") < text.index("for j")

@@ -13,9 +13,27 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import reduce
 
-from codegen.loops.nodes import Add, Binary, Compare, Expr, For, Function, If, Index, IndexValue, Int, Load, Max, Min, Stmt, ValueIndex, Var
-from codegen.loops.nodes import Name as ValueName
-from codegen.loops.walk import binders, free_vars, map_stmt, stores, surely_runs, walk
+from codegen.loops.nodes import (
+    Add,
+    Binary,
+    Compare,
+    Expr,
+    For,
+    Function,
+    If,
+    Index,
+    IndexValue,
+    Int,
+    Let,
+    Load,
+    Max,
+    Min,
+    Name,
+    Stmt,
+    ValueIndex,
+    Var,
+)
+from codegen.loops.walk import binders, free_vars, stores, surely_runs, walk
 
 _LEAVES = ("serial", "vector", "unroll")
 """Loops that a condition may leave: their iterations are the block's own."""
@@ -23,31 +41,42 @@ _LEAVES = ("serial", "vector", "unroll")
 
 def pinned(function: Function) -> Function:
     """Return `function` with loops that conditions pin to one iteration bounded by it."""
-    return replace(function, body=tuple(map(_pinned, function.body)))
+    return replace(function, body=_block(function.body))
 
 
-def _pinned(stmt: Stmt) -> Stmt:
-    stmt = map_stmt(stmt, lambda index: index, lambda expr: expr, _pinned)
-    if not isinstance(stmt, For) or stmt.kind not in _LEAVES or len(stmt.body) != 1:
-        return stmt
-    match stmt.body[0]:
-        case If(cond, then, ()):
-            conditions = [*_conjuncts(cond)]
-        case _:
-            return stmt
-    if stmt.kind == "serial":
-        for condition in conditions:
-            value = _equal_to(condition, stmt.var)
-            if value is not None and _is_fixed(value, stmt):
-                rest = _guarded([c for c in conditions if c is not condition], then)
-                before = Max(_less(stmt.lo), Min(_less(stmt.hi), ValueIndex(value)))
-                return replace(stmt, lo=Max(stmt.lo, ValueIndex(value)), hi=Add(before, Int(1)), body=rest)
-    outside = [c for c in conditions if stmt.var not in free_vars(c) and _is_fixed(c, stmt)]
-    if not outside:
-        return stmt
-    inside = [c for c in conditions if c not in outside]
-    runs = [] if surely_runs(stmt) else [Compare("<", IndexValue(stmt.lo), IndexValue(stmt.hi))]
-    return If(_all([*runs, *outside]), (replace(stmt, body=_guarded(inside, then)),), ())
+def _block(body: Iterable[Stmt]) -> tuple[Stmt, ...]:
+    out: list[Stmt] = []
+    for stmt in body:
+        match stmt:
+            case For():
+                out += _pinned(replace(stmt, body=_block(stmt.body)))
+            case If():
+                out.append(replace(stmt, then=_block(stmt.then), orelse=_block(stmt.orelse)))
+            case _:
+                out.append(stmt)
+    return tuple(out)
+
+
+def _pinned(loop: For) -> tuple[Stmt, ...]:
+    *lets, last = loop.body or (loop,)
+    if loop.kind not in _LEAVES or not isinstance(last, If) or last.orelse or not all(isinstance(s, Let) for s in lets):
+        return (loop,)
+    if not all(_is_fixed(s.value, loop, lets) for s in lets if isinstance(s, Let)):
+        return (loop,)
+    conditions = [*_conjuncts(last.cond)]
+    pin = next((c for c in conditions if loop.kind == "serial" and _equal_to(c, loop, lets) is not None), None)
+    value = None if pin is None else _equal_to(pin, loop, lets)
+    outside = [c for c in conditions if c is not pin and _is_fixed(c, loop, lets)]
+    if value is None and not outside:
+        return (loop,)
+    inside = [c for c in conditions if c is not pin and c not in outside]
+    bounded = replace(loop, body=_guarded(inside, last.then))
+    if value is not None:
+        before = Max(_less(loop.lo), Min(_less(loop.hi), ValueIndex(value)))
+        bounded = replace(bounded, lo=Max(loop.lo, ValueIndex(value)), hi=Add(before, Int(1)))
+    once = (*lets, *_guarded(outside, (bounded,)))
+    needs = not surely_runs(loop) and (outside or lets)
+    return _guarded([Compare("<", IndexValue(loop.lo), IndexValue(loop.hi))], once) if needs else once
 
 
 def _less(e: Index) -> Index:
@@ -71,19 +100,21 @@ def _guarded(conditions: list[Expr], body: tuple[Stmt, ...]) -> tuple[Stmt, ...]
     return (If(_all(conditions), body, ()),) if conditions else body
 
 
-def _equal_to(condition: Expr, var: str) -> Expr | None:
-    """Return what a condition says that `var` is, of data."""
+def _equal_to(condition: Expr, loop: For, lets: list[Stmt]) -> Expr | None:
+    """Return what a condition says that the variable of a loop is, of data."""
     match condition:
-        case Compare("==", IndexValue(Var(name)), value) | Compare("==", value, IndexValue(Var(name))):
-            data = any(isinstance(part, Load | ValueName) for part in walk(value))
-            return value if name == var and data and var not in free_vars(value) else None
+        case Compare("==", IndexValue(Var(name)), value) | Compare("==", value, IndexValue(Var(name))) if name == loop.var:
+            data = any(isinstance(part, Load | Name) for part in walk(value))
+            return value if data and _is_fixed(value, loop, lets) else None
         case _:
             return None
 
 
-def _is_fixed(e: Expr, loop: For) -> bool:
-    """Tell whether an expression is the same in all iterations of a loop, as far as what they store and bind goes."""
+def _is_fixed(e: Expr, loop: For, lets: list[Stmt]) -> bool:
+    """Tell whether an expression is the same in all iterations of a loop, as far as what they store and bind goes; `lets` leave it."""
     written = {s.buffer for s in stores(*loop.body)}
-    bound = {loop.var, *binders(*loop.body)}
+    bound = {loop.var, *binders(*loop.body)} - {s.name for s in lets if isinstance(s, Let)}
     parts = list(walk(e))
-    return not any((isinstance(p, Load) and p.buffer in written | bound) or (isinstance(p, ValueName) and p.name in bound) for p in parts)
+    return loop.var not in free_vars(e) and not any(
+        (isinstance(p, Load) and p.buffer in written | bound) or (isinstance(p, Name) and p.name in bound) for p in parts
+    )

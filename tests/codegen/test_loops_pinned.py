@@ -82,3 +82,8 @@ def test_what_the_loop_stores_is_no_bound_of_it() -> None:
 def test_a_condition_leaves_a_loop_that_may_not_run_only_where_it_runs() -> None:
     text = after("for k in 0 .. 5 { for j in 0 .. N { if ids[k] == 3_i64 { y[0, k % 3] = u[k, 0] } } }")
     assert text.index("index(0) < index(N)") < text.index("for j")
+
+
+def test_what_the_condition_names_leaves_the_loop_with_it() -> None:
+    text = after("for n in 0 .. 7 { let i = ids[0]\nif select(i < 0_i64, i + 7_i64, i) == index(n) { y[n, 0] = 1.0_f32 } }")
+    assert text.index("let i = ids[0]") < text.index("for n in max(0, value(select(")

@@ -12,15 +12,18 @@ import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import onnx
-from onnx import helper, numpy_helper
 
 from stdlib.library import library
+from stdlib.onnx.entry_point import INSTALL, has_onnx
 from tensorlang.check.module import Module
+from tensorlang.diagnostics import error
 from tensorlang.shell.peers import Call, Task
+
+if TYPE_CHECKING:
+    import onnx
 
 Array = np.ndarray[Any, Any]
 Attributes = Mapping[str, Any]
@@ -44,7 +47,10 @@ class Library:
         return library()
 
     def task(self, name: str, arrays: Mapping[str, Array], attributes: Attributes, results: tuple[Array, ...]) -> Task:
-        """Return what peers are to do where ours calls the operator `name` with these arrays; nothing, when no row names it."""
+        """Return what peers are to do where ours calls the operator `name` with these arrays; nothing, when no row names it.
+
+        Without the package `onnx` the peers that run models are left out; raises CompileError C0221 for an operator whose weights only a
+        model can hold."""
         found = TABLE.get(name)
         if found is None:
             return Task(arrays, results=results)
@@ -52,12 +58,18 @@ class Library:
         inside = names[1:] if found.weights else []
         calls = {peer: make(attributes) for peer, make in (("numpy", found.numpy), ("torch", found.torch)) if make is not None}
         outside = {n: a for n, a in arrays.items() if n not in inside}
+        if not has_onnx():
+            if found.weights:
+                raise error("C0221", f"onnx is not installed, and the weights of `{name}` are measured inside a model", help=INSTALL)
+            return Task(outside, None, calls, (), results)
         model = _model(found.node(attributes, list(arrays.values())), arrays, inside, results)
         return Task(outside, model, calls, tuple(arrays[n] for n in inside), results)
 
 
 def _model(node: tuple[str, dict[str, Any]], arrays: Mapping[str, Array], inside: Sequence[str], results: Sequence[Array]) -> bytes:
     """Return an ONNX model of one node; the inputs named in `inside` are constants of it."""
+    from onnx import helper, numpy_helper
+
     kind, attributes = node
     made = helper.make_node(kind, list(arrays), [f"result{k}" for k in range(len(results))], **attributes)
     inputs = [_port(n, a) for n, a in arrays.items() if n not in inside]
@@ -69,6 +81,8 @@ def _model(node: tuple[str, dict[str, Any]], arrays: Mapping[str, Array], inside
 
 
 def _port(name: str, array: Array) -> onnx.ValueInfoProto:
+    from onnx import helper
+
     return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), list(array.shape))
 
 

@@ -12,6 +12,10 @@ Names are imported when they are first used: a program that runs models does not
 
 from importlib import import_module
 
+from tensorlang.installation import require
+
+require()
+
 __version__ = "0.1.0"
 __all__ = ["CompileError", "CompiledModel", "Operator", "Operators", "RunError", "Schedule", "compile", "load", "parse", "std", "use"]
 

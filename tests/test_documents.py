@@ -15,7 +15,7 @@ sys.path.insert(0, str(ROOT / "scripts"))
 import modules  # noqa: E402
 import stdlib_page  # noqa: E402
 
-PAGES = sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md", ROOT / "CHANGELOG.md"])
+PAGES = sorted([*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")])
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

@@ -1,5 +1,5 @@
 """ONNX models as graphs of the operators of the standard library."""
 
-from stdlib.onnx.importer import Importer
+from stdlib.onnx.entry_point import Importer
 
 __all__ = ["Importer"]

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import ParamSpec
 
 import numpy as np
@@ -30,30 +29,11 @@ from tensorlang.graph.nodes import Node as GraphNode
 P = ParamSpec("P")
 
 
-class Importer:
-    """Found by `tensorlang` through the entry-point group `tensorlang.importers`."""
-
-    def matches(self, source: object) -> bool:
-        """Tell whether `source` is something this importer reads: a path that ends in .onnx, the bytes of a model, or a ModelProto."""
-        match source:
-            case ModelProto():
-                return True
-            case str() | os.PathLike():
-                return Path(source).suffix.lower() == ".onnx"
-            case bytes():
-                return _looks_like_a_model(source)
-            case _:
-                return False
-
-    def load(
-        self,
-        source: str | os.PathLike[str] | bytes | ModelProto,
-        shapes: Mapping[str, tuple[int, ...]] | None = None,
-        constants: Mapping[str, Array] | None = None,
-    ) -> Graph:
-        """Return the model as a graph. `shapes` gives the shapes of inputs that the model leaves open; `constants` the elements of inputs
-        that are fixed for good, which are inputs no longer (a shape to reshape to, for example). Raises CompileError."""
-        return to_graph(with_constants(read(source), constants or {}), shapes or {})
+def imported(
+    source: str | os.PathLike[str] | bytes | ModelProto, shapes: Mapping[str, tuple[int, ...]], constants: Mapping[str, Array]
+) -> Graph:
+    """Return the graph of a model, with the shapes and elements of inputs that are given (`Importer.load`). Raises CompileError."""
+    return to_graph(with_constants(read(source), constants), shapes)
 
 
 def with_constants(model: Model, constants: Mapping[str, Array]) -> Model:
@@ -72,7 +52,8 @@ def to_graph(model: Model, shapes: Mapping[str, tuple[int, ...]]) -> Graph:
     return _Import(model).run(shapes)
 
 
-def _looks_like_a_model(data: bytes) -> bool:
+def looks_like_a_model(data: bytes) -> bool:
+    """Tell whether protobuf makes a model with a version of these bytes."""
     try:
         return bool(ModelProto.FromString(data).ir_version)
     except Exception:  # whatever protobuf makes of bytes that are something else

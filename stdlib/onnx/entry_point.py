@@ -1,0 +1,65 @@
+"""The importer as `tensorlang` finds it, by the entry-point group `tensorlang.importers`.
+
+The package `onnx` is imported when there is a model to read, and not before: whoever only writes operators need not have it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tensorlang.diagnostics import error
+from tensorlang.graph.nodes import Graph
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+    from stdlib.onnx.model import Array
+
+INSTALL = "pip install 'tensorlang[onnx]'"
+"""What brings the package that models are read with."""
+
+
+def has_onnx() -> bool:
+    """Tell whether the package `onnx` is installed."""
+    try:
+        return find_spec("onnx") is not None
+    except ValueError:  # something took its name away
+        return False
+
+
+class Importer:
+    """Reads ONNX models, and says what to install where it cannot."""
+
+    def matches(self, source: object) -> bool:
+        """Tell whether `source` is something this importer reads: a path that ends in .onnx, the bytes of a model, or a ModelProto."""
+        match source:
+            case str() | os.PathLike():
+                return Path(source).suffix.lower() == ".onnx"
+            case bytes() if has_onnx():
+                from stdlib.onnx.importer import looks_like_a_model
+
+                return looks_like_a_model(source)
+            case _:
+                onnx = sys.modules.get("onnx")
+                return onnx is not None and isinstance(source, onnx.ModelProto)
+
+    def load(
+        self,
+        source: str | os.PathLike[str] | bytes | ModelProto,
+        shapes: Mapping[str, tuple[int, ...]] | None = None,
+        known: Mapping[str, Array] | None = None,
+    ) -> Graph:
+        """Return the model as a graph. `shapes` gives the shapes of inputs that the model leaves open; `known` the elements of inputs that
+        are fixed for good, which are inputs no longer (a shape to reshape to, for example). Raises CompileError, O0001 where the package
+        `onnx` is not installed."""
+        if not has_onnx():
+            what = f"`{source}`" if isinstance(source, (str, os.PathLike)) else "the model"
+            raise error("O0001", f"{what} cannot be read: the package `onnx` is not installed", help=INSTALL)
+        from stdlib.onnx.importer import imported
+
+        return imported(source, shapes or {}, known or {})

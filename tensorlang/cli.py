@@ -1,4 +1,4 @@
-"""The command line: `tensorlang check | fmt | list | show | explain | certify | run | bench | doctor`.
+"""The command line: `tensorlang check | fmt | list | show | explain | certify | run | bench | doctor | lsp`.
 
 Exit codes: 0 all is well, 1 diagnostics (on standard error, or as JSON on standard output with --json), 2 wrong usage. What goes wrong
 inside the compiler is one line and a report in a file, never a traceback.
@@ -426,6 +426,18 @@ def _bench_library(
         return bench_operator(operator, values, task, tools.threads, chosen, seconds)
     model = compile_model(task.model, threads=tools.threads, **options)
     return bench_model(model, task, tools.threads, tools.precision.used, chosen, seconds)
+
+
+@app.command()
+def lsp() -> None:
+    """Serve an editor: the language server, over standard input and output."""
+    try:
+        from tensorlang.lsp.server import serve
+    except ModuleNotFoundError as missing:
+        if (missing.name or "").split(".")[0] not in ("pygls", "lsprotocol"):
+            raise
+        raise error("C0231", "the package `pygls` is not installed", help="pip install 'tensorlang[lsp]'") from None
+    serve()
 
 
 @app.command()

@@ -73,7 +73,7 @@ def checked(module: Module) -> Checked:
     for name in module.reducers:
         if name in module.own_reducers:
             out += check_laws(module, name)
-    return Checked(tuple(_without_repetition(out)), tuple(e for e in examined if not e.problems and (e.assumed or e.unchecked)))
+    return Checked(tuple(without_repetition(out)), tuple(e for e in examined if not e.problems and (e.assumed or e.unchecked)))
 
 
 def check_module(module: Module) -> list[Diagnostic]:
@@ -81,7 +81,7 @@ def check_module(module: Module) -> list[Diagnostic]:
     return list(checked(module).problems)
 
 
-def _without_repetition(problems: list[Diagnostic]) -> list[Diagnostic]:
+def without_repetition(problems: list[Diagnostic]) -> list[Diagnostic]:
     """Drop what is said again of an operator where it is inlined: a label of it is the place of the same mistake elsewhere."""
     places = [(d.code, d.labels[0].span) for d in problems if d.labels]
     kept: list[Diagnostic] = []

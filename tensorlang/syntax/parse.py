@@ -110,7 +110,18 @@ def decode(data: bytes, name: str) -> Source:
 
 def parse(source: Source) -> File:
     """Return the syntax tree of a text. Raises CompileError with P codes; a mistake in one declaration does not hide those in others."""
-    _reject_binary(source)
+    file, diagnostics = parse_parts(source)
+    if diagnostics:
+        raise CompileError(*diagnostics)
+    return file
+
+
+def parse_parts(source: Source) -> tuple[File, tuple[Diagnostic, ...]]:
+    """Return the declarations of a text that could be read, and what is wrong with the others, in the order of the text."""
+    try:
+        _reject_binary(source)
+    except CompileError as problem:
+        return File((), span=Span(source, 0, len(source.text))), problem.diagnostics
     found = scanner.scan(source)
     diagnostics = list(found.diagnostics)
     broken = [label.span for diagnostic in diagnostics for label in diagnostic.labels]
@@ -124,10 +135,9 @@ def parse(source: Source) -> File:
             # What a misread character leads to is no second mistake.
             if not any(lexemes[0].start <= span.start < lexemes[-1].end for span in broken):
                 diagnostics += problem.diagnostics
-    if diagnostics:
-        raise CompileError(*sorted(diagnostics, key=_position))
     _document(source, declarations, found.comments)
-    return File(tuple(declarations), tuple(found.comments), span=Span(source, 0, len(source.text)))
+    file = File(tuple(declarations), tuple(found.comments), span=Span(source, 0, len(source.text)))
+    return file, tuple(sorted(diagnostics, key=_position))
 
 
 def _document(source: Source, declarations: Sequence[Declaration], comments: Sequence[Comment]) -> None:

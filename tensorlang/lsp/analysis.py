@@ -1,0 +1,362 @@
+"""What is known of a text while it is written: its declarations, and what is wrong with each.
+
+A text is rarely right as a whole while somebody types. So declarations that cannot be read, or that name what is not there, are set aside
+with their mistakes, and all others are checked as in a file without them. What a check found is kept by the text of the declaration and of
+all that it uses: after an edit only what may have changed is checked again. Places are kept relative to declarations, which move.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from tensorlang.check.definition import Examined, examine, sample_program, without_repetition
+from tensorlang.check.laws import check_laws
+from tensorlang.check.module import Module, load_module, prelude
+from tensorlang.check.walk import descendants
+from tensorlang.diagnostics import CompileError, Diagnostic, Label, Source, Span, error
+from tensorlang.policy.prove import prove_schedules
+from tensorlang.policy.uncalled import check_schedules
+from tensorlang.runtime.library import installed_roles, with_roles
+from tensorlang.syntax import nodes as sx
+from tensorlang.syntax import scanner
+from tensorlang.syntax.parse import MAX_BYTES, parse_parts
+from tensorlang.tensor.nodes import Program
+
+KEPT = 4096
+"""Results of checks that are kept, of all files together."""
+
+
+class Superseded(Exception):
+    """The text has changed while it was analysed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """The words of one declaration, read or not: what it declares, by its head, and where."""
+
+    kind: str
+    """`op`, `fn`, `reducer`, `schedule`, `tactic`, `instruction`, or "" for what is none."""
+    name: str
+    name_span: Span
+    span: Span
+
+
+class Analysis:
+    """One version of a text. `diagnostics` is complete once `Analyser.analyse` has returned it."""
+
+    def __init__(self, source: Source, file: sx.File, module: Module, chunks: Sequence[Chunk]) -> None:
+        self.source, self.file, self.module, self.chunks = source, file, module, tuple(chunks)
+        self.diagnostics: tuple[Diagnostic, ...] = ()
+        self.partly: tuple[Examined, ...] = ()
+        self._programs: dict[str, Program | None] = {}
+
+    def program(self, name: str) -> Program | None:
+        """Return an operator with its sizes as symbols, or None where it is not right for any choice that was tried."""
+        if name not in self._programs:
+            self._programs[name] = sample_program(self.module, name) if name in self.module.operators else None
+        return self._programs[name]
+
+    def declaration_at(self, offset: int) -> sx.Declaration | None:
+        """Return the declaration that was read around a character."""
+        return next((d for d in self.file.declarations if d.span.start <= offset <= d.span.end), None)
+
+    def chunk_at(self, offset: int) -> Chunk | None:
+        """Return the words of the declaration, read or not, in which a character lies: the last one that begins before it."""
+        found = [c for c in self.chunks if c.span.start <= offset]
+        return found[-1] if found else None
+
+    @cached_property
+    def comments(self) -> Mapping[int, str]:
+        """The comment right above each declaration, by where that begins."""
+        return {d.span.start: comment_above(self.file, d) for d in self.file.declarations}
+
+    def covering(self, offset: int) -> list[Diagnostic]:
+        """Return what is wrong at a character, by the main place of each."""
+        return [d for d in self.diagnostics if _main(d) is not None and _covers(_main(d), self.source, offset)]
+
+
+def _main(diagnostic: Diagnostic) -> Span | None:
+    return diagnostic.labels[0].span if diagnostic.labels else None
+
+
+def _covers(span: Span | None, source: Source, offset: int) -> bool:
+    return span is not None and span.source.name == source.name and span.start <= offset <= span.end
+
+
+def comment_above(file: sx.File, declaration: sx.Declaration) -> str:
+    """Return the lines of comments right above a declaration, without their signs."""
+    text, at, found = declaration.span.source.text, declaration.span.start, list[str]()
+    own = {c.offset: c.text for c in file.comments if not c.inline}
+    at = text.rfind("\n", 0, at)
+    while at >= 0:
+        start = text.rfind("\n", 0, at) + 1
+        line = text[start:at]
+        offset = start + len(line) - len(line.lstrip())
+        if offset not in own:
+            break
+        found.append(own[offset].lstrip("#").removeprefix(" "))
+        at = start - 1
+    return "\n".join(reversed(found))
+
+
+def chunks_of(source: Source) -> list[Chunk]:
+    """Return the declarations of a text by their heads, also of those that cannot be read."""
+    return [_chunk(source, lexemes) for lexemes in scanner.split(scanner.scan(source).lexemes, source.text) if _words(lexemes)]
+
+
+def _words(lexemes: Sequence[scanner.Token]) -> list[scanner.Token]:
+    return [t for t in lexemes if t.type != "NEWLINE"]
+
+
+_HEADS = {"op": "op", "fn": "fn", "reducer": "reducer", "schedule": "schedule", "tactic": "tactic", "instruction": "instruction"}
+
+
+def _chunk(source: Source, lexemes: Sequence[scanner.Token]) -> Chunk:
+    words = _words(lexemes)
+    span = Span(source, words[0].start, words[-1].end)
+    head = next((k for k, t in enumerate(words[:3]) if t.value in _HEADS), None)
+    if head is None:
+        return Chunk("", "", Span(source, words[0].start, words[0].end), span)
+    at = head + 2 if words[head].value == "schedule" and [t.value for t in words[head + 1 : head + 2]] == ["role"] else head + 1
+    named = words[at] if at < len(words) else words[head]
+    name = named.value.strip("`") if at < len(words) else ""
+    return Chunk(_HEADS[words[head].value], name, Span(source, named.start, named.end), span)
+
+
+# ---------------------------------------------------------------- analysing
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What a check said, its places relative to the declarations (by name and kind) in which they lie."""
+
+    diagnostics: tuple[tuple[Diagnostic, tuple[str | None, ...]], ...]
+    examined: Examined | None = None
+
+
+class Analyser:
+    """Analyses texts, one at a time, and remembers what it found out."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[tuple[object, ...], _Found] = OrderedDict()
+        self.checks = 0
+        """How many checks were made, rather than remembered."""
+
+    def warm(self) -> None:
+        """Read what every text needs, before there is one."""
+        prelude()
+        installed_roles()
+
+    def analyse(self, source: Source, stale: Callable[[], bool] = lambda: False) -> Analysis:
+        """Return what there is to say about a text. Raises Superseded once `stale` says that nobody wants to know any more."""
+        if len(source.text.encode("utf-8", "replace")) > MAX_BYTES:
+            found = Analysis(source, sx.File(()), load_module(sx.File(())), ())
+            notes = (f"a file may have {MAX_BYTES} bytes",)
+            found.diagnostics = error("P022", "this file is too large", Span(source, 0, 0), notes=notes).diagnostics
+            return found
+        file, problems = parse_parts(source)
+        chunks = chunks_of(source)
+        if stale():
+            raise Superseded
+        unread = _unread(chunks, file)
+        module, misnamed = _loaded(file, unread)
+        analysis = Analysis(source, file, module, chunks)
+        checked = _Checks(self, analysis, stale)
+        analysis.diagnostics = tuple(without_repetition([*problems, *misnamed, *checked.run()]))
+        analysis.partly = tuple(checked.partly)
+        return analysis
+
+    def remembered(self, key: tuple[object, ...], make: Callable[[], _Found]) -> _Found:
+        if key in self._kept:
+            self._kept.move_to_end(key)
+            return self._kept[key]
+        self.checks += 1
+        found = self._kept[key] = make()
+        while len(self._kept) > KEPT:
+            self._kept.popitem(last=False)
+        return found
+
+
+def _unread(chunks: Iterable[Chunk], file: sx.File) -> set[str]:
+    """Return the names whose declarations could not be read."""
+    read = {d.span.start for d in file.declarations}
+    return {c.name for c in chunks if c.name and c.kind not in ("", "schedule") and c.span.start not in read}
+
+
+def _loaded(file: sx.File, missing: set[str]) -> tuple[Module, list[Diagnostic]]:
+    """Return the names of the declarations that name nothing unknown, and what is wrong with the others; what they only miss because its
+    declaration was set aside is no mistake of theirs."""
+    kept, problems, gone = list(file.declarations), list[Diagnostic](), set(missing)
+    while True:
+        try:
+            return load_module(sx.File(tuple(kept))), problems
+        except CompileError as problem:
+            blamed = [d for d in kept if any(_inside(_main(p), d) for p in problem.diagnostics)]
+            problems += [p for p in problem.diagnostics if not any(f"`{name}`" in p.title for name in gone)]
+            if not blamed:
+                return load_module(sx.File(())), problems
+            first = {(type(d), d.name) for d in kept if not isinstance(d, sx.Schedule)}
+            kept = [d for d in kept if d not in blamed or not any(d is b for b in blamed)]
+            left = {(type(d), d.name) for d in kept if not isinstance(d, sx.Schedule)}
+            gone |= {name for _, name in first - left}
+
+
+def _inside(span: Span | None, declaration: sx.Node) -> bool:
+    return span is not None and declaration.span.start <= span.start and span.end <= declaration.span.end
+
+
+class _Checks:
+    """The checks of one text, each of what may have changed only."""
+
+    def __init__(self, analyser: Analyser, analysis: Analysis, stale: Callable[[], bool]) -> None:
+        self.analyser, self.analysis, self.module, self.stale = analyser, analysis, analysis.module, stale
+        self.served = with_roles(self.module, installed_roles())
+        self.partly: list[Examined] = []
+        self.own: dict[str, sx.Declaration] = {}
+        for declaration in analysis.file.declarations:
+            if not isinstance(declaration, sx.Schedule):
+                self.own.setdefault(_id(declaration), declaration)
+        self._texts: dict[str, str] = {}
+        self._uses: dict[str, frozenset[str]] = {}
+
+    def run(self) -> Iterator[Diagnostic]:
+        for name in self.module.operators:
+            if name in self.module.own:
+                declaration = self.module.operators[name]
+                found = self._kept("op", declaration, lambda name=name: self._examined(name))  # type: ignore[misc]
+                if found.examined is not None and (found.examined.assumed or found.examined.unchecked):
+                    self.partly.append(found.examined)
+                yield from self._placed(found)
+        for name in self.module.reducers:
+            if name in self.module.own_reducers:
+                laws = lambda name=name: self._relative(check_laws(self.module, name))  # noqa: E731
+                yield from self._placed(self._kept("reducer", self.module.reducers[name], laws))
+        for schedule in self.module.schedules[: self.module.own_schedules]:
+            key = f"schedule {schedule.span.start}"
+            self.own[key] = schedule
+            proof = lambda schedule=schedule: self._relative(self.refusals(schedule))  # noqa: E731
+            yield from self._placed(self._kept("schedule", schedule, proof), key)
+
+    def refusals(self, schedule: sx.Schedule) -> list[Diagnostic]:
+        return refusals(self.served, schedule)
+
+    def _examined(self, name: str) -> _Found:
+        found = examine(self.module, name)
+        return replace(self._relative(found.problems), examined=replace(found, problems=()))
+
+    def _kept(self, kind: str, declaration: sx.Declaration, make: Callable[[], _Found]) -> _Found:
+        if self.stale():
+            raise Superseded
+        return self.analyser.remembered((kind, self._closure(declaration)), make)
+
+    # ---- what a declaration depends on
+
+    def _closure(self, declaration: sx.Declaration) -> tuple[str, ...]:
+        """Return the texts of a declaration and of all of the file that it uses, directly or through others."""
+        pending, seen, texts = [declaration], set[int](), list[str]()
+        while pending:
+            current = pending.pop()
+            if id(current) in seen:
+                continue
+            seen.add(id(current))
+            texts.append(current.span.source.text[current.span.start : current.span.end])
+            pending += [self.own[other] for name in sorted(self._used(current)) for other in _ids(name) if other in self.own]
+        return tuple(texts)
+
+    def _used(self, declaration: sx.Declaration) -> frozenset[str]:
+        key = f"{declaration.span.start}"
+        if key not in self._uses:
+            self._uses[key] = frozenset(_mentioned(declaration))
+        return self._uses[key]
+
+    # ---- places that move
+
+    def _relative(self, diagnostics: Iterable[Diagnostic]) -> _Found:
+        """Return diagnostics with places relative to the declarations of the file in which they lie."""
+        found = []
+        for diagnostic in diagnostics:
+            homes = tuple(self._home(span) for span in spans_of(diagnostic))
+            found.append((moved(diagnostic, [-self._start(home, "") for home in homes]), homes))
+        return _Found(tuple(found))
+
+    def _placed(self, found: _Found, schedule: str = "") -> Iterator[Diagnostic]:
+        for diagnostic, homes in found.diagnostics:
+            yield moved(diagnostic, [self._start(home, schedule) for home in homes], self.analysis.source)
+
+    def _home(self, span: Span) -> str | None:
+        if span.source.name != self.analysis.source.name:
+            return None
+        return next((key for key, d in self.own.items() if _inside(span, d)), None)
+
+    def _start(self, home: str | None, schedule: str) -> int:
+        if home is None:
+            return 0
+        key = schedule if home.startswith("schedule ") and schedule else home
+        return self.own[key].span.start if key in self.own else 0
+
+
+def refusals(served: Module, schedule: sx.Schedule, *, replaying: bool = False) -> list[Diagnostic]:
+    """Return why one schedule of a module is refused; with `replaying`, also what it would have computed."""
+    others = tuple(s for s in served.schedules[served.own_schedules :])
+    alone = replace(served, schedules=(schedule, *others), own_schedules=1)
+    return check_schedules(alone) or prove_schedules(alone, replaying=replaying)
+
+
+def spans_of(diagnostic: Diagnostic) -> list[Span]:
+    """Return every place that a diagnostic names: its labels', then its edits'."""
+    return [*(label.span for label in diagnostic.labels), *(edit.span for edit in getattr(diagnostic, "edits", ()))]
+
+
+def moved(diagnostic: Diagnostic, by: Sequence[int], source: Source | None = None) -> Diagnostic:
+    """Return a diagnostic with its places, in the order of `spans_of`, moved by so many characters, those that move into `source`."""
+
+    def shift(span: Span, count: int) -> Span:
+        if not count and (source is None or span.source.name != source.name):
+            return span
+        return Span(source or span.source, span.start + count, span.end + count)
+
+    count = len(diagnostic.labels)
+    labels = tuple(Label(shift(label.span, k), label.text) for label, k in zip(diagnostic.labels, by, strict=False))
+    edits = getattr(diagnostic, "edits", ())
+    if not edits:
+        return replace(diagnostic, labels=labels)
+    shifted = tuple(replace(edit, span=shift(edit.span, k)) for edit, k in zip(edits, by[count:], strict=True))
+    changed: Any = replace
+    moved_with_edits: Diagnostic = changed(diagnostic, labels=labels, edits=shifted)
+    return moved_with_edits
+
+
+def _id(declaration: sx.Declaration) -> str:
+    match declaration:
+        case sx.Reducer():
+            return f"reducer {declaration.name}"
+        case sx.Tactic():
+            return f"tactic {declaration.name}"
+        case sx.Schedule():
+            return f"schedule {declaration.span.start}"
+        case _:
+            return f"op {declaration.name}"
+
+
+def _ids(name: str) -> tuple[str, ...]:
+    return f"op {name}", f"reducer {name}", f"tactic {name}"
+
+
+def _mentioned(declaration: sx.Declaration) -> Iterator[str]:
+    """Yield every name in a declaration that may be another one's."""
+    if isinstance(declaration, sx.Schedule):
+        yield declaration.operator
+    for node in descendants(declaration):
+        match node:
+            case sx.Apply(name) | sx.Id(name) | sx.Index(name):
+                yield name
+            case sx.Reduction(reducer):
+                yield reducer
+            case sx.Directive(name):
+                yield name
+            case _:
+                pass

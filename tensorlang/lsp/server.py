@@ -1,0 +1,324 @@
+"""The language server over standard input and output: `tensorlang lsp`.
+
+Texts are analysed on one thread of their own, as proofs are answered by a library that serves one thread. An edit waits
+`DEBOUNCE_SECONDS` for the next one, and an analysis that an edit overtakes ends between two checks. A question about a text is answered
+once the version that the editor has is analysed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar, cast
+from urllib.parse import unquote, urlsplit
+
+from lsprotocol import types
+from pygls.lsp.server import LanguageServer
+
+from tensorlang import __version__
+from tensorlang.diagnostics import CompileError, Diagnostic, Source, Span
+from tensorlang.lsp.analysis import Analyser, Analysis, Superseded, refusals
+from tensorlang.lsp.completion import Sort, completions
+from tensorlang.lsp.hover import hover
+from tensorlang.lsp.names import meaning, name_span, word_at
+from tensorlang.lsp.places import Encoding, Places
+from tensorlang.runtime.library import installed_roles, with_roles
+from tensorlang.syntax import nodes as sx
+from tensorlang.syntax.format import fmt
+
+DEBOUNCE_SECONDS = 0.03
+NAME = "tensorlang"
+
+T = TypeVar("T")
+
+_ITEM_KINDS: dict[Sort, types.CompletionItemKind] = {
+    "keyword": types.CompletionItemKind.Keyword,
+    "operator": types.CompletionItemKind.Function,
+    "function": types.CompletionItemKind.Function,
+    "reducer": types.CompletionItemKind.Operator,
+    "directive": types.CompletionItemKind.Method,
+    "tactic": types.CompletionItemKind.Module,
+    "loop": types.CompletionItemKind.Variable,
+    "tensor": types.CompletionItemKind.Field,
+    "type": types.CompletionItemKind.TypeParameter,
+    "constant": types.CompletionItemKind.Constant,
+    "name": types.CompletionItemKind.Text,
+}
+
+_SYMBOL_KINDS = {
+    sx.Operator: types.SymbolKind.Function,
+    sx.ScalarFunction: types.SymbolKind.Function,
+    sx.Reducer: types.SymbolKind.Operator,
+    sx.Schedule: types.SymbolKind.Event,
+    sx.Tactic: types.SymbolKind.Module,
+}
+
+
+@dataclass(slots=True)
+class _Document:
+    """What the server has of an open text: its last analysis with the version that was analysed."""
+
+    analysis: Analysis | None = None
+    version: int | None = None
+    newest: int = 0
+    """Counts changes: an analysis that was begun for an earlier one is stale."""
+    waiting: asyncio.Task[None] | None = None
+    done: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Server(LanguageServer):
+    """A language server with what it knows of each open text."""
+
+    def __init__(self) -> None:
+        super().__init__(NAME, __version__, text_document_sync_kind=types.TextDocumentSyncKind.Incremental)
+        self.analyser = Analyser()
+        self.worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="analysis")
+        self.documents: dict[str, _Document] = {}
+
+    async def on_worker(self, run: Callable[[], T]) -> T:
+        """Return what `run` returns on the thread that proofs are made on."""
+        return await asyncio.get_running_loop().run_in_executor(self.worker, run)
+
+    def places(self, text: str) -> Places:
+        """Return the places of a text in the units that the editor counts in."""
+        encoding = self.server_capabilities.position_encoding
+        return Places(text, cast(Encoding, str(getattr(encoding, "value", encoding) or "utf-16")))
+
+    def text(self, uri: str) -> tuple[str, int | None]:
+        """Return an open text as the editor has it, and its version."""
+        document = self.workspace.get_text_document(uri)
+        return document.source, document.version
+
+    # ---- analysing
+
+    def changed(self, uri: str) -> None:
+        """Have a text analysed a moment later, unless it changes again before."""
+        document = self.documents.setdefault(uri, _Document())
+        document.newest += 1
+        document.done.clear()
+        if document.waiting is not None and not document.waiting.done():
+            document.waiting.cancel()
+        document.waiting = asyncio.get_running_loop().create_task(self._analyse_soon(uri, document, document.newest))
+
+    async def _analyse_soon(self, uri: str, document: _Document, count: int) -> None:
+        await asyncio.sleep(DEBOUNCE_SECONDS)
+        text, version = self.text(uri)
+        source = Source(name_of(uri), text)
+
+        def stale() -> bool:
+            return document.newest != count
+
+        try:
+            analysis = await self.on_worker(lambda: self.analyser.analyse(source, stale))
+        except Superseded:
+            return
+        except Exception as problem:  # a defect of ours: the editor goes on without us
+            self.report(problem)
+            return
+        if stale() or uri not in self.documents:
+            return
+        document.analysis, document.version = analysis, version
+        document.done.set()
+        found = self.published(uri, analysis)
+        self.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, found, version))
+
+    def report(self, problem: Exception) -> None:
+        """Tell the editor's log of a defect."""
+        detail = "".join(traceback.format_exception(problem))
+        self.window_log_message(types.LogMessageParams(types.MessageType.Error, f"tensorlang: internal error\n{detail}"))
+
+    def closed(self, uri: str) -> None:
+        """Forget a text, and take its diagnostics away."""
+        document = self.documents.pop(uri, None)
+        if document is not None:
+            document.newest += 1
+            document.done.set()
+        self.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, []))
+
+    async def current(self, uri: str) -> Analysis | None:
+        """Return the analysis of a text as the editor has it, once there is one; None when it was closed, or cannot be had."""
+        while True:
+            document = self.documents.get(uri)
+            if document is None:
+                return None
+            await asyncio.wait_for(document.done.wait(), timeout=60)
+            if self.documents.get(uri) is document and document.analysis is not None and document.done.is_set():
+                return document.analysis
+
+    # ---- what editors are told
+
+    def published(self, uri: str, analysis: Analysis) -> list[types.Diagnostic]:
+        """Return what is wrong with a text, and what of it was not checked in full."""
+        places = self.places(analysis.source.text)
+        found = [self.diagnostic(uri, analysis, places, d) for d in analysis.diagnostics]
+        for examined in analysis.partly:
+            where = name_span(analysis.module.operators[examined.operator])
+            found.append(types.Diagnostic(span_range(places, where), str(examined), types.DiagnosticSeverity.Information, source=NAME))
+        return found
+
+    def diagnostic(self, uri: str, analysis: Analysis, places: Places, diagnostic: Diagnostic) -> types.Diagnostic:
+        own = [label for label in diagnostic.labels if label.span.source.name == analysis.source.name]
+        where = span_range(places, own[0].span) if own else types.Range(types.Position(0, 0), types.Position(0, 0))
+        related = [
+            types.DiagnosticRelatedInformation(types.Location(uri, span_range(places, label.span)), label.text or diagnostic.title)
+            for label in own[1:]
+        ]
+        text = f"{diagnostic.title}: {own[0].text}" if own and own[0].text else diagnostic.title
+        lines = [text, *(f"note: {note}" for note in diagnostic.notes), *([f"help: {diagnostic.help}"] if diagnostic.help else [])]
+        warning = getattr(diagnostic, "severity", "error") == "warning"
+        severity = types.DiagnosticSeverity.Warning if warning else types.DiagnosticSeverity.Error
+        return types.Diagnostic(where, "\n".join(lines), severity, diagnostic.code, source=NAME, related_information=related)
+
+
+def name_of(uri: str) -> str:
+    """Return how a text is called in messages: its path, or what stands in its address where it is no file."""
+    parts = urlsplit(uri)
+    return unquote(parts.path) if parts.scheme == "file" else uri
+
+
+def span_range(places: Places, span: Span) -> types.Range:
+    """Return a span as the editor counts."""
+    (line, column), (last, end) = places.position(span.start), places.position(span.end)
+    return types.Range(types.Position(line, column), types.Position(last, end))
+
+
+def address_of(span: Span, analysis: Analysis, uri: str) -> str | None:
+    """Return the address of the text that a span lies in: the open one, or a file of a library."""
+    name = span.source.name
+    if name == analysis.source.name:
+        return uri
+    root = Path(__file__).parents[1]
+    found = next((p for p in (Path(name), root / name, root.parent / name) if p.is_file()), None)
+    return found.resolve().as_uri() if found is not None else None
+
+
+def make_server() -> Server:
+    """Return a server that answers what editors ask."""
+    server = Server()
+
+    @server.feature(types.INITIALIZED)
+    async def initialized(_: types.InitializedParams) -> None:
+        await server.on_worker(server.analyser.warm)
+
+    @server.feature(types.TEXT_DOCUMENT_DID_OPEN)
+    async def opened(params: types.DidOpenTextDocumentParams) -> None:
+        server.changed(params.text_document.uri)
+
+    @server.feature(types.TEXT_DOCUMENT_DID_CHANGE)
+    async def changed(params: types.DidChangeTextDocumentParams) -> None:
+        server.changed(params.text_document.uri)
+
+    @server.feature(types.TEXT_DOCUMENT_DID_CLOSE)
+    async def closed(params: types.DidCloseTextDocumentParams) -> None:
+        server.closed(params.text_document.uri)
+
+    @server.feature(types.TEXT_DOCUMENT_HOVER)
+    async def hovered(params: types.HoverParams) -> types.Hover | None:
+        found = await _word(params)
+        if found is None:
+            return None
+        analysis, places, word = found
+
+        def replayed(schedule: sx.Schedule) -> list[Diagnostic]:
+            return refusals(with_roles(analysis.module, installed_roles()), schedule, replaying=True)
+
+        text = await server.on_worker(lambda: hover(analysis, word, replayed))
+        if text is None:
+            return None
+        return types.Hover(types.MarkupContent(types.MarkupKind.Markdown, text), span_range(places, word.span))
+
+    @server.feature(types.TEXT_DOCUMENT_DEFINITION)
+    async def defined(params: types.DefinitionParams) -> types.Location | None:
+        found = await _word(params)
+        if found is None:
+            return None
+        analysis, _, word = found
+        meant = meaning(analysis, word)
+        if meant is None or meant.where is None:
+            return None
+        where = address_of(meant.where, analysis, params.text_document.uri)
+        return types.Location(where, span_range(server.places(meant.where.source.text), meant.where)) if where is not None else None
+
+    @server.feature(types.TEXT_DOCUMENT_DOCUMENT_SYMBOL)
+    async def symbols(params: types.DocumentSymbolParams) -> list[types.DocumentSymbol]:
+        analysis = await server.current(params.text_document.uri)
+        if analysis is None:
+            return []
+        places = server.places(analysis.source.text)
+        return [_symbol(places, d) for d in analysis.file.declarations]
+
+    @server.feature(types.TEXT_DOCUMENT_COMPLETION, types.CompletionOptions(trigger_characters=[".", " ", "("]))
+    async def completed(params: types.CompletionParams) -> list[types.CompletionItem]:
+        uri = params.text_document.uri
+        analysis = await server.current(uri)
+        if analysis is None:
+            return []
+        text = analysis.source.text
+        offset = server.places(text).offset(params.position.line, params.position.character)
+        items = await server.on_worker(lambda: completions(analysis, text, offset))
+        return [types.CompletionItem(item.text, kind=_ITEM_KINDS[item.sort], detail=item.detail or None) for item in items]
+
+    @server.feature(types.TEXT_DOCUMENT_FORMATTING)
+    async def formatted(params: types.DocumentFormattingParams) -> list[types.TextEdit]:
+        text, _ = server.text(params.text_document.uri)
+        try:
+            laid_out = await server.on_worker(lambda: fmt(Source(name_of(params.text_document.uri), text)))
+        except CompileError:
+            return []  # what cannot be read is left as it is; its diagnostics say why
+        if laid_out == text:
+            return []
+        return [types.TextEdit(span_range(server.places(text), Span(Source("", text), 0, len(text))), laid_out)]
+
+    @server.feature(types.TEXT_DOCUMENT_CODE_ACTION, types.CodeActionOptions(code_action_kinds=[types.CodeActionKind.QuickFix]))
+    async def actions(params: types.CodeActionParams) -> list[types.CodeAction]:
+        uri = params.text_document.uri
+        analysis = await server.current(uri)
+        if analysis is None:
+            return []
+        places = server.places(analysis.source.text)
+        start = places.offset(params.range.start.line, params.range.start.character)
+        end = places.offset(params.range.end.line, params.range.end.character)
+        near = [d for d in analysis.diagnostics if d.labels and d.labels[0].span.start <= end and start <= d.labels[0].span.end]
+        return [action for d in near for action in cures(server, uri, analysis, places, d)]
+
+    async def _word(params: Any) -> Any:
+        analysis = await server.current(params.text_document.uri)
+        if analysis is None:
+            return None
+        places = server.places(analysis.source.text)
+        word = word_at(analysis, places.offset(params.position.line, params.position.character))
+        return (analysis, places, word) if word is not None else None
+
+    return server
+
+
+def cures(server: Server, uri: str, analysis: Analysis, places: Places, diagnostic: Diagnostic) -> list[types.CodeAction]:
+    """Return the help of a diagnostic as a change of the text, where it has edits and all of them are in this text."""
+    edits = tuple(getattr(diagnostic, "edits", ()))
+    if not edits or any(edit.span.source.name != analysis.source.name for edit in edits):
+        return []
+    changes: dict[str, Any] = {uri: [types.TextEdit(span_range(places, edit.span), edit.text) for edit in edits]}
+    shown = server.diagnostic(uri, analysis, places, diagnostic)
+    title = diagnostic.help or f"cure {diagnostic.code}"
+    return [types.CodeAction(title, types.CodeActionKind.QuickFix, [shown], is_preferred=True, edit=types.WorkspaceEdit(changes))]
+
+
+def _symbol(places: Places, declaration: sx.Declaration) -> types.DocumentSymbol:
+    name = declaration.operator if isinstance(declaration, sx.Schedule) else declaration.name
+    detail = f"schedule for {declaration.target}" if isinstance(declaration, sx.Schedule) else ""
+    whole, selected = span_range(places, declaration.span), span_range(places, name_span(declaration))
+    children = []
+    if isinstance(declaration, sx.Operator):
+        for param in (*declaration.params, *declaration.results):
+            where = span_range(places, param.span)
+            children.append(types.DocumentSymbol(param.name, types.SymbolKind.Field, where, where))
+    return types.DocumentSymbol(name, _SYMBOL_KINDS[type(declaration)], whole, selected, detail or None, children=children)
+
+
+def serve() -> None:
+    """Serve an editor over standard input and output until it ends the connection."""
+    make_server().start_io()

@@ -1,0 +1,154 @@
+"""An editor for tests: a client that talks to `tensorlang lsp` over its standard input and output, message by message."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+SECONDS = 60
+
+
+class Editor:
+    """One connection. Positions are (line, column) from zero, columns in UTF-16 units as editors count."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self.process = process
+        self.inbox: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        self.diagnostics: dict[str, list[tuple[int | None, list[dict[str, Any]]]]] = {}
+        self.log: list[str] = []
+        self._count = 0
+        threading.Thread(target=self._read, daemon=True).start()
+
+    # ---- messages
+
+    def _read(self) -> None:
+        out = self.process.stdout
+        assert out is not None
+        while True:
+            length = 0
+            while (line := out.readline()) not in (b"\r\n", b""):
+                name, _, value = line.decode().partition(":")
+                length = int(value) if name.lower() == "content-length" else length
+            if not length:
+                self.inbox.put(None)
+                return
+            self.inbox.put(json.loads(out.read(length)))
+
+    def send(self, message: dict[str, Any]) -> None:
+        assert self.process.stdin is not None
+        body = json.dumps({"jsonrpc": "2.0", **message}).encode()
+        self.process.stdin.write(b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
+        self.process.stdin.flush()
+
+    def tell(self, method: str, params: Any) -> None:
+        self.send({"method": method, "params": params})
+
+    def ask(self, method: str, params: Any) -> Any:
+        self._count += 1
+        number = self._count
+        self.send({"id": number, "method": method, "params": params})
+        while True:
+            message = self._next()
+            if message.get("id") == number and "method" not in message:
+                assert "error" not in message, message["error"]
+                return message["result"]
+
+    def _next(self) -> dict[str, Any]:
+        message = self.inbox.get(timeout=SECONDS)
+        assert message is not None, "the server has ended"
+        if message.get("method") == "textDocument/publishDiagnostics":
+            params = message["params"]
+            self.diagnostics.setdefault(params["uri"], []).append((params.get("version"), params["diagnostics"]))
+        elif message.get("method") == "window/logMessage":
+            self.log.append(message["params"]["message"])
+        elif "id" in message and "method" in message:
+            self.send({"id": message["id"], "result": None})
+        return message
+
+    # ---- what an editor does
+
+    def start(self, **capabilities: Any) -> dict[str, Any]:
+        found: dict[str, Any] = self.ask("initialize", {"processId": None, "rootUri": None, "capabilities": capabilities})["capabilities"]
+        self.tell("initialized", {})
+        return found
+
+    def open(self, uri: str, text: str, version: int = 1) -> None:
+        self.tell("textDocument/didOpen", {"textDocument": {"uri": uri, "languageId": "tensorlang", "version": version, "text": text}})
+
+    def replace(self, uri: str, text: str, version: int) -> None:
+        self.tell("textDocument/didChange", {"textDocument": {"uri": uri, "version": version}, "contentChanges": [{"text": text}]})
+
+    def type(self, uri: str, at: tuple[int, int], text: str, version: int, until: tuple[int, int] | None = None) -> None:
+        where = {"start": _place(at), "end": _place(until or at)}
+        change = {"range": where, "text": text}
+        self.tell("textDocument/didChange", {"textDocument": {"uri": uri, "version": version}, "contentChanges": [change]})
+
+    def close(self, uri: str) -> None:
+        self.tell("textDocument/didClose", {"textDocument": {"uri": uri}})
+
+    def problems(self, uri: str, version: int) -> list[dict[str, Any]]:
+        """Return the diagnostics of a version, once they have come."""
+        while True:
+            for found, diagnostics in self.diagnostics.get(uri, []):
+                if found == version:
+                    return diagnostics
+            self._next()
+
+    def at(self, method: str, uri: str, place: tuple[int, int]) -> Any:
+        return self.ask(f"textDocument/{method}", {"textDocument": {"uri": uri}, "position": _place(place)})
+
+    def hover(self, uri: str, place: tuple[int, int]) -> str:
+        found = self.at("hover", uri, place)
+        return "" if found is None else str(found["contents"]["value"])
+
+    def words(self, uri: str, place: tuple[int, int]) -> dict[str, str]:
+        """Return what completion offers, with its details."""
+        return {item["label"]: item.get("detail", "") for item in self.at("completion", uri, place)}
+
+    def formatted(self, uri: str) -> list[dict[str, Any]]:
+        options = {"tabSize": 4, "insertSpaces": True}
+        found: list[dict[str, Any]] = self.ask("textDocument/formatting", {"textDocument": {"uri": uri}, "options": options})
+        return found
+
+
+def _place(at: tuple[int, int]) -> dict[str, int]:
+    return {"line": at[0], "character": at[1]}
+
+
+@contextmanager
+def editor(cache: Path) -> Iterator[Editor]:
+    """Yield an editor whose server was started a moment ago; it has to end when asked to, without a word on standard error."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "TENSORLANG_CACHE": str(cache)}
+    command = [sys.executable, "-m", "tensorlang.cli", "lsp"]
+    with open(cache / "stderr", "wb") as errors:
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=environment, cwd=cache)
+        found = Editor(process)
+        try:
+            yield found
+            found.ask("shutdown", None)
+            found.tell("exit", None)
+            assert process.wait(SECONDS) == 0
+        finally:
+            process.kill()
+            process.wait()
+            for stream in (process.stdin, process.stdout):
+                assert stream is not None
+                stream.close()
+    assert found.log == []
+    assert "Traceback" not in (cache / "stderr").read_text()
+
+
+def place_of(text: str, mark: str) -> tuple[str, tuple[int, int]]:
+    """Return a text without the one `mark` in it, and where that stood, columns in UTF-16 units."""
+    before, after = text.split(mark)
+    line = before.rsplit("\n", 1)[-1]
+    return before + after, (before.count("\n"), len(line.encode("utf-16-le")) // 2)

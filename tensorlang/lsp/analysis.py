@@ -41,7 +41,6 @@ class Chunk:
     kind: str
     """`op`, `fn`, `reducer`, `schedule`, `tactic`, `instruction`, or "" for what is none."""
     name: str
-    name_span: Span
     span: Span
 
 
@@ -103,9 +102,26 @@ def comment_above(file: sx.File, declaration: sx.Declaration) -> str:
     return "\n".join(reversed(found))
 
 
-def chunks_of(source: Source) -> list[Chunk]:
-    """Return the declarations of a text by their heads, also of those that cannot be read."""
+def chunks_of(source: Source, file: sx.File, *, whole: bool) -> list[Chunk]:
+    """Return the declarations of a text by their heads, also of those that cannot be read; `whole`: all of them were."""
+    if whole:
+        return [_read_chunk(declaration) for declaration in file.declarations]
     return [_chunk(source, lexemes) for lexemes in scanner.split(scanner.scan(source).lexemes, source.text) if _words(lexemes)]
+
+
+def _read_chunk(declaration: sx.Declaration) -> Chunk:
+    match declaration:
+        case sx.Operator(name, needs=needs):
+            kind = "instruction" if needs else "op"
+        case sx.ScalarFunction(name):
+            kind = "fn"
+        case sx.Reducer(name):
+            kind = "reducer"
+        case sx.Schedule(name):
+            kind = "schedule"
+        case sx.Tactic(name):
+            kind = "tactic"
+    return Chunk(kind, name, declaration.span)
 
 
 def _words(lexemes: Sequence[scanner.Token]) -> list[scanner.Token]:
@@ -120,11 +136,10 @@ def _chunk(source: Source, lexemes: Sequence[scanner.Token]) -> Chunk:
     span = Span(source, words[0].start, words[-1].end)
     head = next((k for k, t in enumerate(words[:3]) if t.value in _HEADS), None)
     if head is None:
-        return Chunk("", "", Span(source, words[0].start, words[0].end), span)
+        return Chunk("", "", span)
     at = head + 2 if words[head].value == "schedule" and [t.value for t in words[head + 1 : head + 2]] == ["role"] else head + 1
-    named = words[at] if at < len(words) else words[head]
-    name = named.value.strip("`") if at < len(words) else ""
-    return Chunk(_HEADS[words[head].value], name, Span(source, named.start, named.end), span)
+    name = words[at].value.strip("`") if at < len(words) else ""
+    return Chunk(_HEADS[words[head].value], name, span)
 
 
 # ---------------------------------------------------------------- analysing
@@ -159,7 +174,7 @@ class Analyser:
             found.diagnostics = error("P022", "this file is too large", Span(source, 0, 0), notes=notes).diagnostics
             return found
         file, problems = parse_parts(source)
-        chunks = chunks_of(source)
+        chunks = chunks_of(source, file, whole=not problems)
         if stale():
             raise Superseded
         unread = _unread(chunks, file)

@@ -30,7 +30,7 @@ from tensorlang.runtime.library import installed_roles, with_roles
 from tensorlang.syntax import nodes as sx
 from tensorlang.syntax.format import fmt
 
-DEBOUNCE_SECONDS = 0.03
+DEBOUNCE_SECONDS = 0.02
 NAME = "tensorlang"
 
 T = TypeVar("T")

@@ -36,7 +36,7 @@ def watch(
     schedule: Schedule, cells: Mapping[str, Cells], *, axes: Mapping[str, Sequence[str]], storage: Storage, sizes: Mapping[str, int]
 ) -> Found | None:
     """Return the first read that does not find its element, or None. `cells`, `axes` and `storage` as for `polyhedral.storage.validate`."""
-    instances = [i for name in schedule.places for i in _instances(schedule, name, sizes)]
+    instances = [i for name in schedule.places for i in instances_of(schedule, name, sizes)]
     if len(instances) > MOST:
         return None
     for order in range(3):
@@ -46,7 +46,7 @@ def watch(
             for access in (*statement.reads, statement.write):
                 if access.tensor not in cells:
                     continue
-                element = _element(access, {**sizes, **instance.iters})
+                element = element_of(access, {**sizes, **instance.iters})
                 if element is None:
                     continue
                 owners = tuple(instance.loops.values())[: storage.get(access.tensor, 0)]
@@ -58,8 +58,9 @@ def watch(
     return None
 
 
-def _instances(schedule: Schedule, placement: str, sizes: Mapping[str, int]) -> Iterator[tuple[tuple[tuple[int, ...], ...], Instance]]:
-    """Yield the instances of a placement, each with the keys of three orders."""
+def instances_of(schedule: Schedule, placement: str, sizes: Mapping[str, int]) -> Iterator[tuple[tuple[tuple[int, ...], ...], Instance]]:
+    """Yield the instances of a placement at these sizes, each with the keys of three orders: as written, with the iterations of loops that run
+    at once backwards, and with these side by side."""
     nest, place = schedule.nests[placement], schedule.places[placement]
     points = nest.points.intersect_params(nest.context)
     for position, name in enumerate(nest.params):
@@ -86,7 +87,7 @@ def _time(path: Sequence[int], point: Sequence[int]) -> tuple[int, ...]:
     return (path[0], *(x for pair in zip(point, path[1:], strict=True) for x in pair))
 
 
-def _element(access: Access, at: Mapping[str, int]) -> tuple[int, ...] | None:
+def element_of(access: Access, at: Mapping[str, int]) -> tuple[int, ...] | None:
     """Return what is accessed, or None where it is not, or depends on data."""
     if not holds(access.when, at):
         return None

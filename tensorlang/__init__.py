@@ -17,7 +17,20 @@ from tensorlang.installation import require
 require()
 
 __version__ = "0.1.0"
-__all__ = ["CompileError", "CompiledModel", "Operator", "Operators", "RunError", "Schedule", "compile", "load", "parse", "std", "use"]
+__all__ = [
+    "CompileError",
+    "CompiledModel",
+    "Operator",
+    "Operators",
+    "RunError",
+    "Schedule",
+    "compile",
+    "load",
+    "parse",
+    "plot",
+    "std",
+    "use",
+]
 
 _PLACES = {
     "CompileError": "tensorlang.diagnostics",
@@ -31,6 +44,7 @@ _PLACES = {
     "parse": "tensorlang.operators",
     "std": "tensorlang.packages",
     "use": "tensorlang.packages",
+    "plot": "tensorlang.picture.plot",
 }
 
 

@@ -7,10 +7,24 @@ from tensorlang.operators import load as load
 from tensorlang.operators import parse as parse
 from tensorlang.packages import std as std
 from tensorlang.packages import use as use
+from tensorlang.picture.plot import plot as plot
 from tensorlang.runtime.model import CompiledModel as CompiledModel
 from tensorlang.runtime.operator import Operator as Operator
 from tensorlang.runtime.operator import Operators as Operators
 from tensorlang.schedule.schedule import Schedule as Schedule
 
 __version__: str
-__all__ = ["CompileError", "CompiledModel", "Operator", "Operators", "RunError", "Schedule", "compile", "load", "parse", "std", "use"]
+__all__ = [
+    "CompileError",
+    "CompiledModel",
+    "Operator",
+    "Operators",
+    "RunError",
+    "Schedule",
+    "compile",
+    "load",
+    "parse",
+    "plot",
+    "std",
+    "use",
+]

@@ -1,4 +1,4 @@
-"""The command line: `tensorlang check | fmt | list | show | explain | certify | run | bench | doctor | lsp`.
+"""The command line: `tensorlang check | fmt | list | show | explain | certify | run | bench | doctor | lsp | plot`.
 
 Exit codes: 0 all is well, 1 diagnostics (on standard error, or as JSON on standard output with --json), 2 wrong usage. What goes wrong
 inside the compiler is one line and a report in a file, never a traceback.
@@ -426,6 +426,32 @@ def _bench_library(
         return bench_operator(operator, values, task, tools.threads, chosen, seconds)
     model = compile_model(task.model, threads=tools.threads, **options)
     return bench_model(model, task, tools.threads, tools.precision.used, chosen, seconds)
+
+
+@app.command()
+def plot(
+    file: Annotated[Path, typer.Argument(help="a .tl file")],
+    arguments: Annotated[list[str] | None, typer.Argument(help="[OPERATOR] size=number …; sizes that are not given are 8")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="an .svg file (default: standard output)")] = None,
+    tensor: Annotated[str | None, typer.Option("--tensor", help="whose instances to draw (default: the first result)")] = None,
+    axes: Annotated[str | None, typer.Option("--axes", help="rows and columns, with a comma between (default: the first two)")] = None,
+    plain: Annotated[bool, typer.Option("--plain", help="without the schedule: loops as the operator is written")] = False,
+    target: Annotated[str, typer.Option("--target", help="whose schedule of the file: cpu or cuda")] = HOST,
+) -> None:
+    """Draw the iterations of an operator under the schedule of the file: points, tiles, dependences, order, threads, lanes."""
+    from tensorlang.picture.plot import plotted
+
+    operator, values = _operator(file, arguments, None)
+    own = operator.module.schedules[: operator.module.own_schedules]
+    written = next((s for s in own if s.role is None and (s.operator, s.target) == (operator.name, target)), None)
+    wrong = next((n for n, v in values.items() if not isinstance(v, int) or v < 0), None)
+    if wrong is not None:
+        raise error("C0211", f"`{wrong}` is no size", help="give whole numbers: `N=16`")
+    picture = plotted(operator.module, operator.name, None if plain else written, tensor, axes.split(",") if axes else (), values, "")
+    if output is None:
+        sys.stdout.write(picture.svg)
+    else:
+        picture.save(output)
 
 
 @app.command()

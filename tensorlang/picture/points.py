@@ -1,0 +1,162 @@
+"""What a picture shows: the instances of a tensor's clauses at given sizes, in the order of a plan, and which of them need each other.
+
+The order is that of the plan, whether it is legal or not: a dependence whose reader runs first is `broken`, and so is one inside a vector
+or between threads. Everything is enumerated, so pictures are of small sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from polyhedral import affine
+from polyhedral.expr import Expr, Name
+from polyhedral.model import AT_ONCE, Statement
+from polyhedral.order import Instance
+from polyhedral.watch import element_of, instances_of
+from tensorlang.diagnostics import error
+from tensorlang.schedule.plan import Plan
+
+MOST = 1024
+"""Instances of a picture."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """An instance. `place`: its values of the two axes that are drawn; `tile`, `thread`, `lane`: the values of the loops that say which it
+    belongs to, () where there are none. Points are in the order in which they run."""
+
+    place: tuple[int, int]
+    tile: tuple[int, ...]
+    thread: tuple[int, ...]
+    lane: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Arrow:
+    """The point `source` computes what the point `target` reads, both by their numbers."""
+
+    source: int
+    target: int
+    broken: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """The drawn instances of `tensor` over `axes` (rows, columns), of `loops` with their marks, outermost first."""
+
+    tensor: str
+    axes: tuple[str, str]
+    points: tuple[Point, ...]
+    arrows: tuple[Arrow, ...]
+    loops: tuple[tuple[str, str], ...]
+    fixed: Mapping[str, int]
+    """Other axes → the value that is drawn."""
+
+
+def space(plan: Plan, sizes: Mapping[str, int], tensor: str | None = None, axes: Sequence[str] = ()) -> Space:
+    """Return what there is to draw of a tensor's computation (the first result, unless told), over two of its axes and reduction indices.
+
+    Raises CompileError C0241 for a tensor, axes or sizes that cannot be drawn."""
+    statements = _statements(plan, tensor or plan.program.results[0])
+    iters = max((s.iters for s in statements), key=len)
+    rows, columns = _axes(iters, axes, tensor or plan.program.results[0])
+    found = [
+        f for name, nest in plan.placed.nests.items() if nest.statement in {s.name for s in statements} for f in _run(plan, name, sizes)
+    ]
+    drawn = [f for f in found if {rows, columns} - {""} <= f.instance.iters.keys()]
+    if not drawn:
+        raise error("C0241", "there is nothing to draw", notes=("no instance runs at these sizes",), help="give larger sizes")
+    fixed = {n: min(f.instance.iters.get(n, 0) for f in drawn) for n in iters if n not in (rows, columns)}
+    drawn = [f for f in drawn if all(f.instance.iters.get(n, v) == v for n, v in fixed.items())]
+    if len(drawn) > MOST:
+        raise error("C0241", f"{len(drawn)} instances are too many to draw", notes=(f"the limit is {MOST}",), help="give smaller sizes")
+    drawn.sort(key=lambda f: f.time)
+    points = tuple(_point(f, rows, columns) for f in drawn)
+    place = plan.placed.places[drawn[-1].placement]
+    loops = tuple((loop.name, loop.mark) for loop in place.loops)
+    return Space(tensor or plan.program.results[0], (rows, columns), points, tuple(_arrows(plan, drawn, points, sizes)), loops, fixed)
+
+
+def _statements(plan: Plan, tensor: str) -> list[Statement]:
+    """Return the statements that compute a tensor's terms, where it is a reduction, or else its elements."""
+    names = {tensor, *(t for t in _accumulators(plan, tensor))}
+    writing = [s for s in plan.placed.scop.statements if s.write.tensor in names]
+    updates = [s for s in writing if s.role == "update"]
+    if not writing:
+        known = sorted({s.write.tensor.split(".")[0] for s in plan.placed.scop.statements})
+        raise error("C0241", f"no loops compute `{tensor}`", help=f"there are {', '.join(f'`{k}`' for k in known)}")
+    return updates or [s for s in writing if s.role == "define"]
+
+
+def _accumulators(plan: Plan, tensor: str) -> Iterator[str]:
+    for statement in plan.placed.scop.statements:
+        if statement.role == "update" and statement.name.startswith(f"{tensor}."):
+            yield statement.write.tensor
+
+
+def _axes(iters: tuple[str, ...], asked: Sequence[str], tensor: str) -> tuple[str, str]:
+    """Return the axes of the rows and of the columns; "" where there is one alone."""
+    if not asked:
+        return (iters[0], iters[1]) if len(iters) > 1 else ("", iters[0]) if iters else ("", "")
+    unknown = [a for a in asked if a not in iters]
+    if unknown or len(asked) > 2 or len(set(asked)) < len(asked):
+        what = f"`{unknown[0]}` is no axis of `{tensor}`" if unknown else "a picture has one axis, or two different ones"
+        raise error("C0241", what, help=f"the axes are {', '.join(iters) or 'none'}")
+    return (asked[0], asked[1]) if len(asked) == 2 else ("", asked[0])
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    placement: str
+    time: tuple[int, ...]
+    instance: Instance
+    marks: Mapping[str, str]
+    tiles: frozenset[str]
+
+
+def _run(plan: Plan, placement: str, sizes: Mapping[str, int]) -> Iterator[_Run]:
+    nest, place = plan.placed.nests[placement], plan.placed.places[placement]
+    marks = {loop.name: loop.mark for loop in place.loops}
+    tiles = frozenset(_tile_loops(nest.iter_exprs().values(), nest.loops))
+    for (time, _, _), instance in instances_of(plan.placed, placement, sizes):
+        yield _Run(placement, time, instance, marks, tiles)
+
+
+def _tile_loops(exprs: Iterable[Expr], loops: Sequence[str]) -> Iterator[str]:
+    """Yield the loops over tiles: a step of one of them moves an iterator by more than one."""
+    for expr in exprs:
+        for term, factor in affine.linear(expr).terms:
+            if isinstance(term, Name) and term.name in loops and abs(factor) > 1:
+                yield term.name
+
+
+def _point(found: _Run, rows: str, columns: str) -> Point:
+    at, loops = found.instance.iters, found.instance.loops
+    tile = tuple(v for n, v in loops.items() if n in found.tiles)
+    thread = tuple(v for n, v in loops.items() if found.marks[n] in AT_ONCE)
+    lane = tuple(v for n, v in loops.items() if found.marks[n] != "vector") if "vector" in found.marks.values() else ()
+    return Point((at.get(rows, 0), at.get(columns, 0)), tile, thread, lane)
+
+
+def _arrows(plan: Plan, drawn: Sequence[_Run], points: Sequence[Point], sizes: Mapping[str, int]) -> Iterator[Arrow]:
+    """Yield the dependences between what is drawn: who computes an element, and who reads it."""
+    written: dict[tuple[str, tuple[int, ...]], list[int]] = {}
+    statements = plan.placed.statements
+    for number, run in enumerate(drawn):
+        write = statements[run.instance.statement].write
+        element = element_of(write, {**sizes, **run.instance.iters})
+        if element is not None:
+            written.setdefault((write.tensor, element), []).append(number)
+    for number, run in enumerate(drawn):
+        statement = statements[run.instance.statement]
+        for access in statement.reads:
+            element = element_of(access, {**sizes, **run.instance.iters})
+            for source in written.get((access.tensor, element), ()) if element is not None else ():
+                if source != number:
+                    yield Arrow(source, number, _is_broken(points[source], points[number], source, number))
+
+
+def _is_broken(source: Point, target: Point, first: int, second: int) -> bool:
+    """Tell whether what is read may not be there yet: the reader is earlier, on another thread, or in the same vector."""
+    return first > second or source.thread != target.thread or (bool(source.lane) and source.lane == target.lane)

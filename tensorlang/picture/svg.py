@@ -1,0 +1,172 @@
+"""An iteration space as SVG: a small text, the same for the same plan.
+
+tiles      light areas of two tints        order      a thin line from each point to the next, of one thread
+lanes      points on one thick line        threads    colours of points
+dependences  arrows from the point that computes to the one that reads; red where the order breaks them
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from html import escape
+from itertools import pairwise
+
+from tensorlang.picture.points import Point, Space
+
+CELL = 28
+_LEFT, _TOP, _RIGHT, _LINE = 44, 40, 20, 16
+_TINTS = ("#e6edf7", "#d3dff1")
+_COLOURS = ("#1f4e8c", "#b35900", "#2e7d32", "#7b3fa0", "#8c6d1f", "#00737f")
+_PLAIN = "#333"
+_MOST_ARROWS = 2000
+
+STYLE = (
+    "text{font:12px sans-serif;fill:#333}.axis{font-style:italic}.order{fill:none;stroke:#999;stroke-width:1}"
+    ".lane{stroke-width:13;stroke-linecap:round;opacity:.35}.dep{fill:none;stroke:#555;stroke-width:1.2;marker-end:url(#a)}"
+    ".broken{stroke:#c62828;stroke-width:1.8;marker-end:url(#b)}"
+)
+
+
+def draw(space: Space, title: str = "") -> str:
+    """Return the picture of a space, with `title` above it."""
+    low = tuple(min(p.place[k] for p in space.points) for k in (0, 1))
+    high = tuple(max(p.place[k] for p in space.points) for k in (0, 1))
+    rows, columns = high[0] - low[0] + 1, high[1] - low[1] + 1
+    notes = list(_notes(space))
+    longest = max((len(t) for t in (title, *notes)), default=0)
+    width = max(_LEFT + columns * CELL + _RIGHT, _LEFT + 7 * longest)
+    height = _TOP + rows * CELL + 12 + _LINE * len(notes)
+    at = [(_LEFT + (p.place[1] - low[1]) * CELL + CELL // 2, _TOP + (p.place[0] - low[0]) * CELL + CELL // 2) for p in space.points]
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" role="img">',
+        f"<title>{escape(title or f'iterations of {space.tensor}')}</title>",
+        f"<style>{STYLE}</style>",
+        f"<defs>{_marker('a', '#555')}{_marker('b', '#c62828')}</defs>",
+        f'<rect width="{width}" height="{height}" fill="#fff"/>',
+        f'<text x="{_LEFT}" y="14">{escape(title)}</text>',
+        *_scales(space, low, high),
+        *_tiles(space.points, at),
+        *_lanes(space.points, at),
+        *_order(space.points, at),
+        *_arrows(space, at),
+        *_dots(space.points, at),
+    ]
+    bottom = _TOP + rows * CELL + 12
+    lines += [f'<text x="{_LEFT}" y="{bottom + _LINE * k + 8}">{escape(note)}</text>' for k, note in enumerate(notes)]
+    return "\n".join([*lines, "</svg>"]) + "\n"
+
+
+def _marker(name: str, colour: str) -> str:
+    head = f'<path d="M0 0L6 3L0 6z" fill="{colour}"/>'
+    return f'<marker id="{name}" viewBox="0 0 6 6" refX="6" refY="3" markerWidth="6" markerHeight="6" orient="auto">{head}</marker>'
+
+
+def _notes(space: Space) -> Iterator[str]:
+    """Yield what the picture cannot show: the loops with their marks, what is fixed, and that arrows are broken."""
+    if space.loops:
+        words = (name.rsplit(".", 1)[-1] + ("" if mark == "serial" else f" ({mark})") for name, mark in space.loops)
+        yield f"loops: {', '.join(words)}"
+    if space.fixed:
+        yield "drawn at " + ", ".join(f"{name} = {value}" for name, value in space.fixed.items())
+    broken = sum(arrow.broken for arrow in space.arrows)
+    if broken:
+        yield f"red: {broken} of {len(space.arrows)} dependences are broken"
+
+
+def _scales(space: Space, low: Sequence[int], high: Sequence[int]) -> Iterator[str]:
+    rows, columns = space.axes
+    if columns:
+        yield f'<text class="axis" x="{_LEFT - 14}" y="{_TOP - 8}">{escape(columns)}</text>'
+        for value in sorted({low[1], high[1]}):
+            yield f'<text x="{_LEFT + (value - low[1]) * CELL + CELL // 2}" y="{_TOP - 8}" text-anchor="middle">{value}</text>'
+    if rows:
+        yield f'<text class="axis" x="8" y="{_TOP + CELL // 2 + 4}">{escape(rows)}</text>'
+        for value in sorted({low[0], high[0]}):
+            yield f'<text x="{_LEFT - 8}" y="{_TOP + (value - low[0]) * CELL + CELL // 2 + 4}" text-anchor="end">{value}</text>'
+
+
+def _tiles(points: Sequence[Point], at: Sequence[tuple[int, int]]) -> Iterator[str]:
+    groups: dict[tuple[int, ...], list[tuple[int, int]]] = {}
+    for point, place in zip(points, at, strict=True):
+        if point.tile:
+            groups.setdefault(point.tile, []).append(place)
+    for tile, places in groups.items():
+        tint = _TINTS[sum(tile) % 2]
+        path = "L".join(f"{x} {y}" for x, y in _hull(places))
+        yield (
+            f'<path d="M{path}z" fill="{tint}" stroke="{tint}" stroke-width="{CELL - 4}" stroke-linejoin="round" stroke-linecap="round"/>'
+        )
+
+
+def _hull(places: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the corners of the convex hull, in their order around it."""
+    found = sorted(set(places))
+    if len(found) < 3:
+        return found
+
+    def half(sequence: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        corners: list[tuple[int, int]] = []
+        for p in sequence:
+            while len(corners) > 1 and _turn(corners[-2], corners[-1], p) <= 0:
+                corners.pop()
+            corners.append(p)
+        return corners
+
+    return half(found)[:-1] + half(found[::-1])[:-1]
+
+
+def _turn(a: tuple[int, int], b: tuple[int, int], c: tuple[int, int]) -> int:
+    return (b[0] - a[0]) * (c[1] - a[1]) - (b[1] - a[1]) * (c[0] - a[0])
+
+
+def _colours(points: Sequence[Point]) -> dict[tuple[int, ...], str]:
+    threads = list(dict.fromkeys(p.thread for p in points))
+    return {thread: _COLOURS[k % len(_COLOURS)] if thread else _PLAIN for k, thread in enumerate(threads)}
+
+
+def _lanes(points: Sequence[Point], at: Sequence[tuple[int, int]]) -> Iterator[str]:
+    colours, groups = _colours(points), dict[tuple[int, ...], list[int]]()
+    for number, point in enumerate(points):
+        if point.lane:
+            groups.setdefault(point.lane, []).append(number)
+    for numbers in groups.values():
+        (x, y), (u, v) = at[numbers[0]], at[numbers[-1]]
+        yield f'<path class="lane" d="M{x} {y}L{u} {v}" stroke="{colours[points[numbers[0]].thread]}"/>'
+
+
+def _order(points: Sequence[Point], at: Sequence[tuple[int, int]]) -> Iterator[str]:
+    """Yield a line through the points of each thread as they run."""
+    threads: dict[tuple[int, ...], list[tuple[int, int]]] = {}
+    for point, place in zip(points, at, strict=True):
+        threads.setdefault(point.thread, []).append(place)
+    for places in threads.values():
+        if len(places) > 1:
+            yield f'<path class="order" d="M{"L".join(f"{x} {y}" for x, y in _straightened(places))}"/>'
+
+
+def _straightened(places: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return a way without the points that lie on a straight part of it."""
+    kept = list(places[:1])
+    for (a, b), (_, c) in pairwise(pairwise(places)):
+        if _turn(a, b, c) or (b[0] - a[0]) * (c[0] - b[0]) < 0 or (b[1] - a[1]) * (c[1] - b[1]) < 0:
+            kept.append(b)
+    return [*kept, *places[-1:]]
+
+
+def _arrows(space: Space, at: Sequence[tuple[int, int]]) -> Iterator[str]:
+    """Yield arrows, the broken ones last, so that they lie above the others; each place once."""
+    seen = dict.fromkeys((at[a.source], at[a.target], a.broken) for a in sorted(space.arrows, key=lambda a: a.broken))
+    for (x, y), (u, v), broken in list(seen)[:_MOST_ARROWS]:
+        length = max(abs(u - x), abs(v - y))
+        dx, dy = 6 * (u - x) // max(length, 1), 6 * (v - y) // max(length, 1)
+        yield f'<path class="dep{" broken" if broken else ""}" d="M{x + dx} {y + dy}L{u - dx} {v - dy}"/>'
+
+
+def _dots(points: Sequence[Point], at: Sequence[tuple[int, int]]) -> Iterator[str]:
+    """Yield the points, those of one thread as one path of dots."""
+    colours, groups = _colours(points), dict[tuple[int, ...], list[tuple[int, int]]]()
+    for point, place in zip(points, at, strict=True):
+        groups.setdefault(point.thread, []).append(place)
+    for thread, places in groups.items():
+        dots = "".join(f"M{x} {y}h0" for x, y in sorted(set(places)))
+        yield f'<path d="{dots}" stroke="{colours[thread]}" stroke-width="7" stroke-linecap="round"/>'

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from polyhedral import affine
+from polyhedral.expr import Int
 from tensorlang.check.definition import sample_program
 from tensorlang.check.module import Module
 from tensorlang.diagnostics import error
@@ -20,6 +21,7 @@ from tensorlang.schedule.schedule import Schedule
 from tensorlang.shell.files import write_text
 from tensorlang.syntax import nodes as sx
 from tensorlang.tensor.nodes import Program
+from tensorlang.tensor.walk import substitute_sizes
 
 SIZE = 8
 """What a size is unless told."""
@@ -67,6 +69,7 @@ def plotted(
     if program is None:
         raise error("C0241", f"`{name}` has mistakes, or needs attributes that nobody can guess", help="`tensorlang check` says which")
     given = _given(program, sizes)
+    program = substitute_sizes(program, {n: Int(v) for n, v in given.items()})
     if isinstance(schedule, sx.Schedule):
         schedule = read(module, schedule, program).schedule
     plan = apply(program, schedule if schedule is not None else Schedule(name))

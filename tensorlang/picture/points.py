@@ -1,7 +1,7 @@
 """What a picture shows: the instances of a tensor's clauses at given sizes, in the order of a plan, and which of them need each other.
 
-The order is that of the plan, whether it is legal or not: a dependence whose reader runs first is `broken`, and so is one inside a vector
-or between threads. Everything is enumerated, so pictures are of small sizes.
+The order is that of the plan, whether it is legal or not: a dependence whose reader runs first is `broken`, and so is one between lanes
+of a vector or between threads. Everything is enumerated, so pictures are of small sizes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from polyhedral import affine
 from polyhedral.expr import Expr, Name
-from polyhedral.model import AT_ONCE, Statement
+from polyhedral.model import AT_ONCE, COMBINING, Statement
 from polyhedral.order import Instance
 from polyhedral.watch import element_of, instances_of
 from tensorlang.diagnostics import error
@@ -75,7 +75,7 @@ def space(plan: Plan, sizes: Mapping[str, int], tensor: str | None = None, axes:
     points = tuple(_point(f, rows, columns) for f in drawn)
     place = plan.placed.places[drawn[-1].placement]
     loops = tuple((loop.name, loop.mark) for loop in place.loops)
-    return Space(tensor or plan.program.results[0], (rows, columns), points, tuple(_arrows(plan, drawn, points, sizes)), loops, fixed)
+    return Space(tensor or plan.program.results[0], (rows, columns), points, tuple(_arrows(plan, drawn, sizes)), loops, fixed)
 
 
 def _statements(plan: Plan, tensor: str) -> list[Statement]:
@@ -139,7 +139,7 @@ def _point(found: _Run, rows: str, columns: str) -> Point:
     return Point((at.get(rows, 0), at.get(columns, 0)), tile, thread, lane)
 
 
-def _arrows(plan: Plan, drawn: Sequence[_Run], points: Sequence[Point], sizes: Mapping[str, int]) -> Iterator[Arrow]:
+def _arrows(plan: Plan, drawn: Sequence[_Run], sizes: Mapping[str, int]) -> Iterator[Arrow]:
     """Yield the dependences between what is drawn: who computes an element, and who reads it."""
     written: dict[tuple[str, tuple[int, ...]], list[int]] = {}
     statements = plan.placed.statements
@@ -154,9 +154,15 @@ def _arrows(plan: Plan, drawn: Sequence[_Run], points: Sequence[Point], sizes: M
             element = element_of(access, {**sizes, **run.instance.iters})
             for source in written.get((access.tensor, element), ()) if element is not None else ():
                 if source != number:
-                    yield Arrow(source, number, _is_broken(points[source], points[number], source, number))
+                    yield Arrow(source, number, _is_broken(drawn[source], run))
 
 
-def _is_broken(source: Point, target: Point, first: int, second: int) -> bool:
-    """Tell whether what is read may not be there yet: the reader is earlier, on another thread, or in the same vector."""
-    return first > second or source.thread != target.thread or (bool(source.lane) and source.lane == target.lane)
+def _is_broken(source: _Run, target: _Run) -> bool:
+    """Tell whether what is read may not be there yet: what first tells the two apart is a loop whose iterations run at once, or the reader
+    comes first. Lanes, and threads of a block, go from statement to statement together: there the order of the statements is enough."""
+    marks = list(source.marks.values())
+    position = next(k for k, (a, b) in enumerate(zip(source.time, target.time, strict=False)) if a != b)
+    mark = marks[position // 2] if position % 2 else "serial"
+    if mark not in AT_ONCE and mark != "vector":
+        return source.time > target.time
+    return mark not in COMBINING or source.time[position + 1 :: 2] >= target.time[position + 1 :: 2]

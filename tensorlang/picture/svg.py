@@ -1,6 +1,6 @@
 """An iteration space as SVG: a small text, the same for the same plan.
 
-tiles      light areas of two tints        order      a thin line from each point to the next, of one thread
+tiles      light areas of two tints        order      a thin line from each point to the next of its thread; a ring is the first
 lanes      points on one thick line        threads    colours of points
 dependences  arrows from the point that computes to the one that reads; red where the order breaks them
 """
@@ -135,13 +135,14 @@ def _lanes(points: Sequence[Point], at: Sequence[tuple[int, int]]) -> Iterator[s
 
 
 def _order(points: Sequence[Point], at: Sequence[tuple[int, int]]) -> Iterator[str]:
-    """Yield a line through the points of each thread as they run."""
+    """Yield a line through the points of each thread as they run, with a ring around the first."""
     threads: dict[tuple[int, ...], list[tuple[int, int]]] = {}
     for point, place in zip(points, at, strict=True):
         threads.setdefault(point.thread, []).append(place)
     for places in threads.values():
         if len(places) > 1:
             yield f'<path class="order" d="M{"L".join(f"{x} {y}" for x, y in _straightened(places))}"/>'
+            yield f'<circle class="order" cx="{places[0][0]}" cy="{places[0][1]}" r="7"/>'
 
 
 def _straightened(places: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -36,7 +36,7 @@ def corpus() -> Corpus:
     for folder in _PROGRAMS:
         texts += [path.read_text("utf-8") for path in sorted((ROOT / folder).rglob("*.tl"))]
     texts += [source(path) for path in cases("bad_syntax")]
-    for path in [*sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "examples").glob("*.py")), ROOT / "README.md"]:
+    for path in [*sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "examples").glob("*.py")), ROOT / "README.md"]:
         texts += [a or b for a, b in _BLOCK.findall(path.read_text("utf-8"))]
     pieces = tuple(tuple(p for p in _DECLARATION.split(text) if p.strip()) for text in texts)
     tokens = sorted({t for text in texts for t in TOKEN.findall(text) if not t.isspace()})

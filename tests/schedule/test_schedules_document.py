@@ -1,6 +1,6 @@
-"""docs/schedules.md: every schedule on the page is run through the compiler, which says what stands below it.
+"""docs/schedules.md and docs/schedules: every schedule on these pages is run through the compiler, which says what stands below it.
 
-`--update-golden` writes the outputs into the page.
+`--update-golden` writes the outputs into the pages.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import re
 from functools import cache
 from pathlib import Path
 
+import pytest
 from scheduled_programs import assert_same, legal, loops, some_sizes, written
 
 from codegen.dtypes import f32
@@ -26,7 +27,9 @@ from tensorlang.schedule.directives.table import DIRECTIVES
 from tensorlang.syntax.format import fmt
 from tensorlang.syntax.parse import parse
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "schedules.md"
+DOCS = Path(__file__).parents[2] / "docs"
+INDEX = DOCS / "schedules.md"
+PAGES = [INDEX, *sorted((DOCS / "schedules").glob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -67,8 +70,9 @@ def output(kind: str, text: str) -> str:
     return show_tree(plan.placed) if kind == "tree" else show_loops(loops(plan))
 
 
-def test_the_page_shows_what_the_compiler_says(update_golden):
-    document = DOCUMENT.read_text("utf-8")
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_page_shows_what_the_compiler_says(page, update_golden):
+    document = page.read_text("utf-8")
     found = outputs(document)
     if update_golden:
         made = iter(found)
@@ -76,32 +80,38 @@ def test_the_page_shows_what_the_compiler_says(update_golden):
         def replaced(match: re.Match[str]) -> str:
             return f"```{match[1]}\n{next(made)[2]}```" if match[1] in ("tree", "loops", "device", "refused") else match[0]
 
-        DOCUMENT.write_text(BLOCK.sub(replaced, document), "utf-8")
-        found = outputs(DOCUMENT.read_text("utf-8"))
+        page.write_text(BLOCK.sub(replaced, document), "utf-8")
+        found = outputs(page.read_text("utf-8"))
     assert [(kind, said) for kind, said, _ in found] == [(kind, made) for kind, _, made in found]
 
 
-def test_the_page_shows_more_than_twenty_refusals_and_forty_outputs():
-    found = outputs(DOCUMENT.read_text("utf-8"))
-    assert sum(kind == "refused" for kind, _, _ in found) >= 20 and len(found) >= 40
+def test_the_pages_show_more_than_twenty_refusals_and_forty_outputs():
+    kinds = [kind for page in PAGES for kind, _ in BLOCK.findall(page.read_text("utf-8"))]
+    assert kinds.count("refused") >= 20 and sum(kinds.count(kind) for kind in ("tree", "loops", "device")) >= 20
 
 
-def test_the_programs_and_the_python_of_the_page_run():
-    document = DOCUMENT.read_text("utf-8")
-    for kind, text in BLOCK.findall(document):
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_programs_and_the_python_of_the_page_run(page):
+    for kind, text in BLOCK.findall(page.read_text("utf-8")):
         if kind == "tl":
             parse(Source("page.tl", text))
         elif kind == "python":
-            exec(compile(text, str(DOCUMENT), "exec"), {})
+            exec(compile(text, str(page), "exec"), {})
 
 
 def test_every_directive_has_a_section():
-    titles = {word for line in re.findall(r"^### (.*)$", DOCUMENT.read_text("utf-8"), re.MULTILINE) for word in line.split(", ")}
-    assert titles == set(DIRECTIVES)
+    headings = [line for page in PAGES[1:] for line in re.findall(r"^## (.*)$", page.read_text("utf-8"), re.MULTILINE)]
+    titles = [word for line in headings for word in line.split(", ") if word in DIRECTIVES]
+    assert sorted(titles) == sorted(DIRECTIVES)
+
+
+def test_the_index_leads_to_every_directive():
+    index = INDEX.read_text("utf-8")
+    assert [name for name in sorted(DIRECTIVES) if f'<a id="{name}"></a>[`{name}`](schedules/' not in index] == []
 
 
 def _role(name: str) -> str:
-    blocks = BLOCK.findall(DOCUMENT.read_text("utf-8"))
+    blocks = BLOCK.findall((DOCS / "schedules" / "choosing.md").read_text("utf-8"))
     (role,) = (text for kind, text in blocks if kind == "tl" and text.startswith(f"schedule role {name}"))
     return role
 

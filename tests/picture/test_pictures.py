@@ -1,0 +1,122 @@
+"""Pictures of iteration spaces: what is drawn is what the plan does, and the pictures of the documents are what would be drawn."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+import tensorlang as tl
+from tensorlang import cli
+from tensorlang.check.module import load_module
+from tensorlang.diagnostics import CompileError, Source
+from tensorlang.picture.points import space
+from tensorlang.policy.prove import prove_schedules
+from tensorlang.schedule.apply import apply
+from tensorlang.schedule.schedule import Schedule
+from tensorlang.syntax.parse import parse
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+import pictures  # noqa: E402
+
+TEXT = """op heat(x: f32[T, N]) -> (y: f32[T, N]) where N >= 3 {
+    y[t, i] = y[t - 1, i - 1] + y[t - 1, i + 1]   for t in 1..T, i in 1..N - 1
+    y[t, i] = x[t, i]   otherwise
+}
+op product(a: f32[M, K], b: f32[K, N]) -> (c: f32[M, N]) {
+    c[i, j] = sum(k) a[i, k] * b[k, j]
+}
+op one(x: f32[]) -> (y: f32[]) {
+    y[] = 2 * x[]
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def ops() -> Any:
+    return tl.parse(TEXT.replace("f32[]", "f32").replace("y[] = 2 * x[]", "y = 2 * x"))
+
+
+def test_the_pictures_of_the_documents_are_what_would_be_drawn() -> None:
+    assert pictures.main(["--check"]) == 0
+
+
+@pytest.mark.parametrize("drawing", pictures.DRAWINGS, ids=lambda drawing: drawing.name)
+def test_red_arrows_are_where_the_schedule_is_refused(drawing: pictures.Drawing) -> None:
+    lines = "".join(f"    {line}\n" for line in drawing.directives.split("\n"))
+    schedule = f"schedule {drawing.program} for {drawing.target} {{\n{lines}}}\n"
+    module = load_module(parse(Source("f.tl", pictures.PROGRAMS[drawing.program] + schedule)))
+    assert (prove_schedules(module) == []) is drawing.accepted
+    picture = (pictures.FOLDER / f"{drawing.name}.svg").read_text("utf-8")
+    assert ('class="dep broken"' in picture) is not drawing.accepted
+    assert 'class="dep broken"' not in (pictures.FOLDER / f"{drawing.name}-before.svg").read_text("utf-8")
+
+
+def test_a_picture_has_a_point_for_each_instance_and_an_arrow_for_each_dependence(ops: Any) -> None:
+    program = ops.heat.program(__import__("numpy").zeros((3, 5), "f4"))
+    found = space(apply(program, Schedule("heat")), {})
+    assert len(found.points) == 15
+    pairs = {(found.points[a.source].place, found.points[a.target].place) for a in found.arrows}
+    assert pairs == {((t - 1, i + d), (t, i)) for t in (1, 2) for i in (1, 2, 3) for d in (-1, 1)}
+    assert not any(a.broken for a in found.arrows)
+
+
+def test_tiles_are_the_loops_that_step_over_more_than_one(ops: Any) -> None:
+    picture = str(tl.plot(ops.product.schedule("tile c (i, j) by (4, 2) -> io, jo, ii, ji"), sizes={"M": 8, "N": 8, "K": 3}))
+    assert len(re.findall(r'stroke-width="24"', picture)) == 8
+
+
+def test_a_reduction_is_drawn_over_the_axes_that_are_asked_for(ops: Any) -> None:
+    picture = str(tl.plot(ops.product, axes=("j", "k"), sizes={"M": 2, "N": 4, "K": 3}))
+    assert ">drawn at i = 0<" in picture
+    assert picture.count("h0") == 12
+
+
+def test_a_picture_is_well_formed_and_always_the_same(ops: Any) -> None:
+    first, again = (str(tl.plot(ops.heat, sizes={"T": 4, "N": 6}, title="a < b & c")) for _ in range(2))
+    assert first == again
+    assert ElementTree.fromstring(first).find("{http://www.w3.org/2000/svg}title").text == "a < b & c"  # type: ignore[union-attr]
+    assert tl.plot(ops.heat)._repr_svg_() == str(tl.plot(ops.heat))
+
+
+def test_a_scalar_is_one_point(ops: Any) -> None:
+    assert str(tl.plot(ops.one)).count("h0") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"tensor": "z"}, "no loops compute `z`"),
+        ({"axes": ("q",)}, "`q` is no axis of `c`"),
+        ({"axes": ("i", "i")}, "one axis, or two different ones"),
+        ({"sizes": {"Q": 3}}, "`product` has no size `Q`"),
+        ({"sizes": {"M": 0}}, "there is nothing to draw"),
+        ({"sizes": {"M": 99, "N": 99}}, "too many to draw"),
+    ],
+)
+def test_what_cannot_be_drawn_is_an_error_with_a_code(ops: Any, arguments: dict[str, Any], said: str) -> None:
+    with pytest.raises(CompileError, match=said) as refused:
+        tl.plot(ops.product, **arguments)
+    assert [d.code for d in refused.value.diagnostics] == ["C0241"]
+
+
+def test_sizes_that_the_operator_does_not_allow_are_refused(ops: Any) -> None:
+    with pytest.raises(CompileError, match="does not allow T = 8, N = 2"):
+        tl.plot(ops.heat, sizes={"N": 2})
+
+
+def test_the_command_line_draws_the_schedule_of_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, out = tmp_path / "f.tl", tmp_path / "f.svg"
+    file.write_text(TEXT.split("op product")[0] + "schedule heat for cpu {\n    split i by 2 -> io, ii\n}\n")
+    assert cli._guarded(["plot", str(file), "T=3", "N=4", "-o", str(out)]) == 0
+    assert ">loops: t, io, ii<" in out.read_text("utf-8")
+    assert cli._guarded(["plot", str(file), "heat", "--plain"]) == 0
+    assert ">loops: t, i<" in capsys.readouterr().out
+    assert cli._guarded(["plot", str(file), "T=f32[3]"]) == 1
+    assert "`T` is no size" in capsys.readouterr().err

@@ -59,8 +59,8 @@ def watch(
 
 
 def instances_of(schedule: Schedule, placement: str, sizes: Mapping[str, int]) -> Iterator[tuple[tuple[tuple[int, ...], ...], Instance]]:
-    """Yield the instances of a placement at these sizes, each with the keys of three orders: as written, with the iterations of loops that run
-    at once backwards, and with these side by side."""
+    """Yield the instances of a placement at these sizes, each with the keys of three orders: as written, with the iterations of loops that
+    run at once backwards, and with these side by side."""
     nest, place = schedule.nests[placement], schedule.places[placement]
     points = nest.points.intersect_params(nest.context)
     for position, name in enumerate(nest.params):

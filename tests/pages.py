@@ -12,7 +12,7 @@ from typing import Any
 def assert_blocks_print(path: Path, pattern: re.Pattern[str], *, update: bool) -> list[re.Match[str]]:
     """Run the blocks that `pattern` finds (groups `code` and `output`) in one namespace, and return them.
 
-    Asserts that each prints its output; with `update` the page is rewritten instead."""
+    Asserts that each prints its output, or nothing where the page shows none; with `update` the page is rewritten instead."""
     page = path.read_text("utf-8")
     parts = list(pattern.finditer(page))
     names: dict[str, Any] = {}
@@ -23,11 +23,11 @@ def assert_blocks_print(path: Path, pattern: re.Pattern[str], *, update: bool) -
             exec(compile(part["code"], path.name, "exec"), names)
         printed.append(out.getvalue())
     if update:
-        for part, text in reversed(list(zip(parts, printed, strict=True))):
+        for part, text in reversed([(p, t) for p, t in zip(parts, printed, strict=True) if p["output"] is not None]):
             page = page[: part.start("output")] + text + page[part.end("output") :]
         path.write_text(page, "utf-8")
     else:
-        assert printed == [part["output"] for part in parts]
+        assert printed == [part["output"] or "" for part in parts]
     return parts
 
 

@@ -25,6 +25,7 @@ class Editor:
         self.inbox: queue.Queue[dict[str, Any] | None] = queue.Queue()
         self.diagnostics: dict[str, list[tuple[int | None, list[dict[str, Any]]]]] = {}
         self.log: list[str] = []
+        self.capabilities: dict[str, Any] = {}
         self._count = 0
         threading.Thread(target=self._read, daemon=True).start()
 

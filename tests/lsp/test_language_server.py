@@ -39,7 +39,7 @@ schedule linear_relu for cpu {
 @pytest.fixture(scope="module")
 def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Editor]:
     with editor(tmp_path_factory.mktemp("lsp")) as found:
-        found.start()
+        found.capabilities = found.start()
         yield found
 
 
@@ -64,9 +64,8 @@ def offered(there: Editor, marked: str) -> dict[str, str]:
     return there.words(opened(there, text), place)
 
 
-def test_it_offers_what_it_does(tmp_path: Path) -> None:
-    with editor(tmp_path) as there:
-        can = there.start()
+def test_it_offers_what_it_does(there: Editor) -> None:
+    can = there.capabilities
     wanted = ("hoverProvider", "definitionProvider", "documentSymbolProvider", "completionProvider", "documentFormattingProvider")
     assert all(can[name] for name in wanted)
     assert can["codeActionProvider"]["codeActionKinds"] == ["quickfix"]

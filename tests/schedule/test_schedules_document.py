@@ -100,7 +100,8 @@ def test_the_programs_and_the_python_of_the_page_run(page):
 
 
 def test_every_directive_has_a_section():
-    headings = [line for page in PAGES[1:] for line in re.findall(r"^## (.*)$", page.read_text("utf-8"), re.MULTILINE)]
+    told = [page for page in PAGES[1:] if page.stem != "pictures"]
+    headings = [line for page in told for line in re.findall(r"^## (.*)$", page.read_text("utf-8"), re.MULTILINE)]
     titles = [word for line in headings for word in line.split(", ") if word in DIRECTIVES]
     assert sorted(titles) == sorted(DIRECTIVES)
 

@@ -28,8 +28,8 @@ PROGRAMS = {
 }
 """,
     "smooth": """op smooth(x: f32[T, N]) -> (y: f32[T, N]) where N >= 3 {
-    y[t, i] = y[t - 1, i - 1] + y[t - 1, i] + y[t - 1, i + 1]   for t in 1..T, i in 1..N - 1
-    y[t, i] = x[t, i]   otherwise
+    y[t, i] = y[t - 1, i - 1] + y[t - 1, i] + y[t - 1, i + 1]   for t in 1..T, i in 1..N-1
+    y[t, i] = x[t, i]                                           otherwise
 }
 """,
     "cumsum": """op cumsum(x: f32[N]) -> (y: f32[N]) {
@@ -39,7 +39,7 @@ PROGRAMS = {
 """,
     "paths": """op paths(x: f32[M, N]) -> (y: f32[M, N]) {
     y[i, j] = x[i, j] + max(y[i - 1, j], y[i, j - 1])   for i in 1..M, j in 1..N
-    y[i, j] = x[i, j]   otherwise
+    y[i, j] = x[i, j]                                   otherwise
 }
 """,
 }

@@ -5,6 +5,7 @@ python3 scripts/release.py 0.2.0
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -52,12 +53,17 @@ def build(version: str) -> Path:
 
 def tried(wheel: Path) -> None:
     """Install the wheel into an empty environment and run an operator there, away from the repository."""
+    alone = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     with tempfile.TemporaryDirectory() as folder:
         venv.create(folder, with_pip=True)
-        python = Path(folder) / "bin" / "python"
-        subprocess.run([str(python), "-m", "pip", "install", "--quiet", str(wheel)], check=True)
-        subprocess.run([str(python), "-c", SMOKE], cwd=folder, check=True)
-        subprocess.run([str(Path(folder) / "bin" / "tensorlang"), "doctor"], cwd=folder, check=True)
+        commands = Path(folder) / "bin"
+        python = str(commands / "python")
+        for command in (
+            [python, "-m", "pip", "install", "--quiet", str(wheel)],
+            [python, "-c", SMOKE],
+            [str(commands / "tensorlang"), "doctor"],
+        ):
+            subprocess.run(command, cwd=folder, env=alone, check=True)
 
 
 def main(version: str) -> int:

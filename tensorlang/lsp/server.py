@@ -59,7 +59,7 @@ _SYMBOL_KINDS = {
 
 
 @dataclass(slots=True)
-class _Document:
+class Document:
     """What the server has of an open text: its last analysis with the version that was analysed."""
 
     analysis: Analysis | None = None
@@ -77,7 +77,7 @@ class Server(LanguageServer):
         super().__init__(NAME, __version__, text_document_sync_kind=types.TextDocumentSyncKind.Incremental)
         self.analyser = Analyser()
         self.worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="analysis")
-        self.documents: dict[str, _Document] = {}
+        self.documents: dict[str, Document] = {}
 
     async def on_worker(self, run: Callable[[], T]) -> T:
         """Return what `run` returns on the thread that proofs are made on."""
@@ -97,14 +97,14 @@ class Server(LanguageServer):
 
     def changed(self, uri: str) -> None:
         """Have a text analysed a moment later, unless it changes again before."""
-        document = self.documents.setdefault(uri, _Document())
+        document = self.documents.setdefault(uri, Document())
         document.newest += 1
         document.done.clear()
         if document.waiting is not None and not document.waiting.done():
             document.waiting.cancel()
         document.waiting = asyncio.get_running_loop().create_task(self._analyse_soon(uri, document, document.newest))
 
-    async def _analyse_soon(self, uri: str, document: _Document, count: int) -> None:
+    async def _analyse_soon(self, uri: str, document: Document, count: int) -> None:
         await asyncio.sleep(DEBOUNCE_SECONDS)
         text, version = self.text(uri)
         source = Source(name_of(uri), text)
@@ -118,6 +118,8 @@ class Server(LanguageServer):
             return
         except Exception as problem:  # a defect of ours: the editor goes on without us
             self.report(problem)
+            document.analysis = None
+            document.done.set()
             return
         if stale() or uri not in self.documents:
             return
@@ -140,13 +142,14 @@ class Server(LanguageServer):
         self.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, []))
 
     async def current(self, uri: str) -> Analysis | None:
-        """Return the analysis of a text as the editor has it, once there is one; None when it was closed, or cannot be had."""
+        """Return the analysis of a text as the editor has it, once there is one; None when it was closed, or a defect of ours kept it
+        from being analysed."""
         while True:
             document = self.documents.get(uri)
             if document is None:
                 return None
             await asyncio.wait_for(document.done.wait(), timeout=60)
-            if self.documents.get(uri) is document and document.analysis is not None and document.done.is_set():
+            if self.documents.get(uri) is document and document.done.is_set():
                 return document.analysis
 
     # ---- what editors are told

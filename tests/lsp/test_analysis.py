@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from tensorlang.diagnostics import Diagnostic, Label, Source, Span, render
 from tensorlang.lsp.analysis import Analyser, Superseded, moved
 from tensorlang.lsp.places import Places
-from tensorlang.lsp.server import cures, make_server
+from tensorlang.lsp.server import Document, cures, make_server
 
 TEXT = """fn half(x) = 0.5 * x
 op f(x: f32[N]) -> (y: f32[N]) {
@@ -101,6 +102,16 @@ def test_edits_move_with_their_diagnostic() -> None:
     found = moved(_wrong(Source("f.tl", "")), [10, 10], there)
     assert isinstance(found, Editable)
     assert [(s.start, s.end, s.source) for s in (found.labels[0].span, found.edits[0].span)] == [(12, 17, there)] * 2
+
+
+def test_a_text_that_a_defect_kept_from_being_analysed_has_no_answers() -> None:
+    async def asked() -> object:
+        server = make_server()
+        document = server.documents["untitled:a"] = Document()
+        document.done.set()
+        return await asyncio.wait_for(server.current("untitled:a"), timeout=20)
+
+    assert asyncio.run(asked()) is None
 
 
 def test_help_with_edits_is_a_quick_fix() -> None:

@@ -16,6 +16,7 @@ import numpy as np
 from onnx import ModelProto
 
 from codegen.dtypes import DType
+from stdlib.onnx.entry_point import Importer as Importer
 from stdlib.onnx.model import Array, Declared, Model, Node
 from stdlib.onnx.problems import Refusal, Unsupported, quoted
 from stdlib.onnx.reader import read

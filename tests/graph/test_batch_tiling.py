@@ -10,7 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 from small_graphs import SUM, at, binary, conv1x1, graph, kernel, matmul, run, single, softmax, tensor, unary
 
 from polyhedral.expr import Add, Expr, Floor, Int, Mod, Name, Scale
-from stdlib.onnx import Importer
+from stdlib.onnx.importer import Importer
 from tensorlang.backends.cpu.build import build
 from tensorlang.backends.cpu.toolchain import toolchain
 from tensorlang.graph.nodes import Graph, Join, Kernel, Node, Part, Value, View

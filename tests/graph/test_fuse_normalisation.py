@@ -7,7 +7,7 @@ import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 import tensorlang as tl
-from stdlib.onnx import Importer
+from stdlib.onnx.importer import Importer
 from tensorlang.backends.cpu.build import build
 from tensorlang.backends.cpu.driver import machine_of
 from tensorlang.backends.cpu.explain import explained

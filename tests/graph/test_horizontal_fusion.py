@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
-from stdlib.onnx import Importer
+from stdlib.onnx.importer import Importer
 from tensorlang.backends.cpu.build import build
 from tensorlang.backends.cpu.toolchain import toolchain
 from tensorlang.graph.nodes import Graph, Kernel, Part

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 from small_graphs import single, tensor
 
 from codegen.dtypes import f32, i8, i32, u8
-from stdlib.onnx import Importer
+from stdlib.onnx.importer import Importer
 from tensorlang.graph.nodes import Graph, Kernel
 from tensorlang.graph.passes.clean.fold import fold
 from tensorlang.graph.passes.clean.inline_locals import inline_locals

@@ -12,7 +12,7 @@ from test_algebra import random
 from test_narrow_storage import two_layers
 
 from codegen.dtypes import f32, nearest_tf32
-from stdlib.onnx import Importer
+from stdlib.onnx.importer import Importer
 from tensorlang.graph.nodes import Graph, Kernel
 from tensorlang.graph.passes.fusion.fuse import fuse
 from tensorlang.graph.passes.precision.explain import told

@@ -14,8 +14,22 @@ class Requirement:
     text: str
 
 
+class Validated:
+    """What was, or was not, validated against its equations (`tensorlang.validation`)."""
+
+    __slots__ = ()
+    validated: str
+    """What came of it; "" when nobody asked."""
+    validation_budget: int
+    """How many operations that was allowed to take."""
+
+    def is_validated(self, budget: int) -> bool:
+        """Tell whether nothing more would come of validating with such a budget."""
+        return self.validated.startswith("validated") or self.validation_budget >= budget
+
+
 @dataclass(frozen=True, slots=True)
-class Artifact:
+class Artifact(Validated):
     """A compiled kernel. ABI: `i32 symbol(ptr slots, ptr workspace)`, slots are the buffers of `params` in order, then `sizes` as i64.
     A result k > 0 means that `requirements[k - 1]` failed. `schedule` and `loops` are texts for people."""
 
@@ -37,13 +51,7 @@ class Artifact:
     scratch_bytes: tuple[int, int] | None = None
     """What one thread needs of the workspace, and each further one; None where it depends on `sizes`."""
     validated: str = ""
-    """What came of validating the loops against the equations (`tensorlang.validation`); "" when nobody asked."""
     validation_budget: int = 0
-    """How many operations that was allowed to take."""
-
-    def is_validated(self, budget: int) -> bool:
-        """Tell whether nothing more would come of validating with such a budget."""
-        return self.validated.startswith("validated") or self.validation_budget >= budget
 
     def workspace_bytes(self, threads: int) -> int:
         """Return what so many threads need of the workspace; there are no `sizes`."""

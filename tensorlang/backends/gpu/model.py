@@ -13,13 +13,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from codegen.gpu.program import Program as Launched
-from tensorlang.artifact import Requirement
+from tensorlang.artifact import Requirement, Validated
 from tensorlang.graph.nodes import Graph, Kernel, Value
 from tensorlang.graph.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceKernel:
+class DeviceKernel(Validated):
     """One program as launches. Code k of the status word means `requirements[k - 1]` failed."""
 
     launched: Launched
@@ -30,13 +30,7 @@ class DeviceKernel:
     tried: tuple[str, ...] = ()
     """Schedules that were looked at and not taken, each with the reason."""
     validated: str = ""
-    """What came of validating the loops against the equations (`tensorlang.validation`); "" when nobody asked."""
     validation_budget: int = 0
-    """How many operations that was allowed to take."""
-
-    def is_validated(self, budget: int) -> bool:
-        """Tell whether nothing more would come of validating with such a budget."""
-        return self.validated == "validated" or self.validation_budget >= budget
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,18 +6,14 @@ mine = "my_package:roles"          a function without arguments that returns a `
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from importlib.metadata import entry_points
-from typing import TypeAlias
 
 from tensorlang.check.module import Module, load_module
 from tensorlang.planning import Rules, stated
 from tensorlang.plugins import SCHEDULES
 from tensorlang.syntax.nodes import File
-
-Roles: TypeAlias = Callable[[], tuple[Module, ...]]
 
 
 @cache

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from codegen.gpu.limits import Limits, Rates
+from codegen.gpu.limits import USUAL_RATES, Limits, Rates
 
 TARGET = "cuda"
 DEFAULT = "sm_80"
-RATES = Rates()
+RATES = USUAL_RATES
 """Of multiprocessors with matrix units, from NVIDIA's white papers: 312 TFLOPS of 16 bits (A100) are 1024 products a cycle of each of 108
 at 1410 MHz, 989 TFLOPS (H100, four warps together) 2048 of each of 132 at 1830 MHz; lines and banks are those of the CUDA programming
 guide. What reaches all from the second-level cache is about what arrives of partial lines."""

@@ -56,6 +56,12 @@ class Rates:
     all_l2_bytes: int = 2048
 
 
+USUAL_LIMITS = Limits(163 * 1024, 164 * 1024, 1024, 2048, 32)
+"""Those of the oldest devices that copy asynchronously: what is taken where nothing is said."""
+USUAL_RATES = Rates()
+"""Those of multiprocessors with matrix units."""
+
+
 @dataclass(frozen=True, slots=True)
 class Usage:
     """What the compiler gave to one kernel: registers of each thread, and bytes. Spills and stack lie in slow memory."""

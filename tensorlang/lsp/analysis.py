@@ -214,9 +214,9 @@ def _loaded(file: sx.File, missing: set[str]) -> tuple[Module, list[Diagnostic]]
             problems += [p for p in problem.diagnostics if not any(f"`{name}`" in p.title for name in gone)]
             if not blamed:
                 return load_module(sx.File(())), problems
-            first = {(type(d), d.name) for d in kept if not isinstance(d, sx.Schedule)}
+            first = {(type(d), d.name) for d in kept if not isinstance(d, sx.Schedule | sx.Use)}
             kept = [d for d in kept if d not in blamed or not any(d is b for b in blamed)]
-            left = {(type(d), d.name) for d in kept if not isinstance(d, sx.Schedule)}
+            left = {(type(d), d.name) for d in kept if not isinstance(d, sx.Schedule | sx.Use)}
             gone |= {name for _, name in first - left}
 
 
@@ -353,6 +353,8 @@ def _id(declaration: sx.Declaration) -> str:
             return f"tactic {declaration.name}"
         case sx.Schedule():
             return f"schedule {declaration.span.start}"
+        case sx.Use():
+            return f"use {declaration.span.start}"
         case _:
             return f"op {declaration.name}"
 

@@ -13,8 +13,7 @@ from tensorlang.diagnostics import CompileError, Source
 from tensorlang.lsp.analysis import Analysis, Chunk
 from tensorlang.policy.select import read
 from tensorlang.schedule.apply import Outline, outline
-from tensorlang.schedule.directives.operands import SHAPES
-from tensorlang.schedule.directives.table import DIRECTIVES
+from tensorlang.schedule.directives.table import TABLE
 from tensorlang.syntax import nodes as sx
 from tensorlang.syntax.parse import parse_parts
 from tensorlang.syntax.scanner import DECLARATION_WORDS, NAME, PREPOSITIONS, RESERVED
@@ -100,8 +99,8 @@ def _signature(operator: sx.Operator) -> str:
 def _in_schedule(analysis: Analysis, chunk: Chunk, text: str, offset: int, before: str) -> Iterator[Item]:
     opened = before.rsplit("{", 1)[-1] if "{" in before else before
     if not opened.strip():
-        for name in sorted(DIRECTIVES):
-            yield Item(name, "directive", SHAPES.get(name, ""))
+        for name in sorted(TABLE):
+            yield Item(name, "directive", TABLE[name].shape)
         for name, tactic in analysis.module.tactics.items():
             yield Item(name, "tactic", f"{name}({', '.join(tactic.params)})")
         yield Item("knobs", "keyword")

@@ -11,7 +11,7 @@ from tensorlang.check.types import ARITY, BITS, BUILTINS, CLASSES, ELEMENTARY
 from tensorlang.diagnostics import Diagnostic, Label
 from tensorlang.lsp.analysis import Analysis, comment_above
 from tensorlang.lsp.names import Meaning, Word, directive_at, meaning
-from tensorlang.schedule.directives.operands import SHAPES
+from tensorlang.schedule.directives.table import TABLE
 from tensorlang.syntax import nodes as sx
 from tensorlang.syntax.parse import parse
 from tensorlang.syntax.printer import show as show_syntax
@@ -41,7 +41,7 @@ def _said(analysis: Analysis, found: Meaning) -> str:
         case "attribute" | "size" | "type" | "local":
             return _written(found)
         case "directive":
-            return code(found.name) + f"\n{SHAPES.get(found.name, '')}"
+            return code(found.name) + f"\n{TABLE[found.name].shape if found.name in TABLE else ''}"
         case "loop":
             assert isinstance(found.node, sx.Directive)
             return f"loop `{found.name}`, made by `{show_syntax(found.node)}`"

@@ -93,8 +93,20 @@ def global_meaning(analysis: Analysis, name: str, *, reducing: bool = False) -> 
 
 def name_span(declaration: sx.Declaration) -> Span:
     """Return the name in the head of a declaration."""
-    name = declaration.operator if isinstance(declaration, sx.Schedule) else declaration.name
-    return _first(declaration.span, name) or declaration.span
+    return _first(declaration.span, declared_name(declaration)) or declaration.span
+
+
+def declared_name(declaration: sx.Declaration) -> str:
+    """Return what a declaration is called: a schedule like its operator, a `use` like the file or the module."""
+    match declaration:
+        case sx.Schedule():
+            return declaration.operator
+        case sx.Use(place=sx.Text(value)):
+            return value
+        case sx.Use(place=sx.Id(name)):
+            return name
+        case _:
+            return declaration.name
 
 
 def _first(within: Span, name: str, after: int = 0) -> Span | None:

@@ -24,7 +24,7 @@ from tensorlang.diagnostics import CompileError, Diagnostic, Source, Span
 from tensorlang.lsp.analysis import Analyser, Analysis, Superseded, refusals
 from tensorlang.lsp.completion import Sort, completions
 from tensorlang.lsp.hover import hover
-from tensorlang.lsp.names import meaning, name_span, word_at
+from tensorlang.lsp.names import declared_name, meaning, name_span, word_at
 from tensorlang.lsp.places import Encoding, Places
 from tensorlang.runtime.library import installed_roles, with_roles
 from tensorlang.syntax import nodes as sx
@@ -311,7 +311,7 @@ def cures(server: Server, uri: str, analysis: Analysis, places: Places, diagnost
 
 
 def _symbol(places: Places, declaration: sx.Declaration) -> types.DocumentSymbol:
-    name = declaration.operator if isinstance(declaration, sx.Schedule) else declaration.name
+    name = declared_name(declaration)
     detail = f"schedule for {declaration.target}" if isinstance(declaration, sx.Schedule) else ""
     whole, selected = span_range(places, declaration.span), span_range(places, name_span(declaration))
     children = []

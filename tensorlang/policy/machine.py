@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from codegen.cuda.arch import ARCHITECTURES, DEFAULT, RATES
 from codegen.dtypes import DType
-from codegen.gpu.limits import Limits, Rates
+from codegen.gpu.limits import USUAL_LIMITS, USUAL_RATES, Limits, Rates
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +28,6 @@ class Machine:
         return max(1, self.vector_bytes // max(4, dtype.size_bytes))
 
 
-LIMITS = ARCHITECTURES[DEFAULT].limits
-"""Those of the oldest devices that copy asynchronously."""
-
-
 @dataclass(frozen=True, slots=True)
 class Device(Machine):
     """A graphics processor. `vector_bytes` is what one thread loads or stores at once, `threads` how many a block has as a rule."""
@@ -53,9 +48,9 @@ class Device(Machine):
     """What a block keeps in memory that its threads share, as a rule."""
     copies: bool = True
     """Whether blocks copy what they multiply into memory that their threads share."""
-    limits: Limits = LIMITS
+    limits: Limits = USUAL_LIMITS
     """What it may ask for at most."""
-    rates: Rates = RATES
+    rates: Rates = USUAL_RATES
     """What a multiprocessor does in a cycle."""
 
     @property

@@ -41,7 +41,10 @@ CASES = {
     "nn": (normal(128, 96), normal(96, 64)),
     "tn": (normal(96, 128), normal(96, 64)),
     "conv": (normal(1, 8, 16, 32), normal(32, 3, 3, 32)),
+    "conv, short lines": (normal(2, 7, 7, 32), normal(32, 3, 3, 32)),
 }
+ROLES = {"conv": "warp_convolution", "conv, short lines": "warp_unfolded"}
+"""Of windows: boxes of long lines are copied once for all places, points of short ones are rows of one product."""
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +61,7 @@ def cases() -> dict[str, tuple[Made, str]]:
 def test_roles_of_warps_serve_them_and_compute_what_the_operator_says_in_every_order(cases, executor: Executor) -> None:
     compiled_ = library((each for each, _ in cases.values()), executor)
     for name, (each, origin) in cases.items():
-        assert ("warp_unfolded" if name == "conv" else "warp_product") in origin
+        assert ROLES.get(name, "warp_product") in origin
         arrays = by_name(each.program, CASES[name])
         assert (name, difference(each, arrays, {}, compiled_, seeds=SEEDS, close=1e-4)) == (name, "")
 

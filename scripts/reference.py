@@ -22,7 +22,7 @@ import typer.main  # noqa: E402
 import tensorlang as tl  # noqa: E402
 from tensorlang.cli import app  # noqa: E402
 from tensorlang.picture.plot import Picture  # noqa: E402
-from tensorlang.schedule.directives.operands import SHAPES  # noqa: E402
+from tensorlang.schedule.directives.table import TABLE  # noqa: E402
 
 FOLDER = ROOT / "docs" / "reference"
 GENERATED = "Generated from the source: `python scripts/reference.py`.\n"
@@ -139,7 +139,7 @@ def directives() -> str:
         "How each is written. The name leads to what it means, to the loops before and after, and to why it may be refused.",
         GENERATED,
     ]
-    return "\n".join([*parts, *(f"- {where}: {SHAPES[name].removeprefix('write ')}" for name, where in _places()), ""])
+    return "\n".join([*parts, *(f"- {where}: {TABLE[name].shape.removeprefix('write ')}" for name, where in _places()), ""])
 
 
 def _places() -> Iterator[tuple[str, str]]:
@@ -147,7 +147,7 @@ def _places() -> Iterator[tuple[str, str]]:
     for page in sorted((ROOT / "docs" / "schedules").glob("*.md")):
         for heading in re.findall(r"^## (.*)$", page.read_text("utf-8"), re.MULTILINE):
             for word in heading.split(", "):
-                if word in SHAPES and page.stem != "pictures":
+                if word in TABLE and page.stem != "pictures":
                     found[word] = f"[`{word}`](../schedules/{page.name}#{heading.replace(', ', '-')})"
     yield from sorted(found.items())
 

@@ -17,8 +17,7 @@ from pygments.token import Comment, Error, Keyword, Name, Number, Operator, Punc
 from tensorlang.diagnostics import Source
 from tensorlang.lsp.lexer import TensorlangLexer
 from tensorlang.lsp.words import RULES
-from tensorlang.schedule.directives.operands import SHAPES
-from tensorlang.schedule.directives.table import DIRECTIVES
+from tensorlang.schedule.directives.table import DIRECTIVES, TABLE
 from tensorlang.syntax import scanner
 from tensorlang.syntax.parse import parse, parse_parts
 from tensorlang.syntax.scanner import DECLARATION_WORDS, PREPOSITIONS, RESERVED
@@ -131,7 +130,7 @@ def test_every_keyword_of_the_language_is_known() -> None:
     known = "\n".join(rule.pattern for rule in RULES if rule.token.startswith("Keyword"))
     words = {*RESERVED, *PREPOSITIONS, *DECLARATION_WORDS, *DIRECTIVES, "instruction", "role", "lift", "yield", "llvm"}
     assert [word for word in sorted(words) if not re.search(rf"\b{word}\b", known)] == []
-    assert set(SHAPES) == set(DIRECTIVES)
+    assert set(TABLE) == set(DIRECTIVES)
 
 
 def test_the_grammar_is_the_one_that_the_table_makes() -> None:

@@ -7,8 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scheduled_programs import assert_same, legal, loops, written
-from tensorlang.device.driver import device_loops, device_text
-from tensorlang.driver import loops_of
 
 import tensorlang as tl
 from codegen.errors import InternalError
@@ -16,6 +14,8 @@ from codegen.gpu import emulator
 from codegen.loops.nodes import For, Require
 from codegen.loops.printer import show
 from codegen.loops.walk import walk
+from tensorlang.backends.cpu.driver import loops_of
+from tensorlang.backends.gpu.driver import device_loops, device_text
 from tensorlang.diagnostics import CompileError, RunError
 from tensorlang.lower.bounds import prove_bounds
 from tensorlang.schedule.check import proven

@@ -8,10 +8,11 @@ Back ends differ in what they derive and in what becomes of a plan, not in this.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from tensorlang.check.module import Module, reached
+from tensorlang.diagnostics import CompileError, InternalError
 from tensorlang.policy.machine import Machine
 from tensorlang.policy.select import applicable, search, where
 from tensorlang.schedule.check import proven
@@ -90,12 +91,13 @@ def planned(
     program: Program,
     machine: Machine,
     wanted: Wanted,
-    derived: Callable[[dict[str, Storage]], Schedule],
+    derived: Callable[[dict[str, Storage]], Iterator[Schedule]],
     layouts: Mapping[str, Layout] | None = None,
     constants: frozenset[str] = frozenset(),
 ) -> Scheduled:
-    """Return the proven plan of a schedule for a machine. `derived` returns what is derived where nobody wrote one, told how the caller
-    stores inputs and results; `layouts` are those that are not row-major, `constants` inputs that never change.
+    """Return the proven plan of a schedule for a machine. `derived`, told how the caller stores inputs and results, yields what is derived
+    where nobody wrote a schedule, a plainer one after each whose proof does not end; `layouts` are those that are not row-major,
+    `constants` inputs that never change.
 
     Raises CompileError when a schedule cannot be read or is refused."""
     stored = stored_as(program, layouts or {})
@@ -121,5 +123,10 @@ def planned(
         if chosen is not None:
             plan = chosen.plan if chosen.plan is not None else proven(program, chosen.schedule, stored)
             return Scheduled(chosen.schedule, plan, chosen.origin, tried, of_roles=chosen.plan is not None, left_out=chosen.left_out)
-    schedule = derived(stored)
-    return Scheduled(schedule, proven(program, schedule, stored), "derived", tried)
+    refusal: CompileError | None = None
+    for schedule in derived(stored):
+        try:
+            return Scheduled(schedule, proven(program, schedule, stored), "derived", tried)
+        except CompileError as refused:
+            tried, refusal = (*tried, f"what is derived first: refused: {refused.diagnostics[0].title}"), refused
+    raise refusal or InternalError("schedule", f"nothing is derived for `{program.name}`")

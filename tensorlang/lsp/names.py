@@ -101,10 +101,8 @@ def declared_name(declaration: sx.Declaration) -> str:
     match declaration:
         case sx.Schedule():
             return declaration.operator
-        case sx.Use(place=sx.Text(value)):
-            return value
-        case sx.Use(place=sx.Id(name)):
-            return name
+        case sx.Use(place):
+            return place.value if isinstance(place, sx.Text) else place.name
         case _:
             return declaration.name
 

@@ -34,7 +34,8 @@ class Deriver:
     axes: dict[str, tuple[str, ...]]
     apart: frozenset[str] = frozenset()
     """Tensors that are computed by themselves."""
-
+    plain: bool = False
+    """Whether loops of sums, pieces and recurrences are left as they are, but for an order that is legal."""
     rewritten: int = 0
     """How many of the directives have made `program` what it is."""
 

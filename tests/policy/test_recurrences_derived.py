@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -12,9 +13,11 @@ from scheduled_programs import argument, assert_same
 from tensorlang.check.instantiate import instantiate
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import Source
+from tensorlang.planning import Wanted, planned
 from tensorlang.policy.cpu.derive import derive
 from tensorlang.policy.machine import Machine
 from tensorlang.schedule.check import proven
+from tensorlang.schedule.schedule import Schedule
 from tensorlang.syntax.parse import parse
 from tensorlang.syntax.printer import show
 from tensorlang.tensor.nodes import Program
@@ -166,3 +169,24 @@ def test_scattered_terms_are_combined_in_the_order_that_their_reducer_needs(redu
     plan = proven(program, derive(program, NARROW))
     for sizes in ({"N": 1, "D": 1, "K": 0}, {"N": 3, "D": 9, "K": 6}):
         assert_same(program, plan, sizes)
+
+
+SCAN = ("x: f32[M, N]) -> (y: f32[M, N])", "y[i, j] = x[i, j] + y[i + 1, j | 0]")
+
+
+def test_a_plain_schedule_says_no_more_than_what_makes_the_order_legal() -> None:
+    program = operator(*SCAN)
+    assert [show(d) for d in derive(program, WIDE, plain=True).directives] == ["reverse y.i"]
+    assert len(directives(program)) > 1
+
+
+def test_a_derived_schedule_that_is_not_proven_gives_way_to_a_plainer_one_and_is_told_of() -> None:
+    program = operator(*SCAN)
+
+    def derived(stored: object) -> Iterator[Schedule]:
+        yield derive(program, WIDE).parallel("y.i")
+        yield derive(program, WIDE, plain=True)
+
+    found = planned(program, WIDE, Wanted(), derived)
+    assert found.schedule == derive(program, WIDE, plain=True)
+    assert found.tried == ("what is derived first: refused: two iterations that run at the same time touch one element",)

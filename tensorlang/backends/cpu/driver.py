@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 
@@ -176,8 +176,9 @@ def plan_kernel(
     """Return the proven plan of `schedule`, or of the one that `rules` choose, or of the first derived schedule that is legal."""
     wanted = Wanted(schedule, rules, knobs or {})
 
-    def derived(stored: dict[str, Storage]) -> Schedule:
-        return derive(program, machine, stored, constants)
+    def derived(stored: dict[str, Storage]) -> Iterator[Schedule]:
+        yield derive(program, machine, stored, constants)
+        yield derive(program, machine, stored, constants, plain=True)
 
     result = planned(program, machine, wanted, derived, layouts, constants)
     if dump is not None:

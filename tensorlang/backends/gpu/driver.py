@@ -8,7 +8,7 @@ What is proven is the same as for a processor, and by the same means; barriers a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from codegen.errors import Unfit
@@ -64,8 +64,8 @@ def plan_for_device(
     Raises CompileError when the schedule cannot be read or is refused."""
     instructions = declared(rules.module) if rules is not None else ()
 
-    def derived(stored: dict[str, Storage]) -> Schedule:
-        return derive_device(program, stored, instructions, machine, plain=plain)
+    def derived(stored: dict[str, Storage]) -> Iterator[Schedule]:
+        yield derive_device(program, stored, instructions, machine, plain=plain)
 
     return planned(program, machine, Wanted(schedule, rules, knobs or {}), derived, layouts)
 

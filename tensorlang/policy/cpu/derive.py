@@ -28,10 +28,16 @@ from tensorlang.tensor.walk import reads, reduces
 
 
 def derive(
-    program: Program, machine: Machine, layouts: Mapping[str, Storage] | None = None, constants: frozenset[str] = frozenset()
+    program: Program,
+    machine: Machine,
+    layouts: Mapping[str, Storage] | None = None,
+    constants: frozenset[str] = frozenset(),
+    *,
+    plain: bool = False,
 ) -> Schedule:
-    """Return a schedule for `program` on `machine`. Inputs in `constants` are stored as `wanted_layouts` says, if anywhere."""
-    d = deriver(program, machine, layouts or {}, constants)
+    """Return a schedule for `program` on `machine`. Inputs in `constants` are stored as `wanted_layouts` says, if anywhere. `plain`: loops
+    of sums, pieces and recurrences run in an order that is legal, and nothing else is asked of them."""
+    d = replace(deriver(program, machine, layouts or {}, constants), plain=plain)
     for cluster in clusters(d):
         _derive_cluster(d, cluster)
     return d.schedule

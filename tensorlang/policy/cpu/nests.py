@@ -44,6 +44,8 @@ def derive_recurrence(d: Deriver, definition: Definition) -> None:
         return
     for member in group:
         d.add(turned(d.schedule, d.program, member))
+    if d.plain:
+        return
     plan = apply(d.program, d.since, d.layouts)
     for member in group:
         _derive_member(d, plan, member, group)
@@ -54,6 +56,8 @@ def derive_recurrence(d: Deriver, definition: Definition) -> None:
 def derive_nest(d: Deriver, definition: Definition) -> None:
     """Add the directives for a definition that nothing it reads is made of."""
     scattered = _scattered(d, definition)
+    if d.plain:
+        return
     if scattered is not None:
         _derive_scatter(d, definition, *scattered)
         return

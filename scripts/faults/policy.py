@@ -208,7 +208,7 @@ FAULTS = (
         "START_CYCLES = 1500",
         "START_CYCLES = 0",
         "blocks multiply from their first cycle",
-        _chosen("product_bf16_batched", "product_square"),
+        _chosen("product_batched_large"),
     ),
     Fault(
         "candidates-persistent-never",
@@ -224,7 +224,7 @@ FAULTS = (
         "key=lambda candidate: (candidate[0] not in own, candidate[1].cycles)",
         "key=lambda candidate: candidate[0] not in own",
         "of schedules of roles the first is taken, not the cheapest",
-        _chosen("product_bf16", "conv_bf16_channels_last", "product_bf16_long_sum"),
+        _chosen("conv_bf16_lines"),
     ),
     Fault(
         "windows-on-an-empty-device",

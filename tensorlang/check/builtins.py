@@ -14,9 +14,10 @@ from tensorlang.check.reads import bring_in
 from tensorlang.check.reduction import type_named
 from tensorlang.check.runs import Run
 from tensorlang.check.scope import Context, Copies, Scope, expand, unbound
+from tensorlang.check.suggest import at_operands, fold_of_a_tensor
 from tensorlang.check.types import ARITY, BITS, ELEMENTARY, FOLDS, holding
 from tensorlang.check.values import Choice, Cnd, Idx, Limit, Num, Packed, Tensor, Val, Value
-from tensorlang.diagnostics import Span
+from tensorlang.diagnostics import CompileError, Span
 from tensorlang.syntax import nodes as sx
 from tensorlang.tensor import nodes as ir
 
@@ -25,7 +26,9 @@ def arguments(ctx: Context, scope: Scope, node: sx.Apply, count: int | None) -> 
     """Return the values of the arguments of a call. Raises T0129 unless there are `count` (None: any number)."""
     for argument in node.args:
         if isinstance(argument, sx.Keyword):
-            raise error("T0129", f"`{node.name}` takes no named arguments", argument.span, "here", help="give it by position")
+            over = argument.name in ("axis", "axes", "dim", "keepdims") and node.name in FOLDS
+            help = f"a reduction names the indices that it runs over: `{node.name}(k) x[…, k]`" if over else "give it by position"
+            raise error("T0129", f"`{node.name}` takes no named arguments", argument.span, "here", help=help)
     out = [ctx.value(at, item) for item, at in expand(scope, node.args)]
     if count is not None and len(out) != count:
         raise error(
@@ -40,6 +43,15 @@ def arguments(ctx: Context, scope: Scope, node: sx.Apply, count: int | None) -> 
 
 def builtin(ctx: Context, scope: Scope, name: str, node: sx.Apply) -> Value:
     """Return the value of a call of one of `BUILTINS`."""
+    try:
+        return _called(ctx, scope, name, node)
+    except CompileError as problem:
+        if problem.diagnostics[0].code not in ("T0110", "T0112", "T0116") or any(isinstance(a, sx.Pack | sx.Keyword) for a in node.args):
+            raise
+        raise at_operands(problem, scope, name, node.span, *((a.span, ctx.value(scope, a)) for a in node.args)) from None
+
+
+def _called(ctx: Context, scope: Scope, name: str, node: sx.Apply) -> Value:
     if name in ("rank", "pos", "before"):
         return _pack_word(ctx, scope, name, node)
     if name == "sat":
@@ -48,7 +60,10 @@ def builtin(ctx: Context, scope: Scope, name: str, node: sx.Apply) -> Value:
             raise error("T0129", "`sat` needs the type to saturate to", node.span, "here", help="`sat[i8](x)`")
         return arith.cast(argument, type_named(ctx, scope, node.slots[0]), node.span, saturate=True)
     if name in FOLDS:
-        return _fold(ctx, name, arguments(ctx, scope, node, None), node.span)
+        given = arguments(ctx, scope, node, None)
+        if len(given) == len(node.args) == 1 and isinstance(given[0], Tensor) and given[0].dims:
+            raise fold_of_a_tensor(node, given[0], scope)
+        return _fold(ctx, name, given, node.span)
     if name in ELEMENTARY:
         return _elementary(name, arguments(ctx, scope, node, ARITY.get(name, 1)), node.span)
     if name in BITS:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from codegen.dtypes import DTYPES, DType
 from tensorlang.check import arith, typed
 from tensorlang.check.builtins import arguments, builtin
 from tensorlang.check.lets import bind_once
-from tensorlang.check.module import Module
-from tensorlang.check.problems import did_you_mean, error, uncallable, used_at
+from tensorlang.check.module import Module, unknown_type
+from tensorlang.check.problems import error, uncallable, used_at
 from tensorlang.check.scope import Context, Scope
+from tensorlang.check.suggest import written
 from tensorlang.check.types import BUILTINS, belongs
 from tensorlang.check.values import Cnd, Fn, Idx, Num, Tensor, Tup, Val, Value
 from tensorlang.check.walk import uses
-from tensorlang.diagnostics import Span
+from tensorlang.diagnostics import Edit, Span
 from tensorlang.syntax import nodes as sx
 
 
@@ -31,13 +33,14 @@ def apply(ctx: Context, scope: Scope, node: sx.Apply) -> Value:
         (argument,) = arguments(ctx, scope, node, 1)
         return argument if isinstance(argument, Num) else Val(typed.coerce(argument, None, node.span), None)
     if found is not None:
-        raise error(
-            "T0127",
-            f"`{name}` is not a function",
-            node.span,
-            "called here",
-            help=f"index it: `{name}[…]`" if isinstance(found, Tensor) else "write `*` for a product",
-        )
+        if isinstance(found, Tensor):
+            inside = written(node.span)[len(name) + 1 : -1] if node.args else "…"
+            opened = Span(node.span.source, node.span.start + len(name), node.span.start + len(name) + 1)
+            closed = Span(node.span.source, node.span.end - 1, node.span.end)
+            edits = (Edit(opened, "["), Edit(closed, "]")) if node.args and written(opened) == "(" else ()
+            help = f"indices stand in square brackets: `{name}[{inside}]`"
+            raise error("T0127", f"`{name}` is a tensor, not a function", node.span, "called here", help=help, edits=edits)
+        raise error("T0127", f"`{name}` is not a function", node.span, "called here", help="write `*` for a product")
     return _call(ctx, scope, name, node, ctx.module)
 
 
@@ -93,6 +96,13 @@ def _inlined(ctx: Context, scope: Scope, function: sx.ScalarFunction, node: sx.A
         return bind_once(inner, inside, names, counts, function.value, node.span)
 
 
+def _written_type(function: sx.ScalarFunction, type_: str) -> Span:
+    """Return where the parameters of a function say a type."""
+    span = function.span
+    found = re.search(rf":\s*({re.escape(type_)})\b", span.source.text[span.start : span.end])
+    return span if found is None else Span(span.source, span.start + found.start(1), span.start + found.end(1))
+
+
 def _inferring(argument: Value) -> bool:
     """Tell whether a value comes from a tensor whose type is being inferred."""
     return isinstance(argument, Val) and argument.dtype is None
@@ -125,13 +135,7 @@ def _typed(argument: Value, type_: str | None, dtypes: dict[str, DType], functio
     if dtype is None:
         if any(g.name == type_ for g in function.generics):
             return argument
-        raise error(
-            "T0104",
-            f"there is no element type `{type_}`",
-            function.span,
-            f"parameter type of `{function.name}`",
-            help=did_you_mean(type_, DTYPES, f"declare it: `fn {function.name}[{type_}](…)`"),
-        )
+        raise unknown_type(type_, _written_type(function, type_), DTYPES, f"fn {function.name}")
     own = typed.dtype_of(argument)
     if own is not None and own != dtype:
         raise error(

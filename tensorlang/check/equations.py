@@ -183,13 +183,14 @@ def lengths_of(body: Body, equation: Equation) -> dict[str, int]:
 def _all_lengths(body: Body) -> Lengths:
     """Return what all equations together say of the lengths of packs."""
     lengths = Lengths()
+    declared = {p.name: p.span for p in (*body.binding.operator.params, *body.binding.operator.results)}
     patterns = {n: (None,) * len(t.dims) for n, t in body.ctx.tensors.items()} | body.patterns
     for equation in body.equations:
         for name, pack in equation.scope.values.items():
             if isinstance(pack, Packed) and name in equation.packs.outer:
                 lengths.fix(name, len(pack.items))
     for equation in body.equations:
-        constrain(lengths, equation.packs, equation.clause, patterns)
+        constrain(lengths, equation.packs, equation.clause, patterns, declared)
     lengths.solve()
     return lengths
 

@@ -133,7 +133,7 @@ def constrain_all(operator: sx.Operator, lengths: Lengths, names: PackNames) -> 
         own = clause_names(number, clause, names.outer, tensors)
         each = any(isinstance(c, sx.Each) for c in clause.conds)
         if not each:
-            constrain(lengths, own, clause, patterns)
+            constrain(lengths, own, clause, patterns, {p.name: p.span for p in (*operator.params, *operator.results)})
 
 
 def signature_patterns(operator: sx.Operator, names: PackNames) -> dict[str, Pattern]:

@@ -16,12 +16,13 @@ from typing import TypeVar, assert_never
 from codegen.dtypes import DTYPES
 from codegen.features import NAMES, X86_NAMES
 from codegen.intrinsics import is_name
+from tensorlang.check.foreign import ours
 from tensorlang.check.places import misplaced
-from tensorlang.check.problems import did_you_mean, error, labelled, uncallable
+from tensorlang.check.problems import did_you_mean, error, labelled, named, renamed, uncallable
 from tensorlang.check.types import BUILTINS, CLASSES, ELSEWHERE
 from tensorlang.check.uses import Adopted, Imports, Named, Uses, lines_for, place_of, space_of
 from tensorlang.check.walk import descendants
-from tensorlang.diagnostics import CompileError, Diagnostic, Source, Span
+from tensorlang.diagnostics import CompileError, Diagnostic, Edit, Source, Span
 from tensorlang.syntax import nodes as sx
 from tensorlang.syntax.parse import parse
 from tensorlang.syntax.printer import show
@@ -237,14 +238,9 @@ def _unknown_names(module: Module, declaration: sx.Declaration) -> Iterable[Diag
         if isinstance(node, sx.Apply) and node.name not in callable_names:
             yield uncallable(node.name, node.span, callable_names, module.reducers, lines_for(node.name)).diagnostics[0]
         elif isinstance(node, sx.Reduction) and node.reducer not in module.reducers:
-            yield error(
-                "T0101",
-                f"there is no reducer `{node.reducer}`",
-                node.span,
-                "used here",
-                help=lines_for(node.reducer)
-                or did_you_mean(node.reducer, module.reducers, f"declare `reducer {node.reducer} a b from … = …`"),
-            ).diagnostics[0]
+            at, use = named(node.span, node.reducer), lines_for(node.reducer)
+            help, edits = renamed(at, node.reducer, module.reducers, f"declare `reducer {node.reducer} a b from … = …`", use)
+            yield error("T0101", f"there is no reducer `{node.reducer}`", at, "used here", help=help, edits=edits).diagnostics[0]
 
 
 def _unknown_types(operator: sx.Operator) -> Iterable[Diagnostic]:
@@ -261,15 +257,17 @@ def _unknown_types(operator: sx.Operator) -> Iterable[Diagnostic]:
             ).diagnostics[0]
     for node in descendants(operator):
         if isinstance(node, sx.TensorType) and node.dtype not in known:
-            yield error(
-                "T0104",
-                f"there is no element type `{node.dtype}`",
-                node.span,
-                "used here",
-                help=f"it is called `{ELSEWHERE[node.dtype]}` here"
-                if node.dtype in ELSEWHERE
-                else did_you_mean(node.dtype, known, f"declare it: `op {operator.name}[{node.dtype}](…)`"),
-            ).diagnostics[0]
+            yield unknown_type(node.dtype, named(node.span, node.dtype), known, f"op {operator.name}").diagnostics[0]
+
+
+def unknown_type(name: str, span: Span, known: Iterable[str], declaration: str) -> CompileError:
+    """Return T0104 for an element type that is none, with what it is called here; `declaration` could declare it, as `op f`."""
+    called = ELSEWHERE.get(name) or ELSEWHERE.get(name.lower()) or ours(name, known)
+    if called is not None:
+        help, edits = f"it is called `{called}` here", (Edit(span, called),)
+        return error("T0104", f"there is no element type `{name}`", span, "used here", help=help, edits=edits)
+    help_ = did_you_mean(name, known, f"declare it: `{declaration}[{name}](…)`")
+    return error("T0104", f"there is no element type `{name}`", span, "used here", help=help_)
 
 
 def _unknown_features(operator: sx.Operator) -> Iterable[Diagnostic]:

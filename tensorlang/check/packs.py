@@ -9,10 +9,11 @@ Lengths are integers or unknown; what is known of them are equations:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from tensorlang.check.problems import error
+from tensorlang.check.problems import counted, error, labelled
 from tensorlang.check.walk import descendants, repeated_names
 from tensorlang.diagnostics import NOWHERE, Span
 from tensorlang.syntax import nodes as sx
@@ -55,8 +56,8 @@ class Lengths:
     def count(self, keys: list[str], total: int, span: Span) -> None:
         self.counts.append((keys, total, span))
 
-    def match(self, pattern: Pattern, slots: Pattern, span: Span) -> None:
-        """Say that `slots` index a tensor of this pattern."""
+    def match(self, pattern: Pattern, slots: Pattern, span: Span, name: str = "", declared: Span = NOWHERE, defined: bool = False) -> None:
+        """Say that `slots` index the tensor `name` of this pattern. Raises T0132 where single indices are too many or too few."""
         if len(pattern) == len(slots) and all((p is None) == (s is None) for p, s in zip(pattern, slots, strict=True)):
             for p, s in zip(pattern, slots, strict=True):
                 self._same(p, s, span)
@@ -65,6 +66,8 @@ class Lengths:
         if all(n is not None for n in lengths):
             rank = sum(n for n in lengths if n is not None)
             fixed = sum(1 if s is None else s for s in slots if not isinstance(s, str))
+            if rank != fixed and all(s is None for s in slots):
+                raise wrong_count(name, rank, fixed, span, declared, defined)
             self.count([s for s in slots if isinstance(s, str)], rank - fixed, span)
 
     def _same(self, p: str | int | None, s: str | int | None, span: Span) -> None:
@@ -105,6 +108,23 @@ class Lengths:
             return False
         self.known[key] = rest // times
         return True
+
+
+def wrong_count(name: str, rank: int, given: int, span: Span, declared: Span, defined: bool) -> Exception:
+    """Return T0132 for a tensor of `rank` dimensions with another number of indices."""
+    letters = [letter for letter in "ijklmn" if not re.search(rf"\b{letter}\b", span.source.text[span.start : span.end])]
+    help = "write one index a dimension, or a pack `d..` for several"
+    if 0 < given < rank <= given + len(letters):
+        more = ", ".join(letters[: rank - given])
+        whole = f"{span.source.text[span.start : span.end - 1]}, {more}]"
+        together = "" if defined else f", or take all of them together: `sum({more}) {whole}`"
+        help = f"index every dimension: `{whole}`{together}"
+    return labelled(
+        "T0132",
+        f"`{name}` has {counted(rank, 'dimension')} and is given {'1 index' if given == 1 else f'{given} indices'}",
+        [(span, f"too {'many' if given > rank else 'few'} indices by {abs(rank - given)}"), (declared, "declared here")],
+        help=help,
+    )
 
 
 def mismatch(what: str, first: int, second: int, span: Span) -> Exception:
@@ -165,8 +185,10 @@ def clause_names(number: int, clause: sx.Clause, outer: frozenset[str], tensors:
     return PackNames(outer, own, str(number))
 
 
-def constrain(lengths: Lengths, names: PackNames, node: sx.Node, patterns: Mapping[str, Pattern]) -> None:
-    """Add the equations that a clause, or any expression, states."""
+def constrain(
+    lengths: Lengths, names: PackNames, node: sx.Node, patterns: Mapping[str, Pattern], declared: Mapping[str, Span] | None = None
+) -> None:
+    """Add the equations that a clause, or any expression, states; `declared`: where parameters are."""
     for inner in descendants(node):
         match inner:
             case sx.Pack():
@@ -176,7 +198,9 @@ def constrain(lengths: Lengths, names: PackNames, node: sx.Node, patterns: Mappi
             case sx.Index(name, slots) | sx.Target(name, slots) if slots is not None and name in patterns:
                 pattern = names.pattern(slots)
                 if pattern is not None:
-                    lengths.match(patterns[name], pattern, inner.span)
+                    lengths.match(
+                        patterns[name], pattern, inner.span, name, (declared or {}).get(name, NOWHERE), isinstance(inner, sx.Target)
+                    )
             case _:
                 pass
 

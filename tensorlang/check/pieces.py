@@ -22,11 +22,12 @@ from tensorlang.check.equations import (
 )
 from tensorlang.check.problems import error
 from tensorlang.check.ranges import Place, agreed
-from tensorlang.check.reads import check_rank
+from tensorlang.check.reads import check_rank, show_dims
 from tensorlang.check.reduction import unknown_length
 from tensorlang.check.scalar import value
 from tensorlang.check.scope import Scope, expand
 from tensorlang.check.solve import Slot, Solution, solve
+from tensorlang.check.suggest import equation_of_elements
 from tensorlang.check.values import Dim, Idx, Packed, Tensor, Tup, Value
 from tensorlang.syntax import nodes as sx
 from tensorlang.tensor.walk import Fresh
@@ -136,6 +137,8 @@ def _tidy(inside: px.Cond, at: px.Expr, low: px.Expr, high: px.Expr) -> px.Cond:
 def slots_of(body: Body, equation: Equation, opened: Opened, tensor: Tensor, axes: tuple[str, ...]) -> list[Slot]:
     target = equation.clause.targets[equation.tensors.index(tensor.name)]
     parts = list(expand(opened.scope, target.slots or ()))
+    if target.slots is None and tensor.dims:
+        raise equation_of_elements(equation.clause, target, tensor, show_dims(tensor), {**body.ctx.tensors, **equation.scope.values})
     check_rank(tensor, len(parts), target.span)
     out: list[Slot] = []
     for dim, (slot, at) in zip(tensor.dims, parts, strict=True):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from difflib import get_close_matches
 
+from tensorlang.check.foreign import SAID, nearest, ours
 from tensorlang.diagnostics import NOWHERE, CompileError, Diagnostic, Edit, Label, Span, error, exception
 
 __all__ = ["Diagnostic", "Label", "NeedsStatic", "counted", "did_you_mean", "error", "labelled", "uncallable", "used_at"]
@@ -22,8 +22,26 @@ class NeedsStatic(Exception):
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str | None = None) -> str | None:
     """Return a help text that names the closest known name."""
-    close = get_close_matches(name, sorted(set(known)), n=1, cutoff=0.6)
-    return f"did you mean `{close[0]}`?" if close else otherwise
+    close = nearest(name, known)
+    return f"did you mean `{close}`?" if close else otherwise
+
+
+def named(span: Span, name: str) -> Span:
+    """Return where a name stands at the beginning of what it names: `f32` of `f32[N]`, `exp` of `exp(x)`."""
+    return Span(span.source, span.start, min(span.end, span.start + len(name))) if span is not NOWHERE else span
+
+
+def renamed(
+    span: Span, name: str, known: Iterable[str], otherwise: str | None = None, elsewhere: str | None = None
+) -> tuple[str | None, tuple[Edit, ...]]:
+    """Return help for a name that is none of `known`, and the edit where another language's name is meant. `elsewhere` tells how to
+    come by something of just that name."""
+    if elsewhere is not None:
+        return elsewhere, ()
+    called = ours(name, known)
+    if called is not None:
+        return f"it is called `{called}` here", (Edit(span, called),)
+    return SAID[name] if name in SAID else did_you_mean(name, known, otherwise), ()
 
 
 def counted(number: int, noun: str) -> str:
@@ -48,10 +66,10 @@ def labelled(
 def uncallable(name: str, span: Span, known: Iterable[str], reducers: Container[str], elsewhere: str | None = None) -> CompileError:
     """Return that nothing of a name can be called; `known` are those that can, and `elsewhere` tells how to come by one of that name."""
     if name in reducers:
-        help = f"write what it combines, in parentheses unless it is a product: `{name}(k) (…)`"
-        return error("T0101", f"`{name}` is a reducer, and nothing is reduced here", span, "its binders, and no body", help=help)
-    help = elsewhere or did_you_mean(name, known, f"declare `fn {name}(…) = …` or `op {name}(…)`") or ""
-    return error("T0101", f"there is no operator or function `{name}`", span, "called here", help=help)
+        how = f"write what it combines, in parentheses unless it is a product: `{name}(k) (…)`"
+        return error("T0101", f"`{name}` is a reducer, and nothing is reduced here", span, "its binders, and no body", help=how)
+    help, edits = renamed(named(span, name), name, known, f"declare `fn {name}(…) = …` or `op {name}(…)`", elsewhere)
+    return error("T0101", f"there is no operator or function `{name}`", named(span, name), "called here", help=help, edits=edits)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from tensorlang.check.problems import NeedsStatic, error, labelled
 from tensorlang.check.scope import Context, Scope, expand
 from tensorlang.check.values import Idx, Num, Packed, Str, Tensor, Value
 from tensorlang.check.walk import children, descendants
-from tensorlang.diagnostics import CompileError, Span
+from tensorlang.diagnostics import CompileError, Edit, Span
 from tensorlang.syntax import nodes as sx
 from tensorlang.tensor.notation import bare
 
@@ -31,6 +31,9 @@ class Place:
     tensor: str
     span: Span
     padded: bool
+    read: sx.Index | None = None
+    """Where it stands, when all indices there are single, and the sizes of the dimensions of `tensor`."""
+    sizes: tuple[px.Expr, ...] = ()
 
 
 def places(ctx: Context, scope: Scope, node: sx.Node, known: frozenset[str] | None = None) -> Iterator[Place]:
@@ -132,7 +135,21 @@ def _read_places(ctx: Context, scope: Scope, node: sx.Index, known: frozenset[st
         for (inner, inside), size in pairs:
             index = plain(ctx, inside, inner, size)
             if index is not None:
-                yield Place(index, size, node.name, inner.span, node.mode is not None)
+                yield Place(index, size, node.name, inner.span, node.mode is not None, node, tuple(d.sizes[0] for d in tensor.dims))
+
+
+def _swapped(place: Place, size: px.Expr) -> Edit | None:
+    """Return a read with two indices exchanged so that the index of this place stands where there are `size` elements."""
+    read = place.read
+    if read is None or read.mode is not None or not all(isinstance(slot, sx.Id) for slot in read.slots):
+        return None
+    names = [slot.name for slot in read.slots if isinstance(slot, sx.Id)]
+    here = next((k for k, slot in enumerate(read.slots) if slot.span == place.span), None)
+    there = [k for k, extent in enumerate(place.sizes) if extent == size and k != here]
+    if here is None or len(there) != 1:
+        return None
+    names[here], names[there[0]] = names[there[0]], names[here]
+    return Edit(read.span, f"{read.name}[{', '.join(names)}]")
 
 
 def _product(sizes: tuple[px.Expr, ...]) -> px.Expr | None:
@@ -184,6 +201,8 @@ def agreed(found: list[Place], name: str, span: Span, what: str) -> tuple[px.Exp
     first = counted[0]
     for other in counted[1:]:
         if other.size != first.size:
+            swapped = _swapped(other, first.size) or _swapped(first, other.size)
+            help = f"make the sizes equal, or write the range: `{name} in 0..{bare(first.size)}`"
             raise labelled(
                 "T0122",
                 f"`{name}` indexes dimensions of different sizes",
@@ -191,6 +210,7 @@ def agreed(found: list[Place], name: str, span: Span, what: str) -> tuple[px.Exp
                     (first.span, f"`{first.tensor}` has {bare(first.size)} here"),
                     (other.span, f"`{other.tensor}` has {bare(other.size)} here"),
                 ],
-                help=f"make the sizes equal, or write the range: `{name} in 0..{bare(first.size)}`",
+                help=f"are its indices in a wrong order? write `{swapped.text}`; or {help}" if swapped else help,
+                edits=(swapped,) if swapped else (),
             )
     return affine.ZERO, first.size

@@ -15,7 +15,7 @@ from codegen.dtypes import DType, bool_, compute_dtype, i64
 from polyhedral import affine
 from polyhedral import expr as px
 from tensorlang.check import arith, bounds, typed
-from tensorlang.check.problems import NeedsStatic, did_you_mean, error
+from tensorlang.check.problems import NeedsStatic, counted, did_you_mean, error
 from tensorlang.check.scope import Context, Scope, expand
 from tensorlang.check.values import Choice, Cnd, Dim, Idx, Num, Packed, Tensor, Val, Value
 from tensorlang.diagnostics import Span
@@ -86,11 +86,15 @@ def check_rank(tensor: Tensor, count: int, span: Span) -> None:
     if len(tensor.dims) != count:
         raise error(
             "T0132",
-            f"`{tensor.name}` has {len(tensor.dims)} dimensions and is given {count} indices",
+            f"`{tensor.name}` has {counted(len(tensor.dims), 'dimension')} and is given {_indices(count)}",
             span,
             f"shape [{show_dims(tensor)}]",
             help="write one index a dimension, or a pack `d..` for several",
         )
+
+
+def _indices(count: int) -> str:
+    return "1 index" if count == 1 else f"{count} indices"
 
 
 def show_dims(tensor: Tensor) -> str:

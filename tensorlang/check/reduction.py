@@ -9,7 +9,7 @@ from codegen.dtypes import DTYPES, DType, bool_, compute_dtype, f32
 from polyhedral import affine
 from polyhedral import expr as px
 from tensorlang.check import arith, typed
-from tensorlang.check.problems import NeedsStatic, did_you_mean, error, used_at
+from tensorlang.check.problems import NeedsStatic, did_you_mean, error, labelled, used_at
 from tensorlang.check.ranges import agreed, bound_names, places
 from tensorlang.check.scope import Context, Scope, expand_pack, no_shadowing
 from tensorlang.check.values import Cnd, Idx, Num, Packed, Tup, Val, Value
@@ -198,18 +198,20 @@ def bound(ctx: Context, scope: Scope, node: sx.Node) -> px.Expr:
         case Val(_, _, _, _, factors) if factors & ctx.sizes:
             raise NeedsStatic(factors & ctx.sizes, node.span, "multiplies or divides in a range")
         case other:
-            what = "is computed from data" if isinstance(other, Val) else "is not a whole number"
-            raise data_bound(what, node.span)
+            if not isinstance(other, Val):
+                raise data_bound("is not a whole number", node.span)
+            scalar = next((p for p in ctx.operator.params if isinstance(node, sx.Id) and p.kind == "tensor" and p.name == node.name), None)
+            raise data_bound("is computed from data", node.span, scalar)
 
 
-def data_bound(what: str, span: Span) -> Exception:
-    return error(
-        "T0124",
-        f"this bound of a range {what}",
-        span,
-        "not an index expression",
-        help="bounds are sums of sizes and indices with whole factors; filter instead: `sum(k, k < n[i]) …`",
-    )
+def data_bound(what: str, span: Span, scalar: sx.Param | None = None) -> Exception:
+    """Return T0124 for a bound of a range; `scalar`: the parameter of no dimensions that the bound is."""
+    help = "bounds are sums of sizes and indices with whole factors; filter instead: `sum(k, k < n[i]) …`"
+    if scalar is not None:
+        name = scalar.name
+        help = f"let the caller tell it before the data is there, `size {name}` among the parameters; or filter: `sum(k, k < {name}) …`"
+    labels = [(span, "not an index expression"), *([(scalar.span, "a value, known when the operator runs")] if scalar is not None else [])]
+    return labelled("T0124", f"this bound of a range {what}", labels, help=help)
 
 
 def _position(binders: tuple[ir.Binder, ...], span: Span) -> Value:

@@ -14,10 +14,11 @@ from tensorlang.check.reads import element, find_tensor, read, refine
 from tensorlang.check.reduction import condition, reduction
 from tensorlang.check.runs import Run, joined
 from tensorlang.check.scope import Context, Scope, expand, no_shadowing, unbound
+from tensorlang.check.suggest import at_operands
 from tensorlang.check.types import CONSTANTS, LIMITS, PASSABLE
 from tensorlang.check.values import Fn, Limit, Num, Packed, Str, Tensor, Tup, Val, Value
 from tensorlang.check.walk import uses
-from tensorlang.diagnostics import Span
+from tensorlang.diagnostics import CompileError, Span
 from tensorlang.syntax import nodes as sx
 
 
@@ -131,7 +132,11 @@ def _binary(ctx: Context, scope: Scope, op: str, lhs: sx.Node, rhs: sx.Node, spa
         if isinstance(known, bool) and known == (op == "or"):
             return Num(known)
         return arith.logic(op, a, value(ctx, under(ctx, scope, lhs, op == "and"), rhs), span)
-    return arith.binary(op, a, value(ctx, scope, rhs), span)
+    b = value(ctx, scope, rhs)
+    try:
+        return arith.binary(op, a, b, span)
+    except CompileError as problem:
+        raise at_operands(problem, scope, op, span, (lhs.span, a), (rhs.span, b)) from None
 
 
 def _chain(ctx: Context, scope: Scope, node: sx.Chain) -> Value:
@@ -139,8 +144,14 @@ def _chain(ctx: Context, scope: Scope, node: sx.Chain) -> Value:
     if node.rest[0].op in ("and", "or"):
         return _junction(ctx, scope, node.rest[0].op, (node.first, *(link.rhs for link in node.rest)), node.span)
     out, run = value(ctx, scope, node.first), Run(ctx.names, node.span)
+    left = node.first.span
     for link in node.rest:
-        out = arith.binary(link.op, run.named(out), value(ctx, scope, link.rhs), link.span)
+        rhs = value(ctx, scope, link.rhs)
+        try:
+            out = arith.binary(link.op, run.named(out), rhs, link.span)
+        except CompileError as problem:
+            raise at_operands(problem, scope, link.op, link.span, (left, out), (link.rhs.span, rhs)) from None
+        left = link.span
     return run.whole(out)
 
 
@@ -159,8 +170,12 @@ def _junction(ctx: Context, scope: Scope, op: str, conds: Sequence[sx.Node], spa
 def _compare(ctx: Context, scope: Scope, node: sx.Compare) -> Value:
     items = [value(ctx, scope, item) for item in node.items]
     out: Value = Num(True)
-    for op, a, b in zip(node.ops, items, items[1:], strict=False):
-        out = arith.logic("and", out, arith.compare(op, a, b, node.span), node.span)
+    spans = [item.span for item in node.items]
+    for op, a, b, *at in zip(node.ops, items, items[1:], spans, spans[1:], strict=False):
+        try:
+            out = arith.logic("and", out, arith.compare(op, a, b, node.span), node.span)
+        except CompileError as problem:
+            raise at_operands(problem, scope, op, node.span, (at[0], a), (at[1], b)) from None
     return out
 
 
@@ -171,7 +186,10 @@ def _if(ctx: Context, scope: Scope, node: sx.IfElse) -> Value:
         return value(ctx, scope, node.then if known else node.orelse)
     then = value(ctx, under(ctx, scope, node.cond, True), node.then)
     orelse = value(ctx, under(ctx, scope, node.cond, False), node.orelse)
-    return arith.choose(cond, then, orelse, node.span)
+    try:
+        return arith.choose(cond, then, orelse, node.span)
+    except CompileError as problem:
+        raise at_operands(problem, scope, "if", node.span, (node.then.span, then), (node.orelse.span, orelse)) from None
 
 
 def _let(ctx: Context, scope: Scope, node: sx.LetIn) -> Value:

@@ -9,11 +9,11 @@ from itertools import count
 from codegen.dtypes import DTYPES, DType
 from polyhedral import expr as px
 from tensorlang.check.module import Module
-from tensorlang.check.problems import did_you_mean, error
+from tensorlang.check.problems import error, renamed
 from tensorlang.check.types import CONSTANTS, LIMITS
 from tensorlang.check.values import Idx, Num, Packed, Tensor, Value
 from tensorlang.check.walk import repeated_names
-from tensorlang.diagnostics import Span
+from tensorlang.diagnostics import Edit, Span
 from tensorlang.syntax import nodes as sx
 from tensorlang.tensor import nodes as ir
 from tensorlang.tensor.walk import Fresh
@@ -141,13 +141,18 @@ def packs_of(scope: Scope, pack: sx.Pack) -> list[str]:
 def unbound(name: str, scope: Scope, span: Span) -> Exception:
     """Return T0105 for a name that nothing binds here."""
     known = [*scope.values, *CONSTANTS, *LIMITS, *DTYPES]
-    return error(
-        "T0105",
-        f"`{name}` is not bound here",
-        span,
-        "neither an index on the left of `=`, a reduction index, a size, an attribute nor a tensor",
-        help=did_you_mean(name, known, f"bind it: on the left of `=`, in `for {name} in 0..…`, or in a reduction `sum({name}) …`"),
-    )
+    line = span.source.text[span.source.text.rfind("\n", 0, span.start) + 1 : span.start]
+    if line.rstrip().endswith("//"):
+        slashes = span.source.text.rindex("//", 0, span.start)
+        at = Span(span.source, slashes, slashes + 2)
+        return error("P035", "`//` divides, and starts no comment", at, f"divides by `{name}`", help="write `#`", edits=(Edit(at, "#"),))
+    help, edits = renamed(span, name, known)
+    if help is None:
+        free = [n for n, v in scope.values.items() if isinstance(v, Idx) and not v.size]
+        other = f"write an index of the left side, {' or '.join(f'`{n}`' for n in free)}; or " if 0 < len(free) <= 3 else ""
+        help = f"{other}bind it: on the left of `=`, in `for {name} in 0..…`, or in a reduction `sum({name}) …`"
+    label = "neither an index on the left of `=`, a reduction index, a size, an attribute nor a tensor"
+    return error("T0105", f"`{name}` is not bound here", span, label, help=help, edits=edits)
 
 
 def no_shadowing(scope: Scope, name: str, span: Span, what: str) -> None:

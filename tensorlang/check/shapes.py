@@ -11,12 +11,13 @@ from tensorlang.check import typed
 from tensorlang.check.binder import Binder, args_of, dims_of, pack_names, product, show_shape, tensor_params, wrong_rank
 from tensorlang.check.bindings import Arg
 from tensorlang.check.packs import dimension_names
-from tensorlang.check.problems import NeedsStatic, did_you_mean, error
+from tensorlang.check.problems import NeedsStatic, did_you_mean, error, labelled
 from tensorlang.check.scalar import value
 from tensorlang.check.scope import Scope
 from tensorlang.check.types import CONSTANTS
 from tensorlang.check.values import Idx, Num, Packed, Val
 from tensorlang.check.walk import children, descendants
+from tensorlang.diagnostics import Edit
 from tensorlang.syntax import nodes as sx
 from tensorlang.tensor.notation import bare
 
@@ -277,6 +278,15 @@ def evaluate(b: Binder, scope: Scope, node: sx.Node, position: int | None) -> px
             node.span,
             "used here",
             help=did_you_mean(strange[0], known, f"use it in the shape of a parameter, or declare `size {strange[0]}`"),
+        )
+    scalar = next((p for p in tensor_params(b.operator) if p.name in mentioned and p.name not in scope.values), None)
+    if scalar is not None:
+        raise labelled(
+            "T0154",
+            f"a size cannot come from data, and `{scalar.name}` is a tensor",
+            [(node.span, "used as a size"), (scalar.span, "a value, known when the operator runs")],
+            help=f"let the caller tell it before the data is there: declare `size {scalar.name}`",
+            edits=(Edit(scalar.span, f"size {scalar.name}"),) if not dims_of(scalar) else (),
         )
     if position is not None:
         scope = scope.at([n for n in mentioned if isinstance(scope.values.get(n), Packed) and not _indexed(node, n)], position)

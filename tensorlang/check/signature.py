@@ -27,8 +27,10 @@ from tensorlang.check.scalar import value
 from tensorlang.check.scope import Scope
 from tensorlang.check.shapes import Expected, evaluate, expected, match_shapes, parts_of
 from tensorlang.check.sizes import check_conditions, name_sizes, size_parameters
+from tensorlang.check.types import CLASSES, REPRESENTATIVE
 from tensorlang.check.values import Dim, Idx, Num, Packed, Tensor, Value
 from tensorlang.check.walk import descendants
+from tensorlang.diagnostics import Span
 from tensorlang.syntax import nodes as sx
 from tensorlang.tensor import nodes as ir
 
@@ -128,7 +130,12 @@ def _dtype(b: Binder, param: sx.Param, arg: Arg | None) -> DType:
         return DTYPES[name]
     if arg is not None:
         return arg.dtype
-    raise error("T0104", f"the element type of `{param.name}` cannot be told", param.span, "declared here", help="name a type or a generic")
+    help = "name a type or a generic"
+    if name in CLASSES:
+        generic = f"op {b.operator.name}[T: {name}](…)"
+        help = f"`{name}` is a class of types: name one, as `{REPRESENTATIVE[name]}`, or declare a generic, `{generic}`, and write `T`"
+    at = Span(param.span.source, param.type.span.start, param.type.span.start + len(name))
+    raise error("T0104", f"the element type of `{param.name}` cannot be told", at, "nothing says which it is", help=help)
 
 
 def _sizes(b: Binder, values: Mapping[str, Value], e: Expected) -> tuple[px.Expr, ...]:

@@ -71,6 +71,18 @@ ELSEWHERE = {
     "half": "f16",
     "double": "f64",
     "boolean": "bool",
+    "int8_t": "i8",
+    "uint8_t": "u8",
+    **{f"int{bits}_t": f"i{bits}" for bits in (16, 32, 64)},
+    **{f"uint{bits}_t": f"u{bits}" for bits in (16, 32, 64)},
+    "single": "f32",
+    "fp16": "f16",
+    "fp32": "f32",
+    "fp64": "f64",
+    "long": "i64",
+    "short": "i16",
+    "char": "i8",
+    "byte": "u8",
 }
 """What other languages call the element types."""
 

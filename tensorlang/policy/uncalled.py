@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tensorlang.check.module import Module
 from tensorlang.check.problems import did_you_mean
 from tensorlang.check.walk import descendants
-from tensorlang.diagnostics import CompileError, Diagnostic, error
+from tensorlang.diagnostics import CompileError, Diagnostic, Edit, Span, error
 from tensorlang.policy.roles.cpu import ROLES
 from tensorlang.policy.roles.gpu import DEVICE_ROLES
 from tensorlang.policy.roles.match import asked
@@ -43,14 +44,32 @@ def check_written(module: Module, schedule: sx.Schedule, knobs: Mapping[str, int
 def _check(module: Module, schedule: sx.Schedule) -> None:
     if schedule.target not in TARGETS:
         title = f"there is no target `{schedule.target}`"
+        span = _word(schedule, "for", schedule.target)
+        called = _CALLED.get(schedule.target.lower())
         kinds = "schedules are for " + " or for ".join(f"`{name}`" for name in TARGETS)
-        raise error("S0513", title, schedule.span, help=did_you_mean(schedule.target, TARGETS, kinds))
+        help = f"it is called `{called}` here" if called else did_you_mean(schedule.target, TARGETS, kinds)
+        raise error("S0513", title, span, help=help, edits=(Edit(span, called),) if called else ())
     if schedule.role is None and schedule.operator not in module.operators:
-        raise error(
-            "S0501", f"there is no operator `{schedule.operator}`", schedule.span, help=did_you_mean(schedule.operator, module.operators)
-        )
+        own = [name for name in module.operators if name in module.own]
+        there = f"the operators here are {', '.join(f'`{name}`' for name in own)}" if own else "declare it, or rename the schedule"
+        help = did_you_mean(schedule.operator, module.operators, there)
+        raise error("S0501", f"there is no operator `{schedule.operator}`", _word(schedule, "schedule", schedule.operator), help=help)
     known = _check_role(schedule, schedule.role) if schedule.role is not None else _check_guards(module, schedule)
     _check_body(_Body(module, known, set(), role=schedule.role is not None), schedule.body)
+
+
+_CALLED = {
+    **dict.fromkeys(("gpu", "nvidia", "nvptx", "ptx", "device"), "cuda"),
+    **dict.fromkeys(("x86", "x86_64", "llvm", "host", "avx2", "avx512", "arm", "aarch64", "neon", "c"), "cpu"),
+}
+"""What other tools call the targets."""
+
+
+def _word(schedule: sx.Schedule, before: str, word: str) -> Span:
+    """Return where a word of the head of a schedule stands: the one that follows `before`."""
+    span = schedule.span
+    found = re.search(rf"\b{before}\s+`?({re.escape(word)})\b", span.source.text[span.start : span.end])
+    return span if found is None else Span(span.source, span.start + found.start(1), span.start + found.end(1))
 
 
 def _check_role(schedule: sx.Schedule, role: sx.Role) -> dict[str, Fact]:

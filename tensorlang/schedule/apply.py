@@ -11,8 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from polyhedral.errors import NestError
-from tensorlang.check.problems import did_you_mean
-from tensorlang.diagnostics import CompileError, InternalError, error
+from tensorlang.diagnostics import CompileError, Edit, InternalError, Span, error
 from tensorlang.schedule.directives.operands import Unreadable
 from tensorlang.schedule.directives.table import LATER, TABLE
 from tensorlang.schedule.place import place
@@ -21,6 +20,7 @@ from tensorlang.schedule.recurrence import shared_stage
 from tensorlang.schedule.schedule import MOST_DIRECTIVES, Schedule, too_many
 from tensorlang.schedule.state import State, put
 from tensorlang.syntax import nodes as syntax
+from tensorlang.syntax.directive_forms import SAME, directive_called
 from tensorlang.targets import others, target_of
 from tensorlang.tensor.lift import lift
 from tensorlang.tensor.nodes import Program
@@ -81,6 +81,19 @@ def outline(
     return Outline(state.program, {name: tuple(stage.loops) for name, stage in state.stages.items()}, extents)
 
 
+def unknown_directive(directive: syntax.Directive) -> CompileError:
+    """Return S0101 for a directive that is none, with what it is called here."""
+    name = directive.name
+    span = Span(directive.span.source, directive.span.start, directive.span.start + len(name)) if directive.span.end else directive.span
+    called = None if name in LATER else directive_called(name, TABLE)
+    if called is None:
+        title = f"`{name}` is not supported yet" if name in LATER else f"there is no directive `{name}`"
+        return error("S0101", title, span, help=f"the directives are {', '.join(sorted(TABLE))}")
+    same = SAME.get(name.lower()) == called or name.lower() == called
+    help = f"it is called `{called}` here: {TABLE[called].shape}" if same else f"`{called}` comes nearest: {TABLE[called].shape}"
+    return error("S0101", f"there is no directive `{name}`", span, help=help, edits=(Edit(span, called),) if same else ())
+
+
 def _directed(
     program: Program, schedule: Schedule, layouts: Mapping[str, Storage] | None, knobs: Mapping[str, int] | None
 ) -> tuple[State, Stages]:
@@ -91,7 +104,7 @@ def _directed(
     lifted, rewritten = state.program, list[tuple[syntax.Directive, Program]]()
     for directive in schedule.directives:
         if directive.name not in TABLE:
-            raise _unknown(directive)
+            raise unknown_directive(directive)
         _check_target(schedule.target, directive)
         rewriting = TABLE[directive.name].rewrite
         if rewriting is not None:
@@ -109,13 +122,6 @@ def _directed(
     for directive in schedule.directives:
         _done(TABLE[directive.name].apply, state, directive)
     return state, stages
-
-
-def _unknown(directive: syntax.Directive) -> CompileError:
-    if directive.name in LATER:
-        return error("S0101", f"`{directive.name}` is not supported yet", directive.span, help="leave it out")
-    known = f"the directives are {', '.join(sorted(TABLE))}"
-    return error("S0101", f"there is no directive `{directive.name}`", directive.span, help=did_you_mean(directive.name, TABLE, known))
 
 
 def _refused(program: Program, rewritten: list[tuple[syntax.Directive, Program]]) -> CompileError:

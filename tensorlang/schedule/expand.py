@@ -24,10 +24,12 @@ from typing import TypeAlias, assert_never
 
 from tensorlang.check.module import Module
 from tensorlang.check.problems import did_you_mean
-from tensorlang.diagnostics import error
+from tensorlang.diagnostics import CompileError, Span, error
+from tensorlang.schedule.directives.table import TABLE
 from tensorlang.schedule.guards import Fact, left_out, passed
 from tensorlang.schedule.schedule import MOST_DIRECTIVES, too_many
 from tensorlang.syntax import nodes as sx
+from tensorlang.syntax.directive_forms import directive_called
 from tensorlang.syntax.printer import show
 
 Operand: TypeAlias = sx.Expr | sx.Layout
@@ -150,16 +152,23 @@ def _declare(scope: Scope, knob: sx.Knob) -> None:
 # ---------------------------------------------------------------- tactics
 
 
+def _no_tactic(scope: Scope, call: sx.Directive) -> CompileError:
+    """Return S0502 for a call of what is no tactic: a directive as other tools write it, or a misspelled name."""
+    span = Span(call.span.source, call.span.start, call.span.start + len(call.name)) if call.span.end else call.span
+    meant = directive_called(call.name, TABLE)
+    if meant is not None:
+        member = call.name.rsplit(".", 1)[-1]
+        title = f"`{call.name}` is no tactic" if member == meant else f"there is no tactic `{call.name}`"
+        return error("S0502", title, span, help=f"a directive stands on a line of its own, without parentheses: {TABLE[meant].shape}")
+    known = ", ".join(sorted(scope.module.tactics)) or "none"
+    help = did_you_mean(call.name, scope.module.tactics, f"the tactics are {known}")
+    return error("S0502", f"there is no tactic `{call.name}`", span, help=help)
+
+
 def _call(scope: Scope, call: sx.Directive) -> list[sx.Directive]:
     tactic = scope.module.tactics.get(call.name)
     if tactic is None:
-        known = ", ".join(sorted(scope.module.tactics)) or "none"
-        raise error(
-            "S0502",
-            f"there is no tactic `{call.name}`",
-            call.span,
-            help=did_you_mean(call.name, scope.module.tactics, f"the tactics are {known}"),
-        )
+        raise _no_tactic(scope, call)
     if call.name in scope.calls:
         path = " calls ".join(f"`{n}`" for n in (*scope.calls[scope.calls.index(call.name) :], call.name))
         raise error(

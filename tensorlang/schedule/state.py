@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 
 from polyhedral.expr import TRUE
 from polyhedral.model import Scop
-from tensorlang.diagnostics import error
+from tensorlang.diagnostics import Span, error
 from tensorlang.schedule.plan import Prefetch, Requirement, Stage, Storage, full
 from tensorlang.schedule.said import Sayings
 from tensorlang.schedule.schedule import Instruction
@@ -71,7 +73,9 @@ def stage_of(state: State, directive: syntax.Directive, name: str) -> Stage:
     known = sorted(t.name for s in state.stages.values() for d in s.definitions for t in d.tensors)
     params = {p.name for p in state.program.params}
     why = "is an input: it has no loops" if name in params else "is no tensor of this operator"
-    raise error("S0105", f"`{name}` {why}", directive.span, help=f"tensors with loops: {', '.join(known)}")
+    near = get_close_matches(name, known, 1)
+    help = f"did you mean `{near[0]}`?" if near and name not in params else f"tensors with loops: {', '.join(known)}"
+    raise error("S0105", f"`{name}` {why}", directive.span, help=help)
 
 
 def loop_of(state: State, directive: syntax.Directive, name: str) -> tuple[Stage, str]:
@@ -90,8 +94,19 @@ def loop_of(state: State, directive: syntax.Directive, name: str) -> tuple[Stage
             directive.span,
             help="write the full name",
         )
-    known = ", ".join(loop for s in state.stages.values() for loop in s.loops)
-    raise error("S0103", f"there is no loop `{name}` at this point", directive.span, help=f"the loops are now {known}")
+    loops = [loop for s in state.stages.values() for loop in s.loops]
+    near = get_close_matches(name, loops, 1, 0.8)
+    mean = f"did you mean `{near[0]}`? " if near else ""
+    raise error(
+        "S0103", f"there is no loop `{name}` at this point", _within(directive, name), help=f"{mean}the loops are now {', '.join(loops)}"
+    )
+
+
+def _within(directive: syntax.Directive, name: str) -> Span:
+    """Return where a directive says a name, or all of it where the name is not written so."""
+    span = directive.span
+    found = re.search(rf"(?<![\w.]){re.escape(name)}(?![\w.])", span.source.text[span.start : span.end])
+    return span if found is None else Span(span.source, span.start + found.start(), span.start + found.end())
 
 
 def fresh_loop(state: State, directive: syntax.Directive, stage: Stage, name: str, gone: tuple[str, ...] = ()) -> str:

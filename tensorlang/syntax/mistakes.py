@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 
-from tensorlang.diagnostics import Diagnostic, Label, Source, Span
+from tensorlang.diagnostics import Diagnostic, Edit, Label, Source, Span
+from tensorlang.syntax.directive_forms import GENERAL_FORM
+from tensorlang.syntax.habits import HABITS, dotted
 from tensorlang.syntax.scanner import RESERVED, Chunk, Token
+from tensorlang.syntax.stopped import ENDS, OPERATOR, Stopped
 
 
 def _words(text: str) -> frozenset[str]:
@@ -21,82 +23,6 @@ def _words(text: str) -> frozenset[str]:
 _OPERATORS = _words("SIGN TIMES DIVIDE COMPARE AND OR NOT")
 _STARTS_OPERAND = _words("NAME NUMBER TEXT LPAR LSQB LET IF NOT")
 _STATEMENTS = _words("return var const def while int float double auto yield print assert pass")
-_OPERATOR = _words("OP EXTERN STRICT REDUCE FAST")
-_ENDS = _words("NEWLINE $END RBRACE RPAR RSQB")
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where the parser stopped: the token it could not use, the one before, and what it could have used."""
-
-    source: Source
-    tokens: list[Token]
-    position: int
-    accepted: frozenset[str]
-    is_schedule: bool
-
-    @property
-    def token(self) -> Token:
-        if self.position < len(self.tokens):
-            return self.tokens[self.position]
-        end = self.tokens[-1].end
-        return Token("$END", "", end, end, self.source)
-
-    @property
-    def previous(self) -> Token:
-        return self.tokens[self.position - 1] if self.position else self.token
-
-    @property
-    def needs_operand(self) -> bool:
-        return "NUMBER" in self.accepted
-
-    @property
-    def has_operand(self) -> bool:
-        """An expression is complete as far as it goes."""
-        return not self.needs_operand and bool(self.accepted & {"SIGN", "TIMES", "DIVIDE"})
-
-    @property
-    def span(self) -> Span:
-        return self.at(self.token)
-
-    def at(self, token: Token) -> Span:
-        between = self.source.text[self.previous.end : token.start] if self.position and token is self.token else ""
-        if token.type in ("NEWLINE", "$END") or (token.type in _ENDS and "\n" in between):
-            return Span(self.source, self.previous.end, self.previous.end)
-        return Span(self.source, token.start, token.end)
-
-    def statement(self) -> list[Token]:
-        """The tokens of this clause or directive, up to here."""
-        start = self.position
-        while start > 0 and self.tokens[start - 1].type not in ("NEWLINE", "LBRACE"):
-            start -= 1
-        return self.tokens[start : self.position]
-
-    def brackets(self) -> list[int]:
-        """The positions of the brackets that are open here, outermost first."""
-        stack: list[int] = []
-        for position, token in enumerate(self.tokens[: self.position]):
-            if token.type in ("LPAR", "LSQB", "LBRACE", "CALL"):
-                stack.append(position)
-            elif token.type in ("RPAR", "RSQB", "RBRACE") and stack:
-                stack.pop()
-        return stack
-
-    def inside(self) -> str:
-        """The type of the innermost open bracket, or nothing."""
-        stack = self.brackets()
-        return self.tokens[stack[-1]].type if stack else ""
-
-    @property
-    def is_clause_level(self) -> bool:
-        return not self.is_schedule and self.inside() == "LBRACE"
-
-    def word(self) -> str:
-        """What the declaration is called: `operator `f``."""
-        names = {"op": "operator", "fn": "function"}
-        words = [t for t in self.tokens[:4] if t.type not in ("ORDERED", *_OPERATOR - {"OP"})]
-        kind = names.get(words[0].value, words[0].value)
-        return f"{kind} `{words[1].value}`" if len(words) > 1 and words[1].type == "NAME" else f"this {kind}"
 
 
 def before_parsing(source: Source, chunk: Chunk) -> list[Diagnostic]:
@@ -107,8 +33,7 @@ def before_parsing(source: Source, chunk: Chunk) -> list[Diagnostic]:
         return found
     for token in chunk.tokens:
         if token.type == "NAME" and "." in token.value and not token.value.startswith("`") and not chunk.may_have_dots:
-            help = f"only schedules and what is used have dotted names; a foreign name is written in backquotes: `` `{token.value}` ``"
-            found.append(Diagnostic("P015", f"the name `{token.value}` has a dot", (Label(_span(source, token)),), help=help))
+            found.append(dotted(source, token))
         elif token.type == "TEXT":
             found += _bad_escapes(source, token)
     return found
@@ -116,7 +41,7 @@ def before_parsing(source: Source, chunk: Chunk) -> list[Diagnostic]:
 
 def missing_body(source: Source, chunk: Chunk) -> Diagnostic:
     """Return the diagnostic for an operator that ends after its results."""
-    place = _Place(source, chunk.tokens, len(chunk.tokens), frozenset(), chunk.is_schedule)
+    place = Stopped(source, chunk.tokens, len(chunk.tokens), frozenset(), chunk.is_schedule)
     label = Label(place.span, "`{` expected")
     help = "write its clauses in braces; only an `extern op` may go without"
     return Diagnostic("P012", f"{place.word()} has no body", (label,), help=help)
@@ -124,7 +49,7 @@ def missing_body(source: Source, chunk: Chunk) -> Diagnostic:
 
 def explain(source: Source, chunk: Chunk, position: int, accepted: frozenset[str]) -> Diagnostic:
     """Return the diagnostic for the token at `position`, which is none of `accepted`."""
-    place = _Place(source, chunk.tokens, position, accepted, chunk.is_schedule)
+    place = Stopped(source, chunk.tokens, position, accepted, chunk.is_schedule)
     for explanation in _EXPLANATIONS:
         diagnostic = explanation(place)
         if diagnostic is not None:
@@ -137,18 +62,19 @@ def _span(source: Source, token: Token) -> Span:
 
 
 def _starts_well(token: Token) -> bool:
-    return token.type in (*_OPERATOR, "FN", "REDUCER", "ORDERED", "SCHEDULE", "TACTIC", "INSTRUCTION", "USE")
+    return token.type in (*OPERATOR, "FN", "REDUCER", "ORDERED", "SCHEDULE", "TACTIC", "INSTRUCTION", "USE")
 
 
 def _no_declaration(source: Source, token: Token) -> Diagnostic:
     title = f"`{token.value}` starts no declaration"
     foreign = {"def": "op", "func": "fn", "function": "fn", "kernel": "op", "operator": "op", "reduce": "reducer"}
+    edits: tuple[Edit, ...] = ()
     help = "a file holds `use`, `op`, `fn`, `reducer`, `schedule`, `tactic` and `instruction` declarations"
     if token.value in foreign:
-        help = f"write `{foreign[token.value]}`"
+        help, edits = f"write `{foreign[token.value]}`", (Edit(_span(source, token), foreign[token.value]),)
     elif token.value in ("import", "include", "from", "require", "use", "using"):
         help = f"write {_use_meant(source, token)}"
-    return Diagnostic("P013", title, (Label(_span(source, token)),), help=help)
+    return Diagnostic("P013", title, (Label(_span(source, token)),), help=help, edits=edits)
 
 
 def _use_meant(source: Source, token: Token) -> str:
@@ -164,7 +90,7 @@ def _use_meant(source: Source, token: Token) -> str:
     return '`use "file.tl"` for a file beside this one, `use std.norm (softmax)` for the standard library'
 
 
-def _use(p: _Place) -> Diagnostic | None:
+def _use(p: Stopped) -> Diagnostic | None:
     """Something in a `use` that does not belong there."""
     if p.tokens[0].type != "USE":
         return None
@@ -198,13 +124,14 @@ def _bad_escapes(source: Source, token: Token) -> list[Diagnostic]:
 # ---------------------------------------------------------------- explanations, most telling first
 
 
-def _semicolon(p: _Place) -> Diagnostic | None:
+def _semicolon(p: Stopped) -> Diagnostic | None:
     if p.token.type != "SEMICOLON":
         return None
-    return Diagnostic("P003", "there is no operator `;`", (Label(p.span),), help="the end of a line ends a clause")
+    edits = (Edit(p.span, ""),)
+    return Diagnostic("P003", "there is no operator `;`", (Label(p.span),), help="the end of a line ends a clause", edits=edits)
 
 
-def _reserved(p: _Place) -> Diagnostic | None:
+def _reserved(p: Stopped) -> Diagnostic | None:
     """A keyword stands where only a name, or a name among others, can stand."""
     if p.token.type == "COLON" and p.previous.value in RESERVED and "NAME" in p.accepted:
         return _reserved_word(p, p.previous)
@@ -212,6 +139,10 @@ def _reserved(p: _Place) -> Diagnostic | None:
         return None
     word = p.token.value
     if p.previous.type in ("LBRACE", "NEWLINE") and word in ("for", "if", "let"):
+        if word == "let":
+            after = Span(p.source, p.token.start, p.tokens[p.position + 1].start if p.position + 1 < len(p.tokens) else p.token.end)
+            help = "drop `let`: the equation gives the name"
+            return Diagnostic("P031", "`let` starts no clause", (Label(p.span),), help=help, edits=(Edit(after, ""),))
         help = "a clause says what an element is, as in `y[i] = x[i]`; its indices run over the declared shape by themselves"
         return Diagnostic("P031", f"`{word}` starts no clause", (Label(p.span),), help=help)
     following = p.tokens[p.position + 1].type if p.position + 1 < len(p.tokens) else ""
@@ -225,12 +156,12 @@ def _reserved(p: _Place) -> Diagnostic | None:
     return _reserved_word(p, p.token)
 
 
-def _reserved_word(p: _Place, token: Token) -> Diagnostic:
+def _reserved_word(p: Stopped, token: Token) -> Diagnostic:
     help = f"choose another name, or write `` `{token.value}` ``"
     return Diagnostic("P007", f"`{token.value}` is a reserved word", (Label(p.at(token), "a name is expected here"),), help=help)
 
 
-def _preposition(p: _Place) -> Diagnostic | None:
+def _preposition(p: Stopped) -> Diagnostic | None:
     if p.token.type != "PREPOSITION" or "NAME" not in p.accepted:
         return None
     word = p.token.value
@@ -240,16 +171,17 @@ def _preposition(p: _Place) -> Diagnostic | None:
     return Diagnostic("P027", f"`{p.previous.value}` has no operand", (Label(p.at(p.previous)),), help=help)
 
 
-def _equality(p: _Place) -> Diagnostic | None:
+def _equality(p: Stopped) -> Diagnostic | None:
     if p.token.value == "==" and "EQUAL" in p.accepted:
-        return Diagnostic("P028", "a definition has a single `=`", (Label(p.span),), help="`==` compares, `=` defines")
+        edits = (Edit(p.span, "="),)
+        return Diagnostic("P028", "a definition has a single `=`", (Label(p.span),), help="`==` compares, `=` defines", edits=edits)
     if p.token.type == "EQUAL" and "COMPARE" in p.accepted:
-        return Diagnostic("P028", "`=` defines, it does not compare", (Label(p.span),), help="write `==`")
+        return Diagnostic("P028", "`=` defines, it does not compare", (Label(p.span),), help="write `==`", edits=(Edit(p.span, "=="),))
     return None
 
 
-def _results(p: _Place) -> Diagnostic | None:
-    if "ARROW" in p.accepted and p.tokens[0].type in _OPERATOR:
+def _results(p: Stopped) -> Diagnostic | None:
+    if "ARROW" in p.accepted and p.tokens[0].type in OPERATOR:
         return Diagnostic("P018", f"{p.word()} has no results", (Label(p.span, "`->` expected"),), help="write `-> (y: T[…])`")
     if p.previous.type == "ARROW" and "LPAR" in p.accepted:
         return Diagnostic("P018", "results stand in parentheses", (Label(p.span),), help="write `-> (y: T[…])`")
@@ -260,32 +192,32 @@ def _results(p: _Place) -> Diagnostic | None:
         return Diagnostic("P018", f"a result cannot be `{p.token.value}`", (Label(p.span),), help=help)
     if p.previous.type == "LPAR" and p.accepted == {"NAME", "EACH"} and p.token.type == "RPAR":
         return Diagnostic("P018", f"{p.word()} has no results", (Label(p.span, "a result expected"),), help="write `-> (y: T[…])`")
-    if among_results and p.inside() == "LPAR" and p.token.type == "EQUAL" and p.tokens[0].type in _OPERATOR:
+    if among_results and p.inside() == "LPAR" and p.token.type == "EQUAL" and p.tokens[0].type in OPERATOR:
         help = "clauses define it; only parameters have defaults"
         return Diagnostic("P018", "a result has no default", (Label(p.span),), help=help)
     return None
 
 
-def _parameters(p: _Place) -> Diagnostic | None:
+def _parameters(p: Stopped) -> Diagnostic | None:
     if "COLON" in p.accepted and not p.is_schedule and p.inside() == "LPAR" and p.previous.type in ("NAME", "EXPAND"):
         name = p.tokens[p.position - (2 if p.previous.type == "EXPAND" else 1)]
         example = "int" if p.tokens[p.position - 2].type == "ATTR" else "f32[N]"
         return Diagnostic("P019", f"`{name.value}` has no type", (Label(p.at(name)),), help=f"write `{name.value}: {example}`, for example")
     if p.previous.type == "COLON" and p.accepted <= {"NAME", "FN"} and not p.is_schedule:
         return Diagnostic("P019", "a type is expected here", (Label(p.span),), help="types are names with dimensions: `f32`, `T[M, N]`")
-    if "LPAR" in p.accepted and p.position <= 6 and p.tokens[0].type in (*_OPERATOR, "FN") and not p.needs_operand:
+    if "LPAR" in p.accepted and p.position <= 6 and p.tokens[0].type in (*OPERATOR, "FN") and not p.needs_operand:
         return Diagnostic("P019", f"{p.word()} has no parameters", (Label(p.span, "`(` expected"),), help="write `()` where there are none")
     return None
 
 
-def _round_indices(p: _Place) -> Diagnostic | None:
+def _round_indices(p: Stopped) -> Diagnostic | None:
     if p.is_clause_level and p.token.type == "LPAR" and "LSQB" in p.accepted and "EQUAL" in p.accepted:
         name = p.previous.value
         return Diagnostic("P032", "indices stand in square brackets", (Label(p.span),), help=f"write `{name}[…] = …`")
     return None
 
 
-def _definition(p: _Place) -> Diagnostic | None:
+def _definition(p: Stopped) -> Diagnostic | None:
     if "EQUAL" not in p.accepted or p.inside() not in ("", "LBRACE") or p.is_schedule:
         return None
     if not p.is_clause_level and p.tokens[0].type not in ("FN", "REDUCER", "ORDERED"):
@@ -294,12 +226,20 @@ def _definition(p: _Place) -> Diagnostic | None:
         help = "write `fn f(x) = …`; its type follows from the value"
         return Diagnostic("P008", "a function states no result", (Label(p.span, "`=` expected"),), help=help)
     if p.previous.value in _STATEMENTS and p.token.type == "NAME":
-        help = "a clause says what an element is, as in `y[i] = x[i]`; a tensor is declared by defining it"
-        return Diagnostic("P031", f"`{p.previous.value}` starts no clause", (Label(p.at(p.previous)),), help=help)
+        edits: tuple[Edit, ...] = ()
+        help = f"drop `{p.previous.value}`: a tensor is declared by defining it, and its type follows"
+        if p.previous.value in ("return", "yield"):
+            results = [t.value for t, after in zip(p.tokens, p.tokens[1:], strict=False) if after.type == "COLON" and t.type == "NAME"]
+            help = f"a result is defined by its name: `{results[-1] if results else 'y'}[…] = …`"
+        elif p.previous.value in ("print", "assert", "pass"):
+            help = "a clause says what an element is, as in `y[i] = x[i]`, and does nothing else"
+        else:
+            edits = (Edit(Span(p.source, p.previous.start, p.token.start), ""),)
+        return Diagnostic("P031", f"`{p.previous.value}` starts no clause", (Label(p.at(p.previous)),), help=help, edits=edits)
     return Diagnostic("P008", "`=` is missing", (Label(p.span, "expected here"),), help="a definition is written `y[i] = …`, `fn f(x) = …`")
 
 
-def _ranges(p: _Place) -> Diagnostic | None:
+def _ranges(p: Stopped) -> Diagnostic | None:
     span, kind = p.span, p.token.type
     if kind == "COLON" and p.inside() == "LSQB":
         help = "an index names one element; clauses run over all of them: `y[i, j] = x[i, j]`"
@@ -320,14 +260,14 @@ def _ranges(p: _Place) -> Diagnostic | None:
     return None
 
 
-def _conditionals(p: _Place) -> Diagnostic | None:
+def _conditionals(p: Stopped) -> Diagnostic | None:
     for word in ("then", "else"):
         if word.upper() in p.accepted:
             opening = next(t for t in reversed(p.tokens[: p.position]) if t.type == "IF")
             label, second = Label(p.at(opening), "this `if`"), Label(p.span, f"`{word}` expected")
             return Diagnostic("P016", f"an `if` has no `{word}`", (second, label), help="write `if c then a else b`")
     let = next((i for i in range(p.position - 1, -1, -1) if p.tokens[i].type == "LET"), None)
-    if let is not None and "IN" in p.accepted and p.token.type in _ENDS and all(t.type != "IN" for t in p.tokens[let : p.position]):
+    if let is not None and "IN" in p.accepted and p.token.type in ENDS and all(t.type != "IN" for t in p.tokens[let : p.position]):
         label, second = Label(p.at(p.tokens[let]), "this `let`"), Label(p.span, "`in` expected")
         return Diagnostic("P016", "a `let` has no `in`", (second, label), help="write `let m = e in …`")
     if p.needs_operand and p.token.type in ("IF", "LET", "NOT"):
@@ -339,7 +279,7 @@ def _conditionals(p: _Place) -> Diagnostic | None:
     return None
 
 
-def _mode(p: _Place) -> Diagnostic | None:
+def _mode(p: Stopped) -> Diagnostic | None:
     if p.inside() == "LSQB":
         inner = [t.type for t in p.tokens[p.brackets()[-1] : p.position]]
         if "VBAR" in inner and p.token.type in ("COMMA", "VBAR"):
@@ -355,7 +295,7 @@ def _mode(p: _Place) -> Diagnostic | None:
     return Diagnostic("P017", "`|` belongs into the brackets of a read", (Label(p.span),), help=help)
 
 
-def _operand(p: _Place) -> Diagnostic | None:
+def _operand(p: Stopped) -> Diagnostic | None:
     is_line = p.is_schedule and p.inside() == "LBRACE" and p.previous.type == "NAME"
     if not p.needs_operand or is_line:
         return None
@@ -368,12 +308,12 @@ def _operand(p: _Place) -> Diagnostic | None:
         return Diagnostic("P009", "nothing follows this comma", (Label(p.at(previous)),))
     if kind == "COMMA":
         return Diagnostic("P009", "nothing stands before this comma", (Label(p.span),))
-    if kind in _ENDS or kind in ("FOR", "IN", "THEN", "ELSE", "OTHERWISE", "WHERE", "EQUAL", "COLON", "LBRACE"):
+    if kind in ENDS or kind in ("FOR", "IN", "THEN", "ELSE", "OTHERWISE", "WHERE", "EQUAL", "COLON", "LBRACE"):
         return Diagnostic("P009", f"an expression is missing after `{previous.value}`", (Label(p.span, "expected here"),))
     return None
 
 
-def _juxtaposition(p: _Place) -> Diagnostic | None:
+def _juxtaposition(p: Stopped) -> Diagnostic | None:
     if p.has_operand and p.token.type == "COMMA":
         binds = any(token.type == "LET" for token in p.statement())
         help = (
@@ -386,8 +326,10 @@ def _juxtaposition(p: _Place) -> Diagnostic | None:
         return None
     token, before = p.token, p.previous
     if token.type == "LSQB" and before.type in ("RSQB", "RPAR"):
-        help = "all indices stand in one bracket: `x[i, j]`" if before.type == "RSQB" else "give it a name first: only names are indexed"
-        return Diagnostic("P010", "only a name can be indexed", (Label(p.span),), help=help)
+        joined = before.type == "RSQB"
+        help = "all indices stand in one bracket: `x[i, j]`" if joined else "give it a name first: only names are indexed"
+        edits = (Edit(Span(p.source, before.start, token.end), ", "),) if joined else ()
+        return Diagnostic("P010", "only a name can be indexed", (Label(p.span),), help=help, edits=edits)
     if p.is_clause_level and token.type == "NAME" and token.value in ("where", "when", "while", "until", "unless", "with"):
         return Diagnostic("P010", f"`{token.value}` has no meaning here", (Label(p.span),), help="conditions of a clause follow `for`")
     help = "write `*` for a product" if before.type == "NUMBER" or token.type == "LPAR" else "write an operator, or begin a new line"
@@ -396,7 +338,7 @@ def _juxtaposition(p: _Place) -> Diagnostic | None:
     return Diagnostic("P010", f"`{token.value}` follows an expression that is complete", (Label(p.span),), help=help)
 
 
-def _body(p: _Place) -> Diagnostic | None:
+def _body(p: Stopped) -> Diagnostic | None:
     if "LBRACE" not in p.accepted:
         return None
     if p.previous.type == "IN":
@@ -408,7 +350,7 @@ def _body(p: _Place) -> Diagnostic | None:
     return Diagnostic("P012", f"the body of {p.word()} stands in braces", (label,), help=help)
 
 
-def _after_declaration(p: _Place) -> Diagnostic | None:
+def _after_declaration(p: Stopped) -> Diagnostic | None:
     if "$END" not in p.accepted or p.inside():
         return None
     following = p.position + (p.token.type == "NEWLINE")
@@ -419,7 +361,7 @@ def _after_declaration(p: _Place) -> Diagnostic | None:
     return Diagnostic("P013", f"`{token.value}` stands outside every declaration", (Label(p.at(token)),), help=help)
 
 
-def _list(p: _Place) -> Diagnostic | None:
+def _list(p: Stopped) -> Diagnostic | None:
     if "COMMA" in p.accepted and p.token.type == "NAME" and not p.is_schedule:
         return Diagnostic("P010", f"a comma is missing before `{p.token.value}`", (Label(p.span),))
     if p.previous.type == "COMMA":
@@ -427,7 +369,7 @@ def _list(p: _Place) -> Diagnostic | None:
     return None
 
 
-def _condition(p: _Place) -> Diagnostic | None:
+def _condition(p: Stopped) -> Diagnostic | None:
     """The condition of a directive stands behind it, and ends it."""
     if not p.is_schedule or p.inside() != "LBRACE":
         return None
@@ -435,7 +377,7 @@ def _condition(p: _Place) -> Diagnostic | None:
     if not statement and p.token.type == "IF":
         help = "a condition stands behind its directive, on the same line: `unroll i if n > 1`"
         return Diagnostic("P027", "`if` starts no directive", (Label(p.span),), help=help)
-    if p.has_operand and "IF" not in p.accepted and any(t.type == "IF" for t in statement) and p.token.type not in (*_ENDS, "EQUAL"):
+    if p.has_operand and "IF" not in p.accepted and any(t.type == "IF" for t in statement) and p.token.type not in (*ENDS, "EQUAL"):
         help = (
             "a condition ends its directive: join several by `and`, and give what else is to happen a line of its own, `… if not CONDITION`"
         )
@@ -443,11 +385,11 @@ def _condition(p: _Place) -> Diagnostic | None:
     return None
 
 
-def _directive(p: _Place) -> Diagnostic | None:
+def _directive(p: Stopped) -> Diagnostic | None:
     if not p.is_schedule or p.inside() != "LBRACE":
         return None
     statement = p.statement()
-    help = "a directive is written `NAME operands (by|at|in|as|with|to|fold|stages operands) -> names if condition`"
+    help = f"a directive is written {GENERAL_FORM}"
     if not statement:
         return Diagnostic("P027", f"`{p.token.value}` starts no directive", (Label(p.span),), help=help)
     if p.token.type in ("NEWLINE", "$END", "RBRACE"):
@@ -459,9 +401,10 @@ def _directive(p: _Place) -> Diagnostic | None:
     return Diagnostic("P027", f"`{p.token.value}` does not belong into this directive", (Label(p.span),), help=help)
 
 
-_EXPLANATIONS: tuple[Callable[[_Place], Diagnostic | None], ...] = (
+_EXPLANATIONS: tuple[Callable[[Stopped], Diagnostic | None], ...] = (
     _semicolon,
     _use,
+    *HABITS,
     _results,
     _condition,
     _reserved,
@@ -490,7 +433,7 @@ _QUIET = _words("SIGN TIMES DIVIDE COMPARE AND OR CALL STRICT REDUCE FAST")
 """Signs may follow everywhere, and few mean to say how exact an operator is; naming these helps nobody."""
 
 
-def _unexpected(p: _Place) -> Diagnostic:
+def _unexpected(p: Stopped) -> Diagnostic:
     words = sorted(_WORDS.get(t, f"`{t.lower()}`") for t in p.accepted - _QUIET)
     if len(words) == 1:
         return Diagnostic("P029", f"{words[0]} is missing", (Label(p.span, "expected here"),))

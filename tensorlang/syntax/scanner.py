@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from tensorlang.diagnostics import Diagnostic, Label, Source, Span
+from tensorlang.diagnostics import Diagnostic, Edit, Label, Source, Span
 from tensorlang.syntax.nodes import Comment
 
 
@@ -88,6 +88,8 @@ _FOREIGN = {
     "===": "write `==`",
     "!==": "write `!=`",
 }
+_MEANT = {"&&": "and", "||": "or", ":=": "=", "===": "==", "!==": "!="}
+"""The signs of other languages that have another name here, and no other meaning."""
 _STRAY = {
     "!": "write `not a`, or `a != b`",
     "&": "write `and` for conditions, `bitand(a, b)` for integers",
@@ -107,6 +109,7 @@ _STRAY = {
     "\u2026": "write `..`",
     "\u2211": "write `sum(k) …`",
 }
+_STRAY_MEANT = {"\u2212": "-", "\u00d7": "*", "\u00b7": "*", "\u2264": "<=", "\u2265": ">=", "\u2260": "!=", "\u2192": "->", "\u2026": ".."}
 
 
 @dataclass(slots=True)
@@ -160,6 +163,9 @@ def scan(source: Source) -> Scan:
             position = _stray(found, position)
             continue
         kind, value, end = match.lastgroup or "", match.group(), match.end()
+        if kind in ("sign", "text", "foreign") and (skipped := _foreign_comment(found, position, line_has_lexeme)):
+            position = skipped
+            continue
         kind = "bad_number" if kind == "number" and end - position > MOST_DIGITS else kind
         if kind == "newline":
             lexemes.append(Token("NEWLINE", value, position, end, source))
@@ -173,6 +179,50 @@ def scan(source: Source) -> Scan:
             _complain(found, kind, token)
         position = end
     return found
+
+
+_BLOCK_COMMENT = re.compile(r"/\*.*?(?:\*/|\Z)|\"\"\".*?(?:\"\"\"|\Z)", re.DOTALL)
+_LINE_COMMENT = re.compile(r"(?://+|--+|%+|;+)[ \t]*([A-Za-z][^\n]*)?")
+
+
+def _foreign_comment(found: Scan, position: int, line_has_lexeme: bool) -> int:
+    """Report what is surely a comment of another language, and return where it ends; 0 where none begins. One that ends its line is
+    read as one of ours, so that nothing else is made of it."""
+    text, source = found.source.text, found.source
+    block = _BLOCK_COMMENT.match(text, position)
+    if block is not None:
+        sign, end = '"""' if text[position] == '"' else "/*", block.end()
+        rest = text[end : _line_end(text, end)].strip()
+        inner = block.group()[len(sign) :].removesuffix(sign[::-1])
+        edits = (Edit(Span(source, position, end), f"# {inner.strip()}"),) if "\n" not in inner and not rest else ()
+        found.diagnostics.append(_comment(source, position, sign, edits))
+        return end
+    match = _LINE_COMMENT.match(text, position)
+    if match is None or not _is_comment(found, match, line_has_lexeme):
+        return 0
+    length = len(match.group()) - len(match.group().lstrip("/-%;"))
+    span = Span(source, position, position + length)
+    found.diagnostics.append(_comment(source, position, text[position : position + length], (Edit(span, "#"),)))
+    return match.end()
+
+
+def _is_comment(found: Scan, match: re.Match[str], line_has_lexeme: bool) -> bool:
+    """Tell whether words follow as no expression has them, or the line stands where no expression can."""
+    before = next((token for token in reversed(found.lexemes) if token.type != "NEWLINE"), None)
+    if not line_has_lexeme and (before is None or before.value in ("}", "{")):
+        return True
+    words = re.match(r"//+[ \t]*([A-Za-z_']+)[ \t]+([A-Za-z_']+)", match.group())
+    if words is None:
+        return False
+    within = next((token.value for token in reversed(found.lexemes) if token.value in DECLARATION_WORDS), "")
+    beside_names = RESERVED | PREPOSITIONS if within in ("schedule", "tactic") else RESERVED
+    return not {words[1], words[2]} & beside_names
+
+
+def _comment(source: Source, position: int, sign: str, edits: tuple[Edit, ...]) -> Diagnostic:
+    says = "`//` divides, and starts no comment" if sign == "//" else f"`{sign}` starts no comment"
+    label = Label(Span(source, position, position + len(sign)))
+    return Diagnostic("P035", says, (label,), help="a comment begins with `#` and ends with its line", edits=edits)
 
 
 def _type(kind: str, value: str) -> str:
@@ -201,21 +251,39 @@ def _complain(found: Scan, kind: str, token: Token) -> None:
     span = Span(found.source, token.start, token.end)
     if kind == "bad_number":
         text = token.value if len(token.value) <= MOST_DIGITS else f"{token.value[:8]}…{token.value[-8:]}"
-        found.diagnostics.append(Diagnostic("P002", f"`{text}` is not a number", (Label(span),), help=_number_help(token.value)))
+        meant = _number_meant(token.value)
+        help = _number_help(token.value) if meant is None else f"{meant[0]}: `{meant[1]}`"
+        edits = () if meant is None else (Edit(span, meant[1]),)
+        found.diagnostics.append(Diagnostic("P002", f"`{text}` is not a number", (Label(span),), help=help, edits=edits))
     elif kind == "foreign":
-        hint = _FOREIGN.get(token.value, "a tensor's elements are defined once: give the result a name of its own, or write a reduction")
-        found.diagnostics.append(Diagnostic("P003", f"there is no operator `{token.value}`", (Label(span),), help=hint))
+        once = "a tensor's elements are defined once: give the result a name of its own, or write a reduction, `y = sum(k) …`"
+        hint = _FOREIGN.get(token.value, once)
+        edits = (Edit(span, _MEANT[token.value]),) if token.value in _MEANT else ()
+        found.diagnostics.append(Diagnostic("P003", f"there is no operator `{token.value}`", (Label(span),), help=hint, edits=edits))
+
+
+def _number_meant(text: str) -> tuple[str, str] | None:
+    """Return why a number of another language is none here, and how it is written."""
+    if len(text) > MOST_DIGITS:
+        return None
+    if re.fullmatch(r"\.[0-9]+([eE][+-]?[0-9]+)?", text):
+        return "write a digit before the dot", f"0{text}"
+    if re.fullmatch(r"[0-9][0-9_]*_[0-9]+(\.[0-9]+)?", text):
+        return "write the digits without separators", text.replace("_", "")
+    if re.fullmatch(r"[0-9]+\.([eE][0-9]+)?", text):
+        return "write a digit after the dot", text.replace(".", ".0", 1)
+    if re.fullmatch(r"([0-9]+|[0-9]*\.[0-9]*)(f|F|l|L|u|U|ul|UL)", text) and text[0] != ".":
+        number = text.rstrip("fFlLuU")
+        return "numbers have no suffix", f"{number}0" if number.endswith(".") else number
+    product = re.fullmatch(r"([0-9]+)([A-Za-z_]\w*)", text)
+    if product is not None and not re.match(r"[eE][0-9]|[eE]$|[xXbBoO][0-9a-fA-F]", product[2]):
+        return "a product needs its `*`", f"{product[1]} * {product[2]}"
+    return None
 
 
 def _number_help(text: str) -> str:
     if len(text) > MOST_DIGITS:
         return f"numbers have at most {MOST_DIGITS} digits"
-    if text.startswith("."):
-        return f"write a digit before the dot: `0{text}`"
-    if "_" in text:
-        return f"write the digits without separators: `{text.replace('_', '')}`"
-    if re.fullmatch(r"[0-9]+\.([eE][0-9]+)?", text):
-        return f"write a digit after the dot: `{text.replace('.', '.0', 1)}`"
     if re.match(r"0[xXbBoO]", text):
         return "integers are written in decimal"
     if re.match(r"[0-9]+[A-Za-z_]", text) and not re.match(r"[0-9]+[eE]", text):
@@ -251,7 +319,8 @@ def _stray(found: Scan, position: int) -> int:
     else:
         shown = word if word.isprintable() else f"U+{ord(word):04X}"
         title, hint = f"the character `{shown}` has no meaning here", _STRAY.get(word)
-    found.diagnostics.append(Diagnostic("P001", title, (Label(span),), help=hint))
+    edits = (Edit(span, _STRAY_MEANT[word]),) if word in _STRAY_MEANT else ()
+    found.diagnostics.append(Diagnostic("P001", title, (Label(span),), help=hint, edits=edits))
     return end
 
 

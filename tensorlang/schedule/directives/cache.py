@@ -20,6 +20,7 @@ from tensorlang.schedule.directives import operands
 from tensorlang.schedule.directives.kind import Kind, Placement
 from tensorlang.schedule.state import State, stage_of
 from tensorlang.syntax import nodes as syntax
+from tensorlang.targets import target_of
 
 
 def cache(state: State, directive: syntax.Directive) -> None:
@@ -29,6 +30,11 @@ def cache(state: State, directive: syntax.Directive) -> None:
     if operands.phrase(directive, "at") is None:
         if operands.phrase(directive, "as") is not None or operands.phrase(directive, "with") is not None:
             operands.bad(directive, "only a copy that is made at a loop has a layout of its own")
+        if name in {p.name for p in state.program.params}:
+            help = f"name the loop whose iterations copy it: `cache {name} in {kept.place} at LOOP as [DIM, …]`"
+            if not target_of(state.target).on_device and kept.place == "shared":
+                help = f"shared memory is a GPU's; a processor copies with `pack {name} at LOOP as [DIM, …]`"
+            raise error("S0105", f"`{name}` is an input: it has no loops, and is copied by those of a reader", directive.span, help=help)
         stage_of(state, directive, name)
         state.about_tensors.say(name, kept, directive)
         return

@@ -1,0 +1,73 @@
+"""What other languages and libraries call things: NumPy, PyTorch, C, einsum, TVM, Halide, Triton.
+
+`CALLED` names what is called otherwise here and is otherwise the same; `SAID` says how a thing is said that has no name here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+from tensorlang.check.types import ELSEWHERE
+
+CALLED = {
+    "absolute": "abs", "fabs": "abs", "amax": "max", "fmax": "max", "maximum": "max", "reduce_max": "max", "amin": "min", "fmin": "min",
+    "minimum": "min", "reduce_min": "min", "reduce_sum": "sum", "product": "prod", "reduce_prod": "prod", "power": "pow",
+    "clip": "clamp", "arccos": "acos", "arcsin": "asin", "arctan": "atan", "arctan2": "atan2", "arccosh": "acosh", "arcsinh": "asinh",
+    "arctanh": "atanh", "ceiling": "ceil", "rint": "round", "logistic": "sigmoid", "left_shift": "shl", "right_shift": "shr",
+    "bitwise_and": "bitand", "bitwise_or": "bitor", "bitwise_xor": "bitxor", "bitwise_not": "bitnot", "invert": "bitnot",
+    "fix": "trunc", "remainder": "fmod", "average": "mean", "square": "sq", "True": "true", "False": "false",
+    "Inf": "inf", "infinity": "inf", "NaN": "nan", "NAN": "nan", "M_PI": "pi", "INFINITY": "inf",
+}  # fmt: skip
+"""Another name → ours."""
+
+_IF = "write `if c then a else b`"
+_SIZE = "a size has a name: it is what stands in the type, as `N` in `x: f32[N]`"
+_COUNT = "an index is its own value, and its range follows it: `y[i] = f32(i) for i in 0..N`"
+_PRODUCT = "a product of tensors is a sum over the index that they share: `y[i, j] = sum(k) a[i, k] * b[k, j]`"
+_MADE = "no tensor is made before it is defined: `y[i] = 0`"
+_ORDER = "write the indices in another order: `y[i, j] = x[j, i]`"
+_PARTS = "each part has a clause: `y[i] = a[i] for i in 0..M` and `y[M + i] = b[i] for i in 0..N`"
+_PLACE = "clauses say what an element is, `y[i] = x[i]`; which thread computes it is said by a schedule, `bind i to thread.x`"
+_RUNNING = "a running sum is a recurrence: `y[0] = x[0]` and `y[i] = y[i - 1] + x[i] for i in 1..N`"
+_REPEATED = "a dimension is repeated by leaving its index out: `y[i, j] = x[j]`"
+_CAST = "a cast is a call of the type: `f32(x[i])`"
+_ELEMENT = "an equation says what an element is: `y[i] = x[i]`"
+_NOTHING = "there is no empty value: write the number that is meant, `0`, or `nan`"
+_GROUPS = "a dimension of several sizes is declared so, `x: T[(A, B)]`, and indexed `x[(a, b)]` or `x[i]`"
+
+SAID = {
+    **dict.fromkeys(("where", "select", "if_then_else", "ifelse", "cond"), _IF),
+    **dict.fromkeys(("len", "size", "numel", "shape", "ndim", "dim"), _SIZE),
+    **dict.fromkeys(("range", "arange", "iota", "linspace", "grid"), _COUNT),
+    **dict.fromkeys(("matmul", "dot", "mm", "bmm", "einsum", "tensordot", "gemm", "outer", "inner", "vdot"), _PRODUCT),
+    **dict.fromkeys(("zeros", "ones", "full", "empty", "zeros_like", "ones_like", "full_like", "array", "tensor"), _MADE),
+    **dict.fromkeys(("transpose", "permute", "swapaxes", "permute_dims", "moveaxis"), _ORDER),
+    **dict.fromkeys(("concat", "concatenate", "cat", "stack", "hstack", "vstack"), _PARTS),
+    **dict.fromkeys(("program_id", "get_global_id", "get_local_id", "thread_axis", "thread_id", "block_id"), _PLACE),
+    **dict.fromkeys(("threadIdx", "blockIdx", "blockDim", "gridDim"), _PLACE),
+    **dict.fromkeys(("cumsum", "cumprod", "scan", "accumulate"), _RUNNING),
+    **dict.fromkeys(("expand_dims", "unsqueeze", "broadcast_to", "expand", "tile", "repeat", "squeeze"), _REPEATED),
+    **dict.fromkeys(("astype", "cast", "convert", "to", "static_cast", "bitcast"), _CAST),
+    **dict.fromkeys(("compute", "placeholder", "reduce_axis", "load", "store", "lambda", "vectorize", "map"), _ELEMENT),
+    **dict.fromkeys(("None", "null", "NULL", "nullptr", "nil", "undefined"), _NOTHING),
+    **dict.fromkeys(("reshape", "view", "flatten", "ravel"), _GROUPS),
+}  # fmt: skip
+"""What is said without a name here → how."""
+
+
+def ours(name: str, known: Iterable[str]) -> str | None:
+    """Return what a name of another language is called here, if it surely is one of `known`: `maximum`, `expf`, `EXP`, `True`."""
+    known = set(known)
+    lower = {other.lower(): other for other in sorted(known)}
+    for other in (name, name[:-1] if name.endswith("f") else name):
+        for candidate in (CALLED.get(other), ELSEWHERE.get(other), lower.get(other.lower()) if len(other) > 1 else None):
+            if candidate in known:
+                return candidate
+    return None
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that is most like `name`, whatever is written in capitals; None where none is much like it."""
+    names = {other.lower(): other for other in sorted(set(known)) if len(other) > 1 or len(name) > 1}
+    close = get_close_matches(name.lower(), names, n=1, cutoff=0.6)
+    return names[close[0]] if close else None

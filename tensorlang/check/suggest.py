@@ -1,0 +1,173 @@
+"""What a program should say instead, with the names and ranks that it has: help texts and the edits that make them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from polyhedral import affine
+from polyhedral import expr as px
+from tensorlang.check.problems import counted, labelled
+from tensorlang.check.scope import Scope
+from tensorlang.check.types import FOLDS
+from tensorlang.check.values import Idx, Tensor, Val, Value
+from tensorlang.check.walk import descendants
+from tensorlang.diagnostics import NOWHERE, CompileError, Diagnostic, Edit, Label, Span, exception
+from tensorlang.syntax import nodes as sx
+
+LETTERS = "ijklmnpqrst"
+
+
+def written(span: Span) -> str:
+    """Return the text of a span."""
+    return span.source.text[span.start : span.end]
+
+
+def edited(span: Span, edits: Iterable[Edit]) -> str:
+    """Return the text of a span with edits inside of it made."""
+    text = written(span)
+    for edit in sorted(edits, key=lambda e: e.span.start, reverse=True):
+        text = text[: edit.span.start - span.start] + edit.text + text[edit.span.end - span.start :]
+    return text
+
+
+def fresh_letters(count: int, taken: Iterable[str]) -> list[str] | None:
+    """Return names of indices that mean nothing yet, as people call them, or None where there are not enough."""
+    free = [letter for letter in LETTERS if letter not in set(taken)]
+    return free[:count] if len(free) >= count else None
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    return not any(dim.composite for dim in tensor.dims)
+
+
+def aligned(tensor: Tensor, indices: Sequence[tuple[str, px.Expr]]) -> list[str] | None:
+    """Return which of `indices` (names and extents) index the dimensions of a tensor: those of equal extents, in their order, or
+    the last ones, as NumPy takes them. None where there are too few."""
+    extents = [dim.sizes[0] for dim in tensor.dims]
+    if not _is_plain(tensor) or len(extents) > len(indices):
+        return None
+    chosen: list[str] = []
+    for extent in extents:
+        found = next((name for name, size in indices if size == extent and name not in chosen), None)
+        if found is None:
+            return [name for name, _ in indices[len(indices) - len(extents) :]]
+        chosen.append(found)
+    return chosen
+
+
+def in_scope(scope: Scope, tensor: Tensor) -> str:
+    """Return a tensor with the indices at hand that run over its dimensions, `b[i]`; `…` where there is none."""
+    free = {name: v.expr for name, v in scope.values.items() if isinstance(v, Idx) and not v.size and v.expr in _ranged(scope)}
+    out: list[str] = []
+    for dim in tensor.dims:
+        extent = None if dim.composite else dim.sizes[0]
+        out.append(next((name for name, at in free.items() if _ranged(scope)[at] == (affine.ZERO, extent) and name not in out), "…"))
+    return f"{tensor.name}[{', '.join(out)}]"
+
+
+def _ranged(scope: Scope) -> Mapping[px.Expr, tuple[px.Expr, px.Expr]]:
+    return {px.Name(name): range_ for name, range_ in scope.ranges.items()}
+
+
+# ---------------------------------------------------------------- whole tensors on the left, and folded
+
+
+def equation_of_elements(clause: sx.Clause, target: sx.Target, tensor: Tensor, shape: str, tensors: Mapping[str, Value]) -> CompileError:
+    """Return T0132 for `y = x + b` of tensors that have dimensions, with the equation of their elements."""
+    taken = {n.name for n in descendants(clause) if isinstance(n, sx.Id | sx.Index | sx.Apply)} | tensors.keys()
+    edits = _indexed(clause, target, tensor, tensors, taken)
+    help = f"an equation says what one element is: `{edited(clause.span, edits) if edits else f'{target.name}[…] = …'}`"
+    title = f"`{target.name}` has {counted(len(tensor.dims), 'dimension')}, and this names none of its elements"
+    return labelled("T0132", title, [(target.span, f"declared with the shape [{shape}]")], help=help, edits=edits)
+
+
+def _indexed(clause: sx.Clause, target: sx.Target, tensor: Tensor, tensors: Mapping[str, Value], taken: set[str]) -> tuple[Edit, ...]:
+    """Return the edits that put indices behind the names of whole tensors in a clause; () where it is not plain which."""
+    used = [n.name for n in descendants(clause.value) if isinstance(n, sx.Id) and n.name not in tensors]
+    names = list(dict.fromkeys(used)) if len(dict.fromkeys(used)) == len(tensor.dims) else fresh_letters(len(tensor.dims), taken)
+    folded = any(isinstance(n, sx.Apply) and n.name in FOLDS for n in descendants(clause.value))
+    if names is None or folded or not _is_plain(tensor):
+        return ()
+    indices = list(zip(names, (dim.sizes[0] for dim in tensor.dims), strict=True))
+    end = target.span.start + len(target.name)
+    edits = [Edit(Span(target.span.source, end, end), f"[{', '.join(names)}]")]
+    for node in descendants(clause.value):
+        found = tensors.get(node.name) if isinstance(node, sx.Id) else None
+        if isinstance(found, Tensor) and found.dims:
+            mine = aligned(found, indices)
+            if mine is None:
+                return ()
+            edits.append(Edit(Span(node.span.source, node.span.end, node.span.end), f"[{', '.join(mine)}]"))
+    return tuple(edits)
+
+
+def fold_of_a_tensor(node: sx.Apply, tensor: Tensor, scope: Scope) -> CompileError:
+    """Return T0116 for `sum(x)`, with the reduction over all elements of `x`."""
+    names = fresh_letters(len(tensor.dims), scope.values)
+    (argument,) = node.args
+    listed = ", ".join(names or ["…"])
+    edits = (Edit(node.span, f"{node.name}({listed}) {tensor.name}[{listed}]"),) if names and _is_plain(tensor) else ()
+    return labelled(
+        "T0116",
+        f"`{node.name}` of a whole tensor says not what it runs over",
+        [(argument.span, f"`{tensor.name}` has {counted(len(tensor.dims), 'dimension')}")],
+        help=f"a reduction names its indices: `{node.name}({listed}) {tensor.name}[{listed}]`",
+        edits=edits,
+    )
+
+
+# ---------------------------------------------------------------- operands
+
+
+def at_operands(problem: CompileError, scope: Scope, op: str, span: Span, *operands: tuple[Span, Value]) -> CompileError:
+    """Return what is wrong with an operation as said of the operand that is at fault; `span` is that of the whole operation."""
+    if len(problem.diagnostics) != 1:
+        return problem
+    (found,) = problem.diagnostics
+    if not found.labels or found.labels[0].span != span:
+        return problem
+    match found.code:
+        case "T0116":
+            made = _whole_tensor(found, scope, operands)
+        case "T0112":
+            made = _index_as_float(found, op, operands)
+        case "T0110":
+            made = _mixed(found, operands)
+        case _:
+            made = found
+    return problem if made is found else exception(made)
+
+
+def _whole_tensor(found: Diagnostic, scope: Scope, operands: Sequence[tuple[Span, Value]]) -> Diagnostic:
+    for span, value in operands:
+        if isinstance(value, Tensor) and span is not NOWHERE:
+            indexed = in_scope(scope, value)
+            edits = () if "…" in indexed else (Edit(span, indexed),)
+            labels = (Label(span, f"all of `{value.name}`, {counted(len(value.dims), 'dimension')}"),)
+            return replace(found, labels=labels, help=f"name an element: `{indexed}`", edits=edits)
+    return found
+
+
+def _index_as_float(found: Diagnostic, op: str, operands: Sequence[tuple[Span, Value]]) -> Diagnostic:
+    index = next(((s, v) for s, v in operands if isinstance(v, Idx)), None)
+    other = next(((s, v.dtype) for s, v in operands if isinstance(v, Val) and v.dtype is not None), None)
+    if index is None or other is None or NOWHERE in (index[0], other[0]):
+        return found
+    cast = f"{other[1]}({written(index[0])})"
+    what = "size" if isinstance(index[1], Idx) and index[1].size else "index"
+    help = f"cast it: `{cast}`"
+    if op == "/" and what == "size" and other[1].is_float:
+        summed = written(other[0])
+        mean = f"mean{summed.removeprefix('sum')}" if summed.startswith("sum(") else "mean(k) …"
+        help += f"; a mean is a reduction of its own: `{mean}`"
+    labels = (Label(index[0], f"the {what} is an `i64`"), Label(other[0], f"this is `{other[1]}`"))
+    title = f"{'an' if what == 'index' else 'a'} {what} is an `i64` and meets `{other[1]}`: nothing is promoted"
+    return replace(found, title=title, labels=labels, help=help, edits=(Edit(index[0], cast),))
+
+
+def _mixed(found: Diagnostic, operands: Sequence[tuple[Span, Value]]) -> Diagnostic:
+    typed = [(s, v.dtype) for s, v in operands if isinstance(v, Val) and v.dtype is not None]
+    if len(typed) != 2 or NOWHERE in (typed[0][0], typed[1][0]):
+        return found
+    return replace(found, labels=tuple(Label(s, f"this is `{dtype}`") for s, dtype in typed))

@@ -1,0 +1,198 @@
+"""Habits of other languages that the grammar stops at: NumPy, Python, C, and schedules of other tools. Each is told what it is here, and
+where it is surely meant so, the edits that make it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tensorlang.diagnostics import Diagnostic, Edit, Label, Source, Span
+from tensorlang.syntax.directive_forms import ELSEWHERE, GENERAL_FORM
+from tensorlang.syntax.scanner import Token
+from tensorlang.syntax.stopped import Stopped
+
+_REDUCERS = frozenset(["sum", "prod", "min", "max", "any", "all", "mean", "argmax", "argmin", "logsumexp"])
+_TYPES = {"float": "f32", "double": "f64", "int": "i32", "long": "i64", "bool": "bool", "half": "f16", "char": "i8", "float32": "f32"}
+_METHODS = {
+    "shape": "a size has a name: it is what stands in the type, as `N` in `x: f32[N]`",
+    "size": "a size has a name: it is what stands in the type, as `N` in `x: f32[N]`",
+    "T": "write the indices in another order: `y[i, j] = x[j, i]`",
+    "transpose": "write the indices in another order: `y[i, j] = x[j, i]`",
+    "dtype": "a type is a name: declare a generic, `op f[T](x: T[N])`, and write `T`",
+    "astype": "a cast is a call of the type: `f32(x[i])`",
+    "dot": "a product of tensors is a sum over the index that they share: `y[i, j] = sum(k) a[i, k] * b[k, j]`",
+}
+_MODULES = frozenset(["np", "numpy", "torch", "jnp", "jax", "tf", "tl", "te", "topi", "math", "F", "nn", "hl", "cp", "cupy", "std", "T"])
+
+
+def dotted(source: Source, token: Token) -> Diagnostic:
+    """Return P015 for a name with a dot: a function of a module, a method or an attribute of a tensor."""
+    span = Span(source, token.start, token.end)
+    owner, _, member = token.value.rpartition(".")
+    help, edits = f"only schedules and what is used have dotted names; a foreign name is written in backquotes: `` `{token.value}` ``", ()
+    if owner.split(".")[0] in _MODULES:
+        return Diagnostic(
+            "P015",
+            f"the name `{token.value}` has a dot",
+            (Label(span),),
+            help=f"functions belong to no module: `{member}`",
+            edits=(Edit(span, member),),
+        )
+    if member in _REDUCERS:
+        help = f"`{member}` names the index that it runs over: `{member}(k) {owner}[…, k]`"
+    elif member in _METHODS:
+        help = _METHODS[member]
+    return Diagnostic("P015", f"the name `{token.value}` has a dot", (Label(span),), help=help, edits=edits)
+
+
+def _condition_of_a_clause(p: Stopped) -> Diagnostic | None:
+    if p.token.type != "WHERE" or p.is_schedule:
+        return None
+    if p.needs_operand:
+        return Diagnostic("P009", "`where` chooses no value", (Label(p.span),), help="write `if c then a else b`")
+    if p.is_clause_level:
+        edits = (Edit(p.span, "for"),)
+        return Diagnostic("P010", "`where` speaks of parameters", (Label(p.span),), help="conditions of a clause follow `for`", edits=edits)
+    return None
+
+
+def _range_call(p: Stopped) -> Diagnostic | None:
+    """`in range(N)`: what follows `in` is a range."""
+    if "RANGE" not in p.accepted or p.previous.type != "RPAR":
+        return None
+    opening = p.opening_of(p.position - 1)
+    if opening is None or opening < 2 or p.tokens[opening - 1].value not in ("range", "arange") or p.tokens[opening - 2].type != "IN":
+        return None
+    parts = [part.strip() for part in p.source.text[p.tokens[opening].end : p.previous.start].split(",")]
+    if len(parts) > 2:
+        return None
+    span = Span(p.source, p.tokens[opening - 1].start, p.previous.end)
+    meant = f"{parts[0] if len(parts) == 2 else '0'}..{parts[-1]}"
+    return Diagnostic(
+        "P011", "`in` asks for a range", (Label(span),), help=f"write `{meant}`; the end is excluded", edits=(Edit(span, meant),)
+    )
+
+
+def _beside_an_operand(p: Stopped) -> Diagnostic | None:
+    """A cast of C, a lambda, a reduction without its parentheses: all put two operands side by side."""
+    if not p.has_operand or p.is_schedule:
+        return None
+    before, opening = p.previous, p.opening_of(p.position - 1)
+    if before.value == "lambda":
+        help = "an equation says what an element is: `y[i] = x[i]`"
+        return Diagnostic("P010", "there are no anonymous functions", (Label(p.at(before)),), help=help)
+    if before.type == "NAME" and before.value in _REDUCERS and p.token.type in ("NAME", "LPAR", "NUMBER"):
+        help = f"name the index that it runs over: `{before.value}(k) …`"
+        return Diagnostic("P010", f"`{before.value}` says not what it runs over", (Label(p.at(before)),), help=help)
+    if opening is None or opening == 0:
+        return None
+    inside, name = p.tokens[opening + 1 : p.position - 1], p.tokens[opening - 1]
+    if before.type == "RSQB" and name.value in _REDUCERS and p.token.type in ("NAME", "LPAR", "NUMBER"):
+        edits = (Edit(p.at(p.tokens[opening]), "("), Edit(p.at(before), ")"))
+        listed = p.source.text[p.tokens[opening].end : before.start]
+        help = f"indices of a reduction stand in parentheses: `{name.value}({listed}) …`"
+        return Diagnostic("P010", f"`{name.value}` is a reduction, not a tensor", (Label(p.at(name)),), help=help, edits=edits)
+    if before.type == "RPAR" and len(inside) == 1 and inside[0].value in _TYPES and name.type not in ("NAME", "RSQB", "RPAR"):
+        span, called = Span(p.source, p.tokens[opening].start, before.end), _TYPES[inside[0].value]
+        help = f"a cast is a call of the type: `{called}({p.token.value}…)`"
+        return Diagnostic("P010", f"`({inside[0].value})` casts nothing", (Label(span),), help=help)
+    return None
+
+
+def _dimensions(p: Stopped) -> Diagnostic | None:
+    """Types as calls, `f32(N)`, or with their dimensions in front, `[N]f32`."""
+    if p.is_schedule or p.tokens[0].type in ("FN", "REDUCER"):
+        return None
+    if p.token.type == "LPAR" and p.previous.type == "NAME" and p.position > 1 and p.tokens[p.position - 2].type == "COLON":
+        closing = p.closing_of(p.position)
+        if closing is None:
+            return None
+        inner = p.source.text[p.token.end : p.tokens[closing].start]
+        edits = (Edit(p.span, "["), Edit(p.at(p.tokens[closing]), "]"))
+        help = f"write `{p.previous.value}[{inner}]`"
+        return Diagnostic("P032", "dimensions stand in square brackets", (Label(p.span),), help=help, edits=edits)
+    if p.token.type == "LSQB" and p.previous.type == "COLON":
+        closing = p.closing_of(p.position)
+        after = p.tokens[closing + 1] if closing is not None and closing + 1 < len(p.tokens) else None
+        if closing is None or after is None or after.type != "NAME":
+            return None
+        span, dims = Span(p.source, p.token.start, after.end), p.source.text[p.token.start : p.tokens[closing].end]
+        help, meant = f"write `{after.value}{dims}`", Edit(span, f"{after.value}{dims}")
+        return Diagnostic("P019", "the element type comes before the dimensions", (Label(span),), help=help, edits=(meant,))
+    return None
+
+
+def _results_without_parentheses(p: Stopped) -> Diagnostic | None:
+    if p.previous.type != "ARROW" or "LPAR" not in p.accepted or p.is_schedule or p.token.type != "NAME":
+        return None
+    end = next((k for k in range(p.position, len(p.tokens)) if p.tokens[k].type in ("LBRACE", "WHERE", "NEWLINE")), None)
+    named = p.position + 1 < len(p.tokens) and p.tokens[p.position + 1].type == "COLON"
+    if end is None or not named:
+        return None
+    start, stop = p.token.start, p.tokens[end - 1].end
+    edits = (Edit(Span(p.source, start, start), "("), Edit(Span(p.source, stop, stop), ")"))
+    help = f"write `-> ({p.source.text[start:stop]})`"
+    return Diagnostic("P018", "results stand in parentheses", (Label(Span(p.source, start, stop)),), help=help, edits=edits)
+
+
+def _increment(p: Stopped) -> Diagnostic | None:
+    if not p.needs_operand or p.position < 2 or p.previous.value not in ("+", "-"):
+        return None
+    first = p.tokens[p.position - 2]
+    if first.value != p.previous.value or first.end != p.previous.start:
+        return None
+    sign, span = first.value, Span(p.source, first.start, p.previous.end)
+    help = f"nothing is changed here: what is one {'more' if sign == '+' else 'less'} than `i` is `i {sign} 1`"
+    return Diagnostic("P009", f"there is no operator `{sign}{sign}`", (Label(span),), help=help)
+
+
+def _architecture(p: Stopped) -> Diagnostic | None:
+    """`schedule f for cuda:sm_90`: schedules are for a kind of machine."""
+    if not p.is_schedule or "LBRACE" not in p.accepted or p.token.type != "COLON" or p.position + 1 >= len(p.tokens):
+        return None
+    last = p.tokens[p.position + 1]
+    whole = f"{p.previous.value}:{last.value}"
+    span = Span(p.source, p.token.start, last.end)
+    help = f'write `for {p.previous.value}`; which architecture is said when compiling: `--target {whole}`, `target="{whole}"`'
+    return Diagnostic(
+        "P012", "a schedule is for a kind of machine, not for one architecture", (Label(span),), help=help, edits=(Edit(span, ""),)
+    )
+
+
+def _hardware_index(p: Stopped) -> Diagnostic | None:
+    """`bind i threadIdx.x`: the places of threads and blocks have other names."""
+    place, _, axis = p.token.value.partition(".")
+    called = {"threadIdx": "thread", "blockIdx": "block"}.get(place)
+    statement = p.statement()
+    if not p.is_schedule or called is None or not statement or statement[0].value != "bind":
+        return None
+    meant = f"{called}.{axis}" if axis else called
+    loop = p.previous.value if p.previous.value != "to" else "LOOP"
+    to = "" if p.previous.value == "to" else "to "
+    help = f"it is called `{meant}` here: `bind {loop} to {meant}`"
+    return Diagnostic("P027", f"there is no `{p.token.value}`", (Label(p.span),), help=help, edits=(Edit(p.span, f"{to}{meant}"),))
+
+
+def _foreign_directive(p: Stopped) -> Diagnostic | None:
+    """A directive that is none, or one in another form, stops the grammar at what follows its name."""
+    statement = p.statement()
+    if not p.is_schedule or p.inside() not in ("LBRACE", "CALL") or not statement or statement[0].type != "NAME":
+        return None
+    name = statement[0]
+    called = ELSEWHERE.get(name.value.lower())
+    if called is None:
+        return None
+    help = f"`{called}` comes nearest; a directive is written {GENERAL_FORM}"
+    return Diagnostic("P027", f"there is no directive `{name.value}`", (Label(p.at(name)),), help=help)
+
+
+HABITS: tuple[Callable[[Stopped], Diagnostic | None], ...] = (
+    _condition_of_a_clause,
+    _range_call,
+    _beside_an_operand,
+    _dimensions,
+    _results_without_parentheses,
+    _increment,
+    _architecture,
+    _hardware_index,
+    _foreign_directive,
+)

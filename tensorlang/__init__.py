@@ -19,6 +19,7 @@ require()
 __version__ = "0.1.0"
 __all__ = [
     "CompileError",
+    "CompileWarning",
     "CompiledModel",
     "Operator",
     "Operators",
@@ -34,6 +35,7 @@ __all__ = [
 
 _PLACES = {
     "CompileError": "tensorlang.diagnostics",
+    "CompileWarning": "tensorlang.diagnostics",
     "CompiledModel": "tensorlang.runtime.model",
     "Operator": "tensorlang.runtime.operator",
     "Operators": "tensorlang.runtime.operator",

@@ -2,6 +2,7 @@
 
 from tensorlang.api import compile as compile
 from tensorlang.diagnostics import CompileError as CompileError
+from tensorlang.diagnostics import CompileWarning as CompileWarning
 from tensorlang.diagnostics import RunError as RunError
 from tensorlang.operators import load as load
 from tensorlang.operators import parse as parse
@@ -16,6 +17,7 @@ from tensorlang.schedule.schedule import Schedule as Schedule
 __version__: str
 __all__ = [
     "CompileError",
+    "CompileWarning",
     "CompiledModel",
     "Operator",
     "Operators",

@@ -11,6 +11,7 @@ import os
 import sys
 import tempfile
 import traceback
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -21,31 +22,31 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from tensorlang import __version__
 from tensorlang.api import compile as compile_model
 from tensorlang.api import importer_of, is_read
 from tensorlang.backends.registry import is_device, tools_for
 from tensorlang.certificate import certificate
-from tensorlang.check.definition import Examined, checked
-from tensorlang.check.module import load_module
-from tensorlang.diagnostics import CompileError, Diagnostic, InternalError, error, render
+from tensorlang.check.definition import Examined
+from tensorlang.diagnostics import CompileError, CompileWarning, Diagnostic, InternalError, Span, error
 from tensorlang.graph.pass_listing import listed, traced
 from tensorlang.graph.pass_manager import steps
 from tensorlang.graph.pipeline import optimise
 from tensorlang.graph.precisions import DEVICE_PRECISIONS
 from tensorlang.graph.printer import show as show_graph
 from tensorlang.operators import operators_of
-from tensorlang.policy.prove import prove_schedules
-from tensorlang.policy.uncalled import check_schedules
-from tensorlang.runtime.library import installed_roles, with_roles
 from tensorlang.runtime.model import CompiledModel, only_shapes_are_open
 from tensorlang.runtime.operator import Operator, Operators
 from tensorlang.runtime.protocol import Tools
 from tensorlang.shell.arguments import parsed, random_inputs
 from tensorlang.shell.bench import Comparison, as_data, as_text, bench_model, bench_on_device, bench_operator, results_of, with_memory
+from tensorlang.shell.checking import as_errors, check_source, difference, fixed
+from tensorlang.shell.colour import colour_chosen, write_diagnostics
 from tensorlang.shell.doctor import findings
 from tensorlang.shell.files import write_arrays, write_text
 from tensorlang.shell.installed_operators import library_with
 from tensorlang.shell.listing import listed as operators_listed
+from tensorlang.shell.pages import is_code, page_of
 from tensorlang.shell.peers import DeviceRun, Peer, Task, peers
 from tensorlang.shell.progress import Bar
 from tensorlang.shell.validating import validated
@@ -55,7 +56,26 @@ from tensorlang.syntax.printer import show as show_syntax
 from tensorlang.targets import HOST
 from tensorlang.tensor.printer import show as show_program
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help="A tensor compiler.")
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="A tensor compiler.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"tensorlang {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help="print the version and exit")] = False,
+    color: Annotated[str, typer.Option("--color", help="colours of messages: auto, always, never; anywhere on the line")] = "auto",
+) -> None:
+    """A tensor compiler."""
 
 
 class Stage(StrEnum):
@@ -96,13 +116,19 @@ def check(
     replay: Annotated[bool, typer.Option("--replay", help="run refused schedules on small arrays and show what comes out wrong")] = False,
     validate: Annotated[bool, typer.Option("--validate", help="compile models, and compare loops with equations on terms")] = False,
     target: Target = HOST,
+    warn: Annotated[bool, typer.Option("--warnings/--no-warnings", help="say what is right and hardly meant")] = True,
+    strict: Annotated[bool, typer.Option("--strict", help="let warnings be mistakes")] = False,
+    fix: Annotated[bool, typer.Option("--fix", help="change files where it is plain what is meant")] = False,
+    diff: Annotated[bool, typer.Option("--diff", help="show what --fix would change, and change nothing")] = False,
     as_json: Json = False,
 ) -> None:
     """Check operators (types, shapes, bounds, single assignment, recurrences) and the laws of reducers, and prove schedules.
 
     Models are read, and what of them cannot be compiled is reported. With --validate, every kernel of a model is run on terms instead of
     numbers and compared with its equations, and so is the whole model in its memory; what is too large for that is said to be. With
-    --target cuda, kernels for a device are: their loops, and their text, which takes g++ and no device."""
+    --target cuda, kernels for a device are: their loops, and their text, which takes g++ and no device.
+
+    Warnings are about what is right and hardly meant, as a parameter that nothing reads; they change no exit code unless --strict."""
     if target != HOST and not validate:
         raise error("C0211", "`--target` says what models are validated for: it goes with `--validate`")
     models = [path for path in files if path.suffix != ".tl" and (validate or is_read(str(path)))]
@@ -112,7 +138,12 @@ def check(
         files = [path for path in files if path not in models]
         if models and not files:
             return
-    found: list[Diagnostic] = []
+    if fix or diff:
+        _fix([path for path in files if path not in models], diff)
+        if diff:
+            return
+    mistakes: list[Diagnostic] = []
+    warned: list[Diagnostic] = []
     partly: list[tuple[Path, Examined]] = []
     waiting: dict[Path, str] = {}
     with Bar() as bar:
@@ -122,17 +153,31 @@ def check(
                 if path in models:
                     waiting |= _read_model(path)
                     continue
-                module = load_module(syntax.parse(syntax.load(path)))
-                served = with_roles(module, installed_roles())
-                operators = checked(module)
-                partly += [(path, operator) for operator in operators.partly]
-                mistakes = [*operators.problems, *check_schedules(served)]
-                found += mistakes or prove_schedules(served, replaying=replay)
+                found = check_source(syntax.load(path), replaying=replay)
             except CompileError as problem:
-                found += problem.diagnostics
-    if found:
-        raise CompileError(*_once(found))
-    _say(_without_mistakes(files, partly, waiting), _summary(files, partly, waiting), as_json)
+                mistakes += problem.diagnostics
+                continue
+            found = as_errors(found) if strict else found
+            mistakes += found.mistakes
+            warned += found.warnings if warn else ()
+            partly += [(path, operator) for operator in found.partly]
+    if mistakes:
+        raise CompileError(*_once(mistakes), *warned)
+    if warned and not as_json:
+        _complain(warned, as_json)
+    _say(_without_mistakes(files, partly, waiting, warned), _summary(files, partly, waiting, len(warned)), as_json)
+
+
+def _fix(files: Sequence[Path], only_show: bool) -> None:
+    """Make the edits that diagnostics of files carry, or show them as a difference."""
+    for path in files:
+        source = syntax.load(path)
+        after, cured = fixed(source)
+        if only_show:
+            sys.stdout.write(difference(source, after))
+        elif cured:
+            write_text(path, after.text)
+            typer.echo(f"{path}: {', '.join(f'{d.code} {d.title}' for d in cured)}: {len(cured)} fixed", err=True)
 
 
 def _once(found: Sequence[Diagnostic]) -> list[Diagnostic]:
@@ -153,20 +198,25 @@ def _read_model(path: Path) -> dict[Path, str]:
     return {}
 
 
-def _without_mistakes(files: Sequence[Path], partly: Sequence[tuple[Path, Examined]], waiting: Mapping[Path, str]) -> dict[str, Any]:
+def _without_mistakes(
+    files: Sequence[Path], partly: Sequence[tuple[Path, Examined]], waiting: Mapping[Path, str], warned: Sequence[Diagnostic]
+) -> dict[str, Any]:
     notes = [
         {"file": str(path), "operator": found.operator, "assumed": list(found.assumed), "unchecked": found.unchecked or None}
         for path, found in partly
     ]
-    return {"files": [str(f) for f in files], "diagnostics": [], "partly": notes, "open": {str(p): why for p, why in waiting.items()}}
+    found = [_as_data(d) for d in warned]
+    return {"files": [str(f) for f in files], "diagnostics": found, "partly": notes, "open": {str(p): why for p, why in waiting.items()}}
 
 
-def _summary(files: Sequence[Path], partly: Sequence[tuple[Path, Examined]], waiting: Mapping[Path, str]) -> str:
+def _summary(files: Sequence[Path], partly: Sequence[tuple[Path, Examined]], waiting: Mapping[Path, str], warned: int = 0) -> str:
     """Return one line for each operator and model that was not checked in full, and the count of them all."""
     lines = [f"{path}: {found}" for path, found in partly]
     lines += [f"{path}: the model is checked for the shapes of a run: {why}" for path, why in waiting.items()]
     unchecked = sum(1 for _, found in partly if found.unchecked)
     counts = [f"{len(files)} file{'s' * (len(files) != 1)} checked, no mistakes"]
+    if warned:
+        counts.append(f"{warned} warning{'s' * (warned != 1)}")
     if len(partly) > unchecked:
         counts.append(f"{len(partly) - unchecked} checked for some values alone")
     if unchecked or waiting:
@@ -268,7 +318,7 @@ def show(
 
 @app.command()
 def explain(
-    file: File,
+    file: Annotated[Path, typer.Argument(help="a .tl file, a model that an installed importer reads, or the code of a message: T0301")],
     arguments: Arguments = None,
     measure: Annotated[bool, typer.Option("--measure", help="also measure each kernel of a model; an operator always is")] = False,
     proof: Annotated[bool, typer.Option("--proof", help="list what was proven of an operator's kernel, as sets and maps of isl")] = False,
@@ -279,7 +329,11 @@ def explain(
     insist: Insist = False,
     target: Target = HOST,
 ) -> None:
-    """Explain how an operator or a model is computed, what was proven, how fast it could be on this machine and how fast it is."""
+    """Explain how an operator or a model is computed, what was proven, how fast it could be on this machine and how fast it is; or the
+    code of a message, as T0301."""
+    if is_code(str(file)) and not file.exists():
+        typer.echo(page_of(str(file)))
+        return
     if file.suffix == ".tl":
         _no_precision(precision)
         operator, values = _operator(file, arguments, threads, target)
@@ -578,7 +632,9 @@ def main() -> None:
 def _guarded(argv: Sequence[str]) -> int:
     """Return the exit code of a command line, having reported whatever went wrong."""
     as_json = "--json" in argv
+    warnings.simplefilter("ignore", CompileWarning)  # `check` shows them
     try:
+        argv = colour_chosen(argv)
         with _quiet_pipes():
             code = app(list(argv), standalone_mode=True)
         return int(code or 0)
@@ -602,16 +658,26 @@ def _complain(diagnostics: Sequence[Diagnostic], as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps({"diagnostics": [_as_data(d) for d in diagnostics]}))
     else:
-        typer.echo("\n\n".join(render(d) for d in diagnostics), err=True)
+        write_diagnostics(diagnostics, sys.stderr)
 
 
 def _as_data(diagnostic: Diagnostic) -> dict[str, Any]:
-    labels = [
-        {"file": label.span.source.name, "line": line, "column": column, "length": label.span.end - label.span.start, "text": label.text}
-        for label in diagnostic.labels
-        for line, column in [label.span.source.location(label.span.start)]
-    ]
-    return {"code": diagnostic.code, "title": diagnostic.title, "labels": labels, "notes": list(diagnostic.notes), "help": diagnostic.help}
+    labels = [{**_place(label.span), "text": label.text} for label in diagnostic.labels]
+    edits = [{**_place(edit.span), "text": edit.text} for edit in diagnostic.edits]
+    return {
+        "code": diagnostic.code,
+        "severity": diagnostic.severity,
+        "title": diagnostic.title,
+        "labels": labels,
+        "notes": list(diagnostic.notes),
+        "help": diagnostic.help,
+        "edits": edits,
+    }
+
+
+def _place(span: Span) -> dict[str, Any]:
+    line, column = span.source.location(span.start)
+    return {"file": span.source.name, "line": line, "column": column, "length": span.end - span.start}
 
 
 def _internal(problem: Exception) -> Diagnostic:

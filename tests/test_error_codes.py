@@ -8,8 +8,8 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-CODE = re.compile(r"[PTRSOC]\d{3,4}")
-ENTRY = re.compile(r"^### ([PTRSOC]\d{3,4}) ", re.MULTILINE)
+CODE = re.compile(r"[PTRSOCW]\d{3,4}")
+ENTRY = re.compile(r"^### ([PTRSOCW]\d{3,4}) ", re.MULTILINE)
 PACKAGES = ("tensorlang", "stdlib", "polyhedral", "codegen")
 
 

@@ -1,4 +1,4 @@
-"""docs/errors-proofs.md, -models.md, -tools.md: every example is refused with exactly the code it stands under."""
+"""docs/errors-proofs.md, -models.md, -tools.md, -warnings.md: every example is refused with exactly the code it stands under."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from tensorlang.check.definition import check_module
+from tensorlang.check.definition import check_module, warnings_of
 from tensorlang.check.module import load_module
 from tensorlang.diagnostics import CompileError, Source
 from tensorlang.syntax.parse import parse
 
 DOCS = Path(__file__).parents[1] / "docs"
-ENTRY = re.compile(r"^### ([PTRSOC]\d{3,4}) .*?(?=^##|\Z)", re.MULTILINE | re.DOTALL)
+ENTRY = re.compile(r"^### ([PTRSOCW]\d{3,4}) .*?(?=^##|\Z)", re.MULTILINE | re.DOTALL)
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 WITHOUT_EXAMPLE = {"T0307", "C0001"}
 """A proof that is not found, a defect of the compiler: whoever knows a program that leads there should repair the cause."""
@@ -50,6 +50,19 @@ def test_an_example_is_refused_with_its_code(
     with pytest.raises(CompileError) as refused:
         exec(example, scope)
     assert [d.code for d in refused.value.diagnostics] == [code]
+
+
+WARNINGS = [(entry[1], BLOCK.findall(entry[0])[0][1]) for entry in ENTRY.finditer((DOCS / "errors-warnings.md").read_text("utf-8"))]
+
+
+@pytest.mark.parametrize(("code", "example"), WARNINGS, ids=[code for code, _ in WARNINGS])
+def test_an_example_of_a_warning_is_right_and_gives_that_warning_alone(code: str, example: str) -> None:
+    file = parse(Source("errors-warnings.md", example))
+    module = load_module(file)
+    assert check_module(module) == []
+    found = warnings_of(file, module)
+    assert [(d.code, d.severity) for d in found] == [(code, "warning")]
+    assert found[0].labels and found[0].help
 
 
 def test_every_other_entry_says_why_it_has_no_example() -> None:

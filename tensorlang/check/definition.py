@@ -20,9 +20,11 @@ from tensorlang.check.depth import too_deep
 from tensorlang.check.inline import inline
 from tensorlang.check.instantiate import must_be_known
 from tensorlang.check.laws import check_laws
+from tensorlang.check.lint import warnings_in
 from tensorlang.check.module import Module
 from tensorlang.check.packs import dimension_names
 from tensorlang.check.problems import NeedsStatic
+from tensorlang.check.reachability import check_satisfiable, clauses_that_never_apply, sizes_that_no_call_tells
 from tensorlang.check.signature import bind
 from tensorlang.check.trials import SMALL, Pack, choices, untold
 from tensorlang.check.types import CLASSES, REPRESENTATIVE
@@ -69,7 +71,9 @@ def checked(module: Module) -> Checked:
     """Return every mistake in the operators and reducers that a file itself declares, one of a callee only where it is declared, and
     what of them was not checked."""
     examined = [examine(module, name) for name in module.operators if name in module.own]
+    called = {n.name for o in module.operators.values() for c in o.clauses for n in descendants(c) if isinstance(n, sx.Apply)}
     out = [problem for found in examined for problem in found.problems]
+    out += [problem for name in sorted(module.own - called) for problem in sizes_that_no_call_tells(module.operators[name])]
     for name in module.reducers:
         if name in module.own_reducers:
             out += check_laws(module, name)
@@ -91,6 +95,17 @@ def without_repetition(problems: list[Diagnostic]) -> list[Diagnostic]:
         if not again and not elsewhere & {p for k, p in enumerate(places) if k != position}:
             kept.append(problem)
     return kept
+
+
+def warnings_of(file: sx.File, module: Module) -> list[Diagnostic]:
+    """Return what a file says and hardly means: what its text alone tells, and the clauses that are proven to apply nowhere."""
+    out = warnings_in(file)
+    for name in sorted(module.own):
+        operator = module.operators[name]
+        if any(c.conds and not c.otherwise for c in operator.clauses):
+            program = sample_program(module, name)
+            out += clauses_that_never_apply(operator, program) if program is not None else ()
+    return sorted(out, key=lambda d: d.labels[0].span.start)
 
 
 def check_operator(module: Module, name: str) -> list[Diagnostic]:
@@ -224,7 +239,9 @@ def _check(
     while True:
         try:
             given = _given(operator, lengths, attrs, numbers, omitting)
-            prove(elaborate(module, bind(module, operator, given), inline))
+            program = elaborate(module, bind(module, operator, given), inline)
+            check_satisfiable(operator, program)
+            prove(program)
             return _Outcome((), frozenset(numbers))
         except NeedsStatic as need:
             if need.sizes <= numbers.keys():
@@ -238,7 +255,7 @@ def _check(
 
 def _only_this_choice(problems: tuple[Diagnostic, ...]) -> bool:
     """Whether the choice of lengths does not fit the signature, which says nothing about the operator unless no choice fits."""
-    return all(d.code in ("R0201", "R0208", "R0209", "T0131", "R0213") for d in problems)
+    return all(d.code in ("R0201", "R0208", "R0209", "T0131", "T0158", "R0213") for d in problems)
 
 
 # ---------------------------------------------------------------- stand-in arguments

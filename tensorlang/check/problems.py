@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from tensorlang.check.foreign import SAID, nearest, ours
 from tensorlang.diagnostics import NOWHERE, CompileError, Diagnostic, Edit, Label, Span, error, exception
+from tensorlang.syntax.habits import meant_by_dots
 
 __all__ = ["Diagnostic", "Label", "NeedsStatic", "counted", "did_you_mean", "error", "labelled", "uncallable", "used_at"]
 
@@ -36,11 +37,11 @@ def renamed(
 ) -> tuple[str | None, tuple[Edit, ...]]:
     """Return help for a name that is none of `known`, and the edit where another language's name is meant. `elsewhere` tells how to
     come by something of just that name."""
-    if elsewhere is not None:
-        return elsewhere, ()
     called = ours(name, known)
     if called is not None:
         return f"it is called `{called}` here", (Edit(span, called),)
+    if elsewhere is not None:
+        return elsewhere, ()
     return SAID[name] if name in SAID else did_you_mean(name, known, otherwise), ()
 
 
@@ -68,8 +69,20 @@ def uncallable(name: str, span: Span, known: Iterable[str], reducers: Container[
     if name in reducers:
         how = f"write what it combines, in parentheses unless it is a product: `{name}(k) (…)`"
         return error("T0101", f"`{name}` is a reducer, and nothing is reduced here", span, "its binders, and no body", help=how)
-    help, edits = renamed(named(span, name), name, known, f"declare `fn {name}(…) = …` or `op {name}(…)`", elsewhere)
-    return error("T0101", f"there is no operator or function `{name}`", named(span, name), "called here", help=help, edits=edits)
+    at, known = named(span, name), list(known)
+    otherwise = f"declare `fn {name}(…) = …` or `op {name}(…)`"
+    dotted = _meant_by_dots(at, name, known) if "." in name and elsewhere is None else None
+    help, edits = dotted or renamed(at, name, known, otherwise, elsewhere)
+    return error("T0101", f"there is no operator or function `{name}`", at, "called here", help=help, edits=edits)
+
+
+def _meant_by_dots(at: Span, name: str, known: list[str]) -> tuple[str, tuple[Edit, ...]] | None:
+    """Return help for a function of a module or a method of a tensor, and the edit where the same function is one of `known`."""
+    help, undotted = meant_by_dots(name)
+    if undotted is None:
+        return (help, ()) if help is not None else None
+    called = undotted if undotted in known else ours(undotted, known)
+    return (f"leave the module out: `{called}`", (Edit(at, called),)) if called is not None else None
 
 
 @contextmanager

@@ -10,6 +10,7 @@ symbolic sizes, once for each combination of dtypes, ranks and attributes (and e
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
@@ -24,10 +25,23 @@ from codegen.forks import Lock
 from polyhedral import affine
 from polyhedral.record import recording
 from tensorlang.check.instantiate import ArgType, bound, instantiate
+from tensorlang.check.lint import warnings_in
 from tensorlang.check.modes import Mode
 from tensorlang.check.module import Module, load_module
 from tensorlang.check.values import Idx, Packed, Value
-from tensorlang.diagnostics import CompileError, Diagnostic, InternalError, Label, RunError, Source, error, exception, trimmed
+from tensorlang.diagnostics import (
+    CompileError,
+    CompileWarning,
+    Diagnostic,
+    InternalError,
+    Label,
+    RunError,
+    Source,
+    error,
+    exception,
+    render,
+    trimmed,
+)
 from tensorlang.planning import Dump, Rules, Wanted
 from tensorlang.policy.select import applicable, read
 from tensorlang.policy.uncalled import check_written
@@ -341,7 +355,10 @@ class Operators:
         serve where the file has no better ones; with `symbolic`, operators are compiled for any sizes.
 
         Raises CompileError with every mistake that is found without knowing types."""
-        module = replace(load_module(parse(source)), mode=mode)
+        file = parse(source)
+        module = replace(load_module(file), mode=mode)
+        for found in warnings_in(file):
+            warnings.warn(f"\n{render(found)}", CompileWarning, stacklevel=5)
         self._operators = {name: Operator(name, module, tools, roles, symbolic=symbolic) for name in sorted(module.offered)}
 
     def __getattr__(self, name: str) -> Operator:

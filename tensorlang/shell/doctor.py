@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from codegen.dtypes import f32
 from codegen.llvm import pool, probe
 from codegen.llvm.target import LEVEL, host, levels, this_machine
 from codegen.store import default_directory, private_directory
+from tensorlang import __version__
 from tensorlang.api import installed_importers
 from tensorlang.backends.cpu.toolchain import toolchain
 from tensorlang.backends.registry import checks
@@ -39,6 +41,10 @@ class Finding:
 
 def findings() -> Iterator[Finding]:
     """Yield what was found, one by one: the later ones take a moment."""
+    yield Finding("tensorlang", f"{__version__} in {Path(__file__).parents[2]}")
+    libc = " ".join(platform.libc_ver()).strip() or "another C library than glibc"
+    yield Finding("system", f"{platform.system()} {platform.release()}, {libc}, {platform.machine()}")
+    yield Finding("model", _model_of_processor())
     yield Finding("python", f"{platform.python_version()} ({sys.implementation.name})", sys.version_info >= (3, 11))
     for package in _PACKAGES:
         yield _package(package)
@@ -52,6 +58,16 @@ def findings() -> Iterator[Finding]:
     yield _guarded("compiled code", _self_test)
     yield _guarded("arithmetic", lambda: f"{probe.fma_flops(f32) * 1e-9:.0f} GFLOP/s of f32 multiply-adds on one thread")
     yield _guarded("memory", lambda: f"{probe.read_bandwidth(256 << 20) * 1e-9:.1f} GB/s read by one thread")
+
+
+def _model_of_processor() -> str:
+    """Return what the processor is sold as, as far as the system tells."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines()
+    except OSError:
+        lines = []
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith(("model name", "Processor", "CPU part")))
+    return next(named, platform.processor() or "unknown")
 
 
 def _processor() -> str:

@@ -25,23 +25,22 @@ _MODULES = frozenset(["np", "numpy", "torch", "jnp", "jax", "tf", "tl", "te", "t
 
 
 def dotted(source: Source, token: Token) -> Diagnostic:
-    """Return P015 for a name with a dot: a function of a module, a method or an attribute of a tensor."""
+    """Return P015 for a name with a dot: a constant of a module, a method or an attribute of a tensor."""
     span = Span(source, token.start, token.end)
-    owner, _, member = token.value.rpartition(".")
-    help, edits = f"only schedules and what is used have dotted names; a foreign name is written in backquotes: `` `{token.value}` ``", ()
+    help, undotted = meant_by_dots(token.value)
+    otherwise = f"only schedules and what is used have dotted names; a foreign name is written in backquotes: `` `{token.value}` ``"
+    edits = (Edit(span, undotted),) if undotted is not None else ()
+    return Diagnostic("P015", f"the name `{token.value}` has a dot", (Label(span),), help=help or otherwise, edits=edits)
+
+
+def meant_by_dots(name: str) -> tuple[str | None, str | None]:
+    """Return what a function of a module, a method or an attribute of a tensor is here, and the name to write for it if it is one."""
+    owner, _, member = name.rpartition(".")
     if owner.split(".")[0] in _MODULES:
-        return Diagnostic(
-            "P015",
-            f"the name `{token.value}` has a dot",
-            (Label(span),),
-            help=f"functions belong to no module: `{member}`",
-            edits=(Edit(span, member),),
-        )
+        return f"leave the module out: `{member}`", member
     if member in _REDUCERS:
-        help = f"`{member}` names the index that it runs over: `{member}(k) {owner}[…, k]`"
-    elif member in _METHODS:
-        help = _METHODS[member]
-    return Diagnostic("P015", f"the name `{token.value}` has a dot", (Label(span),), help=help, edits=edits)
+        return f"`{member}` names the index that it runs over: `{member}(k) {owner}[…, k]`", None
+    return _METHODS.get(member), None
 
 
 def _condition_of_a_clause(p: Stopped) -> Diagnostic | None:

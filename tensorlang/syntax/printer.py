@@ -293,6 +293,8 @@ class _Words:
                 return f"{left} {op} {self._factor(rhs)}", _PRODUCT
             case Binary(op, lhs, rhs):
                 level = _BINARY[op]
+                if op == "-" and isinstance(lhs, Reduction):  # it ends there, which is easily overlooked
+                    return f"({self.expr(lhs)}) - {self._term(op, rhs, level + 1)}", level
                 return f"{self._term(op, lhs, level)} {op} {self._term(op, rhs, level + 1)}", level
             case Chain():
                 return self._chain(node)
@@ -323,7 +325,9 @@ class _Words:
         level = _BINARY[node.rest[0].op]
         if level != _PRODUCT:
             links = (f" {link.op} {self._term(link.op, link.rhs, level + 1)}" for link in node.rest)
-            return self._term(node.rest[0].op, node.first, level) + "".join(links), level
+            early = node.rest[0].op == "-" and isinstance(node.first, Reduction)
+            first = f"({self.expr(node.first)})" if early else self._term(node.rest[0].op, node.first, level)
+            return first + "".join(links), level
         text, is_open = [self.expr(node.first, _PRODUCT)], _is_open(node.first)
         for link in node.rest:
             if is_open and link.op == "*":

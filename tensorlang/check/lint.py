@@ -1,0 +1,235 @@
+"""What is right and hardly meant: names that nothing uses, a sum that ends earlier than it looks, directives that do nothing.
+
+    W0101  a parameter is not used              W0104  an index, a `let` or a generic is not used
+    W0102  a tensor is defined and not read     W0105  a reduction ends before a `-`
+    W0103  a function, reducer or tactic is     W0106  a clause never applies (`check.definition` looks, with proofs)
+           not used                             W0201  a schedule or directive does nothing
+
+A name that begins with `_` is not used on purpose.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from tensorlang.check.walk import descendants
+from tensorlang.diagnostics import NOWHERE, Diagnostic, Edit, Label, Span
+from tensorlang.syntax import nodes as sx
+from tensorlang.syntax.printer import show
+
+
+def warnings_in(file: sx.File) -> list[Diagnostic]:
+    """Return what a file says and hardly means, in its order; nothing here needs types."""
+    found: list[Diagnostic] = []
+    for declaration in file.declarations:
+        match declaration:
+            case sx.Operator():
+                found += _in_operator(declaration)
+            case sx.ScalarFunction():
+                found += _in_function(declaration)
+            case sx.Schedule() | sx.Tactic():
+                found += _repeated(declaration)
+            case _:
+                pass
+        found += _in_expressions(declaration)
+    found += _unused_declarations(file)
+    found += _never_chosen(file)
+    return sorted(found, key=lambda d: d.labels[0].span.start if d.labels else 0)
+
+
+def warning(code: str, title: str, span: Span, label: str = "", *, help: str | None = None, edits: tuple[Edit, ...] = ()) -> Diagnostic:
+    """Return one warning at one place."""
+    return Diagnostic(code, title, (Label(span, label),) if span is not NOWHERE else (), (), help, edits, "warning")
+
+
+def _at_name(span: Span, name: str) -> Span:
+    """Return where a name stands in a declaration."""
+    found = re.search(rf"(?<!\w){re.escape(name)}(?!\w)", span.source.text[span.start : span.end])
+    return span if found is None else Span(span.source, span.start + found.start(), span.start + found.end())
+
+
+def _mentioned(*nodes: sx.Node) -> set[str]:
+    """Return every name that stands in these for a value, a size, a tensor, a function or a type."""
+    out: set[str] = set()
+    for node in (inner for outer in nodes for inner in descendants(outer)):
+        match node:
+            case sx.Id(name) | sx.Index(name) | sx.Apply(name) | sx.Each(name):
+                out.add(name)
+            case sx.TensorType(dtype):
+                out.add(dtype)
+            case sx.Reduction(reducer):
+                out.add(reducer)
+            case _:
+                pass
+    return out
+
+
+def _deliberate(name: str) -> bool:
+    return name.startswith("_")
+
+
+# ---------------------------------------------------------------- operators and functions
+
+
+def _in_operator(operator: sx.Operator) -> Iterator[Diagnostic]:
+    if operator.extern or operator.needs or not operator.clauses:
+        return
+    yield from _unused_parameters(operator)
+    yield from _unread_locals(operator)
+    said = _mentioned(*operator.params, *operator.results, *operator.where, *operator.clauses)
+    for generic in operator.generics:
+        if generic.name not in said and not _deliberate(generic.name):
+            yield warning("W0104", f"type `{generic.name}` is not used", generic.span, "declared here", help="delete it")
+
+
+def _unused_parameters(operator: sx.Operator) -> Iterator[Diagnostic]:
+    body = _mentioned(*operator.where, *operator.clauses, *operator.results)
+    for param in operator.params:
+        others = [p for p in operator.params if p is not param]
+        used = body | _mentioned(*others)
+        if param.name in used or _deliberate(param.name):
+            continue
+        sizes = _mentioned(*(param.type.dims or ())) if isinstance(param.type, sx.TensorType) else set()
+        if (sizes & body) - _mentioned(*others) - {p.name for p in others}:
+            continue  # its shape is what it is there for
+        what = {"tensor": "parameter", "attr": "attribute", "size": "size"}[param.kind]
+        help = f"delete it, or call it `_{param.name}` where it has to be there"
+        yield warning("W0101", f"{what} `{param.name}` is not used", _at_name(param.span, param.name), "no equation reads it", help=help)
+
+
+def _unread_locals(operator: sx.Operator) -> Iterator[Diagnostic]:
+    results = {p.name for p in operator.results}
+    first: dict[str, sx.Target] = {}
+    for clause in operator.clauses:
+        for target in clause.targets:
+            first.setdefault(target.name, target)
+    for name, target in first.items():
+        if name in results or _deliberate(name):
+            continue
+        elsewhere = [c for c in operator.clauses if all(t.name != name for t in c.targets)]
+        if name not in _mentioned(*elsewhere, *operator.where):
+            help = f"delete its equations, or call it `_{name}`"
+            if len(operator.clauses) > 1 and any(len(c.targets) > 1 and target in c.targets for c in operator.clauses):
+                help = "write `_` for what is not needed"
+            yield warning("W0102", f"`{name}` is defined and never read", _at_name(target.span, name), "nothing needs it", help=help)
+
+
+def _in_function(function: sx.ScalarFunction) -> Iterator[Diagnostic]:
+    used = _mentioned(function.value)
+    for name, _ in function.params:
+        if name not in used and not _deliberate(name):
+            opening = function.span.source.text.find("(", function.span.start)
+            at = _at_name(Span(function.span.source, opening, function.span.end), name) if opening >= 0 else function.span
+            help = f"delete it, or call it `_{name}` where it has to be there"
+            yield warning("W0101", f"parameter `{name}` is not used", at, f"`{function.name}` does not depend on it", help=help)
+
+
+# ---------------------------------------------------------------- expressions
+
+
+def _in_expressions(declaration: sx.Node) -> Iterator[Diagnostic]:
+    for node in descendants(declaration):
+        match node:
+            case sx.LetIn(name, _, body) if name not in _mentioned(body) and not _deliberate(name):
+                yield warning("W0104", f"`{name}` is not used", _at_name(node.span, name), "named here", help="delete this `let`")
+            case sx.Reduction(reducer, _, binders, body):
+                yield from _unused_binders(node, reducer, binders, body)
+            case sx.Binary("-", sx.Reduction() as reduction, rhs):
+                yield from _ends_early(reduction, rhs, Span(node.span.source, reduction.span.start, rhs.span.end))
+            case sx.Chain(sx.Reduction() as reduction, (sx.Link("-", rhs), *_)):
+                yield from _ends_early(reduction, rhs, Span(node.span.source, reduction.span.start, rhs.span.end))
+            case _:
+                pass
+
+
+def _unused_binders(node: sx.Reduction, reducer: str, binders: tuple[sx.Node, ...], body: sx.Node) -> Iterator[Diagnostic]:
+    if isinstance(body, sx.Number):
+        return  # counts
+    for binder in binders:
+        match binder:
+            case sx.Member(sx.Id(name)) | sx.Id(name):
+                pass
+            case _:
+                continue
+        others = [b for b in binders if b is not binder]
+        if name not in _mentioned(body, *others) and not _deliberate(name):
+            help = f"read it: `x[…, {name}]`; or call it `_{name}`, if the same value is meant to be taken so often"
+            yield warning("W0104", f"`{name}` is not used", _at_name(binder.span, name), f"`{reducer}` takes equal terms", help=help)
+
+
+def _ends_early(reduction: sx.Reduction, rhs: sx.Node, span: Span) -> Iterator[Diagnostic]:
+    """`sum(k) x[k] - m` is `(sum(k) x[k]) - m`; parentheses say that this is meant."""
+    text = span.source.text
+    if text[reduction.span.start] == "(" or isinstance(rhs, sx.Reduction):
+        return
+    head = text[reduction.span.start : reduction.body.span.start]
+    body, rest = (text[s.start : s.end] for s in (reduction.body.span, rhs.span))
+    minus = text.index("-", reduction.span.end)
+    help = f"write `({head}{body}) - {rest}` if that is meant, or `{head}({body} - {rest})`"
+    labels = (
+        Label(Span(span.source, minus, minus + 1), "this is subtracted once, from the whole"),
+        Label(reduction.span, "the reduction ends here"),
+    )
+    yield Diagnostic("W0105", f"`{reduction.reducer}` ends before `-`", labels, (), help, (), "warning")
+
+
+# ---------------------------------------------------------------- declarations, schedules
+
+
+def _unused_declarations(file: sx.File) -> Iterator[Diagnostic]:
+    """Yield functions that no other declaration calls, where the file has operators that could, and tactics that no schedule calls."""
+    declarations = file.declarations
+    calls = [(d, _mentioned(d) | {n.name for n in descendants(d) if isinstance(n, sx.Directive) and n.call}) for d in declarations]
+    operators = any(isinstance(d, sx.Operator) for d in declarations) and not any(_takes_functions(d) for d in declarations)
+    schedules = any(isinstance(d, sx.Schedule) for d in declarations)
+    for declaration in declarations:
+        if isinstance(declaration, sx.ScalarFunction) and operators:
+            kind = "function"
+        elif isinstance(declaration, sx.Tactic) and schedules:
+            kind = "tactic"
+        else:
+            continue
+        if not _deliberate(declaration.name) and not any(declaration.name in used for d, used in calls if d is not declaration):
+            at = _at_name(declaration.span, declaration.name)
+            yield warning(
+                "W0103",
+                f"{kind} `{declaration.name}` is not used",
+                at,
+                "nothing calls it",
+                help=f"delete it, or call it `_{declaration.name}`",
+            )
+
+
+def _takes_functions(declaration: sx.Node) -> bool:
+    """Tell whether a declaration has an attribute that callers set to any function of the file."""
+    return isinstance(declaration, sx.Operator) and any(p.kind == "attr" and p.type == sx.Id("fn") for p in declaration.params)
+
+
+def _repeated(declaration: sx.Schedule | sx.Tactic) -> Iterator[Diagnostic]:
+    first: dict[str, sx.Directive] = {}
+    for directive in declaration.body:
+        if not isinstance(directive, sx.Directive) or directive.call or directive.results:
+            continue
+        text = show(directive)
+        if text in first:
+            labels = (Label(directive.span, "said again"), Label(first[text].span, "said here"))
+            yield Diagnostic("W0201", "this directive does nothing", labels, (), "delete it", (), "warning")
+        first.setdefault(text, directive)
+
+
+def _never_chosen(file: sx.File) -> Iterator[Diagnostic]:
+    """Yield schedules that follow one of the same operator and target without conditions: the first that applies is taken."""
+    always: dict[tuple[str, str], sx.Schedule] = {}
+    for schedule in file.declarations:
+        if not isinstance(schedule, sx.Schedule) or schedule.role is not None:
+            continue
+        key = (schedule.operator, schedule.target)
+        if key in always:
+            heads = [Span(s.span.source, s.span.start, s.span.source.text.index("{", s.span.start)) for s in (schedule, always[key])]
+            labels = (Label(heads[0], "never taken"), Label(heads[1], "this one always applies, and comes first"))
+            yield Diagnostic(
+                "W0201", "this schedule does nothing", labels, (), "give the first one a condition, or delete one", (), "warning"
+            )
+        elif not schedule.guards:
+            always[key] = schedule

@@ -1,0 +1,98 @@
+"""Operators that no call can reach, and clauses that apply nowhere: what a signature and its conditions leave over.
+
+An operator is called with shapes. A dimension of several sizes, `x: T[(G, C)]`, is one number of a shape: all but one of its sizes have to
+be known from elsewhere. Conditions that contradict one another leave no shape at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from polyhedral import affine
+from polyhedral.expr import FALSE, TRUE, Cond
+from polyhedral.sets import implies
+from polyhedral.verdict import Proven
+from tensorlang.check.lint import warning
+from tensorlang.check.problems import error, labelled
+from tensorlang.check.walk import descendants
+from tensorlang.diagnostics import Diagnostic
+from tensorlang.syntax import nodes as sx
+from tensorlang.tensor.facts import box
+from tensorlang.tensor.nodes import Program
+
+
+def sizes_that_no_call_tells(operator: sx.Operator) -> Iterator[Diagnostic]:
+    """Yield T0158 for each dimension of several sizes of which more than one stands nowhere else."""
+    composite: list[tuple[sx.Param, sx.TupleOf]] = []
+    known = {p.name for p in operator.params if p.kind != "tensor"}
+    for param in operator.params:
+        if not isinstance(param.type, sx.TensorType):
+            continue
+        for dim in param.type.dims or ():
+            inner = dim.value if isinstance(dim, sx.Broadcast) else dim
+            if isinstance(inner, sx.TupleOf):
+                composite.append((param, inner))
+            else:
+                known |= {n.name for n in descendants(inner) if isinstance(n, sx.Id | sx.Each)}
+    while True:
+        told = {names[0] for _, dim in composite if len(names := _unknown(dim, known)) == 1}
+        if not told:
+            break
+        known |= told
+    for param, dim in composite:
+        names = _unknown(dim, known)
+        if len(names) > 1 and param.default is None:
+            listed = " and ".join(f"`{n}`" for n in names)
+            same = next((c for w in operator.where for c in _equal_to(w, names)), None)
+            help = f"use the attribute itself: write `{same[1]}` for `{same[0]}`" if same else f"declare one of them: `size {names[0]}`"
+            title = f"no call of `{operator.name}` can tell {listed}"
+            labels = [(dim.span, "a shape says their product alone")]
+            yield labelled("T0158", title, labels, help=help).diagnostics[0]
+
+
+def _unknown(dim: sx.TupleOf, known: set[str]) -> list[str]:
+    if not all(isinstance(item, sx.Id) for item in dim.items):
+        return []
+    return [item.name for item in dim.items if isinstance(item, sx.Id) and item.name not in known]
+
+
+def _equal_to(cond: sx.Node, names: list[str]) -> Iterator[tuple[str, str]]:
+    """Yield (size, attribute) where a condition says that one is the other."""
+    match cond:
+        case sx.Compare((sx.Id(a), sx.Id(b)), ("==",)) if (a in names) != (b in names):
+            yield (a, b) if a in names else (b, a)
+        case _:
+            return
+
+
+def check_satisfiable(operator: sx.Operator, program: Program) -> None:
+    """Raise T0158 where no sizes meet the conditions of an operator."""
+    if not operator.where or program.context == TRUE:
+        return
+    if isinstance(implies(program.sizes, (), _context(program), FALSE), Proven):
+        conditions = operator.where[0].span.to(operator.where[-1].span)
+        title = f"no call of `{operator.name}` meets its conditions"
+        raise error("T0158", title, conditions, "no sizes are like this", help="change one of them")
+
+
+def _context(program: Program) -> Cond:
+    return affine.conj(program.context, *(affine.compare(">=", size, 0) for size in program.sizes))
+
+
+def clauses_that_never_apply(operator: sx.Operator, program: Program) -> Iterator[Diagnostic]:
+    """Yield W0106 for each clause whose condition holds of no index, whatever the sizes. `program` is of sizes that are all symbols;
+    conditions on attributes and packs, which have values there, are left alone."""
+    clauses = {(c.span.start, c.span.end): c for c in operator.clauses if c.conds and not c.otherwise}
+    free = {p.name for p in operator.params if p.kind == "attr"}
+    for definition in program.definitions:
+        for piece in definition.pieces:
+            clause = clauses.get((piece.span.start, piece.span.end))
+            if clause is None or piece.guard == TRUE or piece.span.source is not operator.span.source:
+                continue
+            mentioned = {n.name for cond in clause.conds for n in descendants(cond) if isinstance(n, sx.Id | sx.Index | sx.Apply)}
+            if mentioned & free or any(isinstance(n, sx.Pack | sx.Each) for c in clause.conds for n in descendants(c)):
+                continue
+            given = affine.conj(_context(program), box(definition))
+            if isinstance(implies(program.sizes, definition.axes, given, affine.negate(piece.guard)), Proven):
+                last = clause.conds[0].span.to(clause.conds[-1].span)
+                help = "delete the clause, or change its condition"
+                yield warning("W0106", "this clause never applies", last, "holds of no index, whatever the sizes", help=help)

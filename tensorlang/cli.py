@@ -17,44 +17,22 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 
 from tensorlang import __version__
-from tensorlang.api import compile as compile_model
-from tensorlang.api import importer_of, is_read
-from tensorlang.backends.registry import is_device, tools_for
-from tensorlang.certificate import certificate
-from tensorlang.check.definition import Examined
 from tensorlang.diagnostics import CompileError, CompileWarning, Diagnostic, InternalError, Span, error
-from tensorlang.graph.pass_listing import listed, traced
-from tensorlang.graph.pass_manager import steps
-from tensorlang.graph.pipeline import optimise
-from tensorlang.graph.precisions import DEVICE_PRECISIONS
-from tensorlang.graph.printer import show as show_graph
-from tensorlang.operators import operators_of
-from tensorlang.runtime.model import CompiledModel, only_shapes_are_open
-from tensorlang.runtime.operator import Operator, Operators
-from tensorlang.runtime.protocol import Tools
-from tensorlang.shell.arguments import parsed, random_inputs
-from tensorlang.shell.bench import Comparison, as_data, as_text, bench_model, bench_on_device, bench_operator, results_of, with_memory
-from tensorlang.shell.checking import as_errors, check_source, difference, fixed
-from tensorlang.shell.colour import colour_chosen, write_diagnostics
-from tensorlang.shell.doctor import findings
-from tensorlang.shell.files import write_arrays, write_text
-from tensorlang.shell.installed_operators import library_with
-from tensorlang.shell.listing import listed as operators_listed
-from tensorlang.shell.pages import is_code, page_of
-from tensorlang.shell.peers import DeviceRun, Peer, Task, peers
-from tensorlang.shell.progress import Bar
-from tensorlang.shell.validating import validated
-from tensorlang.syntax import format as formatter
-from tensorlang.syntax import parse as syntax
-from tensorlang.syntax.printer import show as show_syntax
+from tensorlang.options import DEVICE_PRECISIONS
 from tensorlang.targets import HOST
-from tensorlang.tensor.printer import show as show_program
+
+if TYPE_CHECKING:
+    from tensorlang.check.definition import Examined
+    from tensorlang.runtime.model import CompiledModel
+    from tensorlang.runtime.operator import Operator, Operators
+    from tensorlang.runtime.protocol import Tools
+    from tensorlang.shell.bench import Comparison
+    from tensorlang.shell.peers import Peer
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -129,9 +107,13 @@ def check(
     --target cuda, kernels for a device are: their loops, and their text, which takes g++ and no device.
 
     Warnings are about what is right and hardly meant, as a parameter that nothing reads; they change no exit code unless --strict."""
+    from tensorlang.shell.checking import as_errors, check_source
+    from tensorlang.shell.progress import Bar
+    from tensorlang.syntax import parse as syntax
+
     if target != HOST and not validate:
         raise error("C0211", "`--target` says what models are validated for: it goes with `--validate`")
-    models = [path for path in files if path.suffix != ".tl" and (validate or is_read(str(path)))]
+    models = [path for path in files if path.suffix != ".tl" and (validate or _is_model(path))]
     if validate:
         for path in models:
             _say_validated(path, target, as_json)
@@ -168,8 +150,18 @@ def check(
     _say(_without_mistakes(files, partly, waiting, warned), _summary(files, partly, waiting, len(warned)), as_json)
 
 
+def _is_model(path: Path) -> bool:
+    from tensorlang.api import is_read
+
+    return is_read(str(path))
+
+
 def _fix(files: Sequence[Path], only_show: bool) -> None:
     """Make the edits that diagnostics of files carry, or show them as a difference."""
+    from tensorlang.shell.checking import difference, fixed
+    from tensorlang.shell.files import write_text
+    from tensorlang.syntax import parse as syntax
+
     for path in files:
         source = syntax.load(path)
         after, cured = fixed(source)
@@ -189,6 +181,9 @@ def _once(found: Sequence[Diagnostic]) -> list[Diagnostic]:
 def _read_model(path: Path) -> dict[Path, str]:
     """Import a model. Return why that has to wait for its shapes, if it has to. Raises CompileError for what is
     refused."""
+    from tensorlang.api import importer_of
+    from tensorlang.runtime.model import only_shapes_are_open
+
     try:
         importer_of(str(path)).load(str(path))
     except CompileError as problem:
@@ -225,6 +220,11 @@ def _summary(files: Sequence[Path], partly: Sequence[tuple[Path, Examined]], wai
 
 
 def _say_validated(path: Path, target: str, as_json: bool) -> None:
+    from tensorlang.api import importer_of
+    from tensorlang.backends.registry import tools_for
+    from tensorlang.shell.progress import Bar
+    from tensorlang.shell.validating import validated
+
     try:
         with Bar() as bar:
             loaded = importer_of(str(path)).load(str(path))
@@ -248,6 +248,10 @@ def fmt(
     as_json: Json = False,
 ) -> None:
     """Lay files out in the canonical way."""
+    from tensorlang.shell.files import write_text
+    from tensorlang.syntax import format as formatter
+    from tensorlang.syntax import parse as syntax
+
     changed = []
     for path in files:
         source = syntax.load(path)
@@ -268,6 +272,8 @@ def list_(
     as_json: Json = False,
 ) -> None:
     """List the operators of a file or of a module with their signatures; without an argument, the modules that can be used."""
+    from tensorlang.shell.listing import listed as operators_listed
+
     found = operators_listed(what)
     text = ("\n" if what is None else "\n\n").join("\n".join(part.lines(briefly=what is None)) for part in found)
     _say({"modules": [part.as_data() for part in found]}, text, as_json)
@@ -291,6 +297,10 @@ def show(
 
     `--stage passes` shows the passes over the graphs of models in order: of a model, which of them change it and how many kernels are
     there before and after, and without one what each does."""
+    from tensorlang.syntax import parse as syntax
+    from tensorlang.syntax.printer import show as show_syntax
+    from tensorlang.tensor.printer import show as show_program
+
     if file is None:
         _show_passes(stage, target)
         return
@@ -331,9 +341,13 @@ def explain(
 ) -> None:
     """Explain how an operator or a model is computed, what was proven, how fast it could be on this machine and how fast it is; or the
     code of a message, as T0301."""
+    from tensorlang.shell.pages import is_code, page_of
+
     if is_code(str(file)) and not file.exists():
         typer.echo(page_of(str(file)))
         return
+    from tensorlang.shell.arguments import random_inputs
+
     if file.suffix == ".tl":
         _no_precision(precision)
         operator, values = _operator(file, arguments, threads, target)
@@ -354,6 +368,9 @@ def certify(
     threads: Threads = None,
 ) -> None:
     """Write the certificate of an operator's kernel: its loops and equations, for `scripts/check_certificate.py` to accept or reject."""
+    from tensorlang.certificate import certificate
+    from tensorlang.shell.files import write_text
+
     if file.suffix != ".tl":
         raise error("C0103", "not supported yet: a certificate of a model", help="certify an operator of a `.tl` file")
     operator, values = _operator(file, arguments, threads, symbolic=symbolic)
@@ -380,6 +397,10 @@ def run(
     target: Target = HOST,
 ) -> None:
     """Run an operator or a model on arrays from files."""
+    import numpy as np
+
+    from tensorlang.shell.files import write_arrays
+
     if file.suffix == ".tl":
         _no_precision(precision)
         operator, values = _operator(file, arguments, threads, target)
@@ -415,6 +436,11 @@ def bench(
     target: Target = HOST,
 ) -> None:
     """Measure an operator or a model next to every installed peer, in turns. Inputs of a model that are not given are random."""
+    from tensorlang.backends.registry import is_device, tools_for
+    from tensorlang.shell.arguments import parsed, random_inputs
+    from tensorlang.shell.bench import as_data, as_text, bench_model, bench_operator, with_memory
+    from tensorlang.shell.peers import Task, peers
+
     chosen = peers(None if against is None else [] if against == "none" else against.split(","))
     if is_device(target):
         found = _bench_on_device(what, arguments, target, precision, insist, online, chosen, seconds)
@@ -447,6 +473,15 @@ def _bench_on_device(
     seconds: float,
 ) -> Comparison:
     """Return a model, an operator of a file or one of a library, on a GPU, next to those of `chosen` that can do it there."""
+    import numpy as np
+
+    from tensorlang.backends.registry import tools_for
+    from tensorlang.runtime.operator import Operator
+    from tensorlang.shell.arguments import parsed, random_inputs
+    from tensorlang.shell.bench import bench_on_device, results_of
+    from tensorlang.shell.installed_operators import library_with
+    from tensorlang.shell.peers import DeviceRun, Task
+
     file = Path(what)
     if file.suffix != ".tl" and (file.suffix or file.exists()):
         model, values = _model(file, arguments, None, precision, True, insist, target, online)
@@ -470,6 +505,13 @@ def _bench_library(
     name: str, values: dict[str, Any], tools: Tools, options: dict[str, Any], chosen: Sequence[Peer], seconds: float
 ) -> Comparison:
     """Return a library operator next to `chosen`; where its weights are part of a model, ours is compiled from that model too."""
+    import numpy as np
+
+    from tensorlang.api import compile as compile_model
+    from tensorlang.runtime.operator import Operator
+    from tensorlang.shell.bench import bench_model, bench_operator, results_of
+    from tensorlang.shell.installed_operators import library_with
+
     library = library_with(name)
     operator = Operator(name, library.module(), tools)
     arrays = {n: np.ascontiguousarray(v) for n, v in values.items() if isinstance(v, np.ndarray)}
@@ -523,6 +565,8 @@ def lsp() -> None:
 @app.command()
 def doctor(as_json: Json = False) -> None:
     """Check this installation and this machine."""
+    from tensorlang.shell.doctor import findings
+
     found = []
     for finding in findings():
         found.append(finding)
@@ -547,6 +591,10 @@ def _operator(
     file: Path, arguments: Sequence[str] | None, threads: int | None, target: str = HOST, symbolic: bool = False
 ) -> tuple[Operator, dict[str, Any]]:
     """Return the operator that the arguments name (or the file's only one) and what it is given."""
+    from tensorlang.operators import operators_of
+    from tensorlang.shell.arguments import parsed
+    from tensorlang.syntax import parse as syntax
+
     ops = operators_of(syntax.load(file), target, threads, symbolic=symbolic)
     rest = list(arguments or ())
     if rest and "=" not in rest[0] and not rest[0].endswith(".npz"):
@@ -575,6 +623,12 @@ def _model(
     target: str = HOST,
     online: bool = True,
 ) -> tuple[CompiledModel, dict[str, Any]]:
+    import numpy as np
+
+    from tensorlang.api import compile as compile_model
+    from tensorlang.shell.arguments import parsed
+    from tensorlang.shell.progress import Bar
+
     values = parsed(arguments or ())
     shapes = {name: v.shape for name, v in values.items() if isinstance(v, np.ndarray)}
     with Bar() as bar:
@@ -585,6 +639,15 @@ def _model(
 
 def _show_model(file: Path, stage: Stage | None, target: str, threads: int | None, options: Mapping[str, Any]) -> None:
     """Show a model's graph, the passes over that, or what its target makes of it: launches, the text of kernels, machine code."""
+    from tensorlang.api import compile as compile_model
+    from tensorlang.api import importer_of
+    from tensorlang.backends.registry import tools_for
+    from tensorlang.graph.pass_listing import traced
+    from tensorlang.graph.pass_manager import steps
+    from tensorlang.graph.pipeline import optimise
+    from tensorlang.graph.printer import show as show_graph
+    from tensorlang.shell.progress import Bar
+
     tools = tools_for(target, threads, **options)
     name = stage.value if stage is not None else (*tools.model_stages, "graph")[0]
     match name:
@@ -602,6 +665,9 @@ def _show_model(file: Path, stage: Stage | None, target: str, threads: int | Non
 
 def _show_passes(stage: Stage | None, target: str) -> None:
     """Show the passes over graphs for a target, with what they do."""
+    from tensorlang.backends.registry import tools_for
+    from tensorlang.graph.pass_listing import listed
+
     if stage is not Stage.passes:
         raise error("C0211", "there is no file to show", help="name a `.tl` file or a model; `--stage passes` alone needs none")
     sys.stdout.write(listed(tools_for(target).passes))
@@ -631,6 +697,8 @@ def main() -> None:
 
 def _guarded(argv: Sequence[str]) -> int:
     """Return the exit code of a command line, having reported whatever went wrong."""
+    from tensorlang.shell.colour import colour_chosen
+
     as_json = "--json" in argv
     warnings.simplefilter("ignore", CompileWarning)  # `check` shows them
     try:
@@ -655,6 +723,8 @@ def _guarded(argv: Sequence[str]) -> int:
 
 
 def _complain(diagnostics: Sequence[Diagnostic], as_json: bool) -> None:
+    from tensorlang.shell.colour import write_diagnostics
+
     if as_json:
         typer.echo(json.dumps({"diagnostics": [_as_data(d) for d in diagnostics]}))
     else:

@@ -19,14 +19,13 @@ from dataclasses import dataclass
 from codegen.dtypes import DType, bf16, f16
 from codegen.llvm.target import Target
 from tensorlang.diagnostics import error
+from tensorlang.options import DEVICE_PRECISIONS as DEVICE_PRECISIONS
 
 PARTS = {"bf16x3": 3, "bf16x6": 6}
 """How many products of bf16 stand for one of f32."""
 NARROW = {"bf16": bf16, "f16": f16}
 """What operands are rounded to."""
 PRECISIONS = ("f32", "bf16", *PARTS)
-DEVICE_PRECISIONS = ("f32", *NARROW, "tf32", *PARTS)
-"""Those of graphics processors."""
 
 
 TILE = 16

@@ -8,11 +8,9 @@ from difflib import unified_diff
 
 from tensorlang.check.definition import Examined, checked, warnings_of
 from tensorlang.check.lint import warnings_in
-from tensorlang.check.module import load_module
+from tensorlang.check.module import Module, load_module
 from tensorlang.diagnostics import NOWHERE, CompileError, Diagnostic, Edit, Source
-from tensorlang.policy.prove import prove_schedules
-from tensorlang.policy.uncalled import check_schedules
-from tensorlang.runtime.library import installed_roles, with_roles
+from tensorlang.syntax import nodes as sx
 from tensorlang.syntax.parse import parse
 
 MOST_ROUNDS = 10
@@ -38,11 +36,22 @@ def check_source(source: Source, *, replaying: bool = False) -> Found:
         module = load_module(file)
     except CompileError as problem:
         return Found(problem.diagnostics, tuple(warnings_in(file)))
-    served = with_roles(module, installed_roles())
     operators = checked(module)
-    mistakes = [*operators.problems, *check_schedules(served)] or prove_schedules(served, replaying=replaying)
+    mistakes = list(operators.problems)
+    if any(isinstance(d, sx.Schedule | sx.Tactic) for d in file.declarations):
+        mistakes = _in_schedules(module, mistakes, replaying)
     warnings = warnings_in(file) if mistakes else warnings_of(file, module)
     return Found(tuple(mistakes), tuple(warnings), operators.partly)
+
+
+def _in_schedules(module: Module, mistakes: Sequence[Diagnostic], replaying: bool) -> list[Diagnostic]:
+    """Return what is wrong with the schedules of a file, behind the mistakes of its operators; they are proven where there are none."""
+    from tensorlang.policy.prove import prove_schedules
+    from tensorlang.policy.uncalled import check_schedules
+    from tensorlang.runtime.library import installed_roles, with_roles
+
+    served = with_roles(module, installed_roles())
+    return [*mistakes, *check_schedules(served)] or prove_schedules(served, replaying=replaying)
 
 
 def as_errors(found: Found) -> Found:

@@ -10,18 +10,21 @@ import tempfile
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
 from tensorlang.diagnostics import CompileError, error
 
-Array = np.ndarray[Any, Any]
+if TYPE_CHECKING:
+    import numpy as np
+
+Array: TypeAlias = "np.ndarray[Any, Any]"
 SUFFIXES = (".npy", ".npz")
 
 
 def read_arrays(path: Path) -> dict[str, Array]:
     """Return the arrays of a file by name; the one array of an `.npy` file has the name "". Raises CompileError C0201, C0202."""
+    import numpy as np
+
     try:
         with path.open("rb") as stream:
             found = np.load(stream, allow_pickle=False)
@@ -36,6 +39,8 @@ def read_arrays(path: Path) -> dict[str, Array]:
 
 def write_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
     """Write one array to an `.npy` file, or any number to an `.npz` file. Raises CompileError C0202, C0203."""
+    import numpy as np
+
     if path.suffix == ".npy":
         if len(arrays) != 1:
             raise error("C0202", f"`{path}` can hold one array, not {len(arrays)}", help="name an `.npz` file")
@@ -49,6 +54,8 @@ def write_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
 
 def _write_zip(handle: BinaryIO, arrays: Mapping[str, Array]) -> None:
     """Write an `.npz` file; unlike `numpy.savez` it takes any names."""
+    import numpy as np
+
     with zipfile.ZipFile(handle, "w") as archive:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as stream:

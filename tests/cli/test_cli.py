@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 from commands import run
 
+import tensorlang
 from codegen.llvm.target import this_machine
-from tensorlang import cli
+from tensorlang.shell import checking
 
 TEXT = "op scale[T: float](x: T[N], attr by: float = 2.0) -> (y: T[N]) { y[i] = x[i] * by }\n"
 
@@ -42,12 +43,12 @@ def tl(capsys: pytest.CaptureFixture[str]) -> Any:
 def test_a_file_without_operators_is_told_how_to_declare_one(tl: Any, tmp_path: Path) -> None:
     (tmp_path / "empty.tl").write_text("")
     code, _, err = tl("run", tmp_path / "empty.tl", "x=f32[8]")
-    assert (code, err.splitlines()[1:]) == (1, [" = help: declare one: `op NAME(…) -> (…) { … }`"])
+    assert (code, err.splitlines()[1:2]) == (1, [" = help: declare one: `op NAME(…) -> (…) { … }`"])
 
 
 def test_a_target_that_is_not_there_is_told_which_there_are(tl: Any, file: Path) -> None:
     code, _, err = tl("show", file, "--stage", "loops", "--target", "tpu")
-    assert (code, err.splitlines()[-1]) == (1, " = help: `cpu` is this machine, `cuda` its GPU")
+    assert (code, err.splitlines()[-3]) == (1, " = help: `cpu` is this machine, `cuda` its GPU")
 
 
 def test_check_accepts_a_right_file(tl: Any, file: Path) -> None:
@@ -230,10 +231,78 @@ def test_a_defect_of_ours_is_one_line_and_a_report(tl: Any, file: Path, monkeypa
     def broken(*args: Any) -> Any:
         raise ZeroDivisionError("deep inside")
 
-    monkeypatch.setattr(cli, "checked", broken)
+    monkeypatch.setattr(checking, "checked", broken)
     code, out, err = tl("check", file)
     assert (code, out) == (1, "")
     assert err.startswith("error[C0001]: internal error; a report is in ")
     report = Path(err.splitlines()[0].rpartition(" ")[2])
     assert "deep inside" in report.read_text()
     report.unlink()
+
+
+ODD = "op f(x: f32[K], m: f32) -> (y: f32) {\n    y = sum(k) x[k] - m\n}\n"
+
+
+def test_warnings_are_shown_and_are_mistakes_only_where_that_is_asked_for(tl: Any, tmp_path: Path) -> None:
+    path = tmp_path / "a.tl"
+    path.write_text(ODD)
+    code, out, err = tl("check", path)
+    assert (code, out) == (0, "1 file checked, no mistakes; 1 warning\n") and err.startswith("warning[W0105]: ")
+    assert tl("check", "--no-warnings", path) == (0, "1 file checked, no mistakes\n", "")
+    code, out, err = tl("check", "--strict", path)
+    assert (code, out) == (1, "") and err.startswith("error[W0105]: ")
+    (told,) = json.loads(tl("check", "--json", path)[1])["diagnostics"]
+    assert (told["code"], told["severity"]) == ("W0105", "warning")
+
+
+def test_fix_changes_what_is_plainly_meant_and_diff_only_shows_it(tl: Any, tmp_path: Path) -> None:
+    path = tmp_path / "a.tl"
+    text = "// adds\nop f(x: float32[N], b: f32[N]) -> (y: f32[N]) {\n    y = x + b; // like NumPy\n}\n"
+    path.write_text(text)
+    code, out, err = tl("check", "--diff", path)
+    assert (code, err) == (0, "") and "+    y[i] = x[i] + b[i] # like NumPy\n" in out and path.read_text() == text
+    code, out, err = tl("check", "--fix", path)
+    assert (code, out) == (0, "1 file checked, no mistakes\n") and "fixed" in err
+    assert path.read_text() == "# adds\nop f(x: f32[N], b: f32[N]) -> (y: f32[N]) {\n    y[i] = x[i] + b[i] # like NumPy\n}\n"
+
+
+def test_edits_stand_in_json(tl: Any, tmp_path: Path) -> None:
+    path = tmp_path / "a.tl"
+    path.write_text("fn f(x) = x && true\n")
+    (told,) = json.loads(tl("check", "--json", path)[1])["diagnostics"]
+    assert told["edits"] == [{"file": str(path), "line": 1, "column": 13, "length": 2, "text": "and"}]
+
+
+def test_explain_prints_the_page_of_a_code(tl: Any) -> None:
+    code, out, err = tl("explain", "T0301")
+    assert (code, err) == (0, "") and out.startswith("T0301: ") and "```tl" in out
+    code, out, err = tl("explain", "T0391")
+    assert (code, out) == (1, "") and err.startswith("error[C0215]: there is no code `T0391`\n = help: did you mean `T0301`")
+
+
+def test_messages_end_with_the_command_that_explains_them(tl: Any, tmp_path: Path) -> None:
+    path = tmp_path / "a.tl"
+    path.write_text("fn f(x) = x && true\n")
+    assert tl("check", path)[2].splitlines()[-1] == "more about this: `tensorlang explain P003`"
+
+
+def test_colours_are_for_terminals_and_for_those_who_ask(tl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.tl"
+    path.write_text("fn f(x) = x && true\n")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    assert "\x1b[" not in tl("check", path)[2]
+    coloured = tl("check", path, "--color=always")[2]
+    assert "\x1b[1;31merror[P003]" in coloured
+    assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == tl("--color", "never", "check", path)[2]
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert "\x1b[" in tl("check", path)[2]
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b[" not in tl("check", path)[2]
+    code, _, err = tl("check", path, "--color", "blue")
+    assert code == 1 and err.startswith("error[C0211]: `--color` is `blue`")
+
+
+def test_the_version_and_short_help(tl: Any) -> None:
+    assert tl("--version") == (0, f"tensorlang {tensorlang.__version__}\n", "")
+    assert tl("check", "-h")[0] == 0

@@ -16,7 +16,7 @@ from onnx import TensorProto, helper
 
 from stdlib.equivalents import Library
 from stdlib.onnx import Importer
-from tensorlang import api, cli
+from tensorlang import api
 from tensorlang.backends.cpu import validated as build
 from tensorlang.backends.cpu.toolchain import toolchain
 from tensorlang.graph.pass_listing import listed
@@ -214,8 +214,8 @@ def test_a_library_operator_is_measured_next_to_what_peers_call_it(
 def test_a_convolution_of_the_library_is_measured_with_the_options_of_the_command(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(installed_operators, "installed_operators", lambda: (Library(),))
     asked: list[dict[str, Any]] = []
-    compiled = cli.compile_model
-    monkeypatch.setattr(cli, "compile_model", lambda model, **options: asked.append(options) or compiled(model, **options))
+    compiled = api.compile
+    monkeypatch.setattr(api, "compile", lambda model, **options: asked.append(options) or compiled(model, **options))
     given = ["x=f32[1,3,8,8]", "w=f32[4,3,3,3]", "b=f32[4]", "stride=(1,1)", "lo=(1,1)", "hi=(1,1)"]
     assert run(capsys, "bench", "conv", *given, "--no-winograd", "--peers", "none", "--seconds", "0.01", "-t", "1")[0] == 0
     assert asked == [{"threads": 1, "precision": "f32", "winograd": False, "insist": False}]

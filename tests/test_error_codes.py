@@ -7,6 +7,8 @@ import re
 from collections import Counter
 from pathlib import Path
 
+from tensorlang.shell import pages
+
 ROOT = Path(__file__).parents[1]
 CODE = re.compile(r"[PTRSOCW]\d{3,4}")
 ENTRY = re.compile(r"^### ([PTRSOCW]\d{3,4}) ", re.MULTILINE)
@@ -40,3 +42,7 @@ def test_no_code_has_two_entries() -> None:
 def test_the_first_page_leads_to_the_others() -> None:
     first = (ROOT / "docs" / "errors.md").read_text("utf-8")
     assert [p.name for p in sorted((ROOT / "docs").glob("errors-*.md")) if f"({p.name})" not in first] == []
+
+
+def test_the_package_has_the_page_of_every_code() -> None:
+    assert set(pages.entries()) == set(entries())

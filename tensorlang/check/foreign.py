@@ -69,5 +69,5 @@ def ours(name: str, known: Iterable[str]) -> str | None:
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """Return the known name that is most like `name`, whatever is written in capitals; None where none is much like it."""
     names = {other.lower(): other for other in sorted(set(known)) if len(other) > 1 or len(name) > 1}
-    close = get_close_matches(name.lower(), names, n=1, cutoff=0.6)
+    close = get_close_matches(name.lower(), names, n=1, cutoff=0.65)
     return names[close[0]] if close else None

@@ -23,7 +23,7 @@ def entries() -> dict[str, str]:
     """Return what the pages say of each code."""
     pages = sorted((p for p in (files("tensorlang") / "pages").iterdir() if p.name.startswith("errors")), key=lambda p: p.name)
     found = (m for page in pages for m in _ENTRY.finditer(page.read_text("utf-8")))
-    return {m[1]: f"{m[1]}: {m[2]}\n{m[3].rstrip()}" for m in found}
+    return {m[1]: f"{m[1]}: {m[2]}\n\n{m[3].strip()}" for m in found}
 
 
 def page_of(code: str) -> str:

@@ -3,14 +3,19 @@ nothing uses. Each is told what is wrong, where, why and what to write, and none
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from golden_case import GOLDEN, cases, source
 
+import tensorlang as tl
+from tensorlang.check.lint import warnings_in
 from tensorlang.diagnostics import Source, render
 from tensorlang.shell.checking import check_source, fixed
+from tensorlang.syntax.format import fmt
+from tensorlang.syntax.parse import load, parse
 
 CASES = cases("mistakes")
 CURED = [
@@ -81,3 +86,28 @@ def test_a_file_whose_mistakes_cannot_all_be_read_around_stays_as_it_is() -> Non
     source = Source("a.tl", "op f(x: float32[N]) -> (y: f32[N]) {\n    y[i] = x[i];\n    y[j] = = 2\n}\n")
     after, cured = fixed(source)
     assert (after, cured) == (source, [])
+
+
+ROOT = Path(__file__).parents[2]
+OURS = sorted(path for folder in ("stdlib", "tensorlang", "examples", "benchmarks") for path in (ROOT / folder).rglob("*.tl"))
+
+
+@pytest.mark.parametrize("path", OURS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_our_own_files_have_no_warnings(path: Path) -> None:
+    assert [render(d) for d in warnings_in(parse(load(path)))] == []
+
+
+def test_loading_a_text_warns_where_it_is_loaded() -> None:
+    text = "op f(x: f32[N], bias: f32[N]) -> (y: f32[N]) {\n    y[i] = x[i]\n}\n"
+    with pytest.warns(tl.CompileWarning, match="parameter `bias` is not used") as warned:
+        tl.parse(text)
+    assert [w.filename for w in warned] == [__file__]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tl.parse(text.replace("bias", "_bias"))
+
+
+def test_parentheses_that_say_where_a_sum_ends_are_kept() -> None:
+    meant = Source("a.tl", "op f(x: f32[K], m: f32) -> (y: f32) {\n    y = (sum(k) x[k]) - m\n}\n")
+    assert warnings_in(parse(meant)) == []
+    assert fmt(meant) == meant.text

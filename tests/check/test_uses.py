@@ -298,7 +298,7 @@ def test_a_chain_of_files_that_is_too_long_is_refused(files: Files) -> None:
 
 
 def test_a_function_that_is_passed_is_one_that_the_caller_knows(files: Files) -> None:
-    for name, help in (("square", "did you mean `sqrt`?"), ("celu", "write `use std.elementwise (celu)` at the top of the file")):
+    for name, help in (("sqroot", "did you mean `sqrt`?"), ("celu", "write `use std.elementwise (celu)` at the top of the file")):
         main = files(main=f'use "norm.tl" (mapped)\n{CALL.format(f"y = mapped(x, f = {name})")}', norm=NORM)
         (problem,) = check_module(load_module(parse(load(main))))
         assert (problem.code, problem.title, problem.help) == ("T0101", f"there is no function `{name}`", help)

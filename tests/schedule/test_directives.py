@@ -54,7 +54,7 @@ def test_every_order_of_a_factorisation_gives_the_factors(case):
 def test_there_are_golden_loops_for_every_directive():
     """In a file of their own, or under the schedule on a page about directives, whose loops are compared as well."""
     used = {d.name for case in CASES for d in legal(source(case))[0].schedule.directives}
-    pages = sorted((GOLDEN.parents[2] / "docs" / "schedules").glob("*.md"))
+    pages = sorted((GOLDEN.parents[1] / "docs" / "schedules").glob("*.md"))
     page = "\n".join(path.read_text("utf-8") for path in pages)
     shown = re.findall(r"^```tl\nschedule (.*?)^```\n+```(?:loops|device)", page, re.MULTILINE | re.DOTALL)
     used |= {line.split()[0] for text in shown for line in text.splitlines()[1:] if line.strip() not in ("", "}")}

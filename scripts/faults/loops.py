@@ -279,4 +279,20 @@ FAULTS = (
         ("tests/codegen/test_collapse.py",),
         equivalent="that iteration has an inner loop of no iterations, and nothing else: only loops that are the whole body take part",
     ),
+    Fault(
+        "pinned-one-further",
+        "codegen/loops/pinned.py",
+        "hi=Add(before, Int(1))",
+        "hi=Add(before, Int(2))",
+        "a term reaches the element behind the one that it names, too",
+        ("tests/codegen/test_loops_pinned.py",),
+    ),
+    Fault(
+        "pinned-by-what-it-stores",
+        "codegen/loops/pinned.py",
+        "written = {s.buffer for s in stores(*loop.body)}",
+        "written = set[str]()",
+        "a loop is bounded by data that it writes",
+        ("tests/codegen/test_loops_pinned.py",),
+    ),
 )

@@ -322,4 +322,20 @@ FAULTS = (
         "a kernel that reads another row of what it normalises counts as one of rows",
         ("tests/graph/test_fuse_normalisation.py",),
     ),
+    Fault(
+        "inner-loops-without-latency",
+        "tensorlang/policy/cpu/inner_loops.py",
+        "accumulators), LATENCY_CYCLES)",
+        "accumulators), 0.0)",
+        "sums of one accumulator wait for nothing",
+        ("tests/policy/test_policy_golden.py", "tests/policy/test_recurrences_derived.py"),
+    ),
+    Fault(
+        "nests-of-whole-steps",
+        "tensorlang/policy/cpu/nests.py",
+        "steps = prod(sizes[a] or OPEN_EXTENT for a in definition.axes if a not in inside)",
+        "steps = 1",
+        "threads are woken for what one does sooner",
+        ("tests/policy/test_recurrences_derived.py",),
+    ),
 )

@@ -90,4 +90,12 @@ FAULTS = (
         "blocks cross from one group of channels to the next",
         LAYOUTS,
     ),
+    Fault(
+        "fold-factor-without-lanes",
+        "polyhedral/storage.py",
+        "pairs = pairs.union(touches.apply_range(order).apply_range(writes))",
+        "pairs = pairs.coalesce()",
+        "a fold is derived that lanes of a vector overwrite",
+        ("tests/policy/test_recurrences_derived.py",),
+    ),
 )

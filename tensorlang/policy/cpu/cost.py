@@ -7,9 +7,19 @@ What is compared is in cycles on either side, of one thread or of all of them, n
 from __future__ import annotations
 
 MULTIPLY_ADDS = 2
-"""Vectors that a core multiplies and adds in a cycle: two units."""
+"""Vectors that a core multiplies and adds, or otherwise computes with, in a cycle: two units."""
 LOADS = 2
 """Vectors, or elements for all lanes of one, that it loads from the first-level cache in a cycle: two ports."""
+STORES = 1
+"""Vectors, or single elements, that it stores in a cycle."""
+CALL_OPERATIONS = 12
+"""Vector instructions of an elementary function, a division or a remainder, about."""
+LOOP_CYCLES = 1.0
+"""Of an iteration of an innermost loop, beside what it computes."""
+FAR_LOADS = 2
+"""Instructions for each lane whose element is no neighbour of the others': its load, and putting it into its place."""
+SPILL_CYCLES = 2.0
+"""Of a step for each value that finds no register."""
 LATENCY_CYCLES = 4.0
 """Of a multiply-add: a register tile of fewer sums than keep both units busy waits for it."""
 VECTOR_CYCLES = 0.15
@@ -58,3 +68,8 @@ def kernel_cycles(cycles: float, threads: int) -> float:
 def from_memory_cycles(size_bytes: float, kept_bytes: float, l2_bytes: int) -> float:
     """Return the cycles in which so many bytes arrive of which the cache has to keep `kept_bytes` in between."""
     return size_bytes / (NEAR_BYTES if kept_bytes <= l2_bytes else FAR_BYTES)
+
+
+def store_cycles(stores: float) -> float:
+    """Return the cycles of so many stores."""
+    return stores / STORES

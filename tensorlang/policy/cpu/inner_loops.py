@@ -21,6 +21,16 @@ from polyhedral import affine
 from polyhedral.expr import Compare, Cond
 from polyhedral.expr import Expr as Affine
 from polyhedral.expr import Name as AffineName
+from tensorlang.policy.cpu.cost import (
+    CALL_OPERATIONS,
+    FAR_LOADS,
+    LATENCY_CYCLES,
+    LOOP_CYCLES,
+    SPILL_CYCLES,
+    load_cycles,
+    multiply_cycles,
+    store_cycles,
+)
 from tensorlang.policy.cpu.padded import root_copy
 from tensorlang.policy.deriver import Deriver, in_order
 from tensorlang.schedule.directives.loops import MOST_LANES
@@ -36,23 +46,10 @@ MOST_TOGETHER = 24
 """And of two axes."""
 OPEN_EXTENT = 64
 """Iterations of a loop whose extent is known only at run time, or depends on other loops."""
-LOADS_PER_CYCLE = 2
-OPERATIONS_PER_CYCLE = 2
-STORES_PER_CYCLE = 1
-LATENCY = 4
-"""Cycles until a sum can be added to again."""
-CALL_OPERATIONS = 12
-"""Vector instructions of an elementary function or a division, about."""
-LOOP_CYCLES = 1.0
-"""Of an iteration of the innermost loop, beside what it computes."""
-FAR_LOADS = 2
-"""Instructions for each lane whose element is not its neighbour's neighbour."""
 USES_OF_A_COPY = 8
 """Of each element, from which on it is worth a copy in another order."""
 COPY_SHARE = 0.005
 """Of the cycles of a block that each copy of its instructions costs in the cache that holds them: between equals, the shorter code."""
-SPILL_CYCLES = 2.0
-"""For each value that finds no register."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +263,7 @@ class _Cost:
     def _step(self, work: _Work, c: InnerLoops, along: str | None) -> float:
         """Return the cycles of one step of a reduction for all points of a block."""
         accumulators = work.accumulators * prod(count for _, count in c.rows) * (c.vectors if along is not None else 1)
-        return max(self._block(work, c, along, accumulators), LATENCY)
+        return max(self._block(work, c, along, accumulators), LATENCY_CYCLES)
 
     def _block(self, work: _Work, c: InnerLoops, along: str | None, accumulators: int = 0) -> float:
         """Return the cycles of `work` for all points of a block, with vectors along a loop."""
@@ -274,7 +271,7 @@ class _Cost:
         loads = sum(self._loads(e, c, along) for e in work.elements)
         operations = work.operations * width * prod(count for _, count in c.rows)
         spilled = max(0, accumulators + width + 1 - self.d.machine.vector_registers)
-        return max(loads / LOADS_PER_CYCLE, operations / OPERATIONS_PER_CYCLE) + LOOP_CYCLES + spilled * SPILL_CYCLES
+        return max(load_cycles(loads), multiply_cycles(operations)) + LOOP_CYCLES + spilled * SPILL_CYCLES
 
     def _loads(self, element: _Element, c: InnerLoops, along: str | None) -> float:
         again = prod(count for axis, count in c.rows if axis in element.names)
@@ -286,8 +283,8 @@ class _Cost:
     def _stores(self, c: InnerLoops, axis: str | None) -> float:
         together = prod(count for _, count in c.rows)
         if axis is None:
-            return together / STORES_PER_CYCLE
-        return together * c.vectors * (1 if axis in self.stored_near else FAR_LOADS * self.lanes) / STORES_PER_CYCLE
+            return store_cycles(together)
+        return store_cycles(together * c.vectors * (1 if axis in self.stored_near else FAR_LOADS * self.lanes))
 
     def crossed(self, vector: tuple[str, ...]) -> tuple[str, ...]:
         """Return the tensors that a copy may have neighbours along `vector` of, where they are used often enough to be worth one."""

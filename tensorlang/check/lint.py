@@ -11,7 +11,7 @@ A name that begins with `_` is not used on purpose.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from tensorlang.check.walk import descendants
 from tensorlang.diagnostics import NOWHERE, Diagnostic, Edit, Label, Span
@@ -104,15 +104,25 @@ def _unread_locals(operator: sx.Operator) -> Iterator[Diagnostic]:
     for clause in operator.clauses:
         for target in clause.targets:
             first.setdefault(target.name, target)
-    for name, target in first.items():
-        if name in results or _deliberate(name):
+    unread = {name for name in first if name not in results and not _is_read(operator, name)}
+    for name in sorted(unread):
+        if _deliberate(name) or any(_is_component(clause, name, unread) for clause in operator.clauses):
             continue
-        elsewhere = [c for c in operator.clauses if all(t.name != name for t in c.targets)]
-        if name not in _mentioned(*elsewhere, *operator.where):
-            help = f"delete its equations, or call it `_{name}`"
-            if len(operator.clauses) > 1 and any(len(c.targets) > 1 and target in c.targets for c in operator.clauses):
-                help = "write `_` for what is not needed"
-            yield warning("W0102", f"`{name}` is defined and never read", _at_name(target.span, name), "nothing needs it", help=help)
+        called = any(len(c.targets) > 1 and any(t.name == name for t in c.targets) for c in operator.clauses)
+        help = "write `_` for what is not needed" if called else f"delete its equations, or call it `_{name}`"
+        yield warning("W0102", f"`{name}` is defined and never read", _at_name(first[name].span, name), "nothing needs it", help=help)
+
+
+def _is_read(operator: sx.Operator, name: str) -> bool:
+    """Tell whether anything but its own equations mentions a tensor."""
+    elsewhere = [c for c in operator.clauses if all(t.name != name for t in c.targets)]
+    return name in _mentioned(*elsewhere, *operator.where)
+
+
+def _is_component(clause: sx.Clause, name: str, unread: Collection[str]) -> bool:
+    """Tell whether a clause defines a tensor along with others that are needed, as components of one reduction."""
+    names = {t.name for t in clause.targets}
+    return name in names and not isinstance(clause.value, sx.Apply) and not names <= {*unread}
 
 
 def _in_function(function: sx.ScalarFunction) -> Iterator[Diagnostic]:

@@ -123,7 +123,9 @@ def first_result(name: str, file: str, inputs: str, threads: int, options: Mappi
     settings = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)} | environment
     done = subprocess.run([sys.executable, "-m", *arguments], env=settings, capture_output=True, text=True, check=False)
     if done.returncode:
-        return {"failed": (done.stderr.strip().splitlines() or ["no message"])[-1]}
+        said = done.stderr.strip().splitlines() or ["no message"]
+        titles = [line[line.index("error[") :] for line in said if "error[" in line]
+        return {"failed": titles[0] if titles else said[-1]}
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 

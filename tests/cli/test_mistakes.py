@@ -107,6 +107,19 @@ def test_loading_a_text_warns_where_it_is_loaded() -> None:
         tl.parse(text.replace("bias", "_bias"))
 
 
+def test_a_component_of_a_reduction_that_defines_others_too_may_be_read_by_nothing() -> None:
+    text = """reducer last (m1, a1) (m2, a2) from (-inf, 0) = if m2 >= m1 then (m2, a2) else (m1, a1)
+
+op f(x: f32[K], v: f32[K]) -> (y: f32) {
+    m, a = last(k) (x[k], v[k])
+    y = READ
+}
+"""
+    one, none = (parse(Source("a.tl", text.replace("READ", read))) for read in ("a", "v[0]"))
+    assert warnings_in(one) == []
+    assert [d.title for d in warnings_in(none)] == [f"`{name}` is defined and never read" for name in "ma"]
+
+
 def test_parentheses_that_say_where_a_sum_ends_are_kept() -> None:
     meant = Source("a.tl", "op f(x: f32[K], m: f32) -> (y: f32) {\n    y = (sum(k) x[k]) - m\n}\n")
     assert warnings_in(parse(meant)) == []

@@ -20,7 +20,7 @@ from tensorlang.check.foreign import ours
 from tensorlang.check.places import misplaced
 from tensorlang.check.problems import did_you_mean, error, labelled, named, renamed, uncallable
 from tensorlang.check.types import BUILTINS, CLASSES, ELSEWHERE
-from tensorlang.check.uses import Adopted, Imports, Named, Uses, lines_for, place_of, space_of
+from tensorlang.check.uses import Adopted, Imports, Named, Reader, Uses, lines_for, place_of, space_of
 from tensorlang.check.walk import descendants
 from tensorlang.diagnostics import CompileError, Diagnostic, Edit, Source, Span
 from tensorlang.syntax import nodes as sx
@@ -70,13 +70,18 @@ def prelude() -> Module:
     return load_module(parse(Source("prelude.tl", text)), ())
 
 
-def load_module(file: sx.File, libraries: Sequence[Module] | None = None) -> Module:
+def files_by(reader: Reader) -> Uses:
+    """Return files to use that a reader reads."""
+    return Uses(_load, reader)
+
+
+def load_module(file: sx.File, libraries: Sequence[Module] | None = None, uses: Uses | None = None) -> Module:
     """Return the names of `file` over those of `libraries` (the prelude unless told otherwise) and of the files that it uses.
 
     Raises CompileError with T0101 (unknown name), T0102 (declared twice), T0103 (recursion), T0109 (an instruction of no processor),
     T0155 (operands of one that lie nowhere), T0157 (one by no name of LLVM's), one diagnostic a mistake; and with T0190 to T0193 for
     what it uses, and the mistakes of that."""
-    return _load(file, Uses(_load), libraries)
+    return _load(file, uses or Uses(_load), libraries)
 
 
 def _load(file: sx.File, uses: Uses, libraries: Sequence[Module] | None = None) -> Module:

@@ -79,11 +79,24 @@ def place_of(declaration: sx.Node) -> Span:
     return declaration.name_span if isinstance(declaration, sx.Operator) and declaration.name_span.end else declaration.span
 
 
+class Reader:
+    """How used files are read: from the disk. What has texts of its own, as an editor does, says so in a class below this one."""
+
+    def opened(self, path: Path) -> Source | None:
+        """Return the text that stands for a file, or None for the one on the disk."""
+        return None
+
+    def parsed(self, source: Source) -> sx.File:
+        """Return the syntax tree of a used file. Raises CompileError with P codes."""
+        return parse.parse(source)
+
+
 @dataclass
 class Uses:
     """The files that one program uses, directly or through others."""
 
     load: Callable[[sx.File, Uses], Module]
+    reader: Reader = field(default_factory=Reader)
     _found: dict[str, Used] = field(default_factory=dict)
     _broken: set[str] = field(default_factory=set)
     _open: list[tuple[str, sx.Use]] = field(default_factory=list)
@@ -97,6 +110,7 @@ class Uses:
         problems: list[Diagnostic] = []
         names: list[Import] = []
         whole: list[Used] = []
+        failed = False
         for use in (d for d in file.declarations if isinstance(d, sx.Use)):
             try:
                 self._open.append((_key_of(file, use), use))
@@ -106,18 +120,19 @@ class Uses:
                 found, everything = self._brought(use)
                 names += found
                 whole += everything
-            except CompileError as problem:
+            except CompileError as problem:  # without a word where the file's mistakes were told before
+                failed = True
                 problems += problem.diagnostics
             finally:
                 self._open.pop()
-        if problems:
+        if failed:
             raise CompileError(*problems)
         return Imports(tuple(names), tuple(whole))
 
     def _brought(self, use: sx.Use) -> tuple[list[Import], list[Used]]:
         if isinstance(use.place, sx.Text):
-            path = _path(use, use.place)
-            files = [self._file(use, os.path.realpath(path), path.stem, lambda: _source(use, path))]
+            path = path_of(use.place)
+            files = [self._file(use, os.path.realpath(path), path.stem, lambda: _source(use, path, self.reader))]
             return _named(use, files, use.names)
         place = _place(use, use.place.name)
         if place.name is not None and use.names:
@@ -132,7 +147,7 @@ class Uses:
         return _named(use, [self._module(use, m) for m in wanted], names, place)
 
     def _module(self, use: sx.Use, module: modules.Module) -> Used:
-        return self._file(use, os.path.realpath(module.path), module.title, module.source)
+        return self._file(use, os.path.realpath(module.path), module.title, lambda: module.source(self.reader.opened))
 
     def _file(self, use: sx.Use, key: str, stem: str, read: Callable[[], Source]) -> Used:
         """Return a file, read and checked. Raises CompileError for its mistakes, which are told once."""
@@ -141,7 +156,7 @@ class Uses:
             raise CompileError
         if key not in self._found:
             try:
-                file = parse.parse(read())
+                file = self.reader.parsed(read())
                 self._found[key] = Used(key, stem, file, self.load(file, self))
             except CompileError as problem:
                 self._broken.add(key)
@@ -176,7 +191,7 @@ def _used_at(use: sx.Use, problem: Diagnostic) -> Diagnostic:
 # ---------------------------------------------------------------- files and modules
 
 
-def _path(use: sx.Use, place: sx.Text) -> Path:
+def path_of(place: sx.Text) -> Path:
     """Return the path that a `use` writes. Raises CompileError T0190 for what is none, T0193 for one relative to nothing."""
     written, folder = place.value, place.span.source.folder
     if not written.isprintable() or not written.endswith(".tl") or written.endswith("/.tl"):
@@ -190,14 +205,15 @@ def _path(use: sx.Use, place: sx.Text) -> Path:
     return Path(os.path.normpath(os.path.join(folder, written)))
 
 
-def _source(use: sx.Use, path: Path) -> Source:
+def _source(use: sx.Use, path: Path, reader: Reader) -> Source:
     """Return the text of a file. Raises CompileError T0190 when there is none, P020 to P023 when it cannot be read."""
-    if not os.path.isfile(path) and not os.path.isdir(path):
+    opened = reader.opened(path)
+    if opened is None and not os.path.isfile(path) and not os.path.isdir(path):
         there = [p.name for p in path.parent.glob("*.tl")] if os.path.isdir(path.parent) else []
         close = did_you_mean(path.name, there, "paths are relative to the file that they stand in")
         title = f"`{path}` is not an ordinary file" if os.path.exists(path) else f"there is no file `{path}`"
         raise error("T0190", title, use.place.span, "used here", help=close)
-    source, outer = parse.load(path), use.place.span.source
+    source, outer = opened or parse.load(path), use.place.span.source
     if os.path.isabs(outer.folder or "") and not os.path.isabs(outer.name) and not outer.name.startswith("<"):  # shown by another name
         shown = os.path.join(os.path.dirname(outer.name), os.path.relpath(path, outer.folder))
         return replace(source, name=os.path.normpath(shown))

@@ -8,7 +8,7 @@ use std.norm.softmax        what norm.tl declares as `softmax`; `std.softmax` wh
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -31,9 +31,9 @@ class Module:
     path: Path
     shown: str
 
-    def source(self) -> Source:
-        """Return its text. Raises CompileError P020 to P023."""
-        return replace(load(self.path), name=self.shown)
+    def source(self, opened: Callable[[Path], Source | None] = lambda _: None) -> Source:
+        """Return its text: what `opened` says of its path, else the file. Raises CompileError P020 to P023."""
+        return replace(opened(self.path) or load(self.path), name=self.shown)
 
     def names(self) -> Mapping[str, str]:
         """Return what other files may use of it, and of which kind each is."""

@@ -383,3 +383,11 @@ def test_an_unknown_qualified_name_that_the_library_has_is_told_with_its_use() -
     for name in ("std.softmax", "std.norm.softmax"):
         with pytest.raises(CompileError, match=r"write `use std.norm \(softmax\)` at the top of the file, and call `softmax\(…\)`"):
             load_module(parse(Source("t.tl", CALL.format(f"y = {name}(x)"))))
+
+
+def test_a_mistake_of_a_file_that_two_others_use_is_told_once_and_blamed_on_neither(files: Files) -> None:
+    path = files(
+        a='use "b.tl"\nuse "c.tl"\n', b='use "d.tl"\nfn f(x) = h(x)\n', c='use "d.tl"\nfn g(x) = h(x)\n', d="fn h(x) = nothing(x)\n"
+    )
+    [found] = refused(path)
+    assert marked(found) == ["d.tl:1 nothing", 'b.tl:1 "d.tl"', 'a.tl:1 "b.tl"']

@@ -17,7 +17,7 @@ from tensorlang.syntax.scanner import MODES, NAME, PREPOSITIONS, RESERVED
 
 SCOPE = "source.tensorlang"
 _SUFFIX = "tensorlang"
-HEADS = ("instruction", "reducer", "schedule", "tactic")
+HEADS = ("instruction", "reducer", "schedule", "tactic", "use")
 """Words that begin a declaration and are names elsewhere."""
 
 
@@ -49,14 +49,14 @@ RULES: tuple[Rule, ...] = (
     Rule("variable.other.member", "Name.Variable", rf"{NAME}(?:\.[A-Za-z_0-9]+)+"),
     Rule("storage.modifier", "Keyword.Declaration", rf"{_any(MODES)}(?=[ \t]+op(?![A-Za-z_0-9]))"),
     Rule("storage.modifier", "Keyword.Declaration", r"ordered(?=[ \t]+reducer(?![A-Za-z_0-9]))"),
-    Rule("storage.type", "Keyword.Declaration", rf"{_any(HEADS)}(?=[ \t]+[A-Za-z_`])"),
+    Rule("storage.type", "Keyword.Declaration", rf"{_any(HEADS)}(?=[ \t]+[A-Za-z_`])|use(?=[ \t]+\")"),
     Rule("storage.modifier", "Keyword.Declaration", r"(?<=schedule )role(?=[ \t]+[A-Za-z_`])"),
     Rule("keyword.other", "Keyword", r'llvm(?=[ \t]+")'),
     Rule("keyword.other", "Keyword", r"lift(?=[ \t]+[A-Za-z_(`])|yield(?=[ \t]*\()"),
     Rule("storage.type", "Keyword.Declaration", _any(("op", "fn", "extern"))),
     Rule("entity.name.function", "Name.Function", rf"(?<=\bop ){NAME}|(?<=\bfn ){NAME}|(?<=\btactic ){NAME}|(?<=\breducer ){NAME}"),
     Rule("keyword.control", "Keyword", _any(RESERVED - {"op", "fn", "extern"})),
-    Rule("keyword.other.preposition", "Keyword", rf"(?<=[A-Za-z_0-9)\]`.] ){_any(PREPOSITIONS)}(?=[ \t]+[A-Za-z_0-9`(\[-])"),
+    Rule("keyword.other.preposition", "Keyword", rf"(?<=[A-Za-z_0-9)\]`.\"] ){_any(PREPOSITIONS)}(?=[ \t]+[A-Za-z_0-9`(\[-])"),
     Rule("keyword.other.directive", "Keyword", rf"{_any({*DIRECTIVES, *OF_ROLES})}{_BESIDE}|flatten(?=[ \t]*(?:#[^\n]*)?$)"),
     Rule("support.type", "Keyword.Type", _any(DTYPES)),
     Rule("support.type.class", "Keyword.Type", rf"(?<=: ){_any(CLASSES)}"),

@@ -44,6 +44,8 @@ KEYWORDS = {t.upper() for t in RESERVED} | {
     "ROLE",
     "LIFT",
     "YIELD",
+    "USE",
+    "AS",
 }
 KEYWORDS |= {"STRICT", "REDUCE", "FAST", "LLVM", "AT"}
 SIGNS = {*scanner._SIGNS.values(), "CALL", "EXPAND"}
@@ -92,7 +94,7 @@ def scoped(text: str) -> Iterator[tuple[int, int, str]]:
 
 
 def test_the_programs_are_many() -> None:
-    assert len(TEXTS) > 500
+    assert len(TEXTS) > 300
 
 
 @pytest.mark.parametrize("text", TEXTS, ids=[str(k) for k in range(len(TEXTS))])
@@ -106,6 +108,11 @@ def test_pygments_splits_a_program_into_the_words_of_the_scanner(text: str) -> N
             starts_line = not text[: place[0]].rsplit("\n", 1)[-1].strip()
             value = text[slice(*place)]
             assert any(found[place] in kind for kind in kinds(type_, value, starts_line)), (value, type_, found[place])
+
+
+def test_some_programs_use_other_files() -> None:
+    found = {type_ for text in TEXTS for type_ in lexemes(text).values()}
+    assert {"USE", "AS", "QUALIFIED"} <= found
 
 
 def test_both_agree_on_every_program() -> None:

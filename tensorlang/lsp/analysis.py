@@ -7,23 +7,27 @@ all that it uses: after an edit only what may have changed is checked again. Pla
 
 from __future__ import annotations
 
+import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from tensorlang.check.definition import Examined, examine, sample_program, without_repetition
 from tensorlang.check.laws import check_laws
-from tensorlang.check.module import Module, load_module, prelude
+from tensorlang.check.module import Module, files_by, load_module, prelude
+from tensorlang.check.uses import Imports
 from tensorlang.check.walk import descendants
 from tensorlang.diagnostics import CompileError, Diagnostic, Label, Source, Span, error
+from tensorlang.lsp.uses import EditorReader, Lost, Trees, lost_with, without_names_at
 from tensorlang.policy.prove import prove_schedules
 from tensorlang.policy.uncalled import check_schedules
 from tensorlang.runtime.library import installed_roles, with_roles
 from tensorlang.syntax import nodes as sx
 from tensorlang.syntax import scanner
 from tensorlang.syntax.parse import MAX_BYTES, parse_parts
+from tensorlang.syntax.printer import show as show_syntax
 from tensorlang.tensor.nodes import Program
 
 KEPT = 4096
@@ -39,7 +43,7 @@ class Chunk:
     """The words of one declaration, read or not: what it declares, by its head, and where."""
 
     kind: str
-    """`op`, `fn`, `reducer`, `schedule`, `tactic`, `instruction`, or "" for what is none."""
+    """`use`, `op`, `fn`, `reducer`, `schedule`, `tactic`, `instruction`, or "" for what is none."""
     name: str
     span: Span
 
@@ -47,8 +51,9 @@ class Chunk:
 class Analysis:
     """One version of a text. `diagnostics` is complete once `Analyser.analyse` has returned it."""
 
-    def __init__(self, source: Source, file: sx.File, module: Module, chunks: Sequence[Chunk]) -> None:
-        self.source, self.file, self.module, self.chunks = source, file, module, tuple(chunks)
+    def __init__(self, source: Source, file: sx.File, loaded: Loaded, chunks: Sequence[Chunk], reader: EditorReader) -> None:
+        self.source, self.file, self.chunks, self.reader = source, file, tuple(chunks), reader
+        self.module, self.imports = loaded.module, loaded.imports
         self.diagnostics: tuple[Diagnostic, ...] = ()
         self.partly: tuple[Examined, ...] = ()
         self._programs: dict[str, Program | None] = {}
@@ -58,6 +63,19 @@ class Analysis:
         if name not in self._programs:
             self._programs[name] = sample_program(self.module, name) if name in self.module.operators else None
         return self._programs[name]
+
+    def program_of(self, operator: sx.Operator) -> Program | None:
+        """Return the program of an operator, of this file or a used one, whatever it is called here."""
+        name = next((n for n, known in self.module.operators.items() if known is operator), None)
+        return self.program(name) if name is not None else None
+
+    def tree(self, source: Source) -> sx.File:
+        """Return the syntax tree of a text that declares what is known here."""
+        return self.file if source.name == self.source.name else self.reader.trees.of(source)
+
+    def place(self, diagnostic: Diagnostic) -> Span | None:
+        """Return the main place of a diagnostic: the first that lies in this text."""
+        return own_place(diagnostic, self.source)
 
     def declaration_at(self, offset: int) -> sx.Declaration | None:
         """Return the declaration that was read around a character."""
@@ -75,15 +93,12 @@ class Analysis:
 
     def covering(self, offset: int) -> list[Diagnostic]:
         """Return what is wrong at a character, by the main place of each."""
-        return [d for d in self.diagnostics if _main(d) is not None and _covers(_main(d), self.source, offset)]
+        return [d for d in self.diagnostics if (span := self.place(d)) is not None and span.start <= offset <= span.end]
 
 
-def _main(diagnostic: Diagnostic) -> Span | None:
-    return diagnostic.labels[0].span if diagnostic.labels else None
-
-
-def _covers(span: Span | None, source: Source, offset: int) -> bool:
-    return span is not None and span.source.name == source.name and span.start <= offset <= span.end
+def own_place(diagnostic: Diagnostic, source: Source) -> Span | None:
+    """Return the first place of a diagnostic that lies in a text: what is wrong in a used file is said of the `use`."""
+    return next((label.span for label in diagnostic.labels if label.span.source.name == source.name), None)
 
 
 def comment_above(file: sx.File, declaration: sx.Declaration) -> str:
@@ -111,6 +126,8 @@ def chunks_of(source: Source, file: sx.File, *, whole: bool) -> list[Chunk]:
 
 def _read_chunk(declaration: sx.Declaration) -> Chunk:
     match declaration:
+        case sx.Use():
+            return Chunk("use", "", declaration.span)
         case sx.Operator(name, needs=needs):
             kind = "instruction" if needs else "op"
         case sx.ScalarFunction(name):
@@ -128,18 +145,18 @@ def _words(lexemes: Sequence[scanner.Token]) -> list[scanner.Token]:
     return [t for t in lexemes if t.type != "NEWLINE"]
 
 
-_HEADS = {"op": "op", "fn": "fn", "reducer": "reducer", "schedule": "schedule", "tactic": "tactic", "instruction": "instruction"}
+_HEADS = frozenset(("use", "op", "fn", "reducer", "schedule", "tactic", "instruction"))
 
 
 def _chunk(source: Source, lexemes: Sequence[scanner.Token]) -> Chunk:
     words = _words(lexemes)
     span = Span(source, words[0].start, words[-1].end)
     head = next((k for k, t in enumerate(words[:3]) if t.value in _HEADS), None)
-    if head is None:
-        return Chunk("", "", span)
+    if head is None or words[head].value == "use":
+        return Chunk("" if head is None else "use", "", span)
     at = head + 2 if words[head].value == "schedule" and [t.value for t in words[head + 1 : head + 2]] == ["role"] else head + 1
     name = words[at].value.strip("`") if at < len(words) else ""
-    return Chunk(_HEADS[words[head].value], name, span)
+    return Chunk(words[head].value, name, span)
 
 
 # ---------------------------------------------------------------- analysing
@@ -158,6 +175,7 @@ class Analyser:
 
     def __init__(self) -> None:
         self._kept: OrderedDict[tuple[object, ...], _Found] = OrderedDict()
+        self._trees = Trees()
         self.checks = 0
         """How many checks were made, rather than remembered."""
 
@@ -166,10 +184,13 @@ class Analyser:
         prelude()
         installed_roles()
 
-    def analyse(self, source: Source, stale: Callable[[], bool] = lambda: False) -> Analysis:
-        """Return what there is to say about a text. Raises Superseded once `stale` says that nobody wants to know any more."""
+    def analyse(self, source: Source, stale: Callable[[], bool] = lambda: False, texts: Mapping[str, str] | None = None) -> Analysis:
+        """Return what there is to say about a text. `texts` stand for files that it may use, by their real paths.
+
+        Raises Superseded once `stale` says that nobody wants to know any more."""
+        reader = EditorReader(texts or {}, self._trees)
         if len(source.text.encode("utf-8", "replace")) > MAX_BYTES:
-            found = Analysis(source, sx.File(()), load_module(sx.File(())), ())
+            found = Analysis(source, sx.File(()), Loaded(load_module(sx.File(()))), (), reader)
             notes = (f"a file may have {MAX_BYTES} bytes",)
             found.diagnostics = error("P022", "this file is too large", Span(source, 0, 0), notes=notes).diagnostics
             return found
@@ -178,10 +199,10 @@ class Analyser:
         if stale():
             raise Superseded
         unread = _unread(chunks, file)
-        module, misnamed = _loaded(file, unread)
-        analysis = Analysis(source, file, module, chunks)
-        checked = _Checks(self, analysis, stale)
-        analysis.diagnostics = tuple(without_repetition([*problems, *misnamed, *checked.run()]))
+        loaded = _loaded(source, file, unread, reader)
+        analysis = Analysis(source, file, loaded, chunks, reader)
+        checked = _Checks(self, analysis, stale, loaded.used_key)
+        analysis.diagnostics = tuple(without_repetition([*problems, *loaded.problems, *checked.run()]))
         analysis.partly = tuple(checked.partly)
         return analysis
 
@@ -202,22 +223,67 @@ def _unread(chunks: Iterable[Chunk], file: sx.File) -> set[str]:
     return {c.name for c in chunks if c.name and c.kind not in ("", "schedule") and c.span.start not in read}
 
 
-def _loaded(file: sx.File, missing: set[str]) -> tuple[Module, list[Diagnostic]]:
-    """Return the names of the declarations that name nothing unknown, and what is wrong with the others; what they only miss because its
-    declaration was set aside is no mistake of theirs."""
-    kept, problems, gone = list(file.declarations), list[Diagnostic](), set(missing)
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The names of the declarations that name nothing unknown, what the `use` lines among them bring, and what is wrong with the others.
+
+    `used_key` tells apart all that the names of other files may mean."""
+
+    module: Module
+    imports: Imports = field(default_factory=Imports)
+    problems: tuple[Diagnostic, ...] = ()
+    used_key: str = ""
+
+
+def _loaded(source: Source, file: sx.File, missing: set[str], reader: EditorReader) -> Loaded:
+    """Return what a file's declarations name, without those that name something unknown; what they only miss because its declaration or
+    `use` was set aside is no mistake of theirs."""
+    kept, problems, lost = list(file.declarations), list[Diagnostic](), Lost(frozenset(missing))
     while True:
+        uses = files_by(reader)
+        readable = sx.File(tuple(kept))
         try:
-            return load_module(sx.File(tuple(kept))), problems
+            module = load_module(readable, uses=uses)
+            return Loaded(module, uses.of(readable), tuple(problems), _used_key(readable, reader))
         except CompileError as problem:
-            blamed = [d for d in kept if any(_inside(_main(p), d) for p in problem.diagnostics)]
-            problems += [p for p in problem.diagnostics if not any(f"`{name}`" in p.title for name in gone)]
-            if not blamed:
-                return load_module(sx.File(())), problems
-            first = {(type(d), d.name) for d in kept if not isinstance(d, sx.Schedule | sx.Use)}
-            kept = [d for d in kept if d not in blamed or not any(d is b for b in blamed)]
-            left = {(type(d), d.name) for d in kept if not isinstance(d, sx.Schedule | sx.Use)}
-            gone |= {name for _, name in first - left}
+            places = [place for p in problem.diagnostics if (place := own_place(p, source)) is not None]
+            problems += [p for p in problem.diagnostics if not lost.explains(p)]
+            left = [remaining for d in kept if (remaining := _without(d, places)) is not None]
+            if len(left) == len(kept) and all(a is b for a, b in zip(left, kept, strict=True)):
+                return Loaded(load_module(sx.File(())), problems=tuple(problems))
+            lost |= _lost(kept, left)
+            kept = left
+
+
+def _without(declaration: sx.Declaration, places: Sequence[Span]) -> sx.Declaration | None:
+    """Return what is right of a declaration: all, nothing, or a `use` without those of its names that are wrong."""
+    wrong = [place for place in places if _inside(place, declaration)]
+    if wrong and isinstance(declaration, sx.Use):
+        return without_names_at(declaration, {(place.start, place.end) for place in wrong})
+    return None if wrong else declaration
+
+
+def _lost(before: Sequence[sx.Declaration], after: Sequence[sx.Declaration]) -> Lost:
+    """Return the names that are known before and not after declarations were set aside."""
+    remaining = {(type(d), d.name) for d in after if not isinstance(d, sx.Schedule | sx.Use)}
+    own = {d.name for d in before if not isinstance(d, sx.Schedule | sx.Use) and (type(d), d.name) not in remaining}
+    found = Lost(frozenset(own))
+    for use in (d for d in before if isinstance(d, sx.Use)):
+        same = next((d for d in after if isinstance(d, sx.Use) and d.span == use.span), None)
+        if same is None:
+            found |= lost_with(use)
+        elif same.names != use.names:
+            found |= Lost(lost_with(use).names - lost_with(same).names)
+    return found
+
+
+def _used_key(file: sx.File, reader: EditorReader) -> str:
+    """Return a digest of the `use` lines of a file and of the texts that these lead to; "" for a file without any."""
+    uses = [show_syntax(d) for d in file.declarations if isinstance(d, sx.Use)]
+    if not uses:
+        return ""
+    texts = [part for name in sorted(reader.sources) for part in (name, reader.sources[name].text)]
+    return hashlib.sha256("\0".join((*uses, *texts)).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _inside(span: Span | None, declaration: sx.Node) -> bool:
@@ -227,7 +293,8 @@ def _inside(span: Span | None, declaration: sx.Node) -> bool:
 class _Checks:
     """The checks of one text, each of what may have changed only."""
 
-    def __init__(self, analyser: Analyser, analysis: Analysis, stale: Callable[[], bool]) -> None:
+    def __init__(self, analyser: Analyser, analysis: Analysis, stale: Callable[[], bool], used_key: str) -> None:
+        self.used_key, self.used_names = used_key, {found.name for found in analysis.imports.names}
         self.analyser, self.analysis, self.module, self.stale = analyser, analysis, analysis.module, stale
         self.served = with_roles(self.module, installed_roles())
         self.partly: list[Examined] = []
@@ -271,16 +338,19 @@ class _Checks:
     # ---- what a declaration depends on
 
     def _closure(self, declaration: sx.Declaration) -> tuple[str, ...]:
-        """Return the texts of a declaration and of all of the file that it uses, directly or through others."""
+        """Return the texts of a declaration and of all of the file that it uses, directly or through others, and the key of what other
+        files bring if it depends on that: by its names, or as a schedule beside theirs."""
         pending, seen, texts = [declaration], set[int](), list[str]()
+        beyond = isinstance(declaration, sx.Schedule)
         while pending:
             current = pending.pop()
             if id(current) in seen:
                 continue
             seen.add(id(current))
             texts.append(current.span.source.text[current.span.start : current.span.end])
+            beyond = beyond or not self.used_names.isdisjoint(self._used(current))
             pending += [self.own[other] for name in sorted(self._used(current)) for other in _ids(name) if other in self.own]
-        return tuple(texts)
+        return (*texts, self.used_key) if beyond else tuple(texts)
 
     def _used(self, declaration: sx.Declaration) -> frozenset[str]:
         key = f"{declaration.span.start}"

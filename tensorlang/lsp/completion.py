@@ -9,8 +9,9 @@ from typing import Literal, TypeAlias
 
 from codegen.dtypes import DTYPES
 from tensorlang.check.types import BITS, CLASSES, CONSTANTS, ELEMENTARY, FOLDS, INDEX_WORDS
-from tensorlang.diagnostics import CompileError, Source
+from tensorlang.diagnostics import CompileError, Source, Span
 from tensorlang.lsp.analysis import Analysis, Chunk
+from tensorlang.lsp.uses import files_beside, modules_after
 from tensorlang.policy.select import read
 from tensorlang.schedule.apply import Outline, outline
 from tensorlang.schedule.directives.table import TABLE
@@ -18,7 +19,9 @@ from tensorlang.syntax import nodes as sx
 from tensorlang.syntax.parse import parse_parts
 from tensorlang.syntax.scanner import DECLARATION_WORDS, NAME, PREPOSITIONS, RESERVED
 
-Sort: TypeAlias = Literal["keyword", "operator", "function", "reducer", "directive", "tactic", "loop", "tensor", "type", "constant", "name"]
+Sort: TypeAlias = Literal[
+    "keyword", "operator", "function", "reducer", "directive", "tactic", "loop", "tensor", "type", "constant", "name", "module", "file"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,17 +40,74 @@ _MOST_DROPPED = 6
 
 def completions(analysis: Analysis, text: str, offset: int) -> list[Item]:
     """Return what may stand at a character of `text`, a later version of the analysed one, perhaps."""
+    in_use = _in_use(analysis, text[:offset])
+    if in_use is not None:
+        return in_use
     line = text[text.rfind("\n", 0, offset) + 1 : offset]
     if _in_comment(line):
         return []
     chunk = analysis.chunk_at(offset)
     start = len(line) - len(re.search(rf"(?:{NAME})?$", line).group())  # type: ignore[union-attr]
     before = line[:start]
+    qualified = _qualified(analysis, before)
+    if qualified:
+        return qualified
     if chunk is not None and chunk.kind in ("schedule", "tactic") and _is_inside(text, chunk, offset):
         return _unique(_in_schedule(analysis, chunk, text, offset, before))
     if chunk is None or not chunk.kind or (chunk.span.end < offset and not _is_inside(text, chunk, offset) and not before.strip()):
         return [Item(word, "keyword") for word in HEADS]
     return _unique(_in_operator(analysis, chunk, text))
+
+
+_USE = re.compile(
+    rf"""(?:^|\n)[ \t]*use[ \t]+(?:
+        "(?P<file>[^"\n]*)
+      | (?P<path>(?:{NAME}\.)*)(?:{NAME})?
+      | (?:"(?P<text>[^"\n]*)"|(?P<module>{NAME}(?:\.{NAME})*))[ \t]*(?:\((?P<names>[^()]*)|(?P<alias>(?:as[ \t]+)?(?:{NAME})?))
+    )$""",
+    re.VERBOSE,
+)
+_SORTS: dict[str, Sort] = {"op": "operator", "instruction": "operator", "fn": "function", "reducer": "reducer", "tactic": "tactic"}
+
+
+def _in_use(analysis: Analysis, before: str) -> list[Item] | None:
+    """Return what may stand in a `use` that the text before the cursor has begun: a file, a module, one of its names; else None."""
+    found = _USE.search(before)
+    if found is None:
+        return None
+    if found["file"] is not None:
+        inside = found["file"].rpartition("/")
+        return [Item(name, "file", "file") for name in files_beside(analysis.source.folder, "".join(inside[:2]))]
+    if found["path"] is not None:
+        return [Item(word, "module", title) for word, title in modules_after(found["path"])]
+    renamed = re.search(rf"{NAME}[ \t]+(as[ \t]+)?(?:{NAME})?$", found["names"] or "")
+    if found["names"] is None or renamed is not None:
+        is_named = (found["alias"] or "").startswith("as ") or (renamed is not None and renamed[1] is not None)
+        return [] if is_named else [Item("as", "keyword")]
+    at = Span(analysis.source, 0, 0)
+    place = sx.Text(found["text"], span=at) if found["text"] is not None else sx.Id(found["module"], span=at)
+    return [Item(name, _SORTS[kind], kind) for name, kind in analysis.reader.offered(place).items()]
+
+
+def _qualified(analysis: Analysis, before: str) -> list[Item]:
+    """Return what a file offers after the name that a `use` gives it."""
+    prefix = re.search(rf"(?:{NAME}\.)+$", before)
+    if prefix is None:
+        return []
+    named = [i for i in analysis.imports.names if i.name.startswith(prefix.group())]
+    return [Item(i.name.removeprefix(prefix.group()), *_about(i.declaration)) for i in named]
+
+
+def _about(declaration: sx.Operator | sx.ScalarFunction | sx.Reducer | sx.Tactic) -> tuple[Sort, str]:
+    match declaration:
+        case sx.Operator():
+            return "operator", _signature(declaration)
+        case sx.ScalarFunction():
+            return "function", f"fn {declaration.name}({', '.join(n for n, _ in declaration.params)})"
+        case sx.Reducer():
+            return "reducer", "ordered reducer" if declaration.ordered else "reducer"
+        case sx.Tactic():
+            return "tactic", f"{declaration.name}({', '.join(declaration.params)})"
 
 
 def _in_comment(line: str) -> bool:
@@ -74,11 +134,11 @@ def _in_operator(analysis: Analysis, chunk: Chunk, text: str) -> Iterator[Item]:
             yield Item(word, "name", f"in `{chunk.name}`")
     for name, operator in module.operators.items():
         if name != chunk.name:
-            yield Item(name, "operator", _signature(operator))
+            yield Item(name, *_about(operator))
     for name, reducer in module.reducers.items():
-        yield Item(name, "reducer", "ordered reducer" if reducer.ordered else "reducer")
+        yield Item(name, *_about(reducer))
     for name, function in module.functions.items():
-        yield Item(name, "function", f"fn {name}({', '.join(n for n, _ in function.params)})")
+        yield Item(name, *_about(function))
     for word in sorted(ELEMENTARY | BITS | FOLDS | INDEX_WORDS | {"abs", "bitnot", "sat"}):
         yield Item(word, "function", "built into the language")
     for word in DTYPES:

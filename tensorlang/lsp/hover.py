@@ -13,7 +13,6 @@ from tensorlang.lsp.analysis import Analysis, comment_above
 from tensorlang.lsp.names import Meaning, Word, directive_at, meaning
 from tensorlang.schedule.directives.table import TABLE
 from tensorlang.syntax import nodes as sx
-from tensorlang.syntax.parse import parse
 from tensorlang.syntax.printer import show as show_syntax
 from tensorlang.tensor.nodes import Binder, Definition, Program, Reduce, Tensor
 from tensorlang.tensor.notation import show, show_cond
@@ -34,6 +33,8 @@ def _said(analysis: Analysis, found: Meaning) -> str:
     match found.kind:
         case "operator" | "function" | "reducer" | "tactic":
             return _declared(analysis, found)
+        case "file":
+            return _file(analysis, found)
         case "tensor":
             return _tensor(analysis, found)
         case "index" | "binder":
@@ -56,13 +57,22 @@ def _declared(analysis: Analysis, found: Meaning) -> str:
     declaration = found.node
     assert isinstance(declaration, (sx.Operator, sx.ScalarFunction, sx.Reducer, sx.Tactic))
     source = declaration.span.source
-    file = analysis.file if source.name == analysis.source.name else parse(source)
-    parts = [code(_head(declaration)), comment_above(file, declaration)]
-    if isinstance(declaration, sx.Operator) and declaration.name in analysis.module.own:
-        program = analysis.program(declaration.name)
+    parts = [code(_head(declaration)), comment_above(analysis.tree(source), declaration)]
+    if source.name != analysis.source.name:
+        parts.append(f"{found.kind} of `{source.name}`")
+    elif isinstance(declaration, sx.Operator):
+        program = analysis.program_of(declaration)
         if program is not None:
             parts.append(_tensors(program))
     return "\n\n".join(p for p in parts if p)
+
+
+def _file(analysis: Analysis, found: Meaning) -> str:
+    """Return what a used file or module has to offer."""
+    assert isinstance(found.node, sx.Use)
+    offered = analysis.reader.offered(found.node.place)
+    names = ", ".join(f"`{name}`" for name in sorted(offered))
+    return "\n\n".join([code(show_syntax(found.node)), *([f"offers {names}"] if names else [])])
 
 
 def _head(declaration: sx.Declaration) -> str:
@@ -86,7 +96,7 @@ def _typed(tensor: Tensor) -> str:
 
 def _tensor(analysis: Analysis, found: Meaning) -> str:
     assert isinstance(found.owner, sx.Operator)
-    program = analysis.program(found.owner.name)
+    program = analysis.program_of(found.owner)
     table = tensor_table(program) if program is not None else {}
     kind = "parameter" if found.name in {p.name for p in found.owner.params} else "tensor"
     if found.name in {p.name for p in found.owner.results}:
@@ -108,7 +118,7 @@ def _assumption(operator: sx.Operator) -> str:
 def _index(analysis: Analysis, found: Meaning) -> str:
     """Return between which bounds an index of a clause or of a reduction goes, and under which condition the clause holds."""
     assert isinstance(found.owner, sx.Operator)
-    program = analysis.program(found.owner.name)
+    program = analysis.program_of(found.owner)
     said = _range(program, found) if program is not None else None
     what = "index of a clause" if found.kind == "index" else "index of a reduction"
     return f"{code(said or found.name)}\n\n{what} of `{found.owner.name}`"
@@ -179,11 +189,16 @@ def _witness(analysis: Analysis, word: Word, refusals: Refusals) -> str:
     directive = directive_at(declaration, word.span.start)
     if directive is None:
         return ""
-    here = [d for d in analysis.covering(word.span.start) if d.labels[0].span.start >= directive.span.start]
+    here = [d for d in analysis.covering(word.span.start) if _begins_in(analysis, d, directive)]
     if here and isinstance(declaration, sx.Schedule) and any(d.code.startswith("S03") for d in here):
-        replayed = [d for d in refusals(declaration) if d.labels and d.labels[0].span.start >= directive.span.start]
+        replayed = [d for d in refusals(declaration) if _begins_in(analysis, d, directive)]
         here = [d for d in replayed if d.code in {h.code for h in here}] or here
     return "\n\n".join(map(explained, here))
+
+
+def _begins_in(analysis: Analysis, diagnostic: Diagnostic, directive: sx.Directive) -> bool:
+    place = analysis.place(diagnostic)
+    return place is not None and place.start >= directive.span.start
 
 
 def explained(diagnostic: Diagnostic) -> str:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from tensorlang.check.walk import descendants
-from tensorlang.diagnostics import Span
+from tensorlang.diagnostics import Source, Span
 from tensorlang.lsp.analysis import Analysis
+from tensorlang.lsp.uses import file_of
 from tensorlang.schedule.directives.table import DIRECTIVES
 from tensorlang.syntax import nodes as sx
 from tensorlang.syntax.scanner import NAME
@@ -17,7 +18,20 @@ from tensorlang.syntax.scanner import NAME
 _WORD = re.compile(rf"`[^`\n]+`|{NAME}")
 
 Kind: TypeAlias = Literal[
-    "operator", "function", "reducer", "tactic", "tensor", "attribute", "size", "type", "index", "binder", "local", "loop", "directive"
+    "operator",
+    "function",
+    "reducer",
+    "tactic",
+    "file",
+    "tensor",
+    "attribute",
+    "size",
+    "type",
+    "index",
+    "binder",
+    "local",
+    "loop",
+    "directive",
 ]
 
 
@@ -42,8 +56,11 @@ class Meaning:
 
 
 def word_at(analysis: Analysis, offset: int) -> Word | None:
-    """Return the word at a character, or the one that ends there; none inside comments and texts."""
+    """Return the word at a character, or the one that ends there, and the whole of what a `use` names; none inside comments and texts."""
     source = analysis.source
+    used = analysis.declaration_at(offset)
+    if isinstance(used, sx.Use) and used.place.span.start <= offset <= used.place.span.end:
+        return Word(declared_name(used), used.place.span)
     start = source.text.rfind("\n", 0, offset) + 1
     end = source.text.find("\n", offset)
     line = source.text[start : end if end >= 0 else len(source.text)]
@@ -61,7 +78,10 @@ def _blanked(line: str) -> str:
 def meaning(analysis: Analysis, word: Word) -> Meaning | None:
     """Return what a word of the text names, or None when that is nothing known."""
     declaration = analysis.declaration_at(word.span.start)
+    found: Meaning | None
     match declaration:
+        case sx.Use():
+            return _in_use(analysis, declaration, word)
         case sx.Operator():
             found = _in_operator(analysis, declaration, word)
         case sx.Schedule() | sx.Tactic():
@@ -70,7 +90,42 @@ def meaning(analysis: Analysis, word: Word) -> Meaning | None:
             found = _in_function(declaration, word)
         case _:
             found = None
+    if not isinstance(declaration, sx.Schedule | sx.Tactic) or found is None:
+        found = _qualified(analysis, word) or found
     return found or global_meaning(analysis, word.text, reducing=_is_reduction(declaration, word))
+
+
+def _in_use(analysis: Analysis, use: sx.Use, word: Word) -> Meaning | None:
+    """Return the declaration that a name of a `use` asks for, or the file."""
+    for found in analysis.imports.names:
+        if found.use.span.start <= word.span.start < found.use.span.end and found.use.span != use.span:
+            return _of(found.name, found.declaration)
+    named = word.span == use.place.span or word.text == use.alias
+    return _file(use, word.text) if named else None
+
+
+def _file(use: sx.Use, name: str) -> Meaning:
+    path = file_of(use)
+    where = Span(Source(str(path), "", str(path.parent)), 0, 0) if path is not None else None
+    return Meaning("file", name, where, use, use)
+
+
+def _qualified(analysis: Analysis, word: Word) -> Meaning | None:
+    """Return what a word of `n.rms` means, where a `use` gives a file the name `n`: the declaration, or that file."""
+    text = analysis.source.text
+    before = re.search(rf"(?:{NAME}\.)*$", text[text.rfind("\n", 0, word.span.start) + 1 : word.span.start])
+    path = f"{before.group() if before else ''}{word.text}"
+    known = {found.name for found in analysis.imports.names}
+    if "." in path and path in known:
+        return global_meaning(analysis, path)
+    if text[word.span.end : word.span.end + 1] == ".":
+        return next((_file(d, path) for d in analysis.file.declarations if isinstance(d, sx.Use) and d.alias == path), None)
+    return None
+
+
+def _of(name: str, declaration: sx.Operator | sx.ScalarFunction | sx.Reducer | sx.Tactic) -> Meaning:
+    kinds: dict[type[sx.Node], Kind] = {sx.Operator: "operator", sx.ScalarFunction: "function", sx.Reducer: "reducer", sx.Tactic: "tactic"}
+    return Meaning(kinds[type(declaration)], name, name_span(declaration), declaration, declaration)
 
 
 def global_meaning(analysis: Analysis, name: str, *, reducing: bool = False) -> Meaning | None:
@@ -78,21 +133,19 @@ def global_meaning(analysis: Analysis, name: str, *, reducing: bool = False) -> 
     module = analysis.module
     reducer = module.reducers.get(name)
     if reducer is not None and (reducing or not (name in module.operators or name in module.functions)):
-        return Meaning("reducer", name, name_span(reducer), reducer, reducer)
-    if name in module.operators:
-        operator = module.operators[name]
-        return Meaning("operator", name, name_span(operator), operator, operator)
-    if name in module.functions:
-        function = module.functions[name]
-        return Meaning("function", name, name_span(function), function, function)
-    if name in module.tactics:
-        tactic = module.tactics[name]
-        return Meaning("tactic", name, name_span(tactic), tactic, tactic)
-    return None
+        return _of(name, reducer)
+    for found in (module.operators.get(name), module.functions.get(name)):
+        if found is not None:
+            return _of(name, found)
+    used = next((i.declaration for i in analysis.imports.names if i.name == name and isinstance(i.declaration, sx.Tactic)), None)
+    tactic = used or module.tactics.get(name)
+    return _of(name, tactic) if tactic is not None else None
 
 
 def name_span(declaration: sx.Declaration) -> Span:
-    """Return the name in the head of a declaration."""
+    """Return the name in the head of a declaration, or what a `use` names."""
+    if isinstance(declaration, sx.Use):
+        return declaration.place.span
     return _first(declaration.span, declared_name(declaration)) or declaration.span
 
 

@@ -2,12 +2,13 @@
 
 Texts are analysed on one thread of their own, as proofs are answered by a library that serves one thread. An edit waits
 `DEBOUNCE_SECONDS` for the next one, and an analysis that an edit overtakes ends between two checks. A question about a text is answered
-once the version that the editor has is analysed.
+once the version that the editor has is analysed. A text is analysed again when a file that it uses changes, in the editor or on the disk.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -20,12 +21,13 @@ from lsprotocol import types
 from pygls.lsp.server import LanguageServer
 
 from tensorlang import __version__
-from tensorlang.diagnostics import CompileError, Diagnostic, Source, Span
+from tensorlang.diagnostics import CompileError, Diagnostic, Edit, Source, Span
 from tensorlang.lsp.analysis import Analyser, Analysis, Superseded, refusals
 from tensorlang.lsp.completion import Sort, completions
 from tensorlang.lsp.hover import hover
 from tensorlang.lsp.names import declared_name, meaning, name_span, word_at
 from tensorlang.lsp.places import Encoding, Places
+from tensorlang.lsp.uses import missing_lines
 from tensorlang.runtime.library import installed_roles, with_roles
 from tensorlang.syntax import nodes as sx
 from tensorlang.syntax.format import fmt
@@ -47,9 +49,12 @@ _ITEM_KINDS: dict[Sort, types.CompletionItemKind] = {
     "type": types.CompletionItemKind.TypeParameter,
     "constant": types.CompletionItemKind.Constant,
     "name": types.CompletionItemKind.Text,
+    "module": types.CompletionItemKind.Module,
+    "file": types.CompletionItemKind.File,
 }
 
 _SYMBOL_KINDS = {
+    sx.Use: types.SymbolKind.Namespace,
     sx.Operator: types.SymbolKind.Function,
     sx.ScalarFunction: types.SymbolKind.Function,
     sx.Reducer: types.SymbolKind.Operator,
@@ -62,6 +67,8 @@ _SYMBOL_KINDS = {
 class Document:
     """What the server has of an open text: its last analysis with the version that was analysed."""
 
+    path: str | None = None
+    """The real path of a text that is a file."""
     analysis: Analysis | None = None
     version: int | None = None
     newest: int = 0
@@ -96,8 +103,19 @@ class Server(LanguageServer):
     # ---- analysing
 
     def changed(self, uri: str) -> None:
-        """Have a text analysed a moment later, unless it changes again before."""
-        document = self.documents.setdefault(uri, Document())
+        """Have a text analysed a moment later, unless it changes again before, and those that use it."""
+        document = self.documents.setdefault(uri, Document(path_of(uri)))
+        self._analyse(uri, document)
+        if document.path is not None:
+            self.used_changed({document.path})
+
+    def used_changed(self, paths: set[str]) -> None:
+        """Have the texts analysed again that use one of some files, real paths."""
+        for uri, document in self.documents.items():
+            if document.analysis is not None and document.path not in paths and not paths.isdisjoint(document.analysis.reader.asked):
+                self._analyse(uri, document)
+
+    def _analyse(self, uri: str, document: Document) -> None:
         document.newest += 1
         document.done.clear()
         if document.waiting is not None and not document.waiting.done():
@@ -107,13 +125,14 @@ class Server(LanguageServer):
     async def _analyse_soon(self, uri: str, document: Document, count: int) -> None:
         await asyncio.sleep(DEBOUNCE_SECONDS)
         text, version = self.text(uri)
-        source = Source(name_of(uri), text)
+        source = Source(name_of(uri), text, folder=folder_of(uri))
+        texts = self.texts()
 
         def stale() -> bool:
             return document.newest != count
 
         try:
-            analysis = await self.on_worker(lambda: self.analyser.analyse(source, stale))
+            analysis = await self.on_worker(lambda: self.analyser.analyse(source, stale, texts))
         except Superseded:
             return
         except Exception as problem:  # a defect of ours: the editor goes on without us
@@ -124,9 +143,17 @@ class Server(LanguageServer):
         if stale() or uri not in self.documents:
             return
         document.analysis, document.version = analysis, version
+        now = self.texts()
+        if any(now.get(path) != texts.get(path) for path in analysis.reader.asked):
+            self._analyse(uri, document)  # a used file has changed meanwhile
+            return
         document.done.set()
         found = self.published(uri, analysis)
         self.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, found, version))
+
+    def texts(self) -> dict[str, str]:
+        """Return the texts of the open files by their real paths."""
+        return {document.path: self.text(uri)[0] for uri, document in self.documents.items() if document.path is not None}
 
     def report(self, problem: Exception) -> None:
         """Tell the editor's log of a defect."""
@@ -139,6 +166,8 @@ class Server(LanguageServer):
         if document is not None:
             document.newest += 1
             document.done.set()
+            if document.path is not None:
+                self.used_changed({document.path})
         self.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, []))
 
     async def current(self, uri: str) -> Analysis | None:
@@ -164,17 +193,31 @@ class Server(LanguageServer):
         return found
 
     def diagnostic(self, uri: str, analysis: Analysis, places: Places, diagnostic: Diagnostic) -> types.Diagnostic:
-        own = [label for label in diagnostic.labels if label.span.source.name == analysis.source.name]
-        where = span_range(places, own[0].span) if own else types.Range(types.Position(0, 0), types.Position(0, 0))
+        """Return a diagnostic as editors show it: at its first place in this text, its other places, also those in used files, beside."""
+        main = next((label for label in diagnostic.labels if label.span.source.name == analysis.source.name), None)
+        where = span_range(places, main.span) if main is not None else types.Range(types.Position(0, 0), types.Position(0, 0))
         related = [
-            types.DiagnosticRelatedInformation(types.Location(uri, span_range(places, label.span)), label.text or diagnostic.title)
-            for label in own[1:]
+            types.DiagnosticRelatedInformation(location, label.text or diagnostic.title)
+            for label in diagnostic.labels
+            if label is not main and (location := self.location(label.span, analysis, uri)) is not None
         ]
-        text = f"{diagnostic.title}: {own[0].text}" if own and own[0].text else diagnostic.title
+        text = f"{diagnostic.title}: {main.text}" if main is not None and main.text else diagnostic.title
+        if main is not None and main is not diagnostic.labels[0]:
+            text = f"in `{Path(diagnostic.labels[0].span.source.name).name}`: {diagnostic.title}"
         lines = [text, *(f"note: {note}" for note in diagnostic.notes), *([f"help: {diagnostic.help}"] if diagnostic.help else [])]
         warning = getattr(diagnostic, "severity", "error") == "warning"
         severity = types.DiagnosticSeverity.Warning if warning else types.DiagnosticSeverity.Error
         return types.Diagnostic(where, "\n".join(lines), severity, diagnostic.code, source=NAME, related_information=related)
+
+    def location(self, span: Span, analysis: Analysis, uri: str) -> types.Location | None:
+        """Return a span of the analysed text or of another file as the editor addresses it."""
+        if span.source.name == analysis.source.name:
+            return types.Location(uri, span_range(self.places(analysis.source.text), span))
+        path = file_with(span)
+        if path is None:
+            return None
+        opened = next((address for address, document in self.documents.items() if document.path == os.path.realpath(path)), None)
+        return types.Location(opened or path.as_uri(), span_range(self.places(span.source.text), span))
 
 
 def name_of(uri: str) -> str:
@@ -183,20 +226,29 @@ def name_of(uri: str) -> str:
     return unquote(parts.path) if parts.scheme == "file" else uri
 
 
+def path_of(uri: str) -> str | None:
+    """Return the real path of a text, or None where it is no file."""
+    return os.path.realpath(name_of(uri)) if urlsplit(uri).scheme == "file" else None
+
+
+def folder_of(uri: str) -> str | None:
+    """Return where files lie that a text uses by relative paths; None for a text that lies nowhere."""
+    return str(Path(name_of(uri)).parent) if urlsplit(uri).scheme == "file" else None
+
+
 def span_range(places: Places, span: Span) -> types.Range:
     """Return a span as the editor counts."""
     (line, column), (last, end) = places.position(span.start), places.position(span.end)
     return types.Range(types.Position(line, column), types.Position(last, end))
 
 
-def address_of(span: Span, analysis: Analysis, uri: str) -> str | None:
-    """Return the address of the text that a span lies in: the open one, or a file of a library."""
-    name = span.source.name
-    if name == analysis.source.name:
-        return uri
+def file_with(span: Span) -> Path | None:
+    """Return the file that a span lies in: one that is used, or one of a library."""
+    name, folder = span.source.name, span.source.folder
     root = Path(__file__).parents[1]
-    found = next((p for p in (Path(name), root / name, root.parent / name) if p.is_file()), None)
-    return found.resolve().as_uri() if found is not None else None
+    tried = [Path(folder, Path(name).name)] if folder is not None else []
+    found = next((p for p in (*tried, Path(name), root / name, root.parent / name) if p.is_file()), None)
+    return found.resolve() if found is not None else None
 
 
 def make_server() -> Server:
@@ -205,7 +257,17 @@ def make_server() -> Server:
 
     @server.feature(types.INITIALIZED)
     async def initialized(_: types.InitializedParams) -> None:
+        workspace = server.client_capabilities.workspace
+        watched = workspace.did_change_watched_files if workspace is not None else None
+        if watched is not None and watched.dynamic_registration:
+            options = types.DidChangeWatchedFilesRegistrationOptions([types.FileSystemWatcher("**/*.tl")])
+            wanted = types.Registration("files", types.WORKSPACE_DID_CHANGE_WATCHED_FILES, options)
+            server.client_register_capability(types.RegistrationParams([wanted]))
         await server.on_worker(server.analyser.warm)
+
+    @server.feature(types.WORKSPACE_DID_CHANGE_WATCHED_FILES)
+    async def watched_changed(params: types.DidChangeWatchedFilesParams) -> None:
+        server.used_changed({path for change in params.changes if (path := path_of(change.uri)) is not None})
 
     @server.feature(types.TEXT_DOCUMENT_DID_OPEN)
     async def opened(params: types.DidOpenTextDocumentParams) -> None:
@@ -243,8 +305,7 @@ def make_server() -> Server:
         meant = meaning(analysis, word)
         if meant is None or meant.where is None:
             return None
-        where = address_of(meant.where, analysis, params.text_document.uri)
-        return types.Location(where, span_range(server.places(meant.where.source.text), meant.where)) if where is not None else None
+        return server.location(meant.where, analysis, params.text_document.uri)
 
     @server.feature(types.TEXT_DOCUMENT_DOCUMENT_SYMBOL)
     async def symbols(params: types.DocumentSymbolParams) -> list[types.DocumentSymbol]:
@@ -285,7 +346,7 @@ def make_server() -> Server:
         places = server.places(analysis.source.text)
         start = places.offset(params.range.start.line, params.range.start.character)
         end = places.offset(params.range.end.line, params.range.end.character)
-        near = [d for d in analysis.diagnostics if d.labels and d.labels[0].span.start <= end and start <= d.labels[0].span.end]
+        near = [d for d in analysis.diagnostics if (at := analysis.place(d)) is not None and at.start <= end and start <= at.end]
         return [action for d in near for action in cures(server, uri, analysis, places, d)]
 
     async def _word(params: Any) -> Any:
@@ -300,14 +361,22 @@ def make_server() -> Server:
 
 
 def cures(server: Server, uri: str, analysis: Analysis, places: Places, diagnostic: Diagnostic) -> list[types.CodeAction]:
-    """Return the help of a diagnostic as a change of the text, where it has edits and all of them are in this text."""
-    edits = tuple(getattr(diagnostic, "edits", ()))
-    if not edits or any(edit.span.source.name != analysis.source.name for edit in edits):
+    """Return the help of a diagnostic as changes of the text: its edits, where all of them are in this text, and the `use` lines that bring
+    an unknown name. The first is preferred."""
+    found: list[tuple[str, tuple[Edit, ...]]] = []
+    if diagnostic.edits and all(edit.span.source.name == analysis.source.name for edit in diagnostic.edits):
+        found.append((diagnostic.help or f"cure {diagnostic.code}", diagnostic.edits))
+    if diagnostic.labels and diagnostic.labels[0].span.source.name == analysis.source.name:
+        found += missing_lines(analysis.file, analysis.source, diagnostic)
+    if not found:
         return []
-    changes: dict[str, Any] = {uri: [types.TextEdit(span_range(places, edit.span), edit.text) for edit in edits]}
     shown = server.diagnostic(uri, analysis, places, diagnostic)
-    title = diagnostic.help or f"cure {diagnostic.code}"
-    return [types.CodeAction(title, types.CodeActionKind.QuickFix, [shown], is_preferred=True, edit=types.WorkspaceEdit(changes))]
+    actions = []
+    for position, (title, edits) in enumerate(found):
+        changes: dict[str, Any] = {uri: [types.TextEdit(span_range(places, edit.span), edit.text) for edit in edits]}
+        change = types.WorkspaceEdit(changes)
+        actions.append(types.CodeAction(title, types.CodeActionKind.QuickFix, [shown], is_preferred=position == 0, edit=change))
+    return actions
 
 
 def _symbol(places: Places, declaration: sx.Declaration) -> types.DocumentSymbol:
@@ -315,6 +384,12 @@ def _symbol(places: Places, declaration: sx.Declaration) -> types.DocumentSymbol
     detail = f"schedule for {declaration.target}" if isinstance(declaration, sx.Schedule) else ""
     whole, selected = span_range(places, declaration.span), span_range(places, name_span(declaration))
     children = []
+    if isinstance(declaration, sx.Use):
+        detail = f"as {declaration.alias}" if declaration.alias is not None else ""
+        for used in declaration.names:
+            where = span_range(places, used.span)
+            about = f"{used.name} of {name}" if used.alias is not None else None
+            children.append(types.DocumentSymbol(used.alias or used.name, types.SymbolKind.Function, where, where, about))
     if isinstance(declaration, sx.Operator):
         for param in (*declaration.params, *declaration.results):
             where = span_range(places, param.span)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 
 from tensorlang.diagnostics import Source
@@ -104,7 +104,7 @@ def _below(title: str, shown: str, folder: Path) -> Iterator[Module]:
         yield from _below(f"{title}.{inner.name}", f"{shown}/{inner.name}", inner)
 
 
-@cache
+@lru_cache(maxsize=1024)
 def declared(source: Source) -> Mapping[str, str]:
     """Return the names that a text declares and of which kind each is, as far as its first words tell."""
     found: dict[str, str] = {}

@@ -25,6 +25,7 @@ class Editor:
         self.inbox: queue.Queue[dict[str, Any] | None] = queue.Queue()
         self.diagnostics: dict[str, list[tuple[int | None, list[dict[str, Any]]]]] = {}
         self.log: list[str] = []
+        self.asked: list[dict[str, Any]] = []
         self.capabilities: dict[str, Any] = {}
         self._count = 0
         threading.Thread(target=self._read, daemon=True).start()
@@ -72,6 +73,7 @@ class Editor:
         elif message.get("method") == "window/logMessage":
             self.log.append(message["params"]["message"])
         elif "id" in message and "method" in message:
+            self.asked.append(message)
             self.send({"id": message["id"], "result": None})
         return message
 

@@ -101,6 +101,32 @@ def own_place(diagnostic: Diagnostic, source: Source) -> Span | None:
     return next((label.span for label in diagnostic.labels if label.span.source.name == source.name), None)
 
 
+def shown_at_use(diagnostic: Diagnostic, analysis: Analysis) -> Diagnostic:
+    """Return a diagnostic that has a place in the text: what lies in used files only is labelled at the `use` that leads there."""
+    if not diagnostic.labels or analysis.place(diagnostic) is not None:
+        return diagnostic
+    wrong = diagnostic.labels[0].span.source.name
+    for found in analysis.imports.names:
+        if wrong in _sources(found.used.module):
+            use = next(d for d in analysis.file.declarations if isinstance(d, sx.Use) and _inside(found.use.span, d))
+            return replace(diagnostic, labels=(*diagnostic.labels, Label(use.place.span, "used here")))
+    return diagnostic
+
+
+def _sources(module: Module) -> set[str]:
+    """Return the names of the texts that a file's operators, functions and reducers stand in, and those of the files that these use."""
+    pending, met, found = [module], set[int](), set[str]()
+    while pending:
+        current = pending.pop()
+        if id(current) in met:
+            continue
+        met.add(id(current))
+        for names in (current.operators, current.functions, current.reducers):
+            found |= {declaration.span.source.name for declaration in names.values()}
+        pending += [*current.homes.values(), *current.reducer_homes.values()]
+    return found
+
+
 def comment_above(file: sx.File, declaration: sx.Declaration) -> str:
     """Return the lines of comments right above a declaration, without their signs."""
     text, at, found = declaration.span.source.text, declaration.span.start, list[str]()
@@ -190,10 +216,10 @@ class Analyser:
         Raises Superseded once `stale` says that nobody wants to know any more."""
         reader = EditorReader(texts or {}, self._trees)
         if len(source.text.encode("utf-8", "replace")) > MAX_BYTES:
-            found = Analysis(source, sx.File(()), Loaded(load_module(sx.File(()))), (), reader)
+            analysis = Analysis(source, sx.File(()), Loaded(load_module(sx.File(()))), (), reader)
             notes = (f"a file may have {MAX_BYTES} bytes",)
-            found.diagnostics = error("P022", "this file is too large", Span(source, 0, 0), notes=notes).diagnostics
-            return found
+            analysis.diagnostics = error("P022", "this file is too large", Span(source, 0, 0), notes=notes).diagnostics
+            return analysis
         file, problems = parse_parts(source)
         chunks = chunks_of(source, file, whole=not problems)
         if stale():
@@ -202,7 +228,8 @@ class Analyser:
         loaded = _loaded(source, file, unread, reader)
         analysis = Analysis(source, file, loaded, chunks, reader)
         checked = _Checks(self, analysis, stale, loaded.used_key)
-        analysis.diagnostics = tuple(without_repetition([*problems, *loaded.problems, *checked.run()]))
+        found = without_repetition([*problems, *loaded.problems, *checked.run()])
+        analysis.diagnostics = tuple(shown_at_use(diagnostic, analysis) for diagnostic in found)
         analysis.partly = tuple(checked.partly)
         return analysis
 

@@ -107,6 +107,16 @@ def test_a_mistake_of_a_used_file_is_shown_at_the_use_with_its_place(folder: Fol
     assert related["location"] == {"uri": used, "range": {"start": {"line": 4, "character": 13}, "end": {"line": 4, "character": 20}}}
 
 
+@pytest.mark.parametrize("call", ["rms(x)", "twice(x)"])
+def test_a_mistake_in_an_equation_of_a_used_file_is_shown_at_the_use_that_leads_there(folder: Folder, call: str) -> None:
+    used = folder.write("norm.tl", NORM.replace("x[k] * x[k]", "x[k] * x[k + 1]"))
+    folder.write("between.tl", 'use "norm.tl"\nop twice(x: f32[N]) -> (y: f32[N]) { y = rms(x) }\n')
+    first = "norm.tl" if call == "rms(x)" else "between.tl"
+    [found] = folder.problems(f"use std.norm (softmax)\n{USER}".replace("norm.tl", first).replace("rms(x)", call))
+    assert (found["code"], found["range"]["start"]) == ("T0301", {"line": 1, "character": 4})
+    assert [r["location"]["uri"] for r in found["relatedInformation"]] == [used]
+
+
 def test_a_mistake_of_a_used_file_is_shown_in_that_too_while_it_is_open(folder: Folder) -> None:
     wrong = NORM.replace("sqrt(x)", "nothing(x)")
     used = folder.open(wrong, "norm.tl")

@@ -224,7 +224,7 @@ class Analyser:
         chunks = chunks_of(source, file, whole=not problems)
         if stale():
             raise Superseded
-        unread = _unread(chunks, file)
+        unread = Lost(frozenset(_unread(chunks, file)), all=_misses_use(chunks, file))
         loaded = _loaded(source, file, unread, reader)
         analysis = Analysis(source, file, loaded, chunks, reader)
         checked = _Checks(self, analysis, stale, loaded.used_key)
@@ -250,6 +250,12 @@ def _unread(chunks: Iterable[Chunk], file: sx.File) -> set[str]:
     return {c.name for c in chunks if c.name and c.kind not in ("", "schedule") and c.span.start not in read}
 
 
+def _misses_use(chunks: Iterable[Chunk], file: sx.File) -> bool:
+    """Tell whether a `use` could not be read: nobody knows what it would bring."""
+    read = {d.span.start for d in file.declarations}
+    return any(c.kind == "use" and c.span.start not in read for c in chunks)
+
+
 @dataclass(frozen=True, slots=True)
 class Loaded:
     """The names of the declarations that name nothing unknown, what the `use` lines among them bring, and what is wrong with the others.
@@ -262,10 +268,10 @@ class Loaded:
     used_key: str = ""
 
 
-def _loaded(source: Source, file: sx.File, missing: set[str], reader: EditorReader) -> Loaded:
+def _loaded(source: Source, file: sx.File, missing: Lost, reader: EditorReader) -> Loaded:
     """Return what a file's declarations name, without those that name something unknown; what they only miss because its declaration or
     `use` was set aside is no mistake of theirs."""
-    kept, problems, lost = list(file.declarations), list[Diagnostic](), Lost(frozenset(missing))
+    kept, problems, lost = list(file.declarations), list[Diagnostic](), missing
     while True:
         uses = files_by(reader)
         readable = sx.File(tuple(kept))

@@ -365,6 +365,9 @@ def _starts_declaration(lexemes: list[Token], position: int, depth: int, text: s
         return True
     if token.value == "use" and following is not None and following.type == "TEXT":
         return in_first_column or depth == 0
+    if token.value == "use" and (following is None or following.value == "\n"):  # one that is being written
+        before = next((t for t in reversed(lexemes[:position]) if t.value != "\n"), None)
+        return in_first_column and depth == 0 and (before is None or before.type == "TEXT" or before.value in ("}", ")"))
     if following is None or not (following.type == "NAME" or following.value in RESERVED):
         return depth == 0 and token.value in ("op", "extern")
     return in_first_column or (depth == 0 and (position == 0 or lexemes[position - 1].value in ("\n", "}")))

@@ -147,6 +147,29 @@ def test_files_that_use_each_other_are_refused_at_the_use(folder: Folder) -> Non
     assert [(d["code"], d["range"]["start"]["line"]) for d in folder.problems(USER)] == [("T0192", 0)]
 
 
+@pytest.mark.parametrize(
+    "use",
+    ["use", "use ", 'use "', 'use "a', 'use "\\0.tl"', 'use ""', "use std.", "use std.norm (", 'use "norm.tl" (rms as', 'use "norm.tl" as'],
+)
+def test_a_use_that_is_being_written_has_an_answer_and_hides_no_mistake_of_others(folder: Folder, use: str) -> None:
+    uri = folder.open(f"op f(x: f32[N]) -> (y: f32[N]) {{ y[i] = x[i + 1] }}\n{use}\nop g(x: f32[N]) -> (y: f32[N]) {{ y[i] = x[i] }}\n")
+    found = folder.latest(uri)
+    assert [d["code"] for d in found if d["range"]["start"]["line"] == 0] == ["T0301"]
+    assert {d["range"]["start"]["line"] for d in found} == {0, 1}
+    for column in range(len(use) + 1):
+        folder.there.words(uri, (1, column))
+        folder.there.hover(uri, (1, column))
+        folder.there.at("definition", uri, (1, column))
+
+
+@pytest.mark.parametrize("use", ["use", "use std.", 'use "norm.tl" (', "use std.norm (softmax"])
+def test_a_name_that_a_use_being_written_may_bring_is_no_mistake(folder: Folder, use: str) -> None:
+    found = folder.problems(
+        f'use "norm.tl" (root)\n{use}\nop f(x: f32[N]) -> (y: f32[N]) {{\n    t[i] = root(x[i])\n    y = softmax(t)\n}}\n'
+    )
+    assert {d["code"][0] for d in found} == {"P"}
+
+
 # ---- texts that change
 
 

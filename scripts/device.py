@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import resource
 import selectors
 import shutil
@@ -225,9 +226,11 @@ def environment(arguments: argparse.Namespace, folder: Path) -> dict[str, str]:
 def _declare(site: Path) -> None:
     """Let the importers and operators of this repository be found as if it were installed."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    folder = site / f"{project['name']}-{project['version']}.dist-info"
+    said = re.search(r'^__version__ = "(.+)"$', (ROOT / "tensorlang" / "__init__.py").read_text("utf-8"), re.MULTILINE)
+    version = said[1] if said else "0"
+    folder = site / f"{project['name']}-{version}.dist-info"
     folder.mkdir()
-    (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n", "utf-8")
+    (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {version}\n", "utf-8")
     groups = [f"[{group}]\n" + "".join(f"{n} = {v}\n" for n, v in points.items()) for group, points in project["entry-points"].items()]
     (folder / "entry_points.txt").write_text("\n".join(groups), "utf-8")
 

@@ -90,6 +90,8 @@ for line in ("bench matmul a=f32[2,2] b=f32[2,2] --seconds 0.01 --peers numpy", 
     assert done.stderr.splitlines() == [
         "error[C0221]: onnx is not installed, and the weights of `conv` are measured inside a model",
         " = help: pip install 'tensorlang[onnx]'",
+        "",
+        "more about this: `tensorlang explain C0221`",
     ]
 
 

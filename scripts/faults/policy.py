@@ -77,8 +77,8 @@ FAULTS = (
     Fault(
         "split-inner-one-more",
         "tensorlang/schedule/directives/loops.py",
-        "stage.extents[inner] = factor",
-        "stage.extents[inner] = factor + 1",
+        "-(-extent // factor), inner: factor}",
+        "-(-extent // factor), inner: factor + 1}",
         "the inner loop of a split is said to have an iteration more than it has",
         SPLIT,
     ),

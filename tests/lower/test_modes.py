@@ -98,7 +98,7 @@ op plain(x: f32[N]) -> (y: f32) { y = sum(i) x[i] }
     assert [ops.total.program(x).mode, ops.twice.program(x).mode, ops.axpy.program(x, x).mode] == ["strict", "strict", "fast"]
     assert ops.plain.program(x).mode == "reduce"
     assert [tl.parse(text, mode="fast").plain.program(x).mode, tl.parse(text, mode="fast").total.program(x).mode] == ["fast", "strict"]
-    assert str(ops.total).startswith("Operator") and ops.total.signature.startswith("strict op total")
+    assert str(ops.total) == f"<{ops.total.signature}>" and ops.total.signature.startswith("strict op total")
 
 
 def test_a_schedule_that_regroups_a_strict_sum_is_refused(strict: tl.Operators) -> None:

@@ -8,11 +8,13 @@ import pytest
 import tensorlang as tl
 from codegen.dtypes import f32
 from stdlib.library import library
+from tensorlang.backends.cpu.driver import plan_kernel
 from tensorlang.check.instantiate import ArgType, instantiate
+from tensorlang.planning import Rules, Scheduled
 from tensorlang.policy.deriver import shared_loops
 from tensorlang.policy.machine import Machine
-from tensorlang.policy.select import search
 from tensorlang.schedule.check import proven
+from tensorlang.tensor.nodes import Program
 
 
 @pytest.mark.parametrize(
@@ -32,15 +34,20 @@ def test_outer_loops_are_taken_until_two_threads_have_iterations_enough(trips: M
 def parallel(operator: str, shapes: list[tuple[int, ...]], threads: int = 2, **attrs: object) -> list[str]:
     """Return the `parallel` directives of the library's schedule."""
     program = instantiate(library(), operator, [ArgType(f32, s) for s in shapes], attrs)
-    found = search(library(), operator, program, attrs, "cpu", Machine(threads=threads)).chosen
-    assert found is not None
+    found = scheduled(operator, program, attrs, threads)
     return [line.strip() for line in str(found.schedule).splitlines() if line.strip().startswith("parallel")]
 
 
-def test_a_padded_input_is_copied_by_all_threads_and_so_is_the_convolution_of_it() -> None:
-    shapes = [(1, 32, 28, 28), (64, 32, 3, 3), (64,)]
-    copy, conv = parallel("conv", shapes, lo=(1, 1), hi=(1, 1))
-    assert copy == "parallel x.pack" and conv.startswith("parallel y.")
+def scheduled(operator: str, program: Program, attrs: Mapping[str, object], threads: int) -> Scheduled:
+    """Return what the library's schedules, and what is derived where none of them applies, come to."""
+    return plan_kernel(program, Machine(threads=threads), rules=Rules(library(), operator, attrs))
+
+
+def test_threads_that_share_a_depthwise_convolution_copy_its_padded_input_each_for_itself() -> None:
+    attrs = {"lo": (1, 1), "hi": (1, 1), "group": 32}
+    program = instantiate(library(), "conv", [ArgType(f32, s) for s in ((1, 32, 28, 28), (32, 1, 3, 3), (32,))], attrs)
+    text = str(scheduled("conv", program, attrs, 2).schedule)
+    assert "pack x at y." in text and "parallel y.g" in text
 
 
 @pytest.mark.parametrize(
@@ -59,16 +66,16 @@ def test_much_work_is_shared(operator: str, shapes: list[tuple[int, ...]]) -> No
 @pytest.mark.parametrize("size", [1 << 17, 100_003])
 def test_a_sum_of_everything_is_made_of_partial_sums_by_all_threads(size: int) -> None:
     program = instantiate(library(), "reduce_sum", [ArgType(f32, (size,))], {"axis": 0, "count": 1})
-    found = search(library(), "reduce_sum", program, {"axis": 0, "count": 1}, "cpu", Machine(threads=2)).chosen
-    assert found is not None and "rfactor" in str(found.schedule) and "parallel y.part." in str(found.schedule)
+    found = scheduled("reduce_sum", program, {"axis": 0, "count": 1}, 2)
+    assert "rfactor" in str(found.schedule) and "parallel y.part." in str(found.schedule)
     proven(program, found.schedule)
 
 
 def test_a_short_sum_and_one_for_one_thread_are_made_at_once() -> None:
     for size, threads in ((1000, 2), (1 << 20, 1)):
         program = instantiate(library(), "reduce_sum", [ArgType(f32, (size,))], {"axis": 0, "count": 1})
-        found = search(library(), "reduce_sum", program, {"axis": 0, "count": 1}, "cpu", Machine(threads=threads)).chosen
-        assert found is not None and "rfactor" not in str(found.schedule)
+        found = scheduled("reduce_sum", program, {"axis": 0, "count": 1}, threads)
+        assert "rfactor" not in str(found.schedule)
 
 
 def test_a_sum_of_everything_is_right_on_every_number_of_threads() -> None:

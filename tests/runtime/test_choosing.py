@@ -130,7 +130,7 @@ def test_of_what_a_package_offers_only_roles_and_tactics_are_seen() -> None:
 def test_a_role_serves_the_kernels_of_a_model_and_explain_says_so() -> None:
     added = graph({"a": (100,), "b": (100,)}, [kernel(binary("+", 100), "a b", "y")], ["y"])
     model = CompiledModel(lambda shapes: added, toolchain(threads=1, roles=lambda: (roles(),)))
-    assert "schedule role pointwise for cpu (stdlib/schedules/roles.tl" in model.explain()
+    assert "schedule role pointwise for cpu(rank(k) == 0 or rank(l) >= 1) (stdlib/schedules/roles.tl" in model.explain()
     assert "derived" in CompiledModel(lambda shapes: added, toolchain(threads=1, roles=tuple)).explain()
 
 

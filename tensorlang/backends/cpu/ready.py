@@ -107,8 +107,10 @@ _KEPT: list[object] = []
 def refusal_of(program: Program, artifact: Artifact, result: int) -> RunError:
     """Return the error for a call that stopped with `result`."""
     _, code = failed_call(result)
-    found = artifact.requirements[code - 1].text if 0 < code <= len(artifact.requirements) else f"check {code} failed"
-    return RunError(Diagnostic("R0306", f"`{program.name}` cannot go on with this data", notes=(found,)))
+    known = artifact.requirements[code - 1] if 0 < code <= len(artifact.requirements) else None
+    what = "these sizes" if known is not None and not known.tensor else "this data"
+    found = f"check {code} failed" if known is None else known.text
+    return RunError(Diagnostic("R0306", f"`{program.name}` cannot go on with {what}", notes=(found,)))
 
 
 def _port(tensor: Tensor) -> Port:

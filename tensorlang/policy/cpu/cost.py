@@ -18,6 +18,8 @@ LOOP_CYCLES = 1.0
 """Of an iteration of an innermost loop, beside what it computes."""
 FAR_LOADS = 2
 """Instructions for each lane whose element is no neighbour of the others': its load, and putting it into its place."""
+STRIDED_LOADS = 2
+"""Instructions for each vector that elements are taken out of which lie a few apart: its load, and putting some of it into place."""
 SPILL_CYCLES = 2.0
 """Of a step for each value that finds no register."""
 LATENCY_CYCLES = 4.0

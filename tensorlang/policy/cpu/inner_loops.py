@@ -11,7 +11,7 @@ the other takes (latency). Elements that all lanes read alike are one load, neig
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from math import ceil, log2, prod
@@ -27,6 +27,7 @@ from tensorlang.policy.cpu.cost import (
     LATENCY_CYCLES,
     LOOP_CYCLES,
     SPILL_CYCLES,
+    STRIDED_LOADS,
     load_cycles,
     multiply_cycles,
     store_cycles,
@@ -36,7 +37,7 @@ from tensorlang.policy.deriver import Deriver, in_order
 from tensorlang.schedule.directives.loops import MOST_LANES
 from tensorlang.schedule.plan import full
 from tensorlang.schedule.shape import unit_stride
-from tensorlang.tensor.nodes import Binary, Call, Definition, Expr, Piece, Read, Reduce, Select
+from tensorlang.tensor.nodes import Binary, Call, Definition, Dynamic, Expr, Piece, Read, Reduce, Select
 from tensorlang.tensor.scop import in_order as keeps_order
 from tensorlang.tensor.walk import index_names, nodes, reads, reduces
 
@@ -46,6 +47,8 @@ MOST_TOGETHER = 24
 """And of two axes."""
 OPEN_EXTENT = 64
 """Iterations of a loop whose extent is known only at run time, or depends on other loops."""
+MOST_STRIDE = 4
+"""Elements that neighbours of a vector lie apart at most to be taken out of whole vectors."""
 USES_OF_A_COPY = 8
 """Of each element, from which on it is worth a copy in another order."""
 COPY_SHARE = 0.005
@@ -147,11 +150,12 @@ def _add_copy(d: Deriver, definition: Definition, tensor: str, vector: Sequence[
 
 @dataclass(frozen=True, slots=True)
 class _Element:
-    """What is read: `names` that its index depends on, and along which of them neighbours are neighbours in memory."""
+    """What is read: `names` that its index depends on, and along which of them neighbours are neighbours in memory, or lie a few elements
+    apart."""
 
     read: Read
     names: frozenset[str]
-    near: frozenset[str]
+    near: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,11 +233,24 @@ class _Cost:
                     operations += 1
                 case _:
                     pass
-        return _Work(tuple(dict.fromkeys(self._element(n) for n in found if isinstance(n, Read))), operations)
+        guarded = {r for n in found if isinstance(n, Select) for r in reads(n)}
+        distinct = dict.fromkeys(n for n in found if isinstance(n, Read))
+        return _Work(tuple(self._element(n, guarded=n in guarded) for n in distinct), operations)
 
-    def _element(self, read: Read) -> _Element:
+    def _element(self, read: Read, *, guarded: bool) -> _Element:
         names, storage, axes = index_names(read), self.d.layouts.get(read.tensor), self.d.axes.get(read.tensor)
-        return _Element(read, names, frozenset(n for n in names if unit_stride(read.index, storage, axes, n)))
+        near = {n: 1 for n in names if unit_stride(read.index, storage, axes, n)}
+        # Lanes under a condition load what lies apart one by one.
+        return _Element(read, names, near if guarded or storage is not None else {**near, **self._strides(read)})
+
+    def _strides(self, read: Read) -> dict[str, int]:
+        """Return the loops along which elements lie a few apart in a row-major tensor, and how many."""
+        if not read.index or any(isinstance(slot, Dynamic) for slot in read.index):
+            return {}
+        *others, last = (slot for slot in read.index if not isinstance(slot, Dynamic))
+        form = affine.affine_form(last)
+        used = {n for slot in others for n in affine.names(slot)}
+        return {n: step for n, step in form[0].items() if 2 <= step <= MOST_STRIDE and n not in used} if form is not None else {}
 
     # ------------------------------------------------ candidates
 
@@ -277,8 +294,8 @@ class _Cost:
         again = prod(count for axis, count in c.rows if axis in element.names)
         if along is None or along not in element.names:
             return again
-        near = element.read.tensor in c.packed or along in element.near
-        return again * c.vectors * (1 if near else FAR_LOADS * self.lanes)
+        apart = 1 if element.read.tensor in c.packed else element.near.get(along)
+        return again * c.vectors * (FAR_LOADS * self.lanes if apart is None else apart if apart == 1 else STRIDED_LOADS * apart)
 
     def _stores(self, c: InnerLoops, axis: str | None) -> float:
         together = prod(count for _, count in c.rows)
@@ -289,7 +306,7 @@ class _Cost:
     def crossed(self, vector: tuple[str, ...]) -> tuple[str, ...]:
         """Return the tensors that a copy may have neighbours along `vector` of, where they are used often enough to be worth one."""
         summed = [e for p in self.pieces for s in p.sums for e in s.work.elements]
-        far = [e for e in summed for loop in vector if loop in e.names - e.near]
+        far = [e for e in summed for loop in vector if loop in e.names and loop not in e.near]
         return tuple(dict.fromkeys(e.read.tensor for e in far if self._is_worth_copying(e)))
 
     def _is_worth_copying(self, element: _Element) -> bool:

@@ -15,7 +15,7 @@ import venv
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PYTEST = ("-m", "pytest", "-W", "error", "-n", "auto", "--dist", "loadfile")
+PYTEST = ("-m", "pytest", "-n", "auto", "--dist", "loadfile")
 """How the tests run: a process runs all tests of a file, so that what they share is made once."""
 HOME = ROOT / ".venv"
 

@@ -54,7 +54,7 @@ def test_the_steps_of_a_stencil_run_in_lanes_with_the_boundary_apart_and_two_of_
 
 def test_threads_share_what_lies_between_two_steps_where_that_is_enough() -> None:
     large = operator("a: f32[N, N]) -> (y: f32[N, N]) where N >= 3", STENCIL, {"N": 512})
-    small = operator("a: f32[N, N]) -> (y: f32[N, N]) where N >= 3", STENCIL, {"N": 16})
+    small = operator("a: f32[N, N]) -> (y: f32[N, N]) where N >= 3", STENCIL, {"N": 40})
     assert any(d.startswith("parallel u.i") for d in directives(large, Machine(threads=2)))
     assert not any(d.startswith("parallel u") for d in directives(small, Machine(threads=2)))
 

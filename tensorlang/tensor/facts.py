@@ -266,7 +266,7 @@ def starts_from_reads(e: Reduce) -> bool:
 
 def follows(condition: Expr, place: Place) -> bool:
     """Tell whether `condition` is seen to be true at `place`: from the conditions around it as they are written, no more."""
-    return _follows(condition, frozenset(_both(place.condition())))
+    return _follows(condition, frozenset(conjuncts(place.condition())))
 
 
 def _follows(condition: Expr, given: frozenset[Expr]) -> bool:
@@ -279,10 +279,10 @@ def _follows(condition: Expr, given: frozenset[Expr]) -> bool:
             return condition in given
 
 
-def _both(condition: Expr | None) -> Iterator[Expr]:
-    """Yield the conditions that are all true where `condition` is."""
+def conjuncts(condition: Expr | None) -> Iterator[Expr]:
+    """Yield the conditions that are all true where `condition` is: itself, and what it joins by `and`."""
     if condition is not None:
         yield condition
     if isinstance(condition, Binary) and condition.op == "and":
-        yield from _both(condition.lhs)
-        yield from _both(condition.rhs)
+        yield from conjuncts(condition.lhs)
+        yield from conjuncts(condition.rhs)

@@ -26,7 +26,8 @@ from tensorlang.schedule.apply import apply
 from tensorlang.schedule.plan import Plan, full
 from tensorlang.schedule.recurrence import turned
 from tensorlang.schedule.shape import extents, work_of_definition
-from tensorlang.tensor.nodes import Binary, Compare, Definition, Expr, IndexValue
+from tensorlang.tensor.facts import conjuncts
+from tensorlang.tensor.nodes import Compare, Definition, IndexValue
 from tensorlang.tensor.walk import components, index_names, reduces, tensor_names
 
 MOST_AXES = 5
@@ -49,28 +50,31 @@ def derive_recurrence(d: Deriver, definition: Definition) -> None:
     plan = apply(d.program, d.since, d.layouts)
     for member in group:
         _derive_member(d, plan, member, group)
-    for name, axis, count in [x for member in group for x in _folds(d, member)]:
-        d.add(d.schedule.fold(name, axis, count))
+    local = [member for member in group if _is_local(d, member)]
+    if local:
+        placed = apply(d.program, d.since, d.layouts)
+        for name, axis, count in [x for member in local for x in _folds(placed, member)]:
+            d.add(d.schedule.fold(name, axis, count))
 
 
 def derive_nest(d: Deriver, definition: Definition) -> None:
     """Add the directives for a definition that nothing it reads is made of."""
-    scattered = _scattered(d, definition)
     if d.plain:
         return
+    scattered = _scattered(definition)
     if scattered is not None:
         _derive_scatter(d, definition, *scattered)
         return
     _derive_member(d, apply(d.program, d.since, d.layouts), definition, [definition])
 
 
-def _scattered(d: Deriver, definition: Definition) -> tuple[str, frozenset[str]] | None:
+def _scattered(definition: Definition) -> tuple[str, frozenset[str]] | None:
     """Return the axis that data name for each term of a sum, and what these data are indexed by; None where there is no such axis."""
     found = [r for p in definition.pieces for r in reduces(p.value)]
     if len(definition.pieces) != 1 or len(found) != 1 or found[0].filter is None:
         return None
     sizes = extents(definition)
-    for condition in _conjuncts(found[0].filter):
+    for condition in conjuncts(found[0].filter):
         match condition:
             case Compare("==", IndexValue(AffineName(axis)), data) | Compare("==", data, IndexValue(AffineName(axis))):
                 names = index_names(data)
@@ -79,15 +83,6 @@ def _scattered(d: Deriver, definition: Definition) -> tuple[str, frozenset[str]]
             case _:
                 pass
     return None
-
-
-def _conjuncts(condition: Expr) -> Iterator[Expr]:
-    match condition:
-        case Binary("and", lhs, rhs):
-            yield from _conjuncts(lhs)
-            yield from _conjuncts(rhs)
-        case _:
-            yield condition
 
 
 def _derive_scatter(d: Deriver, definition: Definition, axis: str, names: frozenset[str]) -> None:
@@ -204,12 +199,14 @@ def _add_parallel(
         d.add(d.schedule.parallel(*(full(loops.name, loop) for loop in chosen)) if chosen else d.schedule)
 
 
-def _folds(d: Deriver, definition: Definition) -> Iterator[tuple[str, str, int]]:
+def _is_local(d: Deriver, definition: Definition) -> bool:
+    """Tell whether nobody outside sees what is computed, so that it may be kept for a few steps only."""
+    return definition.tensors[0].name not in d.layouts and not any(t.name in d.program.results for t in definition.tensors)
+
+
+def _folds(plan: Plan, definition: Definition) -> Iterator[tuple[str, str, int]]:
     """Yield the tensor with an axis along which it is kept for a few steps only, and for how many."""
     name = definition.tensors[0].name
-    if any(t.name in d.program.results for t in definition.tensors) or name in d.layouts:
-        return
-    plan = apply(d.program, d.since, d.layouts)
     for axis in definition.axes:
         count = fold_factor(plan.placed, name, definition.axes.index(axis), plan.depth)
         extent = extents(definition)[axis]

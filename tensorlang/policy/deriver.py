@@ -11,7 +11,7 @@ from tensorlang.schedule.flattened import flattened
 from tensorlang.schedule.plan import Storage
 from tensorlang.schedule.rfactor import rfactor
 from tensorlang.schedule.schedule import Schedule
-from tensorlang.schedule.shape import extents, is_product, work_of_definition
+from tensorlang.schedule.shape import OPEN_EXTENT, extents, is_product, work_of_definition
 from tensorlang.tensor.lift import lift
 from tensorlang.tensor.nodes import Definition, Program
 from tensorlang.tensor.walk import reads, reduces, tensor_table
@@ -115,7 +115,7 @@ def mark_parallel(d: Deriver, members: Sequence[Definition], loops: list[str], s
     """Mark the outer loops of the last of `members`, which are computed in them, that hold enough iterations for every thread."""
     if is_worth(d, members):
         stage = members[-1].tensors[0].name
-        chosen = shared_loops(loops, [sizes.get(loop) or 64 for loop in loops], d.machine.threads)
+        chosen = shared_loops(loops, [sizes.get(loop) or OPEN_EXTENT for loop in loops], d.machine.threads)
         d.add(d.schedule.parallel(*(f"{stage}.{loop}" for loop in chosen)) if chosen else d.schedule)
 
 

@@ -10,7 +10,7 @@ from polyhedral.expr import Name as AffineName
 from tensorlang.policy.cpu.padded import blocked_dims, root_copy
 from tensorlang.policy.deriver import Deriver, in_order, mark_parallel
 from tensorlang.schedule.pack import is_padding, pack
-from tensorlang.schedule.shape import block_of, extents, innermost_axis, unit_stride
+from tensorlang.schedule.shape import OPEN_EXTENT, block_of, extents, innermost_axis, unit_stride
 from tensorlang.tensor.nodes import Definition, Dynamic, Read
 from tensorlang.tensor.walk import index_names, reads, reduces
 
@@ -91,13 +91,13 @@ def derive_pointwise(d: Deriver, definition: Definition) -> None:
             if crossing is not None and not blocked:
                 d.add(d.schedule.split(f"{name}.{crossing}", lanes, (f"{crossing}_o", f"{crossing}_i")))
                 order = [*(f"{a}_o" if a == crossing else a for a in order), f"{crossing}_i"]
-                sizes = {**sizes, f"{crossing}_o": -(-(sizes[crossing] or 64) // lanes)}
+                sizes = {**sizes, f"{crossing}_o": -(-(sizes[crossing] or OPEN_EXTENT) // lanes)}
             if binders and len(definition.pieces) == 1:
                 order = _several_at_once(d, definition, axis, order, binders, inner)
             elif not binders:
                 d.add(in_order(d.schedule, name, [*order, inner]))
             d.add(d.schedule.vectorize(f"{name}.{inner}"))
-            mark_parallel(d, (definition,), order, {**sizes, outer: -(-(sizes[axis] or 64) // lanes)})
+            mark_parallel(d, (definition,), order, {**sizes, outer: -(-(sizes[axis] or OPEN_EXTENT) // lanes)})
         else:
             mark_parallel(d, (definition,), list(definition.axes), sizes)
     else:
@@ -149,7 +149,7 @@ def crossing_axis(d: Deriver, definition: Definition, axis: str) -> str | None:
                 axis in index_names(read)
                 and other != axis
                 and unit_stride(read.index, d.layouts.get(read.tensor), d.axes[read.tensor], other)
-                and (sizes[other] or 64) >= 8
+                and (sizes[other] or OPEN_EXTENT) >= 8
             ):
                 return other
     return None

@@ -16,6 +16,9 @@ from tensorlang.tensor.contraction import contraction as products_of
 from tensorlang.tensor.nodes import Definition, Dynamic, Program, Read, Reduce
 from tensorlang.tensor.walk import index_names, reads, reduces
 
+OPEN_EXTENT = 64
+"""Iterations of a loop whose extent is known only at run time, or depends on other loops."""
+
 
 @dataclass(frozen=True, slots=True)
 class Contraction:
@@ -133,16 +136,17 @@ def block_of(storage: Storage | None, axis: str) -> int | None:
 
 
 def work(program: Program) -> int:
-    """Return about how many scalar operations the program takes; a name without constant extent counts as 64."""
+    """Return about how many scalar operations the program takes; a name without constant extent counts as `OPEN_EXTENT`."""
     return sum(map(work_of_definition, program.definitions))
 
 
 def work_of_definition(definition: Definition) -> int:
     """Return about how many scalar operations the elements of a definition take."""
     sizes = extents(definition)
-    points = prod(sizes[axis] or 64 for axis in definition.axes)
+    points = prod(sizes[axis] or OPEN_EXTENT for axis in definition.axes)
     return sum(
-        points * (1 + sum(prod(sizes.get(b.name) or 64 for b in r.binders) for r in reduces(piece.value))) for piece in definition.pieces
+        points * (1 + sum(prod(sizes.get(b.name) or OPEN_EXTENT for b in r.binders) for r in reduces(piece.value)))
+        for piece in definition.pieces
     )
 
 

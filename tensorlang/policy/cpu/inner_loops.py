@@ -36,7 +36,7 @@ from tensorlang.policy.cpu.padded import root_copy
 from tensorlang.policy.deriver import Deriver, in_order
 from tensorlang.schedule.directives.loops import MOST_LANES
 from tensorlang.schedule.plan import full
-from tensorlang.schedule.shape import unit_stride
+from tensorlang.schedule.shape import OPEN_EXTENT, unit_stride
 from tensorlang.tensor.nodes import Binary, Call, Definition, Dynamic, Expr, Piece, Read, Reduce, Select
 from tensorlang.tensor.scop import in_order as keeps_order
 from tensorlang.tensor.walk import index_names, nodes, reads, reduces
@@ -45,8 +45,6 @@ UNROLLED = (2, 3, 4, 6, 8)
 """How many points of an axis may be computed together."""
 MOST_TOGETHER = 24
 """And of two axes."""
-OPEN_EXTENT = 64
-"""Iterations of a loop whose extent is known only at run time, or depends on other loops."""
 MOST_STRIDE = 4
 """Elements that neighbours of a vector lie apart at most to be taken out of whole vectors."""
 USES_OF_A_COPY = 8

@@ -20,12 +20,12 @@ from polyhedral.directions import Distances, distances_of
 from polyhedral.expr import Name as AffineName
 from polyhedral.space import OperationLimit
 from polyhedral.storage import fold_factor
-from tensorlang.policy.cpu.inner_loops import OPEN_EXTENT, InnerLoops, add_inner_loops, best_inner_loops
+from tensorlang.policy.cpu.inner_loops import InnerLoops, add_inner_loops, best_inner_loops
 from tensorlang.policy.deriver import PARALLEL_WORK, Deriver, in_order, is_worth, shared_loops
 from tensorlang.schedule.apply import apply
 from tensorlang.schedule.plan import Plan, full
 from tensorlang.schedule.recurrence import turned
-from tensorlang.schedule.shape import extents, work_of_definition
+from tensorlang.schedule.shape import OPEN_EXTENT, extents, work_of_definition
 from tensorlang.tensor.facts import conjuncts
 from tensorlang.tensor.nodes import Compare, Definition, IndexValue
 from tensorlang.tensor.walk import components, index_names, reduces, tensor_names

@@ -14,7 +14,7 @@ from tensorlang.policy.cpu.cost import covered_cycles
 from tensorlang.policy.cpu.padded import blocked_dims, root_copy
 from tensorlang.policy.deriver import Deriver, mark_parallel
 from tensorlang.schedule.schedule import Schedule
-from tensorlang.schedule.shape import Contraction, block_of, extents, innermost_axis, unit_stride
+from tensorlang.schedule.shape import OPEN_EXTENT, Contraction, block_of, extents, innermost_axis, unit_stride
 from tensorlang.tensor.nodes import Definition
 from tensorlang.tensor.walk import tensor_table
 
@@ -107,9 +107,9 @@ def derive_contraction(d: Deriver, definition: Definition, c: Contraction, axis:
     s = s.vectorize(f"{name}.{tile[-1]}")
     s = _packs(d, s, definition, c, axis, lanes * v, inner)
     d.add(s)
-    trips = {**sizes, f"{axis}_o": -(-(sizes[axis] or 64) // (lanes * v))}
+    trips = {**sizes, f"{axis}_o": -(-(sizes[axis] or OPEN_EXTENT) // (lanes * v))}
     if row is not None:
-        trips[f"{row}_o"] = -(-(sizes[row] or 64) // m)
+        trips[f"{row}_o"] = -(-(sizes[row] or OPEN_EXTENT) // m)
     mark_parallel(d, (definition,), outer, trips)
 
 
@@ -215,7 +215,7 @@ def worth_packing(d: Deriver, c: Contraction, reuse: int, contiguous: bool) -> b
     w = tensor_table(d.program).get(c.w)
     size = w.dtype.size_bytes if w is not None else 0
     for extent in w.shape if w is not None else ():
-        size *= affine.constant(extent) or 64
+        size *= affine.constant(extent) or OPEN_EXTENT
     return reuse >= PACKED_FROM and size > d.machine.l2_bytes
 
 
@@ -242,7 +242,7 @@ def _packs(d: Deriver, s: Schedule, definition: Definition, c: Contraction, axis
         return s
     rows = 1
     for r in c.rows:
-        rows *= sizes[r] or 64
+        rows *= sizes[r] or OPEN_EXTENT
     contiguous = unit_stride(c.w_read.index, None, None, axis)
     if worth_packing(d, c, rows, contiguous) and c.w in tensor_table(d.program):
         names = tuple(slot.name if isinstance(slot, AffineName) else f"a{k}" for k, slot in enumerate(c.w_read.index))

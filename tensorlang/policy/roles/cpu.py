@@ -55,7 +55,7 @@ from tensorlang.policy.groups import Cluster, clusters
 from tensorlang.policy.pointwise import crossing_axis, partial_results, points_together, spreadable, stored_axis, vector_axis
 from tensorlang.policy.roles.parameters import Facts, Form, Loops, Shape, full
 from tensorlang.schedule.pack import is_padding, pack
-from tensorlang.schedule.shape import Contraction, block_of, contraction, extents, unit_stride
+from tensorlang.schedule.shape import OPEN_EXTENT, Contraction, block_of, contraction, extents, unit_stride
 from tensorlang.tensor.nodes import Definition, Dynamic
 from tensorlang.tensor.walk import index_names, reads, reduces
 
@@ -72,7 +72,7 @@ def _contraction(d: Deriver, cluster: Cluster) -> Shape | None:
     channel = (pairs.binder, pairs.block) if pairs is not None else blocked_binder(d, c)
     reuse = 1
     for r in c.rows:
-        reuse *= sizes[r] or 64
+        reuse *= sizes[r] or OPEN_EXTENT
     unit = unit_stride(c.w_read.index, None, None, axis)
     in_b = index_names(c.w_read)
     batch = tuple(n for n in c.batch if n in in_b)

@@ -26,7 +26,7 @@ from tensorlang.policy.roles.parameters import Form, Loops, Shape
 from tensorlang.schedule.expand import Scope
 from tensorlang.schedule.guards import Fact
 from tensorlang.schedule.pack import pack
-from tensorlang.schedule.shape import extents
+from tensorlang.schedule.shape import OPEN_EXTENT, extents
 from tensorlang.syntax import nodes as sx
 from tensorlang.tensor.nodes import Program
 from tensorlang.tensor.walk import index_names, reads, reduces, tensor_table
@@ -140,7 +140,7 @@ def spread_over(d: Deriver, cluster: Cluster, scope: Scope) -> Callable[[Sequenc
         copies = [f"{name}.pack" for name in names if name in scope.copied and _is_large(d, name)]
         if not is_worth(d, cluster.members):
             return ()
-        return (*shared_loops(loops, [scope.extents.get(loop) or 64 for loop in loops], d.machine.threads), *copies)
+        return (*shared_loops(loops, [scope.extents.get(loop) or OPEN_EXTENT for loop in loops], d.machine.threads), *copies)
 
     return pick
 
@@ -167,7 +167,7 @@ def copies_of(d: Deriver) -> Callable[[str], tuple[str, Mapping[str, int | None]
 
 def _is_large(d: Deriver, tensor: str) -> bool:
     shape = tensor_table(d.program)[tensor].shape
-    return prod(affine.constant(s) or 64 for s in shape) >= PARALLEL_WORK
+    return prod(affine.constant(s) or OPEN_EXTENT for s in shape) >= PARALLEL_WORK
 
 
 def forms_of(machine: Machine) -> Mapping[str, Form]:
